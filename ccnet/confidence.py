@@ -39,9 +39,8 @@ from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, atomic_file
 from pose2d.crops import PoseEstimate
-from pose2d.models.base import PoseModel
+from pose2d.models.base import PoseModel, card
 from pose2d.models.rtmpose import BINS, RTMPose
-from pose2d.registry import card
 from pose2d.skeletons import BY_NAME as SKELETONS
 from pose2d.types import ConfidenceSource, ErrorDistribution, expected_oks, expected_oks_per_axis, l_squared
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import fitting
-from pose2d.base.caching import content_digest, has_cache_key, read_npz
+from pose2d.base.caching import content_digest, read_npz, stated_key
 from pose2d.base.errors import UserError
 from pose2d.base.files import Array, atomic_file, file_sha256, read_json
 from pose2d.base.table import Table, column
@@ -409,7 +409,7 @@ class Manifest:
                 continue
             known = {name: value for name, value in digests.items() if isinstance(value, str)}
             return cls(out, known, set(map(str, entries)) if isinstance(entries, list) else _all_in(out))
-        is_ours = (out / CACHE_FOLDER).is_dir() or any(has_cache_key(path) for path in out.glob("*.npz"))
+        is_ours = (out / CACHE_FOLDER).is_dir() or any(map(stated_key, out.glob("*.npz")))
         return cls(out, entries=_all_in(out) if is_ours else set())
 
     def write_copy(self) -> None:

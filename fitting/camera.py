@@ -34,10 +34,10 @@ from typing import Literal, overload
 
 import numpy as np
 import torch
-from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from fitting.body import BodyParams
+from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
 from pose2d.base.errors import UserError
 
 COUNTS = (0, 4, 5, 8, 12)  # how many distortion coefficients may be given
@@ -355,9 +355,9 @@ def refocused_params(params: BodyParams, rest_pelvis_m: torch.Tensor, focal_rati
     rest = rest_pelvis_m.double().numpy()
     root = rest + params.translation.double().numpy()
     new_root = root * np.array([1.0, 1.0, focal_ratio])
-    turn = Rotation.from_matrix(_shortest_turn(root, new_root))
+    turn = torch.from_numpy(_shortest_turn(root, new_root))
     pose = params.pose.clone()
-    pose[:, 0] = torch.from_numpy((turn * Rotation.from_rotvec(pose[:, 0].double().numpy())).as_rotvec()).to(pose)
+    pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0].double())).to(pose)
     moved = torch.from_numpy(new_root - rest).to(params.translation)
     return BodyParams(pose, params.shape, moved, params.size)
 
@@ -439,8 +439,7 @@ def params_to_world(params: BodyParams, rest_pelvis_m: torch.Tensor, world_from_
     rest = params.size.detach().cpu().double().reshape(-1, 1).numpy() * rest_pelvis_m.detach().cpu().double().numpy()
     pelvis = rest + params.translation.detach().cpu().double().numpy()
     moved = points_to_world(pelvis[:, None], world_from_camera)[:, 0] - rest
-    root = Rotation.from_rotvec(params.pose[:, 0].detach().cpu().double().numpy())
     pose = params.pose.detach().clone()
-    turned = (Rotation.from_matrix(world_from_camera[:, :3, :3]) * root).as_rotvec()
-    pose[:, 0] = torch.from_numpy(turned).to(pose)
+    turn = torch.from_numpy(world_from_camera[:, :3, :3]).double()
+    pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0].double().cpu())).to(pose)
     return BodyParams(pose, params.shape, torch.from_numpy(moved).to(dtype), params.size)

@@ -262,7 +262,7 @@ def terms_of(
     axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(views[0].weight)
     if len(views) > 1:  # a second camera sees how far somebody leans
         axis = axis * ~seen_by_several(views)[:, None]
-    shape_guess = (near.shape, guess.shape_std) if near and guess else (None, 1.0)
+    shape_guess, shape_std = (near.shape, guess.shape_std) if near and guess else (None, 1.0)
     known = shape if body.shape_size else None  # of a body whose shape is built in, nothing is left to be known
     terms = (
         *views,
@@ -276,7 +276,7 @@ def terms_of(
         JointAcceleration(prior.acceleration_std, weights.motion_weight),
         AngularAcceleration(prior.angular_std, weights.motion_weight),
         Contact.of(scene),
-        LikelyShape(weights.shape_weight, *shape_guess, known),
+        LikelyShape(weights.shape_weight, shape_guess, shape_std, known),
     )
     return tuple(term for term in terms if term is not None)
 

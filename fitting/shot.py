@@ -17,7 +17,7 @@ from fitting.body import Body, BodyOutput, BodyParams
 from fitting.body.kinematics import WRISTS
 from fitting.camera import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
-from fitting.hands import fit_hands
+from fitting.hands import fit_hands, flat_palms
 from fitting.init.torso import mirrored_legs
 from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
@@ -52,9 +52,7 @@ from fitting.solver.terms.scene import (
 from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands, with_outlines
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
-from pose2d.hands import HandKeypoints
-from pose2d.masks import Outlines
-from pose2d.types import Keypoints
+from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5
@@ -67,6 +65,7 @@ LOWEST_STANDING = 0.75  # of the legs' length: hips of people who stand are high
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 LOWEST_FEET = 0.05  # quantile of feet's heights that is the floor, where distances are measured
+LEVEL_UP = np.array([0.0, -1.0, 0.0])  # of a camera held level
 # Density of people with air in their lungs (0.98 to 1.04), and how exactly a body's volume tells its weight: density,
 # clothes and food on the scales, and a body model without inner air.
 KG_PER_M3, WEIGHT_LOG_STD = 1010.0, 0.05
@@ -241,7 +240,7 @@ def fit_shot(
         reason = f"keypoints contradict it: they are {np.median(dropped):.2f} times as far from bodies that stand on it"
         return replace(_without_scene(people, view, how, lambda frames: None, reason), judged=judged)
     masks_of = {identity: one.masks for identity, one in sized.items()}
-    fitted = _finished(sized, seen)
+    fitted = _finished(sized, seen, ground.up_cam)
     return ShotFit(
         fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings, masks_of
     )
@@ -448,11 +447,10 @@ def _judged(
         return again, Judged("used", misfit)
     rough = replace(how, rough=True)
     part, hidden = with_some_left_out(prepared, view.fps)
-    predicted = [
-        view.camera.project(view.body.at(fit.fit.params).keypoints)
-        for fit in (_within(part, found, view, place, rough), _plain(part, view, rough, found.fit.params))
-    ]
-    ratio = prediction_ratio(predicted[0], predicted[1], prepared.keypoints.xy_px, hidden)
+    both = _within(part, found, view, place, rough), _plain(part, view, rough, found.fit.params)
+    predicted = [view.camera.project(view.body.at(fit.fit.params).keypoints) for fit in both]
+    solved = both[1].fit.used.any(1, keepdim=True)
+    ratio = prediction_ratio(predicted[0], predicted[1], prepared.keypoints.xy_px, hidden & solved)
     if misfit <= DAMAGED and ratio <= PREDICTED:
         return again, Judged("used", misfit, ratio)
     soft = _within(prepared, found, view, replace(place, softer=SOFTER), how)
@@ -541,8 +539,9 @@ def _carried(found: TrackFit, view: _View, place: _Place, turning: np.ndarray | 
     return carries
 
 
-def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
-    """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`."""
+def _finished(sized: dict[int, _Sized], view: _View, up: np.ndarray = LEVEL_UP) -> dict[int, TrackFit]:
+    """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`. up [3]: of
+    a camera of which nothing is known, that of one held level."""
     people, finished = {}, {}
     for identity, one in sized.items() if len(sized) > 1 else ():
         params = one.track.fit.params
@@ -551,29 +550,26 @@ def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
         people[identity] = FittedBody(one.track.frame, one.track.present, one.track.keypoints, placed)
     for identity in list(sized):
         inflation, one = behind_others(people, identity, view.camera).inflation if people else None, sized.pop(identity)
-
         hands = None if one.hands is None else seen_hands(one.hands, view.camera, view.body)
         finished[identity] = joined(
-            (
-                _as_found(one, view, some, None if inflation is None else inflation[some], hands and hands.rows(some))
-                for some in blocks(len(one.track))
-            ),
+            (_as_found(one, view, some, up, inflation, hands and hands.rows(some)) for some in blocks(len(one.track))),
             len(one.track),
         )
     return finished
 
 
 def _as_found(
-    one: _Sized, view: _View, some: slice, inflation: torch.Tensor | None, seen: SeenHands | None
+    one: _Sized, view: _View, some: slice, up: np.ndarray, inflation: torch.Tensor | None, seen: SeenHands | None
 ) -> TrackFit:
     """Rows of a person at its size, with pixels as they were read, and with the lens's uncertainty in the depth.
 
-    inflation [n, 26], seen [n]: of their keypoints, where others are near, and of their hands, where anybody looked.
+    up [3]: in the shot's axes. inflation [T, 26], seen [n]: of keypoints, where others are near, and of hands, where
+    anybody looked.
     """
     found, size = one.track.rows(some), one.size
     fit = found.fit
     if inflation is not None:
-        points = with_variance_inflation(found.keypoints, inflation)
+        points = with_variance_inflation(found.keypoints, inflation[some])
         joints = found.joint_observed & observed_joints(points, view.camera.size)
         found = replace(found, keypoints=points, joint_observed=joints)
     params = replace(fit.params, translation=size * fit.params.translation, size=torch.tensor(float(size)))
@@ -582,6 +578,9 @@ def _as_found(
         camera_std, relative_std = size * camera_std, size * relative_std
         by_lens = (not view.several) * 1000 * view.focal.log_sigma * params.translation[:, None, 2]
         camera_std = torch.cat((camera_std[..., :2], torch.hypot(camera_std[..., 2], by_lens)[..., None]), -1)
+    turning = view.turning(found.frame)
+    up = np.broadcast_to(up, (len(found), 3)) if turning is None else np.einsum("tij,i->tj", turning, up)
+    params = flat_palms(params, view.body, torch.tensor(up, dtype=torch.float32))
     keypoints, reprojection, hands = found.keypoints, fit.reprojection_px, None
     if seen is not None:
         hands = fit_hands(seen, params, view.camera, view.body, view.fps, one.segment[some])

@@ -45,13 +45,11 @@ from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
 from fitting.stated import calibrated
 from pose2d.base.errors import UserError
-from pose2d.base.scratch import release
+from pose2d.base.files import release_scratch
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
 from pose2d.base.threads import single_thread
-from pose2d.hands import HandKeypoints
-from pose2d.masks import Outlines
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 _WRISTS = tuple(HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right"))
 __all__ = ["FASTEST_FPS", "PreparedTrack", "TrackFit", "fit_prepared", "fit_track", "prepare_track", "start_track"]
@@ -153,14 +151,14 @@ def fit_prepared(
         usable = torch.from_numpy(grid.segment >= 0)
     else:
         usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
-    solved, segment = torch.from_numpy(grid.solved(usable.numpy())), torch.from_numpy(grid.segment)
+    rows, fps = grid.solved(usable.numpy(), options.rough)
+    solved, segment = torch.from_numpy(rows), torch.from_numpy(grid.segment)
     if scene is not None and scene.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
         scene = replace(scene, contact=scene.contact.index_fill(0, solved[begins], 0))
     hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
     given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others, prepared.shape)
-    fps = grid.fps / grid.stride
-    release()
+    release_scratch()
     found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)
     found = joined((_on_grid(found, solved, grid, some) for some in blocks(len(grid))), len(grid))
     known = grid.segment[grid.there][found.observed[torch.from_numpy(grid.there)].numpy()]

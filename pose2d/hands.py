@@ -21,7 +21,7 @@ from pose2d.base.table import Table, column, column_fields
 from pose2d.models.base import read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
-from pose2d.types import AREA_OF_BOX, Detections, l_squared, sigma_px
+from pose2d.types import AREA_OF_BOX, Detections, HandKeypoints, l_squared, sigma_px
 from pose2d.video.frames import Frame
 
 WEIGHTS, GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_hands.py
@@ -56,39 +56,6 @@ _ARMS = np.array(
     [[COCO17.keypoints.index(f"{side}_{part}") for part in ("shoulder", "elbow", "wrist")] for side in SIDES]
 )
 _HIPS = [COCO17.keypoints.index(f"{side}_hip") for side in SIDES]
-
-
-@dataclass(frozen=True)
-class HandKeypoints(Table):
-    """The left and the right hand of a person in T frames."""
-
-    PREFIX = "row_hand_"
-    # [T, 2, 21, 2] full-frame pixels
-    xy_px: np.ndarray = column((2, 21, 2), "f", "left and right hand; NaN: not seen", unit="px", fill=np.nan)
-    # [T, 2, 21] calibrated
-    std_px: np.ndarray = column(
-        (2, 21), "f", "stated error, one standard deviation along each axis", unit="px", low=0, fill=np.nan
-    )
-    # [T, 2] calibrated; 0: no hand
-    presence: np.ndarray = column((2,), "f", "probability that the hand is seen there", low=0, high=1)
-    score: np.ndarray = column((2,), "f", "the hand network's own score", low=0, high=1)  # [T, 2]
-    # [T, 2, 21, 3] camera axes: x right, y down, z forward
-    landmarks_m: np.ndarray = column(
-        (2, 21, 3), "f", "the network's 3D guess, relative to the wrist", unit="m", fill=np.nan
-    )
-    size_px: np.ndarray = column((2,), "f", "length of the hand in the image", unit="px", low=0)  # [T, 2]
-
-    @classmethod
-    def unseen(cls, rows: int) -> "HandKeypoints":
-        """No hand in any of the rows."""
-        return cls.empty().scatter(np.zeros(0, np.int64), rows)
-
-    def exchanged(self, rows: np.ndarray) -> "HandKeypoints":
-        """With left and right exchanged in some rows [T]."""
-        values = {f.name: getattr(self, f.name).copy() for f, _ in column_fields(type(self))}
-        for value in values.values():
-            value[rows] = value[rows][:, ::-1]
-        return HandKeypoints(**values)
 
 
 @dataclass(frozen=True)

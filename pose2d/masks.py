@@ -7,7 +7,6 @@ points in pixels of the image, each with its normal to the outside.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,17 +15,15 @@ import cv2
 import numpy as np
 import torch
 
-from pose2d.base.table import Table, column
 from pose2d.models.base import read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
-from pose2d.types import Detections
+from pose2d.types import OUTLINE_POINTS, Detections, Outlines
 from pose2d.video.frames import Frame
 
 WEIGHTS, GRAPH = "person_mask_fp16.npz", "person_mask.onnx"  # tools/convert_mediapipe.py
 CROP = 256  # side of what the network sees, in pixels
 REGION = 2.4  # side of the square over the distance from the hips to the farthest keypoint: MediaPipe's is 2.3 to 2.5
-POINTS = 192  # of an outline
 MASKS = 10  # of a person, at most
 LEAST_SURE = 0.3  # confidence times presence of a keypoint that is seen
 LEAST_PX = 80.0  # from the highest to the lowest keypoint: smaller people are blurred in the network's square
@@ -38,17 +35,6 @@ _SHOULDERS, _HIPS, _KNEES, _ANKLES = (
     [COCO17.keypoints.index(f"{side}_{part}") for side in ("left", "right")]
     for part in ("shoulder", "hip", "knee", "ankle")
 )
-
-
-@dataclass(frozen=True)
-class Outlines(Table):
-    """Outlines of people, one a mask."""
-
-    PREFIX = "mask_"
-    row: np.ndarray = column((), "i", "row of the keypoints that the mask belongs to", low=0)  # [M]
-    # [M, 192, 2] full-frame pixels; NaN: fewer points, or the end of the image
-    xy_px: np.ndarray = column((POINTS, 2), "f", "points of the outline; NaN: none", unit="px", fill=np.nan)
-    normal: np.ndarray = column((POINTS, 2), "f", "unit vectors to the outside in the image")  # [M, 192, 2]
 
 
 @cache
@@ -156,7 +142,7 @@ def outline_of(rgb: np.ndarray, seen_px: np.ndarray, middle_px: np.ndarray, row:
         return Outlines.empty()
     contours, _ = cv2.findContours((label == mine).astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
     points = np.concatenate([line[:, 0] for line in contours if len(line) > 8]).astype(np.float64)
-    points = points[np.linspace(0, len(points), POINTS, endpoint=False).astype(int)]
+    points = points[np.linspace(0, len(points), OUTLINE_POINTS, endpoint=False).astype(int)]
     rise = np.stack([cv2.Sobel(probable, cv2.CV_32F, *axis, scale=1 / 8) for axis in ((1, 0), (0, 1))], -1)
     x, y = points.astype(int).T
     slope = rise[y, x].astype(np.float64)

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from ccnet.other_features import OtherFeatures
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel, trunk_of
+from pose2d.models.base import card as model_card
 from pose2d.models.rtmpose import BINS, STRIDE, RTMPose
-from pose2d.registry import card as model_card
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import ErrorDistribution
 

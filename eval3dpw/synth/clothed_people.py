@@ -56,17 +56,12 @@ def person_from_clip(body: Body, clip: Clip, shape: Tensor, first: int, count: i
     posed = body(piece.pose, _padded(body, shape), translation, vertices=True).vertices
     assert posed is not None
     lowest = torch.quantile(posed[..., 1].amin(1), 0.1)  # not the minimum: one odd frame must not lift the body
-    return _posed_person(body, clip.name, piece.pose, shape, translation - torch.stack((middle[0], lowest, middle[2])))
-
-
-def _posed_person(body: Body, clip: str, pose: Tensor, shape: Tensor, translation: Tensor) -> SyntheticPerson:
-    output = body(pose, _padded(body, shape), translation)
-    placement = body.placement(rotation_matrices(pose), _padded(body, shape))
-    return SyntheticPerson(clip, shape, pose, translation, output.joints, output.keypoints, placement)
+    shift = torch.stack((middle[0], lowest, middle[2]))
+    return sized_person(body, clip.name, piece.pose, shape, translation - shift)
 
 
 def sized_person(
-    body: Body, clip: str, pose: Tensor, shape: Tensor, translation: Tensor, size: float
+    body: Body, clip: str, pose: Tensor, shape: Tensor, translation: Tensor, size: float = 1.0
 ) -> SyntheticPerson:
     """As posed, with every point of the body multiplied by `size` before it is moved."""
     output = body(pose, _padded(body, shape))
@@ -75,9 +70,14 @@ def sized_person(
     return SyntheticPerson(clip, shape, pose, translation, joints, keypoints, placement, size)
 
 
-def shifted(body: Body, person: SyntheticPerson, shift_m: tuple[float, float]) -> SyntheticPerson:
-    shift = torch.tensor([shift_m[0], 0.0, shift_m[1]])
-    return _posed_person(body, person.clip, person.pose, person.shape, person.translation + shift)
+def moved(body: Body, person: SyntheticPerson, shift_m: Tensor) -> SyntheticPerson:
+    """The same person elsewhere: shift_m [3] or [T, 3]."""
+    return sized_person(body, person.clip, person.pose, person.shape, person.translation + shift_m, person.size)
+
+
+def moved_to(body: Body, person: SyntheticPerson, x: float, z: float) -> SyntheticPerson:
+    """Moved along the floor."""
+    return moved(body, person, torch.tensor([x, 0.0, z], dtype=torch.float32))
 
 
 def _padded(body: Body, shape: Tensor) -> Tensor:
@@ -107,16 +107,6 @@ class ClothedBody:
         return ((bare if size == 1.0 else size * bare) + translation[:, None]).numpy()
 
 
-@dataclass(frozen=True)
-class _Attachment:
-    """A mesh that is worn but not a part of the body's surface."""
-
-    rest_m: np.ndarray  # [n, 3] on the mean body
-    faces: np.ndarray  # [m, 3]
-    weights: np.ndarray  # [n, 24]
-    kind: int  # HAIR or SKIRT of outfit.py
-
-
 def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator) -> ClothedBody:
     mean, weights = body.v_template.numpy(), body.weights.numpy()
     faces = body.faces.numpy().astype(np.int32)
@@ -132,42 +122,36 @@ def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Gener
     all_weights, all_faces = [weights], [faces]
     kinds = [np.where(eyes[faces[:, 0]], outfits.EYE, outfits.BODY)]  # of faces
     shape_source = [np.arange(len(mean))]
-    hair = [] if outfit.hair_falls_to_m is None else [_long_hair(outfit, outfit.hair_falls_to_m, rng)]
-    skirt = [] if outfit.skirt_end_y_m is None else [_skirt(outfit.skirt_end_y_m, rng)]
-    for attachment in (*hair, *skirt):
-        all_faces.append(attachment.faces + sum(map(len, parts)))
-        parts.append(attachment.rest_m)
-        all_weights.append(attachment.weights)
-        kinds.append(np.full(len(attachment.faces), attachment.kind))
-        shape_source.append(cKDTree(mean).query(attachment.rest_m)[1])
+    worn = []  # meshes that are no part of the body's surface
+    if outfit.hair_falls_to_m is not None:
+        worn.append((*_long_hair(outfit, outfit.hair_falls_to_m, rng), outfits.HAIR))
+    if outfit.skirt_end_y_m is not None:
+        worn.append((*_skirt(outfit.skirt_end_y_m, rng), outfits.SKIRT))
+    for points, grid, its_weights, kind in worn:
+        all_faces.append(grid + sum(map(len, parts)))
+        parts.append(points)
+        all_weights.append(its_weights)
+        kinds.append(np.full(len(grid), kind))
+        shape_source.append(cKDTree(mean).query(points)[1])
     by_shape = torch.einsum("vcs,s->vc", body.shapedirs[:, :, : len(shape)], shape).numpy()
     whole = np.concatenate(parts) + by_shape[np.concatenate(shape_source)]
     face_array, weight_array = np.concatenate(all_faces).astype(np.int32), np.concatenate(all_weights)
     # Garments are placed by the mean body's coordinates, whatever the person's shape.
     unshaped = np.concatenate([mean, *parts[1:]])
-    return ClothedBody(
-        rest=torch.from_numpy(whole.T.astype(np.float32).copy()),
-        weights=torch.from_numpy(weight_array.T.astype(np.float32).copy()),
-        faces=face_array,
-        appearance=_appearance(unshaped, weight_array.argmax(1), face_array, np.concatenate(kinds), outfit, rng),
-        body_vertices=len(mean),
-    )
-
-
-def _appearance(
-    rest_m: np.ndarray, bone: np.ndarray, faces: np.ndarray, kinds: np.ndarray, outfit: Outfit, rng: np.random.Generator
-) -> np.ndarray:
     # [n^2, 3] barycentric coordinates with n = LATTICE_STEPS + 1; row i n + j is (i, j, ..) / LATTICE_STEPS.
     i, j = np.mgrid[: LATTICE_STEPS + 1, : LATTICE_STEPS + 1].reshape(2, -1) / LATTICE_STEPS
     places = np.stack((i, j, np.maximum(1 - i - j, 0)), 1)
     places = places / places.sum(1, keepdims=True)  # rounding can place a corner beyond the far edge
-    points = np.einsum("pk,fkc->fpc", places, rest_m[faces])
-    nearest = places.argmax(1)  # the bone changes half-way
-    bones = bone[faces[:, nearest]]
-    of_face = np.broadcast_to(kinds[:, None], bones.shape).ravel()
-    surface = SurfacePoints(points.reshape(-1, 3), bones.ravel())
-    appearance = outfits.surface_appearance(surface, of_face, outfit, rng)
-    return appearance.reshape(len(faces), len(places), outfits.CHANNELS)
+    bones = weight_array.argmax(1)[face_array[:, places.argmax(1)]]  # [F, n^2] the bone changes half-way
+    surface = SurfacePoints(np.einsum("pk,fkc->fpc", places, unshaped[face_array]).reshape(-1, 3), bones.ravel())
+    of_face = np.broadcast_to(np.concatenate(kinds)[:, None], bones.shape).ravel()
+    return ClothedBody(
+        rest=torch.from_numpy(whole.T.astype(np.float32).copy()),
+        weights=torch.from_numpy(weight_array.T.astype(np.float32).copy()),
+        faces=face_array,
+        appearance=outfits.surface_appearance(surface, of_face, outfit, rng).reshape(*bones.shape, outfits.CHANNELS),
+        body_vertices=len(mean),
+    )
 
 
 def _smooth_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
@@ -206,8 +190,8 @@ def _two_sided_grid(rows: int, columns: int) -> np.ndarray:
     return np.concatenate((front, front[:, ::-1]))
 
 
-def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _Attachment:
-    """A curtain round the back and sides of the head."""
+def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A curtain round the back and sides of the head: points [n, 3] on the mean body, faces [m, 3], weights [n, 24]."""
     rows, columns = 14, 25
     angle = np.linspace(-0.62, 0.62, columns) * np.pi  # 0 is straight back
     uneven = np.convolve(rng.uniform(-1, 1, columns), np.ones(3) / 3, mode="same")
@@ -221,10 +205,10 @@ def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> _At
     weights = np.zeros((len(points), 24))
     hangs = np.clip((0.5 - points[:, 1]) / 0.2, 0, 1)  # the ends rest on the shoulders
     weights[:, _HEAD], weights[:, _UPPER_SPINE] = 1 - 0.6 * hangs, 0.6 * hangs
-    return _Attachment(points, _two_sided_grid(rows, columns), weights, outfits.HAIR)
+    return points, _two_sided_grid(rows, columns), weights
 
 
-def _skirt(ends_y_m: float, rng: np.random.Generator) -> _Attachment:
+def _skirt(ends_y_m: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A cone from the waist; each side follows its thigh, the middle follows both."""
     rows, columns = 12, 41
     angle = np.linspace(0, 2 * np.pi, columns)
@@ -240,4 +224,4 @@ def _skirt(ends_y_m: float, rng: np.random.Generator) -> _Attachment:
     weights = np.zeros((len(points), 24))
     weights[:, _PELVIS] = 1 - follows
     weights[:, _LEFT_HIP], weights[:, _RIGHT_HIP] = follows * left, follows * (1 - left)
-    return _Attachment(points, _two_sided_grid(rows, columns), weights, outfits.SKIRT)
+    return points, _two_sided_grid(rows, columns), weights

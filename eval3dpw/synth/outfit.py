@@ -67,8 +67,8 @@ _SHOES = ((24, 22, 22), (60, 42, 30), (120, 84, 56), (216, 214, 208), (60, 64, 7
 
 
 def draw_outfit(rng: np.random.Generator) -> Outfit:
-    shirt = _draw_fabric(rng, _CLOTHES, plain=0.4, thickness=(0.006, 0.030), folds=(0.3, 1.0))
-    legs = _draw_fabric(rng, _TROUSERS, plain=0.85, thickness=(0.006, 0.026), folds=(0.3, 1.0))
+    shirt = _draw_fabric(rng, _CLOTHES, plain=0.4, thickest_m=0.030)
+    legs = _draw_fabric(rng, _TROUSERS, plain=0.85, thickest_m=0.026)
     short_legs = rng.random() < 0.25
     skirt = rng.random() < 0.12
     long_hair = rng.random() < 0.4
@@ -86,14 +86,13 @@ def draw_outfit(rng: np.random.Generator) -> Outfit:
 
 
 def _draw_fabric(
-    rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], plain: float, thickness: tuple[float, float],
-    folds: tuple[float, float],
-) -> Fabric:  # fmt: skip
+    rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], plain: float, thickest_m: float
+) -> Fabric:
     patterns: tuple[Pattern, ...] = ("stripes", "upright stripes", "checks", "blotches", "print", "panels")
     return Fabric(
         color=_varied(rng, colors, 0.2), second=_varied(rng, _CLOTHES, 0.2),
         pattern="plain" if rng.random() < plain else patterns[rng.integers(len(patterns))],
-        period_m=rng.uniform(0.03, 0.12), thickness_m=rng.uniform(*thickness), folds=rng.uniform(*folds),
+        period_m=rng.uniform(0.03, 0.12), thickness_m=rng.uniform(0.006, thickest_m), folds=rng.uniform(0.3, 1.0),
     )  # fmt: skip
 
 
@@ -108,11 +107,6 @@ def _varied(rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], 
 class SurfacePoints:
     rest_m: np.ndarray  # [n, 3] on the mean body
     bone: np.ndarray  # [n] 0..23, the joint with the largest skinning weight
-
-    @property
-    def arm(self) -> np.ndarray:
-        """Distance along the arm, |x|."""
-        return np.abs(self.rest_m[:, 0])
 
 
 @dataclass(frozen=True)
@@ -134,19 +128,23 @@ def soft_step(value: np.ndarray, at: float | np.ndarray, width_m: float = 0.004)
 def coverage(points: SurfacePoints, outfit: Outfit, width_m: float = 0.004) -> Coverage:
     """Of the garments of an outfit, by the places that its lengths name."""
     x, y, z = points.rest_m.T
+    arm = np.abs(x)  # distance along the arm
     head, foot = points.bone == _HEAD, np.isin(points.bone, _FEET)
     neck = np.isin(points.bone, (_HEAD, _NECK))
-    # The opening for the neck is a ball around its root, a little lower in front.
-    from_neck = np.sqrt(x**2 + ((y - 0.475) / 1.15) ** 2 + (z - 0.045) ** 2)
-    covers_torso = (
-        soft_step(y, outfit.hem_y_m, width_m) * soft_step(from_neck, outfit.neckline_m, width_m) * ~(neck & (y > 0.5))
-    )
-    top = covers_torso * (1 - soft_step(points.arm, outfit.sleeve_end_m, width_m)) * ~np.isin(points.bone, _LEGS[2:])
-    below_waist = ~(y > 0.14) & (points.arm < 0.4)
+    torso = soft_step(y, outfit.hem_y_m, width_m) * soft_step(_from_neck(points.rest_m), outfit.neckline_m, width_m)
+    covers_torso = torso * ~(neck & (y > 0.5))
+    top = covers_torso * (1 - soft_step(arm, outfit.sleeve_end_m, width_m)) * ~np.isin(points.bone, _LEGS[2:])
+    below_waist = ~(y > 0.14) & (arm < 0.4)
     bottom = below_waist * soft_step(y, outfit.leg_end_y_m, width_m)
     shoes = foot * (1 - soft_step(y, -0.885 - 0.02 * (z > 0.03), width_m))
     socks = (np.isin(points.bone, _LEGS) & (y < -0.6)) * (1 - soft_step(y, -0.82, width_m))
     return Coverage(head * _scalp(x, y, z), top, bottom * (1 - top), socks, shoes)
+
+
+def _from_neck(points: np.ndarray) -> np.ndarray:
+    """The opening for the neck is a ball around its root, a little lower in front."""
+    x, y, z = points.T
+    return np.sqrt(x**2 + ((y - 0.475) / 1.15) ** 2 + (z - 0.045) ** 2)
 
 
 def _scalp(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
@@ -167,7 +165,8 @@ def surface_appearance(
     hair, skirt = np.maximum(covered.hair, kind == HAIR), (kind == SKIRT).astype(float)
 
     def locks(p: np.ndarray) -> np.ndarray:
-        return noise(p, (0.006, 0.05, 0.012), rng) + 0.6 * noise(p, 0.02, rng)
+        shade = noise(p, (0.006, 0.05, 0.012), rng) + 0.6 * noise(p, 0.02, rng)
+        return np.asarray(outfit.hair) * np.exp(0.45 * shade)[:, None]
 
     def folds(p: np.ndarray) -> np.ndarray:
         wide = np.stack([_fold_height(p, rng) for _ in range(3)], 1)
@@ -181,7 +180,7 @@ def surface_appearance(
     _blend_where(color, np.maximum(covered.bottom, skirt), points, lambda p: _fabric(p, outfit.bottom, rng))
     _blend_where(color, covered.top, points, lambda p: _top(p, outfit, rng))
     _blend_where(color, covered.shoes, points, lambda p: _shoes(p, outfit))
-    _blend_where(color, hair, points, lambda p: np.asarray(outfit.hair) * np.exp(0.45 * locks(p))[:, None])
+    _blend_where(color, hair, points, locks)
     _blend_where(color, (kind == EYE).astype(float), points, _eyeballs)
 
     normal_offset = np.zeros((len(points), 3))
@@ -223,20 +222,22 @@ def _face(points: np.ndarray, color: np.ndarray, outfit: Outfit) -> np.ndarray:
         return front * np.clip(1.5 - 1.5 * np.hypot((side - cx) / rx, (y - cy) / ry) ** 2, 0, 1)
 
     skin, hair = np.asarray(outfit.skin), np.asarray(outfit.hair)
-    color = _blend(color, 0.35 * spot(0.042, 0.567, 0.022, 0.02), skin * (1.1, 0.7, 0.65))  # cheeks
-    color = _blend(color, 0.55 * spot(0.030, 0.612, 0.021, 0.014), skin * 0.45)  # the hollow of the eye
-    color = _blend(color, 0.9 * spot(0.032, 0.632, 0.022, 0.0055), hair * 0.6 + 0.005)  # brow
-    color = _blend(color, 0.8 * spot(0.030, 0.6165, 0.016, 0.0035), skin * 0.12)  # upper lid
-    color = _blend(color, 0.8 * spot(0.008, 0.562, 0.0055, 0.004), skin * 0.12)  # nostril
-    color = _blend(color, 0.25 * spot(0.018, 0.565, 0.006, 0.012), skin * 0.5)  # wing of the nose
-    color = _blend(color, 0.75 * spot(0.0, 0.535, 0.026, 0.0075), skin * (0.75, 0.32, 0.32))  # lips
-    color = _blend(color, 0.8 * spot(0.0, 0.5355, 0.024, 0.002), skin * 0.15)  # between them
     under_jaw = (1 - soft_step(y, 0.50, 0.03)) * soft_step(z, 0.04, 0.03)
-    color = _blend(color, 0.45 * under_jaw, skin * 0.4)
     ear_hole = (side > 0.066) & (np.hypot(y - 0.592, z - 0.058) < 0.009)
-    color = _blend(color, 0.7 * ear_hole, skin * 0.2)
     chin = (1 - soft_step(y, 0.548, 0.012)) * soft_step(z, 0.07, 0.03) * (1 - 0.8 * spot(0.0, 0.535, 0.024, 0.01))
-    return _blend(color, outfit.beard * chin, hair)
+    for share, over in (
+        (0.35 * spot(0.042, 0.567, 0.022, 0.02), skin * (1.1, 0.7, 0.65)),  # cheeks
+        (0.55 * spot(0.030, 0.612, 0.021, 0.014), skin * 0.45),  # the hollow of the eye
+        (0.9 * spot(0.032, 0.632, 0.022, 0.0055), hair * 0.6 + 0.005),  # brow
+        (0.8 * spot(0.030, 0.6165, 0.016, 0.0035), skin * 0.12),  # upper lid
+        (0.8 * spot(0.008, 0.562, 0.0055, 0.004), skin * 0.12),  # nostril
+        (0.25 * spot(0.018, 0.565, 0.006, 0.012), skin * 0.5),  # wing of the nose
+        (0.75 * spot(0.0, 0.535, 0.026, 0.0075), skin * (0.75, 0.32, 0.32)),  # lips
+        (0.8 * spot(0.0, 0.5355, 0.024, 0.002), skin * 0.15),  # between them
+        (0.45 * under_jaw, skin * 0.4), (0.7 * ear_hole, skin * 0.2), (outfit.beard * chin, hair),
+    ):  # fmt: skip
+        color = _blend(color, share, over)
+    return color
 
 
 def _eyeballs(points: np.ndarray) -> np.ndarray:
@@ -252,8 +253,7 @@ def _top(points: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.nda
     if outfit.open_front:
         under = (np.abs(x) < 0.045 + 0.03 * np.clip(y, 0, 0.3) / 0.3) & (z > 0.0)
         color = np.where(under[:, None], np.asarray(outfit.top.second) * 0.5 + 0.3, color)
-    from_neck = np.sqrt(x**2 + ((y - 0.475) / 1.15) ** 2 + (z - 0.045) ** 2)
-    collar = 1 - soft_step(from_neck, outfit.neckline_m + 0.02)
+    collar = 1 - soft_step(_from_neck(points), outfit.neckline_m + 0.02)
     cuffs = soft_step(np.abs(x), outfit.sleeve_end_m - 0.015) + (1 - soft_step(y, outfit.hem_y_m + 0.012))
     return color * (1 - 0.35 * np.clip(collar + cuffs, 0, 1))[:, None]
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,13 +13,15 @@ from eval3dpw.synth.clothed_people import (
     SyntheticPerson,
     clothed_body,
     draw_shape,
+    moved_to,
     person_from_clip,
-    shifted,
 )
 from eval3dpw.synth.motion import Clip, mirrored
 from eval3dpw.synth.outfit import draw_outfit
 from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, rasterize
-from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, SceneKind
+from eval3dpw.synth.staging import RecordedPath
+from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, Backdrop, SceneKind
+from eval3dpw.synth.textures import linear_rgb
 from fitting.body import Body
 from fitting.camera import Camera
 
@@ -101,7 +102,7 @@ def frame_truth(
     world_to_cam: np.ndarray,
 ) -> FrameTruth:  # fmt: skip
     """Of keypoints_m [P, K, 3] in the world frame: COCO's 17 or Halpe's 26."""
-    buffer = mesh.rasterize(vertices_m, camera, world_to_cam)
+    buffer = rasterize(vertices_m, mesh.faces, camera, world_to_cam)
     owner = mesh.owner(buffer)
     surface_m = 1 / np.maximum(buffer.inverse_depth, 1e-6)
     in_cam = keypoints_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
@@ -112,7 +113,7 @@ def frame_truth(
     boxes, area, seen = np.zeros((count, 4)), np.zeros(count), np.zeros(count)
     for person in range(count):
         start, end = mesh.person_faces[person : person + 2]
-        faces = mesh.surfaces.faces[start:end] - np.int32(sum(len(vertices) for vertices in people_m[:person]))
+        faces = mesh.faces[start:end] - np.int32(sum(len(vertices) for vertices in people_m[:person]))
         alone = rasterize(people_m[person], faces, camera, world_to_cam).triangle >= 0  # [H, W] without occlusion
         visibility[person], hidden_by[person] = _visibility(
             owner, surface_m, pixels[person], in_cam[person, :, 2], person
@@ -139,12 +140,6 @@ def _visibility(
     return state.astype(np.uint8), np.where(inside & other, whose, BY_NOBODY)
 
 
-class ViewPath(Protocol):
-    """Where a camera is at any time."""
-
-    def world_to_cam(self, frame: float) -> np.ndarray: ...
-
-
 @dataclass(frozen=True)
 class SyntheticSequence:
     """Everything that a sequence's images are rendered from."""
@@ -154,7 +149,7 @@ class SyntheticSequence:
     bystanders: list[SyntheticPerson]  # in the images, but not in the truth
     clothed: list[ClothedBody]  # of people, then of bystanders
     camera: Camera
-    path: ViewPath
+    path: recording.CameraPath | RecordedPath
     mesh: SceneMesh
 
     @property
@@ -188,14 +183,15 @@ def build_sequence(
         around = surroundings.build_scene(plan.scene, area, rng)
     else:
         focal = 0.75 * plan.focal_px * max(photo.shape[1] / size[0], photo.shape[0] / size[1])
-        around = surroundings.photo_scene(photo, area, path.world_to_cam(len(centers) / 2), focal, rng)
+        facing = path.world_to_cam(len(centers) / 2)[:3, :3].copy()
+        behind = Backdrop(linear_rgb(photo).astype(np.float32), facing, focal)
+        light, ground = surroundings.outdoor_light(rng, area.azimuth), surroundings.floor(60, "concrete")
+        around = surroundings.Scene([ground], light, behind, ground_is_photo=True)  # its lower part is the ground
     sampled = range(0, len(centers), 5)
-    viewed = surroundings.ViewedKeypoints(
-        torch.stack([person.keypoints[sampled, :17] for person in people], 1).numpy(),
-        np.stack([path.world_to_cam(frame) for frame in sampled]),
-        camera,
-    )
-    around.solids.extend(surroundings.place_occluders(plan.occlusion, area, viewed, plan.scene, rng))
+    keypoints = torch.stack([person.keypoints[sampled, :17] for person in people], 1).numpy()
+    views = np.stack([path.world_to_cam(frame) for frame in sampled])
+    occluders = surroundings.place_occluders(plan.occlusion, area, keypoints, views, camera, plan.scene, rng)
+    around.solids.extend(occluders)
     clothed = []
     for number, person in enumerate((*people, *bystanders)):
         outfit_rng = plan.rng(f"looks {number}")
@@ -269,7 +265,7 @@ def _people(plan: SequencePlan, body: Body, clips: tuple[Clip, ...], most_frames
             shift = apart * way + side
             if np.linalg.norm(people[0].path - people[1].path - shift, axis=1).min() > _APART_M:
                 break
-        people[1] = shifted(body, people[1], (float(shift[0]), float(shift[1])))
+        people[1] = moved_to(body, people[1], *shift)
     return people
 
 
@@ -290,7 +286,7 @@ def _bystanders(
             path = bystander.path + shift
             apart = min(np.linalg.norm(p.path - path, axis=1).min() for p in (*people, *bystanders))
             if apart > _APART_M and np.linalg.norm(cameras_m - path, axis=1).min() > 2.2:
-                bystanders.append(shifted(body, bystander, (float(shift[0]), float(shift[1]))))
+                bystanders.append(moved_to(body, bystander, *shift))
                 break
     return bystanders
 

@@ -12,7 +12,7 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from eval3dpw.synth.clothed_people import SyntheticPerson, draw_shape, leg_length, sized_person
+from eval3dpw.synth.clothed_people import SyntheticPerson, draw_shape, leg_length, moved, moved_to, sized_person
 from eval3dpw.synth.motion import FPS, Clip
 from eval3dpw.synth.textures import SmoothNoise
 from fitting.body import Body
@@ -53,11 +53,6 @@ def staged_person(
     shift = torch.from_numpy(planted(feet, size * feet_over_sole_m(body, shape), fps, level=not has_steps)).float()
     middle = (person.joints[:, 0] + shift).amin(0) / 2 + (person.joints[:, 0] + shift).amax(0) / 2
     return moved(body, person, shift - middle * torch.tensor([1.0, 0.0, 1.0]))
-
-
-def moved(body: Body, person: SyntheticPerson, shift_m: Tensor) -> SyntheticPerson:
-    """The same person elsewhere: shift_m [3] or [T, 3]."""
-    return sized_person(body, person.clip, person.pose, person.shape, person.translation + shift_m, person.size)
 
 
 def contacts(body: Body, person: SyntheticPerson, fps: float, has_steps: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -196,7 +191,7 @@ def stage(
             spot = rng.uniform(-reach, reach, 2) if placed else np.zeros(2)
             near = [np.linalg.norm(p.path - person.path - spot, axis=1).min() for p in placed]
             if not near or min(near) > 0.55:
-                placed.append(moved(body, person, torch.tensor([spot[0], 0.0, spot[1]], dtype=torch.float32)))
+                placed.append(moved_to(body, person, *spot))
                 break
             reach *= 1.03
     return placed

@@ -41,8 +41,7 @@ from pose2d.base.files import atomic_file, check_writable, plain_value
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.hands import SEEN, arms_of, hands_in_image
-from pose2d.models.base import PoseModel
-from pose2d.registry import use_plugin
+from pose2d.models.base import PoseModel, use_plugin
 from pose2d.skeletons import COCO17, WHOLEBODY133
 from pose2d.types import Detections
 

@@ -65,7 +65,7 @@ def synth(asked: SynthOptions) -> None:
     from fitmesh.ui.trouble import count as counted
 
     with starting():
-        from eval3dpw.synth.dataset import ScriptedSettings, SynthSettings, make_dataset, make_scripted
+        from eval3dpw.synth.dataset import SynthSettings, make_dataset
         from pose2d.base.caching import folder_lock
         from pose2d.base.threads import cores
 
@@ -74,17 +74,12 @@ def synth(asked: SynthOptions) -> None:
     workers, size = asked.threads or cores(), _size(asked.size)
     split, scenes = cast("Any", asked.split), cast("Any", asked.scenes)  # checked before anything is made
     with folder_lock(asked.out):
-        if scenes:
-            count = asked.sequences or 8
-            scripted = ScriptedSettings(scenes, count, asked.seconds, size, asked.seed, split, asked.motion)
-            made = make_scripted(asked.out, scripted, min(workers, count))
-        else:
-            count = asked.sequences or 26
-            settings = SynthSettings(
-                split=split, sequences=count, frames=asked.frames, size=size, seed=asked.seed, motion=asked.motion,
-                backgrounds=asked.backgrounds,
-            )  # fmt: skip
-            made = make_dataset(asked.out, settings, min(workers, count))
+        count = asked.sequences or (8 if scenes else 26)
+        settings = SynthSettings(
+            split=split, sequences=count, frames=asked.frames, size=size, seed=asked.seed, motion=asked.motion,
+            backgrounds=None if scenes else asked.backgrounds, scenes=scenes or (), seconds=asked.seconds,
+        )  # fmt: skip
+        made = make_dataset(asked.out, settings, min(workers, count))
         console, began, new_frames, person_frames, sequences = Console(highlight=False), time.monotonic(), 0, 0, 0
         with working(), Reporter(on_stderr()).busy("rendering"):
             for done in made:

@@ -21,7 +21,7 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz,
 from pose2d.base.errors import UserError
 from pose2d.base.threads import torch_threads
 from pose2d.crops import PoseEstimate, estimate_people
-from pose2d.registry import module_of
+from pose2d.models.base import module_of
 from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, Skeleton
 from pose2d.types import AREA_OF_BOX, ConfidenceSource, ErrorDistribution, Keypoints, keypoint_oks, l_squared
 from pose2d.video.frames import read_image

@@ -21,7 +21,7 @@ from fitmesh.ui.trouble import count
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
-from pose2d.registry import use_plugin
+from pose2d.models.base import use_plugin
 from pose2d.types import ConfidenceSource
 
 T = TypeVar("T")

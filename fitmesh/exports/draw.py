@@ -15,8 +15,9 @@ from torch import Tensor
 
 from fitting.camera import Camera
 from fitting.render.draw import Mesh, render_onto
-from pose2d.hands import HAND_BONES, HandKeypoints
+from pose2d.hands import HAND_BONES
 from pose2d.skeletons import Skeleton
+from pose2d.types import HandKeypoints
 
 RGB = tuple[int, int, int]
 LEFT: RGB = (255, 140, 0)

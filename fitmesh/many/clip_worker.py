@@ -28,7 +28,7 @@ from fitmesh.version import __version__
 from pose2d.base import files
 from pose2d.base.caching import CacheKey, FolderBusy, code_digest, content_digest
 from pose2d.base.errors import UserError
-from pose2d.registry import module_of, use_plugin
+from pose2d.models.base import module_of, use_plugin
 
 
 @dataclass(frozen=True)

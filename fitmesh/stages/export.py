@@ -21,9 +21,9 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.result import CACHE_FOLDER, OVERLAY_FILE, Person, Result
 from fitmesh.stages.people import KeypointsFile, edited_keypoints
 from fitmesh.stages.settings import Job
-from pose2d.base.caching import CacheKey, code_digest, remove_temporary
+from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, open_regular, read_json
+from pose2d.base.files import atomic_file, open_regular, read_json, remove_temporary
 from pose2d.base.threads import background_writer, prefetch, single_thread
 from pose2d.video.frames import Frame
 

@@ -24,7 +24,7 @@ from fitting.shot import ShotFit, ShotPerson, fit_shot
 from fitting.stated import TABLE
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
-from pose2d.base.scratch import release
+from pose2d.base.files import release_scratch
 from pose2d.base.table import blocks, joined
 from pose2d.base.threads import prefetch, single_thread
 from pose2d.events import Event
@@ -133,7 +133,7 @@ def make(job: Job, key: CacheKey) -> None:
                 uses, masks = found.uses(person.identity), found.masks.get(person.identity, 0)
                 fitted.append(replace(made, height_std_m=std_m, scene_used=uses, masks=masks))
             lowest.append(lowest_foot(found, body))
-            release()
+            release_scratch()
             fits.append(replace(found, people={}))  # their rows are in `fitted`
             if settings.scene.floor_file is not None and found.ground is None:
                 job.reporter.warn(f"--floor has no effect in shot {shot + 1}: nobody stands there long enough.")

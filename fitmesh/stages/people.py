@@ -34,14 +34,22 @@ from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
-from pose2d.masks import MaskFinder, Outlines
-from pose2d.models.base import PoseModel
+from pose2d.masks import MaskFinder
+from pose2d.models.base import PoseModel, card, module_of
 from pose2d.people import Detect, Estimate, PeopleFinder
-from pose2d.registry import card, module_of
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, NOBODY, ConfidenceSource, Detections, ErrorDistribution, Keypoints, Track
+from pose2d.types import (
+    AREA_OF_BOX,
+    NOBODY,
+    ConfidenceSource,
+    Detections,
+    ErrorDistribution,
+    Keypoints,
+    Outlines,
+    Track,
+)
 from pose2d.video.frames import Frame
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
@@ -98,9 +106,10 @@ class KeypointsFile:
         spans = {int(i): slice(a, a + n) for i, a, n in zip(names, first.tolist(), counts.tolist(), strict=True)}
         everyone, masks = rows.keypoints, {}
         assert everyone is not None
-        for identity, span in spans.items() if outlines is not None else ():
-            mine = outlines.rows((outlines.row >= span.start) & (outlines.row < span.stop))
-            masks[identity] = replace(mine, row=mine.row - span.start)
+        if outlines is not None:
+            for identity, span in spans.items():
+                mine = outlines.rows((outlines.row >= span.start) & (outlines.row < span.stop))
+                masks[identity] = replace(mine, row=mine.row - span.start)
         return KeypointsFile(
             people={identity: everyone.rows(span) for identity, span in spans.items()},
             frames={identity: rows.frame[span] for identity, span in spans.items()},

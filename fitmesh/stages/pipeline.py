@@ -25,13 +25,12 @@ from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RigSetti
 from fitmesh.ui.events import StageKept
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
-from pose2d.base.caching import CacheKey, folder_lock, remove_temporary
+from pose2d.base.caching import CacheKey, folder_lock
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, read_json
-from pose2d.base.scratch import scratch_for
+from pose2d.base.files import atomic_file, read_json, remove_temporary, scratch_for
 from pose2d.base.threads import check_device, default_device
 from pose2d.detect.detector import detector_class
-from pose2d.registry import card, fetched, use_plugin
+from pose2d.models.base import card, fetched, use_plugin
 from pose2d.skeletons import COCO17
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions

@@ -213,6 +213,7 @@ ANKLE_OVER_SOLE, TOE_OVER_SOLE = 0.072 / 1.70, 0.031 / 1.70  # of the body's hei
 # between subjects), sideways 0.2 (1.0).
 FORWARD_LEAN_DEG = 6.0
 AXIS_IMAGE_DEG, AXIS_DEPTH_DEG = 2.0, 7.0  # deviation of one person's mean axis across and along the line of sight
+LEG_SHARE = 0.5  # length of the legs, of the height
 FOOT_M = 0.025  # of a stance point from the floor, beside its depth's error
 DEPTH_LOG_SIGMA = 0.03  # of a fitted depth, as it changes over a shot
 STEP_DEPTH_LOG_SIGMA = 0.015  # of how a fitted depth changes during one stance
@@ -228,6 +229,9 @@ SEATED_HIP_DEG, SEATED_IMAGE_DEG, SEATED_DEPTH_DEG, SEATED_FROM_UP_DEG = 55.0, 9
 # Who moves head, hands and feet against the hips by less than this share of the height in LEAST_STILL_S is a mannequin
 # or a image: its feet may be anywhere. People who stand as still as they can sway by more.
 STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
+# Feet of people who stand or walk rest nearly all the time, of people on a trampoline in less than half of it: these
+# show no floor, and nothing holds them upright.
+LEAST_RESTING, AIRBORNE_DEG = 0.5, 12.0
 FARTHEST_FROM_UP_DEG = 65.0  # of a standing person's axis from the camera's own up direction
 LEAST_UPRIGHT_S = 0.3  # who stands for less shows no floor: a moment of somebody who sits
 CHUNK_S = 0.5  # evidence of one person within this time is one measurement
@@ -289,12 +293,12 @@ def without_feet(evidence: Evidence) -> Evidence:
 _OF_FEET = ("foot", "foot_root", "foot_lift", "foot_sigma", "foot_person", "foot_view_axis", "step", "step_share")
 
 
-def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float, float]:
-    """Also the seconds that people were upright, and of those the seconds that one of their feet rested."""
+def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float]:
+    """Also the seconds that people were upright."""
     axes: list[tuple] = []
     feet: list[tuple] = []
     steps: list[tuple] = []
-    standing_s = resting_s = 0.0
+    standing_s = 0.0
     for number, person in enumerate(people):
         if len(person.frames) == 0 or never_moves(person, camera.fps):
             continue
@@ -302,18 +306,20 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
         standing, seated = _upright(person), _seated(person)
         upright = standing.holds
         standing_s += float(upright.sum()) / camera.fps
+        stance = _stance(person, upright, standing.axis, turn, focal, camera)
+        if stance.any(1).sum() < LEAST_RESTING * upright.sum():  # somebody in the air need not be upright
+            stance = np.zeros_like(stance)
+            standing = replace(standing, deviation_deg=(AIRBORNE_DEG, AIRBORNE_DEG))
         axes += _axis_chunks(person, number, standing, turn, camera)
         axes += _axis_chunks(person, number, seated, turn, camera)
-        stance = _stance(person, upright, standing.axis, turn, focal, camera)
         if upright.sum() < min(LEAST_UPRIGHT_S * camera.fps, len(upright) / 2):
             stance = np.zeros_like(stance)
-        resting_s += float(stance.any(1).sum()) / camera.fps
-        feet += _foot_chunks(person, number, stance, turn, camera)
+        feet += _foot_chunks(person, number, stance, standing.excess_rad, turn, camera)
         if not camera.moving:
             steps += _steps(person, stance, turn, camera)
     found = _packed(axes, feet, steps)
     alike = math.sqrt(1 + ALIKE * max(len(np.unique(found.axis_person)) - 1, 0))
-    return replace(found, axis_sigma=found.axis_sigma * np.array([1.0, alike])), standing_s, resting_s
+    return replace(found, axis_sigma=found.axis_sigma * np.array([1.0, alike])), standing_s
 
 
 def never_moves(person: PersonEvidence, fps: float) -> bool:
@@ -465,8 +471,10 @@ def _stance(
 
 
 def _foot_chunks(
-    person: PersonEvidence, number: int, stance: np.ndarray, turn: np.ndarray, camera: ShotCamera
-) -> list[tuple]:
+    person: PersonEvidence, number: int, stance: np.ndarray, excess_rad: np.ndarray, turn: np.ndarray,
+    camera: ShotCamera,
+) -> list[tuple]:  # fmt: skip
+    """excess_rad [T]: of the posture. Legs of lunges are seen badly in depth, and so is where their feet are."""
     joints = np.einsum("tij,tkj->tki", turn, np.nan_to_num(person.joints_cam_m))
     rows = []
     which = (ANKLES[0], TOES[0], ANKLES[1], TOES[1])
@@ -474,6 +482,7 @@ def _foot_chunks(
         lift = person.height_m * (ANKLE_OVER_SOLE if joint in ANKLES else TOE_OVER_SOLE)
         for index in _chunks(person.frames, stance[:, point] & person.observed[:, joint], camera.fps):
             sigma = 3 * FOOT_M if camera.moving or len(joints) == 1 else FOOT_M
+            sigma = math.hypot(sigma, LEG_SHARE * person.height_m * float(np.median(excess_rad[index])))
             if person.joint_sigma_m is not None:
                 own = np.nan_to_num(person.joint_sigma_m[index, joint], nan=0.1, posinf=1.0)
                 sigma = math.hypot(sigma, min(float(np.median(own)), 0.1))

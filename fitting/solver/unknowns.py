@@ -202,11 +202,13 @@ class Geometry:
 
     @classmethod
     def joined(cls, parts: "list[Geometry]") -> "Geometry":
-        """Frames one after the other; only what `keypoints` and `joints` say of them."""
+        """Frames one after the other: where their points and bones are, not what derivatives are made of."""
         if len(parts) == 1:
             return parts[0]
         keypoints, joints = (torch.cat([getattr(part, name) for part in parts]) for name in ("keypoints", "joints"))
-        return replace(parts[0], keypoints=keypoints, joints=joints)
+        rotation = torch.cat([part.placement.rotation for part in parts])
+        placement = parts[0].placement._replace(rotation=rotation)
+        return replace(parts[0], keypoints=keypoints, joints=joints, placement=placement)
 
 
 class BodyJacobian:

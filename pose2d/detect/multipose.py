@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pose2d import crops
-from pose2d.detect.detector import DetectorInput, DetectorOptions, PersonDetector
+from pose2d.detect.detector import DetectorOptions, PersonDetector
 from pose2d.models import movenet
 from pose2d.models.base import read_state
 from pose2d.models.movenet import MoveNet
@@ -33,19 +33,14 @@ class MultiPose(PersonDetector):
         self.eval().requires_grad_(False)
 
     @staticmethod
-    def prepare(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
-        crops.check_image(image)
+    def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:
+        """The image in the top left corner, pixel edges on pixel edges; the sides are multiples of 32."""
         height, width = image.shape[:2]
-        inputs = []
-        for long_side in options.long_sides:
-            scale = long_side / max(height, width)
-            # The image goes to the top left corner, pixel edges onto pixel edges; the sides become multiples of 32.
-            shift = (scale - 1) / 2
-            affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
-            input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-            pixels = movenet.normalized(crops.cut(image, affine, (input_w, input_h)).numpy())
-            inputs.append(DetectorInput(torch.from_numpy(pixels), scale, (width, height)))
-        return inputs
+        scale = long_side / max(height, width)
+        shift = (scale - 1) / 2
+        affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
+        input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
+        return movenet.normalized(crops.cut(image, affine, (input_w, input_h)).numpy()), scale
 
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""

@@ -169,12 +169,6 @@ def cells_of(index: Tensor, width: int) -> Tensor:
     return torch.stack([index % width, index // width], -1)
 
 
-class MoveNetFeatures(FeaturesWithTrunk):
-    """Penultimate features [N, 96, h, w] of the keypoint heatmaps; `trunk` [N, 24, h, w] is what all heads hang on.
-    MoveNet's heads (heatmap, person centre, regression, offset) each have hidden features of their own. A calibration
-    head reads the heatmap's 96 channels; decoding needs the trunk too."""
-
-
 NEARNESS = 1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant
 # The same for a keypoint, where the graph has 1.8 too: regressed places are less exact than centres.
 KEYPOINT_NEARNESS = 6.0
@@ -280,7 +274,9 @@ def decode(views: Sequence[HeadMaps | MirroredHeadMaps]) -> Prediction:
 
 
 class SinglePose(PoseModel):
-    """Lightning or Thunder: the keypoints of the person in the middle of a square crop."""
+    """Lightning or Thunder: the keypoints of the person in the middle of a square crop. Features are the 96 channels
+    [N, 96, h, w] that the keypoint heatmaps are made of; `trunk` [N, 24, h, w] is what all heads hang on, each with
+    hidden features of its own. A calibration head reads the former; decoding needs the trunk too."""
 
     skeleton = COCO17
     crop: ClassVar[CropConvention] = "square"
@@ -303,7 +299,7 @@ class SinglePose(PoseModel):
         self.check_input(crops)
         parts = crops.split(self.chunk) if crops.device.type == "cpu" and len(crops) else [crops]
         trunk = torch.cat([self.net.trunk(part) for part in parts])
-        return MoveNetFeatures.join(self.net.head("kpt_heatmap").hidden(trunk), trunk)
+        return FeaturesWithTrunk.join(self.net.head("kpt_heatmap").hidden(trunk), trunk)
 
     def predict(self, features: Tensor) -> Prediction:
         return decode([self._view(features)])

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.base.errors import UserError
-from pose2d.models.base import FeaturesWithTrunk, PoseModel, named, sized_card
+from pose2d.models.base import FeaturesWithTrunk, PoseModel, named, sized_card, trunk_of
 from pose2d.models.hrnet import HRNet, widths
 from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.models.rle import MASK, Flow
@@ -148,10 +147,6 @@ class Transformer(nn.Module):
         return query, reference
 
 
-class PoseurFeatures(FeaturesWithTrunk):
-    """The last layer's queries [N, K, 256]; `trunk` is the reference [N, K, 2] from which they moved."""
-
-
 def _branch(keypoints: bool) -> nn.Sequential:
     """Three linear layers: of coordinates with ReLU between, of sigmas with nothing between, as in the repository."""
     first, second = nn.Linear(CHANNELS, CHANNELS), nn.Linear(CHANNELS, CHANNELS)
@@ -176,7 +171,8 @@ def certainty(sigma: Tensor) -> Tensor:
 
 
 class Poseur(PoseModel):
-    """Takes RGB. Features are the last decoder layer's queries: 256 channels per keypoint. The raw confidence is the
+    """Takes RGB. Features are the last decoder layer's queries, 256 channels per keypoint; `trunk` is the reference
+    [N, K, 2] from which they moved. The raw confidence is the
     mean of 1 - sigma; in the flip test it is `certainty`, as the repository evaluates (its `type2` fusion). `sigma_px`
     is the network's sigma in crop pixels: a Laplace density with b = sqrt(2) sigma."""
 
@@ -199,18 +195,12 @@ class Poseur(PoseModel):
         self.check_input(crops)
         maps = [conv(x) for conv, x in zip(self.neck.convs, self.backbone.stages(crops), strict=True)]
         queries, reference = self.keypoint_head.transformer(maps, self.keypoint_head.fc_coord_branches)
-        return PoseurFeatures.join(queries, reference)
+        return FeaturesWithTrunk.join(queries, reference)
 
     def coordinates(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Features -> coordinates [N, K, 2] from the crop's corner, and sigma [N, K, 2], both in crop sizes."""
-        if not isinstance(features, PoseurFeatures):
-            raise UserError(
-                "Poseur's predict needs what its features() returned: arithmetic on it or a round trip through numpy "
-                "loses the reference points. Call predict before changing the features, or slice, concatenate and "
-                "copy only the batch."
-            )
-        head, queries = self.keypoint_head, features.as_subclass(Tensor)
-        moved = (head.fc_coord_branches[-1](queries) + inverse_sigmoid(features.trunk)).sigmoid()
+        head, queries, reference = self.keypoint_head, features.as_subclass(Tensor), trunk_of(features)
+        moved = (head.fc_coord_branches[-1](queries) + inverse_sigmoid(reference)).sigmoid()
         xy = moved + head.fc_coord_output_branches[-1](queries)
         return xy, head.fc_sigma_branches[-1](queries).sigmoid()
 

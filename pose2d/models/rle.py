@@ -1,6 +1,5 @@
 """RLE (Li et al. 2021): coordinates and their spread straight from one vector per crop."""
 
-import math
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
@@ -36,7 +35,8 @@ class Stored(nn.Module):
 
 
 class Flow(nn.Module):
-    """RealNVP in two dimensions (Dinh et al. 2017). Key names as in RLE's repository."""
+    """RealNVP in two dimensions (Dinh et al. 2017), for the loss (tools/mini/families.py). Key names as in RLE's
+    repository."""
 
     mask: Tensor  # [6, 2]
 
@@ -47,28 +47,6 @@ class Flow(nn.Module):
         self.t, self.s = (
             nn.ModuleList(nn.Sequential(*deepcopy(hidden), last()) for _ in MASK) for last in (nn.Identity, nn.Tanh)
         )
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        """Normalised errors [..., 2] -> log density [...]; the prior is a standard normal one."""
-        log_det = torch.zeros_like(x[..., 0])
-        for keep, scale, shift in zip(self.mask.flip(0), reversed(self.s), reversed(self.t), strict=True):
-            kept = keep * x
-            s, t = scale(kept) * (1 - keep), shift(kept) * (1 - keep)
-            x = kept + (1 - keep) * (x - t) * torch.exp(-s)
-            log_det = log_det - s.sum(-1)
-        return log_det - 0.5 * x.square().sum(-1) - math.log(2 * math.pi)
-
-
-def flow_nll(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor) -> Tensor:
-    """log sigma - log phi((xy - truth) / sigma), [N, K, 2]: what the flow adds to the loss."""
-    return sigma.log() - flow.log_prob((xy - truth) / sigma)[..., None]
-
-
-def rle_loss(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor, weight: Tensor) -> Tensor:
-    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints, mean over N. The
-    simple part of the density is a Laplace one with b = sqrt(2) sigma, as the official code has it."""
-    laplace = (sigma * math.sqrt(2 * math.pi)).log() + (xy - truth).abs() / (math.sqrt(2) * sigma + 1e-9)
-    return (weight[..., :1] * flow_nll(flow, xy, sigma, truth) + weight * laplace).sum() / len(xy)
 
 
 class RLE(base.PoseModel):

@@ -122,12 +122,10 @@ def read_image(path: str | Path) -> np.ndarray:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     check_size(path, image_size(path))
-    bgr = None
-    if data.size:
-        try:
-            bgr = cv2.imdecode(data, cv2.IMREAD_COLOR)
-        except (cv2.error, MemoryError):  # a header that claims more pixels than OpenCV will allocate
-            bgr = None
+    try:
+        bgr = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
+    except (cv2.error, MemoryError):  # a header that claims more pixels than OpenCV will allocate
+        bgr = None
     if bgr is None:
         raise UserError(
             f"{path} is not an image that can be read: expected jpg, png, webp, tiff or bmp. "
@@ -238,7 +236,7 @@ class Video(Clip):
             self._decoded_px = first.width * first.height
             self._stored_wh = _square_pixels(stream, first)
             check_size(self.path, self._stored_wh)
-            self._turn = _turn(first)
+            self._turn = _Turn(first)
             width, height = self._stored_wh[:: -1 if self._turn.sideways else 1]
             self.info = ClipInfo(
                 width_px=width, height_px=height, rate=_rate(stream), tick_s=stream.time_base or Fraction(1, 90000),
@@ -271,7 +269,12 @@ class Video(Clip):
         if last_time is None or first_wanted is None:
             seconds = float(last_time or 0)
             raise UserError(f"{self.path} ends at {seconds:.2f} s, before --start {span.start_s:g} s.")
-        self._note_early_end(last_time)
+        stated_s, end_s = self.info.duration_s, float(last_time + 1 / self.info.rate)
+        if stated_s is not None and end_s < stated_s - 0.25 - 2 / self.info.rate:  # players differ by a frame or two
+            self.warnings.append(
+                f"{self.path} says it lasts {stated_s:.2f} s but its images end at {end_s:.2f} s: "
+                "it was cut off or is damaged. What could be read was used."
+            )
 
     def _time_s(self, frame: av.VideoFrame, index: int, last: Fraction | None) -> Fraction:
         """The frame's own time; where a file repeats or lacks a time stamp, the next moment that makes sense."""
@@ -284,39 +287,22 @@ class Video(Clip):
             time_s = Fraction(0)
         return time_s if last is None or time_s > last else last + info.tick_s
 
-    def _note_early_end(self, last_time_s: Fraction) -> None:
-        stated_s = self.info.duration_s
-        end_s = float(last_time_s + 1 / self.info.rate)
-        if stated_s is not None and end_s < stated_s - 0.25 - 2 / self.info.rate:  # players differ by a frame or two
-            self.warnings.append(
-                f"{self.path} says it lasts {stated_s:.2f} s but its images end at {end_s:.2f} s: "
-                "it was cut off or is damaged. What could be read was used."
-            )
-
 
 class _Turn:
-    """How stored pixels become upright ones: the 2x2 part of a display matrix, which only holds -1, 0 and 1."""
+    """How stored pixels become upright ones, from the display matrix (a, b, u, c, d, v, x, y, w) of the ISO file
+    format: x' = a x + c y, y' = b x + d y. Phones write quarter turns, and a mirror for some front cameras; anything
+    between is rounded to the nearest."""
 
-    def __init__(self, x_from_x: int, y_from_x: int, x_from_y: int, y_from_y: int) -> None:
-        self.sideways = x_from_x == 0
-        self._flip_x = (x_from_y if self.sideways else x_from_x) < 0
-        self._flip_y = (y_from_x if self.sideways else y_from_y) < 0
+    def __init__(self, frame: av.VideoFrame) -> None:
+        side_data: Any = frame.side_data.get("DISPLAYMATRIX")
+        matrix = (1, 0, 0, 0, 1) if side_data is None else np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
+        a, b, _, c, d = matrix
+        self.sideways = abs(a) < abs(b)
+        self._flip_x, self._flip_y = (c < 0, b < 0) if self.sideways else (a < 0, d < 0)
 
     def upright(self, rgb: np.ndarray) -> np.ndarray:
         rgb = rgb.transpose(1, 0, 2) if self.sideways else rgb
         return np.ascontiguousarray(rgb[:: -1 if self._flip_y else 1, :: -1 if self._flip_x else 1])
-
-
-def _turn(frame: av.VideoFrame) -> _Turn:
-    """From the display matrix (a, b, u, c, d, v, x, y, w) of the ISO file format: x' = a x + c y, y' = b x + d y.
-    Phones write quarter turns, and a mirror for some front cameras; anything between is rounded to the nearest."""
-    side_data: Any = frame.side_data.get("DISPLAYMATRIX")
-    if side_data is None:
-        return _Turn(1, 0, 0, 1)
-    a, b, _, c, d = np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
-    if abs(a) >= abs(b):
-        return _Turn(1 if a >= 0 else -1, 0, 0, 1 if d >= 0 else -1)
-    return _Turn(0, 1 if b >= 0 else -1, 1 if c >= 0 else -1, 0)
 
 
 def _open(path: Path) -> av.container.InputContainer:

@@ -26,8 +26,7 @@ from fitmesh.stages.people import (
 from fitmesh.tracks import edit_tracks, list_tracks
 from pose2d.base.errors import UserError
 from pose2d.events import Event
-from pose2d.hands import HandKeypoints
-from pose2d.types import Detections
+from pose2d.types import Detections, HandKeypoints
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json

@@ -17,9 +17,9 @@ from fitting.optimise import FitInput, shape_from_outlines
 from fitting.render.raster import rasterize
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.solver.terms import reprojection
-from pose2d.masks import POINTS, Outlines
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import OUTLINE_POINTS as POINTS
+from pose2d.types import Keypoints, Outlines
 
 CAMERA = Camera.from_focal(1000.0, (900, 900))
 FRAMES = 6

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from pose2d import masks
-from pose2d.masks import CROP, MASKS, POINTS, MaskFinder, Outlines, chosen_rows, outline_of
+from pose2d.masks import CROP, MASKS, MaskFinder, chosen_rows, outline_of
 from pose2d.skeletons import COCO17
-from pose2d.types import Detections, Keypoints
+from pose2d.types import OUTLINE_POINTS as POINTS
+from pose2d.types import Detections, Keypoints, Outlines
 from pose2d.video.frames import Frame
 
 SIZE = (1000, 800)

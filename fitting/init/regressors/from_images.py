@@ -26,10 +26,9 @@ from fitting.camera import Camera, cliff_box_info, crop_to_full
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_npz
 from pose2d.crops import check_boxes, check_image
-from pose2d.models.base import IMAGENET_RGB, compare, read_state
+from pose2d.models.base import IMAGENET_RGB, compare, read_state, recognize
 from pose2d.models.hrnet import HRNetVector
 from pose2d.models.resnet import ResNet
-from pose2d.registry import recognize
 
 LARGEST_PX = 20_000  # side of a window; no camera has such images, and the window is held in memory
 

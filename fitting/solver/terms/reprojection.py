@@ -353,11 +353,11 @@ def _rim_of(
     x, y = np.round((spots - low) * scale).astype(int).T + 4
     cover = np.zeros((_COVER_PX + 9, _COVER_PX + 9), np.uint8)
     cover[y, x] = 1
-    cover = cv2.morphologyEx(cover, cv2.MORPH_CLOSE, np.ones((3, 3), np.uint8))
+    covered = cv2.morphologyEx(cover, cv2.MORPH_CLOSE, np.ones((3, 3), np.uint8)) > 0
     middle = image[rim].mean(1)
     x, y = np.round((middle - low) * scale + 2.5 * normal).astype(int).T + 4
     compared = ~np.isin(body.weights.argmax(1).numpy(), NOT_COMPARED)[rim].any(1)
-    outer = cover[y.clip(0, len(cover) - 1), x.clip(0, len(cover) - 1)] == 0
+    outer = ~covered[y.clip(0, len(cover) - 1), x.clip(0, len(cover) - 1)]
     rim, normal, middle, compared = rim[outer], normal[outer], middle[outer], compared[outer]
     known = np.isfinite(points).all(1)
     if not len(rim) or not known.any():

@@ -61,7 +61,7 @@ def render(root: Path, people: int) -> None:
         if (folder / "truth.npz").exists():
             continue
         plan = draw_plan(SEED, number, len(clips), SIZE[0])
-        view = recording.draw_view(np.random.default_rng([SEED, number, 5]), "static")
+        view = recording.draw_view(np.random.default_rng([SEED, number, 5]), "pan")
         sensor = replace(plan.sensor, shutter=plan.sensor.shutter / STEP)
         plan = replace(plan, people=plan.people[:1], bystanders=(), occlusion="none", view=view, sensor=sensor)
         made = build_sequence(plan, body, clips, SIZE, FRAMES)
@@ -240,9 +240,9 @@ def silhouettes(out: Path, clip: Path, shots: list[list[ShotFit]]) -> np.ndarray
     found = []
     for frame in Video(clip).frames(Span()):
         for identity, row in wanted.get(frame.index, ()):
-            tracks = [next((s.people[identity] for s in shot if identity in s.people), None) for shot in shots]
-            cameras = [next((s.camera for s in shot if identity in s.people), None) for shot in shots]
-            if any(track is None for track in tracks):
+            here = [next((s for s in shot if identity in s.people), None) for shot in shots]
+            fitted = [(one.people[identity], one.camera) for one in here if one is not None]
+            if len(fitted) < len(shots):
                 continue
             points = people.people[identity].rows(slice(row, row + 1))
             xy, sure = points.xy_px[0].double().numpy(), (points.confidence * points.presence)[0].numpy()
@@ -250,13 +250,12 @@ def silhouettes(out: Path, clip: Path, shots: list[list[ShotFit]]) -> np.ndarray
             side = REGION * np.linalg.norm(xy[sure >= LEAST_SURE] - middle, axis=1).max()
             mask = mask_of(frame.rgb, np.array([*middle, side])) > 0
             ious = []
-            for track, camera in zip(tracks, cameras, strict=True):
+            for track, camera in fitted:
                 posed = body.at(track.fit.params.rows(track.index(np.array([frame.index]))), vertices=True).vertices
+                assert posed is not None
                 ratio = CROP / side
-                crop = Camera(
-                    (camera.focal_px[0] * ratio, camera.focal_px[1] * ratio),
-                    tuple((np.array(camera.center_px) - middle) * ratio + (CROP - 1) / 2), (CROP, CROP),
-                )  # fmt: skip
+                x, y = ((np.array(camera.center_px) - middle) * ratio + (CROP - 1) / 2).tolist()
+                crop = Camera.from_focal((camera.focal_px[0] * ratio, camera.focal_px[1] * ratio), (CROP, CROP), (x, y))
                 mesh = rasterize(posed[0].numpy(), body.faces.numpy(), crop).face >= 0
                 ious.append((mesh & mask).sum() / max((mesh | mask).sum(), 1))
             found.append(ious)

@@ -21,7 +21,7 @@ from pose2d.base.files import Array, atomic_file, file_sha256, read_json
 from pose2d.base.table import Table, column
 from pose2d.events import Event
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 MOST_RAD, FAR_M, FAR_PX = 100.0, 1e6, 1e7  # no joint turns further, nobody is farther away
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 EDITS_FILE = "tracks_edits.json"  # by `fitmesh tracks`

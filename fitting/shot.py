@@ -224,13 +224,15 @@ def fit_shot(
     for number, identity in enumerate(list(first)):
         prepared, found = first.pop(identity)  # of long videos, these are most of what is held
         size = 1.0 if several else _size(number, found, body, ground, known[identity])
+        again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
+        again = _shaped(*again, of[identity], seen, how, size)
+        if not several:  # as tall as before
+            size *= body.height_m(found.fit.params.shape) / body.height_m(again[1].fit.params.shape)
         floor_m = None
         if seen.stays and ground.floor_known and ground.on_floor[number]:
             level_m = 0.0 if several else ground.level_m[number]  # of what this person stands on
             floor_m = (level_m - ground.camera_height_m) / size
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
-        again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
-        again = _shaped(*again, of[identity], seen, how, size)
         track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
         masks = 0 if again[0].shape is None else again[0].shape.masks
         sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment, masks)

@@ -124,15 +124,16 @@ def with_hands(prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray,
 def with_outlines(
     prepared: PreparedTrack, found: TrackFit, outlines: Outlines, camera: Camera, body: Body, options: FitOptions
 ) -> tuple[PreparedTrack, TrackFit]:
-    """With what outlines, whose rows are those of the grid, say of the shape; and the fit `found` with that shape, for
-    another one to begin from."""
+    """With what outlines, whose rows are those of the grid, say of the shape; and the fit `found` with that shape, as
+    large in the image as before, for another one to begin from."""
     rows = torch.from_numpy(outlines.row)
     given = FitInput(prepared.keypoints, prepared.guess, start=found.fit.params).rows(rows)
     xy_px, normal = torch.from_numpy(outlines.xy_px), torch.from_numpy(outlines.normal)
     said = shape_from_outlines(given, xy_px, normal, camera, body, options) if len(rows) else None
     if said is None:
         return prepared, found
-    params = replace(found.fit.params, shape=said[1])
+    ratio = body.height_m(said[1]) / body.height_m(found.fit.params.shape)
+    params = replace(found.fit.params, shape=said[1], translation=ratio * found.fit.params.translation)
     return replace(prepared, shape=said[0]), replace(found, fit=replace(found.fit, params=params))
 
 

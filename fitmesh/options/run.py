@@ -102,7 +102,7 @@ class RunOptions:
     shape: Annotated[
         str,
         Option("What the body's shape is found from: keypoints, or also masks (people's outlines: girth).", BODY),
-    ] = "masks"
+    ] = "keypoints"
 
     focal_px: Annotated[
         float | None,

@@ -275,6 +275,9 @@ class Silhouette(Term):
         known = torch.nan_to_num(xy_px)
         return cls(keypoints.focal_px, keypoints.center_px, vertex, known, normal, m_per_px, weight)
 
+    def to(self, dtype: torch.dtype) -> Self:
+        return replace(super().to(dtype), vertex=self.vertex)
+
     def _carried(self, window: Window) -> tuple[Tensor, Tensor]:
         """[T, N, 24, 3] where each bone would carry the vertices, and the bones' shares [T, N, 24]."""
         body, state, placement = window.jacobian.body, window.state, window.geometry.placement

@@ -33,8 +33,9 @@ from eval3dpw.synth import camera as recording
 from eval3dpw.synth.motion import load_clips
 from eval3dpw.synth.outfit import draw_outfit
 from eval3dpw.synth.sequence import build_sequence, draw_plan, render_frames
-from fitmesh.stages.people import TRACKS_FILE, edited_keypoints, edited_tracks
+from fitmesh.stages.people import TRACKS_FILE
 from fitmesh.stages.scene import SceneSettings, lens_of
+from fitmesh.tracks import edited_keypoints, edited_tracks
 from fitting.body.body import GIRTHS
 from fitting.body.kinematics import rotation_matrices
 from fitting.camera import Camera

@@ -325,12 +325,17 @@ def load(folder: str | Path) -> Result:
     from fitmesh.schemas import check_fit  # brings torch with it, for which a mistyped folder does not wait
 
     check_fit(arrays, folder / FIT_FILE, SCHEMA_VERSION, tables())
-    about = _about(folder)
+    try:
+        about = read_json(folder / RUN_FILE).object()  # what the run said of itself; the fit can be read without it
+    except UserError:
+        about = {}
     body_path = str(arrays["body_path"])
+    at = np.searchsorted(arrays["frame"], arrays["row_frame"])
+    people = Person.from_groups(arrays, time_s=arrays["time_s"][at], world_from_camera=arrays["world_from_camera"][at])
     return Result(
         folder=folder,
-        people=_people(arrays),
-        shots=_shots(arrays),
+        people=[replace(person, world_from_camera=_known(person.world_from_camera)) for person in people],
+        shots=[replace(shot, up_cam=_known(shot.up_cam)) for shot in Shot.from_arrays(arrays).each()],
         camera=fitting.Camera(
             (float(arrays["focal_px"][0]), float(arrays["focal_px"][1])),
             (float(arrays["center_px"][0]), float(arrays["center_px"][1])),
@@ -357,16 +362,6 @@ def load(folder: str | Path) -> Result:
     )
 
 
-def _people(arrays: Mapping[str, np.ndarray]) -> list[Person]:
-    at = np.searchsorted(arrays["frame"], arrays["row_frame"])
-    found = Person.from_groups(arrays, time_s=arrays["time_s"][at], world_from_camera=arrays["world_from_camera"][at])
-    return [replace(person, world_from_camera=_known(person.world_from_camera)) for person in found]
-
-
-def _shots(arrays: Mapping[str, np.ndarray]) -> list[Shot]:
-    return [replace(shot, up_cam=_known(shot.up_cam)) for shot in Shot.from_arrays(arrays).each()]
-
-
 def _known(values: np.ndarray | None) -> np.ndarray | None:
     return values if values is not None and np.isfinite(values).all() else None
 
@@ -375,14 +370,6 @@ def numbers_of(stated: Any) -> dict[str, float]:
     """The finite numbers of an object in run.json, which anyone may have edited."""
     given = stated.items() if isinstance(stated, dict) else ()
     return {name: float(value) for name, value in given if type(value) in (int, float) and 0 <= value < 1e9}
-
-
-def _about(folder: Path) -> Mapping[str, Any]:
-    """What the run said of itself; the fit can be read without it."""
-    try:
-        return read_json(folder / RUN_FILE).object()
-    except UserError:
-        return {}
 
 
 MOST_FILES = 200

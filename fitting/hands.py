@@ -44,14 +44,14 @@ from pose2d.base.threads import single_thread
 ROBUST = 3.0  # stds at which a keypoint counts half of its square
 # Beside the body's wrist: radians, metres across the line of sight, and share of the distance along it.
 WRIST_STD_RAD, SHIFT_STD_M, DEPTH_STD_SHARE = 0.3, 0.04, 0.1
-WANDER_DEG = 30.0  # of an angle in a second; shifts wander as far as they may be off
+WANDER_DEG = 90.0  # of an angle in a second (bench/fingers.py, camera 1); shifts wander as far as they may be off
 LIMIT_STD_DEG = 3.0
 FIRST_DEPTH = 50.0  # on the weight of landmarks, where a search begins
 # Errors of neighbouring frames are alike: stated deviations take so many frames a second for independent.
 INDEPENDENT_FRAMES_PER_SECOND = 3.0
 # What the equations cannot know (one optimum, a hand of other proportions, landmarks that err together): on deviations
 # of joints and of keypoints. Chosen on rendered hands and on half of the recording of bench/fingers.py.
-JOINT_STD_FACTOR, POINT_STD_FACTOR = 1.4, 2.0
+JOINT_STD_FACTOR, POINT_STD_FACTOR = 1.4, 1.75
 # Who is on the hands: the line from toes to wrists is level within this and so long, hips and neck are higher over the
 # floor than this and wrists lower (tests/fitting/test_motion.py has planks, all fours, downward dogs, and others).
 ON_HANDS_RAD, ON_HANDS_M, LOWEST_TRUNK_M, HIGHEST_HAND_M = 0.5, 0.45, 0.08, 0.15

@@ -34,9 +34,18 @@ from fitting.scene.from_fit import (
     person_evidence,
     prediction_ratio,
     resting_points,
+    shown_head_share,
     with_some_left_out,
 )
-from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
+from fitting.scene.ground import (
+    ADULT_M,
+    GivenGround,
+    GroundAnswer,
+    GroundEstimate,
+    contradictions,
+    estimate_ground,
+    head_share,
+)
 from fitting.scene.ground_evidence import ShotCamera
 from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import (
@@ -63,6 +72,7 @@ KNOWN_TO_CARRY, FALLING_M, FALLING_GAP_S = 0.4, 0.2, 0.3
 ON_ONE_FOOT = 0.1  # of what two feet say of balance: whoever walks falls from one foot onto the other
 LOWEST_STANDING = 0.75  # of the legs' length: hips of people who stand are higher over the ankles. Not tuned
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
+HEAD, ADULT_SHARE = [0, 1, 2, 3, 4, 17], float(head_share(np.array(ADULT_M)))  # its keypoints, and its size
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 LOWEST_FEET = 0.05  # quantile of feet's heights that is the floor, where distances are measured
 LEVEL_UP = np.array([0.0, -1.0, 0.0])  # of a camera held level
@@ -233,8 +243,12 @@ def fit_shot(
             level_m = 0.0 if several else ground.level_m[number]  # of what this person stands on
             floor_m = (level_m - ground.camera_height_m) / size
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
-        track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
-        masks = 0 if again[0].shape is None else again[0].shape.masks
+        # The body model has an adult's head; on a child's shoulders it fits a large one by leaning towards the camera.
+        larger = max(1.0, shown_head_share(found) / ADULT_SHARE) if ground.height_m[number] < CHILD_M else 1.0
+        prepared = replace(again[0], keypoints=_with_head(again[0].keypoints, 1 / larger))
+        track, judged[identity] = _judged(prepared, again[1], seen, place, how, stated=options.given.states_anything)
+        track = replace(track, keypoints=_with_head(track.keypoints, larger))
+        masks = 0 if prepared.shape is None else prepared.shape.masks
         sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment, masks)
         progress(len(found))
     dropped = [one.misfit for one in judged.values() if one.verdict == "dropped"]
@@ -300,6 +314,15 @@ def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> 
     center = keypoints.xy_px.new_tensor(camera.center_px)
     area = None if keypoints.area_px2 is None else keypoints.area_px2 * factor.to(keypoints.area_px2).square()
     return replace(keypoints, xy_px=center + (keypoints.xy_px - center) * factor[:, None, None], area_px2=area)
+
+
+def _with_head(keypoints: Keypoints, factor: float) -> Keypoints:
+    """The head so many times as large, from the neck."""
+    if factor == 1.0:
+        return keypoints
+    xy_px, neck = keypoints.xy_px.clone(), keypoints.xy_px[:, 18:19]
+    xy_px[:, HEAD] = neck + factor * (xy_px[:, HEAD] - neck)
+    return replace(keypoints, xy_px=xy_px)
 
 
 def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
@@ -377,6 +400,7 @@ def _ground(
         fps=view.fps,
         first_from_camera=None if motion is None else motion.turning(np.arange(len(motion.frames))),
         moving=motion is not None and motion.kind == "moving",
+        vertical=None if motion is None else motion.vertical,
     )
     answer = estimate_ground(evidence, seen, given)
     answer = replace(answer, warnings=contradictions(evidence, seen, given, answer.ground))

@@ -118,24 +118,17 @@ def udp(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
     return torch.where(score[..., None] > 0, cells + step, NOWHERE), score
 
 
-def soft_argmax(maps: Tensor) -> Tensor:
-    """Integral regression (Sun et al. 2018): the expected cell [N, K, 2] under the softmax of each map."""
+def soft_argmax(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Integral regression (Sun et al. 2018): the expected cell under the softmax of each map, and the standard
+    deviations around it in cells, both [N, K, 2]."""
     h, w = maps.shape[-2:]
     weight = maps.flatten(2).softmax(2).unflatten(2, (h, w))
-    x, y = (torch.arange(size, dtype=maps.dtype, device=maps.device) for size in (w, h))
-    return torch.stack([torch.einsum("nkhw,w->nk", weight, x), torch.einsum("nkhw,h->nk", weight, y)], -1)
-
-
-def soft_argmax_spread(maps: Tensor) -> Tensor:
-    """Standard deviations [N, K, 2] in cells under the softmax of each map, around `soft_argmax`."""
-    h, w = maps.shape[-2:]
-    weight = maps.flatten(2).softmax(2).unflatten(2, (h, w))
-    spread = []
+    means, spreads = [], []
     for size, shares in ((w, weight.sum(-2)), (h, weight.sum(-1))):  # [N, K, size] along x, then y
         cell = torch.arange(size, dtype=maps.dtype, device=maps.device)
-        mean = (shares * cell).sum(-1, keepdim=True)
-        spread.append((shares * (cell - mean).square()).sum(-1).sqrt())
-    return torch.stack(spread, -1)
+        means.append((shares * cell).sum(-1))
+        spreads.append((shares * (cell - means[-1][..., None]).square()).sum(-1).sqrt())
+    return torch.stack(means, -1), torch.stack(spreads, -1)
 
 
 FLOOR = 1e-6  # below this a map's logarithm is only noise

@@ -34,9 +34,7 @@ HAND_KEYPOINTS = (
     *("thumb_cmc", "thumb_mcp", "thumb_ip", "thumb_tip"),
     *(f"{finger}_{joint}" for finger in FINGERS[1:] for joint in ("mcp", "pip", "dip", "tip")),
 )
-HAND_BONES = tuple(
-    (0 if joint % 4 == 1 else joint - 1, joint) for joint in range(1, 21)
-)  # the wrist, then along fingers
+HAND_BONES = tuple((0 if joint % 4 == 1 else joint - 1, joint) for joint in range(1, 21))  # along each finger
 CROP = 224  # side of what the network sees, in pixels
 PALM = (0, 1, 2, 3, 5, 6, 9, 10, 13, 14, 17, 18)  # between them and the region around a hand ..
 REGION = 2.0  # .. is this ratio: MediaPipe's, which the network was trained with

@@ -1,4 +1,4 @@
-"""What the packages exchange: predictions in a crop, keypoints in the full frame, tracks over time, and events.
+"""What the packages exchange: predictions in a crop, keypoints in the full frame, and tracks over time.
 
 And what a confidence means: object keypoint similarity (OKS), its expectation, and the pixel variance that implies. One
 keypoint's OKS is exp(-d^2 / 2 l^2) for a distance d and the falloff l^2 = (2 sigma_k)^2 * area. If the error is
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pose2d.base.files import release_scratch, scratch_array
-from pose2d.base.table import Table, blocks, column, column_fields, nested, shared
+from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.skeletons import COCO17, Skeleton
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -198,10 +198,7 @@ class HandKeypoints(Table):
 
     def exchanged(self, rows: np.ndarray) -> "HandKeypoints":
         """With left and right exchanged in some rows [T]."""
-        values = {f.name: getattr(self, f.name).copy() for f, _ in column_fields(type(self))}
-        for value in values.values():
-            value[rows] = value[rows][:, ::-1]
-        return HandKeypoints(**values)
+        return self.put(rows, self.rows(rows)._changed(lambda _, value: value[:, ::-1]))
 
 
 @dataclass(frozen=True)
@@ -274,6 +271,3 @@ class Track:
     frames: np.ndarray  # [T] frame numbers, strictly increasing; gaps are frames without a detection
     boxes_px: np.ndarray  # [T, 4] x1, y1, x2, y2 in full-frame pixels
     scores: np.ndarray  # [T] detector score
-
-
-EventKind = Literal["swap", "lost", "merged", "split"]

@@ -128,7 +128,14 @@ def run(request: EvalCocoOptions) -> Evaluation:
             check_heatmap_score(request.model, model)
         split = read_split(request.data, request.split or usual_split("test", model.skeleton), model.skeleton)
         boxes = _boxes(request.boxes, split)
-        taught = _people_for_areas(request, model)
+        taught: list[AnnotatedPerson] = []  # training people on whom the areas of `closed-form-predicted` are fitted
+        if PREDICTED in request.confidence:
+            usual = usual_split("train", model.skeleton)
+            if request.area_split is None and usual not in split_names(request.data, model.skeleton):
+                raise UserError(
+                    f"{PREDICTED} needs training people, and {request.data} has no {usual}: pass --area-split."
+                )
+            taught = people_to_fit(read_split(request.data, request.area_split or usual, model.skeleton).people)
         if request.out is not None and group.is_main:
             check_writable(request.out)
         model.to(group.device)
@@ -220,26 +227,12 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
     return measured
 
 
-def _people_for_areas(request: EvalCocoOptions, model: PoseModel) -> list[AnnotatedPerson]:
-    """Training people on whom the areas of `closed-form-predicted` are fitted; nobody if it was not asked for."""
-    if PREDICTED not in request.confidence:
-        return []
-    usual = usual_split("train", model.skeleton)
-    if request.area_split is None and usual not in split_names(request.data, model.skeleton):
-        raise UserError(f"{PREDICTED} needs training people, and {request.data} has no {usual}: pass --area-split.")
-    return people_to_fit(read_split(request.data, request.area_split or usual, model.skeleton).people)
-
-
 def _head(request: EvalCocoOptions, model: PoseModel) -> CalibrationHead | None:
     """The head asked for, or the embedded one if it was made for these very weights."""
-    if request.head is not None:
-        head = ccnet.load(request.head)
-        ccnet.check_fits(head, model, request.model)
-        return head
-    if request.model not in ccnet.embedded():
+    if request.head is None and request.model not in ccnet.embedded():
         return None
-    head = ccnet.load(request.model)
-    if request.checkpoint is not None:
+    head = ccnet.load(request.head or request.model)
+    if request.head is not None or request.checkpoint is not None:
         ccnet.check_fits(head, model, request.model)
     return head
 

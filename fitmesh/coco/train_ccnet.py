@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import ccnet
@@ -200,22 +199,19 @@ def _evaluate(
         if request.report and group.is_main:
             print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
             draw_plots(request.out / role, split, predictions)
-    if not group.is_main:
-        return found
-    _write(request.out, about, found)
-    if request.occlusion_test:
-        for role, split in splits.items():
-            found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, reporter)
-        _write(request.out, about, found)
+
+    def write() -> None:
+        """metrics.json: what was trained, and the figures of each split by its role."""
+        of = {role: {key: v for key, v in one.as_dict().items() if key not in about} for role, one in found.items()}
+        write_metrics(request.out, {**about, **of})
+
+    if group.is_main:
+        write()
+        if request.occlusion_test:
+            for role, split in splits.items():
+                found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, reporter)
+            write()
     return found
-
-
-def _write(folder: Path, about: Mapping[str, Any], found: Mapping[str, Evaluation]) -> None:
-    """metrics.json: what was trained, and the figures of each split by its role."""
-    by_role = {
-        role: {key: value for key, value in one.as_dict().items() if key not in about} for role, one in found.items()
-    }
-    write_metrics(folder, {**about, **by_role})
 
 
 @dataclass(frozen=True)
@@ -232,13 +228,13 @@ def fill_by_workers(reporter: Reporter, request: TrainCcnetOptions, settings: Tr
     threads = threads_each(request.threads, request.jobs or 1, request.ray)
     executor = executor_of(request.jobs or 1, request.ray, threads)
     request = replace(request, threads=threads)
-    shards = [
-        (number, first)
-        for number in range(len(observations.passes(settings)))
+    passes = len(observations.passes(settings))
+    tasks = [
+        ShardTask(request, settings, number, first)
+        for number in range(passes)
         for first in range(0, people, observations.SHARD)
     ]
-    tasks = [ShardTask(request, settings, number, first) for number, first in shards]
-    with reporter.stage(f"pose network, {executor}", people * len(observations.passes(settings)), "people") as step:
+    with reporter.stage(f"pose network, {executor}", people * passes, "people") as step:
         for ended in executor.map(fill_shard, tasks, lambda number, count: step(count)):
             if ended.lost:
                 first = tasks[ended.number].first

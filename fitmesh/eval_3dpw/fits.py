@@ -61,8 +61,6 @@ def starter(settings: EvalSettings) -> Starter:
             return Start(frame, with_default_errors(guess))
 
         return from_images
-    if settings.init not in INITIALISERS:
-        raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")
 
     def from_keypoints(sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource) -> Start:
         keypoints, frame, camera = person.keypoints(source), _detected_frames(person), sequence.camera

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
@@ -156,25 +156,21 @@ class NetworkLoader:
     """Loads what the settings name. One loader for several jobs of the same settings loads once."""
 
     settings: RunSettings
+    background: type[Background[Any]] = Cached
 
     @cached_property
     def networks(self) -> Background[Networks]:
-        return Cached(lambda: load_networks(self.settings))
+        return self.background(self._networks)
 
     @cached_property
     def detector(self) -> Background[PersonDetector]:
-        return Cached(lambda: load_detector_of(self.settings))
+        tracks, device = self.settings.tracks, self.settings.device
+        return self.background(lambda: load_detector(tracks.detector, tracks.search_options).to(device))
 
-
-def load_networks(settings: RunSettings) -> Networks:
-    wanted = settings.keypoints
-    model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(settings.device)
-    return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
-
-
-def load_detector_of(settings: RunSettings) -> PersonDetector:
-    tracks = settings.tracks
-    return load_detector(tracks.detector, tracks.search_options).to(settings.device)
+    def _networks(self) -> Networks:
+        wanted = self.settings.keypoints
+        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(self.settings.device)
+        return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
 
 
 def camera_names(videos: Sequence[Path]) -> list[str]:
@@ -214,20 +210,24 @@ class Job:
         return content_digest(self.clip.files())
 
     @cached_property
-    def networks(self) -> Background[Networks]:
-        return self.loader.networks if self.loader else Background(lambda: load_networks(self.settings))
+    def _loads(self) -> NetworkLoader:
+        return self.loader or NetworkLoader(self.settings, Background)
 
-    @cached_property
+    @property
+    def networks(self) -> Background[Networks]:
+        return self._loads.networks
+
+    @property
     def detector(self) -> Background[PersonDetector]:
-        return self.loader.detector if self.loader else Background(lambda: load_detector_of(self.settings))
+        return self._loads.detector
 
     @cached_property
     def renderer(self) -> Background[None]:
         """Compiled, which takes seconds after installing, while the people are looked for."""
-        return Background(_compile_renderer)
 
+        def compiled() -> None:
+            from fitting.render.draw import compile_renderer  # brings numba with it
 
-def _compile_renderer() -> None:
-    from fitting.render.draw import compile_renderer  # brings numba with it
+            compile_renderer()
 
-    compile_renderer()
+        return Background(compiled)

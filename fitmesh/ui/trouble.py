@@ -118,7 +118,8 @@ def exit_code_of(error: BaseException) -> int:
 
 def describe_error(error: BaseException) -> tuple[list[str], int]:
     """What to tell of an error, and the exit code; whatever is not the user's mistake leaves a log file."""
-    if _is_user_error(error):
+    errors = sys.modules.get("pose2d.base.errors")  # nothing is imported: it may be an import that failed
+    if errors is not None and isinstance(error, errors.UserError):
         return [str(error)], USER_ERROR
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         _log(error)
@@ -172,12 +173,6 @@ def watch_threads() -> None:
             _log(about.exc_value)
 
     threading.excepthook = note
-
-
-def _is_user_error(error: BaseException) -> bool:
-    """Without importing anything: it may be an import that failed."""
-    module = sys.modules.get("pose2d.base.errors")
-    return module is not None and isinstance(error, module.UserError)
 
 
 def _log(error: BaseException) -> Path | None:

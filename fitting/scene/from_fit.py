@@ -38,7 +38,6 @@ _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` amon
 OFF_FLOOR_M = 0.2
 UNSEEN_S = 0.1
 LOW_M = 0.15  # hands, knees and seat that rest lower than this rest on the floor
-JOINT_SIGMA_M = 0.05  # of a foot relative to the pelvis: the median of what fits state of walkers
 PELVIS_POINT = POINTS.index(19)
 
 
@@ -65,14 +64,14 @@ def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_
         joints[some] = np.where(part.observed.numpy()[:, None, None], body.at(part.params).joints.numpy(), np.nan)
     release_scratch()
     return PersonEvidence(
-        frames=rows, joints_cam_m=joints, joint_sigma_m=np.broadcast_to(JOINT_SIGMA_M, joints.shape[:2]),
-        observed=found.joint_observed, feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
+        frames=rows, joints_cam_m=joints, observed=found.joint_observed,
+        feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
         feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS], height_m=body.height_m(fit.params.shape),
-        known_height_m=known_height_m, head_share=_head_share(found),
+        known_height_m=known_height_m, head_share=shown_head_share(found),
     )  # fmt: skip
 
 
-def _head_share(found: TrackFit) -> float:
+def shown_head_share(found: TrackFit) -> float:
     """Neck to crown over ankle to neck in the image, median of the frames that show all of it; NaN: too few do."""
     points, seen = found.keypoints.xy_px.numpy(), found.keypoints.presence.numpy() >= 0.5
 

@@ -28,13 +28,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from fitting.camera import FocalEstimate, refocused
+from fitting.camera import FocalEstimate
+from fitting.scene.background_flow import under_focal
 from fitting.scene.ground_evidence import Evidence, PersonEvidence, ShotCamera, gathered, without_feet
 
 SMALLEST_M, SMALLEST_LOG_SIGMA = 0.7, 0.05  # below stand no people, on their own feet
 # Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood, whatever the height; but
 # nobody is farther than the highest level from the floor.
 LEVEL_M, LEVEL_COST, HIGHEST_LEVEL_M, HIGHEST_SIGMA_M = 0.15, 6.0, 2.5, 0.2
+VERTICAL_DEG = 2.5  # of gravity from lines of the background: what looks like a door frame may lean. Not tuned
 KNOWN_LOG_SIGMA, GIVEN_UP_DEG = 0.01, 0.3  # of a height and an up direction that the user states
 ADULT_M, ADULT_SIGMA_M = 1.70, 0.09
 CHILDREN, CHILD_M, CHILD_LOG_SIGMA = 0.25, 1.15, 0.3  # share of people who are no adults, and their heights
@@ -116,8 +118,17 @@ def estimate_ground(
     heights = np.array([person.height_m for person in people], float)
     heights = np.where(np.isfinite(heights) & (heights > 0.3), heights, ADULT_M)
     shares = np.array([person.head_share for person in people], float)
-    parts = _Parts(heights, camera.focal, _target_heights(people), shares, given)
+    known = np.array([np.nan if p.known_height_m is None else p.known_height_m for p in people], float)
+    parts = _Parts(heights, camera.focal, known, shares, given)
     plumb = _solved(without_feet(evidence), parts)
+    lines = ""
+    if camera.vertical is not None and given.up_cam is None:
+        away = math.degrees(math.acos(float(np.clip(plumb.up_cam @ camera.vertical, -1, 1))))
+        if away < MOST_TURNED * math.hypot(plumb.up_sigma_deg, VERTICAL_DEG):
+            parts, lines = replace(parts, vertical=camera.vertical), ", verticals of the background"
+            plumb = _solved(without_feet(evidence), parts)
+        else:
+            lines = f"; verticals of the background are {away:.0f} degrees away and not used"
     ground, why_not = plumb, ""
     if len(evidence.foot) == 0 or standing_s < min(LEAST_STANDING_S, shown_s / 2):
         why_not = "nobody's feet are seen to stand still"
@@ -129,11 +140,11 @@ def estimate_ground(
     if not np.isfinite(ground.up_cam).all() or ground.up_sigma_deg > WORST_UP_SIGMA_DEG:
         return GroundAnswer(None, f"the up direction is uncertain by {ground.up_sigma_deg:.0f} degrees")
     if why_not:
-        return GroundAnswer(ground, f"{len(evidence.axis)} plumb lines; floor not known: {why_not}")
+        return GroundAnswer(ground, f"{len(evidence.axis)} plumb lines{lines}; floor not known: {why_not}")
     who = int(ground.on_floor.sum())
     people_text = "1 person" if who == 1 else f"{who} people"
     return GroundAnswer(
-        ground, f"{ground.stance_points} stance points of {people_text} and {standing_s:.1f} s of standing"
+        ground, f"{ground.stance_points} stance points of {people_text} and {standing_s:.1f} s of standing{lines}"
     )
 
 
@@ -193,11 +204,6 @@ def _heavy(residual: np.ndarray | float, scale: float = 2.0) -> np.ndarray:
     return np.sign(r) * scale * np.sqrt(np.log1p((r / scale) ** 2))
 
 
-def _target_heights(people: Sequence[PersonEvidence]) -> np.ndarray:
-    """[P] heights that are known; NaN: not known."""
-    return np.array([np.nan if p.known_height_m is None else p.known_height_m for p in people], float)
-
-
 def head_share(height_m: np.ndarray) -> np.ndarray:
     """Neck to crown over ankle to neck, as a pose network reads them of standing people of these heights."""
     head = HEAD_M + HEAD_GROWTH * height_m
@@ -250,6 +256,7 @@ class _Parts:
     known_m: np.ndarray  # [P] heights that are stated; NaN: not known
     head_shares: np.ndarray  # [P] NaN: not seen
     given: GivenGround
+    vertical: np.ndarray | None = None  # [3] against gravity, as the background shows it under `focal`
 
 
 def _solved(evidence: Evidence, parts: _Parts, near: GroundEstimate | None = None) -> GroundEstimate:
@@ -271,7 +278,7 @@ class _Problem:
     def __init__(self, evidence: Evidence, parts: _Parts) -> None:
         self._evidence, self._heights, self._focal = evidence, parts.heights_m, parts.focal
         self._known, self._shares, self._given = parts.known_m, parts.head_shares, parts.given
-        self._likely = likely_heights_m(self._shares)
+        self._likely, self._vertical = likely_heights_m(self._shares), parts.vertical
         self._base = np.eye(3)  # columns: two tangents and the up direction that the tangents turn
         # Feet of one person share that person's errors: together they weigh as a few measurements, those of somebody
         # who stays in one place as four.
@@ -310,7 +317,7 @@ class _Problem:
                 _heavy(step),
                 _size_residual(np.log(self._heights) + log_size, self._known, self._shares, self._likely),
                 _level_residual(level),
-                self._given_residuals(up, camera_height),
+                self._given_residuals(up, camera_height, ratio),
                 [
                     log_ratio / max(self._focal.log_sigma, 1e-3),
                     (gain - STEP_GAIN) / STEP_GAIN_SIGMA,
@@ -341,8 +348,10 @@ class _Problem:
         away = self._floor(self.up(state), math.exp(state[2]), math.exp(state[3]), log_size, level) / self._foot_share
         return float((np.abs(away) < 2).mean()) if len(away) else 0.0
 
-    def _given_residuals(self, up: np.ndarray, camera_height: float) -> np.ndarray:
+    def _given_residuals(self, up: np.ndarray, camera_height: float, ratio: float) -> np.ndarray:
         rows: list[np.ndarray] = []
+        if self._vertical is not None:
+            rows.append(_heavy(np.cross(up, under_focal(self._vertical, ratio)) / math.radians(VERTICAL_DEG)))
         if self._given.up_cam is not None:
             rows.append(np.cross(up, self._given.up_cam) / math.radians(GIVEN_UP_DEG))
         if self._given.camera_height_m is not None:
@@ -445,8 +454,3 @@ def _read(
         scale_log_sigma=log_sigma, height_m=parts.heights_m * np.exp(log_size), on_floor=on_floor, level_m=level,
         focal=people if told else None, stance_points=len(evidence.foot), on_one_floor=problem.on_one_floor(state),
     )  # fmt: skip
-
-
-def placed(points_cam_m: np.ndarray, root_cam_m: np.ndarray, focal_ratio: float, scale: float) -> np.ndarray:
-    """A person's points [T, N, 3] as the ground has them: the focal length changed by a ratio, the size by a scale."""
-    return scale * refocused(points_cam_m, root_cam_m, focal_ratio)

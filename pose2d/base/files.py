@@ -1,4 +1,4 @@
-"""Files written atomically (complete under their name, or not there), readers that trust no file, and arrays on disk.
+"""Files written atomically (complete under their name, or not there), their readers, and arrays on disk.
 
 `read_json` is the one reader of JSON, with access that checks types on the way:
 

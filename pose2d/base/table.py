@@ -170,55 +170,39 @@ class Table:
         return arrays
 
     @classmethod
-    def from_arrays(
-        cls: type[Rows],
-        arrays: Mapping[str, np.ndarray],
-        prefix: str | None = None,
-        inside: Mapping[str, Mapping[str, Any]] | None = None,
-        **shared: Any,
-    ) -> Rows:
+    def from_arrays(cls: type[Rows], arrays: Mapping[str, Any], prefix: str | None = None, **shared: Any) -> Rows:
         """From arrays that `schema` describes, checked before; optional columns that are not there are None. shared:
-        what is no column; inside: the same of nested tables, by the column's name."""
+        what is no column."""
         prefix = cls.PREFIX if prefix is None else prefix
         made: dict[str, Any] = {}
         for f, c in column_fields(cls):
             if c.nested is not None:
                 inner = prefix + c.inner(f.name)
                 if all(name in arrays for name, array in c.nested.schema(inner).items() if not array.optional):
-                    made[f.name] = c.nested.from_arrays(arrays, inner, **(inside or {}).get(f.name, {}))
+                    made[f.name] = c.nested.from_arrays(arrays, inner)
             elif prefix + f.name in arrays:
                 value = _typed(arrays[prefix + f.name], c)
                 made[f.name] = _tensor(value) if cls.TENSORS else value
         return cls(**made, **shared)
 
     @classmethod
-    def schema(cls, prefix: str | None = None, rows: str = "rows", optional: bool = False) -> dict[str, Array]:
-        """What arrays of this table must look like, for `check_arrays`."""
+    def schema(cls, prefix: str | None = None, rows: str = "rows", optional: bool = False) -> dict[str, Column]:
+        """What arrays of this table must look like, for `check_arrays`; those of nested tables too."""
         prefix = cls.PREFIX if prefix is None else prefix
-        wanted: dict[str, Array] = {}
+        wanted: dict[str, Column] = {}
         for f, c in column_fields(cls):
-            if not c.in_files:
-                continue
-            if c.each:
-                wanted[f.name] = replace(c, shape=(c.each, *c.shape), optional=optional or c.optional)
-            elif c.nested is not None:
+            if c.nested is not None:
                 wanted |= c.nested.schema(prefix + c.inner(f.name), rows, optional or c.optional)
-            else:
-                wanted[prefix + f.name] = replace(c, shape=(rows, *c.shape), optional=optional or c.optional)
+            elif c.in_files:
+                stated = replace(c, shape=(c.each or rows, *c.shape), optional=optional or c.optional)
+                wanted[("" if c.each else prefix) + f.name] = stated
         return wanted
 
     @classmethod
     def documentation(cls, prefix: str | None = None, rows: str = "rows") -> Iterator[tuple[str, str, str]]:
         """Name, size and meaning of every array of a file."""
-        prefix = cls.PREFIX if prefix is None else prefix
-        for f, c in column_fields(cls):
-            if not c.in_files:
-                continue
-            if c.nested is not None:
-                yield from c.nested.documentation(prefix + c.inner(f.name), rows)
-            else:
-                size = ", ".join(str(side) for side in (c.each or rows, *c.shape))
-                yield ("" if c.each else prefix) + f.name, f"[{size}]", c.meaning + (f", {c.unit}" if c.unit else "")
+        for name, c in cls.schema(prefix, rows).items():
+            yield name, f"[{', '.join(map(str, c.shape))}]", c.meaning + (f", {c.unit}" if c.unit else "")
 
     # A table whose values are single ones, with one dimension fewer than their columns, is one row: `Shot`, `Event`.
 
@@ -235,13 +219,12 @@ class Table:
     @classmethod
     def to_groups(cls, parts: Sequence[Rows], lengths: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
         """Several tables in one file: rows one after the other, `first_row` [parts + 1], and what each has once."""
-        single = [(f.name, c) for f, c in column_fields(cls) if c.each]
-        once = {name: _stacked(c, [getattr(part, name) for part in parts], lengths) for name, c in single}
-        no_rows = {
-            cls.PREFIX + f.name: _no_rows(c, lengths or {}, False)
-            for f, c in column_fields(cls)
-            if c.in_files and not c.each and not c.optional
-        }
+        once, no_rows = {}, {}
+        for f, c in column_fields(cls):
+            if c.each:
+                once[f.name] = _stacked(c, [getattr(part, f.name) for part in parts], lengths)
+            elif c.in_files and not c.optional:
+                no_rows[cls.PREFIX + f.name] = _no_rows(c, lengths or {}, False)
         first = np.cumsum([0, *map(len, parts)])
         pieces = (part.rows(some) for part in parts for some in blocks(len(part)))
         rows = joined(pieces, int(first[-1])).to_arrays() if parts else no_rows

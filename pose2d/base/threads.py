@@ -104,8 +104,9 @@ def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
         finally:
             for future in waiting:
                 future.cancel()
+            worker.shutdown()  # where this is garbage, its thread may have ended: nothing more may be asked of it
             if hasattr(source, "close"):  # a file left open here would only be closed by chance
-                worker.submit(source.close).result()
+                source.close()
 
 
 class Background(Generic[T]):

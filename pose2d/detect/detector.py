@@ -22,7 +22,7 @@ from pose2d import crops
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_json
 from pose2d.models.base import fill, unfilled
-from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid, darknet_block, onnx_convolutions
+from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid, onnx_convolutions
 
 COCO_PERSON = 1  # category of a person in COCO's files
 FARTHEST_PX = 1e7  # of a box that was given: no image is so large
@@ -72,8 +72,8 @@ class PersonDetector(nn.Module):
     @staticmethod
     @abstractmethod
     def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:
-        """An RGB uint8 image [H, W, 3] at one size: pixels [1, 3, h, w] float32, in the network's colour order and
-        range, and how many of them make a pixel of the image."""
+        """An RGB uint8 image [H, W, 3] at one size: what `candidates` takes, [1, 3, h, w], and how many of its pixels
+        make a pixel of the image."""
 
     @abstractmethod
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,10 +170,6 @@ WEIGHTS = "yolox_tiny_humanart_fp16.npz"
 GRAPH = "yolox_tiny.onnx"
 
 
-def _layer(inputs: int, outputs: int, blocks: int, residual: bool) -> CSPLayer:
-    return CSPLayer(inputs, outputs, blocks, residual, darknet_block, attention=False)
-
-
 class Darknet(nn.Module):
     """Images [N, 3, H, W], BGR 0..255 -> maps of 96, 192 and 384 channels at strides 8, 16 and 32."""
 
@@ -181,10 +177,10 @@ class Darknet(nn.Module):
         super().__init__()
         # The original gathers 2x2 pixels into channels and convolves 3x3: the same sums as 6x6 at every other pixel.
         self.stem = Conv(3, 24, 6, 2)
-        self.stage1 = nn.Sequential(Conv(24, 48, 3, 2), _layer(48, 48, 1, True))
-        self.stage2 = nn.Sequential(Conv(48, 96, 3, 2), _layer(96, 96, 3, True))
-        self.stage3 = nn.Sequential(Conv(96, 192, 3, 2), _layer(192, 192, 3, True))
-        self.stage4 = nn.Sequential(Conv(192, 384, 3, 2), SpatialPyramid(384), _layer(384, 384, 1, False))
+        self.stage1 = nn.Sequential(Conv(24, 48, 3, 2), CSPLayer(48, 48, 1, True))
+        self.stage2 = nn.Sequential(Conv(48, 96, 3, 2), CSPLayer(96, 96, 3, True))
+        self.stage3 = nn.Sequential(Conv(96, 192, 3, 2), CSPLayer(192, 192, 3, True))
+        self.stage4 = nn.Sequential(Conv(192, 384, 3, 2), SpatialPyramid(384), CSPLayer(384, 384, 1, False))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = self.stage1(self.stem(images.contiguous(memory_format=torch.channels_last)))
@@ -200,13 +196,13 @@ class Pyramid(nn.Module):
         super().__init__()
         fine, middle, coarse = WIDTHS
         self.reduce_coarse = Conv(coarse, middle)
-        self.down_middle = _layer(2 * middle, middle, 1, False)
+        self.down_middle = CSPLayer(2 * middle, middle, 1, False)
         self.reduce_middle = Conv(middle, fine)
-        self.down_fine = _layer(2 * fine, fine, 1, False)
+        self.down_fine = CSPLayer(2 * fine, fine, 1, False)
         self.stride_fine = Conv(fine, fine, 3, 2)
-        self.up_middle = _layer(2 * fine, middle, 1, False)
+        self.up_middle = CSPLayer(2 * fine, middle, 1, False)
         self.stride_middle = Conv(middle, middle, 3, 2)
-        self.up_coarse = _layer(2 * middle, coarse, 1, False)
+        self.up_coarse = CSPLayer(2 * middle, coarse, 1, False)
         self.out = nn.ModuleList(Conv(width, HIDDEN) for width in WIDTHS)
 
     def forward(self, fine: Tensor, middle: Tensor, coarse: Tensor) -> list[Tensor]:

@@ -40,11 +40,11 @@ class MultiPose(PersonDetector):
         shift = (scale - 1) / 2
         affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
         input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-        return movenet.normalized(crops.cut(image, affine, (input_w, input_h)).numpy()), scale
+        return crops.cut(image, affine, (input_w, input_h)).numpy(), scale
 
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""
-        trunk = self.net.trunk(pixels)
+        trunk = self.net.trunk(movenet.normalize(pixels))
         centre = self.net.head("center")(trunk).sigmoid()
         peak = centre * (F.max_pool2d(centre, 5, 1, 2) == centre)
         certainty, index = peak.flatten(1).topk(min(self.options.most_people, peak[0].numel()))

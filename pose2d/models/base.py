@@ -443,18 +443,14 @@ def use_plugin(path: str | Path | None) -> None:
     other = None if name in sys.modules else importlib.util.find_spec(name)
     if name in sys.modules or (other is not None and other.origin != str(file)):
         raise UserError(f"{path}: there is a module called {name} already. Give the file another name.")
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     sys.path.append(str(file.parent))
+    importlib.invalidate_caches()
     before = dict(_registered)
     try:
-        spec.loader.exec_module(module)
+        importlib.import_module(name)
+    except UserError:
+        raise
     except Exception as error:
-        del sys.modules[name]
-        if isinstance(error, UserError):
-            raise
         raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
     if _registered == before:
         raise UserError(f"{path} registers no network: call pose2d.register(card) in it (docs/own-network.md).")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol, cast
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -148,11 +147,6 @@ class MoveNet(nn.Module):
 def normalize(images: Tensor) -> Tensor:
     """RGB 0..255 -> -1..1."""
     return images.float() / HALF_RANGE - 1
-
-
-def normalized(images: np.ndarray) -> np.ndarray:
-    """The same, to the bit, without torch: its arithmetic in a second thread slows the network in the first."""
-    return np.divide(images, np.float32(HALF_RANGE), dtype=np.float32) - np.float32(1)
 
 
 def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -225,8 +226,7 @@ class Video(Clip):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.warnings = []
-        with _open(self.path) as container:
-            stream = _image_stream(container, self.path, MOST_PIXELS)
+        with _opened(self.path, MOST_PIXELS) as (container, stream):
             first = next(_decoded(container, stream, self.warnings), None)
             if first is None:
                 raise UserError(
@@ -252,8 +252,7 @@ class Video(Clip):
         first_wanted = last_time = None
         width, height = self._stored_wh if size is None else size[:: -1 if self._turn.sideways else 1]
         smoothly = int(Interpolation.BILINEAR) if size is None else AVERAGE
-        with _open(self.path) as container:
-            stream = _image_stream(container, self.path, max(LARGER * self._decoded_px, SMALL_PX))
+        with _opened(self.path, max(LARGER * self._decoded_px, SMALL_PX)) as (container, stream):
             colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them
             for index, frame in enumerate(_decoded(container, stream, self.warnings)):
                 time_s = self._time_s(frame, index, last_time)
@@ -305,7 +304,10 @@ class _Turn:
         return np.ascontiguousarray(rgb[:: -1 if self._flip_y else 1, :: -1 if self._flip_x else 1])
 
 
-def _open(path: Path) -> av.container.InputContainer:
+@contextmanager
+def _opened(path: Path, most_px: int) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
+    """A file and its video track. most_px: frames that are larger are refused by the decoder before it makes room for
+    them."""
     if path.is_dir():
         raise UserError(f"{path} is a folder, not a video file. For a folder of images use --images.")
     if not path.is_file():
@@ -322,27 +324,20 @@ def _open(path: Path) -> av.container.InputContainer:
             f"{path} is not a video that can be read ({_reason(error)}). Expected {KINDS}; an mp4 that was cut off "
             "while recording or copying lacks its index and cannot be opened: copy it again or convert it."
         ) from error
-    if _CONTAINERS.isdisjoint(container.format.name.split(",")):
-        name = container.format.name
-        container.close()
-        raise UserError(f"{path} is not a video ({name}). Expected {KINDS}; for one image use --image.")
-    return container
-
-
-def _image_stream(container: av.container.InputContainer, path: Path, most_px: int) -> av.VideoStream:
-    """most_px: frames that are larger are refused by the decoder before it makes room for them."""
-    # The cover of a music file is a video stream too, by name.
-    videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
-    if not videos:
-        sound = "only sound" if container.streams.audio else "no images"
-        container.close()
-        raise UserError(f"{path} holds {sound}, no video. Expected {KINDS} with a video track.")
-    if videos[0].codec_context is None:  # PyAV has none where FFmpeg knows no decoder
-        container.close()
-        raise UserError(f"{path} holds images of a kind that FFmpeg does not know. Convert it to mp4 (H.264).")
-    videos[0].thread_type = "AUTO"
-    videos[0].codec_context.options = {"max_pixels": str(most_px)}
-    return videos[0]
+    with container:
+        kind = container.format.name
+        if _CONTAINERS.isdisjoint(kind.split(",")):
+            raise UserError(f"{path} is not a video ({kind}). Expected {KINDS}; for one image use --image.")
+        # The cover of a music file is a video stream too, by name.
+        videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+        if not videos:
+            sound = "only sound" if container.streams.audio else "no images"
+            raise UserError(f"{path} holds {sound}, no video. Expected {KINDS} with a video track.")
+        if videos[0].codec_context is None:  # PyAV has none where FFmpeg knows no decoder
+            raise UserError(f"{path} holds images of a kind that FFmpeg does not know. Convert it to mp4 (H.264).")
+        videos[0].thread_type = "AUTO"
+        videos[0].codec_context.options = {"max_pixels": str(most_px)}
+        yield container, videos[0]
 
 
 def _decoded(

@@ -118,7 +118,12 @@ class ShotDetector:
         self._recent.append(seen)
         self._undecided.append(seen)
         cuts = self._decide(time_s) + self._soft_cut(seen)
-        self._forget(time_s)
+        while len(self._recent) > LOOKAHEAD_FRAMES or (
+            len(self._recent) > 4 and time_s - self._recent[0].time_s > max(2 * FLASH_S, 1.1 * max(DISSOLVE_S))
+        ):
+            if self._undecided and self._recent[0] is self._undecided[0]:
+                break
+            self._recent.popleft()
         return cuts
 
     def finish(self) -> list[Cut]:
@@ -245,15 +250,6 @@ class ShotDetector:
         if inside is None:
             return new_structure(before, after)
         return new_structure(*(cv2.resize(image[inside], SIZE_PX) for image in (before, after)))
-
-    def _forget(self, now_s: float) -> None:
-        keep_s = max(2 * FLASH_S, 1.1 * max(DISSOLVE_S))
-        while len(self._recent) > LOOKAHEAD_FRAMES or (
-            len(self._recent) > 4 and now_s - self._recent[0].time_s > keep_s
-        ):
-            if self._undecided and self._recent[0] is self._undecided[0]:
-                break
-            self._recent.popleft()
 
 
 class ShotMarker:

@@ -12,9 +12,7 @@ import pytest
 
 import fitmesh
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.report.plots import runs
-from fitmesh.exports.scene import scene_frame
-from fitmesh.exports.segments import absences, on_every_frame, segments
+from fitmesh.exports.scene import absences, on_every_frame, runs, scene_frame, segments
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import viewer_data

@@ -9,21 +9,19 @@ import numpy as np
 import pytest
 
 import fitmesh as package
-from fitmesh.stages.people import (
-    FILE,
+from fitmesh.result import EDITS_FILE
+from fitmesh.stages.people import TracksFile, read_keypoints, read_tracks
+from fitmesh.tracks import (
     Drop,
     Edit,
     Merge,
     Split,
-    TracksFile,
-    _edited,
+    after_edits,
+    edit_tracks,
     edited_keypoints,
     edited_tracks,
-    identities_after,
-    read_keypoints,
-    read_tracks,
+    list_tracks,
 )
-from fitmesh.tracks import edit_tracks, list_tracks
 from pose2d.base.errors import UserError
 from pose2d.events import Event
 from pose2d.types import OUTLINE_POINTS, Detections, HandKeypoints, Outlines
@@ -158,7 +156,7 @@ def test_undo_takes_back_one_edit_and_clear_all(fitmesh: Fitmesh, arguments: tup
     assert "edit 1: merge 2, 3" in fitmesh.out
     assert "edit 2" not in fitmesh.out
     assert fitmesh("tracks", out, "--clear") == 0
-    assert not (out / FILE).exists()
+    assert not (out / EDITS_FILE).exists()
     assert fitmesh(*arguments) == 0
     assert sorted(people_of(out)) == [1, 2, 3]
     assert fitmesh("tracks", out, "--undo") == 2
@@ -197,7 +195,7 @@ def test_nonsense_is_refused_before_anything_is_written(
     edit_tracks(out, drop=[])
     assert fitmesh("tracks", out, *options) == 2
     assert says in " ".join(fitmesh.said.split())
-    assert not (out / FILE).exists()
+    assert not (out / EDITS_FILE).exists()
 
 
 def test_edits_of_other_tracks_are_refused_not_guessed(
@@ -217,8 +215,8 @@ def test_edits_of_other_tracks_are_refused_not_guessed(
 
 @pytest.mark.parametrize("content", ["", "[]", '{"tracks": "x"}', '{"tracks": "x", "edits": [{"jump": 3}]}'])
 def test_a_damaged_file_of_edits_is_named(out: Path, content: str) -> None:
-    (out / FILE).write_text(content)
-    with pytest.raises(UserError, match=FILE):
+    (out / EDITS_FILE).write_text(content)
+    with pytest.raises(UserError, match=EDITS_FILE):
         list_tracks(out)
 
 
@@ -242,7 +240,7 @@ def tracks_with_a_cut() -> TracksFile:
 
 def edited(*edits: Edit) -> TracksFile:
     tracks = tracks_with_a_cut()
-    return _edited(tracks, identities_after(tracks, edits))
+    return after_edits(tracks, edits)
 
 
 def test_nobody_is_followed_over_a_cut() -> None:

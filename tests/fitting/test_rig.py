@@ -355,3 +355,23 @@ def test_sides_that_one_camera_exchanged_are_put_back(frames: range) -> None:
     same = (right[1].keypoints.xy_px - given[1].keypoints.xy_px).norm(dim=-1) < 1e-3
     assert same.float().mean() > 0.98
     torch.testing.assert_close(right[0].keypoints.xy_px, given[0].keypoints.xy_px)
+
+
+def test_cameras_are_placed_though_one_shows_left_for_right() -> None:
+    rig = placed_around([0, 80])
+    sim = simulate(rig, BODY, 14, people=2, frames=60, noise=GOOD)
+    flip = np.asarray(sim.keypoints[0][0].skeleton.flip_order)
+    sim.keypoints[1][:] = [reordered(points, np.tile(flip, (60, 1))) for points in sim.keypoints[1]]
+    cameras = [c.camera for c in rig.cameras]
+    people, exchanged = (
+        [
+            [Lifted.of(points, time, camera, BODY, 30.0, other) for points in own]
+            for own, time, camera in zip(sim.keypoints, sim.time_s, cameras, strict=True)
+        ]
+        for other in (False, True)
+    )
+    focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
+    found = place_cameras(Recorded(["a", "b"], cameras, focals, people, [0.0, 0.0], [1 / 30] * 2, exchanged=exchanged))
+    assert found.exchanged == 1
+    turn = found.rig.relative(1)[0] @ rig.relative(1)[0].T
+    assert np.degrees(Rotation.from_matrix(turn).magnitude()) < 8

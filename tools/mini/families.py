@@ -78,7 +78,7 @@ def loss(model: PoseModel, batch: Batch) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
             features = model.features(inputs)
         maps = model.maps(features.float())
-        xy = soft_argmax(maps) * model.cell_px(maps)
+        xy = soft_argmax(maps)[0] * model.cell_px(maps)
         error = (xy - batch.xy_px).abs().sum(-1) / model.input_wh[1]
         return (batch.weight * error).sum() / len(inputs)
     if isinstance(model, RLE):

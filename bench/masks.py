@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitting
 from bench.lib.claim import Console, claim
 from eval3dpw.synth import camera as recording
+from eval3dpw.synth.clothed_people import draw_outfit
 from eval3dpw.synth.motion import load_clips
-from eval3dpw.synth.outfit import draw_outfit
 from eval3dpw.synth.sequence import build_sequence, draw_plan, render_frames
 from fitmesh.stages.people import TRACKS_FILE
 from fitmesh.stages.scene import SceneSettings, lens_of

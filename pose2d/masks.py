@@ -8,20 +8,18 @@ points in pixels of the image, each with its normal to the outside.
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.resources import files
-from pathlib import Path
 
 import cv2
 import numpy as np
 import torch
 
-from pose2d.models.base import read_state
+from pose2d.models.base import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
 from pose2d.types import OUTLINE_POINTS, Detections, Outlines
 from pose2d.video.frames import Frame
 
-WEIGHTS, GRAPH = "person_mask_fp16.npz", "person_mask.onnx"  # tools/convert_mediapipe.py
+MASK_WEIGHTS, MASK_GRAPH = "person_mask_fp16.npz", "person_mask.onnx"  # tools/convert_mediapipe.py
 CROP = 256  # side of what the network sees, in pixels
 REGION = 2.4  # side of the square over the distance from the hips to the farthest keypoint: MediaPipe's is 2.3 to 2.5
 MASKS = 10  # of a person, at most
@@ -39,7 +37,7 @@ _SHOULDERS, _HIPS, _KNEES, _ANKLES = (
 
 @cache
 def network() -> OnnxNetwork:
-    return OnnxNetwork(GRAPH, read_state(Path(str(files("pose2d") / "weights" / WEIGHTS))))
+    return OnnxNetwork(MASK_GRAPH, read_state(WEIGHTS / MASK_WEIGHTS))
 
 
 def chosen_rows(rows: Detections, size_wh: tuple[int, int]) -> np.ndarray:

@@ -26,13 +26,13 @@ ROOT = Path(__file__).resolve().parents[1] / "pose2d"
 # By SHA-256: graph, weights, and outputs by their names in the file.
 FILES = {
     "db7e3b8d1a317c82df73026b9e1d5be836d27d97c99802efed1f537eeaee3273": (
-        hands.GRAPH,
-        hands.WEIGHTS,
+        hands.HAND_GRAPH,
+        hands.HAND_WEIGHTS,
         {"Identity": "landmarks", "Identity_1": "score", "Identity_2": "handedness", "Identity_3": "metres"},
     ),
     "07713bd6eece3f08940c8c8a3659010ce713b5b107b60adfcedf9e0c62fbb422": (
-        masks.GRAPH,
-        masks.WEIGHTS,
+        masks.MASK_GRAPH,
+        masks.MASK_WEIGHTS,
         {"Identity_2": "mask"},
     ),
 }

@@ -10,9 +10,15 @@ import numpy as np
 import torch
 
 from eval3dpw.synth.camera import exposure_gain, sensor_image
-from eval3dpw.synth.clothed_people import SyntheticPerson, clothed_body, draw_shape, moved_to, person_from_clip
+from eval3dpw.synth.clothed_people import (
+    SyntheticPerson,
+    clothed_body,
+    draw_outfit,
+    draw_shape,
+    moved_to,
+    person_from_clip,
+)
 from eval3dpw.synth.motion import Clip, load_clips
-from eval3dpw.synth.outfit import draw_outfit
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import SyntheticSequence, _exposed_light, draw_plan
 from eval3dpw.synth.surroundings import ClearArea, build_scene

@@ -141,11 +141,6 @@ def draw_sensor(rng: np.random.Generator, width: int) -> Sensor:
     )  # fmt: skip
 
 
-def exposure_times(sensor: Sensor, count: int = SUBFRAMES) -> np.ndarray:
-    """[count] times within the exposure in frames, around 0."""
-    return sensor.shutter * ((np.arange(count) + 0.5) / count - 0.5)
-
-
 def exposure_gain(sensor: Sensor, light: np.ndarray) -> float:
     """The factor for light [H, W, 3]; set once for a sequence, by its first image."""
     grey = light.mean(2)
@@ -170,9 +165,3 @@ def sensor_image(sensor: Sensor, light: np.ndarray, gain: float, rng: np.random.
     grey = cv2.transform(toned, np.full((1, 3), 1 / 3, np.float32))[..., None]
     toned = (grey + sensor.saturation * (toned - grey) - 0.45) * sensor.contrast + 0.45
     return (np.clip(toned, 0, 1) * 255 + 0.5).astype(np.uint8)
-
-
-def encode_jpeg(sensor: Sensor, image: np.ndarray) -> bytes:
-    done, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, sensor.quality])
-    assert done
-    return data.tobytes()

@@ -12,7 +12,7 @@ from eval3dpw.synth.surroundings import Scene, assign_textures
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
 from fitting.render.draw import vertex_normals
-from fitting.render.raster import Screen, compiled, project_triangles, surface_weights, visibility
+from fitting.render.raster import Raster, compiled, rasterize, surface_weights, visibility
 
 SHADOW_MAP_SIZE = 512  # pixels of a side
 SKY_MAP_SIZE = 128
@@ -29,26 +29,9 @@ class Shadows:
     sky_grid: np.ndarray  # [3] x, z of its first pixel in metres, pixels per metre
 
 
-@dataclass(frozen=True)
-class VisibilityBuffer:
-    """Which surface every pixel shows."""
-
-    screen: Screen  # the triangles in the image
-    triangle: np.ndarray  # [H, W] int32 of the screen's triangles, -1: none
-    inverse_depth: np.ndarray  # [H, W] float32 1 / metres, 0 where there is none
-
-    @property
-    def face(self) -> np.ndarray:
-        """[H, W] the given face, -1: none."""
-        return np.where(self.triangle >= 0, self.screen.parent[self.triangle], -1)
-
-
-def rasterize(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> VisibilityBuffer:
-    in_cam = vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
-    screen = project_triangles(in_cam, faces, camera)
-    width, height = camera.size
-    triangle, inverse_depth = visibility(screen.xy_px, screen.inverse_depth, screen.faces, width, height, False)
-    return VisibilityBuffer(screen, triangle, inverse_depth)
+def seen_by(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> Raster:
+    """Of vertices in the world."""
+    return rasterize(vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3], faces, camera)
 
 
 @compiled
@@ -115,9 +98,9 @@ def _shade(
             up = (ny + 1) / 2
             open_sky = 1.0
             if ground[f]:
-                open_sky = 1 - _nearest_pixel(
-                    sky_map, (px - sky_grid[0]) * sky_grid[2], (pz - sky_grid[1]) * sky_grid[2]
-                )
+                mx, my = (px - sky_grid[0]) * sky_grid[2], (pz - sky_grid[1]) * sky_grid[2]
+                if 0 <= mx < SKY_MAP_SIZE and 0 <= my < SKY_MAP_SIZE:
+                    open_sky = 1 - sky_map[int(my), int(mx)]
             elif f < people:
                 open_sky = 0.55 + 0.45 * min(max(py, 0.0) / 0.9, 1.0)  # less light gets between legs
             if shadow_only[f]:  # the photograph is lit already: only darken it
@@ -161,13 +144,6 @@ def _sun_visibility(
         if nearness[iy + dy, ix + dx] <= near:
             lit += share
     return lit
-
-
-@compiled
-def _nearest_pixel(image: np.ndarray, x: float, y: float) -> float:
-    if x < 0 or y < 0 or x >= SKY_MAP_SIZE or y >= SKY_MAP_SIZE:
-        return 0.0
-    return image[int(y), int(x)]
 
 
 @compiled
@@ -248,7 +224,7 @@ class SceneMesh:
         moving = len(vertices_m) - len(self.static_m)
         people = self.faces[: self.person_faces[-1]]
         normals = np.concatenate((vertex_normals(vertices_m[:moving], people), self.static_normals))
-        buffer = rasterize(vertices_m, self.faces, camera, world_to_cam)
+        buffer = seen_by(vertices_m, self.faces, camera, world_to_cam)
         screen, atlas, light, backdrop = buffer.screen, self.atlas, self.scene.light, self.scene.backdrop
         on_vertices = screen.interpolate(np.concatenate((normals, self.uv_m), 1, dtype=np.float64), self.faces)
         return _shade(
@@ -260,7 +236,7 @@ class SceneMesh:
             backdrop.frame, backdrop.focal_px,
         )  # fmt: skip
 
-    def owner(self, buffer: VisibilityBuffer) -> np.ndarray:
+    def owner(self, buffer: Raster) -> np.ndarray:
         """[H, W] the person that each pixel shows; -1 an object, -2 nothing or the ground, which hides nobody."""
         face = buffer.face
         person = np.searchsorted(self.person_faces, face, side="right") - 1

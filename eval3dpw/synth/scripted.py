@@ -13,9 +13,8 @@ from torch import Tensor
 
 from eval3dpw.synth import staging, surroundings
 from eval3dpw.synth.camera import CameraView, draw_sensor
-from eval3dpw.synth.clothed_people import SyntheticPerson, clothed_body, draw_shape, moved_to
+from eval3dpw.synth.clothed_people import Outfit, SyntheticPerson, clothed_body, draw_outfit, draw_shape, moved_to
 from eval3dpw.synth.motion import FPS, Clip, Kind, mirrored
-from eval3dpw.synth.outfit import Outfit, draw_outfit
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import ClipChoice, SequencePlan, SyntheticSequence
 from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, Solid, build_scene

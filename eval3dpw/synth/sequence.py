@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 import torch
 
@@ -12,13 +13,13 @@ from eval3dpw.synth.clothed_people import (
     ClothedBody,
     SyntheticPerson,
     clothed_body,
+    draw_outfit,
     draw_shape,
     moved_to,
     person_from_clip,
 )
 from eval3dpw.synth.motion import Clip, mirrored
-from eval3dpw.synth.outfit import draw_outfit
-from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, rasterize
+from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, seen_by
 from eval3dpw.synth.staging import RecordedPath
 from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, Backdrop, SceneKind
 from eval3dpw.synth.textures import linear_rgb
@@ -102,7 +103,7 @@ def frame_truth(
     world_to_cam: np.ndarray,
 ) -> FrameTruth:  # fmt: skip
     """Of keypoints_m [P, K, 3] in the world frame: COCO's 17 or Halpe's 26."""
-    buffer = rasterize(vertices_m, mesh.faces, camera, world_to_cam)
+    buffer = seen_by(vertices_m, mesh.faces, camera, world_to_cam)
     owner = mesh.owner(buffer)
     surface_m = 1 / np.maximum(buffer.inverse_depth, 1e-6)
     in_cam = keypoints_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
@@ -114,7 +115,7 @@ def frame_truth(
     for person in range(count):
         start, end = mesh.person_faces[person : person + 2]
         faces = mesh.faces[start:end] - np.int32(sum(len(vertices) for vertices in people_m[:person]))
-        alone = rasterize(people_m[person], faces, camera, world_to_cam).triangle >= 0  # [H, W] without occlusion
+        alone = seen_by(people_m[person], faces, camera, world_to_cam).triangle >= 0  # [H, W] without occlusion
         visibility[person], hidden_by[person] = _visibility(
             owner, surface_m, pixels[person], in_cam[person, :, 2], person
         )
@@ -217,7 +218,8 @@ def render_frames(
             sequence.mesh, sequence.mesh.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
             sequence.path.world_to_cam(frame),
         )  # fmt: skip
-        yield recording.encode_jpeg(plan.sensor, image), truth
+        _, jpeg = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, plan.sensor.quality])
+        yield jpeg.tobytes(), truth
 
 
 def _exposed_light(
@@ -229,7 +231,8 @@ def _exposed_light(
     shadows = sequence.mesh.shadows(sequence.mesh.vertices_m(at_frame), center)
     total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
     shifts = recording.SUBFRAME_SHIFTS_PX[:: recording.SUBFRAMES // subframes]  # two of them lie opposite each other
-    for shift, time in zip(shifts, recording.exposure_times(sequence.plan.sensor, subframes), strict=True):
+    times = sequence.plan.sensor.shutter * ((np.arange(subframes) + 0.5) / subframes - 0.5)  # in frames, around 0
+    for shift, time in zip(shifts, times, strict=True):
         x, y = sequence.camera.center_px
         subframe_camera = Camera.from_focal(
             sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1])

@@ -183,15 +183,12 @@ def stage(
         rows = there_and_back(len(clip.pose), frames * step)[::step]
         yaw = float(rng.uniform(0, 2 * np.pi))
         people.append(staged_person(body, clip, rows, draw_shape(rng), size, yaw, fps, has_steps=kind == "stairs"))
-    # Everybody at a random place where no two come closer than that.
-    placed: list[SyntheticPerson] = []
-    for person in people:
-        reach = 1.0
-        while True:
-            spot = rng.uniform(-reach, reach, 2) if placed else np.zeros(2)
-            near = [np.linalg.norm(p.path - person.path - spot, axis=1).min() for p in placed]
-            if not near or min(near) > 0.55:
-                placed.append(moved_to(body, person, *spot))
-                break
+    placed = people[:1]
+    for person in people[1:]:  # at a random place where no two come closer than that
+        reach, near = 1.0, 0.0
+        while near <= 0.55:
+            spot = rng.uniform(-reach, reach, 2)
+            near = min(np.linalg.norm(p.path - person.path - spot, axis=1).min() for p in placed)
             reach *= 1.03
+        placed.append(moved_to(body, person, *spot))
     return placed

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import cv2
 import numpy as np
 
 from eval3dpw.synth import textures
@@ -298,12 +299,21 @@ def _sky(light: Light, rng: np.random.Generator) -> Backdrop:
 def assign_textures(objects: list[Solid], rng: np.random.Generator) -> tuple[textures.Atlas, list[int]]:
     """An atlas with two tiles of every kind in use, and the tile of each solid; neighbours of one kind share a tile."""
     kinds = sorted({solid.texture for solid in objects})
-    tiles = [textures.draw_texture(kind, rng) for kind in kinds for _ in range(2)]
+    tiles = [textures.TEXTURES[kind](rng) for kind in kinds for _ in range(2)]
+    texels, start, count = [], np.zeros((len(tiles), textures.LEVELS), np.int64), 0
+    for k, (image, _) in enumerate(tiles):
+        level: np.ndarray = np.clip(image, 0.003, 0.95).astype(np.float32)
+        for shrunk in range(textures.LEVELS):
+            start[k, shrunk] = count
+            texels.append(level.reshape(-1, 3))
+            count += len(texels[-1])
+            level = cv2.resize(level, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    atlas = textures.Atlas(np.concatenate(texels), start, np.array([metres for _, metres in tiles], np.float64))
     chosen: list[int] = []
     for number, solid in enumerate(objects):
         like_before = number > 0 and objects[number - 1].texture == solid.texture
         chosen.append(chosen[-1] if like_before else 2 * kinds.index(solid.texture) + int(rng.integers(2)))
-    return textures.build_atlas(tiles), chosen
+    return atlas, chosen
 
 
 def outdoor_light(rng: np.random.Generator, azimuth: float) -> Light:

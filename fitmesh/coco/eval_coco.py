@@ -12,7 +12,6 @@ from rich.table import Table
 
 import ccnet
 import pose2d
-from ccnet.areas import fit_areas, people_to_fit
 from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody
 from ccnet.coco_ap.matching import detections, ground_truth_from_coco
 from ccnet.comparison import ComparisonTable, check_plots, compare_sources, draw_occlusion, draw_plots, evaluator
@@ -27,6 +26,8 @@ from ccnet.predicted_people import (
     annotated_boxes,
     boxes_from_json,
     detected_boxes,
+    fit_areas,
+    people_to_fit,
     predict_split,
 )
 from fitmesh.options.training import EvalCocoOptions

@@ -15,13 +15,11 @@ from typing import Any
 import ccnet
 import pose2d
 from ccnet import confidence, losses
-from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import check_plots, compare_sources, draw_plots
-from ccnet.confidence import fit_closed_form
 from ccnet.data import observations
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.other_features import with_features
-from ccnet.predicted_people import USUAL_SOURCES, predictions_from
+from ccnet.heads.head import with_features
+from ccnet.predicted_people import USUAL_SOURCES, fit_areas, fit_width, people_to_fit, predictions_from
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, write_metrics
@@ -176,9 +174,7 @@ def _closed_form_record(examples: observations.Examples, model: PoseModel) -> di
     assert isinstance(examples, observations.CachedExamples)
     o = examples.observations
     share = float(o.area_share.mean())
-    area_px2 = o.crop_area_px2 * share
-    width = fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, area_px2, o.labelled_oks, model)
-    return {"area_share": share, "target_cells": width}
+    return {"area_share": share, "target_cells": fit_width(o, share, model)}
 
 
 def _evaluate(

@@ -13,8 +13,8 @@ from ccnet.coco_ap.average_precision import summarize
 from ccnet.coco_ap.matching import detections, ground_truth_from_coco, match
 from ccnet.comparison import PAPER_PARTS
 from ccnet.data.datasets import read_split, usual_split
+from ccnet.heads.head import FEATURES
 from ccnet.metrics import calibration
-from ccnet.other_features import FEATURES
 from ccnet.predicted_people import USUAL_SOURCES, predict_split
 from fitmesh.eval_3dpw import pipeline, score_table
 from fitmesh.eval_3dpw.eval_settings import EvalSettings

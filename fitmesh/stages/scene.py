@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fitmesh.result import Shot
-from fitting.camera import COUNTS, Camera, FocalEstimate, focal_prior, given_focal, world_frame
+from fitting.camera import COUNTS, Camera, FocalEstimate, focal_prior, given_focal, world_from_camera
 from fitting.scene.ground import GivenGround
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.errors import UserError
@@ -159,7 +159,7 @@ def scene_arrays(
         floor = ground is not None and ground.floor_known and not moving
         if ground is not None:
             height = ground.camera_height_m if floor else -lowest
-            world[here] = world_frame(ground.up_cam, height, frames[here], turned, moving).world_from_camera
+            world[here] = world_from_camera(ground.up_cam, height, turned, len(every))
         focal[here] = fit.camera.focal_px[0] * (1.0 if zoom is None else zoom)
         shots.append(
             Shot(

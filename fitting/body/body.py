@@ -24,14 +24,21 @@ bone at or below i turns about P_i,
 also enter through m_e; that part of the derivative is G_j offset_posedirs_e . dR."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import JOINT_COUNT, Fingers, Placement, forward_kinematics, rotate, rotation_matrices
+from fitting.body.kinematics import (
+    JOINT_COUNT,
+    Fingers,
+    Placement,
+    forward_kinematics,
+    rotate,
+    rotation_matrices,
+    with_tensors_to,
+)
 from pose2d.base.errors import UserError
 from pose2d.base.table import BLOCK, Table, blocks, column
 
@@ -163,10 +170,7 @@ class Body:
         derive("keypoint_terms", self.points(self.keypoint_joints, self.keypoint_vertices))
         derive("_template_rows", self.v_template.T.flatten())
         derive("_shape_rows", torch.einsum("vcs->scv", self.shapedirs).flatten(1))
-        derive(
-            "_pose_rows",
-            None if self.posedirs is None else torch.einsum("vcp->pcv", self.posedirs).flatten(1),
-        )
+        derive("_pose_rows", None if self.posedirs is None else torch.einsum("vcp->pcv", self.posedirs).flatten(1))
         derive("_weight_rows", self.weights.T.contiguous())
 
     def __call__(
@@ -183,26 +187,27 @@ class Body:
         """
         rotation = _pose_matrices(self._tensor(pose, "pose"))
         frames = len(rotation)
-        shape = self._mean_shape() if shape is None else self._tensor(shape, "shape")
-        shape = _checked_shape(shape, frames, self.shape_size)
+        given = self.v_template.new_zeros(self.shape_size) if shape is None else self._tensor(shape, "shape")
+        shape = _checked_shape(given, frames, self.shape_size)
         placement = self.placement(rotation, shape)
         feature = self.pose_feature(rotation)
         joints = placement.joints
         keypoints = self.keypoint_terms.place(placement, self.keypoint_terms.moments(shape, feature))
         whole, points = placement, None
         if hands is not None:
-            whole = self.with_fingers().placement(
-                placement, _checked_hands(self._tensor(hands, "hands"), frames), shape
-            )
+            fingers = self._tensor(hands, "hands", (frames, 30, 3))
+            whole = self.with_fingers().placement(placement, fingers, shape)
             points = self.with_fingers().points(whole, shape)
         mesh = self.mesh(whole, shape, feature) if vertices else None
         if size is not None:
-            scale = _checked_size(self._tensor(size, "size"), frames).reshape(-1, 1, 1)
+            scale = self._tensor(size, "size", (), (1,), (frames,)).reshape(-1, 1, 1)
+            if not bool((scale > 0).all()):
+                raise UserError("size has a number that is not above 0.")
             joints, keypoints = scale * joints, scale * keypoints
             points = None if points is None else scale.unsqueeze(-1) * points
             mesh = None if mesh is None else mesh.mul_(scale)
         if translation is not None:
-            shift = _checked_translation(self._tensor(translation, "translation"), frames).unsqueeze(1)
+            shift = self._tensor(translation, "translation", (frames, 3), (1, 3)).unsqueeze(1)
             joints, keypoints = joints + shift, keypoints + shift
             points = None if points is None else points + shift.unsqueeze(1)
             mesh = None if mesh is None else mesh.add_(shift)
@@ -332,13 +337,7 @@ class Body:
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Body":
         """The same body in another precision or on another device; derived tensors are made again."""
-        given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
-        for name, value in given.items():
-            if isinstance(value, Tensor):
-                given[name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
-            elif isinstance(value, Fingers):
-                given[name] = value.to(dtype=dtype, device=device)
-        return Body(**given)
+        return with_tensors_to(self, dtype, device)
 
     def __repr__(self) -> str:
         size = f"{len(self.v_template)} vertices, {self.shape_size} shape directions"
@@ -357,11 +356,16 @@ class Body:
         """S, the number of shape directions."""
         return self.shapedirs.shape[-1]
 
-    def _mean_shape(self) -> Tensor:
-        return torch.zeros(self.shape_size, dtype=self.dtype, device=self.device)
-
-    def _tensor(self, value: ArrayLike, what: str) -> Tensor:
-        return _finite(torch.as_tensor(value, dtype=self.dtype, device=self.device), what)
+    def _tensor(self, value: ArrayLike, what: str, *sizes: tuple[int, ...]) -> Tensor:
+        """Finite, and of one of the sizes, if any are named."""
+        tensor = torch.as_tensor(value, dtype=self.dtype, device=self.device)
+        if sizes and tuple(tensor.shape) not in sizes:
+            expected = " or ".join(str(list(size)) for size in sizes)
+            raise UserError(f"{what} has size {list(tensor.shape)}; expected {expected}.")
+        # One pass over the sum first: any NaN or infinity survives it, and it costs a tenth of looking at each.
+        if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
+            raise UserError(f"{what} holds NaN or infinity; every number must be finite.")
+        return tensor
 
 
 _FRAMES_AT_A_TIME = 16  # 16 frames of 6,800 vertices blend 5 MB of transforms
@@ -380,14 +384,6 @@ def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -
     by_x, by_y, by_z, constant = blend.unflatten(0, (len(rotation), 3, 4)).unbind(2)  # each [T, 3, V]
     x, y, z = rest_vertices.unsqueeze(-3).unbind(-2)  # each [1, V] or [T, 1, V]
     return torch.addcmul(torch.addcmul(torch.addcmul(constant, by_x, x), by_y, y), by_z, z)
-
-
-def _finite(value: Tensor, what: str) -> Tensor:
-    """The same tensor, if all of it is finite."""
-    # One pass over the sum first: any NaN or infinity survives it, and it costs a tenth of looking at each.
-    if not torch.isfinite(value.sum()) and not torch.isfinite(value).all():
-        raise UserError(f"{what} holds NaN or infinity; every number must be finite.")
-    return value
 
 
 def _pose_matrices(pose: Tensor) -> Tensor:
@@ -417,26 +413,3 @@ def _checked_shape(value: Tensor, frames: int, directions: int) -> Tensor:
         value = value[0]  # one body for all frames
     missing = directions - value.shape[-1]
     return torch.nn.functional.pad(value, (0, missing)) if missing else value
-
-
-def _checked_translation(value: Tensor, frames: int) -> Tensor:
-    """A translation [T, 3], or [1, 3] for all frames."""
-    if tuple(value.shape) not in ((frames, 3), (1, 3)):
-        raise UserError(f"translation has size {list(value.shape)}; expected [{frames}, 3] metres.")
-    return value
-
-
-def _checked_hands(value: Tensor, frames: int) -> Tensor:
-    """Finger joints [T, 30, 3]."""
-    if tuple(value.shape) != (frames, 30, 3):
-        raise UserError(f"hands has size {list(value.shape)}; expected axis-angle [{frames}, 30, 3] of finger joints.")
-    return value
-
-
-def _checked_size(value: Tensor, frames: int) -> Tensor:
-    """A size [] or [1] for all frames, or [T]."""
-    if value.ndim > 1 or value.numel() not in (1, frames) or not bool((value > 0).all()):
-        raise UserError(
-            f"size has {list(value.shape)} numbers; expected one above 0, or one for each of {frames} frames."
-        )
-    return value

@@ -280,7 +280,10 @@ def paint_by_pytorch3d(image: np.ndarray, screen: Screen, colors: np.ndarray, *,
     grid = _GRID if antialias else 1
     usable = np.isfinite(screen.xy_px[screen.faces]).all(axis=(1, 2))
     faces = torch.from_numpy(screen.faces[usable]).long().to(device)
-    vertices = torch.from_numpy(_normalised(screen, width, height)).float().to(device)
+    # PyTorch3D's axes: x left, y up, -1..1 along the shorter side, z in metres. It puts pixel centres at half numbers.
+    xy = (np.array((width, height)) - 2 * (screen.xy_px + 0.5)) / min(width, height)
+    points = np.nan_to_num(np.concatenate((xy, 1 / screen.inverse_depth[:, None]), axis=1))
+    vertices = torch.from_numpy(points).float().to(device)
     triangle, _, weights, _ = rasterize_meshes(
         Meshes([vertices], [faces]), image_size=(height * grid, width * grid), faces_per_pixel=1,
         perspective_correct=True, cull_backfaces=True,
@@ -292,10 +295,3 @@ def paint_by_pytorch3d(image: np.ndarray, screen: Screen, colors: np.ndarray, *,
     over = drawn.unflatten(1, (-1, grid)).unflatten(0, (-1, grid)).mean(dim=(1, 3))  # of grid x grid samples, [H, W, 4]
     through = torch.from_numpy(image).to(device) * (1 - over[..., 3:])
     image[:] = (through + over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
-
-
-def _normalised(screen: Screen, width: int, height: int) -> np.ndarray:
-    """Vertices [V', 3] as PyTorch3D wants them: x left, y up, -1..1 along the shorter side, z in metres."""
-    # It puts pixel centres at half numbers, this project at whole ones.
-    xy = (np.array((width, height)) - 2 * (screen.xy_px + 0.5)) / min(width, height)
-    return np.nan_to_num(np.concatenate((xy, 1 / screen.inverse_depth[:, None]), axis=1))

@@ -160,11 +160,8 @@ def max_mixture(weights: np.ndarray, means: np.ndarray, covariances: np.ndarray)
     covariances = covariances.astype(np.float64)
     half_log_det = np.linalg.slogdet(covariances)[1] / 2
     constant = means.shape[1] / 2 * math.log(2 * math.pi) + half_log_det - half_log_det.min() - np.log(weights)
-
-    def real(array: np.ndarray) -> Tensor:
-        return torch.tensor(array, dtype=torch.float32)
-
-    return MaxMixture(real(means), real(np.linalg.inv(covariances)), real(constant))
+    numbers = (means, np.linalg.inv(covariances), constant)
+    return MaxMixture(*(torch.tensor(array, dtype=torch.float32) for array in numbers))
 
 
 @lru_cache(maxsize=4)
@@ -245,9 +242,8 @@ def fit_points(
         _two_stages(seen.frames(part), place, points, pose[part], shape[part], translation[part], prior, settings)
         for part in (slice(first, first + settings.batch) for first in range(0, frames, settings.batch))
     ]
-    params = [torch.cat([getattr(p.params, name) for p in parts]) for name in ("pose", "shape", "translation")]
     loss, errors = (torch.cat([getattr(part, name) for part in parts]) for name in ("loss", "reprojection"))
-    return SmplifyFit(BodyParams(*params), loss, errors)
+    return SmplifyFit(BodyParams.concat([part.params for part in parts]), loss, errors)
 
 
 def camera_loss(

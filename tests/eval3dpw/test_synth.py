@@ -174,7 +174,7 @@ def test_a_folder_made_with_other_settings_is_refused(made: Path) -> None:
 
 
 def test_missing_and_wrong_motion_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(UserError, match="there is no such file"):
         list(make_dataset(tmp_path / "out", SynthSettings(motion=tmp_path / "nowhere.npz")))
     np.savez(tmp_path / "other.npz", something=np.zeros(3))
     with pytest.raises(UserError, match=r"other.npz is not a file of motion capture: it lacks joint"):

@@ -160,7 +160,7 @@ def test_ui_prmds_shoulders_rise_on_the_open_body(body, ui_prmd):
 
 
 def test_a_file_without_its_markers_is_refused_in_words(body, tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(UserError, match="there is no such file"):
         load_ui_prmd(tmp_path / "none.npz", body)
     arrays = {
         "position_mm": np.zeros((4, 1, 3), np.int16), "point": np.array(["LASI"]), "clip_start": np.array([0, 4]),

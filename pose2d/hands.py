@@ -10,22 +10,20 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
-from pathlib import Path
 
 import cv2
 import numpy as np
 import torch
 
 from pose2d.base.table import Table, column, column_fields
-from pose2d.models.base import read_state
+from pose2d.models.base import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
 from pose2d.types import AREA_OF_BOX, Detections, HandKeypoints, l_squared, sigma_px
 from pose2d.video.frames import Frame
 
-WEIGHTS, GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_hands.py
-HAND_CONSTANTS = Path(str(files("pose2d") / "weights" / "hand_error.json"))  # tools/calibrate_hands.py
+HAND_WEIGHTS, HAND_GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_mediapipe.py
+HAND_CONSTANTS = WEIGHTS / "hand_error.json"  # tools/calibrate_hands.py
 SIDES = ("left", "right")  # of the person: axis 1 of every column
 FINGERS = ("thumb", "index", "middle", "ring", "little")
 # The order of the 21 keypoints is MediaPipe's: the wrist, then each finger's joints from the palm outwards.
@@ -76,7 +74,7 @@ class Look(Table):
 
 @cache
 def network() -> OnnxNetwork:
-    return OnnxNetwork(GRAPH, read_state(Path(str(files("pose2d") / "weights" / WEIGHTS))))
+    return OnnxNetwork(HAND_GRAPH, read_state(WEIGHTS / HAND_WEIGHTS))
 
 
 def look(images: Sequence[np.ndarray], regions: np.ndarray) -> Look:

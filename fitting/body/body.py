@@ -70,6 +70,9 @@ class AttachedPoints:
 
 
 ArrayLike = Tensor | np.ndarray
+# Where girths are measured: so far from the height of one joint to that of another.
+GIRTHS = {"chest": (9, 9, 0.0), "waist": (3, 6, 0.2), "hip": (1, 1, 0.0), "thigh": (1, 4, 0.25)}
+ARM_JOINTS = (16, 17, 18, 19, 20, 21, 22, 23)
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,46 @@ class Body:
         slope = torch.einsum("nc,ncs->ns", bone / length[:, None], per_shape[..., : len(shape_covariance)])
         variance = torch.einsum("ns,sr,nr->n", slope, shape_covariance.to(self.dtype), slope)
         return length.numpy(), variance.clamp(min=0).sqrt().numpy()
+
+    def girths_m(self, shape: ArrayLike, shape_covariance: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """[4] round chest, waist, hip and left thigh at rest (GIRTHS), tape held straight, and their deviations (NaN
+        without a covariance)."""
+        import cv2
+
+        shape, faces = self._tensor(shape, "shape").double(), self.faces.numpy()
+        arms = self.weights[:, ARM_JOINTS].sum(1).numpy()
+        faces = faces[(arms[faces] < 0.5).all(1)]
+
+        def measured(some: Tensor) -> np.ndarray:
+            rest = (self.v_template + self.shapedirs[..., : len(some)] @ some.to(self.dtype)).numpy()
+            joints = (self.J_regressor.numpy() @ rest)[:, 1]
+            lengths = []
+            for above, below, share in GIRTHS.values():
+                level = joints[above] + share * (joints[below] - joints[above])
+                ends = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+                a, b = rest[ends[:, 0]], rest[ends[:, 1]]
+                cut = (a[:, 1] - level) * (b[:, 1] - level) < 0
+                if below in (4, 5):  # one leg of two
+                    cut &= (a[:, 0] > 0) & (b[:, 0] > 0)
+                a, b = a[cut], b[cut]
+                met = a + ((level - a[:, 1]) / (b[:, 1] - a[:, 1]))[:, None] * (b - a)
+                around = cv2.convexHull(np.ascontiguousarray(met[:, ::2], np.float32))
+                lengths.append(cv2.arcLength(around, True))
+            return np.array(lengths)
+
+        if shape_covariance is None:
+            return measured(shape), np.full(len(GIRTHS), np.nan)
+        steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)[: len(shape_covariance)]
+        slope = np.stack([measured(shape + step) - measured(shape - step) for step in steps], 1)
+        variance = np.einsum("gs,sr,gr->g", slope, shape_covariance.double().numpy(), slope)
+        return measured(shape), np.sqrt(variance.clip(0))
+
+    def volume_m3(self, shape: ArrayLike) -> float:
+        """Of one shape [S] at rest, before any size."""
+        shape = self._tensor(shape, "shape")
+        rest = (self.v_template + self.shapedirs[..., : len(shape)] @ shape).double()
+        a, b, c = rest[self.faces.T.long()]
+        return float((a * torch.linalg.cross(b, c)).sum() / 6)
 
     # The steps, for code that takes them apart. They check nothing.
 

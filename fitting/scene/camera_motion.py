@@ -1,16 +1,10 @@
 """How the camera moved during a shot: not at all, by turning and zooming on the spot, or by going somewhere.
 
-Corners of the background (outside people's boxes) are followed on a small grey image. A camera that turns by R and
-zooms by z moves every image point by the same homography, whatever the scene's depth:
-
-    x' ~ K_z R K^-1 x,      K_z = diag(z f, z f, 1)
-
-so rotation (3 numbers) and zoom (1) are fitted first, robustly. What they leave is noise, things that move by
-themselves, or parallax; parallax follows lines through one point of the image (the epipole). Translation itself is not
-estimated: from neighbouring frames it is mostly noise, and its length is never observable.
-
-Points are followed from a key frame to the current one directly, so that errors do not add up from frame to frame; a
-static shot keeps one key frame for its whole length."""
+Corners of the background (outside people's boxes) are followed on a small grey image, from a key frame to the current
+one directly, so that errors do not add up; a static shot keeps one key frame for its whole length. Rotation and zoom
+are fitted first, robustly (`background_flow`). What they leave is noise, things that move by themselves, or parallax,
+which follows lines through one point of the image. Translation itself is not estimated: from neighbouring frames it is
+mostly noise, and its length is never observable."""
 
 import math
 from collections.abc import Mapping, Sequence

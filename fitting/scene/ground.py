@@ -1,25 +1,16 @@
 """Gravity and floor of a shot from everybody in it, with everyone's size and, when it shows, the focal length.
 
-Three kinds of evidence meet in one robust least-squares problem:
+One robust least-squares problem; docs/scene.md says what takes part. Points P of feet that stand lie on the floor,
 
-  plumb lines   a standing person's axis (ankles to neck, its mean forward lean taken off) points up. In the image it is
-                seen well, in depth badly; people in different places meet in the vanishing point of verticals.
-  stance feet   points P of feet that stand still lie on the floor:    up . e^s P - e^s a = -H
-                with H the camera's height, s a person's log size and a the joint's height over its sole. Depths come
-                from apparent size, so this is also how apparent height shrinks towards the horizon.
-  steps         while a foot stands, the pelvis passes over it. How far, the pose tells in metres; how far it comes
-                nearer, the apparent size tells in units of the focal length. Their ratio is the focal length.
-  sizes         adults are 1.70 +- 0.09 m tall; much shorter is possible (children), much taller is not. A head that is
-                large for its body, which the image tells without a scale, belongs to a child.
-  levels        some people stand on a roof or a stage; this costs more than a child, unless the head is an adult's.
-  the camera    is held level and at a height that people or tripods have, more or less.
+    up . e^s P - e^s a = level - H,
 
-The floor alone cannot tell the focal length (a longer lens is a flatter floor); floor and plumb lines together can
-when the camera looks down or up, and steps towards or away from the camera can.
+with H the camera's height, s a person's log size and a the joint's height over its sole; depths come from apparent
+size, so this is also how that shrinks towards the horizon. The floor alone cannot tell the focal length (a longer lens
+is a flatter floor); floor and plumb lines together can when the camera looks down or up, and so can steps towards or
+away from it: while a foot stands, the pelvis passes over it, and how far, the pose tells in metres.
 
-Each part is a hypothesis. Plumb lines alone are solved first; the feet are joined when the floor that they make agrees
-with them, is under the camera and holds most of them, and are left out otherwise: people on an escalator, on a slope or
-in the air share no floor."""
+Each part is a hypothesis. Plumb lines alone are solved first; feet are joined when the floor that they make agrees with
+them, is under the camera and holds most of them: people on an escalator, on a slope or in the air share no floor."""
 
 import math
 from collections.abc import Sequence

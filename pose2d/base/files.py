@@ -13,6 +13,7 @@ Arrays that may outgrow memory lie on disk: those that `scratch_array` makes whi
 five people has some gigabytes of keypoints and fits, each of which is needed a few times. Their files have no names, so
 nothing of them is left, however the process ends."""
 
+import ctypes
 import errno
 import hashlib
 import json
@@ -318,14 +319,14 @@ LEAST = 1 << 14  # smaller arrays stay in memory
 
 
 class _Scratch:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, name: Path) -> None:
+        self._name = name
         self._segment = np.empty(0, np.uint8)  # what small arrays share now, and how many bytes of it are taken
         self._used = 0
-        self._all: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()  # every file that arrays lie in
+        self._all: list[weakref.ref[np.ndarray]] = []  # every file that arrays lie in
 
     def array(self, size: int) -> np.ndarray:
-        """Bytes [size]: a large array has a file of its own. OSError where there is no room."""
+        """Bytes [size]: a large array has a file of its own. OSError or RuntimeError where there is no room."""
         if size >= SEGMENT // 8:
             return self._mapped(size)
         if self._used + size > len(self._segment):
@@ -334,17 +335,26 @@ class _Scratch:
         return self._segment[at : at + size]
 
     def _mapped(self, size: int) -> np.ndarray:
-        with tempfile.TemporaryFile(dir=self._folder) as file:
-            file.truncate(size)
+        import torch
+
+        # As `atomic_file` names what is not finished yet: should the process end right here, the next run removes it.
+        handle, path = tempfile.mkstemp(prefix=f".{self._name.stem}.", suffix=self._name.suffix, dir=self._name.parent)
+        try:
             with suppress(AttributeError):  # macOS has no such function
-                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is noticed here, not while it is written to
-            mapped = mmap.mmap(file.fileno(), size)
-        self._all.add(mapped)
-        return np.frombuffer(mapped, np.uint8)
+                os.posix_fallocate(handle, 0, size)  # a full disk is noticed here, not while an array is written to
+            # Not Python's mmap, which keeps the file open: there may be more arrays than files that may be open.
+            mapped = torch.from_file(path, shared=True, size=size, dtype=torch.uint8).numpy()
+        finally:
+            os.close(handle)
+            os.unlink(path)
+        self._all = [one for one in self._all if one() is not None] + [weakref.ref(mapped)]
+        return mapped
 
     def release(self) -> None:
-        for mapped in self._all:
-            mapped.madvise(mmap.MADV_DONTNEED)
+        madvise = ctypes.CDLL(None).madvise
+        for mapped in (one() for one in self._all):
+            if mapped is not None:
+                madvise(ctypes.c_void_p(mapped.ctypes.data), ctypes.c_size_t(len(mapped)), mmap.MADV_DONTNEED)
 
 
 _SCRATCH: ContextVar[_Scratch | None] = ContextVar("scratch", default=None)
@@ -354,7 +364,7 @@ _SCRATCH: ContextVar[_Scratch | None] = ContextVar("scratch", default=None)
 def scratch_for(path: Path) -> Iterator[None]:
     """While the file `path` is made, large arrays lie on disk beside it. Windows keeps the names of mapped files; there
     they stay in memory."""
-    token = _SCRATCH.set(None if sys.platform == "win32" else _Scratch(path.parent))
+    token = _SCRATCH.set(None if sys.platform == "win32" else _Scratch(path))
     try:
         yield
     finally:
@@ -370,7 +380,7 @@ def scratch_array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """As `numpy.empty`: on disk within `scratch_for`, in memory elsewhere."""
     scratch, size = _SCRATCH.get(), math.prod(shape) * np.dtype(dtype).itemsize
     if scratch is not None and size >= LEAST:
-        with suppress(OSError):  # no room, or a file system that maps nothing
+        with suppress(OSError, RuntimeError):  # no room, or a file system that maps nothing
             return scratch.array(size).view(dtype).reshape(shape)
     return np.empty(shape, dtype)
 

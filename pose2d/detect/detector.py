@@ -8,7 +8,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from pose2d import crops
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_json
-from pose2d.models.base import fill, unfilled
+from pose2d.models.base import WEIGHTS, fill, unfilled
 from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid, onnx_convolutions
 
 COCO_PERSON = 1  # category of a person in COCO's files
@@ -166,8 +165,7 @@ WIDTHS = (96, 192, 384)  # channels of the backbone at each level (CSPDarknet's 
 HIDDEN = 96  # channels in the heads
 CELLS = 32  # both sides of an input are multiples of this
 GREY = 114  # what lies beside the image in the input
-WEIGHTS = "yolox_tiny_humanart_fp16.npz"
-GRAPH = "yolox_tiny.onnx"
+YOLOX_WEIGHTS, YOLOX_GRAPH = "yolox_tiny_humanart_fp16.npz", "yolox_tiny.onnx"
 
 
 class Darknet(nn.Module):
@@ -291,9 +289,8 @@ def _onnx_order() -> list[str]:
 
 def load_yolox(weights: str | Path | None = None) -> YOLOX:
     """The network with its embedded weights, or with those of the published ONNX file."""
-    path = Path(str(files("pose2d") / "weights" / WEIGHTS)) if weights is None else Path(weights)
     model = unfilled(YOLOX)
-    fill(model, path, "YOLOX-tiny")
+    fill(model, weights or WEIGHTS / YOLOX_WEIGHTS, "YOLOX-tiny")
     return model.eval().requires_grad_(False)
 
 
@@ -314,7 +311,7 @@ class YoloxTiny(PersonDetector):
     def __init__(self, options: DetectorOptions | None = None) -> None:
         super().__init__(options)
         self.net = load_yolox()
-        self._onnx = OnnxNetwork(GRAPH, self.net.state_dict())
+        self._onnx = OnnxNetwork(YOLOX_GRAPH, self.net.state_dict())
 
     @staticmethod
     def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:

@@ -1,8 +1,5 @@
 """MultiPose MoveNet as a person detector, at any size and for any number of people."""
 
-from importlib.resources import files
-from pathlib import Path
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -11,7 +8,7 @@ from torch import Tensor
 from pose2d import crops
 from pose2d.detect.detector import DetectorOptions, PersonDetector
 from pose2d.models import movenet
-from pose2d.models.base import read_state
+from pose2d.models.base import WEIGHTS, read_state
 from pose2d.models.movenet import MoveNet
 
 EVIDENCE_KEYPOINTS = 8  # of 17 keypoints: half of a person may be hidden
@@ -28,8 +25,7 @@ class MultiPose(PersonDetector):
     def __init__(self, options: DetectorOptions | None = None) -> None:
         super().__init__(options)
         self.net = movenet.MoveNet(1.5, movenet.MULTI_HEADS)
-        weights = files("pose2d") / "weights" / "movenet_multipose_fp16.npz"
-        self.net.load_state_dict(movenet.convert(read_state(Path(str(weights)))))
+        self.net.load_state_dict(movenet.convert(read_state(WEIGHTS / "movenet_multipose_fp16.npz")))
         self.eval().requires_grad_(False)
 
     @staticmethod

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import entry_points
-from importlib.resources import files as resources
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -412,6 +411,7 @@ _log = logging.getLogger(__name__)
 FAMILIES = {name: name for name in ("rtmpose", "movenet", "sbl", "hrnet", "vitpose", "rle", "ipr", "poseur")}
 FAMILIES["ipr"] = "sbl"
 
+WEIGHTS = Path(__file__).parents[1] / "weights"  # of what ships with the package
 _registered: dict[str, ModelCard] = {}
 ENTRY_POINTS = "fitmesh.models"
 
@@ -538,8 +538,8 @@ def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx
         raise UserError(
             f"{name} ships no weights: pass a checkpoint, from {wanted.source} (licence: {wanted.licence})."
         )
-    start, embedded = time.perf_counter(), Path(str(resources("pose2d") / "weights" / str(wanted.embedded)))
-    path = embedded if checkpoint is None else checkpoint
+    start = time.perf_counter()
+    path = WEIGHTS / str(wanted.embedded) if checkpoint is None else checkpoint
     model = _built(wanted)
     fill(model, path, name)
     model.eval().requires_grad_(False)

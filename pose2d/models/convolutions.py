@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -231,7 +230,7 @@ class OnnxNetwork:
         import onnxruntime
 
         self._made_of = (graph, dict(weights))
-        path = Path(str(files("pose2d") / "graphs" / graph))
+        path = Path(__file__).parents[1] / "graphs" / graph
         options = onnxruntime.SessionOptions()
         # A pool of its own would spin while it waits, and take that time from whatever else runs.
         options.intra_op_num_threads = options.inter_op_num_threads = 1

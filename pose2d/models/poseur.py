@@ -172,9 +172,9 @@ def certainty(sigma: Tensor) -> Tensor:
 
 class Poseur(PoseModel):
     """Takes RGB. Features are the last decoder layer's queries, 256 channels per keypoint; `trunk` is the reference
-    [N, K, 2] from which they moved. The raw confidence is the
-    mean of 1 - sigma; in the flip test it is `certainty`, as the repository evaluates (its `type2` fusion). `sigma_px`
-    is the network's sigma in crop pixels: a Laplace density with b = sqrt(2) sigma."""
+    [N, K, 2] from which they moved. The raw confidence is the mean of 1 - sigma; in the flip test it is `certainty`, as
+    the repository evaluates (its `type2` fusion). `sigma_px` is the network's sigma in crop pixels: a Laplace density
+    with b = sqrt(2) sigma."""
 
     def __init__(
         self, trunk: ResNet | HRNet, channels: Sequence[int], input_wh: tuple[int, int], skeleton: Skeleton
@@ -223,24 +223,23 @@ class Poseur(PoseModel):
         return Prediction(xy_px=xy * self.size_px(xy), score=score, sigma_px=sigma * self.size_px(xy))
 
 
-def _resnet(depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
-    return Poseur(ResNet(depth), stage_channels(depth), input_wh, skeleton)
+# Parameters but for the keypoints' own. The two flows' 107,568 weights are not among a model's parameters.
+_TRUNKS = {"resnet50": 33_127_012, "hrnet-w32": 38_064_356, "hrnet-w48": 74_145_380}
 
 
-def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
+def _build(trunk: str, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
+    if trunk == "resnet50":
+        return Poseur(ResNet(50), stage_channels(50), input_wh, skeleton)
+    width = int(trunk[-2:])
     return Poseur(HRNet(width, outputs=4), widths(width, 4), input_wh, skeleton)
 
 
-# Parameters but for the keypoints' own. The two flows' 107,568 weights are not among a model's parameters.
-_TRUNKS = {
-    "resnet50": (_resnet, 50, 33_127_012), "hrnet-w32": (_hrnet, 32, 38_064_356), "hrnet-w48": (_hrnet, 48, 74_145_380),
-}  # fmt: skip
 _PER_KEYPOINT = CHANNELS + 4 * (CHANNELS + 1)  # one query, and the coarse guess with its sigma
 _ORIGIN = ("non-commercial", "aim-uofa/Poseur")
 CARDS = [
-    sized_card(f"poseur-{trunk}-{size}{suffix}", partial(build, variant), skeleton, parameters, _ORIGIN)
+    sized_card(f"poseur-{trunk}-{size}{suffix}", partial(_build, trunk), skeleton, parameters, _ORIGIN)
     for suffix, skeleton in (("", COCO17), ("-wholebody", WHOLEBODY133))
-    for trunk, (build, variant, of_trunk) in _TRUNKS.items()
+    for trunk, of_trunk in _TRUNKS.items()
     for size in ["384x288" if trunk == "hrnet-w48" and not suffix else "256x192"]
     for parameters in [of_trunk + _PER_KEYPOINT * skeleton.size]
 ]

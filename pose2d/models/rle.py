@@ -108,20 +108,18 @@ class RLE(base.PoseModel):
         return {key: value for key, value in names.items() if key not in ("flow.loc", "flow.cov")} | mask
 
 
-def _resnet(depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
+def _build(trunk: str, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
+    if trunk.startswith("hrnet"):
+        return RLE(HRNetVector(int(trunk[-2:])), VECTOR, input_wh, skeleton)
+    depth = int(trunk.removeprefix("resnet"))
     return RLE(ResNet(depth), stage_channels(depth)[-1], input_wh, skeleton)
 
 
-def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
-    return RLE(HRNetVector(width), VECTOR, input_wh, skeleton)
-
-
 # Parameters of the trunks. The flow's 53,784 weights are not among a model's parameters.
-_TRUNKS = (
-    ("resnet50", _resnet, 50, 23_508_032), ("resnet101", _resnet, 101, 42_500_160),
-    ("resnet152", _resnet, 152, 58_143_808), ("hrnet-w32", _hrnet, 32, 39_183_680),
-    ("hrnet-w48", _hrnet, 48, 75_420_864),
-)  # fmt: skip
+_TRUNKS = {
+    "resnet50": 23_508_032, "resnet101": 42_500_160, "resnet152": 58_143_808, "hrnet-w32": 39_183_680,
+    "hrnet-w48": 75_420_864,
+}  # fmt: skip
 _SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
 
 
@@ -134,12 +132,12 @@ def _origin(trunk: str, size: str) -> tuple[str, str]:
 
 
 CARDS = [
-    base.sized_card(f"rle-{trunk}-{size}{suffix}", partial(build, variant), skeleton, parameters, _origin(trunk, size))
+    base.sized_card(f"rle-{trunk}-{size}{suffix}", partial(_build, trunk), skeleton, parameters, _origin(trunk, size))
     for suffix, skeleton, sizes in _SETS
-    for trunk, build, variant, of_trunk in _TRUNKS
+    for trunk, of_trunk in _TRUNKS.items()
     for parameters in [of_trunk + 2 * (VECTOR + 1) * 2 * skeleton.size]
     for size in sizes
     if not suffix or trunk == "resnet50"
 ]
 _R18 = 11_176_512 + 2 * (512 + 1) * 2 * COCO17.size
-CARDS.append(base.sized_card("rle-r18-128x96", partial(_resnet, 18), COCO17, _R18, base.MINIATURE))
+CARDS.append(base.sized_card("rle-r18-128x96", partial(_build, "resnet18"), COCO17, _R18, base.MINIATURE))

@@ -140,3 +140,15 @@ def test_what_cannot_be_done_is_said_at_once(
     assert fitmesh_command("run", "--video", "cam1.mp4", *arguments, "--out", "out") == 2
     assert words in fitmesh_command.said
     assert not (clips / "out" / "tracks.npz").exists()
+
+
+def test_deviations_of_several_cameras_hold_and_tell_which_frames_to_use(clips: Path, sim: SimulatedRig) -> None:
+    found = package.run([clips / "cam1.mp4", clips / "cam2.mp4"], clips / "out", cameras=clips / "rig.toml",
+                        outputs=("fit",))  # fmt: skip
+    base = sim.rig.cameras[0]
+    for person in found.people:
+        exact = [joints @ base.rotation.T + base.translation_m for joints in sim.joints_m]
+        truth = min((j[person.frame] for j in exact), key=lambda j: float(np.abs(person.joints_m - j).mean()))
+        error = 1000 * ((person.joints_m - person.joints_m[:, :1]) - (truth - truth[:, :1]))
+        assert (np.abs(error[:, 1:]) < person.joint_std_relative_mm[:, 1:, None] / np.sqrt(3)).mean() > 0.6
+        assert (np.diff([person.reliable(mm).mean() for mm in (20, 50, 100, 200)]) > 0).all()

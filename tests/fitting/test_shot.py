@@ -302,6 +302,28 @@ def test_a_stated_height_that_contradicts_a_shared_floor_is_obeyed_with_a_warnin
     assert any("stated height of 2.40 m" in warning and "would be 1." in warning for warning in fit.warnings)
 
 
+def test_somebody_who_sits_down_rests_at_the_seat_s_own_height(family: list[ShotPerson], body: Body) -> None:
+    share = np.clip((np.arange(75) - 25) / 15, 0, 1)[:, None]  # stands, sits down, sits
+    pose, _ = standing_pose(75, np.random.default_rng(0))
+    pose[:, 1:9] *= 0.05
+    for joints, bend in (((1, 2), -80.0), ((4, 5), 80.0)):
+        pose[:, joints, 0] = torch.from_numpy(np.radians(bend) * share).float()
+    posed = body(pose, vertices=True)
+    assert posed.vertices is not None
+    points, pelvis = (part.double().numpy() for part in (posed.keypoints, posed.joints[:, 0]))
+    sole, feet = posed.vertices[..., 1].amin(1).double().numpy(), points[:, FEET].mean(1)
+    points -= np.stack((feet[:, 0], sole, feet[:, 2]), 1)[:, None]  # feet stay where they are, on the floor
+    seated = person(5, seen(in_camera(points + np.array([0.4, 0, -4.5]))))
+    fit = fit_shot([*family[:2], seated], CAMERA, KNOWN, body, fps=FPS)
+    assert fit.ground is not None
+    assert fit.uses(5)
+    found = body.at(fit.people[5].fit.params).joints[:, 0].double().numpy() @ fit.ground.up_cam
+    over_m, true_m = found + fit.ground.camera_height_m, pelvis[:, 1] - sole
+    assert true_m[50:].max() < 0.68 < 0.85 < true_m[0]
+    assert np.abs(over_m - true_m)[50:].max() < 0.08
+    assert np.ptp(over_m[50:]) < 0.02  # and does not slide
+
+
 def test_nobody_is_an_answer(body: Body) -> None:
     fit = fit_shot([], CAMERA, KNOWN, body, fps=FPS)
     assert fit.people == {}

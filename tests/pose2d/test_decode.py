@@ -85,9 +85,3 @@ def test_the_expected_cell_of_a_sharp_map_is_its_peak():
     maps = torch.zeros(1, 1, 64, 48)
     maps[0, 0, 10, 20] = 100
     assert decode.soft_argmax(maps)[0][0, 0].tolist() == pytest.approx([20, 10])
-
-
-def test_the_blur_is_opencvs():
-    cv2 = pytest.importorskip("cv2")
-    for size in (11, 17):
-        np.testing.assert_allclose(decode.gaussian_kernel(size), cv2.getGaussianKernel(size, 0)[:, 0], atol=1e-12)

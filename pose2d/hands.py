@@ -22,7 +22,7 @@ from pose2d.skeletons import COCO17
 from pose2d.types import AREA_OF_BOX, Detections, HandKeypoints, l_squared, sigma_px
 from pose2d.video.frames import Frame
 
-HAND_WEIGHTS, HAND_GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_hands.py
+HAND_WEIGHTS, HAND_GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_mediapipe.py
 HAND_CONSTANTS = WEIGHTS / "hand_error.json"  # tools/calibrate_hands.py
 SIDES = ("left", "right")  # of the person: axis 1 of every column
 FINGERS = ("thumb", "index", "middle", "ring", "little")

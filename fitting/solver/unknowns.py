@@ -220,6 +220,7 @@ class BodyJacobian:
         above = _above()
         carries = above | torch.eye(JOINT_COUNT, dtype=torch.bool)
         moved = torch.tensor(MOVED_JOINTS)
+        self.carries = carries.to(body.dtype)  # [24, 24] 1 where the second joint moves the first
         terms = points.gather.bool()[:, None] & carries[points.bone][:, moved].T  # [26, 20, E]
         self.pair_point, self.pair_moved = terms.any(-1).nonzero(
             as_tuple=True

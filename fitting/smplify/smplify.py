@@ -308,15 +308,11 @@ def _descend(unknowns: list[Tensor], loss: Callable[[], Tensor], settings: Smpli
 
 
 def _check_start(start: BodyParams, frames: int) -> None:
-    sizes = [list(value.shape) for value in (start.pose, start.shape, start.translation)]
-    fits = (
-        sizes[0] in ([frames, 24, 3], [frames, 72])
-        and sizes[2] == [frames, 3]
-        and (len(sizes[1]) == 1 or (len(sizes[1]) == 2 and sizes[1][0] == frames))
-    )
-    if not fits:
+    pose, shape, translation = (list(value.shape) for value in (start.pose, start.shape, start.translation))
+    shape_fits = len(shape) == 1 or (len(shape) == 2 and shape[0] == frames)
+    if pose not in ([frames, 24, 3], [frames, 72]) or translation != [frames, 3] or not shape_fits:
         raise UserError(
-            f"the start has sizes pose {sizes[0]}, shape {sizes[1]}, translation {sizes[2]}; expected axis-angle "
+            f"the start has sizes pose {pose}, shape {shape}, translation {translation}; expected axis-angle "
             f"[{frames}, 24, 3], [S] or [{frames}, S], and [{frames}, 3]."
         )
     if not all(bool(torch.isfinite(value).all()) for value in (start.pose, start.shape, start.translation)):

@@ -90,7 +90,6 @@ def test_a_shard_that_is_there_is_not_computed_again(
     from fitmesh.options.training import TrainCcnetOptions
 
     monkeypatch.setattr(observations, "SHARD", 6)
-    monkeypatch.setattr(train_ccnet, "SHARD", 6)
     request = TrainCcnetOptions(data, "movenet-lightning", tmp_path, train=("train2017",))
     settings = TrainingSettings(head="movenet", augmented_passes=0)
     tasks = [train_ccnet.ShardTask(request, settings, 0, first) for first in (0, 6, 12)]

@@ -8,7 +8,15 @@ import torch
 
 import fitting
 from fitting.keypoints.observed import body_keypoints
-from fitting.keypoints.weights import HEDGE, WIDER, Weighting, keypoint_weights
+from fitting.keypoints.weights import (
+    ANNOTATOR_STD,
+    HEDGE,
+    LEAST_SHARE,
+    WIDER,
+    Weighting,
+    joint_variance,
+    keypoint_weights,
+)
 from fitting.solver.terms.reprojection import mixture_loss
 from pose2d.types import ErrorDistribution, Keypoints
 from tests.walkers import walker
@@ -32,22 +40,25 @@ def test_the_loss_is_the_mixtures_log_likelihood_and_the_slopes_its_derivatives(
     torch.testing.assert_close(slope, derivative)
 
 
-def test_one_gaussian_is_weighted_like_precision_and_hedged_by_a_wider_one() -> None:
-    keypoints = seen(5)
-    one = replace(keypoints, error=ErrorDistribution(torch.ones(5, 17, 1), torch.full((5, 17, 1), 0.5)))
-    confidence = 1 / (1 + 0.5**2)  # the expected OKS of that Gaussian
+def test_one_gaussian_is_weighted_by_its_distance_to_the_joint_and_hedged_by_a_wider_one() -> None:
+    keypoints, annotated = seen(5), 0.5
+    to_joint = annotated**2 - ANNOTATOR_STD**2  # l^2: annotators' scatter and the network's error are independent
+    one = replace(keypoints, error=ErrorDistribution(torch.ones(5, 17, 1), torch.full((5, 17, 1), annotated)))
+    confidence = 1 / (1 + annotated**2)  # the expected OKS of that Gaussian
     one = body_keypoints(replace(one, confidence=torch.full((5, 17), confidence)))
     weights = keypoint_weights(one, "likelihood")
     assert weights.mixture_weight is not None
     assert weights.mixture_precision is not None
     everywhere = torch.ones(5, 17)
-    torch.testing.assert_close(weights.mixture_precision[:, :17, 0], torch.ones(5, 17, 2))
-    torch.testing.assert_close(weights.mixture_precision[:, :17, 1], torch.ones(5, 17, 2) / WIDER**2)
+    sharper = torch.full((5, 17, 2), annotated**2 / to_joint)  # beside `precision`, which is the annotation's
+    torch.testing.assert_close(weights.mixture_precision[:, :17, 0], sharper)
+    torch.testing.assert_close(weights.mixture_precision[:, :17, 1], sharper / WIDER**2)
     torch.testing.assert_close(weights.mixture_weight[:, :17, 0], (1 - HEDGE) * everywhere, atol=1e-5, rtol=0)
     torch.testing.assert_close(weights.mixture_weight[:, :17, 1], HEDGE * everywhere, atol=1e-5, rtol=0)
 
 
-def test_a_stated_ratio_sharpens_one_axis_as_much_as_it_widens_the_other() -> None:
+def test_a_stated_ratio_widens_one_axis_of_the_annotations_error_as_much_as_it_sharpens_the_other() -> None:
+    """And of each axis the annotators' scatter is taken out, down to a share of what is stated."""
     plain = body_keypoints(seen(5))
     assert plain.error is not None
     stated = replace(plain, error=replace(plain.error, log_ratio=torch.full((5, 26), 1.4)))
@@ -55,8 +66,17 @@ def test_a_stated_ratio_sharpens_one_axis_as_much_as_it_widens_the_other() -> No
     same = keypoint_weights(plain, "likelihood").mixture_precision
     assert ratio is not None
     assert same is not None
-    factor = torch.tensor([math.exp(-1.4), math.exp(1.4)]).expand(5, 17, 3, 2)
-    torch.testing.assert_close(ratio[:, :17, :3] / same[:, :17, :3], factor)
+    isotropic = plain.error.sigma[:, :17, :, None].square()
+    turned = isotropic * torch.tensor([math.exp(1.4), math.exp(-1.4)])
+    expected = joint_variance(isotropic) / joint_variance(turned)
+    torch.testing.assert_close(ratio[:, :17, :3] / same[:, :17, :3], expected)
+
+
+def test_annotators_scatter_comes_off_wide_errors_and_sharp_ones_keep_a_share() -> None:
+    stated = torch.tensor([0.01, 0.1, 0.1225 / (1 - LEAST_SHARE**2), 0.25, 4.0], dtype=torch.float64)
+    floor = LEAST_SHARE**2 * stated
+    expected = torch.cat((floor[:3], stated[3:] - ANNOTATOR_STD**2))
+    torch.testing.assert_close(joint_variance(stated), expected)
 
 
 def test_where_x_is_stated_to_be_far_off_the_fit_follows_y() -> None:

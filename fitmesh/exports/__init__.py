@@ -135,9 +135,8 @@ class Exporter:
     def _moved(self, result: "Result", motion: Motion) -> "Result":
         if motion == PLAIN or not (self.is_motion or self.is_emptied):
             return result
-        from fitmesh.exports.motion import emptied, reworked
-
-        return reworked(result, motion) if self.is_motion else emptied(result, motion)
+        module = import_module(f"{__name__}.motion")
+        return module.reworked(result, motion) if self.is_motion else module.emptied(result, motion)
 
 
 _SKELETON: Any = {"names_bones": True, "is_motion": True}

@@ -163,7 +163,7 @@ def test_fingers_come_from_the_camera_that_shows_the_hand(
     fingers = body.with_fingers()
     flat = (fingers.flat_points(body.rest_joints) + fingers.offsets).numpy() @ Z_UP.T  # [2, 21, 3] from the wrists
 
-    def hands(job: Job, rows: Detections) -> HandKeypoints:
+    def hands(job: Job, rows: Detections, *video: object) -> HandKeypoints:
         found = HandKeypoints.unseen(len(rows))
         number = int(job.clip.path.stem[-1]) - 1
         if number:  # the first camera shows none

@@ -73,22 +73,16 @@ def given_by_name(asked: "RunCommand") -> "RunCommand":
     return replace(asked, video=(*asked.clip, *asked.video), clip=())
 
 
-def given_together(asked: "RunCommand") -> tuple["RunCommand", tuple[str, ...]]:
-    """With the first camera's video alone, and the other cameras' videos."""
-    if not asked.together:
-        return asked, ()
-    if len(asked.video) < 2 or asked.videos or asked.images or asked.image:
-        raise UserError("--together is of several cameras: give --video for each of them, two at least.")
-    if len({Path(video).resolve() for video in asked.video}) < len(asked.video):
-        raise UserError("--together: one video was given twice, and every camera has its own.")
-    for video in asked.video[1:]:
-        open_clip(video)  # a mistyped path is answered at once
-    return replace(asked, video=asked.video[:1]), asked.video[1:]
-
-
-def open_given(asked: "RunCommand") -> Clip:
-    """The one of --video, --images and --image that was given."""
+def open_given(asked: "RunCommand") -> tuple[Clip, tuple[str, ...]]:
+    """The one of --video, --images and --image that was given, and the videos of the other cameras."""
     images, image = asked.images, asked.image
+    if asked.together:
+        if len(asked.video) < 2 or asked.videos or images or image:
+            raise UserError("--together is of several cameras: give --video for each of them, two at least.")
+        if len({Path(video).resolve() for video in asked.video}) < len(asked.video):
+            raise UserError("--together: one video was given twice, and every camera has its own.")
+    for text in asked.video[1:]:
+        open_clip(text)  # a mistyped path is answered at once
     video = Path(asked.video[0]) if asked.video else None
     given = {name: path for name, path in (("--video", video), ("--images", images), ("--image", image)) if path}
     if len(given) != 1:
@@ -104,7 +98,8 @@ def open_given(asked: "RunCommand") -> Clip:
         raise UserError(f"{video} is a folder, not a video file. For a folder of images use --images.")
     if image is not None and image.is_dir():
         raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
-    return open_clip(next(iter(given.values())), asked.fps) if image is None else ImageFolder(image)
+    clip = open_clip(next(iter(given.values())), asked.fps) if image is None else ImageFolder(image)
+    return clip, asked.video[1:]
 
 
 def folder_beside(clip: Path) -> Path:

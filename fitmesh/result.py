@@ -21,7 +21,7 @@ from pose2d.base.files import Array, atomic_file, file_sha256, read_json
 from pose2d.base.table import Table, column
 from pose2d.events import Event
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 MOST_RAD, FAR_M, FAR_PX = 100.0, 1e6, 1e7  # no joint turns further, nobody is farther away
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 EDITS_FILE = "tracks_edits.json"  # by `fitmesh tracks`
@@ -125,6 +125,7 @@ class Person(Table):
         default=lambda: np.full((10, 10), np.nan),
     )  # fmt: skip
     scene_used: bool = column((), "b", "gravity and floor pulled on the body", each="people", default=bool)
+    masks: int = column((), "i", "masks that the shape was found from; 0: keypoints only", each="people", default=int)
     # [T, 30, 3] SMPL-H's joints, zeros: flat hands; a hand that is not seen relaxes. None: hands were not looked for
     hand_pose_rad: np.ndarray | None = column(
         (30, 3), "f", "axis-angle of finger joints", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD,
@@ -284,9 +285,18 @@ class Result:
         pairs = zip(person.size * lengths, person.size * stds, strict=True)
         return {name: (float(a), float(b)) for name, (a, b) in zip(SEGMENTS, pairs, strict=True)}
 
+    def girths_m(self, person: Person) -> dict[str, tuple[float, float]]:
+        """Round chest, waist, hip and thigh of the body without clothes, and one standard deviation (NaN: unknown)."""
+        import torch
+
+        from fitting.body.body import GIRTHS
+
+        lengths, stds = self.body.girths_m(person.shape, torch.from_numpy(person.shape_covariance.astype(np.float32)))
+        return {name: (person.size * a, person.size * b) for name, a, b in zip(GIRTHS, lengths, stds, strict=True)}
+
     def vertex_std_mm(self, person: Person) -> np.ndarray:
-        """[V] how far each vertex of the body at rest may be off because its shape is not known: girth is never seen,
-        only guessed from bones. NaN: unknown."""
+        """[V] how far each vertex of the body at rest may be off because its shape is not known: without masks, girth
+        is only guessed from bones. NaN: unknown."""
         covariance = person.shape_covariance.astype(np.float64)
         directions = self.body.shapedirs[..., : len(covariance)].double().numpy()
         variance = np.einsum("vcs,sr,vcr->v", directions, covariance, directions)

@@ -11,7 +11,7 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import Array, check_arrays
 from pose2d.events import Event
 from pose2d.skeletons import BY_NAME, COCO17
-from pose2d.types import HandKeypoints, Keypoints
+from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 MOST_PIXELS_A_SIDE = 1 << 20
 FARTHEST_PX = 1e7  # coordinates beyond this are not those of a keypoint in or near an image
@@ -72,10 +72,13 @@ def check_tracks(arrays: Mapping[str, np.ndarray], path: Path) -> None:
 
 
 def check_keypoints(arrays: Mapping[str, np.ndarray], path: Path) -> None:
-    without_hands = not any(name.startswith(HandKeypoints.PREFIX) for name in arrays)
-    hands = HandKeypoints.schema(optional=without_hands)
-    check_arrays(arrays, {**KEYPOINTS, **hands}, path, "a keypoints.npz of fitmesh")
+    optional: dict[str, Array] = {}
+    for table, rows in ((HandKeypoints, "rows"), (Outlines, "masks")):
+        optional |= table.schema(rows=rows, optional=not any(name.startswith(table.PREFIX) for name in arrays))
+    check_arrays(arrays, {**KEYPOINTS, **optional}, path, "a keypoints.npz of fitmesh")
     _check_rows(arrays, path)
+    if "mask_row" in arrays and (arrays["mask_row"] >= len(arrays["row_frame"])).any():
+        raise UserError(f"{path} is damaged: a mask belongs to nobody's row.")
     name = str(arrays["skeleton"])
     if name not in BY_NAME:
         raise UserError(f"{path} has keypoints of {name[:80]!r}; expected one of {', '.join(BY_NAME)}.")

@@ -245,7 +245,7 @@ def after_edits(found: TracksFile, edits: Sequence[Edit]) -> TracksFile:
 
 def edited_keypoints(out: Path) -> KeypointsFile:
     """`keypoints.npz` with the edits applied."""
-    tracks, (rows, hands, pose_model) = read_tracks(out), read_keypoint_rows(out)
+    tracks, (rows, hands, outlines, pose_model) = read_tracks(out), read_keypoint_rows(out)
     if any(not np.array_equal(getattr(tracks.rows, name), getattr(rows, name)) for name in ("identity", "frame")):
         raise UserError(f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew.")
     if edits := read_edits(out, tracks):
@@ -254,7 +254,12 @@ def edited_keypoints(out: Path) -> KeypointsFile:
         order = order[owner[order] != NOBODY]
         rows = replace(rows, identity=owner).rows(order)
         hands = None if hands is None else hands.rows(order)
-    return KeypointsFile.of(rows, hands, pose_model)
+        if outlines is not None:
+            place = np.full(len(owner), -1)
+            place[order] = np.arange(len(order))
+            outlines = replace(outlines, row=place[outlines.row])
+            outlines = outlines.rows(outlines.row >= 0)
+    return KeypointsFile.of(rows, hands, outlines, pose_model)
 
 
 def edits_digest(out: Path) -> str | None:

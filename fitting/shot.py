@@ -47,6 +47,7 @@ from fitting.scene.ground import (
     head_share,
 )
 from fitting.scene.ground_evidence import ShotCamera
+from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import (
     BALANCE_STD_M,
     FEET,
@@ -57,10 +58,10 @@ from fitting.solver.terms.scene import (
     kept_contact,
     point_lifts,
 )
-from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands
+from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands, with_outlines
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
-from pose2d.types import HandKeypoints, Keypoints
+from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5
@@ -75,6 +76,9 @@ HEAD, ADULT_SHARE = [0, 1, 2, 3, 4, 17], float(head_share(np.array(ADULT_M)))  #
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 LOWEST_FEET = 0.05  # quantile of feet's heights that is the floor, where distances are measured
 LEVEL_UP = np.array([0.0, -1.0, 0.0])  # of a camera held level
+# Density of people with air in their lungs (0.98 to 1.04), and how exactly a body's volume tells its weight: density,
+# clothes and food on the scales, and a body model without inner air.
+KG_PER_M3, WEIGHT_LOG_STD = 1010.0, 0.05
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
 
@@ -88,6 +92,8 @@ class ShotPerson:
     init: str | BodyParams | InitialGuess = "lifter"
     height_m: float | None = None  # that the person is known to have
     hands: HandKeypoints | None = None  # [N] where anybody looked for them
+    outlines: Outlines | None = None  # of some of the N rows
+    weight_kg: float | None = None  # that the person is known to have
     # Of several cameras: rows without gaps, NaN where this camera does not show the person, and what the others show.
     others: tuple[OtherView, ...] = ()
 
@@ -115,6 +121,7 @@ class ShotFit:
     reason: str  # what the ground rests on, or why it is not known
     judged: dict[int, Judged] = field(default_factory=dict)  # by identity: whether the scene was kept
     warnings: tuple[str, ...] = ()  # where what the user states contradicts the images
+    masks: dict[int, int] = field(default_factory=dict)  # by identity: how many the shape was found from
 
     def uses(self, identity: int) -> bool:
         """Whether the scene pulled on this person."""
@@ -175,6 +182,7 @@ class _Sized:
     size: float
     hands: HandKeypoints | None  # [T]
     segment: np.ndarray  # [T]
+    masks: int  # that the shape was found from
 
 
 @single_thread()
@@ -210,6 +218,7 @@ def fit_shot(
         except TooFewKeypoints as error:
             left_out[person.identity] = error
     known = {person.identity: person.height_m for person in people}
+    of = {person.identity: person for person in people}
     found_first = {identity: found for identity, (_, found) in first.items()}
     answer = _ground(found_first, known, view, options.given)
     if several and answer.ground is not None and not options.given.states_floor:
@@ -225,6 +234,10 @@ def fit_shot(
     for number, identity in enumerate(list(first)):
         prepared, found = first.pop(identity)  # of long videos, these are most of what is held
         size = 1.0 if several else _size(number, found, body, ground, known[identity])
+        again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
+        again = _shaped(*again, of[identity], seen, how, size)
+        if not several:  # as tall as before
+            size *= body.height_m(found.fit.params.shape) / body.height_m(again[1].fit.params.shape)
         floor_m = None
         if seen.stays and ground.floor_known and ground.on_floor[number]:
             level_m = 0.0 if several else ground.level_m[number]  # of what this person stands on
@@ -232,19 +245,20 @@ def fit_shot(
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
         # The body model has an adult's head; on a child's shoulders it fits a large one by leaning towards the camera.
         larger = max(1.0, shown_head_share(found) / ADULT_SHARE) if ground.height_m[number] < CHILD_M else 1.0
-        prepared = replace(prepared, keypoints=_with_head(prepared.keypoints, 1 / larger))
-        again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
-        track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
+        prepared = replace(again[0], keypoints=_with_head(again[0].keypoints, 1 / larger))
+        track, judged[identity] = _judged(prepared, again[1], seen, place, how, stated=options.given.states_anything)
         track = replace(track, keypoints=_with_head(track.keypoints, larger))
-        sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment)
+        masks = 0 if prepared.shape is None else prepared.shape.masks
+        sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment, masks)
         progress(len(found))
     dropped = [one.misfit for one in judged.values() if one.verdict == "dropped"]
     if 2 * len(dropped) > len(judged):
         reason = f"keypoints contradict it: they are {np.median(dropped):.2f} times as far from bodies that stand on it"
         return replace(_without_scene(people, view, how, lambda frames: None, reason), judged=judged)
+    masks_of = {identity: one.masks for identity, one in sized.items()}
     fitted = _finished(sized, seen, ground.up_cam)
     return ShotFit(
-        fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings
+        fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings, masks_of
     )
 
 
@@ -263,14 +277,23 @@ def _without_scene(
     for person in people:
         try:
             prepared = ready.get(person.identity) or _prepared(person, view)
-            found = _plain(prepared, view, how)
+            start = None
+            if person.weight_kg is not None or (person.outlines is not None and len(person.outlines)):
+                found = _plain(prepared, view, replace(how, rough=True))
+                size = _size(0, found, view.body, None, person.height_m)
+                prepared, found = _shaped(prepared, found, person, view, how, size)
+                start = found.fit.params
+            found = _plain(prepared, view, how, start)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
         size = 1.0 if view.several else _size(0, found, view.body, None, person.height_m)
-        sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment)
+        masks = 0 if prepared.shape is None else prepared.shape.masks
+        sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment, masks)
         progress(len(found))
-    return ShotFit(_finished(sized, view), left_out, view.camera, view.focal, view.motion, None, reason)
+    masks_of = {identity: one.masks for identity, one in sized.items()}
+    found_all = _finished(sized, view)
+    return ShotFit(found_all, left_out, view.camera, view.focal, view.motion, None, reason, masks=masks_of)
 
 
 def _refined_by_turning(view: _View) -> _View:
@@ -320,6 +343,48 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
         keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every
     )
     return prepared if hands is None else with_hands(prepared, hands, person.frame, view.body)
+
+
+def _shaped(
+    prepared: PreparedTrack, found: TrackFit, person: ShotPerson, view: _View, how: FitOptions, size: float
+) -> tuple[PreparedTrack, TrackFit]:
+    """With what a person's outlines and weight say of the shape, where any is known."""
+    if person.outlines is not None and len(person.outlines) and not view.several:
+        prepared, found = _outlined(prepared, found, person.outlines, person.frame, view, how)
+    if person.weight_kg is None:
+        return prepared, found
+    # The volume times people's density, linear in the shape around the one that was found.
+    body, shape = view.body, found.fit.params.shape.double()
+
+    def log_kg(shape: torch.Tensor) -> float:
+        metres = size if person.height_m is None else person.height_m / body.height_m(shape)
+        return math.log(KG_PER_M3 * body.volume_m3(shape)) + 3 * math.log(metres)
+
+    steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)
+    slope = torch.tensor([log_kg(shape + step) - log_kg(shape - step) for step in steps], dtype=shape.dtype)
+    wanted = slope @ shape + math.log(person.weight_kg) - log_kg(shape)
+    known = prepared.shape or ShapeEvidence(torch.zeros(len(shape), len(shape)), torch.zeros(len(shape)))
+    known = replace(
+        known,
+        precision=known.precision + (slope[:, None] * slope / WEIGHT_LOG_STD**2).float(),
+        information=known.information + (slope * wanted / WEIGHT_LOG_STD**2).float(),
+    )
+    return replace(prepared, shape=known), found
+
+
+def _outlined(
+    prepared: PreparedTrack, found: TrackFit, outlines: Outlines, frames: np.ndarray, view: _View, how: FitOptions
+) -> tuple[PreparedTrack, TrackFit]:
+    """With what outlines of some rows of these frames say of the shape."""
+    frame, xy_px = frames[outlines.row], outlines.xy_px
+    zoom = view.zoom(frame)
+    if zoom is not None:
+        center = np.array(view.camera.center_px, np.float32)
+        xy_px = center + (xy_px - center) / zoom.astype(np.float32)[:, None, None]
+    rows = np.searchsorted(prepared.grid.frame, frame)
+    seen = (prepared.grid.segment[rows] >= 0) & found.fit.observed.numpy()[rows]
+    outlines = replace(outlines, row=rows, xy_px=xy_px).rows(seen)
+    return with_outlines(prepared, found, outlines, view.camera, view.body, how)
 
 
 def _ground(

@@ -22,7 +22,7 @@ from pose2d.skeletons import COCO17
 from pose2d.types import AREA_OF_BOX, Detections, HandKeypoints, l_squared, sigma_px
 from pose2d.video.frames import Frame
 
-HAND_WEIGHTS, HAND_GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_hands.py
+HAND_WEIGHTS, HAND_GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_mediapipe.py
 HAND_CONSTANTS = WEIGHTS / "hand_error.json"  # tools/calibrate_hands.py
 SIDES = ("left", "right")  # of the person: axis 1 of every column
 FINGERS = ("thumb", "index", "middle", "ring", "little")
@@ -242,7 +242,7 @@ def _looked(rgb: np.ndarray, arms: Arms, regions: np.ndarray, guess_px: np.ndarr
     odds = presence_features(seen, arms, size_wh) @ constants["presence"]
     std = relative_std(error_features(seen, guess_px, size_wh), constants["error"], constants["floor"])
     return FoundHands(
-        **{f.name: getattr(seen, f.name) for f, _ in column_fields(Look)},
+        **vars(seen),
         std_px=(seen.size_px[:, None] * std).astype(np.float32),
         presence=(fits_arm(seen, arms) / (1 + np.exp(-odds))).astype(np.float32),
     )

@@ -157,6 +157,20 @@ class Keypoints(Table):
         super().__post_init__()
 
 
+OUTLINE_POINTS = 192  # of an outline
+
+
+@dataclass(frozen=True)
+class Outlines(Table):
+    """Outlines of people, one a mask."""
+
+    PREFIX = "mask_"
+    row: np.ndarray = column((), "i", "row of the keypoints that the mask belongs to", low=0)  # [M]
+    # [M, 192, 2] full-frame pixels; NaN: fewer points, or the end of the image
+    xy_px: np.ndarray = column((OUTLINE_POINTS, 2), "f", "points of the outline; NaN: none", unit="px", fill=np.nan)
+    normal: np.ndarray = column((OUTLINE_POINTS, 2), "f", "unit vectors to the outside in the image")  # [M, 192, 2]
+
+
 @dataclass(frozen=True)
 class HandKeypoints(Table):
     """The left and the right hand of a person in T frames."""

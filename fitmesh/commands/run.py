@@ -30,7 +30,7 @@ def run(asked: RunCommand) -> None:
     goes on where it stopped.
     """
     from fitmesh.exports import check_exports
-    from fitmesh.inputs import folder_beside, given_by_name, given_together, open_given
+    from fitmesh.inputs import folder_beside, given_by_name, open_given
     from pose2d.base.errors import UserError
 
     if asked.quiet and asked.json:
@@ -41,8 +41,7 @@ def run(asked: RunCommand) -> None:
         asked = given_by_name(asked)
         if _many_asked(asked):
             raise typer.Exit(_run_videos(asked, reporter))
-        first, others = given_together(asked)
-        clip = open_given(first)
+        clip, others = open_given(asked)
         out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         with starting(reporter):  # after what is cheap to check: torch alone takes seconds
             from fitmesh.stages.pipeline import run_settings, run_stages
@@ -92,25 +91,21 @@ def _say_people(found: "Result", reporter: Reporter) -> None:
     from fitmesh.exports.scene import absences
 
     for person in found.people:
-        confidence = float((person.confidence * person.presence)[person.observed].mean())
         error = person.reprojection_px[person.confident]
-        error_px = float(np.mean(error)) if len(error) else float("nan")
         away = sum(np.isin(found.frames, np.arange(a, b + 1)).sum() for a, b in absences(found, person))
+        facts = {
+            "identity": person.identity, "frames": len(person), "observed": int(person.observed.sum()),
+            "absent": int(away), "start_s": float(person.time_s[0]), "end_s": float(person.time_s[-1]),
+            "mean_confidence": round(float((person.confidence * person.presence)[person.observed].mean()), 4),
+            "reprojection_px": round(float(np.mean(error)) if len(error) else float("nan"), 3),
+        }  # fmt: skip
         reporter.say(
-            f"person {person.identity}: {count(len(person), 'frames')}, "
-            f"{person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
-            f"{int(person.observed.sum())} observed{f', absent in {away}' if away else ''}; "
-            f"mean confidence {confidence:.2f} ({found.source}), keypoints {error_px:.1f} px off",
-            "person",
-            identity=person.identity,
-            frames=len(person),
-            observed=int(person.observed.sum()),
-            absent=int(away),
-            start_s=float(person.time_s[0]),
-            end_s=float(person.time_s[-1]),
-            mean_confidence=round(confidence, 4),
-            reprojection_px=round(error_px, 3),
-        )
+            f"person {person.identity}: {count(len(person), 'frames')}, {facts['start_s']:.2f} to "
+            f"{facts['end_s']:.2f} s, {facts['observed']} observed{f', absent in {away}' if away else ''}; "
+            f"mean confidence {facts['mean_confidence']:.2f} ({found.source}), keypoints "
+            f"{facts['reprojection_px']:.1f} px off",
+            "person", **facts,
+        )  # fmt: skip
     if found.events:
         reporter.say(
             f"{count(len(found.events), 'things')} to check about who is who: report.html lists them, `fitmesh tracks` "

@@ -13,7 +13,7 @@ from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictio
 from eval3dpw.scoring import protocol_named
 from fitmesh.eval_3dpw import fits, keypoints, score_table, sequences
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
-from fitmesh.eval_3dpw.fits import PersonFit, Start, Starter, starter
+from fitmesh.eval_3dpw.fits import PersonFit, Start, Starter
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
 from fitmesh.eval_3dpw.score_table import Score, Scores
 from fitmesh.eval_3dpw.sequences import EvalSequence, Skipped
@@ -57,7 +57,7 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
     if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
         evaluation.estimator = KeypointEstimator(settings)
     if settings.checkpoint is not None:
-        evaluation.starter = starter(settings)
+        evaluation.starter = Starter(settings)
     if group.world_size > 1:
         for number, sequence in enumerate(sequences.eval_sequences(settings, [])):
             if number % group.world_size == group.rank:
@@ -154,10 +154,10 @@ class Evaluation:
         self, sequence: EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None, number: int
     ) -> Start:
         """Without a source, from the best calibrated confidence at hand."""
-        self.starter = self.starter or starter(self.settings)
+        self.starter = self.starter or Starter(self.settings)
         sources = self.settings.confidence
         whose = source or ("ccnet" if "ccnet" in sources else sources[0])
-        return self.starter(sequence, people[number], self.bodies.load("neutral"), whose)
+        return self.starter.start(sequence, people[number], self.bodies.load("neutral"), whose)
 
     def _fit(
         self, sequence: EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start] | None,

@@ -233,6 +233,8 @@ def _json_person(result: Result, person: Person) -> dict[str, Any]:
         "person": person.identity, "same_as": person.same_as, "shot": person.shot + 1,
         "shape": _rounded(person.shape, 4), "size": round(person.size, 4), "height_m": round(person.height_m, 3),
         "height_std_m": _rounded(np.array(person.height_std_m), 3),
+        "masks": person.masks,
+        "girths_m": {name: _rounded(np.array(pair), 3) for name, pair in result.girths_m(person).items()},
         "segments_m": {name: _rounded(np.array(pair), 4) for name, pair in result.segments_m(person).items()},
         "rest_joints_m": _rounded(rest.joints_m, 4), "absent_frames": [list(span) for span in absences(result, person)],
     }  # fmt: skip

@@ -22,7 +22,6 @@ _FINAL = (FileNotFoundError, PermissionError, NotImplementedError, IsADirectoryE
 def matching(pattern: str) -> list[str]:
     """URLs of the files that a pattern matches, in order."""
     fs, path = _open(pattern)
-    fs.invalidate_cache()
     found = _again(lambda: fs.glob(path), f"list {pattern}")
     return sorted(fs.unstrip_protocol(one) for one in found)
 
@@ -30,7 +29,6 @@ def matching(pattern: str) -> list[str]:
 def version_of(url: str) -> str:
     """Another one for another content: an object's tag, or its size and time."""
     fs, path = _open(url)
-    fs.invalidate_cache()
     return str(_again(lambda: fs.ukey(path), f"read {url}"))
 
 
@@ -43,7 +41,6 @@ def fetch(url: str, to: Path) -> None:
 def fetch_folder(url: str, to: Path) -> None:
     """Every file below; none where there is no such folder."""
     fs, path = _open(url)
-    fs.invalidate_cache()
     try:
         found = _again(lambda: fs.find(path), f"list {url}")
     except UserError:
@@ -70,7 +67,6 @@ def remove(url: str) -> None:
     """One file, if it is there."""
     fs, path = _open(url)
     _again(lambda: fs.rm_file(path), f"remove {url}", gone_is_fine=True)
-    fs.invalidate_cache()
 
 
 def put(content: bytes | Path, url: str) -> None:
@@ -90,7 +86,6 @@ def put(content: bytes | Path, url: str) -> None:
 def read_bytes(url: str, gone_is_fine: bool = False) -> bytes:
     """`gone_is_fine`: None where there is nothing."""
     fs, path = _open(url)
-    fs.invalidate_cache()
     return _again(lambda: fs.cat_file(path), f"read {url}", gone_is_fine)
 
 
@@ -136,4 +131,5 @@ def _open(url: str) -> tuple[Any, str]:
         raise UserError(f"{url} cannot be opened: {str(error).rstrip('.')}.{known}") from error
     except Exception as error:
         raise UserError(f"{url} cannot be opened: {type(error).__name__}: {error}") from error
+    fs.invalidate_cache()  # others write there too
     return fs, path

@@ -76,6 +76,10 @@ class RunOptions:
     init: str = option("lifter", "Where fits start: lifter (embedded), none, spin or cliff.", BODY)
     init_checkpoint: AnyPath | None = option(None, "Weights for --init spin or cliff.", BODY)
 
+    shape: str = option(
+        "keypoints", "What the body's shape is found from: keypoints, or also masks (people's outlines: girth).", BODY
+    )
+
     focal_px: float | None = option(
         None, "Focal length in pixels, if known.", SCENE, ranges.FOCAL_PX,
         shown="the file's metadata, or what people and floor say", name="focal",
@@ -93,6 +97,11 @@ class RunOptions:
     height_m: float | Mapping[int, float] | str | None = option(
         None, "Body heights that are known, in metres: 1.82 for everybody, 2:1.25 for person 2, commas between.", SCENE,
         shown="adults, unless the floor says otherwise", name="height", is_text=True,
+    )  # fmt: skip
+
+    weight_kg: float | Mapping[int, float] | str | None = option(
+        None, "Body weights that are known, in kilograms: 82 for everybody, 2:24 for person 2, commas between.", SCENE,
+        shown="what keypoints and masks say", name="weight", is_text=True,
     )  # fmt: skip
 
     cameras: AnyPath | None = option(

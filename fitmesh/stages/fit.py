@@ -83,6 +83,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
             "fov_deg": settings.scene.fov_deg,
             "floor": settings.scene.floor if settings.scene.floor_file is None else "given",
             "height": settings.scene.height,
+            "weight": settings.scene.weight,
             # Read from the clip's own file, whose digest is not among the inputs when keypoints are given.
             "lens": str(lens_of(settings.scene, job.clip.files()[0], (info.width_px, info.height_px)).focal),
         },
@@ -99,10 +100,11 @@ def make(job: Job, key: CacheKey) -> None:
     lens = lens_of(settings.scene, job.clip.files()[0], (seen.width_px, seen.height_px))
     if lens.warning:
         job.reporter.warn(f"{job.clip.path}: {lens.warning} A usual lens is assumed; --focal or --fov state it.")
-    heights = settings.scene.heights()
-    for identity in heights:
-        if identity is not None and identity not in people.people:
-            job.reporter.warn(f"--height of person {identity} has no effect: there is no such person.")
+    heights, weights = settings.scene.heights(), settings.scene.weights()
+    for name, known in (("height", heights), ("weight", weights)):
+        for identity in known:
+            if identity is not None and identity not in people.people:
+                job.reporter.warn(f"--{name} of person {identity} has no effect: there is no such person.")
     starts = _starts(job, people, lens, body)
     firsts = seen.shot_first_frame
     total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
@@ -114,11 +116,12 @@ def make(job: Job, key: CacheKey) -> None:
             end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
             here = [
                 ShotPerson(
-                    i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)), people.hands.get(i)
+                    i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)), people.hands.get(i),
+                    people.outlines.get(i), weights.get(i, weights.get(None)),
                 )
                 for i, points in people.people.items()
                 if firsts[shot] <= people.frames[i][0] < end  # a track lies within one shot
-            ]
+            ]  # fmt: skip
             motion = read_motion(arrays, shot)
             found = fit_shot(
                 here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every,
@@ -133,7 +136,8 @@ def make(job: Job, key: CacheKey) -> None:
                     continue
                 made = person_rows(person.identity, shot, seen, people, found.people[person.identity], body)
                 std_m = made.height_std_m if person.height_m is None else 0.0
-                fitted.append(replace(made, height_std_m=std_m, scene_used=found.uses(person.identity)))
+                uses, masks = found.uses(person.identity), found.masks.get(person.identity, 0)
+                fitted.append(replace(made, height_std_m=std_m, scene_used=uses, masks=masks))
             lowest.append(lowest_foot(found, body))
             release_scratch()
             fits.append(replace(found, people={}))  # their rows are in `fitted`

@@ -47,12 +47,13 @@ def cache_key(job: Job) -> CacheKey:
             "name": file.name, "layout": job.settings.keypoint_layout, "tracker": asdict(job.settings.tracks.tracker),
             "max_people": job.settings.tracks.max_people, "identity": asdict(job.settings.tracks.identity),
             "hands": job.settings.keypoints.hands,
+            "masks": job.settings.keypoints.masks,
         },
         inputs={
             "clip": job.clip_digest, "keypoints": content_digest(files_of(file)),
             "hands": content_digest([HAND_CONSTANTS]),
         },
-        code=code_digest("pose2d.people", "pose2d.hands", "fitmesh.stages.given_keypoints"),
+        code=code_digest("pose2d.people", "pose2d.hands", "pose2d.masks", "fitmesh.stages.given_keypoints"),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 Both files come out of one pass over the video (`pose2d.people`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,12 +22,14 @@ from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
+from pose2d.masks import MaskFinder
 from pose2d.models.base import PoseModel, card, module_of
 from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, ErrorDistribution, Keypoints, Track
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, ErrorDistribution, Keypoints, Outlines, Track
+from pose2d.video.frames import Frame
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
 
@@ -76,14 +78,21 @@ class KeypointsFile:
     pose_model: str
     source: ConfidenceSource
     hands: dict[int, HandKeypoints]  # by identity, a row for each of the person's; empty where nobody looked for hands
+    outlines: dict[int, Outlines]  # by identity, of some of the person's rows; empty where nobody looked for masks
 
     @staticmethod
-    def of(rows: Detections, hands: HandKeypoints | None, pose_model: str) -> "KeypointsFile":
+    def of(
+        rows: Detections, hands: HandKeypoints | None, outlines: Outlines | None, pose_model: str
+    ) -> "KeypointsFile":
         """Rows person after person, frames rising."""
         names, first, counts = np.unique(rows.identity, return_index=True, return_counts=True)
         spans = {int(i): slice(a, a + n) for i, a, n in zip(names, first.tolist(), counts.tolist(), strict=True)}
-        everyone = rows.keypoints
+        everyone, masks = rows.keypoints, {}
         assert everyone is not None
+        if outlines is not None:
+            for identity, span in spans.items():
+                mine = outlines.rows((outlines.row >= span.start) & (outlines.row < span.stop))
+                masks[identity] = replace(mine, row=mine.row - span.start)
         return KeypointsFile(
             people={identity: everyone.rows(span) for identity, span in spans.items()},
             frames={identity: rows.frame[span] for identity, span in spans.items()},
@@ -91,6 +100,7 @@ class KeypointsFile:
             pose_model=pose_model,
             source=everyone.source,
             hands={} if hands is None else {identity: hands.rows(span) for identity, span in spans.items()},
+            outlines=masks,
         )
 
 
@@ -120,11 +130,12 @@ def cache_key(job: Job) -> CacheKey:
             "pose_model": keypoints.pose_model,
             "confidence": keypoints.confidence,
             "hands": keypoints.hands,
+            "masks": keypoints.masks,
         },
         inputs=inputs,
         code=code_digest(
             "pose2d.people", f"pose2d.detect.{DETECTORS[settings.detector][0]}", module_of(keypoints.pose_model),
-            "ccnet.confidence", "pose2d.hands", "fitting.scene.camera_motion",
+            "ccnet.confidence", "pose2d.hands", "pose2d.masks", "fitting.scene.camera_motion",
         ),
     )  # fmt: skip
 
@@ -217,7 +228,7 @@ def write(
         area = AREA_OF_BOX * (rows.box_px[:, 2:] - rows.box_px[:, :2]).prod(1)
         keypoints = replace(keypoints, area_px2=torch.from_numpy(area))
     rows = replace(rows, keypoints=keypoints)
-    hands = _hands(job, rows) if job.settings.keypoints.hands else None
+    hands, outlines = _second_pass(job, rows)
     people = {
         "identity": kept,
         "first_row": np.searchsorted(rows.identity, [*kept, np.inf]),
@@ -229,7 +240,7 @@ def write(
         key,
         {
             "pose_model": pose_model, "skeleton": skeleton, "source": source, **people, **keypoints.to_arrays(),
-            **({} if hands is None else hands.to_arrays()),
+            **({} if hands is None else hands.to_arrays()), **({} if outlines is None else outlines.to_arrays()),
         },
     )  # fmt: skip
     write_npz(
@@ -246,13 +257,25 @@ def write(
     )  # fmt: skip
 
 
-def _hands(job: Job, rows: Detections) -> HandKeypoints:
-    """Both hands of everybody, in a second pass over the video: identities are known by now."""
+def _second_pass(job: Job, rows: Detections) -> tuple[HandKeypoints | None, Outlines | None]:
+    """Both hands of everybody and outlines of some frames, over the video once more: identities are known by now."""
+    settings, info = job.settings.keypoints, job.clip.info
+    masks = MaskFinder(rows, (info.width_px, info.height_px)) if settings.masks else None
+    frames = prefetch(job.clip.frames(job.settings.span))
+    frames = frames if masks is None else masks.watching(frames)
+    hands = _hands(job, rows, frames) if settings.hands else None
+    while masks and next(frames, None) is not None:  # those after the last hand
+        pass
+    return hands, None if masks is None else masks.outlines
+
+
+def _hands(job: Job, rows: Detections, video: Iterator[Frame]) -> HandKeypoints:
+    """Both hands of everybody."""
     arms = arms_of(rows)
     frames = np.unique(rows.frame[arms.row[arms.seen & arms.large]])
     if len(frames):
         with job.reporter.stage("hands", len(frames)) as tick, torch_threads(job.settings.workers):
-            hands = find_hands(prefetch(job.clip.frames(job.settings.span)), rows, tick)
+            hands = find_hands(video, rows, tick)
     else:
         hands = HandKeypoints.unseen(len(rows))
     if small := int((arms.seen & ~arms.large).sum()):
@@ -288,8 +311,8 @@ def read_keypoints(out: Path) -> KeypointsFile:
     return KeypointsFile.of(*read_keypoint_rows(out))
 
 
-def read_keypoint_rows(out: Path) -> tuple[Detections, HandKeypoints | None, str]:
-    """Everybody's rows, their hands where somebody looked for them, and the name of the network."""
+def read_keypoint_rows(out: Path) -> tuple[Detections, HandKeypoints | None, Outlines | None, str]:
+    """Everybody's rows, their hands and outlines where somebody looked for them, and the name of the network."""
     arrays = read_npz(out / KEYPOINTS_FILE)
     check_keypoints(arrays, out / KEYPOINTS_FILE)
     source = cast(ConfidenceSource, str(arrays["source"]))
@@ -297,7 +320,8 @@ def read_keypoint_rows(out: Path) -> tuple[Detections, HandKeypoints | None, str
     frame = arrays["row_frame"]
     rows = Detections(frame, _identities(arrays), arrays["row_box_px"], np.full(len(frame), np.nan), points)
     hands = HandKeypoints.from_arrays(arrays) if HandKeypoints.PREFIX + "xy_px" in arrays else None
-    return rows, hands, str(arrays["pose_model"])
+    outlines = Outlines.from_arrays(arrays) if Outlines.PREFIX + "row" in arrays else None
+    return rows, hands, outlines, str(arrays["pose_model"])
 
 
 def _identities(arrays: Mapping[str, np.ndarray]) -> np.ndarray:

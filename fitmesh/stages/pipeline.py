@@ -268,6 +268,8 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
         raise UserError("--only people stops before there is anything to --export: leave one of them out.")
     if options.hands not in ("auto", "off"):
         raise UserError(f"unknown --hands {options.hands!r}: choose auto or off.")
+    if options.shape not in ("keypoints", "masks"):
+        raise UserError(f"unknown --shape {options.shape!r}: choose keypoints or masks.")
     detector_options = detector_class(options.detector).defaults
     if options.detector_size is not None:
         detector_options = replace(detector_options, long_side=options.detector_size)
@@ -277,7 +279,12 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
     source: Any = options.confidence or default_source(options.pose_model, checkpoint, ccnet)
     weighting: Any = options.weighting  # looked up before the work begins (`stages.fit.check`)
     scene = SceneSettings(
-        options.focal_px, options.fov_deg, _path(options.intrinsics), str(options.floor), _heights(options.height_m)
+        options.focal_px,
+        options.fov_deg,
+        _path(options.intrinsics),
+        str(options.floor),
+        _of_people(options.height_m),
+        _of_people(options.weight_kg),
     )
     return RunSettings(
         span=Span(options.start_s, options.end_s, options.every),
@@ -287,7 +294,8 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
             IdentityOptions(relink=options.relink),
         ),
         keypoints=KeypointSettings(
-            options.pose_model, checkpoint, source, ccnet, _path(options.plugin), options.hands == "auto"
+            options.pose_model, checkpoint, source, ccnet, _path(options.plugin), options.hands == "auto",
+            options.shape == "masks",
         ),
         given_keypoints=keypoints,
         keypoint_layout=options.keypoint_layout,
@@ -306,10 +314,10 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
     )  # fmt: skip
 
 
-def _heights(given: float | Mapping[int, float] | str | None) -> str:
-    """As `--height` has them."""
+def _of_people(given: float | Mapping[int, float] | str | None) -> str:
+    """As `--height` and `--weight` have them."""
     if isinstance(given, Mapping):
-        return ",".join(f"{identity}:{height}" for identity, height in given.items())
+        return ",".join(f"{identity}:{number}" for identity, number in given.items())
     return "" if given is None else str(given)
 
 

@@ -59,6 +59,7 @@ class KeypointSettings:
     ccnet: Path | None = None  # a calibration head other than the embedded one
     plugin: Path | None = None  # a file that registers `pose_model`
     hands: bool = True  # whether hands are looked for
+    masks: bool = RunOptions.shape == "masks"  # whether outlines of people are looked for
 
 
 @dataclass(frozen=True)

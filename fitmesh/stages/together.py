@@ -20,6 +20,7 @@ from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
 from fitmesh.tracks import edited_keypoints, edited_tracks
+from fitmesh.ui.trouble import count
 from fitting.body import Body
 from fitting.body.kinematics import WRISTS
 from fitting.body.load import load_body
@@ -35,6 +36,7 @@ from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import resampled, rest_pelvis
 from fitting.scene.camera_motion import read_motion
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
+from fitting.stated import calibrated_by_several
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
@@ -190,13 +192,12 @@ def make(job: Job, key: CacheKey) -> None:
         if identity not in found.people:
             words = "never shows enough confident keypoints at once: no body is fitted."
             job.reporter.warn(f"person {identity} {words}")
-    if body.fingers is not None:
-        found = replace(found, people={i: recorded.with_fingers(people[i], t, body) for i, t in found.people.items()})
-    if rig.source == "people":
-        found = replace(found, people={i: _with_rig_std(track, stds, body) for i, track in found.people.items()})
-        if found.ground is not None:
-            height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
-            rig = rig.upright(found.ground.up_cam, height_m)
+    for identity, track in found.people.items():
+        track = _stated(track, stds, body)
+        found.people[identity] = track if body.fingers is None else recorded.with_fingers(people[identity], track, body)
+    if rig.source == "people" and found.ground is not None:
+        height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
+        rig = rig.upright(found.ground.up_cam, height_m)
     write_rig(job.out / RIG_FILE, rig)
     for number in reversed(range(len(seen))):  # the first camera's last: it says that the others are done
         _write(number, recorded, people, found, body, key)
@@ -247,18 +248,16 @@ def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
     ]
 
 
-def _with_rig_std(track: TrackFit, stds: tuple[float, float], body: Body) -> TrackFit:
-    """With the uncertainty of cameras that people placed: of all lengths (log), and of their turns (radians), which
-    bend a body by about half as much."""
-    found, (scale, turn) = track.fit, stds
-    if found.joint_std_mm is None or found.joint_std_relative_mm is None:
+def _stated(track: TrackFit, stds: tuple[float, float], body: Body) -> TrackFit:
+    """With deviations that hold, also where people placed the cameras: of all lengths (log), and of the cameras' turns
+    (radians), which bend a body by about a quarter as much."""
+    if track.worst_error_mm is not None:  # seen by one camera
         return track
-    joints = 1000 * body.at(found.params).joints
+    scale, turn = stds
+    joints = 1000 * body.at(track.fit.params).joints
     apart = joints - joints[:, :1]
-    bent = turn / 2 * apart.norm(dim=-1, keepdim=True) / math.sqrt(3)
-    std = torch.hypot(torch.hypot(found.joint_std_mm, scale * joints), bent)
-    relative = torch.hypot(torch.hypot(found.joint_std_relative_mm, scale * apart), bent)
-    return replace(track, fit=replace(found, joint_std_mm=std, joint_std_relative_mm=relative))
+    bent = turn / 4 * apart.norm(dim=-1, keepdim=True) / math.sqrt(3)
+    return calibrated_by_several(track, torch.hypot(scale * joints, bent), torch.hypot(scale * apart, bent))
 
 
 def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, list[Offset], tuple[float, float]]:
@@ -319,8 +318,8 @@ def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequenc
     together = sum(len({camera for camera, _ in group}) > 1 for group in groups)
     angles = ", ".join(f"{angle:.0f}" for angle in rig.angles_deg)
     job.reporter.say(
-        f"{len(rig)} cameras ({rig.source}), {angles} degrees between them; {len(groups)} people, {together} of them "
-        "in more than one camera", "cameras", cameras=len(rig), people=len(groups), shared=together,
+        f"{len(rig)} cameras ({rig.source}), {angles} degrees between them; {count(len(groups), 'people')}, {together} "
+        "of them in more than one camera", "cameras", cameras=len(rig), people=len(groups), shared=together,
     )  # fmt: skip
 
 
@@ -382,17 +381,15 @@ class _Recorded:
         track_s = first.times(track.frame)
         best, most = None, np.zeros(2)
         for number, (there, numbers, offset) in enumerate(zip(self.seen, one, self.offsets, strict=True)):
-            _, hands, frames, _ = there.joined(numbers)
-            if not hands.presence.any():
+            if not there.people.hands:
                 continue
+            _, hands, frames, _ = there.joined(numbers)
             own_s = there.tracks.times(frames) + offset.seconds
             before, after, share = neighbours(own_s, track_s)
             near = np.flatnonzero(share >= 0)
             hands = hands.rows(np.where(share < 0.5, before, after)[near]).scatter(near, len(track))
             camera, to_camera = self.rig.cameras[number].camera, _matrix(*self.rig.relative(number))
-            moved = params_to_world(
-                params, rest_pelvis(params.shape, body), np.broadcast_to(to_camera, (len(track), 4, 4))
-            )
+            moved = params_to_world(params, rest_pelvis(params.shape, body), np.tile(to_camera, (len(track), 1, 1)))
             wrists = camera.project(body.at(moved).joints[:, list(WRISTS)]).numpy()
             away = [np.nansum(np.abs(hands.xy_px[:, :, 0] - at), (1, 2)) for at in (wrists, wrists[:, ::-1])]
             hands = hands.exchanged(away[1] < away[0])  # that hang on arms with the wrong name
@@ -403,8 +400,8 @@ class _Recorded:
             best = best or found
             for side in np.flatnonzero(shown > most):
                 counts = {"pose_rad": 15, "std_deg": 15, "seen": 1, "wrist_rad": 1, "point_std_mm": 1}
-                for name, count in counts.items():
-                    part = slice(side * count, (side + 1) * count)
+                for name, width in counts.items():
+                    part = slice(side * width, (side + 1) * width)
                     getattr(best, name)[:, part] = getattr(found, name)[:, part]
             most = np.maximum(most, shown)
         if best is None:
@@ -486,7 +483,7 @@ def _in_camera(
     share = torch.from_numpy(place - before).float()
     params = mixed(track.fit.params.rows(before), track.fit.params.rows(after), share)
     pelvis = rest_pelvis(params.shape, body)
-    params = params_to_world(params, pelvis, np.broadcast_to(to_camera, (len(frame), 4, 4)))
+    params = params_to_world(params, pelvis, np.tile(to_camera, (len(frame), 1, 1)))
     mine, frames = points
     rows = np.isin(frames, frame)
     at = np.searchsorted(frame, frames[rows])

@@ -69,35 +69,10 @@ class AttachedPoints:
         return self.gather @ torch.addcmul(turned, self.coefficient.unsqueeze(-1), carried)
 
 
-def attach_points(
-    joint_part: Tensor,  # [K, 24] weights on the posed joints
-    vertex_part: Tensor,  # [K, V] weights on the posed vertices; a row of both sums to 1
-    template: Tensor,  # [V, 3] metres
-    shapedirs: Tensor,  # [V, 3, S]
-    posedirs: Tensor | None,  # [V, 3, P]
-    weights: Tensor,  # [V, 24] skinning weights
-    rest_joints: Tensor,  # [24, 3] metres at zero shape
-    rest_joint_shapedirs: Tensor,  # [24, 3, S]
-) -> AttachedPoints:
-    """Take the sums over vertices once: points as weighted sums of vertices -> terms on bones."""
-    used = (vertex_part != 0).any(0).nonzero().squeeze(1)
-    share = torch.einsum("kv,vj->kvj", vertex_part[:, used], weights[used])  # of point k: vertex v on bone j
-    on_bone = share.sum(1)
-    point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
-    share = share[point, :, bone]  # [E, v]
-    on_bone_weight = on_bone[point, bone]
-
-    # sum_v share (x_v - J): a moment about the bone's own joint.
-    offset = share @ template[used] - on_bone_weight[:, None] * rest_joints[bone]
-    shapedirs_e = torch.einsum("ev,vcs->ecs", share, shapedirs[used])
-    shapedirs_e = shapedirs_e - on_bone_weight[:, None, None] * rest_joint_shapedirs[bone]
-    posedirs_e = None if posedirs is None else torch.einsum("ev,vcp->ecp", share, posedirs[used])
-    gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(template.dtype)
-    coefficient = joint_part[point, bone] + on_bone_weight
-    return AttachedPoints(point, bone, coefficient, offset, shapedirs_e, posedirs_e, gather)
-
-
 ArrayLike = Tensor | np.ndarray
+# Where girths are measured: so far from the height of one joint to that of another.
+GIRTHS = {"chest": (9, 9, 0.0), "waist": (3, 6, 0.2), "hip": (1, 1, 0.0), "thigh": (1, 4, 0.25)}
+ARM_JOINTS = (16, 17, 18, 19, 20, 21, 22, 23)
 
 
 @dataclass(frozen=True)
@@ -243,6 +218,46 @@ class Body:
         variance = torch.einsum("ns,sr,nr->n", slope, shape_covariance.to(self.dtype), slope)
         return length.numpy(), variance.clamp(min=0).sqrt().numpy()
 
+    def girths_m(self, shape: ArrayLike, shape_covariance: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """[4] round chest, waist, hip and left thigh at rest (GIRTHS), tape held straight, and their deviations (NaN
+        without a covariance)."""
+        import cv2
+
+        shape, faces = self._tensor(shape, "shape").double(), self.faces.numpy()
+        arms = self.weights[:, ARM_JOINTS].sum(1).numpy()
+        faces = faces[(arms[faces] < 0.5).all(1)]
+
+        def measured(some: Tensor) -> np.ndarray:
+            rest = (self.v_template + self.shapedirs[..., : len(some)] @ some.to(self.dtype)).numpy()
+            joints = (self.J_regressor.numpy() @ rest)[:, 1]
+            lengths = []
+            for above, below, share in GIRTHS.values():
+                level = joints[above] + share * (joints[below] - joints[above])
+                ends = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+                a, b = rest[ends[:, 0]], rest[ends[:, 1]]
+                cut = (a[:, 1] - level) * (b[:, 1] - level) < 0
+                if below in (4, 5):  # one leg of two
+                    cut &= (a[:, 0] > 0) & (b[:, 0] > 0)
+                a, b = a[cut], b[cut]
+                met = a + ((level - a[:, 1]) / (b[:, 1] - a[:, 1]))[:, None] * (b - a)
+                around = cv2.convexHull(np.ascontiguousarray(met[:, ::2], np.float32))
+                lengths.append(cv2.arcLength(around, True))
+            return np.array(lengths)
+
+        if shape_covariance is None:
+            return measured(shape), np.full(len(GIRTHS), np.nan)
+        steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)[: len(shape_covariance)]
+        slope = np.stack([measured(shape + step) - measured(shape - step) for step in steps], 1)
+        variance = np.einsum("gs,sr,gr->g", slope, shape_covariance.double().numpy(), slope)
+        return measured(shape), np.sqrt(variance.clip(0))
+
+    def volume_m3(self, shape: ArrayLike) -> float:
+        """Of one shape [S] at rest, before any size."""
+        shape = self._tensor(shape, "shape")
+        rest = (self.v_template + self.shapedirs[..., : len(shape)] @ shape).double()
+        a, b, c = rest[self.faces.T.long()]
+        return float((a * torch.linalg.cross(b, c)).sum() / 6)
+
     # The steps, for code that takes them apart. They check nothing.
 
     def placement(self, rotation: Tensor, shape: Tensor) -> Placement:
@@ -287,10 +302,19 @@ class Body:
 
     def points(self, joint_part: Tensor, vertex_part: Tensor) -> AttachedPoints:
         """Any points that are weighted sums of posed joints [K, 24] and vertices [K, V], attached to the bones."""
-        return attach_points(
-            joint_part, vertex_part, self.v_template, self.shapedirs, self.posedirs, self.weights,
-            self.rest_joints, self.rest_joint_shapedirs,
-        )  # fmt: skip
+        used = (vertex_part != 0).any(0).nonzero().squeeze(1)
+        share = torch.einsum("kv,vj->kvj", vertex_part[:, used], self.weights[used])  # of point k: vertex v on bone j
+        on_bone = share.sum(1)
+        point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
+        share = share[point, :, bone]  # [E, v]
+        weight = on_bone[point, bone]
+        # sum_v share (x_v - J): a moment about the bone's own joint, taken over the vertices once.
+        offset = share @ self.v_template[used] - weight[:, None] * self.rest_joints[bone]
+        by_shape = torch.einsum("ev,vcs->ecs", share, self.shapedirs[used])
+        by_shape = by_shape - weight[:, None, None] * self.rest_joint_shapedirs[bone]
+        by_pose = None if self.posedirs is None else torch.einsum("ev,vcp->ecp", share, self.posedirs[used])
+        gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(self.dtype)
+        return AttachedPoints(point, bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Body":
         """The same body in another precision or on another device; derived tensors are made again."""

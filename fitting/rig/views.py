@@ -205,9 +205,7 @@ def _moved(guess: InitialGuess, view: OtherView, body: Body) -> BodyParams:
     back = np.eye(4)
     back[:3, :3] = view.rotation.double().numpy().T
     back[:3, 3] = -back[:3, :3] @ view.offset_m.double().numpy()
-    return params_to_world(
-        guess.params, rest_pelvis(guess.params.shape, body), np.broadcast_to(back, (len(guess), 4, 4))
-    )
+    return params_to_world(guess.params, rest_pelvis(guess.params.shape, body), np.tile(back, (len(guess), 1, 1)))
 
 
 def rest_pelvis(shape: Tensor, body: Body) -> Tensor:

@@ -55,19 +55,10 @@ def _model() -> Any:
 
 
 @dataclass(frozen=True)
-class OnnxNode:
-    """One operation of a graph."""
-
-    op: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class OnnxGraph:
     """What this project needs of an ONNX file."""
 
-    nodes: tuple[OnnxNode, ...]
+    nodes: tuple[Any, ...]  # in the order of the file, each with `op_type`, `input` and `output`
     outputs: tuple[str, ...]
     tensors: Mapping[str, np.ndarray]  # initialisers and constants, by the name under which nodes read them
 
@@ -89,8 +80,7 @@ def read_onnx(path: str | Path) -> OnnxGraph:
         for node in model.graph.node:
             if node.op_type == "Constant" and node.output:
                 tensors |= [(node.output[0], _array(a.t, beside)) for a in node.attribute if a.HasField("t")]
-        nodes = tuple(OnnxNode(node.op_type, tuple(node.input), tuple(node.output)) for node in model.graph.node)
-        return OnnxGraph(nodes, tuple(output.name for output in model.graph.output), tensors)
+        return OnnxGraph(tuple(model.graph.node), tuple(output.name for output in model.graph.output), tensors)
     except _Refused as error:
         raise UserError(f"{path} was refused: {error}.") from error
     except Exception as error:  # protobuf's own, and what damaged bytes raise
@@ -106,18 +96,18 @@ def ordered_weights(graph: OnnxGraph) -> dict[str, np.ndarray]:
     counts: dict[str, int] = {}
     ordered = {}
     for node in _in_order(graph):
-        read = [(slot, graph.tensors[name]) for slot, name in enumerate(node.inputs) if name in graph.tensors]
+        read = [(slot, graph.tensors[name]) for slot, name in enumerate(node.input) if name in graph.tensors]
         weights = [(slot, value) for slot, value in read if value.dtype.kind == "f" and value.ndim > 0]
         if weights:
-            count = counts.get(node.op, 0)
-            counts[node.op] = count + 1
-            ordered.update({f"{node.op}.{count}.{slot}": value for slot, value in weights})
+            count = counts.get(node.op_type, 0)
+            counts[node.op_type] = count + 1
+            ordered.update({f"{node.op_type}.{count}.{slot}": value for slot, value in weights})
     return ordered
 
 
-def _in_order(graph: OnnxGraph) -> Iterator[OnnxNode]:
+def _in_order(graph: OnnxGraph) -> Iterator[Any]:
     """Each node after all that it reads, as a depth-first walk from the outputs meets them."""
-    maker = {name: node for node in graph.nodes for name in node.outputs if name}
+    maker = {name: node for node in graph.nodes for name in node.output if name}
     entered, done = set(), set()
     stack = [maker[name] for name in reversed(graph.outputs) if name in maker]
     while stack:
@@ -125,7 +115,7 @@ def _in_order(graph: OnnxGraph) -> Iterator[OnnxNode]:
         if id(node) not in entered:
             entered.add(id(node))
             stack.extend(
-                maker[name] for name in reversed(node.inputs) if name in maker and id(maker[name]) not in entered
+                maker[name] for name in reversed(node.input) if name in maker and id(maker[name]) not in entered
             )
             continue
         stack.pop()

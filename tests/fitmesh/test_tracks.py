@@ -24,7 +24,7 @@ from fitmesh.tracks import (
 )
 from pose2d.base.errors import UserError
 from pose2d.events import Event
-from pose2d.types import Detections, HandKeypoints
+from pose2d.types import OUTLINE_POINTS, Detections, HandKeypoints, Outlines
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
@@ -101,6 +101,19 @@ def test_a_merged_person_has_the_hands_of_both_in_order(out: Path) -> None:
     after = edited_keypoints(out).hands
     np.testing.assert_array_equal(after[3].xy_px, np.concatenate([before[2].xy_px, before[3].xy_px]))
     assert not after[3].presence.any()
+
+
+def test_outlines_stay_with_their_frames_through_a_merge(out: Path) -> None:
+    arrays = dict(np.load(out / "keypoints.npz"))
+    rows = np.arange(0, len(arrays["row_frame"]), 2)
+    points = np.repeat(rows.astype(np.float32), OUTLINE_POINTS * 2).reshape(-1, OUTLINE_POINTS, 2)
+    np.savez(out / "keypoints.npz", **arrays | Outlines(rows, points, np.zeros_like(points)).to_arrays())
+    edit_tracks(out, merge=[(3, 2)])
+    after = edited_keypoints(out)
+    for identity, found in after.outlines.items():
+        were = found.xy_px[:, 0, 0].astype(int)  # rows in the file
+        np.testing.assert_array_equal(after.frames[identity][found.row], arrays["row_frame"][were])
+    assert sum(map(len, after.outlines.values())) == len(rows)
 
 
 def test_a_file_of_an_older_version_has_no_hands(out: Path) -> None:

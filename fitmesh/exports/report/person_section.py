@@ -101,12 +101,20 @@ def person_section(result: Result, person: Person) -> str:
     )
     return (
         f'<p class="soft">{_when(result, person, grid)}; the fit stopped: {escape(person.stopped)}. '
-        "Dotted angles were not observed.</p>"
+        f"Dotted angles were not observed.</p><p>{_shape(result, person)}</p>"
         f'<div class="card plots">{plots}</div>'
         f"<h3>Which keypoints were reliable, and why the others were not</h3>"
         f'<ul class="legend">{legend}</ul>'
         f'<div class="card">{_strips(status, person, grid.time_s)}</div>'
     )
+
+
+def _shape(result: Result, person: Person) -> str:
+    """Height and girths, and what they were found from."""
+    lengths = {"height": (person.height_m, person.height_std_m), **result.girths_m(person)}
+    told = [f"{n} {100 * m:.0f}" + (f" ± {100 * std:.0f}" if std > 0 else "") for n, (m, std) in lengths.items()]
+    source = f"keypoints and {count(person.masks, 'masks')}" if person.masks else "keypoints only"
+    return f"Shape from {source}: {', '.join(told)} cm (without clothes)."
 
 
 def _when(result: Result, person: Person, grid: _Grid) -> str:

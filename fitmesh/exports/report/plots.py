@@ -67,12 +67,11 @@ def time_marks(start_s: float, end_s: float) -> str:
     """The line of times below a plot."""
     if end_s <= start_s:
         return f'<div class="times"><span class="first" style="left:0">{start_s:.2f} s</span></div>'
-    shares = [((t - start_s) / (end_s - start_s), t) for t in _ticks(start_s, end_s)]
-    edge = ("first", "", "last")  # labels at the ends of an axis must not overflow it
-    spans = "".join(
-        f'<span class="{edge[(share >= 0.04) + (share > 0.96)]}" style="left:{share:.2%}">{t:g} s</span>'
-        for share, t in shares
-    )
+    spans = ""
+    for t in _ticks(start_s, end_s):
+        share = (t - start_s) / (end_s - start_s)
+        edge = "first" if share < 0.04 else "last" if share > 0.96 else ""  # labels must not overflow the axis
+        spans += f'<span class="{edge}" style="left:{share:.2%}">{t:g} s</span>'
     return f'<div class="times">{spans}</div>'
 
 

@@ -28,9 +28,9 @@ from rich.table import Table
 
 from bench.lib.claim import Console, claim
 from eval3dpw.synth import sequence
-from eval3dpw.synth.camera import exposure_gain, sensor_image
 from eval3dpw.synth.motion import load_clips
 from eval3dpw.synth.rendering import seen_by
+from eval3dpw.synth.staging import exposure_gain, sensor_image
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES, rotation_matrices
 from fitting.body.load import OPEN_BODY, load_body

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitting
 from bench.lib.claim import Console, claim
-from eval3dpw.synth import camera as recording
+from eval3dpw.synth import staging
 from eval3dpw.synth.clothed_people import draw_outfit
 from eval3dpw.synth.motion import load_clips
 from eval3dpw.synth.sequence import build_sequence, draw_plan, render_frames
@@ -62,7 +62,7 @@ def render(root: Path, people: int) -> None:
         if (folder / "truth.npz").exists():
             continue
         plan = draw_plan(SEED, number, len(clips), SIZE[0])
-        view = recording.draw_view(np.random.default_rng([SEED, number, 5]), "pan")
+        view = staging.draw_view(np.random.default_rng([SEED, number, 5]), "pan")
         sensor = replace(plan.sensor, shutter=plan.sensor.shutter / STEP)
         plan = replace(plan, people=plan.people[:1], bystanders=(), occlusion="none", view=view, sensor=sensor)
         made = build_sequence(plan, body, clips, SIZE, FRAMES)

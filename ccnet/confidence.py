@@ -270,20 +270,19 @@ def embedded() -> list[str]:
     return sorted(path.stem for path in Path(str(files("ccnet") / "weights")).glob("*.safetensors"))
 
 
-def about_of(head: CalibrationHead) -> About:
-    """The record of a loaded head."""
+def about_of(head: CalibrationHead, model: str | None = None) -> About:
+    """The record of a loaded head; refuses one that was trained for another model than that of this name."""
     about = getattr(head, "about", None)
     if not isinstance(about, About):
         raise UserError("this head was not loaded from a file, so it has no record of its pose model.")
+    if model is not None and about.model != model:
+        raise UserError(f"this calibration head was trained for {about.model}, not for {model}. Pass one for {model}.")
     return about
 
 
 def check_fits(head: CalibrationHead, model: PoseModel, name: str) -> None:
     """Refuse a head that was trained on other features."""
-    about = about_of(head)
-    if about.model != name:
-        raise UserError(f"this calibration head was trained for {about.model}, not for {name}. Pass one for {name}.")
-    if about.model_fingerprint != weights_digest(model.state_dict()):
+    if about_of(head, name).model_fingerprint != weights_digest(model.state_dict()):
         raise UserError(
             f"this calibration head was trained for other weights of {name} than those loaded. "
             "Pass the checkpoint it was trained with, or train a head for this one."
@@ -355,9 +354,7 @@ def check_source(source: str, pose_model: str, head_path: Path | None) -> None:
     if head_path is not None and source != "ccnet":
         raise UserError(f"--ccnet {head_path} has no effect with --confidence {source}: leave one of them out.")
     if source == "ccnet":
-        about = about_of(load(head_path or pose_model))
-        if about.model != pose_model:
-            raise UserError(f"the calibration head was trained for {about.model}, not for {pose_model}.")
+        about_of(load(head_path or pose_model), pose_model)
 
 
 def check_heatmap_score(pose_model: str, model: PoseModel) -> None:

@@ -3,8 +3,9 @@
 The closed form needs a person's area: annotated, or read from a network's features by one linear layer (`AreaFit`)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -130,8 +131,7 @@ class Predictions:
         return replace(self, confidence=kept)
 
 
-@dataclass(frozen=True)
-class NetworkOutput:
+class NetworkOutput(NamedTuple):
     """What a network, and its head if it has one, say of N people."""
 
     xy_px: Tensor  # [N, K, 2] image pixels
@@ -142,11 +142,6 @@ class NetworkOutput:
     confidence: Tensor | None = None  # [N, K] the head's
     presence: Tensor | None = None  # [N, K] the head's
     area_share: Tensor | None = None  # [N] of its crop that each person fills, as predicted from the features
-
-    @staticmethod
-    def join(parts: "Sequence[NetworkOutput]") -> "NetworkOutput":
-        columns = [[getattr(part, f.name) for part in parts] for f in fields(NetworkOutput)]
-        return NetworkOutput(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
 
 def annotated_boxes(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +198,8 @@ def predict_split(
     if not parts:
         raise UserError(f"no boxes in the images of {split.name}: nothing to evaluate.")
     image_id, box_score = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
-    output = NetworkOutput.join([part[2] for part in parts])
+    columns = zip(*(part[2] for part in parts), strict=True)
+    output = NetworkOutput(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
     if boxes is annotated_boxes:
         return _of_annotated(output, split, head, model, areas)
     skeleton = COCO17 if model.skeleton == HALPE26 else model.skeleton  # COCO labels the first 17

@@ -102,16 +102,13 @@ class Camera:
         distortion: Sequence[float] | np.ndarray | Tensor = (),
     ) -> "Camera":
         """A calibrated camera: [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels, and its distortion."""
-        _check_size(size)
         k = np.asarray(matrix, dtype=np.float64)
         if k.shape != (3, 3) or not np.isfinite(k).all():
             raise UserError(f"intrinsics must be a finite 3x3 matrix, got {list(k.shape)}: {k.tolist()}.")
         if k[0, 1] != 0 or k[1, 0] != 0 or k[2].tolist() != [0, 0, 1]:
             raise UserError(f"intrinsics must read [[fx, 0, cx], [0, fy, cy], [0, 0, 1]], got {k.tolist()}.")
-        coefficients = np.asarray(distortion, dtype=np.float64).ravel().tolist()
-        center = (float(k[0, 2]), float(k[1, 2]))
-        camera = Camera.from_focal((float(k[0, 0]), float(k[1, 1])), size, center)
-        return replace(camera, distortion=tuple(coefficients))
+        camera = Camera.from_focal((float(k[0, 0]), float(k[1, 1])), size, (float(k[0, 2]), float(k[1, 2])))
+        return replace(camera, distortion=tuple(np.asarray(distortion, dtype=np.float64).ravel().tolist()))
 
     @property
     def intrinsics(self) -> np.ndarray:

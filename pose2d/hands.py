@@ -242,7 +242,7 @@ def _looked(rgb: np.ndarray, arms: Arms, regions: np.ndarray, guess_px: np.ndarr
     odds = presence_features(seen, arms, size_wh) @ constants["presence"]
     std = relative_std(error_features(seen, guess_px, size_wh), constants["error"], constants["floor"])
     return FoundHands(
-        **{f.name: getattr(seen, f.name) for f, _ in column_fields(Look)},
+        **vars(seen),
         std_px=(seen.size_px[:, None] * std).astype(np.float32),
         presence=(fits_arm(seen, arms) / (1 + np.exp(-odds))).astype(np.float32),
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from eval3dpw.synth.camera import exposure_gain, sensor_image
 from eval3dpw.synth.clothed_people import (
     SyntheticPerson,
     clothed_body,
@@ -21,6 +20,7 @@ from eval3dpw.synth.clothed_people import (
 from eval3dpw.synth.motion import Clip, load_clips
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import SyntheticSequence, _exposed_light, draw_plan
+from eval3dpw.synth.staging import exposure_gain, sensor_image
 from eval3dpw.synth.surroundings import ClearArea, build_scene
 from fitmesh.inputs import write_lossless
 from fitting.body import Body

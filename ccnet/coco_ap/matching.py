@@ -41,21 +41,15 @@ class Detections:
     area_px2: np.ndarray  # [D] decides whether a false positive counts as medium or large
 
 
-def detections(
-    image: np.ndarray, xy_px: np.ndarray, score: np.ndarray, area_px2: np.ndarray | None = None
-) -> Detections:
-    """Found people from arrays; without an area, that of the box around their keypoints, as pycocotools has it."""
+def detections(image: np.ndarray, xy_px: np.ndarray, score: np.ndarray) -> Detections:
+    """Found people, with the area of the box around their keypoints, as pycocotools has it."""
     xy_px = np.asarray(xy_px, float)
-    area = extent_area(xy_px) if area_px2 is None else np.asarray(area_px2, float)
-    return Detections(np.asarray(image), xy_px, np.asarray(score, float), area)
+    return Detections(np.asarray(image), xy_px, np.asarray(score, float), extent_area(xy_px))
 
 
 def extent_area(xy_px: np.ndarray) -> np.ndarray:
     """Area of the tight box around keypoints [N, K, 2] -> [N]."""
-    if not len(xy_px):
-        return np.zeros(0)
-    x, y = xy_px[:, :, 0], xy_px[:, :, 1]
-    return (x.max(1) - x.min(1)) * (y.max(1) - y.min(1))
+    return np.ptp(xy_px, axis=1).prod(-1) if len(xy_px) else np.zeros(0)
 
 
 def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> GroundTruth:
@@ -87,8 +81,7 @@ def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTrut
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]
     image = _image_ids(results, truth.images)
-    strange = np.setdiff1d(image, truth.images)
-    if len(strange):
+    if len(strange := np.setdiff1d(image, truth.images)):
         raise UserError(
             f"a detection is in image {strange[0]}, which the annotations do not list. "
             "Evaluate against the annotations of the images that were run."

@@ -388,8 +388,7 @@ def fits_on_disk(
     model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings
 ) -> bool:
     """Whether the features of all passes take no more than they may."""
-    need = bytes_per_person(model, head, people) * len(people) * len(passes(settings))
-    return need <= settings.cache_bytes
+    return bytes_per_person(model, head, people) * len(people) * len(passes(settings)) <= settings.cache_bytes
 
 
 def observation_caches(

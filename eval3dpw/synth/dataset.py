@@ -25,6 +25,7 @@ from eval3dpw.synth.sequence import (
     BEHIND_SELF,
     BY_NOBODY,
     FrameTruth,
+    SyntheticSequence,
     build_sequence,
     draw_plan,
     render_frames,
@@ -163,11 +164,7 @@ def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequen
     }
     with atomic_file(truth_path(out, plan.name)) as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
-    templates = [f.rest[:, : f.body_vertices].T.numpy() for f in made.clothed[: len(made.people)]]
-    content = sequence_content(
-        plan.name, made.people, templates, made.cam_poses(), made.camera.intrinsics, arrays["keypoints_px"],
-        arrays["visibility"],
-    )  # fmt: skip
+    content = sequence_content(made, arrays["keypoints_px"], arrays["visibility"])
     with atomic_file(pickle_path) as temporary:
         temporary.write_bytes(pickle.dumps(content, protocol=2))
     return MadeSequence(plan.name, len(truths), len(made.people), skipped=False)
@@ -225,25 +222,21 @@ def truth_path(root: Path, sequence: str) -> Path:
     return root / "synthFiles" / f"{sequence}.npz"
 
 
-def sequence_content(
-    sequence: str, people: list[SyntheticPerson], templates_m: list[np.ndarray], cam_poses: np.ndarray,
-    intrinsics: np.ndarray, keypoints_px: np.ndarray, visibility: np.ndarray,
-) -> dict[str, Any]:  # fmt: skip
-    """What a pickle of 3DPW holds, by its names. templates_m: each person's clothed template [V, 3]; keypoints_px [P,
-    T, 17, 2] and visibility [P, T, 17]."""
-    frames = len(cam_poses)
+def sequence_content(made: SyntheticSequence, keypoints_px: np.ndarray, visibility: np.ndarray) -> dict[str, Any]:
+    """What a pickle of 3DPW holds, by its names. keypoints_px [P, T, 17, 2] and visibility [P, T, 17]."""
+    people, templates = made.people, [f.rest[:, : f.body_vertices].T.numpy() for f in made.clothed[: len(made.people)]]
     points2d = [openpose18(xy_px, state) for xy_px, state in zip(keypoints_px, visibility, strict=True)]
     return {
-        "sequence": sequence, "betas": [p.shape.double().numpy() for p in people],
+        "sequence": made.plan.name, "betas": [p.shape.double().numpy() for p in people],
         "poses": [p.pose.flatten(1).double().numpy() for p in people],
         "trans": [p.translation.double().numpy() for p in people], "poses_60Hz": [_at_60_hz(p)[0] for p in people],
         "trans_60Hz": [_at_60_hz(p)[1] for p in people], "betas_clothed": [p.shape.double().numpy() for p in people],
-        "v_template_clothed": [template.astype(np.float64) for template in templates_m],
+        "v_template_clothed": [template.astype(np.float64) for template in templates],
         "genders": ["m" for _ in people], "texture_maps": [np.zeros((1, 1, 3), np.uint8) for _ in people],
         "poses2d": points2d, "jointPositions": [p.joints.flatten(1).double().numpy() for p in people],
-        "img_frame_ids": 2 * np.arange(frames), "cam_poses": cam_poses.astype(np.float64),
+        "img_frame_ids": 2 * np.arange(made.frames), "cam_poses": made.cam_poses().astype(np.float64),
         "campose_valid": [(points[:, 2] > 0).any(1).astype(np.int64) for points in points2d],
-        "cam_intrinsics": intrinsics.astype(np.float64),
+        "cam_intrinsics": made.camera.intrinsics.astype(np.float64),
     }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 numba's cache watches a function's own file only, so everything a pixel needs is compiled here."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -19,8 +20,7 @@ SKY_MAP_SIZE = 128
 _SHADOW_RADIUS_M = 4.5
 
 
-@dataclass(frozen=True)
-class Shadows:
+class Shadows(NamedTuple):
     """The sun's shadow map, and a map of how much sky objects hide from the ground."""
 
     to_map: np.ndarray  # [3, 4] world metres -> pixel x, pixel y, nearness to the sun (0..1)
@@ -231,9 +231,8 @@ class SceneMesh:
             buffer.triangle, buffer.inverse_depth, screen.xy_px, screen.inverse_depth, screen.faces, screen.parent,
             on_vertices, self.appearance, self.tile, self.ground, self.ground & self.scene.ground_is_photo,
             atlas.texels, atlas.start, atlas.meters, np.array([*camera.focal_px, *camera.center_px]), world_to_cam,
-            np.stack((light.towards_sun, light.sun, light.sky, light.ground)), shadows.to_map, shadows.nearness,
-            shadows.sky_occlusion, shadows.sky_grid, shadow_shift_px * light.softness_px, backdrop.image,
-            backdrop.frame, backdrop.focal_px,
+            np.stack((light.towards_sun, light.sun, light.sky, light.ground)), *shadows,
+            shadow_shift_px * light.softness_px, backdrop.image, backdrop.frame, backdrop.focal_px,
         )  # fmt: skip
 
     def owner(self, buffer: Raster) -> np.ndarray:

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from eval3dpw.synth import staging, surroundings
-from eval3dpw.synth.camera import CameraView, draw_sensor
 from eval3dpw.synth.clothed_people import Outfit, SyntheticPerson, clothed_body, draw_outfit, draw_shape, moved_to
 from eval3dpw.synth.motion import FPS, Clip, Kind, mirrored
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import ClipChoice, SequencePlan, SyntheticSequence
+from eval3dpw.synth.staging import CameraView, draw_sensor
 from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, Solid, build_scene
 from fitting.body import Body
 from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
@@ -201,7 +201,7 @@ def _embrace(on: Stage, shapes: list[Tensor], frames: int) -> Staged:
         pose = _arms_around(clip.pose[rows], torch.from_numpy(np.minimum(since, until)).float())
         yaw = sign * math.pi / 2 - _clip_heading(clip)
         walker = staging.staged_person(on.body, clip, rows, shape, 1.0, yaw, fps, pose=pose)
-        met = walker.path[coming + hold // 2]
+        met = walker.path[min(coming + hold // 2, frames - 1)]
         people.append(moved_to(on.body, walker, float(-0.14 * sign - met[0]), float(rng.normal(0, 0.04) - met[1])))
     for number, shape in enumerate(shapes[2:]):
         walker = on.walker(shape, frames, math.pi / 2 if number % 2 else -math.pi / 2)

@@ -7,8 +7,7 @@ import cv2
 import numpy as np
 import torch
 
-from eval3dpw.synth import camera as recording
-from eval3dpw.synth import surroundings
+from eval3dpw.synth import staging, surroundings
 from eval3dpw.synth.clothed_people import (
     ClothedBody,
     SyntheticPerson,
@@ -20,7 +19,6 @@ from eval3dpw.synth.clothed_people import (
 )
 from eval3dpw.synth.motion import Clip, mirrored
 from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, seen_by
-from eval3dpw.synth.staging import RecordedPath
 from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, Backdrop, SceneKind
 from eval3dpw.synth.textures import linear_rgb
 from fitting.body import Body
@@ -43,6 +41,9 @@ class ClipChoice:
     clip: int  # number among the split's clips
     mirrored: bool
 
+    def of(self, clips: tuple[Clip, ...]) -> Clip:
+        return mirrored(clips[self.clip]) if self.mirrored else clips[self.clip]
+
 
 @dataclass(frozen=True)
 class SequencePlan:
@@ -53,9 +54,9 @@ class SequencePlan:
     bystanders: tuple[ClipChoice, ...]  # in the images, but not in the truth
     scene: SceneKind
     occlusion: surroundings.OcclusionLevel
-    view: recording.CameraView
+    view: staging.CameraView
     focal_px: float
-    sensor: recording.Sensor
+    sensor: staging.Sensor
     crossing: bool  # two people walk past each other
     seed: tuple[int, int]  # of everything that is drawn later
 
@@ -66,12 +67,12 @@ class SequencePlan:
 
 
 def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_background: bool = False) -> SequencePlan:
-    count = 2 if number % 5 in (1, 3) else 1
-    first = sum(2 if k % 5 in (1, 3) else 1 for k in range(number))
+    *before, count = (2 if k % 5 in (1, 3) else 1 for k in range(number + 1))
+    first = sum(before)
     rng = np.random.default_rng([seed, number])
     kind: SceneKind = "photo" if photo_background else SCENE_KINDS[(number + seed) % len(SCENE_KINDS)]
     level = OCCLUSION_LEVELS[number % len(OCCLUSION_LEVELS)]
-    motion = recording.CAMERA_MOTIONS[(number // 2 + number) % len(recording.CAMERA_MOTIONS)]
+    motion = staging.CAMERA_MOTIONS[(number // 2 + number) % len(staging.CAMERA_MOTIONS)]
     # Clips in random order: each once, then each once mirrored, and so on.
     order = np.random.default_rng([seed, clip_count]).permutation(clip_count)
     shown = range(first, first + count)
@@ -80,9 +81,9 @@ def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_backgro
         name=f"synth_{number:03d}_{kind}_{count}p_{motion}_{level}",
         people=tuple(ClipChoice(int(order[k % clip_count]), mirrored=k // clip_count % 2 == 1) for k in shown),
         bystanders=tuple(ClipChoice(int(rng.integers(clip_count)), bool(rng.integers(2))) for _ in range(more)),
-        scene=kind, occlusion=level, view=recording.draw_view(rng, motion),
+        scene=kind, occlusion=level, view=staging.draw_view(rng, motion),
         focal_px=rng.uniform(*FOCAL_OF_WIDTH) * width,
-        sensor=recording.draw_sensor(rng, width), crossing=bool(rng.random() < 0.6), seed=(seed, number),
+        sensor=staging.draw_sensor(rng, width), crossing=bool(rng.random() < 0.6), seed=(seed, number),
     )  # fmt: skip
 
 
@@ -150,7 +151,7 @@ class SyntheticSequence:
     bystanders: list[SyntheticPerson]  # in the images, but not in the truth
     clothed: list[ClothedBody]  # of people, then of bystanders
     camera: Camera
-    path: recording.CameraPath | RecordedPath
+    path: staging.CameraPath | staging.RecordedPath
     mesh: SceneMesh
 
     @property
@@ -174,7 +175,7 @@ def build_sequence(
     people = _people(plan, body, clips, most_frames)
     camera = Camera.from_focal(plan.focal_px, size)
     centers = torch.stack([person.joints[:, 0] for person in people], 1).numpy()
-    path = recording.CameraPath(plan.view, camera, centers, plan.rng("camera"))
+    path = staging.CameraPath(plan.view, camera, centers, plan.rng("camera"))
     cameras = np.stack([path.position(frame) for frame in range(len(centers))])[:, ::2]
     bystanders = _bystanders(plan, body, clips, people, cameras)
     paths = np.concatenate([person.path for person in (*people, *bystanders)])
@@ -201,7 +202,7 @@ def build_sequence(
 
 
 def render_frames(
-    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = recording.SUBFRAMES
+    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = staging.SUBFRAMES
 ) -> Iterator[tuple[bytes, FrameTruth]]:
     """The JPEG of every frame, and its truth: of COCO's 17 keypoints or Halpe's 26."""
     plan, people = sequence.plan, sequence.people
@@ -211,8 +212,8 @@ def render_frames(
     gain = None
     for frame in range(sequence.frames):
         light = _exposed_light(sequence, posed, frame, subframes)
-        gain = recording.exposure_gain(plan.sensor, light) if gain is None else gain
-        image = recording.sensor_image(plan.sensor, light, gain, rng)
+        gain = staging.exposure_gain(plan.sensor, light) if gain is None else gain
+        image = staging.sensor_image(plan.sensor, light, gain, rng)
         bodies = [vertices[frame] for vertices in posed]
         truth = frame_truth(
             sequence.mesh, sequence.mesh.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
@@ -223,14 +224,14 @@ def render_frames(
 
 
 def _exposed_light(
-    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = recording.SUBFRAMES
+    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = staging.SUBFRAMES
 ) -> np.ndarray:
     """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel, which antialiases."""
     at_frame = [vertices[frame] for vertices in posed]
     center = np.mean([vertices.mean(0) for vertices in at_frame], 0)
     shadows = sequence.mesh.shadows(sequence.mesh.vertices_m(at_frame), center)
     total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
-    shifts = recording.SUBFRAME_SHIFTS_PX[:: recording.SUBFRAMES // subframes]  # two of them lie opposite each other
+    shifts = staging.SUBFRAME_SHIFTS_PX[:: staging.SUBFRAMES // subframes]  # two of them lie opposite each other
     times = sequence.plan.sensor.shutter * ((np.arange(subframes) + 0.5) / subframes - 0.5)  # in frames, around 0
     for shift, time in zip(shifts, times, strict=True):
         x, y = sequence.camera.center_px
@@ -247,7 +248,7 @@ def _exposed_light(
 
 def _people(plan: SequencePlan, body: Body, clips: tuple[Clip, ...], most_frames: int) -> list[SyntheticPerson]:
     rng = plan.rng("people")
-    chosen = [mirrored(clips[choice.clip]) if choice.mirrored else clips[choice.clip] for choice in plan.people]
+    chosen = [choice.of(clips) for choice in plan.people]
     count = min(most_frames, *(len(clip.pose) for clip in chosen))
     azimuth = plan.view.azimuth
     people = []
@@ -280,7 +281,7 @@ def _bystanders(
     count = len(people[0].pose)
     bystanders: list[SyntheticPerson] = []
     for choice in plan.bystanders:
-        clip = mirrored(clips[choice.clip]) if choice.mirrored else clips[choice.clip]
+        clip = choice.of(clips)
         rows = np.minimum(np.arange(count), len(clip.pose) - 1)  # a shorter clip ends standing still
         clip = Clip(clip.name, clip.pose[rows], clip.root_m[rows])
         bystander = person_from_clip(body, clip, draw_shape(rng), 0, count, rng.uniform(-np.pi, np.pi))

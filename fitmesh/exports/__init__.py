@@ -100,7 +100,6 @@ class Exporter:
 
     name: str  # of its module here: `write(result, folder, progress)`, with the convention where it names bones
     entry: str  # the one file or folder that it leaves in `out`; of a folder, the module's files(result) has the names
-    about: str  # one line for a list of formats
     names_bones: bool = False
     is_motion: bool = False  # of what `exports.motion` makes of a result
     is_emptied: bool = False  # keeps the rows of frames that are left out, without their numbers
@@ -115,7 +114,9 @@ class Exporter:
         """The names it writes, relative to the folder."""
         result = self._moved(result, motion)
         if self.suffix:
-            segments = [pair for person in result.people for pair in self._scene().named_segments(result, person)]
+            from fitmesh.exports.scene import named_segments
+
+            segments = [pair for person in result.people for pair in named_segments(result, person)]
             return [f"{self.entry}/{name}{self.suffix}" for name, _ in segments]
         return getattr(import_module(self.module), "files", lambda _: [self.entry])(result)
 
@@ -125,13 +126,11 @@ class Exporter:
         convention = (bone_names,) if self.names_bones else ()
         write, result = getattr(import_module(self.module), self.write_function), self._moved(result, motion)
         if self.suffix:
-            self._scene().write_each_segment(result, folder / self.entry, progress, write, self.suffix)
+            from fitmesh.exports.scene import write_each_segment
+
+            write_each_segment(result, folder / self.entry, progress, write, self.suffix)
         else:
             write(result, folder, progress, *convention)
-
-    @staticmethod
-    def _scene() -> Any:
-        return import_module(f"{__name__}.scene")
 
     def _moved(self, result: "Result", motion: Motion) -> "Result":
         if motion == PLAIN or not (self.is_motion or self.is_emptied):
@@ -142,22 +141,16 @@ class Exporter:
 
 _SKELETON: Any = {"names_bones": True, "is_motion": True}
 EXPORTERS = {
-    "glb": Exporter("scene_glb", "scene.glb", "animated, skinned meshes and camera; Blender, three.js", **_SKELETON),
-    "fbx": Exporter("fbx", "scene.fbx", "the same as FBX, by Blender", **_SKELETON),
-    "report": Exporter("report", "report.html", "a page that shows the quality of the run"),
-    "obj": Exporter("obj", "obj", "the exact mesh of every person and frame"),
-    "bvh": Exporter("bvh", "bvh", "skeleton motion, one file per person", **_SKELETON),
-    "amass": Exporter("amass", "amass", "SMPL-H poses in AMASS's layout, z up, for retargeting", is_motion=True,
-                      suffix=".npz"),
-    "trc": Exporter("trc", "trc", "markers for OpenSim and Pose2Sim", is_motion=True, suffix=".trc"),
-    "json": Exporter(
-        "csv_json", "motion.json", "everything, readable by any program", is_emptied=True, write_function="write_json"
-    ),
-    "csv": Exporter(
-        "csv_json", "motion.csv", "joints and joint angles, one row per person and frame", is_emptied=True,
-        write_function="write_csv",
-    ),
-}  # fmt: skip
+    "glb": Exporter("scene_glb", "scene.glb", **_SKELETON),  # animated, skinned meshes with the camera
+    "fbx": Exporter("fbx", "scene.fbx", **_SKELETON),  # the same, by Blender
+    "report": Exporter("report", "report.html"),  # a page that shows the quality of the run
+    "obj": Exporter("obj", "obj"),  # the exact mesh of every person and frame
+    "bvh": Exporter("bvh", "bvh", **_SKELETON),  # skeleton motion, one file per person
+    "amass": Exporter("amass", "amass", is_motion=True, suffix=".npz"),  # SMPL-H poses in AMASS's layout
+    "trc": Exporter("trc", "trc", is_motion=True, suffix=".trc"),  # markers for OpenSim and Pose2Sim
+    "json": Exporter("csv_json", "motion.json", is_emptied=True, write_function="write_json"),
+    "csv": Exporter("csv_json", "motion.csv", is_emptied=True, write_function="write_csv"),
+}
 ALWAYS = ("glb", "report")
 
 

@@ -20,6 +20,7 @@ from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
 from fitmesh.tracks import edited_keypoints, edited_tracks
+from fitmesh.ui.trouble import count
 from fitting.body import Body
 from fitting.body.kinematics import WRISTS
 from fitting.body.load import load_body
@@ -317,8 +318,8 @@ def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequenc
     together = sum(len({camera for camera, _ in group}) > 1 for group in groups)
     angles = ", ".join(f"{angle:.0f}" for angle in rig.angles_deg)
     job.reporter.say(
-        f"{len(rig)} cameras ({rig.source}), {angles} degrees between them; {len(groups)} people, {together} of them "
-        "in more than one camera", "cameras", cameras=len(rig), people=len(groups), shared=together,
+        f"{len(rig)} cameras ({rig.source}), {angles} degrees between them; {count(len(groups), 'people')}, {together} "
+        "of them in more than one camera", "cameras", cameras=len(rig), people=len(groups), shared=together,
     )  # fmt: skip
 
 
@@ -399,8 +400,8 @@ class _Recorded:
             best = best or found
             for side in np.flatnonzero(shown > most):
                 counts = {"pose_rad": 15, "std_deg": 15, "seen": 1, "wrist_rad": 1, "point_std_mm": 1}
-                for name, count in counts.items():
-                    part = slice(side * count, (side + 1) * count)
+                for name, width in counts.items():
+                    part = slice(side * width, (side + 1) * width)
                     getattr(best, name)[:, part] = getattr(found, name)[:, part]
             most = np.maximum(most, shown)
         if best is None:

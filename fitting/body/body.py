@@ -69,34 +69,6 @@ class AttachedPoints:
         return self.gather @ torch.addcmul(turned, self.coefficient.unsqueeze(-1), carried)
 
 
-def attach_points(
-    joint_part: Tensor,  # [K, 24] weights on the posed joints
-    vertex_part: Tensor,  # [K, V] weights on the posed vertices; a row of both sums to 1
-    template: Tensor,  # [V, 3] metres
-    shapedirs: Tensor,  # [V, 3, S]
-    posedirs: Tensor | None,  # [V, 3, P]
-    weights: Tensor,  # [V, 24] skinning weights
-    rest_joints: Tensor,  # [24, 3] metres at zero shape
-    rest_joint_shapedirs: Tensor,  # [24, 3, S]
-) -> AttachedPoints:
-    """Take the sums over vertices once: points as weighted sums of vertices -> terms on bones."""
-    used = (vertex_part != 0).any(0).nonzero().squeeze(1)
-    share = torch.einsum("kv,vj->kvj", vertex_part[:, used], weights[used])  # of point k: vertex v on bone j
-    on_bone = share.sum(1)
-    point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
-    share = share[point, :, bone]  # [E, v]
-    on_bone_weight = on_bone[point, bone]
-
-    # sum_v share (x_v - J): a moment about the bone's own joint.
-    offset = share @ template[used] - on_bone_weight[:, None] * rest_joints[bone]
-    shapedirs_e = torch.einsum("ev,vcs->ecs", share, shapedirs[used])
-    shapedirs_e = shapedirs_e - on_bone_weight[:, None, None] * rest_joint_shapedirs[bone]
-    posedirs_e = None if posedirs is None else torch.einsum("ev,vcp->ecp", share, posedirs[used])
-    gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(template.dtype)
-    coefficient = joint_part[point, bone] + on_bone_weight
-    return AttachedPoints(point, bone, coefficient, offset, shapedirs_e, posedirs_e, gather)
-
-
 ArrayLike = Tensor | np.ndarray
 # Where girths are measured: so far from the height of one joint to that of another.
 GIRTHS = {"chest": (9, 9, 0.0), "waist": (3, 6, 0.2), "hip": (1, 1, 0.0), "thigh": (1, 4, 0.25)}
@@ -330,10 +302,19 @@ class Body:
 
     def points(self, joint_part: Tensor, vertex_part: Tensor) -> AttachedPoints:
         """Any points that are weighted sums of posed joints [K, 24] and vertices [K, V], attached to the bones."""
-        return attach_points(
-            joint_part, vertex_part, self.v_template, self.shapedirs, self.posedirs, self.weights,
-            self.rest_joints, self.rest_joint_shapedirs,
-        )  # fmt: skip
+        used = (vertex_part != 0).any(0).nonzero().squeeze(1)
+        share = torch.einsum("kv,vj->kvj", vertex_part[:, used], self.weights[used])  # of point k: vertex v on bone j
+        on_bone = share.sum(1)
+        point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
+        share = share[point, :, bone]  # [E, v]
+        weight = on_bone[point, bone]
+        # sum_v share (x_v - J): a moment about the bone's own joint, taken over the vertices once.
+        offset = share @ self.v_template[used] - weight[:, None] * self.rest_joints[bone]
+        by_shape = torch.einsum("ev,vcs->ecs", share, self.shapedirs[used])
+        by_shape = by_shape - weight[:, None, None] * self.rest_joint_shapedirs[bone]
+        by_pose = None if self.posedirs is None else torch.einsum("ev,vcp->ecp", share, self.posedirs[used])
+        gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(self.dtype)
+        return AttachedPoints(point, bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Body":
         """The same body in another precision or on another device; derived tensors are made again."""

@@ -232,16 +232,11 @@ def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
         raise UserError(f"mesh {number}: faces must be whole numbers [F, 3], got {faces.dtype} {list(faces.shape)}.")
     if faces.size and not 0 <= faces.min() <= faces.max() < len(vertices):
         raise UserError(f"mesh {number}: faces speak of vertices beyond the {len(vertices)} there are.")
-    if color.shape not in ((3,), vertices.shape) or not ((color >= 0) & (color <= 1)).all():
-        raise UserError(
-            f"mesh {number}: colours must lie between 0 and 1, [3] or [{len(vertices)}, 3]; got {list(color.shape)}."
-        )
-    if mesh.opacity is not None:
-        opacity = _array(mesh.opacity)
-        if opacity.shape != (len(vertices),) or not ((opacity >= 0) & (opacity <= 1)).all():
-            raise UserError(
-                f"mesh {number}: opacity must lie between 0 and 1, [{len(vertices)}]; got {list(opacity.shape)}."
-            )
+    count, opacity = len(vertices), np.ones(len(vertices)) if mesh.opacity is None else _array(mesh.opacity)
+    for what, values, sizes in (("colours", color, ((3,), (count, 3))), ("opacity", opacity, ((count,),))):
+        if values.shape not in sizes or not ((values >= 0) & (values <= 1)).all():
+            expected = " or ".join(str(list(size)) for size in sizes)
+            raise UserError(f"mesh {number}: {what} must lie between 0 and 1, {expected}; got {list(values.shape)}.")
     return vertices, faces.astype(np.int32), np.broadcast_to(color, vertices.shape)
 
 

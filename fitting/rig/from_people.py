@@ -18,18 +18,16 @@ from fitting.camera import Camera, FocalEstimate
 from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import body_keypoints, reordered, side_order
 from fitting.optimise import CONSTANT_ERROR_SHARE
-from fitting.rig.check import meeting, together_if_near
+from fitting.rig.check import meeting, next_offset
 from fitting.rig.meeting import (
     FEWEST,
     INDEPENDENT_PER_SECOND,
     LONGEST_OFFSET_S,
     MEETS,
     SAMPLE_S,
-    UNSURE_OFFSET_S,
     Offset,
     Sight,
     associate,
-    find_offset,
     gains,
     matched,
     neighbours,
@@ -186,7 +184,9 @@ def _placed(recorded: Recorded) -> tuple[float, RigEstimate]:
         offsets.append(Offset(seconds, np.inf, False))
         for loose in (True, False, False):  # offset and place, each with the other's answer
             rig, covariance, cost = _adjusted(recorded, rig, offsets, loose)
-            offsets = _refined(recorded, rig, offsets)
+            *known, now = offsets
+            step, near = max(recorded.steps_s[number], recorded.steps_s[0]), (now.seconds - 0.3, now.seconds + 0.3)
+            offsets = [*known, next_offset(rig, recorded.sights(rig), known, recorded.stated_s[number], step, near)]
     tracks = recorded.sights(rig)
     # One factor on all distances is what focal lengths and people's sizes leave open; it bends nobody.
     way = np.concatenate([np.r_[np.zeros(3), placed.translation_m, 0.0] for placed in rig.cameras])
@@ -195,14 +195,12 @@ def _placed(recorded: Recorded) -> tuple[float, RigEstimate]:
     deviation = np.sqrt(np.diag(other @ covariance @ other).clip(0)).reshape(-1, 7)[1:]
     far = np.array([np.linalg.norm(placed.translation_m) for placed in rig.cameras[1:]])
     turn, place = np.degrees(np.linalg.norm(deviation[:, :3], axis=1)), np.linalg.norm(deviation[:, 3:6], axis=1) / far
-    seen_by = [len({camera for camera, _ in group}) for group in associate(rig, tracks, _seconds(offsets))]
+    seen_by = [
+        len({camera for camera, _ in group}) for group in associate(rig, tracks, [one.seconds for one in offsets])
+    ]
     shared = [cameras for cameras in seen_by if cameras > 1]
     log_std = ADULT_LOG_STD / math.sqrt(max(len(shared), 1)) if recorded.height_m is None else KNOWN_LOG_STD
     return cost, RigEstimate(rig, offsets, turn, place, log_std, sum(shared), meeting(rig, tracks, offsets))
-
-
-def _seconds(offsets: Sequence[Offset]) -> list[float]:
-    return [one.seconds for one in offsets]
 
 
 def _started(
@@ -273,20 +271,6 @@ def _turned(one: Lifted, two: Lifted, lag_s: float, times_s: np.ndarray) -> tupl
     turn, _ = Rotation.align_vectors((others - others[:, 19:20])[seen], (points - points[:, 19:20])[seen])
     rotation = turn.as_matrix()
     return rotation, np.median(others[:, 19] - points[:, 19] @ rotation.T, axis=0)
-
-
-def _refined(recorded: Recorded, rig: Rig, offsets: list[Offset]) -> list[Offset]:
-    """The last camera's offset, with its place as it is now."""
-    number = len(rig) - 1
-    stated = recorded.stated_s[number]
-    if stated is not None:
-        return [*offsets[:-1], Offset(stated, 0.0, False)]
-    tracks, now = recorded.sights(rig), offsets[-1].seconds
-    known = [(tracks[n], offsets[n].seconds, rig.relative(number, n)) for n in range(number) if tracks[n]]
-    step = max(recorded.steps_s[number], recorded.steps_s[0])
-    found = find_offset(known, tracks[number], step, around_s=(now - 0.3, now + 0.3))
-    sure = found.found and found.std_s <= UNSURE_OFFSET_S
-    return [*offsets[:-1], together_if_near(found, step) if sure else Offset(now, np.inf, False)]
 
 
 @dataclass(frozen=True)
@@ -390,7 +374,11 @@ def _root_weight(squared: np.ndarray) -> np.ndarray:
 
 def _adjusted(recorded: Recorded, rig: Rig, offsets: Sequence[Offset], loose: bool) -> tuple[Rig, np.ndarray, float]:
     """Bundle adjustment over everybody whom several cameras see; the cameras' covariance, and the cost."""
-    groups = [g for g in associate(rig, recorded.sights(rig, loose), _seconds(offsets)) if len({c for c, _ in g}) > 1]
+    groups = [
+        g
+        for g in associate(rig, recorded.sights(rig, loose), [one.seconds for one in offsets])
+        if len({c for c, _ in g}) > 1
+    ]
     if not groups:
         raise UserError(f"nobody is seen by two cameras at once: {RECORD_A_BOARD}.")
     rotation, translation = (np.stack([getattr(p, n) for p in rig.cameras]) for n in ("rotation", "translation_m"))

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Self
 
-import cv2
 import numpy as np
 import torch
 from torch import Tensor
@@ -343,6 +342,8 @@ def _rim_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each point of an outline [N, 2] with normals [N, 2] the vertex of the rim that it belongs to, and whether
     there is one; of a body whose vertices are at image [V, 2], z metres away [V]."""
+    import cv2  # a fit without outlines does not need it
+
     faces, edges, sides = _edges(body)
     a, b, c = (image[faces[:, corner]] for corner in range(3))
     front = (b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0] < 0

@@ -60,8 +60,8 @@ def leave(event, about):
 threading.setprofile(note)
 sys.setprofile(note)
 sys.addaudithook(leave)
-from fitmesh.ui.trouble import start
-start()
+from fitmesh.__main__ import main
+main()
 """
 
 

@@ -1,5 +1,5 @@
 """`python -m fitmesh`, also for torchrun."""
 
-from fitmesh.entry import main
+from fitmesh.ui.trouble import start
 
-main()
+start()

@@ -60,8 +60,8 @@ def leave(event, about):
 threading.setprofile(note)
 sys.setprofile(note)
 sys.addaudithook(leave)
-from fitmesh.entry import main
-main()
+from fitmesh.ui.trouble import start
+start()
 """
 
 

@@ -50,6 +50,14 @@ def install() -> None:
             signal.signal(number, _stop)
 
 
+def start() -> None:
+    """Where the program starts: signals first, since the imports of a command take long enough to be interrupted."""
+    install()
+    from fitmesh.cli import main
+
+    main()
+
+
 class working:  # reads as a statement: with working():
     """While there may be something to clean up: a signal raises Stopped. Elsewhere it ends the process at once."""
 

@@ -8,7 +8,7 @@ are 15 % nearer to the truth than from keypoints alone, with girths within 8 % a
 Rendered people have random shapes and clothes, whom nothing hides; the focal length is given. People with even numbers
 are for choosing constants (--choose tries some), those with odd numbers are reported. Errors are of the body without
 clothes: at rest (T-pose), and posed (all vertices, relative to the pelvis). IoU is measured in frames that the shape
-was not found from, against the mask of the same network, and against the same mesh's silhouette.
+was not found from, against the mask of the same network, of people whose legs and trunk are seen.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""Claim: with masks the mesh covers the person (IoU with the mask >= 0.84 on real clips), and rendered people's shapes
-are 15 % nearer to the truth than from keypoints alone, with girths within 8 % at the median and joints no worse.
+"""Claim: with masks rendered people's shapes are nearer to the truth than from keypoints alone, with girths within 8 %
+at the median and joints no worse, and on real clips the mesh covers more of the person (IoU with the mask).
 
     python bench/masks.py --rendered DIR [--people 28] [--choose]    # renders what is not there yet, 30 frames a person
     python bench/masks.py --clips DIR_OF_VIDEOS --out DIR

@@ -1,5 +1,5 @@
-"""Claim: with masks the mesh covers the person (IoU with the mask >= 0.84 on real clips), and rendered people's shapes
-are 15 % nearer to the truth than from keypoints alone, with girths within 8 % at the median and joints no worse.
+"""Claim: with masks rendered people's shapes are nearer to the truth than from keypoints alone, with girths within 8 %
+at the median and joints no worse, and on real clips the mesh covers more of the person (IoU with the mask).
 
     python bench/masks.py --rendered DIR [--people 28] [--choose]    # renders what is not there yet, 30 frames a person
     python bench/masks.py --clips DIR_OF_VIDEOS --out DIR
@@ -8,7 +8,7 @@ are 15 % nearer to the truth than from keypoints alone, with girths within 8 % a
 Rendered people have random shapes and clothes, whom nothing hides; the focal length is given. People with even numbers
 are for choosing constants (--choose tries some), those with odd numbers are reported. Errors are of the body without
 clothes: at rest (T-pose), and posed (all vertices, relative to the pelvis). IoU is measured in frames that the shape
-was not found from, against the mask of the same network, and against the same mesh's silhouette.
+was not found from, against the mask of the same network, of people whose legs and trunk are seen.
 """
 
 import argparse

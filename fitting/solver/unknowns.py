@@ -206,8 +206,8 @@ class Geometry:
         if len(parts) == 1:
             return parts[0]
         keypoints, joints = (torch.cat([getattr(part, name) for part in parts]) for name in ("keypoints", "joints"))
-        rotation = torch.cat([part.placement.rotation for part in parts])
-        placement = parts[0].placement._replace(rotation=rotation)
+        columns = zip(*(part.placement for part in parts), strict=True)
+        placement = Placement(*(torch.cat(column) if column[0].ndim > 2 else column[0] for column in columns))
         return replace(parts[0], keypoints=keypoints, joints=joints, placement=placement)
 
 

@@ -527,8 +527,8 @@ def log_evidence(problem: Problem, state: State) -> float:
 
 
 def joint_deviations(problem: Problem, state: State) -> JointDeviations:
-    """At an optimum. Float64 where float32 cannot factorise: at hundreds of frames a second acceleration rounds away what
-    keypoints say, already in the equations."""
+    """At an optimum. Float64 where float32 cannot factorise: at hundreds of frames a second acceleration rounds away
+    what keypoints say, already in the equations."""
     problem = in_doubt(problem)
     shape_weight = problem.term(LikelyShape).weight
     system = normal_equations(problem, state)

@@ -30,7 +30,8 @@ from pose2d import crops
 from pose2d.decode import fit_gaussian
 from pose2d.detect.detector import Boxes, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
-from pose2d.models.movenet import NEARNESS, STRIDE, HeadMaps, MoveNetFeatures, SinglePose, cells_of
+from pose2d.models.base import FeaturesWithTrunk
+from pose2d.models.movenet import NEARNESS, STRIDE, HeadMaps, SinglePose, cells_of
 from pose2d.models.rtmpose import RTMPose
 from pose2d.types import Prediction
 
@@ -115,8 +116,8 @@ class Bench:
         for part in pixels.split(BATCH):
             yield self.model.features(self.model.normalize(part.flip(-1) if mirror else part))
 
-    def _features(self, trunk: Tensor) -> MoveNetFeatures:
-        return MoveNetFeatures.join(self.model.net.head("kpt_heatmap").hidden(trunk), trunk)
+    def _features(self, trunk: Tensor) -> FeaturesWithTrunk:
+        return FeaturesWithTrunk.join(self.model.net.head("kpt_heatmap").hidden(trunk), trunk)
 
     def _decoded(self, trunk: Tensor, decoding: str) -> Prediction:
         if decoding == "ours":

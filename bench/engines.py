@@ -30,7 +30,7 @@ import pose2d
 from bench.lib.claim import Console, claim
 from bench.lib.coco_people import PeopleSet, average_precision, read_set
 from pose2d import crops
-from pose2d.detect.detector import GRAPH, load_yolox
+from pose2d.detect.detector import YOLOX_GRAPH, load_yolox
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.models.rtmpose import RTMPose
 
@@ -169,7 +169,7 @@ def _half(model: RTMPose, inputs: Tensor) -> tuple[Tensor, Tensor]:
 
 def detector(onnx: Path | None, threads: int) -> None:
     plain = load_yolox()
-    fast = OnnxNetwork(GRAPH, plain.state_dict())
+    fast = OnnxNetwork(YOLOX_GRAPH, plain.state_dict())
     table = Table("", "416 x 416", "416 x 256", "against torch", title=f"YOLOX-tiny, CPU ms, {threads} thread(s)")
     square, wide = (255 * torch.rand(1, 3, *size) for size in ((416, 416), (256, 416)))
     calls: dict[str, Callable[[], object]] = {"torch": partial(plain, square), "ONNX Runtime": partial(fast, square)}

@@ -33,11 +33,11 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
     """Errors of both ways to fit on the same person-frames."""
     bodies = body_set(None)
     evaluation = Evaluation(settings, cache, bodies, Reporter())
-    starter, body = fits.starter(settings), bodies.load("neutral")
+    starter, body = fits.Starter(settings), bodies.load("neutral")
     by_sequence: dict[str, dict[str, Score]] = {}
     for sequence in eval_sequences(settings, []):
         people = evaluation.keypoints(sequence, keypoints.cache_key(sequence, settings, bodies))
-        starts = [starter(sequence, person, body, ROW.source) for person in people]
+        starts = [starter.start(sequence, person, body, ROW.source) for person in people]
         isotropic = [
             replace(person, error={name: value for name, value in person.error.items() if name != "log_ratio"})
             for person in people

@@ -28,8 +28,9 @@ from rich.table import Table
 
 from bench.lib.claim import Console, claim
 from eval3dpw.synth import sequence
-from eval3dpw.synth.camera import exposure_gain, sensor_image
 from eval3dpw.synth.motion import load_clips
+from eval3dpw.synth.rendering import seen_by
+from eval3dpw.synth.staging import exposure_gain, sensor_image
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES, rotation_matrices
 from fitting.body.load import OPEN_BODY, load_body
@@ -89,7 +90,7 @@ def render(folder: Path, body: Body, motion: Path | None, sequences: int) -> Non
             light = sequence._exposed_light(made, posed, int(frame))
             image = sensor_image(drawn.sensor, light, exposure_gain(drawn.sensor, light), rng)
             transform = made.path.world_to_cam(float(frame))
-            buffer = made.mesh.rasterize(made.mesh.vertices_m([posed[0][frame]]), made.camera, transform)
+            buffer = seen_by(made.mesh.vertices_m([posed[0][frame]]), made.mesh.faces, made.camera, transform)
             images.append(image)
             depths.append(np.where(made.mesh.owner(buffer) == -2, np.inf, 1 / np.maximum(buffer.inverse_depth, 1e-6)))
             transforms.append(transform)

@@ -30,9 +30,10 @@ from bench.lib.claim import claim
 from bench.lib.coco_people import Cropping, PeopleSet, average_precision, cut_all, read_set
 from pose2d import crops
 from pose2d.models import convolutions, movenet
-from pose2d.models.movenet import Conv, MoveNetFeatures
+from pose2d.models.base import FeaturesWithTrunk
+from pose2d.models.movenet import Conv
 
-Features = Callable[[Tensor], MoveNetFeatures]  # normalised crops -> features
+Features = Callable[[Tensor], FeaturesWithTrunk]  # normalised crops -> features
 WAYS = {
     "plain": "torch's public convolutions, channels first, the whole batch at once",
     "channels-last": "the same, channels last",
@@ -86,7 +87,7 @@ def _joined(both: Callable, back_to_float: movenet.SinglePose | None = None) -> 
     if back_to_float is not None:  # decoding stays in full precision
         for name, head in back_to_float.net.heads.items():
             back_to_float.net.heads[name] = head.float() if name != "kpt_heatmap" else _float_output(head)
-    return lambda crops: MoveNetFeatures.join(*both(crops))
+    return lambda crops: FeaturesWithTrunk.join(*both(crops))
 
 
 def _float_output(head: torch.nn.Module) -> torch.nn.Module:

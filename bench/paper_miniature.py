@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
 from fitmesh.paper.cells import PaperRequest, given_models
-from fitmesh.paper.run import TABLES, run, show
+from fitmesh.paper.tables import TABLES, run
 
 MINI = ("sbl-r18-128x96", "ipr-r18-128x96", "rle-r18-128x96")
 BESIDE = ("movenet-thunder", "rtmpose-s-halpe26")
@@ -39,6 +39,7 @@ def main() -> None:
         checkpoints = tuple(f"{model}={weights(options.mini, model)}" for model in wanted)
         models, starts = given_models(() if name in OF_ONE else BESIDE, checkpoints, ())
         request = PaperRequest(
+            table=name,
             data=options.data,
             out=out,
             models=models,
@@ -50,8 +51,7 @@ def main() -> None:
             device="cpu",
             threads=1,
         )
-        table = run(name, request)
-        show(name, request, table)
+        table = run(request)
         Console().print_markdown(f"**{table.title}**\n\n{table.as_markdown()}")
 
 

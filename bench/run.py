@@ -53,11 +53,11 @@ from fitting.camera import Camera
 from fitting.fits import Fit, FitOptions
 from fitting.optimise import FitInput
 from fitting.scene.camera_motion import BackgroundMotion
-from pose2d import registry
 from pose2d.base.caching import CacheKey
-from pose2d.base.scratch import scratch_for
+from pose2d.base.files import scratch_for
 from pose2d.base.threads import return_memory
 from pose2d.detect.detector import DETECTORS, Boxes, detector_class
+from pose2d.models import base as registry
 from pose2d.people import PeopleFinder
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import Keypoints

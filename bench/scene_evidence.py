@@ -179,7 +179,8 @@ def _summary(rows: list[ClipFigures]) -> str:
 
 # --- simulated ------------------------------------------------------------------------------------------------------
 
-RIGHT_DEG, RIGHT_HEIGHT = 10.0, 0.25  # gravity within so many degrees, camera height within such a share or 0.3 m
+# Gravity within so many degrees, camera height within such a share or so many metres.
+RIGHT_DEG, RIGHT_HEIGHT, RIGHT_HEIGHT_M = 10.0, 0.25, 0.3
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,8 @@ class StagedFigures:
     known: bool
     gravity_deg: float  # off; NaN: not known
     stated_deg: float
-    camera_height: float  # log of found over true; NaN: not known
+    camera_height_m: float  # NaN: no floor is claimed
+    true_height_m: float
     heights: tuple[float, ...]  # log of found over true
     ratio: float  # of misfit
     mpjpe_mm: float  # relative to the pelvis
@@ -199,7 +201,8 @@ class StagedFigures:
 
     @property
     def right(self) -> bool:
-        return self.gravity_deg < RIGHT_DEG and not abs(self.camera_height) > RIGHT_HEIGHT
+        apart = abs(self.camera_height_m - self.true_height_m)  # NaN: no floor is claimed
+        return self.gravity_deg < RIGHT_DEG and not apart > max(RIGHT_HEIGHT * self.true_height_m, RIGHT_HEIGHT_M)
 
 
 def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
@@ -223,7 +226,8 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
         ground is not None,
         math.degrees(math.acos(cosine)) if ground is not None else math.nan,
         ground.up_sigma_deg if ground is not None else math.nan,
-        math.log(ground.camera_height_m / scene.camera_height_m) if ground is not None else math.nan,
+        ground.camera_height_m if ground is not None else math.nan,
+        scene.camera_height_m,
         tuple(
             math.log(body.height_m(p.fit.params.shape) * float(p.fit.params.size) / scene.heights_m[n])
             for n, p in found.people.items()
@@ -267,16 +271,18 @@ def show_staged(console: Console, rows: list[StagedFigures]) -> None:
         table.add_row(
             kind, f"{len(known)}/{len(of)}", f"{sum(r.right for r in known)}/{len(known)}",
             " ".join(f"{r.gravity_deg:.0f}" for r in known), " ".join(f"{r.stated_deg:.0f}" for r in known),
-            " ".join(f"{math.exp(r.camera_height):.2f}" for r in known),
+            " ".join(f"{r.camera_height_m / r.true_height_m:.2f}" for r in known),
             " ".join(f"{math.exp(max(r.heights, key=abs)):.2f}" for r in of), median([r.ratio for r in of]),
             median([r.mpjpe_mm for r in of]), median([r.mpjpe_off_mm for r in of]),
         )  # fmt: skip
     console.print(table)
     known = [row for row in rows if row.known]
+    floors = [row for row in known if math.isfinite(row.camera_height_m)]
     inside = [r.gravity_deg < 1.645 * math.sqrt(2) * r.stated_deg for r in known]
     console.print(
         f"{len(known)} of {len(rows)} scenes accepted, {sum(r.right for r in known)} of these right; gravity within "
-        f"10 degrees in {sum(r.gravity_deg < RIGHT_DEG for r in known)}, within its stated 90 % in {sum(inside)}"
+        f"10 degrees in {sum(r.gravity_deg < RIGHT_DEG for r in known)}, within its stated 90 % in {sum(inside)}; "
+        f"{len(floors)} floors claimed, gravity within 10 degrees in {sum(r.gravity_deg < RIGHT_DEG for r in floors)}"
     )
 
 

@@ -52,15 +52,13 @@ class ComparisonTable:
     def as_dict(self) -> dict[str, Any]:
         rows: dict[str, Any] = {}
         for name, row in self.rows.items():
-            ap = {k: v for k, v in asdict(row.ap).items() if k not in ("precision", "recall")}
-            rows[name] = {**ap, "person": asdict(row.person), "parts": dict(row.parts)}
-            rows[name]["keypoint"] = asdict(row.keypoint) if row.keypoint else None
-            rows[name]["keypoint_map"] = row.keypoint_map
-            if row.parts_by_person:
-                rows[name]["parts_by_person"] = dict(row.parts_by_person)
-            for level, found in (("pck_person", row.pck_person), ("pck_keypoint", row.pck_keypoint)):
-                if found is not None:
-                    rows[name][level] = {"mean_pck" if k == "mean_oks" else k: v for k, v in asdict(found).items()}
+            of = asdict(row)
+            ap = {k: v for k, v in of.pop("ap").items() if k not in ("precision", "recall")}
+            for level in ("pck_person", "pck_keypoint"):
+                if of[level] is not None:
+                    of[level] = {"mean_pck" if k == "mean_oks" else k: v for k, v in of[level].items()}
+            only_where_known = ("parts_by_person", "pck_person", "pck_keypoint")
+            rows[name] = {**ap, **{k: v for k, v in of.items() if v or k not in only_where_known}}
         found_pckh = {f"{one.threshold:g}": mpii_groups(one) for one in self.pckh}
         intervals = {name: asdict(i) for name, i in self.intervals.items()}
         return {"sources": rows, "intervals": intervals, **({"pckh": found_pckh} if found_pckh else {})}

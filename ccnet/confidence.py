@@ -5,7 +5,7 @@ trained to show a Gaussian of width w wherever the keypoint is will, if the keyp
 blur of both: variance sigma^2 + w^2 and height w^2 / (sigma^2 + w^2). Either gives sigma back. So a network that fits a
 Gaussian to its heatmaps states its error by the width of the peak, one that only makes heatmaps by the height of the
 peak, and one that regresses, such as RLE, states sigma itself. All of them need l^2, hence the person's area: the
-annotated one, one predicted from the features (`ccnet.areas`), or the mean share of the crop that training people fill.
+annotated one, one predicted from the features (`AreaFit`), or the mean share of the crop that training people fill.
 
 `ccnet` is a calibration head from disk: weights in a safetensors file with the record of the pose model that they
 belong to (`load`, `save`, `describe`)."""
@@ -28,6 +28,7 @@ from torch import Tensor
 from ccnet.heads.head import (
     CalibrationHead,
     ConvHead,
+    CopiedTrunkHead,
     Ensemble,
     FcHead,
     GapFcHead,
@@ -39,9 +40,8 @@ from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, atomic_file
 from pose2d.crops import PoseEstimate
-from pose2d.models.base import PoseModel
+from pose2d.models.base import PoseModel, card
 from pose2d.models.rtmpose import BINS, RTMPose
-from pose2d.registry import card
 from pose2d.skeletons import BY_NAME as SKELETONS
 from pose2d.types import ConfidenceSource, ErrorDistribution, expected_oks, expected_oks_per_axis, l_squared
 
@@ -49,19 +49,17 @@ FORMAT = "fitmesh-ccnet-1"
 KINDS = ("conv", "gap-fc", "fc", "query", "peaks", "movenet", "simcc")
 COPY = "copy"  # nothing that a user runs needs it
 WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
+_AXES = {"fc": 1, "query": 2, "simcc": 2}  # of the features that a kind reads; others read maps of three
 
 
 def head_class(kind: str) -> type[CalibrationHead]:
     """The class of a kind of head."""
-    if kind == COPY:
-        from ccnet.heads.head import CopiedTrunkHead
-
-        return CopiedTrunkHead
     if kind in ("peaks", "movenet"):  # these bring the networks of MoveNet with them
         from ccnet.heads.peaks import MoveNetHead, PeaksHead
 
         return PeaksHead if kind == "peaks" else MoveNetHead
-    return {head.kind: head for head in (ConvHead, GapFcHead, FcHead, QueryHead, SimCCDistributionHead)}[kind]
+    known = (ConvHead, GapFcHead, FcHead, QueryHead, SimCCDistributionHead, CopiedTrunkHead)
+    return {head.kind: head for head in known}[kind]
 
 
 @dataclass(frozen=True)
@@ -126,30 +124,23 @@ def build(
         raise UserError("head 'copy' reads the crop itself: it goes with the features 'copy', and no other head does.")
     if width and kind not in WIDTH:
         raise UserError(f"head {kind!r} has no hidden layer to choose the width of; {', '.join(WIDTH)} have.")
-    wanted = {"fc": 1, "query": 2, "simcc": 2}.get(kind, 3)
-    if len(model.feature_shape) != wanted:
-        raise UserError(
-            f"head {kind!r} does not fit {type(model).__name__}, whose features have shape "
-            f"{list(model.feature_shape)}: use {default_kind(model)!r}."
-        )
-    options: dict[str, Any] = {}
-    if kind == "peaks":
-        readout = readout_of(model)
-        if readout is None:
+    readout = readout_of(model) if kind == "peaks" else None
+    for reads, fits in (
+        (f"features of another shape than {list(model.feature_shape)}", len(model.feature_shape) == _AXES.get(kind, 3)),
+        ("a 1x1 convolution at the network's end", kind != "peaks" or readout is not None),
+        ("MoveNet's features", kind != "movenet" or _is_movenet(model)),
+        ("RTMPose's features", kind != "simcc" or isinstance(model, RTMPose)),
+    ):
+        if not fits:
             raise UserError(
-                f"head 'peaks' needs a network that ends in a 1x1 convolution; use {default_kind(model)!r}."
+                f"head {kind!r} does not fit {type(model).__name__}: it reads {reads}; use {default_kind(model)!r}."
             )
+    options: dict[str, Any] = {"width": width} if width else {}
+    if readout is not None:
         options = {"readout": readout, "log_odds": _makes_log_odds(model, readout)}
-    if kind == "movenet" and not _is_movenet(model):
-        raise UserError(f"head 'movenet' reads MoveNet's features; use {default_kind(model)!r}.")
-    if kind == "simcc":
-        if not isinstance(model, RTMPose):
-            raise UserError(f"head 'simcc' reads RTMPose's features; use {default_kind(model)!r}.")
-        options = {"bins": (BINS * model.input_wh[0], BINS * model.input_wh[1])}
-        options["map_channels"] = model.backbone.channels
-    if width:
-        options = {"width": width}
-    if kind == COPY:
+    elif isinstance(model, RTMPose) and kind == "simcc":
+        options = {"bins": tuple(BINS * side for side in model.input_wh), "map_channels": model.backbone.channels}
+    elif kind == COPY:
         options = {"card": card}
     heads = [head_class(kind)(model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
     for head in heads:
@@ -235,7 +226,7 @@ def load(name_or_path: str | Path) -> CalibrationHead:
     return head.eval().requires_grad_(False)
 
 
-_MOST = {"members": 64, "channels": 64, "side": 8192, "numbers": 1 << 24}  # no head comes near
+_MOST_SIDE, _MOST_NUMBERS = 8192, 1 << 24  # of features; no head comes near
 
 
 def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, ...]]:
@@ -247,8 +238,8 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
         raise UserError(f"{path} has a damaged record. {expected}") from error
     if content.get("format", "").value != FORMAT:
         raise UserError(f"{path} is not a calibration head made by `fitmesh train-ccnet`.")
-    shape = tuple(side.integer(1, _MOST["side"]) for side in content.item("feature_shape").items())
-    if not 1 <= len(shape) <= 3 or math.prod(shape) > _MOST["numbers"]:
+    shape = tuple(side.integer(1, _MOST_SIDE) for side in content.item("feature_shape").items())
+    if not 1 <= len(shape) <= 3 or math.prod(shape) > _MOST_NUMBERS:
         raise content.item("feature_shape").refuse("is no shape of features")
     for name, known in (("kind", (*KINDS, COPY)), ("skeleton", SKELETONS)):
         if content.item(name).text() not in known:
@@ -257,9 +248,9 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
     for name in options:
         stated = content.item("options").item(name)
         if name == "bins":
-            options[name] = [side.integer(1, _MOST["side"]) for side in stated.items()]
+            options[name] = [side.integer(1, _MOST_SIDE) for side in stated.items()]
         elif name in ("map_channels", "width"):
-            options[name] = stated.integer(1, _MOST["side"])
+            options[name] = stated.integer(1, _MOST_SIDE)
         elif name == "card":
             options[name] = stated.text()
         elif name != "log_odds" or not isinstance(options[name], bool):
@@ -267,9 +258,9 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
     names = ("model", "model_fingerprint", "skeleton", "kind")
     return About(
         **{name: content.item(name).text() for name in names},
-        members=content.get("members", 1).integer(1, _MOST["members"]),
-        channels=content.get("channels", 2).integer(1, _MOST["channels"]), options=options,
-        training=dict(content.get("training", {}).object()), area_share=content.get("area_share", 0.25).number(0, 1e3),
+        members=content.get("members", 1).integer(1, 64), channels=content.get("channels", 2).integer(1, 64),
+        options=options, training=dict(content.get("training", {}).object()),
+        area_share=content.get("area_share", 0.25).number(0, 1e3),
         target_cells=content.get("target_cells", 2.0).number(0, 1e3),
     ), shape  # fmt: skip
 
@@ -279,20 +270,19 @@ def embedded() -> list[str]:
     return sorted(path.stem for path in Path(str(files("ccnet") / "weights")).glob("*.safetensors"))
 
 
-def about_of(head: CalibrationHead) -> About:
-    """The record of a loaded head."""
+def about_of(head: CalibrationHead, model: str | None = None) -> About:
+    """The record of a loaded head; refuses one that was trained for another model than that of this name."""
     about = getattr(head, "about", None)
     if not isinstance(about, About):
         raise UserError("this head was not loaded from a file, so it has no record of its pose model.")
+    if model is not None and about.model != model:
+        raise UserError(f"this calibration head was trained for {about.model}, not for {model}. Pass one for {model}.")
     return about
 
 
 def check_fits(head: CalibrationHead, model: PoseModel, name: str) -> None:
     """Refuse a head that was trained on other features."""
-    about = about_of(head)
-    if about.model != name:
-        raise UserError(f"this calibration head was trained for {about.model}, not for {name}. Pass one for {name}.")
-    if about.model_fingerprint != weights_digest(model.state_dict()):
+    if about_of(head, name).model_fingerprint != weights_digest(model.state_dict()):
         raise UserError(
             f"this calibration head was trained for other weights of {name} than those loaded. "
             "Pass the checkpoint it was trained with, or train a head for this one."
@@ -322,22 +312,30 @@ def confidence_function(
         head = load(head_path or pose_model)
         check_fits(head, model, pose_model)
         head.to(next(model.parameters()).device)
-        return lambda estimate: _from_head(head, estimate)
-    if source == "closed-form":
-        about = about_of(load(pose_model)) if pose_model in embedded() else None
 
-        width = target_cells(model, about)
+        def from_head(estimate: PoseEstimate) -> Calibrated:
+            if not isinstance(head, SimCCDistributionHead) or head.channels <= 2:
+                return Calibrated(*head(estimate.features))
+            head.check(estimate.features)
+            logits = head.logits(head.inputs(estimate.features.float()))
+            return Calibrated(logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), distribution_of(logits))
 
-        def expected(e: PoseEstimate) -> Tensor:
+        return from_head
+    about = about_of(load(pose_model)) if source == "closed-form" and pose_model in embedded() else None
+    width = target_cells(model, about)
+
+    def of_source(e: PoseEstimate) -> Calibrated:
+        if source == "closed-form":
             area_px2 = mean_area_px2(e.crop_area_px2, about)
-            return closed_form(e.score, e.sigma_px, e.crop_area_px2, area_px2, model, width)
+            confidence = closed_form(e.score, e.sigma_px, e.crop_area_px2, area_px2, model, width)
+        elif source == "raw-heatmap":
+            assert e.heatmap_score is not None, "`check_heatmap_score` comes first"
+            confidence = e.heatmap_score
+        else:
+            confidence = e.score if source == "raw" else torch.ones_like(e.score)
+        return Calibrated(confidence, torch.ones_like(confidence))
 
-        return lambda estimate: _present(expected(estimate))
-    if source == "raw-heatmap":
-        return lambda estimate: _present(_heatmap_score(estimate))
-    if source == "raw":
-        return lambda estimate: _present(estimate.score)
-    return lambda estimate: _present(torch.ones_like(estimate.score))
+    return of_source
 
 
 def default_source(pose_model: str, checkpoint: Path | None, head_path: Path | None) -> ConfidenceSource:
@@ -356,9 +354,7 @@ def check_source(source: str, pose_model: str, head_path: Path | None) -> None:
     if head_path is not None and source != "ccnet":
         raise UserError(f"--ccnet {head_path} has no effect with --confidence {source}: leave one of them out.")
     if source == "ccnet":
-        about = about_of(load(head_path or pose_model))
-        if about.model != pose_model:
-            raise UserError(f"the calibration head was trained for {about.model}, not for {pose_model}.")
+        about_of(load(head_path or pose_model), pose_model)
 
 
 def check_heatmap_score(pose_model: str, model: PoseModel) -> None:
@@ -371,28 +367,9 @@ def check_heatmap_score(pose_model: str, model: PoseModel) -> None:
 
 def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | None) -> str:
     """Of the head's weights that `confidence_function` reads; empty where it reads none."""
-    if source == "ccnet":
-        return weights_digest(load(head_path or pose_model).state_dict())
-    if source == "closed-form" and pose_model in embedded():
-        return weights_digest(load(pose_model).state_dict())
-    return ""
-
-
-def _heatmap_score(estimate: PoseEstimate) -> Tensor:
-    assert estimate.heatmap_score is not None, "`check_heatmap_score` comes first"
-    return estimate.heatmap_score
-
-
-def _from_head(head: CalibrationHead, estimate: PoseEstimate) -> Calibrated:
-    if not isinstance(head, SimCCDistributionHead) or head.channels <= 2:
-        return Calibrated(*head(estimate.features))
-    head.check(estimate.features)
-    logits = head.logits(head.inputs(estimate.features.float()))
-    return Calibrated(logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), distribution_of(logits))
-
-
-def _present(confidence: Tensor) -> Calibrated:
-    return Calibrated(confidence, torch.ones_like(confidence))
+    if source != "ccnet" and (source != "closed-form" or pose_model not in embedded()):
+        return ""
+    return weights_digest(load((source == "ccnet" and head_path) or pose_model).state_dict())
 
 
 # Width of the training target in map cells, by the width of the map (SimpleBaseline, HRNet, ViTPose): 2 for inputs of
@@ -415,10 +392,24 @@ def closed_form(
     stated = not bool(torch.isnan(sigma_px).all())
     if len(model.feature_shape) != 3 and stated:
         return expected_oks_per_axis(sigma_px, l2)
-    px_per_cell = image_px_per_cell(crop_area_px2, model)
-    if stated:
-        return confidence_from_spread(sigma_px, width_cells * px_per_cell, l2)
-    return confidence_from_peak(score.clamp(0, 1), width_cells, px_per_cell, l2)
+    px_per_cell = (crop_area_px2 * model.input_wh[0] / model.input_wh[1]).sqrt() / cells_across(model)
+    return heatmap_confidence(score, sigma_px if stated else None, width_cells, px_per_cell, l2)
+
+
+def heatmap_confidence(
+    peak: Tensor,  # [N, K] its height
+    sigma_px: Tensor | None,  # [N, K, 2] of the Gaussian fitted to each heatmap, image pixels
+    width_cells: float,  # of the heatmaps' target
+    px_per_cell: Tensor,  # [N] image pixels
+    l2_px2: Tensor,  # [N, K]
+) -> Tensor:
+    """Expected OKS [N, K] from the width of each heatmap's peak: error variance sigma^2 - w^2, at least 0; or, without
+    one, from its height: w^2 (1 / peak - 1)."""
+    if sigma_px is not None:
+        variance = (sigma_px.square().mean(-1) - (width_cells * px_per_cell)[:, None] ** 2).clamp_min(0)
+        return expected_oks(variance, l2_px2)
+    cells2 = peak.new_tensor(width_cells) ** 2 * (1 / peak.clamp(SMALLEST_PEAK, 1) - 1)
+    return expected_oks(cells2 * px_per_cell[:, None] ** 2, l2_px2)
 
 
 def mean_area_px2(crop_area_px2: Tensor, about: About | None) -> Tensor:
@@ -435,54 +426,9 @@ def target_cells(model: PoseModel, about: About | None) -> float:
     return TARGET_SIGMA_CELLS.get(round(cells_across(model)), 2.0)
 
 
-def fit_closed_form(
-    score: Tensor,  # [N, K]
-    sigma_px: Tensor,  # [N, K, 2]
-    crop_area_px2: Tensor,  # [N]
-    area_px2: Tensor,  # [N] of the people, by the means that will be used
-    oks: np.ndarray,  # [N, K] true, NaN where not labelled
-    model: PoseModel,
-) -> float:
-    """The width of the heatmaps' target in cells that fits training people best."""
-    score, sigma_px, crop_area_px2, area_px2 = (v.double() for v in (score, sigma_px, crop_area_px2, area_px2))
-    return best_width(lambda w: closed_form(score, sigma_px, crop_area_px2, area_px2, model, w).numpy(), oks)
-
-
-def image_px_per_cell(crop_area_px2: Tensor, model: PoseModel) -> Tensor:
-    """Areas of crops in image pixels^2 [N] -> image pixels per cell of the heatmap [N]."""
-    width, height = model.input_wh
-    return (crop_area_px2 * width / height).sqrt() / cells_across(model)
-
-
 def cells_across(model: PoseModel) -> float:
     """Cells of the heatmap across the crop's width; a quarter of the input's for a network without maps."""
     return float(model.feature_shape[2] if len(model.feature_shape) == 3 else model.input_wh[0] / 4)
-
-
-def variance_from_peak(peak: Tensor, target_sigma_cells: float | Tensor) -> Tensor:
-    """Peaks [N, K] in (0, 1] -> error variance on either axis, cells^2 [N, K]: w^2 (1 / peak - 1), at least 0."""
-    width2 = torch.as_tensor(target_sigma_cells, dtype=peak.dtype) ** 2
-    return width2 * (1 / peak.clamp(SMALLEST_PEAK, 1) - 1)
-
-
-def confidence_from_peak(
-    peak: Tensor,  # [N, K]
-    target_sigma_cells: float | Tensor,  # one, or [K]
-    image_px_per_cell: Tensor,  # [N]
-    l2_px2: Tensor,  # [N, K]
-) -> Tensor:
-    """Expected OKS [N, K] from the height of each heatmap's peak."""
-    return expected_oks(variance_from_peak(peak, target_sigma_cells) * image_px_per_cell[:, None] ** 2, l2_px2)
-
-
-def confidence_from_spread(
-    sigma_px: Tensor,  # [N, K, 2] of the Gaussian fitted to each heatmap, image pixels
-    target_sigma_px: Tensor,  # [N]
-    l2_px2: Tensor,  # [N, K]
-) -> Tensor:
-    """Expected OKS [N, K] from the width of each heatmap's peak: error variance sigma^2 - w^2, at least 0."""
-    variance = sigma_px.square().mean(-1)
-    return expected_oks((variance - target_sigma_px[:, None] ** 2).clamp_min(0), l2_px2)
 
 
 def best_width(confidence_at: Callable[[float], np.ndarray], oks: np.ndarray) -> float:

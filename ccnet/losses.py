@@ -76,28 +76,26 @@ class SoapLoss(nn.Module):
     right: Tensor  # [P, T] moving average of p_i
     all: Tensor  # [P, T] moving average of a_i
 
-    def __init__(
-        self, people: int, thresholds: tuple[float, ...] = (0.5, 0.6, 0.7, 0.8, 0.9), margin: float = 0.2,
-        memory: float = 0.9,
-    ) -> None:  # fmt: skip
+    THRESHOLDS, MARGIN, MEMORY = (0.5, 0.6, 0.7, 0.8, 0.9), 0.2, 0.9  # of OKS, of the hinge, of the moving averages
+
+    def __init__(self, people: int) -> None:
         super().__init__()
-        self.thresholds, self.margin, self.memory = thresholds, margin, memory
-        self.register_buffer("right", torch.zeros(people, len(thresholds)))
-        self.register_buffer("all", torch.zeros(people, len(thresholds)))
+        self.register_buffer("right", torch.zeros(people, len(self.THRESHOLDS)))
+        self.register_buffer("all", torch.zeros(people, len(self.THRESHOLDS)))
 
     def forward(self, logits: Tensor, targets: Targets) -> Tensor:
         """Per person [N]; gradients equal those of the batch's surrogate loss."""
         confidence = person_confidence(logits[..., 0].sigmoid(), logits[..., 1].sigmoid())
-        above = F.relu(self.margin + confidence - confidence[:, None]).square()  # [i, j]: j ranked above i
-        thresholds = torch.tensor(self.thresholds, device=logits.device)
+        above = F.relu(self.MARGIN + confidence - confidence[:, None]).square()  # [i, j]: j ranked above i
+        thresholds = torch.tensor(self.THRESHOLDS, device=logits.device)
         positive = (targets.person_oks[:, None] > thresholds).float()  # [N, T]
         right = above @ positive / len(above)  # [N, T]
         everyone = above.sum(1, keepdim=True).expand_as(right) / len(above)
         with torch.no_grad():
             old_right, old_all = self.right[targets.index], self.all[targets.index]
             fresh = old_all == 0
-            p = torch.where(fresh, right, self.memory * old_right + (1 - self.memory) * right)
-            a = torch.where(fresh, everyone, self.memory * old_all + (1 - self.memory) * everyone)
+            p = torch.where(fresh, right, self.MEMORY * old_right + (1 - self.MEMORY) * right)
+            a = torch.where(fresh, everyone, self.MEMORY * old_all + (1 - self.MEMORY) * everyone)
             self.right[targets.index], self.all[targets.index] = p, a
             a = a.clamp_min(1e-6)
         surrogate = (p * everyone - a * right) / a.square()  # gradient of -p/a by the quotient rule

@@ -56,13 +56,9 @@ def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[str, Reli
             lower = figure.add_subplot(grid[1, column], sharex=upper)
             upper.plot([0, 1], [0, 1], color=_QUIET, linewidth=1, zorder=1, label="perfect")
             for name, bins in sources.items():
-                style = _style(name, sources)
-                full = bins.count > 0
+                style, full = _style(name, sources), bins.count > 0
                 label = f"{style.label}  (ECE {bins.expected_error:.3f})"
-                upper.plot(
-                    bins.confidence[full], bins.oks[full], style.dashes, marker=style.marker, color=style.colour,
-                    label=label, markersize=5, linewidth=1.6,
-                )  # fmt: skip
+                _line(upper, style, bins.confidence[full], bins.oks[full], label, markers=True)
                 share = bins.count / max(bins.count.sum(), 1) / np.maximum(np.diff(bins.edge), 1e-9)
                 lower.stairs(share, bins.edge, color=style.colour, linestyle=style.dashes, linewidth=1.4)
             _from_0_to_1(upper)
@@ -84,8 +80,7 @@ def precision_recall(path: str | Path, sources: Mapping[str, KeypointAP]) -> Non
                 (left, found.precision[:, :, 0].mean(0), found.ap),
                 (right, found.precision[three_quarters, :, 0], found.ap75),
             ):
-                label = f"{style.label}  ({100 * area:.1f})"
-                axes.plot(RECALL_POINTS, curve, style.dashes, color=style.colour, label=label, linewidth=1.8)
+                _line(axes, style, RECALL_POINTS, curve, f"{style.label}  ({100 * area:.1f})")
         left.set(title="Mean over OKS 0.50 to 0.95  (AP)", ylabel="precision")
         right.set(title="At OKS 0.75  (AP75)")
         for axes in (left, right):
@@ -127,10 +122,8 @@ def sparsification_curve(path: str | Path, sources: Mapping[str, Sparsification]
         axes.axhline(first.random, color=_QUIET, linewidth=1, linestyle=(0, (1, 2)), label="random order")
         for name, curve in sources.items():
             style = _style(name, sources)
-            label = f"{style.label}  (AUSE {curve.ause:.2f})"
-            axes.plot(curve.removed, curve.error, style.dashes, color=style.colour, label=label, linewidth=1.8)
-        oracle = _STYLES["oracle"]
-        axes.plot(first.removed, first.oracle, oracle.dashes, color=oracle.colour, label=oracle.label, linewidth=1.6)
+            _line(axes, style, curve.removed, curve.error, f"{style.label}  (AUSE {curve.ause:.2f})")
+        _line(axes, _STYLES["oracle"], first.removed, first.oracle, _STYLES["oracle"].label)
         axes.set(
             xlim=(0, 1), xlabel=f"share of {_PLURAL.get(level, level)} left out, lowest confidence first",
             ylabel="mean 1 - OKS of the rest", title=f"Sparsification, {level} level",
@@ -145,15 +138,9 @@ def occlusion_curve_plot(path: str | Path, sources: Mapping[str, OcclusionCurve]
         axes = figure.subplots()
         for name, curve in sources.items():
             style = _style(name, sources)
-            axes.plot(
-                curve.size, curve.confidence, style.dashes, marker=style.marker, color=style.colour,
-                label=f"confidence: {style.label}", linewidth=1.8, markersize=5,
-            )  # fmt: skip
-        truth, style = next(iter(sources.values())), _STYLES["oracle"]
-        axes.plot(
-            truth.size, truth.oks, style.dashes, marker=style.marker, color=style.colour, label="true OKS",
-            linewidth=1.6, markersize=4,
-        )  # fmt: skip
+            _line(axes, style, curve.size, curve.confidence, f"confidence: {style.label}", markers=True)
+        truth = next(iter(sources.values()))
+        _line(axes, _STYLES["oracle"], truth.size, truth.oks, "true OKS", markers=True)
         axes.set(
             ylim=(0, 1), xlabel="side of the blurred patch / size of the person",
             ylabel=f"mean over {truth.samples} crops", title=f"Hiding the {keypoint.replace('_', ' ')}",
@@ -206,6 +193,11 @@ def _style(name: str, among: Mapping[str, object]) -> _Style:
         return _STYLES[name]
     others = [other for other in among if other not in _STYLES]
     return _Style(name, *_OTHERS[others.index(name) % len(_OTHERS)])
+
+
+def _line(axes: Axes, style: _Style, x: np.ndarray, y: np.ndarray, label: str, markers: bool = False) -> None:
+    marker = style.marker if markers else None
+    axes.plot(x, y, style.dashes, marker=marker, color=style.colour, label=label, linewidth=1.8, markersize=5)
 
 
 def _from_0_to_1(axes: Axes) -> None:

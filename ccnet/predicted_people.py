@@ -1,19 +1,21 @@
-"""A pose model on the people of a split: predicted keypoints, and the confidence of every source in them."""
+"""A pose model on the people of a split: predicted keypoints, and the confidence of every source in them.
+
+The closed form needs a person's area: annotated, or read from a network's features by one linear layer (`AreaFit`)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ccnet.areas import AreaFit
 from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
-from ccnet.confidence import about_of, closed_form, mean_area_px2, target_cells
+from ccnet.confidence import about_of, best_width, closed_form, mean_area_px2, target_cells
 from ccnet.data import datasets
 from ccnet.data.datasets import AnnotatedPerson, PCKh, Split
-from ccnet.data.observations import Observations
+from ccnet.data.observations import Observations, join, observe
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
@@ -41,6 +43,74 @@ class SourceConfidence:
         return box_score * (self.presence[:, part] * self.keypoint[:, part]).sum(1) / weight
 
 
+MOST_PEOPLE = 1500  # spread evenly over the training people
+RIDGE = 1e-3  # relative to the mean variance of the features
+
+
+@dataclass(frozen=True)
+class AreaFit:
+    """What the closed form needs, measured on training people."""
+
+    mean_share: float  # of its crop that a person fills
+    centre: Tensor  # [C] mean of the pooled features
+    weight: Tensor  # [C] of the logarithm of the share
+    mean_log_share: float
+    width_with_mean: float  # cells: width of the heatmaps' target that fits best with the mean share
+    width_with_predicted: float  # with predicted areas
+    width_with_annotated: float  # with annotated areas
+
+    def share(self, features: Tensor) -> Tensor:
+        """Share of its crop that each person fills [N], from features [N, *feature_shape]."""
+        return ((pooled(features).cpu().double() - self.centre) @ self.weight + self.mean_log_share).exp().clamp(max=1)
+
+
+def pooled(features: Tensor) -> Tensor:
+    """One vector a person [N, C]: maps averaged over cells, one vector a keypoint over keypoints."""
+    plain = features.as_subclass(Tensor).float()
+    return plain.mean({4: (2, 3), 3: (1,)}[plain.ndim]) if plain.ndim > 2 else plain
+
+
+def fit_areas(
+    model: PoseModel, people: Sequence[AnnotatedPerson], progress: Callable[[int], None] = lambda people: None
+) -> AreaFit:
+    """On these people (`people_to_fit` chooses some)."""
+    reader = _PooledFeatures(model.feature_shape, model.skeleton.size, 0)
+    o = join(observe(model, reader, people), progress)
+    x, log_share = o.inputs.double(), o.area_share.double().clamp_min(1e-6).log()
+    centred = x - x.mean(0)
+    covariance = centred.T @ centred / len(x)
+    pull = (RIDGE * covariance.diagonal().mean()).clamp_min(1e-12) * torch.eye(len(covariance), dtype=x.dtype)
+    weight = torch.linalg.solve(covariance + pull, centred.T @ (log_share - log_share.mean()) / len(x))
+    mean_share, mean_log_share = float(o.area_share.mean()), float(log_share.mean())
+    predicted = ((x - x.mean(0)) @ weight + mean_log_share).exp().clamp(max=1)
+    widths = [fit_width(o, share, model) for share in (mean_share, predicted, o.area_share)]
+    return AreaFit(mean_share, x.mean(0), weight, mean_log_share, *widths)
+
+
+def fit_width(o: Observations, share: Tensor | float, model: PoseModel) -> float:
+    """The width of the heatmaps' target in cells that fits best people who fill this share [N] of their crops."""
+    crop_px2, area_px2 = o.crop_area_px2.double(), (o.crop_area_px2 * share).double()
+    score, sigma_px = o.score.double(), o.sigma_px.double()
+    return best_width(lambda w: closed_form(score, sigma_px, crop_px2, area_px2, model, w).numpy(), o.labelled_oks)
+
+
+def people_to_fit(people: Sequence[AnnotatedPerson]) -> list[AnnotatedPerson]:
+    """At most MOST_PEOPLE, evenly spread."""
+    return [people[i] for i in np.unique(np.linspace(0, len(people) - 1, MOST_PEOPLE).astype(int))]
+
+
+class _PooledFeatures(CalibrationHead):
+    """Keeps the pooled features of each crop; nothing in it is trained."""
+
+    kind = "pooled"
+
+    def inputs(self, features: Tensor) -> Tensor:
+        return pooled(features)
+
+    def logits(self, inputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Predictions:
     """Predicted people, the confidence of every source in them, and their true OKS."""
@@ -53,7 +123,7 @@ class Predictions:
     oks: np.ndarray  # [N] with the person the box belongs to, or with the most similar one in the image
     keypoint_oks: np.ndarray  # [N, K] NaN where not labelled, or where the box belongs to no annotated person
     correct: np.ndarray | None = None  # [N, K] MPII: 1 where PCKh@0.5 calls a keypoint right, NaN where it counts none
-    pckh: tuple[PCKh, ...] = ()  # MPII: at 0.5, 0.1 and 0.11 (`published_pckh`)
+    pckh: tuple[PCKh, ...] = ()  # MPII: at 0.5, 0.1 and 0.11 (`PUBLISHED_AT_01`)
 
     def only(self, wanted: Sequence[str]) -> "Predictions":
         """Some of the sources, with raw and oracle, which the others are compared with."""
@@ -61,8 +131,7 @@ class Predictions:
         return replace(self, confidence=kept)
 
 
-@dataclass(frozen=True)
-class NetworkOutput:
+class NetworkOutput(NamedTuple):
     """What a network, and its head if it has one, say of N people."""
 
     xy_px: Tensor  # [N, K, 2] image pixels
@@ -73,11 +142,6 @@ class NetworkOutput:
     confidence: Tensor | None = None  # [N, K] the head's
     presence: Tensor | None = None  # [N, K] the head's
     area_share: Tensor | None = None  # [N] of its crop that each person fills, as predicted from the features
-
-    @staticmethod
-    def join(parts: "Sequence[NetworkOutput]") -> "NetworkOutput":
-        columns = [[getattr(part, f.name) for part in parts] for f in fields(NetworkOutput)]
-        return NetworkOutput(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
 
 def annotated_boxes(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +198,8 @@ def predict_split(
     if not parts:
         raise UserError(f"no boxes in the images of {split.name}: nothing to evaluate.")
     image_id, box_score = (np.concatenate([part[column] for part in parts]) for column in (0, 1))
-    output = NetworkOutput.join([part[2] for part in parts])
+    columns = zip(*(part[2] for part in parts), strict=True)
+    output = NetworkOutput(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
     if boxes is annotated_boxes:
         return _of_annotated(output, split, head, model, areas)
     skeleton = COCO17 if model.skeleton == HALPE26 else model.skeleton  # COCO labels the first 17
@@ -168,19 +233,14 @@ def _of_annotated(
     keypoints, area = np.stack([p.keypoints for p in split.people]), np.array([p.area_px2 for p in split.people])
     truth_px, labelled = keypoints[:, : skeleton.size, :2], keypoints[:, : skeleton.size, 2] > 0
     oks, keypoint_oks = matched_oks(xy_px, truth_px, labelled, area, skeleton.oks_sigma)
-    area_px2 = torch.tensor([person.area_px2 for person in split.people])
-    confidence = _all_sources(output, model, head, areas, area_px2, oks, keypoint_oks)
+    confidence = _all_sources(output, model, head, areas, torch.from_numpy(area), oks, keypoint_oks)
     image = np.array([person.image_id for person in split.people])
     predictions = Predictions(skeleton, image, xy_px, np.ones(len(oks)), confidence, oks, keypoint_oks)
     if skeleton != MPII16:
         return predictions
     compared = (xy_px, truth_px, labelled, np.array([person.head_px for person in split.people]))
-    half, published = datasets.published_pckh(*compared)
-    return replace(
-        predictions,
-        correct=datasets.correct_keypoints(*compared),
-        pckh=(half, datasets.pckh(*compared, 0.1), published),
-    )
+    pckh = tuple(datasets.pckh(*compared, threshold) for threshold in (0.5, 0.1, datasets.PUBLISHED_AT_01))
+    return replace(predictions, correct=datasets.correct_keypoints(*compared), pckh=pckh)
 
 
 def best_oks(split: Split, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ class TrainingSettings:
 
     head: str = "peaks"  # "": what fits the network best; "paper": one layer that fits it
     head_width: int = 0  # of a hidden layer before the head's last one; 0: none, as in the paper
-    features: str = "penultimate"  # what the head reads (ccnet/other_features.py)
+    features: str = "penultimate"  # what the head reads (ccnet/heads/head.py)
     loss: str = "mse"
     target: Target = (
         "oks"  # what the confidence means: expected OKS, or (MPII) the probability that PCKh calls it right

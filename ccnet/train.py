@@ -41,13 +41,6 @@ def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> Ca
     return build(model, settings.head, losses.channels(settings.loss), members, width=settings.head_width, card=name)
 
 
-def make_loss(settings: TrainingSettings, people: int) -> Loss:
-    if settings.loss == "soap":
-        return SoapLoss(people)
-    loss = losses.BY_NAME.get(settings.loss, losses.mse)
-    return losses.with_person_term(loss, settings.person_weight) if settings.person_weight else loss
-
-
 def train(
     head: CalibrationHead, examples: Examples, settings: TrainingSettings, group: ProcessGroup, checkpoint: Path,
     progress: Progress = lambda step, steps, loss: None,
@@ -57,9 +50,11 @@ def train(
     each batch and sum their gradients: the same steps as one process would make, up to rounding and to which units
     dropout picks."""
     head.to(group.device).train()
-    loss = make_loss(settings, examples.people)
-    if isinstance(loss, SoapLoss):
-        loss.to(group.device)
+    loss: Loss = losses.BY_NAME.get(settings.loss, losses.mse)
+    if settings.loss == "soap":
+        loss = SoapLoss(examples.count).to(group.device)
+    elif settings.person_weight:
+        loss = losses.with_person_term(loss, settings.person_weight)
     optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
     per_epoch = examples.batches(settings.batch)
     steps = settings.epochs * per_epoch

@@ -94,8 +94,6 @@ def _read_regressor(path: Path | None, body: Body) -> Tensor:
     )
     if path is None:
         raise UserError(f"3DPW is scored on joints that need {what}")
-    if not path.is_file():
-        raise UserError(f"there is no file {path}. Expected {what}")
     array = read_npy(path, f"Expected {what}")
     if array.dtype.kind not in "fiu" or array.shape != (17, vertices) or not np.isfinite(array).all():
         raise UserError(f"{path} holds {array.dtype} {list(array.shape)}; expected {what}")
@@ -131,10 +129,8 @@ class Predictions:
 
 def read_predictions(path: Path) -> Predictions:
     arrays = read_npz(path, "Expected predictions in an .npz (docs/eval-3dpw.md).")
-    missing = [name for name in _KEYS if name not in arrays]
-    if not missing and "joints" not in arrays:
-        missing = [name for name in ("pose", "shape") if name not in arrays]
-    if missing:
+    needed = _KEYS if "joints" in arrays else (*_KEYS, "pose", "shape")
+    if missing := [name for name in needed if name not in arrays]:
         raise UserError(f"{path} lacks {', '.join(missing)}; docs/eval-3dpw.md says what predictions hold.")
     kinds = {"sequence": "U", "person": "iu", "frame": "iu"}
     known = {name: value for name, value in arrays.items() if name in (*_KEYS, *_POINTS, "pose", "shape")}
@@ -155,14 +151,14 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def write_predictions(path: Path, found: Iterable[tuple[TruthTrack, BodyParams]]) -> None:
-    parts = list(found)
-    arrays: dict[str, Any] = {
-        "sequence": np.concatenate([np.full(len(t), t.sequence) for t, _ in parts]),
-        "person": np.concatenate([np.full(len(t), t.person) for t, _ in parts]),
-        "frame": np.concatenate([t.frame for t, _ in parts]),
-        "pose": np.concatenate([p.pose.numpy() for _, p in parts]),
-        "shape": np.concatenate([p.shape.expand(len(p.pose), -1).numpy() for _, p in parts]),
-        "translation": np.concatenate([p.translation.numpy() for _, p in parts]),
-    }
+    rows = [
+        {
+            "sequence": np.full(len(t), t.sequence), "person": np.full(len(t), t.person), "frame": t.frame,
+            "pose": p.pose.numpy(), "shape": p.shape.expand(len(p.pose), -1).numpy(),
+            "translation": p.translation.numpy(),
+        }
+        for t, p in found
+    ]  # fmt: skip
+    arrays: dict[str, Any] = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     with atomic_file(path) as temporary:
         np.savez_compressed(temporary, **arrays)

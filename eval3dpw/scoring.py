@@ -56,52 +56,54 @@ def acceleration_error_mm(joints: Tensor, target: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Errors:
+class PerFrame:
+    """Of N bodies, in millimetres."""
+
     mpjpe_mm: Tensor  # [N]
     pa_mpjpe_mm: Tensor  # [N]
     mve_mm: Tensor | None  # [N]; None: the protocol has none, or no mesh was given
-    joints_m: Tensor  # [N, J, 3] predicted, relative to the root
-    true_joints_m: Tensor  # [N, J, 3]
+    acceleration_mm: Tensor | None  # [N] per frame^2, NaN where a neighbour is missing; None: no tracks were given
 
 
-def spin(predicted: Bodies, truth: Bodies) -> Errors:
+def spin(predicted: Bodies, truth: Bodies) -> PerFrame:
     """SPIN, EFT: 14 joints relative to Human3.6M's pelvis. They report no MVE; here it is relative to that pelvis."""
-    root, true_root = _required(predicted.pelvis, truth.pelvis, "pelvis", "spin")
-    return _joint_and_mesh_errors(predicted, truth, root, true_root)
+    roots = _required(predicted.pelvis, truth.pelvis, "pelvis", "spin")
+    return _errors(truth, predicted.joints, truth.joints, roots, _mve(predicted, truth, roots))
 
 
-def wham(predicted: Bodies, truth: Bodies) -> Errors:
+def wham(predicted: Bodies, truth: Bodies) -> PerFrame:
     """WHAM: joints and mesh relative to the middle of the hips."""
-    return _joint_and_mesh_errors(predicted, truth, _mid_hips(predicted), _mid_hips(truth))
+    roots = _mid_hips(predicted), _mid_hips(truth)
+    return _errors(truth, predicted.joints, truth.joints, roots, _mve(predicted, truth, roots))
 
 
-def vibe(predicted: Bodies, truth: Bodies) -> Errors:
+def vibe(predicted: Bodies, truth: Bodies) -> PerFrame:
     """VIBE: joints relative to the middle of the hips; meshes as the body model leaves them, without translation."""
     mve = None
     if predicted.vertices is not None and truth.vertices is not None:
-        origin, true_origin = _required(predicted.translation, truth.translation, "translation", "vibe")
-        mve = mve_mm(predicted.vertices, truth.vertices, origin, true_origin)
-    return _joint_errors(predicted.joints, truth.joints, _mid_hips(predicted), _mid_hips(truth), mve)
+        origins = _required(predicted.translation, truth.translation, "translation", "vibe")
+        mve = _mve(predicted, truth, origins)
+    return _errors(truth, predicted.joints, truth.joints, (_mid_hips(predicted), _mid_hips(truth)), mve)
 
 
-def challenge(predicted: Bodies, truth: Bodies) -> Errors:
+def challenge(predicted: Bodies, truth: Bodies) -> PerFrame:
     """The 3DPW challenge: SMPL's own 24 joints relative to the first of them; no mesh."""
     joints, true_joints = _required(predicted.kinematic, truth.kinematic, "kinematic", "challenge")
-    return _joint_errors(joints, true_joints, joints[:, 0], true_joints[:, 0], None)
+    return _errors(truth, joints, true_joints, (joints[:, 0], true_joints[:, 0]), None)
 
 
-def _joint_and_mesh_errors(predicted: Bodies, truth: Bodies, root: Tensor, true_root: Tensor) -> Errors:
-    mve = None
-    if predicted.vertices is not None and truth.vertices is not None:
-        mve = mve_mm(predicted.vertices, truth.vertices, root, true_root)
-    return _joint_errors(predicted.joints, truth.joints, root, true_root, mve)
+def _mve(predicted: Bodies, truth: Bodies, roots: tuple[Tensor, Tensor]) -> Tensor | None:
+    if predicted.vertices is None or truth.vertices is None:
+        return None
+    return mve_mm(predicted.vertices, truth.vertices, *roots)
 
 
-def _joint_errors(joints: Tensor, true_joints: Tensor, root: Tensor, true_root: Tensor, mve: Tensor | None) -> Errors:
-    return Errors(
-        mpjpe_mm(joints, true_joints, root, true_root), pa_mpjpe_mm(joints, true_joints), mve, joints - root[:, None],
-        true_joints - true_root[:, None],
-    )  # fmt: skip
+def _errors(
+    truth: Bodies, joints: Tensor, true_joints: Tensor, roots: tuple[Tensor, Tensor], mve: Tensor | None
+) -> PerFrame:
+    own, true = (points - root[:, None] for points, root in zip((joints, true_joints), roots, strict=True))
+    mpjpe = mpjpe_mm(joints, true_joints, *roots)
+    return PerFrame(mpjpe, pa_mpjpe_mm(joints, true_joints), mve, _acceleration_mm(own, true, truth))
 
 
 def _mid_hips(bodies: Bodies) -> Tensor:
@@ -136,7 +138,7 @@ class Protocol:
     name: str
     truth_body: Literal["gendered", "neutral"]  # the body file of the true mesh
     counts: Callable[[TruthTrack], np.ndarray]
-    errors: Callable[[Bodies, Bodies], Errors]
+    errors: Callable[[Bodies, Bodies], PerFrame]
     left_out: str  # what the frames lack that do not count
 
 
@@ -155,16 +157,6 @@ def protocol_named(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise UserError(f"unknown protocol {name!r}: choose {', '.join(PROTOCOLS)}.")
     return PROTOCOLS[name]
-
-
-@dataclass(frozen=True)
-class PerFrame:
-    """Of N bodies, in millimetres."""
-
-    mpjpe_mm: Tensor  # [N]
-    pa_mpjpe_mm: Tensor  # [N]
-    mve_mm: Tensor | None  # [N]; None: the protocol has none, or no mesh was given
-    acceleration_mm: Tensor | None  # [N] per frame^2, NaN where a neighbour is missing; None: no tracks were given
 
 
 @dataclass(frozen=True)
@@ -197,27 +189,21 @@ def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report
             if value is not None and not torch.isfinite(value).all():
                 raise UserError(f"{field} of the {whose} have a number that is not finite (NaN or infinity).")
     errors = protocol_named(protocol).errors(predicted, truth)
-    acceleration = _acceleration_mm(errors, truth)
-    return Report(
-        protocol=protocol, frames=len(truth), mpjpe_mm=float(errors.mpjpe_mm.mean()),
-        pa_mpjpe_mm=float(errors.pa_mpjpe_mm.mean()),
-        mve_mm=None if errors.mve_mm is None else float(errors.mve_mm.mean()),
-        acceleration_mm=None if acceleration is None else float(acceleration.nanmean()),
-        per_frame=PerFrame(errors.mpjpe_mm, errors.pa_mpjpe_mm, errors.mve_mm, acceleration),
-    )  # fmt: skip
+    means = {name: None if value is None else float(value.nanmean()) for name, value in vars(errors).items()}
+    return Report(protocol=protocol, frames=len(truth), per_frame=errors, **means)  # type: ignore[arg-type]
 
 
-def _acceleration_mm(errors: Errors, truth: Bodies) -> Tensor | None:
+def _acceleration_mm(joints_m: Tensor, true_joints_m: Tensor, truth: Bodies) -> Tensor | None:
     """[N] acceleration errors; NaN where a frame and its neighbours are not three evenly spaced frames of a track."""
     if truth.track is None or truth.frame is None:
         return None
-    result = torch.full_like(errors.mpjpe_mm, torch.nan)
+    result = joints_m.new_full((len(truth),), torch.nan)
     if len(truth) < 3:
         return result
     same_track, step = truth.track[1:] == truth.track[:-1], torch.diff(truth.frame)
     if not bool(same_track.any()):
         return result
     consecutive = same_track & (step == step[same_track].min())
-    error = acceleration_error_mm(errors.joints_m, errors.true_joints_m)
+    error = acceleration_error_mm(joints_m, true_joints_m)
     result[1:-1] = torch.where(consecutive[1:] & consecutive[:-1], error, torch.nan)
     return result

@@ -54,8 +54,7 @@ def sequence_files(data: Path, split: str, names: Ordered[str] = ()) -> list[Pat
     found = {path.stem: path for path in sorted((root / split).glob("*.pkl"))}
     if not found:
         raise UserError(f"{root / split} holds no .pkl file. {_HOW}")
-    unknown = [name for name in names if name not in found]
-    if unknown:
+    if unknown := [name for name in names if name not in found]:
         raise UserError(f"{root / split} has no sequence {', '.join(unknown)}; it has {', '.join(found)}.")
     return [path for name, path in found.items() if not names or name in names]
 
@@ -117,14 +116,12 @@ def read_sequence(path: str | Path) -> Sequence:
     content = unpickle.load(path)
     if not isinstance(content, Mapping):
         raise UserError(f"{path} is not a 3DPW sequence: it holds a {type(content).__name__}. {_GET_AGAIN}.")
-    missing = [key for key in _SEQUENCE_KEYS if key not in content]
-    if missing:
+    if missing := [key for key in _SEQUENCE_KEYS if key not in content]:
         raise UserError(f"{path} is not a 3DPW sequence: it lacks {', '.join(missing)}. {_GET_AGAIN}.")
     T_cam_world = _numbers(content["cam_poses"], path, "cam_poses", (-1, 4, 4))
     frames = len(T_cam_world)
-    wrong = [key for key in _PERSON_KEYS if not isinstance(content[key], list | tuple | np.ndarray)]
-    wrong += [key for key in _PERSON_KEYS if isinstance(content[key], np.ndarray) and content[key].ndim < 1]
-    if wrong:
+    lists = (list, tuple, np.ndarray)
+    if wrong := [k for k in _PERSON_KEYS if not isinstance(content[k], lists) or getattr(content[k], "ndim", 1) < 1]:
         raise UserError(f"{path} is damaged: {wrong[0]} is no list of people. {_GET_AGAIN}.")
     counts = {key: len(content[key]) for key in _PERSON_KEYS}
     if len(set(counts.values())) != 1:
@@ -168,9 +165,7 @@ def _numbers(value: Any, path: Path, key: str, shape: tuple[int, ...]) -> np.nda
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{path} is damaged: {key} is not an array of numbers. {_GET_AGAIN}.") from error
-    if array.ndim != len(shape) or any(
-        expected not in (-1, given) for expected, given in zip(shape, array.shape, strict=True)
-    ):
+    if array.ndim != len(shape) or any(w not in (-1, given) for w, given in zip(shape, array.shape, strict=True)):
         sizes = ", ".join("any" if side == -1 else str(side) for side in shape)
         raise UserError(f"{path} is damaged: {key} has size {list(array.shape)}; expected [{sizes}]. {_GET_AGAIN}.")
     return array

@@ -1,21 +1,20 @@
 """`fitmesh.run` and `fitmesh.run_many`: what the command does, as functions."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 
 from fitmesh.inputs import folder_beside, open_clip, spooled
 from fitmesh.many.status import ClipStatus
 from fitmesh.options import ranges
-from fitmesh.options.record import Option, check_ranges, function
+from fitmesh.options.record import check_ranges, function, option
 from fitmesh.options.run import RunOptions
 from fitmesh.result import Result, load
 from fitmesh.stages.pipeline import run_settings, run_stages
 from fitmesh.stages.settings import Job
-from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, StageAdvanced, StageStarted, to_log
+from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, Stage, to_log
 from pose2d.base.errors import UserError
 
 
@@ -33,51 +32,41 @@ class Progress:
 class RunArguments(RunOptions):
     """Of `fitmesh.run`."""
 
-    video: Annotated[
-        str | Path | Sequence[str | Path] | None,
-        Option("A video, an image, or a folder of images that follow each other. Several: cameras of one scene."),
-    ] = field(default=None, kw_only=False)
-    out: Annotated[
-        str | Path | None, Option("Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.")
-    ] = field(default=None, kw_only=False)
-    frames: Annotated[
-        Iterable[np.ndarray] | None,
-        Option(
-            "Instead of a video: RGB images [height, width, 3] uint8 of one size, read once, one in memory at a time; "
-            "meanwhile they are in a lossless video in `out`."
-        ),
-    ] = None
-    fps: Annotated[
-        float | None, Option("Images per second of `frames`, or of a folder of images; None: 30."), ranges.FPS
-    ] = None
-    progress: Annotated[
-        Callable[[Progress], None] | None, Option("Called several times a second while a stage works.")
-    ] = None
+    video: str | Path | Sequence[str | Path] | None = option(
+        None, "A video, an image, or a folder of images that follow each other. Several: cameras of one scene.",
+        kw_only=False,
+    )  # fmt: skip
+    out: str | Path | None = option(
+        None, "Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.", kw_only=False
+    )
+    frames: Iterable[np.ndarray] | None = option(
+        None,
+        "Instead of a video: RGB images [height, width, 3] uint8 of one size, read once, one in memory at a time; "
+        "meanwhile they are in a lossless video in `out`.",
+    )
+    fps: float | None = option(
+        None, "Images per second of `frames`, or of a folder of images; None: 30.", limits=ranges.FPS
+    )
+    progress: Callable[[Progress], None] | None = option(None, "Called several times a second while a stage works.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunManyArguments(RunOptions):
     """Of `fitmesh.run_many`."""
 
-    videos: Annotated[
-        str | Path | Sequence[str | Path],
-        Option('Several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.'),
-    ] = field(kw_only=False)
-    out: Annotated[str | Path, Option("Folder or URL for the results.")] = field(kw_only=False)
-    jobs: Annotated[
-        int,
-        Option(
-            "Processes that work side by side; with 1 this process does everything. More than one need a script that "
-            'calls this under `if __name__ == "__main__":`.'
-        ),
-        ranges.JOBS,
-    ] = 1
-    shard: Annotated[str | None, Option('"3/20" does every 20th video from the third.')] = None
-    ray: Annotated[str | None, Option('Address of a Ray cluster, or "auto".')] = None
-    retry_failed: Annotated[bool, Option("Try videos again that could not be read or used before.")] = False
-    progress: Annotated[
-        Callable[[ClipStatus], None] | None, Option("Called with every video's status when it ends.")
-    ] = None
+    videos: str | Path | Sequence[str | Path] = option(
+        ..., 'Several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.',
+        kw_only=False,
+    )  # fmt: skip
+    out: str | Path = option(..., "Folder or URL for the results.", kw_only=False)
+    jobs: int = option(
+        1, "Processes that work side by side; with 1 this process does everything. More than one need a script that "
+        'calls this under `if __name__ == "__main__":`.', limits=ranges.JOBS,
+    )  # fmt: skip
+    shard: str | None = option(None, '"3/20" does every 20th video from the third.')
+    ray: str | None = option(None, 'Address of a Ray cluster, or "auto".')
+    retry_failed: bool = option(False, "Try videos again that could not be read or used before.")
+    progress: Callable[[ClipStatus], None] | None = option(None, "Called with every video's status when it ends.")
 
 
 @function(RunArguments)
@@ -116,28 +105,22 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     the shard. The options are those of `fitmesh.run`, but keypoints or detections of one clip are refused. Raises
     `fitmesh.UserError` where nothing can be done at all."""
     from fitmesh.inputs import WHOLE, Shard, find_clips
-    from fitmesh.many.batch import Batch, check_many, run_batch
+    from fitmesh.many.batch import prepared, run_batch
     from fitmesh.many.executors import SerialExecutor
-    from fitmesh.many.ray_cluster import executor_of, threads_each
-    from fitmesh.many.summary import recipe_of
 
     check_ranges(asked)
     several = [] if isinstance(asked.videos, str | Path) else [str(video) for video in asked.videos]
     found = find_clips(several, [] if several else [str(asked.videos)], str(asked.out))
-    settings = run_settings(replace(asked, threads=threads_each(asked.threads, asked.jobs, asked.ray)))
-    check_many(settings)
-    is_alone = asked.jobs == 1 and asked.ray is None
-    executor = SerialExecutor() if is_alone else executor_of(asked.jobs, asked.ray, settings.threads)
     shard = Shard.parse(asked.shard) if asked.shard is not None else WHOLE
-    has_fetched = settings.keypoints.checkpoint is not None and asked.checkpoint is None
-    recipe = "" if has_fetched else recipe_of(asked)
-    batch = Batch(found.clips, str(asked.out), settings, shard, recipe, asked.retry_failed)
+    batch = prepared(asked, found.clips, str(asked.out), shard, asked.jobs, asked.ray, asked.retry_failed)
+    if asked.jobs == 1 and asked.ray is None:
+        batch = replace(batch, executor=SerialExecutor())
 
     def sink(event: Event) -> None:
         if isinstance(event, ClipEnded) and asked.progress is not None:
             asked.progress(event.status)
 
-    return run_batch(batch, executor, Reporter(sink))
+    return run_batch(batch, Reporter(sink))
 
 
 def _to_function(progress: Callable[[Progress], None]) -> Sink:
@@ -145,9 +128,7 @@ def _to_function(progress: Callable[[Progress], None]) -> Sink:
 
     def sink(event: Event) -> None:
         match event:
-            case StageStarted(stage, total, unit):
-                progress(Progress(stage, 0, total, unit))
-            case StageAdvanced(stage, done, total, unit, beat=None):
+            case Stage(stage, "started" | "running", done, total, unit, beat=None):
                 progress(Progress(stage, done, total, unit))
             case _:
                 to_log(event)

@@ -13,15 +13,17 @@ from fitmesh.ui import trouble
 from fitmesh.ui.trouble import Stopped, exit_code_of, watch_threads
 from fitmesh.version import __version__
 
-COMMANDS = (
-    "run", "view", "tracks", "body", "doctor", "train-ccnet", "eval-coco", "eval-3dpw", "paper", "synth", "models",
-)  # fmt: skip
+# By name: the module of `fitmesh.commands` that has it.
+COMMANDS = {
+    "run": "run", "view": "view", "tracks": "tracks", "body": "body", "doctor": "doctor", "train-ccnet": "measure",
+    "eval-coco": "measure", "eval-3dpw": "measure", "paper": "measure", "synth": "synth", "models": "models",
+}  # fmt: skip
 _HOW: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}
 
 
 def command_of(name: str) -> Any:
-    """The function of a command (`fitmesh.commands.NAME`), or the Typer of one that has commands of its own."""
-    module = import_module(f"fitmesh.commands.{name.replace('-', '_')}")
+    """The function of a command, or the Typer of one that has commands of its own."""
+    module = import_module(f"fitmesh.commands.{COMMANDS[name]}")
     return getattr(module, "app", None) or getattr(module, name.replace("-", "_"))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import count
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fitmesh.options.run import RunCommand
 
 
+T = TypeVar("T")
 _LIVE = re.compile(r"[0-9]+|/dev/video[0-9]+|(rtsps?|rtmps?|rtp|udp|srt|mms)://.*", re.IGNORECASE)
 _SWITCHES = ("true", "false", "yes", "no", "on", "off")
 
@@ -72,22 +73,16 @@ def given_by_name(asked: "RunCommand") -> "RunCommand":
     return replace(asked, video=(*asked.clip, *asked.video), clip=())
 
 
-def given_together(asked: "RunCommand") -> tuple["RunCommand", tuple[str, ...]]:
-    """With the first camera's video alone, and the other cameras' videos."""
-    if not asked.together:
-        return asked, ()
-    if len(asked.video) < 2 or asked.videos or asked.images or asked.image:
-        raise UserError("--together is of several cameras: give --video for each of them, two at least.")
-    if len({Path(video).resolve() for video in asked.video}) < len(asked.video):
-        raise UserError("--together: one video was given twice, and every camera has its own.")
-    for video in asked.video[1:]:
-        open_clip(video)  # a mistyped path is answered at once
-    return replace(asked, video=asked.video[:1]), asked.video[1:]
-
-
-def open_given(asked: "RunCommand") -> Clip:
-    """The one of --video, --images and --image that was given."""
+def open_given(asked: "RunCommand") -> tuple[Clip, tuple[str, ...]]:
+    """The one of --video, --images and --image that was given, and the videos of the other cameras."""
     images, image = asked.images, asked.image
+    if asked.together:
+        if len(asked.video) < 2 or asked.videos or images or image:
+            raise UserError("--together is of several cameras: give --video for each of them, two at least.")
+        if len({Path(video).resolve() for video in asked.video}) < len(asked.video):
+            raise UserError("--together: one video was given twice, and every camera has its own.")
+    for text in asked.video[1:]:
+        open_clip(text)  # a mistyped path is answered at once
     video = Path(asked.video[0]) if asked.video else None
     given = {name: path for name, path in (("--video", video), ("--images", images), ("--image", image)) if path}
     if len(given) != 1:
@@ -103,23 +98,23 @@ def open_given(asked: "RunCommand") -> Clip:
         raise UserError(f"{video} is a folder, not a video file. For a folder of images use --images.")
     if image is not None and image.is_dir():
         raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
-    return open_clip(next(iter(given.values())), asked.fps) if image is None else ImageFolder(image)
+    clip = open_clip(next(iter(given.values())), asked.fps) if image is None else ImageFolder(image)
+    return clip, asked.video[1:]
 
 
 def folder_beside(clip: Path) -> Path:
     """dance.fitmesh beside dance.mp4; where that holds another clip's results, dance-2.fitmesh, and so on."""
     clip = clip.resolve()
     name = clip.name if clip.is_dir() else clip.stem
-    folders = (clip.with_name(f"{name}{f'-{n}' if n > 1 else ''}.fitmesh") for n in count(1))
-    return next(folder for folder in folders if _is_free(folder, clip))
-
-
-def _is_free(folder: Path, clip: Path) -> bool:
-    """Whether it is the clip's own, or nobody's."""
-    try:
-        return read_json(folder / "run.json").get("clip", "").value == str(clip)
-    except UserError:
-        return not folder.exists() or (folder.is_dir() and not any(folder.glob("[!.]*")))
+    for number in count(1):
+        folder = clip.with_name(f"{name}{f'-{number}' if number > 1 else ''}.fitmesh")
+        try:
+            is_free = read_json(folder / "run.json").get("clip", "").value == str(clip)  # the clip's own
+        except UserError:
+            is_free = not folder.exists() or (folder.is_dir() and not any(folder.glob("[!.]*")))  # nobody's
+        if is_free:
+            return folder
+    raise AssertionError
 
 
 @contextmanager
@@ -316,12 +311,9 @@ class Shard:
             raise UserError(f"--shard must read like 3/20, the third of twenty parts; got {text[:40]!r}.")
         return cls(int(match[1]), int(match[2]))
 
-    def numbers(self, count: int) -> range:
-        """Which of `count` things are in it: every `of`-th."""
-        return range(self.number - 1, count, self.of)
-
-    def share(self, clips: Sequence[ClipSource]) -> list[ClipSource]:
-        return [clips[number] for number in self.numbers(len(clips))]
+    def share(self, clips: Sequence[T]) -> list[T]:
+        """Every `of`-th."""
+        return list(clips[self.number - 1 :: self.of])
 
 
 WHOLE = Shard(1, 1)

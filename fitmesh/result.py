@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 import fitting
-from pose2d.base.caching import content_digest, has_cache_key, read_npz
+from pose2d.base.caching import content_digest, read_npz, stated_key
 from pose2d.base.errors import UserError
 from pose2d.base.files import Array, atomic_file, file_sha256, read_json
 from pose2d.base.table import Table, column
 from pose2d.events import Event
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 MOST_RAD, FAR_M, FAR_PX = 100.0, 1e6, 1e7  # no joint turns further, nobody is farther away
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 EDITS_FILE = "tracks_edits.json"  # by `fitmesh tracks`
@@ -125,6 +125,7 @@ class Person(Table):
         default=lambda: np.full((10, 10), np.nan),
     )  # fmt: skip
     scene_used: bool = column((), "b", "gravity and floor pulled on the body", each="people", default=bool)
+    masks: int = column((), "i", "masks that the shape was found from; 0: keypoints only", each="people", default=int)
     # [T, 30, 3] SMPL-H's joints, zeros: flat hands; a hand that is not seen relaxes. None: hands were not looked for
     hand_pose_rad: np.ndarray | None = column(
         (30, 3), "f", "axis-angle of finger joints", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD,
@@ -284,9 +285,18 @@ class Result:
         pairs = zip(person.size * lengths, person.size * stds, strict=True)
         return {name: (float(a), float(b)) for name, (a, b) in zip(SEGMENTS, pairs, strict=True)}
 
+    def girths_m(self, person: Person) -> dict[str, tuple[float, float]]:
+        """Round chest, waist, hip and thigh of the body without clothes, and one standard deviation (NaN: unknown)."""
+        import torch
+
+        from fitting.body.body import GIRTHS
+
+        lengths, stds = self.body.girths_m(person.shape, torch.from_numpy(person.shape_covariance.astype(np.float32)))
+        return {name: (person.size * a, person.size * b) for name, a, b in zip(GIRTHS, lengths, stds, strict=True)}
+
     def vertex_std_mm(self, person: Person) -> np.ndarray:
-        """[V] how far each vertex of the body at rest may be off because its shape is not known: girth is never seen,
-        only guessed from bones. NaN: unknown."""
+        """[V] how far each vertex of the body at rest may be off because its shape is not known: without masks, girth
+        is only guessed from bones. NaN: unknown."""
         covariance = person.shape_covariance.astype(np.float64)
         directions = self.body.shapedirs[..., : len(covariance)].double().numpy()
         variance = np.einsum("vcs,sr,vcr->v", directions, covariance, directions)
@@ -315,12 +325,17 @@ def load(folder: str | Path) -> Result:
     from fitmesh.schemas import check_fit  # brings torch with it, for which a mistyped folder does not wait
 
     check_fit(arrays, folder / FIT_FILE, SCHEMA_VERSION, tables())
-    about = _about(folder)
+    try:
+        about = read_json(folder / RUN_FILE).object()  # what the run said of itself; the fit can be read without it
+    except UserError:
+        about = {}
     body_path = str(arrays["body_path"])
+    at = np.searchsorted(arrays["frame"], arrays["row_frame"])
+    people = Person.from_groups(arrays, time_s=arrays["time_s"][at], world_from_camera=arrays["world_from_camera"][at])
     return Result(
         folder=folder,
-        people=_people(arrays),
-        shots=_shots(arrays),
+        people=[replace(person, world_from_camera=_known(person.world_from_camera)) for person in people],
+        shots=[replace(shot, up_cam=_known(shot.up_cam)) for shot in Shot.from_arrays(arrays).each()],
         camera=fitting.Camera(
             (float(arrays["focal_px"][0]), float(arrays["focal_px"][1])),
             (float(arrays["center_px"][0]), float(arrays["center_px"][1])),
@@ -347,16 +362,6 @@ def load(folder: str | Path) -> Result:
     )
 
 
-def _people(arrays: Mapping[str, np.ndarray]) -> list[Person]:
-    at = np.searchsorted(arrays["frame"], arrays["row_frame"])
-    found = Person.from_groups(arrays, time_s=arrays["time_s"][at], world_from_camera=arrays["world_from_camera"][at])
-    return [replace(person, world_from_camera=_known(person.world_from_camera)) for person in found]
-
-
-def _shots(arrays: Mapping[str, np.ndarray]) -> list[Shot]:
-    return [replace(shot, up_cam=_known(shot.up_cam)) for shot in Shot.from_arrays(arrays).each()]
-
-
 def _known(values: np.ndarray | None) -> np.ndarray | None:
     return values if values is not None and np.isfinite(values).all() else None
 
@@ -365,14 +370,6 @@ def numbers_of(stated: Any) -> dict[str, float]:
     """The finite numbers of an object in run.json, which anyone may have edited."""
     given = stated.items() if isinstance(stated, dict) else ()
     return {name: float(value) for name, value in given if type(value) in (int, float) and 0 <= value < 1e9}
-
-
-def _about(folder: Path) -> Mapping[str, Any]:
-    """What the run said of itself; the fit can be read without it."""
-    try:
-        return read_json(folder / RUN_FILE).object()
-    except UserError:
-        return {}
 
 
 MOST_FILES = 200
@@ -399,7 +396,7 @@ class Manifest:
                 continue
             known = {name: value for name, value in digests.items() if isinstance(value, str)}
             return cls(out, known, set(map(str, entries)) if isinstance(entries, list) else _all_in(out))
-        is_ours = (out / CACHE_FOLDER).is_dir() or any(has_cache_key(path) for path in out.glob("*.npz"))
+        is_ours = (out / CACHE_FOLDER).is_dir() or any(map(stated_key, out.glob("*.npz")))
         return cls(out, entries=_all_in(out) if is_ours else set())
 
     def write_copy(self) -> None:

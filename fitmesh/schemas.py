@@ -10,9 +10,8 @@ import numpy as np
 from pose2d.base.errors import UserError
 from pose2d.base.files import Array, check_arrays
 from pose2d.events import Event
-from pose2d.hands import HandKeypoints
 from pose2d.skeletons import BY_NAME, COCO17
-from pose2d.types import Keypoints
+from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 MOST_PIXELS_A_SIDE = 1 << 20
 FARTHEST_PX = 1e7  # coordinates beyond this are not those of a keypoint in or near an image
@@ -41,6 +40,7 @@ TRACKS = {
     "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
     "camera_turning_focal_px": Array("f", ("shots",), optional=True, low=1e-3),
     "camera_turning_focal_log_std": Array("f", ("shots",), optional=True, low=0),
+    "camera_vertical": Array("f", ("shots", 3), optional=True, low=-1.1, high=1.1),
 }  # fmt: skip
 KEYPOINTS = {
     **_ROWS, "pose_model": _TEXT, "skeleton": _TEXT, "source": _TEXT,
@@ -68,15 +68,17 @@ def fit_schema(tables: Mapping[str, Array]) -> dict[str, Array]:
 def check_tracks(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     check_arrays(arrays, TRACKS, path, "a tracks.npz of fitmesh")
     _check_rows(arrays, path)
-    _check_times(arrays, path)
-    _check_shots_and_events(arrays, path)
+    _check_clip(arrays, path)
 
 
 def check_keypoints(arrays: Mapping[str, np.ndarray], path: Path) -> None:
-    without_hands = not any(name.startswith(HandKeypoints.PREFIX) for name in arrays)
-    hands = HandKeypoints.schema(optional=without_hands)
-    check_arrays(arrays, {**KEYPOINTS, **hands}, path, "a keypoints.npz of fitmesh")
+    optional: dict[str, Array] = {}
+    for table, rows in ((HandKeypoints, "rows"), (Outlines, "masks")):
+        optional |= table.schema(rows=rows, optional=not any(name.startswith(table.PREFIX) for name in arrays))
+    check_arrays(arrays, {**KEYPOINTS, **optional}, path, "a keypoints.npz of fitmesh")
     _check_rows(arrays, path)
+    if "mask_row" in arrays and (arrays["mask_row"] >= len(arrays["row_frame"])).any():
+        raise UserError(f"{path} is damaged: a mask belongs to nobody's row.")
     name = str(arrays["skeleton"])
     if name not in BY_NAME:
         raise UserError(f"{path} has keypoints of {name[:80]!r}; expected one of {', '.join(BY_NAME)}.")
@@ -99,8 +101,7 @@ def check_fit(arrays: Mapping[str, np.ndarray], path: Path, version: int, tables
         )
     check_arrays(arrays, fit_schema(tables), path, "a fit.npz of fitmesh")
     _check_rows(arrays, path)
-    _check_times(arrays, path)
-    _check_shots_and_events(arrays, path)
+    _check_clip(arrays, path)
     if len(arrays["shot"]) and int(arrays["shot"].max()) >= len(arrays["shot_first_frame"]):
         raise UserError(f"{path} is damaged: a person is in a shot that is not there.")
 
@@ -120,17 +121,15 @@ def _check_rows(arrays: Mapping[str, np.ndarray], path: Path) -> None:
         raise UserError(f"{path} is damaged: the frames of a person do not rise.")
 
 
-def _check_shots_and_events(arrays: Mapping[str, np.ndarray], path: Path) -> None:
-    first = arrays["shot_first_frame"].astype(np.int64)
-    if (np.diff(first) <= 0).any() or (len(arrays["frame"]) and not len(first)):
-        raise UserError(f"{path} is damaged: shot_first_frame does not say where shots begin.")
-    if not np.isin(arrays["same_as"], arrays["identity"]).all():
-        raise UserError(f"{path} is damaged: same_as names somebody who is not there.")
-
-
-def _check_times(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+def _check_clip(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    """Frames, shots and people of a clip."""
     for name in ("frame", "time_s"):
         if (np.diff(arrays[name]) <= 0).any():
             raise UserError(f"{path} is damaged: {name} does not rise.")
     if not np.isin(arrays["row_frame"], arrays["frame"]).all():
         raise UserError(f"{path} is damaged: it has somebody in a frame that was not looked at.")
+    first = arrays["shot_first_frame"].astype(np.int64)
+    if (np.diff(first) <= 0).any() or (len(arrays["frame"]) and not len(first)):
+        raise UserError(f"{path} is damaged: shot_first_frame does not say where shots begin.")
+    if not np.isin(arrays["same_as"], arrays["identity"]).all():
+        raise UserError(f"{path} is damaged: same_as names somebody who is not there.")

@@ -1,23 +1,33 @@
-"""`fitmesh.edit_tracks`: who is who, corrected by hand in the folder of a run."""
+"""Who is who in a run, corrected by hand: `fitmesh.edit_tracks`, and the tracks and keypoints that later stages read.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+`tracks_edits.json` in the folder of a run is applied to what was found: tracks.npz and keypoints.npz stay as they were,
+so that any edit can be taken back without looking at the video again; every later stage reads them through
+`edited_tracks` and `edited_keypoints`. The edits are part of the fit's cache key. They are bound to the tracks they
+were made for: should those be found anew and come out differently, nothing is guessed, and the edits are refused."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from fitmesh.result import EDITS_FILE
 from fitmesh.stages.people import (
-    Drop,
-    Edit,
-    Merge,
-    Split,
+    KEYPOINTS_FILE,
+    TRACKS_FILE,
+    KeypointsFile,
     TracksFile,
-    edited_tracks,
-    identities_after,
-    read_edits,
+    read_keypoint_rows,
     read_tracks,
-    write_edits,
 )
+from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
+from pose2d.base.files import Json, atomic_file, read_json
 from pose2d.events import Event
+from pose2d.types import NOBODY
 
 
 @dataclass(frozen=True)
@@ -34,17 +44,11 @@ class TrackSummary:
 def list_tracks(out: str | Path) -> list[TrackSummary]:
     """Everyone, by rising identity."""
     found = edited_tracks(Path(out))
-    times = dict(zip(found.frames.tolist(), found.time_s.tolist(), strict=True))
-    return [
-        TrackSummary(
-            track.identity,
-            len(track.frames),
-            times[int(track.frames[0])],
-            times[int(track.frames[-1])],
-            found.same_as[track.identity],
-        )
-        for track in found.tracks
-    ]
+    people = []
+    for track in found.tracks:
+        start_s, end_s = found.times(track.frames[[0, -1]]).tolist()
+        people.append(TrackSummary(track.identity, len(track.frames), start_s, end_s, found.same_as[track.identity]))
+    return people
 
 
 def list_events(out: str | Path) -> list[Event]:
@@ -52,7 +56,7 @@ def list_events(out: str | Path) -> list[Event]:
     return sorted(edited_tracks(Path(out)).events, key=lambda event: event.time_s)
 
 
-def list_edits(out: str | Path) -> list[Edit]:
+def list_edits(out: str | Path) -> "list[Edit]":
     """Those made so far, in order."""
     return read_edits(Path(out), read_tracks(Path(out)))
 
@@ -77,7 +81,8 @@ def edit_tracks(
         raise UserError(f"there are {len(edits)} edits in {folder}, and {undo} cannot be taken back.")
     edits = edits[: len(edits) - undo]
     edits += [Merge(tuple(group)) for group in merge]
-    edits += _splits(split, tracks, edits)
+    for identity, time_s in split:
+        edits.append(Split(identity, float(time_s), identities_after(tracks, edits).next_identity()))
     edits += [Drop(identity) for identity in drop]
     identities_after(tracks, edits)  # refuses what cannot be done
     write_edits(folder, tracks, edits)
@@ -89,9 +94,229 @@ def clear_edits(out: str | Path) -> None:
     write_edits(Path(out), read_tracks(Path(out)), [])
 
 
-def _splits(wanted: Sequence[tuple[int, float]], tracks: TracksFile, before: Sequence[Edit]) -> list[Edit]:
-    splits: list[Edit] = []
-    for identity, time_s in wanted:
-        new = identities_after(tracks, [*before, *splits]).next_identity()
-        splits.append(Split(identity, float(time_s), new))
-    return splits
+@dataclass(frozen=True)
+class Identities:
+    """Who is who after some edits, which change it in place."""
+
+    tracks: TracksFile  # as found
+    owner: np.ndarray  # [N] the identity that each row has now, or NOBODY where it was dropped
+    person: dict[int, int]  # identity -> a number that identities of the same person share
+
+    def everyone(self) -> list[int]:
+        """Who still has rows, in order."""
+        return [identity for identity in np.unique(self.owner).tolist() if identity != NOBODY]
+
+    def frames(self, identity: int) -> np.ndarray:
+        """Frame numbers, rising. UserError: there is no such person."""
+        found = np.sort(self.tracks.rows.frame[self.owner == identity])
+        if identity == NOBODY or not len(found):
+            names = ", ".join(map(str, self.everyone())) or "none"
+            raise UserError(f"there is no person {identity} in the tracks: there are {names}.")
+        return found
+
+    def next_identity(self) -> int:
+        """One that nobody has or had."""
+        return 1 + max(self.person, default=0)
+
+    def same_as(self) -> dict[int, int]:
+        """Identity -> the earliest identity of the same person."""
+        earliest: dict[int, int] = {}
+        for identity in sorted(self.everyone(), key=lambda one: int(self.frames(one)[0])):
+            earliest.setdefault(self.person[identity], identity)
+        return {identity: earliest[self.person[identity]] for identity in self.everyone()}
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Several tracks are one person. Nobody is followed over a cut: there they stay two, known to be the same."""
+
+    identities: tuple[int, ...]  # in each shot, the first that is in it is kept
+
+    def __str__(self) -> str:
+        return f"merge {', '.join(map(str, self.identities))}"
+
+    def as_dict(self) -> Mapping[str, Any]:
+        return {"merge": list(self.identities)}
+
+    def apply(self, now: Identities) -> None:
+        """UserError where it cannot be made, as of the other edits."""
+        if len(self.identities) < 2 or len(set(self.identities)) < len(self.identities):
+            raise UserError(f"a merge takes two or more different people, got {', '.join(map(str, self.identities))}.")
+        frames = {identity: now.frames(identity) for identity in self.identities}
+        people = {now.person[identity] for identity in self.identities}
+        others = [i for i in now.everyone() if now.person[i] in people and i not in frames]  # by earlier merges
+        taken: dict[int, int] = {}
+        for identity in (*self.identities, *others):
+            mine = now.frames(identity).tolist()
+            if both := [frame for frame in mine if frame in taken]:
+                raise UserError(
+                    f"people {taken[both[0]]} and {identity} cannot be one: both are seen in "
+                    f"{count(len(both), 'frames')}, first at {now.tracks.times(both[0]):.2f} s (frame {both[0]}). "
+                    "Split or drop one of them there first."
+                )
+            taken |= dict.fromkeys(mine, identity)
+        keeps: dict[int, int] = {}  # shot -> who has its rows; a track lies within one shot
+        for identity, own in frames.items():
+            shot = int(np.searchsorted(now.tracks.shot_first_frame, own[0], side="right"))
+            now.owner[now.owner == identity] = keeps.setdefault(shot, identity)
+        now.person.update({one: now.person[self.identities[0]] for one, who in now.person.items() if who in people})
+
+
+@dataclass(frozen=True)
+class Split:
+    """A track is two people."""
+
+    identity: int
+    time_s: float  # of the video; from this time on ..
+    new_identity: int  # .. it is this person
+
+    def __str__(self) -> str:
+        return f"split {self.identity} at {self.time_s:g} s, then {self.new_identity}"
+
+    def as_dict(self) -> Mapping[str, Any]:
+        return {"split": self.identity, "time_s": self.time_s, "new": self.new_identity}
+
+    def apply(self, now: Identities) -> None:
+        first_s, last_s = now.tracks.times(now.frames(self.identity)[[0, -1]]).tolist()
+        if self.new_identity in now.everyone():
+            raise UserError(
+                f"a split of person {self.identity} cannot make person {self.new_identity}, who is there already."
+            )
+        if not first_s < self.time_s <= last_s:
+            raise UserError(
+                f"person {self.identity} is seen from {first_s:.2f} to {last_s:.2f} s: a split at {self.time_s:g} s "
+                "leaves nothing on one side."
+            )
+        later = now.tracks.times(now.tracks.rows.frame) >= self.time_s
+        now.owner[(now.owner == self.identity) & later] = self.new_identity
+        now.person[self.new_identity] = self.new_identity
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A track is nobody of interest."""
+
+    identity: int
+
+    def __str__(self) -> str:
+        return f"drop {self.identity}"
+
+    def as_dict(self) -> Mapping[str, Any]:
+        return {"drop": self.identity}
+
+    def apply(self, now: Identities) -> None:
+        now.frames(self.identity)  # refuses who is not there
+        now.owner[now.owner == self.identity] = NOBODY
+
+
+Edit = Merge | Split | Drop
+
+
+def identities_after(tracks: TracksFile, edits: Sequence[Edit]) -> Identities:
+    """UserError for an edit that cannot be made."""
+    now = Identities(tracks, tracks.rows.identity.copy(), dict(tracks.same_as))
+    for edit in edits:
+        edit.apply(now)
+    return now
+
+
+def edited_tracks(out: Path) -> TracksFile:
+    """`tracks.npz` with the edits applied."""
+    found = read_tracks(out)
+    return after_edits(found, read_edits(out, found))
+
+
+def after_edits(found: TracksFile, edits: Sequence[Edit]) -> TracksFile:
+    if not edits:
+        return found
+    now, events = identities_after(found, edits), []
+    for event in found.events:
+        own = np.flatnonzero(found.rows.identity == event.identity)
+        if len(own):  # about the person with the identity's row nearest in time
+            nearest = np.abs(found.times(found.rows.frame[own]) - event.time_s).argmin()
+            identity = int(now.owner[own[nearest]])
+            if identity == NOBODY or (event.kind == "lost" and found.times(now.frames(identity)[-1]) > event.time_s):
+                continue  # nobody's, or the loss was corrected
+            event = replace(event, identity=identity)
+        events.append(event)
+    rows = replace(found.rows, identity=now.owner).by_person()
+    return replace(found, rows=rows, same_as=now.same_as(), events=events)
+
+
+def edited_keypoints(out: Path) -> KeypointsFile:
+    """`keypoints.npz` with the edits applied."""
+    tracks, (rows, hands, outlines, pose_model) = read_tracks(out), read_keypoint_rows(out)
+    if any(not np.array_equal(getattr(tracks.rows, name), getattr(rows, name)) for name in ("identity", "frame")):
+        raise UserError(f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew.")
+    if edits := read_edits(out, tracks):
+        owner = identities_after(tracks, edits).owner
+        order = np.lexsort((rows.frame, owner))
+        order = order[owner[order] != NOBODY]
+        rows = replace(rows, identity=owner).rows(order)
+        hands = None if hands is None else hands.rows(order)
+        if outlines is not None:
+            place = np.full(len(owner), -1)
+            place[order] = np.arange(len(order))
+            outlines = replace(outlines, row=place[outlines.row])
+            outlines = outlines.rows(outlines.row >= 0)
+    return KeypointsFile.of(rows, hands, outlines, pose_model)
+
+
+def edits_digest(out: Path) -> str | None:
+    """For cache keys; None where there are no edits."""
+    edits = _read(out)[1]
+    return hashlib.sha256(_as_json(edits).encode()).hexdigest() if edits else None
+
+
+def read_edits(out: Path, tracks: TracksFile) -> list[Edit]:
+    """In the order they were made; UserError where they were made for other tracks than these."""
+    fingerprint, edits = _read(out)
+    if edits and fingerprint != _fingerprint(tracks):
+        raise UserError(
+            f"the edits in {out / EDITS_FILE} were made for other tracks than those of {out / TRACKS_FILE}, which "
+            f"other settings or another version have found anew. Remove them with `fitmesh tracks {out} --clear`, and "
+            "make them again."
+        )
+    return edits
+
+
+def write_edits(out: Path, tracks: TracksFile, edits: Sequence[Edit]) -> None:
+    """All edits; none removes the file."""
+    if not edits:
+        (out / EDITS_FILE).unlink(missing_ok=True)
+        return
+    with atomic_file(out / EDITS_FILE) as temporary:
+        temporary.write_text(f'{{"tracks": "{_fingerprint(tracks)}",\n"edits": {_as_json(edits)}}}\n')
+
+
+def _fingerprint(tracks: TracksFile) -> str:
+    """Who was found in which frames."""
+    digest = hashlib.sha256()
+    for track in tracks.tracks:
+        digest.update(np.int64(track.identity).tobytes())
+        digest.update(np.asarray(track.frames, "<i8").tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _as_json(edits: Sequence[Edit]) -> str:
+    return json.dumps([edit.as_dict() for edit in edits])
+
+
+def _read(out: Path) -> tuple[str, list[Edit]]:
+    """Fingerprint of the tracks, and the edits; none where there is no file."""
+    if not (out / EDITS_FILE).exists():
+        return "", []
+    content = read_json(
+        out / EDITS_FILE, "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them."
+    )
+    return content.item("tracks").text(), [_edit(entry) for entry in content.item("edits").items()]
+
+
+def _edit(entry: Json) -> Edit:
+    if "merge" in entry:
+        return Merge(tuple(one.integer(1) for one in entry.item("merge").items()))
+    if "split" in entry:
+        return Split(entry.item("split").integer(1), entry.item("time_s").number(), entry.item("new").integer(1))
+    if "drop" in entry:
+        return Drop(entry.item("drop").integer(1))
+    raise entry.refuse("is neither a merge nor a split nor a drop")

@@ -34,10 +34,10 @@ from typing import Literal, overload
 
 import numpy as np
 import torch
-from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from fitting.body import BodyParams
+from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices, shortest_turn
 from pose2d.base.errors import UserError
 
 COUNTS = (0, 4, 5, 8, 12)  # how many distortion coefficients may be given
@@ -68,7 +68,6 @@ class Camera:
     @staticmethod
     def default(size: tuple[int, int]) -> "Camera":
         """When nothing is known: the focal length is the diagonal (CLIFF), 53 degrees corner to corner."""
-        _check_size(size)
         return Camera.from_focal(math.hypot(*size), size)
 
     @staticmethod
@@ -103,16 +102,13 @@ class Camera:
         distortion: Sequence[float] | np.ndarray | Tensor = (),
     ) -> "Camera":
         """A calibrated camera: [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels, and its distortion."""
-        _check_size(size)
         k = np.asarray(matrix, dtype=np.float64)
         if k.shape != (3, 3) or not np.isfinite(k).all():
             raise UserError(f"intrinsics must be a finite 3x3 matrix, got {list(k.shape)}: {k.tolist()}.")
         if k[0, 1] != 0 or k[1, 0] != 0 or k[2].tolist() != [0, 0, 1]:
             raise UserError(f"intrinsics must read [[fx, 0, cx], [0, fy, cy], [0, 0, 1]], got {k.tolist()}.")
-        coefficients = np.asarray(distortion, dtype=np.float64).ravel().tolist()
-        center = (float(k[0, 2]), float(k[1, 2]))
-        camera = Camera.from_focal((float(k[0, 0]), float(k[1, 1])), size, center)
-        return replace(camera, distortion=tuple(coefficients))
+        camera = Camera.from_focal((float(k[0, 0]), float(k[1, 1])), size, (float(k[0, 2]), float(k[1, 2])))
+        return replace(camera, distortion=tuple(np.asarray(distortion, dtype=np.float64).ravel().tolist()))
 
     @property
     def intrinsics(self) -> np.ndarray:
@@ -295,11 +291,6 @@ class FocalEstimate:
     log_sigma: float  # standard deviation of log f
     source: str  # "given", "metadata: ..", "people and floor", "prior", or several joined by " + "
 
-    def interval_px(self, sigmas: float = 1.0) -> tuple[float, float]:
-        """From so many deviations below to so many above."""
-        spread = math.exp(sigmas * self.log_sigma)
-        return self.focal_px / spread, self.focal_px * spread
-
 
 def focal_prior(size_px: tuple[int, int]) -> FocalEstimate:
     """What cameras have, for an image of (width, height) pixels."""
@@ -323,9 +314,7 @@ def combined(estimates: Iterable[FocalEstimate]) -> FocalEstimate:
     """The product of independent Gaussians in log f. Estimates that contradict each other (chi^2 above their number)
     widen the answer by Birge's ratio sqrt(chi^2 / (n - 1)): the figures are then wrong about themselves, and the mean
     of two contradictions is no better than either."""
-    usable = [
-        e for e in estimates if math.isfinite(e.focal_px) and e.focal_px > 0 and 0 < e.log_sigma < math.inf
-    ]  # fmt: skip
+    usable = [e for e in estimates if 0 < e.focal_px < math.inf and 0 < e.log_sigma < math.inf]
     if not usable:
         raise ValueError("no finite estimate of the focal length to combine")
     log_f = np.log([e.focal_px for e in usable])
@@ -344,7 +333,7 @@ def refocused(points_cam_m: np.ndarray, root_cam_m: np.ndarray, focal_ratio: flo
     focal_ratio: new / old. A body of the same size and the same image lies at z * ratio, with x and y unchanged, and
     keeps its orientation towards its viewing ray, so that it turns with the ray."""
     new_root = root_cam_m * np.array([1.0, 1.0, focal_ratio])
-    turn = _shortest_turn(root_cam_m, new_root)
+    turn = shortest_turn(torch.from_numpy(root_cam_m), torch.from_numpy(new_root)).numpy()
     return new_root[:, None] + np.einsum("tij,tnj->tni", turn, points_cam_m - root_cam_m[:, None])
 
 
@@ -352,52 +341,26 @@ def refocused_params(params: BodyParams, rest_pelvis_m: torch.Tensor, focal_rati
     """The same for a body's parameters; rest_pelvis_m [3]: the pelvis of this body's shape at rest."""
     if focal_ratio == 1.0:
         return params
-    rest = rest_pelvis_m.double().numpy()
-    root = rest + params.translation.double().numpy()
-    new_root = root * np.array([1.0, 1.0, focal_ratio])
-    turn = Rotation.from_matrix(_shortest_turn(root, new_root))
-    pose = params.pose.clone()
-    pose[:, 0] = torch.from_numpy((turn * Rotation.from_rotvec(pose[:, 0].double().numpy())).as_rotvec()).to(pose)
-    moved = torch.from_numpy(new_root - rest).to(params.translation)
-    return BodyParams(pose, params.shape, moved, params.size)
-
-
-def _shortest_turn(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """[T, 3, 3] rotations that take directions [T, 3] to others, which must not be opposite."""
-    a = source / np.linalg.norm(source, axis=-1, keepdims=True)
-    b = target / np.linalg.norm(target, axis=-1, keepdims=True)
-    axis, cosine = np.cross(a, b), np.sum(a * b, -1)
-    skew = np.zeros((*axis.shape[:-1], 3, 3))
-    skew[..., 0, 1], skew[..., 0, 2], skew[..., 1, 2] = -axis[..., 2], axis[..., 1], -axis[..., 0]
-    skew -= skew.swapaxes(-1, -2)
-    return np.eye(3) + skew + skew @ skew / (1 + cosine)[..., None, None]
+    rest, pose = rest_pelvis_m.double(), params.pose.clone()
+    root = rest + params.translation.double()
+    new_root = root * root.new_tensor([1.0, 1.0, focal_ratio])
+    turn = shortest_turn(root, new_root)
+    pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0].double())).to(pose)
+    return BodyParams(pose, params.shape, (new_root - rest).to(params.translation), params.size)
 
 
 _STEEPEST = 0.02  # length of the optical axis laid on the floor, below which the image's up direction is used instead
 
 
-@dataclass(frozen=True)
-class WorldFrame:
-    """Where the camera was in the world at each of F frames."""
-
-    frames: np.ndarray  # [F] frame numbers
-    world_from_camera: np.ndarray  # [F, 4, 4] rigid, metres
-    position_known: bool  # False: the camera went somewhere, and its place is held at the first frame's
-
-
-def world_frame(
-    up_cam: np.ndarray,
-    camera_height_m: float,
-    frames: np.ndarray,
-    first_from_camera: np.ndarray | None = None,
-    moving: bool = False,
-) -> WorldFrame:
-    """From `GroundEstimate`'s up direction and camera height and `CameraMotion`'s rotations [F, 3, 3]."""
-    rotation = rotation_to_world(up_cam)
-    transform = np.broadcast_to(np.eye(4), (len(frames), 4, 4)).copy()
-    transform[:, :3, :3] = rotation if first_from_camera is None else rotation @ first_from_camera
-    transform[:, 1, 3] = camera_height_m
-    return WorldFrame(np.asarray(frames), transform, not moving)
+def world_from_camera(
+    up_cam: np.ndarray, camera_height_m: float, first_from_camera: np.ndarray | None, frames: int = 1
+) -> np.ndarray:
+    """Where the camera was in the world, [F, 4, 4]: from `GroundEstimate`'s up direction and camera height and
+    `CameraMotion`'s rotations [F, 3, 3]; None: it did not turn in so many frames. Its place is the first frame's."""
+    turn = np.tile(np.eye(3), (frames, 1, 1)) if first_from_camera is None else first_from_camera
+    transform = np.tile(np.eye(4), (len(turn), 1, 1))
+    transform[:, :3, :3], transform[:, 1, 3] = rotation_to_world(up_cam) @ turn, camera_height_m
+    return transform
 
 
 def rotation_to_world(up_cam: np.ndarray) -> np.ndarray:
@@ -421,12 +384,6 @@ def points_to_world(points_cam_m: np.ndarray, world_from_camera: np.ndarray) -> 
     return rotated + world_from_camera[:, None, :3, 3]
 
 
-def points_to_camera(points_world_m: np.ndarray, world_from_camera: np.ndarray) -> np.ndarray:
-    """The other way."""
-    shifted = points_world_m - world_from_camera[:, None, :3, 3]
-    return np.einsum("tji,tnj->tni", world_from_camera[:, :3, :3], shifted)
-
-
 def params_to_world(params: BodyParams, rest_pelvis_m: torch.Tensor, world_from_camera: np.ndarray) -> BodyParams:
     """A body's parameters [T] in the world: the root is turned, and the translation puts the pelvis in its place.
 
@@ -439,8 +396,7 @@ def params_to_world(params: BodyParams, rest_pelvis_m: torch.Tensor, world_from_
     rest = params.size.detach().cpu().double().reshape(-1, 1).numpy() * rest_pelvis_m.detach().cpu().double().numpy()
     pelvis = rest + params.translation.detach().cpu().double().numpy()
     moved = points_to_world(pelvis[:, None], world_from_camera)[:, 0] - rest
-    root = Rotation.from_rotvec(params.pose[:, 0].detach().cpu().double().numpy())
     pose = params.pose.detach().clone()
-    turned = (Rotation.from_matrix(world_from_camera[:, :3, :3]) * root).as_rotvec()
-    pose[:, 0] = torch.from_numpy(turned).to(pose)
+    turn = torch.from_numpy(world_from_camera[:, :3, :3]).double()
+    pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0].double().cpu())).to(pose)
     return BodyParams(pose, params.shape, torch.from_numpy(moved).to(dtype), params.size)

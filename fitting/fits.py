@@ -107,7 +107,7 @@ class TrackFit(Table):
 # A body's motion ends far below this. Above, the search takes every n-th frame and bodies in between are interpolated:
 # acceleration grows with the square of the rate and its square in the normal equations with the fourth power, which at
 # 480 frames/s exceeds what float32 holds beside a keypoint's pull.
-FASTEST_FPS = 240.0
+FASTEST_FPS, ROUGH_FPS = 240.0, 15.0  # the second: of a fit that another one begins from (at 10, feet slide)
 MOST_FRAMES = 10_000_000  # of one track: four days at 30 frames/s
 
 
@@ -145,18 +145,15 @@ class Grid:
         edges = np.searchsorted(self.segment[self.there], np.arange(self.segment.max() + 2))
         return [slice(int(self.there[a]), int(self.there[b - 1]) + 1) for a, b in pairwise(edges.tolist())]
 
-    @property
-    def stride(self) -> int:
-        """Every so-manyth row of a segment is solved."""
-        return max(1, math.ceil(self.fps / FASTEST_FPS))
-
-    def solved(self, usable: np.ndarray) -> np.ndarray:
-        """The rows that a fit solves, of usable ones [T]; where none of them shows enough, also one that does."""
+    def solved(self, usable: np.ndarray, rough: bool = False) -> tuple[np.ndarray, float]:
+        """The rows that a fit solves, every n-th of a segment and, where none of these is usable [T], one that is; and
+        how many there are in a second."""
+        stride = max(1, math.ceil(self.fps / FASTEST_FPS), round(self.fps / ROUGH_FPS) if rough else 1)
         first = np.array([rows.start for rows in self.segments()])
-        keep = (self.segment != ABSENT) & ((np.arange(len(self)) - first[self.segment]) % self.stride == 0)
+        keep = (self.segment != ABSENT) & ((np.arange(len(self)) - first[self.segment]) % stride == 0)
         if not usable[keep].any():
             keep[np.flatnonzero(usable)[0]] = True
-        return np.flatnonzero(keep)
+        return np.flatnonzero(keep), self.fps / stride
 
 
 def between(at: Tensor, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -225,7 +222,7 @@ class FitOptions:
     lean_rad: float | None = LEAN_RAD
     # Geman-McClure scale: at so many standard deviations a keypoint counts half of its square. Large is least squares.
     robust_sigmas: float = ROBUST_SCALE
-    rough: bool = False  # stop early and state no deviations, for a fit that another one begins from
+    rough: bool = False  # of fewer frames, stop early and state no deviations: for a fit that another one begins from
 
 
 DEFAULTS = FitOptions()

@@ -28,6 +28,7 @@ from fitting.body.kinematics import (
     TO_MEDIAPIPE,
     WRISTS,
     Fingers,
+    axis_angle_to_quaternion,
     matrix_to_axis_angle,
     nearest_rotation,
     rotation_matrices,
@@ -43,14 +44,17 @@ from pose2d.base.threads import single_thread
 ROBUST = 3.0  # stds at which a keypoint counts half of its square
 # Beside the body's wrist: radians, metres across the line of sight, and share of the distance along it.
 WRIST_STD_RAD, SHIFT_STD_M, DEPTH_STD_SHARE = 0.3, 0.04, 0.1
-WANDER_DEG = 30.0  # of an angle in a second; shifts wander as far as they may be off
+WANDER_DEG = 90.0  # of an angle in a second (bench/fingers.py, camera 1); shifts wander as far as they may be off
 LIMIT_STD_DEG = 3.0
 FIRST_DEPTH = 50.0  # on the weight of landmarks, where a search begins
 # Errors of neighbouring frames are alike: stated deviations take so many frames a second for independent.
 INDEPENDENT_FRAMES_PER_SECOND = 3.0
 # What the equations cannot know (one optimum, a hand of other proportions, landmarks that err together): on deviations
 # of joints and of keypoints. Chosen on rendered hands and on half of the recording of bench/fingers.py.
-JOINT_STD_FACTOR, POINT_STD_FACTOR = 1.4, 2.0
+JOINT_STD_FACTOR, POINT_STD_FACTOR = 1.4, 1.75
+# Who is on the hands: the line from toes to wrists is level within this and so long, hips and neck are higher over the
+# floor than this and wrists lower (tests/fitting/test_motion.py has planks, all fours, downward dogs, and others).
+ON_HANDS_RAD, ON_HANDS_M, LOWEST_TRUNK_M, HIGHEST_HAND_M = 0.5, 0.45, 0.08, 0.15
 _BLOCK = 1000  # frames solved together
 _ITERATIONS, _CONVERGED = 20, 1e-3
 _RIGID, _ANGLES = 6, 25
@@ -145,6 +149,43 @@ def fit_hands(
         wrist_rad=wrist_rad.float().numpy(),
         point_std_mm=1000 * POINT_STD_FACTOR * point_std.numpy(),
     )
+
+
+def flat_palms(params: BodyParams, body: Body, up: Tensor) -> BodyParams:
+    """Palms of people on their hands lie flat with the fingers ahead: wrists bend back and forearms turn, which no
+    keypoint of the body shows and which moves none. up [T, 3]: roughly, in each frame's camera; it tells who is on the
+    hands: wrists as low as the toes and far from them, hips and shoulders above both. The floor is the plane through
+    wrists and toes, so neither gravity nor a floor need be known.
+    """
+    at = body.at(replace(params, hands=None)).joints / params.size
+    toes, wrists, trunk = (at[:, list(part)] for part in ((10, 11), WRISTS, (0, 12)))
+    ahead = wrists.mean(1) - toes.mean(1)
+    far_m = ahead.norm(dim=-1)
+    ahead = ahead / far_m.clamp(min=1e-6)[:, None]
+    level = (ahead * up).sum(-1, keepdim=True)
+    normal = torch.nn.functional.normalize(up - level * ahead, dim=-1)
+    over_m = torch.einsum("tnc,tc->tn", torch.cat((trunk, wrists), 1) - toes.mean(1, keepdim=True), normal)
+    low = ON_HANDS_RAD - torch.asin(level.squeeze(-1).clamp(-1, 1)).abs()
+    trunk_m, far_m = over_m[:, :2].amin(1) - LOWEST_TRUNK_M, far_m - ON_HANDS_M
+    bears = torch.stack((low / 0.2, far_m / 0.1, trunk_m / 0.05)).amin(0)
+    share = torch.minimum(bears[:, None], (HIGHEST_HAND_M - over_m[:, 2:].abs()) / 0.05).clamp(0, 1)  # [T, 2]
+    if not bool(share.any()):
+        return params
+    placed = body.placement(rotation_matrices(params.pose), body.v_template.new_zeros(body.shape_size)).rotation
+    pose = params.pose.clone()
+    for side, joint in enumerate(WRISTS):
+        along = ahead if side == 0 else -ahead  # the T-pose has the left hand along +x, palms along -y
+        flat = torch.stack((along, normal, torch.linalg.cross(along, normal)), -1)
+        elbow, on = PARENTS[joint], share[:, side, None]
+        bend = axis_angle_to_quaternion(matrix_to_axis_angle(placed[:, elbow].mT @ flat))
+        axis = torch.nn.functional.normalize(body.rest_joints[joint] - body.rest_joints[elbow], dim=0)
+        half = torch.atan((bend[:, 1:] @ axis) / bend[:, 0].where(bend[:, 0].abs() > 1e-6, bend.new_tensor(1e-6)))
+        twisted = rotation_matrices(on * 2 * half[:, None] * axis)  # about the forearm: the elbow's joint does it
+        turned = placed[:, joint] @ rotation_matrices(on * matrix_to_axis_angle(placed[:, joint].mT @ flat))
+        fore = matrix_to_axis_angle(rotation_matrices(pose[:, elbow]) @ twisted)
+        wrist = matrix_to_axis_angle(nearest_rotation((placed[:, elbow] @ twisted).mT @ turned))
+        pose[:, elbow], pose[:, joint] = fore.where(on > 0, pose[:, elbow]), wrist.where(on > 0, pose[:, joint])
+    return replace(params, pose=pose)
 
 
 def relaxed_pose(fingers: Fingers) -> Tensor:

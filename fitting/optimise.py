@@ -25,9 +25,12 @@ from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
     Problem,
     Solution,
+    factorize,
     fill_gaps,
     joint_deviations,
+    normal_equations,
     seen_by_several,
+    shape_factor,
     solve_frames,
     solve_track,
 )
@@ -39,11 +42,12 @@ from fitting.solver.terms.priors import (
     LikelyPose,
     LikelyShape,
     PosePrior,
+    ShapeEvidence,
     Upright,
     load_prior,
     optical_axis,
 )
-from fitting.solver.terms.reprojection import ROBUST_SCALE, Palm, Reprojection, robust_scale
+from fitting.solver.terms.reprojection import ROBUST_SCALE, Palm, Reprojection, Silhouette, robust_scale
 from fitting.solver.terms.scene import Balance, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
@@ -70,6 +74,7 @@ MOTION_WEIGHT = 0.03
 PRIOR_BESIDE_GUESS = 0.35
 FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
 ROUGH_TOLERANCE = 0.2  # log-likelihood per frame of a fit that another one begins from
+OUTLINE_ROUNDS, OUTLINE_ITERATIONS = 4, 6  # in which points find their vertices anew; steps of each, at most
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,7 @@ class FitInput:
     start: BodyParams | None = None  # [T] where the search begins, if not at the guess
     hands: SeenHands | None = None  # [T] where anybody looked for them
     others: tuple[OtherView, ...] = ()  # [T] what other cameras see
+    shape: ShapeEvidence | None = None  # what outlines and a known weight say of it
 
     def __len__(self) -> int:
         return len(self.keypoints.xy_px)
@@ -111,6 +117,7 @@ class FitInput:
             self.start and self.start.rows(index),
             self.hands and self.hands.rows(index),
             tuple(other.rows(index) for other in self.others),
+            self.shape,
         )
 
 
@@ -161,7 +168,7 @@ def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: 
     weights = independence(int(usable.sum()), fps)
     problem = replace(
         problem,
-        terms=terms_of(problem.views, body, options, given.guess, near, given.scene, weights, given.hands),
+        terms=terms_of(problem.views, body, options, given.guess, near, given.scene, weights, given.hands, given.shape),
         fps=fps if len(problem) > 2 else None,
         segment=given.segment,
         world_rotation=None if given.scene is None else given.scene.world_rotation,
@@ -170,6 +177,49 @@ def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: 
         state = solve_track(problem.without_tails, state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if options.rough else TOLERANCE)
     return _report(problem, solution, usable, given, options)
+
+
+@single_thread()
+def shape_from_outlines(
+    given: FitInput, xy_px: Tensor, normal: Tensor, camera: Camera, body: Body, options: FitOptions
+) -> tuple[ShapeEvidence, Tensor] | None:
+    """What outlines [T, N, 2] of some frames of a track say of its shape, and the shape [S] of these frames; `given` is
+    of the same frames, with a start. None: they say nothing.
+
+    Pose and shape are searched for together, keypoints and outlines pulling, while each point of an outline finds its
+    vertex anew in every round. What the outlines add is the difference of the equations with and without them at the
+    end, after all but the shape is eliminated (Schur complement): precision S - S0, and the gradient g - g0.
+    """
+    assert given.start is not None
+    problem, usable = make_problem(given.keypoints, [camera], body, options)
+    if not bool(usable.any()) or not problem.jacobian.shape_size:
+        return None
+    near = None if given.guess is None else _state_of(given.guess, problem, usable, shared_shape=True)
+    weights = independence(int(usable.sum()), 1.0)
+    plain = replace(problem, terms=terms_of(problem.views, body, options, given.guess, near, None, weights))
+    state = from_params(given.start, problem.jacobian.shape_size)
+    xy_px = camera.undistort(xy_px).masked_fill(~usable[:, None, None], torch.nan)
+    seen, body = problem.seen, problem.jacobian.body
+    for _ in range(OUTLINE_ROUNDS):
+        mesh = body.at(to_params(state), vertices=True).vertices
+        assert mesh is not None
+        outlines = Silhouette.matched(seen, xy_px, normal, mesh, body)
+        if not bool((outlines.weight > 0).any()):
+            return None
+        both = replace(plain, terms=(*plain.terms, outlines))
+        state = solve_track(both, state, OUTLINE_ITERATIONS, ROUGH_TOLERANCE).state
+    precision, gradient = torch.zeros(()), torch.zeros(())
+    for sign, part in ((1, both), (-1, plain)):
+        system = normal_equations(part, state).double()
+        response, lower = shape_factor(factorize(system), system.arrow, system.corner)
+        precision = precision + sign * lower @ lower.mT
+        rest = torch.einsum("tds,td->s", response, system.gradient)
+        gradient = gradient + sign * (system.shape_gradient - rest)
+    precision, gradient = (part / weights.shape_weight for part in (precision, gradient))
+    values, vectors = torch.linalg.eigh(precision)  # rounding may leave a direction a little below zero
+    precision = vectors * values.clamp(min=0) @ vectors.mT
+    information = precision @ state.shape.double() - gradient
+    return ShapeEvidence(precision.float(), information.float(), int(usable.sum())), state.shape
 
 
 class Independence(NamedTuple):
@@ -205,6 +255,7 @@ def terms_of(
     scene: SceneTerms | None = None,
     weights: Independence = ALONE,
     hands: SeenHands | None = None,
+    shape: ShapeEvidence | None = None,
 ) -> tuple[Term, ...]:
     """Everything that pulls on a body: a new term is one line in this list.
 
@@ -214,7 +265,8 @@ def terms_of(
     axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(views[0].weight)
     if len(views) > 1:  # a second camera sees how far somebody leans
         axis = axis * ~seen_by_several(views)[:, None]
-    shape_guess = (near.shape, guess.shape_std) if near and guess else ()
+    shape_guess, shape_std = (near.shape, guess.shape_std) if near and guess else (None, 1.0)
+    known = shape if body.shape_size else None  # of a body whose shape is built in, nothing is left to be known
     terms = (
         *views,
         Palm.of(hands, views[0], body, min(SHAPE_SIZE, body.shape_size)),
@@ -227,7 +279,7 @@ def terms_of(
         JointAcceleration(prior.acceleration_std, weights.motion_weight),
         AngularAcceleration(prior.angular_std, weights.motion_weight),
         Contact.of(scene),
-        LikelyShape(weights.shape_weight, *shape_guess),
+        LikelyShape(weights.shape_weight, shape_guess, shape_std, known),
     )
     return tuple(term for term in terms if term is not None)
 

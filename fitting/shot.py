@@ -17,7 +17,7 @@ from fitting.body import Body, BodyOutput, BodyParams
 from fitting.body.kinematics import WRISTS
 from fitting.camera import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
-from fitting.hands import fit_hands
+from fitting.hands import fit_hands, flat_palms
 from fitting.init.torso import mirrored_legs
 from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
@@ -34,10 +34,20 @@ from fitting.scene.from_fit import (
     person_evidence,
     prediction_ratio,
     resting_points,
+    shown_head_share,
     with_some_left_out,
 )
-from fitting.scene.ground import GivenGround, GroundAnswer, GroundEstimate, contradictions, estimate_ground
+from fitting.scene.ground import (
+    ADULT_M,
+    GivenGround,
+    GroundAnswer,
+    GroundEstimate,
+    contradictions,
+    estimate_ground,
+    head_share,
+)
 from fitting.scene.ground_evidence import ShotCamera
+from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import (
     BALANCE_STD_M,
     FEET,
@@ -48,11 +58,10 @@ from fitting.solver.terms.scene import (
     kept_contact,
     point_lifts,
 )
-from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands
+from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands, with_outlines
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
-from pose2d.hands import HandKeypoints
-from pose2d.types import Keypoints
+from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5
@@ -63,8 +72,13 @@ KNOWN_TO_CARRY, FALLING_M, FALLING_GAP_S = 0.4, 0.2, 0.3
 ON_ONE_FOOT = 0.1  # of what two feet say of balance: whoever walks falls from one foot onto the other
 LOWEST_STANDING = 0.75  # of the legs' length: hips of people who stand are higher over the ankles. Not tuned
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
+HEAD, ADULT_SHARE = [0, 1, 2, 3, 4, 17], float(head_share(np.array(ADULT_M)))  # its keypoints, and its size
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 LOWEST_FEET = 0.05  # quantile of feet's heights that is the floor, where distances are measured
+LEVEL_UP = np.array([0.0, -1.0, 0.0])  # of a camera held level
+# Density of people with air in their lungs (0.98 to 1.04), and how exactly a body's volume tells its weight: density,
+# clothes and food on the scales, and a body model without inner air.
+KG_PER_M3, WEIGHT_LOG_STD = 1010.0, 0.05
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
 
@@ -78,6 +92,8 @@ class ShotPerson:
     init: str | BodyParams | InitialGuess = "lifter"
     height_m: float | None = None  # that the person is known to have
     hands: HandKeypoints | None = None  # [N] where anybody looked for them
+    outlines: Outlines | None = None  # of some of the N rows
+    weight_kg: float | None = None  # that the person is known to have
     # Of several cameras: rows without gaps, NaN where this camera does not show the person, and what the others show.
     others: tuple[OtherView, ...] = ()
 
@@ -105,6 +121,7 @@ class ShotFit:
     reason: str  # what the ground rests on, or why it is not known
     judged: dict[int, Judged] = field(default_factory=dict)  # by identity: whether the scene was kept
     warnings: tuple[str, ...] = ()  # where what the user states contradicts the images
+    masks: dict[int, int] = field(default_factory=dict)  # by identity: how many the shape was found from
 
     def uses(self, identity: int) -> bool:
         """Whether the scene pulled on this person."""
@@ -165,6 +182,7 @@ class _Sized:
     size: float
     hands: HandKeypoints | None  # [T]
     segment: np.ndarray  # [T]
+    masks: int  # that the shape was found from
 
 
 @single_thread()
@@ -200,6 +218,7 @@ def fit_shot(
         except TooFewKeypoints as error:
             left_out[person.identity] = error
     known = {person.identity: person.height_m for person in people}
+    of = {person.identity: person for person in people}
     found_first = {identity: found for identity, (_, found) in first.items()}
     answer = _ground(found_first, known, view, options.given)
     if several and answer.ground is not None and not options.given.states_floor:
@@ -215,22 +234,31 @@ def fit_shot(
     for number, identity in enumerate(list(first)):
         prepared, found = first.pop(identity)  # of long videos, these are most of what is held
         size = 1.0 if several else _size(number, found, body, ground, known[identity])
+        again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
+        again = _shaped(*again, of[identity], seen, how, size)
+        if not several:  # as tall as before
+            size *= body.height_m(found.fit.params.shape) / body.height_m(again[1].fit.params.shape)
         floor_m = None
         if seen.stays and ground.floor_known and ground.on_floor[number]:
             level_m = 0.0 if several else ground.level_m[number]  # of what this person stands on
             floor_m = (level_m - ground.camera_height_m) / size
         place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
-        again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
-        track, judged[identity] = _judged(*again, seen, place, how, stated=options.given.states_anything)
-        sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment)
+        # The body model has an adult's head; on a child's shoulders it fits a large one by leaning towards the camera.
+        larger = max(1.0, shown_head_share(found) / ADULT_SHARE) if ground.height_m[number] < CHILD_M else 1.0
+        prepared = replace(again[0], keypoints=_with_head(again[0].keypoints, 1 / larger))
+        track, judged[identity] = _judged(prepared, again[1], seen, place, how, stated=options.given.states_anything)
+        track = replace(track, keypoints=_with_head(track.keypoints, larger))
+        masks = 0 if prepared.shape is None else prepared.shape.masks
+        sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment, masks)
         progress(len(found))
     dropped = [one.misfit for one in judged.values() if one.verdict == "dropped"]
     if 2 * len(dropped) > len(judged):
         reason = f"keypoints contradict it: they are {np.median(dropped):.2f} times as far from bodies that stand on it"
         return replace(_without_scene(people, view, how, lambda frames: None, reason), judged=judged)
-    fitted = _finished(sized, seen)
+    masks_of = {identity: one.masks for identity, one in sized.items()}
+    fitted = _finished(sized, seen, ground.up_cam)
     return ShotFit(
-        fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings
+        fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings, masks_of
     )
 
 
@@ -249,14 +277,23 @@ def _without_scene(
     for person in people:
         try:
             prepared = ready.get(person.identity) or _prepared(person, view)
-            found = _plain(prepared, view, how)
+            start = None
+            if person.weight_kg is not None or (person.outlines is not None and len(person.outlines)):
+                found = _plain(prepared, view, replace(how, rough=True))
+                size = _size(0, found, view.body, None, person.height_m)
+                prepared, found = _shaped(prepared, found, person, view, how, size)
+                start = found.fit.params
+            found = _plain(prepared, view, how, start)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
         size = 1.0 if view.several else _size(0, found, view.body, None, person.height_m)
-        sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment)
+        masks = 0 if prepared.shape is None else prepared.shape.masks
+        sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment, masks)
         progress(len(found))
-    return ShotFit(_finished(sized, view), left_out, view.camera, view.focal, view.motion, None, reason)
+    masks_of = {identity: one.masks for identity, one in sized.items()}
+    found_all = _finished(sized, view)
+    return ShotFit(found_all, left_out, view.camera, view.focal, view.motion, None, reason, masks=masks_of)
 
 
 def _refined_by_turning(view: _View) -> _View:
@@ -279,6 +316,15 @@ def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> 
     return replace(keypoints, xy_px=center + (keypoints.xy_px - center) * factor[:, None, None], area_px2=area)
 
 
+def _with_head(keypoints: Keypoints, factor: float) -> Keypoints:
+    """The head so many times as large, from the neck."""
+    if factor == 1.0:
+        return keypoints
+    xy_px, neck = keypoints.xy_px.clone(), keypoints.xy_px[:, 18:19]
+    xy_px[:, HEAD] = neck + factor * (xy_px[:, HEAD] - neck)
+    return replace(keypoints, xy_px=xy_px)
+
+
 def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
     zoom, hands = view.zoom(person.frame), person.hands
     keypoints = _unzoomed(person.keypoints, view.camera, zoom)
@@ -299,6 +345,48 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
     return prepared if hands is None else with_hands(prepared, hands, person.frame, view.body)
 
 
+def _shaped(
+    prepared: PreparedTrack, found: TrackFit, person: ShotPerson, view: _View, how: FitOptions, size: float
+) -> tuple[PreparedTrack, TrackFit]:
+    """With what a person's outlines and weight say of the shape, where any is known."""
+    if person.outlines is not None and len(person.outlines) and not view.several:
+        prepared, found = _outlined(prepared, found, person.outlines, person.frame, view, how)
+    if person.weight_kg is None:
+        return prepared, found
+    # The volume times people's density, linear in the shape around the one that was found.
+    body, shape = view.body, found.fit.params.shape.double()
+
+    def log_kg(shape: torch.Tensor) -> float:
+        metres = size if person.height_m is None else person.height_m / body.height_m(shape)
+        return math.log(KG_PER_M3 * body.volume_m3(shape)) + 3 * math.log(metres)
+
+    steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)
+    slope = torch.tensor([log_kg(shape + step) - log_kg(shape - step) for step in steps], dtype=shape.dtype)
+    wanted = slope @ shape + math.log(person.weight_kg) - log_kg(shape)
+    known = prepared.shape or ShapeEvidence(torch.zeros(len(shape), len(shape)), torch.zeros(len(shape)))
+    known = replace(
+        known,
+        precision=known.precision + (slope[:, None] * slope / WEIGHT_LOG_STD**2).float(),
+        information=known.information + (slope * wanted / WEIGHT_LOG_STD**2).float(),
+    )
+    return replace(prepared, shape=known), found
+
+
+def _outlined(
+    prepared: PreparedTrack, found: TrackFit, outlines: Outlines, frames: np.ndarray, view: _View, how: FitOptions
+) -> tuple[PreparedTrack, TrackFit]:
+    """With what outlines of some rows of these frames say of the shape."""
+    frame, xy_px = frames[outlines.row], outlines.xy_px
+    zoom = view.zoom(frame)
+    if zoom is not None:
+        center = np.array(view.camera.center_px, np.float32)
+        xy_px = center + (xy_px - center) / zoom.astype(np.float32)[:, None, None]
+    rows = np.searchsorted(prepared.grid.frame, frame)
+    seen = (prepared.grid.segment[rows] >= 0) & found.fit.observed.numpy()[rows]
+    outlines = replace(outlines, row=rows, xy_px=xy_px).rows(seen)
+    return with_outlines(prepared, found, outlines, view.camera, view.body, how)
+
+
 def _ground(
     tracks: Mapping[int, TrackFit], known: Mapping[int, float | None], view: _View, given: GivenGround
 ) -> GroundAnswer:
@@ -312,6 +400,7 @@ def _ground(
         fps=view.fps,
         first_from_camera=None if motion is None else motion.turning(np.arange(len(motion.frames))),
         moving=motion is not None and motion.kind == "moving",
+        vertical=None if motion is None else motion.vertical,
     )
     answer = estimate_ground(evidence, seen, given)
     answer = replace(answer, warnings=contradictions(evidence, seen, given, answer.ground))
@@ -384,11 +473,10 @@ def _judged(
         return again, Judged("used", misfit)
     rough = replace(how, rough=True)
     part, hidden = with_some_left_out(prepared, view.fps)
-    predicted = [
-        view.camera.project(view.body.at(fit.fit.params).keypoints)
-        for fit in (_within(part, found, view, place, rough), _plain(part, view, rough, found.fit.params))
-    ]
-    ratio = prediction_ratio(predicted[0], predicted[1], prepared.keypoints.xy_px, hidden)
+    both = _within(part, found, view, place, rough), _plain(part, view, rough, found.fit.params)
+    predicted = [view.camera.project(view.body.at(fit.fit.params).keypoints) for fit in both]
+    solved = both[1].fit.used.any(1, keepdim=True)
+    ratio = prediction_ratio(predicted[0], predicted[1], prepared.keypoints.xy_px, hidden & solved)
     if misfit <= DAMAGED and ratio <= PREDICTED:
         return again, Judged("used", misfit, ratio)
     soft = _within(prepared, found, view, replace(place, softer=SOFTER), how)
@@ -477,8 +565,9 @@ def _carried(found: TrackFit, view: _View, place: _Place, turning: np.ndarray | 
     return carries
 
 
-def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
-    """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`."""
+def _finished(sized: dict[int, _Sized], view: _View, up: np.ndarray = LEVEL_UP) -> dict[int, TrackFit]:
+    """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`. up [3]: of
+    a camera of which nothing is known, that of one held level."""
     people, finished = {}, {}
     for identity, one in sized.items() if len(sized) > 1 else ():
         params = one.track.fit.params
@@ -487,29 +576,26 @@ def _finished(sized: dict[int, _Sized], view: _View) -> dict[int, TrackFit]:
         people[identity] = FittedBody(one.track.frame, one.track.present, one.track.keypoints, placed)
     for identity in list(sized):
         inflation, one = behind_others(people, identity, view.camera).inflation if people else None, sized.pop(identity)
-
         hands = None if one.hands is None else seen_hands(one.hands, view.camera, view.body)
         finished[identity] = joined(
-            (
-                _as_found(one, view, some, None if inflation is None else inflation[some], hands and hands.rows(some))
-                for some in blocks(len(one.track))
-            ),
+            (_as_found(one, view, some, up, inflation, hands and hands.rows(some)) for some in blocks(len(one.track))),
             len(one.track),
         )
     return finished
 
 
 def _as_found(
-    one: _Sized, view: _View, some: slice, inflation: torch.Tensor | None, seen: SeenHands | None
+    one: _Sized, view: _View, some: slice, up: np.ndarray, inflation: torch.Tensor | None, seen: SeenHands | None
 ) -> TrackFit:
     """Rows of a person at its size, with pixels as they were read, and with the lens's uncertainty in the depth.
 
-    inflation [n, 26], seen [n]: of their keypoints, where others are near, and of their hands, where anybody looked.
+    up [3]: in the shot's axes. inflation [T, 26], seen [n]: of keypoints, where others are near, and of hands, where
+    anybody looked.
     """
     found, size = one.track.rows(some), one.size
     fit = found.fit
     if inflation is not None:
-        points = with_variance_inflation(found.keypoints, inflation)
+        points = with_variance_inflation(found.keypoints, inflation[some])
         joints = found.joint_observed & observed_joints(points, view.camera.size)
         found = replace(found, keypoints=points, joint_observed=joints)
     params = replace(fit.params, translation=size * fit.params.translation, size=torch.tensor(float(size)))
@@ -518,6 +604,9 @@ def _as_found(
         camera_std, relative_std = size * camera_std, size * relative_std
         by_lens = (not view.several) * 1000 * view.focal.log_sigma * params.translation[:, None, 2]
         camera_std = torch.cat((camera_std[..., :2], torch.hypot(camera_std[..., 2], by_lens)[..., None]), -1)
+    turning = view.turning(found.frame)
+    up = np.broadcast_to(up, (len(found), 3)) if turning is None else np.einsum("tij,i->tj", turning, up)
+    params = flat_palms(params, view.body, torch.tensor(up, dtype=torch.float32))
     keypoints, reprojection, hands = found.keypoints, fit.reprojection_px, None
     if seen is not None:
         hands = fit_hands(seen, params, view.camera, view.body, view.fps, one.segment[some])

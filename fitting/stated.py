@@ -42,6 +42,10 @@ COUNTED = np.array([n for n, name in enumerate(JOINT_NAMES) if n and "hand" not 
 # per second: as fps to minus these powers, relative to the pelvis and in the camera frame, across and along (the same
 # rendered people at 30, 15 and 10 frames a second). Below 6 frames a second they hardly touch.
 RATE, TURN_RATE, LEARNT_FPS, RATES = np.array([[0.16, 0.31], [0.09, 0.02]]), 0.48, 30.0, (6.0, 120.0)
+# Of several cameras: on Gauss-Newton's deviations, what is added along each axis (joints are elsewhere in the network
+# than in the body, in every camera alike), and the worst joint's median over the largest deviation. Chosen on rigs r1
+# and r2 of bench/cameras.py.
+SEVERAL_FACTOR, SEVERAL_MM, SEVERAL_WORST = 1.5, 12.0, 1.5
 AROUND = 7  # frames over which a frame's worst error is averaged
 _MIRROR_MM, _GUESS_MM = 30.0, 20.0  # added before the logarithm: below, a difference says nothing
 FEATURES = (
@@ -131,6 +135,20 @@ def calibrated(
     features = frame_features(found, away, scene)
     log_mm = table.worst_log_mm + (features - table.worst_mean) @ table.worst_weight
     return replace(found, worst_error_mm=np.exp(_over_time(log_mm)).astype(np.float32))
+
+
+def calibrated_by_several(track: TrackFit, camera_mm: torch.Tensor, relative_mm: torch.Tensor) -> TrackFit:
+    """Of a fit to several cameras, whose own uncertainty adds so much [T, 24, 3] in the camera's frame and relative to
+    the pelvis."""
+    fit = track.fit
+    if fit.joint_std_mm is None or fit.joint_std_relative_mm is None:
+        return track
+    std, relative = (
+        ((SEVERAL_FACTOR * std).square() + more.square() + SEVERAL_MM**2).sqrt()
+        for std, more in ((fit.joint_std_mm, camera_mm), (fit.joint_std_relative_mm, relative_mm))
+    )
+    worst = SEVERAL_WORST * relative[:, COUNTED].norm(dim=-1).amax(1).numpy()
+    return replace(track, fit=replace(fit, joint_std_mm=std, joint_std_relative_mm=relative), worst_error_mm=worst)
 
 
 def spread_features(track: TrackFit, guess: InitialGuess | None, body: Body) -> np.ndarray:

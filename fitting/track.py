@@ -39,18 +39,17 @@ from fitting.keypoints.observed import (
     usable_frames,
 )
 from fitting.keypoints.weights import GATE, Weighting, confidence_after_fit, warn_of_scores
-from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess
-from fitting.solver.terms.priors import PosePrior
+from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess, shape_from_outlines
+from fitting.solver.terms.priors import PosePrior, ShapeEvidence
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
 from fitting.stated import calibrated
 from pose2d.base.errors import UserError
-from pose2d.base.scratch import release
+from pose2d.base.files import release_scratch
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
 from pose2d.base.threads import single_thread
-from pose2d.hands import HandKeypoints
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 _WRISTS = tuple(HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right"))
 __all__ = ["FASTEST_FPS", "PreparedTrack", "TrackFit", "fit_prepared", "fit_track", "prepare_track", "start_track"]
@@ -68,6 +67,7 @@ class PreparedTrack(Table):
     guess: InitialGuess | None = nested(InitialGuess, "where fits start", optional=True)
     hands: HandKeypoints | None = nested(HandKeypoints, "of the person's left and right arm", optional=True)
     others: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
+    shape: ShapeEvidence | None = None  # what outlines and a known weight say of it
 
 
 @single_thread()
@@ -121,6 +121,22 @@ def with_hands(prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray,
     return replace(prepared, hands=hands.exchanged(wrong))
 
 
+def with_outlines(
+    prepared: PreparedTrack, found: TrackFit, outlines: Outlines, camera: Camera, body: Body, options: FitOptions
+) -> tuple[PreparedTrack, TrackFit]:
+    """With what outlines, whose rows are those of the grid, say of the shape; and the fit `found` with that shape, as
+    large in the image as before, for another one to begin from."""
+    rows = torch.from_numpy(outlines.row)
+    given = FitInput(prepared.keypoints, prepared.guess, start=found.fit.params).rows(rows)
+    xy_px, normal = torch.from_numpy(outlines.xy_px), torch.from_numpy(outlines.normal)
+    said = shape_from_outlines(given, xy_px, normal, camera, body, options) if len(rows) else None
+    if said is None:
+        return prepared, found
+    ratio = body.height_m(said[1]) / body.height_m(found.fit.params.shape)
+    params = replace(found.fit.params, shape=said[1], translation=ratio * found.fit.params.translation)
+    return replace(prepared, shape=said[0]), replace(found, fit=replace(found.fit, params=params))
+
+
 def fit_prepared(
     prepared: PreparedTrack,
     camera: Camera,
@@ -136,14 +152,14 @@ def fit_prepared(
         usable = torch.from_numpy(grid.segment >= 0)
     else:
         usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
-    solved, segment = torch.from_numpy(grid.solved(usable.numpy())), torch.from_numpy(grid.segment)
+    rows, fps = grid.solved(usable.numpy(), options.rough)
+    solved, segment = torch.from_numpy(rows), torch.from_numpy(grid.segment)
     if scene is not None and scene.contact is not None:  # no contact lasts across an absence
         begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
         scene = replace(scene, contact=scene.contact.index_fill(0, solved[begins], 0))
     hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
-    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others)
-    fps = grid.fps / grid.stride
-    release()
+    given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others, prepared.shape)
+    release_scratch()
     found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)
     found = joined((_on_grid(found, solved, grid, some) for some in blocks(len(grid))), len(grid))
     known = grid.segment[grid.there][found.observed[torch.from_numpy(grid.there)].numpy()]

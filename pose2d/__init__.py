@@ -7,8 +7,7 @@ from pose2d.base.errors import lazy_names
 if TYPE_CHECKING:
     from pose2d.base.errors import UserError
     from pose2d.crops import PoseEstimate
-    from pose2d.models.base import HeatmapModel, ModelCard, PoseModel
-    from pose2d.registry import card, cards, load, names, register
+    from pose2d.models.base import HeatmapModel, ModelCard, PoseModel, card, cards, load, names, register
     from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
     from pose2d.types import ConfidenceSource, Keypoints, Prediction, Track
 
@@ -24,7 +23,7 @@ __getattr__, __dir__ = lazy_names(
         "UserError": "pose2d.base.errors",
         "PoseEstimate": "pose2d.crops",
         **dict.fromkeys(("HeatmapModel", "ModelCard", "PoseModel"), "pose2d.models.base"),
-        **dict.fromkeys(("card", "cards", "load", "names", "register"), "pose2d.registry"),
+        **dict.fromkeys(("card", "cards", "load", "names", "register"), "pose2d.models.base"),
         **dict.fromkeys(("COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"),
         **dict.fromkeys(("ConfidenceSource", "Keypoints", "Prediction", "Track"), "pose2d.types"),
     },

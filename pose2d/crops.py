@@ -112,44 +112,30 @@ def cut(
 ) -> Tensor:  # fmt: skip
     """One crop per affine map [N, 2, 3] of an RGB image: uint8 [N, 3, H, W], `fill` outside the image."""
     check_image(image)
-    width, height = input_wh
+    (width, height), image_wh = input_wh, np.array(image.shape[1::-1])
     crops = np.full((len(affine), height, width, 3), fill, np.uint8)
+    corners = np.array([[-1, -1, 1], [width, -1, 1], [-1, height, 1], [width, height, 1]])
     for crop, forward, back in zip(crops, affine, invert(affine), strict=True):
-        _cut_one(image, forward, back, crop, antialias, fill)
+        shown = corners @ back.T
+        shrink = np.sqrt(abs(np.linalg.det(back[:, :2])))  # image pixels per crop pixel
+        margin = 1 + int(np.ceil(shrink))
+        first = np.clip(np.floor(shown.min(0)) - margin, 0, image_wh).astype(int)
+        end = np.clip(np.ceil(shown.max(0)) + margin, 0, image_wh).astype(int)
+        if (end <= first).any():
+            continue  # the box lies outside the image
+        part, factor = image[first[1] : end[1], first[0] : end[0]], np.ones(2)
+        if antialias and shrink > 1:  # weigh all the pixels that fall into one, then sample
+            small = np.maximum(np.round((end - first) / shrink), 1).astype(int)
+            factor = (end - first) / small
+            # torch's filter takes a third of the time of OpenCV's
+            pixels = torch.from_numpy(part).permute(2, 0, 1)[None]
+            pixels = F.interpolate(pixels, small[::-1].tolist(), mode="bilinear", antialias=True)
+            part = np.ascontiguousarray(pixels[0].permute(1, 2, 0).numpy())
+        # Pixel centres of `part` in the image: first + factor * (p + 1/2) - 1/2.
+        shift = forward[:, 2] + forward[:, :2] @ (first + factor / 2 - 0.5)
+        matrix = np.column_stack([forward[:, :2] * factor, shift])
+        cv2.warpAffine(part, matrix, (width, height), crop, cv2.INTER_LINEAR, cv2.BORDER_CONSTANT, (fill, fill, fill))
     return torch.from_numpy(crops).permute(0, 3, 1, 2)
-
-
-def shrunk(image: np.ndarray, size_wh: Sequence[int]) -> np.ndarray:
-    """An RGB uint8 image in fewer pixels, antialiased. torch's filter takes a third of the time of OpenCV's."""
-    pixels = torch.from_numpy(image).permute(2, 0, 1)[None]
-    small = F.interpolate(pixels, (size_wh[1], size_wh[0]), mode="bilinear", antialias=True)
-    return np.ascontiguousarray(small[0].permute(1, 2, 0).numpy())
-
-
-def _cut_one(
-    image: np.ndarray, forward: np.ndarray, back: np.ndarray, crop: np.ndarray, antialias: bool, fill: int
-) -> None:
-    height, width = crop.shape[:2]
-    corners = np.array([[-1, -1, 1], [width, -1, 1], [-1, height, 1], [width, height, 1]]) @ back.T
-    image_wh = np.array([image.shape[1], image.shape[0]])
-    shrink = np.sqrt(abs(np.linalg.det(back[:, :2])))  # image pixels per crop pixel
-    margin = 1 + int(np.ceil(shrink))
-    first = np.clip(np.floor(corners.min(0)) - margin, 0, image_wh).astype(int)
-    end = np.clip(np.ceil(corners.max(0)) + margin, 0, image_wh).astype(int)
-    if (end <= first).any():
-        return  # the box lies outside the image
-    part = image[first[1] : end[1], first[0] : end[0]]
-    factor = np.ones(2)
-    if antialias and shrink > 1:  # weigh all the pixels that fall into one, then sample
-        small = np.maximum(np.round((end - first) / shrink), 1).astype(int)
-        factor = (end - first) / small
-        part = shrunk(part, small.tolist())
-    # Pixel centres of `part` in the image: first + factor * (p + 1/2) - 1/2.
-    matrix = np.empty((2, 3))
-    matrix[:, :2] = forward[:, :2] * factor
-    matrix[:, 2] = forward[:, 2] + forward[:, :2] @ (first + factor / 2 - 0.5)
-    border = (fill, fill, fill)
-    cv2.warpAffine(part, matrix, (width, height), crop, cv2.INTER_LINEAR, cv2.BORDER_CONSTANT, border)
 
 
 BATCH = 4  # crops through the network at once: 8 save 3 % of the time and take 50 MB more
@@ -208,11 +194,22 @@ def estimate(
     model: PoseModel, image: np.ndarray, boxes_px: np.ndarray, flip_test: bool = False, batch: int = 32
 ) -> PoseEstimate:
     """Keypoints of the people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image."""
-    crops = crop_people(model, image, boxes_px)
-    parts = [slice(first, first + batch) for first in range(0, max(len(crops.affine), 1), batch)]
-    return PoseEstimate.concat(
-        [estimate_crops(model, Crops(crops.pixels[p], crops.affine[p]), flip_test) for p in parts]
-    )
+    boxes_px = check_boxes(boxes_px)
+    return _estimate(model, [image] * len(boxes_px), boxes_px, flip_test, batch)
+
+
+def _estimate(
+    model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray, flip_test: bool = False, batch: int = BATCH
+) -> PoseEstimate:
+    """One person in a box [N, 4] of each image [N], `batch` of them at a time."""
+    poses = []
+    for first in range(0, max(len(boxes_px), 1), batch):
+        rows = range(len(boxes_px))[first : first + batch]
+        parts = [crop_people(model, images[row], boxes_px[row : row + 1]) for row in rows]
+        pixels = [part.pixels for part in parts] or [torch.zeros((0, 3, *model.input_wh[::-1]), dtype=torch.uint8)]
+        affine = [part.affine for part in parts] or [np.zeros((0, 2, 3))]
+        poses.append(estimate_crops(model, Crops(torch.cat(pixels), np.concatenate(affine)), flip_test))
+    return PoseEstimate.concat(poses)
 
 
 def estimate_people(
@@ -222,14 +219,14 @@ def estimate_people(
     a person off grows, once: where confident keypoints lie on the edge of their crop, the crop is made again around the
     keypoints. Images may repeat, for several people in one."""
     boxes_px = np.asarray(boxes_px, np.float64).reshape(-1, 4)
-    poses = PoseEstimate.concat([_one_pass(model, images, boxes_px, rows) for rows in _parts(len(boxes_px))])
+    poses = _estimate(model, images, boxes_px)
     grown = grow_boxes(boxes_px, poses, [image.shape[1::-1] for image in images], model)
     rows = np.flatnonzero((grown != boxes_px).any(1))
     if len(rows):
-        again = [_one_pass(model, images, grown, rows[part]) for part in _parts(len(rows))]
         order = np.arange(len(boxes_px))
         order[rows] = len(boxes_px) + np.arange(len(rows))
-        poses = PoseEstimate.concat([poses, *again]).rows(torch.from_numpy(order))
+        again = _estimate(model, [images[int(row)] for row in rows], grown[rows])
+        poses = PoseEstimate.concat([poses, again]).rows(torch.from_numpy(order))
     return grown, poses
 
 
@@ -257,17 +254,3 @@ def grow_boxes(
     out = boxes_px.copy()
     out[rows] = grown[rows]
     return out
-
-
-def _parts(count: int) -> list[slice]:
-    return [slice(first, first + BATCH) for first in range(0, max(count, 1), BATCH)]
-
-
-def _one_pass(
-    model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray, rows: slice | np.ndarray
-) -> PoseEstimate:
-    chosen = np.arange(len(boxes_px))[rows]
-    parts = [crop_people(model, images[row], boxes_px[row : row + 1]) for row in chosen]
-    pixels = [part.pixels.numpy() for part in parts] or [np.zeros((0, 3, *model.input_wh[::-1]), np.uint8)]
-    affine = [part.affine for part in parts] or [np.zeros((0, 2, 3))]
-    return estimate_crops(model, Crops(torch.from_numpy(np.concatenate(pixels)), np.concatenate(affine)))

@@ -6,7 +6,9 @@ test: what a network says of mirrored crops, mapped back to the crops as they we
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import cv2
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -53,21 +55,12 @@ def mmpose_default(maps: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(score[..., None] > 0, xy_cells, NOWHERE), score
 
 
-def gaussian_kernel(size: int) -> Tensor:
-    """OpenCV's one-dimensional kernel of that odd size when no sigma is given."""
-    sigma = 0.3 * ((size - 1) * 0.5 - 1) + 0.8
-    x = torch.arange(size, dtype=torch.float64) - size // 2
-    weight = torch.exp(-(x**2) / (2 * sigma**2))
-    return weight / weight.sum()
-
-
 def _blur(padded: Tensor, size: int) -> Tensor:
     """Maps padded by size // 2 on every side -> blurred maps without the padding."""
-    kernel = gaussian_kernel(size).to(padded)
-    n, k = padded.shape[:2]
-    flat = padded.reshape(n * k, 1, *padded.shape[2:])
+    kernel = torch.from_numpy(cv2.getGaussianKernel(size, 0)[:, 0]).to(padded)
+    flat = padded.flatten(0, 1)[:, None]
     flat = F.conv2d(F.conv2d(flat, kernel.view(1, 1, 1, -1)), kernel.view(1, 1, -1, 1))
-    return flat.view(n, k, *flat.shape[2:])
+    return flat.view(*padded.shape[:2], *flat.shape[2:])
 
 
 def _newton_step(gradient: Tensor, dxx: Tensor, dxy: Tensor, dyy: Tensor, ridge: float = 0.0) -> Tensor:
@@ -87,10 +80,7 @@ def dark(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
     blurred = _blur(F.pad(maps, (kernel // 2,) * 4), kernel)
     height = blurred.amax((2, 3), keepdim=True)
     log = (blurred * maps.amax((2, 3), keepdim=True) / height).clamp_min(1e-10).log()
-
-    def at(dx: int, dy: int) -> Tensor:
-        return _around(log, cells, dx, dy)
-
+    at = partial(_around, log, cells)
     gradient = 0.5 * torch.stack([at(1, 0) - at(-1, 0), at(0, 1) - at(0, -1)], -1)
     step = _newton_step(
         gradient, dxx=0.25 * (at(2, 0) - 2 * at(0, 0) + at(-2, 0)),
@@ -104,10 +94,7 @@ def udp(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
     """UDP (Huang et al. 2020), as ViTPose has it: blur, logarithm, one Newton step on the 3x3 neighbours."""
     cells, score = peaks(maps)
     log = _blur(F.pad(maps, (kernel // 2,) * 4, mode="reflect"), kernel).clamp(1e-3, 50).log()
-
-    def at(dx: int, dy: int) -> Tensor:
-        return _around(log, cells, dx, dy)
-
+    at = partial(_around, log, cells)
     middle = at(0, 0)
     left, right, up, down = at(-1, 0), at(1, 0), at(0, -1), at(0, 1)
     step = _newton_step(
@@ -118,24 +105,17 @@ def udp(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
     return torch.where(score[..., None] > 0, cells + step, NOWHERE), score
 
 
-def soft_argmax(maps: Tensor) -> Tensor:
-    """Integral regression (Sun et al. 2018): the expected cell [N, K, 2] under the softmax of each map."""
+def soft_argmax(maps: Tensor) -> tuple[Tensor, Tensor]:
+    """Integral regression (Sun et al. 2018): the expected cell under the softmax of each map, and the standard
+    deviations around it in cells, both [N, K, 2]."""
     h, w = maps.shape[-2:]
     weight = maps.flatten(2).softmax(2).unflatten(2, (h, w))
-    x, y = (torch.arange(size, dtype=maps.dtype, device=maps.device) for size in (w, h))
-    return torch.stack([torch.einsum("nkhw,w->nk", weight, x), torch.einsum("nkhw,h->nk", weight, y)], -1)
-
-
-def soft_argmax_spread(maps: Tensor) -> Tensor:
-    """Standard deviations [N, K, 2] in cells under the softmax of each map, around `soft_argmax`."""
-    h, w = maps.shape[-2:]
-    weight = maps.flatten(2).softmax(2).unflatten(2, (h, w))
-    spread = []
+    means, spreads = [], []
     for size, shares in ((w, weight.sum(-2)), (h, weight.sum(-1))):  # [N, K, size] along x, then y
         cell = torch.arange(size, dtype=maps.dtype, device=maps.device)
-        mean = (shares * cell).sum(-1, keepdim=True)
-        spread.append((shares * (cell - mean).square()).sum(-1).sqrt())
-    return torch.stack(spread, -1)
+        means.append((shares * cell).sum(-1))
+        spreads.append((shares * (cell - means[-1][..., None]).square()).sum(-1).sqrt())
+    return torch.stack(means, -1), torch.stack(spreads, -1)
 
 
 FLOOR = 1e-6  # below this a map's logarithm is only noise

@@ -10,22 +10,20 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
-from pathlib import Path
 
 import cv2
 import numpy as np
 import torch
 
 from pose2d.base.table import Table, column, column_fields
-from pose2d.models.base import read_state
+from pose2d.models.base import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
-from pose2d.types import AREA_OF_BOX, Detections, l_squared, sigma_px
+from pose2d.types import AREA_OF_BOX, Detections, HandKeypoints, l_squared, sigma_px
 from pose2d.video.frames import Frame
 
-WEIGHTS, GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_hands.py
-HAND_CONSTANTS = Path(str(files("pose2d") / "weights" / "hand_error.json"))  # tools/calibrate_hands.py
+HAND_WEIGHTS, HAND_GRAPH = "hand_landmarks_fp16.npz", "hand_landmarks.onnx"  # tools/convert_mediapipe.py
+HAND_CONSTANTS = WEIGHTS / "hand_error.json"  # tools/calibrate_hands.py
 SIDES = ("left", "right")  # of the person: axis 1 of every column
 FINGERS = ("thumb", "index", "middle", "ring", "little")
 # The order of the 21 keypoints is MediaPipe's: the wrist, then each finger's joints from the palm outwards.
@@ -34,9 +32,7 @@ HAND_KEYPOINTS = (
     *("thumb_cmc", "thumb_mcp", "thumb_ip", "thumb_tip"),
     *(f"{finger}_{joint}" for finger in FINGERS[1:] for joint in ("mcp", "pip", "dip", "tip")),
 )
-HAND_BONES = tuple(
-    (0 if joint % 4 == 1 else joint - 1, joint) for joint in range(1, 21)
-)  # the wrist, then along fingers
+HAND_BONES = tuple((0 if joint % 4 == 1 else joint - 1, joint) for joint in range(1, 21))  # along each finger
 CROP = 224  # side of what the network sees, in pixels
 PALM = (0, 1, 2, 3, 5, 6, 9, 10, 13, 14, 17, 18)  # between them and the region around a hand ..
 REGION = 2.0  # .. is this ratio: MediaPipe's, which the network was trained with
@@ -59,39 +55,6 @@ _HIPS = [COCO17.keypoints.index(f"{side}_hip") for side in SIDES]
 
 
 @dataclass(frozen=True)
-class HandKeypoints(Table):
-    """The left and the right hand of a person in T frames."""
-
-    PREFIX = "row_hand_"
-    # [T, 2, 21, 2] full-frame pixels
-    xy_px: np.ndarray = column((2, 21, 2), "f", "left and right hand; NaN: not seen", unit="px", fill=np.nan)
-    # [T, 2, 21] calibrated
-    std_px: np.ndarray = column(
-        (2, 21), "f", "stated error, one standard deviation along each axis", unit="px", low=0, fill=np.nan
-    )
-    # [T, 2] calibrated; 0: no hand
-    presence: np.ndarray = column((2,), "f", "probability that the hand is seen there", low=0, high=1)
-    score: np.ndarray = column((2,), "f", "the hand network's own score", low=0, high=1)  # [T, 2]
-    # [T, 2, 21, 3] camera axes: x right, y down, z forward
-    landmarks_m: np.ndarray = column(
-        (2, 21, 3), "f", "the network's 3D guess, relative to the wrist", unit="m", fill=np.nan
-    )
-    size_px: np.ndarray = column((2,), "f", "length of the hand in the image", unit="px", low=0)  # [T, 2]
-
-    @classmethod
-    def unseen(cls, rows: int) -> "HandKeypoints":
-        """No hand in any of the rows."""
-        return cls.empty().scatter(np.zeros(0, np.int64), rows)
-
-    def exchanged(self, rows: np.ndarray) -> "HandKeypoints":
-        """With left and right exchanged in some rows [T]."""
-        values = {f.name: getattr(self, f.name).copy() for f, _ in column_fields(type(self))}
-        for value in values.values():
-            value[rows] = value[rows][:, ::-1]
-        return HandKeypoints(**values)
-
-
-@dataclass(frozen=True)
 class Look(Table):
     """What the network says of N squares."""
 
@@ -111,7 +74,7 @@ class Look(Table):
 
 @cache
 def network() -> OnnxNetwork:
-    return OnnxNetwork(GRAPH, read_state(Path(str(files("pose2d") / "weights" / WEIGHTS))))
+    return OnnxNetwork(HAND_GRAPH, read_state(WEIGHTS / HAND_WEIGHTS))
 
 
 def look(images: Sequence[np.ndarray], regions: np.ndarray) -> Look:
@@ -279,7 +242,7 @@ def _looked(rgb: np.ndarray, arms: Arms, regions: np.ndarray, guess_px: np.ndarr
     odds = presence_features(seen, arms, size_wh) @ constants["presence"]
     std = relative_std(error_features(seen, guess_px, size_wh), constants["error"], constants["floor"])
     return FoundHands(
-        **{f.name: getattr(seen, f.name) for f, _ in column_fields(Look)},
+        **vars(seen),
         std_px=(seen.size_px[:, None] * std).astype(np.float32),
         presence=(fits_arm(seen, arms) / (1 + np.exp(-odds))).astype(np.float32),
     )

@@ -15,7 +15,7 @@ a cut. What the tracker made is looked at once more when the whole video was see
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -53,22 +53,6 @@ class FrameWatch(Protocol):
         """Frames in order of time with boxes [N, 4] around everyone; some are left out."""
 
 
-@dataclass(frozen=True)
-class _Look:
-    """One frame that the detector looked at."""
-
-    frame: Frame
-    seen: Detections
-
-
-@dataclass(frozen=True)
-class _Interval:
-    """Frames of one shot, the last of which the detector looks at."""
-
-    frames: list[Frame]
-    starts_shot: bool
-
-
 class PeopleFinder:
     """Everything that finds people, loaded once."""
 
@@ -92,18 +76,16 @@ class PeopleFinder:
         long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
         state, shots = _Progress(tracker, self._watch), ShotMarker()
         with ThreadPoolExecutor(workers) as pool, torch_threads(1):
-            for interval, last in self._ahead(pool, _intervals(prefetch(shots.mark(frames)), step, long)):
-                state.begin(interval)
-                look = last.result()
-                if len(interval.frames) == 1:
-                    state.take(look)
-                elif state.undisturbed(look, LONG_IOU if len(interval.frames) > step else SHORT_IOU):
-                    self._interpolate(state, pool, look, interval.frames[:-1])
+            for interval, starts_shot, last in self._ahead(pool, _intervals(prefetch(shots.mark(frames)), step, long)):
+                state.begin(interval, starts_shot)
+                now, same_iou = last.result(), LONG_IOU if len(interval) > step else SHORT_IOU
+                if len(interval) > 1 and state.undisturbed(now, same_iou):
+                    self._interpolate(state, pool, interval, now)
                 else:
-                    self._step_by_step(state, pool, interval.frames, look, step)
+                    self._step_by_step(state, pool, interval, now, step)
                 while len(state.waiting) > workers:  # frames that wait to be cropped stay in memory
                     state.add(state.waiting.popleft().result())
-                progress(len(interval.frames))
+                progress(len(interval))
             while state.waiting:
                 state.add(state.waiting.popleft().result())
         state.last = None
@@ -111,49 +93,53 @@ class PeopleFinder:
         return state.people(identity or IdentityOptions(), [cut.frame for cut in shots.late])
 
     def _step_by_step(
-        self, state: "_Progress", pool: ThreadPoolExecutor, interval: list[Frame], last: _Look, step: int
+        self, state: "_Progress", pool: ThreadPoolExecutor, interval: list[Frame], last: Detections, step: int
     ) -> None:
-        """An interval in steps of `step` frames, and where that is too coarse, of one."""
+        """An interval in steps of `step` frames, and where that is too coarse, of one. last: seen in its last frame."""
         parts = [interval[first : first + step] for first in range(0, len(interval), step)]
         under_way = [pool.submit(self._look, part[-1]) for part in parts[:-1]]
         for part, future in zip(parts, [*under_way, None], strict=True):
-            look = last if future is None else future.result()
-            if len(parts) > 1 and state.undisturbed(look, SHORT_IOU):
-                self._interpolate(state, pool, look, part[:-1])
+            now = last if future is None else future.result()
+            if len(parts) > 1 and state.undisturbed(now, SHORT_IOU):
+                self._interpolate(state, pool, part, now)
                 continue
-            for one in [pool.submit(self._look, frame) for frame in part[:-1]]:
-                state.take(one.result())
-            state.take(look)
+            for frame, look in [(frame, pool.submit(self._look, frame)) for frame in part[:-1]]:
+                state.take(frame, look.result())
+            state.take(part[-1], now)
 
-    def _interpolate(self, state: "_Progress", pool: ThreadPoolExecutor, look: _Look, frames: list[Frame]) -> None:
-        """Take `look`, and estimate keypoints in boxes between it and the look before."""
-        before = state.last
-        state.pass_by(frames, look)
-        state.take(look)
+    def _interpolate(self, state: "_Progress", pool: ThreadPoolExecutor, frames: list[Frame], now: Detections) -> None:
+        """Take what was seen in the last of the frames, and estimate keypoints in boxes between the look before and it.
+        People are somewhere between their boxes at both ends."""
+        before, between = state.last, frames[:-1]
+        if self._watch is not None and before is not None:
+            boxes_px = np.concatenate((before[1].box_px, now.box_px))
+            for frame in between:
+                self._watch.add(frame, boxes_px)
+        state.take(frames[-1], now)
         if before is None or state.last is None:
             return
-        images, rows = _between(before, state.last, frames)
+        images, rows = _between(*before, *state.last, between)
         for part in (slice(first, first + TASK) for first in range(0, len(rows), TASK)):
             state.waiting.append(pool.submit(self._with_keypoints, images[part], rows.rows(part)))
 
     def _ahead(
-        self, pool: ThreadPoolExecutor, intervals: Iterable[_Interval]
-    ) -> Iterator[tuple[_Interval, "Future[_Look]"]]:
+        self, pool: ThreadPoolExecutor, intervals: Iterable[tuple[list[Frame], bool]]
+    ) -> Iterator[tuple[list[Frame], bool, "Future[Detections]"]]:
         """Every interval with a look at its last frame; the next look is under way while one is used."""
-        queue: deque[tuple[_Interval, Future[_Look]]] = deque()
-        for interval in intervals:
-            queue.append((interval, pool.submit(self._look, interval.frames[-1])))
+        queue: deque[tuple[list[Frame], bool, Future[Detections]]] = deque()
+        for frames, starts_shot in intervals:
+            queue.append((frames, starts_shot, pool.submit(self._look, frames[-1])))
             if len(queue) > 1:
                 yield queue.popleft()
         yield from queue
 
-    def _look(self, frame: Frame) -> _Look:
+    def _look(self, frame: Frame) -> Detections:
         boxes = self._detect(frame)
         seen = Detections.in_frame(frame.index, float(frame.time_s), boxes.boxes_px, boxes.scores)
         seen = self._with_keypoints([frame.rgb] * len(seen), seen)
         if seen.keypoints is not None and not self._by_boxes:
             seen = replace(seen, appearance=describe(frame.rgb, seen.xy_px, seen.sure, seen.keypoints.skeleton))
-        return _Look(frame, seen)
+        return seen
 
     def _with_keypoints(self, images: list[np.ndarray], rows: Detections) -> Detections:
         boxes_px, keypoints = self._estimate(images, rows.box_px)
@@ -172,24 +158,23 @@ class _Progress:
         self._recent: list[Detections] = []
         self.looked: set[int] = set()
         self.waiting: deque[Future[Detections]] = deque()  # rows under way
-        self.last: _Look | None = None  # with identities
+        self.last: tuple[Frame, Detections] | None = None  # that the detector looked at; with identities
 
-    def begin(self, interval: _Interval) -> None:
+    def begin(self, frames: list[Frame], starts_shot: bool) -> None:
         """At a cut every track ends, and nothing is interpolated."""
-        if interval.starts_shot:
+        if starts_shot:
             if self.shots:
                 self.tracker.cut()
             self.last = None
-            self.shots.append(interval.frames[0].index)
+            self.shots.append(frames[0].index)
             if self.watch is not None:
-                self.watch.cut(interval.frames[0].index)
-        self.frames += [(frame.index, float(frame.time_s)) for frame in interval.frames]
+                self.watch.cut(frames[0].index)
+        self.frames += [(frame.index, float(frame.time_s)) for frame in frames]
 
-    def take(self, look: _Look) -> None:
+    def take(self, frame: Frame, seen: Detections) -> None:
         """The next frame, in order of time, that the detector looked at."""
-        frame, seen = look.frame, look.seen
         seen = replace(seen, identity=self.tracker.update(frame.index, float(frame.time_s), seen))
-        self.last = _Look(frame, seen)
+        self.last = frame, seen
         self.add(tracked(seen))
         self.looked.add(frame.index)
         if self.watch is not None:
@@ -202,23 +187,14 @@ class _Progress:
             self.rows.append(stored(Detections.concat(self._recent)))
             self._recent = []
 
-    def pass_by(self, frames: list[Frame], now: _Look) -> None:
-        """Frames between the last look and this one: people are somewhere between their boxes at both ends."""
-        if self.watch is not None and self.last is not None:
-            boxes_px = np.concatenate((self.last.seen.box_px, now.seen.box_px))
-            for frame in frames:
-                self.watch.add(frame, boxes_px)
-
-    def undisturbed(self, now: _Look, same_iou: float) -> bool:
+    def undisturbed(self, now: Detections, same_iou: float) -> bool:
         """The same people as at the last look, one to one, each apart from the others."""
         if self.last is None:
             return False
-        old = self.last.seen.box_px[self.last.seen.identity != NOBODY]
-        new = now.seen.box_px[now.seen.score >= self.tracker.options.start_score]
+        seen = self.last[1]
+        old, new = seen.box_px[seen.identity != NOBODY], now.box_px[now.score >= self.tracker.options.start_score]
         if len(old) != len(new):
             return False
-        if not len(old):
-            return True
         overlap = iou(old, new) >= same_iou
         one_to_one = bool((overlap.sum(0) == 1).all() and (overlap.sum(1) == 1).all())
         apart = all((iou(boxes, boxes) - np.eye(len(boxes)) <= ALONE_IOU).all() for boxes in (old, new))
@@ -232,32 +208,31 @@ class _Progress:
         return replace(everyone, detected=np.isin(numbers, list(self.looked)))
 
 
-def _intervals(frames: Iterable[tuple[Frame, bool]], step: int, long: int) -> Iterator[_Interval]:
+def _intervals(frames: Iterable[tuple[Frame, bool]], step: int, long: int) -> Iterator[tuple[list[Frame], bool]]:
     """From frames and whether a shot begins with each: the first frame of a shot alone, then `long` at a time, or as
-    many steps as may be held. The detector looks at the last."""
+    many steps as may be held, and whether a shot begins. The detector looks at the last frame of each interval."""
     held: list[Frame] = []
     size = 1
     for frame, starts_shot in frames:
-        if starts_shot:
-            if held:
-                yield _Interval(held, starts_shot=False)
-            yield _Interval([frame], starts_shot=True)
+        if starts_shot and held:
+            yield held, False
             held = []
-            size = max(step, min(long, int(HELD_BYTES / frame.rgb.nbytes) // step * step))
-            continue
         held.append(frame)
-        if len(held) == size:
-            yield _Interval(held, starts_shot=False)
+        if starts_shot or len(held) == size:
+            yield held, starts_shot
             held = []
+        if starts_shot:
+            size = max(step, min(long, int(HELD_BYTES / frame.rgb.nbytes) // step * step))
     if held:
-        yield _Interval(held, starts_shot=False)
+        yield held, False
 
 
-def _between(before: _Look, now: _Look, frames: list[Frame]) -> tuple[list[np.ndarray], Detections]:
+def _between(
+    first: Frame, old: Detections, last: Frame, new: Detections, frames: list[Frame]
+) -> tuple[list[np.ndarray], Detections]:
     """Rows between two looks for everybody who is in both, frame by frame: images, and boxes without keypoints."""
-    old, new = before.seen, now.seen
     a, b = np.nonzero((old.identity[:, None] == new.identity) & (old.identity != NOBODY)[:, None])
-    start, end = float(before.frame.time_s), float(now.frame.time_s)
+    start, end = float(first.time_s), float(last.time_s)
     times = np.array([float(frame.time_s) for frame in frames])
     share = ((times - start) / max(end - start, 1e-9))[:, None, None]
     boxes = (1 - share) * old.box_px[a] + share * new.box_px[b]  # [frames, people, 4]

@@ -175,20 +175,16 @@ MEDIAPIPE33 = (
 )  # fmt: skip
 
 
-def _halpe26_in(layout: tuple[str, ...]) -> tuple[int | None, ...]:
-    return tuple(layout.index(keypoint) if keypoint in layout else None for keypoint in HALPE26.keypoints)
-
-
 # For each of Halpe's 26 keypoints, its index in another layout; None where that layout has no such keypoint. MPII's
 # "upper_neck" is the neck that networks with Halpe's keypoints were trained on.
+_LAYOUTS = {
+    "coco17": COCO17.keypoints, "halpe26": HALPE26.keypoints, "wholebody133": WHOLEBODY133.keypoints,
+    "mpii16": tuple("neck" if name == "upper_neck" else name for name in MPII16.keypoints), "body_25": BODY_25,
+    "body_25b": BODY_25B, "mediapipe33": MEDIAPIPE33,
+}  # fmt: skip
 HALPE26_IN: dict[str, tuple[int | None, ...]] = {
-    "coco17": _halpe26_in(COCO17.keypoints),
-    "halpe26": _halpe26_in(HALPE26.keypoints),
-    "mpii16": _halpe26_in(tuple("neck" if name == "upper_neck" else name for name in MPII16.keypoints)),
-    "wholebody133": _halpe26_in(WHOLEBODY133.keypoints),
-    "body_25": _halpe26_in(BODY_25),
-    "body_25b": _halpe26_in(BODY_25B),
-    "mediapipe33": _halpe26_in(MEDIAPIPE33),
+    name: tuple(layout.index(keypoint) if keypoint in layout else None for keypoint in HALPE26.keypoints)
+    for name, layout in _LAYOUTS.items()
 }
 
 # Where the keypoints of OpenPose's COCO model (18) are, in COCO's order.

@@ -1,4 +1,4 @@
-"""What the packages exchange: predictions in a crop, keypoints in the full frame, tracks over time, and events.
+"""What the packages exchange: predictions in a crop, keypoints in the full frame, and tracks over time.
 
 And what a confidence means: object keypoint similarity (OKS), its expectation, and the pixel variance that implies. One
 keypoint's OKS is exp(-d^2 / 2 l^2) for a distance d and the falloff l^2 = (2 sigma_k)^2 * area. If the error is
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pose2d.base import scratch
+from pose2d.base.files import release_scratch, scratch_array
 from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.skeletons import COCO17, Skeleton
 
@@ -157,6 +157,50 @@ class Keypoints(Table):
         super().__post_init__()
 
 
+OUTLINE_POINTS = 192  # of an outline
+
+
+@dataclass(frozen=True)
+class Outlines(Table):
+    """Outlines of people, one a mask."""
+
+    PREFIX = "mask_"
+    row: np.ndarray = column((), "i", "row of the keypoints that the mask belongs to", low=0)  # [M]
+    # [M, 192, 2] full-frame pixels; NaN: fewer points, or the end of the image
+    xy_px: np.ndarray = column((OUTLINE_POINTS, 2), "f", "points of the outline; NaN: none", unit="px", fill=np.nan)
+    normal: np.ndarray = column((OUTLINE_POINTS, 2), "f", "unit vectors to the outside in the image")  # [M, 192, 2]
+
+
+@dataclass(frozen=True)
+class HandKeypoints(Table):
+    """The left and the right hand of a person in T frames."""
+
+    PREFIX = "row_hand_"
+    # [T, 2, 21, 2] full-frame pixels
+    xy_px: np.ndarray = column((2, 21, 2), "f", "left and right hand; NaN: not seen", unit="px", fill=np.nan)
+    # [T, 2, 21] calibrated
+    std_px: np.ndarray = column(
+        (2, 21), "f", "stated error, one standard deviation along each axis", unit="px", low=0, fill=np.nan
+    )
+    # [T, 2] calibrated; 0: no hand
+    presence: np.ndarray = column((2,), "f", "probability that the hand is seen there", low=0, high=1)
+    score: np.ndarray = column((2,), "f", "the hand network's own score", low=0, high=1)  # [T, 2]
+    # [T, 2, 21, 3] camera axes: x right, y down, z forward
+    landmarks_m: np.ndarray = column(
+        (2, 21, 3), "f", "the network's 3D guess, relative to the wrist", unit="m", fill=np.nan
+    )
+    size_px: np.ndarray = column((2,), "f", "length of the hand in the image", unit="px", low=0)  # [T, 2]
+
+    @classmethod
+    def unseen(cls, rows: int) -> "HandKeypoints":
+        """No hand in any of the rows."""
+        return cls.empty().scatter(np.zeros(0, np.int64), rows)
+
+    def exchanged(self, rows: np.ndarray) -> "HandKeypoints":
+        """With left and right exchanged in some rows [T]."""
+        return self.put(rows, self.rows(rows)._changed(lambda _, value: value[:, ::-1]))
+
+
 @dataclass(frozen=True)
 class Appearance(Table):
     """What people look like: the colours of parts of the body (pose2d/tracking/appearance.py)."""
@@ -194,10 +238,10 @@ class Detections(Table):
         """[N, K] confidence times presence."""
         assert self.keypoints is not None
         confidence, presence = np.asarray(self.keypoints.confidence), np.asarray(self.keypoints.presence)
-        made = scratch.empty(confidence.shape, np.result_type(confidence, presence))
+        made = scratch_array(confidence.shape, np.result_type(confidence, presence))
         for some in blocks(len(made)):
             np.multiply(confidence[some], presence[some], out=made[some])
-            scratch.release()
+            release_scratch()
         return made
 
     def everyone(self) -> list[int]:
@@ -227,6 +271,3 @@ class Track:
     frames: np.ndarray  # [T] frame numbers, strictly increasing; gaps are frames without a detection
     boxes_px: np.ndarray  # [T, 4] x1, y1, x2, y2 in full-frame pixels
     scores: np.ndarray  # [T] detector score
-
-
-EventKind = Literal["swap", "lost", "merged", "split"]

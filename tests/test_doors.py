@@ -276,7 +276,7 @@ def test_a_full_disk_and_a_lack_of_memory_are_told_in_words() -> None:
 
 
 def test_arrays_that_are_there_and_nonsense_are_refused(clip: tuple[Path, Path], tmp_path: Path) -> None:
-    from fitmesh.stages.people import edited_keypoints
+    from fitmesh.tracks import edited_keypoints
 
     out = tmp_path / "out"
     fitmesh.run(clip[0], out, keypoints=clip[1], init="none")
@@ -336,7 +336,8 @@ def test_formulas_do_not_reach_a_spreadsheet() -> None:
 def test_edits_that_contradict_each_other_are_refused_when_they_are_made() -> None:
     from fractions import Fraction
 
-    from fitmesh.stages.people import Merge, Split, TracksFile, identities_after
+    from fitmesh.stages.people import TracksFile
+    from fitmesh.tracks import Merge, Split, identities_after
     from pose2d.types import Detections
 
     frame, who = np.concatenate([np.arange(first, first + 5) for first in (0, 0, 10)]), np.repeat([1, 2, 3], 5)

@@ -22,8 +22,7 @@ from torch import Tensor
 import pose2d
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.detect.detector import WEIGHTS as YOLOX_WEIGHTS
-from pose2d.detect.detector import load_yolox
+from pose2d.detect.detector import YOLOX_WEIGHTS, load_yolox
 
 OUT = Path(__file__).resolve().parents[1] / "pose2d" / "weights"
 NAME = "rtmpose-s-halpe26"

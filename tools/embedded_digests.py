@@ -25,6 +25,8 @@ WHAT = {
     "hand_landmarks_fp16.npz": "hands: MediaPipe",
     "hand_landmarks.onnx": "graph of hands",
     "hand_error.json": "stated error of hands",
+    "person_mask_fp16.npz": "masks: MediaPipe",
+    "person_mask.onnx": "graph of masks",
     "appearance.npz": "colours of people",
     "open_body.npz": "the open body",
     "open_hands.npz": "its fingers",

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 import pose2d
 from pose2d.base.files import atomic_file
-from pose2d.detect.detector import GRAPH as YOLOX_GRAPH
-from pose2d.detect.detector import load_yolox
+from pose2d.detect.detector import YOLOX_GRAPH, load_yolox
 from pose2d.models.rtmpose import RTMPose
 
 OUT = Path(__file__).resolve().parents[1] / "pose2d" / "graphs"

@@ -125,7 +125,8 @@ def npz_target(valid: Valid) -> Target:
     import fitmesh
     from fitmesh.exports.csv_json import write_csv, write_json
     from fitmesh.stages.given_keypoints import read_given
-    from fitmesh.stages.people import edited_keypoints, edited_tracks, read_keypoints, read_tracks
+    from fitmesh.stages.people import read_keypoints, read_tracks
+    from fitmesh.tracks import edited_keypoints, edited_tracks
     from fitmesh.ui.events import Reporter
     from fitting.body.load import load_body
 
@@ -156,7 +157,7 @@ def npz_target(valid: Valid) -> Target:
             edited_tracks(path.parent)
             edited_keypoints(path.parent)
             if path.name == "keypoints.npz":
-                read_given(path).detections()
+                read_given(path)
 
     return Target(draw, read)
 
@@ -267,16 +268,8 @@ def onnx_target(valid: Valid) -> Target:
 
 
 def edits_target(valid: Valid) -> Target:
-    from fitmesh.stages.people import (
-        FILE,
-        Drop,
-        Merge,
-        Split,
-        edited_keypoints,
-        edited_tracks,
-        read_tracks,
-        write_edits,
-    )
+    from fitmesh.stages.people import FILE, read_tracks
+    from fitmesh.tracks import Drop, Merge, Split, edited_keypoints, edited_tracks, write_edits
 
     tracks = read_tracks(valid.out)
     folder = Path(tempfile.mkdtemp())

@@ -9,12 +9,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from eval3dpw.synth.camera import exposure_gain, sensor_image
-from eval3dpw.synth.clothed_people import SyntheticPerson, clothed_body, draw_shape, person_from_clip, shifted
+from eval3dpw.synth.clothed_people import (
+    SyntheticPerson,
+    clothed_body,
+    draw_outfit,
+    draw_shape,
+    moved_to,
+    person_from_clip,
+)
 from eval3dpw.synth.motion import Clip, load_clips
-from eval3dpw.synth.outfit import draw_outfit
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import SyntheticSequence, _exposed_light, draw_plan
+from eval3dpw.synth.staging import exposure_gain, sensor_image
 from eval3dpw.synth.surroundings import ClearArea, build_scene
 from fitmesh.inputs import write_lossless
 from fitting.body import Body
@@ -71,7 +77,7 @@ def _everyone(
         chosen: Clip = long[int(rng.integers(len(long)))] if clip is None else long[(clip + number) % len(long)]
         person = person_from_clip(body, chosen, draw_shape(rng), 0, frames, rng.uniform(-np.pi, np.pi))
         angle, out = 2 * np.pi * number / people + 0.5, 0.0 if people == 1 else 0.9 if people < 4 else 1.3
-        everyone.append(shifted(body, person, (out * np.sin(angle), out * np.cos(angle))))
+        everyone.append(moved_to(body, person, out * np.sin(angle), out * np.cos(angle)))
     return everyone
 
 

@@ -8,7 +8,7 @@ from scipy.spatial.transform import Rotation
 
 from bench.lib.world_scenes import PersonTruth, ShotTruth
 from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
-from fitting.camera import points_to_world, rotation_to_world, world_frame
+from fitting.camera import points_to_world, rotation_to_world, world_from_camera
 from fitting.training.capture_corrections import FEET_KEYPOINTS
 
 SEGMENT = 100  # frames over which world MPJPE is taken, aligned on the first two: as others report it
@@ -42,17 +42,16 @@ class ShotEstimate:
     def world_from_camera(self, frames: int) -> np.ndarray:
         """[T, 4, 4]. A camera of which nothing is known is taken to be level, the lowest feet to be on the floor."""
         up = np.array([0.0, -1.0, 0.0]) if self.up_cam is None else self.up_cam
-        numbers = np.arange(frames)
         height = self.camera_height_m
         if not np.isfinite(height):
-            level = world_frame(up, 0.0, numbers, self.first_from_camera).world_from_camera
+            level = world_from_camera(up, 0.0, self.first_from_camera, frames)
             lowest = [
                 (points_to_world(p.keypoints_cam_m[:, FEET_KEYPOINTS], level[p.rows])[..., 1] - p.over_sole_m).min(1)
                 for p in self.people
                 if p is not None
             ]
             height = -float(np.quantile(np.concatenate(lowest), 0.05)) if lowest else 0.0
-        return world_frame(up, height, numbers, self.first_from_camera).world_from_camera
+        return world_from_camera(up, height, self.first_from_camera, frames)
 
 
 def shot_metrics(truth: ShotTruth, found: ShotEstimate) -> dict[str, float]:

@@ -126,8 +126,7 @@ def bootstrap_ap(sources: Mapping[str, Matches], resamples: int = 1000, seed: in
     images = {matches.positives.shape[1] for matches in sources.values()}
     if len(images) != 1:
         raise ValueError(f"the sources cover different numbers of images: {sorted(images)}")
-    (count,) = images
-    weights = draws(count, resamples, seed)
+    weights = draws(images.pop(), resamples, seed)
     found = {}
     for name, m in sources.items():  # people of all sizes
         everyone = Matches(m.score, m.image, np.ascontiguousarray(m.outcome[:1]), m.positives[:1])
@@ -205,18 +204,14 @@ def to_coco(truth: GroundTruth) -> dict[str, Any]:
     points = np.concatenate([truth.xy_px, truth.visibility[..., None]], -1)
     annotations = [
         {
-            "id": int(truth.id[i]),
-            "image_id": truth.image[i].item(),
-            "category_id": 1,
-            "keypoints": points[i].ravel().tolist(),
+            "id": int(truth.id[i]), "image_id": truth.image[i].item(), "category_id": 1,
+            "keypoints": points[i].ravel().tolist(), "area": float(truth.area_px2[i]),
+            "bbox": truth.box_px[i].tolist(), "iscrowd": int(truth.crowd[i]),
             # pycocotools ignores a person by this count
             "num_keypoints": 0 if truth.ignore[i] else max(1, int(np.count_nonzero(truth.visibility[i] > 0))),
-            "area": float(truth.area_px2[i]),
-            "bbox": truth.box_px[i].tolist(),
-            "iscrowd": int(truth.crowd[i]),
         }
         for i in range(len(truth.image))
-    ]
+    ]  # fmt: skip
     categories = [{"id": 1, "name": "person", "supercategory": "person"}]
     images = [{"id": image} for image in truth.images.tolist()]
     return {"images": images, "annotations": annotations, "categories": categories}

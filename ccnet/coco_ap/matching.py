@@ -41,21 +41,15 @@ class Detections:
     area_px2: np.ndarray  # [D] decides whether a false positive counts as medium or large
 
 
-def detections(
-    image: np.ndarray, xy_px: np.ndarray, score: np.ndarray, area_px2: np.ndarray | None = None
-) -> Detections:
-    """Found people from arrays; without an area, that of the box around their keypoints, as pycocotools has it."""
+def detections(image: np.ndarray, xy_px: np.ndarray, score: np.ndarray) -> Detections:
+    """Found people, with the area of the box around their keypoints, as pycocotools has it."""
     xy_px = np.asarray(xy_px, float)
-    area = extent_area(xy_px) if area_px2 is None else np.asarray(area_px2, float)
-    return Detections(np.asarray(image), xy_px, np.asarray(score, float), area)
+    return Detections(np.asarray(image), xy_px, np.asarray(score, float), extent_area(xy_px))
 
 
 def extent_area(xy_px: np.ndarray) -> np.ndarray:
     """Area of the tight box around keypoints [N, K, 2] -> [N]."""
-    if not len(xy_px):
-        return np.zeros(0)
-    x, y = xy_px[:, :, 0], xy_px[:, :, 1]
-    return (x.max(1) - x.min(1)) * (y.max(1) - y.min(1))
+    return np.ptp(xy_px, axis=1).prod(-1) if len(xy_px) else np.zeros(0)
 
 
 def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> GroundTruth:
@@ -87,8 +81,7 @@ def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTrut
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]
     image = _image_ids(results, truth.images)
-    strange = np.setdiff1d(image, truth.images)
-    if len(strange):
+    if len(strange := np.setdiff1d(image, truth.images)):
         raise UserError(
             f"a detection is in image {strange[0]}, which the annotations do not list. "
             "Evaluate against the annotations of the images that were run."
@@ -141,22 +134,16 @@ def pair_oks(
         for first in range(0, len(pairs_of_count), at_once):
             pairs = pairs_of_count[first : first + at_once]
             d, g = found[pairs], person[pairs]
+            k = labelled_first[g, : terms or None]  # [P, terms]
             if terms:
-                k = labelled_first[g, :terms]  # [P, terms]
                 offset = found_xy_px[d[:, None], k] - truth_xy_px[g[:, None], k]
-                exponent = _exponent(offset, variance[k], scale[g])
             else:
-                corner, size, xy = box_px[g][:, None, :2], box_px[g][:, None, 2:], found_xy_px[d]
-                outside = np.maximum(0, (corner - size) - xy) + np.maximum(0, xy - (corner + size * 2))
-                exponent = _exponent(outside, variance, scale[g])
+                corner, size, xy = box_px[g][:, None, :2], box_px[g][:, None, 2:], found_xy_px[d[:, None], k]
+                offset = np.maximum(0, (corner - size) - xy) + np.maximum(0, xy - (corner + size * 2))
+            squared = offset[..., 0] ** 2 + offset[..., 1] ** 2
+            exponent = -(squared / variance[k] / scale[g][:, None] / 2)  # in pycocotools' order of operations
             oks[pairs] = np.exp(exponent).sum(1) / exponent.shape[1]
     return oks
-
-
-def _exponent(offset_px: np.ndarray, variance: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """-d^2 / (2 l^2) of offsets [P, N, 2], in pycocotools' order of operations."""
-    squared = offset_px[..., 0] ** 2 + offset_px[..., 1] ** 2
-    return -(squared / variance / scale[:, None] / 2)
 
 
 def matched_oks(
@@ -290,7 +277,10 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     found_image = found_image[found]
 
     area_px2, labelled = truth.area_px2[person], truth.visibility[person] > 0
-    pair_found, pair_person = _pairs(found_image, np.bincount(person_image, minlength=images))
+    # Every detection with every person of its image; people stand sorted by image.
+    people = np.bincount(person_image, minlength=images)
+    pair_found = np.repeat(np.arange(len(found_image)), people[found_image])
+    pair_person = (np.cumsum(people) - people)[found_image][pair_found] + place_in_group(pair_found)
     oks = pair_oks(
         pair_found, pair_person, detections.xy_px[found], truth.xy_px[person], labelled, area_px2,
         truth.box_px[person], spread,
@@ -330,12 +320,3 @@ def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
 def _outside(area_px2: np.ndarray) -> np.ndarray:
     """[N] -> [A, N] bool: not of this size."""
     return (area_px2 < AREA_RANGES_PX2[:, :1]) | (area_px2 > AREA_RANGES_PX2[:, 1:])
-
-
-def _pairs(found_image: np.ndarray, people: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every detection with every person of its image; `people` [I] counts those, who stand sorted by image."""
-    repeats = people[found_image]
-    found = np.repeat(np.arange(len(found_image)), repeats)
-    first_person = np.cumsum(people) - people
-    first_pair = np.cumsum(repeats) - repeats
-    return found, np.arange(len(found)) + np.repeat(first_person[found_image] - first_pair, repeats)

@@ -17,6 +17,12 @@ from pose2d.video.frames import LARGEST_SIDE, read_image
 
 WHOLEBODY_FIELDS = ("keypoints", "foot_kpts", "face_kpts", "lefthand_kpts", "righthand_kpts")
 _MOST_PX = 1 << 20  # of an image's side
+# Where annotations are, `*` for the split, and what its file's name lacks of the split's. Halpe's first 17 are COCO's.
+_COCO_LAYOUT = ("annotations/person_keypoints_*.json", "")
+_LAYOUT = {
+    COCO17: _COCO_LAYOUT, HALPE26: _COCO_LAYOUT, MPII16: ("annot/*.json", ""),
+    WHOLEBODY133: ("annotations/coco_wholebody_*_v1.0.json", "2017"),
+}  # fmt: skip
 MPII_BOX_PX = 200.0  # MPII states a person's size in units of 200 pixels
 
 
@@ -49,10 +55,10 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"no data folder at {root}. Pass the folder that holds annotations/ and the images.")
-    if skeleton not in (COCO17, HALPE26, MPII16, WHOLEBODY133):
+    if skeleton not in _LAYOUT:
         known = "coco17, mpii16, wholebody133"
         raise UserError(f"no data set with the keypoints of {skeleton.name!r} can be read, only: {known}.")
-    pattern, year = _layout(skeleton)
+    pattern, year = _LAYOUT[skeleton]
     source = root / pattern.replace("*", name.removesuffix(year))
     content, heads = _read_json(source, root, skeleton), source.with_name(f"gt_{name}.mat")
     if skeleton == MPII16:
@@ -79,17 +85,9 @@ def usual_split(role: Literal["train", "test"], skeleton: Skeleton) -> str:
     return mpii if skeleton == MPII16 else coco
 
 
-def _layout(skeleton: Skeleton) -> tuple[str, str]:
-    """Where annotations are, `*` for the split, and what its file's name lacks of the split's."""
-    if skeleton == MPII16:
-        return "annot/*.json", ""
-    whole = skeleton == WHOLEBODY133
-    return ("annotations/coco_wholebody_*_v1.0.json", "2017") if whole else ("annotations/person_keypoints_*.json", "")
-
-
 def split_names(root: str | Path, skeleton: Skeleton = COCO17) -> list[str]:
     """The splits that `root` has annotations for."""
-    pattern, year = _layout(skeleton)
+    pattern, year = _LAYOUT[skeleton]
     before, after = Path(pattern).name.split("*")
     return sorted(path.name.removeprefix(before).removesuffix(after) + year for path in Path(root).glob(pattern))
 
@@ -120,9 +118,8 @@ def _read_json(path: Path, root: Path, skeleton: Skeleton) -> Json:
 
 
 def _image_folder(root: Path, split: str) -> Path:
-    """`split`, or the part of its name before the last underscore (two annotation files may share images)."""
-    names = [split, *(split.rsplit("_", n)[0] for n in range(1, split.count("_") + 1))]
-    for name in names:
+    """`split`, or the part of its name before an underscore (two annotation files may share images)."""
+    for name in (split.rsplit("_", n)[0] for n in range(split.count("_") + 1)):
         for folder in (root / name, root / "images" / name):
             if folder.is_dir():
                 return folder
@@ -214,11 +211,9 @@ def _people(
                 f"{source}: annotation {annotation['id']} has {len(keypoints)} keypoints, expected the "
                 f"{skeleton.size} of {skeleton.name}. Choose a model that predicts the keypoints of this data set."
             )
-        size, head_px = (
-            (image["width"], image["height"]) if "width" in image else None,
-            annotation.get("head_px", math.nan),
-        )
+        size = (image["width"], image["height"]) if "width" in image else None
         about = (annotation["id"], annotation["image_id"], image_folder / image["file_name"], size)
+        head_px = annotation.get("head_px", math.nan)
         people.append(AnnotatedPerson(*about, box, annotation["area"], keypoints, head_px))
     return sorted(people, key=lambda person: (str(person.image), person.id))
 
@@ -250,7 +245,7 @@ def _mpii_as_coco(content: Json, head_boxes: Path) -> dict[str, Any]:
     the area is that of the tight box around the labelled keypoints. Head sizes come from the file `head_boxes` where
     there is one (of `valid`), else from the neck and the top of the head."""
     people = list(content.items())
-    sizes_px = head_size_px(read_head_boxes(head_boxes)) if head_boxes.is_file() else None
+    sizes_px = read_head_sizes(head_boxes) if head_boxes.is_file() else None
     if sizes_px is not None and len(sizes_px) != len(people):
         raise UserError(f"{head_boxes} has {len(sizes_px)} head boxes for the {len(people)} people of {content.path}.")
     names = sorted({_file_name(person.item("image")) for person in people})
@@ -266,7 +261,10 @@ def _mpii_as_coco(content: Json, head_boxes: Path) -> dict[str, Any]:
         centre = person.item("center").finite_numbers(2) + np.array([0, 15 * scale]) - 1
         side = MPII_BOX_PX * scale
         extent = np.ptp(xy[visible], axis=0) if visible.any() else np.zeros(2)
-        head_px = neck_to_top_px(xy, visible) if sizes_px is None else float(sizes_px[number - 1])
+        if sizes_px is not None:
+            head_px = float(sizes_px[number - 1])
+        else:
+            head_px = float(np.linalg.norm(np.subtract(*xy[HEAD_ENDS]))) if visible[HEAD_ENDS].all() else math.nan
         annotations.append({
             "id": number, "image_id": ids[person.item("image").text()], "category_id": 1, "iscrowd": 0,
             "bbox": [*(centre - side / 2), side, side], "area": float(max(extent.prod(), 1.0)),
@@ -277,6 +275,7 @@ def _mpii_as_coco(content: Json, head_boxes: Path) -> dict[str, Any]:
     return {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "person"}]}
 
 
+HEAD_ENDS = [MPII16.keypoints.index(name) for name in ("upper_neck", "head_top")]
 HEAD_BIAS = 0.6  # MPII's head size is this times the diagonal of the head box
 NOT_COUNTED = (MPII16.keypoints.index("pelvis"), MPII16.keypoints.index("thorax"))
 # "Mean@0.1" of SimpleBaseline and HRNet reads entry 11 of the thresholds 0, 0.01, ...: it is PCKh at 0.11.
@@ -297,15 +296,21 @@ def pckh(
 ) -> PCKh:
     """Right is what lies no further from the truth than `threshold` head sizes. Places [N, 16, 2], labelled [N, 16],
     head sizes [N]; NaN: not known, the person does not count."""
-    labelled = np.asarray(labelled, bool) & np.isfinite(head_px)[:, None]
-    distance = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1) / np.asarray(head_px, float)[:, None]
-    right = ((distance <= threshold) & labelled).sum(0)
-    count = labelled.sum(0)
+    found = _right(xy_px, truth_xy_px, labelled, head_px, threshold)
+    right, count = np.nansum(found, 0), (~np.isnan(found)).sum(0)
     with np.errstate(invalid="ignore"):
         keypoint = 100 * right / count
-    counted = np.setdiff1d(np.arange(MPII16.size), NOT_COUNTED)
-    total = count[counted].sum()
-    return PCKh(threshold, keypoint, float(100 * right[counted].sum() / total) if total else float("nan"))
+    right, count = (np.delete(of, NOT_COUNTED) for of in (right, count))
+    return PCKh(threshold, keypoint, float(100 * right.sum() / count.sum()) if count.any() else float("nan"))
+
+
+def _right(
+    xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray, threshold: float
+) -> np.ndarray:
+    """[N, 16] 1 where a keypoint is right, 0 where wrong, NaN where it is not labelled or the head size not known."""
+    distance = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1) / np.asarray(head_px, float)[:, None]
+    counted = np.asarray(labelled, bool) & np.isfinite(head_px)[:, None]
+    return np.where(counted, distance <= threshold, np.nan)
 
 
 def mpii_groups(found: PCKh) -> dict[str, float]:
@@ -323,45 +328,24 @@ def mean_of_counted(correct: np.ndarray) -> np.ndarray:
     return np.where(counted.any(1), right, np.nan)
 
 
-def published_pckh(
-    xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray
-) -> tuple[PCKh, PCKh]:
-    """PCKh@0.5 and what SimpleBaseline and HRNet print as Mean@0.1 (at 0.11)."""
-    people = (xy_px, truth_xy_px, labelled, head_px)
-    return pckh(*people, 0.5), pckh(*people, PUBLISHED_AT_01)
-
-
 def correct_keypoints(
-    xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray, threshold: float = 0.5
+    xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray
 ) -> np.ndarray:
-    """[N, 16] 1 where PCKh calls a keypoint right, 0 where wrong; NaN where it does not count it. Not counted are
+    """[N, 16] 1 where PCKh@0.5 calls a keypoint right, 0 where wrong; NaN where it does not count it. Not counted are
     keypoints that are not labelled, pelvis and thorax, and people whose head size is not known."""
-    distance_px = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1)
-    counted = labelled & np.isfinite(head_px)[:, None]
-    counted[:, NOT_COUNTED] = False
-    with np.errstate(invalid="ignore"):
-        return np.where(counted, distance_px <= threshold * np.asarray(head_px, float)[:, None], np.nan)
+    found = _right(xy_px, truth_xy_px, labelled, head_px, 0.5)
+    found[:, NOT_COUNTED] = np.nan
+    return found
 
 
-def head_size_px(head_box_px: np.ndarray) -> np.ndarray:
-    """Head boxes [N, 4] (x1, y1, x2, y2) -> head sizes [N]."""
-    return HEAD_BIAS * np.linalg.norm(head_box_px[:, 2:] - head_box_px[:, :2], axis=1)
-
-
-def neck_to_top_px(xy_px: np.ndarray, labelled: np.ndarray) -> float:
-    """Head size from keypoints [16, 2], for people without a head box; NaN unless both ends are labelled [16]."""
-    ends = [MPII16.keypoints.index(name) for name in ("upper_neck", "head_top")]
-    return float(np.linalg.norm(xy_px[ends[0]] - xy_px[ends[1]])) if labelled[ends].all() else float("nan")
-
-
-def read_head_boxes(path: str | Path) -> np.ndarray:
-    """Head boxes [N, 4] (x1, y1, x2, y2) from `gt_valid.mat`, in the order of `valid.json`."""
+def read_head_sizes(path: str | Path) -> np.ndarray:
+    """Head sizes [N] from the boxes of `gt_valid.mat`, in the order of `valid.json`."""
     from scipy.io import loadmat
 
     try:
-        boxes = loadmat(str(path))["headboxes_src"]  # [2, 2, N]: corner, axis, person
+        boxes = np.asarray(loadmat(str(path))["headboxes_src"], float)  # [2, 2, N]: corner, axis, person
     except FileNotFoundError as error:
         raise UserError(f"no head boxes at {path}. PCKh needs MPII's gt_valid.mat beside valid.json.") from error
     except (KeyError, ValueError, NotImplementedError) as error:
         raise UserError(f"{path} is not MPII's gt_valid.mat: {error}.") from error
-    return np.einsum("can->nca", np.asarray(boxes, float)).reshape(-1, 4)
+    return HEAD_BIAS * np.linalg.norm(boxes[1] - boxes[0], axis=0)

@@ -4,7 +4,7 @@ Computed once and cached on disk, in shards, so that a killed run loses at most 
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
@@ -60,8 +60,13 @@ class Observations:
         return np.where(self.labelled.numpy() > 0, self.oks.double().numpy(), np.nan)
 
 
-def join(parts: Sequence[Observations]) -> Observations:
-    return Observations(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(Observations)))
+def join(parts: Iterable[Observations], progress: Progress = lambda people: None) -> Observations:
+    """All parts as one; `progress` counts their people as they come."""
+    come = []
+    for part in parts:
+        come.append(part)
+        progress(len(part))
+    return Observations(*(torch.cat([getattr(part, f.name) for part in come]) for f in fields(Observations)))
 
 
 def observe(
@@ -180,11 +185,7 @@ class ObservationCache:
         if self._is_complete(first, len(people)):
             progress(len(people))
             return
-        parts = []
-        for part in observe(self.model, self.head, people, self.augment, self.seed):
-            parts.append(part)
-            progress(len(part))
-        whole = join(parts)
+        whole = join(observe(self.model, self.head, people, self.augment, self.seed), progress)
         with atomic_file(self._file(first, "npz")) as path:
             np.savez(path, **{name: getattr(whole, name).numpy() for name in _REST})
         with atomic_file(self._file(first, "npy")) as path:  # last: a shard is complete once this file exists
@@ -277,10 +278,8 @@ STREAMED_SCALE_EXAMPLES = 512  # the same where each one is a run of the network
 class Examples(ABC):
     """Batches in an order that depends on seed and epoch alone, so that training can resume at any step."""
 
-    people: int  # different indices in Targets.index
-
     def __init__(self, count: int, seed: int, target: Target) -> None:
-        self.count = self.people = count  # examples in one epoch
+        self.count = count  # examples in one epoch
         self.seed, self.target = seed, target
         self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
 
@@ -348,7 +347,7 @@ class StreamedExamples(Examples):
 
     def observed(self, index: np.ndarray, epoch: int) -> Observations:
         people = [self.annotated[i] for i in index]
-        return join(list(observe(self.model, self.head, people, self.augment, (self.seed, epoch))))
+        return join(observe(self.model, self.head, people, self.augment, (self.seed, epoch)))
 
     def sample(self) -> Tensor:
         return self.observed(self.order(0)[:STREAMED_SCALE_EXAMPLES], 0).inputs
@@ -389,8 +388,7 @@ def fits_on_disk(
     model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings
 ) -> bool:
     """Whether the features of all passes take no more than they may."""
-    need = bytes_per_person(model, head, people) * len(people) * len(passes(settings))
-    return need <= settings.cache_bytes
+    return bytes_per_person(model, head, people) * len(people) * len(passes(settings)) <= settings.cache_bytes
 
 
 def observation_caches(

@@ -118,11 +118,9 @@ class _PeakHead(CalibrationHead):
     centre: Tensor  # [R] mean of every input
     scale: Tensor  # [R] and its standard deviation
 
-    def __init__(
-        self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, more: int = 0, hidden: int = 256,
-        local: int = 16, field: int = 24, dropout: float = 0.3,
-    ) -> None:  # fmt: skip
+    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, more: int = 0) -> None:
         super().__init__(feature_shape, keypoints, channels)
+        hidden, local, field = 256, 16, 24
         width = feature_shape[0]
         # Inputs: numbers about peaks, features at them, features of the whole crop, and what else `peaks` gives. The
         # axes of `alike` share one scale: a number over keypoints, a channel over fields.
@@ -135,7 +133,7 @@ class _PeakHead(CalibrationHead):
         self.field = nn.Parameter(torch.randn(width, field) / width**0.5)
         self.hidden = nn.Linear(self.parts[0] + keypoints * local + field * GRID**2 + more, hidden)
         self.out = nn.Linear(hidden, keypoints * channels)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(0.3)
 
     @abstractmethod
     def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:

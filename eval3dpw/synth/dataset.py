@@ -7,26 +7,25 @@ import os
 import pickle
 import shutil
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 
 from eval3dpw.sequences import image_path, sequence_path
 from eval3dpw.synth.clothed_people import SyntheticPerson
-from eval3dpw.synth.motion import SPLITS, Clip, Kind, Split, clips_by_kind, load_clips
+from eval3dpw.synth.motion import KINDS, SPLITS, Clip, Kind, Split, clips_by_kind, load_clips
 from eval3dpw.synth.scripted import SCRIPTS, SceneScript, ScriptedPlan, ScriptedShot, build_shots, scripted_plan
 from eval3dpw.synth.sequence import (
     BEHIND_SELF,
     BY_NOBODY,
-    HIDDEN,
-    SEEN,
     FrameTruth,
+    SyntheticSequence,
     build_sequence,
     draw_plan,
     render_frames,
@@ -41,9 +40,9 @@ from pose2d.video.frames import read_image
 
 _SETTINGS = "synth.json"
 _IMAGES = (".jpg", ".jpeg", ".png")
-# OpenPose's 18 keypoints by COCO's numbers; the second is the neck, between the shoulders.
-_OPENPOSE18 = (0, None, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
-_CONFIDENCE = {HIDDEN: 0.2, BEHIND_SELF: 0.6, SEEN: 0.9}
+# OpenPose's 18 keypoints by COCO's numbers, but for the second: the neck, between the shoulders.
+_OPENPOSE17 = (0, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
+_CONFIDENCE = np.array([0.0, 0.2, 0.6, 0.9])  # OUTSIDE, HIDDEN, BEHIND_SELF, SEEN
 WORKER_PATIENCE_S = 5.0  # how long a worker may take to end
 _FEWEST_SEEN = 4  # with fewer keypoints visible a 2D network would detect nobody
 
@@ -59,6 +58,8 @@ class SynthSettings:
     seed: int = 0
     motion: Path | None = None  # a file of CMU clips; None: the embedded ones
     backgrounds: Path | None = None  # a folder of photographs; None: built scenes
+    scenes: tuple[SceneScript, ...] = ()  # scripted scenes in turn; none: people who walk about
+    seconds: float | None = None  # of a scripted sequence; None: as each script has it
 
 
 @dataclass(frozen=True)
@@ -71,32 +72,40 @@ class MadeSequence:
 
 def make_dataset(out: Path, settings: SynthSettings, jobs: int = 1) -> Iterator[MadeSequence]:
     """Write the data set into a folder; yields every sequence when it is complete."""
-    if settings.split not in SPLITS:  # fail before hours are spent
-        raise UserError(f"unknown split {settings.split!r}: choose {', '.join(SPLITS)}.")
+    splits, unknown = SPLITS[1:] if settings.scenes else SPLITS, [s for s in settings.scenes if s not in SCRIPTS]
+    if unknown:  # fail before hours are spent
+        raise UserError(f"unknown --scenes {', '.join(unknown)}: choose from {', '.join(SCRIPTS)}.")
+    if settings.split not in splits:
+        raise UserError(f"unknown split {settings.split!r}: choose {', '.join(splits)}.")
     if settings.sequences < 1 or settings.frames < 2:
         raise UserError(f"nothing to make: {settings.sequences} sequences of at most {settings.frames} frames.")
     if min(settings.size) < 64:
         raise UserError(f"images of {settings.size[0]}x{settings.size[1]} are too small: at least 64 pixels a side.")
-    load_clips(load_body(), settings.split, settings.motion)
+    if settings.scenes:
+        clips = _clips_by_kind(load_body(), settings)
+        needed: tuple[Kind, ...] = KINDS if "world" in settings.scenes else ("walking",)
+        if missing := [kind for kind in needed if not clips[kind]]:
+            raise UserError(
+                f"there is no captured {' or '.join(missing)} for --split {settings.split}: give a file of CMU clips "
+                "with --motion."
+            )
+    else:
+        load_clips(load_body(), settings.split, settings.motion)
     if settings.backgrounds is not None:
         _photographs(settings.backgrounds)
     record_settings(out, settings)
-    yield from in_processes(make_sequence, out, settings, range(settings.sequences), jobs)
+    make = make_scripted_sequence if settings.scenes else make_sequence
+    yield from in_processes(make, out, settings, range(settings.sequences), jobs)
 
 
-class SplitSettings(Protocol):
-    """What a data set of any kind must say so that the rest of an interrupted sequence can be removed."""
-
-    @property
-    def split(self) -> str: ...
-
-
-Settings = TypeVar("Settings", bound=SplitSettings)
+def _clips_by_kind(body: Body, settings: SynthSettings) -> dict[Kind, list[Clip]]:
+    return clips_by_kind(body, reporting=settings.split == "test", motion=settings.motion)
 
 
 def in_processes(
-    make: Callable[[Path, Settings, int], MadeSequence], out: Path, settings: Settings, numbers: range, jobs: int
-) -> Iterator[MadeSequence]:
+    make: Callable[[Path, SynthSettings, int], MadeSequence], out: Path, settings: SynthSettings, numbers: range,
+    jobs: int,
+) -> Iterator[MadeSequence]:  # fmt: skip
     """Make sequences by their numbers, so many at a time."""
     if jobs == 1:
         yield from (make(out, settings, number) for number in numbers)
@@ -155,11 +164,7 @@ def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequen
     }
     with atomic_file(truth_path(out, plan.name)) as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
-    templates = [f.rest[:, : f.body_vertices].T.numpy() for f in made.clothed[: len(made.people)]]
-    content = sequence_content(
-        plan.name, made.people, templates, made.cam_poses(), made.camera.intrinsics, arrays["keypoints_px"],
-        arrays["visibility"],
-    )  # fmt: skip
+    content = sequence_content(made, arrays["keypoints_px"], arrays["visibility"])
     with atomic_file(pickle_path) as temporary:
         temporary.write_bytes(pickle.dumps(content, protocol=2))
     return MadeSequence(plan.name, len(truths), len(made.people), skipped=False)
@@ -189,12 +194,17 @@ def _photographs(folder: Path) -> list[Path]:
     return images
 
 
-def record_settings(out: Path, settings: SynthSettings, more: Mapping[str, Any] | None = None) -> None:
+def record_settings(out: Path, settings: SynthSettings) -> None:
     """Write the settings into the folder; refuse a folder with a data set of other settings."""
     path = out / _SETTINGS
     files = {"motion": settings.motion, "backgrounds": settings.backgrounds}
-    recorded = asdict(settings) | {name: file and file.name for name, file in files.items()} | dict(more or {})
-    text = json.dumps({k: v for k, v in recorded.items() if k != "sequences"}, indent=1)  # more may be asked for later
+    recorded = asdict(settings) | {name: file and file.name for name, file in files.items()}
+    del recorded["sequences"]  # more may be asked for later
+    if settings.scenes:  # only the length in seconds counts
+        recorded["frames"] = 0
+    else:
+        del recorded["scenes"], recorded["seconds"]
+    text = json.dumps(recorded, indent=1)
     if path.is_file():
         if path.read_bytes() != text.encode():
             raise UserError(
@@ -212,42 +222,31 @@ def truth_path(root: Path, sequence: str) -> Path:
     return root / "synthFiles" / f"{sequence}.npz"
 
 
-def sequence_content(
-    sequence: str, people: list[SyntheticPerson], templates_m: list[np.ndarray], cam_poses: np.ndarray,
-    intrinsics: np.ndarray, keypoints_px: np.ndarray, visibility: np.ndarray,
-) -> dict[str, Any]:  # fmt: skip
-    """What a pickle of 3DPW holds, by its names. templates_m: each person's clothed template [V, 3]; keypoints_px [P,
-    T, 17, 2] and visibility [P, T, 17]."""
-    frames = len(cam_poses)
+def sequence_content(made: SyntheticSequence, keypoints_px: np.ndarray, visibility: np.ndarray) -> dict[str, Any]:
+    """What a pickle of 3DPW holds, by its names. keypoints_px [P, T, 17, 2] and visibility [P, T, 17]."""
+    people, templates = made.people, [f.rest[:, : f.body_vertices].T.numpy() for f in made.clothed[: len(made.people)]]
     points2d = [openpose18(xy_px, state) for xy_px, state in zip(keypoints_px, visibility, strict=True)]
     return {
-        "sequence": sequence, "betas": [p.shape.double().numpy() for p in people],
+        "sequence": made.plan.name, "betas": [p.shape.double().numpy() for p in people],
         "poses": [p.pose.flatten(1).double().numpy() for p in people],
         "trans": [p.translation.double().numpy() for p in people], "poses_60Hz": [_at_60_hz(p)[0] for p in people],
         "trans_60Hz": [_at_60_hz(p)[1] for p in people], "betas_clothed": [p.shape.double().numpy() for p in people],
-        "v_template_clothed": [template.astype(np.float64) for template in templates_m],
+        "v_template_clothed": [template.astype(np.float64) for template in templates],
         "genders": ["m" for _ in people], "texture_maps": [np.zeros((1, 1, 3), np.uint8) for _ in people],
         "poses2d": points2d, "jointPositions": [p.joints.flatten(1).double().numpy() for p in people],
-        "img_frame_ids": 2 * np.arange(frames), "cam_poses": cam_poses.astype(np.float64),
+        "img_frame_ids": 2 * np.arange(made.frames), "cam_poses": made.cam_poses().astype(np.float64),
         "campose_valid": [(points[:, 2] > 0).any(1).astype(np.int64) for points in points2d],
-        "cam_intrinsics": intrinsics.astype(np.float64),
+        "cam_intrinsics": made.camera.intrinsics.astype(np.float64),
     }  # fmt: skip
 
 
 def openpose18(keypoints_px: np.ndarray, visibility: np.ndarray) -> np.ndarray:
     """COCO points [T, 17, 2] -> 3DPW's poses2d [T, 3, 18]: x, y, confidence; zeros where a keypoint is not detected."""
-    scores = np.zeros(visibility.shape)
-    for state, value in _CONFIDENCE.items():
-        scores[visibility == state] = value
+    scores = _CONFIDENCE[visibility]
     scores[(visibility >= BEHIND_SELF).sum(1) < _FEWEST_SEEN] = 0
-    rows = []
-    for source in _OPENPOSE18:
-        if source is None:
-            xy, confidence = keypoints_px[:, 5:7].mean(1), scores[:, 5:7].min(1)
-        else:
-            xy, confidence = keypoints_px[:, source], scores[:, source]
-        rows.append(np.column_stack((xy, confidence)) * (confidence > 0)[:, None])
-    return np.stack(rows, 2)
+    neck = np.concatenate((keypoints_px[:, 5:7].mean(1), scores[:, 5:7].min(1)[:, None]), 1)
+    points = np.insert(np.concatenate((keypoints_px, scores[..., None]), 2)[:, _OPENPOSE17], 1, neck, axis=1)
+    return (points * (points[..., 2:] > 0)).transpose(0, 2, 1)
 
 
 def _at_60_hz(person: SyntheticPerson) -> tuple[np.ndarray, np.ndarray]:
@@ -257,49 +256,22 @@ def _at_60_hz(person: SyntheticPerson) -> tuple[np.ndarray, np.ndarray]:
     between = rotation[:-1] + torch.where(flip, -rotation[1:], rotation[1:])
     half = quaternion_to_axis_angle(between / between.norm(dim=-1, keepdim=True))
     middle = (person.translation[1:] + person.translation[:-1]) / 2
-    pose, translation = _interleaved(person.pose, half), _interleaved(person.translation, middle)
-    return pose.flatten(1).double().numpy(), translation.double().numpy()
-
-
-def _interleaved(whole: torch.Tensor, half: torch.Tensor) -> torch.Tensor:
-    both = whole.new_empty((2 * len(whole) - 1, *whole.shape[1:]))
-    both[::2], both[1::2] = whole, half
-    return both
+    between, both = torch.cat((half.flatten(1), middle), 1), torch.cat((person.pose.flatten(1), person.translation), 1)
+    interleaved = np.insert(both.double().numpy(), np.arange(1, len(both)), between.double().numpy(), axis=0)
+    return interleaved[:, :72], interleaved[:, 72:]
 
 
 _SUBFRAMES = 2  # renderings of an image: half the usual, for scenes with up to six people
 
 
-@dataclass(frozen=True)
-class ScriptedSettings:
-    """Everything that a set of scripted scenes depends on."""
-
-    scripts: tuple[SceneScript, ...]
-    sequences: int = 8
-    seconds: float | None = None  # of a sequence; None: as each script has it
-    size: tuple[int, int] = (640, 360)
-    seed: int = 0
-    split: str = "test"  # "validation": other captured subjects, for choosing
-    motion: Path | None = None
-
-
-def make_scripted(out: Path, settings: ScriptedSettings, jobs: int = 1) -> Iterator[MadeSequence]:
-    """Write the sequences into a folder; yields each when it is complete."""
-    _check_scripted(settings)
-    record_settings(out, SynthSettings(
-        split=settings.split, frames=0, size=settings.size, seed=settings.seed, motion=settings.motion,  # type: ignore[arg-type]
-    ), {"scenes": list(settings.scripts), "seconds": settings.seconds})  # fmt: skip
-    yield from in_processes(make_scripted_sequence, out, settings, range(settings.sequences), jobs)
-
-
-def make_scripted_sequence(out: Path, settings: ScriptedSettings, number: int) -> MadeSequence:
+def make_scripted_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequence:
     """One sequence. Its truth is written last: where there is one, the sequence is complete."""
-    plan = scripted_plan(settings.seed, number, settings.scripts)
+    plan = scripted_plan(settings.seed, number, settings.scenes)
     folder = image_path(out, plan.name, 0).parent
     if truth_path(out, plan.name).is_file():
         return MadeSequence(plan.name, len(list(folder.iterdir())), plan.people, skipped=True)
     body = load_body()
-    shots = build_shots(plan, body, _clips(body, settings), settings.size, settings.seconds)
+    shots = build_shots(plan, body, _clips_by_kind(body, settings), settings.size, settings.seconds)
     rendered = (frame for shot in shots for frame in render_frames(shot.sequence, 26, _SUBFRAMES))
     truths = write_images(out, plan.name, rendered)
     with atomic_file(truth_path(out, plan.name)) as temporary:
@@ -329,22 +301,17 @@ def truth_arrays(plan: ScriptedPlan, shots: list[ScriptedShot], truths: list[Fra
         for place, (person, identity) in enumerate(zip(shot.sequence.people, shot.identities, strict=True)):
             sizes[identity], shapes[identity] = person.size, person.shape.numpy()
             stands, still = contacts(body, person, plan.fps, shot.has_steps[place])
-            by = np.stack([truth.hidden_by[place] for truth in seen])
-            of_frames = {"boxes_px": "boxes_px", "area_px2": "area_px2", "seen_px2": "seen_px2"}
-            of_frames |= {"halpe_px": "keypoints_px", "halpe_visibility": "visibility"}
+            own = {f.name: np.stack([getattr(truth, f.name)[place] for truth in seen]) for f in fields(FrameTruth)}
+            by = own["hidden_by"]
             values = {
-                **{name: np.stack([getattr(t, field)[place] for t in seen]) for name, field in of_frames.items()},
-                "in_shot": True, "halpe_hidden_by": np.where(by < 0, by, who[np.maximum(by, 0)]),
-                "halpe_m": person.keypoints.numpy(), "joints_m": person.joints.numpy(), "pose_rad": person.pose.numpy(),
+                **{name: own[name] for name in ("boxes_px", "area_px2", "seen_px2")}, "in_shot": True,
+                "halpe_px": own["keypoints_px"], "halpe_visibility": own["visibility"],
+                "halpe_hidden_by": np.where(by < 0, by, who[np.maximum(by, 0)]), "halpe_m": person.keypoints.numpy(),
+                "joints_m": person.joints.numpy(), "pose_rad": person.pose.numpy(),
                 "translation_m": person.translation.numpy(), "contact": stands, "still": still,
             }  # fmt: skip
             for name, value in values.items():
                 arrays[name][identity, span] = value
-    heights = []
-    for shape in torch.from_numpy(shapes):
-        rest = body(torch.zeros(1, 24, 3), shape, vertices=True).vertices
-        assert rest is not None
-        heights.append(float(rest[0, :, 1].max() - rest[0, :, 1].min()))
     return {
         **arrays, "keypoints_px": arrays["halpe_px"][:, :, :17], "visibility": arrays["halpe_visibility"][:, :, :17],
         "hidden_by": arrays["halpe_hidden_by"][:, :, :17], "shot_first_frame": first,
@@ -353,30 +320,7 @@ def truth_arrays(plan: ScriptedPlan, shots: list[ScriptedShot], truths: list[Fra
         "shot_scene": np.array([shot.sequence.plan.scene for shot in shots]),
         "camera_from_world": np.concatenate([shot.sequence.cam_poses() for shot in shots]), "frames": np.array(frames),
         "fps": np.array(plan.fps), "size_px": np.array(shots[0].sequence.camera.size),
-        "identity": np.arange(plan.people), "size": sizes, "shape": shapes, "height_m": sizes * heights,
+        "identity": np.arange(plan.people), "size": sizes, "shape": shapes,
+        "height_m": sizes * [body.height_m(shape) for shape in shapes],
         "uniforms": np.array(plan.uniforms), "script": np.array(plan.script), "kind": np.array(plan.kind),
     }  # fmt: skip
-
-
-def _clips(body: Body, settings: ScriptedSettings) -> dict[Kind, list[Clip]]:
-    return clips_by_kind(body, reporting=settings.split == "test", motion=settings.motion)
-
-
-def _check_scripted(settings: ScriptedSettings) -> None:
-    unknown = [name for name in settings.scripts if name not in SCRIPTS]
-    if unknown or not settings.scripts:
-        raise UserError(f"unknown --scenes {', '.join(unknown) or '(none)'}: choose from {', '.join(SCRIPTS)}.")
-    if settings.sequences < 1 or min(settings.size) < 64:
-        raise UserError("nothing to make: ask for at least one sequence, of at least 64 pixels a side.")
-    if settings.split not in ("test", "validation"):
-        raise UserError(f"scripted scenes have the splits test and validation, not {settings.split!r}.")
-    clips = _clips(load_body(), settings)
-    needed: tuple[Kind, ...] = ("walking",)
-    if "world" in settings.scripts:
-        needed = ("walking", "standing", "jumping", "sitting", "stairs")
-    missing = [kind for kind in needed if not clips[kind]]
-    if missing:
-        raise UserError(
-            f"there is no captured {' or '.join(missing)} for --split {settings.split}: give a file of CMU clips with "
-            "--motion."
-        )

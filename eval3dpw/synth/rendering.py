@@ -3,115 +3,35 @@
 numba's cache watches a function's own file only, so everything a pixel needs is compiled here."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 
 from eval3dpw.synth.clothed_people import LATTICE_STEPS, ClothedBody
-from eval3dpw.synth.surroundings import Backdrop, Light, Scene, assign_textures
+from eval3dpw.synth.surroundings import Scene, assign_textures
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
 from fitting.render.draw import vertex_normals
-from fitting.render.raster import Screen, compiled, project_triangles, surface_weights, visibility
+from fitting.render.raster import Raster, compiled, rasterize, surface_weights, visibility
 
 SHADOW_MAP_SIZE = 512  # pixels of a side
 SKY_MAP_SIZE = 128
 _SHADOW_RADIUS_M = 4.5
 
 
-@dataclass(frozen=True)
-class Shadows:
+class Shadows(NamedTuple):
     """The sun's shadow map, and a map of how much sky objects hide from the ground."""
 
     to_map: np.ndarray  # [3, 4] world metres -> pixel x, pixel y, nearness to the sun (0..1)
     nearness: np.ndarray  # [SHADOW_MAP_SIZE, SHADOW_MAP_SIZE] float32; 0 where nothing is
     sky_occlusion: np.ndarray  # [SKY_MAP_SIZE, SKY_MAP_SIZE] float32 share of the sky hidden by objects above
-    sky_origin_m: np.ndarray  # [2] x, z of its first pixel
-    sky_px_per_m: float
+    sky_grid: np.ndarray  # [3] x, z of its first pixel in metres, pixels per metre
 
 
-def cast_shadows(
-    vertices_m: np.ndarray, faces: np.ndarray, light: Light, center_m: np.ndarray, radius_m: float
-) -> Shadows:
-    """Of the given triangles (world frame), for everything within a radius of the centre."""
-    forward = light.towards_sun
-    right = np.cross((0.0, 1.0, 0.0), forward)
-    right /= np.linalg.norm(right)
-    frame = np.stack((right, np.cross(right, forward), forward))  # x right, y down seen from the sun, towards the sun
-    scale = SHADOW_MAP_SIZE / (2 * radius_m)
-    rows = frame * np.array([[scale], [scale], [1 / (4 * radius_m)]])
-    offset = -rows @ center_m + (SHADOW_MAP_SIZE / 2, SHADOW_MAP_SIZE / 2, 0.5)
-    in_map = vertices_m @ rows.T + offset
-    xy_px, near = np.ascontiguousarray(in_map[:, :2]), np.ascontiguousarray(in_map[:, 2])
-    _, nearness = visibility(xy_px, near, faces, SHADOW_MAP_SIZE, SHADOW_MAP_SIZE, False)
-    origin, px_per_m = center_m[[0, 2]] - radius_m, SKY_MAP_SIZE / (2 * radius_m)
-    return Shadows(
-        np.column_stack((rows, offset)), nearness, _sky_occlusion(vertices_m, faces, origin, px_per_m), origin, px_per_m
-    )
-
-
-def _sky_occlusion(vertices_m: np.ndarray, faces: np.ndarray, origin_m: np.ndarray, px_per_m: float) -> np.ndarray:
-    """[SKY_MAP_SIZE, SKY_MAP_SIZE] from above: the lower an object, the more sky it hides from the ground below it."""
-    plan = np.ascontiguousarray((vertices_m[:, [0, 2]] - origin_m) * px_per_m)
-    lowness = np.ascontiguousarray(1 / (1 + np.clip(vertices_m[:, 1], 0, None) * 3))
-    _, low = visibility(plan, lowness, faces, SKY_MAP_SIZE, SKY_MAP_SIZE, False)
-    near = cv2.GaussianBlur(low, (0, 0), 0.10 * px_per_m)
-    wide = cv2.GaussianBlur(low, (0, 0), 0.40 * px_per_m)
-    return np.clip(0.8 * near + 0.8 * wide, 0, 0.8).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class Surfaces:
-    """The faces of a scene with their colours; people's faces come first."""
-
-    faces: np.ndarray  # [F, 3] int32 vertex numbers
-    appearance: np.ndarray  # [P, (LATTICE_STEPS + 1)^2, 6] float32 of the first P faces, people
-    tile: np.ndarray  # [F] int32 tile of the atlas; of people's faces unused
-    uv_m: np.ndarray  # [V, 2] float64 metres on the texture; of people's vertices unused
-    ground: np.ndarray  # [F] bool
-    shadow_only: np.ndarray  # [F] bool: shows the backdrop, darkened by shadows
-    atlas: Atlas
-
-
-@dataclass(frozen=True)
-class VisibilityBuffer:
-    """Which surface every pixel shows."""
-
-    screen: Screen  # the triangles in the image
-    triangle: np.ndarray  # [H, W] int32 of the screen's triangles, -1: none
-    inverse_depth: np.ndarray  # [H, W] float32 1 / metres, 0 where there is none
-
-    @property
-    def face(self) -> np.ndarray:
-        """[H, W] the given face, -1: none."""
-        return np.where(self.triangle >= 0, self.screen.parent[self.triangle], -1)
-
-
-def rasterize(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> VisibilityBuffer:
-    in_cam = vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
-    screen = project_triangles(in_cam, faces, camera)
-    width, height = camera.size
-    triangle, inverse_depth = visibility(screen.xy_px, screen.inverse_depth, screen.faces, width, height, False)
-    return VisibilityBuffer(screen, triangle, inverse_depth)
-
-
-def shade(
-    buffer: VisibilityBuffer, surfaces: Surfaces, normals: np.ndarray, camera: Camera, world_to_cam: np.ndarray,
-    light: Light, shadows: Shadows, backdrop: Backdrop, shadow_shift_px: np.ndarray,
-) -> np.ndarray:  # fmt: skip
-    """Linear light [H, W, 3] float32 from normals [V, 3] in the world frame; `shadow_shift_px` [2] moves shadows."""
-    screen, atlas = buffer.screen, surfaces.atlas
-    fx, fy = camera.focal_px
-    lens = np.array([fx, fy, *camera.center_px])
-    lamp = np.stack((light.towards_sun, light.sun, light.sky, light.ground))
-    sky_grid = np.array([*shadows.sky_origin_m, shadows.sky_px_per_m])
-    on_vertices = screen.interpolate(np.concatenate((normals, surfaces.uv_m), 1, dtype=np.float64), surfaces.faces)
-    return _shade(
-        buffer.triangle, buffer.inverse_depth, screen.xy_px, screen.inverse_depth, screen.faces, screen.parent,
-        on_vertices, surfaces.appearance, surfaces.tile, surfaces.ground, surfaces.shadow_only, atlas.texels,
-        atlas.start, atlas.meters, lens, world_to_cam, lamp, shadows.to_map, shadows.nearness, shadows.sky_occlusion,
-        sky_grid, shadow_shift_px, backdrop.image, backdrop.frame, backdrop.focal_px,
-    )  # fmt: skip
+def seen_by(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> Raster:
+    """Of vertices in the world."""
+    return rasterize(vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3], faces, camera)
 
 
 @compiled
@@ -123,7 +43,7 @@ def _shade(
     sky_grid: np.ndarray, shift: np.ndarray, backdrop_image: np.ndarray, backdrop_frame: np.ndarray,
     backdrop_focal: float,
 ) -> np.ndarray:  # fmt: skip
-    """Linear light [H, W, 3] float32; the arguments are the fields that `shade` passes, as arrays."""
+    """Linear light [H, W, 3] float32; the arguments are the fields that `SceneMesh.light` passes, as arrays."""
     height, width = triangle.shape
     out = np.empty((height, width, 3), np.float32)
     people = appearance.shape[0]
@@ -178,9 +98,9 @@ def _shade(
             up = (ny + 1) / 2
             open_sky = 1.0
             if ground[f]:
-                open_sky = 1 - _nearest_pixel(
-                    sky_map, (px - sky_grid[0]) * sky_grid[2], (pz - sky_grid[1]) * sky_grid[2]
-                )
+                mx, my = (px - sky_grid[0]) * sky_grid[2], (pz - sky_grid[1]) * sky_grid[2]
+                if 0 <= mx < SKY_MAP_SIZE and 0 <= my < SKY_MAP_SIZE:
+                    open_sky = 1 - sky_map[int(my), int(mx)]
             elif f < people:
                 open_sky = 0.55 + 0.45 * min(max(py, 0.0) / 0.9, 1.0)  # less light gets between legs
             if shadow_only[f]:  # the photograph is lit already: only darken it
@@ -220,22 +140,10 @@ def _sun_visibility(
         return 1.0
     sx, sy = mx - ix, my - iy
     lit = 0.0
-    if nearness[iy, ix] <= near:
-        lit += (1 - sx) * (1 - sy)
-    if nearness[iy, ix + 1] <= near:
-        lit += sx * (1 - sy)
-    if nearness[iy + 1, ix] <= near:
-        lit += (1 - sx) * sy
-    if nearness[iy + 1, ix + 1] <= near:
-        lit += sx * sy
+    for dx, dy, share in ((0, 0, (1 - sx) * (1 - sy)), (1, 0, sx * (1 - sy)), (0, 1, (1 - sx) * sy), (1, 1, sx * sy)):
+        if nearness[iy + dy, ix + dx] <= near:
+            lit += share
     return lit
-
-
-@compiled
-def _nearest_pixel(image: np.ndarray, x: float, y: float) -> float:
-    if x < 0 or y < 0 or x >= SKY_MAP_SIZE or y >= SKY_MAP_SIZE:
-        return 0.0
-    return image[int(y), int(x)]
 
 
 @compiled
@@ -269,7 +177,12 @@ class SceneMesh:
     """People and scene as one mesh: faces of people first, person after person, then the ground, then the rest."""
 
     scene: Scene
-    surfaces: Surfaces
+    faces: np.ndarray  # [F, 3] int32 vertex numbers
+    appearance: np.ndarray  # [P, (LATTICE_STEPS + 1)^2, 6] float32 of the first P faces, people
+    tile: np.ndarray  # [F] int32 tile of the atlas; of people's faces unused
+    uv_m: np.ndarray  # [V, 2] float64 metres on the texture; of people's vertices unused
+    ground: np.ndarray  # [F] bool
+    atlas: Atlas
     static_m: np.ndarray  # [S, 3] vertices that do not move; they come after people's
     static_normals: np.ndarray  # [S, 3]
     person_faces: np.ndarray  # [P + 1] first face of each person, and the end
@@ -280,31 +193,54 @@ class SceneMesh:
         return np.concatenate((*people_m, self.static_m))
 
     def shadows(self, vertices_m: np.ndarray, center_m: np.ndarray) -> Shadows:
-        return cast_shadows(vertices_m, self.shadow_faces, self.scene.light, center_m, _SHADOW_RADIUS_M)
+        """For everything within a radius of the centre, world frame."""
+        forward = self.scene.light.towards_sun
+        right = np.cross((0.0, 1.0, 0.0), forward)
+        right /= np.linalg.norm(right)
+        frame = np.stack((right, np.cross(right, forward), forward))  # x right, y down seen from the sun, towards it
+        scale = SHADOW_MAP_SIZE / (2 * _SHADOW_RADIUS_M)
+        rows = frame * np.array([[scale], [scale], [1 / (4 * _SHADOW_RADIUS_M)]])
+        offset = -rows @ center_m + (SHADOW_MAP_SIZE / 2, SHADOW_MAP_SIZE / 2, 0.5)
+        in_map = vertices_m @ rows.T + offset
 
-    def rasterize(self, vertices_m: np.ndarray, camera: Camera, world_to_cam: np.ndarray) -> VisibilityBuffer:
-        return rasterize(vertices_m, self.surfaces.faces, camera, world_to_cam)
+        def nearest(xy_px: np.ndarray, near: np.ndarray, size: int) -> np.ndarray:
+            xy_px, near = np.ascontiguousarray(xy_px), np.ascontiguousarray(near)
+            return visibility(xy_px, near, self.shadow_faces, size, size, False)[1]
+
+        # From above: the lower an object, the more sky it hides from the ground below it.
+        origin, px_per_m = center_m[[0, 2]] - _SHADOW_RADIUS_M, SKY_MAP_SIZE / (2 * _SHADOW_RADIUS_M)
+        lowness = 1 / (1 + np.clip(vertices_m[:, 1], 0, None) * 3)
+        low = nearest((vertices_m[:, [0, 2]] - origin) * px_per_m, lowness, SKY_MAP_SIZE)
+        near, wide = (cv2.GaussianBlur(low, (0, 0), reach_m * px_per_m) for reach_m in (0.10, 0.40))
+        hidden = np.clip(0.8 * near + 0.8 * wide, 0, 0.8).astype(np.float32)
+        nearness = nearest(in_map[:, :2], in_map[:, 2], SHADOW_MAP_SIZE)
+        return Shadows(np.column_stack((rows, offset)), nearness, hidden, np.array([*origin, px_per_m]))
 
     def light(
         self, vertices_m: np.ndarray, camera: Camera, world_to_cam: np.ndarray, shadows: Shadows,
         shadow_shift_px: np.ndarray,
     ) -> np.ndarray:  # fmt: skip
-        """[H, W, 3] linear."""
+        """Linear light [H, W, 3] float32; `shadow_shift_px` [2] moves shadows, in units of their softness."""
         moving = len(vertices_m) - len(self.static_m)
-        people = self.surfaces.faces[: self.person_faces[-1]]
+        people = self.faces[: self.person_faces[-1]]
         normals = np.concatenate((vertex_normals(vertices_m[:moving], people), self.static_normals))
-        buffer = self.rasterize(vertices_m, camera, world_to_cam)
-        return shade(
-            buffer, self.surfaces, normals, camera, world_to_cam, self.scene.light, shadows, self.scene.backdrop,
-            shadow_shift_px * self.scene.light.softness_px,
+        buffer = seen_by(vertices_m, self.faces, camera, world_to_cam)
+        screen, atlas, light, backdrop = buffer.screen, self.atlas, self.scene.light, self.scene.backdrop
+        on_vertices = screen.interpolate(np.concatenate((normals, self.uv_m), 1, dtype=np.float64), self.faces)
+        return _shade(
+            buffer.triangle, buffer.inverse_depth, screen.xy_px, screen.inverse_depth, screen.faces, screen.parent,
+            on_vertices, self.appearance, self.tile, self.ground, self.ground & self.scene.ground_is_photo,
+            atlas.texels, atlas.start, atlas.meters, np.array([*camera.focal_px, *camera.center_px]), world_to_cam,
+            np.stack((light.towards_sun, light.sun, light.sky, light.ground)), *shadows,
+            shadow_shift_px * light.softness_px, backdrop.image, backdrop.frame, backdrop.focal_px,
         )  # fmt: skip
 
-    def owner(self, buffer: VisibilityBuffer) -> np.ndarray:
+    def owner(self, buffer: Raster) -> np.ndarray:
         """[H, W] the person that each pixel shows; -1 an object, -2 nothing or the ground, which hides nobody."""
         face = buffer.face
         person = np.searchsorted(self.person_faces, face, side="right") - 1
         owner = np.where(face < self.person_faces[-1], person, -1)
-        return np.where((face < 0) | self.surfaces.ground[face], -2, owner)
+        return np.where((face < 0) | self.ground[face], -2, owner)
 
 
 def build_scene_mesh(people: list[ClothedBody], scene: Scene, rng: np.random.Generator) -> SceneMesh:
@@ -314,17 +250,13 @@ def build_scene_mesh(people: list[ClothedBody], scene: Scene, rng: np.random.Gen
     for number, (solid, which) in enumerate(zip(scene.solids, tiles, strict=True)):
         parts.append((solid.faces, solid.uv_m, number == 0, solid.casts_shadow, which))
     first = np.cumsum([0, *(len(part[1]) for part in parts)])  # vertex of each part
-    all_faces = np.concatenate([part[0] + start for part, start in zip(parts, first, strict=False)]).astype(np.int32)
-    is_ground, casts, tile = (np.concatenate([np.full(len(p[0]), p[n]) for p in parts]) for n in (2, 3, 4))
+    faces = np.concatenate([part[0] + start for part, start in zip(parts, first, strict=False)]).astype(np.int32)
+    ground, casts, tile = (np.concatenate([np.full(len(p[0]), p[n]) for p in parts]) for n in (2, 3, 4))
     static_m = np.concatenate([solid.vertices_m for solid in scene.solids])
     ends = np.cumsum([0, *(len(person.faces) for person in people)])
-    surfaces = Surfaces(
-        faces=all_faces, appearance=np.concatenate([person.appearance for person in people]),
-        tile=tile.astype(np.int32), uv_m=np.concatenate([part[1] for part in parts]), ground=is_ground,
-        shadow_only=is_ground & scene.ground_is_photo, atlas=atlas,
-    )  # fmt: skip
-    static_faces = all_faces[ends[-1] :] - np.int32(first[len(people)])
     return SceneMesh(
-        scene=scene, surfaces=surfaces, static_m=static_m, static_normals=vertex_normals(static_m, static_faces),
-        person_faces=ends, shadow_faces=np.ascontiguousarray(all_faces[casts]),
+        scene=scene, faces=faces, appearance=np.concatenate([person.appearance for person in people]),
+        tile=tile.astype(np.int32), uv_m=np.concatenate([part[1] for part in parts]), ground=ground, atlas=atlas,
+        static_m=static_m, static_normals=vertex_normals(static_m, faces[ends[-1] :] - np.int32(first[len(people)])),
+        person_faces=ends, shadow_faces=np.ascontiguousarray(faces[casts]),
     )  # fmt: skip

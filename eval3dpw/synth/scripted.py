@@ -4,7 +4,6 @@ Each script stages the people and the things around them; `build_shots` dresses 
 more shots: at a cut another camera shows another place, with all or some of the same people in the same clothes."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,13 +12,12 @@ import torch
 from torch import Tensor
 
 from eval3dpw.synth import staging, surroundings
-from eval3dpw.synth.camera import CameraView, draw_sensor
-from eval3dpw.synth.clothed_people import SyntheticPerson, clothed_body, draw_shape
+from eval3dpw.synth.clothed_people import Outfit, SyntheticPerson, clothed_body, draw_outfit, draw_shape, moved_to
 from eval3dpw.synth.motion import FPS, Clip, Kind, mirrored
-from eval3dpw.synth.outfit import Outfit, draw_outfit
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import ClipChoice, SequencePlan, SyntheticSequence
-from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, SceneKind, Solid, build_scene
+from eval3dpw.synth.staging import CameraView, draw_sensor
+from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, Solid, build_scene
 from fitting.body import Body
 from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera
@@ -44,26 +42,6 @@ _ARMS = [16, 17, 18, 19]  # left and right shoulder, left and right elbow
 
 
 @dataclass(frozen=True)
-class Staged:
-    people: list[SyntheticPerson]
-    identities: list[int]  # of the people
-    objects: list[Solid]
-    azimuth: float  # radians, from the people to the camera
-    path: staging.RecordedPath
-    camera: Camera
-    camera_kind: staging.StagedCameraKind
-    has_steps: list[bool]  # of the people: their feet stand on steps
-
-
-@dataclass(frozen=True)
-class ScriptedShot:
-    sequence: SyntheticSequence
-    identities: list[int]
-    camera_kind: staging.StagedCameraKind
-    has_steps: list[bool]
-
-
-@dataclass(frozen=True)
 class ScriptedPlan:
     """One scripted sequence: drawn from the seed and its number alone."""
 
@@ -78,6 +56,62 @@ class ScriptedPlan:
 
     def rng(self, what: str) -> np.random.Generator:
         return np.random.default_rng([*self.seed, *what.encode()])
+
+
+@dataclass(frozen=True)
+class ScriptedShot:
+    sequence: SyntheticSequence
+    identities: list[int]  # of the people
+    camera_kind: staging.StagedCameraKind
+    has_steps: list[bool]  # of the people: their feet stand on steps
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What a script stages: people, the things around them, and a camera."""
+
+    people: list[SyntheticPerson]
+    objects: list[Solid]
+    azimuth: float  # radians, from the people to the camera
+    path: staging.RecordedPath
+    camera: Camera
+    camera_kind: staging.StagedCameraKind
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What every script works with."""
+
+    plan: ScriptedPlan
+    body: Body
+    clips: dict[Kind, list[Clip]]
+    size: tuple[int, int]  # of the images
+    rng: np.random.Generator
+
+    def walking_clip(self) -> Clip:
+        clips = self.clips["walking"]
+        return clips[int(self.rng.integers(len(clips)))]
+
+    def walker(self, shape: Tensor, frames: int, heading: float) -> SyntheticPerson:
+        """Somebody who walks along `heading` (radians, x = sin) and, when the clip ends, backwards again."""
+        clip, fps = self.walking_clip(), self.plan.fps
+        clip = mirrored(clip) if self.rng.random() < 0.5 else clip
+        rows = staging.there_and_back(len(clip.pose), frames * (FPS // fps))[:: FPS // fps]
+        return staging.staged_person(self.body, clip, rows, shape, 1.0, heading - _clip_heading(clip), fps)
+
+    def close_up(self, people: list[SyntheticPerson], objects: list[Solid], kind: staging.StagedCameraKind) -> Staged:
+        """A camera at +z, as near as shows the middle of the walks; people may walk out of the image and in again."""
+        size, rng = self.size, self.rng
+        camera = Camera.from_focal(rng.uniform(0.65, 1.1) * math.hypot(*size), size)
+        centers = np.mean([p.joints[:, 0].double().numpy() for p in people], axis=0)
+        nearest = max(float(p.path[:, 1].max()) for p in people) - float((centers.min(0) + centers.max(0))[2] / 2)
+        tall = rng.uniform(0.6, 0.9)  # of the image's height, a person in the front lane
+        distance = nearest + camera.focal_px[1] * 1.7 / (tall * size[1])
+        height = rng.uniform(1.1, 1.9)
+        pitch = math.degrees(math.atan2(height - 0.9, distance))
+        view = staging.StagedView(rng.normal(0, 0.12), distance, height, pitch, rng.normal(0, 1))
+        path = staging.camera_path(view, kind, centers, self.plan.fps, rng)
+        return Staged(people, objects, view.azimuth, path, camera, kind)
 
 
 def scripted_plan(seed: int, number: int, scripts: tuple[SceneScript, ...]) -> ScriptedPlan:
@@ -96,35 +130,25 @@ def build_shots(
     plan: ScriptedPlan, body: Body, clips: dict[Kind, list[Clip]], size: tuple[int, int], seconds: float | None = None
 ) -> list[ScriptedShot]:
     """seconds: of the whole sequence; None: as the script has it."""
-    frames, rng, walks = round((seconds or _SECONDS[plan.script]) * plan.fps), plan.rng("script"), clips["walking"]
-    shapes = [draw_shape(plan.rng(f"shape {n}")) for n in range(plan.people)]
-    scripts: dict[str, Callable[..., Staged]] = {"crossing": _crossing, "embrace": _embrace, "behind": _behind}
-    shots = []
-    if plan.script == "world":
-        shots = [_world(plan, body, clips, size, frames, rng)]
-    elif plan.script != "cuts":
-        shots = [scripts[plan.script](plan, body, walks, shapes, list(range(plan.people)), size, frames, rng)]
-    else:  # three shots; from the second on somebody may be missing, and is back later
-        for number, length in enumerate(np.diff(np.linspace(0, frames, 4).round().astype(int))):
-            who = list(range(plan.people))
-            if number == 1 and plan.people > 2:
-                who.pop(int(rng.integers(len(who))))
-            script = (_crossing, _behind, _crossing)[number]
-            shots.append(script(plan, body, walks, [shapes[n] for n in who], who, size, int(length), rng))
+    frames, everybody = round((seconds or _SECONDS[plan.script]) * plan.fps), list(range(plan.people))
+    on = Stage(plan, body, clips, size, plan.rng("script"))
+    shapes = [draw_shape(plan.rng(f"shape {n}")) for n in everybody]
     wardrobe = _outfits(plan)
-    return [_filmed(plan, number, staged, body, wardrobe, size) for number, staged in enumerate(shots)]
-
-
-def _walker(
-    plan: ScriptedPlan, body: Body, clips: list[Clip], shape: Tensor, frames: int, heading: float,
-    rng: np.random.Generator,
-) -> SyntheticPerson:  # fmt: skip
-    """Somebody who walks along `heading` (radians, x = sin) and, when the clip ends, backwards again."""
-    clip = clips[int(rng.integers(len(clips)))]
-    clip = mirrored(clip) if rng.random() < 0.5 else clip
-    step = FPS // plan.fps
-    rows = staging.there_and_back(len(clip.pose), frames * step)[::step]
-    return staging.staged_person(body, clip, rows, shape, 1.0, heading - _clip_heading(clip), plan.fps)
+    if plan.script == "world":
+        staged, of = _world(on, frames)
+        return [_filmed(on, 0, staged, everybody, wardrobe, [kind == "stairs" for kind in of])]
+    scripts = {"crossing": (_crossing,), "embrace": (_embrace,), "behind": (_behind,)}
+    # With cuts three shots; from the second on somebody may be missing, and is back later.
+    chosen = scripts.get(plan.script, (_crossing, _behind, _crossing))
+    parts, shots = np.diff(np.linspace(0, frames, len(chosen) + 1).round().astype(int)).tolist(), []
+    for number, (script, length) in enumerate(zip(chosen, parts, strict=True)):
+        who = everybody.copy()
+        if number == 1 and plan.people > 2:
+            who.pop(int(on.rng.integers(len(who))))
+        shots.append((script(on, [shapes[n] for n in who], length), who))
+    return [
+        _filmed(on, number, staged, who, wardrobe, [False] * len(who)) for number, (staged, who) in enumerate(shots)
+    ]
 
 
 def _clip_heading(clip: Clip) -> float:
@@ -132,56 +156,42 @@ def _clip_heading(clip: Clip) -> float:
     return float(torch.atan2(went[0], went[1]))
 
 
-def _at(body: Body, person: SyntheticPerson, x: float, z: float) -> SyntheticPerson:
-    return staging.moved(body, person, torch.tensor([x, 0.0, z], dtype=torch.float32))
-
-
-def _crossing(
-    plan: ScriptedPlan, body: Body, clips: list[Clip], shapes: list[Tensor], identities: list[int],
-    size: tuple[int, int], frames: int, rng: np.random.Generator,
-) -> Staged:  # fmt: skip
+def _crossing(on: Stage, shapes: list[Tensor], frames: int) -> Staged:
     """People walk past each other across the view, each in a lane of their own, close behind one another. The camera
     stands at +z and looks along -z, so lanes are depths."""
-    people = []
+    rng, people = on.rng, []
     order = rng.permutation(len(shapes))
     for lane, place in enumerate(order):
         heading = (math.pi / 2 if lane % 2 else -math.pi / 2) + rng.normal(0, 0.15)
-        walker = _walker(plan, body, clips, shapes[place], frames, heading, rng)
+        walker = on.walker(shapes[place], frames, heading)
         lane_m = (lane - (len(shapes) - 1) / 2) * rng.uniform(0.55, 0.8)
-        people.append(_at(body, walker, rng.uniform(-0.6, 0.6), -lane_m))
+        people.append(moved_to(on.body, walker, rng.uniform(-0.6, 0.6), -lane_m))
     in_order = [people[int(np.flatnonzero(order == n)[0])] for n in range(len(shapes))]
     kind: staging.StagedCameraKind = ("static", "pan", "hand")[int(rng.integers(3))]
-    return _close_up(in_order, identities, [], size, kind, plan.fps, rng)
+    return on.close_up(in_order, [], kind)
 
 
-def _behind(
-    plan: ScriptedPlan, body: Body, clips: list[Clip], shapes: list[Tensor], identities: list[int],
-    size: tuple[int, int], frames: int, rng: np.random.Generator,
-) -> Staged:  # fmt: skip
+def _behind(on: Stage, shapes: list[Tensor], frames: int) -> Staged:
     """People walk behind something high and wide in the middle and come out, on the other side or on the same."""
-    people = []
+    rng, people = on.rng, []
     for lane, shape in enumerate(shapes):
         heading = (math.pi / 2 if lane % 2 else -math.pi / 2) + rng.normal(0, 0.1)
-        walker = _walker(plan, body, clips, shape, frames, heading, rng)
+        walker = on.walker(shape, frames, heading)
         back = -0.75 * lane - 0.3 * float(np.ptp(walker.path[:, 1]))
-        people.append(_at(body, walker, rng.uniform(-0.5, 0.5), back))
+        people.append(moved_to(on.body, walker, rng.uniform(-0.5, 0.5), back))
     front = max(float(p.path[:, 1].max()) for p in people) + 0.4
     walked = float(np.mean([np.ptp(p.path[:, 0]) for p in people]))
     wide = float(np.clip(rng.uniform(0.25, 0.4) * walked, 0.45, 1.3))  # hides people for a part of their way
     what = str(rng.choice(["posters", "painted", "concrete", "planks"]))
     wall = surroundings.box((wide, 2.3, 0.25), what).moved((rng.uniform(-0.2, 0.2), 0, front + 0.2))
-    return _close_up(people, identities, [wall], size, "static", plan.fps, rng)
+    return on.close_up(people, [wall], "static")
 
 
-def _embrace(
-    plan: ScriptedPlan, body: Body, clips: list[Clip], shapes: list[Tensor], identities: list[int],
-    size: tuple[int, int], frames: int, rng: np.random.Generator,
-) -> Staged:  # fmt: skip
+def _embrace(on: Stage, shapes: list[Tensor], frames: int) -> Staged:
     """Two walk up to each other, hold each other for two seconds and part; anybody else walks past behind or before."""
-    fps, step = plan.fps, FPS // plan.fps
-    people = []
-    for number in range(2):
-        clip = clips[int(rng.integers(len(clips)))]
+    rng, fps, step, people = on.rng, on.plan.fps, FPS // on.plan.fps, []
+    for shape, sign in zip(shapes, (1, -1), strict=False):
+        clip = on.walking_clip()
         coming = min(round(2.1 * fps), (len(clip.pose) - 1) // step)
         hold = round(rng.uniform(1.8, 2.2) * fps)
         rows = np.concatenate((np.arange(coming), np.full(hold, coming), np.arange(coming, -1, -1))) * step
@@ -189,18 +199,14 @@ def _embrace(
         since = np.clip((np.arange(frames) - coming + 0.35 * fps) / (0.5 * fps), 0, 1)
         until = np.clip((coming + hold + 0.25 * fps - np.arange(frames)) / (0.5 * fps), 0, 1)
         pose = _arms_around(clip.pose[rows], torch.from_numpy(np.minimum(since, until)).float())
-        heading = math.pi / 2 if number == 0 else -math.pi / 2
-        walker = staging.staged_person(
-            body, clip, rows, shapes[number], 1.0, heading - _clip_heading(clip), fps, pose=pose
-        )
-        met = walker.path[coming + hold // 2]
-        side = -0.14 if number == 0 else 0.14
-        people.append(_at(body, walker, float(side - met[0]), float(rng.normal(0, 0.04) - met[1])))
+        yaw = sign * math.pi / 2 - _clip_heading(clip)
+        walker = staging.staged_person(on.body, clip, rows, shape, 1.0, yaw, fps, pose=pose)
+        met = walker.path[min(coming + hold // 2, frames - 1)]
+        people.append(moved_to(on.body, walker, float(-0.14 * sign - met[0]), float(rng.normal(0, 0.04) - met[1])))
     for number, shape in enumerate(shapes[2:]):
-        heading = math.pi / 2 if number % 2 else -math.pi / 2
-        walker = _walker(plan, body, clips, shape, frames, heading, rng)
-        people.append(_at(body, walker, 0.0, float(rng.choice((-1, 1))) * 0.9))
-    return _close_up(people, identities, [], size, "static" if rng.random() < 0.6 else "hand", fps, rng)
+        walker = on.walker(shape, frames, math.pi / 2 if number % 2 else -math.pi / 2)
+        people.append(moved_to(on.body, walker, 0.0, float(rng.choice((-1, 1))) * 0.9))
+    return on.close_up(people, [], "static" if rng.random() < 0.6 else "hand")
 
 
 def _arms_around(pose: Tensor, share: Tensor) -> Tensor:
@@ -212,44 +218,23 @@ def _arms_around(pose: Tensor, share: Tensor) -> Tensor:
     return quaternion_to_axis_angle(torch.nn.functional.normalize(torch.lerp(a, b, share[:, None, None]), dim=-1))
 
 
-def _close_up(
-    people: list[SyntheticPerson], identities: list[int], objects: list[Solid], size: tuple[int, int],
-    kind: staging.StagedCameraKind, fps: int, rng: np.random.Generator,
-) -> Staged:  # fmt: skip
-    """A camera at +z, as near as shows the middle of the walks; people may walk out of the image and in again."""
-    camera = Camera.from_focal(rng.uniform(0.65, 1.1) * math.hypot(*size), size)
-    centers = np.mean([p.joints[:, 0].double().numpy() for p in people], axis=0)
-    nearest = max(float(p.path[:, 1].max()) for p in people) - float((centers.min(0) + centers.max(0))[2] / 2)
-    tall = rng.uniform(0.6, 0.9)  # of the image's height, a person in the front lane
-    distance = nearest + camera.focal_px[1] * 1.7 / (tall * size[1])
-    height = rng.uniform(1.1, 1.9)
-    pitch = math.degrees(math.atan2(height - 0.9, distance))
-    view = staging.StagedView(rng.normal(0, 0.12), distance, height, pitch, rng.normal(0, 1))
-    path = staging.camera_path(view, kind, centers, fps, rng)
-    return Staged(people, identities, objects, view.azimuth, path, camera, kind, [False] * len(people))
-
-
-def _world(
-    plan: ScriptedPlan, body: Body, clips: dict[Kind, list[Clip]], size: tuple[int, int], frames: int,
-    rng: np.random.Generator,
-) -> Staged:  # fmt: skip
-    """People on one floor, with boxes to sit on and steps where they take them, all of them in view."""
-    kind, count, child, camera_kind, share = WORLDS[plan.turn % len(WORLDS)]
+def _world(on: Stage, frames: int) -> tuple[Staged, list[Kind]]:
+    """People on one floor, with boxes to sit on and steps where they take them, all of them in view; what each does."""
+    kind, count, child, camera_kind, share = WORLDS[on.plan.turn % len(WORLDS)]
     kinds: list[Kind] = [kind, *[_COMPANY.get(kind, kind)] * (count - 1)]
-    camera = Camera.from_focal(share * math.hypot(*size), size)
+    camera, rng, fps = Camera.from_focal(share * math.hypot(*on.size), on.size), on.rng, on.plan.fps
     found, people = None, []
     while found is None:
-        chosen = [clips[of][int(rng.integers(len(clips[of])))] for of in kinds]
+        chosen = [on.clips[of][int(rng.integers(len(on.clips[of])))] for of in kinds]
         sizes = [staging.draw_size(rng, child=child and place == count - 1) for place in range(count)]
-        people = staging.stage(body, chosen, list(kinds), sizes, frames, plan.fps, rng)
-        tries = (staging.framed(people, camera, camera_kind, plan.fps, rng, least_tall=0.3) for _ in range(6))
+        people = staging.stage(on.body, chosen, list(kinds), sizes, frames, fps, rng)
+        tries = (staging.framed(people, camera, camera_kind, fps, rng, least_tall=0.3) for _ in range(6))
         found = next((one for one in tries if one is not None), None)
     view, path = found
     objects: list[Solid] = []
     for person, of in zip(people, kinds, strict=True):
         objects += _seat(person) if of == "sitting" else _steps(person) if of == "stairs" else []
-    has_steps = [of == "stairs" for of in kinds]
-    return Staged(people, list(range(count)), objects, view.azimuth, path, camera, camera_kind, has_steps)
+    return Staged(people, objects, view.azimuth, path, camera, camera_kind), kinds
 
 
 def _seat(person: SyntheticPerson) -> list[Solid]:
@@ -296,25 +281,23 @@ def _outfits(plan: ScriptedPlan) -> list[Outfit]:
 
 
 def _filmed(
-    plan: ScriptedPlan, number: int, staged: Staged, body: Body, wardrobe: list[Outfit], size: tuple[int, int]
+    on: Stage, number: int, staged: Staged, identities: list[int], wardrobe: list[Outfit], has_steps: list[bool]
 ) -> ScriptedShot:
-    rng = plan.rng(f"scene {number}")
-    kinds: tuple[SceneKind, ...] = SCENE_KINDS
-    kind = kinds[(plan.seed[1] + number + plan.seed[0]) % len(kinds)]
+    plan, rng = on.plan, on.plan.rng(f"scene {number}")
+    kind = SCENE_KINDS[(plan.seed[1] + number + plan.seed[0]) % len(SCENE_KINDS)]
     paths = np.concatenate([person.path for person in staged.people])
     around = build_scene(kind, ClearArea(paths, staged.path.positions_m[:, ::2], staged.azimuth), rng)
     around.solids.extend(staged.objects)
-    clothed = []
-    for person, identity in zip(staged.people, staged.identities, strict=True):
-        looks = plan.rng(f"cloth {identity}")  # the same in every shot
-        clothed.append(clothed_body(body, person.shape, wardrobe[identity], looks))
-    sensor = draw_sensor(plan.rng(f"sensor {number}"), size[0])
+    clothed = [
+        clothed_body(on.body, person.shape, wardrobe[identity], plan.rng(f"cloth {identity}"))  # alike in every shot
+        for person, identity in zip(staged.people, identities, strict=True)
+    ]
     shot_plan = SequencePlan(
         name=plan.name, people=tuple(ClipChoice(0, mirrored=False) for _ in staged.people), bystanders=(), scene=kind,
         occlusion="none", view=CameraView("fixed", staged.azimuth, 0.0, 0.0, 0.0, 0.0, 0.0),
-        focal_px=staged.camera.focal_px[0], sensor=sensor, crossing=plan.script == "crossing",
-        seed=(plan.seed[0], 1000 * plan.seed[1] + number),
+        focal_px=staged.camera.focal_px[0], sensor=draw_sensor(plan.rng(f"sensor {number}"), on.size[0]),
+        crossing=plan.script == "crossing", seed=(plan.seed[0], 1000 * plan.seed[1] + number),
     )  # fmt: skip
     mesh = build_scene_mesh(clothed, around, rng)
     sequence = SyntheticSequence(shot_plan, staged.people, [], clothed, staged.camera, staged.path, mesh)
-    return ScriptedShot(sequence, staged.identities, staged.camera_kind, staged.has_steps)
+    return ScriptedShot(sequence, identities, staged.camera_kind, has_steps)

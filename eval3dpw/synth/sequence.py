@@ -2,25 +2,25 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
+import cv2
 import numpy as np
 import torch
 
-from eval3dpw.synth import camera as recording
-from eval3dpw.synth import surroundings
+from eval3dpw.synth import staging, surroundings
 from eval3dpw.synth.clothed_people import (
     ClothedBody,
     SyntheticPerson,
     clothed_body,
+    draw_outfit,
     draw_shape,
+    moved_to,
     person_from_clip,
-    shifted,
 )
 from eval3dpw.synth.motion import Clip, mirrored
-from eval3dpw.synth.outfit import draw_outfit
-from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, rasterize
-from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, SceneKind
+from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, seen_by
+from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, Backdrop, SceneKind
+from eval3dpw.synth.textures import linear_rgb
 from fitting.body import Body
 from fitting.camera import Camera
 
@@ -41,6 +41,9 @@ class ClipChoice:
     clip: int  # number among the split's clips
     mirrored: bool
 
+    def of(self, clips: tuple[Clip, ...]) -> Clip:
+        return mirrored(clips[self.clip]) if self.mirrored else clips[self.clip]
+
 
 @dataclass(frozen=True)
 class SequencePlan:
@@ -51,9 +54,9 @@ class SequencePlan:
     bystanders: tuple[ClipChoice, ...]  # in the images, but not in the truth
     scene: SceneKind
     occlusion: surroundings.OcclusionLevel
-    view: recording.CameraView
+    view: staging.CameraView
     focal_px: float
-    sensor: recording.Sensor
+    sensor: staging.Sensor
     crossing: bool  # two people walk past each other
     seed: tuple[int, int]  # of everything that is drawn later
 
@@ -64,12 +67,12 @@ class SequencePlan:
 
 
 def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_background: bool = False) -> SequencePlan:
-    count = 2 if number % 5 in (1, 3) else 1
-    first = sum(2 if k % 5 in (1, 3) else 1 for k in range(number))
+    *before, count = (2 if k % 5 in (1, 3) else 1 for k in range(number + 1))
+    first = sum(before)
     rng = np.random.default_rng([seed, number])
     kind: SceneKind = "photo" if photo_background else SCENE_KINDS[(number + seed) % len(SCENE_KINDS)]
     level = OCCLUSION_LEVELS[number % len(OCCLUSION_LEVELS)]
-    motion = recording.CAMERA_MOTIONS[(number // 2 + number) % len(recording.CAMERA_MOTIONS)]
+    motion = staging.CAMERA_MOTIONS[(number // 2 + number) % len(staging.CAMERA_MOTIONS)]
     # Clips in random order: each once, then each once mirrored, and so on.
     order = np.random.default_rng([seed, clip_count]).permutation(clip_count)
     shown = range(first, first + count)
@@ -78,9 +81,9 @@ def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_backgro
         name=f"synth_{number:03d}_{kind}_{count}p_{motion}_{level}",
         people=tuple(ClipChoice(int(order[k % clip_count]), mirrored=k // clip_count % 2 == 1) for k in shown),
         bystanders=tuple(ClipChoice(int(rng.integers(clip_count)), bool(rng.integers(2))) for _ in range(more)),
-        scene=kind, occlusion=level, view=recording.draw_view(rng, motion),
+        scene=kind, occlusion=level, view=staging.draw_view(rng, motion),
         focal_px=rng.uniform(*FOCAL_OF_WIDTH) * width,
-        sensor=recording.draw_sensor(rng, width), crossing=bool(rng.random() < 0.6), seed=(seed, number),
+        sensor=staging.draw_sensor(rng, width), crossing=bool(rng.random() < 0.6), seed=(seed, number),
     )  # fmt: skip
 
 
@@ -101,7 +104,7 @@ def frame_truth(
     world_to_cam: np.ndarray,
 ) -> FrameTruth:  # fmt: skip
     """Of keypoints_m [P, K, 3] in the world frame: COCO's 17 or Halpe's 26."""
-    buffer = mesh.rasterize(vertices_m, camera, world_to_cam)
+    buffer = seen_by(vertices_m, mesh.faces, camera, world_to_cam)
     owner = mesh.owner(buffer)
     surface_m = 1 / np.maximum(buffer.inverse_depth, 1e-6)
     in_cam = keypoints_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3]
@@ -112,8 +115,8 @@ def frame_truth(
     boxes, area, seen = np.zeros((count, 4)), np.zeros(count), np.zeros(count)
     for person in range(count):
         start, end = mesh.person_faces[person : person + 2]
-        faces = mesh.surfaces.faces[start:end] - np.int32(sum(len(vertices) for vertices in people_m[:person]))
-        alone = rasterize(people_m[person], faces, camera, world_to_cam).triangle >= 0  # [H, W] without occlusion
+        faces = mesh.faces[start:end] - np.int32(sum(len(vertices) for vertices in people_m[:person]))
+        alone = seen_by(people_m[person], faces, camera, world_to_cam).triangle >= 0  # [H, W] without occlusion
         visibility[person], hidden_by[person] = _visibility(
             owner, surface_m, pixels[person], in_cam[person, :, 2], person
         )
@@ -139,12 +142,6 @@ def _visibility(
     return state.astype(np.uint8), np.where(inside & other, whose, BY_NOBODY)
 
 
-class ViewPath(Protocol):
-    """Where a camera is at any time."""
-
-    def world_to_cam(self, frame: float) -> np.ndarray: ...
-
-
 @dataclass(frozen=True)
 class SyntheticSequence:
     """Everything that a sequence's images are rendered from."""
@@ -154,7 +151,7 @@ class SyntheticSequence:
     bystanders: list[SyntheticPerson]  # in the images, but not in the truth
     clothed: list[ClothedBody]  # of people, then of bystanders
     camera: Camera
-    path: ViewPath
+    path: staging.CameraPath | staging.RecordedPath
     mesh: SceneMesh
 
     @property
@@ -178,7 +175,7 @@ def build_sequence(
     people = _people(plan, body, clips, most_frames)
     camera = Camera.from_focal(plan.focal_px, size)
     centers = torch.stack([person.joints[:, 0] for person in people], 1).numpy()
-    path = recording.CameraPath(plan.view, camera, centers, plan.rng("camera"))
+    path = staging.CameraPath(plan.view, camera, centers, plan.rng("camera"))
     cameras = np.stack([path.position(frame) for frame in range(len(centers))])[:, ::2]
     bystanders = _bystanders(plan, body, clips, people, cameras)
     paths = np.concatenate([person.path for person in (*people, *bystanders)])
@@ -188,14 +185,15 @@ def build_sequence(
         around = surroundings.build_scene(plan.scene, area, rng)
     else:
         focal = 0.75 * plan.focal_px * max(photo.shape[1] / size[0], photo.shape[0] / size[1])
-        around = surroundings.photo_scene(photo, area, path.world_to_cam(len(centers) / 2), focal, rng)
+        facing = path.world_to_cam(len(centers) / 2)[:3, :3].copy()
+        behind = Backdrop(linear_rgb(photo).astype(np.float32), facing, focal)
+        light, ground = surroundings.outdoor_light(rng, area.azimuth), surroundings.floor(60, "concrete")
+        around = surroundings.Scene([ground], light, behind, ground_is_photo=True)  # its lower part is the ground
     sampled = range(0, len(centers), 5)
-    viewed = surroundings.ViewedKeypoints(
-        torch.stack([person.keypoints[sampled, :17] for person in people], 1).numpy(),
-        np.stack([path.world_to_cam(frame) for frame in sampled]),
-        camera,
-    )
-    around.solids.extend(surroundings.place_occluders(plan.occlusion, area, viewed, plan.scene, rng))
+    keypoints = torch.stack([person.keypoints[sampled, :17] for person in people], 1).numpy()
+    views = np.stack([path.world_to_cam(frame) for frame in sampled])
+    occluders = surroundings.place_occluders(plan.occlusion, area, keypoints, views, camera, plan.scene, rng)
+    around.solids.extend(occluders)
     clothed = []
     for number, person in enumerate((*people, *bystanders)):
         outfit_rng = plan.rng(f"looks {number}")
@@ -204,7 +202,7 @@ def build_sequence(
 
 
 def render_frames(
-    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = recording.SUBFRAMES
+    sequence: SyntheticSequence, keypoint_count: int = 17, subframes: int = staging.SUBFRAMES
 ) -> Iterator[tuple[bytes, FrameTruth]]:
     """The JPEG of every frame, and its truth: of COCO's 17 keypoints or Halpe's 26."""
     plan, people = sequence.plan, sequence.people
@@ -214,26 +212,28 @@ def render_frames(
     gain = None
     for frame in range(sequence.frames):
         light = _exposed_light(sequence, posed, frame, subframes)
-        gain = recording.exposure_gain(plan.sensor, light) if gain is None else gain
-        image = recording.sensor_image(plan.sensor, light, gain, rng)
+        gain = staging.exposure_gain(plan.sensor, light) if gain is None else gain
+        image = staging.sensor_image(plan.sensor, light, gain, rng)
         bodies = [vertices[frame] for vertices in posed]
         truth = frame_truth(
             sequence.mesh, sequence.mesh.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
             sequence.path.world_to_cam(frame),
         )  # fmt: skip
-        yield recording.encode_jpeg(plan.sensor, image), truth
+        _, jpeg = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, plan.sensor.quality])
+        yield jpeg.tobytes(), truth
 
 
 def _exposed_light(
-    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = recording.SUBFRAMES
+    sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = staging.SUBFRAMES
 ) -> np.ndarray:
     """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel, which antialiases."""
     at_frame = [vertices[frame] for vertices in posed]
     center = np.mean([vertices.mean(0) for vertices in at_frame], 0)
     shadows = sequence.mesh.shadows(sequence.mesh.vertices_m(at_frame), center)
     total = np.zeros((sequence.camera.size[1], sequence.camera.size[0], 3), np.float32)
-    shifts = recording.SUBFRAME_SHIFTS_PX[:: recording.SUBFRAMES // subframes]  # two of them lie opposite each other
-    for shift, time in zip(shifts, recording.exposure_times(sequence.plan.sensor, subframes), strict=True):
+    shifts = staging.SUBFRAME_SHIFTS_PX[:: staging.SUBFRAMES // subframes]  # two of them lie opposite each other
+    times = sequence.plan.sensor.shutter * ((np.arange(subframes) + 0.5) / subframes - 0.5)  # in frames, around 0
+    for shift, time in zip(shifts, times, strict=True):
         x, y = sequence.camera.center_px
         subframe_camera = Camera.from_focal(
             sequence.camera.focal_px, sequence.camera.size, (x + shift[0], y + shift[1])
@@ -248,7 +248,7 @@ def _exposed_light(
 
 def _people(plan: SequencePlan, body: Body, clips: tuple[Clip, ...], most_frames: int) -> list[SyntheticPerson]:
     rng = plan.rng("people")
-    chosen = [mirrored(clips[choice.clip]) if choice.mirrored else clips[choice.clip] for choice in plan.people]
+    chosen = [choice.of(clips) for choice in plan.people]
     count = min(most_frames, *(len(clip.pose) for clip in chosen))
     azimuth = plan.view.azimuth
     people = []
@@ -269,7 +269,7 @@ def _people(plan: SequencePlan, body: Body, clips: tuple[Clip, ...], most_frames
             shift = apart * way + side
             if np.linalg.norm(people[0].path - people[1].path - shift, axis=1).min() > _APART_M:
                 break
-        people[1] = shifted(body, people[1], (float(shift[0]), float(shift[1])))
+        people[1] = moved_to(body, people[1], *shift)
     return people
 
 
@@ -281,7 +281,7 @@ def _bystanders(
     count = len(people[0].pose)
     bystanders: list[SyntheticPerson] = []
     for choice in plan.bystanders:
-        clip = mirrored(clips[choice.clip]) if choice.mirrored else clips[choice.clip]
+        clip = choice.of(clips)
         rows = np.minimum(np.arange(count), len(clip.pose) - 1)  # a shorter clip ends standing still
         clip = Clip(clip.name, clip.pose[rows], clip.root_m[rows])
         bystander = person_from_clip(body, clip, draw_shape(rng), 0, count, rng.uniform(-np.pi, np.pi))
@@ -290,7 +290,7 @@ def _bystanders(
             path = bystander.path + shift
             apart = min(np.linalg.norm(p.path - path, axis=1).min() for p in (*people, *bystanders))
             if apart > _APART_M and np.linalg.norm(cameras_m - path, axis=1).min() > 2.2:
-                bystanders.append(shifted(body, bystander, (float(shift[0]), float(shift[1]))))
+                bystanders.append(moved_to(body, bystander, *shift))
                 break
     return bystanders
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import cv2
 import numpy as np
 
 from eval3dpw.synth import textures
-from eval3dpw.synth.textures import linear_rgb
 from fitting.camera import Camera
 
 
@@ -82,11 +82,8 @@ def table(size_m: tuple[float, float, float], texture: str) -> list[Solid]:
 
 def chair(texture: str) -> list[Solid]:
     legs = [box((0.04, 0.45, 0.04), texture).moved((x * 0.19, 0, z * 0.19)) for x in (-1, 1) for z in (-1, 1)]
-    return [
-        box((0.44, 0.05, 0.44), texture).moved((0, 0.45, 0)),
-        box((0.44, 0.45, 0.04), texture).moved((0, 0.5, -0.2)),
-        *legs,
-    ]
+    seat, back = box((0.44, 0.05, 0.44), texture), box((0.44, 0.45, 0.04), texture)
+    return [seat.moved((0, 0.45, 0)), back.moved((0, 0.5, -0.2)), *legs]
 
 
 def bench(texture: str) -> list[Solid]:
@@ -113,11 +110,6 @@ def tree(rng: np.random.Generator) -> list[Solid]:
         leaves = bush((r, r * 0.8, r), "foliage", rng)
         crown.append(leaves.moved(rng.uniform((-0.9, height - 0.9, -0.9), (0.9, height + 0.9, 0.9))))
     return [trunk, *crown]
-
-
-def potted_plant(height_m: float, rng: np.random.Generator) -> list[Solid]:
-    leaves = bush((0.3, height_m / 2, 0.3), "foliage", rng)
-    return [cylinder(0.16, 0.35, "painted"), leaves.moved((0, 0.3, 0))]
 
 
 def car() -> list[Solid]:
@@ -205,15 +197,6 @@ def build_scene(kind: SceneKind, area: ClearArea, rng: np.random.Generator) -> S
     return Scene(objects, light, _sky(light, rng), ground_is_photo=False)
 
 
-def photo_scene(
-    photo: np.ndarray, area: ClearArea, world_to_cam: np.ndarray, focal_px: float, rng: np.random.Generator
-) -> Scene:
-    """People before a photograph [h, w, 3] uint8 RGB, whose lower part serves as the ground."""
-    backdrop = Backdrop(linear_rgb(photo).astype(np.float32), world_to_cam[:3, :3].copy(), focal_px)
-    light = outdoor_light(rng, area.azimuth)
-    return Scene([floor(60, "concrete")], light, backdrop, ground_is_photo=True)
-
-
 def _street(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
     objects = [floor(60, str(rng.choice(["asphalt", "paving"])))]
     line, along = rng.uniform(2.5, 9) + area.deepest_m(), -24.0
@@ -224,8 +207,7 @@ def _street(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
         front = str(rng.choice(["facade", "facade", "bricks", "plaster"]))
         objects.append(box((wide, high, 8), front, casts_shadow=False).moved((spot[0], 0, spot[1]), yaw))
         along += wide + (rng.uniform(1, 5) if rng.random() < 0.3 else 0)
-    objects += _scattered(area, rng, int(rng.integers(2, 6)), ("car", "pole", "tree", "bin", "shop"))
-    return objects
+    return objects + _scattered(area, rng, int(rng.integers(2, 6)), ("car", "pole", "tree", "bin", "shop"))
 
 
 def _park(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
@@ -257,13 +239,10 @@ def _room(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
     walls = str(rng.choice(["plaster", "plaster", "bricks", "planks"]))
     tall = rng.uniform(2.5, 3.4)
     objects = [floor(60, str(rng.choice(["planks", "carpet", "tiles", "planks"])))]
-    sides = (
-        box((wide + 0.4, tall, 0.2), walls, False).moved((0, 0, -deep / 2 - 0.1)),
-        box((wide + 0.4, tall, 0.2), walls, False).moved((0, 0, deep / 2 + 0.1)),
-        box((0.2, tall, deep + 0.4), walls, False).moved((-wide / 2 - 0.1, 0, 0)),
-        box((0.2, tall, deep + 0.4), walls, False).moved((wide / 2 + 0.1, 0, 0)),
-        box((wide + 0.4, 0.1, deep + 0.4), "plaster", False).moved((0, tall, 0)),
-    )
+    back, side = box((wide + 0.4, tall, 0.2), walls, False), box((0.2, tall, deep + 0.4), walls, False)
+    sides = [back.moved((0, 0, sign * (deep / 2 + 0.1))) for sign in (-1, 1)]
+    sides += [side.moved((sign * (wide / 2 + 0.1), 0, 0)) for sign in (-1, 1)]
+    sides.append(box((wide + 0.4, 0.1, deep + 0.4), "plaster", False).moved((0, tall, 0)))
     against_wall = []
     for _ in range(int(rng.integers(2, 6))):
         x, w, h = rng.uniform(-wide / 2, wide / 2), rng.uniform(0.5, 1.6), rng.uniform(0.4, 2.1)
@@ -283,23 +262,23 @@ def _scattered(area: ClearArea, rng: np.random.Generator, count: int, kinds: tup
         spot = area.center_m + rng.uniform(0.5, 9) * area.behind + rng.uniform(-7, 7) * area.aside
         kind = kinds[rng.integers(len(kinds))]
         if area.is_free(spot, 1.4 if kind == "car" else 0.6):
-            objects += [part.moved((spot[0], 0, spot[1]), rng.uniform(-np.pi, np.pi)) for part in _prop(kind, rng)]
+            objects += [part.moved((spot[0], 0, spot[1]), rng.uniform(-np.pi, np.pi)) for part in PROPS[kind](rng)]
             count -= 1
     return objects
 
 
-def _prop(kind: str, rng: np.random.Generator) -> list[Solid]:
-    """A random object of a kind that `_scattered` is given."""
-    if kind == "bush":
-        r = rng.uniform(0.4, 0.9)
-        return [bush((r, r * 0.7, r), "foliage", rng)]
-    made: dict[str, Callable[[], list[Solid]]] = {
-        "tree": lambda: tree(rng), "bench": lambda: bench("planks"),
-        "fence": lambda: fence(rng.uniform(2, 4), rng.uniform(0.7, 1.2), "planks"),
-        "pole": lambda: [cylinder(0.07, 4.0, "concrete")], "bin": lambda: [box((0.5, 1.0, 0.5), "painted")],
-        "shop": lambda: [box((1.4, 2.0, 0.6), "posters")], "car": car,
-    }  # fmt: skip
-    return made[kind]()
+def _hedge(rng: np.random.Generator) -> list[Solid]:
+    r = rng.uniform(0.4, 0.9)
+    return [bush((r, r * 0.7, r), "foliage", rng)]
+
+
+# What stands around, by kind.
+PROPS: dict[str, Callable[[np.random.Generator], list[Solid]]] = {
+    "bush": _hedge, "tree": tree, "bench": lambda rng: bench("planks"),
+    "fence": lambda rng: fence(rng.uniform(2, 4), rng.uniform(0.7, 1.2), "planks"),
+    "pole": lambda rng: [cylinder(0.07, 4.0, "concrete")], "bin": lambda rng: [box((0.5, 1.0, 0.5), "painted")],
+    "shop": lambda rng: [box((1.4, 2.0, 0.6), "posters")], "car": lambda rng: car(),
+}  # fmt: skip
 
 
 def _sky(light: Light, rng: np.random.Generator) -> Backdrop:
@@ -320,12 +299,21 @@ def _sky(light: Light, rng: np.random.Generator) -> Backdrop:
 def assign_textures(objects: list[Solid], rng: np.random.Generator) -> tuple[textures.Atlas, list[int]]:
     """An atlas with two tiles of every kind in use, and the tile of each solid; neighbours of one kind share a tile."""
     kinds = sorted({solid.texture for solid in objects})
-    tiles = [textures.draw_texture(kind, rng) for kind in kinds for _ in range(2)]
+    tiles = [textures.TEXTURES[kind](rng) for kind in kinds for _ in range(2)]
+    texels, start, count = [], np.zeros((len(tiles), textures.LEVELS), np.int64), 0
+    for k, (image, _) in enumerate(tiles):
+        level: np.ndarray = np.clip(image, 0.003, 0.95).astype(np.float32)
+        for shrunk in range(textures.LEVELS):
+            start[k, shrunk] = count
+            texels.append(level.reshape(-1, 3))
+            count += len(texels[-1])
+            level = cv2.resize(level, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
+    atlas = textures.Atlas(np.concatenate(texels), start, np.array([metres for _, metres in tiles], np.float64))
     chosen: list[int] = []
     for number, solid in enumerate(objects):
         like_before = number > 0 and objects[number - 1].texture == solid.texture
         chosen.append(chosen[-1] if like_before else 2 * kinds.index(solid.texture) + int(rng.integers(2)))
-    return textures.build_atlas(tiles), chosen
+    return atlas, chosen
 
 
 def outdoor_light(rng: np.random.Generator, azimuth: float) -> Light:
@@ -351,44 +339,32 @@ def _towards(azimuth: float, elevation: float) -> np.ndarray:
     return np.array([np.sin(azimuth) * np.cos(elevation), np.sin(elevation), np.cos(azimuth) * np.cos(elevation)])
 
 
-@dataclass(frozen=True)
-class ViewedKeypoints:
-    """The keypoints to hide in part, at some of the frames."""
-
-    keypoints_m: np.ndarray  # [T, P, 17, 3] in the world
-    world_to_cam: np.ndarray  # [T, 4, 4]
-    camera: Camera
-
-    def covered_by(self, objects: list[Solid]) -> np.ndarray:
-        """[T, P, 17] whether the bounding box of these solids in the image covers a keypoint."""
-        corners = self._project(np.concatenate([solid.vertices_m for solid in objects])[None])  # [T, n, 2]
-        points = self._project(self.keypoints_m.reshape(len(self.keypoints_m), -1, 3))
-        low, high = corners.min(1)[:, None], corners.max(1)[:, None]
-        return ((points > low) & (points < high)).all(-1).reshape(self.keypoints_m.shape[:-1])
-
-    def _project(self, points_m: np.ndarray) -> np.ndarray:
-        """[T or 1, n, 3] -> pixels [T, n, 2]."""
-        rotation, shift = self.world_to_cam[:, :3, :3], self.world_to_cam[:, None, :3, 3]
-        points_m = np.broadcast_to(points_m, (len(rotation), *points_m.shape[1:]))
-        in_cam = np.einsum("tij,tnj->tni", rotation, points_m) + shift
-        return in_cam[..., :2] / np.maximum(in_cam[..., 2:], 0.05) * self.camera.focal_px + self.camera.center_px
-
-
 def place_occluders(
-    level: OcclusionLevel, area: ClearArea, viewed: ViewedKeypoints, kind: SceneKind, rng: np.random.Generator
-) -> list[Solid]:
-    """Solids between the camera and the people until enough keypoints are hidden, but never too many of one person."""
+    level: OcclusionLevel, area: ClearArea, keypoints_m: np.ndarray, world_to_cam: np.ndarray, camera: Camera,
+    kind: SceneKind, rng: np.random.Generator,
+) -> list[Solid]:  # fmt: skip
+    """Solids between the camera and the people until enough keypoints are hidden, but never too many of one person.
+    keypoints_m [T, P, 17, 3] in the world and world_to_cam [T, 4, 4] at some of the frames."""
     if level == "none":
         return []
     enough, most = HIDDEN_SHARE[level]
-    hidden: np.ndarray = np.zeros(viewed.keypoints_m.shape[:-1], bool)
+    hidden: np.ndarray = np.zeros(keypoints_m.shape[:-1], bool)
     objects: list[Solid] = []
-    cameras = -np.einsum("tji,tj->ti", viewed.world_to_cam[:, :3, :3], viewed.world_to_cam[:, :3, 3])[:, ::2]
+    rotation, shift = world_to_cam[:, :3, :3], world_to_cam[:, None, :3, 3]
+
+    def project(points_m: np.ndarray) -> np.ndarray:
+        """[T or 1, n, 3] -> pixels [T, n, 2]."""
+        points_m = np.broadcast_to(points_m, (len(rotation), *points_m.shape[1:]))
+        in_cam = np.einsum("tij,tnj->tni", rotation, points_m) + shift
+        return in_cam[..., :2] / np.maximum(in_cam[..., 2:], 0.05) * camera.focal_px + camera.center_px
+
+    pixels = project(keypoints_m.reshape(len(keypoints_m), -1, 3))
+    cameras = -np.einsum("tji,tj->ti", rotation, shift[:, 0])[:, ::2]
     for _ in range(_TRIES):
         frame, person = int(rng.integers(len(hidden))), int(rng.integers(hidden.shape[1]))
-        place, camera = viewed.keypoints_m[frame, person, 11:13, ::2].mean(0), cameras[frame]  # between the hips
-        apart = np.linalg.norm(camera - place)
-        towards = (camera - place) / apart
+        place = keypoints_m[frame, person, 11:13, ::2].mean(0)  # between the hips
+        apart = np.linalg.norm(cameras[frame] - place)
+        towards = (cameras[frame] - place) / apart
         parts, half_depth = _occluder(level, kind, rng)
         nearer = rng.uniform(0.5, 1.1) + half_depth
         spot = place + nearer * towards + rng.uniform(-0.3, 0.3) * np.array([towards[1], -towards[0]])
@@ -398,7 +374,9 @@ def place_occluders(
         far_from_lens = np.linalg.norm(area.cameras_m - spot, axis=1).min() > 1.0 + half_depth
         if not (clear and far_from_lens and nearer < 0.6 * apart):
             continue
-        with_it = hidden | viewed.covered_by(parts)
+        box_px = project(np.concatenate([part.vertices_m for part in parts])[None])  # [T, n, 2]
+        low, high = box_px.min(1)[:, None], box_px.max(1)[:, None]
+        with_it = hidden | ((pixels > low) & (pixels < high)).all(-1).reshape(hidden.shape)
         if with_it.mean((0, 2)).max() <= most and with_it.sum() > hidden.sum():
             hidden, objects = with_it, objects + parts
         if hidden.mean() >= enough:
@@ -415,7 +393,7 @@ def _occluder(level: OcclusionLevel, kind: SceneKind, rng: np.random.Generator) 
     indoor: list[Callable[[], tuple[list[Solid], float]]] = [
         lambda: (table((wide + 0.3, high * 0.9, 0.6), surface), 0.3), lambda: (chair(surface), 0.25),
         lambda: ([box((wide, high, 0.4), shelf)], 0.2), lambda: ([box((wide / 4, 2.7, 0.25), "plaster")], 0.15),
-        lambda: (potted_plant(high, rng), 0.3),
+        lambda: ([cylinder(0.16, 0.35, "painted"), bush((0.3, high / 2, 0.3), "foliage", rng).moved((0, 0.3, 0))], 0.3),
     ]  # fmt: skip
     outdoor: list[Callable[[], tuple[list[Solid], float]]] = [
         lambda: ([bush((wide * 0.6, high / 2, 0.4), "foliage", rng)], 0.4), lambda: (bench("planks"), 0.3),

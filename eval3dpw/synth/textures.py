@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 from scipy.ndimage import map_coordinates
 
@@ -63,25 +62,6 @@ class Atlas:
     texels: np.ndarray  # [N, 3] float32 linear
     start: np.ndarray  # [K, LEVELS] int64
     meters: np.ndarray  # [K] how much of the world one tile covers
-
-
-def build_atlas(tiles: list[tuple[np.ndarray, float]]) -> Atlas:
-    """Of tiles [SIZE, SIZE, 3] and the metres they cover."""
-    texels, start, count = [], np.zeros((len(tiles), LEVELS), np.int64), 0
-    for k, (image, _) in enumerate(tiles):
-        level: np.ndarray = image.astype(np.float32)
-        for shrunk in range(LEVELS):
-            start[k, shrunk] = count
-            texels.append(level.reshape(-1, 3))
-            count += len(texels[-1])
-            level = cv2.resize(level, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA)
-    return Atlas(np.concatenate(texels), start, np.array([m for _, m in tiles], np.float64))
-
-
-def draw_texture(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """A random tile [SIZE, SIZE, 3] of this kind, and the metres it covers."""
-    image, meters = TEXTURES[kind](rng)
-    return np.clip(image, 0.003, 0.95).astype(np.float32), meters
 
 
 def _mix(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> np.ndarray:

@@ -12,7 +12,6 @@ from rich.table import Table
 
 import ccnet
 import pose2d
-from ccnet.areas import fit_areas, people_to_fit
 from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody
 from ccnet.coco_ap.matching import detections, ground_truth_from_coco
 from ccnet.comparison import ComparisonTable, check_plots, compare_sources, draw_occlusion, draw_plots, evaluator
@@ -27,6 +26,8 @@ from ccnet.predicted_people import (
     annotated_boxes,
     boxes_from_json,
     detected_boxes,
+    fit_areas,
+    people_to_fit,
     predict_split,
 )
 from fitmesh.options.training import EvalCocoOptions
@@ -41,8 +42,7 @@ from pose2d.base.files import atomic_file, check_writable, plain_value
 from pose2d.base.threads import use_threads
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.hands import SEEN, arms_of, hands_in_image
-from pose2d.models.base import PoseModel
-from pose2d.registry import use_plugin
+from pose2d.models.base import PoseModel, use_plugin
 from pose2d.skeletons import COCO17, WHOLEBODY133
 from pose2d.types import Detections
 
@@ -129,7 +129,14 @@ def run(request: EvalCocoOptions) -> Evaluation:
             check_heatmap_score(request.model, model)
         split = read_split(request.data, request.split or usual_split("test", model.skeleton), model.skeleton)
         boxes = _boxes(request.boxes, split)
-        taught = _people_for_areas(request, model)
+        taught: list[AnnotatedPerson] = []  # training people on whom the areas of `closed-form-predicted` are fitted
+        if PREDICTED in request.confidence:
+            usual = usual_split("train", model.skeleton)
+            if request.area_split is None and usual not in split_names(request.data, model.skeleton):
+                raise UserError(
+                    f"{PREDICTED} needs training people, and {request.data} has no {usual}: pass --area-split."
+                )
+            taught = people_to_fit(read_split(request.data, request.area_split or usual, model.skeleton).people)
         if request.out is not None and group.is_main:
             check_writable(request.out)
         model.to(group.device)
@@ -221,26 +228,12 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
     return measured
 
 
-def _people_for_areas(request: EvalCocoOptions, model: PoseModel) -> list[AnnotatedPerson]:
-    """Training people on whom the areas of `closed-form-predicted` are fitted; nobody if it was not asked for."""
-    if PREDICTED not in request.confidence:
-        return []
-    usual = usual_split("train", model.skeleton)
-    if request.area_split is None and usual not in split_names(request.data, model.skeleton):
-        raise UserError(f"{PREDICTED} needs training people, and {request.data} has no {usual}: pass --area-split.")
-    return people_to_fit(read_split(request.data, request.area_split or usual, model.skeleton).people)
-
-
 def _head(request: EvalCocoOptions, model: PoseModel) -> CalibrationHead | None:
     """The head asked for, or the embedded one if it was made for these very weights."""
-    if request.head is not None:
-        head = ccnet.load(request.head)
-        ccnet.check_fits(head, model, request.model)
-        return head
-    if request.model not in ccnet.embedded():
+    if request.head is None and request.model not in ccnet.embedded():
         return None
-    head = ccnet.load(request.model)
-    if request.checkpoint is not None:
+    head = ccnet.load(request.head or request.model)
+    if request.head is not None or request.checkpoint is not None:
         ccnet.check_fits(head, model, request.model)
     return head
 

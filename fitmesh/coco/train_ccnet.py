@@ -10,19 +10,16 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import ccnet
 import pose2d
 from ccnet import confidence, losses
-from ccnet.areas import fit_areas, people_to_fit
 from ccnet.comparison import check_plots, compare_sources, draw_plots
-from ccnet.confidence import fit_closed_form
 from ccnet.data import observations
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
-from ccnet.other_features import with_features
-from ccnet.predicted_people import USUAL_SOURCES, predictions_from
+from ccnet.heads.head import with_features
+from ccnet.predicted_people import USUAL_SOURCES, fit_areas, fit_width, people_to_fit, predictions_from
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, write_metrics
@@ -36,8 +33,7 @@ from pose2d.base.distributed import ProcessGroup, process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
 from pose2d.base.threads import use_threads
-from pose2d.models.base import PoseModel
-from pose2d.registry import use_plugin
+from pose2d.models.base import PoseModel, use_plugin
 from pose2d.skeletons import MPII16
 
 # (0.3 / 0.02)^2 people in each tenth of the confidence: OKS scatters by 0.3 between people whose confidence is alike,
@@ -178,9 +174,7 @@ def _closed_form_record(examples: observations.Examples, model: PoseModel) -> di
     assert isinstance(examples, observations.CachedExamples)
     o = examples.observations
     share = float(o.area_share.mean())
-    area_px2 = o.crop_area_px2 * share
-    width = fit_closed_form(o.score, o.sigma_px, o.crop_area_px2, area_px2, o.labelled_oks, model)
-    return {"area_share": share, "target_cells": width}
+    return {"area_share": share, "target_cells": fit_width(o, share, model)}
 
 
 def _evaluate(
@@ -201,22 +195,19 @@ def _evaluate(
         if request.report and group.is_main:
             print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
             draw_plots(request.out / role, split, predictions)
-    if not group.is_main:
-        return found
-    _write(request.out, about, found)
-    if request.occlusion_test:
-        for role, split in splits.items():
-            found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, reporter)
-        _write(request.out, about, found)
+
+    def write() -> None:
+        """metrics.json: what was trained, and the figures of each split by its role."""
+        of = {role: {key: v for key, v in one.as_dict().items() if key not in about} for role, one in found.items()}
+        write_metrics(request.out, {**about, **of})
+
+    if group.is_main:
+        write()
+        if request.occlusion_test:
+            for role, split in splits.items():
+                found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, reporter)
+            write()
     return found
-
-
-def _write(folder: Path, about: Mapping[str, Any], found: Mapping[str, Evaluation]) -> None:
-    """metrics.json: what was trained, and the figures of each split by its role."""
-    by_role = {
-        role: {key: value for key, value in one.as_dict().items() if key not in about} for role, one in found.items()
-    }
-    write_metrics(folder, {**about, **by_role})
 
 
 @dataclass(frozen=True)
@@ -233,13 +224,13 @@ def fill_by_workers(reporter: Reporter, request: TrainCcnetOptions, settings: Tr
     threads = threads_each(request.threads, request.jobs or 1, request.ray)
     executor = executor_of(request.jobs or 1, request.ray, threads)
     request = replace(request, threads=threads)
-    shards = [
-        (number, first)
-        for number in range(len(observations.passes(settings)))
+    passes = len(observations.passes(settings))
+    tasks = [
+        ShardTask(request, settings, number, first)
+        for number in range(passes)
         for first in range(0, people, observations.SHARD)
     ]
-    tasks = [ShardTask(request, settings, number, first) for number, first in shards]
-    with reporter.stage(f"pose network, {executor}", people * len(observations.passes(settings)), "people") as step:
+    with reporter.stage(f"pose network, {executor}", people * passes, "people") as step:
         for ended in executor.map(fill_shard, tasks, lambda number, count: step(count)):
             if ended.lost:
                 first = tasks[ended.number].first

@@ -2,20 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from fitmesh.options.record import Option, command
+from fitmesh.options.record import command, option
 
 
 @dataclass(frozen=True)
 class BodyOptions:
     """Which body."""
 
-    body_model: Annotated[
-        Path | None, Option("SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body.")
-    ] = None
-    gender: Annotated[str, Option("Which file of a folder: neutral, male or female.")] = "neutral"
-    out: Annotated[Path | None, Option("Write an image of the body, front and back, to this PNG.")] = None
+    body_model: Path | None = option(
+        None, "SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body."
+    )
+    gender: str = option("neutral", "Which file of a folder: neutral, male or female.")
+    out: Path | None = option(None, "Write an image of the body, front and back, to this PNG.")
 
 
 @command(BodyOptions)

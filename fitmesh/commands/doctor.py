@@ -14,14 +14,13 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
-from fitmesh.options.record import Option, command
+from fitmesh.options.record import command, option
 from fitmesh.version import __version__
 
-State = Literal["ok", "missing", "broken"]
 ROOT = Path(__file__).parents[2]  # the folder that holds the packages, installed or not
 EMBEDDED = ROOT / "fitmesh" / "embedded.json"  # made by tools/embedded_digests.py
 OLDEST_PYTHON = (3, 10)
@@ -33,8 +32,8 @@ TITLES = {"program": "Program", "embedded": "Embedded", "machine": "Machine", "o
 # What every command needs: the name to install, the name to import. pyproject.toml has the versions.
 NEEDED = (
     ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"), ("opencv-python-headless", "cv2"), ("pillow", "PIL"),
-    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"), ("safetensors", "safetensors"),
-    ("threadpoolctl", "threadpoolctl"), ("typer", "typer"), ("rich", "rich"),
+    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"), ("protobuf", "google.protobuf"),
+    ("safetensors", "safetensors"), ("threadpoolctl", "threadpoolctl"), ("typer", "typer"), ("rich", "rich"),
 )  # fmt: skip
 # What some things need: name, import, what for, how to get it.
 OPTIONAL = (
@@ -53,7 +52,7 @@ OPTIONAL = (
 class Check:
     part: str  # program, embedded, machine or optional
     name: str
-    state: State
+    state: Literal["ok", "missing", "broken"]
     about: str  # a version, a device, or what is wrong
     fix: str = ""  # what to do, where something is missing or broken
     needed: bool = True  # without it, fitmesh does not work
@@ -67,7 +66,7 @@ class Check:
 class DoctorOptions:
     """How to say it."""
 
-    json: Annotated[bool, Option("One JSON object on stdout.")] = False
+    json: bool = option(False, "One JSON object on stdout.")
 
 
 @command(DoctorOptions)
@@ -156,13 +155,11 @@ def embedded() -> Iterator[Check]:
     for name, facts in wanted.items():
         try:
             data = (ROOT / name).read_bytes()
+            is_sound = hashlib.sha256(data).hexdigest() == facts["sha256"]
+            about = f"{name}, {len(data) / 1e6:.1f} MB" if is_sound else f"{name} is not the published file"
         except OSError as error:
-            yield Check("embedded", facts["what"], "broken", f"{name}: {error.strerror or error}", REINSTALL)
-            continue
-        if hashlib.sha256(data).hexdigest() == facts["sha256"]:
-            yield Check("embedded", facts["what"], "ok", f"{name}, {len(data) / 1e6:.1f} MB")
-        else:
-            yield Check("embedded", facts["what"], "broken", f"{name} is not the published file", REINSTALL)
+            is_sound, about = False, f"{name}: {error.strerror or error}"
+        yield Check("embedded", facts["what"], "ok" if is_sound else "broken", about, "" if is_sound else REINSTALL)
 
 
 def _cores() -> Check:
@@ -175,12 +172,12 @@ def _torch_device() -> Check:
     import torch
 
     found = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    about = "cpu; no GPU that torch can use (torch is built for CPUs)"
     if found and torch.cuda.is_available():
-        return Check("machine", "device", "ok", f"cpu, {', '.join(found)}: --device cuda uses the first")
-    if torch.version.cuda:
+        about = f"cpu, {', '.join(found)}: --device cuda uses the first"
+    elif torch.version.cuda:
         about = f"cpu; torch is built for CUDA {torch.version.cuda}, gigabytes that nothing uses here. {CPU_TORCH}"
-        return Check("machine", "device", "ok", about)
-    return Check("machine", "device", "ok", "cpu; no GPU that torch can use (torch is built for CPUs)")
+    return Check("machine", "device", "ok", about)
 
 
 def _onnx_runtime() -> Check:

@@ -4,11 +4,11 @@
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from fitmesh.options.record import Option, command
+from fitmesh.options.record import command, option
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,8 +60,8 @@ def models(context: typer.Context) -> None:
 class GetOptions:
     """Which model."""
 
-    name: Annotated[str, Option("A name that `fitmesh models` lists, or spin or cliff.", is_argument=True)]
-    yes: Annotated[bool, Option("Do not ask before downloading.")] = False
+    name: str = option(..., "A name that `fitmesh models` lists, or spin or cliff.", is_argument=True)
+    yes: bool = option(False, "Do not ask before downloading.")
 
 
 @app.command("get")

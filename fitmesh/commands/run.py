@@ -3,7 +3,6 @@
 Many videos become a folder of results each. What the stages need is imported when it is known that there is work: torch
 alone takes seconds, and a mistake on the command line is answered before."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import typer
 
 from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
-from fitmesh.ui.events import Failed, Reporter, as_json_lines, on_stderr, starting
+from fitmesh.ui.events import Message, Reporter, as_json_lines, on_stderr, starting
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def run(asked: RunCommand) -> None:
     goes on where it stopped.
     """
     from fitmesh.exports import check_exports
-    from fitmesh.inputs import folder_beside, given_by_name, given_together, open_given
+    from fitmesh.inputs import folder_beside, given_by_name, open_given
     from pose2d.base.errors import UserError
 
     if asked.quiet and asked.json:
@@ -42,8 +41,7 @@ def run(asked: RunCommand) -> None:
         asked = given_by_name(asked)
         if _many_asked(asked):
             raise typer.Exit(_run_videos(asked, reporter))
-        first, others = given_together(asked)
-        clip = open_given(first)
+        clip, others = open_given(asked)
         out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         with starting(reporter):  # after what is cheap to check: torch alone takes seconds
             from fitmesh.stages.pipeline import run_settings, run_stages
@@ -67,7 +65,7 @@ def run(asked: RunCommand) -> None:
             shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
             reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])
     except UserError as error:
-        reporter.emit(Failed(str(error)))
+        reporter.emit(Message(str(error), "error"))
         raise
     except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say("Stopped. Finished stages are kept; the same command goes on from there.", "stopped")
@@ -90,28 +88,24 @@ def _say_input(job: "Job") -> None:
 def _say_people(found: "Result", reporter: Reporter) -> None:
     import numpy as np
 
-    from fitmesh.exports.segments import absences
+    from fitmesh.exports.scene import absences
 
     for person in found.people:
-        confidence = float((person.confidence * person.presence)[person.observed].mean())
         error = person.reprojection_px[person.confident]
-        error_px = float(np.mean(error)) if len(error) else float("nan")
         away = sum(np.isin(found.frames, np.arange(a, b + 1)).sum() for a, b in absences(found, person))
+        facts = {
+            "identity": person.identity, "frames": len(person), "observed": int(person.observed.sum()),
+            "absent": int(away), "start_s": float(person.time_s[0]), "end_s": float(person.time_s[-1]),
+            "mean_confidence": round(float((person.confidence * person.presence)[person.observed].mean()), 4),
+            "reprojection_px": round(float(np.mean(error)) if len(error) else float("nan"), 3),
+        }  # fmt: skip
         reporter.say(
-            f"person {person.identity}: {count(len(person), 'frames')}, "
-            f"{person.time_s[0]:.2f} to {person.time_s[-1]:.2f} s, "
-            f"{int(person.observed.sum())} observed{f', absent in {away}' if away else ''}; "
-            f"mean confidence {confidence:.2f} ({found.source}), keypoints {error_px:.1f} px off",
-            "person",
-            identity=person.identity,
-            frames=len(person),
-            observed=int(person.observed.sum()),
-            absent=int(away),
-            start_s=float(person.time_s[0]),
-            end_s=float(person.time_s[-1]),
-            mean_confidence=round(confidence, 4),
-            reprojection_px=round(error_px, 3),
-        )
+            f"person {person.identity}: {count(len(person), 'frames')}, {facts['start_s']:.2f} to "
+            f"{facts['end_s']:.2f} s, {facts['observed']} observed{f', absent in {away}' if away else ''}; "
+            f"mean confidence {facts['mean_confidence']:.2f} ({found.source}), keypoints "
+            f"{facts['reprojection_px']:.1f} px off",
+            "person", **facts,
+        )  # fmt: skip
     if found.events:
         reporter.say(
             f"{count(len(found.events), 'things')} to check about who is who: report.html lists them, `fitmesh tracks` "
@@ -153,31 +147,23 @@ def _run_videos(many: RunCommand, reporter: Reporter) -> int:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
     shard = WHOLE if many.shard is None else Shard.parse(many.shard)
     found = find_clips(many.video, many.videos, many.out)
-    recipe = recipe_of(many)
-    before = None if many.overwrite else kept(shard.share(found.clips), recipe, many.out, many.retry_failed)
+    clips = shard.share(found.clips)
+    before = None if many.overwrite else kept(clips, recipe_of(many), many.out, many.retry_failed)
     if before is not None:
         report_kept(before, found.clips, many.out, reporter)
         reporter.say(_summary(before, many.out))
         return SOME_FAILED if any(not status.is_good for status in before) else 0
     with starting(reporter):
-        from fitmesh.many.batch import Batch, check_many, run_batch
-        from fitmesh.many.ray_cluster import executor_of, threads_each
-        from fitmesh.stages.pipeline import run_settings
-    settings = run_settings(many)
-    check_many(settings)
-    settings = replace(settings, threads=threads_each(settings.threads, many.jobs or 1, many.ray))
-    if settings.keypoints.checkpoint is not None and many.checkpoint is None:
-        recipe = ""  # a checkpoint that was fetched: no option names the file
-    batch = Batch(found.clips, many.out, settings, shard, recipe, many.retry_failed)
+        from fitmesh.many.batch import prepared, run_batch
     with working():
-        executor = executor_of(many.jobs or 1, many.ray, settings.threads)
+        batch = prepared(many, found.clips, many.out, shard, many.jobs or 1, many.ray, many.retry_failed)
         for path in found.twice:
             reporter.warn(f"{path} was given more than once: it is done once.")
         if found.left_out:
             reporter.say(f"{count(found.left_out, 'files')} in {many.out} match too; they are results and left out.")
         of = f" (part {shard.number} of {shard.of} of {len(found.clips)})" if shard.of > 1 else ""
-        reporter.say(f"{count(len(batch.tasks()), 'clips')}{of}, {executor}")
-        statuses = run_batch(batch, executor, reporter)
+        reporter.say(f"{count(len(batch.tasks), 'clips')}{of}, {batch.executor}")
+        statuses = run_batch(batch, reporter)
         reporter.say(_summary(statuses, many.out))
     return SOME_FAILED if any(not status.is_good for status in statuses) else 0
 

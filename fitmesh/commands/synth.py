@@ -4,53 +4,36 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Any, cast
 
 from fitmesh.options import ranges
-from fitmesh.options.record import Option, command
+from fitmesh.options.record import command, option
 from fitmesh.ui.trouble import working
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
 class SynthOptions:
     """Which people, in which scenes, how large."""
 
-    out: Annotated[Path, Option("Folder for the data set; made if absent.")]
-    sequences: Annotated[int | None, Option("How many sequences.", default="26, or 8 scripted ones"), ranges.COUNT] = (
-        None
+    out: Path = option(..., "Folder for the data set; made if absent.")
+    sequences: int | None = option(None, "How many sequences.", limits=ranges.COUNT, shown="26, or 8 scripted ones")
+    frames: int = option(100, "Frames of a sequence at most; the motion may be shorter.", limits=ranges.COUNT)
+    size: str = option("640x360", "Width and height of the images in pixels.")
+    seed: int = option(0, "The same seed makes the same bytes.", limits=ranges.SEED)
+    split: str = option("test", "train, validation or test; no two share a captured person. train needs --motion.")
+    motion: Path | None = option(None, "A file of CMU clips at 30 frames/s (.npz).", shown="the embedded clips")
+    backgrounds: Path | None = option(None, "A folder of photographs to use as backgrounds.", shown="built scenes")
+    scenes: tuple[str, ...] = option(
+        (), "Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on a "
+        "floor). Images and truth, no 3DPW pickles.", shown="none", commas=True,
+    )  # fmt: skip
+    seconds: float | None = option(
+        None, "Length of a scripted scene.", limits=ranges.SCENE_S, shown="as each is written"
     )
-    frames: Annotated[int, Option("Frames of a sequence at most; the motion may be shorter."), ranges.COUNT] = 100
-    size: Annotated[str, Option("Width and height of the images in pixels.")] = "640x360"
-    seed: Annotated[int, Option("The same seed makes the same bytes."), ranges.SEED] = 0
-    split: Annotated[
-        str, Option("train, validation or test; no two share a captured person. train needs --motion.")
-    ] = "test"
-    motion: Annotated[
-        Path | None, Option("A file of CMU clips at 30 frames/s (.npz).", default="the embedded clips")
-    ] = None
-    backgrounds: Annotated[
-        Path | None, Option("A folder of photographs to use as backgrounds.", default="built scenes")
-    ] = None
-    scenes: Annotated[
-        tuple[str, ...],
-        Option(
-            "Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on a "
-            "floor). Images and truth, no 3DPW pickles.",
-            default="none",
-            commas=True,
-        ),
-    ] = ()
-    seconds: Annotated[
-        float | None, Option("Length of a scripted scene.", default="as each is written"), ranges.SCENE_S
-    ] = None
-    threads: Annotated[
-        int | None,
-        Option("Processor cores to use, a sequence on each.", default="all", flags=("--threads", "--jobs")),
-        ranges.JOBS,
-    ] = None
+    threads: int | None = option(
+        None, "Processor cores to use, a sequence on each.", limits=ranges.JOBS, shown="all",
+        flags=("--threads", "--jobs"),
+    )  # fmt: skip
 
 
 @command(SynthOptions)
@@ -65,7 +48,7 @@ def synth(asked: SynthOptions) -> None:
     from fitmesh.ui.trouble import count as counted
 
     with starting():
-        from eval3dpw.synth.dataset import ScriptedSettings, SynthSettings, make_dataset, make_scripted
+        from eval3dpw.synth.dataset import SynthSettings, make_dataset
         from pose2d.base.caching import folder_lock
         from pose2d.base.threads import cores
 
@@ -74,17 +57,12 @@ def synth(asked: SynthOptions) -> None:
     workers, size = asked.threads or cores(), _size(asked.size)
     split, scenes = cast("Any", asked.split), cast("Any", asked.scenes)  # checked before anything is made
     with folder_lock(asked.out):
-        if scenes:
-            count = asked.sequences or 8
-            scripted = ScriptedSettings(scenes, count, asked.seconds, size, asked.seed, split, asked.motion)
-            made = make_scripted(asked.out, scripted, min(workers, count))
-        else:
-            count = asked.sequences or 26
-            settings = SynthSettings(
-                split=split, sequences=count, frames=asked.frames, size=size, seed=asked.seed, motion=asked.motion,
-                backgrounds=asked.backgrounds,
-            )  # fmt: skip
-            made = make_dataset(asked.out, settings, min(workers, count))
+        count = asked.sequences or (8 if scenes else 26)
+        settings = SynthSettings(
+            split=split, sequences=count, frames=asked.frames, size=size, seed=asked.seed, motion=asked.motion,
+            backgrounds=None if scenes else asked.backgrounds, scenes=scenes or (), seconds=asked.seconds,
+        )  # fmt: skip
+        made = make_dataset(asked.out, settings, min(workers, count))
         console, began, new_frames, person_frames, sequences = Console(highlight=False), time.monotonic(), 0, 0, 0
         with working(), Reporter(on_stderr()).busy("rendering"):
             for done in made:

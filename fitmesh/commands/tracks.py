@@ -3,26 +3,23 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from fitmesh.options.record import Option, command
+from fitmesh.options.record import command, option
 
 
 @dataclass(frozen=True)
 class TracksOptions:
     """What to correct; nothing lists."""
 
-    out: Annotated[Path, Option("The --out folder of `fitmesh run`.", default=False, is_argument=True)]
-    merge: Annotated[tuple[str, ...], Option("People who are one: 3,7. The first number is kept.", default=False)] = ()
-    split: Annotated[
-        tuple[str, ...], Option("A person who is somebody else from a time on: 2@4.5s.", default=False)
-    ] = ()
-    drop: Annotated[tuple[str, ...], Option("People to leave out: 5 or 5,6.", default=False)] = ()
-    undo: Annotated[bool, Option("Take back the last edit.")] = False
-    clear: Annotated[bool, Option("Take back all edits.")] = False
-    list: Annotated[bool, Option("Only list people and edits, which is the default.")] = False
+    out: Path = option(..., "The --out folder of `fitmesh run`.", shown=False, is_argument=True)
+    merge: tuple[str, ...] = option((), "People who are one: 3,7. The first number is kept.", shown=False)
+    split: tuple[str, ...] = option((), "A person who is somebody else from a time on: 2@4.5s.", shown=False)
+    drop: tuple[str, ...] = option((), "People to leave out: 5 or 5,6.", shown=False)
+    undo: bool = option(False, "Take back the last edit.")
+    clear: bool = option(False, "Take back all edits.")
+    list: bool = option(False, "Only list people and edits, which is the default.")
 
 
 @command(TracksOptions)

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from fitmesh.options import ranges
-from fitmesh.options.record import Option, command
+from fitmesh.options.record import command, option
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, working
 
 
@@ -15,9 +14,9 @@ from fitmesh.ui.trouble import INTERRUPTED, Stopped, working
 class ViewOptions:
     """Which result, where."""
 
-    out: Annotated[Path, Option("The --out folder of `fitmesh run`.", default=False, is_argument=True)]
-    port: Annotated[int, Option("Port to listen on; 0 takes a free one."), ranges.PORT] = 0
-    browser: Annotated[bool, Option("Open the browser.")] = True
+    out: Path = option(..., "The --out folder of `fitmesh run`.", shown=False, is_argument=True)
+    port: int = option(0, "Port to listen on; 0 takes a free one.", limits=ranges.PORT)
+    browser: bool = option(True, "Open the browser.")
 
 
 @command(ViewOptions)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fitmesh.options.eval_3dpw import Eval3dpwOptions
+from fitmesh.options.record import check_ranges
 from fitting.init import regressors
 from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting
 from fitting.optimise import INITIALISERS
@@ -81,8 +82,7 @@ class EvalSettings(Eval3dpwOptions):
 
     def check(self) -> None:
         """Find now what would otherwise be found after an hour's work."""
-        if self.every < 1:
-            raise UserError(f"--every must be 1 or more, got {self.every}.")
+        check_ranges(self)
         if self.keypoints_from not in KEYPOINTS_FROM:
             raise UserError(f"unknown --keypoints-from {self.keypoints_from!r}: choose {', '.join(KEYPOINTS_FROM)}.")
         for option, given in (("--confidence", self.confidence), ("--weighting", self.weighting)):
@@ -95,8 +95,7 @@ class EvalSettings(Eval3dpwOptions):
             raise UserError(f"--init {self.init} needs its network's weights: --checkpoint (docs/initialisers.md).")
         if self.init not in regressors.NAMES and self.checkpoint is not None:
             raise UserError(f"--checkpoint has no effect with --init {self.init}: leave it out.")
-        wrong = [w for w in self.weighting if w not in WEIGHTINGS]
-        if wrong:
+        if wrong := [w for w in self.weighting if w not in WEIGHTINGS]:
             raise UserError(f"unknown weighting {wrong[0]!r}: choose {', '.join(WEIGHTINGS)}.")
         if self.confidence and len(self.replaced) == len(self.confidence):
             raise UserError(

@@ -1,6 +1,6 @@
 """Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run` calls."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,36 +43,27 @@ class Start:
         return self.guess.params.rows(nearest(self.frame, frame))
 
 
-# (the sequence, one of its people, the body, whose confidence) -> where fits start
-Starter = Callable[[EvalSequence, PersonKeypoints, Body, ConfidenceSource], Start]
-
-
-def starter(settings: EvalSettings) -> Starter:
+class Starter:
     """What gives the first guess: an image regressor, or an initialiser that reads keypoints."""
-    if settings.init in regressors.NAMES:
-        assert settings.checkpoint is not None
-        network = regressors.load(settings.init, settings.checkpoint).to(settings.device)
 
-        def from_images(sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource) -> Start:
-            """SPIN's or CLIFF's answers in the frames where the person is inside the image."""
-            frame, boxes_px = _detected_frames(person), person.boxes_px[person.detected]
+    def __init__(self, settings: EvalSettings) -> None:
+        self.settings, self.network = settings, None
+        if settings.init in regressors.NAMES:
+            assert settings.checkpoint is not None
+            self.network = regressors.load(settings.init, settings.checkpoint).to(settings.device)
+
+    def start(self, sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource) -> Start:
+        """source: whose confidence an initialiser reads. A regressor answers where the person is inside the image."""
+        frame, camera, init, every = _detected_frames(person), sequence.camera, self.settings.init, self.settings.every
+        if self.network is not None:
             images = (read_image(sequence.image(number)) for number in frame.tolist())
-            guess = regressors.initialise_track(network, images, boxes_px, sequence.camera)
-            return Start(frame, with_default_errors(guess))
-
-        return from_images
-    if settings.init not in INITIALISERS:
-        raise UserError(f"unknown initialiser {settings.init!r}: choose {', '.join(['none', *INITIALISERS])}.")
-
-    def from_keypoints(sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource) -> Start:
-        keypoints, frame, camera = person.keypoints(source), _detected_frames(person), sequence.camera
-        if settings.single_frames:
-            return Start(frame, INITIALISERS[settings.init](keypoints, [camera], body, None))
-        every = settings.every
-        guess = start_track(keypoints, frame, camera, body, settings.init, fps=FPS / every, every=every)
+            answers = regressors.initialise_track(self.network, images, person.boxes_px[person.detected], camera)
+            return Start(frame, with_default_errors(answers))
+        keypoints = person.keypoints(source)
+        if self.settings.single_frames:
+            return Start(frame, INITIALISERS[init](keypoints, [camera], body, None))
+        guess = start_track(keypoints, frame, camera, body, init, fps=FPS / every, every=every)
         return Start(np.arange(frame[0], frame[-1] + 1, every), guess)
-
-    return from_keypoints
 
 
 def fit_person(

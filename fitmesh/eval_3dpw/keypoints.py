@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz,
 from pose2d.base.errors import UserError
 from pose2d.base.threads import torch_threads
 from pose2d.crops import PoseEstimate, estimate_people
-from pose2d.registry import module_of
+from pose2d.models.base import module_of
 from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, Skeleton
 from pose2d.types import AREA_OF_BOX, ConfidenceSource, ErrorDistribution, Keypoints, keypoint_oks, l_squared
 from pose2d.video.frames import read_image
@@ -229,28 +230,22 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
 def write(path: Path, key: CacheKey, sequence: EvalSequence, people: list[PersonKeypoints]) -> None:
     arrays: dict[str, np.ndarray | str] = {"skeleton": people[0].skeleton.name}
     for track, person in zip(sequence.tracks, people, strict=True):
-        one = {
-            "frame": person.frame, "boxes_px": person.boxes_px, "readable": person.readable, "xy_px": person.xy_px,
-            **{f"confidence.{source}": value for source, value in person.confidence.items()},
-            **{f"presence.{source}": value for source, value in person.presence.items()},
-            **{f"error.{name}": value for name, value in person.error.items()},
-        }  # fmt: skip
-        arrays |= {f"{track.person}.{name}": value for name, value in one.items()}
+        for name, value in vars(person).items():
+            if isinstance(value, Mapping):
+                arrays |= {f"{track.person}.{name}.{key}": of for key, of in value.items()}
+            elif name != "skeleton":
+                arrays[f"{track.person}.{name}"] = value
     write_npz(path, key, arrays)
 
 
 def read(path: Path, sequence: EvalSequence) -> list[PersonKeypoints]:
-    arrays = read_npz(path)
-
-    def with_prefix(prefix: str) -> dict[str, np.ndarray]:
-        return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
-
-    return [
-        PersonKeypoints(
-            frame=arrays[f"{track.person}.frame"], boxes_px=arrays[f"{track.person}.boxes_px"],
-            readable=arrays[f"{track.person}.readable"], xy_px=arrays[f"{track.person}.xy_px"],
-            confidence=with_prefix(f"{track.person}.confidence."), presence=with_prefix(f"{track.person}.presence."),
-            error=with_prefix(f"{track.person}.error."), skeleton=BY_NAME[str(arrays["skeleton"])],
-        )
-        for track in sequence.tracks
-    ]  # fmt: skip
+    arrays, people = read_npz(path), []
+    for track in sequence.tracks:
+        values: dict[str, Any] = {"confidence": {}, "presence": {}, "error": {}}
+        for name, value in arrays.items():
+            person, _, rest = name.partition(".")
+            field, _, key = rest.partition(".")
+            if person == str(track.person):
+                values |= {field: values[field] | {key: value}} if key else {field: value}
+        people.append(PersonKeypoints(**values, skeleton=BY_NAME[str(arrays["skeleton"])]))
+    return people

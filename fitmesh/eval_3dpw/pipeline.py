@@ -13,15 +13,16 @@ from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictio
 from eval3dpw.scoring import protocol_named
 from fitmesh.eval_3dpw import fits, keypoints, score_table, sequences
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
-from fitmesh.eval_3dpw.fits import PersonFit, Start, Starter, starter
+from fitmesh.eval_3dpw.fits import PersonFit, Start, Starter
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
 from fitmesh.eval_3dpw.score_table import Score, Scores
+from fitmesh.eval_3dpw.sequences import EvalSequence, Skipped
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
 from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
-from pose2d.registry import use_plugin
+from pose2d.models.base import use_plugin
 from pose2d.types import ConfidenceSource
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Outcome:
     scores: Scores
-    skipped: tuple[sequences.Skipped, ...]
+    skipped: tuple[Skipped, ...]
     base: str  # the row that others are compared with
 
 
@@ -48,7 +49,7 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
             if source != "oracle":
                 check_source(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
     total = sequences.sequence_count(settings)
-    skipped: list[sequences.Skipped] = []
+    skipped: list[Skipped] = []
     for source in settings.replaced:
         reporter.warn(f"{source} states no pixels, so it is weighted by `confidence`, not {settings.weighting[0]}.")
     evaluation = Evaluation(settings, out, bodies, reporter)
@@ -56,7 +57,7 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
     if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
         evaluation.estimator = KeypointEstimator(settings)
     if settings.checkpoint is not None:
-        evaluation.starter = starter(settings)
+        evaluation.starter = Starter(settings)
     if group.world_size > 1:
         for number, sequence in enumerate(sequences.eval_sequences(settings, [])):
             if number % group.world_size == group.rank:
@@ -86,42 +87,37 @@ class Evaluation:
         self.estimator: KeypointEstimator | None = None
         self.starter: Starter | None = None
         self._failures: dict[str, str] = {}  # why people could not be fitted
-        self.fitted: dict[str, list[tuple[sequences.EvalSequence, dict[int, PersonFit]]]] = {}
+        self.fitted: dict[str, list[tuple[EvalSequence, dict[int, PersonFit]]]] = {}
 
-    def scores(self, sequence: sequences.EvalSequence, skipped: list[sequences.Skipped]) -> dict[str, Score]:
+    def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> dict[str, Score]:
         """Errors of every row; a person who cannot be fitted under one row is left out of all."""
         settings, rows = self.settings, self.settings.rows()
         keypoints_key = keypoints.cache_key(sequence, settings, self.bodies)
         people = self.keypoints(sequence, keypoints_key)
         for track, person in zip(sequence.tracks, people, strict=True):
             if not person.readable.all():
-                skipped.append(sequences.Skipped(sequence.name, sequences.BROKEN_IMAGE, int((~person.readable).sum())))
+                skipped.append(Skipped(sequence.name, sequences.BROKEN_IMAGE, int((~person.readable).sum())))
             ignored = int((~self.protocol.counts(track) & person.readable).sum())
             if ignored:
-                skipped.append(sequences.Skipped(sequence.name, self.protocol.left_out, ignored))
+                skipped.append(Skipped(sequence.name, self.protocol.left_out, ignored))
         found: dict[str, tuple[CacheKey, dict[int, PersonFit]]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
+        frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
         for source in dict.fromkeys(row.start_source for row in rows.values()):
             if settings.init != "none":
                 name = f"start {source}" if source else "start"
                 key = fits.cache_key(keypoints_key, settings, name)
-                starts[source] = self._starts(sequence, people, source, name, key)
-                frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
+                start = partial(self._start, sequence, people, source)
+                starts[source] = self._by_person(sequence, name, key, fits.read_starts, fits.write_starts, start)
                 params = {person: PersonFit(start.params(frame[person])) for person, start in starts[source].items()}
                 found[settings.start_label(source)] = key, params
         for label, row in rows.items():
             key = fits.cache_key(keypoints_key, settings, row.key)
-            path = self._path("fits", row.key, sequence)
-            if npz_is_current(path, key):
-                found[label] = key, fits.read_fits(path)
-            else:
-                fit = partial(self._fit, sequence, people, starts.get(row.start_source), row)
-                found[label] = key, self._by_person(sequence, row.key, fit)
-                if len(found[label][1]) == len(sequence.tracks):
-                    fits.write_fits(path, key, found[label][1])
+            fit = partial(self._fit, sequence, people, starts.get(row.start_source), row)
+            found[label] = key, self._by_person(sequence, row.key, key, fits.read_fits, fits.write_fits, fit)
         return self._scores(sequence, people, found, skipped)
 
-    def keypoints(self, sequence: sequences.EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
+    def keypoints(self, sequence: EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
         path = self.out / "keypoints" / f"{sequence.name}.npz"
         if not npz_is_current(path, key):
             with self.reporter.stage("keypoints", sum(map(len, sequence.tracks)), "people") as tick:
@@ -133,24 +129,15 @@ class Evaluation:
             keypoints.write(path, key, sequence, people)
         return keypoints.read(path, sequence)
 
-    def _starts(
-        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None,
-        name: str, key: CacheKey,
-    ) -> dict[int, Start]:  # fmt: skip
-        """Without a source, from the best calibrated confidence at hand."""
+    def _by_person(
+        self, sequence: EvalSequence, name: str, key: CacheKey, read: Callable[[Path], dict[int, T]],
+        write: Callable[[Path, CacheKey, dict[int, T]], None], make: Callable[[int], T],
+    ) -> dict[int, T]:  # fmt: skip
+        """By person, from a file where it is current. Whoever cannot be fitted is not there, and `_failures` says why:
+        then nothing is kept."""
         path = self._path("fits", name, sequence)
         if npz_is_current(path, key):
-            return fits.read_starts(path)
-        self.starter = self.starter or starter(self.settings)
-        start, body, sources = self.starter, self.bodies.load("neutral"), self.settings.confidence
-        whose = source or ("ccnet" if "ccnet" in sources else sources[0])
-        found = self._by_person(sequence, "start", lambda n: start(sequence, people[n], body, whose))
-        if len(found) == len(sequence.tracks):
-            fits.write_starts(path, key, found)
-        return found
-
-    def _by_person(self, sequence: sequences.EvalSequence, name: str, make: Callable[[int], T]) -> dict[int, T]:
-        """By person; whoever cannot be fitted is not there, and `_failures` says why (so the result is not kept)."""
+            return read(path)
         found = {}
         with self.reporter.stage(name, sum(map(len, sequence.tracks)), "person-frames") as tick:
             for number, track in enumerate(sequence.tracks):
@@ -159,10 +146,21 @@ class Evaluation:
                 except UserError as error:
                     self._failures.setdefault(track.name, str(error))
                 tick(len(track))
+        if len(found) == len(sequence.tracks):
+            write(path, key, found)
         return found
 
+    def _start(
+        self, sequence: EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None, number: int
+    ) -> Start:
+        """Without a source, from the best calibrated confidence at hand."""
+        self.starter = self.starter or Starter(self.settings)
+        sources = self.settings.confidence
+        whose = source or ("ccnet" if "ccnet" in sources else sources[0])
+        return self.starter.start(sequence, people[number], self.bodies.load("neutral"), whose)
+
     def _fit(
-        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start] | None,
+        self, sequence: EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start] | None,
         row: Row, number: int,
     ) -> PersonFit:  # fmt: skip
         person, body = sequence.tracks[number].person, self.bodies.load("neutral")
@@ -178,19 +176,19 @@ class Evaluation:
                 raise
             return PersonFit(starts[person].params(people[number].frame))  # nothing has weight under this row
 
-    def _path(self, kind: str, name: str, sequence: sequences.EvalSequence) -> Path:
+    def _path(self, kind: str, name: str, sequence: EvalSequence) -> Path:
         folder = "frames" if self.settings.single_frames else "tracks"
         return self.out / kind / folder / _file_name(name) / f"{sequence.name}.npz"
 
     def _scores(
-        self, sequence: sequences.EvalSequence, people: list[PersonKeypoints],
-        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]], skipped: list[sequences.Skipped],
+        self, sequence: EvalSequence, people: list[PersonKeypoints],
+        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]], skipped: list[Skipped],
     ) -> dict[str, Score]:  # fmt: skip
         everywhere = set.intersection(*(set(params) for _, params in found.values()))
         for track, person in zip(sequence.tracks, people, strict=True):
             if track.person not in everywhere:
                 lost = int((self.protocol.counts(track) & person.readable).sum())
-                skipped.append(sequences.Skipped(sequence.name, self._failures[track.name], lost))
+                skipped.append(Skipped(sequence.name, self._failures[track.name], lost))
         scores: dict[str, Score] = {}
         scorer = score_table.SequenceScorer(sequence.tracks, [p.readable for p in people], self.protocol, self.bodies)
         for name, (fit_key, params) in found.items():
@@ -219,7 +217,7 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
     assert settings.predictions is not None
     predictions, protocol = read_predictions(settings.predictions), protocol_named(settings.protocol)
     name = settings.predictions.stem
-    skipped: list[sequences.Skipped] = []
+    skipped: list[Skipped] = []
     by_sequence: dict[str, dict[str, Score]] = {}
     for sequence in sequences.eval_sequences(settings, skipped):
         scores = [score_table.empty()]
@@ -227,7 +225,7 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
             counts, has = protocol.counts(track), predictions.has(track)
             for lost, why in ((~counts, protocol.left_out), (counts & ~has, sequences.NO_PREDICTION)):
                 if lost.any():
-                    skipped.append(sequences.Skipped(sequence.name, why, int(lost.sum())))
+                    skipped.append(Skipped(sequence.name, why, int(lost.sum())))
             if (counts & has).any():
                 part = track.rows(counts & has)
                 truth = score_table.true_bodies(part, protocol, bodies)
@@ -243,5 +241,5 @@ def _file_name(label: str) -> str:
     return "".join(c if c.isalnum() or c in "-." else "_" for c in label).strip("_")
 
 
-def _reasons(skipped: list[sequences.Skipped]) -> str:
+def _reasons(skipped: list[Skipped]) -> str:
     return "; ".join(dict.fromkeys(one.why for one in skipped)) or sequences.NO_CAMERA

@@ -195,14 +195,6 @@ def cell(line: Line, metric: str, base: str) -> str:
     return f"{text} [{difference.low:+.1f}, {difference.high:+.1f}]" if known else text
 
 
-def show_sequences(console: Console, found: Sequence[Line], scores: Scores) -> None:
-    rows = []
-    for number, name in enumerate(scores.names):
-        values = (f"{line.by_sequence[name]['pa_mpjpe_mm']:.1f}" for line in found)
-        rows.append([name, str(int((scores.sequence == number).sum())), *values])
-    console.print(_table("PA-MPJPE by sequence, mm", ["sequence", "frames", *(line.label for line in found)], rows))
-
-
 def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
     """Of every row that states its uncertainty: of all person-frames, and coverage by kind (`eval3dpw.stated`)."""
     found = {}
@@ -215,22 +207,23 @@ def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
     return found
 
 
-def show_stated(console: Console, found: Mapping[str, Mapping[str, Any]]) -> None:
-    for label, one in found.items():
-        shown = RichTable(title=f"What {label!r} states of its joints, relative to the pelvis", header_style="bold")
-        shown.add_column("")
-        shown.add_column(f"{one['person_frames']} person-frames", justify="right")
-        for what, value in text_rows(one):
-            shown.add_row(what, value)
+def show_rest(console: Console, found: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]) -> None:
+    """By sequence, what rows state of their uncertainty, and what was left out."""
+    by_sequence = []
+    for number, name in enumerate(scores.names):
+        values = (f"{line.by_sequence[name]['pa_mpjpe_mm']:.1f}" for line in found)
+        by_sequence.append([name, str(int((scores.sequence == number).sum())), *values])
+    columns = ["sequence", "frames", *(line.label for line in found)]
+    console.print(_table("PA-MPJPE by sequence, mm", columns, by_sequence))
+    for label, one in stated_figures(scores).items():
+        shown = text_rows(one)
         for name, part in one["by"].items():
-            shown.add_row(f"inside 68 / 95 %, {name}", f"{100 * part['inside_68']:.0f} / {100 * part['inside_95']:.0f}")
-        console.print(shown)
-
-
-def show_skipped(console: Console, skipped: Sequence[Skipped]) -> None:
-    rows = [(why, str(frames or "?"), str(wholes or "")) for why, frames, wholes in summary(skipped)]
-    if rows:
-        console.print(_table("Left out", ["why", "person-frames", "whole sequences"], rows))
+            inside = f"{100 * part['inside_68']:.0f} / {100 * part['inside_95']:.0f}"
+            shown.append((f"inside 68 / 95 %, {name}", inside))
+        title = f"What {label!r} states of its joints, relative to the pelvis"
+        console.print(_table(title, ["", f"{one['person_frames']} person-frames"], shown))
+    if left_out := [(why, str(frames or "?"), str(wholes or "")) for why, frames, wholes in summary(skipped)]:
+        console.print(_table("Left out", ["why", "person-frames", "whole sequences"], left_out))
 
 
 def metrics_of(scores: Scores) -> list[str]:

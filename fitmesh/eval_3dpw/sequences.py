@@ -1,5 +1,6 @@
 """The data set, one sequence at a time; what is left out is listed with its reason."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +34,10 @@ class Skipped:
 
 def summary(skipped: Iterable[Skipped]) -> list[tuple[str, int, int]]:
     """Reasons with person-frames and whole sequences left out, most frames first."""
-    frames: dict[str, int] = {}
-    wholes: dict[str, int] = {}
+    frames, wholes = Counter[str](), Counter[str]()
     for one in skipped:
-        frames[one.why] = frames.get(one.why, 0) + (one.frames or 0)
-        wholes[one.why] = wholes.get(one.why, 0) + one.whole
+        frames[one.why] += one.frames or 0
+        wholes[one.why] += one.whole
     return sorted(((why, frames[why], wholes[why]) for why in frames), key=lambda row: (-row[1], row[0]))
 
 
@@ -94,8 +94,7 @@ def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSe
     by_name: dict[str, list[TruthTrack]] = {}
     for track in truth.read_spin_npz(settings.data):
         by_name.setdefault(track.sequence, []).append(track)
-    unknown = [name for name in settings.sequences if name not in by_name]
-    if unknown:
+    if unknown := [name for name in settings.sequences if name not in by_name]:
         raise UserError(f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}.")
     around = settings.data.resolve().parents[:3]  # beside the file or above it
     root = next((folder for folder in around if (folder / "imageFiles").is_dir()), None)

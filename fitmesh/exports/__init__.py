@@ -64,14 +64,10 @@ _OTHERS = {
 CHOICES = (DEFAULT, *_OTHERS)
 
 
-def check_convention(name: str) -> None:
-    if name not in CHOICES:
-        raise UserError(f"unknown --bone-names {name!r}: choose {', '.join(CHOICES)}.")
-
-
 def bone_names(convention: str, joints: Sequence[str]) -> tuple[str, ...]:
     """The bones of SMPL's or SMPL-H's joints."""
-    check_convention(convention)
+    if convention not in CHOICES:
+        raise UserError(f"unknown --bone-names {convention!r}: choose {', '.join(CHOICES)}.")
     if convention == DEFAULT:
         return tuple(joints)
     centre, side, words, finger, fingers, bones = _OTHERS[convention]
@@ -102,24 +98,39 @@ PLAIN = Motion()
 class Exporter:
     """One format. Its module is imported when it is used: a run needs few of them, and those last."""
 
-    module: str  # of its two functions
-    entry: str  # the one file or folder that it leaves in `out`
-    about: str  # one line for a list of formats
-    files_function: str = "files"  # (result) -> names
-    write_function: str = "write"  # (result, folder, progress), and the convention where it names bones
+    name: str  # of its module here: `write(result, folder, progress)`, with the convention where it names bones
+    entry: str  # the one file or folder that it leaves in `out`; of a folder, the module's files(result) has the names
     names_bones: bool = False
     is_motion: bool = False  # of what `exports.motion` makes of a result
     is_emptied: bool = False  # keeps the rows of frames that are left out, without their numbers
+    write_function: str = "write"
+    suffix: str = ""  # of a folder with a file per person and segment, each by write(result, scene, path, person, rows)
+
+    @property
+    def module(self) -> str:
+        return f"{__name__}.{self.name}"
 
     def files(self, result: "Result", motion: Motion = PLAIN) -> list[str]:
         """The names it writes, relative to the folder."""
-        return self._function(self.files_function)(self._moved(result, motion))
+        result = self._moved(result, motion)
+        if self.suffix:
+            from fitmesh.exports.scene import named_segments
+
+            segments = [pair for person in result.people for pair in named_segments(result, person)]
+            return [f"{self.entry}/{name}{self.suffix}" for name, _ in segments]
+        return getattr(import_module(self.module), "files", lambda _: [self.entry])(result)
 
     def write(
         self, result: "Result", folder: Path, progress: "Reporter", bone_names: str = DEFAULT, motion: Motion = PLAIN,
     ) -> None:  # fmt: skip
         convention = (bone_names,) if self.names_bones else ()
-        self._function(self.write_function)(self._moved(result, motion), folder, progress, *convention)
+        write, result = getattr(import_module(self.module), self.write_function), self._moved(result, motion)
+        if self.suffix:
+            from fitmesh.exports.scene import write_each_segment
+
+            write_each_segment(result, folder / self.entry, progress, write, self.suffix)
+        else:
+            write(result, folder, progress, *convention)
 
     def _moved(self, result: "Result", motion: Motion) -> "Result":
         if motion == PLAIN or not (self.is_motion or self.is_emptied):
@@ -127,41 +138,19 @@ class Exporter:
         module = import_module(f"{__name__}.motion")
         return module.reworked(result, motion) if self.is_motion else module.emptied(result, motion)
 
-    def _function(self, name: str) -> Any:
-        return getattr(import_module(self.module), name)
 
-
-def _exporter(module: str, entry: str, about: str, **how: Any) -> Exporter:
-    return Exporter(f"{__name__}.{module}", entry, about, **how)
-
-
+_SKELETON: Any = {"names_bones": True, "is_motion": True}
 EXPORTERS = {
-    "glb": _exporter(
-        "scene_glb",
-        "scene.glb",
-        "animated, skinned meshes with the camera; Blender, three.js",
-        names_bones=True,
-        is_motion=True,
-    ),
-    "fbx": _exporter("fbx", "scene.fbx", "the same as FBX, by Blender", names_bones=True, is_motion=True),
-    "report": _exporter("report", "report.html", "a page that shows the quality of the run"),
-    "obj": _exporter("obj", "obj", "the exact mesh of every person and frame"),
-    "bvh": _exporter("bvh", "bvh", "skeleton motion, one file per person", names_bones=True, is_motion=True),
-    "amass": _exporter("amass", "amass", "SMPL-H poses in AMASS's layout, z up, for retargeting", is_motion=True),
-    "trc": _exporter("trc", "trc", "markers for OpenSim and Pose2Sim", is_motion=True),
-    "json": _exporter(
-        "csv_json",
-        "motion.json",
-        "everything, readable by any program",
-        files_function="json_files",
-        write_function="write_json",
-        is_emptied=True,
-    ),
-    "csv": _exporter(
-        "csv_json", "motion.csv", "joints and joint angles, one row per person and frame", files_function="csv_files",
-        write_function="write_csv", is_emptied=True,
-    ),
-}  # fmt: skip
+    "glb": Exporter("scene_glb", "scene.glb", **_SKELETON),  # animated, skinned meshes with the camera
+    "fbx": Exporter("fbx", "scene.fbx", **_SKELETON),  # the same, by Blender
+    "report": Exporter("report", "report.html"),  # a page that shows the quality of the run
+    "obj": Exporter("obj", "obj"),  # the exact mesh of every person and frame
+    "bvh": Exporter("bvh", "bvh", **_SKELETON),  # skeleton motion, one file per person
+    "amass": Exporter("amass", "amass", is_motion=True, suffix=".npz"),  # SMPL-H poses in AMASS's layout
+    "trc": Exporter("trc", "trc", is_motion=True, suffix=".trc"),  # markers for OpenSim and Pose2Sim
+    "json": Exporter("csv_json", "motion.json", is_emptied=True, write_function="write_json"),
+    "csv": Exporter("csv_json", "motion.csv", is_emptied=True, write_function="write_csv"),
+}
 ALWAYS = ("glb", "report")
 
 
@@ -169,8 +158,7 @@ def wanted(names: Iterable[str], always: Iterable[str] | None = None) -> list[st
     """The exports of a run that was asked for `names`, in the order they are made; the report comes last. always: what
     is made unasked; None: ALWAYS."""
     asked = set(names)
-    unknown = sorted(asked - set(EXPORTERS))
-    if unknown:
+    if unknown := sorted(asked - set(EXPORTERS)):
         raise UserError(f"unknown --export {', '.join(unknown)}: choose {', '.join(EXPORTERS)}.")
     chosen = [name for name in EXPORTERS if name in asked or name in (ALWAYS if always is None else always)]
     return sorted(chosen, key=lambda name: name == "report")
@@ -180,4 +168,4 @@ def check_exports(names: Iterable[str], convention: str) -> None:
     """Refuse formats and names of bones that there are none of, and what this machine cannot make."""
     if "fbx" in wanted(names, ()):
         import_module(EXPORTERS["fbx"].module).blender()
-    check_convention(convention)
+    bone_names(convention, ())

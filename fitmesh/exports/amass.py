@@ -13,12 +13,9 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitmesh.exports.scene import SceneFrame, frame_rate, joint_poses, rest_body, scene_frame, scene_rotations
-from fitmesh.exports.segments import evenly, named_segments, write_each_segment
+from fitmesh.exports.scene import SceneFrame, evenly, frame_rate, joint_poses, rest_body, scene_rotations
 from fitmesh.result import Person, Result
-from fitmesh.ui.events import Reporter
 
-FOLDER = "amass"
 Z_UP_FROM_Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
 BODY_JOINTS, HAND_NUMBERS = 22, 90  # SMPL-H: SMPL's joints without its two hands, then 15 joints a hand
 BETAS = 16
@@ -27,22 +24,7 @@ BETAS = 16
 SMPL_REST_PELVIS_M = np.array([-0.0018, -0.2233, 0.0282])
 
 
-def files(result: Result) -> list[str]:
-    return [f"{FOLDER}/{name}.npz" for person in result.people for name, _ in named_segments(result, person)]
-
-
-def write(result: Result, out: Path, progress: Reporter) -> None:
-    """One file per person and segment."""
-    scene = scene_frame(result)
-
-    def write_one(folder: Path, name: str, person: Person, rows: slice) -> None:
-        arrays: dict[str, Any] = _arrays(result, person, rows, scene)
-        np.savez(folder / f"{name}.npz", **arrays)
-
-    write_each_segment(result, out / FOLDER, progress, write_one)
-
-
-def _arrays(result: Result, person: Person, rows: slice, scene: SceneFrame) -> dict[str, np.ndarray]:
+def write(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
     rate = frame_rate(result)
     rest, frame = rest_body(result.body, person), person.frame[rows]
     pelvis_m = scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], frame)[:, 0]
@@ -59,7 +41,7 @@ def _arrays(result: Result, person: Person, rows: slice, scene: SceneFrame) -> d
     if result.body_path is not None:  # a model of the SMPL family: its own shape, its own pelvis
         shape[: len(person.shape)] = person.shape[:BETAS]
         rest_pelvis_m = rest.joints_m[0] / person.size
-    return {
+    arrays: dict[str, Any] = {
         "poses": np.concatenate([body, hands], 1),
         "trans": pelvis_m @ Z_UP_FROM_Y_UP.T / person.size - rest_pelvis_m,
         "betas": shape,
@@ -76,3 +58,4 @@ def _arrays(result: Result, person: Person, rows: slice, scene: SceneFrame) -> d
         "height_m": np.array(person.height_m),
         "upright": np.array(scene.upright[person.shot]),
     }
+    np.savez(path, **arrays)

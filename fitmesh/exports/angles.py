@@ -38,7 +38,9 @@ ANGLE_JOINTS = {name: _joints_of(name) for name in ANGLE_NAMES}  # whose rotatio
 def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np.ndarray]:
     """ANGLE_NAMES -> [T] degrees, of axis-angles [T, 24, 3] and posed joints [T, 24, 3]."""
     local = [Rotation.from_rotvec(pose_rad[:, joint]) for joint in range(len(JOINT_NAMES))]
-    from_rest = _from_rest(local)
+    from_rest: list[Rotation] = []
+    for turn, parent in zip(local, PARENTS, strict=True):
+        from_rest.append(turn if parent < 0 else from_rest[parent] * turn)
     angles: dict[str, np.ndarray] = {}
     for side, outward in (("left", 1.0), ("right", -1.0)):
         flexion, abduction, rotation = _xzy_deg(local[_JOINT[f"{side}_hip"]])
@@ -56,14 +58,6 @@ def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np
         parts = zip(("flexion", "bending_right", "rotation_left"), _xzy_deg(relative), strict=True)
         angles |= {f"{name}_{part}": value for part, value in parts}
     return {name: angles[name] for name in ANGLE_NAMES}
-
-
-def _from_rest(local: list[Rotation]) -> list[Rotation]:
-    """Rotations of each joint relative to its parent -> relative to the rest pose."""
-    total: list[Rotation] = []
-    for joint, parent in enumerate(PARENTS):
-        total.append(local[joint] if parent < 0 else total[parent] * local[joint])
-    return total
 
 
 def _xzy_deg(rotation: Rotation) -> np.ndarray:

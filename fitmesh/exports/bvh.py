@@ -11,18 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from fitmesh.exports import DEFAULT, bone_names
+from fitmesh.exports import scene as scenes
 from fitmesh.exports.angles import euler_deg
-from fitmesh.exports.scene import (
-    RestBody,
-    SceneFrame,
-    frame_rate,
-    joint_poses,
-    rest_body,
-    scene_frame,
-    scene_rotations,
-    skin_weights,
-)
-from fitmesh.exports.segments import evenly, on_every_frame
+from fitmesh.exports.scene import RestBody, SceneFrame
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from pose2d.base.files import atomic_folder
@@ -36,21 +27,25 @@ def files(result: Result) -> list[str]:
 
 def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
     """One file per person, its bones named after the `convention` of another program."""
-    scene = scene_frame(result)
+    scene = scenes.scene_frame(result)
     with progress.stage("bvh", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
         for person in result.people:
-            rest = rest_body(result.body, person)
-            tips_m = _tips(skin_weights(result.body, person), rest)
-            order, lines = _hierarchy(rest, tips_m, bone_names(convention, rest.joint_names))
+            rest = scenes.rest_body(result.body, person)
+            weights = scenes.skin_weights(result.body, person).astype(np.float64)
+            order, lines = _hierarchy(rest, weights, bone_names(convention, rest.joint_names))
             lines += _motion(result, person, rest, scene, order)
             (folder / f"person_{person.identity}.bvh").write_text("\n".join(lines) + "\n")
             tick(1)
 
 
-def _hierarchy(rest: RestBody, tips_m: dict[int, np.ndarray], names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Joints in the order of their channels (depth first), and the text."""
+def _hierarchy(rest: RestBody, weights: np.ndarray, names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Joints in the order of their channels (depth first), and the text. The bone of a joint without children ends at
+    twice the way from the joint to the centre of its skin; weights [V, J] of skinning."""
     order: list[int] = []
     lines = ["HIERARCHY"]
+
+    def numbers(values: np.ndarray) -> str:
+        return " ".join(f"{value:.6f}" for value in values)
 
     def append(joint: int, depth: int) -> None:
         order.append(joint)
@@ -60,38 +55,33 @@ def _hierarchy(rest: RestBody, tips_m: dict[int, np.ndarray], names: Sequence[st
             (
                 f"{tab}{'JOINT' if joint else 'ROOT'} {names[joint]}",
                 f"{tab}{{",
-                f"{inner}OFFSET {_numbers(rest.offsets_m[joint])}",
+                f"{inner}OFFSET {numbers(rest.offsets_m[joint])}",
                 f"{inner}CHANNELS " + (f"3 {rotation}" if joint else f"6 Xposition Yposition Zposition {rotation}"),
             )
         )
-        for child in _children(rest, joint):
+        children = [child for child, parent in enumerate(rest.parents) if parent == joint]
+        for child in children:
             append(child, depth + 1)
-        if joint in tips_m:
-            lines.extend((f"{inner}End Site", f"{inner}{{", f"{inner}\tOFFSET {_numbers(tips_m[joint])}", f"{inner}}}"))
+        if not children:
+            centre_m = weights[:, joint] @ rest.vertices_m / weights[:, joint].sum()
+            tip = numbers(2 * (centre_m - rest.joints_m[joint]))
+            lines.extend((f"{inner}End Site", f"{inner}{{", f"{inner}\tOFFSET {tip}", f"{inner}}}"))
         lines.append(f"{tab}}}")
 
     append(0, 0)
     return order, lines
 
 
-def _children(rest: RestBody, joint: int) -> list[int]:
-    return [child for child, parent in enumerate(rest.parents) if parent == joint]
-
-
-def _tips(weights: np.ndarray, rest: RestBody) -> dict[int, np.ndarray]:
-    """Where the bones of joints without children end, from the joint: twice the way to the centre of their skin."""
-    weights = weights.astype(np.float64)
-    leaves = [joint for joint in range(len(rest.joints_m)) if not _children(rest, joint)]
-    centre_m = {leaf: weights[:, leaf] @ rest.vertices_m / weights[:, leaf].sum() for leaf in leaves}
-    return {leaf: 2 * (centre_m[leaf] - rest.joints_m[leaf]) for leaf in leaves}
-
-
 def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, order: list[int]) -> list[str]:
-    step_s = float(1 / frame_rate(result))
-    rows, time_s = _held(result, person)
-    rotations, pelvis_m = evenly(
+    step_s = float(1 / scenes.frame_rate(result))
+    # In every frame of the clip up to the person's last: before the first row that one, in an absence the last before.
+    rows = scenes.on_every_frame(result, person, np.arange(len(person)), -1)
+    first = int(np.searchsorted(result.frames, person.frame[0]))
+    rows = np.concatenate([np.zeros(first, rows.dtype), np.maximum.accumulate(rows)])
+    time_s = result.time_s[: len(rows)] - result.time_s[0]
+    rotations, pelvis_m = scenes.evenly(
         time_s,
-        scene_rotations(joint_poses(person, rows), scene.at(person.frame[rows])),
+        scenes.scene_rotations(scenes.joint_poses(person, rows), scene.at(person.frame[rows])),
         scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], person.frame[rows])[:, 0],
         step_s,
     )
@@ -106,15 +96,6 @@ def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, o
     ]
 
 
-def _held(result: Result, person: Person) -> tuple[np.ndarray, np.ndarray]:
-    """The row to show in every frame of the clip up to the person's last, and when: before the first row that one, in
-    an absence the last row before it."""
-    rows = on_every_frame(result, person, np.arange(len(person)), -1)
-    first = int(np.searchsorted(result.frames, person.frame[0]))
-    rows = np.concatenate([np.zeros(first, rows.dtype), np.maximum.accumulate(rows)])
-    return rows, result.time_s[: len(rows)] - result.time_s[0]
-
-
 def _continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:
     """The same rotations [T, J, 3] with each frame's angles nearest to the frame's before: curves that can be edited.
     (z, x, y) and (z + 180, 180 - x, y + 180) are one rotation, and so is any angle plus full turns."""
@@ -127,7 +108,3 @@ def _continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:
         nearer = np.abs(choices - before).sum(-1).argmin(0)
         result[t] = np.take_along_axis(choices, nearer[None, :, None], 0)[0]
     return result
-
-
-def _numbers(values: np.ndarray) -> str:
-    return " ".join(f"{value:.6f}" for value in values)

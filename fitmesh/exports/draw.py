@@ -15,8 +15,9 @@ from torch import Tensor
 
 from fitting.camera import Camera
 from fitting.render.draw import Mesh, render_onto
-from pose2d.hands import HAND_BONES, HandKeypoints
+from pose2d.hands import HAND_BONES
 from pose2d.skeletons import Skeleton
+from pose2d.types import HandKeypoints
 
 RGB = tuple[int, int, int]
 LEFT: RGB = (255, 140, 0)
@@ -70,13 +71,14 @@ def confidence_colour(confidence: float) -> RGB:
 
 def draw_meshes(rgb: np.ndarray, people: Sequence[DrawnPerson], camera: Camera, faces: Tensor | np.ndarray) -> None:
     """Everybody's mesh, keypoints and number, into `rgb` [H, W, 3] in place; nearer people hide farther ones."""
-    meshes = [
-        Mesh(person.vertices_m, faces, surface_colour(person.identity, person.observed), MESH_SOFTNESS, _opaque(person))
-        for person in people
-    ]
-    render_onto(rgb, meshes, camera, alpha=MESH_OPACITY)
+    meshes = []
     for person in people:
-        _draw_keypoints(rgb, person.keypoints_px, person.confidence)
+        opaque = PALE_OPACITY + (1 - PALE_OPACITY) * person.observed
+        colour = surface_colour(person.identity, person.observed)
+        meshes.append(Mesh(person.vertices_m, faces, colour, MESH_SOFTNESS, opaque))
+    render_onto(rgb, meshes, camera, alpha=MESH_OPACITY)
+    for person in people:  # small dots, so that the mesh below stays visible
+        _draw_joints(rgb, person.keypoints_px, person.confidence, _line_width(rgb) / 2)
     taken: list[tuple[int, int, int]] = []
     for person in people:
         corner = _upper_left(person.vertices_m, camera)
@@ -108,9 +110,13 @@ def draw_skeleton(
                 rgb, xy_px[a], xy_px[b], side or identity_colour(identity), _opacity(min(confidence[a], confidence[b])),
                 width,
             )  # fmt: skip
+    _draw_joints(rgb, xy_px, confidence, width)
+
+
+def _draw_joints(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, width: float) -> None:
     for point, value in zip(xy_px, confidence, strict=True):
         if np.isfinite(point).all():
-            _joint(rgb, point, confidence_colour(float(value)), _opacity(value), width)
+            _joint(rgb, point, confidence_colour(float(value)), _opacity(float(value)), width)
 
 
 def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
@@ -125,8 +131,8 @@ def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
         points = hands.xy_px[row, hand]
         for a, b in HAND_BONES:
             _bone(rgb, points[a], points[b], colour, _opacity(float(min(sure[a], sure[b]))), width)
-        for point, value in zip(points, sure, strict=True) if size_px > DOTS_PX else ():
-            _joint(rgb, point, confidence_colour(float(value)), _opacity(float(value)), width / 2)
+        if size_px > DOTS_PX:
+            _draw_joints(rgb, points, sure, width / 2)
 
 
 def draw_legend(rgb: np.ndarray, source: str) -> None:
@@ -158,18 +164,6 @@ def surface_colour(identity: int, observed: np.ndarray) -> np.ndarray:
     """[V, 3] in 0..1 of a surface of which a share [V] was observed."""
     own = np.array(identity_colour(identity)) / 255
     return PALE + observed[:, None] * (own - PALE)
-
-
-def _opaque(person: DrawnPerson) -> np.ndarray:
-    """[V] in 0..1, times MESH_OPACITY."""
-    return PALE_OPACITY + (1 - PALE_OPACITY) * person.observed
-
-
-def _draw_keypoints(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray) -> None:
-    """Small dots, so that the mesh below stays visible."""
-    for point, value in zip(xy_px, confidence, strict=True):
-        if np.isfinite(point).all():
-            _joint(rgb, point, confidence_colour(float(value)), _opacity(value), _line_width(rgb) / 2)
 
 
 def _upper_left(vertices_m: np.ndarray, camera: Camera) -> tuple[int, int] | None:
@@ -261,13 +255,8 @@ def _text_size(rgb: np.ndarray) -> float:
 def _sides(skeleton: Skeleton) -> tuple[RGB | None, ...]:
     """The colour of limbs at each keypoint. Head and trunk have no side here: shoulders and hips belong to both."""
     trunk = ("nose", "eye", "ear", "face", "neck", "head", "pelvis", "thorax")
-    return tuple(
-        None
-        if any(word in name for word in trunk)
-        else LEFT
-        if name.startswith("left")
-        else RIGHT
-        if name.startswith("right")
-        else None
-        for name in skeleton.keypoints
-    )
+    colours: list[RGB | None] = []
+    for name in skeleton.keypoints:
+        side = None if any(word in name for word in trunk) else name.split("_")[0]
+        colours.append({"left": LEFT, "right": RIGHT}.get(side or ""))
+    return tuple(colours)

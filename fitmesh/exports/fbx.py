@@ -35,10 +35,6 @@ def blender() -> list[str]:
     )
 
 
-def files(result: "Result") -> list[str]:
-    return [FILE]
-
-
 def write(result: "Result", out: Path, progress: "Reporter", convention: str) -> None:
     """From a scene.glb of its own: another's may have been made otherwise, or not at all."""
     from fitmesh.exports import scene_glb

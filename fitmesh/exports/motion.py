@@ -6,12 +6,12 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation, Slerp
+from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import Motion
+from fitmesh.exports import scene as scenes
 from fitmesh.exports.gltf import one_hemisphere
-from fitmesh.exports.scene import SceneFrame, joint_poses, rest_body, scene_frame, scene_rotations
-from fitmesh.exports.segments import SAME_TIME, segments
+from fitmesh.exports.scene import SceneFrame
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import BODY_JOINTS
 
@@ -27,14 +27,17 @@ def reworked(result: Result, motion: Motion) -> Result:
         motion = replace(motion, keep_reliable=None, reliable_mm=Motion.reliable_mm)
     if motion == Motion():
         return result
-    scene, made, rows = scene_frame(result), _other_frames(result, motion.fps), np.arange(len(result.frames))
+    scene, made, rows = scenes.scene_frame(result), _other_frames(result, motion.fps), np.arange(len(result.frames))
     shots = np.array([result.shot_at(frame) for frame in result.frames.tolist()])
     made_shots = np.array([made.shot_at(frame) for frame in made.frames.tolist()])
     camera = np.tile(np.eye(4), (len(made.frames), 1, 1))
     for shot in range(len(result.shots)):
         old, new = rows[shots == shot], made_shots == shot
         if len(old) and new.any():
-            camera[new] = _poses(result.time_s[old], scene.from_camera[old], made.time_s[new])
+            pose = scene.from_camera[old]
+            turns = [Rotation.from_matrix(pose[:, :3, :3])]
+            (turn,), camera[new, :3, 3] = scenes.at_times(result.time_s[old], turns, pose[:, :3, 3], made.time_s[new])
+            camera[new, :3, :3] = turn.as_matrix()
     known = np.array(scene.upright)[made_shots]
     made = replace(made, world_from_camera=np.where(known[:, None, None], camera, np.nan).astype(np.float32))
     frame = SceneFrame(made.frames, camera, scene.upright)
@@ -70,10 +73,10 @@ def _other_frames(result: Result, fps: float | None) -> Result:
     if fps is None or not len(result.frames):
         return result
     start_s, end_s = float(result.time_s[0]), float(result.time_s[-1])
-    time_s = start_s + np.arange(int((end_s - start_s) * fps + SAME_TIME) + 1) / fps
+    time_s = start_s + np.arange(int((end_s - start_s) * fps + scenes.SAME_TIME) + 1) / fps
     nearest = np.abs(np.searchsorted((result.time_s[1:] + result.time_s[:-1]) / 2, time_s))
     first = np.searchsorted(result.frames, [shot.first_frame for shot in result.shots])
-    begins = np.searchsorted(time_s, result.time_s[first] - SAME_TIME / fps)
+    begins = np.searchsorted(time_s, result.time_s[first] - scenes.SAME_TIME / fps)
     return replace(
         result,
         frames=np.arange(len(time_s)),
@@ -88,11 +91,11 @@ def _person(
     result: Result, person: Person, made: Result, scene: SceneFrame, made_scene: SceneFrame, motion: Motion
 ) -> Person:
     """Segment by segment, in the scene frame: a camera that turns does not bend the way of a foot that stands."""
-    pelvis_rest_m = rest_body(result.body, person).joints_m[0]
+    pelvis_rest_m = scenes.rest_body(result.body, person).joints_m[0]
     parts = []
-    for rows in segments(result, person):
+    for rows in scenes.segments(result, person):
         frame, time_s = person.frame[rows], person.time_s[rows]
-        turns = scene_rotations(joint_poses(person, rows), scene.at(frame))
+        turns = scenes.scene_rotations(scenes.joint_poses(person, rows), scene.at(frame))
         pelvis_m = scene.points((person.translation_m[rows] + pelvis_rest_m)[:, None], frame)[:, 0]
         if motion.smooth:
             turns, pelvis_m = _smoothed(time_s, turns, pelvis_m, motion.smooth * STRONGEST_S)
@@ -100,9 +103,7 @@ def _person(
         if not len(at):  # shorter than a frame of the other rate
             at = np.array([min(int(np.searchsorted(made.time_s, time_s[0])), len(made.time_s) - 1)])
         place = np.interp(made.time_s[at], time_s, np.arange(len(time_s)))
-        if len(time_s) > 1:
-            turns = [Slerp(np.arange(len(time_s)), turn)(place) for turn in turns]
-        pelvis_m = np.stack([np.interp(place, np.arange(len(time_s)), axis) for axis in pelvis_m.T], -1)
+        turns, pelvis_m = scenes.at_times(time_s, turns, pelvis_m, made.time_s[at])
         if motion.in_place:
             pelvis_m[:, [0, 2]] = 0
         camera = made_scene.from_camera[at]
@@ -126,17 +127,6 @@ def _person(
     moved = Person.concat(parts)
     moved = moved.rows(np.unique(moved.frame, return_index=True)[1])  # two short segments may share a frame
     return replace(moved, joints_m=result.body.at(result.params(moved)).joints.numpy())
-
-
-def _poses(time_s: np.ndarray, pose: np.ndarray, wanted_s: np.ndarray) -> np.ndarray:
-    """Rigid transforms [T, 4, 4] at times [T] -> at others; before the first and after the last they stand still."""
-    rows = np.arange(len(time_s))
-    place = np.interp(wanted_s, time_s, rows)
-    found = np.repeat(pose[:1], len(place), 0)
-    if len(rows) > 1:
-        found[:, :3, :3] = Slerp(rows, Rotation.from_matrix(pose[:, :3, :3]))(place).as_matrix()
-        found[:, :3, 3] = np.stack([np.interp(place, rows, axis) for axis in pose[:, :3, 3].T], -1)
-    return found
 
 
 def _smoothed(

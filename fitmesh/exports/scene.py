@@ -1,4 +1,4 @@
-"""What every export shares: the scene frame, the times, and each person's meshes, at rest and in motion.
+"""What every export shares: the scene frame, the times and absences, and each person's meshes.
 
 Scene frame: metres, x to the right as the camera first sees it, y up, z from the people towards the camera. In a shot
 whose gravity is known it is the world frame (`fitting.camera`): upright, floor at y = 0, the camera where it was
@@ -6,27 +6,31 @@ each time. In a shot whose gravity is not known it is the camera frame (x right,
 degrees about x and lifted until the lowest feet stand on y = 0: a camera that is pitched up or down is not levelled.
 Every shot has a frame of its own; all have the same origin, under the shot's first camera."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.spatial.transform import Rotation
+from scipy.spatial.transform import Rotation, Slerp
 
 from fitmesh.result import Person, Result, Shot
+from fitmesh.ui.events import Reporter
 from fitting import Body
 from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES, JOINT_NAMES_52, PARENTS, PARENTS_52
 from fitting.camera import points_to_world
 from fitting.keypoints.observed import observed_bones
+from pose2d.base.files import atomic_folder
 from pose2d.skeletons import HALPE26
 
 _SCENE_FROM_CAMERA = np.diag([1.0, -1.0, -1.0])  # axes; a rotation, so left stays left
 _FEET = [JOINT_NAMES.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")]
 _SKINNED_AT_ONCE = 16  # frames; 16 meshes of 6,800 vertices are 1.3 MB
 _LOW_PERCENTILE = 5.0  # of the lower foot over all frames: one bad frame does not move the floor
+SAME_TIME = 0.05  # of a frame: containers round time stamps, to a millisecond in mkv
 
 
 @dataclass(frozen=True)
@@ -193,3 +197,77 @@ def chunks(person: Person, rows: int = 500) -> Iterator[Person]:
     for first in range(0, len(person), rows):
         part = slice(first, first + rows)
         yield person.rows(part)
+
+
+# When a person is there: rows may have gaps, in which the person is absent.
+
+
+def runs(flags: np.ndarray) -> list[tuple[int, int]]:
+    """First and last index of every run of true values of [T]."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def segments(result: Result, person: Person) -> list[slice]:
+    """Rows of the person in frames that follow each other, in order."""
+    place = np.searchsorted(result.frames, person.frame)
+    edges = [0, *(np.flatnonzero(np.diff(place) > 1) + 1).tolist(), len(person)]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def named_segments(result: Result, person: Person) -> list[tuple[str, slice]]:
+    """The same with names for files: person_1, person_1_part_2, .."""
+    found = enumerate(segments(result, person), 1)
+    return [(f"person_{person.identity}" + (f"_part_{n}" if n > 1 else ""), rows) for n, rows in found]
+
+
+def write_each_segment(
+    result: Result, folder: Path, progress: Reporter, write: Callable[..., None], suffix: str
+) -> None:
+    """A folder with a file per person and segment: write(result, scene, path, person, rows) makes one of them."""
+    scene = scene_frame(result)
+    with progress.stage(folder.name, len(result.people), "people") as tick, atomic_folder(folder) as temporary:
+        for person in result.people:
+            for name, rows in named_segments(result, person):
+                write(result, scene, temporary / f"{name}{suffix}", person, rows)
+            tick(1)
+
+
+def absences(result: Result, person: Person) -> list[tuple[int, int]]:
+    """First and last frame number of every absence between the first and the last row."""
+    place = np.searchsorted(result.frames, person.frame)
+    return [
+        (int(result.frames[place[before.stop - 1] + 1]), int(result.frames[place[after.start] - 1]))
+        for before, after in pairwise(segments(result, person))
+    ]
+
+
+def on_every_frame(result: Result, person: Person, values: np.ndarray, absent: float = np.nan) -> np.ndarray:
+    """Values [T, ...] of a person's rows -> the same for every frame from the first to the last row."""
+    place = np.searchsorted(result.frames, person.frame)
+    spread = np.full((place[-1] - place[0] + 1, *values.shape[1:]), absent, np.result_type(values, type(absent)))
+    spread[place - place[0]] = values
+    return spread
+
+
+def at_times(
+    time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, wanted_s: np.ndarray
+) -> tuple[list[Rotation], np.ndarray]:
+    """Rotations of T frames and positions [T, ...] at times [T] -> the same at others; beyond the ends they stand."""
+    wanted_s = np.clip(wanted_s, time_s[0], time_s[-1])
+    flat = position_m.reshape(len(position_m), -1)
+    moved = np.stack([np.interp(wanted_s, time_s, axis) for axis in flat.T], -1)
+    single = np.zeros(len(wanted_s), int)
+    turned = [Slerp(time_s, turn)(wanted_s) if len(time_s) > 1 else turn[single] for turn in rotations]
+    return turned, moved.reshape(-1, *position_m.shape[1:])
+
+
+def evenly(
+    time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, step_s: float
+) -> tuple[list[Rotation], np.ndarray]:
+    """The same every `step_s` from the first time on, for formats with one frame rate. Frames that are at even times
+    already stay as they are."""
+    at = (time_s - time_s[0]) / step_s  # in frames
+    if np.abs(at - np.arange(len(at))).max() < SAME_TIME:
+        return rotations, position_m
+    return at_times(at, rotations, position_m, np.arange(int(np.floor(at[-1] + SAME_TIME)) + 1))

@@ -3,6 +3,7 @@
 All shots are in one file. Each has a world frame of its own, and its people are shown only during it, so a cut in the
 video is a cut in the scene."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,32 +11,28 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import DEFAULT, bone_names
+from fitmesh.exports import scene as scenes
 from fitmesh.exports.draw import surface_colour
-from fitmesh.exports.glb_surroundings import add_cameras, add_floor
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Animation, Gltf, one_hemisphere
-from fitmesh.exports.scene import (
-    RestBody,
-    SceneFrame,
-    about_frame,
-    clip_time_s,
-    frame_rate,
-    joint_poses,
-    rest_body,
-    scene_frame,
-    scene_rotations,
-    skin_weights,
-)
-from fitmesh.exports.segments import segments
+from fitmesh.exports.scene import RestBody, SceneFrame
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
+from fitting.camera import Camera
 from fitting.keypoints.observed import observed_bones
 from fitting.render.draw import vertex_normals
 
 FILE = "scene.glb"
 INFLUENCES = 4  # joints that may move a vertex; what game engines and most importers read
+NEAR_M, FAR_M = 0.05, 1000.0
+_LINES = 1  # glTF's mode of a primitive
+_FLOOR_GREY = 0.2
+_FLOOR_MARGIN_M = 2
+_WIDEST_FLOOR_M = 60  # a wider one has a line every 10 m
+_STANDS_STILL_M = 1e-6  # also of the elements of a rotation: rounding of float32
 _SAMPLES = 16  # frames of each person in which the reduced skin is compared with the exact one
 
 
@@ -47,35 +44,38 @@ class Skin:
     weights: np.ndarray  # [V, 4] sum to 1
 
 
-def files(result: Result) -> list[str]:
-    return [FILE]
-
-
 def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
     """Meshes, skeletons, motion and camera in one file; bones are named after the `convention` of another program."""
-    scene = scene_frame(result)
-    weights = skin_weights(result.body, result.people[0]) if result.people else result.body.weights.numpy()
+    scene = scenes.scene_frame(result)
+    weights = scenes.skin_weights(result.body, result.people[0]) if result.people else result.body.weights.numpy()
     skin = reduced_skin(weights)  # of all people: hands were looked for in the whole clip, or not at all
     mean_mm, largest_mm = skin_error_mm(result, result.people, skin)
     gltf = Gltf(
         {
             "body": result.body_name,
             "bone_names": convention,
-            "frames_per_second": float(frame_rate(result)),
+            "frames_per_second": float(scenes.frame_rate(result)),
             "confidence": result.source,
             "first_frame_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
             "skin_error_mm": {"mean": round(mean_mm, 3), "largest": round(largest_mm, 3)},
             "units": "metres",
             "axes": "x right as the shot's first camera sees it, y up, z towards that camera",
             "shots": [
-                {"first_frame": shot.first_frame, "camera": shot.camera, "frame": about_frame(shot, upright)}
+                {"first_frame": shot.first_frame, "camera": shot.camera, "frame": scenes.about_frame(shot, upright)}
                 for shot, upright in zip(result.shots, scene.upright, strict=True)
             ],
         }
     )
     animation = Animation(gltf)
-    roots = [*add_cameras(gltf, animation, result, scene), *add_floor(gltf, result, scene)]
-    shared = _shared_arrays(gltf, result, skin) if result.people else {}
+    roots = [*_cameras(gltf, animation, result, scene), *_floor(gltf, result, scene)]
+    shared: dict[str, int] = {}  # what all people share: faces and skin
+    if result.people:
+        index_type = "<u2" if len(result.body.v_template) < 65_535 else "<u4"  # glTF reserves the largest number
+        shared = {
+            "faces": gltf.array(result.body.faces.numpy().reshape(-1).astype(index_type), ELEMENT_ARRAY_BUFFER),
+            "JOINTS_0": gltf.array(skin.joints.astype("|u1"), ARRAY_BUFFER),
+            "WEIGHTS_0": gltf.array(skin.weights.astype("<f4"), ARRAY_BUFFER),
+        }
     with progress.stage("scene.glb", len(result.people), "people") as tick:
         for person in result.people:
             roots += _person(gltf, animation, result, person, scene, shared, convention)
@@ -84,24 +84,13 @@ def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAU
         gltf.write(out / FILE, roots, f"fitmesh {__version__}")
 
 
-def _shared_arrays(gltf: Gltf, result: Result, skin: Skin) -> dict[str, int]:
-    """What all people share: faces and skin."""
-    faces = result.body.faces.numpy().reshape(-1)
-    index_type = "<u2" if len(result.body.v_template) < 65_535 else "<u4"  # glTF reserves the largest number
-    return {
-        "faces": gltf.array(faces.astype(index_type), ELEMENT_ARRAY_BUFFER),
-        "JOINTS_0": gltf.array(skin.joints.astype("|u1"), ARRAY_BUFFER),
-        "WEIGHTS_0": gltf.array(skin.weights.astype("<f4"), ARRAY_BUFFER),
-    }
-
-
 def _person(
     gltf: Gltf, animation: Animation, result: Result, person: Person, scene: SceneFrame, shared: dict[str, int],
     convention: str,
 ) -> list[int]:  # fmt: skip
     """The nodes of skeleton and mesh. A skinned mesh ignores its parents, so it is a root node beside them."""
     name = f"person_{person.identity}"
-    rest = rest_body(result.body, person)
+    rest = scenes.rest_body(result.body, person)
     pelvis_m = scene.points((person.translation_m + rest.joints_m[0])[:, None], person.frame)[:, 0]
     joints = _joint_nodes(gltf, rest, pelvis_m[0], bone_names(convention, rest.joint_names))
     mesh = gltf.add("nodes", {"name": f"{name}_mesh", "mesh": _mesh(gltf, result, person, rest, shared)})
@@ -109,8 +98,10 @@ def _person(
     extras = {"shot": person.shot + 1, "same_as": person.same_as, "height_m": round(person.height_m, 3)}
     root = gltf.add("nodes", {"name": name, "children": [joints[0]], "extras": extras})
 
-    times = animation.times(clip_time_s(result, person))
-    for node, rotation in zip(joints, scene_rotations(joint_poses(person), scene.at(person.frame)), strict=True):
+    times = animation.times(scenes.clip_time_s(result, person))
+    for node, rotation in zip(
+        joints, scenes.scene_rotations(scenes.joint_poses(person), scene.at(person.frame)), strict=True
+    ):
         animation.move(node, "rotation", times, one_hemisphere(rotation.as_quat()))
     animation.move(joints[0], "translation", times, pelvis_m)
     _show_while_present(animation, root, result, person)
@@ -121,7 +112,7 @@ def _show_while_present(animation: Animation, root: int, result: Result, person:
     """Scale 0 wherever the person is absent: glTF's way to hide a node. The mesh shrinks to a point."""
     time_s = result.time_s - result.time_s[0]
     keys: list[tuple[float, float]] = []
-    for rows in segments(result, person):
+    for rows in scenes.segments(result, person):
         first, last = np.searchsorted(result.frames, person.frame[[rows.start, rows.stop - 1]])
         if not keys and first > 0:
             keys.append((0.0, 0.0))
@@ -162,7 +153,10 @@ def _mesh(gltf: Gltf, result: Result, person: Person, rest: RestBody, shared: di
         "WEIGHTS_0": shared["WEIGHTS_0"],
         "COLOR_0": gltf.array(_colours(result, person), ARRAY_BUFFER, normalized=True),
     }
-    primitive = {"attributes": attributes, "indices": shared["faces"], "material": _material(gltf, person.identity)}
+    # White: the colour is that of the vertices, times this.
+    shading = {"baseColorFactor": [1.0, 1.0, 1.0, 1.0], "metallicFactor": 0.0, "roughnessFactor": 0.8}
+    material = gltf.add("materials", {"name": f"person_{person.identity}", "pbrMetallicRoughness": shading})
+    primitive = {"attributes": attributes, "indices": shared["faces"], "material": material}
     return gltf.add("meshes", {"name": f"person_{person.identity}", "primitives": [primitive]})
 
 
@@ -173,12 +167,6 @@ def _colours(result: Result, person: Person) -> np.ndarray:
     linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
     opaque = np.ones((len(linear), 1))
     return np.round(65535 * np.concatenate([linear, opaque], 1)).astype("<u2")
-
-
-def _material(gltf: Gltf, identity: int) -> int:
-    """White: the colour is that of the vertices, times this."""
-    shading = {"baseColorFactor": [1.0, 1.0, 1.0, 1.0], "metallicFactor": 0.0, "roughnessFactor": 0.8}
-    return gltf.add("materials", {"name": f"person_{identity}", "pbrMetallicRoughness": shading})
 
 
 def reduced_skin(weights: np.ndarray) -> Skin:
@@ -214,3 +202,79 @@ def skin_error_mm(result: Result, people: list[Person], skin: Skin) -> tuple[flo
         means.append(float(distance.mean()))
         largest.append(float(distance.max()))
     return float(np.mean(means)) if means else 0.0, max(largest)
+
+
+def _cameras(gltf: Gltf, animation: Animation, result: Result, scene: SceneFrame) -> list[int]:
+    """A node for each shot, moved if the camera moves: `camera`, `camera_shot_2`, ..; of several cameras `camera_NAME`.
+
+    glTF cameras look along -z with y up; the principal point and a zoom, which they cannot express, are in extras.
+    """
+    nodes = []
+    shots = np.array([result.shot_at(frame) for frame in result.frames.tolist()])
+    for shot in range(len(result.shots)):
+        rows = np.flatnonzero(shots == shot)
+        if not len(rows):
+            continue
+        name = f"camera_shot_{shot + 1}" if shot else "camera"
+        pose = scene.from_camera[rows]
+        turn = Rotation.from_matrix(pose[:, :3, :3] @ np.diag([1.0, -1.0, -1.0]))
+        quaternion, place_m = one_hemisphere(turn.as_quat()), pose[:, :3, 3]
+        lens = _lens(gltf, result.camera_at(int(result.frames[rows[0]])), name, result.focal_px[rows])
+        entry = {"name": name, "camera": lens, "translation": place_m[0].tolist()}
+        node = gltf.add("nodes", entry | {"rotation": quaternion[0].tolist()})
+        nodes.append(node)
+        moves, turns = (np.ptp(values, axis=0).max() > _STANDS_STILL_M for values in (place_m, pose[:, :3, :3]))
+        if moves or turns:
+            times = animation.times(result.time_s[rows] - result.time_s[0])
+            if moves:
+                animation.move(node, "translation", times, place_m)
+            if turns:
+                animation.move(node, "rotation", times, quaternion)
+    for view in result.views[1:]:  # other cameras of the same scene, which stand
+        pose = scene.from_camera[0] @ np.linalg.inv(view.from_camera)
+        turn = Rotation.from_matrix(pose[:3, :3] @ np.diag([1.0, -1.0, -1.0])).as_quat()
+        name, focal, center = f"camera_{view.name}", tuple(view.focal_px), tuple(view.center_px)
+        size = int(view.size_px[0]), int(view.size_px[1])
+        lens = _lens(gltf, Camera(focal, center, size), name, view.focal_px[:1])
+        entry = {"name": name, "camera": lens, "translation": pose[:3, 3].tolist(), "rotation": turn.tolist()}
+        nodes.append(gltf.add("nodes", entry))
+    return nodes
+
+
+def _lens(gltf: Gltf, camera: Camera, name: str, focal_px: np.ndarray) -> int:
+    """The lens of a shot's first frame, and how it zooms."""
+    (fx, fy), (width, height) = camera.focal_px, camera.size
+    perspective = {
+        "yfov": 2 * math.atan(height / (2 * fy)),
+        "aspectRatio": (width / fx) / (height / fy),
+        "znear": NEAR_M,
+        "zfar": FAR_M,
+    }
+    extras: dict[str, Any] = {
+        "width_px": width, "height_px": height, "focal_px": [fx, fy], "center_px": list(camera.center_px),
+    }  # fmt: skip
+    if np.ptp(focal_px) > 0:
+        extras["focal_px_by_frame"] = focal_px.round(3).tolist()
+    return gltf.add("cameras", {"name": name, "type": "perspective", "perspective": perspective, "extras": extras})
+
+
+def _floor(gltf: Gltf, result: Result, scene: SceneFrame) -> list[int]:
+    """A grid of lines at y = 0, a line a metre, around everybody whose world frame is known; else none."""
+    people = [person for person in result.people if scene.upright[person.shot]]
+    if not people:
+        return []
+    places = [scene.points(person.joints_m[:, :1], person.frame)[:, 0] for person in people]
+    places += [scene.at(person.frame)[:, :3, 3] for person in people]
+    ground = np.concatenate(places)[:, [0, 2]]
+    low = np.floor(ground.min(0)) - _FLOOR_MARGIN_M
+    high = np.ceil(ground.max(0)) + _FLOOR_MARGIN_M
+    step = 1 if (high - low).max() <= _WIDEST_FLOOR_M else 10
+    low, high = np.floor(low / step) * step, np.ceil(high / step) * step
+    xs, zs = (np.arange(a, b + step / 2, step) for a, b in zip(low, high, strict=True))
+    lines = [[(x, 0, low[1]), (x, 0, high[1])] for x in xs] + [[(low[0], 0, z), (high[0], 0, z)] for z in zs]
+    points = gltf.array(np.array(lines, "<f4").reshape(-1, 3), ARRAY_BUFFER, limits=True)
+    shading = {"baseColorFactor": [_FLOOR_GREY] * 3 + [1.0], "metallicFactor": 0.0, "roughnessFactor": 1.0}
+    material = gltf.add("materials", {"name": "floor", "pbrMetallicRoughness": shading})
+    primitive = {"attributes": {"POSITION": points}, "mode": _LINES, "material": material}
+    mesh = gltf.add("meshes", {"name": "floor", "primitives": [primitive]})
+    return [gltf.add("nodes", {"name": "floor", "mesh": mesh, "extras": {"metres_between_lines": step}})]

@@ -13,39 +13,23 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate, scene_frame
-from fitmesh.exports.segments import evenly, named_segments, write_each_segment
+from fitmesh.exports.scene import SceneFrame, clip_time_s, evenly, frame_rate
 from fitmesh.result import Person, Result
-from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.hands import FINGERS
 from pose2d.skeletons import HALPE26
 
-FOLDER = "trc"
 _MIDDLE = {"head_top": "Head", "neck": "Neck", "pelvis": "Hip", "nose": "Nose"}  # by Pose2Sim's names
 _KEYS = (
     "DataRate", "CameraRate", "NumFrames", "NumMarkers", "Units", "OrigDataRate", "OrigDataStartFrame", "OrigNumFrames",
 )  # fmt: skip
 
 
-def files(result: Result) -> list[str]:
-    return [f"{FOLDER}/{name}.trc" for person in result.people for name, _ in named_segments(result, person)]
-
-
-def write(result: Result, out: Path, progress: Reporter) -> None:
-    """One file per person and segment."""
-    scene = scene_frame(result)
-
-    def write_one(folder: Path, name: str, person: Person, rows: slice) -> None:
-        lines = _lines(result, person, rows, scene, f"{name}.trc")
-        (folder / f"{name}.trc").write_text("\n".join(lines) + "\n")
-
-    write_each_segment(result, out / FOLDER, progress, write_one)
-
-
 def marker_names() -> list[str]:
-    """Of Halpe's 26 keypoints, then of SMPL's 24 joints."""
-    return [_marker(name) for name in HALPE26.keypoints] + [f"joint_{name}" for name in JOINT_NAMES]
+    """Of Halpe's 26 keypoints (left_big_toe: LBigToe), then of SMPL's 24 joints."""
+    sides = ((name, *name.partition("_")[::2]) for name in HALPE26.keypoints)
+    named = [_MIDDLE.get(name) or side[0].upper() + part.title().replace("_", "") for name, side, part in sides]
+    return named + [f"joint_{name}" for name in JOINT_NAMES]
 
 
 def tip_names() -> list[str]:
@@ -53,15 +37,7 @@ def tip_names() -> list[str]:
     return [f"{side}{finger.capitalize()}Tip" for side in "LR" for finger in FINGERS]
 
 
-def _marker(keypoint: str) -> str:
-    """left_big_toe -> LBigToe, nose -> Nose."""
-    side, _, part = keypoint.partition("_")
-    if side in ("left", "right"):
-        return side[0].upper() + "".join(word.capitalize() for word in part.split("_"))
-    return _MIDDLE[keypoint]
-
-
-def _lines(result: Result, person: Person, rows: slice, scene: SceneFrame, name: str) -> list[str]:
+def write(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
     rate = float(frame_rate(result))
     posed = result.body.at(result.params(person, rows))
     places = np.concatenate([posed.keypoints.double().numpy(), posed.joints.double().numpy()], 1)
@@ -73,8 +49,8 @@ def _lines(result: Result, person: Person, rows: slice, scene: SceneFrame, name:
     names, count = marker_names() + (tip_names() if posed.hands is not None else []), len(points)
     stated = f"{rate:.6f}"
     row = "%d\t%.6f" + "\t%.5f" * points[0].size
-    return [
-        f"PathFileType\t4\t(X/Y/Z)\t{name}",
+    lines = [
+        f"PathFileType\t4\t(X/Y/Z)\t{path.name}",
         "\t".join(_KEYS),
         "\t".join([stated, stated, str(count), str(len(names)), "m", stated, "1", str(count)]),
         "Frame#\tTime\t" + "\t\t\t".join(names) + "\t\t",
@@ -86,3 +62,4 @@ def _lines(result: Result, person: Person, rows: slice, scene: SceneFrame, name:
             )
         ),
     ]
+    path.write_text("\n".join(lines) + "\n")

@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fitmesh.inputs import WHOLE, ClipSource, Shard
+from fitmesh.inputs import ClipSource, Shard
 from fitmesh.many.clip_worker import ClipTask, note_failure, process_clip
 from fitmesh.many.executors import Executor
+from fitmesh.many.ray_cluster import executor_of, threads_each
 from fitmesh.many.status import ClipStatus
-from fitmesh.many.summary import check_out, write_summary
-from fitmesh.stages.pipeline import check_settings
+from fitmesh.many.summary import check_out, recipe_of, write_summary
+from fitmesh.options.run import RunOptions
+from fitmesh.stages.pipeline import check_settings, run_settings
 from fitmesh.stages.settings import RunSettings
-from fitmesh.ui.events import ClipEnded, ClipsEnded, ClipsStarted, Event, FromClip, Reporter
+from fitmesh.ui.events import ClipEnded, Clips, Event, FromClip, Reporter
 from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
 
@@ -22,31 +24,41 @@ SUMMARY_SHARE = 0.02  # of the time at most goes into summaries: of other shards
 
 @dataclass(frozen=True)
 class Batch:
+    """What is to be done, and by whom."""
+
     clips: Sequence[ClipSource]  # all of them, also those of other shards
     out: str  # path or URL of the folder above the clips' folders
-    settings: RunSettings
-    shard: Shard = WHOLE
-    recipe: str = ""  # `summary.recipe_of` the options
-    retry_failed: bool = False  # also clips that are known to be broken
-
-    def tasks(self) -> list[ClipTask]:
-        out = self.out.rstrip("/")
-        return [
-            ClipTask(clip.name, clip.source, f"{out}/{clip.name}", self.settings, self.recipe, self.retry_failed)
-            for clip in self.shard.share(self.clips)
-        ]
+    tasks: list[ClipTask]  # of the shard
+    executor: Executor
 
 
-def run_batch(batch: Batch, executor: Executor, reporter: Reporter) -> list[ClipStatus]:
+def prepared(
+    options: RunOptions, clips: Sequence[ClipSource], out: str, shard: Shard, jobs: int, ray: str | None,
+    retry_failed: bool,
+) -> Batch:  # fmt: skip
+    """For processes of this machine, or for a Ray cluster. retry_failed: also clips that are known to be broken."""
+    threads = threads_each(options.threads, jobs, ray)
+    settings = run_settings(replace(options, threads=threads))
+    check_many(settings)
+    check_settings(settings)
+    check_out(out, settings.overwrite)
+    has_fetched = settings.keypoints.checkpoint is not None and options.checkpoint is None
+    recipe = "" if has_fetched else recipe_of(options)  # of a checkpoint that was fetched no option names the file
+    tasks = [
+        ClipTask(clip.name, clip.source, f"{out.rstrip('/')}/{clip.name}", settings, recipe, retry_failed)
+        for clip in shard.share(clips)
+    ]
+    return Batch(clips, out, tasks, executor_of(jobs, ray, threads))
+
+
+def run_batch(batch: Batch, reporter: Reporter) -> list[ClipStatus]:
     """What became of each clip of the shard, in order. The two files over all clips are renewed on the way."""
-    check_settings(batch.settings)
-    check_out(batch.out, batch.settings.overwrite)
-    tasks = batch.tasks()
+    tasks = batch.tasks
     known: dict[str, ClipStatus] = {}
     renewed, pause_s = time.monotonic(), SUMMARY_EVERY_S
-    reporter.emit(ClipsStarted(len(tasks)))
+    reporter.emit(Clips(len(tasks)))
     try:
-        for status in _all(tasks, executor, reporter):
+        for status in _all(tasks, batch.executor, reporter):
             known[status.name] = status
             reporter.emit(ClipEnded(status, len(known), len(tasks)))
             began = time.monotonic()
@@ -55,7 +67,7 @@ def run_batch(batch: Batch, executor: Executor, reporter: Reporter) -> list[Clip
                 renewed = time.monotonic()
                 pause_s = max(SUMMARY_EVERY_S, (renewed - began) / SUMMARY_SHARE)
     finally:  # also after Ctrl-C
-        reporter.emit(ClipsEnded())
+        reporter.emit(Clips(None))
         write_summary(batch.clips, known, batch.out)
     return [known[task.name] for task in tasks]
 

@@ -22,13 +22,13 @@ from fitmesh.result import Manifest, load
 from fitmesh.stages.people import read_tracks
 from fitmesh.stages.pipeline import run_stages, warnings_of
 from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
-from fitmesh.ui.events import Event, Reporter, StageAdvanced, Warned
+from fitmesh.ui.events import Event, Message, Reporter, Stage
 from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__
 from pose2d.base import files
 from pose2d.base.caching import CacheKey, FolderBusy, code_digest, content_digest
 from pose2d.base.errors import UserError
-from pose2d.registry import module_of, use_plugin
+from pose2d.models.base import module_of, use_plugin
 
 
 @dataclass(frozen=True)
@@ -42,38 +42,34 @@ class ClipTask:
     fitmesh: str = __version__  # of whoever asks; another one would make other results
 
 
-class _Reporter(Reporter):
-    """Passes events on, of advances one a second, and keeps the warnings."""
-
-    def __init__(self, notify: Notify) -> None:
-        super().__init__(self._pass_on)
-        self.warnings: list[str] = []
-        self._notify = notify
-
-    def _pass_on(self, event: Event) -> None:
-        if isinstance(event, Warned):
-            self.warnings.append(event.text)
-        if not isinstance(event, StageAdvanced) or event.beat:
-            self._notify(event)
-
-
 def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
     """From a clip to a folder of results and a status."""
-    began, reporter = time.monotonic(), _Reporter(notify)
+    began, warned = time.monotonic(), list[str]()
+
+    def pass_on(event: Event) -> None:
+        """Of advances one a second; warnings are kept."""
+        if isinstance(event, Message) and event.kind == "warning":
+            warned.append(event.text)
+        if not isinstance(event, Stage) or event.state != "running" or event.beat:
+            notify(event)
+
+    reporter = Reporter(pass_on)
     blank = ClipStatus(task.name, task.source, "failed")
     try:
         if task.fitmesh != __version__:
             raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
         use_plugin(task.settings.keypoints.plugin)
         if is_url(task.out) or is_url(task.source):
-            return _in_store(task, reporter)
-        return _run(task, Path(task.source), Path(task.out), reporter)  # files of this machine, or that it shares
+            return _in_store(task, reporter, warned)
+        return _run(
+            task, Path(task.source), Path(task.out), reporter, warned
+        )  # files of this machine, or that it shares
     except FolderBusy as error:
         return replace(blank, state="busy", error=str(error))
     except Exception as error:
         lines, _ = describe_error(error)
-        warnings = tuple(reporter.warnings[:MOST_WARNINGS])
-        failed = replace(blank, error=" ".join(lines), warnings=warnings, seconds=_since(began), peak_mb=_peak_mb())
+        warnings, seconds = tuple(warned[:MOST_WARNINGS]), round(time.monotonic() - began, 2)
+        failed = replace(blank, error=" ".join(lines), warnings=warnings, seconds=seconds, peak_mb=_peak_mb())
         if isinstance(error, UserError) and not isinstance(error.__cause__, OSError):  # a full disk is not the clip's
             with contextlib.suppress(Exception):
                 failed = replace(failed, key=_key_of(task))
@@ -81,7 +77,7 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
         return failed
 
 
-def _in_store(task: ClipTask, reporter: _Reporter) -> ClipStatus:
+def _in_store(task: ClipTask, reporter: Reporter, warned: list[str]) -> ClipStatus:
     """One of them, or both, are in object storage."""
     from fitmesh.many import store
 
@@ -98,18 +94,18 @@ def _in_store(task: ClipTask, reporter: _Reporter) -> ClipStatus:
             source.parent.mkdir()
             store.fetch(task.source, source)
         if not is_url(task.out):
-            return _run(task, source, out, reporter)
+            return _run(task, source, out, reporter, warned)
         out = scratch / "out"
         out.mkdir()
         if before is not None and not task.settings.overwrite:
             store.fetch_folder(task.out, out)  # stages of it may still be valid
-        done = replace(_run(task, source, out, reporter), key=key)
+        done = replace(_run(task, source, out, reporter, warned), key=key)
         done.write(out)
         store.put_folder(out, task.out)
         return done
 
 
-def _run(task: ClipTask, source: Path, out: Path, reporter: _Reporter) -> ClipStatus:
+def _run(task: ClipTask, source: Path, out: Path, reporter: Reporter, warned: list[str]) -> ClipStatus:
     began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
     is_broken = before is not None and not before.is_good and before.key == clip_key(task.recipe, source, out) != ""
     if before is not None and is_broken and _is_kept(task, before):
@@ -121,9 +117,9 @@ def _run(task: ClipTask, source: Path, out: Path, reporter: _Reporter) -> ClipSt
     status = ClipStatus(
         task.name, task.source, "done" if written.made else "kept",
         people=len(seen.tracks if result is None else result.people), frames=len(seen.frames),
-        seconds=_since(began), made=written.made,
+        seconds=round(time.monotonic() - began, 2), made=written.made,
         cpu_s=round(time.process_time() - cpu_began, 2), peak_mb=_peak_mb(),
-        warnings=tuple([*reporter.warnings, *warnings_of(out)][:MOST_WARNINGS]),
+        warnings=tuple([*warned, *warnings_of(out)][:MOST_WARNINGS]),
     )  # fmt: skip
     # By which a later run tells that nothing has changed; empty where its digests would not tell.
     names = {path.relative_to(out).as_posix() for path in written.files}
@@ -186,10 +182,6 @@ def note_failure(status: ClipStatus, out: str) -> None:
                 store.put_folder(scratch, out)
         elif (folder := Path(out)).is_dir() or not folder.exists():
             status.write(folder)
-
-
-def _since(began: float) -> float:
-    return round(time.monotonic() - began, 2)
 
 
 def _peak_mb() -> int:

@@ -118,23 +118,16 @@ class ProcessExecutor:
         # A fresh interpreter for each: forking a process that runs torch's threads can hang.
         context = get_context("spawn")
         ours, theirs = context.Pipe()
-        with _environment({name: str(self.threads) for name in _THREADS}):
+        added = {name: str(self.threads) for name in _THREADS if name not in os.environ}
+        os.environ.update(added)  # which the process inherits, where the user has not decided otherwise
+        try:
             process = context.Process(target=_serve, args=(theirs, work), daemon=False)
             process.start()
+        finally:
+            for name in added:
+                os.environ.pop(name, None)
         theirs.close()  # so that the end of the process shows as the end of the connection
         return _Worker(process, ours)
-
-
-@contextlib.contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """What a process that is started now inherits, where the user has not decided otherwise."""
-    added = {name: value for name, value in values.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            os.environ.pop(name, None)
 
 
 def _end(worker: _Worker) -> str:
@@ -170,7 +163,14 @@ def _serve(connection: Connection, work: Work) -> None:
     """A worker's life: tasks come, results go, until nobody is at the other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
     signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+    def leave_with_parent() -> None:
+        """A worker whose parent was killed must not go on writing: the next run wants its folder."""
+        if (parent := parent_process()) is not None:
+            parent.join()
+        _leave(1)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
     return_memory()
     with contextlib.suppress(EOFError, OSError):
         connection.send(("ready", None, None))
@@ -193,14 +193,6 @@ def _done(connection: Connection, work: Work, number: int, task: Any) -> tuple[s
         return "raised", number, error
     except Exception as error:  # not every exception can be sent
         return "raised", number, RuntimeError(f"{type(error).__name__}: {error}")
-
-
-def _leave_with_parent() -> None:
-    """A worker whose parent was killed must not go on writing: the next run wants its folder."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-    _leave(1)
 
 
 def _leave(code: int) -> None:

@@ -22,16 +22,12 @@ LOOK_EVERY_S = 1.0  # so that signals are obeyed
 
 def executor_of(jobs: int, ray: str | None, threads: int | None) -> Executor:
     """Local processes, or the Ray cluster at an address; `threads` for each of them (`threads_each`)."""
-    if ray is not None:
-        return RayExecutor(ray, threads or 1)
-    return ProcessExecutor(jobs, threads or 1)
+    return ProcessExecutor(jobs, threads or 1) if ray is None else RayExecutor(ray, threads or 1)
 
 
 def threads_each(threads: int | None, jobs: int, ray: str | None) -> int:
     """Of one task. On a cluster one: several tasks side by side keep cores busier than one task on several."""
-    if ray is not None:
-        return threads or 1
-    return max(1, (threads or cores()) // jobs)
+    return max(1, (threads or cores()) // jobs) if ray is None else threads or 1
 
 
 class RayExecutor:
@@ -71,7 +67,13 @@ class RayExecutor:
                     try:
                         yield Outcome(number, ray.get(reference))
                     except ray.exceptions.RayTaskError as error:
-                        raise _of_task(error) from None
+                        cause = getattr(error, "cause", None)
+                        if isinstance(cause, UserError):
+                            raise cause from None
+                        raise UserError(  # one that cannot import fitmesh, or has another one
+                            f"a Ray worker cannot do its task: {_first(error)}. Every machine of the cluster needs the "
+                            "same fitmesh and the same Python."
+                        ) from None
                     except ray.exceptions.RayError as error:  # the worker or its machine is no more
                         if tries[number] <= RETRIES:
                             submit(number)
@@ -87,17 +89,6 @@ def _work(work: Work, task: Any, folder: str) -> Any:
     with contextlib.suppress(OSError):
         os.chdir(folder)
     return work(task, lambda what: None)
-
-
-def _of_task(error: Any) -> Exception:
-    """What a task raised. A worker that cannot import fitmesh, or has another one, raises before it begins."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, UserError):
-        return cause
-    return UserError(
-        f"a Ray worker cannot do its task: {_first(error)}. Every machine of the cluster needs the same fitmesh and "
-        "the same Python."
-    )
 
 
 def _connected(address: str) -> Any:

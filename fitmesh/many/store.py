@@ -3,6 +3,7 @@
 A store has no rename and its calls fail now and then: calls are repeated, and a folder of results counts only when its
 status file is there, which is written last and removed first."""
 
+import json
 import random
 import time
 from collections.abc import Callable
@@ -21,7 +22,6 @@ _FINAL = (FileNotFoundError, PermissionError, NotImplementedError, IsADirectoryE
 def matching(pattern: str) -> list[str]:
     """URLs of the files that a pattern matches, in order."""
     fs, path = _open(pattern)
-    fs.invalidate_cache()
     found = _again(lambda: fs.glob(path), f"list {pattern}")
     return sorted(fs.unstrip_protocol(one) for one in found)
 
@@ -29,7 +29,6 @@ def matching(pattern: str) -> list[str]:
 def version_of(url: str) -> str:
     """Another one for another content: an object's tag, or its size and time."""
     fs, path = _open(url)
-    fs.invalidate_cache()
     return str(_again(lambda: fs.ukey(path), f"read {url}"))
 
 
@@ -42,7 +41,6 @@ def fetch(url: str, to: Path) -> None:
 def fetch_folder(url: str, to: Path) -> None:
     """Every file below; none where there is no such folder."""
     fs, path = _open(url)
-    fs.invalidate_cache()
     try:
         found = _again(lambda: fs.find(path), f"list {url}")
     except UserError:
@@ -58,24 +56,17 @@ def fetch_folder(url: str, to: Path) -> None:
 
 def put_folder(folder: Path, url: str) -> None:
     """Every file of a folder, the status last. Until it is there, nobody takes the folder for complete."""
-    forget(url)
+    remove(f"{url}/{status.FILE}")
     everything = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in sorted(everything, key=lambda path: path == folder / status.FILE):
-        put(
-            path.read_bytes() if path.stat().st_size < 1 << 20 else path, f"{url}/{path.relative_to(folder).as_posix()}"
-        )
-
-
-def forget(url: str) -> None:
-    """Remove the status of a folder of results."""
-    remove(f"{url}/{status.FILE}")
+        content = path.read_bytes() if path.stat().st_size < 1 << 20 else path
+        put(content, f"{url}/{path.relative_to(folder).as_posix()}")
 
 
 def remove(url: str) -> None:
     """One file, if it is there."""
     fs, path = _open(url)
     _again(lambda: fs.rm_file(path), f"remove {url}", gone_is_fine=True)
-    fs.invalidate_cache()
 
 
 def put(content: bytes | Path, url: str) -> None:
@@ -92,19 +83,15 @@ def put(content: bytes | Path, url: str) -> None:
     _again(send, f"write {url}")
 
 
-def read_bytes(url: str) -> bytes:
+def read_bytes(url: str, gone_is_fine: bool = False) -> bytes:
+    """`gone_is_fine`: None where there is nothing."""
     fs, path = _open(url)
-    fs.invalidate_cache()
-    return bytes(_again(lambda: fs.cat_file(path), f"read {url}"))
+    return _again(lambda: fs.cat_file(path), f"read {url}", gone_is_fine)
 
 
 def read_status(url: str) -> status.ClipStatus | None:
     """Of a folder of results; None: it is not complete."""
-    import json
-
-    fs, path = _open(f"{url}/{status.FILE}")
-    fs.invalidate_cache()
-    raw = _again(lambda: fs.cat_file(path), f"read {url}/{status.FILE}", gone_is_fine=True)
+    raw = read_bytes(f"{url}/{status.FILE}", gone_is_fine=True)
     try:
         said = json.loads(raw) if raw is not None else None
     except ValueError:
@@ -139,12 +126,10 @@ def _open(url: str) -> tuple[Any, str]:
         raise UserError(f"{url} needs the package fsspec: pip install 'fitmesh[remote]'.") from error
     try:
         fs, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:  # says which package
-        raise UserError(f"{url} cannot be opened: {str(error).rstrip('.')}.") from error
-    except ValueError as error:
-        raise UserError(
-            f"{url} cannot be opened: {str(error).rstrip('.')}. Known are s3://, gs://, file:// .."
-        ) from error
+    except (ImportError, ValueError) as error:  # the first says which package
+        known = " Known are s3://, gs://, file:// .." if isinstance(error, ValueError) else ""
+        raise UserError(f"{url} cannot be opened: {str(error).rstrip('.')}.{known}") from error
     except Exception as error:
         raise UserError(f"{url} cannot be opened: {type(error).__name__}: {error}") from error
+    fs.invalidate_cache()  # others write there too
     return fs, path

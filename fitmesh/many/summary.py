@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import av
@@ -23,7 +23,7 @@ from fitmesh.inputs import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
 from fitmesh.options.run import RunOptions
 from fitmesh.result import EDITS_FILE, Manifest
-from fitmesh.ui.events import ClipEnded, ClipsEnded, ClipsStarted, Reporter
+from fitmesh.ui.events import ClipEnded, Clips, Reporter
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import PACKAGES, CacheKey, content_digest, folder_lock
@@ -49,26 +49,22 @@ _TITLE = " · fitmesh</title>"  # by which a page is known as ours
 MOST_SHOWN = 3  # warnings of a clip; the rest are folded
 
 
-def write_summary(clips: Sequence[ClipSource], known: Mapping[str, ClipStatus], out: str) -> list[ClipStatus]:
+def write_summary(clips: Sequence[ClipSource], known: Mapping[str, ClipStatus], out: str) -> None:
     """Both files, from what this run knows (by name) and, for the rest, from what is in the clips' folders."""
+    waiting = {clip.name: ClipStatus(clip.name, clip.source, "waiting", worker="") for clip in clips}
     if is_url(out):
         from fitmesh.many import store
 
-        found = [known.get(clip.name) or store.read_status(f"{out}/{clip.name}") or _waiting(clip) for clip in clips]
+        found = [known.get(name) or store.read_status(f"{out}/{name}") or one for name, one in waiting.items()]
         store.put(table(found).encode("utf-8", "replace"), f"{out}/{CSV_FILE}")
         store.put(page(found).encode("utf-8", "replace"), f"{out}/{PAGE_FILE}")
-        return found
+        return
     folder = Path(out)
     with folder_lock(folder, PATIENCE_S):  # of several machines the last one to write has seen what all have done
-        found = [known.get(clip.name) or ClipStatus.read(folder / clip.name) or _waiting(clip) for clip in clips]
+        found = [known.get(name) or ClipStatus.read(folder / name) or one for name, one in waiting.items()]
         for name, text in ((CSV_FILE, table(found)), (PAGE_FILE, page(found))):
             with atomic_file(folder / name) as temporary:
                 temporary.write_text(text, encoding="utf-8", errors="replace")
-    return found
-
-
-def _waiting(clip: ClipSource) -> ClipStatus:
-    return ClipStatus(clip.name, clip.source, "waiting", worker="")
 
 
 def table(statuses: Sequence[ClipStatus]) -> str:
@@ -184,9 +180,7 @@ _ROOT = Path(__file__).parents[2]
 def recipe_of(options: RunOptions) -> str:
     """Digest of what the runs of all clips share; empty where an option names a folder, which is not looked into, or a
     plug-in, which may import others."""
-    settings: dict[str, Any] = {
-        f.name: getattr(options, f.name) for f in fields(RunOptions) if f.name not in _NO_MATTER
-    }
+    settings = {f.name: getattr(options, f.name) for f in fields(RunOptions) if f.name not in _NO_MATTER}
     named = {name: Path(value) for name, value in settings.items() if isinstance(value, str | Path)}
     if options.plugin is not None or any(path.is_dir() for path in named.values()):
         return ""
@@ -221,10 +215,10 @@ def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool 
 def report_kept(statuses: Sequence[ClipStatus], clips: Sequence[ClipSource], out: str, reporter: Reporter) -> None:
     """As a run that found nothing to do; `clips` are also those of other shards."""
     check_out(out)
-    reporter.emit(ClipsStarted(len(statuses)))
+    reporter.emit(Clips(len(statuses)))
     for number, status in enumerate(statuses, start=1):
         reporter.emit(ClipEnded(status, number, len(statuses)))
-    reporter.emit(ClipsEnded())
+    reporter.emit(Clips(None))
     write_summary(clips, {status.name: status for status in statuses}, out)
 
 

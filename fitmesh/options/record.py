@@ -2,7 +2,7 @@
 
     @dataclass(frozen=True)
     class Options:
-        every: Annotated[int, Option("Use every n-th frame only."), ranges.EVERY] = 1
+        every: int = option(1, "Use every n-th frame only.", limits=ranges.EVERY)  # ... instead of 1: has to be given
 
 Name, default, range and help stand there once. A number must lie in its Range (a number without one is a mistake in the
 record, and says so when the program starts), a path or text must not be empty. Mistakes on the command line are found
@@ -15,7 +15,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -39,11 +39,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Option:
-    """What a command line must know of a field besides its name, type, default and Range."""
+    """What a command line must know of a field besides its name, type and default."""
 
     help: str = ""
     panel: str | None = None  # of --help
-    default: str | bool | None = None  # what help says of it where the value says too little; False: nothing
+    limits: Range | None = None  # of a number
+    shown: str | bool | None = None  # what help says of the default where the value says too little; False: nothing
     name: str = ""  # on the command line, where the field has another
     flags: tuple[str, ...] = ()  # other spellings than --name
     commas: bool = False  # several texts, with commas between
@@ -53,16 +54,22 @@ class Option:
     callback: Callable[..., Any] | None = None  # called first of all, before other options are looked at
 
 
+def option(default: Any, help: str | Option = "", *more: Any, kw_only: Any = MISSING, **how: Any) -> Any:
+    """A field of a record that is an option, described by an Option or its fields."""
+    about = help if isinstance(help, Option) else Option(help, *more, **how)
+    default = MISSING if default is ... else default
+    return field(default=default, kw_only=kw_only, metadata={"option": about})
+
+
 def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]], Callable[..., None]]:
     """The command line of a function of a record."""
 
     def wrap(work: Callable[[Record], None]) -> Callable[..., None]:
-        options = dict(_options(record))
-        names = {option.name or field.name: field.name for field, option, _, _ in options.values()}
-        parameters = [_parameter(*found) for found in options.values()]
+        found = {about.name or of.name: (of, about, hint) for of, about, hint in _options(record)}
+        parameters = [_parameter(name, *of) for name, of in found.items()]
 
         def call(**given: Any) -> None:
-            work(record(**{names[name]: _value(*options[names[name]][:2], value) for name, value in given.items()}))
+            work(record(**{found[name][0].name: _value(*found[name][:2], value) for name, value in given.items()}))
 
         call.__name__, call.__doc__ = work.__name__, work.__doc__
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -90,8 +97,8 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
                 raise TypeError(f"{work.__name__}() {error}") from None
             return work(record(*values, **options))
 
-        options_of = dict(_options(record))
-        lines = [f"{name}: {options_of[name][1].help}" for name in signature.parameters]
+        help_of = {of.name: about.help for of, about, _ in _options(record)}
+        lines = [f"{name}: {help_of[name]}" for name in signature.parameters]
         call.__name__ = call.__qualname__ = work.__name__
         call.__module__, call.__doc__ = work.__module__, f"{inspect.getdoc(work)}\n\n" + "\n".join(lines)
         call.__signature__ = signature  # type: ignore[attr-defined]
@@ -102,58 +109,48 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
 
 def check_ranges(options: Any) -> None:
     """Raise UserError where a number is not in the Range of its field."""
-    for name, (field, option, limits, _) in _options(type(options)):
-        if limits is not None:
-            spelling = option.name or field.name
-            limits.check(f"--{spelling.replace('_', '-')}", getattr(options, name))
+    for of, about, _ in _options(type(options)):
+        if about.limits is not None:
+            about.limits.check(f"--{(about.name or of.name).replace('_', '-')}", getattr(options, of.name))
 
 
 def shared(options: Any, record: type) -> dict[str, Any]:
     """The values of the fields that another record has too."""
-    return {field.name: getattr(options, field.name) for field in fields(record) if hasattr(options, field.name)}
+    return {of.name: getattr(options, of.name) for of in fields(record) if hasattr(options, of.name)}
 
 
-Found = tuple["Field[Any]", Option, Range | None, Any]  # a field, what is said of it, its limits, its type
+def _options(record: Any) -> Iterator[tuple["Field[Any]", Option, Any]]:
+    """The fields that are options, with what is said of them and their type."""
+    hints = get_type_hints(record)
+    return ((f, f.metadata["option"], hints[f.name]) for f in fields(record) if "option" in f.metadata)
 
 
-def _options(record: Any) -> Iterator[tuple[str, Found]]:
-    """The fields that are options, by name."""
-    hints = get_type_hints(record, include_extras=True)
-    for field in fields(record):
-        hint = hints[field.name]
-        if get_origin(hint) is Annotated:
-            extras = hint.__metadata__
-            limits = next((extra for extra in extras if isinstance(extra, Range)), None)
-            yield field.name, (field, next(e for e in extras if isinstance(e, Option)), limits, hint.__origin__)
-
-
-def _parameter(field: "Field[Any]", option: Option, limits: Range | None, hint: Any) -> inspect.Parameter:
+def _parameter(name: str, field: "Field[Any]", option: Option, hint: Any) -> inspect.Parameter:
     """As typer takes it."""
     kind, is_several = _kind(hint)
     kind = str if option.is_text or option.commas else kind
     is_several = is_several and not option.commas
-    name = option.name or field.name
     default = inspect.Parameter.empty if field.default is MISSING else field.default
     if (default is None and option.is_text) or (default == () and option.commas):
         default = ""
     elif isinstance(default, tuple):
         default = ",".join(default) if option.commas else None
     typed = list[kind] | None if is_several else kind if default is not None else kind | None  # type: ignore[valid-type]
-    about: dict[str, Any] = {"help": option.help or None}
-    about["parser"] = _parser(field.name, kind, limits, option, may_be_empty=default == "")
-    if option.default is not None:
-        about["show_default"] = option.default
+    parser = _parser(field.name, kind, option, may_be_empty=default == "")
+    about: dict[str, Any] = {"help": option.help or None, "parser": parser}
+    if option.shown is not None:
+        about["show_default"] = option.shown
+    info: Any
     if option.is_argument:
-        return inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, typer.Argument(**about)]
-        )
-    spelled = name.replace("_", "-")
-    flags = option.flags or (f"--{spelled}/--no-{spelled}" if kind is bool and default is True else f"--{spelled}",)
-    if kind is bool:
-        about["metavar"] = ""  # a flag takes no value
-    if option.callback is not None:
-        about |= {"callback": option.callback, "is_eager": True}
-    info = typer.Option(*flags, rich_help_panel=option.panel, **about)
+        info = typer.Argument(**about)
+    else:
+        spelled = name.replace("_", "-")
+        flags = option.flags or (f"--{spelled}/--no-{spelled}" if kind is bool and default is True else f"--{spelled}",)
+        if kind is bool:
+            about["metavar"] = ""  # a flag takes no value
+        if option.callback is not None:
+            about |= {"callback": option.callback, "is_eager": True}
+        info = typer.Option(*flags, rich_help_panel=option.panel, **about)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, info])
 
 
@@ -177,17 +174,17 @@ def _kind(hint: Any) -> tuple[Any, bool]:
     return (inner[0], True) if inner and get_origin(hint) is not None else (hint, False)
 
 
-def _parser(name: str, kind: Any, limits: Range | None, option: Option, may_be_empty: bool) -> Any:
-    """What checks a value on the command line."""
+def _parser(name: str, kind: Any, option: Option, may_be_empty: bool) -> Any:
+    """What checks a value on the command line; `__name__` is what --help shows."""
     if option.is_place:
-        return PlaceParser()
+        return parse_place
     if kind in (int, float):
-        if limits is None:
+        if option.limits is None:
             raise TypeError(f"option {name} is a number without a Range")
-        return NumberParser(kind, limits)
+        return NumberParser(kind, option.limits)
     if kind is Path:
-        return PathParser()
-    return TextParser() if kind is str and not may_be_empty and not option.commas else None
+        return parse_path
+    return parse_text if kind is str and not may_be_empty and not option.commas else None
 
 
 class NumberParser:
@@ -195,7 +192,7 @@ class NumberParser:
 
     def __init__(self, kind: type, limits: Range) -> None:
         self.kind, self.limits = kind, limits
-        self.__name__ = "INTEGER" if kind is int else "FLOAT"  # shown by --help
+        self.__name__ = "INTEGER" if kind is int else "FLOAT"
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -212,52 +209,39 @@ class NumberParser:
         return number
 
 
-class TextParser:
+def parse_text(value: Any) -> str:
     """Text that is not empty."""
-
-    __name__ = "TEXT"
-
-    def __call__(self, value: Any) -> str:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise typer.BadParameter(f"{value!r} is not text.")
-        text = str(value)
-        if not text.strip():
-            raise typer.BadParameter("it is empty.")
-        if "\0" in text or "\n" in text or len(text) > LONGEST_TEXT:
-            raise typer.BadParameter(f"{text[:40]!r} is not a name.")
-        return text
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise typer.BadParameter(f"{value!r} is not text.")
+    text = str(value)
+    if not text.strip():
+        raise typer.BadParameter("it is empty.")
+    if "\0" in text or "\n" in text or len(text) > LONGEST_TEXT:
+        raise typer.BadParameter(f"{text[:40]!r} is not a name.")
+    return text
 
 
-class PathParser:
+def parse_path(value: Any) -> Path:
     """A path that could be one: not empty, and short enough for a file system."""
-
-    __name__ = "PATH"
-
-    def __call__(self, value: Any) -> Path:
-        if not isinstance(value, str | Path):
-            raise typer.BadParameter(f"{value!r} is not a path.")
-        text = str(value)
-        if not text.strip():
-            raise typer.BadParameter("it is empty; expected a path.")
-        if "\0" in text:
-            raise typer.BadParameter("a path cannot hold the character 0.")
-        size = max(len(os.fsencode(part)) for part in Path(text).parts or (text,))
-        if size > LONGEST_NAME or len(os.fsencode(text)) >= LONGEST_TEXT:
-            raise typer.BadParameter(f"{text[:40]}... is too long: a file name has at most {LONGEST_NAME} bytes.")
-        return Path(text)
+    if not isinstance(value, str | Path):
+        raise typer.BadParameter(f"{value!r} is not a path.")
+    text = str(value)
+    if not text.strip():
+        raise typer.BadParameter("it is empty; expected a path.")
+    if "\0" in text:
+        raise typer.BadParameter("a path cannot hold the character 0.")
+    size = max(len(os.fsencode(part)) for part in Path(text).parts or (text,))
+    if size > LONGEST_NAME or len(os.fsencode(text)) >= LONGEST_TEXT:
+        raise typer.BadParameter(f"{text[:40]}... is too long: a file name has at most {LONGEST_NAME} bytes.")
+    return Path(text)
 
 
-class PlaceParser:
+def parse_place(value: Any) -> str:
     """A path, or the URL of something in object storage (s3://bucket/clip.mp4), as text."""
-
-    __name__ = "PATH"
-
-    def __call__(self, value: Any) -> str:
-        if isinstance(value, str) and "://" in value:
-            return TextParser()(value)
-        return str(PathParser()(value))
+    return parse_text(value) if isinstance(value, str) and "://" in value else str(parse_path(value))
 
 
+parse_text.__name__, parse_path.__name__, parse_place.__name__ = "TEXT", "PATH", "PATH"  # shown by --help
 MOST_BYTES = 1 << 20
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import ccnet
 import pose2d
 from ccnet.data.datasets import read_split, usual_split
 from fitmesh.coco import eval_coco, train_ccnet
-from fitmesh.options.training import EvalCocoOptions, TrainCcnetOptions
+from fitmesh.options.training import EvalCocoOptions, PaperOptions, TrainCcnetOptions
 from fitting.init import regressors
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError
@@ -37,25 +37,12 @@ class GivenModel:
 
 
 @dataclass(frozen=True)
-class PaperRequest:
-    """Which data, which networks, which folders."""
+class PaperRequest(PaperOptions):
+    """The options, with the networks that they name."""
 
-    data: Path
-    out: Path
-    models: tuple[GivenModel, ...]
-    starts: Mapping[str, Path]  # checkpoints of body regressors, by name (spin, cliff-hr48, ..)
-    train: tuple[str, ...] = ()  # splits to train heads on; empty: what published networks are trained on
-    test: str | None = None  # split to report on; None: what published figures are reported on
-    recipe: str = "paper"  # of heads that are trained here
-    flip_test: bool = True
-    body_model: Path | None = None  # for 3DPW
-    regressor: Path | None = None  # for 3DPW
-    every: int = 1  # use every n-th frame of 3DPW
-    device: str | None = None
-    threads: int | None = None
-
-    def of(self, skeletons: tuple[Skeleton, ...]) -> list[GivenModel]:
-        return [model for model in self.models if pose2d.card(model.name).skeleton in skeletons]
+    data: Path = Path()
+    models: tuple[GivenModel, ...] = ()
+    starts: Mapping[str, Path] = field(default_factory=dict)  # checkpoints of body regressors (spin, cliff-hr48, ..)
 
 
 def given_models(
@@ -101,7 +88,7 @@ class Cells:
                 "paper`), then pass them here by --head NAME=FILE."
             )
         self.request = request
-        self.models = request.of(skeletons)
+        self.models = [model for model in request.models if pose2d.card(model.name).skeleton in skeletons]
         if not self.models:
             names = " or ".join(skeleton.name for skeleton in skeletons)
             raise UserError(

@@ -10,10 +10,10 @@ from rich.table import Table as RichTable
 
 from pose2d.base.files import atomic_file
 
-Figures = Mapping[str, float]
+Printed = Mapping[tuple[str, str], Mapping[str, float]]  # model, confidence -> figures
 
 # model, confidence -> AP; AR is the same for every confidence and stands beside the network's own.
-COCO: Mapping[tuple[str, str], Figures] = {
+COCO: Printed = {
     ("sbl-resnet50-256x192", "raw"): {"ap": 72.4, "ar": 75.6},
     ("sbl-resnet152-384x288", "raw"): {"ap": 76.5, "ar": 79.3}, ("hrnet-w32-256x192", "raw"): {"ap": 76.0, "ar": 79.3},
     ("hrnet-w48-384x288", "raw"): {"ap": 77.4, "ar": 80.9}, ("vitpose-b", "raw"): {"ap": 77.3, "ar": 80.4},
@@ -23,23 +23,21 @@ COCO: Mapping[tuple[str, str], Figures] = {
     ("ipr-resnet50-256x256", "raw"): {"ap": 65.6, "ar": 74.9}, ("ipr-resnet50-256x256", "raw-heatmap"): {"ap": 69.5},
 }  # fmt: skip
 # The closed form by the area that it is given, on Simple Baselines' ResNet-50.
-AREAS: Mapping[tuple[str, str], Figures] = {
+AREAS: Printed = {
     ("sbl-resnet50-256x192", "raw"): {"ap": 72.4}, ("sbl-resnet50-256x192", "ones"): {"ap": 67.5},
     ("sbl-resnet50-256x192", "closed-form"): {"ap": 72.2},
     ("sbl-resnet50-256x192", "closed-form-predicted"): {"ap": 73.0},
     ("sbl-resnet50-256x192", "closed-form-annotated"): {"ap": 73.6}, ("sbl-resnet50-256x192", "oracle"): {"ap": 75.6},
 }  # fmt: skip
 # Losses of the head, on RLE's ResNet-50 (72.2 with its own confidence).
-LOSSES: Mapping[tuple[str, str], Figures] = {
+LOSSES: Printed = {
     ("rle-resnet50-256x192", "raw"): {"ap": 72.2}, ("rle-resnet50-256x192", "aleatoric"): {"ap": 73.4},
     ("rle-resnet50-256x192", "cross-entropy"): {"ap": 73.5}, ("rle-resnet50-256x192", "ensemble"): {"ap": 73.5},
     ("rle-resnet50-256x192", "soap"): {"ap": 73.4},
 }  # fmt: skip
-MPII: Mapping[tuple[str, str], Figures] = {("sbl-resnet50-256x256-mpii", "raw"): {"pckh": 88.5, "pckh_0.1": 33.9}}
+MPII: Printed = {("sbl-resnet50-256x256-mpii", "raw"): {"pckh": 88.5, "pckh_0.1": 33.9}}
 # SPIN without keypoints: the start of the fits.
-THREE_DPW: Mapping[tuple[str, str], Figures] = {
-    ("spin", "none"): {"pa_mpjpe_mm": 60.2, "mpjpe_mm": 102.1, "mve_mm": 130.6}
-}
+THREE_DPW: Printed = {("spin", "none"): {"pa_mpjpe_mm": 60.2, "mpjpe_mm": 102.1, "mve_mm": 130.6}}
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,6 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    name: str
     title: str
     labels: tuple[str, ...]  # names of the rows' labels
     columns: tuple[Column, ...]
@@ -77,20 +74,21 @@ class PaperTable:
             if any(column.key in (row.published if paper else row.ours) for row in self.rows)
         ]
 
+    def header(self) -> list[str]:
+        return [*self.labels, *(c.label + (", paper" if paper else "") for c, paper in self.shown_columns())]
+
     def as_rich(self) -> RichTable:
         shown = RichTable(title=self.title, header_style="bold", caption="\n".join(self.notes) or None)
-        for label in self.labels:
-            shown.add_column(label)
-        for column, paper in self.shown_columns():
-            shown.add_column(column.label + (", paper" if paper else ""), justify="right", style="dim" if paper else "")
+        for number, name in enumerate(self.header()):
+            style = "dim" if name.endswith(", paper") else ""
+            shown.add_column(name, justify="left" if number < len(self.labels) else "right", style=style)
         for line in self.lines():
             shown.add_row(*line)
         return shown
 
     def as_markdown(self) -> str:
-        names = [*self.labels, *(c.label + (", paper" if paper else "") for c, paper in self.shown_columns())]
         rule = ["---"] * len(self.labels) + ["---:"] * len(self.shown_columns())
-        return "\n".join(f"| {' | '.join(line)} |" for line in (names, rule, *self.lines()))
+        return "\n".join(f"| {' | '.join(line)} |" for line in (self.header(), rule, *self.lines()))
 
     def lines(self) -> Iterable[list[str]]:
         """Every row as text; an empty cell where there is no figure."""

@@ -1,10 +1,11 @@
-"""The paper's tables on COCO, MPII and COCO-WholeBody."""
+"""The paper's tables on COCO, MPII, COCO-WholeBody and 3DPW: made, printed, and left as csv, Markdown and a plot."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 
 import ccnet
 import pose2d
@@ -12,17 +13,18 @@ from ccnet.coco_ap.average_precision import summarize
 from ccnet.coco_ap.matching import detections, ground_truth_from_coco, match
 from ccnet.comparison import PAPER_PARTS
 from ccnet.data.datasets import read_split, usual_split
+from ccnet.heads.head import FEATURES
 from ccnet.metrics import calibration
-from ccnet.other_features import FEATURES
 from ccnet.predicted_people import USUAL_SOURCES, predict_split
 from fitmesh.eval_3dpw import pipeline, score_table
 from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.paper import paper_table
 from fitmesh.paper.cells import Cells, Found, GivenModel, PaperRequest
-from fitmesh.paper.paper_table import Column, PaperTable, Row, figures
-from fitmesh.ui.events import Reporter, on_stderr
+from fitmesh.paper.paper_table import Column, PaperTable, Printed, Row, figures
+from fitmesh.ui.events import Reporter, on_stderr, print_tables
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
+from pose2d.base.files import atomic_file
 from pose2d.base.threads import check_device, default_device, use_threads
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133
 
@@ -57,27 +59,25 @@ def coco_figures(source: Mapping[str, Any]) -> dict[str, float]:
 def coco(request: PaperRequest) -> PaperTable:
     """Every network by its own confidence, the closed form, CCNet, and the oracle."""
     cells = Cells(request, (COCO17, HALPE26), trains=False)
-    rows: list[Row] = []
-    for model in cells.models:
-        found = cells.evaluated(model, cells.head(model), _sources(model, USUAL_SOURCES))
-        rows += [_row(model, source, NAMES[source], found, paper_table.COCO) for source in found["sources"]]
-    return PaperTable(
-        "coco", f"COCO, {_where(request, found)}", ("network", "confidence"), COCO_COLUMNS, tuple(rows),
-        _not_given(paper_table.COCO, cells), (BIAS, *_heads(cells)),
-    )  # fmt: skip
+    return _by_source(cells, "COCO", USUAL_SOURCES, paper_table.COCO, (BIAS, *_heads(cells)))
 
 
 def area(request: PaperRequest) -> PaperTable:
     """The closed form with the mean, a predicted, and the annotated area of a person."""
-    cells = Cells(request, (COCO17, HALPE26), trains=True)
     wanted = ("ones", "raw", "closed-form", "closed-form-predicted", "closed-form-annotated", "oracle")
+    cells = Cells(request, (COCO17, HALPE26), trains=True)
+    return _by_source(cells, "The closed form by area", wanted, paper_table.AREAS, (BIAS,))
+
+
+def _by_source(
+    cells: Cells, title: str, wanted: tuple[str, ...], printed: Printed, notes: tuple[str, ...]
+) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
-        found = cells.evaluated(model, cells.head(model), wanted)
-        rows += [_row(model, source, NAMES[source], found, paper_table.AREAS) for source in found["sources"]]
-    title = f"The closed form by area, {_where(request, found)}"
-    left_out = _not_given(paper_table.AREAS, cells)
-    return PaperTable("area", title, ("network", "confidence"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
+        found = cells.evaluated(model, cells.head(model), _sources(model, wanted))
+        rows += [_row(model, source, NAMES[source], found, printed) for source in found["sources"]]
+    title = f"{title}, {_where(cells.request, found)}"
+    return PaperTable(title, ("network", "confidence"), COCO_COLUMNS, tuple(rows), _not_given(printed, cells), notes)
 
 
 def losses(request: PaperRequest) -> PaperTable:
@@ -92,7 +92,7 @@ def losses(request: PaperRequest) -> PaperTable:
             rows.append(_row(model, "ccnet", name, found, paper_table.LOSSES, loss))
     title = f"Losses, {_where(request, found, flip_test=False)}"
     left_out = _not_given(paper_table.LOSSES, cells)
-    return PaperTable("losses", title, ("network", "loss"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
+    return PaperTable(title, ("network", "loss"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
 
 
 MPII_COLUMNS = (
@@ -125,7 +125,7 @@ def mpii(request: PaperRequest) -> PaperTable:
                 rows.append(Row((model.name, label), ours, printed))
     title = f"MPII, {_where(request, found)}, head sizes: {found.get('head_sizes')}"
     left_out = _not_given(paper_table.MPII, cells)
-    return PaperTable("mpii", title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), left_out)
+    return PaperTable(title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), left_out)
 
 
 def wholebody(request: PaperRequest) -> PaperTable:
@@ -144,16 +144,12 @@ def wholebody(request: PaperRequest) -> PaperTable:
             rows.append(Row((model.name, label), {part: 100 * of[part] for part in PAPER_PARTS if of[part] >= 0}, {}))
     columns = tuple(Column(part, part.replace("wholebody", "whole")) for part in PAPER_PARTS)
     title = f"COCO-WholeBody, AP, {_where(request, found)}"
-    return PaperTable("wholebody", title, ("network", "confidence"), columns, tuple(rows))
+    return PaperTable(title, ("network", "confidence"), columns, tuple(rows))
 
 
-def _row(
-    model: GivenModel, source: str, label: str, found: Found, printed: Mapping[tuple[str, str], paper_table.Figures],
-    key: str = "",
-) -> Row:  # fmt: skip
-    return Row(
-        (model.name, label), coco_figures(found["sources"][source]), printed.get((model.name, key or source), {})
-    )
+def _row(model: GivenModel, source: str, label: str, found: Found, printed: Printed, key: str = "") -> Row:
+    ours = coco_figures(found["sources"][source])
+    return Row((model.name, label), ours, printed.get((model.name, key or source), {}))
 
 
 def _sources(model: GivenModel, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -166,7 +162,7 @@ def _where(request: PaperRequest, found: Found, flip_test: bool | None = None) -
     return f"{found['people']} people of {found['split']}, annotated boxes, {'' if flip else 'no '}flip test"
 
 
-def _not_given(printed: Mapping[tuple[str, str], Any], cells: Cells) -> tuple[str, ...]:
+def _not_given(printed: Printed, cells: Cells) -> tuple[str, ...]:
     given = {model.name for model in cells.models}
     absent = [name for name in dict.fromkeys(name for name, _ in printed) if name not in given]
     return tuple(
@@ -212,7 +208,7 @@ def three_dpw(request: PaperRequest) -> PaperTable:
     absent = [name for name in WANTED if not any(start.startswith(name) for start in request.starts)]
     left_out = tuple(f"{name}: no checkpoint (--checkpoint {name}=FILE, docs/initialisers.md)" for name in absent)
     title = f"3DPW, mm, {len(outcome.scores):,} person-frames, keypoints by {network.name}, single frames"
-    return PaperTable("3dpw", title, ("start", "confidence"), COLUMNS, tuple(rows), left_out)
+    return PaperTable(title, ("start", "confidence"), COLUMNS, tuple(rows), left_out)
 
 
 WIDTHS = (0, 64, 256, 1024)  # of a hidden layer; 0: the paper's one layer
@@ -253,7 +249,7 @@ def ablations(request: PaperRequest) -> PaperTable:
         rows.append(_ablation_row(model, "", "oracle", base, "oracle"))
     title = f"Ablations, {base['people']} people of {base['split']}, annotated boxes, no flip test"
     columns = ("network", "changed", "to")
-    return PaperTable("ablations", title, columns, COCO_COLUMNS, tuple(rows), tuple(left_out), (BIAS,))
+    return PaperTable(title, columns, COCO_COLUMNS, tuple(rows), tuple(left_out), (BIAS,))
 
 
 def _ablation_row(model: GivenModel, what: str, value: str, found: Found, source: str = "ccnet") -> Row:
@@ -311,8 +307,37 @@ def bias_figures(request: PaperRequest) -> PaperTable:
             bias = of["mean_confidence"] - of["mean_oks"]
             ours = figures(bias=bias, mean_confidence=of["mean_confidence"], mean_oks=of["mean_oks"], ece=of["ece"])
             rows.append(Row((model.name, NAMES[source]), ours, {}))
-    return PaperTable(
-        "figures", f"Bias of confidence: {found['people']} people of {found['split']}, labelled keypoints",
+    return PaperTable(f"Bias of confidence: {found['people']} people of {found['split']}, labelled keypoints",
         ("network", "confidence"), BIAS_COLUMNS, tuple(rows),
         notes=(f"images: {request.out / 'figures'}/NAME/ (reliability, precision and recall, sparsification)",),
     )  # fmt: skip
+
+
+# By name: how it is made, what it shows, and what --data has to be.
+TABLES: Mapping[str, tuple[Callable[[PaperRequest], PaperTable], str, str]] = {
+    "coco": (coco, "every network: raw, closed form, CCNet, oracle", "COCO"),
+    "area": (area, "the closed form with mean, predicted and annotated area", "COCO"),
+    "losses": (losses, "CCNet by MSE, CE, Alea, DeepEns and SOAP", "COCO"),
+    "ablations": (ablations, "CCNet's size, its input features, aggregation over keypoints", "COCO"),
+    "mpii": (mpii, "PCKh, AP, AUSE over PCK and over OKS", "MPII"),
+    "wholebody": (wholebody, "AP of body, feet, face, hands and the whole", "COCO-WholeBody"),
+    "3dpw": (three_dpw, "SPIN and CLIFF: none, raw, calibrated", "3DPW"),
+    "figures": (bias_figures, "reliability diagrams, bias of each network's confidence", "COCO"),
+}
+
+
+def run(request: PaperRequest) -> PaperTable:
+    """Make one table, write its files, and print it with what the paper has beside."""
+    name, table = request.out / request.table, TABLES[request.table][0](request)
+    table.write_csv(Path(f"{name}.csv"))
+    with atomic_file(Path(f"{name}.md")) as path:
+        path.write_text(f"{table.title}\n\n{table.as_markdown()}\n")
+    table.draw(Path(f"{name}.png"))
+    print_tables([table.as_rich()])
+    console = Console(soft_wrap=True, highlight=False)
+    for missing in table.left_out:
+        console.print(f"left out: {missing}", markup=False)
+    if not any(row.published for row in table.rows):
+        console.print("The paper's figures for these rows are not known here.")
+    console.print(f"{name}.csv, .md and .png", markup=False)
+    return table

@@ -7,7 +7,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -18,36 +18,33 @@ import numpy as np
 
 import fitmesh.result
 from fitmesh.exports import EXPORTERS
-from fitmesh.result import CACHE_FOLDER, OVERLAY_FILE, Person, Result
-from fitmesh.stages.people import KeypointsFile, edited_keypoints
+from fitmesh.result import CACHE_FOLDER, OVERLAY_FILE
 from fitmesh.stages.settings import Job
-from pose2d.base.caching import CacheKey, code_digest, remove_temporary
+from fitmesh.tracks import edited_keypoints
+from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, open_regular, read_json
+from pose2d.base.files import atomic_file, open_regular, read_json, remove_temporary
 from pose2d.base.threads import background_writer, prefetch, single_thread
 from pose2d.video.frames import Frame
 
 if TYPE_CHECKING:  # what draws and writes is imported when a video is drawn, long after cache keys were compared
     from fitmesh.exports.draw import DrawnPerson
-    from fitmesh.exports.scene import MeshSequence
     from pose2d.video.writer import VideoWriter
 
 
 def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
+    exporter, motion = EXPORTERS[name], job.settings.motion
+    chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if exporter.names_bones else {}
+    if exporter.is_emptied:
+        chosen |= {"keep_reliable": motion.keep_reliable, "reliable_mm": motion.reliable_mm}
+    if exporter.is_motion:
+        chosen |= asdict(motion)
     return CacheKey(
         stage=name,
-        settings=_settings(job, name),
+        settings=chosen,
         inputs={"fit": fit_key.digest, "overlay": overlay_key.digest},
-        code=code_digest(EXPORTERS[name].module, "fitmesh.exports.motion"),
+        code=code_digest(exporter.module, "fitmesh.exports.motion"),
     )
-
-
-def _settings(job: Job, name: str) -> dict[str, Any]:
-    chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if EXPORTERS[name].names_bones else {}
-    motion = job.settings.motion
-    if EXPORTERS[name].is_emptied:
-        chosen |= {"keep_reliable": motion.keep_reliable, "reliable_mm": motion.reliable_mm}
-    return chosen | (asdict(motion) if EXPORTERS[name].is_motion else {})
 
 
 def is_current(out: Path, key: CacheKey) -> bool:
@@ -88,20 +85,37 @@ def _note(out: Path, name: str) -> Path:
 _Painted = tuple[av.VideoFrame, Fraction]  # a frame ready to be encoded, and its time
 
 
-@dataclass(frozen=True)
 class _Painter:
-    """Draws whoever is in a frame into it."""
+    """Draws whoever is in a frame of the folder `out` into it."""
 
-    result: Result
-    meshes: dict[int, "MeshSequence"]  # by identity
-    row_of: dict[int, dict[int, int]]  # identity -> frame number -> row
-    found: KeypointsFile
-    unfitted_row_of: dict[int, dict[int, int]]  # the same for people that could not be fitted
+    def __init__(self, out: Path) -> None:
+        from fitmesh.exports.scene import MeshSequence
+
+        self.result, self.found = fitmesh.result.load(out), edited_keypoints(out)
+        people, found = self.result.people, self.found
+        self.meshes = {person.identity: MeshSequence(self.result, person) for person in people}
+        # Identity -> frame number -> row, of people with a body and of those that could not be fitted.
+        self.row_of = {person.identity: _rows(person.frame) for person in people}
+        self.unfitted_row_of = {i: _rows(frames) for i, frames in found.frames.items() if i not in self.row_of}
+        if self.result.views:  # of several cameras: a person may be several tracks, and has a number of its own
+            taken = {(f, *box) for p in people for f, box in zip(p.frame.tolist(), p.box_px.tolist(), strict=True)}
+            boxes = {i: box.astype(np.float32).tolist() for i, box in found.boxes_px.items()}
+            self.unfitted_row_of = {
+                i: {f: row for f, row in _rows(frames).items() if (f, *boxes[i][row]) not in taken}
+                for i, frames in found.frames.items()
+            }
 
     def figures(self, frame: int) -> "list[DrawnPerson]":
         """Whoever has a mesh there. In order of time, and in one thread: meshes are skinned some frames at a time."""
-        rows = ((person, self.row_of[person.identity].get(frame)) for person in self.result.people)
-        return [self._figure(person, row) for person, row in rows if row is not None]
+        from fitmesh.exports.draw import DrawnPerson
+
+        drawn = []
+        for person in self.result.people:
+            if (row := self.row_of[person.identity].get(frame)) is not None:
+                mesh, confidence = self.meshes[person.identity], person.confidence[row] * person.presence[row]
+                vertices_m, observed = mesh.vertices_m(row), mesh.observed(row)
+                drawn.append(DrawnPerson(person.identity, vertices_m, observed, person.keypoints_px[row], confidence))
+        return drawn
 
     def paint(self, rgb: np.ndarray, frame: int, figures: "list[DrawnPerson]") -> None:
         """Into the image [H, W, 3] itself."""
@@ -120,18 +134,6 @@ class _Painter:
             if (row := int(np.searchsorted(frames, frame))) < len(frames) and frames[row] == frame:
                 draw_hands(rgb, hands, row)
         draw_legend(rgb, result.source)
-
-    def _figure(self, person: Person, row: int) -> "DrawnPerson":
-        from fitmesh.exports.draw import DrawnPerson
-
-        mesh = self.meshes[person.identity]
-        return DrawnPerson(
-            identity=person.identity,
-            vertices_m=mesh.vertices_m(row),
-            observed=mesh.observed(row),
-            keypoints_px=person.keypoints_px[row],
-            confidence=person.confidence[row] * person.presence[row],
-        )
 
 
 def overlay_key(job: Job, fit_key: CacheKey) -> CacheKey:
@@ -155,7 +157,7 @@ def make_overlay(job: Job, key: CacheKey) -> None:
     """Draw everyone into every frame of the span; times and sound stay as they were."""
     from pose2d.video.writer import video_writer
 
-    painter, clip, span = _painter(job.out), job.clip, job.settings.span
+    painter, clip, span = _Painter(job.out), job.clip, job.settings.span
     sound = clip.path if clip.info.has_audio else None
     rate = clip.info.rate / span.every
     if not job.renderer.start().done():
@@ -165,7 +167,7 @@ def make_overlay(job: Job, key: CacheKey) -> None:
         job.reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         single_thread(),  # skinning; decoding and encoding have threads of their own
         video_writer(job.out / OVERLAY_FILE, rate, clip.info.tick_s, sound, {"comment": _tag(key)}) as video,
-        background_writer(partial(_write, video)) as write,
+        background_writer(partial(_add, video)) as write,
     ):
         for frame in _painted(painter, video, prefetch(clip.frames(span)), job.settings.workers):
             write(frame)
@@ -189,35 +191,8 @@ def _painted(painter: _Painter, video: "VideoWriter", frames: Iterable[Frame], w
             yield painting.result()
 
 
-def _write(video: "VideoWriter", painted: _Painted) -> None:
+def _add(video: "VideoWriter", painted: _Painted) -> None:
     video.add(*painted)
-
-
-def _painter(out: Path) -> _Painter:
-    from fitmesh.exports.scene import MeshSequence
-
-    result, found = fitmesh.result.load(out), edited_keypoints(out)
-    fitted = {person.identity for person in result.people}
-    unfitted = {i: _rows(frames) for i, frames in found.frames.items() if i not in fitted}
-    if result.views:  # of several cameras: a person may be several tracks, and has a number of its own
-        taken = {
-            (frame, *box) for p in result.people for frame, box in zip(p.frame.tolist(), p.box_px.tolist(), strict=True)
-        }
-        unfitted = {
-            i: {
-                f: row
-                for f, row in _rows(frames).items()
-                if (f, *found.boxes_px[i][row].astype(np.float32).tolist()) not in taken
-            }
-            for i, frames in found.frames.items()
-        }
-    return _Painter(
-        result=result,
-        meshes={person.identity: MeshSequence(result, person) for person in result.people},
-        row_of={person.identity: _rows(person.frame) for person in result.people},
-        found=found,
-        unfitted_row_of=unfitted,
-    )
 
 
 def _rows(frames: np.ndarray) -> dict[int, int]:

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks, edits_digest
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import FitSettings, Job
+from fitmesh.tracks import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
 from fitting.camera import Camera, refocused_params
@@ -19,12 +19,12 @@ from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.optimise import INITIALISERS
-from fitting.scene.camera_motion import CameraMotion, read_motion
+from fitting.scene.camera_motion import read_motion
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from fitting.stated import TABLE
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.errors import UserError
-from pose2d.base.scratch import release
+from pose2d.base.files import release_scratch
 from pose2d.base.table import blocks, joined
 from pose2d.base.threads import prefetch, single_thread
 from pose2d.events import Event
@@ -35,11 +35,6 @@ HALPE_FEET = tuple(
     HALPE26.keypoints.index(f"{side}_{point}") for side in ("left", "right") for point in ("heel", "big_toe")
 )
 is_current = npz_is_current
-
-
-def check_lens(settings: FitSettings, clip: Path, size: tuple[int, int]) -> None:
-    """Refuse a lens that contradicts itself or the clip."""
-    lens_of(settings.scene, clip, size)
 
 
 def check(settings: FitSettings) -> None:
@@ -88,6 +83,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
             "fov_deg": settings.scene.fov_deg,
             "floor": settings.scene.floor if settings.scene.floor_file is None else "given",
             "height": settings.scene.height,
+            "weight": settings.scene.weight,
             # Read from the clip's own file, whose digest is not among the inputs when keypoints are given.
             "lens": str(lens_of(settings.scene, job.clip.files()[0], (info.width_px, info.height_px)).focal),
         },
@@ -104,9 +100,11 @@ def make(job: Job, key: CacheKey) -> None:
     lens = lens_of(settings.scene, job.clip.files()[0], (seen.width_px, seen.height_px))
     if lens.warning:
         job.reporter.warn(f"{job.clip.path}: {lens.warning} A usual lens is assumed; --focal or --fov state it.")
-    for identity in settings.scene.heights():
-        if identity is not None and identity not in people.people:
-            job.reporter.warn(f"--height of person {identity} has no effect: there is no such person.")
+    heights, weights = settings.scene.heights(), settings.scene.weights()
+    for name, known in (("height", heights), ("weight", weights)):
+        for identity in known:
+            if identity is not None and identity not in people.people:
+                job.reporter.warn(f"--{name} of person {identity} has no effect: there is no such person.")
     starts = _starts(job, people, lens, body)
     firsts = seen.shot_first_frame
     total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
@@ -115,9 +113,19 @@ def make(job: Job, key: CacheKey) -> None:
     lowest: list[float] = []
     with job.reporter.stage("fit", total) as tick, single_thread():
         for shot in range(len(firsts)):
-            here = _people_of(shot, firsts, people, starts, settings.scene.heights())
+            end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
+            here = [
+                ShotPerson(
+                    i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)), people.hands.get(i),
+                    people.outlines.get(i), weights.get(i, weights.get(None)),
+                )
+                for i, points in people.people.items()
+                if firsts[shot] <= people.frames[i][0] < end  # a track lies within one shot
+            ]  # fmt: skip
+            motion = read_motion(arrays, shot)
             found = fit_shot(
-                here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every, motion=_motion(arrays, shot, lens),
+                here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every,
+                motion=None if motion is None else motion.with_focal(lens.focal.focal_px),
                 options=replace(settings.scene.options(), fit=FitOptions(settings.weighting), progress=tick),
             )  # fmt: skip
             for person in here:
@@ -128,9 +136,10 @@ def make(job: Job, key: CacheKey) -> None:
                     continue
                 made = person_rows(person.identity, shot, seen, people, found.people[person.identity], body)
                 std_m = made.height_std_m if person.height_m is None else 0.0
-                fitted.append(replace(made, height_std_m=std_m, scene_used=found.uses(person.identity)))
+                uses, masks = found.uses(person.identity), found.masks.get(person.identity, 0)
+                fitted.append(replace(made, height_std_m=std_m, scene_used=uses, masks=masks))
             lowest.append(lowest_foot(found, body))
-            release()
+            release_scratch()
             fits.append(replace(found, people={}))  # their rows are in `fitted`
             if settings.scene.floor_file is not None and found.ground is None:
                 job.reporter.warn(f"--floor has no effect in shot {shot + 1}: nobody stands there long enough.")
@@ -162,25 +171,6 @@ def write_fit(
             "distortion": np.array(camera.distortion, np.float64), **Event.stack(seen.events).to_arrays(), **found,
         },
     )  # fmt: skip
-
-
-def _people_of(
-    shot: int, firsts: np.ndarray, people: KeypointsFile, starts: Mapping[int, str | BodyParams],
-    heights: Mapping[int | None, float],
-) -> list[ShotPerson]:  # fmt: skip
-    """Everyone whose track begins in a shot; a track lies within one shot."""
-    end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
-    return [
-        ShotPerson(i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)), people.hands.get(i))
-        for i, points in people.people.items()
-        if firsts[shot] <= people.frames[i][0] < end
-    ]
-
-
-def _motion(arrays: Mapping[str, np.ndarray], shot: int, lens: Lens) -> CameraMotion | None:
-    """How the camera moved, in angles of this lens."""
-    found = read_motion(arrays, shot)
-    return None if found is None else found.with_focal(lens.focal.focal_px)
 
 
 def lowest_foot(found: ShotFit, body: Body) -> float:
@@ -237,6 +227,8 @@ def person_rows(
         hands, joint_observed = track.hands, track.joint_observed
         if hands is not None:
             joint_observed = np.concatenate([joint_observed[:, :22], joint_observed[:, 22:] | hands.seen], 1)
+        stds = (fit.joint_std_mm, fit.joint_std_relative_mm)  # the length of the error to expect
+        lengths = [_or_nan(None if std is None else std.norm(dim=-1), (len(track), 24)) for std in stds]
         boxes_px = np.full((len(track), 4), np.nan, np.float32)
         here = slice(*np.searchsorted(rows, (some.start, some.stop)).tolist())
         boxes_px[rows[here] - some.start] = people.boxes_px[identity][here]
@@ -245,8 +237,8 @@ def person_rows(
             time_s=seen.time_s[np.searchsorted(seen.frames, track.frame).clip(0, len(seen.frames) - 1)],
             observed=fit.observed.numpy(), pose_rad=fit.params.pose.numpy(),
             translation_m=fit.params.translation.numpy(), shape=shape.numpy(),
-            joints_m=body.at(fit.params).joints.numpy(), joint_std_mm=_length_mm(fit.joint_std_mm, len(track)),
-            joint_std_relative_mm=_length_mm(fit.joint_std_relative_mm, len(track)), joint_observed=joint_observed,
+            joints_m=body.at(fit.params).joints.numpy(), joint_std_mm=lengths[0],
+            joint_std_relative_mm=lengths[1], joint_observed=joint_observed,
             keypoint_observed=track.keypoint_observed,
             keypoints_px=np.where(track.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
             swapped=track.swapped, confidence=points.confidence.numpy(), presence=points.presence.numpy(),
@@ -271,10 +263,3 @@ def person_rows(
 
 def _or_nan(values: torch.Tensor | np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
     return np.full(shape, np.nan, np.float32) if values is None else np.asarray(values, np.float32)
-
-
-def _length_mm(std_mm: torch.Tensor | None, frames: int) -> np.ndarray:
-    """[T, 24, 3] along x, y, z -> [T, 24], the length of the error to expect; NaN where nothing is known."""
-    if std_mm is None:
-        return np.full((frames, 24), np.nan, np.float32)
-    return std_mm.norm(dim=-1).numpy().astype(np.float32)

@@ -24,8 +24,7 @@ from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO
 from pose2d.tracking.appearance import describe
 from pose2d.tracking.identity import People, people_of, tracked
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, NOBODY, ConfidenceSource, Detections, ErrorDistribution, Keypoints
-from pose2d.video.frames import Frame
+from pose2d.types import AREA_OF_BOX, NOBODY, ConfidenceSource, Detections, Keypoints
 from pose2d.video.shots import ShotMarker
 
 Layout = tuple[int | None, ...]  # for each of Halpe's 26 keypoints its place in a file, None where it is not there
@@ -48,9 +47,13 @@ def cache_key(job: Job) -> CacheKey:
             "name": file.name, "layout": job.settings.keypoint_layout, "tracker": asdict(job.settings.tracks.tracker),
             "max_people": job.settings.tracks.max_people, "identity": asdict(job.settings.tracks.identity),
             "hands": job.settings.keypoints.hands,
+            "masks": job.settings.keypoints.masks,
         },
-        inputs={"clip": job.clip_digest, "keypoints": digest(file), "hands": content_digest([HAND_CONSTANTS])},
-        code=code_digest("pose2d.people", "pose2d.hands", "fitmesh.stages.given_keypoints"),
+        inputs={
+            "clip": job.clip_digest, "keypoints": content_digest(files_of(file)),
+            "hands": content_digest([HAND_CONSTANTS]),
+        },
+        code=code_digest("pose2d.people", "pose2d.hands", "pose2d.masks", "fitmesh.stages.given_keypoints"),
     )  # fmt: skip
 
 
@@ -60,7 +63,7 @@ def make(job: Job, key: CacheKey) -> None:
     given = read_given(_file(job), job.settings.keypoint_layout, (info.width_px, info.height_px))
     tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
     shots, first_frames = ShotMarker(), []
-    everyone = given.detections()
+    everyone = given.rows
     parts: list[Detections] = []
     frames: list[int] = []
     times: list[float] = []
@@ -69,31 +72,28 @@ def make(job: Job, key: CacheKey) -> None:
             if starts_shot:
                 tracker.cut()
                 first_frames.append(frame.index)
-            here = everyone.rows(given.frame == frame.index)
+            here = everyone.rows(everyone.frame == frame.index)
             here = replace(here, time_s=np.full(len(here), float(frame.time_s)))
-            parts.append(here if given.identity is not None else _followed(here, frame, tracker))
+            if not given.named:  # the people of one frame under the numbers of the tracker's tracks
+                looks = describe(frame.rgb, here.xy_px, here.sure, HALPE26)
+                here = replace(here, appearance=looks)
+                here = tracked(replace(here, identity=tracker.update(frame.index, float(frame.time_s), here)))
+            parts.append(here)
             frames.append(frame.index)
             times.append(float(frame.time_s))
             tick(1)
-    if len(given.frame) and not np.isin(given.frame, frames).any():
+    if len(everyone) and not np.isin(everyone.frame, frames).any():
         raise UserError(
-            f"{_file(job)} speaks of frames {given.frame.min()} to {given.frame.max()}, none of which is read from "
-            f"{job.clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
+            f"{_file(job)} speaks of frames {everyone.frame.min()} to {everyone.frame.max()}, none of which is read "
+            f"from {job.clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
         )
     cuts = np.unique([*first_frames, *(cut.frame for cut in shots.late)]).astype(np.int64)
     numbers, seconds = np.array(frames, np.int64), np.array(times)
-    if given.identity is None:
+    if not given.named:
         found = people_of(parts, tracker, numbers, seconds, cuts, job.settings.tracks.identity)
     else:
         found = _as_named(Detections.concat(parts), numbers, seconds, cuts)
-    people.write(job, key, found, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.source)
-
-
-def _followed(seen: Detections, frame: Frame, tracker: Tracker) -> Detections:
-    """The people of one frame under the numbers of the tracker's tracks."""
-    assert seen.keypoints is not None
-    seen = replace(seen, appearance=describe(frame.rgb, seen.xy_px, seen.sure, seen.keypoints.skeleton))
-    return tracked(replace(seen, identity=tracker.update(frame.index, float(frame.time_s), seen)))
+    people.write(job, key, found, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.keypoints.source)
 
 
 def _as_named(seen: Detections, frames: np.ndarray, times: np.ndarray, shot_first_frame: np.ndarray) -> People:
@@ -122,30 +122,17 @@ def _file(job: Job) -> Path:
 
 @dataclass(frozen=True)
 class GivenKeypoints:
-    """N people, each in some frame."""
+    """What a file says."""
 
-    frame: np.ndarray  # [N] frame numbers from 0
-    identity: np.ndarray | None  # [N]; None: who is who is not said
-    box_px: np.ndarray  # [N, 4] x1, y1, x2, y2
-    area_px2: np.ndarray  # [N]
-    xy_px: np.ndarray  # [N, 26, 2]
-    raw: np.ndarray  # [N, 26] the network's own confidence
-    confidence: np.ndarray  # [N, 26]
-    presence: np.ndarray  # [N, 26]
-    source: ConfidenceSource
+    rows: Detections  # with keypoints in Halpe's order
+    named: bool  # whether it says who is who
     pose_model: str  # who found them
-    error: ErrorDistribution | None = None  # [N, 26, ..]
     openpose: bool = False  # the file is in OpenPose's format
 
-    def detections(self) -> Detections:
-        """Everybody as a row."""
-        keypoints = Keypoints(
-            xy_px=torch.from_numpy(self.xy_px), confidence=torch.from_numpy(self.confidence),
-            presence=torch.from_numpy(self.presence), source=self.source, area_px2=torch.from_numpy(self.area_px2),
-            skeleton=HALPE26, error=self.error, raw=torch.from_numpy(self.raw),
-        )  # fmt: skip
-        identity = np.full(len(self.frame), NOBODY) if self.identity is None else self.identity
-        return Detections(self.frame, identity, self.box_px, np.ones(len(self.frame)), keypoints)
+    @property
+    def keypoints(self) -> Keypoints:
+        assert self.rows.keypoints is not None
+        return self.rows.keypoints
 
 
 def files_of(path: Path) -> list[Path]:
@@ -156,10 +143,6 @@ def files_of(path: Path) -> list[Path]:
     if not found:
         raise UserError(f"{path} holds no file that ends in _keypoints.json, as OpenPose writes one per frame.")
     return found
-
-
-def digest(path: Path) -> str:
-    return content_digest(files_of(path))
 
 
 def read_given(path: Path, layout: str = "auto", size: tuple[int, int] = (1000, 1000)) -> GivenKeypoints:
@@ -177,7 +160,12 @@ def read_given(path: Path, layout: str = "auto", size: tuple[int, int] = (1000, 
     for number, file in enumerate(files):
         content = read_json(file, _FORMATS)
         if "people" in content:
-            found += _openpose(content, _frame_number(file) if len(files) > 1 else 0, openpose)
+            match = re.search(r"(\d+)_keypoints\.json$", file.name)
+            if match is None and len(files) > 1:
+                expected = "expected a name that ends in a number and _keypoints.json"
+                raise UserError(f"{file} does not tell its frame: {expected}.")
+            frame = int(match[1][-18:]) if match and len(files) > 1 else 0  # more digits are no number of a frame
+            found += _openpose(content, frame, openpose)
         elif number == 0 and len(files) == 1:
             found += _one_file(content, size)
         else:
@@ -339,21 +327,19 @@ def _given(persons: list[_Person], path: Path) -> GivenKeypoints:
     edge = MARGIN * (high - low).max(1, keepdims=True, initial=1)
     box = np.concatenate([low - edge, high + edge], 1)
     frames = np.array([person.frame for person in persons], np.int64)
-    if named:
-        _once_each(frames, np.array(identities, np.int64), path)
-    return GivenKeypoints(
-        frame=frames, identity=np.array(identities, np.int64) if named else None, box_px=box,
-        area_px2=AREA_OF_BOX * (box[:, 2:] - box[:, :2]).prod(1), xy_px=points[..., :2].astype(np.float32),
-        raw=confidence.astype(np.float32), confidence=confidence.astype(np.float32), presence=finite.astype(np.float32),
-        source="raw", pose_model=path.name,
-    )  # fmt: skip
-
-
-def _once_each(frames: np.ndarray, identities: np.ndarray, path: Path) -> None:
-    pairs, count = np.unique(np.stack([frames, identities], 1), axis=0, return_counts=True)
-    if (count > 1).any():
+    names = np.array(identities if named else [NOBODY] * len(frames), np.int64)
+    pairs, count = np.unique(np.stack([frames, names], 1), axis=0, return_counts=True)
+    if named and (count > 1).any():
         frame, identity = pairs[count > 1][0]
         raise UserError(f"{path} has person {identity} twice in frame {frame}.")
+    keypoints = Keypoints(
+        xy_px=torch.from_numpy(points[..., :2].astype(np.float32)),
+        confidence=torch.from_numpy(confidence.astype(np.float32)),
+        presence=torch.from_numpy(finite.astype(np.float32)), source="raw",
+        area_px2=torch.from_numpy(AREA_OF_BOX * (box[:, 2:] - box[:, :2]).prod(1)), skeleton=HALPE26,
+        raw=torch.from_numpy(confidence.astype(np.float32)),
+    )  # fmt: skip
+    return GivenKeypoints(Detections(frames, names, box, np.ones(len(frames)), keypoints), named, path.name)
 
 
 def _from_npz(path: Path) -> GivenKeypoints:
@@ -362,27 +348,9 @@ def _from_npz(path: Path) -> GivenKeypoints:
     skeleton, source = BY_NAME[str(arrays["skeleton"])], str(arrays["source"])
     if source not in SOURCES:
         raise UserError(f"{path} has confidence from {source[:80]!r}; expected one of {', '.join(SOURCES)}.")
-    return GivenKeypoints(
-        frame=arrays["row_frame"], identity=np.repeat(arrays["identity"], np.diff(arrays["first_row"])),
-        box_px=arrays["row_box_px"], area_px2=arrays["row_area_px2"],
-        xy_px=in_halpe26(arrays["row_xy_px"], skeleton.name, np.nan),
-        raw=in_halpe26(arrays["row_raw"], skeleton.name, 0),
-        confidence=in_halpe26(arrays["row_confidence"], skeleton.name, 0),
-        presence=in_halpe26(arrays["row_presence"], skeleton.name, 0), source=cast(ConfidenceSource, source),
-        pose_model=str(arrays["pose_model"]), error=_error(arrays, skeleton.name),
-    )  # fmt: skip
-
-
-def _error(arrays: Mapping[str, np.ndarray], layout: str) -> ErrorDistribution | None:
-    if "row_error_weight" not in arrays:
-        return None
-    weight, std = (torch.from_numpy(in_halpe26(arrays[f"row_error_{n}"], layout, 1)) for n in ("weight", "sigma"))
-    ratio = arrays.get("row_error_log_ratio")
-    return ErrorDistribution(weight, std, None if ratio is None else torch.from_numpy(in_halpe26(ratio, layout, 0)))
-
-
-def _frame_number(file: Path) -> int:
-    match = re.search(r"(\d+)_keypoints\.json$", file.name)
-    if match is None:
-        raise UserError(f"{file} does not tell its frame: expected a name that ends in a number and _keypoints.json.")
-    return int(match[1][-18:])  # more digits are no number of a frame
+    keypoints = Keypoints.from_arrays(arrays, source=cast(ConfidenceSource, source), skeleton=HALPE26).along(
+        "keypoints", lambda value, stated: torch.from_numpy(in_halpe26(value.numpy(), skeleton.name, stated.fill))
+    )
+    frame, identity = arrays["row_frame"], np.repeat(arrays["identity"], np.diff(arrays["first_row"]))
+    rows = Detections(frame, identity, arrays["row_box_px"], np.ones(len(frame)), keypoints)
+    return GivenKeypoints(rows, True, str(arrays["pose_model"]))

@@ -1,46 +1,35 @@
 """Stage 1: frames -> who is where, and their keypoints with confidence, in `tracks.npz` and `keypoints.npz`.
 
-Both files come out of one pass over the video (`pose2d.people`).
+Both files come out of one pass over the video (`pose2d.people`)."""
 
-Tracks are corrected by hand by `tracks_edits.json` in the folder of a run, which is applied to what was found:
-tracks.npz and keypoints.npz stay as they were found, so that any edit can be taken back without looking at the video
-again; every later stage reads them through `edited_tracks` and `edited_keypoints`. The edits are part of the fit's
-cache key. They are bound to the tracks they were made for: should those be found anew and come out differently,
-nothing is guessed, and the edits are refused."""
-
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 
 from ccnet.confidence import ConfidenceFunction, head_digest
-from fitmesh.result import EDITS_FILE
 from fitmesh.schemas import check_keypoints, check_tracks
 from fitmesh.stages.settings import Job
 from fitmesh.ui.trouble import count
 from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
-from pose2d.base.errors import UserError
-from pose2d.base.files import Json, atomic_file, read_json
 from pose2d.base.threads import prefetch, torch_threads
 from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
-from pose2d.models.base import PoseModel
+from pose2d.masks import MaskFinder
+from pose2d.models.base import PoseModel, card, module_of
 from pose2d.people import Detect, Estimate, PeopleFinder
-from pose2d.registry import card, module_of
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, NOBODY, ConfidenceSource, Detections, ErrorDistribution, Keypoints, Track
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, ErrorDistribution, Keypoints, Outlines, Track
+from pose2d.video.frames import Frame
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
 
@@ -64,6 +53,10 @@ class TracksFile:
     def tracks(self) -> list[Track]:
         return self.rows.tracks()
 
+    def times(self, frame: np.ndarray | int) -> np.ndarray:
+        """When frames that were read are shown."""
+        return self.time_s[np.searchsorted(self.frames, frame)]
+
     @property
     def every(self) -> int:
         """Steps between the frames that were read."""
@@ -85,14 +78,21 @@ class KeypointsFile:
     pose_model: str
     source: ConfidenceSource
     hands: dict[int, HandKeypoints]  # by identity, a row for each of the person's; empty where nobody looked for hands
+    outlines: dict[int, Outlines]  # by identity, of some of the person's rows; empty where nobody looked for masks
 
     @staticmethod
-    def of(rows: Detections, hands: HandKeypoints | None, pose_model: str) -> "KeypointsFile":
+    def of(
+        rows: Detections, hands: HandKeypoints | None, outlines: Outlines | None, pose_model: str
+    ) -> "KeypointsFile":
         """Rows person after person, frames rising."""
         names, first, counts = np.unique(rows.identity, return_index=True, return_counts=True)
         spans = {int(i): slice(a, a + n) for i, a, n in zip(names, first.tolist(), counts.tolist(), strict=True)}
-        everyone = rows.keypoints
+        everyone, masks = rows.keypoints, {}
         assert everyone is not None
+        if outlines is not None:
+            for identity, span in spans.items():
+                mine = outlines.rows((outlines.row >= span.start) & (outlines.row < span.stop))
+                masks[identity] = replace(mine, row=mine.row - span.start)
         return KeypointsFile(
             people={identity: everyone.rows(span) for identity, span in spans.items()},
             frames={identity: rows.frame[span] for identity, span in spans.items()},
@@ -100,6 +100,7 @@ class KeypointsFile:
             pose_model=pose_model,
             source=everyone.source,
             hands={} if hands is None else {identity: hands.rows(span) for identity, span in spans.items()},
+            outlines=masks,
         )
 
 
@@ -129,11 +130,12 @@ def cache_key(job: Job) -> CacheKey:
             "pose_model": keypoints.pose_model,
             "confidence": keypoints.confidence,
             "hands": keypoints.hands,
+            "masks": keypoints.masks,
         },
         inputs=inputs,
         code=code_digest(
             "pose2d.people", f"pose2d.detect.{DETECTORS[settings.detector][0]}", module_of(keypoints.pose_model),
-            "ccnet.confidence", "pose2d.hands", "fitting.scene.camera_motion",
+            "ccnet.confidence", "pose2d.hands", "pose2d.masks", "fitting.scene.camera_motion",
         ),
     )  # fmt: skip
 
@@ -151,21 +153,21 @@ def make(job: Job, key: CacheKey) -> None:
     given = settings.tracks.detections is not None
     finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
     fps = float(info.rate / settings.span.every)
+
+    def let_go() -> None:
+        job.networks.let_go()
+        job.detector.let_go()
+
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
         found = finder.find(
             job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.tracks.identity,
-            seen_all=partial(_let_go, job),
+            seen_all=let_go,
         )  # fmt: skip
     write(
         job, key, found,
         pose_model=settings.keypoints.pose_model, skeleton=card(settings.keypoints.pose_model).skeleton.name,
         source=settings.keypoints.confidence, background=background,
     )  # fmt: skip
-
-
-def _let_go(job: Job) -> None:
-    job.networks.let_go()
-    job.detector.let_go()
 
 
 def estimate_keypoints(
@@ -226,7 +228,7 @@ def write(
         area = AREA_OF_BOX * (rows.box_px[:, 2:] - rows.box_px[:, :2]).prod(1)
         keypoints = replace(keypoints, area_px2=torch.from_numpy(area))
     rows = replace(rows, keypoints=keypoints)
-    hands = _hands(job, rows) if job.settings.keypoints.hands else None
+    hands, outlines = _second_pass(job, rows)
     people = {
         "identity": kept,
         "first_row": np.searchsorted(rows.identity, [*kept, np.inf]),
@@ -238,7 +240,7 @@ def write(
         key,
         {
             "pose_model": pose_model, "skeleton": skeleton, "source": source, **people, **keypoints.to_arrays(),
-            **({} if hands is None else hands.to_arrays()),
+            **({} if hands is None else hands.to_arrays()), **({} if outlines is None else outlines.to_arrays()),
         },
     )  # fmt: skip
     write_npz(
@@ -255,13 +257,25 @@ def write(
     )  # fmt: skip
 
 
-def _hands(job: Job, rows: Detections) -> HandKeypoints:
-    """Both hands of everybody, in a second pass over the video: identities are known by now."""
+def _second_pass(job: Job, rows: Detections) -> tuple[HandKeypoints | None, Outlines | None]:
+    """Both hands of everybody and outlines of some frames, over the video once more: identities are known by now."""
+    settings, info = job.settings.keypoints, job.clip.info
+    masks = MaskFinder(rows, (info.width_px, info.height_px)) if settings.masks else None
+    frames = prefetch(job.clip.frames(job.settings.span))
+    frames = frames if masks is None else masks.watching(frames)
+    hands = _hands(job, rows, frames) if settings.hands else None
+    while masks and next(frames, None) is not None:  # those after the last hand
+        pass
+    return hands, None if masks is None else masks.outlines
+
+
+def _hands(job: Job, rows: Detections, video: Iterator[Frame]) -> HandKeypoints:
+    """Both hands of everybody."""
     arms = arms_of(rows)
     frames = np.unique(rows.frame[arms.row[arms.seen & arms.large]])
     if len(frames):
         with job.reporter.stage("hands", len(frames)) as tick, torch_threads(job.settings.workers):
-            hands = find_hands(prefetch(job.clip.frames(job.settings.span)), rows, tick)
+            hands = find_hands(video, rows, tick)
     else:
         hands = HandKeypoints.unseen(len(rows))
     if small := int((arms.seen & ~arms.large).sum()):
@@ -279,7 +293,7 @@ def _same_as(same_as: Mapping[int, int], kept: np.ndarray) -> np.ndarray:
 
 
 def read_tracks(out: Path) -> TracksFile:
-    """As found; `edited_tracks` are what later stages read."""
+    """As found; later stages read them as corrected by hand (`fitmesh.tracks`)."""
     arrays = read_npz(out / TRACKS_FILE)
     check_tracks(arrays, out / TRACKS_FILE)
     return TracksFile(
@@ -293,12 +307,12 @@ def read_tracks(out: Path) -> TracksFile:
 
 
 def read_keypoints(out: Path) -> KeypointsFile:
-    """As found; `edited_keypoints` are what later stages read."""
-    return KeypointsFile.of(*_read_keypoints(out))
+    """As found, likewise."""
+    return KeypointsFile.of(*read_keypoint_rows(out))
 
 
-def _read_keypoints(out: Path) -> tuple[Detections, HandKeypoints | None, str]:
-    """Everybody's rows, their hands where somebody looked for them, and the name of the network."""
+def read_keypoint_rows(out: Path) -> tuple[Detections, HandKeypoints | None, Outlines | None, str]:
+    """Everybody's rows, their hands and outlines where somebody looked for them, and the name of the network."""
     arrays = read_npz(out / KEYPOINTS_FILE)
     check_keypoints(arrays, out / KEYPOINTS_FILE)
     source = cast(ConfidenceSource, str(arrays["source"]))
@@ -306,269 +320,11 @@ def _read_keypoints(out: Path) -> tuple[Detections, HandKeypoints | None, str]:
     frame = arrays["row_frame"]
     rows = Detections(frame, _identities(arrays), arrays["row_box_px"], np.full(len(frame), np.nan), points)
     hands = HandKeypoints.from_arrays(arrays) if HandKeypoints.PREFIX + "xy_px" in arrays else None
-    return rows, hands, str(arrays["pose_model"])
+    outlines = Outlines.from_arrays(arrays) if Outlines.PREFIX + "row" in arrays else None
+    return rows, hands, outlines, str(arrays["pose_model"])
 
 
 def _identities(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Of every row."""
     first = arrays["first_row"].astype(np.int64)
     return np.repeat(arrays["identity"].astype(np.int64), first[1:] - first[:-1])
-
-
-FILE = EDITS_FILE
-_EXPECTED = "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them."
-
-
-@dataclass(frozen=True)
-class Merge:
-    """Several tracks are one person."""
-
-    identities: tuple[int, ...]  # in each shot, the first that is in it is kept
-
-    def __str__(self) -> str:
-        return f"merge {', '.join(map(str, self.identities))}"
-
-
-@dataclass(frozen=True)
-class Split:
-    """A track is two people."""
-
-    identity: int
-    time_s: float  # of the video; from this time on ..
-    new_identity: int  # .. it is this person
-
-    def __str__(self) -> str:
-        return f"split {self.identity} at {self.time_s:g} s, then {self.new_identity}"
-
-
-@dataclass(frozen=True)
-class Drop:
-    """A track is nobody of interest."""
-
-    identity: int
-
-    def __str__(self) -> str:
-        return f"drop {self.identity}"
-
-
-Edit = Merge | Split | Drop
-
-
-@dataclass(frozen=True)
-class Identities:
-    """Who is who after some edits; edits change it in place."""
-
-    tracks: TracksFile  # as found
-    owner: np.ndarray  # [N] the identity that each row has now, or NOBODY where it was dropped
-    person: dict[int, int]  # identity -> a number that identities of the same person share
-
-    def everyone(self) -> list[int]:
-        """Who still has rows, in order."""
-        return [identity for identity in np.unique(self.owner).tolist() if identity != NOBODY]
-
-    def frames(self, identity: int) -> np.ndarray:
-        """Frame numbers, rising."""
-        return np.sort(self.tracks.rows.frame[self.owner == identity])
-
-    def time_s(self, frame: np.ndarray) -> np.ndarray:
-        """When frames are shown."""
-        return self.tracks.time_s[np.searchsorted(self.tracks.frames, frame)]
-
-    def give(self, identity: int, other: int) -> None:
-        self.owner[self.owner == identity] = other
-
-    def shot(self, identity: int) -> int:
-        """A track lies within one shot."""
-        return int(np.searchsorted(self.tracks.shot_first_frame, self.frames(identity)[0], side="right"))
-
-    def next_identity(self) -> int:
-        """One that nobody has or had."""
-        return 1 + max(self.person, default=0)
-
-    def same_as(self) -> dict[int, int]:
-        """Identity -> the earliest identity of the same person."""
-        earliest: dict[int, int] = {}
-        for identity in sorted(self.everyone(), key=lambda one: int(self.frames(one)[0])):
-            earliest.setdefault(self.person[identity], identity)
-        return {identity: earliest[self.person[identity]] for identity in self.everyone()}
-
-
-def edited_tracks(out: Path) -> TracksFile:
-    """`tracks.npz` with the edits applied."""
-    found = read_tracks(out)
-    edits = read_edits(out, found)
-    return _edited(found, identities_after(found, edits)) if edits else found
-
-
-def edited_keypoints(out: Path) -> KeypointsFile:
-    """`keypoints.npz` with the edits applied."""
-    tracks, (rows, hands, pose_model) = read_tracks(out), _read_keypoints(out)
-    if any(not np.array_equal(getattr(tracks.rows, name), getattr(rows, name)) for name in ("identity", "frame")):
-        raise UserError(f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew.")
-    if edits := read_edits(out, tracks):
-        owner = identities_after(tracks, edits).owner
-        order = np.lexsort((rows.frame, owner))
-        order = order[owner[order] != NOBODY]
-        rows = replace(rows, identity=owner).rows(order)
-        hands = None if hands is None else hands.rows(order)
-    return KeypointsFile.of(rows, hands, pose_model)
-
-
-def edits_digest(out: Path) -> str | None:
-    """For cache keys; None where there are no edits."""
-    try:
-        edits = _read(out)[1]
-    except FileNotFoundError:
-        return None
-    return hashlib.sha256(_as_json(edits).encode()).hexdigest() if edits else None
-
-
-def read_edits(out: Path, tracks: TracksFile) -> list[Edit]:
-    """In the order they were made; UserError where they were made for other tracks than these."""
-    try:
-        fingerprint, edits = _read(out)
-    except FileNotFoundError:
-        return []
-    if edits and fingerprint != _fingerprint(tracks):
-        raise UserError(
-            f"the edits in {out / FILE} were made for other tracks than those of {out / TRACKS_FILE}, which other "
-            f"settings or another version have found anew. Remove them with `fitmesh tracks {out} --clear`, and make "
-            "them again."
-        )
-    return edits
-
-
-def write_edits(out: Path, tracks: TracksFile, edits: Sequence[Edit]) -> None:
-    """All edits; none removes the file."""
-    if not edits:
-        (out / FILE).unlink(missing_ok=True)
-        return
-    with atomic_file(out / FILE) as temporary:
-        text = f'{{"tracks": "{_fingerprint(tracks)}",\n"edits": {_as_json(edits)}}}\n'
-        temporary.write_text(text)
-
-
-def identities_after(tracks: TracksFile, edits: Sequence[Edit]) -> Identities:
-    """UserError for an edit that cannot be made."""
-    now = Identities(tracks, tracks.rows.identity.copy(), dict(tracks.same_as))
-    for edit in edits:
-        if isinstance(edit, Merge):
-            _merge(edit, now)
-        elif isinstance(edit, Split):
-            _split(edit, now)
-        else:
-            _check_known(edit.identity, now)
-            now.give(edit.identity, NOBODY)
-    return now
-
-
-def _merge(edit: Merge, now: Identities) -> None:
-    """Within a shot tracks become one. Nobody is followed over a cut: there they stay two, known to be the same."""
-    _check_merge(edit, now)
-    keeps: dict[int, int] = {}  # shot -> who has its rows
-    shots = {identity: now.shot(identity) for identity in edit.identities}
-    people = {now.person[identity] for identity in edit.identities}
-    for identity, shot in shots.items():
-        now.give(identity, keeps.setdefault(shot, identity))
-    now.person.update({one: now.person[edit.identities[0]] for one, who in now.person.items() if who in people})
-
-
-def _check_merge(edit: Merge, now: Identities) -> None:
-    if len(edit.identities) < 2 or len(set(edit.identities)) < len(edit.identities):
-        raise UserError(f"a merge takes two or more different people, got {', '.join(map(str, edit.identities))}.")
-    for identity in edit.identities:
-        _check_known(identity, now)
-    known, taken = now.everyone(), dict[int, int]()
-    people = {now.person[identity] for identity in edit.identities}
-    others = [one for one in known if now.person[one] in people and one not in edit.identities]  # by earlier merges
-    for identity in (*edit.identities, *others):
-        frames = now.frames(identity)
-        both = [frame for frame in frames.tolist() if frame in taken]
-        if both:
-            raise UserError(
-                f"people {taken[both[0]]} and {identity} cannot be one: both are seen in {count(len(both), 'frames')}, "
-                f"first at {now.time_s(both[0]):.2f} s (frame {both[0]}). Split or drop one of them there first."
-            )
-        taken |= dict.fromkeys(frames.tolist(), identity)
-
-
-def _split(edit: Split, now: Identities) -> None:
-    _check_known(edit.identity, now)
-    if edit.new_identity in now.everyone():
-        raise UserError(
-            f"a split of person {edit.identity} cannot make person {edit.new_identity}, who is there already."
-        )
-    first_s, last_s = now.time_s(now.frames(edit.identity)[[0, -1]]).tolist()
-    if not first_s < edit.time_s <= last_s:
-        raise UserError(
-            f"person {edit.identity} is seen from {first_s:.2f} to {last_s:.2f} s: a split at {edit.time_s:g} s leaves "
-            "nothing on one side."
-        )
-    now.owner[(now.owner == edit.identity) & (now.time_s(now.tracks.rows.frame) >= edit.time_s)] = edit.new_identity
-    now.person[edit.new_identity] = edit.new_identity
-
-
-def _check_known(identity: int, now: Identities) -> None:
-    known = now.everyone()
-    if identity not in known:
-        names = ", ".join(map(str, known)) or "none"
-        raise UserError(f"there is no person {identity} in the tracks: there are {names}.")
-
-
-def _edited(found: TracksFile, now: Identities) -> TracksFile:
-    events = [moved for event in found.events if (moved := _event(event, now)) is not None]
-    return replace(
-        found, rows=replace(found.rows, identity=now.owner).by_person(), same_as=now.same_as(), events=events
-    )
-
-
-def _event(event: Event, now: Identities) -> Event | None:
-    """About the person with the identity's row nearest in time; None if there is none, or the loss was corrected."""
-    rows = np.flatnonzero(now.tracks.rows.identity == event.identity)
-    if not len(rows):
-        return event
-    away_s = np.abs(now.time_s(now.tracks.rows.frame[rows]) - event.time_s)
-    identity = int(now.owner[rows[away_s.argmin()]])
-    if identity == NOBODY or (event.kind == "lost" and now.time_s(now.frames(identity)[-1]) > event.time_s):
-        return None
-    return replace(event, identity=identity)
-
-
-def _fingerprint(tracks: TracksFile) -> str:
-    """Who was found in which frames."""
-    digest = hashlib.sha256()
-    for track in tracks.tracks:
-        digest.update(np.int64(track.identity).tobytes())
-        digest.update(np.asarray(track.frames, "<i8").tobytes())
-    return digest.hexdigest()[:32]
-
-
-def _as_json(edits: Sequence[Edit]) -> str:
-    entries: list[Mapping[str, Any]] = []
-    for edit in edits:
-        if isinstance(edit, Merge):
-            entries.append({"merge": list(edit.identities)})
-        elif isinstance(edit, Split):
-            entries.append({"split": edit.identity, "time_s": edit.time_s, "new": edit.new_identity})
-        else:
-            entries.append({"drop": edit.identity})
-    return json.dumps(entries)
-
-
-def _read(out: Path) -> tuple[str, list[Edit]]:
-    """Fingerprint of the tracks, and the edits; FileNotFoundError where there are none."""
-    path = out / FILE
-    if not path.exists():
-        raise FileNotFoundError(path)
-    content = read_json(path, _EXPECTED)
-    return content.item("tracks").text(), [_edit(entry) for entry in content.item("edits").items()]
-
-
-def _edit(entry: Json) -> Edit:
-    if "merge" in entry:
-        return Merge(tuple(one.integer(1) for one in entry.item("merge").items()))
-    if "split" in entry:
-        return Split(entry.item("split").integer(1), entry.item("time_s").number(), entry.item("new").integer(1))
-    if "drop" in entry:
-        return Drop(entry.item("drop").integer(1))
-    raise entry.refuse("is neither a merge nor a split nor a drop")

@@ -9,34 +9,34 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-import fitmesh.result
 from ccnet.confidence import check_source, default_source
 from fitmesh.exports import EXPORTERS, Motion, check_exports, wanted
 from fitmesh.options.record import check_ranges
 from fitmesh.options.run import RunOptions
-from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest
+from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest, numbers_of
 from fitmesh.stages import export, fit, people
-from fitmesh.stages.scene import SceneSettings
+from fitmesh.stages.scene import SceneSettings, lens_of
 from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RigSettings, RunSettings, TrackSettings
-from fitmesh.ui.events import StageKept
+from fitmesh.ui import events
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
-from pose2d.base.caching import CacheKey, folder_lock, remove_temporary
+from pose2d.base.caching import CacheKey, folder_lock
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, read_json
-from pose2d.base.scratch import scratch_for
+from pose2d.base.files import atomic_file, read_json, remove_temporary, scratch_for
 from pose2d.base.threads import check_device, default_device
 from pose2d.detect.detector import detector_class
-from pose2d.registry import card, fetched, use_plugin
+from pose2d.models.base import card, fetched, use_plugin
 from pose2d.skeletons import COCO17
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
 from pose2d.video.frames import Span
 
+# Stages that few runs need, imported when one does: several cameras, and keypoints that a file brings.
+TOGETHER, GIVEN = "fitmesh.stages.together", "fitmesh.stages.given_keypoints"
 _log = logging.getLogger(__name__)
 
 
@@ -77,21 +77,27 @@ def _run_stages(job: Job) -> RunFiles:
     with job.reporter.busy("checking the files that are there"):
         manifest = Manifest.read(job.out)
         planned = stages(job)
-        manifest.claim(_entries(planned), _inputs(job), job.settings.overwrite)
+        exporters = [EXPORTERS.get(stage.key.stage) for stage in planned]
+        files = [stage.files() if one is None else (one.entry,) for stage, one in zip(planned, exporters, strict=True)]
+        entries = [RUN_FILE, *(Path(name).parts[0] for names in files for name in names)]
+        manifest.claim(entries, _inputs(job), job.settings.overwrite)
         if any(stage.key.stage == "overlay" and not stage.is_current(stage.path, stage.key) for stage in planned):
             job.renderer.start()
     for folder in (job.out, *(one.out for one in job.cameras)):
         for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, OVERLAY_FILE, RUN_FILE):
             remove_temporary(folder / name)
-    timings = _timings(job.out)
+    try:
+        timings = numbers_of(read_json(job.out / RUN_FILE).get("timings_s", {}).value)  # of an earlier run
+    except UserError:
+        timings = {}
     made = []
     if job.settings.rig is not None and not all(s.is_current(s.path, s.key) for s in planned[: 1 + len(job.cameras)]):
-        _together().preview(job)
+        import_module(TOGETHER).preview(job)
     for stage in planned:
         name = stage.name
         damaged = manifest.changed(stage.files())
         if not job.settings.overwrite and not damaged and stage.is_current(stage.path, stage.key):
-            job.reporter.emit(StageKept(name))
+            job.reporter.emit(events.Stage(name, "kept"))
         else:
             if damaged and not job.settings.overwrite:
                 which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
@@ -109,13 +115,6 @@ def _run_stages(job: Job) -> RunFiles:
     on_the_way = () if job.settings.only_people else (people.TRACKS_FILE, people.KEYPOINTS_FILE)
     shown = [name for name in names if Path(name).name not in on_the_way]
     return RunFiles(tuple(job.out / name for name in shown), tuple(made))
-
-
-def _entries(planned: Sequence[Stage]) -> list[str]:
-    """What a run writes into its folder."""
-    exporters = [EXPORTERS.get(stage.key.stage) for stage in planned]
-    files = [stage.files() if one is None else (one.entry,) for stage, one in zip(planned, exporters, strict=True)]
-    return [RUN_FILE, *(Path(name).parts[0] for names in files for name in names)]
 
 
 def _inputs(job: Job) -> list[Path]:
@@ -146,76 +145,52 @@ def warnings_of(folder: Path) -> list[str]:
 def stages(job: Job) -> list[Stage]:
     """In the order they are made."""
     out, settings = job.out, job.settings
-    source = people if settings.given_keypoints is None else _given_keypoints()
-    people_key = source.cache_key(job)
-    seen = [Stage(people_key, people.is_current, out, source.make, lambda: (people.TRACKS_FILE, people.KEYPOINTS_FILE))]
-    seen += [_of_camera(job, one, people.cache_key(one), people) for one in job.cameras]
+    source: Any = people if settings.given_keypoints is None else import_module(GIVEN)
+    both, drawn_files = (people.TRACKS_FILE, people.KEYPOINTS_FILE), (OVERLAY_FILE,)
+    seen = [Stage(source.cache_key(job), people.is_current, out, source.make, lambda: both)]
+    seen += [_of_camera(job, one, Stage(people.cache_key(one), people.is_current, one.out, people.make, lambda: both))
+             for one in job.cameras]  # fmt: skip
     if settings.rig is None:
-        fit_key = fit.cache_key(job, people_key)
+        fit_key = fit.cache_key(job, seen[0].key)
         fitted = Stage(fit_key, fit.is_current, out / fit.FILE, fit.make, lambda: (fit.FILE,))
     else:
-        together = _together()
+        together = import_module(TOGETHER)
         fit_key = together.cache_key(job, [stage.key for stage in seen])
         current, files = partial(together.is_current, job), partial(together.files, job)
         fitted = Stage(fit_key, current, out / fit.FILE, together.make, files)
-    drawn_key = export.overlay_key(job, fit_key)
-    planned = [
-        *seen,
-        fitted,
-        Stage(drawn_key, export.overlay_is_current, out / OVERLAY_FILE, export.make_overlay, lambda: (OVERLAY_FILE,)),
-        *(_of_camera(job, one, export.overlay_key(one, fit_key), export) for one in job.cameras),
-    ]
     if settings.outputs:
         planned = seen if settings.only_people else [*seen, fitted]
-    return [
-        *planned,
-        *(
-            Stage(
-                export.cache_key(job, name, fit_key, drawn_key),
-                export.is_current,
-                out,
-                export.make,
-                partial(export.noted_files, out, name),
-            )
-            for name in wanted(settings.exports, () if settings.outputs else None)
-        ),
-    ]
+    else:
+        drawn = [
+            Stage(export.overlay_key(one, fit_key), export.overlay_is_current, one.out / OVERLAY_FILE,
+                  export.make_overlay, lambda: drawn_files)
+            for one in (job, *job.cameras)
+        ]  # fmt: skip
+        planned = [*seen, fitted, drawn[0], *map(partial(_of_camera, job), job.cameras, drawn[1:])]
+    overlay_key = export.overlay_key(job, fit_key)
+    for name in wanted(settings.exports, () if settings.outputs else None):
+        key, files = export.cache_key(job, name, fit_key, overlay_key), partial(export.noted_files, out, name)
+        planned.append(Stage(key, export.is_current, out, export.make, files))
+    return planned
 
 
-def _of_camera(job: Job, one: Job, key: CacheKey, stage: ModuleType) -> Stage:
-    """People or overlay of one of several cameras, in its own folder."""
-    names = (people.TRACKS_FILE, people.KEYPOINTS_FILE) if stage is people else (OVERLAY_FILE,)
-    make = people.make if stage is people else export.make_overlay
-    current = people.is_current if stage is people else export.overlay_is_current
-    path = one.out if stage is people else one.out / OVERLAY_FILE
-    inside = [str((one.out / name).relative_to(job.out)) for name in names]
-    return Stage(key, current, path, lambda _, stated: make(one, stated), lambda: inside, one.out.name)
-
-
-def _together() -> ModuleType:
-    """The stage fit of several cameras, which few runs need."""
-    from fitmesh.stages import together
-
-    return together
-
-
-def _given_keypoints() -> ModuleType:
-    """The stage people where a file says who is where: few runs need its readers."""
-    from fitmesh.stages import given_keypoints
-
-    return given_keypoints
+def _of_camera(job: Job, one: Job, stage: Stage) -> Stage:
+    """A stage of one of several cameras, in its own folder."""
+    inside = [str((one.out / name).relative_to(job.out)) for name in stage.files()]
+    return replace(stage, make=lambda _, key: stage.make(one, key), files=lambda: inside, camera=one.out.name)
 
 
 def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
     settings = job.settings
     check_settings(settings)
-    fit.check_lens(settings.fit, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
+    # Refuses a lens that contradicts itself or the clip.
+    lens_of(settings.fit.scene, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
     if settings.rig is not None:
-        _together().check(job)
+        import_module(TOGETHER).check(job)
     layout_matters = False
     if settings.given_keypoints is not None:
-        layout_matters = _given_keypoints().read_given(settings.given_keypoints, settings.keypoint_layout).openpose
+        layout_matters = import_module(GIVEN).read_given(settings.given_keypoints, settings.keypoint_layout).openpose
     elif settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
         job.networks.get()  # a file of the wrong family is told of before any stage starts
     if settings.keypoint_layout != RunSettings.keypoint_layout and not layout_matters:
@@ -227,26 +202,24 @@ def check_settings(settings: RunSettings) -> None:
     check_exports(settings.exports, settings.bone_names)
     fit.check(settings.fit)
     check_device(settings.device)
-    if settings.given_keypoints is None:
-        _check_networks(settings.keypoints)
-        detector_class(settings.tracks.detector)
-
-
-def _check_networks(wanted: KeypointSettings) -> None:
-    model = card(wanted.pose_model)
+    if settings.given_keypoints is not None:
+        return
+    keypoints = settings.keypoints
+    model = card(keypoints.pose_model)
     if model.skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
         raise UserError(
             f"{model.name} finds the keypoints of {model.skeleton.name}, to which no body can be fitted: choose a "
             "network for COCO's 17 keypoints or a set that begins with them (`fitmesh models`)."
         )
-    if wanted.checkpoint is None and model.embedded is None:
+    if keypoints.checkpoint is None and model.embedded is None:
         raise UserError(
             f"{model.name} ships no weights: pass --checkpoint. They come from {model.source}; "
             f"`fitmesh models get {model.name}` fetches them or says what to click."
         )
-    if wanted.checkpoint is not None and not wanted.checkpoint.is_file():
-        raise UserError(f"no checkpoint at {wanted.checkpoint}. Check the path.")
-    check_source(wanted.confidence, wanted.pose_model, wanted.ccnet)
+    if keypoints.checkpoint is not None and not keypoints.checkpoint.is_file():
+        raise UserError(f"no checkpoint at {keypoints.checkpoint}. Check the path.")
+    check_source(keypoints.confidence, keypoints.pose_model, keypoints.ccnet)
+    detector_class(settings.tracks.detector)
 
 
 def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest) -> None:
@@ -262,14 +235,6 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
     manifest.write_copy()
     with atomic_file(job.out / RUN_FILE) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, default=str) + "\n")
-
-
-def _timings(out: Path) -> dict[str, float]:
-    """Of an earlier run in the same folder."""
-    try:
-        return fitmesh.result.numbers_of(read_json(out / RUN_FILE).get("timings_s", {}).value)
-    except UserError:
-        return {}
 
 
 def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -> RunSettings:
@@ -289,9 +254,22 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
                 raise UserError(
                     f"--{spelled} has no effect with --keypoints, which brings its own: leave one of them out."
                 )
-        _check_given_confidence(keypoints, options.keypoint_layout, options.confidence)
+        if options.confidence is not None:  # of another source than the file's: only pixels could give it
+            brought = import_module(GIVEN).read_given(keypoints, options.keypoint_layout).keypoints.source
+            if options.confidence != brought:
+                raise UserError(
+                    f"--confidence {options.confidence} has no effect with --keypoints: {keypoints} brings its own "
+                    f"({brought}). Leave one of them out."
+                )
+    outputs = tuple(options.outputs)
+    if unknown := sorted(set(outputs) - {"people", "fit"}):
+        raise UserError(f"unknown --only {', '.join(unknown)}: choose people or fit.")
+    if outputs and "fit" not in outputs and options.exports:
+        raise UserError("--only people stops before there is anything to --export: leave one of them out.")
     if options.hands not in ("auto", "off"):
         raise UserError(f"unknown --hands {options.hands!r}: choose auto or off.")
+    if options.shape not in ("keypoints", "masks"):
+        raise UserError(f"unknown --shape {options.shape!r}: choose keypoints or masks.")
     detector_options = detector_class(options.detector).defaults
     if options.detector_size is not None:
         detector_options = replace(detector_options, long_side=options.detector_size)
@@ -301,7 +279,12 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
     source: Any = options.confidence or default_source(options.pose_model, checkpoint, ccnet)
     weighting: Any = options.weighting  # looked up before the work begins (`stages.fit.check`)
     scene = SceneSettings(
-        options.focal_px, options.fov_deg, _path(options.intrinsics), str(options.floor), _heights(options.height_m)
+        options.focal_px,
+        options.fov_deg,
+        _path(options.intrinsics),
+        str(options.floor),
+        _of_people(options.height_m),
+        _of_people(options.weight_kg),
     )
     return RunSettings(
         span=Span(options.start_s, options.end_s, options.every),
@@ -311,7 +294,8 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
             IdentityOptions(relink=options.relink),
         ),
         keypoints=KeypointSettings(
-            options.pose_model, checkpoint, source, ccnet, _path(options.plugin), options.hands == "auto"
+            options.pose_model, checkpoint, source, ccnet, _path(options.plugin), options.hands == "auto",
+            options.shape == "masks",
         ),
         given_keypoints=keypoints,
         keypoint_layout=options.keypoint_layout,
@@ -323,37 +307,17 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
         motion=Motion(
             options.export_fps, options.smooth, options.in_place, options.keep_reliable, options.reliable_mm
         ),
-        outputs=_outputs(options),
+        outputs=outputs,
         device=options.device or default_device(),
         threads=options.threads,
         overwrite=options.overwrite,
     )  # fmt: skip
 
 
-def _outputs(options: RunOptions) -> tuple[str, ...]:
-    outputs = tuple(options.outputs)
-    if unknown := sorted(set(outputs) - {"people", "fit"}):
-        raise UserError(f"unknown --only {', '.join(unknown)}: choose people or fit.")
-    if outputs and "fit" not in outputs and options.exports:
-        raise UserError("--only people stops before there is anything to --export: leave one of them out.")
-    return outputs
-
-
-def _check_given_confidence(keypoints: Path, layout: str, confidence: str | None) -> None:
-    """Refuse another confidence than that of keypoints which were found elsewhere: only pixels could give it."""
-    from fitmesh.stages.given_keypoints import read_given
-
-    if confidence is not None and confidence != (brought := read_given(keypoints, layout).source):
-        raise UserError(
-            f"--confidence {confidence} has no effect with --keypoints: {keypoints} brings its own ({brought}). "
-            "Leave one of them out."
-        )
-
-
-def _heights(given: float | Mapping[int, float] | str | None) -> str:
-    """As `--height` has them."""
+def _of_people(given: float | Mapping[int, float] | str | None) -> str:
+    """As `--height` and `--weight` have them."""
     if isinstance(given, Mapping):
-        return ",".join(f"{identity}:{height}" for identity, height in given.items())
+        return ",".join(f"{identity}:{number}" for identity, number in given.items())
     return "" if given is None else str(given)
 
 

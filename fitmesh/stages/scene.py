@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fitmesh.result import Shot
-from fitting.camera import COUNTS, Camera, FocalEstimate, focal_prior, given_focal, world_frame
+from fitting.camera import COUNTS, Camera, FocalEstimate, focal_prior, given_focal, world_from_camera
 from fitting.scene.ground import GivenGround
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.errors import UserError
@@ -18,6 +18,7 @@ from pose2d.video.lens_metadata import read_lens_metadata
 
 OFF, AUTO = "off", "auto"
 LEAST_HEIGHT_M, MOST_HEIGHT_M = 0.4, 2.6
+LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 4.0, 300.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class SceneSettings:
     intrinsics: Path | None = None  # json: matrix [3][3] and distortion
     floor: str = AUTO  # off, auto, or a json file with up and camera_height_m
     height: str = ""  # metres of everybody, or identity:metres with commas between
+    weight: str = ""  # kilograms, likewise
 
     def __post_init__(self) -> None:
         given = [n for n, v in (("--focal", self.focal_px), ("--fov", self.fov_deg), ("--intrinsics", self.intrinsics))
@@ -37,6 +39,7 @@ class SceneSettings:
             ways = {2: "two", 3: "three"}[len(given)]
             raise UserError(f"{' and '.join(given)} say the same thing in {ways} ways: give one of them.")
         self.heights()
+        self.weights()
 
     @property
     def floor_file(self) -> Path | None:
@@ -48,21 +51,27 @@ class SceneSettings:
         return SceneOptions() if self.floor_file is None else SceneOptions(given=read_floor(self.floor_file))
 
     def heights(self) -> dict[int | None, float]:
-        """By identity; None: everybody else's."""
+        """Metres by identity; None: everybody else's."""
+        words = "height: give metres for everybody (1.82) or identity:metres (2:1.25)"
+        return self._of_people("height", words, LEAST_HEIGHT_M, MOST_HEIGHT_M)
+
+    def weights(self) -> dict[int | None, float]:
+        """Kilograms, likewise."""
+        words = "weight: give kilograms for everybody (82) or identity:kilograms (2:24)"
+        return self._of_people("weight", words, LEAST_WEIGHT_KG, MOST_WEIGHT_KG)
+
+    def _of_people(self, name: str, words: str, low: float, high: float) -> dict[int | None, float]:
         found: dict[int | None, float] = {}
-        for part in (text.strip() for text in self.height.split(",")):
+        for part in (text.strip() for text in getattr(self, name).split(",")):
             if not part:
                 continue
-            who, _, metres = part.rpartition(":")
+            who, _, number = part.rpartition(":")
             try:
-                identity, value = int(who) if who else None, float(metres)
+                identity, value = int(who) if who else None, float(number)
             except ValueError:
                 identity, value = None, math.nan
-            if not LEAST_HEIGHT_M <= value <= MOST_HEIGHT_M:
-                raise UserError(
-                    f"--height {part!r} is no height: give metres for everybody (1.82) or identity:metres (2:1.25), "
-                    f"between {LEAST_HEIGHT_M} and {MOST_HEIGHT_M}, with commas between several."
-                )
+            if not low <= value <= high:
+                raise UserError(f"--{name} {part!r} is no {words}, between {low} and {high}, commas between several.")
             found[identity] = value
         return found
 
@@ -150,7 +159,7 @@ def scene_arrays(
         floor = ground is not None and ground.floor_known and not moving
         if ground is not None:
             height = ground.camera_height_m if floor else -lowest
-            world[here] = world_frame(ground.up_cam, height, frames[here], turned, moving).world_from_camera
+            world[here] = world_from_camera(ground.up_cam, height, turned, len(every))
         focal[here] = fit.camera.focal_px[0] * (1.0 if zoom is None else zoom)
         shots.append(
             Shot(

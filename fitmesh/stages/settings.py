@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
@@ -20,7 +20,7 @@ from pose2d.base.errors import UserError
 from pose2d.base.threads import Background, cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
 from pose2d.models.base import PoseModel
-from pose2d.registry import load as load_pose_model
+from pose2d.models.base import load as load_pose_model
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
 from pose2d.types import ConfidenceSource
@@ -59,6 +59,7 @@ class KeypointSettings:
     ccnet: Path | None = None  # a calibration head other than the embedded one
     plugin: Path | None = None  # a file that registers `pose_model`
     hands: bool = True  # whether hands are looked for
+    masks: bool = RunOptions.shape == "masks"  # whether outlines of people are looked for
 
 
 @dataclass(frozen=True)
@@ -155,25 +156,21 @@ class NetworkLoader:
     """Loads what the settings name. One loader for several jobs of the same settings loads once."""
 
     settings: RunSettings
+    background: type[Background[Any]] = Cached
 
     @cached_property
     def networks(self) -> Background[Networks]:
-        return Cached(lambda: load_networks(self.settings))
+        return self.background(self._networks)
 
     @cached_property
     def detector(self) -> Background[PersonDetector]:
-        return Cached(lambda: load_detector_of(self.settings))
+        tracks, device = self.settings.tracks, self.settings.device
+        return self.background(lambda: load_detector(tracks.detector, tracks.search_options).to(device))
 
-
-def load_networks(settings: RunSettings) -> Networks:
-    wanted = settings.keypoints
-    model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(settings.device)
-    return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
-
-
-def load_detector_of(settings: RunSettings) -> PersonDetector:
-    tracks = settings.tracks
-    return load_detector(tracks.detector, tracks.search_options).to(settings.device)
+    def _networks(self) -> Networks:
+        wanted = self.settings.keypoints
+        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(self.settings.device)
+        return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
 
 
 def camera_names(videos: Sequence[Path]) -> list[str]:
@@ -213,20 +210,24 @@ class Job:
         return content_digest(self.clip.files())
 
     @cached_property
-    def networks(self) -> Background[Networks]:
-        return self.loader.networks if self.loader else Background(lambda: load_networks(self.settings))
+    def _loads(self) -> NetworkLoader:
+        return self.loader or NetworkLoader(self.settings, Background)
 
-    @cached_property
+    @property
+    def networks(self) -> Background[Networks]:
+        return self._loads.networks
+
+    @property
     def detector(self) -> Background[PersonDetector]:
-        return self.loader.detector if self.loader else Background(lambda: load_detector_of(self.settings))
+        return self._loads.detector
 
     @cached_property
     def renderer(self) -> Background[None]:
         """Compiled, which takes seconds after installing, while the people are looked for."""
-        return Background(_compile_renderer)
 
+        def compiled() -> None:
+            from fitting.render.draw import compile_renderer  # brings numba with it
 
-def _compile_renderer() -> None:
-    from fitting.render.draw import compile_renderer  # brings numba with it
+            compile_renderer()
 
-    compile_renderer()
+        return Background(compiled)

@@ -4,6 +4,7 @@ The bodies are in the first camera's frame and at its frames. Every other camera
 bodies in its own frame and at its own frames, from which its overlay is drawn.
 """
 
+import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,34 +16,38 @@ import torch
 
 from fitmesh.result import FIT_FILE, Person, View
 from fitmesh.stages import fit, people
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile, edited_keypoints, edited_tracks
+from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
 from fitmesh.stages.settings import Job, camera_names
+from fitmesh.tracks import edited_keypoints, edited_tracks
+from fitmesh.ui.trouble import count
 from fitting.body import Body
+from fitting.body.kinematics import WRISTS
 from fitting.body.load import load_body
 from fitting.camera import Camera, given_focal, params_to_world
 from fitting.fits import FitOptions, TrackFit, mixed
-from fitting.keypoints.observed import body_keypoints
+from fitting.hands import fit_hands
+from fitting.keypoints.observed import body_keypoints, reordered, seen_hands
 from fitting.keypoints.weights import PRESENT
 from fitting.optimise import OtherView
 from fitting.rig.check import checked, stated_ground
-from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, pair_gains
+from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, neighbours, pair_gains
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import resampled, rest_pelvis
 from fitting.scene.camera_motion import read_motion
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
+from fitting.stated import calibrated_by_several
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
+from pose2d.hands import HandKeypoints
 from pose2d.tracking import appearance
 from pose2d.types import Appearance, Keypoints
 
 RIG_FILE = "rig.toml"
 PREVIEW_FROM_S, PREVIEW_S = 60.0, 10.0  # of videos longer than the first, so much is looked at before all of it
 LOOKS_FRAMES = 5  # of a track, in which its appearance is looked at
-LOOKS = (
-    60.0  # keypoints' gains that one unit of appearance's log-likelihood ratio is worth: neighbours in time are alike
-)
+LOOKS = 60.0  # gains that one unit of appearance's log-likelihood ratio is worth: neighbours in time are alike
 SHORTEST_TRACK = 5  # rows: what is shorter says nothing of geometry
 
 
@@ -130,26 +135,34 @@ class _Seen:
 
     def time_s(self, identity: int) -> np.ndarray:
         """[N] of a track's rows, on the camera's clock."""
-        return self.tracks.time_s[np.searchsorted(self.tracks.frames, self.people.frames[identity])]
+        return self.tracks.times(self.people.frames[identity])
 
-    def joined(self, numbers: Sequence[int]) -> tuple[Keypoints, np.ndarray, np.ndarray]:
-        """Keypoints, frames and boxes of some tracks that are one person's; where two overlap, the earlier one's."""
+    def joined(self, numbers: Sequence[int]) -> tuple[Keypoints, HandKeypoints, np.ndarray, np.ndarray]:
+        """Keypoints, hands, frames and boxes of some tracks that are one person's; where two overlap, the earlier's."""
         who = sorted((self.identities[number] for number in numbers), key=lambda i: self.people.frames[i][0])
+        file = self.people
         if not who:
-            empty = next(iter(self.people.people.values())).rows(slice(0))
-            return empty, np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
-        frames = np.concatenate([self.people.frames[i] for i in who])
-        frames, first = np.unique(frames, return_index=True)
-        boxes = np.concatenate([self.people.boxes_px[i] for i in who])[first]
-        return Keypoints.concat([self.people.people[i] for i in who]).rows(first), frames, boxes
+            empty = next(iter(file.people.values())).rows(slice(0))
+            return empty, HandKeypoints.empty(), np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
+        frames, first = np.unique(np.concatenate([file.frames[i] for i in who]), return_index=True)
+        boxes = np.concatenate([file.boxes_px[i] for i in who])[first]
+        hands = (
+            HandKeypoints.concat([file.hands[i] for i in who]) if file.hands else HandKeypoints.unseen(1 + max(first))
+        )
+        return Keypoints.concat([file.people[i] for i in who]).rows(first), hands.rows(first), frames, boxes
 
 
 def make(job: Job, key: CacheKey) -> None:
     """Fit everyone whom the cameras see."""
     settings = job.settings.fit
-    seen, body = _read(job), load_body(settings.body_file)
+    jobs, body, seen = [job, *job.cameras], load_body(settings.body_file), []
+    for one, name in zip(jobs, camera_names([one.clip.path for one in jobs]), strict=True):
+        seen.append(_seen(one, name))
+        motion = read_motion(read_npz(one.out / TRACKS_FILE), 0)
+        if motion is not None and motion.kind in ("rotating", "moving"):
+            job.reporter.warn(f"{one.clip.path}: the camera seems to be {motion.kind}, and several cameras must stand.")
     with job.reporter.busy("comparing the cameras"), single_thread():
-        rig, offsets, scale_std = _placed(job, seen, body)
+        seen, rig, offsets, stds = _placed(job, seen, body)
         tracks = _sights(seen, rig)
         gain = pair_gains(rig, tracks, [one.seconds for one in offsets])
         groups = grouped(gain, tracks)
@@ -160,26 +173,31 @@ def make(job: Job, key: CacheKey) -> None:
     people = recorded.people(groups)
     options = settings.scene.options()
     if options.ground and not options.given.states_anything:
-        options = SceneOptions(given=stated_ground(rig, [recorded.views(one) for one in people]))
-    camera = rig.cameras[0].camera
-    with job.reporter.stage("fit", sum(len(recorded.frames(one)) for one in people)) as tick, single_thread():
+        options = SceneOptions(given=stated_ground(rig, [recorded.views(one) for one in people.values()]))
+    camera, shown = rig.cameras[0].camera, []
+    for identity, tracks_of in people.items():
+        first, *others = recorded.views(tracks_of)
+        frames = recorded.frames(tracks_of)
+        shown.append(ShotPerson(identity, first.keypoints, frames, settings.init, others=tuple(others)))
+    with job.reporter.stage("fit", sum(len(one.frame) for one in shown)) as tick, single_thread():
         found = fit_shot(
-            [recorded.shot_person(one, settings.init) for one in people],
+            shown,
             camera, given_focal(camera.mean_focal_px, camera.size), body,
             fps=seen[0].tracks.fps, every=seen[0].tracks.every,
             options=replace(options, fit=FitOptions(settings.weighting), progress=tick),
         )  # fmt: skip
     if people and settings.scene.floor != OFF:
         job.reporter.say(describe(found, "scene"), "scene")
-    for one in people:
-        if one.identity not in found.people:
+    for identity in people:
+        if identity not in found.people:
             words = "never shows enough confident keypoints at once: no body is fitted."
-            job.reporter.warn(f"person {one.identity} {words}")
-    if rig.source == "people":
-        found = replace(found, people={i: _with_scale(track, scale_std, body) for i, track in found.people.items()})
-        if found.ground is not None:
-            height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
-            rig = rig.upright(found.ground.up_cam, height_m)
+            job.reporter.warn(f"person {identity} {words}")
+    for identity, track in found.people.items():
+        track = _stated(track, stds, body)
+        found.people[identity] = track if body.fingers is None else recorded.with_fingers(people[identity], track, body)
+    if rig.source == "people" and found.ground is not None:
+        height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
+        rig = rig.upright(found.ground.up_cam, height_m)
     write_rig(job.out / RIG_FILE, rig)
     for number in reversed(range(len(seen))):  # the first camera's last: it says that the others are done
         _write(number, recorded, people, found, body, key)
@@ -190,11 +208,11 @@ def _with_appearance(
 ) -> dict[tuple[Track, Track], float]:
     """With how alike people look, where rays alone leave doubt."""
     looks = [_appearances(one) for one in seen]
-    alike = dict.fromkeys(gain, 0.0)
-    for (a, i), (b, j) in gain:
-        ratio = appearance.log_likelihood_ratio(looks[a].rows([i]), looks[b].rows([j]))
-        alike[(a, i), (b, j)] = LOOKS * float(ratio[0, 0])
-    return {pair: value + alike[pair] for pair, value in gain.items()}
+    return {
+        ((a, i), (b, j)): value
+        + LOOKS * float(appearance.log_likelihood_ratio(looks[a].rows([i]), looks[b].rows([j]))[0, 0])
+        for ((a, i), (b, j)), value in gain.items()
+    }
 
 
 def _appearances(one: _Seen) -> Appearance:
@@ -204,7 +222,7 @@ def _appearances(one: _Seen) -> Appearance:
         frames = one.people.frames[identity]
         for row in np.unique(np.linspace(0, len(frames) - 1, LOOKS_FRAMES).astype(int)):
             wanted.setdefault(int(frames[row]), []).append((number, int(row)))
-    found: dict[int, list[Appearance]] = {number: [] for number in range(len(one.identities))}
+    found: list[list[Appearance]] = [[] for _ in one.identities]
     for image in one.job.clip.frames(one.job.settings.span):
         for number, row in wanted.pop(image.index, []):
             points = one.people.people[one.identities[number]].rows(slice(row, row + 1))
@@ -213,7 +231,7 @@ def _appearances(one: _Seen) -> Appearance:
         if not wanted:
             break
     none = appearance.unseen(1)
-    each = [appearance.overall(Appearance.concat(parts)) if parts else none for parts in found.values()]
+    each = [appearance.overall(Appearance.concat(parts)) if parts else none for parts in found]
     return Appearance.concat(each) if each else none.rows(slice(0))
 
 
@@ -223,17 +241,6 @@ def _seen(job: Job, name: str) -> _Seen:
     return _Seen(job, name, edited_tracks(job.out), found, long)
 
 
-def _read(job: Job) -> list[_Seen]:
-    found = []
-    jobs = [job, *job.cameras]
-    for one, name in zip(jobs, camera_names([one.clip.path for one in jobs]), strict=True):
-        found.append(_seen(one, name))
-        motion = read_motion(read_npz(one.out / TRACKS_FILE), 0)
-        if motion is not None and motion.kind in ("rotating", "moving"):
-            job.reporter.warn(f"{one.clip.path}: the camera seems to be {motion.kind}, and several cameras must stand.")
-    return found
-
-
 def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
     return [
         [Sight.of(one.people.people[i], one.time_s(i), placed.camera) for i in one.identities]
@@ -241,39 +248,44 @@ def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
     ]
 
 
-def _with_scale(track: TrackFit, log_std: float, body: Body) -> TrackFit:
-    """With the uncertainty of all lengths, where people's heights are the measure."""
-    found = track.fit
-    if found.joint_std_mm is None or found.joint_std_relative_mm is None:
+def _stated(track: TrackFit, stds: tuple[float, float], body: Body) -> TrackFit:
+    """With deviations that hold, also where people placed the cameras: of all lengths (log), and of the cameras' turns
+    (radians), which bend a body by about a quarter as much."""
+    if track.worst_error_mm is not None:  # seen by one camera
         return track
-    joints = 1000 * log_std * body.at(found.params).joints
-    std, relative = torch.hypot(found.joint_std_mm, joints), joints - joints[:, :1]
-    relative = torch.hypot(found.joint_std_relative_mm, relative)
-    return replace(track, fit=replace(found, joint_std_mm=std, joint_std_relative_mm=relative))
+    scale, turn = stds
+    joints = 1000 * body.at(track.fit.params).joints
+    apart = joints - joints[:, :1]
+    bent = turn / 4 * apart.norm(dim=-1, keepdim=True) / math.sqrt(3)
+    return calibrated_by_several(track, torch.hypot(scale * joints, bent), torch.hypot(scale * apart, bent))
 
 
-def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offset], float]:
-    """Where the cameras stand and when they looked, checked against the people; and a deviation of all lengths, log."""
+def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, list[Offset], tuple[float, float]]:
+    """Where the cameras stand and when they looked, checked against the people, with deviations of lengths (log) and of
+    turns (radians); and what was seen, with sides as the cameras' places say."""
     settings = job.settings.rig
     assert settings is not None
     steps = [1 / one.tracks.fps for one in seen]
     if settings.file is not None:
         rig = _read_rig(job, settings.file)
-        return *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), 0.0
+        return seen, *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), (0.0, 0.0)
     from fitting.rig.from_people import Lifted, Recorded, place_cameras  # where nobody has recorded a board
 
     scene = job.settings.fit.scene
     lenses = [lens_of(scene, one.job.clip.files()[0], (one.tracks.width_px, one.tracks.height_px)) for one in seen]
-    people = [
-        [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps) for i in one.identities]
-        for one, lens in zip(seen, lenses, strict=True)
-    ]
-    height_m = scene.heights().get(None)
+    people, exchanged = (
+        [
+            [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps, other)
+             for i in one.identities]
+            for one, lens in zip(seen, lenses, strict=True)
+        ]
+        for other in (False, True)
+    )  # fmt: skip
     found = place_cameras(
         Recorded(
             names=[one.name for one in seen], cameras=[lens.camera for lens in lenses],
             focals=[lens.focal for lens in lenses], people=people, stated_s=settings.offsets_s(), steps_s=steps,
-            height_m=height_m,
+            height_m=scene.heights().get(None), exchanged=exchanged,
         )
     )  # fmt: skip
     job.reporter.say(
@@ -281,7 +293,15 @@ def _placed(job: Job, seen: Sequence[_Seen], body: Body) -> tuple[Rig, list[Offs
         f"{100 * found.place_std.max():.0f} %, all lengths to {100 * found.scale_log_std:.0f} % (one deviation); "
         f"{RIG_FILE} has them", "cameras",
     )  # fmt: skip
-    return found.rig, found.offsets, found.scale_log_std
+    if (number := found.exchanged) is not None:
+        job.reporter.warn(
+            f"{seen[number].name}: people's left is taken for their right, so that rays meet (a mirrored video, or "
+            "backs that look like fronts)."
+        )
+        one = seen[number]
+        turned = {i: reordered(k, np.tile(k.skeleton.flip_order, (len(k), 1))) for i, k in one.people.people.items()}
+        seen = [*seen[:number], replace(one, people=replace(one.people, people=turned)), *seen[number + 1 :]]
+    return seen, found.rig, found.offsets, (found.scale_log_std, math.radians(float(found.turn_std_deg.mean())))
 
 
 def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequence[tuple[int, int]]]) -> None:
@@ -298,17 +318,12 @@ def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequenc
     together = sum(len({camera for camera, _ in group}) > 1 for group in groups)
     angles = ", ".join(f"{angle:.0f}" for angle in rig.angles_deg)
     job.reporter.say(
-        f"{len(rig)} cameras ({rig.source}), {angles} degrees between them; {len(groups)} people, {together} of them "
-        "in more than one camera", "cameras", cameras=len(rig), people=len(groups), shared=together,
+        f"{len(rig)} cameras ({rig.source}), {angles} degrees between them; {count(len(groups), 'people')}, {together} "
+        "of them in more than one camera", "cameras", cameras=len(rig), people=len(groups), shared=together,
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Somebody:
-    """One person."""
-
-    identity: int
-    tracks: tuple[tuple[int, ...], ...]  # [C] numbers of tracks in each camera
+Tracks = tuple[tuple[int, ...], ...]  # [C] of one person: numbers of tracks in each camera
 
 
 @dataclass(frozen=True)
@@ -319,22 +334,22 @@ class _Recorded:
     rig: Rig
     offsets: list[Offset]
 
-    def people(self, groups: Sequence[Sequence[tuple[int, int]]]) -> list[_Somebody]:
-        """With numbers as the first camera has them; whom it does not see have numbers after."""
-        people: list[_Somebody] = []
+    def people(self, groups: Sequence[Sequence[tuple[int, int]]]) -> "dict[int, Tracks]":
+        """By numbers as the first camera has them; whom it does not see have numbers after."""
+        people: dict[int, Tracks] = {}
         free = max([0, *self.seen[0].people.people]) + 1
         for group in groups:
             tracks = tuple(tuple(n for camera, n in group if camera == number) for number in range(len(self.seen)))
             own = [self.seen[0].identities[n] for n in tracks[0]]
-            people.append(_Somebody(min(own, default=free), tracks))
+            people[min(own, default=free)] = tracks
             free += not own
-        return sorted(people, key=lambda one: one.identity)
+        return dict(sorted(people.items()))
 
-    def frames(self, one: _Somebody) -> np.ndarray:
+    def frames(self, one: Tracks) -> np.ndarray:
         """The first camera's frames while anybody sees the person."""
         times = [
             there.time_s(there.identities[n])[[0, -1]] + offset.seconds
-            for there, numbers, offset in zip(self.seen, one.tracks, self.offsets, strict=True)
+            for there, numbers, offset in zip(self.seen, one, self.offsets, strict=True)
             for n in numbers
         ]
         first = self.seen[0].tracks
@@ -342,47 +357,79 @@ class _Recorded:
         inside = (first.time_s >= min(t[0] for t in times) - half) & (first.time_s <= max(t[1] for t in times) + half)
         return first.frames[inside]
 
-    def views(self, one: _Somebody) -> list[OtherView]:
+    def views(self, one: Tracks) -> list[OtherView]:
         """What the first camera, and every other that sees the person, show at the first camera's frames."""
         first = self.seen[0].tracks
-        want_s = first.time_s[np.searchsorted(first.frames, self.frames(one))]
+        want_s = first.times(self.frames(one))
         anybody = next(k for there in self.seen for k in there.people.people.values()).rows(slice(1))
         views = []
-        for number, (there, numbers, offset) in enumerate(zip(self.seen, one.tracks, self.offsets, strict=True)):
+        for number, (there, numbers, offset) in enumerate(zip(self.seen, one, self.offsets, strict=True)):
             if number and not numbers:
                 continue
             points, time_s = anybody, np.array([-np.inf])
             if numbers:
-                points, own, _ = there.joined(numbers)
-                time_s = there.tracks.time_s[np.searchsorted(there.tracks.frames, own)] + offset.seconds
+                points, _, own, _ = there.joined(numbers)
+                time_s = there.tracks.times(own) + offset.seconds
             rotation, moved = (torch.from_numpy(part).float() for part in self.rig.relative(number))
             camera = self.rig.cameras[number].camera
             views.append(OtherView(resampled(points, time_s, want_s), camera, rotation, moved))
         return views
 
-    def shot_person(self, one: _Somebody, init: str) -> ShotPerson:
-        first, *others = self.views(one)
-        return ShotPerson(one.identity, first.keypoints, self.frames(one), init, others=tuple(others))
+    def with_fingers(self, one: Tracks, track: TrackFit, body: Body) -> TrackFit:
+        """Each hand as the camera sees it that shows it longest and largest: fingers and wrists bend alike for all."""
+        first, params = self.seen[0].tracks, track.fit.params
+        track_s = first.times(track.frame)
+        best, most = None, np.zeros(2)
+        for number, (there, numbers, offset) in enumerate(zip(self.seen, one, self.offsets, strict=True)):
+            if not there.people.hands:
+                continue
+            _, hands, frames, _ = there.joined(numbers)
+            own_s = there.tracks.times(frames) + offset.seconds
+            before, after, share = neighbours(own_s, track_s)
+            near = np.flatnonzero(share >= 0)
+            hands = hands.rows(np.where(share < 0.5, before, after)[near]).scatter(near, len(track))
+            camera, to_camera = self.rig.cameras[number].camera, _matrix(*self.rig.relative(number))
+            moved = params_to_world(params, rest_pelvis(params.shape, body), np.tile(to_camera, (len(track), 1, 1)))
+            wrists = camera.project(body.at(moved).joints[:, list(WRISTS)]).numpy()
+            away = [np.nansum(np.abs(hands.xy_px[:, :, 0] - at), (1, 2)) for at in (wrists, wrists[:, ::-1])]
+            hands = hands.exchanged(away[1] < away[0])  # that hang on arms with the wrong name
+            found = fit_hands(
+                seen_hands(hands, camera, body), moved, camera, body, first.fps, track.present.astype(int)
+            )
+            shown = (hands.presence * hands.size_px).sum(0)
+            best = best or found
+            for side in np.flatnonzero(shown > most):
+                counts = {"pose_rad": 15, "std_deg": 15, "seen": 1, "wrist_rad": 1, "point_std_mm": 1}
+                for name, width in counts.items():
+                    part = slice(side * width, (side + 1) * width)
+                    getattr(best, name)[:, part] = getattr(found, name)[:, part]
+            most = np.maximum(most, shown)
+        if best is None:
+            return track
+        pose = params.pose.clone()
+        pose[:, list(WRISTS)] = torch.from_numpy(best.wrist_rad)
+        params = replace(params, pose=pose, hands=torch.from_numpy(best.pose_rad))
+        return replace(track, fit=replace(track.fit, params=params), hands=best)
 
 
 def _write(
-    number: int, recorded: _Recorded, people: Sequence[_Somebody], found: ShotFit, body: Body, key: CacheKey
+    number: int, recorded: _Recorded, people: Mapping[int, Tracks], found: ShotFit, body: Body, key: CacheKey
 ) -> None:
     """`fit.npz` of one camera."""
     there, rig, first = recorded.seen[number], recorded.rig, recorded.seen[0].tracks
     camera, to_camera = rig.cameras[number].camera, _matrix(*rig.relative(number))
-    tracks = replace(there.tracks, same_as={one.identity: one.identity for one in people}, shot_first_frame=np.zeros(1))
+    tracks = replace(there.tracks, same_as={identity: identity for identity in people}, shot_first_frame=np.zeros(1))
     fitted = []
-    for one in people:
-        track = found.people.get(one.identity)
-        points, frames, boxes = there.joined(one.tracks[number])
+    for identity, one in people.items():
+        track = found.people.get(identity)
+        points, _, frames, boxes = there.joined(one[number])
         if track is not None and number:
-            track_s = first.time_s[np.searchsorted(first.frames, track.frame)] - recorded.offsets[number].seconds
+            track_s = first.times(track.frame) - recorded.offsets[number].seconds
             track = _in_camera(track, track_s, there.tracks, (points, frames), camera, to_camera, body)
         if track is not None:
             inside = np.isin(frames, track.frame)
-            file = replace(there.people, frames={one.identity: frames[inside]}, boxes_px={one.identity: boxes[inside]})
-            fitted.append(fit.person_rows(one.identity, 0, tracks, file, track, body))
+            file = replace(there.people, frames={identity: frames[inside]}, boxes_px={identity: boxes[inside]})
+            fitted.append(fit.person_rows(identity, 0, tracks, file, track, body))
     lowest, here, ground = fit.lowest_foot(found, body), replace(found, people={}), found.ground
     if ground is not None and number:
         up = to_camera[:3, :3] @ ground.up_cam
@@ -436,7 +483,7 @@ def _in_camera(
     share = torch.from_numpy(place - before).float()
     params = mixed(track.fit.params.rows(before), track.fit.params.rows(after), share)
     pelvis = rest_pelvis(params.shape, body)
-    params = params_to_world(params, pelvis, np.broadcast_to(to_camera, (len(frame), 4, 4)))
+    params = params_to_world(params, pelvis, np.tile(to_camera, (len(frame), 1, 1)))
     mine, frames = points
     rows = np.isin(frames, frame)
     at = np.searchsorted(frame, frames[rows])
@@ -454,4 +501,6 @@ def _in_camera(
         joint_observed=track.joint_observed[nearest],
         fit=replace(fitted, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
         contact=None if track.contact is None else track.contact[nearest],
+        worst_error_mm=None if track.worst_error_mm is None else track.worst_error_mm[nearest],
+        hands=None if track.hands is None else track.hands.rows(nearest),
     )

@@ -11,21 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
@@ -44,25 +34,14 @@ _log = logging.getLogger("fitmesh")
 
 @dataclass(frozen=True)
 class Message:
-    """`text` for people; programs get the kind of event and the facts instead."""
+    """`text` for people; programs get the kind of event and the facts instead.
+
+    A "warning" is something the user should know even in quiet mode; after an "error" the work ends, and the command
+    itself tells people why."""
 
     text: str
     kind: str = "info"
     facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Warned:
-    """Something the user should know even in quiet mode."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The work ends here; the command itself tells people why."""
-
-    text: str
 
 
 @dataclass(frozen=True)
@@ -74,52 +53,23 @@ class Busy:
 
 
 @dataclass(frozen=True)
-class StageKept:
-    """A stage whose files are up to date."""
+class Stage:
+    """How far a stage is. kept: its files are up to date; failed: an error ended it."""
 
-    stage: str
+    name: str
+    state: Literal["kept", "started", "running", "done", "failed"]
+    done: int = 0  # steps
+    total: int | None = None  # about, if that is known
+    unit: str = ""  # what is counted: frames, people, ..
+    seconds: float = 0.0  # since it started
+    beat: int | None = None  # 1, 2, ..: BEAT_S have passed since the last one
 
 
 @dataclass(frozen=True)
-class StageStarted:
-    """A stage of about `total` steps, if that is known."""
+class Clips:
+    """Many clips are to be done; None: all of them are, or an error ended the work."""
 
-    stage: str
     total: int | None
-    unit: str  # what is counted: frames, people, ..
-
-
-@dataclass(frozen=True)
-class StageAdvanced:
-    """Some steps more are done. With a `beat` (1, 2, ..): BEAT_S have passed since the last one."""
-
-    stage: str
-    done: int
-    total: int | None
-    unit: str
-    seconds: float  # since it started
-    beat: int | None = None
-
-
-@dataclass(frozen=True)
-class StageEnded:
-    stage: str
-    done: int
-    unit: str
-    seconds: float
-    finished: bool  # False: an error ended it
-
-
-@dataclass(frozen=True)
-class ClipsStarted:
-    """Many clips are to be done."""
-
-    total: int
-
-
-@dataclass(frozen=True)
-class ClipsEnded:
-    """All of them are, or an error ended the work."""
 
 
 @dataclass(frozen=True)
@@ -139,16 +89,13 @@ class ClipEnded:
     total: int
 
 
-Event = (
-    Message | Warned | Failed | Busy | StageKept | StageStarted | StageAdvanced | StageEnded
-    | ClipsStarted | FromClip | ClipEnded | ClipsEnded
-)  # fmt: skip
+Event = Message | Busy | Stage | Clips | FromClip | ClipEnded
 Sink = Callable[[Event], None]
 
 
 def to_log(event: Event) -> None:
     """The sink of whoever wants to see nothing: what is said goes to the packages' log (`fitmesh.ui.trouble`)."""
-    if isinstance(event, Warned):
+    if isinstance(event, Message) and event.kind == "warning":
         _log.warning("%s", event.text)
     elif text := describe(event):
         _log.info("%s", text)
@@ -157,17 +104,17 @@ def to_log(event: Event) -> None:
 def describe(event: Event) -> str:
     """An event as a line for people; empty where it needs none."""
     match event:
-        case Message(text):
+        case Message(text, kind) if kind not in ("warning", "error"):
             return text
-        case StageKept(stage):
-            return f"{stage:<10} is up to date, kept"
         case Busy(text, beat) if beat == BUSY_BEATS:
             return f"{text} .."
-        case StageAdvanced(stage, done, total, unit, seconds, beat) if beat and beat % STAGE_BEATS == 0:
+        case Stage(name, "kept"):
+            return f"{name:<10} is up to date, kept"
+        case Stage(name, "running", done, total, unit, seconds, beat) if beat and beat % STAGE_BEATS == 0:
             of = f" of {total}" if total else ""
-            return f"{stage:<10} {done}{of} {unit}, {done / seconds:.1f}/s"
-        case StageEnded(stage, done, unit, seconds, True):
-            return f"{stage:<10} {count(done, unit)} in {seconds:.1f} s, {done / max(seconds, 1e-9):.1f}/s"
+            return f"{name:<10} {done}{of} {unit}, {done / seconds:.1f}/s"
+        case Stage(name, "done", done, _, unit, seconds):
+            return f"{name:<10} {count(done, unit)} in {seconds:.1f} s, {done / max(seconds, 1e-9):.1f}/s"
         case ClipEnded(status, done, total):
             return f"{done} of {total}  {status.name}: {status.describe()}"
     return ""
@@ -183,7 +130,7 @@ class Reporter:
         self.emit(Message(text, kind, facts))
 
     def warn(self, text: str) -> None:
-        self.emit(Warned(text))
+        self.emit(Message(text, "warning"))
 
     @contextmanager
     def busy(self, text: str) -> Iterator[None]:
@@ -198,23 +145,24 @@ class Reporter:
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
         """A stage of about `total` steps, if that is known."""
-        start, done, finished = time.monotonic(), 0, False
+        start, done = time.monotonic(), 0
 
-        def advanced(beat: int | None = None) -> None:
-            self.emit(StageAdvanced(name, done, total, unit, time.monotonic() - start, beat))
+        def tell(state: Literal["started", "running", "done", "failed"], beat: int | None = None) -> None:
+            self.emit(Stage(name, state, done, total, unit, time.monotonic() - start, beat))
 
         def tick(steps: int) -> None:
             nonlocal done
             done += steps
-            advanced()
+            tell("running")
 
-        self.emit(StageStarted(name, total, unit))
+        tell("started")
         try:
-            with heartbeat(advanced, BEAT_S):
+            with heartbeat(partial(tell, "running"), BEAT_S):
                 yield tick
-            finished = True
-        finally:
-            self.emit(StageEnded(name, done, unit, time.monotonic() - start, finished))
+        except BaseException:
+            tell("failed")
+            raise
+        tell("done")
 
 
 @contextmanager
@@ -259,7 +207,8 @@ class Lines:
 
     def __call__(self, event: Event) -> None:
         is_failure = isinstance(event, ClipEnded) and not event.status.is_good
-        if isinstance(event, Warned) or (self.quiet and not is_failure):
+        is_warning = isinstance(event, Message) and event.kind == "warning"
+        if is_warning or (self.quiet and not is_failure):
             to_log(event)
         elif text := describe(event):
             self.console.print(text, markup=False, soft_wrap=True)
@@ -270,46 +219,47 @@ class Bars(Lines):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._live: Progress | None = None
-        self._clips: dict[str, TaskID] = {}  # bars, by name
+        self._live: bars.Progress | None = None
+        self._clips: dict[str, bars.TaskID] = {}  # bars, by name
 
     def __call__(self, event: Event) -> None:
         match event:
             case Busy(text, 0):
-                self._show(text, None, SpinnerColumn(), TextColumn("{task.description}", markup=False),
-                           TimeElapsedColumn(), transient=True)  # fmt: skip
-            case StageStarted(stage, total, unit):
-                self._show(stage, total, SpinnerColumn(finished_text=" "), TextColumn("{task.description:<10}"),
-                           BarColumn(bar_width=30), MofNCompleteColumn(), _Rate(unit),
-                           TimeRemainingColumn(elapsed_when_finished=True))  # fmt: skip
-            case ClipsStarted(total):
-                self._show("all clips", total, TextColumn("{task.description}"), BarColumn(bar_width=30),
-                           MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"),
-                           TimeRemainingColumn())  # fmt: skip
-            case StageAdvanced(_, done) if self._live:
-                self._live.update(TaskID(0), completed=done)
-            case StageEnded(_, done, _, _, finished) if self._live:
+                self._show(text, None, bars.SpinnerColumn(), bars.TextColumn("{task.description}", markup=False),
+                           bars.TimeElapsedColumn(), transient=True)  # fmt: skip
+            case Stage(stage, "started", _, total, unit):
+                self._show(stage, total, bars.SpinnerColumn(finished_text=" "),
+                           bars.TextColumn("{task.description:<10}"), bars.BarColumn(bar_width=30),
+                           bars.MofNCompleteColumn(), _Rate(unit),
+                           bars.TimeRemainingColumn(elapsed_when_finished=True))  # fmt: skip
+            case Clips(int(total)):
+                self._show("all clips", total, bars.TextColumn("{task.description}"), bars.BarColumn(bar_width=30),
+                           bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), bars.TextColumn("left"),
+                           bars.TimeRemainingColumn())  # fmt: skip
+            case Stage(_, "running", done) if self._live:
+                self._live.update(bars.TaskID(0), completed=done)
+            case Stage(_, "done" | "failed" as state, done) if self._live:
                 # A stated number of frames may be off by a few.
-                self._live.update(TaskID(0), completed=done, total=done if finished else None)
+                self._live.update(bars.TaskID(0), completed=done, total=done if state == "done" else None)
                 self._hide()
-            case Busy(_, None) | ClipsEnded():
+            case Busy(_, None) | Clips(None):
                 self._hide()
-            case FromClip(name, StageStarted() | StageAdvanced() as inner) if self._live:
+            case FromClip(name, Stage(stage, "started" | "running", done, total)) if self._live:
                 if name not in self._clips:
                     self._clips[name] = self._live.add_task(name, total=None)
-                title, done = f"{name[:LONGEST_NAME]}: {inner.stage}", getattr(inner, "done", 0)
-                self._live.update(self._clips[name], description=title, total=inner.total, completed=done)
+                title = f"{name[:LONGEST_NAME]}: {stage}"
+                self._live.update(self._clips[name], description=title, total=total, completed=done)
             case ClipEnded(status, done, _) if self._live:
                 if (bar := self._clips.pop(status.name, None)) is not None:
                     self._live.remove_task(bar)
-                self._live.update(TaskID(0), completed=done)
+                self._live.update(bars.TaskID(0), completed=done)
                 if not status.is_good or status.warnings:
                     super().__call__(event)
-            case Message() | Warned() | StageKept():
+            case Message() | Stage(_, "kept"):
                 super().__call__(event)
 
-    def _show(self, title: str, total: int | None, *columns: ProgressColumn, transient: bool = False) -> None:
-        self._live = Progress(*columns, console=self.console, transient=transient)
+    def _show(self, title: str, total: int | None, *columns: bars.ProgressColumn, transient: bool = False) -> None:
+        self._live = bars.Progress(*columns, console=self.console, transient=transient)
         self._live.add_task(title, total=total)
         self._live.start()
 
@@ -319,14 +269,14 @@ class Bars(Lines):
         self._live = None
 
 
-class _Rate(ProgressColumn):
+class _Rate(bars.ProgressColumn):
     """Steps a second over the whole stage so far; a word until there is a first one."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
         self._unit = unit
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: bars.Task) -> Text:
         if not task.completed:
             return Text("starting", style="progress.data.speed")
         rate = task.completed / task.elapsed if task.elapsed else 0.0
@@ -347,20 +297,16 @@ def _facts(event: Event) -> dict[str, Any]:
     match event:
         case Message(text, kind, facts):
             return {"event": kind, **(facts or {"text": text})}
-        case Warned(text):
-            return {"event": "warning", "text": text}
-        case Failed(text):
-            return {"event": "error", "text": text}
         case Busy(text, beat) if beat:
             return {"event": "busy", "text": text, "seconds": beat * BEAT_S}
-        case StageKept(stage):
+        case Stage(stage, "kept"):
             return {"event": "stage", "stage": stage, "state": "kept"}
-        case StageStarted(stage, total, unit):
+        case Stage(stage, "started", _, total, unit):
             return {"event": "stage", "stage": stage, "state": "started", "total": total, "unit": unit}
-        case StageAdvanced(stage, done, total, unit, seconds, beat) if beat:
+        case Stage(stage, "running", done, total, unit, seconds, beat) if beat:
             counted = {"done": done, "total": total, "unit": unit, "per_second": round(done / seconds, 2)}
             return {"event": "stage", "stage": stage, "state": "running", **counted}
-        case StageEnded(stage, done, unit, seconds, True):
+        case Stage(stage, "done", done, _, unit, seconds):
             counted = {"done": done, "unit": unit, "seconds": round(seconds, 3)}
             return {"event": "stage", "stage": stage, "state": "done", **counted}
         case FromClip(name, inner):

@@ -118,24 +118,22 @@ def exit_code_of(error: BaseException) -> int:
 
 def describe_error(error: BaseException) -> tuple[list[str], int]:
     """What to tell of an error, and the exit code; whatever is not the user's mistake leaves a log file."""
-    if _is_user_error(error):
+    errors = sys.modules.get("pose2d.base.errors")  # nothing is imported: it may be an import that failed
+    if errors is not None and isinstance(error, errors.UserError):
         return [str(error)], USER_ERROR
+    path = _log(error)
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
-        _log(error)
         return [
             "there is not enough memory for this. Give a smaller input (--end, --every, smaller images), or "
             "use a machine with more memory."
         ], FAILED
     if isinstance(error, RecursionError):
-        _log(error)
         return ["the input is nested too deeply."], USER_ERROR
     if isinstance(error, OSError) and error.filename is not None:
-        _log(error)
         return [f"{error.filename}: {error.strerror or error}."], USER_ERROR
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        _log(error)
         return [f"the output cannot be written: {error.strerror}. Make room, or write elsewhere."], USER_ERROR
-    first, path = (str(error).splitlines() or [""])[0][:300], _log(error)
+    first = (str(error).splitlines() or [""])[0][:300]
     return [
         f"something went wrong inside fitmesh ({type(error).__name__}: {first}).",
         f"The details are in {path}: please report this with that file." if path else "Please report this.",
@@ -172,12 +170,6 @@ def watch_threads() -> None:
             _log(about.exc_value)
 
     threading.excepthook = note
-
-
-def _is_user_error(error: BaseException) -> bool:
-    """Without importing anything: it may be an import that failed."""
-    module = sys.modules.get("pose2d.base.errors")
-    return module is not None and isinstance(error, module.UserError)
 
 
 def _log(error: BaseException) -> Path | None:

@@ -3,6 +3,7 @@
 The block holds, for each person, the arrays named in `people[i].arrays` one after the other; each entry gives the first
 number and the shape."""
 
+import itertools
 import json
 import shlex
 from dataclasses import dataclass
@@ -14,15 +15,14 @@ from fitmesh.exports import PLAIN, Motion
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour
 from fitmesh.exports.motion import reworked
-from fitmesh.exports.scene import SceneFrame, about_frame, scene_frame
-from fitmesh.exports.segments import segments
+from fitmesh.exports.scene import SceneFrame, about_frame, foot_points, runs, scene_frame, segments
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
-from fitmesh.viewer.footprints import footprints
 from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES
 from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
 
+STANDS = 0.5  # probability of contact
 SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that a few outliers do not compress it
 
 
@@ -47,25 +47,33 @@ def viewer_data(result: Result) -> ViewerData:
             arrays[name] = {"first": first, "shape": list(values.shape)}
             blocks.append(np.ascontiguousarray(values, "<f4").tobytes())
             first += values.size
+        place = np.searchsorted(result.frames, person.frame)
         people.append(
             {
                 "identity": person.identity,
                 "colour": "#{:02x}{:02x}{:02x}".format(*identity_colour(person.identity)),
-                "first": int(np.searchsorted(result.frames, person.frame[0])),
+                "first": int(place[0]),
                 "count": len(person),
-                "spans": _spans(result, person),
+                # Where the person is there: from which place in `frames`, from which row, how many.
+                "spans": [
+                    {"first": int(place[rows.start]), "row": rows.start, "count": rows.stop - rows.start}
+                    for rows in segments(result, person)
+                ],
                 "shot": person.shot,
-                "footprints": _footprints(result, person, scene),
+                "footprints": footprints(result, person, scene),
                 "arrays": arrays,
             }
         )
+    has_fingers = any(person.hand_pose_rad is not None for person in result.people)
+    run_again = ["fitmesh", "run", str(result.clip_path), "--out", f"{result.folder}-part"]
     meta = {
         "fitmesh": __version__,
         "name": result.clip_path.name if result.clip_path is not None else result.folder.resolve().name,
         "frames": result.frames.tolist(),
         "time_s": (result.time_s - result.time_s[:1]).tolist(),
         "start_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
-        "trim": _trim_command(result),
+        # What runs on the same clip into a folder of its own, without the times.
+        "trim": "" if result.clip_path is None else shlex.join(run_again),
         "width_px": result.camera.size[0],
         "height_px": result.camera.size[1],
         "focal_y_px": (result.focal_px * (result.camera.focal_px[1] / result.camera.focal_px[0])).round(3).tolist(),
@@ -81,7 +89,8 @@ def viewer_data(result: Result) -> ViewerData:
         "has_report": (result.folder / "report.html").is_file(),
         "confidence": result.source,
         "joints": list(JOINT_NAMES),
-        "joint_of_bone": _joint_of_bone(result),
+        # For each bone of scene.glb the joint whose colours it has: those of fingers are the hand's.
+        "joint_of_bone": [*range(BODY_JOINTS), *[22] * 15, *[23] * 15] if has_fingers else [*range(len(JOINT_NAMES))],
         "has_hands": any(person.hand_seen is not None and person.hand_seen.any() for person in result.people),
         "keypoints": list(HALPE26.keypoints),
         "joint_of_keypoint": [JOINT_OF[name] for name in HALPE26.keypoints],
@@ -96,13 +105,6 @@ def viewer_data(result: Result) -> ViewerData:
     return ViewerData(json.dumps(meta, allow_nan=False).encode(), b"".join(blocks))
 
 
-def _joint_of_bone(result: Result) -> list[int]:
-    """For each bone of scene.glb the joint whose colours it has: those of fingers are the hand's."""
-    if not any(person.hand_pose_rad is not None for person in result.people):
-        return list(range(len(JOINT_NAMES)))
-    return [*range(BODY_JOINTS), *[22] * 15, *[23] * 15]
-
-
 def _motion(stated: Any) -> Motion:
     """What run.json says of the exports' motion, but for their rate: the page has the video's frames."""
     try:
@@ -113,25 +115,6 @@ def _motion(stated: Any) -> Motion:
         return Motion(None, smooth if 0 <= smooth <= 1 else 0.0, stated["in_place"] is True, *kept)
     except (TypeError, KeyError, ValueError):
         return PLAIN
-
-
-def _trim_command(result: Result) -> str:
-    """What runs on the same clip into a folder of its own, without the times; empty where the clip is not known."""
-    if result.clip_path is None:
-        return ""
-    return shlex.join(["fitmesh", "run", str(result.clip_path), "--out", f"{result.folder}-part"])
-
-
-def _spans(result: Result, person: Person) -> list[dict[str, int]]:
-    """Where the person is there: from which place in `frames`, from which row of the arrays, how many."""
-    return [
-        {
-            "first": int(np.searchsorted(result.frames, person.frame[rows.start])),
-            "row": rows.start,
-            "count": rows.stop - rows.start,
-        }
-        for rows in segments(result, person)
-    ]
 
 
 def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
@@ -147,19 +130,29 @@ def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
     }  # fmt: skip
 
 
-def _footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[str, Any]]:
-    """`first` and `last` count the frames of the video."""
-    place = np.searchsorted(result.frames, person.frame)
-    return [
-        {
-            "left": print_.left,
-            "first": int(place[print_.first]),
-            "last": int(place[print_.last]),
-            "heel_m": print_.heel_m.round(4).tolist(),
-            "toes_m": print_.toes_m.round(4).tolist(),
-        }
-        for print_ in footprints(result, person, scene)
-    ]
+def footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[str, Any]]:
+    """Where feet stood, in the scene frame, for every run of rows in which a heel or toes rest, in order of time; none
+    where gravity is not known, since a place in a turning camera's frame is no place. `first` and `last` count the
+    frames of the video; heel and toes are medians over the rows in which they stood, or over all if they never did."""
+    stands = person.contact >= STANDS
+    if not scene.upright[person.shot] or not stands.any():
+        return []
+    places, place = foot_points(result, person, scene), np.searchsorted(result.frames, person.frame)
+    found: list[dict[str, Any]] = []
+    for foot, part in itertools.product((0, 1), segments(result, person)):
+        heel, toes = 2 * foot, 2 * foot + 1
+        for a, b in runs((stands[:, heel] | stands[:, toes])[part]):
+            rows = slice(part.start + a, part.start + b + 1)
+            entry: dict[str, Any] = {
+                "left": foot == 0,
+                "first": int(place[rows.start]),
+                "last": int(place[rows.stop - 1]),
+            }
+            for name, point in (("heel_m", heel), ("toes_m", toes)):
+                at, resting = places[rows, point], stands[rows, point]
+                entry[name] = np.median(at[resting] if resting.any() else at, axis=0).round(4).tolist()
+            found.append(entry)
+    return sorted(found, key=lambda entry: entry["first"])
 
 
 def _scale_mm(values: list[np.ndarray]) -> float | None:

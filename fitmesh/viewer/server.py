@@ -113,7 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             return self._refuse(HTTPStatus.NOT_FOUND)
         if isinstance(content.source, bytes):
-            return self._send_bytes(content, content.source, with_body)
+            self._head(HTTPStatus.OK, content, len(content.source))
+            self.wfile.write(content.source if with_body else b"")
+            return None
         try:
             real = content.source.resolve(strict=True)
             if content.within is not None and not real.is_relative_to(content.within.resolve()):
@@ -123,11 +125,6 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(HTTPStatus.NOT_FOUND)
         with file:
             self._send_file(content, file, os.fstat(file.fileno()).st_size, with_body)
-
-    def _send_bytes(self, content: Content, data: bytes, with_body: bool) -> None:
-        self._head(HTTPStatus.OK, content, len(data))
-        if with_body:
-            self.wfile.write(data)
 
     def _send_file(self, content: Content, file: BinaryIO, size: int, with_body: bool) -> None:
         """The part that was asked for: browsers seek in videos by asking for ranges of bytes."""

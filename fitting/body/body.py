@@ -24,14 +24,21 @@ bone at or below i turns about P_i,
 also enter through m_e; that part of the derivative is G_j offset_posedirs_e . dR."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import JOINT_COUNT, Fingers, Placement, forward_kinematics, rotate, rotation_matrices
+from fitting.body.kinematics import (
+    JOINT_COUNT,
+    Fingers,
+    Placement,
+    forward_kinematics,
+    rotate,
+    rotation_matrices,
+    with_tensors_to,
+)
 from pose2d.base.errors import UserError
 from pose2d.base.table import BLOCK, Table, blocks, column
 
@@ -62,35 +69,10 @@ class AttachedPoints:
         return self.gather @ torch.addcmul(turned, self.coefficient.unsqueeze(-1), carried)
 
 
-def attach_points(
-    joint_part: Tensor,  # [K, 24] weights on the posed joints
-    vertex_part: Tensor,  # [K, V] weights on the posed vertices; a row of both sums to 1
-    template: Tensor,  # [V, 3] metres
-    shapedirs: Tensor,  # [V, 3, S]
-    posedirs: Tensor | None,  # [V, 3, P]
-    weights: Tensor,  # [V, 24] skinning weights
-    rest_joints: Tensor,  # [24, 3] metres at zero shape
-    rest_joint_shapedirs: Tensor,  # [24, 3, S]
-) -> AttachedPoints:
-    """Take the sums over vertices once: points as weighted sums of vertices -> terms on bones."""
-    used = (vertex_part != 0).any(0).nonzero().squeeze(1)
-    share = torch.einsum("kv,vj->kvj", vertex_part[:, used], weights[used])  # of point k: vertex v on bone j
-    on_bone = share.sum(1)
-    point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
-    share = share[point, :, bone]  # [E, v]
-    on_bone_weight = on_bone[point, bone]
-
-    # sum_v share (x_v - J): a moment about the bone's own joint.
-    offset = share @ template[used] - on_bone_weight[:, None] * rest_joints[bone]
-    shapedirs_e = torch.einsum("ev,vcs->ecs", share, shapedirs[used])
-    shapedirs_e = shapedirs_e - on_bone_weight[:, None, None] * rest_joint_shapedirs[bone]
-    posedirs_e = None if posedirs is None else torch.einsum("ev,vcp->ecp", share, posedirs[used])
-    gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(template.dtype)
-    coefficient = joint_part[point, bone] + on_bone_weight
-    return AttachedPoints(point, bone, coefficient, offset, shapedirs_e, posedirs_e, gather)
-
-
 ArrayLike = Tensor | np.ndarray
+# Where girths are measured: so far from the height of one joint to that of another.
+GIRTHS = {"chest": (9, 9, 0.0), "waist": (3, 6, 0.2), "hip": (1, 1, 0.0), "thigh": (1, 4, 0.25)}
+ARM_JOINTS = (16, 17, 18, 19, 20, 21, 22, 23)
 
 
 @dataclass(frozen=True)
@@ -160,10 +142,7 @@ class Body:
         derive("keypoint_terms", self.points(self.keypoint_joints, self.keypoint_vertices))
         derive("_template_rows", self.v_template.T.flatten())
         derive("_shape_rows", torch.einsum("vcs->scv", self.shapedirs).flatten(1))
-        derive(
-            "_pose_rows",
-            None if self.posedirs is None else torch.einsum("vcp->pcv", self.posedirs).flatten(1),
-        )
+        derive("_pose_rows", None if self.posedirs is None else torch.einsum("vcp->pcv", self.posedirs).flatten(1))
         derive("_weight_rows", self.weights.T.contiguous())
 
     def __call__(
@@ -180,26 +159,27 @@ class Body:
         """
         rotation = _pose_matrices(self._tensor(pose, "pose"))
         frames = len(rotation)
-        shape = self._mean_shape() if shape is None else self._tensor(shape, "shape")
-        shape = _checked_shape(shape, frames, self.shape_size)
+        given = self.v_template.new_zeros(self.shape_size) if shape is None else self._tensor(shape, "shape")
+        shape = _checked_shape(given, frames, self.shape_size)
         placement = self.placement(rotation, shape)
         feature = self.pose_feature(rotation)
         joints = placement.joints
         keypoints = self.keypoint_terms.place(placement, self.keypoint_terms.moments(shape, feature))
         whole, points = placement, None
         if hands is not None:
-            whole = self.with_fingers().placement(
-                placement, _checked_hands(self._tensor(hands, "hands"), frames), shape
-            )
+            fingers = self._tensor(hands, "hands", (frames, 30, 3))
+            whole = self.with_fingers().placement(placement, fingers, shape)
             points = self.with_fingers().points(whole, shape)
         mesh = self.mesh(whole, shape, feature) if vertices else None
         if size is not None:
-            scale = _checked_size(self._tensor(size, "size"), frames).reshape(-1, 1, 1)
+            scale = self._tensor(size, "size", (), (1,), (frames,)).reshape(-1, 1, 1)
+            if not bool((scale > 0).all()):
+                raise UserError("size has a number that is not above 0.")
             joints, keypoints = scale * joints, scale * keypoints
             points = None if points is None else scale.unsqueeze(-1) * points
             mesh = None if mesh is None else mesh.mul_(scale)
         if translation is not None:
-            shift = _checked_translation(self._tensor(translation, "translation"), frames).unsqueeze(1)
+            shift = self._tensor(translation, "translation", (frames, 3), (1, 3)).unsqueeze(1)
             joints, keypoints = joints + shift, keypoints + shift
             points = None if points is None else points + shift.unsqueeze(1)
             mesh = None if mesh is None else mesh.add_(shift)
@@ -237,6 +217,46 @@ class Body:
         slope = torch.einsum("nc,ncs->ns", bone / length[:, None], per_shape[..., : len(shape_covariance)])
         variance = torch.einsum("ns,sr,nr->n", slope, shape_covariance.to(self.dtype), slope)
         return length.numpy(), variance.clamp(min=0).sqrt().numpy()
+
+    def girths_m(self, shape: ArrayLike, shape_covariance: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """[4] round chest, waist, hip and left thigh at rest (GIRTHS), tape held straight, and their deviations (NaN
+        without a covariance)."""
+        import cv2
+
+        shape, faces = self._tensor(shape, "shape").double(), self.faces.numpy()
+        arms = self.weights[:, ARM_JOINTS].sum(1).numpy()
+        faces = faces[(arms[faces] < 0.5).all(1)]
+
+        def measured(some: Tensor) -> np.ndarray:
+            rest = (self.v_template + self.shapedirs[..., : len(some)] @ some.to(self.dtype)).numpy()
+            joints = (self.J_regressor.numpy() @ rest)[:, 1]
+            lengths = []
+            for above, below, share in GIRTHS.values():
+                level = joints[above] + share * (joints[below] - joints[above])
+                ends = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
+                a, b = rest[ends[:, 0]], rest[ends[:, 1]]
+                cut = (a[:, 1] - level) * (b[:, 1] - level) < 0
+                if below in (4, 5):  # one leg of two
+                    cut &= (a[:, 0] > 0) & (b[:, 0] > 0)
+                a, b = a[cut], b[cut]
+                met = a + ((level - a[:, 1]) / (b[:, 1] - a[:, 1]))[:, None] * (b - a)
+                around = cv2.convexHull(np.ascontiguousarray(met[:, ::2], np.float32))
+                lengths.append(cv2.arcLength(around, True))
+            return np.array(lengths)
+
+        if shape_covariance is None:
+            return measured(shape), np.full(len(GIRTHS), np.nan)
+        steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)[: len(shape_covariance)]
+        slope = np.stack([measured(shape + step) - measured(shape - step) for step in steps], 1)
+        variance = np.einsum("gs,sr,gr->g", slope, shape_covariance.double().numpy(), slope)
+        return measured(shape), np.sqrt(variance.clip(0))
+
+    def volume_m3(self, shape: ArrayLike) -> float:
+        """Of one shape [S] at rest, before any size."""
+        shape = self._tensor(shape, "shape")
+        rest = (self.v_template + self.shapedirs[..., : len(shape)] @ shape).double()
+        a, b, c = rest[self.faces.T.long()]
+        return float((a * torch.linalg.cross(b, c)).sum() / 6)
 
     # The steps, for code that takes them apart. They check nothing.
 
@@ -282,20 +302,23 @@ class Body:
 
     def points(self, joint_part: Tensor, vertex_part: Tensor) -> AttachedPoints:
         """Any points that are weighted sums of posed joints [K, 24] and vertices [K, V], attached to the bones."""
-        return attach_points(
-            joint_part, vertex_part, self.v_template, self.shapedirs, self.posedirs, self.weights,
-            self.rest_joints, self.rest_joint_shapedirs,
-        )  # fmt: skip
+        used = (vertex_part != 0).any(0).nonzero().squeeze(1)
+        share = torch.einsum("kv,vj->kvj", vertex_part[:, used], self.weights[used])  # of point k: vertex v on bone j
+        on_bone = share.sum(1)
+        point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
+        share = share[point, :, bone]  # [E, v]
+        weight = on_bone[point, bone]
+        # sum_v share (x_v - J): a moment about the bone's own joint, taken over the vertices once.
+        offset = share @ self.v_template[used] - weight[:, None] * self.rest_joints[bone]
+        by_shape = torch.einsum("ev,vcs->ecs", share, self.shapedirs[used])
+        by_shape = by_shape - weight[:, None, None] * self.rest_joint_shapedirs[bone]
+        by_pose = None if self.posedirs is None else torch.einsum("ev,vcp->ecp", share, self.posedirs[used])
+        gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(self.dtype)
+        return AttachedPoints(point, bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Body":
         """The same body in another precision or on another device; derived tensors are made again."""
-        given: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
-        for name, value in given.items():
-            if isinstance(value, Tensor):
-                given[name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
-            elif isinstance(value, Fingers):
-                given[name] = value.to(dtype=dtype, device=device)
-        return Body(**given)
+        return with_tensors_to(self, dtype, device)
 
     def __repr__(self) -> str:
         size = f"{len(self.v_template)} vertices, {self.shape_size} shape directions"
@@ -314,11 +337,16 @@ class Body:
         """S, the number of shape directions."""
         return self.shapedirs.shape[-1]
 
-    def _mean_shape(self) -> Tensor:
-        return torch.zeros(self.shape_size, dtype=self.dtype, device=self.device)
-
-    def _tensor(self, value: ArrayLike, what: str) -> Tensor:
-        return _finite(torch.as_tensor(value, dtype=self.dtype, device=self.device), what)
+    def _tensor(self, value: ArrayLike, what: str, *sizes: tuple[int, ...]) -> Tensor:
+        """Finite, and of one of the sizes, if any are named."""
+        tensor = torch.as_tensor(value, dtype=self.dtype, device=self.device)
+        if sizes and tuple(tensor.shape) not in sizes:
+            expected = " or ".join(str(list(size)) for size in sizes)
+            raise UserError(f"{what} has size {list(tensor.shape)}; expected {expected}.")
+        # One pass over the sum first: any NaN or infinity survives it, and it costs a tenth of looking at each.
+        if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
+            raise UserError(f"{what} holds NaN or infinity; every number must be finite.")
+        return tensor
 
 
 _FRAMES_AT_A_TIME = 16  # 16 frames of 6,800 vertices blend 5 MB of transforms
@@ -337,14 +365,6 @@ def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -
     by_x, by_y, by_z, constant = blend.unflatten(0, (len(rotation), 3, 4)).unbind(2)  # each [T, 3, V]
     x, y, z = rest_vertices.unsqueeze(-3).unbind(-2)  # each [1, V] or [T, 1, V]
     return torch.addcmul(torch.addcmul(torch.addcmul(constant, by_x, x), by_y, y), by_z, z)
-
-
-def _finite(value: Tensor, what: str) -> Tensor:
-    """The same tensor, if all of it is finite."""
-    # One pass over the sum first: any NaN or infinity survives it, and it costs a tenth of looking at each.
-    if not torch.isfinite(value.sum()) and not torch.isfinite(value).all():
-        raise UserError(f"{what} holds NaN or infinity; every number must be finite.")
-    return value
 
 
 def _pose_matrices(pose: Tensor) -> Tensor:
@@ -374,26 +394,3 @@ def _checked_shape(value: Tensor, frames: int, directions: int) -> Tensor:
         value = value[0]  # one body for all frames
     missing = directions - value.shape[-1]
     return torch.nn.functional.pad(value, (0, missing)) if missing else value
-
-
-def _checked_translation(value: Tensor, frames: int) -> Tensor:
-    """A translation [T, 3], or [1, 3] for all frames."""
-    if tuple(value.shape) not in ((frames, 3), (1, 3)):
-        raise UserError(f"translation has size {list(value.shape)}; expected [{frames}, 3] metres.")
-    return value
-
-
-def _checked_hands(value: Tensor, frames: int) -> Tensor:
-    """Finger joints [T, 30, 3]."""
-    if tuple(value.shape) != (frames, 30, 3):
-        raise UserError(f"hands has size {list(value.shape)}; expected axis-angle [{frames}, 30, 3] of finger joints.")
-    return value
-
-
-def _checked_size(value: Tensor, frames: int) -> Tensor:
-    """A size [] or [1] for all frames, or [T]."""
-    if value.ndim > 1 or value.numel() not in (1, frames) or not bool((value > 0).all()):
-        raise UserError(
-            f"size has {list(value.shape)} numbers; expected one above 0, or one for each of {frames} frames."
-        )
-    return value

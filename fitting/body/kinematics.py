@@ -23,11 +23,12 @@ joint only the thumb has some.
 
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+Record = TypeVar("Record")
 JOINT_NAMES = (
     "pelvis", "left_hip", "right_hip", "spine1", "left_knee", "right_knee", "spine2", "left_ankle",
     "right_ankle", "spine3", "left_foot", "right_foot", "neck", "left_collar", "right_collar", "head",
@@ -104,6 +105,19 @@ def rotation_matrices(axis_angle: Tensor) -> Tensor:
     return torch.stack(
         (1 - yy - zz, xy - az, xz + ay, xy + az, 1 - xx - zz, yz - ax, xz - ay, yz + ax, 1 - xx - yy), -1
     ).unflatten(-1, (3, 3))
+
+
+def about_axis(axis: int, angle: Tensor) -> Tensor:
+    """Turns [..., 3, 3] about x, y or z (0, 1, 2) by angles [...] radians."""
+    return rotation_matrices(angle[..., None] * torch.eye(3, dtype=angle.dtype, device=angle.device)[axis])
+
+
+def shortest_turn(source: Tensor, target: Tensor) -> Tensor:
+    """The rotations [..., 3, 3] that take directions [..., 3] to others, which must not be opposite."""
+    axis = torch.linalg.cross(source, target)
+    sine = axis.norm(dim=-1, keepdim=True)
+    angle = torch.atan2(sine, (source * target).sum(-1, keepdim=True))
+    return rotation_matrices(axis / sine.clamp(min=torch.finfo(sine.dtype).tiny) * angle)
 
 
 def rotate(rotation: Tensor, vector: Tensor) -> Tensor:
@@ -204,10 +218,8 @@ def quaternion_product(first: Tensor, second: Tensor) -> Tensor:
 
 def euler_zyx_to_matrix(angles: Tensor) -> Tensor:
     """Angles about z, y and x [..., 3] radians -> Rz Ry Rx, [..., 3, 3]."""
-    about_z, about_y, about_x = torch.diag_embed(angles).unbind(-2)  # each [..., 3] with one angle in its own place
-    about_z, about_x = about_z.flip(-1), about_x.flip(-1)
-    turns = [axis_angle_to_quaternion(vector) for vector in (about_z, about_y, about_x)]
-    return quaternion_to_matrix(quaternion_product(turns[0], quaternion_product(turns[1], turns[2])))
+    z, y, x = angles.unbind(-1)
+    return about_axis(2, z) @ about_axis(1, y) @ about_axis(0, x)
 
 
 def nearest_rotation(matrix: Tensor) -> Tensor:
@@ -358,8 +370,16 @@ class Fingers:
         return matrix_to_axis_angle(joints.flatten(1, 3))
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Fingers":
-        given = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        for name, value in given.items():
-            if isinstance(value, Tensor):
-                given[name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
-        return Fingers(**given)
+        """The same fingers in another precision or on another device."""
+        return with_tensors_to(self, dtype, device)
+
+
+def with_tensors_to(record: Record, dtype: torch.dtype | None, device: torch.device | str | None) -> Record:
+    """A dataclass with its tensors, and those of its fingers, elsewhere; what it derives is made again."""
+    given: dict[str, Any] = {entry.name: getattr(record, entry.name) for entry in fields(record) if entry.init}  # type: ignore[arg-type]
+    for name, value in given.items():
+        if isinstance(value, Fingers):
+            given[name] = value.to(dtype=dtype, device=device)
+        elif isinstance(value, Tensor):
+            given[name] = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+    return type(record)(**given)

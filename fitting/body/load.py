@@ -18,7 +18,7 @@ from fitting.body.body import Body
 from fitting.body.kinematics import JOINT_COUNT, OPEN_KEYPOINTS_MM, Fingers
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_ARRAY_BYTES, MOST_GROWTH, most_bytes, size_text
+from pose2d.base.files import MOST_ARRAY_BYTES, MOST_GROWTH, Array, check_arrays, most_bytes, size_text
 from pose2d.base.threads import single_thread
 
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
@@ -61,7 +61,7 @@ def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
 
     vertices = len(arrays["v_template"])
     sizes = {"J_regressor_halpe26": (26, vertices), "J_regressor_h36m17": (17, vertices), "kintree_table": (2, 24)}
-    checked(arrays, path, sizes)
+    check_arrays(arrays, {n: Array("f", size, finite=True) for n, size in sizes.items()}, path, "a body file")
     picks = zip(arrays["vertex_pick_names"], arrays["vertex_picks"], strict=True)
     return Body(
         name="open", v_template=real("v_template"), shapedirs=real("shapedirs"),
@@ -86,21 +86,12 @@ def _open_fingers(v_template: Tensor, shapedirs: Tensor, weights: Tensor) -> Fin
     return Fingers(rest, directions, shares, hand["J"], hand["J_shapedirs"], hand["tips"].long(), offsets)
 
 
-# Each family's usual file names, most usual first; {G} is the gender as that name writes it.
-_NAMES = {
-    "SMPL": (
-        r"SMPL_{G}\.(pkl|npz)",
-        r"basicModel_{g}_lbs_10_207_0_v\d\.\d\.\d\.pkl",
-    ),
-    "SMPL-H": (
-        r"SMPLH_{G}\.(npz|pkl)",
-        r"{G}/model\.(npz|pkl)",
-    ),
-    "SMPL-X": (
-        r"SMPLX_{G}\.(npz|pkl)",
-        r"SMPLX_{G}_2020\.npz",
-    ),
-}
+# Usual file names of SMPL, SMPL-H and SMPL-X, most usual first; {G} is the gender as that name writes it.
+_NAMES = (
+    *(r"SMPL_{G}\.(pkl|npz)", r"basicModel_{g}_lbs_10_207_0_v\d\.\d\.\d\.pkl"),
+    *(r"SMPLH_{G}\.(npz|pkl)", r"{G}/model\.(npz|pkl)"),
+    *(r"SMPLX_{G}\.(npz|pkl)", r"SMPLX_{G}_2020\.npz"),
+)
 WEIGHTS_OFF = 0.05  # rounding of published files is far below
 _DEEPEST = 3  # folders below the given one: models/smplh/male/model.npz
 WHERE = (
@@ -118,13 +109,17 @@ def find_body_file(path: Path, gender: str) -> Path:
     if not path.is_dir():
         raise UserError(f"there is no body file or folder {path}. Expected {WHERE}")
     found = sorted(entry for depth in range(_DEEPEST + 1) for entry in path.glob("*/" * depth + "*") if entry.is_file())
-    for patterns in _NAMES.values():
-        for pattern in patterns:
-            for entry in found:
-                if _matches(pattern, entry, path, gender):
-                    return entry
-    others = [entry for entry in found for g in ("neutral", "male", "female") if _is_body(entry, path, g)]
-    if others:
+
+    def named(gender: str) -> list[Path]:
+        short = gender if gender == "neutral" else gender[0]
+        names = [name.replace("{G}", gender).replace("{g}", f"({short}|{gender})") for name in _NAMES]
+        # The folder's own name counts too: its path may end in smplh/male.
+        places = {entry: f"{path.resolve().name}/{entry.relative_to(path).as_posix()}" for entry in found}
+        return [e for name in names for e in found if re.search(rf"(^|/){name}$", places[e], re.I)]
+
+    if mine := named(gender):
+        return mine[0]
+    if others := [entry for other in ("neutral", "male", "female") for entry in named(other)]:
         raise UserError(
             f"{path} has no body file for gender {gender!r}; it has "
             f"{', '.join(str(entry.relative_to(path)) for entry in others)}. Choose another gender or add the file."
@@ -132,22 +127,10 @@ def find_body_file(path: Path, gender: str) -> Path:
     raise UserError(f"{path} holds no body file under a usual name. Expected {WHERE}")
 
 
-def _is_body(entry: Path, folder: Path, gender: str) -> bool:
-    return any(_matches(pattern, entry, folder, gender) for patterns in _NAMES.values() for pattern in patterns)
-
-
-def _matches(pattern: str, entry: Path, folder: Path, gender: str) -> bool:
-    short = gender if gender == "neutral" else gender[0]
-    pattern = pattern.replace("{G}", gender).replace("{g}", f"({short}|{gender})")
-    # The folder's own name counts too: its path may end in smplh/male.
-    return (
-        re.search(rf"(^|/){pattern}$", f"{folder.resolve().name}/{entry.relative_to(folder).as_posix()}", re.I)
-        is not None
-    )
-
-
-_NEEDED = ("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f")
-_OPTIONAL = ("J_regressor_coco17", "J_regressor_halpe26", "J_regressor_h36m17", "vertex_pick_names", "vertex_picks")
+_READ = (
+    *("v_template", "shapedirs", "posedirs", "J_regressor", "weights", "kintree_table", "f"), "J_regressor_coco17",
+    *("J_regressor_halpe26", "J_regressor_h36m17", "vertex_pick_names", "vertex_picks"),
+)  # fmt: skip
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -158,24 +141,18 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         content = unpickle.load(path)
         if not isinstance(content, dict):
             raise UserError(f"{path} is a pickle, but not of a body: expected a dictionary of arrays.")
-        arrays = {name: _dense(content[name]) for name in (*_NEEDED, *_OPTIONAL) if name in content}
+        arrays = {name: _dense(content[name]) for name in _READ if name in content}
     else:
         raise UserError(f"{path} is not a body file: expected .pkl or .npz.")
-    missing = [name for name in _NEEDED if name not in arrays]
-    if missing:
-        raise UserError(f"{path} is not a body file: it has no {', '.join(missing)}.")
-
-    vertices, joints = (arrays[name].shape[0] if arrays[name].ndim else 0 for name in ("v_template", "J_regressor"))
-    checked(
-        arrays,
-        path,
-        {
-            "v_template": (vertices, 3), "shapedirs": (vertices, 3, None), "posedirs": (vertices, 3, 9 * (joints - 1)),
-            "J_regressor": (joints, vertices), "weights": (vertices, joints), "kintree_table": (2, joints),
-            "f": (None, 3),
-        },
-    )  # fmt: skip
-    faces = arrays["f"]
+    sizes = {
+        "v_template": ("vertices", 3), "shapedirs": ("vertices", 3, "shapes"), "posedirs": ("vertices", 3, "poses"),
+        "J_regressor": ("joints", "vertices"), "weights": ("vertices", "joints"), "kintree_table": (2, "joints"),
+        "f": ("faces", 3),
+    }  # fmt: skip
+    check_arrays(arrays, {n: Array("f", size, finite=True) for n, size in sizes.items()}, path, "a body file")
+    (joints, vertices), faces = arrays["J_regressor"].shape, arrays["f"]
+    if arrays["posedirs"].shape[2] != 9 * (joints - 1):
+        raise UserError(f"{path}: posedirs has size {arrays['posedirs'].shape}, expected 9 for each of {joints - 1}.")
     if faces.size and not 0 <= int(faces.min()) <= int(faces.max()) < vertices:
         raise UserError(f"{path}: f names vertices that do not exist (there are {vertices}).")
     if not vertices or (np.abs(arrays["weights"].sum(1) - 1) > WEIGHTS_OFF).any():
@@ -183,26 +160,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def checked(arrays: Mapping[str, np.ndarray], path: Path, sizes: Mapping[str, tuple[int | None, ...]]) -> None:
-    """Refuse arrays that are not of these sizes (None: any) or hold something other than finite numbers."""
-    for name, size in sizes.items():
-        if name not in arrays:
-            raise UserError(f"{path} is not a body file: it has no {name}.")
-        array = arrays[name]
-        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-            raise UserError(f"{path}: {name} holds something other than finite numbers; the file is damaged.")
-        fits = array.ndim == len(size) and all(b in (None, a) for a, b in zip(array.shape, size, strict=True))
-        if not fits:
-            wanted = " x ".join("any" if side is None else str(side) for side in size)
-            raise UserError(f"{path}: {name} has size {array.shape}, expected {wanted}; the file is damaged.")
-
-
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     cap = most_bytes(MOST_ARRAY_BYTES)
     try:
         with zipfile.ZipFile(path) as archive:
             members = {member.filename: member for member in archive.infolist()}
-            wanted = {n: members[f"{n}.npy"] for n in (*_NEEDED, *_OPTIONAL) if f"{n}.npy" in members}
+            wanted = {n: members[f"{n}.npy"] for n in _READ if f"{n}.npy" in members}
             total = sum(member.file_size for member in wanted.values())
             if total > cap or total > MOST_GROWTH * path.stat().st_size:
                 raise UserError(

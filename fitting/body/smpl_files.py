@@ -58,7 +58,8 @@ def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
     model, picks = _through_smplx(arrays, family)
 
     carrier = _carriers(model.parents.tolist(), family, path)
-    kept = [*range(22), 22, 23] if joints == JOINT_COUNT else [*range(22), *_middle_fingers(family)]
+    middle = 22 if joints == JOINT_COUNT else family.left_hand + 3 * FINGERS.index("middle")  # the left hand's
+    kept = [*range(22), middle, middle + (1 if joints == JOINT_COUNT else 15)]
     weights = torch.zeros(vertices, JOINT_COUNT).index_add_(1, torch.tensor(carrier), model.lbs_weights)
     moved = 9 * (JOINT_COUNT - 1 if joints == JOINT_COUNT else 21)  # correctives of resting joints are zero
     posedirs = model.posedirs[:moved].T.unflatten(0, (vertices, 3))
@@ -80,15 +81,12 @@ def _fingers(model: Any, family: _Family, picks: Mapping[str, int], weights: tor
     of_joints = model.J_regressor[own]
     correctives = model.posedirs[9 * (own[0] - 1) : 9 * own[-1]].T.unflatten(0, (len(shares), 3))
     return Fingers(
-        v_template=model.v_template,
-        shapedirs=model.shapedirs,
-        weights=shares,
+        v_template=model.v_template, shapedirs=model.shapedirs, weights=shares,
         rest_joints=of_joints @ model.v_template,
         rest_joint_shapedirs=torch.einsum("jv,vcs->jcs", of_joints, model.shapedirs),
         tips=torch.tensor([picks[f"{side}{finger}"] for side in "lr" for finger in FINGERS]),
-        offsets=torch.zeros(2, 21, 3),
-        posedirs=correctives if correctives.any() else None,
-    )
+        offsets=torch.zeros(2, 21, 3), posedirs=correctives if correctives.any() else None,
+    )  # fmt: skip
 
 
 def _through_smplx(arrays: Mapping[str, np.ndarray], family: _Family) -> tuple[Any, dict[str, int]]:
@@ -113,11 +111,6 @@ def _through_smplx(arrays: Mapping[str, np.ndarray], family: _Family) -> tuple[A
             create_global_orient=False, create_body_pose=False,
         )  # fmt: skip
     return model.requires_grad_(False), picks
-
-
-def _middle_fingers(family: _Family) -> list[int]:
-    first = family.left_hand + 3 * FINGERS.index("middle")
-    return [first, first + 15]
 
 
 def _carriers(parents: list[int], family: _Family, path: Path) -> list[int]:

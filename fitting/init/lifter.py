@@ -81,14 +81,13 @@ def inputs(seen: Observation) -> Inputs:
     share = (confidence / confidence.sum(-1, keepdim=True).clamp(min=1e-6)).unsqueeze(-1)
     center = interpolate((share * seen.rays).sum(-2), visible)
     to_camera = rotation_towards(center)
-    rays = torch.einsum("...ki,...ij->...kj", _homogeneous(seen.rays), to_camera)  # R^T x, row by row
+    ahead = torch.cat((seen.rays, torch.ones_like(seen.rays[..., :1])), -1)
+    rays = torch.einsum("...ki,...ij->...kj", ahead, to_camera)  # R^T x, row by row
     rays = rays[..., :2] / rays[..., 2:].clamp(min=0.05)
     # A pixel off the axis covers a smaller angle: cos^2 along the way out, cos across; one number for both.
     shrink = center.square().sum(-1).add(1).pow(-0.75)
-    size = interpolate(
-        (share.squeeze(-1) * rays.square().sum(-1)).sum(-1).sqrt().clamp(min=1e-4).log()[..., None], visible
-    )
-    size = size.squeeze(-1).exp()
+    spread = (share.squeeze(-1) * rays.square().sum(-1)).sum(-1).sqrt().clamp(min=1e-4)
+    size = interpolate(spread.log()[..., None], visible).squeeze(-1).exp()
     box = Box(to_camera, size, visible)
 
     points = (rays / size[..., None, None]).clamp(-FARTHEST, FARTHEST)
@@ -109,42 +108,29 @@ def inputs(seen: Observation) -> Inputs:
     return Inputs(torch.cat((keypoint.flatten(-2), place), -1), box, points, weight)
 
 
-def _homogeneous(rays: Tensor) -> Tensor:
-    return torch.cat((rays, torch.ones_like(rays[..., :1])), -1)
-
-
 def rotation_towards(center: Tensor) -> Tensor:
     """The shortest turn [..., 3, 3] that takes the optical axis to a point [..., 2] of the plane z = 1."""
     x, y = center.unbind(-1)
     length = (x * x + y * y + 1).sqrt()
     x, y, z = x / length, y / length, 1 / length
     k = 1 / (1 + z)
-    return torch.stack((1 - k * x * x, -k * x * y, x, -k * x * y, 1 - k * y * y, y, -x, -y, z), -1).unflatten(
-        -1, (3, 3)
-    )
+    nine = (1 - k * x * x, -k * x * y, x, -k * x * y, 1 - k * y * y, y, -x, -y, z)
+    return torch.stack(nine, -1).unflatten(-1, (3, 3))
 
 
 def interpolate(values: Tensor, valid: Tensor) -> Tensor:
     """Values [..., T, n] where valid [..., T]; elsewhere between the nearest valid ones, zero if there is none."""
     if bool(valid.all()):
         return values
-    frame = torch.arange(valid.shape[-1], device=valid.device).expand(valid.shape)
-    never = torch.full_like(frame, -1)
-    before = torch.where(valid, frame, never).cummax(-1).values
-    after = (
-        torch.where(valid, -frame, torch.full_like(frame, -valid.shape[-1])).flip(-1).cummax(-1).values.flip(-1).neg()
-    )
     last = valid.shape[-1]
+    frame = torch.arange(last, device=valid.device).expand(valid.shape)
+    before = torch.where(valid, frame, -1).cummax(-1).values
+    after = torch.where(valid, frame, last).flip(-1).cummin(-1).values.flip(-1)
     first = torch.where(before >= 0, before, after.clamp(max=last - 1))
     second = torch.where(after < last, after, first)
     share = ((frame - first) / (second - first).clamp(min=1)).to(values.dtype)[..., None]
-    index = (..., slice(None))
-
-    def at(frames: Tensor) -> Tensor:
-        return values.gather(-2, frames[..., None].expand(*frames.shape, values.shape[-1])[index])
-
-    any_valid = valid.any(-1)[..., None, None]
-    return torch.where(any_valid, torch.lerp(at(first), at(second), share), torch.zeros_like(values))
+    low, high = (values.gather(-2, at[..., None].expand(*at.shape, values.shape[-1])) for at in (first, second))
+    return torch.where(valid.any(-1)[..., None, None], torch.lerp(low, high, share), torch.zeros_like(values))
 
 
 WINDOW = 8  # frames that are read together
@@ -265,11 +251,7 @@ def load_lifter(path: str | Path | None = None) -> Lifter:
     """The embedded network, or one that `fitting.training.lifter` wrote, in eval mode."""
     source = Path(str(files("fitting") / "data" / "lifter.npz")) if path is None else Path(path)
     network = Lifter()
-    if not source.is_file():
-        raise UserError(
-            f"{source} does not exist; expected a lifter's weights. Make them: python -m fitting.training.lifter."
-        )
-    found = read_npz(source, "Expected the weights of a lifter.")
+    found = read_npz(source, "Expected a lifter's weights, as `python -m fitting.training.lifter` makes them.")
     try:
         network.load_state_dict({name: torch.from_numpy(value).float() for name, value in found.items()})
     except Exception as error:  # text instead of numbers, tensors of another network

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.kinematics import about_axis, matrix_to_axis_angle, rotation_matrices, shortest_turn
 from fitting.solver.levenberg_marquardt import Problem, solve_frames
 from fitting.solver.terms.priors import LikelyPose
 from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, BodyJacobian, State, join
@@ -38,20 +38,17 @@ def torso_start_candidates(problem: Problem) -> tuple[State, Tensor]:
     used = seen.used
     pose = problem.term(LikelyPose).prior.average()
     template = problem.jacobian.place(_upright(problem, pose), derivatives=False)
-    points = template.keypoints
-    size = _sizes(points)  # [n] metres
+    a, b = torch.tensor(_SEGMENTS).T
+    size = (template.keypoints[0, a] - template.keypoints[0, b]).norm(dim=-1)  # [n] metres, of segments on the body
     scale = _scale(xy, used, size)  # [T] image units at z = 1 per metre: one over the distance
     roll = _roll(xy, used)
-    turn = _shortened(xy, used, _ACROSS, size[: len(_ACROSS)], scale, roll, axis=0, otherwise=1.0).acos()
-    lean = _shortened(xy, used, _ALONG, size[2:4], scale, roll, axis=1, otherwise=1.0).acos()
+    turn = _shortened(xy, used, _ACROSS, size[:2] * scale[:, None], roll, axis=0).acos()
+    lean = _shortened(xy, used, _ALONG, size[2:4] * scale[:, None], roll, axis=1).acos()
     starts, frame_of = [], []
     for turn_sign, lean_sign in SIGNS:
         differs = ((turn > AMBIGUOUS_RAD) | (turn_sign > 0)) & ((lean > AMBIGUOUS_RAD) | (lean_sign > 0))
-        root = (
-            _about(2, roll)
-            @ _about(0, torch.full_like(roll, torch.pi) + lean_sign * lean)
-            @ _about(1, turn_sign * turn)
-        )
+        tilted = about_axis(2, roll) @ about_axis(0, torch.full_like(roll, torch.pi) + lean_sign * lean)
+        root = tilted @ about_axis(1, turn_sign * turn)
         state = replace(_upright(problem, pose), root=root)
         starts.append(_placed(problem, state, xy, 1 / scale).frames(differs))
         frame_of.append(differs.nonzero().squeeze(1))
@@ -86,12 +83,6 @@ def _upright(problem: Problem, pose: Tensor) -> State:
     )
 
 
-def _sizes(points: Tensor) -> Tensor:
-    """How long the segments are on the body, [n] metres."""
-    a, b = torch.tensor(_SEGMENTS).T
-    return (points[0, a] - points[0, b]).norm(dim=-1)
-
-
 def _scale(xy: Tensor, used: Tensor, size: Tensor) -> Tensor:
     a, b = torch.tensor(_SEGMENTS).T
     both = used[:, a] & used[:, b]
@@ -124,23 +115,17 @@ def _roll(xy: Tensor, used: Tensor) -> Tensor:
 
 
 def _shortened(
-    xy: Tensor, used: Tensor, segments: tuple[tuple[int, int], ...], size: Tensor, scale: Tensor, roll: Tensor,
-    axis: int, otherwise: float,
-) -> Tensor:  # fmt: skip
-    """Mean signed length of segments along the torso's own axis in the image, over their unshortened length."""
+    xy: Tensor, used: Tensor, segments: tuple[tuple[int, int], ...], size: Tensor, roll: Tensor, axis: int
+) -> Tensor:
+    """Mean signed length of segments along the torso's own axis in the image, over their unshortened length [T, n]; 1
+    where none is seen."""
     a, b = torch.tensor(segments).T
     both = used[:, a] & used[:, b]
     way = xy[:, a] - xy[:, b]
     cosine, sine = roll.cos()[:, None], roll.sin()[:, None]
     along = cosine * way[..., 0] + sine * way[..., 1] if axis == 0 else sine * way[..., 0] - cosine * way[..., 1]
-    ratio = (along / (size * scale[:, None]) * both).sum(1) / both.sum(1).clamp(min=1)
-    return torch.where(both.any(1), ratio, otherwise).clamp(-1, 1)
-
-
-def _about(axis: int, angle: Tensor) -> Tensor:
-    vector = angle.new_zeros(len(angle), 3)
-    vector[:, axis] = angle
-    return rotation_matrices(vector)
+    ratio = (along / size * both).sum(1) / both.sum(1).clamp(min=1)
+    return torch.where(both.any(1), ratio, 1.0).clamp(-1, 1)
 
 
 def _placed(problem: Problem, state: State, xy: Tensor, distance: Tensor) -> State:
@@ -172,9 +157,7 @@ def mirrored_legs(params: BodyParams, body: Body) -> BodyParams:
         thigh = placed.joints[:, knee] - placed.joints[:, hip]
         ray = torch.nn.functional.normalize(placed.joints[:, hip] + params.translation, dim=-1)
         other = thigh - 2 * (thigh * ray).sum(-1, keepdim=True) * ray
-        axis = torch.nn.functional.normalize(torch.linalg.cross(thigh, other), dim=-1)
-        angle = torch.acos(torch.cosine_similarity(thigh, other, dim=-1).clamp(-1, 1))
-        turned = rotation_matrices(axis * angle[:, None]) @ placed.rotation[:, hip]
+        turned = shortest_turn(thigh, other) @ placed.rotation[:, hip]
         rotation[:, hip] = placed.rotation[:, 0].mT @ turned
         rotation[:, knee] = turned.mT @ placed.rotation[:, knee]
     return replace(params, pose=matrix_to_axis_angle(rotation))

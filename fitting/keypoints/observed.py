@@ -32,9 +32,8 @@ from fitting.keypoints.weights import GATE, Weighting, keypoint_area, keypoint_w
 from fitting.thresholds import LEAST_KEYPOINTS, OBSERVED_SCORE, USABLE_CONFIDENCE
 from pose2d.base.errors import UserError
 from pose2d.base.table import BLOCK, Column, Table, blocks, column, joined
-from pose2d.hands import HandKeypoints
 from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, in_halpe26
-from pose2d.types import MOST_LOG_RATIO, Keypoints, l_squared
+from pose2d.types import MOST_LOG_RATIO, HandKeypoints, Keypoints, l_squared
 
 FARTHEST_PX = 1e6  # from the image's corner
 

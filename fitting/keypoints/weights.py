@@ -52,7 +52,7 @@ from fitting.body import BodyOutput
 from fitting.camera import Camera
 from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
-from pose2d.base.scratch import release
+from pose2d.base.files import release_scratch
 from pose2d.base.table import Table, blocks, column, nested
 from pose2d.skeletons import HALPE26
 from pose2d.types import AREA_OF_BOX, Keypoints, l_squared, sigma_along_axes, variance_from_expected_oks
@@ -288,7 +288,7 @@ def behind_others(people: Mapping[int, FittedBody], identity: int, camera: Camer
                 behind = _behind(one.rows(here), other.rows(there), camera)
                 covered[here] = torch.maximum(covered[here], behind.covered)
                 taken[here] = torch.maximum(taken[here], behind.taken)
-            release()
+            release_scratch()
     return BehindOthers(covered, taken)
 
 

@@ -232,16 +232,11 @@ def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
         raise UserError(f"mesh {number}: faces must be whole numbers [F, 3], got {faces.dtype} {list(faces.shape)}.")
     if faces.size and not 0 <= faces.min() <= faces.max() < len(vertices):
         raise UserError(f"mesh {number}: faces speak of vertices beyond the {len(vertices)} there are.")
-    if color.shape not in ((3,), vertices.shape) or not ((color >= 0) & (color <= 1)).all():
-        raise UserError(
-            f"mesh {number}: colours must lie between 0 and 1, [3] or [{len(vertices)}, 3]; got {list(color.shape)}."
-        )
-    if mesh.opacity is not None:
-        opacity = _array(mesh.opacity)
-        if opacity.shape != (len(vertices),) or not ((opacity >= 0) & (opacity <= 1)).all():
-            raise UserError(
-                f"mesh {number}: opacity must lie between 0 and 1, [{len(vertices)}]; got {list(opacity.shape)}."
-            )
+    count, opacity = len(vertices), np.ones(len(vertices)) if mesh.opacity is None else _array(mesh.opacity)
+    for what, values, sizes in (("colours", color, ((3,), (count, 3))), ("opacity", opacity, ((count,),))):
+        if values.shape not in sizes or not ((values >= 0) & (values <= 1)).all():
+            expected = " or ".join(str(list(size)) for size in sizes)
+            raise UserError(f"mesh {number}: {what} must lie between 0 and 1, {expected}; got {list(values.shape)}.")
     return vertices, faces.astype(np.int32), np.broadcast_to(color, vertices.shape)
 
 
@@ -280,7 +275,10 @@ def paint_by_pytorch3d(image: np.ndarray, screen: Screen, colors: np.ndarray, *,
     grid = _GRID if antialias else 1
     usable = np.isfinite(screen.xy_px[screen.faces]).all(axis=(1, 2))
     faces = torch.from_numpy(screen.faces[usable]).long().to(device)
-    vertices = torch.from_numpy(_normalised(screen, width, height)).float().to(device)
+    # PyTorch3D's axes: x left, y up, -1..1 along the shorter side, z in metres. It puts pixel centres at half numbers.
+    xy = (np.array((width, height)) - 2 * (screen.xy_px + 0.5)) / min(width, height)
+    points = np.nan_to_num(np.concatenate((xy, 1 / screen.inverse_depth[:, None]), axis=1))
+    vertices = torch.from_numpy(points).float().to(device)
     triangle, _, weights, _ = rasterize_meshes(
         Meshes([vertices], [faces]), image_size=(height * grid, width * grid), faces_per_pixel=1,
         perspective_correct=True, cull_backfaces=True,
@@ -292,10 +290,3 @@ def paint_by_pytorch3d(image: np.ndarray, screen: Screen, colors: np.ndarray, *,
     over = drawn.unflatten(1, (-1, grid)).unflatten(0, (-1, grid)).mean(dim=(1, 3))  # of grid x grid samples, [H, W, 4]
     through = torch.from_numpy(image).to(device) * (1 - over[..., 3:])
     image[:] = (through + over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()
-
-
-def _normalised(screen: Screen, width: int, height: int) -> np.ndarray:
-    """Vertices [V', 3] as PyTorch3D wants them: x left, y up, -1..1 along the shorter side, z in metres."""
-    # It puts pixel centres at half numbers, this project at whole ones.
-    xy = (np.array((width, height)) - 2 * (screen.xy_px + 0.5)) / min(width, height)
-    return np.nan_to_num(np.concatenate((xy, 1 / screen.inverse_depth[:, None]), axis=1))

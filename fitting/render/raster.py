@@ -59,33 +59,13 @@ class Screen:
     def window(self, width: int, height: int) -> tuple[int, int, int, int]:
         """The part of an image the triangles can touch, a pixel's margin included: left, top, right, bottom. Right and
         bottom are exclusive, as in slices; all are 0 when nothing is in sight."""
-        left, top, right, bottom = _bounds(self.xy_px)
+        left, top = np.nanmin(self.xy_px, 0, initial=np.inf)
+        right, bottom = np.nanmax(self.xy_px, 0, initial=-np.inf)
         if not right >= left:
             return 0, 0, 0, 0
         left, top = min(max(left - 1, 0), width), min(max(top - 1, 0), height)
         right, bottom = min(max(right + 2, 0), width), min(max(bottom + 2, 0), height)
         return math.floor(left), math.floor(top), math.ceil(right), math.ceil(bottom)
-
-    def in_given_faces(self, triangle: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Triangles of this screen [...] (-1: none) and places in them [..., 3] -> the same in the given faces."""
-        if not len(self.part):
-            return triangle, weights
-        first_cut = len(self.faces) - len(self.part)
-        cut = triangle >= first_cut
-        weights = weights.copy()
-        weights[cut] = np.einsum("ni,nij->nj", weights[cut], self.part[triangle[cut] - first_cut])
-        return np.where(triangle >= 0, self.parent[triangle], -1).astype(np.int32), weights
-
-
-@compiled
-def _bounds(xy_px: np.ndarray) -> tuple[float, float, float, float]:
-    """Left, top, right, bottom of the points [V, 2] that are not NaN; right < left when there are none."""
-    left, top, right, bottom = np.inf, np.inf, -np.inf, -np.inf
-    for i in range(xy_px.shape[0]):
-        x, y = xy_px[i, 0], xy_px[i, 1]
-        if x == x and y == y:
-            left, top, right, bottom = min(left, x), min(top, y), max(right, x), max(bottom, y)
-    return left, top, right, bottom
 
 
 def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera) -> Screen:
@@ -144,27 +124,23 @@ def _cut_at_near_plane(
 
 @dataclass(frozen=True)
 class Raster:
-    face: np.ndarray  # [H, W] int32 index of the nearest face, -1 where there is none
-    depth_m: np.ndarray  # [H, W] float32 z in the camera frame, infinite where there is no face
-    barycentric: np.ndarray  # [H, W, 3] float32 place in the face (perspective-correct), 0 where there is none
+    """Which surface every pixel shows."""
+
+    screen: Screen  # the triangles in the image
+    triangle: np.ndarray  # [H, W] int32 of the screen's triangles, -1: none
+    inverse_depth: np.ndarray  # [H, W] float32 1 / metres, 0 where there is none
+
+    @property
+    def face(self) -> np.ndarray:
+        """[H, W] the given face, -1: none."""
+        return np.append(self.screen.parent, np.int32(-1))[self.triangle]
 
 
 def rasterize(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera, *, cull: bool = False) -> Raster:
     """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the nearest face of every pixel. `cull` leaves out
     faces seen from behind; the front is counter-clockwise, as in SMPL's files."""
-    width, height = camera.size
     screen = project_triangles(vertices_cam, faces, camera)
-    left, top, right, bottom = screen.window(width, height)
-    mesh = (screen.xy_px - (left, top), screen.inverse_depth, screen.faces)
-    triangle, inverse_depth = visibility(*mesh, right - left, bottom - top, cull)
-
-    face = np.full((height, width), -1, np.int32)
-    depth = np.full((height, width), np.inf, np.float32)
-    weights = np.zeros((height, width, 3), np.float32)
-    seen = slice(top, bottom), slice(left, right)
-    _place(*mesh, triangle, inverse_depth, depth[seen], weights[seen])
-    face[seen], weights[seen] = screen.in_given_faces(triangle, weights[seen])
-    return Raster(face, depth, weights)
+    return Raster(screen, *visibility(screen.xy_px, screen.inverse_depth, screen.faces, *camera.size, cull))
 
 
 def visibility(
@@ -216,22 +192,6 @@ def corner_areas(ax: float, ay: float, bx: float, by: float, cx: float, cy: floa
 def inside(wa: float, wb: float, wc: float, area: float) -> bool:
     """Whether the point of `corner_areas` lies in the triangle or on its edge."""
     return (wa >= 0 and wb >= 0 and wc >= 0) if area > 0 else (wa <= 0 and wb <= 0 and wc <= 0)
-
-
-@compiled
-def _place(
-    xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, triangle: np.ndarray, nearest: np.ndarray,
-    depth_m: np.ndarray, weights: np.ndarray,
-) -> None:  # fmt: skip
-    """Write where on its triangle every pixel looks, and how far away that is."""
-    height, width = triangle.shape
-    for y in range(height):
-        for x in range(width):
-            f = triangle[y, x]
-            if f >= 0:
-                wa, wb, wc = surface_weights(xy_px, inverse_depth, faces, f, x, y)
-                weights[y, x, 0], weights[y, x, 1], weights[y, x, 2] = wa, wb, wc
-                depth_m[y, x] = 1 / nearest[y, x]
 
 
 @compiled

@@ -13,6 +13,7 @@ from fitting.optimise import OtherView
 from fitting.rig.meeting import (
     FAR,
     FEWEST,
+    LONGEST_OFFSET_S,
     MEETS,
     UNSURE_OFFSET_S,
     Offset,
@@ -51,20 +52,24 @@ def find_offsets(
     people do not tell is zero."""
     offsets = [Offset(0.0, 0.0, False)]
     for number in range(1, len(rig)):
-        stated = stated_s[number]
-        if stated is not None:
-            offsets.append(Offset(stated, 0.0, False))
-            continue
-        known = [(tracks[n], one.seconds, rig.relative(number, n)) for n, one in enumerate(offsets) if tracks[n]]
-        found = find_offset(known, tracks[number], max(steps_s[number], steps_s[0]))
-        sure = found.found and found.std_s <= UNSURE_OFFSET_S
-        offsets.append(together_if_near(found, steps_s[0]) if sure else Offset(0.0, np.inf, False))
+        offsets.append(next_offset(rig, tracks, offsets, stated_s[number], max(steps_s[number], steps_s[0])))
     return offsets
 
 
-def together_if_near(found: Offset, step_s: float) -> Offset:
-    """Zero where an offset is that within three deviations and half a frame: cameras that were started by hand are a
-    few frames apart, and those that are not are mostly started by one signal."""
+def next_offset(
+    rig: Rig, tracks: Sequence[Sequence[Sight]], known: Sequence[Offset], stated_s: float | None, step_s: float,
+    around_s: tuple[float, float] = (-LONGEST_OFFSET_S, LONGEST_OFFSET_S),
+) -> Offset:  # fmt: skip
+    """Of the camera after those whose offsets are known; the middle of around_s where people do not tell. Zero where it
+    is that within three deviations and half a frame: cameras that were started by hand are a few frames apart, and
+    those that are not are mostly started by one signal."""
+    if stated_s is not None:
+        return Offset(stated_s, 0.0, False)
+    number = len(known)
+    others = [(tracks[n], one.seconds, rig.relative(number, n)) for n, one in enumerate(known) if tracks[n]]
+    found = find_offset(others, tracks[number], step_s, around_s)
+    if not (found.found and found.std_s <= UNSURE_OFFSET_S):
+        return Offset(sum(around_s) / 2, np.inf, False)
     near = abs(found.seconds) <= min(3 * found.std_s, step_s / 2)
     return Offset(0.0, found.std_s, True) if near else found
 

@@ -16,20 +16,18 @@ from scipy.spatial.transform import Rotation
 from fitting.body import Body
 from fitting.camera import Camera, FocalEstimate
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.observed import body_keypoints
+from fitting.keypoints.observed import body_keypoints, reordered, side_order
 from fitting.optimise import CONSTANT_ERROR_SHARE
-from fitting.rig.check import meeting, together_if_near
+from fitting.rig.check import meeting, next_offset
 from fitting.rig.meeting import (
     FEWEST,
     INDEPENDENT_PER_SECOND,
     LONGEST_OFFSET_S,
     MEETS,
     SAMPLE_S,
-    UNSURE_OFFSET_S,
     Offset,
     Sight,
     associate,
-    find_offset,
     gains,
     matched,
     neighbours,
@@ -54,7 +52,11 @@ BONE_STD = 0.06
 ROBUST = 3.0  # deviations at which a keypoint counts half of its square
 # Beyond these deviations cameras are not known. Wide: a body that is fitted to cameras 10 degrees off is flattened by a
 # tenth at most, since its bones keep their lengths, and stated deviations are half again as large as errors are.
-WORST_DEG, WORST_SHARE, WORST_MEETING = 15.0, 0.35, 0.6
+# Where they are right, 0.92 and more of people's rays meet (rendered rigs of bench/cameras.py).
+WORST_DEG, WORST_SHARE, WORST_MEETING = 15.0, 0.35, 0.85
+# How often a network takes all sides of people in a camera for each other, and the odds at which another answer is not
+# worth a word. Not tuned.
+EXCHANGED, ODDS = 0.03, 50.0
 ADULT_LOG_STD, KNOWN_LOG_STD = 0.045, 0.01  # of heights, which the scale rests on: of adults, and where stated
 RECORD_A_BOARD = "record a board and give --cameras FILE (docs/cameras.md)"
 
@@ -69,8 +71,12 @@ class Lifted:
     height_m: float  # of the lifted body
 
     @classmethod
-    def of(cls, keypoints: Keypoints, time_s: np.ndarray, camera: Camera, body: Body, fps: float) -> "Lifted":
-        """Of one person's rows."""
+    def of(
+        cls, keypoints: Keypoints, time_s: np.ndarray, camera: Camera, body: Body, fps: float, exchanged: bool = False
+    ) -> "Lifted":
+        """Of one person's rows; exchanged: if left is right."""
+        order = side_order(keypoints, fps)
+        keypoints = reordered(keypoints, np.asarray(keypoints.skeleton.flip_order)[order] if exchanged else order)
         guess = guess_from_keypoints(body_keypoints(keypoints), [camera], body, fps)
         points = body.at(guess.params).keypoints.double().numpy()
         root = Rotation.from_rotvec(guess.params.pose[:, 0].double().numpy()).as_matrix()
@@ -94,6 +100,9 @@ class RigEstimate:
         np.ndarray
     )  # [C - 1] of the position, as a share of the distance to the first camera, at one scale for all
     scale_log_std: float
+    shared: int  # of people whom more than one camera sees, those cameras' sum
+    meeting: float  # how well their rays meet, 0 .. 1
+    exchanged: int | None = None  # the camera in which people's left is their right, if any
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,7 @@ class Recorded:
     stated_s: Sequence[float | None]  # what each clock lacks to the first; None: to be found
     steps_s: Sequence[float]  # between frames
     height_m: float | None = None  # of everybody, where it is known
+    exchanged: Sequence[Sequence[Lifted]] = ()  # [C] people if their left is their right; empty: never
 
     def sights(self, rig: Rig, loose: bool = False) -> list[list[Sight]]:
         """Everybody's rays under the focal lengths of a rig, of as many cameras as it has; loose: while cameras are
@@ -122,10 +132,47 @@ class Recorded:
 
 
 def place_cameras(recorded: Recorded) -> RigEstimate:
-    """UserError where people do not tell."""
+    """UserError where people do not tell.
+
+    A network may take somebody's back for a front, as surely as ever, and the rays of a mirrored body meet from another
+    side: sides are tried as they are and exchanged in each of the cameras, and compared by evidence.
+    """
+    found: list[tuple[float, RigEstimate]] = []
+    failed = []
+    for number in (None, *range(len(recorded.exchanged))):
+        people = [recorded.exchanged[n] if n == number else own for n, own in enumerate(recorded.people)]
+        try:
+            cost, estimate = _placed(replace(recorded, people=people))
+        except UserError as error:
+            failed.append(error)
+            continue
+        cost += 0.0 if number is None else -2 * math.log(EXCHANGED)
+        found.append((cost, replace(estimate, exchanged=number)))
+    if not found:
+        raise failed[0]
+    most = max(one.shared for _, one in found)
+    (cost, best), *others = sorted((pair for pair in found if pair[1].shared == most), key=lambda pair: pair[0])
+    for another, one in others:
+        turns = [Rotation.from_matrix(a.rotation @ b.rotation.T).magnitude()
+                 for a, b in zip(one.rig.cameras, best.rig.cameras, strict=True)]  # fmt: skip
+        if another - cost < 2 * math.log(ODDS) and math.degrees(max(turns)) > WORST_DEG:
+            raise UserError(
+                "where the cameras stand is not known from the people: their rays meet as well with left and right "
+                f"exchanged in one camera, which then stands elsewhere; {RECORD_A_BOARD}."
+            )
+    if best.turn_std_deg.max() > WORST_DEG or best.place_std.max() > WORST_SHARE or not best.meeting >= WORST_MEETING:
+        raise UserError(
+            f"where the cameras stand is not known from the people (to {best.turn_std_deg.max():.1f} degrees and "
+            f"{100 * best.place_std.max():.0f} %, rays meet to {best.meeting:.0%}): {RECORD_A_BOARD}."
+        )
+    return best
+
+
+def _placed(recorded: Recorded) -> tuple[float, RigEstimate]:
+    """With the adjustment's cost."""
     names = recorded.names
     rig = Rig((PlacedCamera(names[0], recorded.cameras[0], np.eye(3), np.zeros(3)),), "people")
-    offsets, covariance = [Offset(0.0, 0.0, False)], np.zeros((7, 7))
+    offsets, covariance, cost = [Offset(0.0, 0.0, False)], np.zeros((7, 7)), 0.0
     for number in range(1, len(names)):
         start = _started(recorded, rig, offsets, number)
         if start is None:
@@ -136,10 +183,11 @@ def place_cameras(recorded: Recorded) -> RigEstimate:
         )
         offsets.append(Offset(seconds, np.inf, False))
         for loose in (True, False, False):  # offset and place, each with the other's answer
-            rig, covariance = _adjusted(recorded, rig, offsets, loose)
-            offsets = _refined(recorded, rig, offsets)
+            rig, covariance, cost = _adjusted(recorded, rig, offsets, loose)
+            *known, now = offsets
+            step, near = max(recorded.steps_s[number], recorded.steps_s[0]), (now.seconds - 0.3, now.seconds + 0.3)
+            offsets = [*known, next_offset(rig, recorded.sights(rig), known, recorded.stated_s[number], step, near)]
     tracks = recorded.sights(rig)
-    share = meeting(rig, tracks, offsets)
     # One factor on all distances is what focal lengths and people's sizes leave open; it bends nobody.
     way = np.concatenate([np.r_[np.zeros(3), placed.translation_m, 0.0] for placed in rig.cameras])
     way /= np.linalg.norm(way)
@@ -147,18 +195,12 @@ def place_cameras(recorded: Recorded) -> RigEstimate:
     deviation = np.sqrt(np.diag(other @ covariance @ other).clip(0)).reshape(-1, 7)[1:]
     far = np.array([np.linalg.norm(placed.translation_m) for placed in rig.cameras[1:]])
     turn, place = np.degrees(np.linalg.norm(deviation[:, :3], axis=1)), np.linalg.norm(deviation[:, 3:6], axis=1) / far
-    if turn.max() > WORST_DEG or place.max() > WORST_SHARE or not share >= WORST_MEETING:
-        raise UserError(
-            f"where the cameras stand is not known from the people (to {turn.max():.1f} degrees and "
-            f"{100 * place.max():.0f} %, rays meet to {share:.0%}): {RECORD_A_BOARD}."
-        )
-    shared = sum(len({camera for camera, _ in group}) > 1 for group in associate(rig, tracks, _seconds(offsets)))
-    log_std = ADULT_LOG_STD / math.sqrt(max(shared, 1)) if recorded.height_m is None else KNOWN_LOG_STD
-    return RigEstimate(rig, offsets, turn, place, log_std)
-
-
-def _seconds(offsets: Sequence[Offset]) -> list[float]:
-    return [one.seconds for one in offsets]
+    seen_by = [
+        len({camera for camera, _ in group}) for group in associate(rig, tracks, [one.seconds for one in offsets])
+    ]
+    shared = [cameras for cameras in seen_by if cameras > 1]
+    log_std = ADULT_LOG_STD / math.sqrt(max(len(shared), 1)) if recorded.height_m is None else KNOWN_LOG_STD
+    return cost, RigEstimate(rig, offsets, turn, place, log_std, sum(shared), meeting(rig, tracks, offsets))
 
 
 def _started(
@@ -229,20 +271,6 @@ def _turned(one: Lifted, two: Lifted, lag_s: float, times_s: np.ndarray) -> tupl
     turn, _ = Rotation.align_vectors((others - others[:, 19:20])[seen], (points - points[:, 19:20])[seen])
     rotation = turn.as_matrix()
     return rotation, np.median(others[:, 19] - points[:, 19] @ rotation.T, axis=0)
-
-
-def _refined(recorded: Recorded, rig: Rig, offsets: list[Offset]) -> list[Offset]:
-    """The last camera's offset, with its place as it is now."""
-    number = len(rig) - 1
-    stated = recorded.stated_s[number]
-    if stated is not None:
-        return [*offsets[:-1], Offset(stated, 0.0, False)]
-    tracks, now = recorded.sights(rig), offsets[-1].seconds
-    known = [(tracks[n], offsets[n].seconds, rig.relative(number, n)) for n in range(number) if tracks[n]]
-    step = max(recorded.steps_s[number], recorded.steps_s[0])
-    found = find_offset(known, tracks[number], step, around_s=(now - 0.3, now + 0.3))
-    sure = found.found and found.std_s <= UNSURE_OFFSET_S
-    return [*offsets[:-1], together_if_near(found, step) if sure else Offset(now, np.inf, False)]
 
 
 @dataclass(frozen=True)
@@ -344,9 +372,13 @@ def _root_weight(squared: np.ndarray) -> np.ndarray:
     return ROBUST**2 / (ROBUST**2 + squared)
 
 
-def _adjusted(recorded: Recorded, rig: Rig, offsets: Sequence[Offset], loose: bool) -> tuple[Rig, np.ndarray]:
-    """Bundle adjustment over everybody whom several cameras see; and the cameras' covariance."""
-    groups = [g for g in associate(rig, recorded.sights(rig, loose), _seconds(offsets)) if len({c for c, _ in g}) > 1]
+def _adjusted(recorded: Recorded, rig: Rig, offsets: Sequence[Offset], loose: bool) -> tuple[Rig, np.ndarray, float]:
+    """Bundle adjustment over everybody whom several cameras see; the cameras' covariance, and the cost."""
+    groups = [
+        g
+        for g in associate(rig, recorded.sights(rig, loose), [one.seconds for one in offsets])
+        if len({c for c, _ in g}) > 1
+    ]
     if not groups:
         raise UserError(f"nobody is seen by two cameras at once: {RECORD_A_BOARD}.")
     rotation, translation = (np.stack([getattr(p, n) for p in rig.cameras]) for n in ("rotation", "translation_m"))
@@ -384,7 +416,7 @@ def _adjusted(recorded: Recorded, rig: Rig, offsets: Sequence[Offset], loose: bo
         fx, fy = (math.exp(state.log_focal[c]) * f for f in recorded.cameras[c].focal_px)
         camera = replace(one.camera, focal_px=(fx, fy))
         placed.append(replace(one, camera=camera, rotation=state.rotation[c], translation_m=state.translation[c]))
-    return replace(rig, cameras=tuple(placed)), bundle.step(state, 0.0)[2]
+    return replace(rig, cameras=tuple(placed)), bundle.step(state, 0.0)[2], cost
 
 
 def _together(

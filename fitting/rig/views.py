@@ -6,7 +6,6 @@ from itertools import combinations, product
 
 import numpy as np
 import torch
-from scipy.ndimage import uniform_filter1d
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
@@ -16,17 +15,18 @@ from fitting.camera import Camera, params_to_world
 from fitting.fits import Grid, InitialGuess
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints, reordered
 from fitting.optimise import OtherView
-from fitting.rig.meeting import Sight, neighbours, squared_misfit, triangulate
+from fitting.rig.meeting import FAR, INDEPENDENT_PER_SECOND, Sight, neighbours, squared_misfit, triangulate
 from fitting.track import PreparedTrack, prepare_track
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 
 FEWEST_POINTS = 6  # keypoints in two cameras from which a body is placed
 FARTHEST_STD_M = 0.15  # of such a keypoint
-LIMBS = ((13, 14, 15, 16, 20, 21, 22, 23, 24, 25), (7, 8, 9, 10), (5, 6, 11, 12), (1, 2, 3, 4))  # of Halpe's keypoints
-# Sides are exchanged for so long at a time, where squared misfits become less by so much for each keypoint, frame and
-# camera. Less: somebody seen from the side, whose sides lie close to each other, is exchanged for nothing.
-SIDES_S, SIDES_GAIN = 0.5, 1.5
+LIMBS = ((11, 12, 13, 14, 15, 16, 20, 21, 22, 23, 24, 25), (1, 2, 3, 4, 5, 6, 7, 8, 9, 10))  # of Halpe's keypoints
+# Sides are exchanged where squared misfits become less by so much for each keypoint, frame and camera. Less: somebody
+# seen from the side, whose sides lie close to each other, is exchanged for nothing.
+SIDES_GAIN = 0.5
+MOTION = 0.4  # of keypoints in a second, as tangents: 1.6 m/s at 4 m
 MOST_SIDES = 8  # cameras of which all ways are tried
 GAP_FRAMES = 2  # between segments that two cameras see, one after the other: no absence
 
@@ -97,8 +97,9 @@ def with_sides(views: Sequence[OtherView], fps: float) -> list[OtherView]:
     """With left and right of limbs exchanged where rays meet better so: seen from the back, a network may take somebody
     for seen from the front, as surely as ever.
 
-    For each limb and short time, of all ways to exchange it in some of the cameras the one with the least squared
-    misfits; an exchange costs as much more as the camera that it calls wrong is confident.
+    For each limb, of all ways to exchange it in some of the cameras the one with the least squared misfits, over all
+    frames (Viterbi): an exchange costs as much more as the camera that it calls wrong is confident, and in each camera
+    keypoints go on from where they were in the frame before.
     """
     views = list(views)
     count = len(views)
@@ -106,27 +107,43 @@ def with_sides(views: Sequence[OtherView], fps: float) -> list[OtherView]:
         return views
     frames = np.arange(len(views[0].keypoints), dtype=float)
     sights = [Sight.of(view.keypoints, frames, view.camera) for view in views]
-    flip, width = np.asarray(HALPE26.flip_order), max(1, round(SIDES_S * fps))
+    flip, alike = np.asarray(HALPE26.flip_order), max(1.0, fps / INDEPENDENT_PER_SECOND)
     ways = np.array(list(product((False, True), repeat=count)))  # [W, V]
     order = np.tile(np.arange(26), (count, len(frames), 1))
     # Of the whole person and time: of two cameras the same one is wrong about arms and legs.
     sure = np.array([float((view.keypoints.confidence * view.keypoints.presence).mean()) for view in views])
     for limb in map(list, LIMBS):
-        price = SIDES_GAIN * len(limb) * width * (count - 1)
-        cost = np.repeat(price * (ways @ sure)[:, None], len(frames), 1)  # [W, T]
-        for a, b in combinations(range(count), 2):
-            rotation = (views[b].rotation @ views[a].rotation.mT).double().numpy()
-            offset = views[b].offset_m.double().numpy() - rotation @ views[a].offset_m.double().numpy()
-            base = sights[a].rays[:, limb], sights[a].sigma[:, limb]
-            for exchanged, rows in ((False, np.array(limb)), (True, flip[limb])):
+        cost = np.repeat(SIDES_GAIN * len(limb) * (count - 1) * (ways @ sure)[:, None], len(frames), 1)  # [W, T]
+        jump = np.zeros((count, len(frames) - 1))  # of an exchange between two frames
+        for exchanged, rows in ((False, np.array(limb)), (True, flip[limb])):
+            for a, b in combinations(range(count), 2):
+                rotation = (views[b].rotation @ views[a].rotation.mT).double().numpy()
+                offset = views[b].offset_m.double().numpy() - rotation @ views[a].offset_m.double().numpy()
+                base = sights[a].rays[:, limb], sights[a].sigma[:, limb]
                 there = sights[b].rays[:, rows], sights[b].sigma[:, rows]
                 missed = np.nan_to_num(squared_misfit(base, there, rotation, offset)).sum(1)
-                missed = uniform_filter1d(missed, width, mode="nearest") * width
                 cost += np.outer((ways[:, a] != ways[:, b]) == exchanged, missed)
-        best = ways[cost.argmin(0)].T  # [V, T]
+            for number, sight in enumerate(sights):
+                moved = np.square(sight.rays[1:, rows] - sight.rays[:-1, limb]).sum(-1)
+                squared = moved / (2 * np.square(sight.sigma[:-1, limb]) + np.square(MOTION / fps))
+                jump[number] += (1 if exchanged else -1) * np.nan_to_num(np.minimum(squared, FAR)).sum(1)
+        best = ways[_cheapest(cost / alike, (ways[:, None] != ways) @ jump)].T  # [V, T]
         for number in range(count):
             order[number][np.ix_(best[number], limb)] = flip[limb]
     return [replace(v, keypoints=reordered(v.keypoints, rows)) for v, rows in zip(views, order, strict=True)]
+
+
+def _cheapest(cost: np.ndarray, jump: np.ndarray) -> np.ndarray:
+    """[T] of W states that cost so much [W, T], and as much as [W, W, T - 1] between frames, the cheapest path."""
+    total, came = cost[:, 0], []
+    for now, between in zip(cost.T[1:], np.moveaxis(jump, -1, 0), strict=True):
+        through = total[:, None] + between
+        came.append(through.argmin(0))
+        total = through.min(0) + now
+    path = [int(total.argmin())]
+    for before in reversed(came):
+        path.append(int(before[path[-1]]))
+    return np.array(path[::-1])
 
 
 def _prepared(
@@ -188,9 +205,7 @@ def _moved(guess: InitialGuess, view: OtherView, body: Body) -> BodyParams:
     back = np.eye(4)
     back[:3, :3] = view.rotation.double().numpy().T
     back[:3, 3] = -back[:3, :3] @ view.offset_m.double().numpy()
-    return params_to_world(
-        guess.params, rest_pelvis(guess.params.shape, body), np.broadcast_to(back, (len(guess), 4, 4))
-    )
+    return params_to_world(guess.params, rest_pelvis(guess.params.shape, body), np.tile(back, (len(guess), 1, 1)))
 
 
 def rest_pelvis(shape: Tensor, body: Body) -> Tensor:

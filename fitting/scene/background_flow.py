@@ -29,7 +29,6 @@ _LK_STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 20, 0.02)
 class Pose:
     first_from_camera: np.ndarray  # [3, 3]
     log_zoom: float
-    variance: np.ndarray  # [4] of the rotation (rad^2) and of log zoom
 
 
 @dataclass(frozen=True)
@@ -104,27 +103,23 @@ def fit_rotation(corners: np.ndarray, points: np.ndarray, key: Pose, start: Pose
     if np.linalg.norm(shift) > 1.5:
         by_flow = Rotation.from_rotvec([-shift[1] / focal, shift[0] / focal, 0.0]).as_matrix()
         starts.append((by_flow @ relative, start.log_zoom))
-    best: tuple[float, np.ndarray, float, np.ndarray] | None = None
+    best: tuple[float, np.ndarray, float] | None = None
     for rotation, log_zoom in starts:
         fitted = _gauss_newton(corners, points, rotation, log_zoom, focal_key, focal)
         if best is None or fitted[0] > 1.5 * best[0]:
             best = fitted
     assert best is not None
-    explained, rotation, log_zoom, covariance = best
-    if explained < 6 or not np.isfinite(covariance).all() or abs(log_zoom) > 3:
+    explained, rotation, log_zoom = best
+    if explained < 6 or not np.isfinite(rotation).all() or abs(log_zoom) > 3:
         return None
-    return Pose(key.first_from_camera @ rotation.T, log_zoom, key.variance + np.diag(covariance))
+    return Pose(key.first_from_camera @ rotation.T, log_zoom)
 
 
 def _gauss_newton(
     corners: np.ndarray, points: np.ndarray, rotation: np.ndarray, log_zoom: float, focal_key: float, focal: float
-) -> tuple[float, np.ndarray, float, np.ndarray]:
-    """Sum of weights, rotation, log zoom, covariance [4, 4]."""
-    count = len(points)
-    jacobian = np.zeros((count, 2, 4))
-    weight = np.ones(count)
-    residual = np.zeros((count, 2))
-    normal = np.eye(4)
+) -> tuple[float, np.ndarray, float]:
+    """Sum of weights, rotation, log zoom."""
+    jacobian, weight = np.zeros((len(points), 2, 4)), np.ones(len(points))
     y = turned_points(corners, rotation, focal_key, focal * math.exp(log_zoom))
     apart = np.linalg.norm(points - y[:, :2] / np.maximum(y[:, 2:], 0.05), axis=1)
     for scale in _NEAR_START if np.quantile(apart, 0.6) < 1.0 else _WIDE_START:  # wide first draws far starts in
@@ -142,10 +137,7 @@ def _gauss_newton(
         step = np.linalg.solve(normal, np.einsum("nki,nk->i", weighted, residual))
         rotation = Rotation.from_rotvec(step[:3]).as_matrix() @ rotation
         log_zoom = log_zoom + float(step[3])
-    good = weight > 0.25
-    variance = max(NOISE_PX**2, float(np.mean(residual[good] ** 2)) if good.any() else np.inf)
-    # Neighbouring corners err alike (compression blocks, rolling shutter): a quarter of them count.
-    return float(weight.sum()), rotation, log_zoom, 4 * variance * np.linalg.inv(normal)
+    return float(weight.sum()), rotation, log_zoom
 
 
 def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> Parallax:
@@ -201,12 +193,8 @@ def fit_with_translation(
         if best is None or found.cost < best.cost:
             best = found
     assert best is not None
-    normal = best.jac.T @ best.jac + 1e-9 * np.eye(6)
-    # Turning and going sideways look nearly alike; against known cameras errors are three times what corners tell.
-    covariance = 36 * np.linalg.inv(normal)[:3, :3]
     rotation = Rotation.from_rotvec(best.x[:3]).as_matrix() @ base
-    variance = np.append(key.variance[:3] + np.diag(covariance), start.variance[3])
-    return Pose(key.first_from_camera @ rotation.T, key.log_zoom, variance), best.x[3:] / np.linalg.norm(best.x[3:])
+    return Pose(key.first_from_camera @ rotation.T, key.log_zoom), best.x[3:] / np.linalg.norm(best.x[3:])
 
 
 def shift_px(a: Pose, b: Pose, focal: float, size: tuple[int, int]) -> float:
@@ -215,6 +203,44 @@ def shift_px(a: Pose, b: Pose, focal: float, size: tuple[int, int]) -> float:
     relative = b.first_from_camera.T @ a.first_from_camera
     y = turned_points(grid, relative, focal * math.exp(a.log_zoom), focal * math.exp(b.log_zoom))
     return float(np.sqrt(np.mean(np.sum((y[:, :2] / np.maximum(y[:, 2:], 0.05) - grid) ** 2, 1))))
+
+
+# Of straight lines: least length, of the image's longer side; how far from the image's own vertical; std of where they
+# point; share of their length that must meet in one point, the most that may meet in another, and how far that is.
+LINE_SHARE, STEEP_DEG, LINE_DEG, LEAST_MET, MOST_ELSEWHERE, ELSEWHERE_DEG = 0.05, 25.0, 1.0, 0.5, 0.8, 6.0
+LEAST_LINES, LINES_PX = 8, 640  # so many, and the longer side of the image that they are looked for in
+
+
+def vertical_direction(image: np.ndarray, boxes_px: np.ndarray, focal_px: float) -> np.ndarray | None:
+    """[3] the direction against gravity in the camera, as door frames, walls and posts show it: where most of the long
+    steep lines outside the boxes [P, 4] meet. None: too few do, or they meet in two places."""
+    scale = min(1.0, LINES_PX / max(image.shape[:2]))
+    size = round(image.shape[1] * scale), round(image.shape[0] * scale)
+    found = cv2.createLineSegmentDetector().detect(shrunk(image, size))[0]
+    lines = np.zeros((0, 2, 2)) if found is None else found.reshape(-1, 2, 2).astype(float)
+    middle, along = lines.mean(1), lines[:, 1] - lines[:, 0]
+    length = np.linalg.norm(along, axis=1)
+    steep = np.degrees(np.arctan2(np.abs(along[:, 0]), np.abs(along[:, 1]))) < STEEP_DEG
+    inside = (middle[:, None] > boxes_px[:, :2] * scale) & (middle[:, None] < boxes_px[:, 2:] * scale)
+    kept = steep & (length > LINE_SHARE * max(size)) & ~inside.all(-1).any(1)
+    if kept.sum() < LEAST_LINES:
+        return None
+    along, length = along[kept] / length[kept, None], length[kept]
+    middle = (middle[kept] - (np.array(size) - 1) / 2) / (focal_px * scale)
+    pitch, roll = np.radians(np.meshgrid(np.arange(-30.0, 46.0), np.arange(-12.0, 13.0))).reshape(2, -1)
+    up = np.stack((np.sin(roll) * np.cos(pitch), -np.cos(roll) * np.cos(pitch), -np.sin(pitch)), 1)
+    to = up[:, None, :2] - up[:, None, 2:] * middle  # [directions, lines, 2] from each line's middle to where all meet
+    sine = (to[..., 0] * along[:, 1] - to[..., 1] * along[:, 0]) / np.maximum(np.linalg.norm(to, axis=-1), 1e-9)
+    met = np.exp(-((sine / math.radians(LINE_DEG)) ** 2) / 2) @ length / length.sum()
+    best = up[met.argmax()]
+    elsewhere = met[up @ best < math.cos(math.radians(ELSEWHERE_DEG))].max()
+    return best if met.max() > LEAST_MET and elsewhere < MOST_ELSEWHERE * met.max() else None
+
+
+def under_focal(direction: np.ndarray, ratio: float) -> np.ndarray:
+    """[3] a vanishing direction as another focal length (new / old) shows it: its place in the image stays."""
+    other = direction / np.array([ratio, ratio, 1.0])
+    return other / np.linalg.norm(other)
 
 
 @dataclass(frozen=True)
@@ -232,15 +258,15 @@ def focal_from_turns(turns: list[Turn], focal: float) -> tuple[float, float] | N
     camera that pans by d moves a point at x focal lengths from the axis by d (1 + x^2) focal lengths: how much faster
     the edges move than the middle tells how wide the lens is."""
     wide, fine = np.linspace(-0.9, 0.9, 10), 0.05
-    costs = [_turns_cost(turns, focal, value) for value in wide]
+    costs = [turns_cost(turns, focal, value) for value in wide]
     best = int(np.argmin(costs))
     if best in (0, len(wide) - 1):
         return None
     found = minimize_scalar(
-        lambda value: _turns_cost(turns, focal, value), bounds=(wide[best - 1], wide[best + 1]), method="bounded",
+        lambda value: turns_cost(turns, focal, value), bounds=(wide[best - 1], wide[best + 1]), method="bounded",
         options={"xatol": 2e-3},
     )  # fmt: skip
-    around = [_turns_cost(turns, focal, found.x + step) for step in (-fine, 0.0, fine)]
+    around = [turns_cost(turns, focal, found.x + step) for step in (-fine, 0.0, fine)]
     curvature = (around[0] - 2 * around[1] + around[2]) / fine**2
     if not np.isfinite(curvature) or curvature <= 0:
         return None
@@ -248,18 +274,18 @@ def focal_from_turns(turns: list[Turn], focal: float) -> tuple[float, float] | N
     return (float(found.x), sigma) if sigma < WORST_FOCAL_LOG_SIGMA else None
 
 
-def _turns_cost(turns: list[Turn], focal: float, log_ratio: float) -> float:
+def turns_cost(turns: list[Turn], focal: float, log_ratio: float) -> float:
     """-log likelihood of all turns, each with the rotation and zoom that suit this focal length best."""
     ratio, total = math.exp(log_ratio), 0.0
     for turn in turns:
         relative = Rotation.from_matrix(turn.pose.first_from_camera.T @ turn.key.first_from_camera).as_rotvec()
         start = Rotation.from_rotvec(relative * np.array([1 / ratio, 1 / ratio, 1.0])).as_matrix()
         focal_key, focal_now = focal * ratio * math.exp(turn.key.log_zoom), focal * ratio
-        _, rotation, log_zoom, _ = _gauss_newton(
+        _, rotation, log_zoom = _gauss_newton(
             turn.corners, turn.points, start, turn.pose.log_zoom, focal_key, focal_now
         )
         y = turned_points(turn.corners, rotation, focal_key, focal_now * math.exp(log_zoom))
         squared = np.sum((turn.points - y[:, :2] / np.maximum(y[:, 2:], 0.05)) ** 2, 1)
-        # Neighbouring corners err alike: a quarter of them count, as in `_gauss_newton`.
+        # Neighbouring corners err alike (compression blocks, rolling shutter): a quarter of them count.
         total += float(np.sum(squared / (1 + squared))) / (8 * NOISE_PX**2)
     return total

@@ -30,7 +30,7 @@ from fitting.scene.ground_evidence import (
 )
 from fitting.solver.terms.scene import FEET, POINTS, point_lifts
 from fitting.track import PreparedTrack
-from pose2d.base import scratch
+from pose2d.base.files import release_scratch, scratch_array
 from pose2d.base.table import BLOCK, blocks
 
 _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` among Halpe's 26
@@ -38,7 +38,6 @@ _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` amon
 OFF_FLOOR_M = 0.2
 UNSEEN_S = 0.1
 LOW_M = 0.15  # hands, knees and seat that rest lower than this rest on the floor
-JOINT_SIGMA_M = 0.05  # of a foot relative to the pelvis: the median of what fits state of walkers
 PELVIS_POINT = POINTS.index(19)
 
 
@@ -59,20 +58,20 @@ def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
 def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_m: float | None) -> PersonEvidence:
     """rows [T]: the places of the track's frames among those of the shot."""
     fit = found.fit
-    joints = scratch.empty((len(found), 24, 3), np.dtype(np.float64))
+    joints = scratch_array((len(found), 24, 3), np.float64)
     for some in blocks(len(found)):
         part = fit.rows(some)
         joints[some] = np.where(part.observed.numpy()[:, None, None], body.at(part.params).joints.numpy(), np.nan)
-    scratch.release()
+    release_scratch()
     return PersonEvidence(
-        frames=rows, joints_cam_m=joints, joint_sigma_m=np.broadcast_to(JOINT_SIGMA_M, joints.shape[:2]),
-        observed=found.joint_observed, feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
+        frames=rows, joints_cam_m=joints, observed=found.joint_observed,
+        feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
         feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS], height_m=body.height_m(fit.params.shape),
-        known_height_m=known_height_m, head_share=_head_share(found),
+        known_height_m=known_height_m, head_share=shown_head_share(found),
     )  # fmt: skip
 
 
-def _head_share(found: TrackFit) -> float:
+def shown_head_share(found: TrackFit) -> float:
     """Neck to crown over ankle to neck in the image, median of the frames that show all of it; NaN: too few do."""
     points, seen = found.keypoints.xy_px.numpy(), found.keypoints.presence.numpy() >= 0.5
 
@@ -112,7 +111,7 @@ def resting_points(found: TrackFit, body: Body, time_s: np.ndarray, view: RestVi
         if up is not None:
             joints = np.einsum("tij,tnj->tni", turn[some], at.joints.double().numpy())
             odds[some, PELVIS_POINT] = seat_log_odds(joints, up)
-        scratch.release()
+        release_scratch()
     height_m, xy = body.height_m(params.shape), found.keypoints.xy_px[:, POINTS].numpy()
     apparent = focal_px * height_m / np.maximum(pelvis[:, 2], 0.2)
     motion = point_motion(xy, sigma, apparent, time_s, focal_px, view.center_px, first_from_camera)

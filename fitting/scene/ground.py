@@ -1,25 +1,16 @@
 """Gravity and floor of a shot from everybody in it, with everyone's size and, when it shows, the focal length.
 
-Three kinds of evidence meet in one robust least-squares problem:
+One robust least-squares problem; docs/scene.md says what takes part. Points P of feet that stand lie on the floor,
 
-  plumb lines   a standing person's axis (ankles to neck, its mean forward lean taken off) points up. In the image it is
-                seen well, in depth badly; people in different places meet in the vanishing point of verticals.
-  stance feet   points P of feet that stand still lie on the floor:    up . e^s P - e^s a = -H
-                with H the camera's height, s a person's log size and a the joint's height over its sole. Depths come
-                from apparent size, so this is also how apparent height shrinks towards the horizon.
-  steps         while a foot stands, the pelvis passes over it. How far, the pose tells in metres; how far it comes
-                nearer, the apparent size tells in units of the focal length. Their ratio is the focal length.
-  sizes         adults are 1.70 +- 0.09 m tall; much shorter is possible (children), much taller is not. A head that is
-                large for its body, which the image tells without a scale, belongs to a child.
-  levels        some people stand on a roof or a stage; this costs more than a child, unless the head is an adult's.
-  the camera    is held level and at a height that people or tripods have, more or less.
+    up . e^s P - e^s a = level - H,
 
-The floor alone cannot tell the focal length (a longer lens is a flatter floor); floor and plumb lines together can
-when the camera looks down or up, and steps towards or away from the camera can.
+with H the camera's height, s a person's log size and a the joint's height over its sole; depths come from apparent
+size, so this is also how that shrinks towards the horizon. The floor alone cannot tell the focal length (a longer lens
+is a flatter floor); floor and plumb lines together can when the camera looks down or up, and so can steps towards or
+away from it: while a foot stands, the pelvis passes over it, and how far, the pose tells in metres.
 
-Each part is a hypothesis. Plumb lines alone are solved first; the feet are joined when the floor that they make agrees
-with them, is under the camera and holds most of them, and are left out otherwise: people on an escalator, on a slope or
-in the air share no floor."""
+Each part is a hypothesis. Plumb lines alone are solved first; feet are joined when the floor that they make agrees with
+them, is under the camera and holds most of them: people on an escalator, on a slope or in the air share no floor."""
 
 import math
 from collections.abc import Sequence
@@ -28,13 +19,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from fitting.camera import FocalEstimate, refocused
+from fitting.camera import FocalEstimate
+from fitting.scene.background_flow import under_focal
 from fitting.scene.ground_evidence import Evidence, PersonEvidence, ShotCamera, gathered, without_feet
 
 SMALLEST_M, SMALLEST_LOG_SIGMA = 0.7, 0.05  # below stand no people, on their own feet
 # Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood, whatever the height; but
 # nobody is farther than the highest level from the floor.
 LEVEL_M, LEVEL_COST, HIGHEST_LEVEL_M, HIGHEST_SIGMA_M = 0.15, 6.0, 2.5, 0.2
+VERTICAL_DEG = 2.5  # of gravity from lines of the background: what looks like a door frame may lean. Not tuned
 KNOWN_LOG_SIGMA, GIVEN_UP_DEG = 0.01, 0.3  # of a height and an up direction that the user states
 ADULT_M, ADULT_SIGMA_M = 1.70, 0.09
 CHILDREN, CHILD_M, CHILD_LOG_SIGMA = 0.25, 1.15, 0.3  # share of people who are no adults, and their heights
@@ -45,16 +38,18 @@ HEAD_M, HEAD_GROWTH, ANKLE_SHARE, HEAD_LOG_SIGMA, HEAD_BIAS = 0.182, 0.0225, 0.9
 # Fits shrink a leg's swing in depth: by 1.2 against CMU walkers at the true focal length, 1.0 to 1.4 between shots.
 STEP_GAIN, STEP_GAIN_SIGMA = 1.15, 0.18
 # The camera itself: people hold it level and look slightly down. Wide, and with heavy tails.
-PITCH_DEG, PITCH_SIGMA_DEG, ROLL_SIGMA_DEG = 6.0, 15.0, 6.0
+PITCH_DEG, PITCH_SIGMA_DEG, ROLL_SIGMA_DEG = 6.0, 12.0, 6.0
 CAMERA_M, CAMERA_LOG_SIGMA, LOWEST_CAMERA_M = 1.4, 0.6, 0.12
 # When feet are left out: they turn gravity by more deviations of the plumb lines than this, or fewer of them than this
 # share are within twice their deviation of one floor.
 MOST_TURNED, LEAST_ON_ONE_FLOOR = 2.5, 0.6
 CONTRADICTION = 3.0  # deviations from which on something stated contradicts the people
 LEAST_STANDING_S = 0.3
+LEAST_TOLD = 0.8  # of a lens's deviation that people and floor must bring it below to be heard
 ROUGH_STEPS = 15  # of the search from each start, before the best is followed to its end
-LEAST_RESTING = 0.1  # of the time that people are upright; noise hides some of it, jumping nearly all
-WORST_UP_SIGMA_DEG = 9.0  # above, gravity counts as not known: every other time it would be off by 10 degrees
+# Gravity is within 10 degrees in 9 of 10 scenes at 6 degrees, in every other one at 9: above the first no floor is
+# claimed, above the second gravity counts as not known (bench/scene_evidence.py --simulated).
+WORST_FLOOR_DEG, WORST_UP_SIGMA_DEG = 6.0, 9.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +101,7 @@ def estimate_ground(
 ) -> GroundAnswer:
     """One gravity and one floor for the whole shot."""
     given = given or GivenGround()
-    evidence, standing_s, resting_s = gathered(people, camera)
+    evidence, standing_s = gathered(people, camera)
     frames = np.concatenate([np.zeros(0), *(person.frames for person in people)])
     shown_s = (float(np.ptp(frames)) + 1) / camera.fps if len(frames) else 0.0
     if given.up_cam is None and len(evidence.axis) == 0:
@@ -114,26 +109,33 @@ def estimate_ground(
     heights = np.array([person.height_m for person in people], float)
     heights = np.where(np.isfinite(heights) & (heights > 0.3), heights, ADULT_M)
     shares = np.array([person.head_share for person in people], float)
-    parts = _Parts(heights, camera.focal, _target_heights(people), shares, given)
+    known = np.array([np.nan if p.known_height_m is None else p.known_height_m for p in people], float)
+    parts = _Parts(heights, camera.focal, known, shares, given)
     plumb = _solved(without_feet(evidence), parts)
+    lines = ""
+    if camera.vertical is not None and given.up_cam is None:
+        away = math.degrees(math.acos(float(np.clip(plumb.up_cam @ camera.vertical, -1, 1))))
+        if away < MOST_TURNED * math.hypot(plumb.up_sigma_deg, VERTICAL_DEG):
+            parts, lines = replace(parts, vertical=camera.vertical), ", verticals of the background"
+            plumb = _solved(without_feet(evidence), parts)
+        else:
+            lines = f"; verticals of the background are {away:.0f} degrees away and not used"
     ground, why_not = plumb, ""
     if len(evidence.foot) == 0 or standing_s < min(LEAST_STANDING_S, shown_s / 2):
         why_not = "nobody's feet are seen to stand still"
-    elif resting_s < LEAST_RESTING * standing_s:
-        why_not = f"feet rest in {resting_s:.1f} of {standing_s:.1f} s only: people jump, or stand on what gives way"
     else:
-        ground = _solved(evidence, parts)
+        ground = _solved(evidence, parts, plumb)
         why_not = "" if given.states_floor else _no_floor(ground, plumb)
     if why_not:
         ground = plumb
     if not np.isfinite(ground.up_cam).all() or ground.up_sigma_deg > WORST_UP_SIGMA_DEG:
         return GroundAnswer(None, f"the up direction is uncertain by {ground.up_sigma_deg:.0f} degrees")
     if why_not:
-        return GroundAnswer(ground, f"{len(evidence.axis)} plumb lines; floor not known: {why_not}")
+        return GroundAnswer(ground, f"{len(evidence.axis)} plumb lines{lines}; floor not known: {why_not}")
     who = int(ground.on_floor.sum())
     people_text = "1 person" if who == 1 else f"{who} people"
     return GroundAnswer(
-        ground, f"{ground.stance_points} stance points of {people_text} and {standing_s:.1f} s of standing"
+        ground, f"{ground.stance_points} stance points of {people_text} and {standing_s:.1f} s of standing{lines}"
     )
 
 
@@ -178,6 +180,8 @@ def _no_floor(ground: GroundEstimate, plumb: GroundEstimate) -> str:
     turned = math.degrees(math.acos(float(np.clip(ground.up_cam @ plumb.up_cam, -1, 1))))
     if turned > MOST_TURNED * plumb.up_sigma_deg:
         return f"feet would tilt it by {turned:.0f} degrees against upright bodies: a slope, or no floor"
+    if ground.up_sigma_deg > WORST_FLOOR_DEG:
+        return f"it may be tilted by {ground.up_sigma_deg:.0f} degrees"
     if ground.camera_height_m < LOWEST_CAMERA_M:
         return f"the camera would be {100 * ground.camera_height_m:.0f} cm over it"
     if ground.on_one_floor < LEAST_ON_ONE_FLOOR:
@@ -189,11 +193,6 @@ def _heavy(residual: np.ndarray | float, scale: float = 2.0) -> np.ndarray:
     """A residual whose square grows like a logarithm beyond `scale` (Cauchy's loss, as a residual)."""
     r = np.clip(np.asarray(residual, float), -1e100, 1e100)
     return np.sign(r) * scale * np.sqrt(np.log1p((r / scale) ** 2))
-
-
-def _target_heights(people: Sequence[PersonEvidence]) -> np.ndarray:
-    """[P] heights that are known; NaN: not known."""
-    return np.array([np.nan if p.known_height_m is None else p.known_height_m for p in people], float)
 
 
 def head_share(height_m: np.ndarray) -> np.ndarray:
@@ -222,9 +221,9 @@ def likely_heights_m(shares: np.ndarray) -> np.ndarray:
     return np.exp(_HEIGHTS_LOG[costs.argmin(0)])
 
 
-def _size_residual(log_height: np.ndarray, known_m: np.ndarray, shares: np.ndarray) -> np.ndarray:
+def _size_residual(log_height: np.ndarray, known_m: np.ndarray, shares: np.ndarray, likely_m: np.ndarray) -> np.ndarray:
     """A height's cost as a residual whose square it is, negative below the likeliest. Known heights are held."""
-    likely = np.log(likely_heights_m(shares))
+    likely = np.log(likely_m)
     excess = _size_cost(log_height, shares) - _size_cost(likely, shares)
     residual = np.sign(log_height - likely) * np.sqrt(2 * np.maximum(excess, 0))
     known = (log_height - np.log(np.where(np.isfinite(known_m), known_m, 1.0))) / KNOWN_LOG_SIGMA
@@ -248,17 +247,19 @@ class _Parts:
     known_m: np.ndarray  # [P] heights that are stated; NaN: not known
     head_shares: np.ndarray  # [P] NaN: not seen
     given: GivenGround
+    vertical: np.ndarray | None = None  # [3] against gravity, as the background shows it under `focal`
 
 
-def _solved(evidence: Evidence, parts: _Parts) -> GroundEstimate:
-    """Sizes and levels are unknowns of those whose feet take part; the others have the most likely size."""
+def _solved(evidence: Evidence, parts: _Parts, near: GroundEstimate | None = None) -> GroundEstimate:
+    """Sizes and levels are unknowns of those whose feet take part; the others have the most likely size. near: where
+    the search also begins."""
     who, place = np.unique(evidence.foot_person, return_inverse=True)
     some = replace(
         parts, heights_m=parts.heights_m[who], known_m=parts.known_m[who], head_shares=parts.head_shares[who]
     )
     own = replace(evidence, foot_person=place)
     problem = _Problem(own, some)
-    state, covariance = problem.solved()
+    state, covariance = problem.solved(None if near is None else near.up_cam)
     return _read(problem, state, covariance, own, parts, who)
 
 
@@ -268,10 +269,15 @@ class _Problem:
     def __init__(self, evidence: Evidence, parts: _Parts) -> None:
         self._evidence, self._heights, self._focal = evidence, parts.heights_m, parts.focal
         self._known, self._shares, self._given = parts.known_m, parts.head_shares, parts.given
+        self._likely, self._vertical = likely_heights_m(self._shares), parts.vertical
         self._base = np.eye(3)  # columns: two tangents and the up direction that the tangents turn
-        counts = np.bincount(evidence.foot_person, minlength=len(parts.heights_m))
-        # Feet of one person share that person's errors: together they weigh as a few measurements in each direction.
-        self._foot_share = (np.maximum(1.0, counts / 12) ** -0.5)[evidence.foot_person]
+        # Feet of one person share that person's errors: together they weigh as a few measurements, those of somebody
+        # who stays in one place as four.
+        self._foot_share = np.ones(len(evidence.foot))
+        for number in range(len(parts.heights_m)):
+            own = evidence.foot_person == number
+            walked_m = float(np.linalg.norm(np.ptp(evidence.foot_root[own], axis=0))) if own.any() else 0.0
+            self._foot_share[own] = max(1.0, own.sum() / (4 * min(1 + walked_m, 3.0))) ** -0.5
 
     def up(self, state: np.ndarray) -> np.ndarray:
         up = self._base @ np.array([state[0], state[1], 1.0])
@@ -300,9 +306,9 @@ class _Problem:
                 _heavy(plumb.ravel()),
                 _heavy(floor),
                 _heavy(step),
-                _size_residual(np.log(self._heights) + log_size, self._known, self._shares),
+                _size_residual(np.log(self._heights) + log_size, self._known, self._shares, self._likely),
                 _level_residual(level),
-                self._given_residuals(up, camera_height),
+                self._given_residuals(up, camera_height, ratio),
                 [
                     log_ratio / max(self._focal.log_sigma, 1e-3),
                     (gain - STEP_GAIN) / STEP_GAIN_SIGMA,
@@ -333,26 +339,26 @@ class _Problem:
         away = self._floor(self.up(state), math.exp(state[2]), math.exp(state[3]), log_size, level) / self._foot_share
         return float((np.abs(away) < 2).mean()) if len(away) else 0.0
 
-    def _given_residuals(self, up: np.ndarray, camera_height: float) -> np.ndarray:
+    def _given_residuals(self, up: np.ndarray, camera_height: float, ratio: float) -> np.ndarray:
         rows: list[np.ndarray] = []
+        if self._vertical is not None:
+            rows.append(_heavy(np.cross(up, under_focal(self._vertical, ratio)) / math.radians(VERTICAL_DEG)))
         if self._given.up_cam is not None:
             rows.append(np.cross(up, self._given.up_cam) / math.radians(GIVEN_UP_DEG))
         if self._given.camera_height_m is not None:
             rows.append(np.array([(camera_height / self._given.camera_height_m - 1) / KNOWN_LOG_SIGMA]))
         return np.concatenate([np.zeros(0), *rows])
 
-    def solved(self) -> tuple[np.ndarray, np.ndarray]:
+    def solved(self, near: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """The best of several starts, and the covariance of the unknowns."""
         e = self._evidence
-        likely = likely_heights_m(self._shares)
-        start_size = np.log(np.where(np.isfinite(self._known), self._known, likely) / self._heights)
+        start_size = np.log(np.where(np.isfinite(self._known), self._known, self._likely) / self._heights)
         mean = np.median(e.axis, axis=0) if len(e.axis) else np.array([0.0, -1.0, 0.0])
         count = len(start_size)
         best: tuple[float, np.ndarray, np.ndarray] | None = None
-        for pitch_deg in (None, -10.0, 10.0, 30.0, 50.0) if len(e.foot) else (None, 10.0):
-            up = mean.copy() if self._given.up_cam is None else np.array(self._given.up_cam)
-            if pitch_deg is not None and self._given.up_cam is None:
-                up[2] = -math.tan(math.radians(pitch_deg)) * np.hypot(up[0], up[1])
+        usual = np.array([mean[0], mean[1], -math.tan(math.radians(PITCH_DEG)) * np.hypot(mean[0], mean[1])])
+        starts = (mean if near is None else near, usual)
+        for up in starts if self._given.up_cam is None else (np.array(self._given.up_cam),):
             self._base = _basis(up)
             below = e.foot @ self.up(np.zeros(2)) - e.foot_lift
             log_camera = math.log(max(-np.median(below), 0.3)) if len(below) else math.log(CAMERA_M)
@@ -364,7 +370,13 @@ class _Problem:
         assert best is not None
         _, state, self._base = best
         found = least_squares(self.residuals, state, method="trf", x_scale="jac", max_nfev=60)
-        return found.x, np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(state)))
+        covariance = np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(state)))
+        if covariance[3, 3] >= (LEAST_TOLD * self._focal.log_sigma) ** 2:
+            # The lens stays as it was, and people are fitted again with it: gravity and floor must be those of it.
+            self._focal = replace(self._focal, log_sigma=0.0)
+            found.x[3] = 0.0
+            found = least_squares(self.residuals, found.x, method="trf", x_scale="jac", max_nfev=60)
+        return found.x, covariance
 
     def _on_levels(self, start: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
         """The same start where floors are far apart: with everybody at their size on a level of their own, and with
@@ -418,7 +430,7 @@ def _read(
     sigma = np.sqrt(np.maximum(np.diag(covariance), 0))
     stretch = 1 / (1 + state[0] ** 2 + state[1] ** 2)  # of tangent numbers to radians
     count, focal = len(who), parts.focal
-    told = sigma[3] < 0.8 * focal.log_sigma
+    told = sigma[3] < LEAST_TOLD * focal.log_sigma
     people = FocalEstimate(focal.focal_px * math.exp(state[3]), float(sigma[3]), f"{focal.source} + people and floor")
     known = len(evidence.foot) > 0 or parts.given.states_floor
     likely = np.where(np.isfinite(parts.known_m), parts.known_m, likely_heights_m(parts.head_shares))
@@ -433,8 +445,3 @@ def _read(
         scale_log_sigma=log_sigma, height_m=parts.heights_m * np.exp(log_size), on_floor=on_floor, level_m=level,
         focal=people if told else None, stance_points=len(evidence.foot), on_one_floor=problem.on_one_floor(state),
     )  # fmt: skip
-
-
-def placed(points_cam_m: np.ndarray, root_cam_m: np.ndarray, focal_ratio: float, scale: float) -> np.ndarray:
-    """A person's points [T, N, 3] as the ground has them: the focal length changed by a ratio, the size by a scale."""
-    return scale * refocused(points_cam_m, root_cam_m, focal_ratio)

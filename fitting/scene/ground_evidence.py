@@ -106,7 +106,7 @@ def _slope(values: np.ndarray, time_s: np.ndarray, window_s: float) -> np.ndarra
 
 def contact_probability(
     motion: PointMotion, depth_speed: np.ndarray | None = None, height_m: np.ndarray | None = None,
-    height_sigma_m: float = HEIGHT_SIGMA_M, pose_log_odds: np.ndarray | None = None, is_foot: np.ndarray | None = None,
+    pose_log_odds: np.ndarray | None = None, is_foot: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
     """[T, N] probability that each point rests on something. depth_speed [T, N]: from `depth_speeds`, NaN where not
     known. height_m [T, N]: over the floor, NaN where not known; None without a floor. pose_log_odds [T, N]: what the
@@ -120,7 +120,7 @@ def contact_probability(
         log_odds = log_odds + np.where(np.isfinite(sigma), _depth_speed_log_odds(depth_speed), 0.0)
     told = np.broadcast_to(foot, (count, points)).copy()
     if height_m is not None:
-        by_height = _height_log_odds(height_m, height_sigma_m)
+        by_height = _height_log_odds(height_m)
         log_odds = log_odds + by_height
         told |= np.isfinite(height_m)
     if pose_log_odds is not None:
@@ -170,11 +170,11 @@ def _depth_speed_log_odds(speed: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(speed), odds, 0.0)
 
 
-def _height_log_odds(height_m: np.ndarray, sigma_m: float) -> np.ndarray:
+def _height_log_odds(height_m: np.ndarray) -> np.ndarray:
     """A normal density around the floor against a wider one; below the floor is as good as on it."""
     h = np.maximum(np.nan_to_num(height_m), 0.0)
-    wide2 = FREE_HEIGHT_M**2 + sigma_m**2
-    odds = 0.5 * np.log(wide2 / sigma_m**2) - h**2 / 2 * (1 / sigma_m**2 - 1 / wide2)
+    near2, wide2 = HEIGHT_SIGMA_M**2, FREE_HEIGHT_M**2 + HEIGHT_SIGMA_M**2
+    odds = 0.5 * np.log(wide2 / near2) - h**2 / 2 * (1 / near2 - 1 / wide2)
     return np.where(np.isfinite(height_m), odds, 0.0)
 
 
@@ -213,6 +213,8 @@ ANKLE_OVER_SOLE, TOE_OVER_SOLE = 0.072 / 1.70, 0.031 / 1.70  # of the body's hei
 # between subjects), sideways 0.2 (1.0).
 FORWARD_LEAN_DEG = 6.0
 AXIS_IMAGE_DEG, AXIS_DEPTH_DEG = 2.0, 7.0  # deviation of one person's mean axis across and along the line of sight
+LEG_SHARE = 0.5  # length of the legs, of the height
+JOINT_M = 0.05  # of a foot relative to the pelvis: the median of what fits state of walkers
 FOOT_M = 0.025  # of a stance point from the floor, beside its depth's error
 DEPTH_LOG_SIGMA = 0.03  # of a fitted depth, as it changes over a shot
 STEP_DEPTH_LOG_SIGMA = 0.015  # of how a fitted depth changes during one stance
@@ -228,6 +230,9 @@ SEATED_HIP_DEG, SEATED_IMAGE_DEG, SEATED_DEPTH_DEG, SEATED_FROM_UP_DEG = 55.0, 9
 # Who moves head, hands and feet against the hips by less than this share of the height in LEAST_STILL_S is a mannequin
 # or a image: its feet may be anywhere. People who stand as still as they can sway by more.
 STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
+# Feet of people who stand or walk rest nearly all the time, of people on a trampoline in less than half of it: these
+# show no floor, and nothing holds them upright.
+LEAST_RESTING, AIRBORNE_DEG = 0.5, 12.0
 FARTHEST_FROM_UP_DEG = 65.0  # of a standing person's axis from the camera's own up direction
 LEAST_UPRIGHT_S = 0.3  # who stands for less shows no floor: a moment of somebody who sits
 CHUNK_S = 0.5  # evidence of one person within this time is one measurement
@@ -239,7 +244,6 @@ class PersonEvidence:
 
     frames: np.ndarray  # [T] frame numbers of the shot, increasing
     joints_cam_m: np.ndarray  # [T, 24, 3] SMPL's joints in each frame's own camera, as fitted; NaN allowed
-    joint_sigma_m: np.ndarray | None  # [T, 24] their deviation; None: not stated
     observed: np.ndarray  # [T, 24] bool: the joint rests on something seen
     feet_px: np.ndarray  # [T, 6, 2] FOOT_POINTS in full-frame pixels
     feet_sigma_px: np.ndarray  # [T, 6] deviation; inf or NaN: not seen
@@ -256,8 +260,8 @@ class ShotCamera:
     center_px: tuple[float, float]
     fps: float
     first_from_camera: np.ndarray | None = None  # [F, 3, 3] by frame number; None: static
-    zoom: np.ndarray | None = None  # [F]
     moving: bool = False  # the camera goes somewhere: standing feet do not stand still in the image
+    vertical: np.ndarray | None = None  # [3] against gravity, as lines of the background show it; None: they do not
 
 
 @dataclass(frozen=True)
@@ -289,31 +293,35 @@ def without_feet(evidence: Evidence) -> Evidence:
 _OF_FEET = ("foot", "foot_root", "foot_lift", "foot_sigma", "foot_person", "foot_view_axis", "step", "step_share")
 
 
-def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float, float]:
-    """Also the seconds that people were upright, and of those the seconds that one of their feet rested."""
+def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float]:
+    """Also the seconds that people were upright."""
     axes: list[tuple] = []
     feet: list[tuple] = []
     steps: list[tuple] = []
-    standing_s = resting_s = 0.0
+    standing_s = 0.0
     for number, person in enumerate(people):
         if len(person.frames) == 0 or never_moves(person, camera.fps):
             continue
-        turn, focal = _camera_at(person.frames, camera)
+        turn = np.broadcast_to(np.eye(3), (len(person.frames), 3, 3))
+        if camera.first_from_camera is not None:
+            turn = camera.first_from_camera[person.frames]
         standing, seated = _upright(person), _seated(person)
         upright = standing.holds
         standing_s += float(upright.sum()) / camera.fps
+        stance = _stance(person, upright, standing.axis, turn, camera)
+        if stance.any(1).sum() < LEAST_RESTING * upright.sum():  # somebody in the air need not be upright
+            stance = np.zeros_like(stance)
+            standing = replace(standing, deviation_deg=(AIRBORNE_DEG, AIRBORNE_DEG))
         axes += _axis_chunks(person, number, standing, turn, camera)
         axes += _axis_chunks(person, number, seated, turn, camera)
-        stance = _stance(person, upright, standing.axis, turn, focal, camera)
         if upright.sum() < min(LEAST_UPRIGHT_S * camera.fps, len(upright) / 2):
             stance = np.zeros_like(stance)
-        resting_s += float(stance.any(1).sum()) / camera.fps
-        feet += _foot_chunks(person, number, stance, turn, camera)
+        feet += _foot_chunks(person, number, stance, standing.excess_rad, turn, camera)
         if not camera.moving:
             steps += _steps(person, stance, turn, camera)
     found = _packed(axes, feet, steps)
     alike = math.sqrt(1 + ALIKE * max(len(np.unique(found.axis_person)) - 1, 0))
-    return replace(found, axis_sigma=found.axis_sigma * np.array([1.0, alike])), standing_s, resting_s
+    return replace(found, axis_sigma=found.axis_sigma * np.array([1.0, alike])), standing_s
 
 
 def never_moves(person: PersonEvidence, fps: float) -> bool:
@@ -334,17 +342,6 @@ class _Axis:
     axis: np.ndarray  # [T, 3]
     excess_rad: np.ndarray  # [T] deviation beside the usual one
     deviation_deg: tuple[float, float]  # of one person's mean axis, across and along the line of sight
-
-
-def _camera_at(frames: np.ndarray, camera: ShotCamera) -> tuple[np.ndarray, np.ndarray]:
-    """Rotation to the first camera's axes [T, 3, 3], focal length [T]."""
-    turn = np.broadcast_to(np.eye(3), (len(frames), 3, 3))
-    focal = np.full(len(frames), camera.focal.focal_px)
-    if camera.first_from_camera is not None:
-        turn = camera.first_from_camera[frames]
-    if camera.zoom is not None:
-        focal = focal * camera.zoom[frames]
-    return turn, focal
 
 
 def _bend_deg(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -436,11 +433,10 @@ def _axis_chunks(
 
 
 def _stance(
-    person: PersonEvidence, upright: np.ndarray, axis: np.ndarray, turn: np.ndarray, focal: np.ndarray,
-    camera: ShotCamera,
-) -> np.ndarray:  # fmt: skip
+    person: PersonEvidence, upright: np.ndarray, axis: np.ndarray, turn: np.ndarray, camera: ShotCamera
+) -> np.ndarray:
     """[T, 4] whether left ankle, left toe, right ankle, right toe bear the weight of somebody upright."""
-    joints = person.joints_cam_m
+    joints, focal = person.joints_cam_m, camera.focal.focal_px
     if camera.moving or len(joints) == 1:  # nothing tells what rests: the lower foot along the body's own axis
         low = -np.einsum("tkj,tj->tk", joints[:, (*ANKLES, *TOES)], axis)
         left, right = low[:, (0, 2)].max(1), low[:, (1, 3)].max(1)
@@ -465,8 +461,10 @@ def _stance(
 
 
 def _foot_chunks(
-    person: PersonEvidence, number: int, stance: np.ndarray, turn: np.ndarray, camera: ShotCamera
-) -> list[tuple]:
+    person: PersonEvidence, number: int, stance: np.ndarray, excess_rad: np.ndarray, turn: np.ndarray,
+    camera: ShotCamera,
+) -> list[tuple]:  # fmt: skip
+    """excess_rad [T]: of the posture. Legs of lunges are seen badly in depth, and so is where their feet are."""
     joints = np.einsum("tij,tkj->tki", turn, np.nan_to_num(person.joints_cam_m))
     rows = []
     which = (ANKLES[0], TOES[0], ANKLES[1], TOES[1])
@@ -474,9 +472,7 @@ def _foot_chunks(
         lift = person.height_m * (ANKLE_OVER_SOLE if joint in ANKLES else TOE_OVER_SOLE)
         for index in _chunks(person.frames, stance[:, point] & person.observed[:, joint], camera.fps):
             sigma = 3 * FOOT_M if camera.moving or len(joints) == 1 else FOOT_M
-            if person.joint_sigma_m is not None:
-                own = np.nan_to_num(person.joint_sigma_m[index, joint], nan=0.1, posinf=1.0)
-                sigma = math.hypot(sigma, min(float(np.median(own)), 0.1))
+            sigma = math.hypot(sigma, JOINT_M, LEG_SHARE * person.height_m * float(np.median(excess_rad[index])))
             rows.append(
                 (joints[index, joint].mean(0), joints[index, PELVIS].mean(0), lift, (sigma, DEPTH_LOG_SIGMA), number,
                  turn[index, :, 2].mean(0))

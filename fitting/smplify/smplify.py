@@ -48,38 +48,29 @@ def coco17(body: Body) -> FitPoints:
 def placer(body: Body, points: FitPoints, through: Through) -> Place:
     """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the points need. "smplx"
     skins every vertex by the smplx package, which is what published SMPLify code calls."""
-    if through == "bones":
-        attached = body.points(points.joint_part, points.vertex_part)
+    attached, size = body.points(points.joint_part, points.vertex_part), 3 * len(body.v_template)
+    # SMPL's file has correctives, so smplx always adds them
+    correctives = body.v_template.new_zeros(9 * (JOINT_COUNT - 1), size)
+    if body.posedirs is not None:
+        correctives = body.posedirs.reshape(size, -1).T.contiguous()
 
-        def by_bones(pose: Tensor, shape: Tensor) -> Tensor:
+    def place(pose: Tensor, shape: Tensor) -> Tensor:
+        if through == "smplx":
+            from smplx.lbs import lbs  # slow to import
+
+            template, tree = body.v_template[None], torch.tensor(PARENTS)
+            vertices, joints = lbs(
+                shape, pose, template, body.shapedirs, correctives, body.J_regressor, tree, body.weights
+            )
+        else:
             rotation = rotation_matrices(pose.unflatten(1, (-1, 3)))
-            return attached.place(body.placement(rotation, shape), attached.moments(shape, body.pose_feature(rotation)))
+            placement, feature = body.placement(rotation, shape), body.pose_feature(rotation)
+            if through == "bones":
+                return attached.place(placement, attached.moments(shape, feature))
+            vertices, joints = body.mesh(placement, shape, feature), placement.joints
+        return points.joint_part @ joints + points.vertex_part @ vertices
 
-        return by_bones
-
-    if through == "smplx":
-        from smplx.lbs import lbs  # slow to import
-
-        size, parents = 3 * len(body.v_template), torch.tensor(PARENTS)
-        # SMPL's file has correctives, so they are always added
-        correctives = body.v_template.new_zeros(9 * (JOINT_COUNT - 1), size)
-        if body.posedirs is not None:
-            correctives = body.posedirs.reshape(size, -1).T.contiguous()
-
-        def by_smplx(pose: Tensor, shape: Tensor) -> Tensor:
-            template, more = body.v_template[None], (correctives, body.J_regressor, parents, body.weights)
-            vertices, joints = lbs(shape, pose, template, body.shapedirs, *more)
-            return points.joint_part @ joints + points.vertex_part @ vertices
-
-        return by_smplx
-
-    def by_mesh(pose: Tensor, shape: Tensor) -> Tensor:
-        rotation = rotation_matrices(pose.unflatten(1, (-1, 3)))
-        placement = body.placement(rotation, shape)
-        vertices = body.mesh(placement, shape, body.pose_feature(rotation))
-        return points.joint_part @ placement.joints + points.vertex_part @ vertices
-
-    return by_mesh
+    return place
 
 
 # Numbers of the 69 that bend elbows and knees, and the sign in which they bend backwards.
@@ -160,11 +151,8 @@ def max_mixture(weights: np.ndarray, means: np.ndarray, covariances: np.ndarray)
     covariances = covariances.astype(np.float64)
     half_log_det = np.linalg.slogdet(covariances)[1] / 2
     constant = means.shape[1] / 2 * math.log(2 * math.pi) + half_log_det - half_log_det.min() - np.log(weights)
-
-    def real(array: np.ndarray) -> Tensor:
-        return torch.tensor(array, dtype=torch.float32)
-
-    return MaxMixture(real(means), real(np.linalg.inv(covariances)), real(constant))
+    numbers = (means, np.linalg.inv(covariances), constant)
+    return MaxMixture(*(torch.tensor(array, dtype=torch.float32) for array in numbers))
 
 
 @lru_cache(maxsize=4)
@@ -245,9 +233,8 @@ def fit_points(
         _two_stages(seen.frames(part), place, points, pose[part], shape[part], translation[part], prior, settings)
         for part in (slice(first, first + settings.batch) for first in range(0, frames, settings.batch))
     ]
-    params = [torch.cat([getattr(p.params, name) for p in parts]) for name in ("pose", "shape", "translation")]
     loss, errors = (torch.cat([getattr(part, name) for part in parts]) for name in ("loss", "reprojection"))
-    return SmplifyFit(BodyParams(*params), loss, errors)
+    return SmplifyFit(BodyParams.concat([part.params for part in parts]), loss, errors)
 
 
 def camera_loss(
@@ -321,15 +308,11 @@ def _descend(unknowns: list[Tensor], loss: Callable[[], Tensor], settings: Smpli
 
 
 def _check_start(start: BodyParams, frames: int) -> None:
-    sizes = [list(value.shape) for value in (start.pose, start.shape, start.translation)]
-    fits = (
-        sizes[0] in ([frames, 24, 3], [frames, 72])
-        and sizes[2] == [frames, 3]
-        and (len(sizes[1]) == 1 or (len(sizes[1]) == 2 and sizes[1][0] == frames))
-    )
-    if not fits:
+    pose, shape, translation = (list(value.shape) for value in (start.pose, start.shape, start.translation))
+    shape_fits = len(shape) == 1 or (len(shape) == 2 and shape[0] == frames)
+    if pose not in ([frames, 24, 3], [frames, 72]) or translation != [frames, 3] or not shape_fits:
         raise UserError(
-            f"the start has sizes pose {sizes[0]}, shape {sizes[1]}, translation {sizes[2]}; expected axis-angle "
+            f"the start has sizes pose {pose}, shape {shape}, translation {translation}; expected axis-angle "
             f"[{frames}, 24, 3], [S] or [{frames}, S], and [{frames}, 3]."
         )
     if not all(bool(torch.isfinite(value).all()) for value in (start.pose, start.shape, start.translation)):

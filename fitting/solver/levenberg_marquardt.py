@@ -32,7 +32,6 @@ the other optimum (MIRROR_STD_FACTOR). Each term says how it counts here (`Term.
 training subjects (`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing
 was learned from."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -243,10 +242,6 @@ class BandFactor:
             done[i] = self._trsm(1.0, self._diagonal[i].T, part, lower=1, trans_a=1, overwrite_b=1)
         return torch.from_numpy(np.stack(done).reshape(2 * count, self.size, -1)[: self.frames])
 
-    def log_det(self) -> float:
-        """log det H."""
-        return 2 * float(np.log(np.diagonal(self._diagonal, axis1=1, axis2=2)).sum())
-
     def marginals(self) -> Tensor:
         """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free. C_i = L_i^{-T} (I + X_i
         C_{i+1} X_i^T) L_i^{-1}, from the last block to the first."""
@@ -297,9 +292,6 @@ class FrameFactor:
 
     def solve(self, right: Tensor) -> Tensor:
         return torch.cholesky_solve(right, self._lower)
-
-    def log_det(self) -> float:
-        return 2 * float(self._lower.diagonal(dim1=-2, dim2=-1).log().sum())
 
     def marginals(self) -> Tensor:
         return torch.cholesky_inverse(self._lower)
@@ -506,24 +498,6 @@ class JointDeviations:
 def in_doubt(problem: Problem) -> Problem:
     """Every term as it counts in the stated uncertainty."""
     return replace(problem, terms=tuple(term for each in problem.terms if (term := each.in_doubt()) is not None))
-
-
-def log_evidence(problem: Problem, state: State) -> float:
-    """log of the integral of exp(-cost) over all unknowns, by Laplace's approximation at an optimum:
-
-        -cost - log det H / 2 + n log(2 pi) / 2,
-
-    with H the Gauss-Newton matrix of all n unknowns, in float64. Costs leave out what does not depend on the unknowns
-    (a residual's log std, a keypoint's likelihood at zero), so only hypotheses that have the same residuals, or whose
-    difference in these is added by the caller, can be compared.
-    """
-    _, total = costs(problem, state)
-    system = normal_equations(problem, state).double()
-    factor = factorize(system)
-    _, lower = shape_factor(factor, system.arrow, system.corner)
-    log_det = factor.log_det() + 2 * float(lower.diagonal(dim1=-2, dim2=-1).log().sum())
-    unknowns = system.gradient.numel() + system.shape_gradient.numel()
-    return -float(total) - log_det / 2 + unknowns * math.log(2 * math.pi) / 2
 
 
 def joint_deviations(problem: Problem, state: State) -> JointDeviations:

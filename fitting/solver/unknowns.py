@@ -202,11 +202,13 @@ class Geometry:
 
     @classmethod
     def joined(cls, parts: "list[Geometry]") -> "Geometry":
-        """Frames one after the other; only what `keypoints` and `joints` say of them."""
+        """Frames one after the other: where their points and bones are, not what derivatives are made of."""
         if len(parts) == 1:
             return parts[0]
         keypoints, joints = (torch.cat([getattr(part, name) for part in parts]) for name in ("keypoints", "joints"))
-        return replace(parts[0], keypoints=keypoints, joints=joints)
+        columns = zip(*(part.placement for part in parts), strict=True)
+        placement = Placement(*(torch.cat(column) if column[0].ndim > 2 else column[0] for column in columns))
+        return replace(parts[0], keypoints=keypoints, joints=joints, placement=placement)
 
 
 class BodyJacobian:
@@ -218,6 +220,7 @@ class BodyJacobian:
         above = _above()
         carries = above | torch.eye(JOINT_COUNT, dtype=torch.bool)
         moved = torch.tensor(MOVED_JOINTS)
+        self.carries = carries.to(body.dtype)  # [24, 24] 1 where the second joint moves the first
         terms = points.gather.bool()[:, None] & carries[points.bone][:, moved].T  # [26, 20, E]
         self.pair_point, self.pair_moved = terms.any(-1).nonzero(
             as_tuple=True

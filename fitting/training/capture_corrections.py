@@ -20,6 +20,7 @@ in line: thigh and shank turn by half of the excess each, and the foot keeps its
 there."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fitting.body import Body
-from fitting.body.kinematics import PARENTS, matrix_to_axis_angle, rotation_matrices
+from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices, shortest_turn
 from pose2d.skeletons import HALPE26
 
 FEET = ("left_heel", "left_big_toe", "right_heel", "right_big_toe")  # in the order of `fit.npz`'s contacts
@@ -72,9 +73,8 @@ def planted(feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: bool
     shift[:, ::2] -= shift[:, ::2].mean(0)
     if level:
         width = max(_SETTLES_S * fps, 1.0)
-        off, weight = (
-            gaussian_filter1d(v, width, mode="nearest") for v in ((bears * height).sum(1), bears.sum(1))
-        )  # fmt: skip
+        smooth = partial(gaussian_filter1d, sigma=width, mode="nearest")
+        off, weight = smooth((bears * height).sum(1)), smooth(bears.sum(1))
         shift[:, 1] = np.where(weight > 1e-3, -off / np.maximum(weight, 1e-3), shift[:, 1])
     return shift
 
@@ -90,7 +90,7 @@ def in_contact(feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: b
 # Middle of each range of the arm's angle in degrees, and the rise in millimetres.
 ARM_DEG = (12.0, 42.0, 75.0, 105.0, 135.0, 165.0)
 RISE_MM = (0.0, 9.0, 27.0, 39.0, 55.0, 52.0)
-ARMS = ((13, 16, 18, 1.0), (14, 17, 19, -1.0))  # collar, shoulder, elbow, sign
+ARMS = ((13, 16, 18), (14, 17, 19))  # collar, shoulder, elbow
 
 
 def raised_m(arm_rad: Tensor) -> Tensor:
@@ -113,12 +113,8 @@ def collar_turn(collar_bone: Tensor, moved_m: Tensor) -> Tensor:
     high = (collar_bone[1] + moved_m[:, 1]).clamp(-0.95 * length, 0.95 * length)
     level = collar_bone[[0, 2]] + moved_m[:, [0, 2]]
     level = normalize(level, dim=-1) * (length.square() - high.square()).sqrt()[:, None]
-    target = torch.stack((level[:, 0], high, level[:, 1]), -1) / length
-    start = (collar_bone / length).expand_as(target)
-    axis = torch.linalg.cross(start, target)
-    sine = axis.norm(dim=-1, keepdim=True)
-    angle = torch.atan2(sine, (start * target).sum(-1, keepdim=True))
-    return rotation_matrices(axis / sine.clamp(min=1e-9) * angle)
+    target = torch.stack((level[:, 0], high, level[:, 1]), -1)
+    return shortest_turn(collar_bone.expand_as(target), target)
 
 
 def with_raised_collars(pose: Tensor, body: Body) -> Tensor:
@@ -126,12 +122,9 @@ def with_raised_collars(pose: Tensor, body: Body) -> Tensor:
     rest, rotation = body.rest_joints.float(), rotation_matrices(pose)
     turned = body.placement(rotation, torch.zeros(body.shape_size)).rotation
     pose = pose.clone()
-    for collar, shoulder, elbow, _ in ARMS:
-        assert PARENTS[collar] == 9
+    for collar, shoulder, elbow in ARMS:
         arm = (turned[:, shoulder] @ (rest[elbow] - rest[shoulder])[:, None]).squeeze(-1)
-        rise = raised_m(elevation_rad(turned[:, 9], arm))
-        moved = torch.zeros(len(pose), 3)
-        moved[:, 1] = rise
+        moved = raised_m(elevation_rad(turned[:, 9], arm))[:, None] * torch.tensor([0.0, 1.0, 0.0])
         turn = collar_turn(rest[shoulder] - rest[collar], moved)
         pose[:, collar] = matrix_to_axis_angle(turn)
         pose[:, shoulder] = matrix_to_axis_angle(turn.mT @ turned[:, 9].mT @ turned[:, shoulder])

@@ -9,8 +9,9 @@ import argparse
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,8 +29,7 @@ LEAVES = (10, 11, 22, 23)  # toes and hands: no keypoint tells of them
 LEAF_WEIGHT = 0.1
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(NamedTuple):
     joints: Tensor  # metres, mean distance from the pelvis
     rotation: Tensor  # squared Frobenius distance, mean over joints
     image: Tensor  # boxes, mean distance of the keypoints' images
@@ -61,10 +61,7 @@ def losses(output: LifterOutput, truth: Examples, body: Body) -> Losses:
     away = joints - truth.joints_m
     both = (counts[:, 1:] * counts[:, :-1]).sqrt()
     velocity = _length((away[:, 1:] - away[:, :-1]) / step_s).mean(-1)
-    log_rotation, log_depth_std = (
-        output.log_rotation_std.clamp(*LOG_STD_RANGE),
-        output.log_depth_std.clamp(*LOG_STD_RANGE),
-    )
+    log_rotation, log_depth_std = (s.clamp(*LOG_STD_RANGE) for s in (output.log_rotation_std, output.log_depth_std))
     nll_rotation = 3 * log_rotation + squared.detach() / 4 * (-2 * log_rotation).exp()
     nll_depth = log_depth_std + depth.detach().square() / 2 * (-2 * log_depth_std).exp()
     return Losses(
@@ -75,7 +72,7 @@ def losses(output: LifterOutput, truth: Examples, body: Body) -> Losses:
 
 
 def total(parts: Losses) -> Tensor:
-    return torch.stack([getattr(WEIGHTS, entry.name) * getattr(parts, entry.name) for entry in fields(Losses)]).sum()
+    return torch.stack([weight * part for weight, part in zip(WEIGHTS, parts, strict=True)]).sum()
 
 
 def _image(points: Tensor, size: Tensor) -> Tensor:
@@ -178,32 +175,19 @@ def losses_of(network: Lifter, given: Examples, body: Body) -> Losses:
     return losses(network(given.inputs.features, given.time_s, given.attends), given, body)
 
 
-@torch.inference_mode()
-def held_out_losses(weights: dict[str, Tensor], kept: Examples, body: Body) -> str:
-    network = Lifter()
-    network.load_state_dict(weights)
-    found = losses_of(network.eval(), kept, body)
-    return ", ".join(f"{name} {float(value):.4f}" for name, value in vars(found).items())
-
-
-@dataclass(frozen=True)
-class Banks:
-    learned: list[Bank]
-    kept: list[Bank]  # for measuring
-
-
 def train(
-    banks: Banks, body: Body, out: Path, settings: TrainingSettings, start: dict[str, Tensor] | None,
-    say: Callable[[str], None],
+    learned: list[Bank], kept: list[Bank], body: Body, out: Path, settings: TrainingSettings,
+    start: dict[str, Tensor] | None, say: Callable[[str], None],
 ) -> Training:  # fmt: skip
-    """Train to the end, from the checkpoint if there is one; `out` is written at every checkpoint."""
+    """Train to the end, from the checkpoint if there is one; `out` is written at every checkpoint. Losses are measured
+    on examples of the banks that were kept for it."""
     checkpoint = out.with_suffix(".checkpoint.pt")
     training = Training.resume(checkpoint, settings) if checkpoint.is_file() else Training.begin(settings, start)
-    measured = examples(banks.kept, body, 256, torch.Generator().manual_seed(HELD_OUT_SEED))
+    measured = examples(kept, body, 256, torch.Generator().manual_seed(HELD_OUT_SEED))
     began, first, mean_loss = time.monotonic(), training.step, math.nan
     say(f"step {training.step} of {settings.steps}, {sum(p.numel() for p in training.network.parameters()):,} weights")
     while training.step < settings.steps:
-        loss = training.advance(banks.learned, body, settings)
+        loss = training.advance(learned, body, settings)
         if math.isfinite(loss):
             mean_loss = loss if math.isnan(mean_loss) else mean_loss + (loss - mean_loss) / 100
         else:
@@ -215,7 +199,12 @@ def train(
         if training.step % KEEP_EVERY == 0 or training.step == settings.steps:
             training.save(checkpoint, settings)
             save_lifter(training.mean, out)
-            say(f"step {training.step}: held out: {held_out_losses(training.mean, measured, body)}")
+            network = Lifter()
+            network.load_state_dict(training.mean)
+            with torch.inference_mode():
+                found = losses_of(network.eval(), measured, body)._asdict()
+            numbers = ", ".join(f"{name} {float(value):.4f}" for name, value in found.items())
+            say(f"step {training.step}: held out: {numbers}")
     return training
 
 
@@ -237,7 +226,7 @@ def main() -> None:
     def say(line: str) -> None:
         print(time.strftime("%H:%M:%S"), line, flush=True)
 
-    train(Banks(learned, kept), body, given.out, settings, start, say)
+    train(learned, kept, body, given.out, settings, start, say)
 
 
 if __name__ == "__main__":

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import MIRROR, quaternion_to_matrix, rotate, rotation_matrices
+from fitting.body.kinematics import MIRROR, about_axis, quaternion_to_matrix, rotate
 from fitting.init.lifter import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation, inputs
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.motion_bank import MOTION_SHARES, SEATED, Bank, varied, windows
-from fitting.training.simulation import drawn_sigma, stated_mixtures
+from fitting.training.simulation import Random, drawn_sigma, stated_mixtures
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import AREA_OF_BOX, l_squared
 
@@ -50,17 +50,8 @@ def observe(rays: Tensor, marked: Tensor, half: Tensor, seated: Tensor, generato
     """Exact directions [B, T, 26, 2] in images of half size [B, 2] -> what a 2D network might give for them. marked:
     [B, T], passed on. seated: [B] bool, people who are likely to be behind a table."""
     count, frames = rays.shape[:2]
-    size = (count, frames, COUNT)
-
-    def even(low: float, high: float, shape: tuple[int, ...]) -> Tensor:
-        return low + (high - low) * torch.rand(shape, generator=generator)
-
-    def normal(shape: tuple[int, ...]) -> Tensor:
-        return torch.randn(shape, generator=generator)
-
-    def chance(share: float | Tensor, shape: tuple[int, ...]) -> Tensor:
-        return torch.rand(shape, generator=generator) < share
-
+    size, draw = (count, frames, COUNT), Random(generator)
+    even, normal, chance = draw.even, draw.normal, draw.chance
     inside = (rays.abs() <= half[:, None, None]).all(-1)
     held = torch.maximum(torch.minimum(rays, half[:, None, None]), -half[:, None, None])
     low, high = held.amin(2), held.amax(2)
@@ -160,15 +151,8 @@ class Views(NamedTuple):
 
 
 def views(count: int, generator: torch.Generator) -> Views:
-    def even(low: float, high: float) -> Tensor:
-        return low + (high - low) * torch.rand(count, generator=generator)
-
-    def scale(low: float, high: float) -> Tensor:
-        return even(math.log(low), math.log(high)).exp()
-
-    def chance(share: float) -> Tensor:
-        return torch.rand(count, generator=generator) < share
-
+    draw = Random(generator, (count,))
+    even, scale, chance = draw.even, draw.scale, draw.chance
     aspect = torch.tensor(ASPECTS)[torch.randint(len(ASPECTS), (count,), generator=generator)]
     image = torch.stack((aspect, torch.ones(count)), -1) / (1 + aspect.square()).sqrt()[:, None]  # of its diagonal
     distance = scale(*DISTANCE_M)
@@ -189,15 +173,9 @@ def views(count: int, generator: torch.Generator) -> Views:
     down = torch.where(chance(0.6), -(elevation + place[:, 1].atan()), pitch).clamp(-0.7, 1.1)
     roll = torch.where(chance(0.12), even(-0.52, 0.52), 0.04 * torch.randn(count, generator=generator))
     flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
-    turn = _about(2, roll) @ _about(0, down) @ flip @ _about(1, even(-math.pi, math.pi))
+    turn = about_axis(2, roll) @ about_axis(0, down) @ flip @ about_axis(1, even(-math.pi, math.pi))
     target = torch.cat((place, torch.ones(count, 1)), -1) * distance[:, None]
     return Views(turn, target, half)
-
-
-def _about(axis: int, angle: Tensor) -> Tensor:
-    vector = torch.zeros(len(angle), 3)
-    vector[:, axis] = angle
-    return rotation_matrices(vector)
 
 
 # Keypoint -> the bone that carries the difference, and millimetres along its axes at rest: x to the body's left, y up,
@@ -248,10 +226,9 @@ class Examples:
 
 
 def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generator) -> Examples:
-    def even(low: float, high: float) -> Tensor:
-        return low + (high - low) * torch.rand(count, 1, generator=generator)
-
-    step = torch.where(torch.rand(count, 1, generator=generator) < 0.1, even(STEP_S[1], SLOW_STEP_S), even(*STEP_S))
+    draw = Random(generator, (count, 1))
+    even = draw.even
+    step = torch.where(draw.chance(0.1), even(STEP_S[1], SLOW_STEP_S), even(*STEP_S))
     time_s = torch.arange(WINDOW) * step
     motion = varied(windows(banks, list(MOTION_SHARES[: len(banks)]), time_s * even(*SPEED), generator), generator)
     # Everybody has bones that the lifter's ten shape numbers cannot tell.
@@ -264,7 +241,7 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     pelvis = travel + view.target_m[:, None]
     pelvis[..., 2] += (NEAREST_M - pelvis[..., 2].amin(1, keepdim=True)).clamp(min=0)
     joints, keypoints, turned = placed(body, rotation, whole_shape[:, None].expand(-1, WINDOW, -1))
-    marked = (torch.rand(count, 1, generator=generator) < MARKED).expand(count, WINDOW)
+    marked = draw.chance(MARKED).expand(count, WINDOW)
     spread_m = MARKS_SPREAD_M * torch.randn(count, HALPE26.size, 3, generator=generator)
     seen_m = keypoints + pelvis[:, :, None] + marked[..., None, None] * marks(turned, spread_m)
     exact = seen_m[..., :2] / seen_m[..., 2:].clamp(min=NEAREST_KEYPOINT_M)

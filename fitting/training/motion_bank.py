@@ -13,6 +13,7 @@ import argparse
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -46,8 +47,7 @@ class Bank:
         return total / total[-1]
 
 
-@dataclass(frozen=True)
-class Windows:
+class Windows(NamedTuple):
     """B windows of T frames, y up."""
 
     turn: Tensor  # [B, T, 24, 4]
@@ -66,13 +66,12 @@ def bank(motion: Motion, body: Body, clips: np.ndarray) -> Bank:
     against = (quaternion[1:] * quaternion[:-1]).sum(-1) < 0
     sign = torch.cat((torch.ones(1, 24), 1 - 2 * against.float()))
     turn = quaternion * sign.cumprod(0)[..., None]
-    root_m, fps = None, motion.fps
+    fps = motion.fps
     if motion.root_m is None:
         (turn, start), fps = _filled_in(turn, start), motion.fps * BETWEEN
-    else:
-        root_m = motion.root_m[frames]
-    joints = torch.cat([_joints(part, body) for part in turn.split(8192)])
-    root_m = _standing(joints[:, FEET], start) if root_m is None else root_m
+    placed = [body.placement(quaternion_to_matrix(t), torch.zeros(body.shape_size)).joints for t in turn.split(8192)]
+    joints = torch.cat([part - part[:, :1] for part in placed])
+    root_m = _standing(joints[:, FEET], start) if motion.root_m is None else motion.root_m[frames]
     return Bank(turn, root_m, start, pose_kinds(joints), fps)
 
 
@@ -104,19 +103,12 @@ def _standing(feet: Tensor, start: Tensor) -> Tensor:
     return place
 
 
-def _joints(turn: Tensor, body: Body) -> Tensor:
-    placed = body.placement(quaternion_to_matrix(turn), torch.zeros(body.shape_size)).joints
-    return placed - placed[:, :1]
-
-
 def windows(banks: list[Bank], shares: list[float], time_s: Tensor, generator: torch.Generator) -> Windows:
     """One window per row of times [B, T] in seconds from its begin, around frames drawn by their kind."""
     which = torch.multinomial(torch.tensor(shares), len(time_s), replacement=True, generator=generator)
     parts = [_of_bank(one, time_s[which == number], generator) for number, one in enumerate(banks)]
     order = torch.argsort(which, stable=True).argsort()
-    return Windows(
-        *(torch.cat([getattr(p, name) for p in parts])[order] for name in ("turn", "root_m", "kind", "inside"))
-    )
+    return Windows(*(torch.cat(column)[order] for column in zip(*parts, strict=True)))
 
 
 def _of_bank(one: Bank, time_s: Tensor, generator: torch.Generator) -> Windows:
@@ -145,8 +137,7 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
     turn, root = given.turn, given.root_m
 
     other = torch.randperm(count, generator=generator)
-    legs = torch.zeros(24, dtype=torch.bool)
-    legs[list(LEGS)] = True
+    legs = torch.isin(torch.arange(24), torch.tensor(LEGS))
     keeps = (chance[0] > MIXED)[:, None, None, None] | legs[None, None, :, None]
     turn = torch.where(keeps, turn, turn[other])
 
@@ -227,10 +218,11 @@ class Motions:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--clips", type=Path, required=True, help="CMU motion at 30 frames a second (.npz)")
-    parser.add_argument("--poses", type=Path, required=True, help="CMU poses at 5 frames a second (.npz)")
-    parser.add_argument("--exercises", type=Path, required=True, help="UI-PRMD's markers (.npz)")
-    parser.add_argument("--woman", type=Path, required=True, help="ACCAD's Female1 (.npz)")
+    for name, what in (
+        ("clips", "CMU motion at 30 frames a second"), ("poses", "CMU poses at 5 frames a second"),
+        ("exercises", "UI-PRMD's markers"), ("woman", "ACCAD's Female1"),
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", type=Path, required=True, help=f"{what} (.npz)")
 
 
 def load_motions(given: argparse.Namespace, body: Body) -> Motions:

@@ -35,10 +35,12 @@ from fitting.body import Body
 from fitting.body.kinematics import (
     JOINT_COUNT,
     PARENTS,
+    about_axis,
     euler_zyx_to_matrix,
     matrix_to_axis_angle,
     rotate,
     rotation_matrices,
+    shortest_turn,
 )
 from fitting.training import capture_corrections as corrections
 from pose2d.base.errors import UserError
@@ -115,10 +117,9 @@ class Motion:
 
 
 _BONES = {
-    "joint": Array("U", ("bones",)),
-    "parent": Array("i", ("bones",), low=-1),
+    "joint": Array("U", ("bones",)), "parent": Array("i", ("bones",), low=-1),
     "offset": Array("f", ("bones", 3), finite=True),
-}
+}  # fmt: skip
 _CLIPS = {
     "joint": Array("U", ("joints",)), "euler_zyx_deg_x100": Array("f", ("frames", "joints", 3), finite=True),
     "root_pos": Array("f", ("frames", 3), finite=True, optional=True), "clip_start": Array("i", ("clips + 1",), low=0),
@@ -151,15 +152,15 @@ def load_captured(path: str | Path, body: Body, fps: float, skeleton: str | Path
     return _load(path, body, fps, skeleton, _CMU)
 
 
+def _checked(path: str | Path, wanted: dict[str, Array], what: str) -> dict[str, np.ndarray]:
+    arrays = read_npz(path, f"Expected {what} (.npz).", wanted)
+    check_arrays(arrays, wanted, path, what)
+    return arrays
+
+
 def _load(path: str | Path, body: Body, fps: float, skeleton: str | Path | None, source: tuple[str, ...]) -> Motion:
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; expected a file of motion capture (.npz).")
-    expected = "Expected a file of motion capture (.npz)."
-    file = read_npz(path, expected)
-    bones = file if skeleton is None else read_npz(skeleton, expected)
-    check_arrays(bones, _BONES, skeleton or path, "a file of motion capture")
-    check_arrays(file, _CLIPS, path, "a file of motion capture")
+    bones = _checked(skeleton or path, _BONES, "a file of motion capture")
+    file = _checked(path, _CLIPS, "a file of motion capture")
     # Every joint there, each after its parent; clips one after the other.
     order, names = [str(n) for n in bones["joint"]], [str(n) for n in file["joint"]]
     lacking = sorted({*source, *(theirs for theirs, _ in _FAR_END.values())} - (set(names) & set(order)))
@@ -179,13 +180,16 @@ def _load(path: str | Path, body: Body, fps: float, skeleton: str | Path | None,
         raise UserError(f"{path}: clip_start goes beyond the frames that are there.")
     euler = torch.from_numpy(np.deg2rad(file["euler_zyx_deg_x100"].astype(np.float32) / 100))
     offsets = dict(zip(order, bones["offset"], strict=True))
-    root = torch.from_numpy(file["root_pos"]) if "root_pos" in file else None
     descriptions = tuple(map(str, file["clip_desc"])) if "clip_desc" in file else ()
     parents = [names.index(order[above[name]]) if above[name] >= 0 else -1 for name in names]
     align = _alignments(offsets, order, above, body)
     turning = [names.index(name) for name in source]
     pose = torch.cat([_retarget(part, parents, turning, align) for part in euler.split(8192)])
-    return Motion(pose, None if root is None else root * _scale(offsets, body), start, clips, fps, descriptions)
+    # Metres of our body per unit of the capture, by the length of the legs.
+    captured = sum(float(np.linalg.norm(offsets[name])) for name in ("LeftLeg", "LeftFoot", "RightLeg", "RightFoot"))
+    size = legs_m(body.rest_joints) / captured
+    root_m = torch.from_numpy(file["root_pos"]) * size if "root_pos" in file else None
+    return Motion(pose, root_m, start, clips, fps, descriptions)
 
 
 def _retarget(euler: Tensor, parents: list[int], turning: list[int], align: list[Tensor]) -> Tensor:
@@ -211,31 +215,22 @@ def _alignments(offsets: dict[str, np.ndarray], order: list[str], above: dict[st
     neck = "Neck1" if "Neck1" in offsets else "Neck"
     theirs = place(neck) - (place("LeftUpLeg") + place("RightUpLeg")) / 2
     ours_up = rest[12] - (rest[1] + rest[2]) / 2
-    trunk = rotation_matrices(
-        torch.tensor([math.atan2(theirs[2], theirs[1]) - math.atan2(ours_up[2], ours_up[1]), 0.0, 0.0])
-    )
+    trunk = about_axis(0, torch.atan2(theirs[2], theirs[1]) - torch.atan2(ours_up[2], ours_up[1]))
     align: list[Tensor] = []
     for joint, parent in enumerate(PARENTS):
         turn = trunk if parent < 0 else align[parent]
         if joint == _HEAD:
-            turn = rotation_matrices(torch.tensor([-HEAD_BOWED_RAD[neck], 0.0, 0.0]))
+            turn = about_axis(0, torch.tensor(-HEAD_BOWED_RAD[neck]))
         if joint in _FAR_END:
             name, ours = _FAR_END[joint]
-            a, b = turn @ (rest[ours] - rest[joint]), torch.from_numpy(offsets[name])
-            a, b = a / a.norm(), b / b.norm()  # by the shortest turn that takes one to the other
-            axis = torch.linalg.cross(a, b)
-            sine = axis.norm().clamp(min=1e-12)
-            turn = rotation_matrices(axis / sine * torch.atan2(sine, a @ b)) @ turn
+            turn = shortest_turn(turn @ (rest[ours] - rest[joint]), torch.from_numpy(offsets[name]).float()) @ turn
         align.append(turn)
     return align
 
 
-def _scale(offsets: dict[str, np.ndarray], body: Body) -> float:
-    """Metres of our body per unit of the capture, by the length of the legs."""
-    captured = sum(float(np.linalg.norm(offsets[name])) for name in ("LeftLeg", "LeftFoot", "RightLeg", "RightFoot"))
-    rest = body.rest_joints
-    ours = sum(float((rest[a] - rest[b]).norm()) for a, b in ((1, 4), (4, 7), (2, 5), (5, 8)))
-    return ours / captured
+def legs_m(joints: Tensor) -> float:
+    """Length of both legs of joints [24, 3]."""
+    return sum(float((joints[a] - joints[b]).norm()) for a, b in ((1, 4), (4, 7), (2, 5), (5, 8)))
 
 
 HIPS_WRONG = (5,)  # subjects whose pelvis markers are 442 mm apart, of others 242 to 283: no hip centres
@@ -275,11 +270,7 @@ _X, _Y, _Z = torch.eye(3)
 
 def load_ui_prmd(path: str | Path, body: Body) -> Motion:
     """The clips whose joints can be found. Their names begin with the subject's number."""
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; expected UI-PRMD's markers (.npz).")
-    file = read_npz(path, "Expected UI-PRMD's markers (.npz).")
-    check_arrays(file, _FILE, path, "a file of UI-PRMD's markers")
+    file = _checked(path, _FILE, "a file of UI-PRMD's markers")
     points = list(map(str, file["point"]))
     if lacking := sorted(set(_USED) - set(points)):
         raise UserError(f"{path} lacks the markers {', '.join(lacking[:4])} of Plug-in Gait.")
@@ -362,7 +353,7 @@ def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
     lengths = [_leg(marker, turn, rest, side, hip) for side, hip in zip(SIDES, hips, strict=True)]
     for side in SIDES:
         _arm(marker, turn, rest, side)
-    size = sum(float((rest[a] - rest[b]).norm()) for a, b in ((1, 4), (4, 7), (2, 5), (5, 8))) / sum(lengths)
+    size = legs_m(rest) / sum(lengths)
     root = size * (hips[0] + hips[1]) / 2 - rotate(turn[0], (rest[1] + rest[2]) / 2 - rest[0])
     local = [turn[0]] + [turn[PARENTS[joint]].mT @ turn[joint] for joint in range(1, JOINT_COUNT)]
     return matrix_to_axis_angle(torch.stack(local, 1)), root

@@ -41,11 +41,6 @@ COMPONENTS, FREEDOM = 24, 10.0  # by held-out log-likelihood (--compare)
 Mixture = tuple[Tensor, Tensor, Tensor]  # weights [M], means [M, 69], scale matrices [M, 69, 69]
 
 
-def mirrored(pose: Tensor) -> Tensor:
-    """The mirror image of poses [N, 24, 3]: left and right trade places, turns about y and z change sign."""
-    return pose[:, MIRROR] * pose.new_tensor([1, -1, -1])
-
-
 def floor() -> Tensor:
     """Smallest variance of each of the 69 numbers, rad^2."""
     sigma = torch.full((23, 3), FLOOR_RAD)
@@ -105,7 +100,8 @@ def drawn_poses(motions: Motions, body: fitting.Body, count: int, generator: tor
         chosen = torch.multinomial(drawing_weights(kind), int(share * count), replacement=True, generator=generator)
         found.append(pose[chosen])
     pose = torch.cat(found)
-    return torch.cat((pose, mirrored(pose)))[:, 1:].flatten(1)
+    mirrored = pose[:, MIRROR] * pose.new_tensor([1, -1, -1])  # turns about y and z change sign
+    return torch.cat((pose, mirrored))[:, 1:].flatten(1)
 
 
 def smoothness(motion: Motion, body: fitting.Body) -> tuple[np.ndarray, np.ndarray]:

@@ -19,11 +19,13 @@ from torch.nn.functional import normalize
 from fitting.body import Body
 from fitting.body.kinematics import (
     MIRROR,
+    about_axis,
     axis_angle_to_quaternion,
     matrix_to_axis_angle,
     quaternion_to_axis_angle,
     rotate,
     rotation_matrices,
+    shortest_turn,
 )
 from fitting.solver.unknowns import BODY_JOINTS, ranges
 from fitting.training.capture_corrections import with_raised_collars
@@ -35,7 +37,6 @@ NEAR = 0.15  # how far apart those two are, of each range
 BEYOND_DEG = 8.0  # a joint may be outside its range
 DEEP_M = 0.05  # limbs may be inside each other, as soft parts are
 OFF_FLOOR_M, TILTED_DEG, OUT_OF_BALANCE_M = 0.06, 35.0, 0.08
-UPPER = (3, 6, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)
 
 
 class Draw:
@@ -291,12 +292,9 @@ def posed(drawn: Drawn, captured: Tensor) -> Tensor:
 
     def about(x: Tensor | float = 0.0, y: Tensor | float = 0.0, z: Tensor | float = 0.0) -> Tensor:
         """Rz Rx Ry of degrees [N]: swings out, then about the side, after a twist."""
-        turns = []
-        for axis, angle in enumerate((x, y, z)):
-            vector = torch.zeros(count, 3)
-            vector[:, axis] = torch.deg2rad(torch.as_tensor(angle, dtype=torch.float32).expand(count))
-            turns.append(rotation_matrices(vector))
-        return turns[0] @ turns[2] @ turns[1]
+        angles = (torch.deg2rad(torch.as_tensor(angle, dtype=torch.float32).expand(count)) for angle in (x, y, z))
+        by_x, by_y, by_z = (about_axis(axis, angle) for axis, angle in enumerate(angles))
+        return by_x @ by_z @ by_y
 
     def put(joint: int, matrix: Tensor, right: int = 0) -> None:
         turn = matrix_to_axis_angle(matrix)
@@ -333,16 +331,12 @@ def laid(pose: Tensor, rests: tuple[str, ...], body: Body) -> tuple[Tensor, Tens
     _, _, axes = torch.linalg.svd(points - middle - inside[:, None] * torch.tensor([0.0, 1.0, 0.0]))
     normal = axes[:, 2]
     normal = normal * torch.where(normal[:, 1:2] < 0, -1.0, 1.0)
-    up = torch.tensor([0.0, 1.0, 0.0]).expand_as(normal)
-    axis = torch.linalg.cross(normal, up)
-    sine = axis.norm(dim=-1, keepdim=True).clamp(min=1e-9)
-    angle = torch.atan2(sine, (normal * up).sum(-1, keepdim=True))
-    turn = rotation_matrices(axis / sine * angle)
+    turn = shortest_turn(normal, torch.tensor([0.0, 1.0, 0.0]).expand_as(normal))
     pose = pose.clone()
     pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0]))
     height = rotate(turn[:, None], points - middle)[..., 1] - inside
     off = (height - height.mean(1, keepdim=True)).abs().amax(1)
-    return pose, (off < OFF_FLOOR_M) & (angle.squeeze(-1) < np.deg2rad(TILTED_DEG))
+    return pose, (off < OFF_FLOOR_M) & (normal[:, 1] > np.cos(np.deg2rad(TILTED_DEG)))
 
 
 # Bones as capsules: ends and radius in metres.
@@ -397,12 +391,6 @@ def balanced(joints_m: Tensor, touching_m: float = 0.12) -> Tensor:
     return away < OUT_OF_BALANCE_M
 
 
-def within_limits(pose: Tensor) -> Tensor:
-    low, high = ranges()
-    angles, slack = pose[:, BODY_JOINTS].flatten(1), np.deg2rad(BEYOND_DEG)
-    return ((angles > low - slack) & (angles < high + slack)).all(1)
-
-
 def rare_motion(captured: Tensor, body: Body, clips: int, seed: int) -> Motion:
     """Short clips of rare poses; upper bodies, and of those who reach the rest, are captured ones [N, 24, 3], y up."""
     generator = torch.Generator().manual_seed(seed)
@@ -429,9 +417,8 @@ def rare_motion(captured: Tensor, body: Body, clips: int, seed: int) -> Motion:
 def _kept(kind: Kind, captured: Tensor, body: Body, wanted: int, generator: torch.Generator) -> Tensor:
     """Pairs of poses [wanted, 2, 24, 3] that people can take."""
     found: list[Tensor] = []
-    count = 0
+    count, tries, (low, high), slack = 0, 4 * wanted, ranges(), np.deg2rad(BEYOND_DEG)
     for _ in range(40):
-        tries = 4 * wanted
         place = torch.rand(tries, PLACES, generator=generator)
         moved = (place + NEAR * torch.randn(tries, PLACES, generator=generator)).clamp(0, 1)
         base = captured[torch.randint(len(captured), (tries,), generator=generator)]
@@ -440,8 +427,9 @@ def _kept(kind: Kind, captured: Tensor, body: Body, wanted: int, generator: torc
         pair, good = [], torch.ones(tries, dtype=torch.bool)
         for places in (place, moved):
             pose, lies = laid(posed(kind.draw(Draw(places)), base) + shake, kind.rests, body)
-            joints = body(with_raised_collars(pose, body)).joints
-            good &= lies & within_limits(pose) & limbs_apart(joints)
+            joints, angles = body(with_raised_collars(pose, body)).joints, pose[:, BODY_JOINTS].flatten(1)
+            within_limits = ((angles > low - slack) & (angles < high + slack)).all(1)
+            good &= lies & within_limits & limbs_apart(joints)
             if kind.rests or kind.draw in (kneeling, inverted):
                 good &= balanced(joints)
             trunk = joints[:, (0, 9) if kind.draw is lying else (0,), 1].amax(1)

@@ -10,12 +10,32 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import matrix_to_axis_angle, rotate, rotation_matrices
+from fitting.body.kinematics import about_axis, matrix_to_axis_angle, rotate, rotation_matrices
 from fitting.camera import Camera
 from fitting.keypoints.observed import JOINT_OF
 from fitting.training.motion_capture import Motion
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import AREA_OF_BOX, ErrorDistribution, Keypoints, l_squared, sigma_px
+
+
+class Random:
+    """Random numbers of a generator, of one shape unless another is given."""
+
+    def __init__(self, generator: torch.Generator, shape: tuple[int, ...] = ()) -> None:
+        self.generator, self.shape = generator, shape
+
+    def even(self, low: float, high: float, shape: tuple[int, ...] | None = None) -> Tensor:
+        return low + (high - low) * torch.rand(self.shape if shape is None else shape, generator=self.generator)
+
+    def scale(self, low: float, high: float) -> Tensor:
+        """Even in the logarithm."""
+        return self.even(math.log(low), math.log(high)).exp()
+
+    def normal(self, shape: tuple[int, ...] | None = None) -> Tensor:
+        return torch.randn(self.shape if shape is None else shape, generator=self.generator)
+
+    def chance(self, share: float | Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+        return self.even(0, 1, shape) < share
 
 
 @dataclass(frozen=True)
@@ -51,12 +71,13 @@ def scene(
     truth = _in_camera(motion.pose[span], motion.root_m[span], body, generator)
     size = (1280, 960)
     # A focal length and a distance at which the person stays in the image.
-    focal = float(_uniform(generator, 0.7, 1.6)) * max(size)
+    draw = Random(generator)
+    focal = float(draw.even(0.7, 1.6)) * max(size)
     joints = body.at(truth).joints
     extent = (joints.amax((0, 1)) - joints.amin((0, 1))) / 2
-    fill = float(_uniform(generator, 0.6, 0.95))
+    fill = float(draw.even(0.6, 0.95))
     needed = max(float(extent[0]) * 2 * focal / size[0], float(extent[1]) * 2 * focal / size[1]) / fill
-    distance = needed - float(joints[..., 2].amin()) if needed > 1.5 else 1.5 - float(joints[..., 2].amin())
+    distance = max(needed, 1.5) - float(joints[..., 2].amin())
     middle = (joints.amax((0, 1)) + joints.amin((0, 1))) / 2
     shift = torch.tensor([-float(middle[0]), -float(middle[1]), distance])
     camera, truth = Camera.from_focal(focal, size), BodyParams(truth.pose, truth.shape, truth.translation + shift)
@@ -69,17 +90,13 @@ def scene(
     return Scene(truth, camera, noisy(exact, generator, noise or Noise(), motion.fps), motion.fps)
 
 
-def _uniform(generator: torch.Generator, low: float, high: float, size: tuple[int, ...] = ()) -> Tensor:
-    return low + (high - low) * torch.rand(size, generator=generator)
-
-
 def _in_camera(pose: Tensor, root_m: Tensor, body: Body, generator: torch.Generator) -> BodyParams:
     """Turn the world so that a camera at a random side looks at it, a little from above or below."""
     shape = torch.randn(10, generator=generator).clamp(-2.5, 2.5)
-    yaw, pitch = _uniform(generator, -torch.pi, torch.pi), _uniform(generator, -0.2, 0.45)
+    draw = Random(generator)
+    yaw, pitch = draw.even(-torch.pi, torch.pi), draw.even(-0.2, 0.45)
     flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
-    turn = rotation_matrices(torch.stack((pitch, pitch.new_zeros(()), pitch.new_zeros(())))) @ flip
-    turn = turn @ rotation_matrices(torch.stack((yaw.new_zeros(()), yaw, yaw.new_zeros(()))))
+    turn = about_axis(0, pitch) @ flip @ about_axis(1, yaw)
     turned = pose.clone()
     turned[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0]))
     travel = (root_m - root_m.mean(0)) @ turn.T
@@ -102,16 +119,14 @@ def correlated_noise(
 
 def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float = 30.0) -> Keypoints:
     """COCO's 17 or Halpe's 26 keypoints [T, K, 2] read with errors that the confidence states truly."""
-    known = [one for one in (COCO17, HALPE26) if one.size == exact_px.shape[1]]
-    if not known:
-        raise ValueError(f"there is no skeleton of {exact_px.shape[1]} keypoints to draw noise for: 17 or 26")
-    (skeleton,) = known
+    skeleton = {one.size: one for one in (COCO17, HALPE26)}[exact_px.shape[1]]
     low, high = exact_px.amin(1), exact_px.amax(1)
     sides = (high - low).clamp(min=1)
     area = AREA_OF_BOX * sides[:, 0].clamp(min=0) * sides[:, 1]
     area = torch.maximum(area, AREA_OF_BOX * sides.amax(1) ** 2 / 4)
     size = tuple(exact_px.shape[:2])
-    confidence = _uniform(generator, *noise.confidence, size)
+    draw = Random(generator, size)
+    confidence = draw.even(*noise.confidence)
     l2 = l_squared(area, skeleton)
     stated = None
     if noise.mixtures:
@@ -122,10 +137,10 @@ def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float
     else:
         sigma = sigma_px(confidence, l2)
     error = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size) * sigma[..., None] * noise.factor
-    astray = torch.rand(size, generator=generator) < noise.outliers
-    anywhere = low[:, None] + torch.rand(*size, 2, generator=generator) * sides[:, None]
+    astray = draw.chance(noise.outliers)
+    anywhere = low[:, None] + draw.even(0, 1, (*size, 2)) * sides[:, None]
     xy = torch.where(astray[..., None], anywhere, exact_px + error)
-    presence = (torch.rand(size, generator=generator) >= noise.missing).to(xy.dtype)
+    presence = (~draw.chance(noise.missing)).to(xy.dtype)
     return Keypoints(xy, confidence, presence, "oracle", area, skeleton, stated)
 
 

@@ -22,7 +22,7 @@ import threading
 import time
 import tokenize
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pose2d.base import files, scratch
+from pose2d.base import files
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, blocks
 
@@ -115,7 +115,8 @@ def _counting(importer: str, statement: tuple[str, str]) -> str | None:
     """The module that `import name` or `from package import name` stands for, if it counts."""
     package, name = statement
     if package.startswith("."):
-        parent = importer if _is_package(importer) else importer.rpartition(".")[0]
+        is_package = hasattr(sys.modules.get(importer), "__path__")
+        parent = importer if is_package else importer.rpartition(".")[0]
         package = ".".join(part for part in (parent, package.lstrip(".")) if part)
     full = f"{package}.{name}" if package else name
     module = package if package and _module_file(full, importer) is None else full
@@ -130,10 +131,10 @@ def _module_file(name: str, importer: str = "") -> Path | None:
         return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
     if importer.split(".")[0] in PACKAGES:
         return None
-    path, beside = _loaded_file(name), _loaded_file(importer) if importer else None
+    path, beside = _loaded_file(name), _loaded_file(importer)
     if path is None or not importer or name.split(".")[0] == importer.split(".")[0]:
         return path
-    installed = any(part in ("site-packages", "dist-packages") for part in path.parts)
+    installed = {"site-packages", "dist-packages"} & {*path.parts}
     return path if beside is not None and path.is_relative_to(beside.parent) and not installed else None
 
 
@@ -143,48 +144,32 @@ def _loaded_file(name: str) -> Path | None:
     return Path(file).resolve() if file and file.endswith(".py") and Path(file).is_file() else None
 
 
-def _is_package(name: str) -> bool:
-    return hasattr(sys.modules.get(name), "__path__")
-
-
 @cache
 def _parsed(path: Path) -> tuple[tuple[tuple[str, str], ...], str]:
-    """What a file imports (from where, what), and the digest of its tokens without comments and docstrings. Tokens, not
-    a syntax tree: Python 3.11 counts how deep it is in a tree for all threads together, so that `ast.parse` in one of
-    them can fail because NumPy reads the header of an array in another."""
-    imported: list[tuple[str, str]] = []
-    digest = hashlib.sha256()
-    for depth, statement in _statements(path):
-        if all(token.type == tokenize.STRING for token in statement):
-            continue  # a docstring
-        words = [token.string for token in statement]
-        if words[0] in ("import", "from"):
-            imported += _imported(words)
-        digest.update("\0".join((str(depth), *words, "\n")).encode())
-    return tuple(imported), digest.hexdigest()
-
-
-def _statements(path: Path) -> Iterator[tuple[int, list[tokenize.TokenInfo]]]:
-    """The tokens of one statement after another, without comments, with the depth of its block."""
+    """What a file imports, and the digest of its tokens without comments and docstrings. `import a.b as c` is
+    ("", a.b), `from a.b import (c as d, e)` is (a.b, c) and (a.b, e). Tokens, not a syntax tree: Python 3.11 counts how
+    deep it is in a tree for all threads together, so that `ast.parse` in one of them can fail because NumPy reads the
+    header of an array in another."""
+    imported, digest = list[tuple[str, str]](), hashlib.sha256()
     depth, statement = 0, list[tokenize.TokenInfo]()
     with path.open(encoding="utf-8") as file:
         for token in tokenize.generate_tokens(file.readline):
             if token.type in (tokenize.INDENT, tokenize.DEDENT):
                 depth += 1 if token.type == tokenize.INDENT else -1
-            elif token.type == tokenize.NEWLINE:
-                yield depth, statement
+            elif token.type != tokenize.NEWLINE:
+                if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER):
+                    statement.append(token)
+            else:
+                words = [one.string for one in statement]
+                if words[0] in ("import", "from"):
+                    clauses = " ".join(words).replace(" . ", ".").replace("(", "").replace(")", "")
+                    module, _, names = clauses.partition("import ")
+                    clean = (clause.split(" as ")[0].strip() for clause in names.split(","))
+                    imported += [(module.removeprefix("from").strip(), name) for name in clean if name]
+                if any(one.type != tokenize.STRING for one in statement):  # no docstring
+                    digest.update("\0".join((str(depth), *words, "\n")).encode())
                 statement = []
-            elif token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER):
-                statement.append(token)
-
-
-def _imported(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """("", a.b) of `import a.b as c`; (a.b, c) and (a.b, e) of `from a.b import (c as d, e)`."""
-    clauses = " ".join(words).replace(" . ", ".").replace("(", "").replace(")", "")
-    module, _, names = clauses.partition("import ")
-    package = module.removeprefix("from").strip()
-    names_only = (clause.split(" as ")[0].strip() for clause in names.split(","))
-    yield from ((package, name) for name in names_only if name)
+    return tuple(imported), digest.hexdigest()
 
 
 def write_npz(path: Path, key: CacheKey, content: Mapping[str, Any]) -> None:
@@ -193,7 +178,7 @@ def write_npz(path: Path, key: CacheKey, content: Mapping[str, Any]) -> None:
         for name, value in {**content, _KEY: key.text}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
-            scratch.release()
+            files.release_scratch()
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
@@ -204,27 +189,18 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     return {name: value for name, value in found.items() if name != _KEY}
 
 
-def has_cache_key(path: Path) -> bool:
-    """Whether `write_npz` may have made it."""
+def stated_key(path: Path) -> str | None:
+    """The text of the cache key that `write_npz` gave a file; None where there is none, or the file is damaged."""
     try:
-        return _KEY in files.read_npz(path, "", [_KEY])
+        stated = files.read_npz(path, "", [_KEY]).get(_KEY)
     except UserError:
-        return False
+        return None
+    return str(stated) if stated is not None and stated.shape == () else None
 
 
 def npz_is_current(path: Path, key: CacheKey) -> bool:
     """False also for a file that is absent or damaged: it is made (again)."""
-    try:
-        stated = files.read_npz(path, "", [_KEY]).get(_KEY)
-    except UserError:
-        return False
-    return stated is not None and stated.shape == () and str(stated) == key.text and files.is_intact(path)
-
-
-def remove_temporary(path: Path) -> None:
-    """Remove what a killed run had written of `path` so far (the names that `atomic_file` gives)."""
-    for left in path.parent.glob(f".{path.stem[:100]}.????????{path.suffix}"):
-        left.unlink(missing_ok=True)
+    return stated_key(path) == key.text and files.is_intact(path)
 
 
 try:
@@ -254,27 +230,15 @@ class Holder:
     since: str  # date and time in UTC
     command: str
 
-    @classmethod
-    def this_process(cls) -> "Holder":
-        command = " ".join(Path(word).name if n == 0 else word for n, word in enumerate(sys.argv))
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        return cls(os.getpid(), socket.gethostname(), since, command[:LONGEST_COMMAND])
-
-    @property
-    def is_here(self) -> bool:
-        return self.host == socket.gethostname()
-
     @property
     def has_ended(self) -> bool:
         """Only of a process on this machine; of another nobody can say."""
-        if not self.is_here or os.name == "nt":  # there os.kill would end the process
+        if self.host != socket.gethostname() or os.name == "nt":  # there os.kill would end the process
             return False
         try:
             os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, ProcessLookupError)
         return False
 
     def __str__(self) -> str:
@@ -287,10 +251,11 @@ def folder_lock(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
     path, give_up = folder / FILE, time.monotonic() + patience_s
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file. --out takes a folder for the results.")
-    while True:
+    handle = None
+    while handle is None:
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             handle = _take(path)
-            break
         except FolderBusy:
             if time.monotonic() >= give_up:
                 raise
@@ -299,61 +264,66 @@ def folder_lock(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
             reason = error.strerror or error
             raise UserError(f"cannot write {folder}: {reason}. Choose a folder you may write to.") from error
     ended = threading.Event()
-    threading.Thread(target=_renew, args=(path, ended), daemon=True).start()
+
+    def renew() -> None:
+        while not ended.wait(RENEW_S):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+
+    threading.Thread(target=renew, daemon=True).start()
     files.unfinished.add(path)  # goes with a process that ends at once
     files.held.add(folder.absolute())
     try:
         yield
     finally:
         ended.set()
-        _release(path, handle)
+        if fcntl is None:  # Windows removes no open file
+            os.close(handle)
+        with contextlib.suppress(OSError):  # before the lock is given back, while nobody else can have taken it
+            path.unlink(missing_ok=True)
+        if fcntl is not None:
+            os.close(handle)
         files.unfinished.discard(path)
         files.held.discard(folder.absolute())
 
 
-def _release(path: Path, handle: int) -> None:
-    """The file goes before the lock is given back, while nobody else can have taken it."""
-    if fcntl is None:  # Windows removes no open file
-        os.close(handle)
-    with contextlib.suppress(OSError):
-        path.unlink(missing_ok=True)
-    if fcntl is not None:
-        os.close(handle)
-
-
-def _take(path: Path) -> int:
-    """The open file, ours. Whoever was too late has a file that no longer has the name, and tries again."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        if path.is_symlink():  # what it leads to is not ours
-            raise OSError(errno.ELOOP, f"{path.name} in it is a link, no lock. Remove it")
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666)
-        try:
-            about = os.fstat(handle)
-            if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
-                raise OSError(errno.EINVAL, f"{path.name} in it is no lock but another file. Remove it")
-            locked = _flock(handle)
-            if locked and not _is_named(handle, path):
-                os.close(handle)
-                continue
-            before = _read(handle)
-            if before is not None and not (locked and before.is_here) and not before.has_ended and _lives(path):
-                raise FolderBusy(_words(path.parent, before))
-            us = Holder.this_process()
-            _write(handle, us)
-            if not locked:  # two may have found it free; the last one to write has it
-                time.sleep(SETTLE_S)
-                if (last := _read(handle)) != us:
-                    raise FolderBusy(_words(path.parent, last))
-            return handle
-        except BlockingIOError:
-            holder = _read(handle)
+def _take(path: Path) -> int | None:
+    """The open file, ours. None: it was too late, and the file no longer has the name; try again."""
+    if path.is_symlink():  # what it leads to is not ours
+        raise OSError(errno.ELOOP, f"{path.name} in it is a link, no lock. Remove it")
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666)
+    try:
+        about, named = os.fstat(handle), False
+        if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+            raise OSError(errno.EINVAL, f"{path.name} in it is no lock but another file. Remove it")
+        locked = _flock(handle)
+        with contextlib.suppress(FileNotFoundError):
+            named = os.path.samestat(about, path.stat())
+        if locked and not named:
             os.close(handle)
-            raise FolderBusy(_words(path.parent, holder)) from None
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.close(handle)
-            raise
+            return None
+        before = _read(handle)
+        is_ours = locked and before is not None and before.host == socket.gethostname()  # of a process that ended
+        if before is not None and not is_ours and not before.has_ended and _lives(path):
+            raise _busy(path, before)
+        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:LONGEST_COMMAND]
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        us = Holder(os.getpid(), socket.gethostname(), since, command)
+        os.ftruncate(handle, 0)
+        os.lseek(handle, 0, os.SEEK_SET)
+        os.write(handle, json.dumps(asdict(us)).encode())
+        if not locked:  # two may have found it free; the last one to write has it
+            time.sleep(SETTLE_S)
+            if (last := _read(handle)) != us:
+                raise _busy(path, last)
+        return handle
+    except BlockingIOError:
+        busy = _busy(path, _read(handle))
+        os.close(handle)
+        raise busy from None
+    except BaseException:
+        os.close(handle)
+        raise
 
 
 def _flock(handle: int) -> bool:
@@ -369,19 +339,6 @@ def _flock(handle: int) -> bool:
         return False
 
 
-def _is_named(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except OSError:
-        return False
-
-
-def _write(handle: int, holder: Holder) -> None:
-    os.ftruncate(handle, 0)
-    os.lseek(handle, 0, os.SEEK_SET)
-    os.write(handle, json.dumps(asdict(holder)).encode())
-
-
 def _read(handle: int) -> Holder | None:
     """None: free, or being written at this moment."""
     try:
@@ -394,26 +351,18 @@ def _read(handle: int) -> Holder | None:
 
 def _lives(path: Path) -> bool:
     """Whether the file's time changes while we watch: clocks of two machines may differ, so they are not compared."""
-    try:
+    with contextlib.suppress(OSError):  # it was given back
         first, watched = path.stat().st_mtime_ns, time.monotonic()
         while time.monotonic() - watched < WATCH_S:
             time.sleep(min(0.2, WATCH_S / 10))
             if path.stat().st_mtime_ns != first:
                 return True
-    except OSError:  # it was given back
-        pass
     return False
 
 
-def _renew(path: Path, ended: threading.Event) -> None:
-    while not ended.wait(RENEW_S):
-        with contextlib.suppress(OSError):
-            os.utime(path)
-
-
-def _words(folder: Path, holder: Holder | None) -> str:
-    who = str(holder) if holder is not None else "another process, which took it this very moment"
-    return (
-        f"{folder} is being written by {who}. Two runs in one folder would destroy each other's files: wait for that "
-        "one to end, stop it, or choose another --out."
+def _busy(path: Path, holder: Holder | None) -> FolderBusy:
+    who = holder or "another process, which took it this very moment"
+    return FolderBusy(
+        f"{path.parent} is being written by {who}. Two runs in one folder would destroy each other's files: wait for "
+        "that one to end, stop it, or choose another --out."
     )

@@ -80,16 +80,13 @@ def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
     if device.startswith("cuda"):
         torch.cuda.set_device(torch.device(device))
     backend = "nccl" if device.startswith("cuda") else "gloo"
-    dist.init_process_group(backend, store=_store(world_size), rank=rank, world_size=world_size, timeout=PATIENCE)
+    # Processes find each other's addresses in a place of its own for every attempt: torchrun keeps one store while it
+    # starts workers again, and a new worker might read the address of one that was killed, and wait for it.
+    store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"attempt {attempt} of {world_size} processes", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=PATIENCE)
     try:
         yield ProcessGroup(rank, world_size, torch.device(device))
     finally:
         dist.destroy_process_group()
-
-
-def _store(world_size: int) -> dist.Store:
-    """Where processes find each other's addresses: a place of its own for every attempt. torchrun keeps one store while
-    it starts workers again. Otherwise a new worker may read the address of one that was killed, and wait for it."""
-    store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"attempt {attempt} of {world_size} processes", store)

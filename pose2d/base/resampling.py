@@ -17,10 +17,6 @@ class Interval:
     low: float
     high: float
 
-    @property
-    def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
-
 
 def draws(count: int, resamples: int, seed: int = 0) -> np.ndarray:
     """How often each of `count` things counts: as they are, then in each draw, [1 + resamples, count]."""

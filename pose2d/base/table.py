@@ -20,9 +20,8 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from pose2d.base import scratch
 from pose2d.base.errors import UserError
-from pose2d.base.files import Array
+from pose2d.base.files import Array, has_scratch, release_scratch, scratch_array
 
 
 class UnevenColumns(UserError, ValueError):
@@ -34,18 +33,12 @@ Rows = TypeVar("Rows", bound="Table")
 
 
 @dataclass(frozen=True)
-class Column:
-    """What one column of a table holds."""
+class Column(Array):
+    """What one column of a table holds; `shape` is that of one row, and kind "d" are numbers in double precision."""
 
-    shape: tuple[int | str, ...]  # of one row; a name stands for a length that is the same wherever the name is
-    kind: str  # f: numbers (d: in double precision), i: whole numbers, b: truth values, U: text
-    meaning: str  # for the documentation
+    meaning: str = ""  # for the documentation
     unit: str = ""
     fill: Any = 0  # what a row holds that nothing is known of
-    finite: bool = False  # neither NaN nor infinite
-    low: float | None = None
-    high: float | None = None
-    optional: bool = False
     nested: "type[Table] | None" = None  # the column is a table itself
     each: str = ""  # in files there is no entry a row but one a table of many, such as each of the "people"
     in_files: bool = True  # False: files do not hold it, it follows from others
@@ -55,17 +48,12 @@ class Column:
         """What stands before the names of a nested table's columns."""
         return "" if self.flat else f"{name}_"
 
-    def array(self, rows: str) -> Array:
-        """What the column looks like in a file; `rows` names the number of rows."""
-        kind = "f" if self.kind == "d" else self.kind
-        return Array(kind, (rows, *self.shape), self.finite, self.optional, self.low, self.high)
-
 
 def column(
     shape: tuple[int | str, ...], kind: str, meaning: str, *, default: Callable[[], Any] | None = None, **how: Any
 ) -> Any:
     """A column of a `Table`; default: makes its value where none is given; `how`: the other fields of `Column`."""
-    stated = Column(shape, kind, meaning, **how)
+    stated = Column(kind, shape, meaning=meaning, **how)
     if default is not None:
         return field(default_factory=default, metadata={"column": stated})
     return field(default=None if stated.optional else MISSING, metadata={"column": stated})
@@ -111,10 +99,10 @@ class Table:
 
     def rows(self: Rows, index: Any) -> Rows:
         """Some of the rows: a slice, numbers or truth values."""
-        return replace(self, **{name: _taken(value, index) for name, value in self._columns()})
+        return self._changed(lambda _, value: value[index])
 
     def picked(self: Rows, index: np.ndarray) -> Rows:
-        """As `rows` of numbers; of a long table on disk, where there is a place for it (`pose2d.base.scratch`)."""
+        """As `rows` of numbers; of a long table on disk, where there is a place for it (`scratch_for`)."""
         return joined((self.rows(index[some]) for some in blocks(len(index))), len(index))
 
     @classmethod
@@ -123,34 +111,42 @@ class Table:
         made = {}
         for f, c in column_fields(cls):
             values = [getattr(part, f.name) for part in parts]
-            if (
-                c.each
-                or values[0] is None
-                or all(_is_shared(value, c) and _equal(value, values[0]) for value in values)
-            ):
+            first = values[0]
+            if c.each or first is None:
                 continue
-            made[f.name] = _joined([_of_rows(value, c, len(p)) for value, p in zip(values, parts, strict=True)])
+            if not all(_is_shared(value, c) and (value is first or np.array_equal(value, first)) for value in values):
+                made[f.name] = _joined([_of_rows(value, c, len(p)) for value, p in zip(values, parts, strict=True)])
         return replace(parts[0], **made)
 
-    def along(self: Rows, side: str, change: Callable[[Any, "Column"], Any]) -> Rows:
+    def along(self: Rows, side: str, change: Callable[[Any, Column], Any]) -> Rows:
         """With change(value, column) for the columns whose rows begin with this side, those of nested tables too."""
-        made: dict[str, Any] = {}
-        for f, c in column_fields(type(self)):
-            value = getattr(self, f.name)
-            if isinstance(value, Table):
-                made[f.name] = value.along(side, change)
-            elif value is not None and c.shape[:1] == (side,):
-                made[f.name] = change(value, c)
-        return replace(self, **made)
+        return self._changed(lambda c, value: change(value, c) if c.shape[:1] == (side,) else value)
 
     def put(self: Rows, index: Any, part: Rows) -> Rows:
         """With the rows at `index` replaced by those of `part`."""
-        return replace(self, **{name: _put(value, index, getattr(part, name)) for name, value in self._columns()})
+        return self._changed(lambda _, value, new: _put(value, index, new), part)
 
     def scatter(self: Rows, index: Any, length: int) -> Rows:
         """A table of `length` rows with these at `index`, and each column's `fill` elsewhere."""
+
+        def spread(c: Column, value: Any) -> Any:
+            shape = (length, *value.shape[1:])
+            is_array = isinstance(value, np.ndarray)
+            whole = np.full(shape, c.fill, value.dtype) if is_array else value.new_full(shape, c.fill)
+            return _put(whole, index, value)
+
+        return self._changed(spread)
+
+    def _changed(self: Rows, change: Callable[..., Any], *others: Rows) -> Rows:
+        """With change(column, value, the others' values ..) for every column that has a value for each row, those of
+        nested tables too."""
+        made: dict[str, Any] = {}
         columns = {f.name: c for f, c in column_fields(type(self))}
-        return replace(self, **{n: _scattered(v, index, length, columns[n].fill) for n, v in self._columns()})
+        for name, value in self._columns():
+            more = [getattr(other, name) for other in others]
+            is_table = isinstance(value, Table)
+            made[name] = value._changed(change, *more) if is_table else change(columns[name], value, *more)
+        return replace(self, **made)
 
     @classmethod
     def empty(cls: type[Rows], lengths: Mapping[str, int] | None = None, **shared: Any) -> Rows:
@@ -174,55 +170,39 @@ class Table:
         return arrays
 
     @classmethod
-    def from_arrays(
-        cls: type[Rows],
-        arrays: Mapping[str, np.ndarray],
-        prefix: str | None = None,
-        inside: Mapping[str, Mapping[str, Any]] | None = None,
-        **shared: Any,
-    ) -> Rows:
+    def from_arrays(cls: type[Rows], arrays: Mapping[str, Any], prefix: str | None = None, **shared: Any) -> Rows:
         """From arrays that `schema` describes, checked before; optional columns that are not there are None. shared:
-        what is no column; inside: the same of nested tables, by the column's name."""
+        what is no column."""
         prefix = cls.PREFIX if prefix is None else prefix
         made: dict[str, Any] = {}
         for f, c in column_fields(cls):
             if c.nested is not None:
                 inner = prefix + c.inner(f.name)
                 if all(name in arrays for name, array in c.nested.schema(inner).items() if not array.optional):
-                    made[f.name] = c.nested.from_arrays(arrays, inner, **(inside or {}).get(f.name, {}))
+                    made[f.name] = c.nested.from_arrays(arrays, inner)
             elif prefix + f.name in arrays:
                 value = _typed(arrays[prefix + f.name], c)
                 made[f.name] = _tensor(value) if cls.TENSORS else value
         return cls(**made, **shared)
 
     @classmethod
-    def schema(cls, prefix: str | None = None, rows: str = "rows", optional: bool = False) -> dict[str, Array]:
-        """What arrays of this table must look like, for `check_arrays`."""
+    def schema(cls, prefix: str | None = None, rows: str = "rows", optional: bool = False) -> dict[str, Column]:
+        """What arrays of this table must look like, for `check_arrays`; those of nested tables too."""
         prefix = cls.PREFIX if prefix is None else prefix
-        wanted: dict[str, Array] = {}
+        wanted: dict[str, Column] = {}
         for f, c in column_fields(cls):
-            if not c.in_files:
-                continue
-            if c.each:
-                wanted[f.name] = replace(c.array(c.each), optional=optional or c.optional)
-            elif c.nested is not None:
+            if c.nested is not None:
                 wanted |= c.nested.schema(prefix + c.inner(f.name), rows, optional or c.optional)
-            else:
-                wanted[prefix + f.name] = replace(c.array(rows), optional=optional or c.optional)
+            elif c.in_files:
+                stated = replace(c, shape=(c.each or rows, *c.shape), optional=optional or c.optional)
+                wanted[("" if c.each else prefix) + f.name] = stated
         return wanted
 
     @classmethod
     def documentation(cls, prefix: str | None = None, rows: str = "rows") -> Iterator[tuple[str, str, str]]:
         """Name, size and meaning of every array of a file."""
-        prefix = cls.PREFIX if prefix is None else prefix
-        for f, c in column_fields(cls):
-            if not c.in_files:
-                continue
-            if c.nested is not None:
-                yield from c.nested.documentation(prefix + c.inner(f.name), rows)
-            else:
-                size = ", ".join(str(side) for side in (c.each or rows, *c.shape))
-                yield ("" if c.each else prefix) + f.name, f"[{size}]", c.meaning + (f", {c.unit}" if c.unit else "")
+        for name, c in cls.schema(prefix, rows).items():
+            yield name, f"[{', '.join(map(str, c.shape))}]", c.meaning + (f", {c.unit}" if c.unit else "")
 
     # A table whose values are single ones, with one dimension fewer than their columns, is one row: `Shot`, `Event`.
 
@@ -239,13 +219,12 @@ class Table:
     @classmethod
     def to_groups(cls, parts: Sequence[Rows], lengths: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
         """Several tables in one file: rows one after the other, `first_row` [parts + 1], and what each has once."""
-        single = [(f.name, c) for f, c in column_fields(cls) if c.each]
-        once = {name: _stacked(c, [getattr(part, name) for part in parts], lengths) for name, c in single}
-        no_rows = {
-            cls.PREFIX + f.name: _no_rows(c, lengths or {}, False)
-            for f, c in column_fields(cls)
-            if c.in_files and not c.each and not c.optional
-        }
+        once, no_rows = {}, {}
+        for f, c in column_fields(cls):
+            if c.each:
+                once[f.name] = _stacked(c, [getattr(part, f.name) for part in parts], lengths)
+            elif c.in_files and not c.optional:
+                no_rows[cls.PREFIX + f.name] = _no_rows(c, lengths or {}, False)
         first = np.cumsum([0, *map(len, parts)])
         pieces = (part.rows(some) for part in parts for some in blocks(len(part)))
         rows = joined(pieces, int(first[-1])).to_arrays() if parts else no_rows
@@ -274,46 +253,33 @@ class Table:
 
 def joined(parts: Iterable[Rows], length: int) -> Rows:
     """As `Table.concat` of parts with `length` rows in all, which share the same values: one of them is in memory at a
-    time, and the whole is on disk where there is a place for it (`pose2d.base.scratch`)."""
-    places: dict[tuple[str, ...], np.ndarray] = {}
-    first, at = None, 0
+    time, and the whole is on disk where there is a place for it (`scratch_for`)."""
+    whole, at = None, 0
+
+    def place(_: Column, value: Any) -> Any:
+        made = scratch_array((length, *value.shape[1:]), np.asarray(value[:0]).dtype)
+        return made if isinstance(value, np.ndarray) else _tensor(made)
+
+    def fill(_: Column, made: Any, value: Any) -> Any:
+        assert made.dtype == value.dtype
+        made[at : at + len(value)] = value
+        return made
+
     for part in parts:
-        first = first or part
-        for name, value in _leaves(part):
-            array = np.asarray(value)
-            if name not in places:
-                places[name] = scratch.empty((length, *array.shape[1:]), array.dtype)
-            assert array.dtype == places[name].dtype
-            places[name][at : at + len(part)] = array
+        whole = part._changed(place) if whole is None else whole
+        whole._changed(fill, part)
         at += len(part)
-        scratch.release()
-    assert first is not None
-    return _with_leaves(first, places, ())
+        release_scratch()
+    assert whole is not None
+    return whole
 
 
 def stored(table: Rows) -> Rows:
     """The same on disk, where there is a place for it."""
-    return table.picked(np.arange(len(table))) if scratch.is_active() else table
+    return table.picked(np.arange(len(table))) if has_scratch() else table
 
 
-def _leaves(table: Table, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The columns that are arrays or tensors, those of nested tables too."""
-    for name, value in table._columns():
-        if isinstance(value, Table):
-            yield from _leaves(value, (*before, name))
-        else:
-            yield (*before, name), value
-
-
-def _with_leaves(table: Rows, leaves: Mapping[tuple[str, ...], np.ndarray], before: tuple[str, ...]) -> Rows:
-    made: dict[str, Any] = {}
-    for name, value in table._columns():
-        path = (*before, name)
-        if isinstance(value, Table):
-            made[name] = _with_leaves(value, leaves, path)
-        else:
-            made[name] = leaves[path] if isinstance(value, np.ndarray) else _tensor(leaves[path])
-    return replace(table, **made)
+_COLUMNS: dict[type, tuple[tuple[Field[Any], Column], ...]] = {}
 
 
 def column_fields(table: type[Table]) -> tuple[tuple[Field[Any], Column], ...]:
@@ -323,16 +289,9 @@ def column_fields(table: type[Table]) -> tuple[tuple[Field[Any], Column], ...]:
     return _COLUMNS[table]
 
 
-_COLUMNS: dict[type, tuple[tuple[Field[Any], Column], ...]] = {}
-
-
 def _is_shared(value: Any, stated: Column) -> bool:
     """The same for all rows."""
     return not isinstance(value, Table) and np.ndim(value) <= len(stated.shape)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return a is b or bool(np.array_equal(a, b))
 
 
 def _single(value: Any) -> Any:
@@ -356,10 +315,6 @@ def _of_rows(value: Any, stated: Column, rows: int) -> Any:
     return np.broadcast_to(value, shape) if isinstance(value, np.ndarray) else value.expand(shape)
 
 
-def _taken(value: Any, index: Any) -> Any:
-    return value.rows(index) if isinstance(value, Table) else value[index]
-
-
 def _joined(values: list[Any]) -> Any:
     first = values[0]
     if isinstance(first, Table):
@@ -371,17 +326,7 @@ def _joined(values: list[Any]) -> Any:
     return torch.cat(values)
 
 
-def _scattered(value: Any, index: Any, length: int, fill: Any) -> Any:
-    if isinstance(value, Table):
-        return value.scatter(index, length)
-    shape = (length, *value.shape[1:])
-    whole = np.full(shape, fill, value.dtype) if isinstance(value, np.ndarray) else value.new_full(shape, fill)
-    return _put(whole, index, value)
-
-
 def _put(whole: Any, index: Any, value: Any) -> Any:
-    if isinstance(whole, Table):
-        return whole.put(index, value)
     changed = whole.copy() if isinstance(whole, np.ndarray) else whole.clone()
     changed[index] = value
     return changed

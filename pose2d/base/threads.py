@@ -6,12 +6,11 @@ import contextlib
 import ctypes
 import os
 import sys
-import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from queue import Empty, Full, Queue
 from typing import Any, Generic, TypeVar
 
 from pose2d.base.errors import UserError
@@ -48,14 +47,13 @@ def torch_threads(count: int) -> Iterator[None]:
     import cv2
     import torch
 
-    before, opencv_before = torch.get_num_threads(), cv2.getNumThreads()
-    torch.set_num_threads(count)
-    cv2.setNumThreads(count)
+    before = torch.get_num_threads(), cv2.getNumThreads()
+    use_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
-        cv2.setNumThreads(opencv_before)
+        torch.set_num_threads(before[0])
+        cv2.setNumThreads(before[1])
 
 
 def cores() -> int:
@@ -78,14 +76,7 @@ def use_threads(count: int | None) -> None:
 
 T = TypeVar("T")
 DEPTH = 3  # items in waiting: frames are large, and more would only fill memory
-_PATIENCE_S = 0.1  # how long to wait before asking again whether the other side has given up
-
-
-class _End:
-    """After the last item; carries what went wrong, if something did."""
-
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = error
+_END: Any = object()  # after the last item
 
 
 def return_memory() -> None:
@@ -103,41 +94,19 @@ def return_memory() -> None:
 def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
     """The same items in the same order, made by another thread while the last one is being used. An error in making
     them is raised here, where they are used. Leaving early stops the thread."""
-    waiting: Queue[T | _End] = Queue(depth)
-    stopped = threading.Event()
-
-    def put(item: T | _End) -> bool:
-        while not stopped.is_set():
-            try:
-                waiting.put(item, timeout=_PATIENCE_S)
-                return True
-            except Full:
-                continue
-        return False
-
-    def make() -> None:
-        source = iter(items)
+    source = iter(items)
+    with ThreadPoolExecutor(1) as worker:
+        waiting = deque(worker.submit(next, source, _END) for _ in range(depth + 1))
         try:
-            for item in source:
-                if not put(item):
-                    return
-            put(_End())
-        except BaseException as error:
-            put(_End(error))
+            while (item := waiting.popleft().result()) is not _END:
+                waiting.append(worker.submit(next, source, _END))
+                yield item
         finally:
-            if hasattr(source, "close"):
-                source.close()  # a file left open here would only be closed by chance
-
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
-    try:
-        while not isinstance(item := waiting.get(), _End):
-            yield item
-        if item.error is not None:
-            raise item.error
-    finally:
-        stopped.set()
-        thread.join()
+            for future in waiting:
+                future.cancel()
+            worker.shutdown()  # where this is garbage, its thread may have ended: nothing more may be asked of it
+            if hasattr(source, "close"):  # a file left open here would only be closed by chance
+                source.close()
 
 
 class Background(Generic[T]):
@@ -166,43 +135,22 @@ class Background(Generic[T]):
 @contextmanager
 def background_writer(write: Callable[[T], None], depth: int = DEPTH) -> Iterator[Callable[[T], None]]:
     """A `write` that returns at once and does its work in another thread, in order; on leaving, all of it is done. An
-    error in writing is raised by the next call, or on leaving."""
-    waiting: Queue[T | _End] = Queue(depth)
-    failure: list[BaseException] = []
+    error in writing is raised by the next call, or on leaving, and what waits is thrown away."""
+    waiting: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(1) as worker:
 
-    def work() -> None:
-        while not isinstance(item := waiting.get(), _End):
-            if not failure:  # after a failure the rest is thrown away, so that nobody waits for a full queue
-                try:
-                    write(item)
-                except BaseException as error:
-                    failure.append(error)
+        def hand_over(item: T) -> None:
+            while len(waiting) > depth or (waiting and waiting[0].done()):
+                waiting.popleft().result()
+            waiting.append(worker.submit(write, item))
 
-    def hand_over(item: T) -> None:
-        if failure:
-            raise failure[0]
-        waiting.put(item)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield hand_over
-    except BaseException:
-        _drop(waiting)
-        raise
-    finally:
-        waiting.put(_End())
-        thread.join()
-    if failure:
-        raise failure[0]
-
-
-def _drop(waiting: Queue) -> None:
-    try:
-        while True:
-            waiting.get_nowait()
-    except Empty:
-        return
+        try:
+            yield hand_over
+            while waiting:
+                waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 _DEVICES = {"cpu": "processor", "cuda": "NVIDIA GPU", "mps": "Apple GPU"}

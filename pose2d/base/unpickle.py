@@ -21,7 +21,6 @@ from pose2d.base.files import open_regular
 
 _TYPE = re.compile(r"([<>|=]?)([biufcSUO])(\d*)")  # truth, whole, unsigned, real, complex, bytes, text, object
 _MEMO_SLACK = 1 << 16
-_MOST_ENTRIES = 2**32  # no body or sequence comes near it
 
 
 class Refused(pickle.UnpicklingError):
@@ -113,38 +112,31 @@ class _Array(_Held):
 
     def value(self, finish: Callable[[Any], Any]) -> np.ndarray:
         _, shape, kind, column_major, data = self.state
-        if isinstance(data, list):
-            return _object_array([finish(item) for item in data], shape)
-        return _number_array(data, kind, shape, "F" if column_major else "C")
+        if not isinstance(data, list):
+            return _number_array(data, kind, shape, "F" if column_major else "C")
+        flat = np.empty(len(data), object)
+        for index, item in enumerate(data):
+            flat[index] = finish(item)
+        return flat.reshape(tuple(int(side) for side in shape))  # refuses a shape of another size
 
 
 class _Sparse(_Held):
     """Stands for the sparse matrices of scipy; its state is their attributes."""
+
+    format: str  # csc, csr or coo
 
     def value(self, finish: Callable[[Any], Any]) -> Any:
         import scipy.sparse  # a quarter of a second, needed only here
 
         part = {name: finish(content) for name, content in self.state.items()}
         shape = tuple(int(side) for side in part["_shape" if "_shape" in part else "shape"])
-        if type(self) is _Coo:
+        if self.format == "coo":
             row, column = part["coords"] if "coords" in part else (part["row"], part["col"])
             return scipy.sparse.coo_matrix((part["data"], (row, column)), shape=shape)
-        make = scipy.sparse.csc_matrix if type(self) is _Csc else scipy.sparse.csr_matrix
+        make = scipy.sparse.csc_matrix if self.format == "csc" else scipy.sparse.csr_matrix
         matrix = make((part["data"], part["indices"], part["indptr"]), shape=shape)
         matrix.check_format(full_check=True)  # a wrong index would read outside the arrays
         return matrix
-
-
-class _Csc(_Sparse):
-    pass
-
-
-class _Csr(_Sparse):
-    pass
-
-
-class _Coo(_Sparse):
-    pass
 
 
 class _Chumpy(_Held):
@@ -185,50 +177,28 @@ class _Finisher:
     def finish(self, item: Any) -> Any:
         if not isinstance(item, _Held | dict | list | tuple | set):
             return item
-        if id(item) in self._done:
-            return self._done[id(item)]
-        if id(item) in self._open:
-            raise Refused("it holds something that contains itself")
-        self._open.add(id(item))
-        self._done[id(item)] = result = self._finished(item)
-        self._open.discard(id(item))
-        return result
-
-    def _finished(self, item: Any) -> Any:
-        if isinstance(item, _Held):
-            return item.value(self.finish)
-        if isinstance(item, dict):
-            return {self.finish(key): self.finish(content) for key, content in item.items()}
-        return type(item)(self.finish(content) for content in item)
+        if id(item) not in self._done:
+            if id(item) in self._open:
+                raise Refused("it holds something that contains itself")
+            self._open.add(id(item))
+            if isinstance(item, _Held):
+                made = item.value(self.finish)
+            elif isinstance(item, dict):
+                made = {self.finish(key): self.finish(content) for key, content in item.items()}
+            else:
+                made = type(item)(self.finish(content) for content in item)
+            self._done[id(item)] = made
+        return self._done[id(item)]
 
 
-def _entries(shape: Any) -> tuple[tuple[int, ...], int]:
-    sides = tuple(int(side) for side in shape)
-    count = math.prod(sides)
-    if min(sides, default=0) < 0 or count > _MOST_ENTRIES:
-        raise Refused(f"it has an array of impossible size {sides}")
-    return sides, count
-
-
-def _number_array(data: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
-    sides, count = _entries(shape)
-    content = data.encode("latin1") if isinstance(data, str) else bytes(data)
-    dtype = kind.dtype
-    if dtype.hasobject or len(content) != count * dtype.itemsize:
+def _number_array(data: Any, kind: Any, shape: Any, order: Any, *_: object) -> np.ndarray:
+    sides, content, dtype = tuple(int(side) for side in shape), _bytes(data), kind.dtype
+    claimed = math.prod(sides) * max(dtype.itemsize, 1)
+    if min(sides, default=0) < 0 or dtype.hasobject or len(content) != claimed:
         raise Refused("an array's content does not have the size that its shape and type need")
     if not content:
         return np.zeros(sides, dtype)
     return np.frombuffer(content, dtype).reshape(sides, order="F" if order == "F" else "C").copy()
-
-
-def _object_array(items: list[Any], shape: Any) -> np.ndarray:
-    sides, count = _entries(shape)
-    if count != len(items):
-        raise Refused("an array's content does not have the size that its shape needs")
-    flat = np.empty(count, object)
-    for index, item in enumerate(items):
-        flat[index] = item
-    return flat.reshape(sides)
 
 
 def _empty_array(kind: Any, *_: object) -> _Array:
@@ -237,54 +207,33 @@ def _empty_array(kind: Any, *_: object) -> _Array:
     return _Array()
 
 
-def _scalar(kind: Any, data: Any) -> Any:
-    return _number_array(data, kind, (1,), "C")[0]
-
-
-def _buffer_array(data: Any, kind: Any, shape: Any, order: Any, *_: object) -> np.ndarray:
-    return _number_array(data, kind, shape, order)
-
-
 def _instance(kind: Any, base: Any = _Object, state: Any = None) -> _Held:
     if not (isinstance(kind, type) and issubclass(kind, _Held)) or base is not _Object or state is not None:
         raise Refused("it rebuilds an object of a class of its own")
     return kind()
 
 
-def _bytes(text: Any, encoding: Any = "latin1") -> bytes:
-    if not isinstance(text, str) or encoding != "latin1":
+def _bytes(data: Any = b"", encoding: Any = "latin1") -> bytes:
+    """Bytes, which Python 2 had as text; Python 3 writes empty ones for Python 2 as a call without arguments."""
+    if not isinstance(data, str | bytes | bytearray) or encoding != "latin1":
         raise Refused("it encodes something other than text")
-    return text.encode("latin1")
+    return data.encode("latin1") if isinstance(data, str) else bytes(data)
 
 
-def _no_bytes() -> bytes:
-    """How Python 3 writes empty bytes for Python 2."""
-    return b""
-
-
-def _stand_ins() -> dict[tuple[str, str], Any]:
-    table: dict[tuple[str, str], Any] = {
-        ("numpy", "ndarray"): _Array,
-        ("numpy", "dtype"): _Type,
-        ("_codecs", "encode"): _Call(_bytes),
-    }
-    for core in ("numpy.core", "numpy._core"):
-        table[f"{core}.multiarray", "_reconstruct"] = _Call(_empty_array)
-        table[f"{core}.multiarray", "scalar"] = _Call(_scalar)
-        table[f"{core}.numeric", "_frombuffer"] = _Call(_buffer_array)
-    for python2, python3 in (("copy_reg", "copyreg"), ("__builtin__", "builtins")):
-        for module in (python2, python3):
-            if python3 == "copyreg":
-                table[module, "_reconstructor"] = _Call(_instance)
-            else:
-                table[module, "object"] = _Object
-                table[module, "set"] = _Call(set)
-                table[module, "bytes"] = _Call(_no_bytes)
-    for short, kind in (("csc", _Csc), ("csr", _Csr), ("coo", _Coo)):
-        for module in ("scipy.sparse", f"scipy.sparse.{short}", f"scipy.sparse._{short}"):
-            for suffix in ("matrix", "array"):
-                table[module, f"{short}_{suffix}"] = kind
-    return table
-
-
-_STAND_INS = _stand_ins()
+_STAND_INS: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Type,
+    ("_codecs", "encode"): _Call(_bytes),
+}
+for _core in ("numpy.core", "numpy._core"):
+    _STAND_INS[f"{_core}.multiarray", "_reconstruct"] = _Call(_empty_array)
+    _STAND_INS[f"{_core}.multiarray", "scalar"] = _Call(lambda kind, data: _number_array(data, kind, (1,), "C")[0])
+    _STAND_INS[f"{_core}.numeric", "_frombuffer"] = _Call(_number_array)
+for _module in ("copy_reg", "copyreg"):  # of Python 2 and 3
+    _STAND_INS[_module, "_reconstructor"] = _Call(_instance)
+for _module in ("__builtin__", "builtins"):
+    _STAND_INS |= {(_module, "object"): _Object, (_module, "set"): _Call(set), (_module, "bytes"): _Call(_bytes)}
+for _format in ("csc", "csr", "coo"):
+    _kind = type(_format, (_Sparse,), {"format": _format})
+    for _module in ("scipy.sparse", f"scipy.sparse.{_format}", f"scipy.sparse._{_format}"):
+        _STAND_INS |= {(_module, f"{_format}_matrix"): _kind, (_module, f"{_format}_array"): _kind}

@@ -5,10 +5,9 @@ are OpenMMLab's, trained on COCO and Human-Art; of their 80 classes only the per
 
 import difflib
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,8 +20,8 @@ from torch import Tensor, nn
 from pose2d import crops
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_json
-from pose2d.models.base import compare, read_state
-from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid, darknet_block, onnx_convolutions
+from pose2d.models.base import WEIGHTS, fill, unfilled
+from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid, onnx_convolutions
 
 COCO_PERSON = 1  # category of a person in COCO's files
 FARTHEST_PX = 1e7  # of a box that was given: no image is so large
@@ -37,15 +36,6 @@ class Boxes:
 
     def __len__(self) -> int:
         return len(self.scores)
-
-
-@dataclass(frozen=True)
-class DetectorInput:
-    """An image at one size, ready for the network."""
-
-    pixels: Tensor  # [1, 3, h, w] float32, in the network's colour order and range
-    scale: float  # its pixels per pixel of the image
-    image_wh: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -69,7 +59,7 @@ class DetectorOptions:
 
 
 class PersonDetector(nn.Module):
-    """What every detector offers: `prepare` needs no network, `find` does. Names: `load_detector`."""
+    """What every detector offers. Names: `load_detector`."""
 
     defaults: ClassVar[DetectorOptions]
     licence: ClassVar[str]  # of the weights
@@ -80,39 +70,36 @@ class PersonDetector(nn.Module):
 
     @staticmethod
     @abstractmethod
-    def prepare(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
-        """An RGB uint8 image [H, W, 3] at each size. NumPy only, so that another thread can prefetch it."""
+    def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:
+        """An RGB uint8 image [H, W, 3] at one size: what `candidates` takes, [1, 3, h, w], and how many of its pixels
+        make a pixel of the image."""
 
     @abstractmethod
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """One input [1, 3, h, w] -> boxes [M, 4] in its pixels, which may overlap, and scores [M]."""
 
+    @torch.inference_mode()
     def detect(self, image: np.ndarray) -> Boxes:
         """People in an RGB uint8 image [H, W, 3]."""
-        return self.find(self.prepare(image, self.options))
-
-    @torch.inference_mode()
-    def find(self, inputs: Sequence[DetectorInput]) -> Boxes:
-        """People in one image, from its inputs at all sizes."""
-        device = next(self.parameters()).device
-        candidates = [self._in_image(one, *self.candidates(one.pixels.to(device))) for one in inputs]
-        boxes, scores = (np.concatenate(parts) for parts in zip(*candidates, strict=True))
-        keep = non_maximum_suppression(boxes, scores, self.options.nms_iou)
-        return Boxes(boxes[keep], scores[keep])
-
-    def _in_image(self, one: DetectorInput, boxes: Tensor, scores: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """The candidates above the threshold that lie in the image: boxes [M, 4] in its pixels, scores [M]."""
-        likely = scores >= self.options.score_threshold
-        boxes_px = (boxes[likely].cpu().double().numpy() / one.scale).clip(0, np.array(one.image_wh * 2))
-        inside = (boxes_px[:, 2:] > boxes_px[:, :2]).all(1)
-        return boxes_px[inside], scores[likely].cpu().numpy()[inside]
+        crops.check_image(image)
+        device, found = next(self.parameters()).device, list[tuple[np.ndarray, np.ndarray]]()
+        for long_side in self.options.long_sides:
+            pixels, scale = self.prepare(image, long_side)
+            boxes, scores = self.candidates(torch.from_numpy(pixels).to(device))
+            likely = scores >= self.options.score_threshold
+            boxes_px = (boxes[likely].cpu().double().numpy() / scale).clip(0, np.array(image.shape[1::-1] * 2))
+            inside = (boxes_px[:, 2:] > boxes_px[:, :2]).all(1)
+            found.append((boxes_px[inside], scores[likely].cpu().numpy()[inside]))
+        every, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        keep = non_maximum_suppression(every, score, self.options.nms_iou)
+        return Boxes(every[keep], score[keep])
 
 
 DETECTORS = {"yolox-tiny": ("detector", "YoloxTiny"), "multipose": ("multipose", "MultiPose")}  # the default first
 
 
 def detector_class(name: str) -> type[PersonDetector]:
-    """The detector of that name: its `defaults`, its `licence`, and `prepare`, without its weights."""
+    """The detector of that name: its `defaults` and its `licence`, without its weights."""
     if name not in DETECTORS:
         close = difflib.get_close_matches(name, DETECTORS, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
@@ -156,7 +143,7 @@ def read_detections(path: str | Path) -> dict[int, Boxes]:
     content = read_json(
         path, "Expected a list of detections in COCO's results format: image_id, bbox [x, y, w, h], score."
     )
-    rows: dict[int, list[tuple[list[float], float]]] = {}
+    rows: dict[int, list[tuple[float, ...]]] = {}
     for entry in content.items():
         if entry.get("category_id", COCO_PERSON).integer() != COCO_PERSON:
             continue
@@ -167,14 +154,10 @@ def read_detections(path: str | Path) -> dict[int, Boxes]:
             crops.check_boxes(np.array([[x, y, x + w, y + h]]))
         except UserError as error:
             raise entry.item("bbox").refuse(f"is no box ({error})") from error
-        score = entry.get("score", 1.0).number()
-        rows.setdefault(entry.item("image_id").integer(), []).append(([x, y, x + w, y + h], score))
-    by_image = {}
-    for image, people in rows.items():
-        boxes, scores = np.array([box for box, _ in people]), np.array([score for _, score in people])
-        order = np.argsort(-scores, kind="stable")
-        by_image[image] = Boxes(boxes[order], scores[order])
-    return by_image
+        people = rows.setdefault(entry.item("image_id").integer(), [])
+        people.append((x, y, x + w, y + h, entry.get("score", 1.0).number()))
+    best_first = {image: np.array(sorted(people, key=lambda row: -row[4])) for image, people in rows.items()}
+    return {image: Boxes(people[:, :4], people[:, 4]) for image, people in best_first.items()}
 
 
 STRIDES = (8, 16, 32)  # input pixels per cell of the three levels
@@ -182,12 +165,7 @@ WIDTHS = (96, 192, 384)  # channels of the backbone at each level (CSPDarknet's 
 HIDDEN = 96  # channels in the heads
 CELLS = 32  # both sides of an input are multiples of this
 GREY = 114  # what lies beside the image in the input
-WEIGHTS = "yolox_tiny_humanart_fp16.npz"
-GRAPH = "yolox_tiny.onnx"
-
-
-def _layer(inputs: int, outputs: int, blocks: int, residual: bool) -> CSPLayer:
-    return CSPLayer(inputs, outputs, blocks, residual, darknet_block, attention=False)
+YOLOX_WEIGHTS, YOLOX_GRAPH = "yolox_tiny_humanart_fp16.npz", "yolox_tiny.onnx"
 
 
 class Darknet(nn.Module):
@@ -197,10 +175,10 @@ class Darknet(nn.Module):
         super().__init__()
         # The original gathers 2x2 pixels into channels and convolves 3x3: the same sums as 6x6 at every other pixel.
         self.stem = Conv(3, 24, 6, 2)
-        self.stage1 = nn.Sequential(Conv(24, 48, 3, 2), _layer(48, 48, 1, True))
-        self.stage2 = nn.Sequential(Conv(48, 96, 3, 2), _layer(96, 96, 3, True))
-        self.stage3 = nn.Sequential(Conv(96, 192, 3, 2), _layer(192, 192, 3, True))
-        self.stage4 = nn.Sequential(Conv(192, 384, 3, 2), SpatialPyramid(384), _layer(384, 384, 1, False))
+        self.stage1 = nn.Sequential(Conv(24, 48, 3, 2), CSPLayer(48, 48, 1, True))
+        self.stage2 = nn.Sequential(Conv(48, 96, 3, 2), CSPLayer(96, 96, 3, True))
+        self.stage3 = nn.Sequential(Conv(96, 192, 3, 2), CSPLayer(192, 192, 3, True))
+        self.stage4 = nn.Sequential(Conv(192, 384, 3, 2), SpatialPyramid(384), CSPLayer(384, 384, 1, False))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = self.stage1(self.stem(images.contiguous(memory_format=torch.channels_last)))
@@ -216,13 +194,13 @@ class Pyramid(nn.Module):
         super().__init__()
         fine, middle, coarse = WIDTHS
         self.reduce_coarse = Conv(coarse, middle)
-        self.down_middle = _layer(2 * middle, middle, 1, False)
+        self.down_middle = CSPLayer(2 * middle, middle, 1, False)
         self.reduce_middle = Conv(middle, fine)
-        self.down_fine = _layer(2 * fine, fine, 1, False)
+        self.down_fine = CSPLayer(2 * fine, fine, 1, False)
         self.stride_fine = Conv(fine, fine, 3, 2)
-        self.up_middle = _layer(2 * fine, middle, 1, False)
+        self.up_middle = CSPLayer(2 * fine, middle, 1, False)
         self.stride_middle = Conv(middle, middle, 3, 2)
-        self.up_coarse = _layer(2 * middle, coarse, 1, False)
+        self.up_coarse = CSPLayer(2 * middle, coarse, 1, False)
         self.out = nn.ModuleList(Conv(width, HIDDEN) for width in WIDTHS)
 
     def forward(self, fine: Tensor, middle: Tensor, coarse: Tensor) -> list[Tensor]:
@@ -311,15 +289,8 @@ def _onnx_order() -> list[str]:
 
 def load_yolox(weights: str | Path | None = None) -> YOLOX:
     """The network with its embedded weights, or with those of the published ONNX file."""
-    path = Path(str(files("pose2d") / "weights" / WEIGHTS)) if weights is None else Path(weights)
-    with torch.device("meta"):
-        model = YOLOX()
-    model._apply(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype))
-    state = model.convert(read_state(path))
-    mismatch = compare(model.state_dict(), state)
-    if mismatch:
-        raise UserError(f"{path} does not fit YOLOX-tiny: {mismatch}.")
-    model.load_state_dict(state)
+    model = unfilled(YOLOX)
+    fill(model, weights or WEIGHTS / YOLOX_WEIGHTS, "YOLOX-tiny")
     return model.eval().requires_grad_(False)
 
 
@@ -340,24 +311,19 @@ class YoloxTiny(PersonDetector):
     def __init__(self, options: DetectorOptions | None = None) -> None:
         super().__init__(options)
         self.net = load_yolox()
-        self._onnx = OnnxNetwork(GRAPH, self.net.state_dict())
+        self._onnx = OnnxNetwork(YOLOX_GRAPH, self.net.state_dict())
 
     @staticmethod
-    def prepare(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
-        """The image in the top left corner of each input, whose sides are multiples of 32. The published pipeline fills
+    def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:
+        """The image in the top left corner of the input, whose sides are multiples of 32. The published pipeline fills
         a square; less grey beside the image costs less time and finds the same people."""
-        crops.check_image(image)
         height, width = image.shape[:2]
-        inputs = []
-        for long_side in options.long_sides:
-            scale = long_side / max(height, width)
-            small_w, small_h = (max(1, min(long_side, round(side * scale))) for side in (width, height))
-            small = _resized(image, (small_w, small_h))
-            padded = np.full([1, 3, -(-small_h // CELLS) * CELLS, -(-small_w // CELLS) * CELLS], GREY, np.float32)
-            for channel in range(3):  # blue first, 0..255
-                padded[0, channel, :small_h, :small_w] = small[:, :, 2 - channel]
-            inputs.append(DetectorInput(torch.from_numpy(padded), scale, (width, height)))
-        return inputs
+        scale = long_side / max(height, width)
+        small_w, small_h = (max(1, min(long_side, round(side * scale))) for side in (width, height))
+        small = _resized(image, (small_w, small_h))
+        padded = np.full([1, 3, -(-small_h // CELLS) * CELLS, -(-small_w // CELLS) * CELLS], GREY, np.float32)
+        padded[0, :, :small_h, :small_w] = small.transpose(2, 0, 1)[::-1]  # blue first, 0..255
+        return padded, scale
 
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         on_cpu = pixels.device.type == "cpu"

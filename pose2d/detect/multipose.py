@@ -1,17 +1,14 @@
 """MultiPose MoveNet as a person detector, at any size and for any number of people."""
 
-from importlib.resources import files
-from pathlib import Path
-
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pose2d import crops
-from pose2d.detect.detector import DetectorInput, DetectorOptions, PersonDetector
+from pose2d.detect.detector import DetectorOptions, PersonDetector
 from pose2d.models import movenet
-from pose2d.models.base import read_state
+from pose2d.models.base import WEIGHTS, read_state
 from pose2d.models.movenet import MoveNet
 
 EVIDENCE_KEYPOINTS = 8  # of 17 keypoints: half of a person may be hidden
@@ -28,28 +25,22 @@ class MultiPose(PersonDetector):
     def __init__(self, options: DetectorOptions | None = None) -> None:
         super().__init__(options)
         self.net = movenet.MoveNet(1.5, movenet.MULTI_HEADS)
-        weights = files("pose2d") / "weights" / "movenet_multipose_fp16.npz"
-        self.net.load_state_dict(movenet.convert(read_state(Path(str(weights)))))
+        self.net.load_state_dict(movenet.convert(read_state(WEIGHTS / "movenet_multipose_fp16.npz")))
         self.eval().requires_grad_(False)
 
     @staticmethod
-    def prepare(image: np.ndarray, options: DetectorOptions) -> list[DetectorInput]:
-        crops.check_image(image)
+    def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:
+        """The image in the top left corner, pixel edges on pixel edges; the sides are multiples of 32."""
         height, width = image.shape[:2]
-        inputs = []
-        for long_side in options.long_sides:
-            scale = long_side / max(height, width)
-            # The image goes to the top left corner, pixel edges onto pixel edges; the sides become multiples of 32.
-            shift = (scale - 1) / 2
-            affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
-            input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
-            pixels = movenet.normalized(crops.cut(image, affine, (input_w, input_h)).numpy())
-            inputs.append(DetectorInput(torch.from_numpy(pixels), scale, (width, height)))
-        return inputs
+        scale = long_side / max(height, width)
+        shift = (scale - 1) / 2
+        affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
+        input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
+        return crops.cut(image, affine, (input_w, input_h)).numpy(), scale
 
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""
-        trunk = self.net.trunk(pixels)
+        trunk = self.net.trunk(movenet.normalize(pixels))
         centre = self.net.head("center")(trunk).sigmoid()
         peak = centre * (F.max_pool2d(centre, 5, 1, 2) == centre)
         certainty, index = peak.flatten(1).topk(min(self.options.most_people, peak[0].numel()))

@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -56,26 +55,6 @@ def fused(
     return torch.ops.mkldnn._convolution_pointwise(x, packed, bias, *twice, groups, *_ONEDNN_NAMES[activation], "")
 
 
-class MadeFromWeight:
-    """A tensor made from a weight and kept until the weight changes. It is no part of a model's state."""
-
-    def __init__(self) -> None:
-        self._made: Tensor | None = None
-        self._source: tuple[int, int] | None = None
-
-    def get(self, weight: Tensor, make: Callable[[], Tensor]) -> Tensor:
-        source = (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
-        if self._made is None or self._source != source:
-            self._made, self._source = make(), source
-        return self._made
-
-    def __deepcopy__(self, memo: object) -> "MadeFromWeight":
-        return MadeFromWeight()
-
-    def __reduce__(self) -> tuple[type["MadeFromWeight"], tuple[()]]:
-        return MadeFromWeight, ()
-
-
 def may_fuse(x: Tensor, kernel: Tensor) -> bool:
     """Whether `fused` does what `plain` does with these: frozen float32 weights on a CPU."""
     on_cpu = x.device.type == "cpu" and x.dtype == kernel.dtype == torch.float32 and x.shape[0] > 0
@@ -107,7 +86,11 @@ class Conv(nn.Conv2d):
     ) -> None:  # fmt: skip
         super().__init__(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=bias)
         self.activation: Activation = activation
-        self.packed = MadeFromWeight()
+        self._packed: tuple[tuple[int, int], Tensor] | None = None  # of which weights, and the kernel laid out
+
+    def __getstate__(self) -> dict[str, object]:
+        """Copies and pickles make their own: what oneDNN has laid out can be neither."""
+        return {**self.__dict__, "_packed": None}
 
     def kernel(self) -> Tensor:
         return self.weight
@@ -115,8 +98,10 @@ class Conv(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
         how = (self.stride[0], int(self.padding[0]), self.groups)
         if may_fuse(x, self.weight):
-            packed = self.packed.get(self.weight, lambda: pack(self.kernel(), *how, x.shape))
-            return fused(x, packed, self.bias, *how, self.activation)
+            source = (self.weight.data_ptr(), 0 if self.weight.is_inference() else self.weight._version)
+            if self._packed is None or self._packed[0] != source:
+                self._packed = source, pack(self.kernel(), *how, x.shape)
+            return fused(x, self._packed[1], self.bias, *how, self.activation)
         return plain(x, self.kernel(), self.bias, *how, self.activation)
 
 
@@ -157,18 +142,16 @@ class ChannelAttention(nn.Module):
 
 
 class CSPLayer(nn.Module):
-    """Half of the channels pass through blocks, the other half goes round them."""
+    """Half of the channels pass through blocks, the other half goes round them. `attended`: as CSPNeXt has it, else as
+    CSPDarknet."""
 
-    def __init__(
-        self, inputs: int, outputs: int, blocks: int, residual: bool, block: Callable[[int, bool], Block],
-        attention: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, inputs: int, outputs: int, blocks: int, residual: bool, attended: bool = False) -> None:
         super().__init__()
-        half = outputs // 2
+        half, block = outputs // 2, next_block if attended else darknet_block
         self.main_conv = Conv(inputs, half)
         self.blocks = nn.Sequential(*(block(half, residual) for _ in range(blocks)))
         self.short_conv = Conv(inputs, half)
-        if attention:
+        if attended:
             self.attention = ChannelAttention(2 * half)
         self.final_conv = Conv(2 * half, outputs)
 
@@ -203,7 +186,7 @@ class CSPNeXt(nn.Module):
         self.stem = nn.Sequential(Conv(3, half, 3, 2), Conv(half, half, 3), Conv(half, sizes[0], 3))
         for number, (inputs, outputs, count) in enumerate(zip(sizes, sizes[1:], (3, 6, 6, 3), strict=False), 1):
             last = number == 4
-            layer = CSPLayer(outputs, outputs, max(round(count * depth), 1), not last, next_block, attention=True)
+            layer = CSPLayer(outputs, outputs, max(round(count * depth), 1), not last, attended=True)
             between = [SpatialPyramid(outputs)] if last else []
             setattr(self, f"stage{number}", nn.Sequential(Conv(inputs, outputs, 3, 2), *between, layer))
         self.channels = sizes[-1]
@@ -247,7 +230,7 @@ class OnnxNetwork:
         import onnxruntime
 
         self._made_of = (graph, dict(weights))
-        path = Path(str(files("pose2d") / "graphs" / graph))
+        path = Path(__file__).parents[1] / "graphs" / graph
         options = onnxruntime.SessionOptions()
         # A pool of its own would spin while it waits, and take that time from whatever else runs.
         options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -23,8 +23,8 @@ def widths(width: int, branches: int) -> list[int]:
     return [width << branch for branch in range(branches)]
 
 
-def conv_bn_relu(inputs: int, outputs: int, stride: int) -> nn.Sequential:
-    return nn.Sequential(*conv_bn(inputs, outputs, 3, stride), nn.ReLU(inplace=True))
+def conv_bn_relu(inputs: int, outputs: int, stride: int, kernel: int = 3, bias: bool = False) -> nn.Sequential:
+    return nn.Sequential(*conv_bn(inputs, outputs, kernel, stride, bias), nn.ReLU(inplace=True))
 
 
 class Exchange(nn.Module):
@@ -105,9 +105,9 @@ class HRNetVector(HRNet):
             for channels, narrow in zip(widths(width, 4), NARROW, strict=True)
         )
         self.downsamp_modules = nn.ModuleList(
-            _biased_conv_bn_relu(4 * fine, 4 * coarse, 3, 2) for fine, coarse in pairwise(NARROW)
+            conv_bn_relu(4 * fine, 4 * coarse, 2, bias=True) for fine, coarse in pairwise(NARROW)
         )
-        self.final_layer = _biased_conv_bn_relu(4 * NARROW[-1], VECTOR, 1, 1)
+        self.final_layer = conv_bn_relu(4 * NARROW[-1], VECTOR, 1, 1, bias=True)
 
     def stages(self, x: Tensor) -> list[Tensor]:
         """Images [N, 3, H, W] -> the maps at strides 4, 8, 16 and 32; the last has 2048 channels."""
@@ -116,12 +116,6 @@ class HRNetVector(HRNet):
         for shrink, finer in zip(self.downsamp_modules, wide[1:], strict=True):
             maps.append(finer + shrink(maps[-1]))
         return [*maps[:-1], self.final_layer(maps[-1])]
-
-
-def _biased_conv_bn_relu(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Sequential:
-    """Unlike elsewhere in HRNet, these convolutions have a bias."""
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2)
-    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
 class HRNetPose(HRNet, HeatmapModel):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol, cast
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -150,11 +149,6 @@ def normalize(images: Tensor) -> Tensor:
     return images.float() / HALF_RANGE - 1
 
 
-def normalized(images: np.ndarray) -> np.ndarray:
-    """The same, to the bit, without torch: its arithmetic in a second thread slows the network in the first."""
-    return np.divide(images, np.float32(HALF_RANGE), dtype=np.float32) - np.float32(1)
-
-
 def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The names of the embedded weights (those of the published graphs, shortened) -> this module's."""
     return renamed(
@@ -167,12 +161,6 @@ def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def cells_of(index: Tensor, width: int) -> Tensor:
     """Flat map indices -> cells (x, y)."""
     return torch.stack([index % width, index // width], -1)
-
-
-class MoveNetFeatures(FeaturesWithTrunk):
-    """Penultimate features [N, 96, h, w] of the keypoint heatmaps; `trunk` [N, 24, h, w] is what all heads hang on.
-    MoveNet's heads (heatmap, person centre, regression, offset) each have hidden features of their own. A calibration
-    head reads the heatmap's 96 channels; decoding needs the trunk too."""
 
 
 NEARNESS = 1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant
@@ -188,44 +176,35 @@ class Heads(Protocol):
 
 
 class HeadMaps:
-    """The heads' outputs for one batch of crops."""
+    """The heads' outputs for one batch of crops; with a `flip_order`, of mirrored crops, mapped back to the crops as
+    they were."""
 
-    def __init__(self, net: Heads, hidden: Tensor, trunk: Tensor) -> None:
-        self.net, self.trunk = net, trunk
-        self.heat = net.head("kpt_heatmap").out(hidden).sigmoid()  # [N, K, h, w] keypoint of anyone
-        self.centre = net.head("center")(trunk).sigmoid()  # [N, 1, h, w] middle of anyone
+    def __init__(self, net: Heads, hidden: Tensor, trunk: Tensor, flip_order: list[int] | None = None) -> None:
+        self.net, self.trunk, self._mirror = net, trunk, flip_order is not None
+        self._order = slice(None) if flip_order is None else flip_order
+        heat = net.head("kpt_heatmap").out(hidden).sigmoid()[:, self._order]
+        centre = net.head("center")(trunk).sigmoid()
+        self.heat = heat.flip(-1) if self._mirror else heat  # [N, K, h, w] keypoint of anyone
+        self.centre = centre.flip(-1) if self._mirror else centre  # [N, 1, h, w] middle of anyone
 
     def expected(self, centre: Tensor) -> Tensor:
         """Places [N, K, 2] of the keypoints of the person whose middle is in cell `centre` [N, 1, 2]."""
+        centre = self._mirrored(centre, 1)
         step = self.net.head("kpt_regress").at(self.trunk, centre).unflatten(-1, (-1, 2))[:, 0]
-        return centre + step.flip(-1)
+        return self._mirrored(centre + step.flip(-1))[:, self._order]
 
     def votes(self, cells: Tensor) -> Tensor:
         """Where the offset head puts the keypoint, from each of cells [N, K, V, 2]: places [N, K, V, 2]."""
-        n, k, v, _ = cells.shape
+        cells, (n, k, v, _) = self._mirrored(cells, 1)[:, self._order], cells.shape
         offset = self.net.head("kpt_offset").at(self.trunk, cells.flatten(1, 2)).unflatten(-1, (k, 2))
         own = torch.diagonal(offset.reshape(n, k, v, k, 2), dim1=1, dim2=3)  # [N, V, 2, K]
-        return cells + own.permute(0, 3, 1, 2).flip(-1)
-
-
-class MirroredHeadMaps:
-    """The heads' outputs for mirrored crops, mapped back to the crops as they were."""
-
-    def __init__(self, view: HeadMaps, flip_order: list[int]) -> None:
-        self.view, self.flip_order = view, flip_order
-        self.heat = view.heat[:, flip_order].flip(-1)
-        self.centre = view.centre.flip(-1)
-
-    def expected(self, centre: Tensor) -> Tensor:
-        return self._mirrored(self.view.expected(self._mirrored(centre, 1)))[:, self.flip_order]
-
-    def votes(self, cells: Tensor) -> Tensor:
-        return self._mirrored(self.view.votes(self._mirrored(cells, 1)[:, self.flip_order]))[:, self.flip_order]
+        return self._mirrored(cells + own.permute(0, 3, 1, 2).flip(-1))[:, self._order]
 
     def _mirrored(self, xy: Tensor, size: int = 0) -> Tensor:
-        """Mirror places, or cells, which have a size."""
-        width = self.heat.shape[-1]
-        return torch.stack([width - size - xy[..., 0], xy[..., 1]], -1)
+        """Mirror places, or cells, which have a size, where the crops were mirrored."""
+        if not self._mirror:
+            return xy
+        return torch.stack([self.heat.shape[-1] - size - xy[..., 0], xy[..., 1]], -1)
 
 
 @dataclass(frozen=True)
@@ -243,7 +222,7 @@ class ChosenCells:
         return cells_of(self.index, self.heat.shape[-1])
 
 
-def choose(views: Sequence[HeadMaps | MirroredHeadMaps]) -> ChosenCells:
+def choose(views: Sequence[HeadMaps]) -> ChosenCells:
     """Much as in the published graph: the person whose middle is likely and near the crop's; for each keypoint the cell
     that is likely and near where that person is expected to have it."""
     heat = torch.stack([view.heat for view in views]).mean(0)
@@ -259,7 +238,7 @@ def choose(views: Sequence[HeadMaps | MirroredHeadMaps]) -> ChosenCells:
     return ChosenCells(heat, centre, person, expected, index)
 
 
-def decode(views: Sequence[HeadMaps | MirroredHeadMaps]) -> Prediction:
+def decode(views: Sequence[HeadMaps]) -> Prediction:
     """The keypoints of the person in the middle of each crop, from one view of it or the mean of several. A keypoint's
     place within its cell is the mean of the votes of the cells around, weighted by their squared heat."""
     chosen = choose(views)
@@ -280,7 +259,9 @@ def decode(views: Sequence[HeadMaps | MirroredHeadMaps]) -> Prediction:
 
 
 class SinglePose(PoseModel):
-    """Lightning or Thunder: the keypoints of the person in the middle of a square crop."""
+    """Lightning or Thunder: the keypoints of the person in the middle of a square crop. Features are the 96 channels
+    [N, 96, h, w] that the keypoint heatmaps are made of; `trunk` [N, 24, h, w] is what all heads hang on, each with
+    hidden features of its own. A calibration head reads the former; decoding needs the trunk too."""
 
     skeleton = COCO17
     crop: ClassVar[CropConvention] = "square"
@@ -303,17 +284,16 @@ class SinglePose(PoseModel):
         self.check_input(crops)
         parts = crops.split(self.chunk) if crops.device.type == "cpu" and len(crops) else [crops]
         trunk = torch.cat([self.net.trunk(part) for part in parts])
-        return MoveNetFeatures.join(self.net.head("kpt_heatmap").hidden(trunk), trunk)
+        return FeaturesWithTrunk.join(self.net.head("kpt_heatmap").hidden(trunk), trunk)
 
     def predict(self, features: Tensor) -> Prediction:
         return decode([self._view(features)])
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        return decode([self._view(features), MirroredHeadMaps(self._view(mirrored), self.skeleton.flip_order)])
+        return decode([self._view(features), self._view(mirrored, self.skeleton.flip_order)])
 
-    def _view(self, features: Tensor) -> "HeadMaps":
-        trunk = trunk_of(features)
-        return HeadMaps(self.net, self.plain(features), trunk)
+    def _view(self, features: Tensor, flip_order: list[int] | None = None) -> "HeadMaps":
+        return HeadMaps(self.net, self.plain(features), trunk_of(features), flip_order)
 
 
 CARDS = [

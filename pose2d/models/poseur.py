@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.base.errors import UserError
-from pose2d.models.base import FeaturesWithTrunk, PoseModel, named, sized_card
+from pose2d.models.base import FeaturesWithTrunk, PoseModel, named, sized_card, trunk_of
 from pose2d.models.hrnet import HRNet, widths
 from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.models.rle import MASK, Flow
@@ -148,10 +147,6 @@ class Transformer(nn.Module):
         return query, reference
 
 
-class PoseurFeatures(FeaturesWithTrunk):
-    """The last layer's queries [N, K, 256]; `trunk` is the reference [N, K, 2] from which they moved."""
-
-
 def _branch(keypoints: bool) -> nn.Sequential:
     """Three linear layers: of coordinates with ReLU between, of sigmas with nothing between, as in the repository."""
     first, second = nn.Linear(CHANNELS, CHANNELS), nn.Linear(CHANNELS, CHANNELS)
@@ -176,9 +171,10 @@ def certainty(sigma: Tensor) -> Tensor:
 
 
 class Poseur(PoseModel):
-    """Takes RGB. Features are the last decoder layer's queries: 256 channels per keypoint. The raw confidence is the
-    mean of 1 - sigma; in the flip test it is `certainty`, as the repository evaluates (its `type2` fusion). `sigma_px`
-    is the network's sigma in crop pixels: a Laplace density with b = sqrt(2) sigma."""
+    """Takes RGB. Features are the last decoder layer's queries, 256 channels per keypoint; `trunk` is the reference
+    [N, K, 2] from which they moved. The raw confidence is the mean of 1 - sigma; in the flip test it is `certainty`, as
+    the repository evaluates (its `type2` fusion). `sigma_px` is the network's sigma in crop pixels: a Laplace density
+    with b = sqrt(2) sigma."""
 
     def __init__(
         self, trunk: ResNet | HRNet, channels: Sequence[int], input_wh: tuple[int, int], skeleton: Skeleton
@@ -199,18 +195,12 @@ class Poseur(PoseModel):
         self.check_input(crops)
         maps = [conv(x) for conv, x in zip(self.neck.convs, self.backbone.stages(crops), strict=True)]
         queries, reference = self.keypoint_head.transformer(maps, self.keypoint_head.fc_coord_branches)
-        return PoseurFeatures.join(queries, reference)
+        return FeaturesWithTrunk.join(queries, reference)
 
     def coordinates(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Features -> coordinates [N, K, 2] from the crop's corner, and sigma [N, K, 2], both in crop sizes."""
-        if not isinstance(features, PoseurFeatures):
-            raise UserError(
-                "Poseur's predict needs what its features() returned: arithmetic on it or a round trip through numpy "
-                "loses the reference points. Call predict before changing the features, or slice, concatenate and "
-                "copy only the batch."
-            )
-        head, queries = self.keypoint_head, features.as_subclass(Tensor)
-        moved = (head.fc_coord_branches[-1](queries) + inverse_sigmoid(features.trunk)).sigmoid()
+        head, queries, reference = self.keypoint_head, features.as_subclass(Tensor), trunk_of(features)
+        moved = (head.fc_coord_branches[-1](queries) + inverse_sigmoid(reference)).sigmoid()
         xy = moved + head.fc_coord_output_branches[-1](queries)
         return xy, head.fc_sigma_branches[-1](queries).sigmoid()
 
@@ -233,24 +223,23 @@ class Poseur(PoseModel):
         return Prediction(xy_px=xy * self.size_px(xy), score=score, sigma_px=sigma * self.size_px(xy))
 
 
-def _resnet(depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
-    return Poseur(ResNet(depth), stage_channels(depth), input_wh, skeleton)
+# Parameters but for the keypoints' own. The two flows' 107,568 weights are not among a model's parameters.
+_TRUNKS = {"resnet50": 33_127_012, "hrnet-w32": 38_064_356, "hrnet-w48": 74_145_380}
 
 
-def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
+def _build(trunk: str, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
+    if trunk == "resnet50":
+        return Poseur(ResNet(50), stage_channels(50), input_wh, skeleton)
+    width = int(trunk[-2:])
     return Poseur(HRNet(width, outputs=4), widths(width, 4), input_wh, skeleton)
 
 
-# Parameters but for the keypoints' own. The two flows' 107,568 weights are not among a model's parameters.
-_TRUNKS = {
-    "resnet50": (_resnet, 50, 33_127_012), "hrnet-w32": (_hrnet, 32, 38_064_356), "hrnet-w48": (_hrnet, 48, 74_145_380),
-}  # fmt: skip
 _PER_KEYPOINT = CHANNELS + 4 * (CHANNELS + 1)  # one query, and the coarse guess with its sigma
 _ORIGIN = ("non-commercial", "aim-uofa/Poseur")
 CARDS = [
-    sized_card(f"poseur-{trunk}-{size}{suffix}", partial(build, variant), skeleton, parameters, _ORIGIN)
+    sized_card(f"poseur-{trunk}-{size}{suffix}", partial(_build, trunk), skeleton, parameters, _ORIGIN)
     for suffix, skeleton in (("", COCO17), ("-wholebody", WHOLEBODY133))
-    for trunk, (build, variant, of_trunk) in _TRUNKS.items()
+    for trunk, of_trunk in _TRUNKS.items()
     for size in ["384x288" if trunk == "hrnet-w48" and not suffix else "256x192"]
     for parameters in [of_trunk + _PER_KEYPOINT * skeleton.size]
 ]

@@ -14,9 +14,9 @@ def stage_channels(depth: int) -> tuple[int, ...]:
     return tuple(narrow if depth == 18 else 4 * narrow for narrow in NARROW)
 
 
-def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Sequential:
+def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, bias: bool = False) -> nn.Sequential:
     """A convolution that keeps the size (but for its stride), and its normalisation."""
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=bias)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
 

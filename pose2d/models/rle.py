@@ -1,6 +1,5 @@
 """RLE (Li et al. 2021): coordinates and their spread straight from one vector per crop."""
 
-import math
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
@@ -36,7 +35,8 @@ class Stored(nn.Module):
 
 
 class Flow(nn.Module):
-    """RealNVP in two dimensions (Dinh et al. 2017). Key names as in RLE's repository."""
+    """RealNVP in two dimensions (Dinh et al. 2017), for the loss (tools/mini/families.py). Key names as in RLE's
+    repository."""
 
     mask: Tensor  # [6, 2]
 
@@ -47,28 +47,6 @@ class Flow(nn.Module):
         self.t, self.s = (
             nn.ModuleList(nn.Sequential(*deepcopy(hidden), last()) for _ in MASK) for last in (nn.Identity, nn.Tanh)
         )
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        """Normalised errors [..., 2] -> log density [...]; the prior is a standard normal one."""
-        log_det = torch.zeros_like(x[..., 0])
-        for keep, scale, shift in zip(self.mask.flip(0), reversed(self.s), reversed(self.t), strict=True):
-            kept = keep * x
-            s, t = scale(kept) * (1 - keep), shift(kept) * (1 - keep)
-            x = kept + (1 - keep) * (x - t) * torch.exp(-s)
-            log_det = log_det - s.sum(-1)
-        return log_det - 0.5 * x.square().sum(-1) - math.log(2 * math.pi)
-
-
-def flow_nll(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor) -> Tensor:
-    """log sigma - log phi((xy - truth) / sigma), [N, K, 2]: what the flow adds to the loss."""
-    return sigma.log() - flow.log_prob((xy - truth) / sigma)[..., None]
-
-
-def rle_loss(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor, weight: Tensor) -> Tensor:
-    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints, mean over N. The
-    simple part of the density is a Laplace one with b = sqrt(2) sigma, as the official code has it."""
-    laplace = (sigma * math.sqrt(2 * math.pi)).log() + (xy - truth).abs() / (math.sqrt(2) * sigma + 1e-9)
-    return (weight[..., :1] * flow_nll(flow, xy, sigma, truth) + weight * laplace).sum() / len(xy)
 
 
 class RLE(base.PoseModel):
@@ -130,20 +108,18 @@ class RLE(base.PoseModel):
         return {key: value for key, value in names.items() if key not in ("flow.loc", "flow.cov")} | mask
 
 
-def _resnet(depth: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
+def _build(trunk: str, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
+    if trunk.startswith("hrnet"):
+        return RLE(HRNetVector(int(trunk[-2:])), VECTOR, input_wh, skeleton)
+    depth = int(trunk.removeprefix("resnet"))
     return RLE(ResNet(depth), stage_channels(depth)[-1], input_wh, skeleton)
 
 
-def _hrnet(width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
-    return RLE(HRNetVector(width), VECTOR, input_wh, skeleton)
-
-
 # Parameters of the trunks. The flow's 53,784 weights are not among a model's parameters.
-_TRUNKS = (
-    ("resnet50", _resnet, 50, 23_508_032), ("resnet101", _resnet, 101, 42_500_160),
-    ("resnet152", _resnet, 152, 58_143_808), ("hrnet-w32", _hrnet, 32, 39_183_680),
-    ("hrnet-w48", _hrnet, 48, 75_420_864),
-)  # fmt: skip
+_TRUNKS = {
+    "resnet50": 23_508_032, "resnet101": 42_500_160, "resnet152": 58_143_808, "hrnet-w32": 39_183_680,
+    "hrnet-w48": 75_420_864,
+}  # fmt: skip
 _SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
 
 
@@ -156,12 +132,12 @@ def _origin(trunk: str, size: str) -> tuple[str, str]:
 
 
 CARDS = [
-    base.sized_card(f"rle-{trunk}-{size}{suffix}", partial(build, variant), skeleton, parameters, _origin(trunk, size))
+    base.sized_card(f"rle-{trunk}-{size}{suffix}", partial(_build, trunk), skeleton, parameters, _origin(trunk, size))
     for suffix, skeleton, sizes in _SETS
-    for trunk, build, variant, of_trunk in _TRUNKS
+    for trunk, of_trunk in _TRUNKS.items()
     for parameters in [of_trunk + 2 * (VECTOR + 1) * 2 * skeleton.size]
     for size in sizes
     if not suffix or trunk == "resnet50"
 ]
 _R18 = 11_176_512 + 2 * (512 + 1) * 2 * COCO17.size
-CARDS.append(base.sized_card("rle-r18-128x96", partial(_resnet, 18), COCO17, _R18, base.MINIATURE))
+CARDS.append(base.sized_card("rle-r18-128x96", partial(_build, "resnet18"), COCO17, _R18, base.MINIATURE))

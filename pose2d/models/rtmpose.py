@@ -32,10 +32,6 @@ LEAST_SIGMA_BINS = 0.5
 Refinement = Literal["none", "mean"]
 
 
-class RTMPoseFeatures(FeaturesWithTrunk):
-    """The keypoints' tokens [N, K, 256] after the attention unit; `trunk` is the backbone's map [N, C, H/32, W/32]."""
-
-
 class ScaleNorm(nn.Module):
     """x / max(|x| / sqrt(n), eps) times one learned number."""
 
@@ -107,9 +103,9 @@ class RTMPose(PoseModel):
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
         if self._onnx is not None and len(crops) and crops.device.type == "cpu" and not crops.requires_grad:
-            return RTMPoseFeatures.join(*self._onnx(crops))
+            return FeaturesWithTrunk.join(*self._onnx(crops))
         maps = self.backbone(crops)
-        return RTMPoseFeatures.join(self.head.tokens(maps), maps)
+        return FeaturesWithTrunk.join(self.head.tokens(maps), maps)
 
     def simcc(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Features -> outputs per half pixel: x [N, K, 2 W] and y [N, K, 2 H]."""

@@ -45,7 +45,7 @@ class SimpleBaseline(ResNet, base.HeatmapModel):
 
 def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
     """The expected cell, and a score of one: the system states no confidence."""
-    return decode.soft_argmax(maps), torch.ones_like(maps[..., 0, 0])
+    return decode.soft_argmax(maps)[0], torch.ones_like(maps[..., 0, 0])
 
 
 class IPR(base.HeatmapModel):
@@ -86,7 +86,7 @@ class IPR(base.HeatmapModel):
 
     def _peak_and_spread_px(self, maps: Tensor) -> tuple[Tensor, Tensor]:
         """The largest probability of each map, [N, K], and the spread of all, [N, K, 2]."""
-        return maps.flatten(2).softmax(-1).amax(-1), decode.soft_argmax_spread(maps) * self.cell_px(maps)
+        return maps.flatten(2).softmax(-1).amax(-1), decode.soft_argmax(maps)[1] * self.cell_px(maps)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return base.renamed(

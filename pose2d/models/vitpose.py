@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -134,71 +134,54 @@ PATCHES_HW = (INPUT_WH[1] // PATCH, INPUT_WH[0] // PATCH)
 
 
 class ViTPose(HeatmapModel):
-    """Takes RGB; crops and decodes without bias (UDP). The official files, those of mmpose 1.x and of transformers name
-    the same tensors differently; the mixture files of ViTPose+ hold several data sets, of which the one with this
-    model's keypoints is taken."""
+    """Takes RGB; crops and decodes without bias (UDP). Features are the 256 channels at stride 4 from which the last
+    1x1 convolution makes the maps; of a simple head, the transformer's own map at stride 16: only growing lies between
+    it and the last convolution. The official files, those of mmpose 1.x and of transformers name the same tensors
+    differently; the mixture files of ViTPose+ hold several data sets, of which the one with this model's keypoints is
+    taken."""
 
     crop: ClassVar[CropConvention] = "udp"
     decode = staticmethod(decode.udp)
     shift_mirrored = False
-    keypoint_head: Any
 
-    def __init__(self, size: str, skeleton: Skeleton) -> None:
+    def __init__(self, size: str, skeleton: Skeleton, simple: bool = False) -> None:
         super().__init__()
         channels, depth, heads = SIZES[size]
         self.input_wh, self.skeleton = INPUT_WH, skeleton
-        self.channels = channels
+        self.channels, self.simple = channels, simple
         self.backbone = ViT(channels, depth, heads, INPUT_WH)
+        if simple:
+            self.feature_shape = (channels, *PATCHES_HW)
+            self.keypoint_head = named(final_layer=nn.Conv2d(channels, skeleton.size, 3, padding=1))
+        else:
+            self.feature_shape = (DECONV, 4 * PATCHES_HW[0], 4 * PATCHES_HW[1])
+            last = nn.Conv2d(DECONV, skeleton.size, 1)
+            self.keypoint_head = named(deconv_layers=deconv_layers(channels, 2), final_layer=last)
+
+    def features(self, crops: Tensor) -> Tensor:
+        self.check_input(crops)
+        maps = self.backbone(crops)
+        return maps if self.simple else self.keypoint_head.deconv_layers(maps)
+
+    def maps(self, features: Tensor) -> Tensor:
+        if self.simple:
+            features = F.interpolate(F.relu(features), scale_factor=4, mode="bilinear", align_corners=False)
+        return self.keypoint_head.final_layer(features)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return without_experts(from_transformers(from_mmpose(state)), self.skeleton, self.channels)
-
-
-class ViTPoseClassic(ViTPose):
-    """Features are the 256 channels at stride 4 from which the last 1x1 convolution makes the maps."""
-
-    def __init__(self, size: str, skeleton: Skeleton) -> None:
-        super().__init__(size, skeleton)
-        self.feature_shape = (DECONV, 4 * PATCHES_HW[0], 4 * PATCHES_HW[1])
-        last = nn.Conv2d(DECONV, skeleton.size, 1)
-        self.keypoint_head = named(deconv_layers=deconv_layers(self.channels, 2), final_layer=last)
-
-    def features(self, crops: Tensor) -> Tensor:
-        self.check_input(crops)
-        return self.keypoint_head.deconv_layers(self.backbone(crops))
-
-    def maps(self, features: Tensor) -> Tensor:
-        return self.keypoint_head.final_layer(features)
-
-
-class ViTPoseSimple(ViTPose):
-    """Features are the transformer's own map at stride 16: only growing lies between it and the last convolution."""
-
-    def __init__(self, size: str, skeleton: Skeleton) -> None:
-        super().__init__(size, skeleton)
-        self.feature_shape = (self.channels, *PATCHES_HW)
-        self.keypoint_head = named(final_layer=nn.Conv2d(self.channels, skeleton.size, 3, padding=1))
-
-    def features(self, crops: Tensor) -> Tensor:
-        self.check_input(crops)
-        return self.backbone(crops)
-
-    def maps(self, features: Tensor) -> Tensor:
-        grown = F.interpolate(F.relu(features), scale_factor=4, mode="bilinear", align_corners=False)
-        return self.keypoint_head.final_layer(grown)
 
 
 _BACKBONE = {"s": 21_663_744, "b": 85_794_816, "l": 303_296_512, "h": 630_912_000}  # parameters
 
 
 def _card(size: str, suffix: str, skeleton: Skeleton) -> ModelCard:
-    channels, build = SIZES[size][0], ViTPoseSimple if suffix == "-simple" else ViTPoseClassic
-    deconv = 16 * DECONV * (channels + DECONV) + 4 * DECONV
-    per_keypoint = 9 * channels + 1 if suffix == "-simple" else DECONV + 1
-    head = per_keypoint * skeleton.size + (0 if suffix == "-simple" else deconv)
+    channels, simple = SIZES[size][0], suffix == "-simple"
+    deconv = 16 * DECONV * (channels + DECONV) + 4 * DECONV + (DECONV + 1) * skeleton.size
+    head = (9 * channels + 1) * skeleton.size if simple else deconv
     source = "ViTAE-Transformer/ViTPose" + ("" if skeleton == COCO17 else " (ViTPose+)")
     name, facts = f"vitpose-{size}{suffix}", (INPUT_WH, _BACKBONE[size] + head, "Apache-2.0", source)
-    return ModelCard(name, partial(build, size, skeleton), skeleton, *facts)
+    return ModelCard(name, partial(ViTPose, size, skeleton, simple), skeleton, *facts)
 
 
 _SETS = (("", COCO17), ("-simple", COCO17), ("-mpii", MPII16), ("-wholebody", WHOLEBODY133))

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from pose2d.base import scratch
+from pose2d.base.files import release_scratch, scratch_array
 from pose2d.base.table import blocks, joined
 from pose2d.events import Event
 from pose2d.skeletons import Skeleton
@@ -192,10 +192,10 @@ class _Expected:
 
     def __init__(self, seen: Detections, body_px: np.ndarray) -> None:
         self._seen, self._body = seen, body_px
-        self._xy, self._std = seen.xy_px, scratch.empty(seen.xy_px.shape[:2], np.dtype(np.float64))
+        self._xy, self._std = seen.xy_px, scratch_array(seen.xy_px.shape[:2], np.float64)
         for some in blocks(len(seen)):
             self._std[some] = keypoint_std(seen.rows(some))
-            scratch.release()
+            release_scratch()
         self._states: dict[int, tuple[float, PoseState]] = {}
 
     def at(self, row: int, options: PoseMotionOptions) -> PoseState | None:
@@ -304,10 +304,10 @@ def settle(
     if seen.keypoints is not None and seen.appearance is not None:
         track = _split_jumps(replace(seen, identity=track), image_wh, options, notes)
         track = _look_again(replace(seen, identity=track), shot, image_wh, options.second_look, notes)
-        scratch.release()
+        release_scratch()
         owner = owners(replace(seen, identity=track), options.owner)
         track = _drop_unowned(replace(seen, identity=track), owner, options, notes)
-        scratch.release()
+        release_scratch()
     seen = replace(seen, identity=track)
     _note_lost(seen, shot, last_frame_s, image_wh, options, notes)
     identities = _in_order_of_appearance(seen)

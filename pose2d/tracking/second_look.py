@@ -233,6 +233,7 @@ class SecondLookOptions:
     meet: float = 0.2  # two people meet while their boxes share this much of the smaller one
     apart_s: float = 1.0  # encounters that follow each other sooner are one
     longest_s: float = 5.0  # nobody is expected back after a longer absence
+    fallen: float = 0.5  # change of a box's log height beyond which somebody may have fallen, or got up
     fastest: float = 3.0  # body sizes a second that somebody unseen may move
     least_gain: float = 0.5  # log likelihood from which tracks are changed
     kept: float = 3.0  # what it says for joining two tracks that the tracker had as one
@@ -383,6 +384,8 @@ def _joined(
     gain = np.zeros(len(first))
     for n, (i, j) in enumerate(zip(first, second, strict=True)):
         a, b = paths[i], paths[j]
+        if abs(float(np.median(a.place[-5:, 2]) - np.median(b.place[:5, 2]))) > o.fallen:
+            a, b = (_lying_or_not(path) for path in (a, b))
         decision = decide(a, b, float(a.time_s[-1]), float(b.time_s[0]), image_wh, o.exchange)
         if decision is not None:
             joined = decision.gain if decision.after else -decision.margin
@@ -399,6 +402,12 @@ def _joined(
             n = int(number[n])
         track[path.row] = n
     return track
+
+
+def _lying_or_not(path: TrackPath) -> TrackPath:
+    """Placed by the torso and the body's size: whoever falls keeps both, while the box's height and upper edge go."""
+    top = path.centre_px[:, 1] - path.body_px / 2
+    return replace(path, place=np.stack([path.centre_px[:, 0], top, np.log(path.body_px)], 1))
 
 
 def _candidates(paths: list[TrackPath], o: SecondLookOptions, block: int = 64) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -122,12 +123,10 @@ def read_image(path: str | Path) -> np.ndarray:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     check_size(path, image_size(path))
-    bgr = None
-    if data.size:
-        try:
-            bgr = cv2.imdecode(data, cv2.IMREAD_COLOR)
-        except (cv2.error, MemoryError):  # a header that claims more pixels than OpenCV will allocate
-            bgr = None
+    try:
+        bgr = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
+    except (cv2.error, MemoryError):  # a header that claims more pixels than OpenCV will allocate
+        bgr = None
     if bgr is None:
         raise UserError(
             f"{path} is not an image that can be read: expected jpg, png, webp, tiff or bmp. "
@@ -227,8 +226,7 @@ class Video(Clip):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.warnings = []
-        with _open(self.path) as container:
-            stream = _image_stream(container, self.path, MOST_PIXELS)
+        with _opened(self.path, MOST_PIXELS) as (container, stream):
             first = next(_decoded(container, stream, self.warnings), None)
             if first is None:
                 raise UserError(
@@ -238,7 +236,7 @@ class Video(Clip):
             self._decoded_px = first.width * first.height
             self._stored_wh = _square_pixels(stream, first)
             check_size(self.path, self._stored_wh)
-            self._turn = _turn(first)
+            self._turn = _Turn(first)
             width, height = self._stored_wh[:: -1 if self._turn.sideways else 1]
             self.info = ClipInfo(
                 width_px=width, height_px=height, rate=_rate(stream), tick_s=stream.time_base or Fraction(1, 90000),
@@ -254,8 +252,7 @@ class Video(Clip):
         first_wanted = last_time = None
         width, height = self._stored_wh if size is None else size[:: -1 if self._turn.sideways else 1]
         smoothly = int(Interpolation.BILINEAR) if size is None else AVERAGE
-        with _open(self.path) as container:
-            stream = _image_stream(container, self.path, max(LARGER * self._decoded_px, SMALL_PX))
+        with _opened(self.path, max(LARGER * self._decoded_px, SMALL_PX)) as (container, stream):
             colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them
             for index, frame in enumerate(_decoded(container, stream, self.warnings)):
                 time_s = self._time_s(frame, index, last_time)
@@ -271,7 +268,12 @@ class Video(Clip):
         if last_time is None or first_wanted is None:
             seconds = float(last_time or 0)
             raise UserError(f"{self.path} ends at {seconds:.2f} s, before --start {span.start_s:g} s.")
-        self._note_early_end(last_time)
+        stated_s, end_s = self.info.duration_s, float(last_time + 1 / self.info.rate)
+        if stated_s is not None and end_s < stated_s - 0.25 - 2 / self.info.rate:  # players differ by a frame or two
+            self.warnings.append(
+                f"{self.path} says it lasts {stated_s:.2f} s but its images end at {end_s:.2f} s: "
+                "it was cut off or is damaged. What could be read was used."
+            )
 
     def _time_s(self, frame: av.VideoFrame, index: int, last: Fraction | None) -> Fraction:
         """The frame's own time; where a file repeats or lacks a time stamp, the next moment that makes sense."""
@@ -284,42 +286,28 @@ class Video(Clip):
             time_s = Fraction(0)
         return time_s if last is None or time_s > last else last + info.tick_s
 
-    def _note_early_end(self, last_time_s: Fraction) -> None:
-        stated_s = self.info.duration_s
-        end_s = float(last_time_s + 1 / self.info.rate)
-        if stated_s is not None and end_s < stated_s - 0.25 - 2 / self.info.rate:  # players differ by a frame or two
-            self.warnings.append(
-                f"{self.path} says it lasts {stated_s:.2f} s but its images end at {end_s:.2f} s: "
-                "it was cut off or is damaged. What could be read was used."
-            )
-
 
 class _Turn:
-    """How stored pixels become upright ones: the 2x2 part of a display matrix, which only holds -1, 0 and 1."""
+    """How stored pixels become upright ones, from the display matrix (a, b, u, c, d, v, x, y, w) of the ISO file
+    format: x' = a x + c y, y' = b x + d y. Phones write quarter turns, and a mirror for some front cameras; anything
+    between is rounded to the nearest."""
 
-    def __init__(self, x_from_x: int, y_from_x: int, x_from_y: int, y_from_y: int) -> None:
-        self.sideways = x_from_x == 0
-        self._flip_x = (x_from_y if self.sideways else x_from_x) < 0
-        self._flip_y = (y_from_x if self.sideways else y_from_y) < 0
+    def __init__(self, frame: av.VideoFrame) -> None:
+        side_data: Any = frame.side_data.get("DISPLAYMATRIX")
+        matrix = (1, 0, 0, 0, 1) if side_data is None else np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
+        a, b, _, c, d = matrix
+        self.sideways = abs(a) < abs(b)
+        self._flip_x, self._flip_y = (c < 0, b < 0) if self.sideways else (a < 0, d < 0)
 
     def upright(self, rgb: np.ndarray) -> np.ndarray:
         rgb = rgb.transpose(1, 0, 2) if self.sideways else rgb
         return np.ascontiguousarray(rgb[:: -1 if self._flip_y else 1, :: -1 if self._flip_x else 1])
 
 
-def _turn(frame: av.VideoFrame) -> _Turn:
-    """From the display matrix (a, b, u, c, d, v, x, y, w) of the ISO file format: x' = a x + c y, y' = b x + d y.
-    Phones write quarter turns, and a mirror for some front cameras; anything between is rounded to the nearest."""
-    side_data: Any = frame.side_data.get("DISPLAYMATRIX")
-    if side_data is None:
-        return _Turn(1, 0, 0, 1)
-    a, b, _, c, d = np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
-    if abs(a) >= abs(b):
-        return _Turn(1 if a >= 0 else -1, 0, 0, 1 if d >= 0 else -1)
-    return _Turn(0, 1 if b >= 0 else -1, 1 if c >= 0 else -1, 0)
-
-
-def _open(path: Path) -> av.container.InputContainer:
+@contextmanager
+def _opened(path: Path, most_px: int) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
+    """A file and its video track. most_px: frames that are larger are refused by the decoder before it makes room for
+    them."""
     if path.is_dir():
         raise UserError(f"{path} is a folder, not a video file. For a folder of images use --images.")
     if not path.is_file():
@@ -336,27 +324,20 @@ def _open(path: Path) -> av.container.InputContainer:
             f"{path} is not a video that can be read ({_reason(error)}). Expected {KINDS}; an mp4 that was cut off "
             "while recording or copying lacks its index and cannot be opened: copy it again or convert it."
         ) from error
-    if _CONTAINERS.isdisjoint(container.format.name.split(",")):
-        name = container.format.name
-        container.close()
-        raise UserError(f"{path} is not a video ({name}). Expected {KINDS}; for one image use --image.")
-    return container
-
-
-def _image_stream(container: av.container.InputContainer, path: Path, most_px: int) -> av.VideoStream:
-    """most_px: frames that are larger are refused by the decoder before it makes room for them."""
-    # The cover of a music file is a video stream too, by name.
-    videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
-    if not videos:
-        sound = "only sound" if container.streams.audio else "no images"
-        container.close()
-        raise UserError(f"{path} holds {sound}, no video. Expected {KINDS} with a video track.")
-    if videos[0].codec_context is None:  # PyAV has none where FFmpeg knows no decoder
-        container.close()
-        raise UserError(f"{path} holds images of a kind that FFmpeg does not know. Convert it to mp4 (H.264).")
-    videos[0].thread_type = "AUTO"
-    videos[0].codec_context.options = {"max_pixels": str(most_px)}
-    return videos[0]
+    with container:
+        kind = container.format.name
+        if _CONTAINERS.isdisjoint(kind.split(",")):
+            raise UserError(f"{path} is not a video ({kind}). Expected {KINDS}; for one image use --image.")
+        # The cover of a music file is a video stream too, by name.
+        videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+        if not videos:
+            sound = "only sound" if container.streams.audio else "no images"
+            raise UserError(f"{path} holds {sound}, no video. Expected {KINDS} with a video track.")
+        if videos[0].codec_context is None:  # PyAV has none where FFmpeg knows no decoder
+            raise UserError(f"{path} holds images of a kind that FFmpeg does not know. Convert it to mp4 (H.264).")
+        videos[0].thread_type = "AUTO"
+        videos[0].codec_context.options = {"max_pixels": str(most_px)}
+        yield container, videos[0]
 
 
 def _decoded(

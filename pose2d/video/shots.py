@@ -27,21 +27,17 @@ FADED = 0.4  # a fade takes away more than the rest of the contrast
 NOISE = 2.0  # grey levels by which compression changes a small frame that shows the same
 
 
-@dataclass(frozen=True)
-class ShotOptions:
-    """Every choice the shot detector leaves open."""
-
-    cut_score: float = 0.25  # a cut's least score; bench/shots.py: 99.9 % of continued frames stay below
-    above_level: float = 0.15  # and its least distance from the scores around it
-    same_score: float = 0.18  # two frames below this show the same view
-    flash_s: float = 0.2  # a view that returns within this time was interrupted by a flash, not by a cut
-    flash_frames: int = 6  # the same in frames, for high frame rates
-    dissolve_s: tuple[float, ...] = (0.4, 0.8, 1.2)  # lengths of fades and dissolves looked for; empty: none
-    dissolve_score: float = 0.35  # the views at its ends must differ by this
-    dissolve_fit: float = 0.9  # share of the variance that a blend of the ends explains in every frame between
-    least_contrast: float = 2.0  # standard deviation of grey levels below which a frame has no structure
-    bar_level: int = 24  # rows and columns that were never brighter are bars beside the image
-    lookahead_frames: int = 48  # the most frames kept; bounds memory at any frame rate
+CUT_SCORE = 0.25  # a cut's least score; bench/shots.py: 99.9 % of continued frames stay below
+ABOVE_LEVEL = 0.15  # and its least distance from the scores around it
+SAME_SCORE = 0.18  # two frames below this show the same view
+FLASH_S = 0.2  # a view that returns within this time was interrupted by a flash, not by a cut
+FLASH_FRAMES = 6  # the same in frames, for high frame rates
+DISSOLVE_S = (0.4, 0.8, 1.2)  # lengths of fades and dissolves looked for
+DISSOLVE_SCORE = 0.35  # the views at its ends must differ by this
+DISSOLVE_FIT = 0.9  # share of the variance that a blend of the ends explains in every frame between
+LEAST_CONTRAST = 2.0  # standard deviation of grey levels below which a frame has no structure
+BAR_LEVEL = 24  # rows and columns that were never brighter are bars beside the image
+LOOKAHEAD_FRAMES = 48  # the most frames kept; bounds memory at any frame rate
 
 
 @dataclass(frozen=True)
@@ -100,8 +96,7 @@ def new_structure(before: np.ndarray, after: np.ndarray) -> float:
 class ShotDetector:
     """Feed it frames in order with `add`; cuts come back a few frames later, once they are certain."""
 
-    def __init__(self, options: ShotOptions | None = None) -> None:
-        self.options = options or ShotOptions()
+    def __init__(self) -> None:
         self._recent: deque[_Seen] = deque()
         self._undecided: deque[_Seen] = deque()
         self._reference: np.ndarray | None = None  # the last frame with structure
@@ -113,7 +108,7 @@ class ShotDetector:
         grey = thumbnail(rgb)
         np.maximum(self._brightest, grey, out=self._brightest)
         seen = _Seen(frame, time_s, grey, float(grey.std()), None)
-        if seen.contrast < self.options.least_contrast:
+        if seen.contrast < LEAST_CONTRAST:
             self._blank = True
         else:
             if self._reference is not None:
@@ -123,17 +118,22 @@ class ShotDetector:
         self._recent.append(seen)
         self._undecided.append(seen)
         cuts = self._decide(time_s) + self._soft_cut(seen)
-        self._forget(time_s)
+        while len(self._recent) > LOOKAHEAD_FRAMES or (
+            len(self._recent) > 4 and time_s - self._recent[0].time_s > max(2 * FLASH_S, 1.1 * max(DISSOLVE_S))
+        ):
+            if self._undecided and self._recent[0] is self._undecided[0]:
+                break
+            self._recent.popleft()
         return cuts
 
     def finish(self) -> list[Cut]:
         """The cuts that only the end of the video makes certain."""
-        return self._decide(float("inf"))
+        return self._decide(np.inf)
 
     def first_undecided(self) -> int | None:
         """The first frame that may still be reported as a cut or as the end of a fade through black."""
-        least = self.options.cut_score
-        return next((seen.frame for seen in self._undecided if seen.before is not None and seen.score >= least), None)
+        open_cuts = (seen for seen in self._undecided if seen.before is not None and seen.score >= CUT_SCORE)
+        return next((seen.frame for seen in open_cuts), None)
 
     def _decide(self, now_s: float) -> list[Cut]:
         """Decide on every frame that was followed by enough others."""
@@ -141,10 +141,8 @@ class ShotDetector:
         while self._undecided:
             seen = self._undecided[0]
             after = [later for later in self._undecided if later is not seen]
-            waited = len(after) >= 2 and (
-                now_s - seen.time_s > self.options.flash_s or len(after) >= self.options.flash_frames
-            )
-            if not waited and now_s != float("inf"):
+            waited = now_s - seen.time_s > FLASH_S or len(after) >= FLASH_FRAMES
+            if now_s != np.inf and not (len(after) >= 2 and waited):
                 break
             self._undecided.popleft()
             if self._is_cut(seen, after):
@@ -153,10 +151,9 @@ class ShotDetector:
         return cuts
 
     def _is_cut(self, seen: _Seen, after: list[_Seen]) -> bool:
-        options = self.options
-        if seen.before is None or seen.score < options.cut_score:
+        if seen.before is None or seen.score < CUT_SCORE:
             return False
-        if not seen.after_blank and seen.score < options.above_level + self._level(seen, after):
+        if not seen.after_blank and seen.score < ABOVE_LEVEL + self._level(seen, after):
             return False
         soon = [later for number, later in enumerate(after) if self._is_close(number, later.time_s - seen.time_s)]
         returned = next((later for later in soon if self._same_view(seen.before, later.grey)), None)
@@ -174,13 +171,11 @@ class ShotDetector:
 
     def _is_close(self, number: int, distance_s: float) -> bool:
         """Is the frame so many frames and seconds away within the length of a flash?"""
-        return number == 0 or (number < self.options.flash_frames and distance_s <= self.options.flash_s)
+        return number == 0 or (number < FLASH_FRAMES and distance_s <= FLASH_S)
 
     def _same_view(self, before: np.ndarray, after: np.ndarray) -> bool:
-        least = self.options.least_contrast
-        if min(before.std(), after.std()) < least:
-            return False
-        return self._compare(before, after) < self.options.same_score
+        has_structure = min(before.std(), after.std()) >= LEAST_CONTRAST
+        return has_structure and self._compare(before, after) < SAME_SCORE
 
     def _level(self, seen: _Seen, after: list[_Seen]) -> float:
         """The score that frames around this one have: high in fast motion."""
@@ -194,18 +189,17 @@ class ShotDetector:
         """A fade or dissolve that this frame ends."""
         if seen.before is None:
             return []
-        for length_s in self.options.dissolve_s:
+        for length_s in DISSOLVE_S:
             window = [other for other in self._recent if seen.time_s - other.time_s <= length_s + 1e-6]
             if len(window) < 5 or seen.time_s - window[0].time_s < 0.75 * length_s:
                 continue
-            if any(other.is_start or other.score > self.options.cut_score for other in window[1:]):
+            if any(other.is_start or other.score > CUT_SCORE for other in window[1:]):
                 continue
             for kind, find in (("dissolve", self._blended), ("fade", self._dimmed)):
-                before, middle, after = find(window) or (None, None, None)
-                if before is None or middle is None or after is None:
+                if (ends := find(window)) is None:
                     continue
-                score = self._compare(before.grey, after.grey)
-                if score >= self.options.dissolve_score:
+                before, middle, after = ends
+                if (score := self._compare(before.grey, after.grey)) >= DISSOLVE_SCORE:
                     for other in self._recent:  # one transition is reported once
                         other.is_start = other.is_start or middle.time_s <= other.time_s
                     return [Cut(middle.frame, middle.time_s, score, kind)]  # type: ignore[arg-type]
@@ -224,7 +218,7 @@ class ShotDetector:
         """If the window's first frame dissolves into its last: the first, the one in the middle, the last."""
         a, b = (window[index].grey - window[index].grey.mean() for index in (0, -1))
         saa, sbb, sab = float((a * a).mean()), float((b * b).mean()), float((a * b).mean())
-        if min(saa, sbb) < (2 * self.options.least_contrast) ** 2 or sab > 0.7 * np.sqrt(saa * sbb):
+        if min(saa, sbb) < (2 * LEAST_CONTRAST) ** 2 or sab > 0.7 * np.sqrt(saa * sbb):
             return None
 
         def shares(frames: list[_Seen]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -236,13 +230,13 @@ class ShotDetector:
             share_a, share_b = (sbb * ma - sab * mb) / determinant, (saa * mb - sab * ma) / determinant
             return share_a, share_b, (share_a * ma + share_b * mb) / np.maximum(mm, 1e-6)
 
-        if shares(window[len(window) // 2 :][:1])[2][0] < self.options.dissolve_fit:
+        if shares(window[len(window) // 2 :][:1])[2][0] < DISSOLVE_FIT:
             return None  # cheap, and true of nearly all frames
         share_a, share_b, explained = shares(window[1:-1])
         share = share_b / np.maximum(share_a + share_b, 1e-6)
         mixed = (share > 0.25) & (share < 0.75)
         steady = np.diff(share).min() > -0.1 and np.abs(share_a + share_b - 1).max() < 0.35
-        if mixed.sum() < 2 or explained.min() < self.options.dissolve_fit or not steady or share[-1] < 0.5:
+        if mixed.sum() < 2 or explained.min() < DISSOLVE_FIT or not steady or share[-1] < 0.5:
             return None
         return window[0], window[1 + int(np.argmax(share >= 0.5))], window[-1]
 
@@ -252,19 +246,10 @@ class ShotDetector:
         size2 = float((a * a).sum() * (b * b).sum())
         if float((a * b).sum()) > 0.98 * np.sqrt(size2) > 0:
             return 0.0
-        inside = _inside_bars(self._brightest, self.options.bar_level)
+        inside = _inside_bars(self._brightest, BAR_LEVEL)
         if inside is None:
             return new_structure(before, after)
         return new_structure(*(cv2.resize(image[inside], SIZE_PX) for image in (before, after)))
-
-    def _forget(self, now_s: float) -> None:
-        keep_s = max((2 * self.options.flash_s, *(1.1 * length for length in self.options.dissolve_s)))
-        while len(self._recent) > self.options.lookahead_frames or (
-            len(self._recent) > 4 and now_s - self._recent[0].time_s > keep_s
-        ):
-            if self._undecided and self._recent[0] is self._undecided[0]:
-                break
-            self._recent.popleft()
 
 
 class ShotMarker:
@@ -273,46 +258,35 @@ class ShotMarker:
     fade that does not reach black, is known only after it has ended; where these shots begin is in `late`, for whoever
     used the frames to take into account afterwards."""
 
-    def __init__(self, options: ShotOptions | None = None) -> None:
-        self._detector = ShotDetector(options)
-        self.cuts: list[Cut] = []  # known by the time that their frame was passed on
-        self.late: list[Cut] = []  # the others
+    def __init__(self) -> None:
+        self._detector = ShotDetector()
+        self._waiting: deque[Frame] = deque()
+        self._starts: set[int] = set()
+        self.late: list[Cut] = []  # not known by the time that their frame was passed on
 
     def mark(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, bool]]:
         """Each frame, and whether a shot begins with it: the first, and after a cut."""
-        waiting: deque[Frame] = deque()
-        starts: set[int] = set()
-        first = True
-
-        def settled(cuts: list[Cut]) -> Iterator[tuple[Frame, bool]]:
-            nonlocal first
-            held = {frame.index for frame in waiting}
-            for cut in cuts:
-                (self.cuts if cut.frame in held else self.late).append(cut)
-                starts.add(cut.frame)
-            undecided = self._detector.first_undecided()
-            while waiting and (undecided is None or waiting[0].index < undecided):
-                frame = waiting.popleft()
-                yield frame, first or frame.index in starts
-                starts.discard(frame.index)
-                first = False
-
         for frame in frames:
-            waiting.append(frame)
-            yield from settled(self._detector.add(frame.index, float(frame.time_s), frame.rgb))
-        yield from settled(self._detector.finish())
+            if not self._starts:
+                self._starts.add(frame.index)
+            self._waiting.append(frame)
+            yield from self._settled(self._detector.add(frame.index, float(frame.time_s), frame.rgb))
+        yield from self._settled(self._detector.finish())
+
+    def _settled(self, cuts: list[Cut]) -> Iterator[tuple[Frame, bool]]:
+        self.late += [cut for cut in cuts if all(cut.frame != frame.index for frame in self._waiting)]
+        self._starts |= {cut.frame for cut in cuts}
+        undecided = self._detector.first_undecided()
+        while self._waiting and (undecided is None or self._waiting[0].index < undecided):
+            frame = self._waiting.popleft()
+            yield frame, frame.index in self._starts
 
 
-def find_cuts(frames: Iterable[tuple[int, float, np.ndarray]], options: ShotOptions | None = None) -> list[Cut]:
+def find_cuts(frames: Iterable[tuple[int, float, np.ndarray]]) -> list[Cut]:
     """The cuts of a whole video, from (frame number, seconds, RGB image)."""
-    detector = ShotDetector(options)
+    detector = ShotDetector()
     cuts = [cut for frame, time_s, rgb in frames for cut in detector.add(frame, time_s, rgb)]
     return sorted(cuts + detector.finish(), key=lambda cut: cut.frame)
-
-
-def shot_of_frames(frames: np.ndarray, cuts: Iterable[Cut]) -> np.ndarray:
-    """The number of the shot, from 0, that each frame number [F] belongs to: [F]."""
-    return np.searchsorted(np.sort([cut.frame for cut in cuts]), frames, side="right")
 
 
 def _inside_bars(brightest: np.ndarray, level: float) -> tuple[slice, slice] | None:
@@ -324,6 +298,3 @@ def _inside_bars(brightest: np.ndarray, level: float) -> tuple[slice, slice] | N
     if len(rows) > SIZE_PX[1] - 3 and len(columns) > SIZE_PX[0] - 3:
         return None  # a dark edge
     return slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
-
-
-__all__ = ["Cut", "ShotDetector", "ShotMarker", "ShotOptions", "find_cuts", "new_structure", "shot_of_frames"]

@@ -30,18 +30,15 @@ LEAST_WH = 16  # one of its blocks
 class VideoWriter:
     """An open video. Frames must come in order of time; the first one is shown at zero."""
 
-    def __init__(self, container: av.container.OutputContainer, rate: Fraction, tick_s: Fraction) -> None:
-        self._container = container
-        self._rate = rate
-        self._tick_s = tick_s
+    def __init__(
+        self, container: av.container.OutputContainer, rate: Fraction, tick_s: Fraction, sound_from: Path | None
+    ) -> None:
+        """sound_from: whose sound, between the times of the first and last frame, is taken along."""
+        self._container, self._rate, self._tick_s = container, rate, tick_s
         self._stream: av.VideoStream | None = None  # made with the first frame, which knows its size
         self._colours = threading.local()  # a converter for each thread that prepares frames
-        self._sound: Sound | None = None
+        self._sound = Sound.of(sound_from, container) if sound_from else None
         self._start_s = self._end_s = Fraction(0)
-
-    def add_sound(self, source: Path) -> None:
-        """Take the sound of `source`, between the times of the first and last frame, along. Before any frame."""
-        self._sound = Sound.of(source, self._container)
 
     def write(self, rgb: np.ndarray, time_s: Fraction) -> None:
         """Add one frame, [H, W, 3] uint8, shown from `time_s` (the source's clock) on."""
@@ -49,7 +46,7 @@ class VideoWriter:
 
     def prepared(self, rgb: np.ndarray) -> av.VideoFrame:
         """An image [H, W, 3] in the colours of the file, for `add`. Several threads may prepare frames at a time."""
-        rgb = np.ascontiguousarray(_even(_within(rgb, LARGEST_WH)))
+        rgb = np.ascontiguousarray(_playable(rgb))
         frame = av.VideoFrame.from_numpy_buffer(rgb, format="rgb24")  # no copy
         if not hasattr(self._colours, "converter"):
             self._colours.converter = VideoReformatter()
@@ -58,7 +55,12 @@ class VideoWriter:
     def add(self, frame: av.VideoFrame, time_s: Fraction) -> None:
         """A prepared frame, shown from `time_s` on."""
         if self._stream is None:
-            self._stream = self._open_stream(frame.width, frame.height)
+            self._stream = self._container.add_stream("libx264", rate=self._rate, options={**QUALITY, **IN_ORDER})
+            self._stream.width, self._stream.height, self._stream.pix_fmt = frame.width, frame.height, "yuv420p"
+            context = self._stream.codec_context
+            self._stream.time_base = context.time_base = self._tick_s
+            context.colorspace = context.color_primaries = context.color_trc = BT709
+            context.color_range = LIMITED_RANGE
             self._start_s = time_s
         frame.time_base = self._tick_s
         frame.pts = round((time_s - self._start_s) / self._tick_s)
@@ -74,15 +76,6 @@ class VideoWriter:
         if self._sound:
             self._sound.copy_until(self._end_s, self._start_s)
             self._sound.finish()
-
-    def _open_stream(self, width: int, height: int) -> av.VideoStream:
-        stream = self._container.add_stream("libx264", rate=self._rate, options={**QUALITY, **IN_ORDER})
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.time_base = stream.codec_context.time_base = self._tick_s
-        context = stream.codec_context
-        context.colorspace = context.color_primaries = context.color_trc = BT709
-        context.color_range = LIMITED_RANGE
-        return stream
 
     def _mux(self, frame: av.VideoFrame | None) -> None:
         assert self._stream is not None
@@ -108,30 +101,20 @@ def video_writer(
         av.open(str(temporary), "w", format="mp4", options=faststart) as container,
     ):
         container.metadata.update(tags or {})
-        writer = VideoWriter(container, rate, tick_s)
-        if sound_from:
-            writer.add_sound(sound_from)
+        writer = VideoWriter(container, rate, tick_s, sound_from)
         yield writer
         writer.finish()
 
 
-def _within(rgb: np.ndarray, most: int) -> np.ndarray:
-    """Shrunk where a side is longer than H.264 allows; a strip thinner than two pixels is repeated."""
-    height, width = rgb.shape[:2]
-    if max(height, width) > most:
-        share = most / max(height, width)
-        rgb = cv2.resize(
-            rgb, (max(2, round(share * width)), max(2, round(share * height))), interpolation=cv2.INTER_AREA
-        )
-    grow = (max(0, LEAST_WH - rgb.shape[0]), max(0, LEAST_WH - rgb.shape[1]))
+def _playable(rgb: np.ndarray) -> np.ndarray:
+    """Shrunk where a side is longer than H.264 allows; sides that are odd or shorter than its blocks grow at their
+    end."""
+    share = LARGEST_WH / max(rgb.shape[:2])
+    if share < 1:
+        width, height = (max(2, round(share * side)) for side in rgb.shape[1::-1])
+        rgb = cv2.resize(rgb, (width, height), interpolation=cv2.INTER_AREA)
+    grow = [max(side + side % 2, LEAST_WH) - side for side in rgb.shape[:2]]
     return np.pad(rgb, ((0, grow[0]), (0, grow[1]), (0, 0)), mode="edge") if any(grow) else rgb
-
-
-def _even(rgb: np.ndarray) -> np.ndarray:
-    height, width = rgb.shape[:2]
-    if height % 2 == 0 and width % 2 == 0:
-        return rgb
-    return np.pad(rgb, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
 
 
 # What browsers play inside an mp4; anything else (vorbis, pcm, ...) is encoded anew as AAC.
@@ -184,12 +167,11 @@ class Sound:
 
     def _packets_until(self, end_s: Fraction) -> Iterator[av.Packet]:
         while True:
-            packet, self._waiting = self._waiting, None
-            if packet is None:
-                try:
-                    packet = next(self._packets, None)
-                except (av.error.FFmpegError, OSError):  # the file breaks off here, and so does its sound
-                    packet = None
+            try:
+                packet = next(self._packets, None) if self._waiting is None else self._waiting
+            except (av.error.FFmpegError, OSError):  # the file breaks off here, and so does its sound
+                packet = None
+            self._waiting = None
             if packet is None:
                 return
             if packet.pts is not None and packet.pts * packet.time_base >= end_s:

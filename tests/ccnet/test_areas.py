@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from ccnet.areas import fit_areas, people_to_fit, pooled
 from ccnet.data.datasets import read_split
 from ccnet.data.observations import observe
 from ccnet.heads.head import ConvHead
+from ccnet.predicted_people import fit_areas, people_to_fit, pooled
 from tests.ccnet.toy import ToyModel, write_coco
 
 

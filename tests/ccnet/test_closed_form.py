@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ccnet.confidence import best_width, confidence_from_peak, confidence_from_spread, variance_from_peak
+from ccnet.confidence import best_width, heatmap_confidence
 from pose2d.decode import fit_gaussian, peaks
 from pose2d.skeletons import COCO17
 from pose2d.types import (
@@ -80,14 +80,17 @@ def test_width_and_peak_of_a_heatmap_give_the_error_back(sigma: float) -> None:
     maps = _blurred_maps(sigma)
     assert (_width(maps) ** 2 - 2.0**2).mean().item() == pytest.approx(sigma**2, rel=1e-3)
     peak = torch.tensor([[2.0**2 / (sigma**2 + 2.0**2)]], dtype=torch.double)
-    assert variance_from_peak(peak, 2.0).item() == pytest.approx(sigma**2, rel=1e-9)
+    one = torch.ones(1, 1, dtype=torch.double)
+    confidence = heatmap_confidence(peak, None, 2.0, one[0], one).item()  # l^2 / (sigma^2 + l^2) of l = 1
+    assert 1 / confidence - 1 == pytest.approx(sigma**2, rel=1e-9)
 
 
 def test_a_hill_narrower_than_the_target_is_taken_as_certain() -> None:
     narrow = _blurred_maps(0.0, target=1.5)
-    assert confidence_from_spread(_width(narrow), torch.tensor([2.0]), torch.ones(1, 1)).item() == 1
-    assert variance_from_peak(torch.tensor([[1.3]]), 2.0).item() == 0
-    assert torch.isfinite(variance_from_peak(torch.tensor([[-0.1, 0.0]]), 2.0)).all()
+    one = torch.ones(1)
+    assert heatmap_confidence(one[:, None], _width(narrow), 2.0, one, torch.ones(1, 1)).item() == 1
+    assert heatmap_confidence(torch.tensor([[1.3]]), None, 2.0, one, torch.ones(1, 1)).item() == 1
+    assert (heatmap_confidence(torch.tensor([[-0.1, 0.0]]), None, 2.0, one, torch.ones(1, 2)) > 0).all()
 
 
 def test_width_peak_and_sigma_say_the_same_confidence_in_any_crop_scale() -> None:
@@ -98,12 +101,12 @@ def test_width_peak_and_sigma_say_the_same_confidence_in_any_crop_scale() -> Non
         l2_px2 = torch.tensor([[l2_cells * scale**2]], dtype=torch.double)
         peak = torch.tensor([[4 / (sigma_cells**2 + 4)]], dtype=torch.double)
         width_px = _width(_blurred_maps(sigma_cells)) * scale
-        by_width = confidence_from_spread(width_px, 2.0 * frame_px_per_cell, l2_px2)
-        by_peak = confidence_from_peak(peak, 2.0, frame_px_per_cell, l2_px2)
+        by_width = heatmap_confidence(peak, width_px, 2.0, frame_px_per_cell, l2_px2)
+        by_peak = heatmap_confidence(peak, None, 2.0, frame_px_per_cell, l2_px2)
         # 4 crop pixels to a cell
         sigma_crop_px = torch.full((1, 1, 2), sigma_cells * 4, dtype=torch.double)
         hill_px = (sigma_cells**2 + 2.0**2) ** 0.5 * frame_px_per_cell[:, None, None].expand(-1, 1, 2)
-        by_spread = confidence_from_spread(hill_px, 2.0 * frame_px_per_cell, l2_px2)
+        by_spread = heatmap_confidence(peak, hill_px, 2.0, frame_px_per_cell, l2_px2)
         by_sigma = expected_oks_per_axis(sigma_crop_px * frame_px_per_cell / 4, l2_px2)
         assert by_width.item() == pytest.approx(expected, rel=1e-3)
         assert by_peak.item() == pytest.approx(expected, rel=1e-9)

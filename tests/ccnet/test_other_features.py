@@ -6,7 +6,7 @@ import torch
 import pose2d
 from ccnet import losses
 from ccnet.confidence import build, check_fits, describe, load, paper_kind, save
-from ccnet.other_features import with_features
+from ccnet.heads.head import with_features
 from ccnet.recipes import PAPER
 from ccnet.train import new_head
 from fitmesh.coco.train_ccnet import settings_of

@@ -26,7 +26,7 @@ from ccnet.losses import Targets, channels, default, likelihood
 from ccnet.recipes import TrainingSettings
 from ccnet.train import new_head
 from pose2d.base.errors import UserError
-from pose2d.models.rtmpose import RTMPoseFeatures
+from pose2d.models.base import FeaturesWithTrunk
 from pose2d.skeletons import COCO17, HALPE26
 
 
@@ -75,7 +75,7 @@ def test_inputs_hold_all_that_the_network_says(untrained: SimCCDistributionHead)
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randn(2, HALPE26.size, 256, generator=generator)
     maps = torch.randn(2, 512, 8, 6, generator=generator)
-    inputs = untrained.inputs(RTMPoseFeatures.join(tokens, maps))
+    inputs = untrained.inputs(FeaturesWithTrunk.join(tokens, maps))
     summary, token, found = untrained.parts(inputs)
     torch.testing.assert_close(token, tokens)
     torch.testing.assert_close(found, maps)
@@ -151,7 +151,7 @@ def test_a_file_without_the_ratio_of_the_axes_loads_and_states_an_isotropic_erro
     save(head, tmp_path / "old.safetensors", describe(head, model, "rtmpose-s-halpe26"))
     loaded = ccnet.load(tmp_path / "old.safetensors")
     assert isinstance(loaded, SimCCDistributionHead)
-    features = RTMPoseFeatures.join(torch.randn(1, HALPE26.size, 256), torch.randn(1, 512, 8, 6))
+    features = FeaturesWithTrunk.join(torch.randn(1, HALPE26.size, 256), torch.randn(1, 512, 8, 6))
     with torch.inference_mode():
         stated, (confidence, _) = loaded.distribution(features), loaded(features)
     assert stated.log_ratio is None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.synth.dataset import ScriptedSettings, make_scripted, make_scripted_sequence, truth_path
+from eval3dpw.synth.dataset import SynthSettings, make_dataset, make_scripted_sequence, truth_path
 from eval3dpw.synth.motion import FPS, KINDS, Clip, clips_by_kind, is_held_out, load_clips
 from eval3dpw.synth.scripted import build_shots, scripted_plan
 from eval3dpw.synth.sequence import BY_NOBODY, BY_OBJECT, HIDDEN, OUTSIDE, frame_truth
@@ -16,14 +16,14 @@ from fitting.body.load import load_body
 from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
 from pose2d.base.errors import UserError
 
-TINY = ScriptedSettings(("cuts", "behind"), sequences=2, seconds=0.6, size=(96, 64), seed=4)
+TINY = SynthSettings(scenes=("cuts", "behind"), sequences=2, seconds=0.6, size=(96, 64), seed=4)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("scripted")
     torch.set_num_threads(1)
-    assert len(list(make_scripted(out, TINY))) == 2
+    assert len(list(make_dataset(out, TINY))) == 2
     return out
 
 
@@ -126,9 +126,9 @@ def test_the_same_seed_makes_the_same_files_and_another_does_not(made: Path, tmp
         assert path.read_bytes() == (tmp_path / "imageFiles" / name / path.name).read_bytes()
     for key, value in np.load(truth_path(made, name)).items():
         np.testing.assert_array_equal(value, np.load(truth_path(tmp_path, name))[key])
-    other = scripted_plan(5, 1, TINY.scripts)
+    other = scripted_plan(5, 1, TINY.scenes)
     a, b = (build_shots(p, load_body(), clips_by_kind(load_body(), True), (96, 64), 0.3) for p in
-            (scripted_plan(4, 1, TINY.scripts), other))  # fmt: skip
+            (scripted_plan(4, 1, TINY.scenes), other))  # fmt: skip
     assert not np.allclose(a[0].sequence.people[0].joints, b[0].sequence.people[0].joints)
 
 
@@ -203,6 +203,6 @@ def test_embedded_clips_for_choosing_and_reporting_share_no_subject() -> None:
 
 def test_unknown_scenes_and_missing_motion_are_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="choose from crossing"):
-        list(make_scripted(tmp_path, ScriptedSettings(("duel",))))  # type: ignore[arg-type]
+        list(make_dataset(tmp_path, SynthSettings(scenes=("duel",))))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="--motion"):
-        list(make_scripted(tmp_path, ScriptedSettings(("world",))))
+        list(make_dataset(tmp_path, SynthSettings(scenes=("world",))))

@@ -12,9 +12,7 @@ import pytest
 
 import fitmesh
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.report.plots import runs
-from fitmesh.exports.scene import scene_frame
-from fitmesh.exports.segments import absences, on_every_frame, segments
+from fitmesh.exports.scene import absences, on_every_frame, runs, scene_frame, segments
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import viewer_data
@@ -29,9 +27,7 @@ FRAMES, AWAY = 40, slice(10, 25)  # rows of person 1 that are taken away
 
 
 def without(person: Person, rows: slice) -> Person:
-    kept = np.delete(np.arange(len(person)), np.arange(len(person))[rows])
-    by_row = {n: v[kept] for n, v in vars(person).items() if isinstance(v, np.ndarray) and n != "shape"}
-    return replace(person, **by_row)
+    return person.rows(np.delete(np.arange(len(person)), rows))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.amass import SMPL_REST_PELVIS_M
-from fitmesh.result import Person, Result
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from tests.fitmesh.walkers import in_world, walkers
 
@@ -114,14 +114,8 @@ def test_trc_has_the_names_of_pose2sims_halpe_markers(result: Result) -> None:
     assert len(set(names)) == 50
 
 
-def without(person: Person, absent: list[int]) -> Person:
-    keep = ~np.isin(np.arange(len(person)), absent)
-    rows = {name: value for name, value in vars(person).items() if isinstance(value, np.ndarray) and name != "shape"}
-    return replace(person, **{name: value[keep] for name, value in rows.items()})
-
-
 def test_an_absence_begins_a_new_file(result: Result, tmp_path: Path) -> None:
-    gone = replace(result, people=[without(result.people[0], [9, 10, 11])], folder=tmp_path)
+    gone = replace(result, people=[result.people[0].rows(np.delete(np.arange(24), [9, 10, 11]))], folder=tmp_path)
     gone.__dict__["body"] = result.body
     for name in ("amass", "trc"):
         EXPORTERS[name].write(gone, tmp_path, QUIET)

@@ -28,8 +28,8 @@ def test_the_command_and_the_function_have_the_same_options_and_defaults() -> No
     for name in ("video", "out", "frames", "progress"):
         del options[name]
     for name in (
-        "clip", "video", "videos", "images", "image", "jobs", "shard", "ray", "retry_failed", "out", "quiet", "json",
-        "config",
+        "clip", "video", "videos", "images", "image", "together", "jobs", "shard", "ray", "retry_failed", "out",
+        "quiet", "json", "config",
     ):  # fmt: skip
         del given[name]
     assert {RENAMED.get(name, name): default or None for name, default in options.items()} == {

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import fitmesh as package
 import fitting
-from bench.lib.rigs import SimulatedRig, placed_around, simulate
+from bench.lib.rigs import Z_UP, SimulatedRig, placed_around, simulate
 from fitmesh.stages import people, together
 from fitmesh.stages.settings import Job
 from fitting.rig.rig import read_rig, write_rig
 from fitting.training.simulation import Noise
 from pose2d.base.caching import CacheKey
+from pose2d.hands import HandKeypoints
 from pose2d.tracking.identity import People
 from pose2d.types import Detections, Keypoints
 from tests.fitmesh.conftest import Fitmesh
@@ -140,3 +142,45 @@ def test_what_cannot_be_done_is_said_at_once(
     assert fitmesh_command("run", "--video", "cam1.mp4", *arguments, "--out", "out") == 2
     assert words in fitmesh_command.said
     assert not (clips / "out" / "tracks.npz").exists()
+
+
+def test_deviations_of_several_cameras_hold_and_tell_which_frames_to_use(clips: Path, sim: SimulatedRig) -> None:
+    found = package.run([clips / "cam1.mp4", clips / "cam2.mp4"], clips / "out", cameras=clips / "rig.toml",
+                        outputs=("fit",))  # fmt: skip
+    base = sim.rig.cameras[0]
+    for person in found.people:
+        exact = [joints @ base.rotation.T + base.translation_m for joints in sim.joints_m]
+        truth = min((j[person.frame] for j in exact), key=lambda j: float(np.abs(person.joints_m - j).mean()))
+        error = 1000 * ((person.joints_m - person.joints_m[:, :1]) - (truth - truth[:, :1]))
+        assert (np.abs(error[:, 1:]) < person.joint_std_relative_mm[:, 1:, None] / np.sqrt(3)).mean() > 0.6
+        assert (np.diff([person.reliable(mm).mean() for mm in (20, 50, 100, 200)]) > 0).all()
+
+
+def test_fingers_come_from_the_camera_that_shows_the_hand(
+    clips: Path, sim: SimulatedRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = fitting.load_body()
+    fingers = body.with_fingers()
+    flat = (fingers.flat_points(body.rest_joints) + fingers.offsets).numpy() @ Z_UP.T  # [2, 21, 3] from the wrists
+
+    def hands(job: Job, rows: Detections, *video: object) -> HandKeypoints:
+        found = HandKeypoints.unseen(len(rows))
+        number = int(job.clip.path.stem[-1]) - 1
+        if number:  # the first camera shows none
+            placed = sim.rig.cameras[number]
+            for row, (who, frame) in enumerate(zip(rows.identity, rows.frame, strict=True)):
+                points = sim.joints_m[who - 1][frame, [20, 21], None] + flat
+                there = points @ placed.rotation.T + placed.translation_m
+                found.xy_px[row] = placed.camera.project(torch.from_numpy(there)).numpy()
+                found.landmarks_m[row] = there - there[:, :1]
+            found.presence[:], found.std_px[:], found.size_px[:] = 1, 0.5, 40
+        return found
+
+    monkeypatch.setattr(people, "_hands", hands)
+    out = clips / "out"
+    result = package.run([clips / "cam1.mp4", clips / "cam2.mp4"], out, cameras=clips / "rig.toml", outputs=("fit",))
+    other = package.load(out / "cameras" / "cam2")
+    for person, same in zip(result.people, other.people, strict=True):
+        assert person.hand_seen.all()
+        assert np.degrees(np.abs(person.hand_pose_rad)).mean() < 10
+        np.testing.assert_allclose(same.hand_pose_rad, person.hand_pose_rad, atol=1e-5)

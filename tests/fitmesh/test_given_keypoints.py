@@ -66,7 +66,7 @@ def test_the_stated_error_is_read_back_as_it_was_written(tmp_path: Path, per_axi
     arrays = {**names, "identity": np.array([1]), "first_row": np.array([0, 2])}
     np.savez(tmp_path / "keypoints.npz", **arrays, **{f"row_{name}": value for name, value in rows.items()})
     (read,) = read_keypoints(tmp_path).people.values()
-    given = read_given(tmp_path / "keypoints.npz").error
+    given = read_given(tmp_path / "keypoints.npz").keypoints.error
     assert read.error is not None
     assert given is not None
     assert (read.error.log_ratio is not None) == (given.log_ratio is not None) == per_axis
@@ -95,13 +95,13 @@ def test_openpose_files_are_read_by_name(tmp_path: Path, names: list[str]) -> No
         content = {"people": [{"person_id": [-1], "pose_keypoints_2d": flat}]}
         write_json(tmp_path / f"clip_{frame:012d}_keypoints.json", content)
     given = read_given(tmp_path)
-    assert given.frame.tolist() == [3, 4]
-    assert given.identity is None
+    assert given.rows.frame.tolist() == [3, 4]
+    assert not given.named
     expected = [100 + names.index(name) for name in COCO17.keypoints]
-    np.testing.assert_array_equal(given.xy_px[0, :17, 0], expected)
-    np.testing.assert_array_equal(given.xy_px[:, 0, 1], [203, 204])
-    assert (given.confidence[:, :17] == 0.5).all()
-    feet = given.presence[:, 20:]  # BODY_25 has feet, the model with 18 keypoints has not
+    np.testing.assert_array_equal(given.rows.xy_px[0, :17, 0], expected)
+    np.testing.assert_array_equal(given.rows.xy_px[:, 0, 1], [203, 204])
+    assert (given.keypoints.confidence[:, :17] == 0.5).all()
+    feet = given.keypoints.presence[:, 20:]  # BODY_25 has feet, the model with 18 keypoints has not
     assert (feet == (1 if len(names) == 25 else 0)).all()
 
 
@@ -109,9 +109,9 @@ def test_body_25b_is_read_in_its_own_order_with_its_feet(tmp_path: Path) -> None
     flat = [value for i in range(25) for value in (100 + i, 200, 0.5)]
     write_json(tmp_path / "clip_0_keypoints.json", {"people": [{"person_id": [-1], "pose_keypoints_2d": flat}]})
     given = read_given(tmp_path, "body_25b")
-    present = given.presence[0] > 0
+    present = given.keypoints.presence[0] > 0
     expected = [100 + BODY_25B.index(name) for name in HALPE26.keypoints if name in BODY_25B]
-    np.testing.assert_array_equal(given.xy_px[0, present, 0], expected)
+    np.testing.assert_array_equal(given.rows.xy_px[0, present, 0], expected)
     assert present[20:].all()
 
 
@@ -120,16 +120,16 @@ def test_layouts_with_feet_keep_them(tmp_path: Path, skeleton: Skeleton) -> None
     flat = [value for i in range(skeleton.size) for value in (10.0 * i, 5.0, 0.5)]
     given = read_given(write_json(tmp_path / "k.json", [{"image_id": 0, "keypoints": flat, "score": 1.0}]))
     expected = [10.0 * skeleton.keypoints.index(name) for name in HALPE26.keypoints[20:]]
-    np.testing.assert_array_equal(given.xy_px[0, 20:, 0], expected)
-    assert (given.presence[0, 20:] > 0).all()
+    np.testing.assert_array_equal(given.rows.xy_px[0, 20:, 0], expected)
+    assert (given.keypoints.presence[0, 20:] > 0).all()
 
 
 def test_labelled_data_count_as_seen_where_labelled(tmp_path: Path) -> None:
     points = [[10.0 * i, 5.0, i % 3] for i in range(17)]
     annotation = {"image_id": 7, "keypoints": [value for point in points for value in point]}
     given = read_given(write_json(tmp_path / "a.json", {"annotations": [annotation]}))
-    assert given.confidence[0].tolist() == [float(i % 3 > 0) for i in range(17)] + [0.0] * 9
-    assert given.frame.tolist() == [7]
+    assert given.keypoints.confidence[0].tolist() == [float(i % 3 > 0) for i in range(17)] + [0.0] * 9
+    assert given.rows.frame.tolist() == [7]
 
 
 @pytest.mark.parametrize(
@@ -195,10 +195,10 @@ def test_mmpose_predictions_are_read_an_entry_a_frame(tmp_path: Path, first: int
     frames = [{"frame_id": first + n, "instances": [person[n]] if n != 1 else []} for n in range(3)]
     content = {"meta_info": {}, "instance_info": frames} if wrapped else frames
     given = read_given(write_json(tmp_path / "k.json", content))
-    assert given.frame.tolist() == [0, 2]
-    np.testing.assert_allclose(given.xy_px[:, :17], xy[[0, 2]], rtol=1e-6)
-    assert (given.confidence[:, :17] == 0.5).all()
-    assert given.identity is None
+    assert given.rows.frame.tolist() == [0, 2]
+    np.testing.assert_allclose(given.rows.xy_px[:, :17], xy[[0, 2]], rtol=1e-6)
+    assert (given.keypoints.confidence[:, :17] == 0.5).all()
+    assert not given.named
 
 
 @pytest.mark.parametrize("tasks", [True, False])
@@ -207,11 +207,11 @@ def test_mediapipe_landmarks_are_scaled_to_the_image(tmp_path: Path, tasks: bool
     marks = [{"x": x, "y": y, "z": 0.0, "visibility": 0.75} for x, y in xy.tolist()]
     frames = [{"pose_landmarks": [marks] if tasks else {"landmark": marks}}, {"pose_landmarks": [] if tasks else None}]
     given = read_given(write_json(tmp_path / "k.json", [*frames, frames[0]]), size=(640, 360))
-    assert given.frame.tolist() == [0, 2]
+    assert given.rows.frame.tolist() == [0, 2]
     expected = of_names(list(MEDIAPIPE33), xy * (640, 360))
-    np.testing.assert_allclose(given.xy_px[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(given.rows.xy_px[0], expected, rtol=1e-6)
     feet = [HALPE26.keypoints.index(name) for name in ("left_heel", "right_big_toe")]
-    assert (given.presence[0, feet] == 1).all()
+    assert (given.keypoints.presence[0, feet] == 1).all()
 
 
 @pytest.mark.parametrize(("count", "people", "numbers"), [(17, 0, 3), (26, 2, 2), (33, 0, 3), (133, 1, 3)])
@@ -224,12 +224,12 @@ def test_arrays_are_read(tmp_path: Path, count: int, people: int, numbers: int) 
     np.save(tmp_path / "k.npy", values)
     given = read_given(tmp_path / "k.npy")
     each = max(people, 1)
-    assert given.frame.tolist() == np.repeat([0, 2, 3], each).tolist()
-    assert given.identity is not None
-    assert given.identity.tolist() == [*range(each)] * 3
-    assert (given.confidence[:, 0] == (0.5 if numbers == 3 else 1)).all()
+    assert given.rows.frame.tolist() == np.repeat([0, 2, 3], each).tolist()
+    assert given.named
+    assert given.rows.identity.tolist() == [*range(each)] * 3
+    assert (given.keypoints.confidence[:, 0] == (0.5 if numbers == 3 else 1)).all()
     first = values[0, 0] if people else values[0]
-    np.testing.assert_allclose(given.xy_px[0, 0], first[0, :2], rtol=1e-6)
+    np.testing.assert_allclose(given.rows.xy_px[0, 0], first[0, :2], rtol=1e-6)
 
 
 def test_an_array_of_another_shape_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitmesh.exports import CHOICES, Motion, amass, bone_names, bvh, csv_json, scene_glb, trc
+from fitmesh.exports import CHOICES, EXPORTERS, Motion, bone_names, bvh, csv_json, scene_glb, trc
 from fitmesh.exports.motion import reworked
 from fitmesh.exports.scene import joint_poses, rest_body
 from fitmesh.result import Person, Result
@@ -129,7 +129,7 @@ def test_bvh_has_a_channel_for_every_finger_joint(tmp_path: Path) -> None:
 
 def test_amass_has_all_of_smpl_hs_156_numbers(tmp_path: Path) -> None:
     result = with_hands(walkers(tmp_path, frames=4))
-    amass.write(result, tmp_path, Reporter())
+    EXPORTERS["amass"].write(result, tmp_path, Reporter())
     with np.load(tmp_path / "amass" / "person_1.npz") as file:
         assert file["poses"].shape == (4, 156)
         np.testing.assert_allclose(file["poses"][:, 66:], np.reshape(fingers(result), (4, 90)), atol=1e-6)
@@ -138,7 +138,7 @@ def test_amass_has_all_of_smpl_hs_156_numbers(tmp_path: Path) -> None:
 
 def test_markers_of_finger_tips_and_hand_keypoints_are_those_of_the_body(tmp_path: Path) -> None:
     result = with_hands(walkers(tmp_path, frames=4))
-    trc.write(result, tmp_path, Reporter())
+    EXPORTERS["trc"].write(result, tmp_path, Reporter())
     csv_json.write_json(result, tmp_path, Reporter())
     csv_json.write_csv(result, tmp_path, Reporter())
     lines = (tmp_path / "trc" / "person_1.trc").read_text().splitlines()

@@ -10,8 +10,7 @@ import pytest
 
 from fitmesh.exports import EXPORTERS, PLAIN, Motion, check_exports, fbx
 from fitmesh.exports.motion import reworked
-from fitmesh.exports.scene import frame_rate, scene_frame
-from fitmesh.exports.segments import segments
+from fitmesh.exports.scene import frame_rate, scene_frame, segments
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from pose2d.base.errors import UserError

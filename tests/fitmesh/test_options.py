@@ -7,13 +7,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import pytest
 import typer
 
 import fitmesh as package
-from fitmesh.options.record import Option, check_ranges, command, function
+from fitmesh.options.record import check_ranges, command, function, option
 from fitmesh.ui import trouble
 from pose2d.base.errors import Range, UserError
 from tests.fitmesh.conftest import Fitmesh
@@ -24,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 def test_a_number_without_limits_is_a_mistake_in_the_command() -> None:
     @dataclass(frozen=True)
     class Options:
-        count: Annotated[int, Option()] = 1
+        count: int = option(1)
 
     with pytest.raises(TypeError, match="count is a number without a Range"):
         command(Options)(print)
@@ -107,7 +106,7 @@ def test_a_signal_during_a_run_leaves_no_temporary_file(
     number: int, code: int, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
     reset = f"import signal; signal.signal({int(number)}, signal.default_int_handler); "
-    command = [sys.executable, "-c", reset + "from fitmesh.entry import main; main()", "run", *map(str, walk)]
+    command = [sys.executable, "-c", reset + "from fitmesh.__main__ import main; main()", "run", *map(str, walk)]
     process = subprocess.Popen(
         [*command, "--out", str(tmp_path / "out"), "--json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -137,11 +136,11 @@ def test_one_record_makes_the_command_line_and_the_function() -> None:
 
     @dataclass(frozen=True)
     class Options:
-        data: Annotated[Path, Option("Where.")]
-        rate_hz: Annotated[float, Option("How often.", name="rate"), Range(0, 10)] = 2.0
-        names: Annotated[tuple[str, ...], Option(commas=True)] = ("a", "b")
-        parts: Annotated[tuple[str, ...], Option()] = ()
-        plain: Annotated[bool, Option()] = True
+        data: Path = option(..., "Where.")
+        rate_hz: float = option(2.0, "How often.", limits=Range(0, 10), name="rate")
+        names: tuple[str, ...] = option(("a", "b"), commas=True)
+        parts: tuple[str, ...] = option(())
+        plain: bool = option(True)
 
     heard: list[Options] = []
 

@@ -14,8 +14,7 @@ from fitmesh.cli import app
 from fitmesh.coco import eval_coco, train_ccnet
 from fitmesh.paper import paper_table
 from fitmesh.paper.paper_table import Column, PaperTable, Row
-from fitmesh.paper.run import TABLES
-from fitmesh.paper.tables import AGGREGATIONS
+from fitmesh.paper.tables import AGGREGATIONS, TABLES
 from pose2d.base.errors import UserError
 from pose2d.models.base import ModelCard
 from pose2d.skeletons import MPII16, WHOLEBODY133
@@ -69,7 +68,7 @@ def test_published_figures_are_of_networks_that_can_be_loaded():
 
 def test_a_column_of_published_figures_stands_beside_ours_where_there_is_one(tmp_path):
     rows = (Row(("a", "raw"), {"ap": 1.0, "ar": 2.0}, {"ap": 3.0}), Row(("a", "ccnet"), {"ap": 4.0}, {}))
-    table = PaperTable("x", "X", ("network", "confidence"), (Column("ap", "AP"), Column("ar", "AR")), rows)
+    table = PaperTable("X", ("network", "confidence"), (Column("ap", "AP"), Column("ar", "AR")), rows)
     assert table.as_markdown().splitlines() == [
         "| network | confidence | AP | AP, paper | AR |",
         "| --- | --- | ---: | ---: | ---: |",

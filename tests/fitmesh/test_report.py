@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.report.keypoint_status import (
+from fitmesh.exports.report.person_section import (
     ABSENT,
     OUTLIER,
     RELIABLE,
@@ -206,6 +206,28 @@ def test_every_event_is_a_warning_with_its_time(result: Result, tmp_path: Path) 
     assert "with &lt;b&gt;4" in text
     EXPORTERS["report"].write(result, tmp_path, QUIET)
     assert "to check" not in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("scene", "up", "std_deg", "reason", "words"),
+    [
+        ("dropped", None, np.nan, "keypoints contradict it", "scene dropped: keypoints contradict it"),
+        ("softened", [0, -1, 0], 3.0, "softened for person 2", "scene softened: softened for person 2"),
+        ("used", [0, -1, 0], 8.0, "3 plumb lines", "gravity doubtful: the up direction is uncertain by 8 degrees"),
+        ("used", [0, -1, 0], 3.0, "floor not known: people jump", "floor not known: floor not known: people jump"),
+        ("not known", None, np.nan, "nobody stands", "gravity not known: nobody stands"),
+        ("not known", None, np.nan, "not looked for", ""),
+    ],
+)
+def test_every_belief_that_was_dropped_or_is_doubtful_is_to_be_checked(
+    result: Result, tmp_path: Path, scene: str, up: list | None, std_deg: float, reason: str, words: str
+) -> None:
+    up_cam = None if up is None else np.array(up, np.float32)
+    shot = replace(result.shots[0], scene=scene, up_cam=up_cam, up_std_deg=std_deg, scene_reason=reason)
+    EXPORTERS["report"].write(replace(result, shots=[shot]), tmp_path, QUIET)
+    text = " ".join(" ".join(Page((tmp_path / "report.html").read_text()).words).split()).replace(" :", ":")
+    assert ("1 thing to check" in text) == bool(words)
+    assert words in text
 
 
 def test_shots_are_listed_with_their_people(result: Result, tmp_path: Path) -> None:

@@ -9,25 +9,22 @@ import numpy as np
 import pytest
 
 import fitmesh as package
-from fitmesh.stages.people import (
-    FILE,
+from fitmesh.result import EDITS_FILE
+from fitmesh.stages.people import TracksFile, read_keypoints, read_tracks
+from fitmesh.tracks import (
     Drop,
     Edit,
     Merge,
     Split,
-    TracksFile,
-    _edited,
+    after_edits,
+    edit_tracks,
     edited_keypoints,
     edited_tracks,
-    identities_after,
-    read_keypoints,
-    read_tracks,
+    list_tracks,
 )
-from fitmesh.tracks import edit_tracks, list_tracks
 from pose2d.base.errors import UserError
 from pose2d.events import Event
-from pose2d.hands import HandKeypoints
-from pose2d.types import Detections
+from pose2d.types import OUTLINE_POINTS, Detections, HandKeypoints, Outlines
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
@@ -106,6 +103,19 @@ def test_a_merged_person_has_the_hands_of_both_in_order(out: Path) -> None:
     assert not after[3].presence.any()
 
 
+def test_outlines_stay_with_their_frames_through_a_merge(out: Path) -> None:
+    arrays = dict(np.load(out / "keypoints.npz"))
+    rows = np.arange(0, len(arrays["row_frame"]), 2)
+    points = np.repeat(rows.astype(np.float32), OUTLINE_POINTS * 2).reshape(-1, OUTLINE_POINTS, 2)
+    np.savez(out / "keypoints.npz", **arrays | Outlines(rows, points, np.zeros_like(points)).to_arrays())
+    edit_tracks(out, merge=[(3, 2)])
+    after = edited_keypoints(out)
+    for identity, found in after.outlines.items():
+        were = found.xy_px[:, 0, 0].astype(int)  # rows in the file
+        np.testing.assert_array_equal(after.frames[identity][found.row], arrays["row_frame"][were])
+    assert sum(map(len, after.outlines.values())) == len(rows)
+
+
 def test_a_file_of_an_older_version_has_no_hands(out: Path) -> None:
     arrays = {name: value for name, value in np.load(out / "keypoints.npz").items() if "_hand_" not in name}
     np.savez(out / "keypoints.npz", **arrays)
@@ -146,7 +156,7 @@ def test_undo_takes_back_one_edit_and_clear_all(fitmesh: Fitmesh, arguments: tup
     assert "edit 1: merge 2, 3" in fitmesh.out
     assert "edit 2" not in fitmesh.out
     assert fitmesh("tracks", out, "--clear") == 0
-    assert not (out / FILE).exists()
+    assert not (out / EDITS_FILE).exists()
     assert fitmesh(*arguments) == 0
     assert sorted(people_of(out)) == [1, 2, 3]
     assert fitmesh("tracks", out, "--undo") == 2
@@ -185,7 +195,7 @@ def test_nonsense_is_refused_before_anything_is_written(
     edit_tracks(out, drop=[])
     assert fitmesh("tracks", out, *options) == 2
     assert says in " ".join(fitmesh.said.split())
-    assert not (out / FILE).exists()
+    assert not (out / EDITS_FILE).exists()
 
 
 def test_edits_of_other_tracks_are_refused_not_guessed(
@@ -205,8 +215,8 @@ def test_edits_of_other_tracks_are_refused_not_guessed(
 
 @pytest.mark.parametrize("content", ["", "[]", '{"tracks": "x"}', '{"tracks": "x", "edits": [{"jump": 3}]}'])
 def test_a_damaged_file_of_edits_is_named(out: Path, content: str) -> None:
-    (out / FILE).write_text(content)
-    with pytest.raises(UserError, match=FILE):
+    (out / EDITS_FILE).write_text(content)
+    with pytest.raises(UserError, match=EDITS_FILE):
         list_tracks(out)
 
 
@@ -230,7 +240,7 @@ def tracks_with_a_cut() -> TracksFile:
 
 def edited(*edits: Edit) -> TracksFile:
     tracks = tracks_with_a_cut()
-    return _edited(tracks, identities_after(tracks, edits))
+    return after_edits(tracks, edits)
 
 
 def test_nobody_is_followed_over_a_cut() -> None:

@@ -188,15 +188,9 @@ def two_shots(folder: Path) -> Result:
     world[cut:] = np.nan
     first, late = result.people
 
-    def part(person: Person, keep: np.ndarray) -> dict[str, np.ndarray]:
-        rows = {
-            name: value for name, value in vars(person).items() if isinstance(value, np.ndarray) and name != "shape"
-        }
-        return {name: value[keep] for name, value in rows.items()}
-
     cut_frame = int(result.frames[cut])
-    early = replace(first, **part(first, first.frame < cut_frame))
-    after = replace(late, **part(late, late.frame >= cut_frame) | {"world_from_camera": None}, shot=1)
+    early = first.rows(first.frame < cut_frame)
+    after = replace(late.rows(late.frame >= cut_frame), world_from_camera=None, shot=1)
     unknown = Shot(cut_frame, "unknown", None, np.nan, False, np.nan, 500.0, np.nan, "prior")
     focal_px = np.where(result.frames < cut_frame, result.focal_px, 500.0)
     return replace(

@@ -141,7 +141,6 @@ def _as_fitted(
     return PersonEvidence(
         frames=np.arange(frames),
         joints_cam_m=joints,
-        joint_sigma_m=np.full((frames, 24), errors.joint_m),
         observed=np.ones((frames, 24), bool),
         feet_px=xy,
         feet_sigma_px=np.broadcast_to(np.maximum(sigma, 0.3)[:, None], (frames, 6)).copy(),

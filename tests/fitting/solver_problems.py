@@ -10,8 +10,8 @@ from fitting.fits import FitOptions, InitialGuess
 from fitting.keypoints.observed import SeenHands
 from fitting.optimise import Independence, terms_of
 from fitting.solver.levenberg_marquardt import NormalEquations, Problem
-from fitting.solver.terms.priors import LikelyPose, Upright, optical_axis
-from fitting.solver.terms.reprojection import Reprojection
+from fitting.solver.terms.priors import LikelyPose, ShapeEvidence, Upright, optical_axis
+from fitting.solver.terms.reprojection import Reprojection, Silhouette, project
 from fitting.solver.terms.scene import Contact, Floor, SceneTerms
 from fitting.solver.unknowns import STEP_SIZE, BodyJacobian, State, to_params
 
@@ -55,6 +55,20 @@ def some_hands(frames: int, g: torch.Generator) -> SeenHands:
     )
 
 
+def some_outlines(seen: Reprojection, state: State, body: fitting.Body, g: torch.Generator) -> Silhouette:
+    """Points up to a few centimetres inside and outside of vertices."""
+    mesh = body.at(to_params(state), vertices=True).vertices
+    assert mesh is not None
+    vertex = torch.randint(mesh.shape[1], (len(mesh), 40), generator=g)
+    at = project(torch.take_along_dim(mesh, vertex[..., None], 1), seen.focal_px, seen.center_px)
+    normal = torch.nn.functional.normalize(torch.randn(at.shape, generator=g, dtype=DOUBLE), dim=-1)
+    away = 8 * torch.randn(vertex.shape, generator=g, dtype=DOUBLE)[..., None]
+    weight = torch.rand(vertex.shape, generator=g, dtype=DOUBLE)
+    m_per_px, clothes_m = torch.full_like(weight, 0.004), torch.full_like(weight, 0.01)
+    points = at + away * normal
+    return Silhouette(seen.focal_px, seen.center_px, vertex, points, normal, m_per_px, clothes_m, weight)
+
+
 def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:
     """With a frame rate where the shape is shared. Without keypoints: only what is quadratic in the pose."""
     g = torch.Generator().manual_seed(1)
@@ -76,10 +90,15 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
         prior = replace(prior, acceleration_std=huge, angular_std=1e9 * prior.angular_std)
         weights = Independence(shape_weight=3.0, motion_weight=0.2e18)
     hands = some_hands(frames, g) if keypoints else None
-    terms = terms_of([seen], body, FitOptions(prior=prior, lean_rad=0.3), guess, near, scene, weights, hands)
+    some, known = torch.randn(10, 11, generator=g, dtype=DOUBLE), None
+    if keypoints:
+        known = ShapeEvidence(some[:, 1:] @ some[:, 1:].mT, some[:, 0])
+    terms = terms_of([seen], body, FitOptions(prior=prior, lean_rad=0.3), guess, near, scene, weights, hands, known)
     terms = tuple(replace(term, weight=1.0) if isinstance(term, LikelyPose) else term.to(DOUBLE) for term in terms)
-    turn = None if scene is None else scene.world_rotation
-    return Problem(BodyJacobian(body, 10), terms, 25.0 if shared else None, None, turn), some_state(frames, shared)
+    turn, state = None if scene is None else scene.world_rotation, some_state(frames, shared)
+    if keypoints:
+        terms = (*terms, some_outlines(seen, state, body, g))
+    return Problem(BodyJacobian(body, 10), terms, 25.0 if shared else None, None, turn), state
 
 
 def dense(system: NormalEquations) -> torch.Tensor:

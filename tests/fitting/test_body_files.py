@@ -302,13 +302,13 @@ def test_another_kind_of_file_is_a_user_error(tmp_path, name):
 @pytest.mark.parametrize(
     ("entry", "change", "words"),
     [
-        ("weights", None, "has no weights"),
+        ("weights", None, "lacks weights"),
         ("v_template", lambda a: a[:-1], "J_regressor has size|shapedirs has size"),
         ("v_template", lambda a: a[:, :2], "v_template has size"),
         ("posedirs", lambda a: a[:, :, :-1], "posedirs has size"),
         ("shapedirs", lambda a: a[:, 0], "shapedirs has size"),
-        ("weights", lambda a: a * np.nan, "weights holds something other than finite numbers"),
-        ("weights", lambda a: a.astype(str), "weights holds something other than finite numbers"),
+        ("weights", lambda a: a * np.nan, "weights has a number that is not finite"),
+        ("weights", lambda a: a.astype(str), "weights holds <U.*, not numbers"),
         ("f", lambda a: a + 7000, "f names vertices that do not exist"),
         ("kintree_table", lambda a: a[:, ::-1], "kintree_table is not the joint tree"),
     ],

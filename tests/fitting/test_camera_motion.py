@@ -32,10 +32,11 @@ def shot(
     quality: int = 35,
     seed: int = 0,
     assumed: float = FOCAL_PX,
+    depths_m: tuple[float, ...] = (30, 12, 7, 4.5),
 ) -> Shot:
     rng = np.random.default_rng(seed)
-    boards = [wall(texture(rng, 1400), (0, 0, 30), 90, 90)]
-    for z in (12, 7, 4.5):
+    boards = [wall(texture(rng, 1400), (0, 0, depths_m[0]), 3 * depths_m[0], 3 * depths_m[0])]
+    for z in depths_m[1:]:
         for _ in range(3):
             center = (rng.uniform(-0.7, 0.7) * z, rng.uniform(-0.3, 0.4) * z, z)
             boards.append(wall(texture(rng, 200), center, 0.18 * z, 0.35 * z))
@@ -69,7 +70,6 @@ def test_a_static_camera_is_called_static_whatever_moves_in_front_of_it(how: dic
     assert got.kind == "static"
     assert np.array_equal(got.first_from_camera, np.broadcast_to(np.eye(3), (120, 3, 3)))
     assert (got.zoom == 1).all()
-    assert (got.rotation_std_deg < 0.2).all()
 
 
 @pytest.mark.parametrize("rate", [-12.0, -3.0, 8.0])
@@ -78,7 +78,6 @@ def test_a_pan_is_followed_to_a_fraction_of_a_degree_over_five_seconds(rate: flo
     assert got.motion.kind == "rotating"
     assert got.error_deg.max() < 0.4  # the target is 1
     assert np.abs(np.log(got.motion.zoom)).max() < 0.02
-    assert (got.error_deg < 3.5 * got.motion.rotation_std_deg + 0.02).all()
 
 
 @pytest.mark.parametrize("wrong", [0.75, 1.4])
@@ -106,9 +105,23 @@ def test_zoom_is_told_from_turning() -> None:
 def test_a_camera_that_goes_somewhere_is_called_moving() -> None:
     got = shot(lambda s: (0, 2 * s, 0), lambda s: (0.35 * s, 0, 0.15 * s), seconds=3)
     assert got.motion.kind == "moving"
-    assert got.motion.parallax_share > 0.3
     assert got.error_deg.max() < 6
     assert np.isfinite(got.motion.first_from_camera).all()
+
+
+def test_a_slide_along_a_wall_is_no_turning() -> None:
+    got = shot(place_m=lambda s: (0.3 * s, 0, 0), seconds=4, depths_m=(4.0, 3.4, 2.8))
+    assert got.motion.kind == "moving"
+    assert got.error_deg.max() < 1  # it would look like 15 degrees of turning
+
+
+@pytest.mark.parametrize("speed", [0.3, -0.3])
+def test_going_forwards_and_back_is_no_zoom(speed: float) -> None:
+    going = shot(place_m=lambda s: (0, 0, speed * s), seconds=4, depths_m=(4.0, 3.4, 2.8)).motion
+    assert going.kind == "moving"
+    assert going.zooming(np.arange(3)) is None
+    zooming = shot(zoom=lambda s: float(np.exp(speed * s / 3)), seconds=4, depths_m=(4.0, 3.4, 2.8)).motion
+    assert zooming.kind == "rotating"
 
 
 def test_another_focal_length_scales_pan_and_tilt_but_not_roll() -> None:
@@ -128,7 +141,6 @@ def test_a_background_without_corners_is_unknown_and_nothing_is_made_up() -> Non
     got = estimator.finish()
     assert got.kind == "unknown"
     assert np.array_equal(got.first_from_camera[-1], np.eye(3))
-    assert np.isinf(got.rotation_std_deg[-1])
 
 
 def test_one_frame_and_no_frame_are_shots_too() -> None:

@@ -36,7 +36,7 @@ for module in (raster, draw):
 def test_after_compiling_ahead_no_drawing_compiles_again() -> None:
     ended = subprocess.run([sys.executable, "-c", _DRAWS_AFTER_COMPILING], capture_output=True, text=True, check=True)
     counts = dict(line.split() for line in ended.stdout.splitlines())
-    assert {"_blend", "_visibility", "_outline_visibility", "_vertex_normals", "_soften", "_bounds"} <= set(counts)
+    assert {"_blend", "_visibility", "_outline_visibility", "_vertex_normals", "_soften"} <= set(counts)
     assert {name: count for name, count in counts.items() if count not in "01"} == {}
 
 

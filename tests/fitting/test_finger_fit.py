@@ -20,9 +20,8 @@ from fitting.fits import FitOptions, with_default_errors
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands, relaxed_pose
 from fitting.keypoints.observed import SeenHands, seen_hands
 from fitting.optimise import FitInput, fit_input
-from pose2d.hands import HandKeypoints
 from pose2d.skeletons import HALPE26
-from pose2d.types import Keypoints
+from pose2d.types import HandKeypoints, Keypoints
 
 CAMERA = fitting.Camera((1500.0, 1500.0), (960.0, 540.0), (1920, 1080))
 FPS = 30.0

@@ -5,13 +5,16 @@ import math
 from functools import cache
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
-from fitting.scene.ground import GivenGround, GroundEstimate, estimate_ground, head_share, likely_heights_m, placed
+from fitting.camera import refocused
+from fitting.scene.background_flow import under_focal, vertical_direction
+from fitting.scene.ground import GivenGround, GroundEstimate, estimate_ground, head_share, likely_heights_m
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.training.motion_capture import load_motion
 from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, standing_pose, world_joints
@@ -37,7 +40,7 @@ def depth_errors(truth: Truth, ground: GroundEstimate) -> np.ndarray:
     ratio = (used if ground.focal is None else ground.focal.focal_px) / used
     errors = []
     for person, scale, exact in zip(truth.people, ground.scale, truth.joints_cam_m, strict=True):
-        joints = placed(person.joints_cam_m, person.joints_cam_m[:, 0], ratio, scale)
+        joints = scale * refocused(person.joints_cam_m, person.joints_cam_m[:, 0], ratio)
         errors.append(abs(float(np.median(joints[:, 0, 2] / exact[:, 0, 2])) - 1))
     return np.array(errors)
 
@@ -132,6 +135,49 @@ def test_a_panning_camera_changes_nothing() -> None:
     assert np.median(errors) < 3
 
 
+def posts(up: np.ndarray, focal_px: float, seed: int) -> np.ndarray:
+    """[H, W, 3] an image of posts along `up` and of other edges, with a sensor's noise."""
+    rng = np.random.default_rng(seed)
+    image, center = np.full((480, 640), 120, np.uint8), np.array([319.5, 239.5])
+    for foot in rng.uniform((-3, -1, 5), (3, 1.5, 9), (14, 3)):
+        ends = [(point[:2] / point[2] * focal_px + center) for point in (foot, foot + 1.8 * up)]
+        cv2.line(image, *(tuple(np.rint(16 * end).astype(int)) for end in ends), int(rng.integers(0, 256)), 2, 16, 4)
+    for x, y, w, h in rng.integers((0, 0, -90, -30), (640, 480, 90, 30), (20, 4)):
+        cv2.line(image, (x, y), (x + w, y + h), int(rng.integers(0, 256)), 2, 16)
+    grey = np.clip(image + rng.normal(0, 4, image.shape), 0, 255).astype(np.uint8)
+    return np.repeat(grey[..., None], 3, 2)
+
+
+@pytest.mark.parametrize(("pitch", "roll"), [(0, 0), (14, -3), (-9, 5), (28, 2)])
+def test_posts_of_the_background_show_where_up_is(pitch: float, roll: float) -> None:
+    p, r = math.radians(pitch), math.radians(roll)
+    up = np.array([math.sin(r) * math.cos(p), -math.cos(r) * math.cos(p), -math.sin(p)])
+    image, nobody = posts(up, 560.0, 3), np.zeros((0, 4))
+    found = vertical_direction(image, nobody, 560.0)
+    assert found is not None
+    assert angle_deg(found, up) < 2.5
+    other = vertical_direction(image, nobody, 560.0 * 1.3)
+    assert other is not None
+    assert angle_deg(under_focal(other, 1 / 1.3), up) < 3
+    assert vertical_direction(image, np.array([[-5.0, -5.0, 700.0, 700.0]]), 560.0) is None  # nothing but people
+    assert vertical_direction(np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8), nobody, 560.0) is None
+
+
+def test_verticals_of_the_background_are_heard_where_they_agree_with_people() -> None:
+    truth = one(stander())
+    alone = estimate_ground(*_scene_args(truth)).ground
+    heard = estimate_ground(truth.people, dataclasses.replace(truth.camera, vertical=truth.up_cam))
+    wrong = Rotation.from_rotvec([0.0, 0.0, 0.5]).apply(truth.up_cam)
+    doubted = estimate_ground(truth.people, dataclasses.replace(truth.camera, vertical=wrong))
+    assert alone is not None
+    assert heard.ground is not None
+    assert doubted.ground is not None
+    assert heard.ground.up_sigma_deg < 0.75 * alone.up_sigma_deg
+    assert angle_deg(heard.ground.up_cam, truth.up_cam) < min(2, angle_deg(alone.up_cam, truth.up_cam))
+    assert angle_deg(doubted.ground.up_cam, alone.up_cam) < 1e-6
+    assert "not used" in doubted.reason
+
+
 def changed(person: PersonEvidence, **fields) -> PersonEvidence:
     return dataclasses.replace(person, **fields)
 
@@ -172,9 +218,9 @@ def test_nobody_standing_gives_no_floor() -> None:
         [changed(person, feet_sigma_px=hidden)],
         [changed(person, joints_cam_m=no_joints)],
         [changed(person, observed=np.zeros((frames, 24), bool))],
-        [changed(person, **{k: getattr(person, k)[:0] for k in ("frames", "joints_cam_m", "joint_sigma_m", "observed",
+        [changed(person, **{k: getattr(person, k)[:0] for k in ("frames", "joints_cam_m", "observed",
                                                                   "feet_px", "feet_sigma_px")})],
-        [changed(person, **{k: getattr(person, k)[:2] for k in ("frames", "joints_cam_m", "joint_sigma_m", "observed",
+        [changed(person, **{k: getattr(person, k)[:2] for k in ("frames", "joints_cam_m", "observed",
                                                                   "feet_px", "feet_sigma_px")})],
     ):  # fmt: skip
         answer = estimate_ground(people, truth.camera)

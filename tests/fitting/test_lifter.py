@@ -197,7 +197,7 @@ def test_a_file_that_is_no_lifter_is_refused(tmp_path):
     np.savez(other, a=np.zeros(3))
     with pytest.raises(UserError, match=r"other\.npz"):
         load_lifter(other)
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(UserError, match="there is no such file"):
         load_lifter(tmp_path / "nothing.npz")
 
 

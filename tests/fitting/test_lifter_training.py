@@ -8,7 +8,7 @@ import torch
 import fitting
 from fitting.body.kinematics import MIRROR, quaternion_to_matrix, rotation_matrices
 from fitting.init.lifter import FEATURES, Lifter, LifterOutput, load_lifter
-from fitting.training.lifter import Banks, Training, TrainingSettings, learning_rate, losses, total, train
+from fitting.training.lifter import Training, TrainingSettings, learning_rate, losses, total, train
 from fitting.training.lifter_examples import DISTANCE_M, examples, observe, placed, views
 from fitting.training.motion_bank import (
     LYING,
@@ -199,7 +199,7 @@ def test_the_loss_falls(body, banks):
 
 def test_a_training_that_was_stopped_ends_like_one_that_was_not(body, banks, tmp_path, monkeypatch):
     monkeypatch.setattr("fitting.training.lifter.KEEP_EVERY", 2)
-    straight = train(Banks(banks, banks), body, tmp_path / "a.npz", TINY, None, lambda _: None)
+    straight = train(banks, banks, body, tmp_path / "a.npz", TINY, None, lambda _: None)
 
     class Stop(Exception):
         pass
@@ -209,8 +209,8 @@ def test_a_training_that_was_stopped_ends_like_one_that_was_not(body, banks, tmp
             raise Stop
 
     with pytest.raises(Stop):
-        train(Banks(banks, banks), body, tmp_path / "b.npz", TINY, None, stop_at_four)
-    resumed = train(Banks(banks, banks), body, tmp_path / "b.npz", TINY, None, lambda _: None)
+        train(banks, banks, body, tmp_path / "b.npz", TINY, None, stop_at_four)
+    resumed = train(banks, banks, body, tmp_path / "b.npz", TINY, None, lambda _: None)
     for name, value in straight.mean.items():
         torch.testing.assert_close(resumed.mean[name], value, atol=0, rtol=0)
     assert (tmp_path / "a.npz").read_bytes()[:2] == b"PK"

@@ -8,7 +8,9 @@ import torch
 from torch.nn.functional import normalize
 
 import fitting
-from fitting.body.kinematics import rotation_matrices
+from fitting.body import BodyParams
+from fitting.body.kinematics import WRISTS, rotation_matrices
+from fitting.hands import flat_palms
 from fitting.training import rare_poses
 from fitting.training.capture_corrections import (
     ARM_DEG,
@@ -158,7 +160,7 @@ def test_ui_prmds_shoulders_rise_on_the_open_body(body, ui_prmd):
 
 
 def test_a_file_without_its_markers_is_refused_in_words(body, tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(UserError, match="there is no such file"):
         load_ui_prmd(tmp_path / "none.npz", body)
     arrays = {
         "position_mm": np.zeros((4, 1, 3), np.int16), "point": np.array(["LASI"]), "clip_start": np.array([0, 4]),
@@ -203,6 +205,27 @@ def test_palms_that_bear_weight_lie_on_the_floor_with_wrists_bent_back(body, rar
     assert height[:, (4, 5)].median() < 0.1
     bent = torch.rad2deg(torch.stack((pose[:, 20, 2], -pose[:, 21, 2]), 1))
     assert bent.median() > 60
+
+
+def test_palms_of_people_on_their_hands_are_laid_flat_whatever_the_wrists_were(body, rare):
+    described = np.array(rare.clip_description)
+    on_hands = rare.frames_of(np.isin(described, ("all fours", "plank", "down dog")))
+    up = torch.tensor([0.0, 1.0, 0.0])
+    pose = rare.pose.clone()
+    pose[:, list(WRISTS)] = 0.0  # hands go on where forearms end
+    params = BodyParams(pose, torch.zeros(10), torch.zeros(len(pose), 3))
+    lean = rotation_matrices(torch.tensor([[0.2, 0.0, 0.15]]))[0]  # up is known roughly
+    flat = flat_palms(params, body, (lean @ up).expand(len(pose), 3))
+    before, after = (body.at(some).joints for some in (params, flat))
+    assert torch.allclose(before[:, :22], after[:, :22], atol=1e-5)  # nothing but the hands moves
+    sunk = [(at[:, (22, 23), 1] - at[:, list(WRISTS), 1])[on_hands] for at in (before, after)]
+    assert sunk[0].median() < -0.06
+    assert sunk[1].abs().median() < 0.02
+    assert (sunk[1] > -0.03).float().mean() > 0.9
+    turned = body.placement(rotation_matrices(flat.pose), torch.zeros(body.shape_size)).rotation[on_hands]
+    assert turned[:, WRISTS, 1, 1].median() > 0.95  # palms face down
+    upright = rare.frames_of(np.isin(described, ("sitting", "kneeling", "reaching")))
+    assert (flat.pose[upright] == params.pose[upright]).all(-1).all(-1).float().mean() > 0.98
 
 
 def test_rare_poses_keep_to_limits_apart_and_balanced(body, rare):

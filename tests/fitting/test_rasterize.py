@@ -1,14 +1,35 @@
 """The z-buffer against hand arithmetic, a literal reference and ray casting."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
 
 from fitting.camera import Camera
 from fitting.render import Mesh, render
-from fitting.render.raster import Raster, rasterize
+from fitting.render import raster as product
 from fitting.thresholds import NEAR_PLANE_M
 from tests.fitting.shapes import SMALL, TOY, at, sphere
+
+
+class Raster(NamedTuple):
+    face: np.ndarray  # [H, W]
+    depth_m: np.ndarray  # [H, W] infinite where there is no face
+    barycentric: np.ndarray  # [H, W, 3] place in the given face, 0 where there is none
+
+
+def rasterize(vertices: np.ndarray, faces: np.ndarray, camera: Camera, cull: bool = False) -> Raster:
+    """With the places that the shading reads: weights on a screen's triangle, carried over to the given face."""
+    found = product.rasterize(vertices, faces, camera, cull=cull)
+    screen, face, places = found.screen, found.face, np.zeros((*found.triangle.shape, 3))
+    own = screen.interpolate(np.eye(len(vertices)), faces)  # of each vertex of the screen, shares of the given ones
+    for y, x in np.argwhere(face >= 0):
+        t = found.triangle[y, x]
+        weights = product.surface_weights(screen.xy_px, screen.inverse_depth, screen.faces, t, x, y)
+        places[y, x] = (np.array(weights) @ own[screen.faces[t]])[faces[face[y, x]]]
+    with np.errstate(divide="ignore"):
+        return Raster(face, 1 / found.inverse_depth, places)
 
 
 def _reference(vertices: np.ndarray, faces: np.ndarray, camera: Camera) -> Raster:

@@ -32,7 +32,7 @@ def test_the_open_body_is_outside_out() -> None:
     inside_out = rasterize(vertices, faces[:, ::-1].copy(), camera, cull=True)
     both = (seen.face >= 0) & (inside_out.face >= 0)
     assert both.sum() > 0.95 * (seen.face >= 0).sum()
-    assert (inside_out.depth_m[both] > seen.depth_m[both]).all()
+    assert (inside_out.inverse_depth[both] < seen.inverse_depth[both]).all()
 
 
 def test_the_body_is_not_mirrored() -> None:

@@ -344,13 +344,34 @@ def test_cameras_that_share_nobody_are_not_placed() -> None:
         place_cameras(Recorded(["a", "b"], cameras, focals, lifted, [0.0, 0.0], [1 / 30] * 2))
 
 
-def test_sides_that_one_camera_exchanged_are_put_back() -> None:
+@pytest.mark.parametrize("frames", [range(40), range(8, 20)], ids=["always", "for a while"])
+def test_sides_that_one_camera_exchanged_are_put_back(frames: range) -> None:
     sim = simulate(placed_around([0, 80, 150]), BODY, 16, frames=40, noise=GOOD, clip=5)
     given = views(sim, 0, [0, 1, 2])
-    flip = np.asarray(given[1].keypoints.skeleton.flip_order)
-    wrong = replace(given[1], keypoints=reordered(given[1].keypoints, np.tile(flip, (40, 1))))
+    order = np.tile(np.arange(26), (40, 1))
+    order[frames] = given[1].keypoints.skeleton.flip_order
+    wrong = replace(given[1], keypoints=reordered(given[1].keypoints, order))
     right = with_sides([given[0], wrong, given[2]], 30.0)
-    limbs = [13, 14, 15, 16, 7, 8, 9, 10]
-    same = (right[1].keypoints.xy_px[:, limbs] - given[1].keypoints.xy_px[:, limbs]).norm(dim=-1) < 1e-3
-    assert same.float().mean() > 0.9
+    same = (right[1].keypoints.xy_px - given[1].keypoints.xy_px).norm(dim=-1) < 1e-3
+    assert same.float().mean() > 0.98
     torch.testing.assert_close(right[0].keypoints.xy_px, given[0].keypoints.xy_px)
+
+
+def test_cameras_are_placed_though_one_shows_left_for_right() -> None:
+    rig = placed_around([0, 80])
+    sim = simulate(rig, BODY, 14, people=2, frames=60, noise=GOOD)
+    flip = np.asarray(sim.keypoints[0][0].skeleton.flip_order)
+    sim.keypoints[1][:] = [reordered(points, np.tile(flip, (60, 1))) for points in sim.keypoints[1]]
+    cameras = [c.camera for c in rig.cameras]
+    people, exchanged = (
+        [
+            [Lifted.of(points, time, camera, BODY, 30.0, other) for points in own]
+            for own, time, camera in zip(sim.keypoints, sim.time_s, cameras, strict=True)
+        ]
+        for other in (False, True)
+    )
+    focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
+    found = place_cameras(Recorded(["a", "b"], cameras, focals, people, [0.0, 0.0], [1 / 30] * 2, exchanged=exchanged))
+    assert found.exchanged == 1
+    turn = found.rig.relative(1)[0] @ rig.relative(1)[0].T
+    assert np.degrees(Rotation.from_matrix(turn).magnitude()) < 8

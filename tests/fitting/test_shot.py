@@ -22,6 +22,7 @@ SIZE, FOCAL_PX, FPS, FRAMES = (1280, 720), 1000.0, 30.0, 24
 CAMERA = Camera.from_focal(FOCAL_PX, SIZE)
 KNOWN = FocalEstimate(FOCAL_PX, 0.01, "given")
 PITCH_DEG, CAMERA_M = 14.0, 1.9
+HEAD = [0, 1, 2, 3, 4, 17]
 FEET = (24, 20, 25, 21)
 
 
@@ -100,6 +101,18 @@ def test_people_who_stand_tell_where_up_is_and_who_is_a_child(found: ShotFit, bo
     assert found.ground.camera_height_m == pytest.approx(CAMERA_M, abs=0.4)  # 4 degrees at 5.5 m
     assert height_m(found, 2, body) == pytest.approx(0.65 * 1.696, rel=0.1)
     assert height_m(found, 0, body) == pytest.approx(1.696, rel=0.07)
+
+
+def test_a_toddler_with_a_large_head_stands_upright(family: list[ShotPerson], body: Body) -> None:
+    points = standing(body, 0.48, 0.2, 2.5, 3)
+    points[:, HEAD] = points[:, 18:19] + 2.0 * (points[:, HEAD] - points[:, 18:19])
+    shown = person(2, seen(in_camera(points)))
+    fit = fit_shot([*family[:2], shown], CAMERA, KNOWN, body, fps=FPS)
+    joints = body.at(fit.people[2].fit.params).joints.double().numpy()
+    lean = angle_deg((joints[:, 12] - joints[:, (7, 8)].mean(1)).mean(0), UP)
+    assert lean < 8  # 12 where the body model's adult head is fitted to it
+    assert height_m(fit, 2, body) < 1.2
+    torch.testing.assert_close(fit.people[2].keypoints.xy_px, shown.keypoints.xy_px, atol=0.01, rtol=0)
 
 
 def test_feet_that_stand_stay_put_on_the_floor(found: ShotFit, body: Body) -> None:
@@ -279,6 +292,36 @@ def test_a_stated_floor_that_contradicts_the_people_is_obeyed_with_a_warning(bod
     assert fit.ground is not None
     assert fit.ground.up_cam[0] > 0.65
     assert any("degrees" in warning for warning in fit.warnings)
+
+
+def test_a_stated_height_that_contradicts_a_shared_floor_is_obeyed_with_a_warning(
+    family: list[ShotPerson], body: Body
+) -> None:
+    fit = fit_shot([replace(family[0], height_m=2.4), *family[1:]], CAMERA, KNOWN, body, fps=FPS)
+    assert height_m(fit, 0, body) == pytest.approx(2.4, rel=0.05)
+    assert any("stated height of 2.40 m" in warning and "would be 1." in warning for warning in fit.warnings)
+
+
+def test_somebody_who_sits_down_rests_at_the_seat_s_own_height(family: list[ShotPerson], body: Body) -> None:
+    share = np.clip((np.arange(75) - 25) / 15, 0, 1)[:, None]  # stands, sits down, sits
+    pose, _ = standing_pose(75, np.random.default_rng(0))
+    pose[:, 1:9] *= 0.05
+    for joints, bend in (((1, 2), -80.0), ((4, 5), 80.0)):
+        pose[:, joints, 0] = torch.from_numpy(np.radians(bend) * share).float()
+    posed = body(pose, vertices=True)
+    assert posed.vertices is not None
+    points, pelvis = (part.double().numpy() for part in (posed.keypoints, posed.joints[:, 0]))
+    sole, feet = posed.vertices[..., 1].amin(1).double().numpy(), points[:, FEET].mean(1)
+    points -= np.stack((feet[:, 0], sole, feet[:, 2]), 1)[:, None]  # feet stay where they are, on the floor
+    seated = person(5, seen(in_camera(points + np.array([0.4, 0, -4.5]))))
+    fit = fit_shot([*family[:2], seated], CAMERA, KNOWN, body, fps=FPS)
+    assert fit.ground is not None
+    assert fit.uses(5)
+    found = body.at(fit.people[5].fit.params).joints[:, 0].double().numpy() @ fit.ground.up_cam
+    over_m, true_m = found + fit.ground.camera_height_m, pelvis[:, 1] - sole
+    assert true_m[50:].max() < 0.68 < 0.85 < true_m[0]
+    assert np.abs(over_m - true_m)[50:].max() < 0.08
+    assert np.ptp(over_m[50:]) < 0.02  # and does not slide
 
 
 def test_nobody_is_an_answer(body: Body) -> None:

@@ -1,26 +1,21 @@
 """Stated deviations behave as deviations do, and hold on truth."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 
 import fitting
 from fitting.solver.levenberg_marquardt import (
     UNMODELLED_SIZE,
-    costs,
     joint_deviations,
-    log_evidence,
     normal_equations,
-    solve_frames,
 )
 from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, LikelyShape
 from fitting.solver.terms.scene import Balance, Contact, Floor
 from fitting.training.motion_capture import load_motion
 from fitting.training.simulation import Noise, scene
-from tests.fitting.solver_problems import dense, some_problem
+from tests.fitting.solver_problems import some_problem
 
 
 def test_sharper_keypoints_mean_smaller_deviations() -> None:
@@ -63,36 +58,6 @@ def test_the_deviation_is_that_of_the_dense_posterior() -> None:
 def test_the_pelvis_is_certain_relative_to_itself() -> None:
     problem, state = some_problem(4, True)
     assert joint_deviations(problem, state).relative_m[:, 0].max() < 1e-9
-
-
-def test_the_evidence_of_a_gaussian_is_its_integral() -> None:
-    """A pose prior times a guess: the integral over the pose is the density of their difference."""
-    problem, state = some_problem(3, False)
-    prior = problem.term(LikelyPose).prior.single_gaussian()
-    guess = problem.term(Guess)
-    guess = replace(guess, root=state.root, translation=state.translation)  # their integral is known
-    unseen = replace(problem.seen, weight=torch.zeros_like(problem.seen.weight))
-    gaussian = replace(problem, terms=(unseen, LikelyPose(prior), guess, LikelyShape()))
-    covariance = torch.linalg.inv(prior.precision[0])
-    expected = 0.0
-    for t in range(3):
-        std = torch.cat((guess.root_std_rad[t].expand(3), guess.pose_std_rad[t], guess.translation_std_m[t].expand(3)))
-        both = torch.distributions.MultivariateNormal(
-            prior.mean[0], covariance + torch.diag(guess.pose_std_rad[t].square())
-        )
-        expected += float(both.log_prob(guess.pose[t])) + float((std * math.sqrt(2 * math.pi)).log().sum())
-        expected += 5 * math.log(2 * math.pi)  # ten numbers of shape, each of integral sqrt(2 pi)
-    found = solve_frames(gaussian, replace(state, shape=torch.zeros_like(state.shape)), 50, 1e-12).state
-    assert log_evidence(gaussian, found) == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_evidence_of_a_track_has_the_determinant_of_the_dense_matrix() -> None:
-    problem, state = some_problem(5, True)
-    system = normal_equations(problem, state)
-    whole = dense(system)
-    _, total = costs(problem, state)
-    expected = -total - torch.logdet(whole) / 2 + len(whole) * math.log(2 * math.pi) / 2
-    assert log_evidence(problem, state) == pytest.approx(float(expected), abs=1e-6)
 
 
 def test_intervals_hold_on_motion_nothing_was_learned_from(shared) -> None:

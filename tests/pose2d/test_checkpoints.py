@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import pose2d
-from pose2d import registry
 from pose2d.models import base
+from pose2d.models import base as registry
 from pose2d.models.base import read_state
 
 WEIGHTS = {"conv.weight": torch.ones(2, 3), "conv.bias": torch.zeros(2)}

@@ -78,16 +78,10 @@ def test_no_people_is_no_error():
 
 
 def test_the_expected_cell_of_a_flat_map_is_its_middle():
-    assert decode.soft_argmax(torch.zeros(1, 1, 64, 48))[0, 0].tolist() == pytest.approx([23.5, 31.5])
+    assert decode.soft_argmax(torch.zeros(1, 1, 64, 48))[0][0, 0].tolist() == pytest.approx([23.5, 31.5])
 
 
 def test_the_expected_cell_of_a_sharp_map_is_its_peak():
     maps = torch.zeros(1, 1, 64, 48)
     maps[0, 0, 10, 20] = 100
-    assert decode.soft_argmax(maps)[0, 0].tolist() == pytest.approx([20, 10])
-
-
-def test_the_blur_is_opencvs():
-    cv2 = pytest.importorskip("cv2")
-    for size in (11, 17):
-        np.testing.assert_allclose(decode.gaussian_kernel(size), cv2.getGaussianKernel(size, 0)[:, 0], atol=1e-12)
+    assert decode.soft_argmax(maps)[0][0, 0].tolist() == pytest.approx([20, 10])

@@ -5,7 +5,6 @@ import json
 import cv2
 import numpy as np
 import pytest
-import torch
 
 from pose2d import UserError
 from pose2d.detect.detector import (
@@ -17,7 +16,6 @@ from pose2d.detect.detector import (
     whole_image,
 )
 from pose2d.detect.multipose import MultiPose
-from pose2d.models.movenet import normalize, normalized
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +148,3 @@ def test_a_second_look_finds_what_the_first_found_and_more(shared):
     assert iou(once.boxes_px, twice.boxes_px).max(1).min() > 0.5
     assert len(twice) >= len(once)
     assert twice.scores.sum() > once.scores.sum()
-
-
-def test_images_made_ready_without_torch_have_the_networks_own_bits() -> None:
-    images = np.arange(256, dtype=np.uint8).reshape(1, 1, 16, 16)
-    np.testing.assert_array_equal(normalized(images), normalize(torch.from_numpy(images)).numpy())

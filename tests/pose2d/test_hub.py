@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import pose2d
-from pose2d import hub, registry
+from pose2d import hub
 from pose2d.base.errors import UserError
+from pose2d.models import base as registry
 from tests.pose2d.hub_server import REVISION, FakeHub, serving
 
 pytest.importorskip("huggingface_hub")

@@ -9,7 +9,8 @@ import torch
 
 import pose2d
 from pose2d.models import movenet
-from pose2d.models.movenet import Conv, MoveNetFeatures
+from pose2d.models.base import FeaturesWithTrunk
+from pose2d.models.movenet import Conv
 
 NAMES = ["movenet-lightning", "movenet-thunder"]
 
@@ -114,12 +115,12 @@ def test_stride_two_pads_at_the_end_only():
     ],
 )
 def test_what_happens_to_a_batch_happens_to_its_trunk(model, features, change):
-    numbered = MoveNetFeatures.join(
+    numbered = FeaturesWithTrunk.join(
         torch.zeros(features.shape) + torch.arange(3.0)[:, None, None, None],
         torch.zeros(features.trunk.shape) + torch.arange(3.0)[:, None, None, None],
     )
     changed = change(numbered)
-    assert isinstance(changed, MoveNetFeatures)
+    assert isinstance(changed, FeaturesWithTrunk)
     torch.testing.assert_close(changed.trunk[:, 0], torch.Tensor(changed[:, 0]))
     model.predict(change(features))
 
@@ -129,7 +130,7 @@ def test_features_survive_inference_mode(model, crops):
         features = model.features(crops)
         kept = torch.cat([features[1:], features[:1]])
         model.predict(kept)
-    assert isinstance(kept.clone(), MoveNetFeatures)
+    assert isinstance(kept.clone(), FeaturesWithTrunk)
 
 
 @pytest.mark.parametrize("change", [lambda f: f * 2, lambda f: f[0], lambda f: f[:, :5], lambda f: f.flip(-1)])
@@ -143,7 +144,7 @@ def test_features_without_a_trunk_are_refused(model, features):
 
 
 def test_a_map_of_another_size_is_refused(model):
-    small = MoveNetFeatures.join(torch.zeros(1, 96, 8, 8), torch.zeros(1, 24, 8, 8))
+    small = FeaturesWithTrunk.join(torch.zeros(1, 96, 8, 8), torch.zeros(1, 24, 8, 8))
     with pytest.raises(pose2d.UserError, match="shape"):
         model.predict(small)
 

@@ -10,7 +10,7 @@ import torch
 import pose2d
 from pose2d.base.onnx_weights import read_onnx
 from pose2d.base.threads import torch_threads
-from pose2d.detect.detector import GRAPH, load_detector, load_yolox
+from pose2d.detect.detector import YOLOX_GRAPH, load_detector, load_yolox
 from pose2d.models.convolutions import OnnxNetwork
 from tests.patterns import pattern
 
@@ -41,7 +41,7 @@ def test_an_image_without_people_has_no_features(crops):
 @pytest.mark.parametrize("size", [(256, 416), (416, 256), (64, 96)])
 def test_yolox_has_the_boxes_of_its_module_at_any_size(size):
     module = load_yolox()
-    fast = OnnxNetwork(GRAPH, module.state_dict())
+    fast = OnnxNetwork(YOLOX_GRAPH, module.state_dict())
     images = torch.from_numpy(pattern(5, *size)).float()
     with torch.inference_mode():
         boxes, scores = module(images)

@@ -187,7 +187,7 @@ def test_features_are_256_channels_per_keypoint_and_can_be_sliced(model):
 @torch.inference_mode()
 def test_features_that_lost_their_reference_are_refused(model):
     features = torch.zeros(1, 17, 256)
-    with pytest.raises(pose2d.UserError, match="reference"):
+    with pytest.raises(pose2d.UserError, match="round trip"):
         model.predict(features)
 
 

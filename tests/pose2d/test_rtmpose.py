@@ -12,8 +12,9 @@ import torch.nn.functional as F
 import pose2d
 from pose2d import UserError, crops
 from pose2d.models import rtmpose
+from pose2d.models.base import FeaturesWithTrunk
 from pose2d.models.convolutions import ChannelAttention, Conv, fold_batch_norms
-from pose2d.models.rtmpose import BINS, NORM_EPSILON, RTMPose, RTMPoseFeatures, decode_axis
+from pose2d.models.rtmpose import BINS, NORM_EPSILON, RTMPose, decode_axis
 from tests.patterns import pattern
 
 NAME = "rtmpose-s-halpe26"
@@ -199,7 +200,7 @@ def test_features_are_tokens_that_carry_the_backbones_map(model, features):
     assert tuple(features.shape[1:]) == model.feature_shape == (26, 256)
     assert tuple(features.trunk.shape) == (2, 512, 8, 6)
     again = torch.cat([features[:1], features[1:].clone()]).to(torch.float64)
-    assert isinstance(again, RTMPoseFeatures)
+    assert isinstance(again, FeaturesWithTrunk)
     assert torch.equal(again.trunk, features.trunk.double())
 
 

@@ -105,6 +105,27 @@ def test_somebody_hidden_for_two_seconds_comes_out_as_the_same_person_and_anothe
     assert other == [{0}, {1}]
 
 
+def after_an_absence(box: list[float], shade: float, seconds: float, kept: bool) -> bool:
+    """Whether somebody who stood and a box after so many seconds become one person; kept: the tracker says so."""
+    frame = np.concatenate([np.arange(50), 50 + round(seconds * FPS) + np.arange(50)])
+    later = np.arange(100) >= 50
+    boxes = np.where(later[:, None], np.array(box), np.array([420.0, 50.0, 580.0, 500.0]))
+    clothes = appearance(np.where(later, shade, 0.0))
+    track = np.where(later & (not kept), 1, 0)
+    again, _ = look_again(
+        Detections(frame, track, boxes, np.ones(100), time_s=frame / FPS, appearance=clothes), WH, OPTIONS
+    )
+    return bool(again[0] == again[-1])
+
+
+def test_somebody_who_falls_keeps_the_number_and_a_far_bystander_does_not_get_it() -> None:
+    fallen, bystander = [270.0, 400.0, 710.0, 540.0], [480.0, 160.0, 520.0, 270.0]
+    for seconds in (0.5, 2.0):
+        assert after_an_absence(fallen, 0.0, seconds, kept=False)
+        assert not after_an_absence(fallen, 30.0, seconds, kept=False)  # other clothes
+        assert not after_an_absence(bystander, 0.0, seconds, kept=True)
+
+
 def test_three_who_were_hidden_together_come_out_as_themselves() -> None:
     t = np.arange(100.0)
     x = np.stack([250 + 5 * t, 300 + 5 * t, 350 + 5 * t], 1)

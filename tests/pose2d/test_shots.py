@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pose2d.video.frames import Frame, Video
-from pose2d.video.shots import Cut, ShotDetector, ShotMarker, find_cuts, new_structure, shot_of_frames, thumbnail
+from pose2d.video.shots import Cut, ShotDetector, ShotMarker, find_cuts, new_structure, thumbnail
 
 
 def scene(seed: int) -> np.ndarray:
@@ -149,7 +149,6 @@ def test_marked_frames_keep_their_order_and_know_the_cut_and_wait_only_after_a_s
     out, starts, marker, most = marked(frames)
     assert out == list(range(75))
     assert starts == [0, 25, 50]
-    assert [cut.frame for cut in marker.cuts] == [25, 50]
     assert marker.late == []
     assert most <= 8
     assert marked(shot(1, 40))[3] == 1
@@ -164,11 +163,6 @@ def test_a_dissolve_is_known_late_and_no_image_waits_for_it() -> None:
     assert len(marker.late) == 1
     assert 31 <= marker.late[0].frame <= 37
     assert most <= 8
-
-
-def test_frames_are_numbered_by_shot() -> None:
-    cuts = [Cut(10, 0.4, 0.5, "cut"), Cut(20, 0.8, 0.5, "cut")]
-    assert shot_of_frames(np.array([0, 9, 10, 19, 20, 30]), cuts).tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def test_new_structure_is_none_for_a_moved_and_brightened_image_and_most_for_another() -> None:

@@ -4,8 +4,8 @@ from torch import Tensor
 
 import pose2d
 from pose2d.models import vitpose
-from pose2d.models.vitpose import ViTPose, ViTPoseClassic, ViTPoseSimple, from_mmpose, without_experts
-from pose2d.registry import fill
+from pose2d.models.base import fill
+from pose2d.models.vitpose import ViTPose, from_mmpose, without_experts
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 
 
@@ -73,7 +73,7 @@ def test_the_answers_are_transformers(simple, experts, tiny, tmp_path, relative_
     from safetensors.torch import save_file
 
     save_file({key: value.clone() for key, value in theirs.state_dict().items()}, tmp_path / "model.safetensors")
-    ours = (ViTPoseSimple if simple else ViTPoseClassic)(tiny, COCO17).eval()
+    ours = ViTPose(tiny, COCO17, simple).eval()
     fill(ours, tmp_path / "model.safetensors", "tiny")
     crops = torch.randn(2, 3, 256, 192)
     options = {"dataset_index": torch.tensor([0, 0])} if experts > 1 else {}
@@ -108,7 +108,7 @@ def as_mmpose(own: dict[str, Tensor]) -> dict[str, Tensor]:
 @torch.inference_mode()
 def test_mmposes_names_give_the_same_answers(tiny):
     torch.manual_seed(0)
-    model = ViTPoseClassic(tiny, COCO17).eval()
+    model = ViTPose(tiny, COCO17).eval()
     torch.nn.init.normal_(model.backbone.pos_embed)
     crops = torch.randn(1, 3, 256, 192)
     expected = model(crops).maps

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import pose2d
 from pose2d.decode import soft_argmax
 from pose2d.models.base import Normalization, PoseModel
-from pose2d.models.rle import MIDDLE, RLE, rle_loss
+from pose2d.models.rle import MIDDLE, RLE, Flow
 from pose2d.models.sbl import IPR, SimpleBaseline
 
 from .batches import Batch
@@ -78,7 +78,7 @@ def loss(model: PoseModel, batch: Batch) -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
             features = model.features(inputs)
         maps = model.maps(features.float())
-        xy = soft_argmax(maps) * model.cell_px(maps)
+        xy = soft_argmax(maps)[0] * model.cell_px(maps)
         error = (xy - batch.xy_px).abs().sum(-1) / model.input_wh[1]
         return (batch.weight * error).sum() / len(inputs)
     if isinstance(model, RLE):
@@ -88,6 +88,29 @@ def loss(model: PoseModel, batch: Batch) -> Tensor:
         truth = batch.xy_px / torch.tensor(model.input_wh) - MIDDLE
         return rle_loss(model.flow, xy, sigma, truth, batch.weight[..., None].expand_as(xy))
     raise TypeError(type(model).__name__)
+
+
+def log_prob(flow: Flow, x: Tensor) -> Tensor:
+    """Normalised errors [..., 2] -> log density [...]; the prior is a standard normal one."""
+    log_det = torch.zeros_like(x[..., 0])
+    for keep, scale, shift in zip(flow.mask.flip(0), reversed(flow.s), reversed(flow.t), strict=True):
+        kept = keep * x
+        s, t = scale(kept) * (1 - keep), shift(kept) * (1 - keep)
+        x = kept + (1 - keep) * (x - t) * torch.exp(-s)
+        log_det = log_det - s.sum(-1)
+    return log_det - 0.5 * x.square().sum(-1) - math.log(2 * math.pi)
+
+
+def flow_nll(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor) -> Tensor:
+    """log sigma - log phi((xy - truth) / sigma), [N, K, 2]: what the flow adds to the loss."""
+    return sigma.log() - log_prob(flow, (xy - truth) / sigma)[..., None]
+
+
+def rle_loss(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor, weight: Tensor) -> Tensor:
+    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints, mean over N. The
+    simple part of the density is a Laplace one with b = sqrt(2) sigma, as the official code has it."""
+    laplace = (sigma * math.sqrt(2 * math.pi)).log() + (xy - truth).abs() / (math.sqrt(2) * sigma + 1e-9)
+    return (weight[..., :1] * flow_nll(flow, xy, sigma, truth) + weight * laplace).sum() / len(xy)
 
 
 def _heatmap_loss(maps: Tensor, batch: Batch) -> Tensor:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from fitmesh.exports.report.key_frames import key_frames
-from fitmesh.exports.report.keypoint_status import STATUSES
-from fitmesh.exports.report.overview import moment, shots, usable, video, warnings
-from fitmesh.exports.report.person_section import person_heading, person_section
+from fitmesh.exports.report.overview import moment, shots, swatch, usable, video, warnings
+from fitmesh.exports.report.person_section import STATUSES, person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
@@ -32,10 +31,6 @@ _SOURCES = {
 }
 
 
-def files(result: Result) -> list[str]:
-    return [FILE]
-
-
 def write(result: Result, out: Path, progress: Reporter) -> None:
     """Key frames come from overlay.mp4 in the result's folder; without it the page has no images and no video."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
@@ -47,23 +42,20 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
         for person in result.people:
             parts.append(_person(result, person))
             tick(1)
-        parts += [_statuses(), _settings(result), _timings(result), _foot()]
+        parts += [_statuses(), _settings(result), _timings(result), f"<footer>fitmesh {escape(__version__)}</footer>"]
         with atomic_file(out / FILE) as temporary:
             temporary.write_text(_page(result, "".join(parts)), encoding="utf-8", errors="replace")
 
 
 def _page(result: Result, content: str) -> str:
+    css, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{escape(_name(result))} · fitmesh report</title><style>{_part('report.css')}</style></head>"
-        f"<body><main>{content}</main><script>{_part('report.js')}</script></body></html>\n"
+        f"<title>{escape(_name(result))} · fitmesh report</title><style>{css}</style></head>"
+        f"<body><main>{content}</main><script>{script}</script></body></html>\n"
     )
-
-
-def _part(name: str) -> str:
-    return (_HERE / name).read_text(encoding="utf-8")
 
 
 def _name(result: Result) -> str:
@@ -72,21 +64,19 @@ def _name(result: Result) -> str:
 
 def _head(result: Result) -> str:
     width, height = result.camera.size
-    people = len(result.people)
-    who = count(people, "people") if people else "no person was found"
-    facts = (
-        f"{who}, {count(len(result.frames), 'frames')} at {float(frame_rate(result)):.4g} per second, {width}×{height}"
-    )
-    return f'<h1>{escape(_name(result))}</h1><p class="soft">{facts}</p>'
+    who = count(len(result.people), "people") if result.people else "no person was found"
+    rate = f"{count(len(result.frames), 'frames')} at {float(frame_rate(result)):.4g} per second"
+    return f'<h1>{escape(_name(result))}</h1><p class="soft">{who}, {rate}, {width}×{height}</p>'
 
 
 def _tiles(result: Result) -> str:
     if not result.people:
         return "<p>No body was fitted, so there is nothing to plot.</p>"
-    seen = np.concatenate([person.observed for person in result.people])
-    confidence = np.concatenate([person.confidence[person.observed].ravel() for person in result.people])
-    error = np.concatenate([person.reprojection_px.ravel() for person in result.people])
-    spread = np.concatenate([person.joint_std_relative_mm.ravel() for person in result.people])
+    each = [
+        (p.observed, p.confidence[p.observed].ravel(), p.reprojection_px.ravel(), p.joint_std_relative_mm.ravel())
+        for p in result.people
+    ]
+    seen, confidence, error, spread = (np.concatenate(part) for part in zip(*each, strict=True))
     tiles = [
         (f"{seen.mean():.0%}", "of people's frames observed"),
         (f"{confidence.mean():.2f}" if len(confidence) else "–", f"mean keypoint confidence ({result.source})"),
@@ -116,7 +106,8 @@ def _frames(result: Result) -> str:
 
 
 def _person(result: Result, person: Person) -> str:
-    heading, content = person_heading(person), person_section(result, person)
+    heading = f"<h2>{swatch(person.identity)}Person {person.identity}</h2>"
+    content = person_section(result, person)
     if len(result.people) <= MOST_UNFOLDED:
         return f"<section>{heading}{content}</section>"
     facts = f"{count(len(person), 'frames')}, {person.observed.mean():.0%} observed"
@@ -181,7 +172,3 @@ def _timings(result: Result) -> str:
         f'<h2>Timings</h2><p class="soft">{total:.1f} s in all{rate}.</p>'
         f'<div class="card"><table width="100%">{rows}</table></div>'
     )
-
-
-def _foot() -> str:
-    return f"<footer>fitmesh {escape(__version__)}</footer>"

@@ -46,14 +46,9 @@ def _chosen(result: Result) -> dict[int, str]:
     """Frame number -> why."""
     in_view = [person.frame for person in result.people] or [result.frames]
     in_view = np.unique(np.concatenate(in_view)).tolist()
-    special = {
-        _extreme(
-            result, lambda person: -np.where(person.observed, person.confidence.mean(1), np.nan)
-        ): "lowest confidence",
-        _extreme(
-            result, lambda person: row_statistic(person.reprojection_px, np.nanmedian)
-        ): "largest reprojection error",
-    }
+    confidence = _extreme(result, lambda person: -np.where(person.observed, person.confidence.mean(1), np.nan))
+    error = _extreme(result, lambda person: row_statistic(person.reprojection_px, np.nanmedian))
+    special = {confidence: "lowest confidence", error: "largest reprojection error"}
     chosen = {frame: why for frame, why in special.items() if frame is not None}
     spacing = (in_view[-1] - in_view[0]) / EVENLY
     for i in np.linspace(0, len(in_view) - 1, EVENLY):

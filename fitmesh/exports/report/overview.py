@@ -6,8 +6,9 @@ import numpy as np
 
 from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour, worst_colours
 from fitmesh.exports.report.plots import thinned
-from fitmesh.exports.segments import on_every_frame
-from fitmesh.result import Event, Result, Shot
+from fitmesh.exports.scene import on_every_frame
+from fitmesh.result import Result
+from fitmesh.ui.trouble import count
 
 MOST_WARNINGS = 8  # shown at once; the others are folded
 DOUBTFUL_UP_DEG = 6.0  # standard deviation from which on gravity is worth a look
@@ -37,7 +38,11 @@ def seconds(result: Result, time_s: float) -> str:
 
 def warnings(result: Result) -> str:
     """One line per event in order of time, then beliefs about the scene, then moments far from their keypoints."""
-    events = [_warning(result, event) for event in sorted(result.events, key=lambda event: event.time_s)]
+    events = [
+        f"<li>{seconds(result, event.time_s)} {swatch(event.identity)}person {event.identity}, "
+        f"<b>{escape(WORDS.get(event.kind, event.kind))}</b>: {escape(event.text)}</li>"
+        for event in sorted(result.events, key=lambda event: event.time_s)
+    ]
     lines = [*events, *_scene_doubts(result), *_far_off(result)]
     if not lines:
         return ""
@@ -45,13 +50,13 @@ def warnings(result: Result) -> str:
     folded = f'<details><summary>{len(rest)} more</summary><ul class="events">{"".join(rest)}</ul></details>'
     by_hand = '<p class="soft">Who is who can be corrected by hand with <code>fitmesh tracks</code>.</p>'
     return (
-        f'<section class="card warnings"><h2>{_count(len(lines), "thing")} to check</h2>'
+        f'<section class="card warnings"><h2>{count(len(lines), "things")} to check</h2>'
         f'<ul class="events">{"".join(shown)}</ul>{folded if rest else ""}{by_hand if events else ""}</section>'
     )
 
 
 def _scene_doubts(result: Result) -> list[str]:
-    """Shots whose gravity, floor or contacts were dropped, softened or are uncertain."""
+    """Shots whose gravity, floor or contacts were dropped, softened, are uncertain or not known."""
     lines = []
     for number, shot in enumerate(result.shots, 1):
         where = f"shot {number}: " if len(result.shots) > 1 else ""
@@ -61,6 +66,9 @@ def _scene_doubts(result: Result) -> list[str]:
         elif uncertain:
             words = f"the up direction is uncertain by {shot.up_std_deg:.0f} degrees"
             lines.append(f"<li>{where}<b>gravity doubtful</b>: {words} ({escape(shot.scene_reason)})</li>")
+        elif not shot.floor_known and shot.scene_reason not in ("", "not looked for"):
+            what = "gravity" if shot.up_cam is None else "floor"
+            lines.append(f"<li>{where}<b>{what} not known</b>: {escape(shot.scene_reason)}</li>")
     return lines
 
 
@@ -83,14 +91,6 @@ def _far_off(result: Result) -> list[str]:
                 f"{person.identity}, <b>body off its keypoints</b>: by {off_px[worst]:.0f} px, usually {usual:.0f}</li>"
             )
     return lines
-
-
-def _warning(result: Result, event: Event) -> str:
-    kind = WORDS.get(event.kind, event.kind)
-    return (
-        f"<li>{seconds(result, event.time_s)} {swatch(event.identity)}person {event.identity}, "
-        f"<b>{escape(kind)}</b>: {escape(event.text)}</li>"
-    )
 
 
 def video(result: Result) -> str:
@@ -135,35 +135,20 @@ def shots(result: Result) -> str:
     """Where the video was cut, and who is in which shot; nothing for a video of one shot."""
     if len(result.shots) < 2:
         return ""
-    ends = [*(shot.first_frame for shot in result.shots[1:]), int(result.frames[-1]) + 1]
-    rows = "".join(
-        f"<tr><th>{number}</th><td>{_span(result, shot, end)}</td>"
-        f"<td>{escape(_CAMERA.get(shot.camera, shot.camera))}</td><td>{_people(result, number - 1)}</td></tr>"
-        for number, (shot, end) in enumerate(zip(result.shots, ends, strict=True), 1)
-    )
+    first = [*np.searchsorted(result.frames, [shot.first_frame for shot in result.shots]).tolist(), len(result.frames)]
+    since_s, rows = (result.time_s - result.time_s[0]).tolist(), ""
+    for number, shot in enumerate(result.shots):
+        inside = since_s[first[number] : first[number + 1]]
+        span = f"{moment(inside[0])} to {inside[-1]:.2f} s" if inside else "no frame"
+        people = [
+            f"{swatch(p.identity)}{p.identity}{f' (the same as {p.same_as})' if p.same_as != p.identity else ''}"
+            for p in result.people
+            if p.shot == number
+        ]
+        rows += f"<tr><th>{number + 1}</th><td>{span}</td><td>{escape(_CAMERA.get(shot.camera, shot.camera))}</td>"
+        rows += f"<td>{', '.join(people) or 'nobody'}</td></tr>"
     return (
         f"<h2>{len(result.shots)} shots</h2><p>Between two shots the video was cut: nobody is followed over a cut, "
         'and each shot has a camera and a floor of its own.</p><div class="card scroll"><table>'
         f"<tr><th></th><th>from, to</th><th>camera</th><th>people</th></tr>{rows}</table></div>"
     )
-
-
-def _span(result: Result, shot: Shot, end: int) -> str:
-    first, last = np.searchsorted(result.frames, [shot.first_frame, end])
-    inside = result.time_s[first:last]
-    if not len(inside):
-        return "no frame"
-    return f"{moment(float(inside[0] - result.time_s[0]))} to {float(inside[-1] - result.time_s[0]):.2f} s"
-
-
-def _people(result: Result, shot: int) -> str:
-    names = [
-        f"{swatch(p.identity)}{p.identity}{f' (the same as {p.same_as})' if p.same_as != p.identity else ''}"
-        for p in result.people
-        if p.shot == shot
-    ]
-    return ", ".join(names) or "nobody"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -4,20 +4,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from html import escape
+from typing import cast
 
 import numpy as np
+import torch
 
 from fitmesh.exports.angles import joint_angles_deg
-from fitmesh.exports.report.keypoint_status import AWAY, RELIABLE, STATUSES, keypoint_status
-from fitmesh.exports.report.overview import swatch
 from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, row_statistic, runs, time_marks
-from fitmesh.exports.segments import on_every_frame
+from fitmesh.exports.scene import on_every_frame
 from fitmesh.result import Person, Result
 from fitmesh.ui.trouble import count
 from fitting.body.kinematics import JOINT_NAMES
+from fitting.keypoints.weights import Weighting, keypoint_weights
 from pose2d.skeletons import HALPE26
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Keypoints
 
 MOST_ABSENCES = 5  # listed with their times
+
+MIN_PRESENCE = 0.5  # a keypoint with a lower probability is called not present ..
+MIN_CONFIDENCE = 0.5  # .. one with a lower expected OKS low in confidence ..
+OUTLIER_SIGMAS = 3.0  # .. and one from which the body is farther away than so many standard deviations an outlier
 
 # Title, name of the angle, and the joint that must be observed for the angle to count as observed.
 _PAIRS = (
@@ -26,6 +32,35 @@ _PAIRS = (
     ("Elbow flexion", "elbow_flexion", "wrist"),
     ("Shoulder elevation", "shoulder_elevation", "elbow"),
 )
+
+
+@dataclass(frozen=True)
+class KeypointStatus:
+    """One colour of the report. The solver weights keypoints and removes none: this is for readers."""
+
+    key: str  # class name in report.css
+    title: str
+    about: str
+
+
+STATUSES = (
+    KeypointStatus(
+        "reliable",
+        "reliable",
+        f"confidence of at least {MIN_CONFIDENCE:g}, and the body within {OUTLIER_SIGMAS:g} standard deviations of it",
+    ),
+    KeypointStatus(
+        "unobserved", "frame not observed", "nobody was detected, or too little was visible: the frame was filled in"
+    ),
+    KeypointStatus("absent", "not present", f"probability of being in the image below {MIN_PRESENCE:g}"),
+    KeypointStatus("uncertain", "low confidence", f"confidence below {MIN_CONFIDENCE:g}"),
+    KeypointStatus(
+        "outlier", "outlier", f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it"
+    ),
+    KeypointStatus("swapped", "side swapped", "the network gave it the name of the other side, which was corrected"),
+    KeypointStatus("away", "person absent", "nobody was seen for more than half a second: there is no body"),
+)
+RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, SWAPPED, AWAY = range(len(STATUSES))
 
 
 @dataclass(frozen=True)
@@ -55,22 +90,31 @@ class _Grid:
         return Axis(title, unit, self.time_s, gaps, self.away, low, high)
 
 
-def person_heading(person: Person) -> str:
-    return f"<h2>{swatch(person.identity)}Person {person.identity}</h2>"
-
-
 def person_section(result: Result, person: Person) -> str:
     """Plots over time, and the status of every keypoint."""
     grid = _Grid(result, person)
     status = on_every_frame(result, person, keypoint_status(result, person).astype(np.int64), AWAY)
     plots = _quality(result, person, grid) + _angles(person, grid)
+    legend = "".join(
+        f'<li title="{escape(status.about)}"><span class="swatch {status.key}"></span>{escape(status.title)}</li>'
+        for status in STATUSES
+    )
     return (
         f'<p class="soft">{_when(result, person, grid)}; the fit stopped: {escape(person.stopped)}. '
-        "Dotted angles were not observed.</p>"
+        f"Dotted angles were not observed.</p><p>{_shape(result, person)}</p>"
         f'<div class="card plots">{plots}</div>'
-        f"<h3>Which keypoints were reliable, and why the others were not</h3>{_legend()}"
+        f"<h3>Which keypoints were reliable, and why the others were not</h3>"
+        f'<ul class="legend">{legend}</ul>'
         f'<div class="card">{_strips(status, person, grid.time_s)}</div>'
     )
+
+
+def _shape(result: Result, person: Person) -> str:
+    """Height and girths, and what they were found from."""
+    lengths = {"height": (person.height_m, person.height_std_m), **result.girths_m(person)}
+    told = [f"{n} {100 * m:.0f}" + (f" ± {100 * std:.0f}" if std > 0 else "") for n, (m, std) in lengths.items()]
+    source = f"keypoints and {count(person.masks, 'masks')}" if person.masks else "keypoints only"
+    return f"Shape from {source}: {', '.join(told)} cm (without clothes)."
 
 
 def _when(result: Result, person: Person, grid: _Grid) -> str:
@@ -95,12 +139,13 @@ def _quality(result: Result, person: Person, grid: _Grid) -> str:
         [Line("", statistic(seen, np.nanmean), "one")],
         (statistic(seen, partial(np.nanpercentile, q=10)), statistic(seen, partial(np.nanpercentile, q=90))),
     )
-    error = person.reprojection_px
+    error, weight = person.reprojection_px, person.confidence * person.presence
+    half = np.where(weight >= np.median(weight, 1, keepdims=True), error, np.nan)  # the others had little weight
     reprojection = plot(
         grid.axis("Reprojection error", " px", 0),
         [
             Line("median", statistic(error, np.nanmedian), "one"),
-            Line("largest of the more confident half", statistic(_confident_half(error, person), np.nanmax), "left"),
+            Line("largest of the more confident half", statistic(half, np.nanmax), "left"),
         ],
     )
     if not np.isfinite(person.joint_std_mm).any():
@@ -127,20 +172,6 @@ def _angles(person: Person, grid: _Grid) -> str:
             lines.append(Line("", grid.spread(np.where(seen, np.nan, values)), f"{side} inferred"))
         plots.append(plot(grid.axis(title, "°"), lines))
     return "".join(plots)
-
-
-def _confident_half(error: np.ndarray, person: Person) -> np.ndarray:
-    """The errors of the more confident half of the keypoints, NaN for others: the others had little weight."""
-    weight = person.confidence * person.presence
-    return np.where(weight >= np.median(weight, 1, keepdims=True), error, np.nan)
-
-
-def _legend() -> str:
-    entries = "".join(
-        f'<li title="{escape(status.about)}"><span class="swatch {status.key}"></span>{escape(status.title)}</li>'
-        for status in STATUSES
-    )
-    return f'<ul class="legend">{entries}</ul>'
 
 
 def _strips(statuses: np.ndarray, person: Person, time_s: np.ndarray) -> str:
@@ -183,3 +214,34 @@ def _binned(statuses: np.ndarray) -> np.ndarray:
         [np.add.reduceat((statuses == number).astype(int), edges[:-1]) for number in range(len(STATUSES))]
     )
     return counts.argmax(0)
+
+
+def keypoint_status(result: Result, person: Person) -> np.ndarray:
+    """[T, 26] numbers of STATUSES; where several apply, the last of the list below."""
+    with np.errstate(invalid="ignore"):
+        far = person.reprojection_px > OUTLIER_SIGMAS * _sigma_px(result, person)
+    status = np.full(person.confidence.shape, RELIABLE, np.uint8)
+    for number, applies in (
+        (SWAPPED, person.swapped),
+        (OUTLIER, far),
+        (UNCERTAIN, person.confidence < MIN_CONFIDENCE),
+        (ABSENT, person.presence < MIN_PRESENCE),
+        (UNOBSERVED, ~person.observed[:, None] | ~np.isfinite(person.keypoints_px).all(-1)),
+    ):
+        status[np.broadcast_to(applies, status.shape)] = number
+    return status
+
+
+def _sigma_px(result: Result, person: Person) -> np.ndarray:
+    """[T, 26] the standard deviation of the pixel error that the solver assumed."""
+    sides = person.box_px[:, 2:] - person.box_px[:, :2]
+    area = np.nan_to_num(AREA_OF_BOX * sides.prod(1), nan=1.0).astype(np.float32)
+    keypoints = Keypoints(
+        xy_px=torch.from_numpy(np.nan_to_num(person.keypoints_px)),
+        confidence=torch.from_numpy(person.confidence),
+        presence=torch.from_numpy(person.presence),
+        source=cast(ConfidenceSource, result.source),
+        area_px2=torch.from_numpy(area),
+        skeleton=HALPE26,
+    )
+    return keypoint_weights(keypoints, cast(Weighting, result.weighting)).sigma_px.numpy()

@@ -7,6 +7,8 @@ from html import escape
 
 import numpy as np
 
+from fitmesh.exports.scene import runs
+
 WIDTH, HEIGHT = 1000, 100  # of the view box, stretched to the page
 MOST_POINTS = 600  # longer lines are drawn through the means of neighbours
 
@@ -50,9 +52,7 @@ def plot(axis: Axis, lines: Sequence[Line], band: tuple[np.ndarray, np.ndarray] 
     if band is not None:
         parts.append(_band(axis.time_s, *band, low, high))
     parts += [_curve(line, axis.time_s, low, high) for line in lines]
-    marks = "".join(
-        f'<span class="ytick" style="top:{_y(t, low, high) / HEIGHT:.2%}">{_number(t)}</span>' for t in ticks
-    )
+    marks = "".join(f'<span class="ytick" style="top:{_y(t, low, high) / HEIGHT:.2%}">{t:g}</span>' for t in ticks)
     names = "".join(f'<span class="key {line.colour}">{escape(line.title)}</span>' for line in lines if line.title)
     return (
         f'<figure class="plot" data-low="{low}" data-high="{high}" data-start="{start}" data-end="{end}" '
@@ -67,22 +67,12 @@ def time_marks(start_s: float, end_s: float) -> str:
     """The line of times below a plot."""
     if end_s <= start_s:
         return f'<div class="times"><span class="first" style="left:0">{start_s:.2f} s</span></div>'
-    shares = [((t - start_s) / (end_s - start_s), t) for t in _ticks(start_s, end_s)]
-    spans = "".join(
-        f'<span class="{_edge(share)}" style="left:{share:.2%}">{_number(t)} s</span>' for share, t in shares
-    )
+    spans = ""
+    for t in _ticks(start_s, end_s):
+        share = (t - start_s) / (end_s - start_s)
+        edge = "first" if share < 0.04 else "last" if share > 0.96 else ""  # labels must not overflow the axis
+        spans += f'<span class="{edge}" style="left:{share:.2%}">{t:g} s</span>'
     return f'<div class="times">{spans}</div>'
-
-
-def _edge(share: float) -> str:
-    """Labels at the ends of an axis must not overflow it."""
-    return "first" if share < 0.04 else "last" if share > 0.96 else ""
-
-
-def runs(flags: np.ndarray) -> list[tuple[int, int]]:
-    """First and last index of every run of true values of [T]."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
-    return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
@@ -164,7 +154,3 @@ def _ticks(low: float, high: float) -> list[float]:
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
     return [round(step * i, 10) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
-def _number(value: float) -> str:
-    return f"{value:g}"

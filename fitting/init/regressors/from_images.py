@@ -26,10 +26,9 @@ from fitting.camera import Camera, cliff_box_info, crop_to_full
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_npz
 from pose2d.crops import check_boxes, check_image
-from pose2d.models.base import IMAGENET_RGB, compare, read_state
+from pose2d.models.base import IMAGENET_RGB, compare, read_state, recognize
 from pose2d.models.hrnet import HRNetVector
 from pose2d.models.resnet import ResNet
-from pose2d.registry import recognize
 
 LARGEST_PX = 20_000  # side of a window; no camera has such images, and the window is held in memory
 
@@ -78,21 +77,15 @@ def cut(image: np.ndarray, where: Windows, cropping: Cropping) -> Tensor:
     check_image(image)
     width, height = cropping.input_wh
     crops = np.empty((len(where.first), height, width, 3), np.float32)
+    size = np.array(image.shape[1::-1])
     for crop, first, end in zip(crops, where.first, where.end, strict=True):
-        window = _window(image, first, end)
+        inside, beyond = np.clip(first, 0, size), np.clip(end, 0, size)
+        window = np.zeros((end[1] - first[1], end[0] - first[0], 3), np.float32)  # zero outside the image
+        (x, y), (x_end, y_end) = inside - first, beyond - first
+        window[y:y_end, x:x_end] = image[inside[1] : beyond[1], inside[0] : beyond[0]]
         smaller = window.shape[0] > height or window.shape[1] > width
         cv2.resize(window, (width, height), crop, interpolation=cropping.shrink if smaller else cv2.INTER_LINEAR)
     return torch.from_numpy(crops).permute(0, 3, 1, 2)
-
-
-def _window(image: np.ndarray, first: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Pixels first <= p < end, float32; zero outside the image."""
-    size = np.array(image.shape[1::-1])
-    inside, beyond = np.clip(first, 0, size), np.clip(end, 0, size)
-    window = np.zeros((end[1] - first[1], end[0] - first[0], 3), np.float32)
-    (x, y), (x_end, y_end) = inside - first, beyond - first
-    window[y:y_end, x:x_end] = image[inside[1] : beyond[1], inside[0] : beyond[0]]
-    return window
 
 
 VECTOR, HIDDEN = 2048, 1024
@@ -288,9 +281,7 @@ def _answers(
             waiting = []
     if waiting:
         parts.append(_read(network, waiting, camera))
-    return BodyParams(
-        *(torch.cat(field) for field in zip(*((p.pose, p.shape, p.translation) for p in parts), strict=True))
-    )
+    return BodyParams.concat(parts)
 
 
 @torch.inference_mode()

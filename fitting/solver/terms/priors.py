@@ -322,18 +322,30 @@ class Guess(Term):
 
 
 @dataclass(frozen=True)
+class ShapeEvidence:
+    """What is known of a shape besides its keypoints: cost = shape . precision shape / 2 - information . shape."""
+
+    precision: Tensor  # [S, S]
+    information: Tensor  # [S]
+    masks: int = 0  # that it comes from
+
+
+@dataclass(frozen=True)
 class LikelyShape(Term):
-    """The shape's prior, of standard deviation 1 in every direction, and the guess of it."""
+    """The shape's prior, of standard deviation 1 in every direction, the guess of it, and other evidence."""
 
     weight: float = 1.0  # so many frames a track is worth (`fitting.optimise`)
     guess: Tensor | None = None  # [S], or [T, S] where each frame has its own
     guess_std: float = 1.0
+    evidence: ShapeEvidence | None = None
 
     def cost(self, window: Window) -> Tensor:
         shape = window.state.shape
         cost = shape.square().sum(-1) / 2
         if self.guess is not None:
             cost = cost + ((shape - self.guess) / self.guess_std).square().sum(-1) / 2
+        if (known := self.evidence) is not None:
+            cost = cost + (shape * (shape @ known.precision / 2 - known.information)).sum(-1)
         return self.weight * cost
 
     def add(self, window: Window, blocks: Blocks) -> None:
@@ -343,9 +355,17 @@ class LikelyShape(Term):
         if self.guess is not None:
             per = self.weight / self.guess_std**2
             blocks.add_shape(per * (shape - self.guess), per * eye)
+        if (known := self.evidence) is not None:
+            blocks.add_shape(self.weight * (shape @ known.precision - known.information), self.weight * known.precision)
 
     def frames(self, index: Tensor | slice) -> "LikelyShape":
         return self if self.guess is None or self.guess.ndim == 1 else replace(self, guess=self.guess[index])
+
+    def to(self, dtype: torch.dtype) -> "LikelyShape":
+        made, known = super().to(dtype), self.evidence
+        if known is not None:
+            known = replace(known, precision=known.precision.to(dtype), information=known.information.to(dtype))
+        return replace(made, evidence=known)
 
     def in_doubt(self) -> "LikelyShape":
         return replace(self, guess_std=DISTANCE_STD_FACTOR * self.guess_std)

@@ -81,10 +81,10 @@ def test_a_mistake_is_named(clips: Path, pattern: str, words: str) -> None:
 
 
 def test_shards_together_are_everything_and_share_nothing() -> None:
-    parts = [list(Shard.parse(f"{k}/7").numbers(60)) for k in range(1, 8)]
+    parts = [Shard.parse(f"{k}/7").share(range(60)) for k in range(1, 8)]
     assert sorted(n for part in parts for n in part) == list(range(60))
     assert parts[2][:2] == [2, 9]
-    assert list(Shard.parse("9/20").numbers(3)) == []
+    assert Shard.parse("9/20").share(range(3)) == []
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1/0", "3", "a/b", "-1/4", "1/2/3", ""])

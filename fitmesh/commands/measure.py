@@ -1,4 +1,4 @@
-"""`fitmesh eval-3dpw`: the paper's table in millimetres, on 3DPW or on a set that `fitmesh synth` made."""
+"""The commands that train and measure: `train-ccnet`, `eval-coco`, `eval-3dpw` and `paper`."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -7,7 +7,45 @@ import typer
 
 from fitmesh.options.eval_3dpw import Eval3dpwCommand, Eval3dpwOptions
 from fitmesh.options.record import command, shared
+from fitmesh.options.training import EvalCocoOptions, PaperOptions, TrainCcnetOptions
+from fitmesh.ui.events import Reporter, on_stderr, starting, table_console
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
+from pose2d.base.errors import UserError
+
+
+@command(TrainCcnetOptions)
+def train_ccnet(asked: TrainCcnetOptions) -> None:
+    """Train a calibration head for a frozen pose model, and evaluate it.
+
+    A killed run resumes when started again with the same options. Start with
+    `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
+    """
+    with starting():
+        from ccnet.recipes import TrainingSettings
+        from fitmesh.coco.train_ccnet import run, settings_of
+
+    given = shared(asked, TrainingSettings)
+    settings = settings_of(asked.recipe, **given, plain_passes=int(asked.plain), cache_bytes=int(asked.cache_gb * 1e9))
+    with working():
+        run(asked, settings)
+
+
+@command(EvalCocoOptions)
+def eval_coco(asked: EvalCocoOptions) -> None:
+    """Measure keypoints and every kind of confidence in them on COCO, MPII or COCO-WholeBody.
+
+    Start with `torchrun --nproc-per-node N -m fitmesh eval-coco ...` to use N processes or GPUs.
+    """
+    with starting():
+        from fitmesh.coco.eval_coco import run, run_hands, show
+        from pose2d.base.distributed import is_main_process
+
+    if asked.hands:
+        run_hands(asked)
+        return
+    found = run(asked)
+    if is_main_process():
+        show(asked, found)
 
 
 @command(Eval3dpwCommand)
@@ -18,12 +56,9 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
     errors are kept there per sequence, so an interrupted run goes on where it stopped. Start with
     `torchrun --nproc-per-node N -m fitmesh eval-3dpw ...` to use N processes or GPUs.
     """
-    from fitmesh.ui.events import Reporter, on_stderr, starting
-
     with starting(Reporter(on_stderr(asked.quiet))):
         from fitmesh.eval_3dpw import pipeline, score_table
         from fitmesh.eval_3dpw.eval_settings import EvalSettings
-        from fitmesh.ui.events import table_console
         from pose2d.base.caching import folder_lock
         from pose2d.base.distributed import process_group
         from pose2d.base.threads import use_threads
@@ -56,9 +91,30 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
     title += f"{len(scores):,} person-frames in {count(len(scores.names), 'sequences')}"
     title += "" if asked.predictions else f", keypoints by {settings.keypoints_by}"
     score_table.show(console, title, lines, outcome.base, score_table.metrics_of(scores))
-    score_table.show_sequences(console, lines, scores)
-    score_table.show_stated(console, score_table.stated_figures(scores))
-    score_table.show_skipped(console, outcome.skipped)
+    score_table.show_rest(console, lines, scores, outcome.skipped)
     score_table.write_json(out / "eval-3dpw.json", about, lines, scores, outcome.skipped)
     score_table.write_csv(out / "eval-3dpw.csv", lines, scores)
     console.print(f"{out / 'eval-3dpw.json'}, {out / 'eval-3dpw.csv'}")
+
+
+@command(PaperOptions)
+def paper(asked: PaperOptions) -> None:
+    """Make a table of "On the Calibration of Human Pose Estimation" again, with its figures beside yours.
+
+    `fitmesh paper list` shows all tables. Finished cells are kept in --out: a killed run goes on where it stopped.
+    """
+    with starting():
+        from fitmesh.paper.cells import PaperRequest, given_models
+        from fitmesh.paper.tables import TABLES, run
+
+    if asked.table == "list":
+        for name, (_, shows, data) in TABLES.items():
+            typer.echo(f"{name:<10} {data:<15} {shows}")
+        return
+    if asked.table not in TABLES:
+        raise UserError(f"no table {asked.table!r}: choose {', '.join(TABLES)}, or `fitmesh paper list`.")
+    if asked.data is None:
+        raise UserError(f"--data is missing: the folder of {TABLES[asked.table][2]}, which {asked.table!r} is on.")
+    models, starts = given_models(asked.model, asked.checkpoint, asked.head)
+    with working():
+        run(PaperRequest(**vars(asked), models=models, starts=starts))

@@ -107,7 +107,7 @@ class TrackFit(Table):
 # A body's motion ends far below this. Above, the search takes every n-th frame and bodies in between are interpolated:
 # acceleration grows with the square of the rate and its square in the normal equations with the fourth power, which at
 # 480 frames/s exceeds what float32 holds beside a keypoint's pull.
-FASTEST_FPS, ROUGH_FPS = 240.0, 10.0  # the second: of a fit that another one begins from
+FASTEST_FPS, ROUGH_FPS = 240.0, 15.0  # the second: of a fit that another one begins from (at 10, feet slide)
 MOST_FRAMES = 10_000_000  # of one track: four days at 30 frames/s
 
 

@@ -25,7 +25,7 @@ FARTHEST_STD_M = 0.15  # of such a keypoint
 LIMBS = ((11, 12, 13, 14, 15, 16, 20, 21, 22, 23, 24, 25), (1, 2, 3, 4, 5, 6, 7, 8, 9, 10))  # of Halpe's keypoints
 # Sides are exchanged where squared misfits become less by so much for each keypoint, frame and camera. Less: somebody
 # seen from the side, whose sides lie close to each other, is exchanged for nothing.
-SIDES_GAIN = 0.5
+SIDES_GAIN = 0.75
 MOTION = 0.4  # of keypoints in a second, as tangents: 1.6 m/s at 4 m
 MOST_SIDES = 8  # cameras of which all ways are tried
 GAP_FRAMES = 2  # between segments that two cameras see, one after the other: no absence

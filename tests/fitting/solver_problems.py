@@ -64,8 +64,9 @@ def some_outlines(seen: Reprojection, state: State, body: fitting.Body, g: torch
     normal = torch.nn.functional.normalize(torch.randn(at.shape, generator=g, dtype=DOUBLE), dim=-1)
     away = 8 * torch.randn(vertex.shape, generator=g, dtype=DOUBLE)[..., None]
     weight = torch.rand(vertex.shape, generator=g, dtype=DOUBLE)
-    m_per_px = torch.full_like(weight, 0.004)
-    return Silhouette(seen.focal_px, seen.center_px, vertex, at + away * normal, normal, m_per_px, weight)
+    m_per_px, clothes_m = torch.full_like(weight, 0.004), torch.full_like(weight, 0.01)
+    points = at + away * normal
+    return Silhouette(seen.focal_px, seen.center_px, vertex, points, normal, m_per_px, clothes_m, weight)
 
 
 def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:

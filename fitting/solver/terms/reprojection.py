@@ -226,9 +226,10 @@ class Palm(Term):
         return step, window.joint_shape_jacobian[:, list(WRISTS)].unsqueeze(2) + turned
 
 
-# Of a person's outline, metres; chosen on rendered people (bench/masks.py --choose). What covers the skin is this thick
-# on average; a body that reaches beyond its outline is worse than an outline that lies outside of the body.
-CLOTHES_M, BODY_OUTSIDE_M, CLOTHES_STD_M = 0.012, 0.010, 0.020
+# Of a person's outline, metres (bench/masks.py). What covers the skin of trunk and thighs, and of arms and lower legs,
+# is this thick on average; a body that reaches beyond its outline is worse than an outline outside of the body.
+CLOTHES_M, CLOTHES_LIMBS_M, BODY_OUTSIDE_M, CLOTHES_STD_M = 0.008, 0.003, 0.010, 0.020
+CLOTHED = (0, 1, 2, 3, 6, 9, 13, 14)  # joints that move trunk and thighs
 OUTLINE_ROBUST = 3.0  # stds at which a point of the outline counts half of its square: bags, skirts, another's arm
 OUTLINE_INDEPENDENT = 96.0  # so many points of an outline err independently of each other
 FARTHEST_RIM_M, LEAST_ALONG = 0.15, 0.5  # from a point of the outline to its rim; cosine between their normals
@@ -247,7 +248,7 @@ class Silhouette(Term):
     (`matched`).
     """
 
-    PER_FRAME = ("focal_px", "center_px", "vertex", "xy_px", "normal", "m_per_px", "weight")
+    PER_FRAME = ("focal_px", "center_px", "vertex", "xy_px", "normal", "m_per_px", "clothes_m", "weight")
 
     focal_px: Tensor  # [T, 2]
     center_px: Tensor  # [T, 2]
@@ -255,6 +256,7 @@ class Silhouette(Term):
     xy_px: Tensor  # [T, N, 2] pixels of a perfect lens
     normal: Tensor  # [T, N, 2] unit vectors to the outside
     m_per_px: Tensor  # [T, N] at the vertex, when it was found
+    clothes_m: Tensor  # [T, N] by which the outline is expected outside
     weight: Tensor  # [T, N] 0: no vertex belongs to the point
 
     @classmethod
@@ -271,8 +273,10 @@ class Silhouette(Term):
         vertex, belongs = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
         m_per_px = torch.take_along_dim(vertices[..., 2], vertex, 1) / keypoints.focal_px[:, :1]
         weight = OUTLINE_INDEPENDENT / xy_px.shape[1] * belongs.to(xy_px.dtype)
+        share = body.weights[:, list(CLOTHED)].sum(1)[vertex]
+        clothes_m = CLOTHES_LIMBS_M + (CLOTHES_M - CLOTHES_LIMBS_M) * share
         known = torch.nan_to_num(xy_px)
-        return cls(keypoints.focal_px, keypoints.center_px, vertex, known, normal, m_per_px, weight)
+        return cls(keypoints.focal_px, keypoints.center_px, vertex, known, normal, m_per_px, clothes_m, weight)
 
     def to(self, dtype: torch.dtype) -> Self:
         return replace(super().to(dtype), vertex=self.vertex)
@@ -296,7 +300,7 @@ class Silhouette(Term):
     def _residual(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """[T, N] stds between body and outline, positive where the outline lies outside, and 1 / std per metre."""
         away_px = ((self.xy_px - project(points, self.focal_px, self.center_px)) * self.normal).sum(-1)
-        gap = away_px * self.m_per_px - CLOTHES_M
+        gap = away_px * self.m_per_px - self.clothes_m
         per_m = torch.where(gap < 0, 1 / BODY_OUTSIDE_M, 1 / CLOTHES_STD_M).to(gap.dtype)
         return gap * per_m, per_m
 

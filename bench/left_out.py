@@ -4,13 +4,15 @@
 
 Real clips have no truth in 3D, but a keypoint that the fit never saw is a truth in the image. Left out are single
 keypoints for half a second, a whole arm or leg over the whole track, and whole frames; the fit predicts each with the
-deviation that it states, and is scored by the log-likelihood of what the network saw there (nats per keypoint, errors
-in units of l) and by how many lie in the regions of 68 and 95 %. `--set` fits with other constants, once for each time
-it is given; they are chosen on half of the clips (--choose) and reported on the other half (--report, the default).
+deviation that it states relative to the pelvis, and is scored by the log-likelihood of what the network saw there (nats
+per keypoint, errors in units of l) and by how many lie in the regions of 68 and 95 %. `--set` fits with other
+constants, once for each time it is given; they are chosen on half of the clips (--choose) and reported on the other
+half (--report, the default).
 """
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,23 +23,26 @@ from unittest import mock
 import numpy as np
 import torch
 from rich.table import Table
+from scipy.stats import t as student
 from torch import Tensor
 
 from bench.lib.claim import Console, claim
 from bench.lib.scene_clips import CHOOSING, read_clip
-from fitting import optimise
+from fitting import optimise, stated
 from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.camera import Camera, focal_prior
 from fitting.init import lifter
 from fitting.keypoints import weights
 from fitting.solver.terms import priors
+from fitting.stated import ONE_STD
 from fitting.track import fit_track
 from pose2d.base.errors import UserError
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints, l_squared
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/real_keypoints"
+UNCALIBRATED = "uncalibrated"  # for --set: Gauss-Newton deviations as they are
 CONSTANTS = {  # of the balance, by the names that --set takes
     "annotator": (weights, "ANNOTATOR_STD"),
     "share": (weights, "LEAST_SHARE"),
@@ -45,11 +50,15 @@ CONSTANTS = {  # of the balance, by the names that --set takes
     "guess": (lifter, "SEEN_TWICE"),
     "motion": (optimise, "MOTION_WEIGHT"),
     "doubt": (priors, "MOTION_FACTOR"),
+    "predicts": (sys.modules[__name__], "PREDICTS"),
 }
 LIMBS = {"arm": ([7, 9], [8, 10]), "leg": ([13, 15, 20, 22, 24], [14, 16, 21, 23, 25])}
-JOINT_OF = [15] * 5 + [16, 17, 18, 19, 20, 21, 1, 2, 4, 5, 7, 8, 15, 12, 0, 10, 11, 10, 11, 7, 8]  # of each keypoint
+JOINT_OF = [15] * 5 + [16, 17, 18, 19, 20, 21, 1, 2, 4, 5, 7, 8, 15, 12, 1, 10, 11, 10, 11, 7, 8]  # of each keypoint
 LONGEST, SHORTEST = 90, 18  # frames of a track
 SEEN = 0.5  # confidence times presence of a keypoint whose prediction is scored
+# What is stated is the distance to the truth, and a network's errors are alike: where it sees a keypoint that was left
+# out is predicted by so much of it, with Student's t of so many degrees of freedom (--choose --set predicts=..).
+PREDICTS, FREEDOM = 0.37, 3.0
 STRAY, STRAY_L = 0.02, 8.0  # so many of the network's keypoints lie anywhere: share, and how far in units of l
 
 
@@ -97,39 +106,29 @@ def left_out(track: RealTrack, seed: int) -> dict[str, np.ndarray]:
     return masks
 
 
-def across_sight(std_m: Tensor, points: Tensor) -> Tensor:
-    """[T, 26, 2] deviations that move the image in x and y, of those along the camera's axes [T, 26, 3].
-
-    Distance is far less certain than direction, so with r the line of sight the covariance is about
-    s_r^2 r r^T + s_a^2 (1 - r r^T), of which C_xx and C_zz (C_yy and C_zz) give s_a.
-    """
-    sight, variance = torch.nn.functional.normalize(points, dim=-1).square(), std_m.square()
-    across = (variance[..., :2] * sight[..., 2:] - variance[..., 2:] * sight[..., :2]) / (
-        sight[..., 2:] - sight[..., :2]
-    )
-    return across.clamp(min=1e-6).sqrt()
-
-
 def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
     mask, seen = torch.from_numpy(hidden), track.keypoints
     given = replace(seen, presence=seen.presence.masked_fill(mask, 0), confidence=seen.confidence.masked_fill(mask, 0))
     found = fit_track(given, track.frame, track.camera, body, fps=track.fps)
     at = torch.from_numpy(np.searchsorted(found.frame, track.frame))
     points = body.at(found.fit.params.rows(at)).keypoints
-    std_m = across_sight(found.fit.joint_std_mm[at][:, JOINT_OF] / 1000, points)  # type: ignore[index]
+    std_m = PREDICTS * found.fit.joint_std_relative_mm[at][:, JOINT_OF, :2] / 1000  # type: ignore[index]
     assert seen.area_px2 is not None
     unit = l_squared(seen.area_px2, HALPE26).sqrt()[..., None]
     std = (std_m * (track.camera.mean_focal_px / points[..., 2:]) / unit).nan_to_num(nan=1.5)
     error = (seen.xy_px - track.camera.project(points)) / unit
     counts = mask & (seen.confidence * seen.presence > SEEN)
-    stated = seen.error
-    assert stated is not None
-    variance = weights.joint_variance(stated.axis_sigma.square()) + std.square()[..., None, :]
-    each = stated.weight.log() - math.log(2 * math.pi) - variance.log().sum(-1) / 2
-    each = each - (error.square()[..., None, :] / variance).sum(-1) / 2
+    head = seen.error
+    assert head is not None
+    variance = weights.joint_variance(head.axis_sigma.square()) + std.square()[..., None, :]
+    scale = variance.sqrt() / float(student.ppf((1 + ONE_STD) / 2, FREEDOM))
+    squared = (error[..., None, :] / scale).square().sum(-1)
+    each = head.weight.log() - math.log(2 * math.pi) - scale.log().sum(-1)
+    each = each - (FREEDOM + 2) / 2 * torch.log1p(squared / FREEDOM)
     stray = -math.log(2 * math.pi * STRAY_L**2) - error.square().sum(-1) / (2 * STRAY_L**2)
     nats = torch.logaddexp(math.log(1 - STRAY) + torch.logsumexp(each, -1), math.log(STRAY) + stray)
-    below = (stated.weight[..., None] * torch.special.ndtr(error[..., None, :] / variance.sqrt())).sum(-2)
+    cdf = torch.from_numpy(student.cdf((error[..., None, :] / scale).numpy(), FREEDOM)).float()
+    below = (head.weight[..., None] * cdf).sum(-2)
     return Score(nats[counts], error.norm(dim=-1)[counts], below[counts])
 
 
@@ -145,6 +144,9 @@ def row(settings: str, chosen: list[RealTrack], kinds: list[str], body: Body) ->
     with ExitStack() as stack:
         for pair in settings.split(",") if settings else ():
             name, _, value = pair.partition("=")
+            if name == UNCALIBRATED:
+                stack.enter_context(mock.patch.object(stated, "stated_errors", return_value=stated.NEUTRAL))
+                name, value = "predicts", "1"
             if name not in CONSTANTS:
                 raise UserError(f"--set {pair}: choose {', '.join(CONSTANTS)}.")
             stack.enter_context(mock.patch.object(*CONSTANTS[name], float(value)))

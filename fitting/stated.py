@@ -5,12 +5,13 @@ of the priors. It cannot know a wrong mode, a wrong scene, or clothes. `tools/st
 whom nothing was learned from, and leaves in `data/stated_errors.json` how large their errors are beside what is stated
 (conformal prediction, normalised by the stated deviation):
 
-    stated = Gauss-Newton * factor * exp(w . z),    error / stated ~ Student's t,
+    stated = factor * ref (Gauss-Newton / ref)^a * exp(w . z),    error / stated ~ Student's t,
 
 where factor and degrees of freedom go by kind of joint, hidden or seen, across or along the optical axis, and without
 or with a scene, and z is how far the joint would move if its limb were mirrored in depth, and how far it is from the
-guess that the fit began from. The scale of t is such that 68 % of errors are below one stated deviation; its degrees of
-freedom are such that 95 % are below what `level_factor` says.
+guess that the fit began from. The exponent a is below 1: a joint without any keypoint is nearly as uncertain as
+Gauss-Newton says, and one that a wrong keypoint pulls is far more so. The scale of t is such that 68 % of errors are
+below one stated deviation; its degrees of freedom are such that 95 % are below what `level_factor` says.
 
 The largest error of a frame's joints relative to the pelvis has a log-logistic distribution, whose median is a linear
 function of a few features of the frame (`frame_features`).
@@ -67,6 +68,8 @@ class StatedErrors:
     freedom: np.ndarray  # the same: degrees of freedom
     spread_mean: np.ndarray  # [2] of z
     spread: np.ndarray  # [2, 2] w across, along
+    exponent: np.ndarray  # [2, 2] a, relative or camera frame; across, along
+    reference_mm: np.ndarray  # [2, 2] ref
     rotation: np.ndarray  # [kinds, 2] factors on rotations of hidden and seen joints
     angle: Mapping[str, float]  # by kind of angle: its deviation over that of the joints' rotations
     speed_per_s: np.ndarray  # [kinds, 2] m/s per metre of a joint's and the body's deviation
@@ -76,6 +79,11 @@ class StatedErrors:
     worst_log_mm: float  # at the mean
     worst_spread: float  # 1 / shape of the log-logistic distribution
 
+    def powered(self, std_mm: np.ndarray, place: int) -> np.ndarray:
+        """ref (Gauss-Newton / ref)^a of deviations [.., 3]."""
+        reference = self.reference_mm[place, AXIS]
+        return reference * (std_mm / reference) ** self.exponent[place, AXIS]
+
     @staticmethod
     def of(stated: Mapping[str, Any]) -> "StatedErrors":
         arrays: dict[str, Any] = {n: np.array(v) if isinstance(v, list) else v for n, v in stated.items()}
@@ -84,7 +92,8 @@ class StatedErrors:
 
 NEUTRAL = StatedErrors(
     np.ones((2, len(KINDS), 2, 2, 2)), np.full((2, len(KINDS), 2, 2, 2), 1e3), np.zeros(2), np.zeros((2, 2)),
-    np.ones((len(KINDS), 2)), {}, np.ones((len(KINDS), 2)), 1.0, np.zeros(len(FEATURES)), np.zeros(len(FEATURES)),
+    np.ones((2, 2)), np.ones((2, 2)), np.ones((len(KINDS), 2)), {}, np.ones((len(KINDS), 2)), 1.0,
+    np.zeros(len(FEATURES)), np.zeros(len(FEATURES)),
     math.log(200.0), 0.3,
 )  # fmt: skip
 
@@ -105,13 +114,13 @@ def calibrated(
     table, seen = table or stated_errors(), track.joint_observed.astype(int)
     away = spread_features(track, guess, body)
     rate = float(np.clip(fps, *RATES)) / LEARNT_FPS
-    wider = np.exp((away - table.spread_mean) @ table.spread.T)[..., AXIS]  # [T, 24, 3]
 
-    def stated(std_mm: torch.Tensor, place: int) -> torch.Tensor:
-        factor = _cells(table.factor, place, seen, scene) * (wider if place == 0 else 1.0) * rate ** RATE[place, AXIS]
-        return std_mm * torch.from_numpy(factor.astype(np.float32))
+    def stated(std_mm: np.ndarray, place: int) -> torch.Tensor:
+        std_mm = table.powered(std_mm * rate ** RATE[place, AXIS], place) * _cells(table.factor, place, seen, scene)
+        return torch.from_numpy(std_mm.astype(np.float32))
 
-    relative = stated(fit.joint_std_relative_mm, 0)
+    wider = np.exp((away - table.spread_mean) @ table.spread.T)[..., AXIS].astype(np.float32)  # [T, 24, 3]
+    relative = stated(fit.joint_std_relative_mm.numpy(), 0) * torch.from_numpy(wider)
     rotation = fit.rotation_std_deg * torch.from_numpy(
         (table.rotation[KIND, seen] * rate**TURN_RATE).astype(np.float32)
     )
@@ -119,8 +128,8 @@ def calibrated(
     found = replace(
         track,
         fit=replace(
-            fit, joint_std_mm=stated(fit.joint_std_mm, 1), joint_std_relative_mm=relative, rotation_std_deg=rotation,
-            shape_covariance=covariance,
+            fit, joint_std_mm=stated(fit.joint_std_mm.numpy(), 1), joint_std_relative_mm=relative,
+            rotation_std_deg=rotation, shape_covariance=covariance,
         ),
     )  # fmt: skip
     features = frame_features(found, away, scene)

@@ -6,8 +6,10 @@
 Everybody of the sets is read by the default network and fitted as `run` does, without a scene, and, where the camera
 stands, also with one (`fitting.shot`). Ratios of errors to raw Gauss-Newton deviations give the factors of
 `fitting.stated`: quantiles at 68 % and 95 %, by cell, shrunk towards those of all joints of the cell's row as if SHRINK
-more people had been like them. Every part is first judged on sequences that it was not learnt from, and the figures are
-printed; then it is learnt from all of them. --check only prints. Keypoints are kept in --keep.
+more people had been like them. Everybody is fitted once more with an arm or a leg, single keypoints and spans of
+frames left out (as in bench/left_out.py): that nothing was seen is another doubt than that something wrong was. Every
+part is first judged on sequences that it was not learnt from, and the figures are printed; then it is learnt from all
+of them. --check only prints. Keypoints are kept in --keep.
 """
 
 import argparse
@@ -23,6 +25,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.left_out import LIMBS
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
 from eval3dpw.stated import Stated, figures, freedom_of, rows, text_rows
@@ -41,9 +44,10 @@ from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import AXIS, COUNTED, FEATURES, KIND, KINDS, NEUTRAL, ONE_STD, TABLE, StatedErrors
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, plain_value
+from pose2d.types import Keypoints
 
 SHRINK = 4.0  # people: a cell that few show takes most of what it is from the others
-FOLDS = 8
+FOLDS, INNER_FOLDS = 8, 4
 PERSON_FRAMES = 30.0  # of one person's frames hardly more is learnt than of one of them
 LIMITS_MM = (50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 450.0)  # at which the largest error's distribution is fitted
 
@@ -55,6 +59,7 @@ class Person:
     sequence: int
     name: str
     scene: bool
+    left_out: bool  # keypoints were
     track: TrackFit
     away: np.ndarray  # [T, 24, 2] `spread_features`
     error_mm: np.ndarray  # [2, T, 24, 3] relative to the pelvis, in the camera frame
@@ -74,15 +79,27 @@ def people_of(data: Sequence[Path], keep: Path) -> Iterator[Person]:
             people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
             for truth, person in zip(sequence.tracks, people, strict=True):
                 body, at = bodies.load(truth.gender), np.flatnonzero(person.detected)
-                for scene in (False, True) if "_fixed_" in sequence.name else (False,):
-                    seen = ShotPerson(0, person.keypoints("ccnet"), person.frame[at])
-                    found = _fitted(seen, sequence.camera, body, scene)
+                points = person.keypoints("ccnet")
+                kinds = [(points, False, False), (_without_some(points, number), True, False)]
+                for given, left_out, scene in kinds + [(points, False, True)] * ("_fixed_" in sequence.name):
+                    found = _fitted(ShotPerson(0, given, person.frame[at]), sequence.camera, body, scene)
                     if found is not None:
-                        yield _beside(
-                            number, sequence.name, *found, person.frame[at], camera_params(truth, body).rows(at), body
-                        )
+                        exact = camera_params(truth, body).rows(at)
+                        yield _beside(number, sequence.name, left_out, *found, person.frame[at], exact, body)
             number += 1
             print(sequence.name, flush=True)
+
+
+def _without_some(points: Keypoints, seed: int) -> Keypoints:
+    """Left out: an arm or a leg, some keypoints for half a second, and now and then all for a third of one."""
+    time_s, rng = np.arange(len(points)) / FPS, np.random.default_rng(seed)
+    hidden = (rng.random((100, points.skeleton.size)) < 0.15)[(2 * time_s).astype(int)]
+    hidden[:, [list(side) for limb in LIMBS.values() for side in limb][seed % 4]] = True
+    hidden[(3 * time_s).astype(int) % 4 == 1] = True
+    mask = torch.from_numpy(hidden)
+    return replace(
+        points, presence=points.presence.masked_fill(mask, 0), confidence=points.confidence.masked_fill(mask, 0)
+    )
 
 
 def _fitted(person: ShotPerson, camera, body: Body, scene: bool) -> tuple[TrackFit, np.ndarray, bool] | None:
@@ -106,6 +123,7 @@ def _fitted(person: ShotPerson, camera, body: Body, scene: bool) -> tuple[TrackF
 def _beside(
     number: int,
     name: str,
+    left_out: bool,
     track: TrackFit,
     away: np.ndarray,
     scene: bool,
@@ -125,7 +143,7 @@ def _beside(
     )
     velocity = np.gradient(joints - exact, axis=0) * FPS if len(joints) > 1 else np.zeros_like(joints)
     return Person(
-        number, name, scene, track, away, np.stack((camera - camera[:, :1], camera)),
+        number, name, scene, left_out, track, away, np.stack((camera - camera[:, :1], camera)),
         np.degrees(cosine.arccos().numpy()),
         {n: np.abs((angles[n] - true_angles[n] + 180) % 360 - 180) for n in angles},
         np.linalg.norm(velocity, axis=-1), _shape_ratio(fit, truth, body),
@@ -145,18 +163,9 @@ def _shape_ratio(fit, truth: BodyParams, body: Body) -> np.ndarray:
 
 
 def learnt(people: Sequence[Person]) -> StatedErrors:
-    spread_mean, spread = _spread(people)
-    factor, freedom = np.ones_like(NEUTRAL.factor), np.ones_like(NEUTRAL.freedom)
-    for place in (0, 1):
-        ratios = [_ratio(one, place, spread_mean, spread) for one in people]
-        for scene in (0, 1):
-            for axis in (0, 1):
-                for seen in (0, 1):
-                    factor[place, :, seen, axis, scene], freedom[place, :, seen, axis, scene] = _cells(
-                        people, ratios, axis, seen, bool(scene)
-                    )
+    table = _factors(people)
     table = replace(
-        NEUTRAL, factor=factor, freedom=freedom, spread_mean=spread_mean, spread=spread,
+        table, factor=table.factor * _inflation(people),
         shape=float(np.quantile(np.concatenate([one.shape_ratio for one in people]), ONE_STD)),
         rotation=_by_kind(people, [one.rotation_deg / one.track.fit.rotation_std_deg.numpy() for one in people]),
     )  # fmt: skip
@@ -167,15 +176,53 @@ def learnt(people: Sequence[Person]) -> StatedErrors:
     return _worst(people, tracks, table)
 
 
-def _ratio(one: Person, place: int, mean: np.ndarray, spread: np.ndarray) -> np.ndarray:
-    """[T, 24, 3] |error| over deviation, with what z explains; NaN where a frame shows too little."""
-    fit = one.track.fit
-    std = (fit.joint_std_relative_mm, fit.joint_std_mm)[place].numpy()
-    wider = np.exp((one.away - mean) @ spread.T)[..., AXIS] if place == 0 else 1.0
+def _factors(people: Sequence[Person]) -> StatedErrors:
+    fitted = _spread(people)
+    factor, freedom = np.ones_like(NEUTRAL.factor), np.ones_like(NEUTRAL.freedom)
+    for place in (0, 1):
+        ratios = [_ratio(one, place, fitted) for one in people]
+        for scene in (0, 1):
+            for axis in (0, 1):
+                for seen in (0, 1):
+                    factor[place, :, seen, axis, scene], freedom[place, :, seen, axis, scene] = _cells(
+                        people, ratios, axis, seen, bool(scene)
+                    )
+    return replace(fitted, factor=factor, freedom=freedom)
+
+
+def _inflation(people: Sequence[Person]) -> np.ndarray:
+    """[2, 1, 1, 2, 1] on factors: what is learnt of some people is a little too narrow for others (cross-conformal)."""
+    found = np.ones((2, 1, 1, 2, 1))
+    parts: dict[tuple[int, int], list[np.ndarray]] = {}
+    for fold in range(INNER_FOLDS):
+        table = _factors([one for one in people if one.sequence % INNER_FOLDS != fold])
+        for one in (one for one in people if one.sequence % INNER_FOLDS == fold and not one.left_out):
+            for place in (0, 1):
+                cells = table.factor[place][KIND, one.track.joint_observed.astype(int)][:, :, AXIS, int(one.scene)]
+                ratio = (_ratio(one, place, table) / cells)[:, COUNTED]
+                for axis in (0, 1):
+                    parts.setdefault((place, axis), []).append(ratio[..., axis == AXIS].ravel())
+    for (place, axis), values in parts.items():
+        found[place, ..., axis, 0] = max(1.0, float(np.nanquantile(np.concatenate(values), ONE_STD)))
+    return found
+
+
+def _ratio(one: Person, place: int, table: StatedErrors) -> np.ndarray:
+    """[T, 24, 3] |error| over deviation before factors; NaN where a frame shows too little."""
+    std = table.powered(_raw_mm(one, place), place)
+    if place == 0:
+        std = std * np.exp((one.away - table.spread_mean) @ table.spread.T)[..., AXIS]
     with np.errstate(all="ignore"):
-        ratio = np.abs(one.error_mm[place]) / (std * wider)
-    ratio[~fit.observed.numpy()] = np.nan
+        ratio = np.abs(one.error_mm[place]) / std
+    if not one.left_out:  # there frames without keypoints are to be learnt from, too
+        ratio[~one.track.fit.observed.numpy()] = np.nan
     return ratio
+
+
+def _raw_mm(one: Person, place: int) -> np.ndarray:
+    std = (one.track.fit.joint_std_relative_mm, one.track.fit.joint_std_mm)[place]
+    assert std is not None
+    return std.numpy()
 
 
 def _cells(people, ratios, axis: int, seen: int, scene: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -244,17 +291,31 @@ def _angles(people, tracks) -> dict[str, float]:
     return {kind: float(np.quantile(np.concatenate(parts), ONE_STD)) for kind, parts in ratios.items()}
 
 
-def _spread(people) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of z, and w by axis: least squares of the logarithm of |error| / deviation, within kinds of joints."""
-    z = np.concatenate([one.away[one.track.fit.observed.numpy()] for one in people])
-    mean, spread = z[:, COUNTED].mean((0, 1)), np.zeros((2, 2))
-    ratios = np.concatenate([_ratio(one, 0, mean, spread)[one.track.fit.observed.numpy()] for one in people])
-    for axis in (0, 1):
-        y = np.log(ratios[..., axis == AXIS].mean(-1) + 0.05)[:, COUNTED]
-        x, y = z[:, COUNTED] - z[:, COUNTED].mean(0), y - y.mean(0)
-        gram = np.einsum("tjk,tjl->kl", x, x)
-        spread[axis] = np.linalg.solve(gram * (1 + 0.05 * np.eye(2)), np.einsum("tjk,tj->k", x, y)).clip(0, 1)
-    return mean, spread
+def _spread(people) -> StatedErrors:
+    """Exponents, mean of z, and w by axis: least squares of the logarithm of |error| / deviation, within kinds."""
+    seen = [np.ones(len(one.track), bool) if one.left_out else one.track.fit.observed.numpy() for one in people]
+    z = np.concatenate([one.away[some] for one, some in zip(people, seen, strict=True)])
+    table = replace(NEUTRAL, spread_mean=z[:, COUNTED].mean((0, 1)))
+    spread, exponent, reference = np.zeros((2, 2)), np.ones((2, 2)), np.ones((2, 2))
+    for place in (0, 1):
+        ratios = np.concatenate([_ratio(one, place, table)[some] for one, some in zip(people, seen, strict=True)])
+        stds = np.concatenate([_raw_mm(one, place)[some] for one, some in zip(people, seen, strict=True)])
+        for axis in (0, 1):
+            y = np.log(ratios[..., axis == AXIS].mean(-1) + 0.05)[:, COUNTED]
+            size = np.log(stds[..., axis == AXIS].mean(-1) + 1e-3)[:, COUNTED]
+            x = np.concatenate((z[:, COUNTED], size[..., None]), -1)[..., [0, 1, 2] if place == 0 else [2]]
+            known = np.isfinite(y) & np.isfinite(x).all(-1)
+            count = known.sum(0)
+            x, y = (np.where(known.reshape(known.shape + (1,) * (v.ndim - 2)), v, 0) for v in (x, y))
+            x, y = x - (x.sum(0) / count[:, None]), y - y.sum(0) / count
+            x, y = x * known[..., None], y * known
+            gram = np.einsum("tjk,tjl->kl", x, x)
+            found = np.linalg.solve(gram * (1 + 0.05 * np.eye(len(gram))), np.einsum("tjk,tj->k", x, y))
+            exponent[place, axis] = 1 + found[-1].clip(-0.7, 0)
+            reference[place, axis] = np.exp(np.nanmean(size))
+            if place == 0:
+                spread[axis] = found[:2].clip(0, 1)
+    return replace(table, spread=spread, exponent=exponent, reference_mm=reference)
 
 
 def _calibrated(one: Person, table: StatedErrors) -> TrackFit:
@@ -265,7 +326,7 @@ def _calibrated(one: Person, table: StatedErrors) -> TrackFit:
 def _worst(people, tracks, table: StatedErrors) -> StatedErrors:
     """Logistic regression of "the largest error is below a limit" on log limit and features, for all limits at once."""
     x, worst = [], []
-    for one, track in zip(people, tracks, strict=True):
+    for one, track in [pair for pair in zip(people, tracks, strict=True) if not pair[0].left_out]:
         seen = track.fit.observed.numpy()
         x.append(stated.frame_features(track, one.away, one.scene)[seen])
         worst.append(np.linalg.norm(one.error_mm[0][:, COUNTED], axis=-1).max(1)[seen])
@@ -314,7 +375,11 @@ def judged(people: Sequence[Person], table: StatedErrors) -> tuple[np.ndarray, S
 
 
 def report(title: str, people: Sequence[Person], tables: Sequence[StatedErrors]) -> None:
-    """tables: one for each person."""
+    """tables: one for each person. Those whose keypoints were left out stand in a line of their own."""
+    pairs = [(o, t) for o, t in zip(people, tables, strict=True) if o.left_out]
+    if pairs:
+        print(f"\n{title}, joints without keypoints: {', '.join(_left_out_ratio(pairs))} % inside one deviation")
+    people, tables = zip(*[(o, t) for o, t in zip(people, tables, strict=True) if not o.left_out], strict=True)
     print(f"\n{title}: {len(people)} people")
     parts = [judged([one], table) for one, table in zip(people, tables, strict=True)]
     error, said = np.concatenate([part[0] for part in parts]), Stated.concat([part[1] for part in parts])
@@ -325,6 +390,21 @@ def report(title: str, people: Sequence[Person], tables: Sequence[StatedErrors])
         print(f"  {name}: {100 * part['inside_68']:.0f} / {100 * part['inside_95']:.0f}")
     for what, ratio in _others(people, tables).items():
         print(f"  {what}: {100 * np.mean(ratio < 1):.0f} % inside one deviation")
+
+
+def _left_out_ratio(pairs) -> list[str]:
+    found = []
+    for place, name in enumerate(("relative", "camera frame")):
+        ratios = []
+        for one, table in pairs:
+            fit = _calibrated(one, table).fit
+            std = (fit.joint_std_relative_mm, fit.joint_std_mm)[place].numpy()
+            some = ~one.track.joint_observed & np.isin(np.arange(24), COUNTED)
+            ratios.append((np.abs(one.error_mm[place]) / std)[some])
+        every = np.concatenate(ratios)
+        axes = every[..., :2], every[..., 2]
+        found += [f"{name} {100 * np.nanmean(v < 1):.0f}" for v in axes]
+    return found
 
 
 def _within(table: StatedErrors):

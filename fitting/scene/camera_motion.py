@@ -185,13 +185,13 @@ class CameraMotionEstimator:
     def finish(self) -> CameraMotion:
         """The camera of all frames fed so far."""
         found, turns = _summary(self._frames, self._looked, self._focal, self._focal_px, self._small), self._turns
-        if found.kind not in ("rotating", "moving") or not turns:
+        if found.kind != "rotating" or not turns:
             return found
         here, far = (turns_cost(turns[:MOST_TURNS], self._focal, value) for value in (0.0, SLIDE_LOG))
         if far < SLIDES * here:  # all of the image moves alike, as under no lens that turns
             still = unknown_motion(found.frames, self._focal_px, "the image slides instead of turning")
             return replace(still, kind="moving")
-        told = focal_from_turns(turns[:MOST_TURNS], self._focal) if found.kind == "rotating" else None
+        told = focal_from_turns(turns[:MOST_TURNS], self._focal)
         if told is None:
             return found
         return replace(found, turning_focal_px=self._focal_px * math.exp(told[0]), turning_focal_log_sigma=told[1])

@@ -48,6 +48,16 @@ def test_deviations_are_wider_than_gauss_newton_and_finite(raw: TrackFit) -> Non
     assert (found.worst_error_mm > std[:, COUNTED].norm(dim=-1).numpy().mean(1)).all()
 
 
+def test_an_exponent_below_one_draws_deviations_towards_the_reference(raw: TrackFit) -> None:
+    table = replace(NEUTRAL, exponent=np.full((2, 2), 0.5), reference_mm=np.full((2, 2), 40.0))
+    found = calibrated(raw, None, load_body(), False, 30.0, table).fit
+    for std, before in ((found.joint_std_mm, raw.fit.joint_std_mm),
+                        (found.joint_std_relative_mm, raw.fit.joint_std_relative_mm)):  # fmt: skip
+        assert std is not None
+        assert before is not None
+        torch.testing.assert_close(std, (40 * before).sqrt())
+
+
 def test_a_fit_that_states_nothing_still_states_nothing(raw: TrackFit) -> None:
     silent = replace(raw, fit=replace(raw.fit, joint_std_mm=None, joint_std_relative_mm=None))
     assert calibrated(silent, None, load_body(), False, 30.0) is silent

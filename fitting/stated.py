@@ -137,15 +137,14 @@ def calibrated(
     return replace(found, worst_error_mm=np.exp(_over_time(log_mm)).astype(np.float32))
 
 
-def calibrated_by_several(track: TrackFit, camera_mm: torch.Tensor, relative_mm: torch.Tensor) -> TrackFit:
-    """Of a fit to several cameras, whose own uncertainty adds so much [T, 24, 3] in the camera's frame and relative to
-    the pelvis."""
+def calibrated_by_several(track: TrackFit) -> TrackFit:
+    """Of a fit to several cameras."""
     fit = track.fit
     if fit.joint_std_mm is None or fit.joint_std_relative_mm is None:
         return track
     std, relative = (
-        ((SEVERAL_FACTOR * std).square() + more.square() + SEVERAL_MM**2).sqrt()
-        for std, more in ((fit.joint_std_mm, camera_mm), (fit.joint_std_relative_mm, relative_mm))
+        ((SEVERAL_FACTOR * std).square() + SEVERAL_MM**2).sqrt()
+        for std in (fit.joint_std_mm, fit.joint_std_relative_mm)
     )
     worst = SEVERAL_WORST * relative[:, COUNTED].norm(dim=-1).amax(1).numpy()
     return replace(track, fit=replace(fit, joint_std_mm=std, joint_std_relative_mm=relative), worst_error_mm=worst)

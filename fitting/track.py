@@ -43,7 +43,7 @@ from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess, sh
 from fitting.solver.terms.priors import PosePrior, ShapeEvidence
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.solver.terms.scene import SceneTerms
-from fitting.stated import calibrated
+from fitting.stated import calibrated, calibrated_by_several
 from pose2d.base.errors import UserError
 from pose2d.base.files import release_scratch
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
@@ -190,8 +190,8 @@ def fit_prepared(
             joint_observed=joints,
             fit=fit,
         )
-        if prepared.others:  # what one camera cannot know, several do: nothing was learnt of these
-            return track
+        if prepared.others:
+            return calibrated_by_several(track)
         together = fps if len(solved) > 2 else 0.0
         return calibrated(track, part.guess, body, scene is not None and scene.up is not None, together)
 

@@ -36,7 +36,7 @@ from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import resampled, rest_pelvis
 from fitting.scene.camera_motion import read_motion
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
-from fitting.stated import calibrated_by_several
+from fitting.stated import COUNTED, SEVERAL_WORST
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
@@ -193,7 +193,7 @@ def make(job: Job, key: CacheKey) -> None:
             words = "never shows enough confident keypoints at once: no body is fitted."
             job.reporter.warn(f"person {identity} {words}")
     for identity, track in found.people.items():
-        track = _stated(track, stds, body)
+        track = _with_rig_std(track, stds, body) if any(stds) else track
         found.people[identity] = track if body.fingers is None else recorded.with_fingers(people[identity], track, body)
     if rig.source == "people" and found.ground is not None:
         height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
@@ -248,16 +248,21 @@ def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
     ]
 
 
-def _stated(track: TrackFit, stds: tuple[float, float], body: Body) -> TrackFit:
-    """With deviations that hold, also where people placed the cameras: of all lengths (log), and of the cameras' turns
-    (radians), which bend a body by about a quarter as much."""
-    if track.worst_error_mm is not None:  # seen by one camera
+def _with_rig_std(track: TrackFit, stds: tuple[float, float], body: Body) -> TrackFit:
+    """With the uncertainty of cameras that people placed: of all lengths (log), and of the cameras' turns (radians),
+    which bend a body by about a quarter as much."""
+    found, (scale, turn), worst = track.fit, stds, track.worst_error_mm
+    if found.joint_std_mm is None or found.joint_std_relative_mm is None or worst is None:
         return track
-    scale, turn = stds
-    joints = 1000 * body.at(track.fit.params).joints
+    joints = 1000 * body.at(found.params).joints
     apart = joints - joints[:, :1]
     bent = turn / 4 * apart.norm(dim=-1, keepdim=True) / math.sqrt(3)
-    return calibrated_by_several(track, torch.hypot(scale * joints, bent), torch.hypot(scale * apart, bent))
+    std = torch.hypot(found.joint_std_mm, torch.hypot(scale * joints, bent))
+    more = torch.hypot(scale * apart, bent)
+    worst = np.hypot(worst, SEVERAL_WORST * more[:, COUNTED].norm(dim=-1).amax(1).numpy()).astype(np.float32)
+    relative = torch.hypot(found.joint_std_relative_mm, more)
+    fitted = replace(found, joint_std_mm=std, joint_std_relative_mm=relative)
+    return replace(track, fit=fitted, worst_error_mm=worst)
 
 
 def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, list[Offset], tuple[float, float]]:

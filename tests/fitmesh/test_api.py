@@ -19,6 +19,7 @@ RENAMED = {
     "exports": "export",
     "outputs": "only",
     "height_m": "height",
+    "weight_kg": "weight",
 }
 
 

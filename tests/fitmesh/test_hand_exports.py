@@ -195,5 +195,5 @@ def test_a_body_without_fingers_says_so() -> None:
     body = replace(fitting.load_body(), fingers=None)
     with pytest.raises(UserError, match="has no fingers"):
         body(torch.zeros(1, 24, 3), hands=torch.zeros(1, 30, 3))
-    with pytest.raises(UserError, match=r"expected axis-angle \[2, 30, 3\]"):
+    with pytest.raises(UserError, match=r"hands has size \[1, 30, 3\]; expected \[2, 30, 3\]"):
         fitting.load_body()(torch.zeros(2, 24, 3), hands=torch.zeros(1, 30, 3))

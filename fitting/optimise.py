@@ -168,7 +168,7 @@ def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: 
     weights = independence(int(usable.sum()), fps)
     problem = replace(
         problem,
-        terms=terms_of(problem.views, body, options, given.guess, near, given.scene, weights, given.hands, given.shape),
+        terms=terms_of(problem.views, body, options, given, near, weights),
         fps=fps if len(problem) > 2 else None,
         segment=given.segment,
         world_rotation=None if given.scene is None else given.scene.world_rotation,
@@ -196,7 +196,8 @@ def shape_from_outlines(
         return None
     near = None if given.guess is None else _state_of(given.guess, problem, usable, shared_shape=True)
     weights = independence(int(usable.sum()), 1.0)
-    plain = replace(problem, terms=terms_of(problem.views, body, options, given.guess, near, None, weights))
+    alone = FitInput(given.keypoints, given.guess)
+    plain = replace(problem, terms=terms_of(problem.views, body, options, alone, near, weights))
     state = from_params(given.start, problem.jacobian.shape_size)
     xy_px = camera.undistort(xy_px).masked_fill(~usable[:, None, None], torch.nan)
     seen, body = problem.seen, problem.jacobian.body
@@ -250,17 +251,17 @@ def terms_of(
     views: Sequence[Reprojection],
     body: Body,
     options: FitOptions,
-    guess: InitialGuess | None = None,
+    given: FitInput | None = None,
     near: State | None = None,
-    scene: SceneTerms | None = None,
     weights: Independence = ALONE,
-    hands: SeenHands | None = None,
-    shape: ShapeEvidence | None = None,
 ) -> tuple[Term, ...]:
     """Everything that pulls on a body: a new term is one line in this list.
 
-    views: the keypoints of each camera. guess, near: what the fit stays near, its deviations and the state itself.
+    views: the keypoints of each camera. given: what else is known. near: its guess as a state, to stay near.
     """
+    guess, scene, hands, shape = (None,) * 4
+    if given is not None:
+        guess, scene, hands, shape = given.guess, given.scene, given.hands, given.shape
     prior, frames = options.prior or load_prior(), len(views[0].weight)
     axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(views[0].weight)
     if len(views) > 1:  # a second camera sees how far somebody leans
@@ -311,7 +312,7 @@ def fit_frames(
         solved_part, first = problem.frames(usable), best_torso_start(problem.frames(usable))
     else:
         start = _state_of(given.guess, problem, usable, shared_shape=False)
-        problem = replace(problem, terms=terms_of(problem.views, body, options, given.guess, start))
+        problem = replace(problem, terms=terms_of(problem.views, body, options, given, start))
         solved_part, first = problem.frames(usable), start.frames(usable)
     if solved_part.seen.mixture_weight is not None:
         first = solve_frames(solved_part.without_tails, first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state

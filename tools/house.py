@@ -60,7 +60,7 @@ def leave(event, about):
 threading.setprofile(note)
 sys.setprofile(note)
 sys.addaudithook(leave)
-from fitmesh.__main__ import main
+from fitmesh.cli import main
 main()
 """
 

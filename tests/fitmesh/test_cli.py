@@ -77,7 +77,10 @@ def test_an_unknown_model_name_suggests_a_valid_one():
 )
 def test_a_wrong_path_or_name_is_refused_before_torch_is_loaded(arguments, said, tmp_path):
     """Loading it takes seconds; who mistyped is answered in half of one."""
-    code = "import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)); from fitmesh.__main__ import main; main()"
+    code = (
+        "import sys, atexit; atexit.register(lambda: print('torch' in sys.modules))\n"
+        "from fitmesh.cli import main; main()"
+    )
     ended = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )

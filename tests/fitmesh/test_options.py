@@ -106,7 +106,7 @@ def test_a_signal_during_a_run_leaves_no_temporary_file(
     number: int, code: int, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
     reset = f"import signal; signal.signal({int(number)}, signal.default_int_handler); "
-    command = [sys.executable, "-c", reset + "from fitmesh.__main__ import main; main()", "run", *map(str, walk)]
+    command = [sys.executable, "-c", reset + "from fitmesh.cli import main; main()", "run", *map(str, walk)]
     process = subprocess.Popen(
         [*command, "--out", str(tmp_path / "out"), "--json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -8,7 +8,7 @@ import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.fits import FitOptions, InitialGuess
 from fitting.keypoints.observed import SeenHands
-from fitting.optimise import Independence, terms_of
+from fitting.optimise import FitInput, Independence, terms_of
 from fitting.solver.levenberg_marquardt import NormalEquations, Problem
 from fitting.solver.terms.priors import LikelyPose, ShapeEvidence, Upright, optical_axis
 from fitting.solver.terms.reprojection import Reprojection, Silhouette, project
@@ -93,7 +93,8 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
     some, known = torch.randn(10, 11, generator=g, dtype=DOUBLE), None
     if keypoints:
         known = ShapeEvidence(some[:, 1:] @ some[:, 1:].mT, some[:, 0])
-    terms = terms_of([seen], body, FitOptions(prior=prior, lean_rad=0.3), guess, near, scene, weights, hands, known)
+    given = FitInput(None, guess, scene, hands=hands, shape=known)  # keypoints are in `seen`
+    terms = terms_of([seen], body, FitOptions(prior=prior, lean_rad=0.3), given, near, weights)
     terms = tuple(replace(term, weight=1.0) if isinstance(term, LikelyPose) else term.to(DOUBLE) for term in terms)
     turn, state = None if scene is None else scene.world_rotation, some_state(frames, shared)
     if keypoints:

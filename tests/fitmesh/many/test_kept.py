@@ -13,7 +13,7 @@ from fitmesh.options.run import RunOptions
 from tests.fitmesh.many.conftest import LIGHT, LIGHT_OPTIONS
 
 ROOT = Path(__file__).parents[3]
-RUN = "import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)); from fitmesh.__main__ import main; main()"
+RUN = "import sys, atexit; atexit.register(lambda: print('torch' in sys.modules))\nfrom fitmesh.cli import main; main()"
 
 
 def run(clips: Path, out: Path, *more: str, exit_code: int = 0) -> str:

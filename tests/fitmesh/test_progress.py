@@ -92,7 +92,7 @@ def test_on_a_terminal_a_run_is_never_silent_for_long(tmp_path: Path) -> None:
     os.close(there)
     silences, text = _listen(here)
     assert ended.wait(timeout=60) == 0, text
-    assert "compiling the renderer" in text
+    assert any((tmp_path / "numba").rglob("*.nbc")), "the renderer was compiled, said or beside other work"
     late = [(f"{seconds:.1f} s", before) for seconds, before in silences if seconds > LONGEST_SILENCE_S * _slowness()]
     assert late == []
 

@@ -226,4 +226,4 @@ def report_kept(statuses: Sequence[ClipStatus], clips: Sequence[ClipSource], out
 def _product_digest() -> str:
     """Of all files of this project, code and weights: 50 MB, read in a tenth of a second."""
     files = (path for package in PACKAGES for path in (_ROOT / package).rglob("*") if path.is_file())
-    return content_digest(sorted(path for path in files if path.suffix != ".pyc"))
+    return content_digest(sorted(path for path in files if path.parent.name != "__pycache__"))  # of Python and numba

@@ -116,7 +116,8 @@ def _fitted(person: ShotPerson, camera, body: Body, scene: bool) -> tuple[TrackF
     if not shot.people:
         return None
     track = shot.people[0]
-    away, used = next((a, s) for t, a, s in reversed(made) if torch.equal(t.fit.params.pose, track.fit.params.pose))
+    turn = track.fit.params.pose[:, 0]  # arms differ where palms were laid flat, places by the person's size
+    away, used = next((a, s) for t, a, s in reversed(made) if torch.equal(t.fit.params.pose[:, 0], turn))
     return (track, away, used) if used == scene else None
 
 

@@ -87,7 +87,7 @@ def render(folder: Path, body: Body, motion: Path | None, sequences: int) -> Non
         frames = np.linspace(0, made.frames - 1, FRAMES).astype(int)
         images, depths, transforms = [], [], []
         for frame in frames:
-            light = sequence._exposed_light(made, posed, int(frame))
+            light = sequence.exposed_light(made, posed, int(frame))
             image = sensor_image(drawn.sensor, light, exposure_gain(drawn.sensor, light), rng)
             transform = made.path.world_to_cam(float(frame))
             buffer = seen_by(made.mesh.vertices_m([posed[0][frame]]), made.mesh.faces, made.camera, transform)

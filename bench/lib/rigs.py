@@ -1,7 +1,6 @@
 """People of captured motion before several cameras: truth, and what each camera's network would say of them."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -9,18 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from eval3dpw.synth.clothed_people import (
-    SyntheticPerson,
-    clothed_body,
-    draw_outfit,
-    draw_shape,
-    moved_to,
-    person_from_clip,
-)
+from eval3dpw.synth.clothed_people import SyntheticPerson, draw_shape, moved_to, person_from_clip
 from eval3dpw.synth.motion import Clip, load_clips
 from eval3dpw.synth.rendering import build_scene_mesh
-from eval3dpw.synth.sequence import SyntheticSequence, _exposed_light, draw_plan
-from eval3dpw.synth.staging import exposure_gain, sensor_image
+from eval3dpw.synth.sequence import SyntheticSequence, draw_plan, dressed, frame_images
 from eval3dpw.synth.surroundings import ClearArea, build_scene
 from fitmesh.inputs import write_lossless
 from fitting.body import Body
@@ -140,32 +131,20 @@ def render(
     places = np.stack([(placed.position_m @ Z_UP)[[0, 2]] for placed in rig.cameras])
     area = ClearArea(np.concatenate([person.path for person in everyone]), np.repeat(places, 10, 0), plan.view.azimuth)
     around = build_scene("park", area, plan.rng("scene"))
-    clothed = []
-    for number, person in enumerate(everyone):
-        looks = plan.rng(f"looks {number}")
-        clothed.append(clothed_body(body, person.shape, draw_outfit(looks), looks))
+    clothed = dressed(plan, everyone, body)
     mesh = build_scene_mesh(clothed, around, plan.rng("mesh"))
     for number, (placed, offset) in enumerate(zip(rig.cameras, offsets_s, strict=True)):
         pose = np.eye(4)
         pose[:3, :3], pose[:3, 3] = placed.rotation @ Z_UP, placed.translation_m
         sequence = _Later(plan, everyone, [], clothed, placed.camera, _Tripod(pose), mesh, FPS * offset)
         noise = plan.rng(f"sensor {number}")
-        images = _images(sequence, slice(margin, margin + frames), noise, subframes)
+        shown = range(margin, margin + frames)
+        images = frame_images(sequence, sequence.posed(), shown, noise, subframes)
         write_lossless(out / f"{placed.name}.mp4", images, Fraction(int(FPS)))
     write_rig(out / "rig.toml", rig)
     joints = np.stack([person.joints.numpy()[margin : margin + frames] @ Z_UP.T for person in everyone])
     np.savez(out / "truth.npz", joints_m=joints, offset_s=np.array(offsets_s))
     return joints
-
-
-def _images(
-    sequence: SyntheticSequence, frames: slice, rng: np.random.Generator, subframes: int
-) -> Iterator[np.ndarray]:
-    posed, gain = sequence.posed(), None
-    for frame in range(frames.start, frames.stop):
-        light = _exposed_light(sequence, posed, frame, subframes)
-        gain = exposure_gain(sequence.plan.sensor, light) if gain is None else gain
-        yield sensor_image(sequence.plan.sensor, light, gain, rng)
 
 
 def _at(points: np.ndarray, have_s: np.ndarray, want_s: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """One sequence: its random plan, the people, camera and scene of it, and each frame's image and truth."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -194,11 +194,28 @@ def build_sequence(
     views = np.stack([path.world_to_cam(frame) for frame in sampled])
     occluders = surroundings.place_occluders(plan.occlusion, area, keypoints, views, camera, plan.scene, rng)
     around.solids.extend(occluders)
+    clothed = dressed(plan, [*people, *bystanders], body)
+    return SyntheticSequence(plan, people, bystanders, clothed, camera, path, build_scene_mesh(clothed, around, rng))
+
+
+def dressed(plan: SequencePlan, people: Sequence[SyntheticPerson], body: Body) -> list[ClothedBody]:
+    """Everybody in clothes of their own."""
     clothed = []
-    for number, person in enumerate((*people, *bystanders)):
+    for number, person in enumerate(people):
         outfit_rng = plan.rng(f"looks {number}")
         clothed.append(clothed_body(body, person.shape, draw_outfit(outfit_rng), outfit_rng))
-    return SyntheticSequence(plan, people, bystanders, clothed, camera, path, build_scene_mesh(clothed, around, rng))
+    return clothed
+
+
+def frame_images(
+    sequence: SyntheticSequence, posed: list[np.ndarray], frames: range, rng: np.random.Generator, subframes: int
+) -> Iterator[np.ndarray]:
+    """What the sensor gives for each frame, exposed for the first of them."""
+    sensor, gain = sequence.plan.sensor, None
+    for frame in frames:
+        light = exposed_light(sequence, posed, frame, subframes)
+        gain = staging.exposure_gain(sensor, light) if gain is None else gain
+        yield staging.sensor_image(sensor, light, gain, rng)
 
 
 def render_frames(
@@ -206,14 +223,9 @@ def render_frames(
 ) -> Iterator[tuple[bytes, FrameTruth]]:
     """The JPEG of every frame, and its truth: of COCO's 17 keypoints or Halpe's 26."""
     plan, people = sequence.plan, sequence.people
-    rng = plan.rng("sensor")
-    posed = sequence.posed()
+    posed, frames = sequence.posed(), range(sequence.frames)
     keypoints = torch.stack([person.keypoints[:, :keypoint_count] for person in people], 1).numpy()
-    gain = None
-    for frame in range(sequence.frames):
-        light = _exposed_light(sequence, posed, frame, subframes)
-        gain = staging.exposure_gain(plan.sensor, light) if gain is None else gain
-        image = staging.sensor_image(plan.sensor, light, gain, rng)
+    for frame, image in zip(frames, frame_images(sequence, posed, frames, plan.rng("sensor"), subframes), strict=True):
         bodies = [vertices[frame] for vertices in posed]
         truth = frame_truth(
             sequence.mesh, sequence.mesh.vertices_m(bodies), bodies, keypoints[frame], sequence.camera,
@@ -223,7 +235,7 @@ def render_frames(
         yield jpeg.tobytes(), truth
 
 
-def _exposed_light(
+def exposed_light(
     sequence: SyntheticSequence, posed: list[np.ndarray], frame: int, subframes: int = staging.SUBFRAMES
 ) -> np.ndarray:
     """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel, which antialiases."""

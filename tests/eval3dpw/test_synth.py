@@ -93,7 +93,7 @@ def test_projected_joints_land_on_the_drawn_person() -> None:
     mesh.atlas.texels[:] = 0
     mesh.scene.backdrop.image[:] = 0
     mesh.appearance[: person_faces[1], :, :3], mesh.appearance[person_faces[1] :] = 0.5, 0
-    light = sequence._exposed_light(scene, scene.posed(), 0).sum(2)
+    light = sequence.exposed_light(scene, scene.posed(), 0).sum(2)
     joints = scene.people[0].joints[0]
     transform = torch.from_numpy(scene.cam_poses()[0])
     camera = Camera.from_intrinsics(scene.camera.intrinsics, (320, 180))

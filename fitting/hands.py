@@ -158,7 +158,7 @@ def flat_palms(params: BodyParams, body: Body, up: Tensor) -> BodyParams:
     wrists and toes, so neither gravity nor a floor need be known.
     """
     at = body.at(replace(params, hands=None)).joints / params.size
-    toes, wrists, trunk = (at[:, list(part)] for part in ((10, 11), WRISTS, (0, 12)))
+    toes, wrists, trunk = (at[:, list(part)] for part in ((10, 11), WRISTS, (0, 12)))  # trunk: pelvis and neck
     ahead = wrists.mean(1) - toes.mean(1)
     far_m = ahead.norm(dim=-1)
     ahead = ahead / far_m.clamp(min=1e-6)[:, None]

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import torch
 
+from pose2d.detect.detector import intersection
 from pose2d.models.base import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
@@ -77,9 +78,8 @@ def _covered_by_others(frame: np.ndarray, box: np.ndarray) -> np.ndarray:
     order = np.argsort(frame, kind="stable")
     for here in np.split(order, np.flatnonzero(np.diff(frame[order])) + 1):
         if len(here) > 1:
-            mine, other = box[here][:, None], box[here]
-            sides = np.minimum(mine[..., 2:], other[..., 2:]) - np.maximum(mine[..., :2], other[..., :2])
-            share = sides.clip(0).prod(-1) / np.maximum((mine[..., 2:] - mine[..., :2]).prod(-1), 1)
+            mine = box[here]
+            share = intersection(mine, mine) / np.maximum((mine[:, 2:] - mine[:, :2]).prod(-1), 1)[:, None]
             covered[here] = (share - 2 * np.eye(len(here))).max(1)
     return covered
 

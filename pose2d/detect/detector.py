@@ -113,10 +113,15 @@ def load_detector(name: str, options: DetectorOptions | None = None) -> PersonDe
     return detector_class(name)(options)
 
 
+def intersection(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Area that every box of a [N, 4] shares with every box of b [M, 4]: [N, M]."""
+    first, last = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
+    return np.asarray((last - first).clip(0).prod(-1))
+
+
 def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Intersection over union of every box of a [N, 4] with every box of b [M, 4]: [N, M]."""
-    first, last = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
-    both = (last - first).clip(0).prod(-1)
+    both = intersection(a, b)
     area_a, area_b = ((boxes[:, 2:] - boxes[:, :2]).prod(-1) for boxes in (a, b))
     return both / np.maximum(area_a[:, None] + area_b - both, 1e-12)
 

@@ -1,6 +1,5 @@
 """The image against what eyes expect."""
 
-
 import numpy as np
 import pytest
 import torch

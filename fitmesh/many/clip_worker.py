@@ -17,7 +17,7 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.inputs import is_url, open_clip
 from fitmesh.many.executors import Notify
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
-from fitmesh.many.summary import clip_key, write_thumbnail
+from fitmesh.many.summary import clip_key
 from fitmesh.result import Manifest, load
 from fitmesh.stages.people import read_tracks
 from fitmesh.stages.pipeline import run_stages, warnings_of
@@ -128,8 +128,6 @@ def _run(task: ClipTask, source: Path, out: Path, reporter: Reporter, warned: li
         if before.key != key:
             replace(before, key=key).write(out)
         return replace(before, state="kept", made=())
-    if result is not None and result.overlay_path in written.files and ("overlay" in written.made or before is None):
-        write_thumbnail(result, out)
     replace(status, state="done", key=key).write(out)
     return status
 

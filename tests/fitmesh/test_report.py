@@ -70,9 +70,7 @@ def text(result: Result) -> str:
 
 def test_the_page_loads_nothing_but_the_overlay_beside_it(text: str) -> None:
     page = Page(text)
-    images = [address for address in page.addresses if address != "overlay.mp4"]
-    assert images
-    assert all(address.startswith("data:image/jpeg;base64,") for address in images)
+    assert set(page.addresses) == {"overlay.mp4"}
     assert not re.search(r"@import|url\(|fetch\(|XMLHttp", text)
     assert "default-src 'none'" in text
 
@@ -110,20 +108,6 @@ def test_nested_settings_are_shown_one_by_one(result: Result, tmp_path: Path) ->
     assert words[words.index("tracks.span.start_s") + 1] == "1.5"
     assert "tracks.span.end_s" not in words
     assert "overwrite" in words
-
-
-def test_key_frames_are_those_of_the_overlay(result: Result, text: str) -> None:
-    import base64
-
-    import cv2
-
-    from tests.videos import number_of
-
-    shown = re.findall(r'src="data:image/jpeg;base64,([^"]+)" alt="frame (\d+)"', text)
-    assert 5 <= len(shown) <= 8
-    for data, frame in shown:
-        rgb = cv2.imdecode(np.frombuffer(base64.b64decode(data), np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
-        assert number_of(rgb) == int(frame) - result.frames[0]
 
 
 def test_every_keypoint_has_its_status(result: Result) -> None:

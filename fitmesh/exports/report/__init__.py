@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fitmesh.exports.report.key_frames import key_frames
-from fitmesh.exports.report.overview import moment, shots, swatch, usable, video, warnings
+from fitmesh.exports.report.overview import shots, swatch, usable, video, warnings
 from fitmesh.exports.report.person_section import STATUSES, person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.result import Person, Result
@@ -21,7 +20,7 @@ FILE = "report.html"
 MOST_UNFOLDED = 4  # people; of more, the sections are folded
 _HERE = Path(__file__).parent
 # Nothing may be loaded but the overlay beside the page, whatever a file name in the page contains.
-_POLICY = "default-src 'none'; img-src data:; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _SOURCES = {
     "ccnet": "calibrated by a head on the network's own features (CCNet): the expected OKS",
     "closed-form": "calibrated in closed form from the network's own score or spread: the expected OKS",
@@ -32,12 +31,9 @@ _SOURCES = {
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """Key frames come from overlay.mp4 in the result's folder; without it the page has no images and no video."""
+    """It shows overlay.mp4 of the result's folder, where there is one."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
-        parts = [
-            _head(result), warnings(result), _tiles(result), video(result), usable(result), _frames(result),
-            shots(result),
-        ]  # fmt: skip
+        parts = [_head(result), warnings(result), _tiles(result), video(result), usable(result), shots(result)]
         tick(1)
         for person in result.people:
             parts.append(_person(result, person))
@@ -91,18 +87,6 @@ def _tiles(result: Result) -> str:
 def _typical(values: np.ndarray, unit: str) -> str:
     finite = values[np.isfinite(values)]
     return f"{np.median(finite):.1f}{unit}" if len(finite) else "unknown"
-
-
-def _frames(result: Result) -> str:
-    shown = key_frames(result)
-    if not shown:
-        return '<p class="soft">No images: overlay.mp4 is not in the folder.</p>'
-    figures = "".join(
-        f'<figure><img src="{frame.jpg}" alt="frame {frame.frame}" loading="lazy"><figcaption>{moment(frame.time_s)}, '
-        f"frame {frame.frame}{f' · <em>{escape(frame.why)}</em>' if frame.why else ''}</figcaption></figure>"
-        for frame in shown
-    )
-    return f'<h2>Key frames</h2><div class="frames">{figures}</div>'
 
 
 def _person(result: Result, person: Person) -> str:

@@ -127,7 +127,7 @@ class Evaluation:
                     self.estimator = self.estimator or KeypointEstimator(self.settings)
                     people = self.estimator.estimate(sequence, self.bodies, tick)
             keypoints.write(path, key, sequence, people)
-        return keypoints.read(path, sequence)
+        return keypoints.read(path, sequence, self.settings.confidence)
 
     def _by_person(
         self, sequence: EvalSequence, name: str, key: CacheKey, read: Callable[[Path], dict[int, T]],

@@ -58,7 +58,7 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
     try:
         if task.fitmesh != __version__:
             raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
-        use_plugin(task.settings.keypoints.plugin)
+        use_plugin(task.settings.plugin)
         if is_url(task.out) or is_url(task.source):
             return _in_store(task, reporter, warned)
         return _run(
@@ -163,8 +163,7 @@ def _key_of(task: ClipTask) -> str:
 
     version = store.version_of(task.source) if is_url(task.source) else content_digest([Path(task.source)])
     settings = {name: value for name, value in asdict(task.settings).items() if name not in ("overwrite", "threads")}
-    keypoints = task.settings.keypoints
-    own = [module_of(keypoints.pose_model)] if keypoints.plugin is not None else []
+    own = [module_of(task.settings.pose_model)] if task.settings.plugin is not None else []
     code = code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()), *own)
     return CacheKey("clip", settings, {"clip": version}, code).digest
 

@@ -101,12 +101,13 @@ def test_it_shows_every_person_the_settings_and_the_timings(text: str) -> None:
         assert expected in words
 
 
-def test_nested_settings_are_shown_one_by_one(result: Result, tmp_path: Path) -> None:
-    nested = {"tracks": {"span": {"start_s": 1.5, "end_s": None}}, "overwrite": False}
-    EXPORTERS["report"].write(replace(result, settings=nested, folder=tmp_path), tmp_path, QUIET)
+def test_settings_that_were_given_are_shown(result: Result, tmp_path: Path) -> None:
+    settings = {"start_s": 1.5, "end_s": None, "exports": ["bvh", "csv"], "overwrite": False}
+    EXPORTERS["report"].write(replace(result, settings=settings, folder=tmp_path), tmp_path, QUIET)
     words = Page((tmp_path / "report.html").read_text()).words
-    assert words[words.index("tracks.span.start_s") + 1] == "1.5"
-    assert "tracks.span.end_s" not in words
+    assert words[words.index("start_s") + 1] == "1.5"
+    assert words[words.index("exports") + 1] == "bvh, csv"
+    assert "end_s" not in words
     assert "overwrite" in words
 
 

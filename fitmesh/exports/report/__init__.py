@@ -121,7 +121,11 @@ def _settings(result: Result) -> str:
         "body": result.body_name,
         "camera": f"focal length {fx:.1f}, {fy:.1f} px, principal point {cx:.1f}, {cy:.1f} px",
     }
-    every = _flat(result.settings)
+    every = {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in result.settings.items()
+        if value not in (None, "", [])
+    }
     more = f"<details><summary>all {len(every)} settings of the run</summary>{_table(every)}</details>" if every else ""
     return f'<h2>Settings</h2><div class="card scroll">{_table(main)}{more}</div>'
 
@@ -129,17 +133,6 @@ def _settings(result: Result) -> str:
 def _table(entries: Mapping[str, Any]) -> str:
     rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in entries.items())
     return f"<table>{rows}</table>"
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested settings as `outer.inner`, without those that were not set."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{above}{name}.")
-        elif value not in (None, "", [], ()):
-            flat[f"{above}{name}"] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-    return flat
 
 
 def _timings(result: Result) -> str:

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 
 import pose2d
-from ccnet.confidence import ConfidenceFunction, confidence_function, head_digest
+from ccnet.confidence import confidence_function, head_digest
 from eval3dpw.bodies import BodySet
 from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.eval_3dpw.sequences import EvalSequence
-from fitmesh.stages.people import keypoints_of
 from fitmesh.ui.events import Tick
 from fitting.camera import Camera
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
@@ -103,13 +102,12 @@ class KeypointEstimator:
     def __init__(self, settings: EvalSettings) -> None:
         self.model = pose2d.load(settings.pose_model, settings.pose_checkpoint).to(settings.device)
         self.workers = torch.get_num_threads() if settings.device == "cpu" else 1
-        self.confidence: dict[ConfidenceSource, ConfidenceFunction] = {
+        self.confidence = {
             source: confidence_function(
-                "ones" if source == "oracle" else source,  # the truth comes in its place
-                settings.pose_model, self.model, settings.ccnet if source == "ccnet" else None,
+                source, settings.pose_model, self.model, settings.ccnet if source == "ccnet" else None
             )
-            for source in settings.confidence
-        }  # fmt: skip
+            for source in settings.confidence  # of "oracle" all ones, for which the truth comes
+        }
 
     def estimate(self, sequence: EvalSequence, bodies: BodySet, tick: Tick) -> list[PersonKeypoints]:
         """Everyone in a sequence, in the boxes of the true meshes; each image is opened once."""
@@ -131,7 +129,7 @@ class KeypointEstimator:
             rows = np.flatnonzero((frame == number) & np.isfinite(boxes_px).all(1))
             boxes, estimate = estimate_people(self.model, [image] * len(rows), boxes_px[rows])
             each = self.confidence.items()
-            return rows, boxes, {s: keypoints_of(self.model, estimate, function(estimate), s) for s, function in each}
+            return rows, boxes, {source: function(estimate) for source, function in each}
 
         numbers = np.unique(frame).tolist()
         # As in a run: images side by side, each with one thread; another device is kept busy by one.
@@ -169,12 +167,11 @@ def stored_keypoints(sequence: EvalSequence, bodies: BodySet, settings: EvalSett
             raise UserError(f"{settings.data} holds no keypoints: --keypoints-from poses2d needs 3DPW's sequenceFiles.")
         points = track.poses2d_px[:, OPENPOSE18_TO_COCO17]
         seen = points[..., 2] > 0
-        score, xy_px = (
-            {"raw": np.clip(points[..., 2], 0, 1), "ones": seen},
-            np.where(seen[..., None], points[..., :2], np.nan),
-        )
+        score = {"raw": np.clip(points[..., 2], 0, 1), "ones": seen}
+        xy = torch.from_numpy(np.where(seen[..., None], points[..., :2], np.nan)).float()
         boxes_px = true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics)
-        own = {s: Keypoints(xy_px, score[s].astype(float), seen.astype(float), s) for s in settings.confidence}
+        presence = torch.from_numpy(seen).float()
+        own = {s: Keypoints(xy, torch.from_numpy(score[s]).float(), presence, s) for s in settings.confidence}
         people.append(PersonKeypoints(track.frame, boxes_px, np.ones(len(track), bool), own))
     return people
 
@@ -229,5 +226,6 @@ def read(path: Path, sequence: EvalSequence, sources: Sequence[ConfidenceSource]
             source: Keypoints.from_arrays(arrays, f"{track.person}.{source}.", source=source, skeleton=skeleton)
             for source in sources
         }
-        people.append(PersonKeypoints(*(arrays[f"{track.person}.{name}"] for name in _ROWS), own))
+        rows = {name: arrays[f"{track.person}.{name}"] for name in _ROWS}
+        people.append(PersonKeypoints(**rows, by_source=own))
     return people

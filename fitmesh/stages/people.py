@@ -11,24 +11,24 @@ from typing import cast
 import numpy as np
 import torch
 
-from ccnet.confidence import Calibrated, ConfidenceFunction, head_digest
+from ccnet.confidence import head_digest
 from fitmesh.schemas import check_keypoints, check_tracks
 from fitmesh.stages.settings import AUTO, Job
 from fitmesh.ui.trouble import count
 from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
 from pose2d.base.threads import prefetch, torch_threads
-from pose2d.crops import PoseEstimate, estimate_people
+from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
 from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
 from pose2d.masks import MaskFinder
-from pose2d.models.base import PoseModel, card, module_of
+from pose2d.models.base import card, module_of
 from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, ErrorDistribution, Keypoints, Outlines, Track
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, Keypoints, Outlines, Track
 from pose2d.video.frames import Frame
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
@@ -170,33 +170,12 @@ def make(job: Job, key: CacheKey) -> None:
     )  # fmt: skip
 
 
-def keypoints_of(model: PoseModel, estimate: PoseEstimate, said: Calibrated, source: ConfidenceSource) -> Keypoints:
-    """What a network found, with what a source of confidence says of it."""
-    error = said.error
-    if error is not None:
-        ratio = None if error.log_ratio is None else error.log_ratio.float().cpu()
-        error = ErrorDistribution(error.weight.float().cpu(), error.sigma.float().cpu(), ratio)
-    confidence, presence = (part.float().clamp(0, 1).cpu() for part in (said.confidence, said.presence))
-    return Keypoints(
-        xy_px=estimate.xy_px, confidence=confidence, presence=presence, source=source, skeleton=model.skeleton,
-        error=error, raw=estimate.score,
-    )  # fmt: skip
-
-
-@torch.inference_mode()
-def estimate_keypoints(
-    model: PoseModel, confidence: ConfidenceFunction, source: ConfidenceSource, images: Sequence[np.ndarray],
-    boxes_px: np.ndarray,
-) -> tuple[np.ndarray, Keypoints]:  # fmt: skip
-    """One person in a box [N, 4] of each image [N]: boxes as they were used, and keypoints with confidence."""
-    boxes_px, estimate = estimate_people(model, images, boxes_px)
-    return boxes_px, keypoints_of(model, estimate, confidence(estimate), source)
-
-
 def _estimate(job: Job) -> Estimate:
+    @torch.inference_mode()
     def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
         networks = job.networks.get()
-        return estimate_keypoints(networks.pose, networks.confidence, job.settings.confidence, images, boxes_px)
+        boxes_px, found = estimate_people(networks.pose, images, boxes_px)
+        return boxes_px, networks.confidence(found)
 
     return estimate
 

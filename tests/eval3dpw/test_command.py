@@ -82,8 +82,8 @@ def test_the_oracle_is_the_true_oks(tmp_path: Path) -> None:
     true = sequence.camera.project(body.at(camera_params(track, body)).keypoints[:, :17]).numpy()
     away2 = ((found.xy_px - true) ** 2).sum(-1)
     l2 = (2 * np.array(COCO17.oks_sigma)) ** 2 * found.area_px2[:, None]
-    np.testing.assert_allclose(found.confidence["oracle"], np.exp(-away2 / 2 / l2), atol=1e-4)
-    assert (found.presence["oracle"] == 1).all()
+    np.testing.assert_allclose(found.by_source["oracle"].confidence, np.exp(-away2 / 2 / l2), atol=1e-4)
+    assert (found.by_source["oracle"].presence == 1).all()
 
 
 def test_bad_sequences_are_counted_and_the_rest_goes_on(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_nobody_in_the_file_is_nobody_in_the_video(
     assert fitmesh("run", "--video", walk[1], "--keypoints", given, "--out", tmp_path) == 0, fitmesh.said
     assert "nobody was found" in fitmesh.said
     assert read_tracks(tmp_path).tracks == []
-    assert json.loads((tmp_path / "run.json").read_text())["settings"]["given_keypoints"].endswith("k.json")
+    assert json.loads((tmp_path / "run.json").read_text())["settings"]["keypoints"].endswith("k.json")
 
 
 def of_names(names: list[str], xy: np.ndarray) -> np.ndarray:

@@ -54,7 +54,7 @@ def test_what_was_fitted_is_read_back_whole(fitmesh: Fitmesh, walk: tuple[str | 
     assert [person.identity for person in result.people] == [1, 2]
     assert (result.size, result.source, result.init) == (SIZE, "raw", "lifter")
     assert result.clip_path == Path(walk[1]).resolve()
-    assert result.settings["fit"]["weighting"] == "likelihood"
+    assert result.settings["weighting"] == "likelihood"
     assert set(result.timings_s) == {"people", "fit", "overlay"}
     np.testing.assert_allclose(result.camera.focal_px, 0.72 * 200)  # of the diagonal of 160 x 120
     for person in result.people:

@@ -10,7 +10,7 @@ from tests.videos import write_video
 
 LIGHT: dict[str, Any] = {"whole_image": True, "pose_model": "movenet-lightning", "floor": "off"}
 LIGHT_OPTIONS = ("--whole-image", "--pose-model", "movenet-lightning", "--floor", "off")
-RESULTS = ("tracks.npz", "keypoints.npz", "fit.npz", "overlay.mp4", "scene.glb", "thumbnail.jpg")
+RESULTS = ("tracks.npz", "keypoints.npz", "fit.npz", "overlay.mp4", "scene.glb")
 
 
 @pytest.fixture(scope="session")

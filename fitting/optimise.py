@@ -471,7 +471,7 @@ def fit_windows(
     stride = -(-frames // window)
     sample = usable.nonzero().squeeze(1)[::stride].contiguous()
     free = solve(sample, body, fps / stride)
-    shape, fixed_body = free.params.shape, _with_shape(body, free.params.shape)
+    shape, fixed_body = free.params.shape, with_shape(body, free.params.shape)
     # Windows take the shape for exact. The variance this leaves out is the difference of both fits of the sample.
     fixed = None if free.joint_std_mm is None else solve(sample, fixed_body, fps / stride)
     parts: list[Fit] = []  # without their rows
@@ -501,7 +501,7 @@ def fit_windows(
     )
 
 
-def _with_shape(body: Body, shape: Tensor) -> Body:
+def with_shape(body: Body, shape: Tensor) -> Body:
     """The same body with the shape built in, and no shape directions."""
     given = {entry.name: getattr(body, entry.name) for entry in fields(body) if entry.init}
     given["v_template"] = body.v_template + body.shapedirs[..., : len(shape)] @ shape.to(body.dtype)

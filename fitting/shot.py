@@ -20,6 +20,7 @@ from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands, flat_palms
 from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
+from fitting.modes import mirrored_limbs
 from fitting.optimise import OtherView
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import (
@@ -29,7 +30,6 @@ from fitting.scene.from_fit import (
     Judged,
     RestView,
     Verdict,
-    mirrored_legs,
     misfit_ratio,
     person_evidence,
     prediction_ratio,
@@ -514,7 +514,7 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
     again = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=found.fit.params)
     falls = _falls(again, view, scene)
     if falls.any():
-        start = again.fit.params.put(falls, mirrored_legs(again.fit.params.rows(falls), view.body))
+        start = again.fit.params.put(falls, mirrored_limbs(again.fit.params.rows(falls), view.body))
         other = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=start)
         again = min(again, other, key=lambda track: track.fit.cost)
     feet = torch.cat(
@@ -620,4 +620,9 @@ def _as_found(
     )
     contact = np.zeros((len(found), FEET), np.float32) if found.contact is None else found.contact
     worst = None if found.worst_error_mm is None else np.float32(size) * found.worst_error_mm
-    return replace(found, keypoints=keypoints, fit=fit, contact=contact, worst_error_mm=worst, hands=hands)
+    second = found.second
+    if second is not None:
+        second = replace(second, translation_m=np.float32(size) * second.translation_m)
+    return replace(
+        found, keypoints=keypoints, fit=fit, contact=contact, worst_error_mm=worst, hands=hands, second=second
+    )

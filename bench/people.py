@@ -39,7 +39,7 @@ def found(video: Path, threads: int, every_frame: bool) -> tuple[People, float]:
         job.networks.get()
         info = job.clip.info
         finder = PeopleFinder(people._detect(job), people._estimate(job), every_frame, by_boxes=True)
-        tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
+        tracker = Tracker((info.width_px, info.height_px), job.settings.tracker)
         start = time.perf_counter()
         return finder.find(job.clip.frames(), float(info.rate), tracker, threads), time.perf_counter() - start
 

@@ -74,10 +74,10 @@ def run(asked: RunCommand) -> None:
 
 def _say_input(job: "Job") -> None:
     clip, settings, info = job.clip, job.settings, job.clip.info
-    if settings.given_keypoints is None:
-        source = f"{settings.keypoints.pose_model} with {settings.keypoints.confidence} confidence"
+    if settings.keypoints is None:
+        source = f"{settings.pose_model} with {settings.confidence} confidence"
     else:
-        source = f"keypoints of {settings.given_keypoints}"
+        source = f"keypoints of {settings.keypoints}"
     job.reporter.say(
         f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}", "clip",
         clip=str(clip.path), width_px=info.width_px, height_px=info.height_px, frames_per_second=float(info.rate),

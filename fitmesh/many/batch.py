@@ -42,7 +42,7 @@ def prepared(
     check_many(settings)
     check_settings(settings)
     check_out(out, settings.overwrite)
-    has_fetched = settings.keypoints.checkpoint is not None and options.checkpoint is None
+    has_fetched = settings.checkpoint is not None and options.checkpoint is None
     recipe = "" if has_fetched else recipe_of(options)  # of a checkpoint that was fetched no option names the file
     tasks = [
         ClipTask(clip.name, clip.source, f"{out.rstrip('/')}/{clip.name}", settings, recipe, retry_failed)
@@ -99,8 +99,8 @@ def _all(tasks: Sequence[ClipTask], executor: Executor, reporter: Reporter) -> I
 
 def check_many(settings: RunSettings) -> None:
     """Refuse what describes one clip."""
-    for option, given in (("keypoints", settings.given_keypoints), ("detections", settings.tracks.detections)):
+    for option, given in (("keypoints", settings.keypoints), ("detections", settings.detections)):
         if given is not None:
             raise UserError(f"--{option} belong to one clip, and many videos were asked for: leave them out.")
-    if any(identity is not None for identity in settings.fit.scene.heights()):
+    if any(identity is not None for identity in settings.heights()):
         raise UserError("--height of single people belongs to one clip: with many videos give one for everybody.")

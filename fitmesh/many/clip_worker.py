@@ -17,7 +17,7 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.inputs import is_url, open_clip
 from fitmesh.many.executors import Notify
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
-from fitmesh.many.summary import clip_key, write_thumbnail
+from fitmesh.many.summary import clip_key
 from fitmesh.result import Manifest, load
 from fitmesh.stages.people import read_tracks
 from fitmesh.stages.pipeline import run_stages, warnings_of
@@ -58,7 +58,7 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
     try:
         if task.fitmesh != __version__:
             raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
-        use_plugin(task.settings.keypoints.plugin)
+        use_plugin(task.settings.plugin)
         if is_url(task.out) or is_url(task.source):
             return _in_store(task, reporter, warned)
         return _run(
@@ -128,8 +128,6 @@ def _run(task: ClipTask, source: Path, out: Path, reporter: Reporter, warned: li
         if before.key != key:
             replace(before, key=key).write(out)
         return replace(before, state="kept", made=())
-    if result is not None and result.overlay_path in written.files and ("overlay" in written.made or before is None):
-        write_thumbnail(result, out)
     replace(status, state="done", key=key).write(out)
     return status
 
@@ -165,8 +163,7 @@ def _key_of(task: ClipTask) -> str:
 
     version = store.version_of(task.source) if is_url(task.source) else content_digest([Path(task.source)])
     settings = {name: value for name, value in asdict(task.settings).items() if name not in ("overwrite", "threads")}
-    keypoints = task.settings.keypoints
-    own = [module_of(keypoints.pose_model)] if keypoints.plugin is not None else []
+    own = [module_of(task.settings.pose_model)] if task.settings.plugin is not None else []
     code = code_digest("fitmesh.stages.pipeline", *(exporter.module for exporter in EXPORTERS.values()), *own)
     return CacheKey("clip", settings, {"clip": version}, code).digest
 

@@ -1,4 +1,4 @@
-"""`summary.csv` and `index.html` over all clips of a run, also over those that other machines do; their thumbnails.
+"""`summary.csv` and `index.html` over all clips of a run, also over those that other machines do.
 
 Whether clips were done before and nothing has changed since, told without importing what could do them.
 
@@ -13,16 +13,12 @@ from dataclasses import fields
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-import av
-import numpy as np
 
 from fitmesh.inputs import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
 from fitmesh.options.run import RunOptions
-from fitmesh.result import EDITS_FILE, Manifest
+from fitmesh.result import EDITS_FILE, OVERLAY_FILE, Manifest
 from fitmesh.ui.events import ClipEnded, Clips, Reporter
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
@@ -30,18 +26,14 @@ from pose2d.base.caching import PACKAGES, CacheKey, content_digest, folder_lock
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular
 
-if TYPE_CHECKING:
-    from fitmesh.result import Result
-
-CSV_FILE, PAGE_FILE, THUMBNAIL_FILE = "summary.csv", "index.html", "thumbnail.jpg"
-THUMBNAIL_PX = 320  # longer side
+CSV_FILE, PAGE_FILE = "summary.csv", "index.html"
 COLUMNS = (
     "clip", "folder", "state", "people", "frames", "seconds", "cpu_seconds", "memory_mb", "warnings", "error", "worker",
 )  # fmt: skip
 PATIENCE_S = 120.0  # for others who write the same two files
 _HERE = Path(__file__).parent
-# Nothing may be loaded but thumbnails beside the page, whatever a file name in the page contains.
-_POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'"
+# Nothing may be loaded but the overlays below the page, whatever a file name in the page contains.
+_POLICY = "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'"
 _ORDER = {"failed": 0, "busy": 1, "done": 2, "kept": 2, "waiting": 3}
 _WORDS = {"kept": "done", "busy": "in another run", "waiting": "not begun"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets compute what begins so, whoever named a file so
@@ -135,7 +127,8 @@ def _clip(status: ClipStatus) -> str:
     folder = quote(status.name, errors="replace")
     image = '<span class="none"></span>'
     if status.is_good:
-        image = f'<a href="{folder}/report.html"><img src="{folder}/{THUMBNAIL_FILE}" alt="" loading="lazy"></a>'
+        video = f'<video src="{folder}/{OVERLAY_FILE}#t=1" preload="metadata" muted></video>'  # after a second
+        image = f'<a href="{folder}/report.html">{video}</a>'
     name = escape(status.name)
     title = f'<a href="{folder}/report.html">{name}</a>' if status.is_good else name
     facts = [_WORDS.get(status.state, status.state)]
@@ -156,21 +149,6 @@ def _clip(status: ClipStatus) -> str:
 def _time(seconds: float) -> str:
     size, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (0, "s")) if seconds >= s)
     return f"{seconds / (size or 1):.1f} {unit}"
-
-
-def write_thumbnail(result: "Result", out: Path) -> None:
-    """The frame of the overlay in the middle of the time that people are in view."""
-    from fitmesh.exports.report.key_frames import images_at  # brings torch with it
-
-    in_view = np.unique(np.concatenate([person.time_s for person in result.people] or [result.time_s]))
-    middle_s = float(in_view[len(in_view) // 2] - result.time_s[0])
-    try:
-        images = images_at(result.overlay_path, [middle_s], THUMBNAIL_PX)
-    except (av.error.FFmpegError, OSError):
-        return
-    for image in images:
-        with atomic_file(out / THUMBNAIL_FILE) as temporary:
-            temporary.write_bytes(image)
 
 
 _NO_MATTER = ("threads", "overwrite")  # options that change no number

@@ -43,7 +43,7 @@ def arguments(tmp_path: Path) -> tuple[str | Path, ...]:
             entry["track_id"] = 3
     video = write_video(tmp_path / "video.mp4", [40 * i for i in range(FRAMES)], SIZE)
     keypoints = write_json(tmp_path / "k.json", entries)
-    return "run", "--video", video, "--keypoints", keypoints, "--init", "none", "--out", tmp_path / "out"
+    return "run", "--video", video, "--keypoints", keypoints, "--out", tmp_path / "out"
 
 
 @pytest.fixture

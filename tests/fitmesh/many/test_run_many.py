@@ -47,11 +47,11 @@ def test_every_clip_has_a_folder_and_a_row(done: Path) -> None:
     assert "Traceback" not in (done / "summary.csv").read_text()
 
 
-def test_the_page_shows_every_clip_and_loads_nothing_but_thumbnails(done: Path) -> None:
+def test_the_page_shows_every_clip_and_loads_nothing_but_overlays(done: Path) -> None:
     page = (done / "index.html").read_text()
-    assert 'src="a/thumbnail.jpg"' in page
+    assert 'src="a/overlay.mp4#t=1"' in page
     assert 'href="b/report.html"' in page
-    assert page.index("failed") < page.index('src="a/thumbnail.jpg"')  # what went wrong comes first
+    assert page.index("failed") < page.index('src="a/overlay.mp4#t=1"')  # what went wrong comes first
     assert "script" not in page.replace("script-src", "")
 
 

@@ -37,7 +37,7 @@ from fitting.keypoints.observed import (
     side_order,
     usable_frames,
 )
-from fitting.keypoints.weights import confidence_after_fit, warn_of_scores
+from fitting.keypoints.weights import Weighting, confidence_after_fit, warn_of_scores
 from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess, shape_from_outlines
 from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import SceneTerms
@@ -74,7 +74,7 @@ def fit_track(
     camera: Camera,
     body: Body | None = None,
     init: str | BodyParams | InitialGuess = "lifter",
-    options: FitOptions = DEFAULTS,
+    weighting: Weighting = "likelihood",
     *,
     fps: float = 30.0,
     every: int = 1,
@@ -87,10 +87,10 @@ def fit_track(
     take the nearest. A scene has one row per grid frame.
     Raises UserError (TooFewKeypoints) when no frame shows enough.
     """
-    warn_of_scores(keypoints, options.weighting)
+    warn_of_scores(keypoints, weighting)
     body = body or load_body()
     prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every)
-    return fit_prepared(prepared, camera, body, options, scene=scene)
+    return fit_prepared(prepared, camera, body, FitOptions(weighting), scene=scene)
 
 
 def prepare_track(

@@ -32,7 +32,7 @@ TITLES = {"program": "Program", "embedded": "Embedded", "machine": "Machine", "o
 # What every command needs: the name to install, the name to import. pyproject.toml has the versions.
 NEEDED = (
     ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"), ("opencv-python-headless", "cv2"), ("pillow", "PIL"),
-    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"),
+    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"), ("protobuf", "google.protobuf"),
     ("safetensors", "safetensors"), ("threadpoolctl", "threadpoolctl"), ("typer", "typer"), ("rich", "rich"),
 )  # fmt: skip
 # What some things need: name, import, what for, how to get it.

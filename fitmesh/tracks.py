@@ -43,9 +43,9 @@ def list_tracks(out: str | Path) -> list[TrackSummary]:
     """Everyone, by rising identity."""
     found = edited_tracks(Path(out))
     people = []
-    for track in found.tracks:
-        start_s, end_s = found.times(track.frames[[0, -1]]).tolist()
-        people.append(TrackSummary(track.identity, len(track.frames), start_s, end_s, found.same_as[track.identity]))
+    for identity, track in found.rows.people().items():
+        start_s, end_s = found.times(track.frame[[0, -1]]).tolist()
+        people.append(TrackSummary(identity, len(track), start_s, end_s, found.same_as[identity]))
     return people
 
 
@@ -264,9 +264,9 @@ def write_edits(out: Path, tracks: TracksFile, edits: Sequence[Edit]) -> None:
 def _fingerprint(tracks: TracksFile) -> str:
     """Who was found in which frames."""
     digest = hashlib.sha256()
-    for track in tracks.tracks:
-        digest.update(np.int64(track.identity).tobytes())
-        digest.update(np.asarray(track.frames, "<i8").tobytes())
+    for identity, track in tracks.rows.people().items():
+        digest.update(np.int64(identity).tobytes())
+        digest.update(np.asarray(track.frame, "<i8").tobytes())
     return digest.hexdigest()[:32]
 
 

@@ -102,17 +102,16 @@ class Evaluation:
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
         frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
         for source in dict.fromkeys(row.start_source for row in rows.values()):
-            if settings.init != "none":
-                name = f"start {source}" if source else "start"
-                key = fits.cache_key(keypoints_key, settings, name)
-                start = partial(self._start, sequence, people, source)
-                starts[source] = self._by_person(sequence, name, key, fits.read_starts, fits.write_starts, start)
-                fitted[settings.start_label(source)] = {
-                    person: PersonFit(start.params(frame[person])) for person, start in starts[source].items()
-                }
+            name = f"start {source}" if source else "start"
+            key = fits.cache_key(keypoints_key, settings, name)
+            start = partial(self._start, sequence, people, source)
+            starts[source] = self._by_person(sequence, name, key, fits.read_starts, fits.write_starts, start)
+            fitted[settings.start_label(source)] = {
+                person: PersonFit(start.params(frame[person])) for person, start in starts[source].items()
+            }
         for label, row in rows.items():
             key = fits.cache_key(keypoints_key, settings, row.key)
-            fit = partial(self._fit, sequence, people, starts.get(row.start_source), row)
+            fit = partial(self._fit, sequence, people, starts[row.start_source], row)
             fitted[label] = self._by_person(sequence, row.key, key, fits.read_fits, fits.write_fits, fit)
         return self._scores(sequence, people, fitted, skipped)
 
@@ -160,20 +159,17 @@ class Evaluation:
         return self.starter.start(sequence, people[number], self.bodies.load("neutral"), whose)
 
     def _fit(
-        self, sequence: EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start] | None,
-        row: Row, number: int,
-    ) -> PersonFit:  # fmt: skip
+        self, sequence: EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start], row: Row, number: int
+    ) -> PersonFit:
         person, body = sequence.tracks[number].person, self.bodies.load("neutral")
-        if starts is not None and person not in starts:
+        if person not in starts:
             raise UserError("there is no start for this person.")
         # A row with a start of its own is a whole run: the same call with the same arguments as `fitmesh run`.
-        own = starts is None or (row.start_source == row.source and self.settings.checkpoint is None)
-        start: Start | str = self.settings.init if own or starts is None else starts[person]
+        own = row.start_source == row.source and self.settings.checkpoint is None
+        start: Start | str = self.settings.init if own else starts[person]
         try:
             return fits.fit_person(people[number], sequence, body, start, row, self.settings)
         except UserError:
-            if starts is None:
-                raise
             return PersonFit(starts[person].params(people[number].frame))  # nothing has weight under this row
 
     def _scores(

@@ -200,7 +200,7 @@ def _run(task: ClipTask, source: Path, out: Path, reporter: Reporter, warned: li
     result = None if task.settings.only_people else load(out)
     status = ClipStatus(
         task.name, task.source, "done" if written.made else "kept",
-        people=len(seen.tracks if result is None else result.people), frames=len(seen.frames),
+        people=len(seen.same_as if result is None else result.people), frames=len(seen.frames),
         seconds=round(time.monotonic() - began, 2), made=written.made,
         cpu_s=round(time.process_time() - cpu_began, 2), peak_mb=_peak_mb(),
         warnings=tuple([*warned, *warnings_of(out)][:MOST_WARNINGS]),

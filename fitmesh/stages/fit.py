@@ -18,7 +18,6 @@ from fitting.camera import Camera, refocused_params
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
-from fitting.optimise import INITIALISERS
 from fitting.scene.camera_motion import read_motion
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from fitting.stated import TABLE
@@ -43,7 +42,7 @@ def check(settings: RunSettings) -> None:
     load_body(settings.body_file)
     if settings.weighting not in WEIGHTINGS:
         raise UserError(f"unknown --weighting {settings.weighting!r}: choose {', '.join(WEIGHTINGS)}.")
-    names = ("none", *INITIALISERS, *regressors.NAMES)
+    names = ("lifter", *regressors.NAMES)
     if settings.init not in names:
         raise UserError(f"unknown --init {settings.init!r}: choose {', '.join(names)}.")
     if settings.init in regressors.NAMES:

@@ -25,7 +25,7 @@ from scipy.optimize import linear_sum_assignment
 from pose2d.detect.detector import iou
 from pose2d.skeletons import Skeleton
 from pose2d.tracking.appearance import blend, log_likelihood_ratio_of_pairs
-from pose2d.types import AREA_OF_BOX, NOBODY, Appearance, Detections, Track, sigma_px
+from pose2d.types import AREA_OF_BOX, NOBODY, Appearance, Detections, sigma_px
 
 
 @dataclass(frozen=True)
@@ -252,20 +252,12 @@ class _OpenTrack:
     shot: int  # number of its shot
     pose: PoseState | None = None  # None: keypoints are not given
     appearance: Appearance | None = None  # [1]
-    frames: list[int] = field(default_factory=list)
-    boxes_px: list[np.ndarray] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    sure_frames: int = 0  # in how many of them the score was at least `sure_score`
-
-    def append(self, frame: int, box_px: np.ndarray, score: float, sure: bool) -> None:
-        self.frames.append(frame)
-        self.boxes_px.append(box_px)
-        self.scores.append(score)
-        self.sure_frames += sure
+    last_box_px: np.ndarray = field(default_factory=lambda: np.zeros(4))
+    sure_frames: int = 0  # in how many frames the score was at least `sure_score`
 
 
 class Tracker:
-    """Call `update` with each frame in order, and `cut` where a shot ends; `tracks` gives the confirmed tracks."""
+    """Call `update` with each frame in order, and `cut` where a shot ends; `confirmed` says which tracks are people."""
 
     def __init__(self, image_wh: tuple[int, int], options: TrackerOptions | None = None) -> None:
         self.options = options or TrackerOptions()
@@ -281,9 +273,9 @@ class Tracker:
         self._open = []
         self._shot_frames.append(0)
 
-    def update(self, frame: int, time_s: float, seen: Detections) -> np.ndarray:
+    def update(self, time_s: float, seen: Detections) -> np.ndarray:
         """Take in the detections of one frame, with keypoints and appearance in all frames or in none: whose each is,
-        [N] numbers of tracks, NOBODY for nobody's. Frame numbers and times must increase."""
+        [N] numbers of tracks, NOBODY for nobody's. Times must increase."""
         options = self.options
         self._shot_frames[-1] += 1
         for track in self._open:
@@ -306,8 +298,7 @@ class Tracker:
             track, box = tracks[row], int(boxes[column])
             owner[box] = track.identity
             track.state = update(track.state, seen.box_px[box], self._image_wh, options.motion)
-            track.last_box_s = time_s
-            self._append(track, box, seen, frame)
+            self._append(track, box, seen, time_s)
         if std_px is not None:
             alone = _alone(seen.box_px, boxes, options.alone_iou)
             for row, column in pairs:
@@ -315,26 +306,13 @@ class Tracker:
                 _remember(tracks[row], seen, box, std_px[box] / max(float(distinct[box]), 1e-3), bool(alone[box]))
         taken = {column for _, column in pairs}
         for box in (int(b) for i, b in enumerate(boxes) if i not in taken):
-            owner[box] = self._start_track(box, seen, frame, time_s, std_px)
+            owner[box] = self._start_track(box, seen, time_s, std_px)
         return owner
 
     def confirmed(self) -> dict[int, int]:
         """Numbers of confirmed tracks -> their identities, counted from 1 in the order they appeared."""
         confirmed = sorted(t.identity for t in self._ended + self._open if self._is_confirmed(t))
         return {number: identity for identity, number in enumerate(confirmed, start=1)}
-
-    def tracks(self) -> list[Track]:
-        """Confirmed tracks in the order they appeared, numbered from 1."""
-        confirmed = sorted(filter(self._is_confirmed, self._ended + self._open), key=lambda track: track.identity)
-        return [
-            Track(
-                identity=number,
-                frames=np.array(track.frames, np.int64),
-                boxes_px=np.stack(track.boxes_px),
-                scores=np.array(track.scores),
-            )
-            for number, track in enumerate(confirmed, start=1)
-        ]
 
     def _predict(self, track: _OpenTrack, time_s: float) -> None:
         step_s = time_s - track.state_s
@@ -377,11 +355,11 @@ class Tracker:
         both_sure = confirmed[:, None] & (scores >= self.options.sure_score)
         return np.where(both_sure, self.options.sure_cost, self.options.doubtful_cost)
 
-    def _start_track(self, box: int, seen: Detections, frame: int, time_s: float, std_px: np.ndarray | None) -> int:
+    def _start_track(self, box: int, seen: Detections, time_s: float, std_px: np.ndarray | None) -> int:
         """The number of a new track for a box that no track took; NOBODY if it is a second box on a tracked person."""
         if seen.score[box] < self.options.start_score:
             return NOBODY
-        here = [track.boxes_px[-1] for track in self._open if track.frames[-1] == frame]
+        here = [track.last_box_px for track in self._open if track.last_box_s == time_s]
         overlap = iou(seen.box_px[box][None], np.reshape(here, (-1, 4)))
         if (overlap > self.options.same_person_iou).any():
             return NOBODY
@@ -390,13 +368,13 @@ class Tracker:
         if std_px is not None and seen.appearance is not None:
             track.pose = first_pose(seen.xy_px[box], std_px[box], state.body_px)
             track.appearance = seen.appearance.rows([box])
-        self._append(track, box, seen, frame)
+        self._append(track, box, seen, time_s)
         self._open.append(track)
         return track.identity
 
-    def _append(self, track: _OpenTrack, box: int, seen: Detections, frame: int) -> None:
-        score = float(seen.score[box])
-        track.append(frame, seen.box_px[box], score, score >= self.options.sure_score)
+    def _append(self, track: _OpenTrack, box: int, seen: Detections, time_s: float) -> None:
+        track.last_box_s, track.last_box_px = time_s, seen.box_px[box]
+        track.sure_frames += int(seen.score[box] >= self.options.sure_score)
 
 
 def _remember(track: _OpenTrack, seen: Detections, box: int, std_px: np.ndarray, alone: bool) -> None:

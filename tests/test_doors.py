@@ -16,8 +16,7 @@ import pytest
 
 import fitmesh
 from fitmesh.inputs import find_clips, names_of
-from fitmesh.many.status import ClipStatus
-from fitmesh.many.summary import check_out, page, table
+from fitmesh.many.summary import ClipStatus, check_out, page, table
 from fitmesh.options.record import read_config
 from fitmesh.result import Manifest
 from fitmesh.stages.scene import read_floor

@@ -163,7 +163,7 @@ def npz_target(valid: Valid) -> Target:
 
 
 def json_target(valid: Valid) -> Target:
-    from fitmesh.many.status import ClipStatus
+    from fitmesh.many.summary import ClipStatus
     from fitmesh.result import Manifest
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.scene import _read_intrinsics, read_floor

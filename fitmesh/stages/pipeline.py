@@ -218,6 +218,7 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
         "files": manifest.digests,
         "entries": sorted(manifest.entries),
     }
+    manifest.write_copy()
     with atomic_file(job.out / RUN_FILE) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, default=str) + "\n")
 

@@ -5,6 +5,7 @@ are OpenMMLab's, trained on COCO and Human-Art; of their 80 classes only the per
 
 import difflib
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,8 +20,8 @@ from torch import Tensor, nn
 from pose2d import crops
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_json
-from pose2d.models.base import WEIGHTS, read_state, unfilled
-from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid
+from pose2d.models.base import WEIGHTS, fill, unfilled
+from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid, onnx_convolutions
 
 COCO_PERSON = 1  # category of a person in COCO's files
 FARTHEST_PX = 1e7  # of a box that was given: no image is so large
@@ -262,11 +263,39 @@ class YOLOX(nn.Module):
             scores.append(score)
         return torch.cat(boxes, 1), torch.cat(scores, 1)
 
+    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The embedded weights as they are, or those of the published ONNX file under this module's names."""
+        if not any(key.startswith("Conv.") for key in state):
+            return dict(state)
+        converted = onnx_convolutions(state, _onnx_order())
+        if "backbone.stem.weight" in converted and tuple(converted["backbone.stem.weight"].shape[1:]) == (12, 3, 3):
+            # Channels of the original: column of the 2x2 field, then row, then colour.
+            gathered = converted["backbone.stem.weight"].unflatten(1, (2, 2, 3))  # [24, dx, dy, c, ky, kx]
+            converted["backbone.stem.weight"] = gathered.permute(0, 3, 4, 2, 5, 1).reshape(-1, 3, 6, 6)
+        return {key: value[:1] if ".cls." in key else value for key, value in converted.items()}
 
-def load_yolox() -> YOLOX:
-    """The network with its embedded weights."""
+
+def _onnx_order() -> list[str]:
+    """This module's convolutions in the order in which a walk from the export's outputs meets theirs."""
+    with torch.device("meta"):
+        names = [name for name, layer in YOLOX().named_modules() if isinstance(layer, nn.Conv2d)]
+
+    def of(*parts: str) -> list[str]:
+        return [name for part in parts for name in names if name == part or name.startswith(f"{part}.")]
+
+    order = of("backbone", "neck.reduce_coarse", "neck.down_middle", "neck.reduce_middle", "neck.down_fine")
+    before = [[], ["neck.stride_fine", "neck.up_middle"], ["neck.stride_middle", "neck.up_coarse"]]
+    for level, upwards in enumerate(before):
+        order += of(*upwards, f"neck.out.{level}", f"heads.{level}.reg_convs", f"heads.{level}.reg")
+    for level in range(len(STRIDES)):
+        order += of(f"heads.{level}.cls_convs", f"heads.{level}.cls")
+    return order + [f"heads.{level}.obj" for level in range(len(STRIDES))]
+
+
+def load_yolox(weights: str | Path | None = None) -> YOLOX:
+    """The network with its embedded weights, or with those of the published ONNX file."""
     model = unfilled(YOLOX)
-    model.load_state_dict(read_state(WEIGHTS / YOLOX_WEIGHTS))
+    fill(model, weights or WEIGHTS / YOLOX_WEIGHTS, "YOLOX-tiny")
     return model.eval().requires_grad_(False)
 
 

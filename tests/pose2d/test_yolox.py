@@ -43,15 +43,6 @@ def _square(image):
     return padded.transpose(2, 0, 1)[None]
 
 
-def _published(shared):
-    pytest.importorskip("onnx")
-    from tools.convert_rtmpose import published_state
-
-    net = load_yolox()
-    net.load_state_dict(published_state(shared / ONNX, net))
-    return net
-
-
 def test_boxes_and_scores_are_those_of_onnx_runtime_on_a_fixed_input(detector):
     expected = np.load(DATA)
     with torch.inference_mode():
@@ -69,7 +60,7 @@ def test_people_are_those_of_the_published_file_on_real_images(shared, name):
     found, labels = (output[0] for output in session.run(None, {"input": pixels}))
     found = found[(labels == 0) & (found[:, 4] > 0.05)]
     with torch.inference_mode():
-        boxes, scores = (output[0].numpy() for output in _published(shared)(torch.from_numpy(pixels)))
+        boxes, scores = (output[0].numpy() for output in load_yolox(shared / ONNX)(torch.from_numpy(pixels)))
     boxes, scores = boxes[scores > 0.01], scores[scores > 0.01]
     keep = non_maximum_suppression(boxes, scores, 0.65)
     keep = keep[scores[keep] > 0.05]
@@ -81,7 +72,7 @@ def test_people_are_those_of_the_published_file_on_real_images(shared, name):
 def test_half_precision_finds_the_same_people(shared, detector):
     image = _photo(shared)
     exact = YoloxTiny()
-    exact.net = _published(shared)
+    exact.net = load_yolox(shared / ONNX)
     one, two = detector.detect(image), exact.detect(image)
     assert len(one) == len(two) > 0
     assert iou(one.boxes_px, two.boxes_px).diagonal().min() > 0.99
@@ -152,6 +143,11 @@ def test_detectors_are_known_by_name(shared):
         assert (np.diff(found.scores) <= 0).all()
     with pytest.raises(UserError, match="Did you mean yolox-tiny"):
         load_detector("yolox")
+
+
+def test_a_file_of_another_network_is_refused(shared):
+    with pytest.raises(UserError, match="does not fit YOLOX-tiny"):
+        load_yolox(shared / "weights/rtmpose_s_halpe26_256x192.onnx")
 
 
 def test_wrong_inputs_are_refused(detector):

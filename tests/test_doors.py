@@ -170,16 +170,10 @@ def _external(**entries: str) -> bytes:
     return _part(1, 100) + _part(2, 1) + _part(8, b"w") + described
 
 
-def test_tensors_beside_an_onnx_file_take_no_more_than_is_there(tmp_path: Path) -> None:
+def test_tensors_beside_an_onnx_file_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(bytes(400))
-    one = _external(location="data", offset="0", length="400")
-    assert read_onnx(_onnx(tmp_path / "a.onnx", one)).tensors["w"].shape == (100,)
-    with pytest.raises(UserError, match="more of 'data' than it has"):
-        read_onnx(_onnx(tmp_path / "a.onnx", one, one))
-    os.mkfifo(tmp_path / "pipe")
-    for location, words in (("pipe", "not an ordinary file"), ("a\0b", "cannot be read")):
-        with pytest.raises(UserError, match=words):
-            read_onnx(_onnx(tmp_path / "a.onnx", _external(location=location)))
+    with pytest.raises(UserError, match="lies in another file"):
+        read_onnx(_onnx(tmp_path / "a.onnx", _external(location="data", offset="0", length="400")))
     with pytest.raises(UserError, match="of shape"):
         read_onnx(_onnx(tmp_path / "a.onnx", _part(1, 1) * 100 + _part(2, 1) + _part(9, bytes(4)) + _part(8, b"w")))
 

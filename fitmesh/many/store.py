@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fitmesh.many import status
+from fitmesh.many.summary import STATUS_FILE, ClipStatus
 from pose2d.base.errors import UserError
 
 T = TypeVar("T")
@@ -56,9 +56,9 @@ def fetch_folder(url: str, to: Path) -> None:
 
 def put_folder(folder: Path, url: str) -> None:
     """Every file of a folder, the status last. Until it is there, nobody takes the folder for complete."""
-    remove(f"{url}/{status.FILE}")
+    remove(f"{url}/{STATUS_FILE}")
     everything = sorted(path for path in folder.rglob("*") if path.is_file())
-    for path in sorted(everything, key=lambda path: path == folder / status.FILE):
+    for path in sorted(everything, key=lambda path: path == folder / STATUS_FILE):
         content = path.read_bytes() if path.stat().st_size < 1 << 20 else path
         put(content, f"{url}/{path.relative_to(folder).as_posix()}")
 
@@ -89,14 +89,14 @@ def read_bytes(url: str, gone_is_fine: bool = False) -> bytes:
     return _again(lambda: fs.cat_file(path), f"read {url}", gone_is_fine)
 
 
-def read_status(url: str) -> status.ClipStatus | None:
+def read_status(url: str) -> ClipStatus | None:
     """Of a folder of results; None: it is not complete."""
-    raw = read_bytes(f"{url}/{status.FILE}", gone_is_fine=True)
+    raw = read_bytes(f"{url}/{STATUS_FILE}", gone_is_fine=True)
     try:
         said = json.loads(raw) if raw is not None else None
     except ValueError:
         return None
-    return status.ClipStatus.of(said) if isinstance(said, dict) else None
+    return ClipStatus.of(said) if isinstance(said, dict) else None
 
 
 def _again(call: Callable[[], T], what: str, gone_is_fine: bool = False) -> T:

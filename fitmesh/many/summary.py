@@ -1,4 +1,5 @@
-"""`summary.csv` and `index.html` over all clips of a run, also over those that other machines do.
+"""What became of each clip of many, kept in its folder, so that every later run and every other machine can tell;
+`summary.csv` and `index.html` over all of them.
 
 Whether clips were done before and nothing has changed since, told without importing what could do them.
 
@@ -8,15 +9,18 @@ an option names, and all code and weights of this project. Where it differs, the
 import csv
 import hashlib
 import io
+import json
+import os
+import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from html import escape
 from pathlib import Path
+from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 from fitmesh.inputs import ClipSource, is_url
-from fitmesh.many.status import ClipStatus
 from fitmesh.options.run import RunOptions
 from fitmesh.result import EDITS_FILE, OVERLAY_FILE, Manifest
 from fitmesh.ui.events import ClipEnded, Clips, Reporter
@@ -24,7 +28,79 @@ from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import PACKAGES, CacheKey, content_digest, folder_lock
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, open_regular
+from pose2d.base.files import atomic_file, open_regular, read_json
+
+STATUS_FILE = "status.json"
+MOST_WARNINGS = 50
+_NOT_TRIED = " (as before; not tried again without --retry-failed)"
+State = Literal["done", "kept", "failed", "busy", "waiting"]
+
+
+@dataclass(frozen=True)
+class ClipStatus:
+    """done: results are there; kept: they were before; busy: another run works on it; waiting: nobody has begun."""
+
+    name: str  # of its folder
+    source: str  # path or URL of the clip
+    state: State
+    people: int = 0
+    frames: int = 0
+    seconds: float = 0.0  # that the work took, all starts together
+    cpu_s: float = 0.0  # of all processor cores together
+    made: tuple[str, ...] = ()  # stages that were not up to date
+    warnings: tuple[str, ...] = ()
+    error: str = ""  # why it failed, or who is busy with it
+    worker: str = field(default_factory=lambda: f"{socket.gethostname()} {os.getpid()}")  # machine and process
+    peak_mb: int = 0  # most memory that the process had so far, in MB; 0: not known
+    key: str = ""  # digest of what a result in object storage was made from
+    fitmesh: str = __version__
+
+    @property
+    def is_good(self) -> bool:
+        return self.state in ("done", "kept")
+
+    def again(self) -> "ClipStatus":
+        """Of a run that found it so and did nothing."""
+        if self.is_good:
+            return replace(self, state="kept", made=())
+        said = self.error.removesuffix(_NOT_TRIED)
+        return replace(self, error=said + _NOT_TRIED)
+
+    def describe(self) -> str:
+        if not self.is_good:
+            return f"failed. {self.error}"
+        if self.state == "kept":
+            return "up to date, kept"
+        people = count(self.people, "people") if self.people else "nobody"
+        warnings = f", {count(len(self.warnings), 'warnings')}" if self.warnings else ""
+        return f"{people} in {count(self.frames, 'frames')}, {self.seconds:.1f} s{warnings}"
+
+    def write(self, folder: Path) -> None:
+        with atomic_file(folder / STATUS_FILE) as temporary:
+            temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> "ClipStatus | None":
+        """None: there is none, or nobody can make sense of it."""
+        try:
+            return cls.of(read_json(folder / STATUS_FILE).object())
+        except UserError:
+            return None
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> "ClipStatus | None":
+        """Of what a file says, which anyone may have edited."""
+        kinds: dict[str, Any] = {"seconds": (int, float), "cpu_s": (int, float), "made": list, "warnings": list}
+        kinds |= dict.fromkeys(("people", "frames", "peak_mb"), int)
+        known = {f.name: stated[f.name] for f in fields(cls) if f.name in stated}
+        if not all(isinstance(value, kinds.get(name, str)) for name, value in known.items()):
+            return None
+        if {"name", "source", "state"} - set(known) or known["state"] not in get_args(State):
+            return None
+        for name in ("made", "warnings"):
+            known[name] = tuple(map(str, known.get(name, ())))
+        return cls(**known)
+
 
 CSV_FILE, PAGE_FILE = "summary.csv", "index.html"
 COLUMNS = (
@@ -166,12 +242,21 @@ def recipe_of(options: RunOptions) -> str:
     return CacheKey("run", settings, inputs, _product_digest()).digest
 
 
-def clip_key(recipe: str, source: Path, out: Path) -> str:
-    """Of the run of one clip; empty without a recipe or a clip."""
-    files = [source, out / EDITS_FILE] if (out / EDITS_FILE).is_file() else [source]
-    if not recipe or not source.is_file():
+def clip_key(recipe: str, source: str, out: str) -> str:
+    """Of everything that what becomes of one clip depends on, without fetching it; empty without a recipe or a clip, or
+    where a clip from object storage has its results here."""
+    if not recipe or (is_url(source) and not is_url(out)):
         return ""
-    return hashlib.sha256(f"{recipe} {content_digest(files)}".encode()).hexdigest()
+    if is_url(source):
+        from fitmesh.many import store
+
+        version = store.version_of(source)
+    elif Path(source).is_file():
+        edits = Path(out, EDITS_FILE)
+        version = content_digest([Path(source), edits] if not is_url(out) and edits.is_file() else [Path(source)])
+    else:
+        return ""
+    return hashlib.sha256(f"{recipe} {version}".encode()).hexdigest()
 
 
 def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool = False) -> list[ClipStatus] | None:
@@ -184,7 +269,7 @@ def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool 
         status = None if is_url(clip.source) else ClipStatus.read(folder)
         if status is None or not status.key or (status.is_good and not Manifest.read(folder).is_whole()):
             return None
-        if status.key != clip_key(recipe, Path(clip.source), folder) or (retry_failed and not status.is_good):
+        if status.key != clip_key(recipe, clip.source, str(folder)) or (retry_failed and not status.is_good):
             return None
         found.append(status.again())
     return found

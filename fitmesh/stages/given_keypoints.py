@@ -76,7 +76,7 @@ def make(job: Job, key: CacheKey) -> None:
             if not given.named:  # the people of one frame under the numbers of the tracker's tracks
                 looks = describe(frame.rgb, here.xy_px, here.sure, HALPE26)
                 here = replace(here, appearance=looks)
-                here = tracked(replace(here, identity=tracker.update(frame.index, float(frame.time_s), here)))
+                here = tracked(replace(here, identity=tracker.update(float(frame.time_s), here)))
             parts.append(here)
             frames.append(frame.index)
             times.append(float(frame.time_s))

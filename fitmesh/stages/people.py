@@ -28,7 +28,7 @@ from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, Keypoints, Outlines, Track
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, Keypoints, Outlines
 from pose2d.video.frames import Frame
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
@@ -48,10 +48,6 @@ class TracksFile:
     same_as: dict[int, int]  # identity -> the earliest identity of the same person, where --relink found one
     events: list[Event]  # what a person should look at, in order of time
     warnings: list[str]  # about the video
-
-    @property
-    def tracks(self) -> list[Track]:
-        return self.rows.tracks()
 
     def times(self, frame: np.ndarray | int) -> np.ndarray:
         """When frames that were read are shown."""

@@ -179,7 +179,7 @@ def test_every_event_is_a_warning_with_its_time(result: Result, tmp_path: Path) 
     events = [
         Event(start_s + 0.5, 4, "lost", "not seen again"),
         Event(start_s + 0.25, 1, "swap", "may have changed places with <b>4</b>"),
-        *(Event(start_s + 0.6, 1, "split", f"number {n}") for n in range(20)),
+        *(Event(start_s + 0.6, 1, "swap", f"number {n}") for n in range(20)),
     ]
     EXPORTERS["report"].write(replace(result, events=events), tmp_path, QUIET)
     text = (tmp_path / "report.html").read_text()

@@ -32,7 +32,7 @@ TITLES = {"program": "Program", "embedded": "Embedded", "machine": "Machine", "o
 # What every command needs: the name to install, the name to import. pyproject.toml has the versions.
 NEEDED = (
     ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"), ("opencv-python-headless", "cv2"), ("pillow", "PIL"),
-    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"),
+    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"), ("protobuf", "google.protobuf"),
     ("safetensors", "safetensors"), ("threadpoolctl", "threadpoolctl"), ("typer", "typer"), ("rich", "rich"),
 )  # fmt: skip
 # What some things need: name, import, what for, how to get it.
@@ -44,6 +44,7 @@ OPTIONAL = (
     ("huggingface_hub", "huggingface_hub", "`fitmesh models get`", 'pip install "fitmesh[hub]"'),
     ("fsspec", "fsspec", "videos and results under s3://, gs://, ..", 'pip install "fitmesh[remote]"'),
     ("ray", "ray", "`fitmesh run --ray`: many machines", 'pip install "fitmesh[ray]"'),
+    ("pytorch3d", "pytorch3d", "drawing on a GPU", 'pip install "fitmesh[pytorch3d]"'),
 )
 
 
@@ -134,6 +135,8 @@ def _library(part: str, package: str, module: str, purpose: str, how: str, neede
         return Check(part, package, "missing", f"for {purpose}" if purpose else "not installed", how, needed)
     try:
         importlib.import_module(module)
+        if module == "pytorch3d":  # its Python part alone draws nothing
+            importlib.import_module("pytorch3d._C")
     except Exception as error:
         return Check(part, package, "broken", f"does not load: {_first_line(error)}", how, needed)
     try:

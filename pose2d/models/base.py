@@ -250,8 +250,9 @@ SHOWN = 4  # keys named in an error, of each kind
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own names. Containers are opened,
-    `module.` of data-parallel training is taken off, and floats become float32."""
+    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names; of an `.onnx` file
+    under those of `ordered_weights`. Containers are opened, `module.` of data-parallel training is taken off, and
+    floats become float32."""
     path = Path(path)
     if not path.is_file():
         what = "is a folder, not a checkpoint file" if path.is_dir() else "does not exist"
@@ -271,6 +272,10 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
             state = load_file(path)
         except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
             raise UserError(f"{path} is not a readable .safetensors file: {error}") from error
+    elif path.suffix == ".onnx":
+        from pose2d.base.onnx_weights import ordered_weights, read_onnx
+
+        state = {key: torch.from_numpy(value) for key, value in ordered_weights(read_onnx(path)).items()}
     else:
         state = _weights_in(read_torch(path), path)
     if all(key.startswith("module.") for key in state):

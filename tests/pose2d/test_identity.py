@@ -8,21 +8,8 @@ import pytest
 from bench.identity import KINDS, follow, measure, motion_only, pose_of
 from pose2d.skeletons import COCO17
 from pose2d.tracking.appearance import PARTS, RELINK_RATIO, SIZE, relink, unseen
-from pose2d.tracking.tracker import (
-    AssociationOptions,
-    PoseMotionOptions,
-    best_of_each_pose,
-    cue_log_likelihood,
-    first_pose,
-    pose_log_likelihood_ratio,
-    pose_similarity,
-    predict_pose,
-    update_pose,
-)
+from pose2d.tracking.tracker import Tracker, best_of_each_pose, pose_similarity
 from pose2d.types import Appearance, Detections, Keypoints
-
-OPTIONS, MOTION = AssociationOptions(), PoseMotionOptions()
-BODY_PX = 210.0
 
 
 def clothes(*shades: float, weight: float = 0.8) -> Appearance:
@@ -46,52 +33,14 @@ def detections(seen: np.ndarray, *shades: float) -> Detections:
     return replace(found, keypoints=keypoints, appearance=clothes(*(shades or [0.0] * len(seen))))
 
 
-def std(seen: np.ndarray) -> np.ndarray:
-    return np.full(seen.shape[:2], 3.0)
-
-
-def test_a_pose_that_was_expected_is_preferred_to_a_mirrored_one_in_the_same_place() -> None:
-    sigma = np.full(17, 3.0)
-    poses = [pose_of(np.array([300 + 4.0 * t, 200]), 200, 0.25 * t, 1.0) for t in range(6)]
-    belief = first_pose(poses[0], sigma, BODY_PX)
-    for pose in poses[1:5]:
-        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, MOTION), pose, sigma)
-    belief = predict_pose(belief, 0.04, BODY_PX, MOTION)
-    mirrored = pose_of(np.array([320.0, 200]), 200, 1.25, -1.0)
-    seen = np.stack([poses[5], mirrored])
-    pairs = np.array([0, 0]), np.array([0, 1])
-    ratio = pose_log_likelihood_ratio(pairs, [belief], detections(seen), std(seen), OPTIONS)
-    assert ratio[0] > 0.5
-    assert ratio[0] > ratio[1] + 1
-
-
-def test_a_pose_filter_follows_a_steady_movement_and_skips_what_is_not_seen() -> None:
-    sigma = np.full(17, 1.0)
-    belief = first_pose(np.zeros((17, 2)), sigma, BODY_PX)
-    for t in range(1, 20):
-        xy = np.full((17, 2), 2.0 * t)
-        xy[3] = np.nan
-        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, MOTION), xy, sigma)
-    assert belief.xy_px[0, 0] == pytest.approx(38, abs=0.5)
-    assert belief.velocity_px[0, 0] == pytest.approx(50, abs=10)
-    assert np.isfinite(belief.xy_px).all()
-    assert belief.std_px[3] > 20 * belief.std_px[0]
-
-
-def test_appearance_tells_two_poses_apart_that_are_alike_but_not_where_one_pose_was_found_twice() -> None:
-    pose = pose_of(np.array([300.0, 200]), 200, 1.0, 1.0)
-    seen = np.stack([pose, pose])
-    pairs = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    states = [first_pose(pose, np.full(17, 3.0), BODY_PX)] * 2
-    said = cue_log_likelihood(
-        pairs, states, clothes(0.0, 40.0), detections(seen, 40.0, 0.0), std(seen), np.ones(2), OPTIONS
-    )
-    assert said[1] > said[0] + 3
-    assert said[2] > said[3] + 3
-    nothing = cue_log_likelihood(
-        pairs, states, clothes(0.0, 40.0), detections(seen, 40.0, 0.0), std(seen), np.zeros(2), OPTIONS
-    )
-    assert (nothing == 0).all()
+@pytest.mark.parametrize("shade", [0.0, 40.0])
+def test_somebody_who_comes_back_between_two_places_is_the_one_in_the_same_clothes(shade: float) -> None:
+    tracker, apart = Tracker((1000, 600)), np.array([[300.0, 200], [420.0, 200]])
+    for frame in range(10):
+        seen = np.stack([pose_of(place, 200, 1.0, 1.0) for place in apart])
+        first = tracker.update(0.04 * frame, detections(seen, 0.0, 40.0))
+    back = detections(pose_of(np.array([360.0, 200]), 200, 1.0, 1.0)[None], shade)
+    assert tracker.update(1.0, back).tolist() == [first[0 if shade == 0 else 1]]
 
 
 def test_of_two_detections_with_one_pose_only_the_better_one_is_used() -> None:
@@ -109,10 +58,7 @@ def test_of_two_detections_with_one_pose_only_the_better_one_is_used() -> None:
 
 
 def test_nobody_on_either_side_is_no_error() -> None:
-    nobody = np.zeros(0, int), np.zeros(0, int)
-    none = np.zeros((0, 17, 2))
-    said = cue_log_likelihood(nobody, [], unseen(0), detections(none), std(none), np.zeros(0), OPTIONS)
-    assert said.shape == (0,)
+    assert Tracker((1000, 600)).update(0.0, detections(np.zeros((0, 17, 2)))).shape == (0,)
 
 
 def test_people_who_come_out_from_behind_a_wall_are_recognised_where_motion_alone_loses_them() -> None:

@@ -10,7 +10,7 @@ import typer
 
 from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
-from fitmesh.ui.events import Message, Reporter, as_json_lines, on_stderr, starting
+from fitmesh.ui.events import ClipEnded, Clips, Message, Reporter, as_json_lines, on_stderr, starting
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _many_asked(asked: RunCommand) -> bool:
 def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     """The exit code."""
     from fitmesh.inputs import WHOLE, Shard, find_clips
-    from fitmesh.many.summary import kept, recipe_of, report_kept
+    from fitmesh.many.summary import check_out, kept, recipe_of, write_summary
     from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:
@@ -150,7 +150,12 @@ def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     clips = shard.share(given.clips)
     before = None if many.overwrite else kept(clips, recipe_of(many), many.out, many.retry_failed)
     if before is not None:
-        report_kept(before, given.clips, many.out, reporter)
+        check_out(many.out)
+        reporter.emit(Clips(len(before)))
+        for number, status in enumerate(before, start=1):
+            reporter.emit(ClipEnded(status, number, len(before)))
+        reporter.emit(Clips(None))
+        write_summary(given.clips, {status.name: status for status in before}, many.out)
         reporter.say(_summary(before, many.out))
         return SOME_FAILED if any(not status.is_good for status in before) else 0
     with starting(reporter):

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fitmesh.inputs import Found, Shard, is_url, open_clip
+from fitmesh.many import store
 from fitmesh.many.executors import Executor, Notify, ProcessExecutor, RayExecutor, SerialExecutor
 from fitmesh.many.summary import MOST_WARNINGS, ClipStatus, check_out, clip_key, recipe_of, write_summary
 from fitmesh.options.run import RunOptions
@@ -161,12 +162,10 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
 
 def _in_store(task: ClipTask, reporter: Reporter, warned: list[str]) -> ClipStatus:
     """One of them, or both, are in object storage."""
-    from fitmesh.many import store
-
     key = ""
     if is_url(task.out):
         key = clip_key(task.recipe, task.source, task.out)
-        before = store.read_status(task.out)
+        before = ClipStatus.read(task.out)
         if before is not None and before.key == key != "" and _is_kept(task, before):
             return before.again()
     with _scratch() as scratch:
@@ -243,8 +242,6 @@ def note_failure(status: ClipStatus, out: str) -> None:
     """For summaries of later runs and other machines; whoever asked is told anyway."""
     with contextlib.suppress(Exception):
         if is_url(out):
-            from fitmesh.many import store
-
             with _scratch() as scratch:
                 status.write(scratch)
                 store.put_folder(scratch, out)

@@ -3,17 +3,16 @@
 A store has no rename and its calls fail now and then: calls are repeated, and a folder of results counts only when its
 status file is there, which is written last and removed first."""
 
-import json
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fitmesh.many.summary import STATUS_FILE, ClipStatus
 from pose2d.base.errors import UserError
 
 T = TypeVar("T")
+STATUS_FILE = "status.json"
 TRIES = 6  # of a call; at one failure in twenty, one call in 64 million fails for good
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # between two tries; twice as long each time
 _FINAL = (FileNotFoundError, PermissionError, NotImplementedError, IsADirectoryError, NotADirectoryError)
@@ -87,16 +86,6 @@ def read_bytes(url: str, gone_is_fine: bool = False) -> bytes:
     """`gone_is_fine`: None where there is nothing."""
     fs, path = _open(url)
     return _again(lambda: fs.cat_file(path), f"read {url}", gone_is_fine)
-
-
-def read_status(url: str) -> ClipStatus | None:
-    """Of a folder of results; None: it is not complete."""
-    raw = read_bytes(f"{url}/{STATUS_FILE}", gone_is_fine=True)
-    try:
-        said = json.loads(raw) if raw is not None else None
-    except ValueError:
-        return None
-    return ClipStatus.of(said) if isinstance(said, dict) else None
 
 
 def _again(call: Callable[[], T], what: str, gone_is_fine: bool = False) -> T:

@@ -21,16 +21,16 @@ from typing import Any, Literal, get_args
 from urllib.parse import quote
 
 from fitmesh.inputs import ClipSource, is_url
+from fitmesh.many import store
+from fitmesh.many.store import STATUS_FILE
 from fitmesh.options.run import RunOptions
 from fitmesh.result import EDITS_FILE, OVERLAY_FILE, Manifest
-from fitmesh.ui.events import ClipEnded, Clips, Reporter
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import PACKAGES, CacheKey, content_digest, folder_lock
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular, read_json
 
-STATUS_FILE = "status.json"
 MOST_WARNINGS = 50
 _NOT_TRIED = " (as before; not tried again without --retry-failed)"
 State = Literal["done", "kept", "failed", "busy", "waiting"]
@@ -80,12 +80,15 @@ class ClipStatus:
             temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
-    def read(cls, folder: Path) -> "ClipStatus | None":
-        """None: there is none, or nobody can make sense of it."""
+    def read(cls, folder: str | Path) -> "ClipStatus | None":
+        """Of a folder or URL; None: there is none, or nobody can make sense of it."""
         try:
-            return cls.of(read_json(folder / STATUS_FILE).object())
-        except UserError:
+            if not is_url(str(folder)):
+                return cls.of(read_json(Path(folder, STATUS_FILE)).object())
+            said = json.loads(store.read_bytes(f"{folder}/{STATUS_FILE}", gone_is_fine=True) or b"null")
+        except (UserError, ValueError):
             return None
+        return cls.of(said) if isinstance(said, dict) else None
 
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> "ClipStatus | None":
@@ -121,9 +124,7 @@ def write_summary(clips: Sequence[ClipSource], known: Mapping[str, ClipStatus], 
     """Both files, from what this run knows (by name) and, for the rest, from what is in the clips' folders."""
     waiting = {clip.name: ClipStatus(clip.name, clip.source, "waiting", worker="") for clip in clips}
     if is_url(out):
-        from fitmesh.many import store
-
-        found = [known.get(name) or store.read_status(f"{out}/{name}") or one for name, one in waiting.items()]
+        found = [known.get(name) or ClipStatus.read(f"{out}/{name}") or one for name, one in waiting.items()]
         store.put(table(found).encode("utf-8", "replace"), f"{out}/{CSV_FILE}")
         store.put(page(found).encode("utf-8", "replace"), f"{out}/{PAGE_FILE}")
         return
@@ -151,8 +152,6 @@ def table(statuses: Sequence[ClipStatus]) -> str:
 def check_out(out: str, overwrite: bool = False) -> None:
     """Before anything else: can results be written there at all, and without replacing somebody's own files?"""
     if is_url(out):
-        from fitmesh.many import store
-
         store.put(b"", f"{out}/.fitmesh_probe")
         store.remove(f"{out}/.fitmesh_probe")
         return
@@ -248,8 +247,6 @@ def clip_key(recipe: str, source: str, out: str) -> str:
     if not recipe or (is_url(source) and not is_url(out)):
         return ""
     if is_url(source):
-        from fitmesh.many import store
-
         version = store.version_of(source)
     elif Path(source).is_file():
         edits = Path(out, EDITS_FILE)
@@ -273,16 +270,6 @@ def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool 
             return None
         found.append(status.again())
     return found
-
-
-def report_kept(statuses: Sequence[ClipStatus], clips: Sequence[ClipSource], out: str, reporter: Reporter) -> None:
-    """As a run that found nothing to do; `clips` are also those of other shards."""
-    check_out(out)
-    reporter.emit(Clips(len(statuses)))
-    for number, status in enumerate(statuses, start=1):
-        reporter.emit(ClipEnded(status, number, len(statuses)))
-    reporter.emit(Clips(None))
-    write_summary(clips, {status.name: status for status in statuses}, out)
 
 
 @cache

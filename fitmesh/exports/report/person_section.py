@@ -102,7 +102,8 @@ def person_section(result: Result, person: Person) -> str:
         f'<p class="soft">{_when(result, person, grid)}; the fit stopped: {escape(person.stopped)}. '
         f"Dotted angles were not observed.</p><p>{_shape(result, person)}</p>"
         f'<div class="card plots">{plots}</div>'
-        f"<h3>Which keypoints were reliable, and why the others were not</h3>"
+        "<h3>Which keypoints were reliable, and why the others were not</h3><p>The solver removes no keypoint: each is "
+        "weighted by its confidence. Where several reasons apply, the first one is shown.</p>"
         f'<ul class="legend">{legend}</ul>'
         f'<div class="card">{_strips(status, person, grid.time_s)}</div>'
     )

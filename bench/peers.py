@@ -87,7 +87,7 @@ for stage in stages[:3]:
         peak, cpu = PEAK_MB, time.process_time() - start_cpu
 seen = read_tracks(out)
 print(json.dumps({"seconds": marks["fit"], "cpu_s": cpu, "overlay_s": marks["overlay"], "people_s": marks["people"],
-                  "frames": len(seen.frames), "people": len(seen.tracks), "peak_mb": peak,
+                  "frames": len(seen.frames), "people": len(seen.same_as), "peak_mb": peak,
                   "loading_s": loading}))
 """
 

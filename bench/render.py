@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.lib.claim import Console, claim
 from fitting import Camera, load_body
 from fitting.render import Mesh, render
-from fitting.render.draw import PALETTE, shade, vertex_normals
+from fitting.render.draw import PALETTE, problem, shade, vertex_normals
 from fitting.render.raster import project_triangles
 
 os.environ.setdefault("PYOPENGL_PLATFORM", "egl")  # pyrender without a display
@@ -58,6 +58,14 @@ def ours() -> Draw:
 
 def ours_without_smooth_outlines() -> Draw:
     return lambda vertices: render([Mesh(vertices, FACES)], CAMERA, PHOTO, alpha=1, antialias=False)
+
+
+def pytorch3d() -> Draw:
+    if why := problem():
+        raise ImportError(why)
+    return lambda vertices: render(
+        [Mesh(vertices, FACES)], CAMERA, PHOTO, alpha=1, antialias=False, backend="pytorch3d"
+    )
 
 
 def numpy_z_buffer() -> Draw:
@@ -195,6 +203,7 @@ RENDERERS: dict[str, Callable[[], Draw]] = {
     "moderngl": moderngl,
     "moderngl, 4 samples": moderngl_four_samples,
     "pyrender, 4 samples": pyrender,
+    "pytorch3d": pytorch3d,
 }
 
 

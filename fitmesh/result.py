@@ -1,7 +1,9 @@
 """What `fitmesh run` found, read back: `fitmesh.load("out/")`.
 
-`Manifest`: is a file in that folder ours, and still what we wrote? Names, sizes and digests are kept in run.json."""
+`Manifest`: is a file in that folder ours, and still what we wrote? Names, sizes and digests are kept in run.json, and
+once more beside it."""
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,11 +17,11 @@ import numpy as np
 import fitting
 from pose2d.base.caching import content_digest, read_npz, stated_key
 from pose2d.base.errors import UserError
-from pose2d.base.files import Array, file_sha256, read_json
+from pose2d.base.files import Array, atomic_file, file_sha256, read_json
 from pose2d.base.table import Table, column
-from pose2d.events import Event
+from pose2d.types import Event
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 MOST_RAD, FAR_M, FAR_PX = 100.0, 1e6, 1e7  # no joint turns further, nobody is farther away
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 EDITS_FILE = "tracks_edits.json"  # by `fitmesh tracks`
@@ -104,7 +106,6 @@ class Person(Table):
     keypoints_px: np.ndarray = column(
         (26, 2), "f", "as the 2D network saw them; NaN: no detection", unit="px", low=-FAR_PX, high=FAR_PX
     )
-    swapped: np.ndarray = column((26,), "b", "the network had called it by the name of the other side")
     confidence: np.ndarray = column((26,), "f", "from `source`", low=0, high=1)
     presence: np.ndarray = column((26,), "f", "probability that the keypoint is in the image", low=0, high=1)
     raw: np.ndarray = column((26,), "f", "the 2D network's own confidence")
@@ -415,6 +416,7 @@ def numbers_of(stated: Any) -> dict[str, float]:
 
 MOST_FILES = 200
 CACHE_FOLDER = ".cache_keys"  # also holds the notes of exports
+COPY = f"{CACHE_FOLDER}/files.json"
 
 
 @dataclass
@@ -428,14 +430,23 @@ class Manifest:
     @classmethod
     def read(cls, out: Path) -> "Manifest":
         """As the last run recorded them. Where that is lost, a folder with notes of ours is ours as a whole."""
-        try:
-            stated = read_json(out / RUN_FILE)
-            digests, entries = stated.item("files").object(), stated.get("entries", None).value
-        except UserError:
-            is_ours = (out / CACHE_FOLDER).is_dir() or any(map(stated_key, out.glob("*.npz")))
-            return cls(out, entries=_all_in(out) if is_ours else set())
-        known = {name: value for name, value in digests.items() if isinstance(value, str)}
-        return cls(out, known, set(map(str, entries)) if isinstance(entries, list) else _all_in(out))
+        for name in (RUN_FILE, COPY):
+            try:
+                stated = read_json(out / name)
+                digests, entries = stated.item("files").object(), stated.get("entries", None).value
+            except UserError:
+                continue
+            known = {name: value for name, value in digests.items() if isinstance(value, str)}
+            return cls(out, known, set(map(str, entries)) if isinstance(entries, list) else _all_in(out))
+        is_ours = (out / CACHE_FOLDER).is_dir() or any(map(stated_key, out.glob("*.npz")))
+        return cls(out, entries=_all_in(out) if is_ours else set())
+
+    def write_copy(self) -> None:
+        """For the case that run.json is lost, once there is a folder for it."""
+        if not (self.out / CACHE_FOLDER).is_dir():
+            return
+        with atomic_file(self.out / COPY) as temporary:
+            temporary.write_text(json.dumps({"files": self.digests, "entries": sorted(self.entries)}) + "\n")
 
     def claim(self, names: Sequence[str], inputs: Iterable[Path], overwrite: bool) -> None:
         """These names are written from now on. UserError where one is an input, or what no run has written."""

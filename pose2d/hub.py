@@ -30,7 +30,7 @@ _MMPOSE = "mmpose.readthedocs.io, Model Zoo, 2D Body Keypoint"
 # The beginning of a name -> where a person finds the file, for what no public repository on the hub holds.
 BY_HAND = (
     ("rtmpose-", "github.com/open-mmlab/mmpose, folder projects/rtmpose, Model Zoo, Body 2d: the 26-keypoint table for "
-     "halpe26, the 17-keypoint table (body8) for coco17; click `pth` in the row of the size"),
+     "halpe26, the 17-keypoint table (body8) for coco17; click `pth` or `onnx` in the row of the size"),
     ("vitpose-", "github.com/ViTAE-Transformer/ViTPose, README, the table of the data set (ViTPose+ for MPII and "
      "WholeBody); click the link in the column `weight`, which opens OneDrive"),
     ("sbl-", "github.com/microsoft/human-pose-estimation.pytorch, README, Installation: the OneDrive or Google Drive "

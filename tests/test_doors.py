@@ -16,8 +16,7 @@ import pytest
 
 import fitmesh
 from fitmesh.inputs import find_clips, names_of
-from fitmesh.many.status import ClipStatus
-from fitmesh.many.summary import check_out, page, table
+from fitmesh.many.summary import ClipStatus, check_out, page, table
 from fitmesh.options.record import read_config
 from fitmesh.result import Manifest
 from fitmesh.stages.scene import read_floor
@@ -29,6 +28,7 @@ from pose2d.base.caching import FILE as LOCK
 from pose2d.base.caching import folder_lock
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, atomic_folder, file_sha256, read_npz
+from pose2d.base.onnx_weights import read_onnx
 from pose2d.detect.detector import read_detections
 from pose2d.video.frames import Video
 from tests.videos import write_video
@@ -153,6 +153,31 @@ def test_a_frame_that_grows_in_the_middle_of_a_video_is_left_out(tmp_path: Path)
     assert "damaged packets" in " ".join(video.warnings)
 
 
+def _part(number: int, content: bytes | int) -> bytes:
+    if isinstance(content, int):
+        return bytes([number << 3, content])
+    assert len(content) < 1 << 14
+    return bytes([number << 3 | 2, len(content) & 0x7F | 0x80, len(content) >> 7]) + content
+
+
+def _onnx(path: Path, *tensors: bytes) -> Path:
+    path.write_bytes(_part(7, b"".join(_part(5, tensor) for tensor in tensors)))
+    return path
+
+
+def _external(**entries: str) -> bytes:
+    described = b"".join(_part(13, _part(1, k.encode()) + _part(2, v.encode())) for k, v in entries.items())
+    return _part(1, 100) + _part(2, 1) + _part(8, b"w") + described
+
+
+def test_tensors_beside_an_onnx_file_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(bytes(400))
+    with pytest.raises(UserError, match="lies in another file"):
+        read_onnx(_onnx(tmp_path / "a.onnx", _external(location="data", offset="0", length="400")))
+    with pytest.raises(UserError, match="of shape"):
+        read_onnx(_onnx(tmp_path / "a.onnx", _part(1, 1) * 100 + _part(2, 1) + _part(9, bytes(4)) + _part(8, b"w")))
+
+
 class _Answer(io.BytesIO):
     status = 206
 
@@ -179,7 +204,7 @@ def test_a_download_ends(sizes: tuple[int, ...], words: str, tmp_path: Path, mon
 READERS: dict[str, Callable[[Path], object]] = {
     "a.npz": lambda path: read_npz(path, ""), "floor.json": read_floor, "boxes.json": read_detections,
     "c.toml": lambda path: read_config(path, []), "clips.txt": lambda path: find_clips([], [str(path)], "out"),
-    "b.pkl": unpickle.load, "any": file_sha256, "v.mp4": Video, "body.npz": load_body,
+    "b.pkl": unpickle.load, "m.onnx": read_onnx, "any": file_sha256, "v.mp4": Video, "body.npz": load_body,
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from fitmesh.inputs import find_clips
 from fitmesh.stages.given_keypoints import read_given
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_npz
+from pose2d.base.onnx_weights import read_onnx
 from pose2d.detect.detector import read_detections
 from pose2d.skeletons import COCO17, MPII16
 from pose2d.video.frames import read_image
@@ -44,6 +45,7 @@ LOADERS: dict[str, Callable[[Path, Path], object]] = {
     "keypoints": lambda path, _: read_given(path),
     "detections": lambda path, _: read_detections(path),
     "image": lambda path, _: read_image(path),
+    "onnx": lambda path, _: read_onnx(path),
     "clips": lambda path, folder: find_clips([], [str(path)], str(folder)),
     "head": lambda path, _: ccnet.load(path),
     "coco": lambda path, folder: _data_set(folder, path, "coco"),

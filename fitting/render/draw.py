@@ -1,13 +1,20 @@
 """People over a photograph, without a display, a GPU or a system library.
 
+The same image through PyTorch3D, for those who have a build whose compiled part loads; worth it on a GPU.
+
+`pip install` of a PyTorch3D wheel built for another torch or for CUDA gives its Python part only: transforms and
+meshes import, the rasteriser does not. `problem` says which of these is the case.
+
 Lights hang at the camera (x right, y down, z forward), so a body looks the same wherever it walks. Colours are
 made linear, lit, and encoded again, so that light adds up as it does in the world."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fitting.camera import Camera
@@ -138,7 +145,7 @@ class Mesh:
 
 def render(
     meshes: Sequence[Mesh], camera: Camera, background: np.ndarray | None = None, *, alpha: float = ALPHA,
-    antialias: bool = True,
+    antialias: bool = True, backend: Literal["numba", "pytorch3d"] = "numba",
 ) -> np.ndarray:  # fmt: skip
     """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph stays as it is. Who is
     nearer hides who is farther; `alpha` mixes the person seen with the photograph, not with whoever stands behind. What
@@ -153,21 +160,27 @@ def render(
         )
     else:
         image = np.ascontiguousarray(background).copy()
-    render_onto(image, meshes, camera, alpha=alpha, antialias=antialias)
+    render_onto(image, meshes, camera, alpha=alpha, antialias=antialias, backend=backend)
     return image
 
 
 def render_onto(
-    image: np.ndarray, meshes: Sequence[Mesh], camera: Camera, *, alpha: float = ALPHA, antialias: bool = True
-) -> None:
+    image: np.ndarray, meshes: Sequence[Mesh], camera: Camera, *, alpha: float = ALPHA, antialias: bool = True,
+    backend: Literal["numba", "pytorch3d"] = "numba",
+) -> None:  # fmt: skip
     """The same into an image [H, W, 3] uint8 RGB of the camera's size itself."""
     if not 0 <= alpha <= 1:
         raise UserError(f"alpha must lie between 0 and 1, got {alpha}.")
+    if backend not in ("numba", "pytorch3d"):
+        raise UserError(f"unknown renderer {backend!r}: choose numba or pytorch3d.")
     shown = [_shown(mesh, number, camera, alpha) for number, mesh in enumerate(meshes)]
     for together in _groups([screen.window(*camera.size) for screen, _ in shown]):
         screen = joined([shown[number][0] for number in together])
         colors = np.concatenate([shown[number][1] for number in together])
-        paint(image, screen, colors, antialias=antialias)
+        if backend == "numba":
+            paint(image, screen, colors, antialias=antialias)
+        else:
+            paint_by_pytorch3d(image, screen, colors, antialias=antialias)
 
 
 def compile_renderer() -> None:
@@ -229,3 +242,51 @@ def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def _array(values: Tensor | np.ndarray | Color) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+_GRID = 2  # samples along each side of a pixel, everywhere
+
+
+def problem() -> str | None:
+    """Why PyTorch3D cannot draw here, in words; None when it can."""
+    try:
+        import pytorch3d  # noqa: F401
+    except ImportError:
+        return "PyTorch3D is not installed (pip install 'fitmesh[pytorch3d]')"
+    try:
+        from pytorch3d import _C  # noqa: F401
+    except ImportError as error:
+        return (
+            f"PyTorch3D is installed, but its compiled part does not load with torch {torch.__version__} ({error}); "
+            "install a build made for this torch"
+        )
+    return None
+
+
+def paint_by_pytorch3d(image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: bool = True) -> None:
+    """Blend triangles into `image` [H, W, 3] uint8, in place; colors [V', 4] as in `raster.paint`."""
+    if why := problem():
+        raise UserError(f"{why}. The renderer `numba` needs nothing of the kind.")
+    from pytorch3d.renderer.mesh.rasterize_meshes import rasterize_meshes
+    from pytorch3d.structures import Meshes
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    height, width = image.shape[:2]
+    grid = _GRID if antialias else 1
+    usable = np.isfinite(screen.xy_px[screen.faces]).all(axis=(1, 2))
+    faces = torch.from_numpy(screen.faces[usable]).long().to(device)
+    # PyTorch3D's axes: x left, y up, -1..1 along the shorter side, z in metres. It puts pixel centres at half numbers.
+    xy = (np.array((width, height)) - 2 * (screen.xy_px + 0.5)) / min(width, height)
+    points = np.nan_to_num(np.concatenate((xy, 1 / screen.inverse_depth[:, None]), axis=1))
+    vertices = torch.from_numpy(points).float().to(device)
+    triangle, _, weights, _ = rasterize_meshes(
+        Meshes([vertices], [faces]), image_size=(height * grid, width * grid), faces_per_pixel=1,
+        perspective_correct=True, cull_backfaces=True,
+    )  # fmt: skip
+    triangle, weights = triangle[0, ..., 0], weights[0, ..., 0, :]  # [H g, W g], [H g, W g, 3]
+    corner_colors = torch.from_numpy(colors).to(device)[faces[triangle.clamp(min=0)]]  # [H g, W g, 3, 4]
+    color = torch.einsum("hwi,hwic->hwc", weights, corner_colors)
+    drawn = color * (triangle >= 0).float()[..., None]
+    over = drawn.unflatten(1, (-1, grid)).unflatten(0, (-1, grid)).mean(dim=(1, 3))  # of grid x grid samples, [H, W, 4]
+    through = torch.from_numpy(image).to(device) * (1 - over[..., 3:])
+    image[:] = (through + over[..., :3] + 0.5).clamp(0, 255).byte().cpu().numpy()

@@ -42,19 +42,13 @@ class DetectorOptions:
     """Every choice a detector leaves open; each has its own defaults. bench/coco_accuracy.py shows what they cost."""
 
     long_side: int = 512  # pixels the image's longer side is resized to, a multiple of 32
-    second_long_side: int | None = None  # a second pass at another size; 256 and 512 together find most
     score_threshold: float = 0.2  # higher: fewer boxes, more of them right
     nms_iou: float = 0.6  # of two boxes that overlap more than this, the one with the higher score stays
     most_people: int = 100  # MultiPose: candidates at each size
 
     def __post_init__(self) -> None:
-        for side in self.long_sides:
-            if side < 32 or side % 32:
-                raise UserError(f"the detector's size must be a positive multiple of 32, got {side}.")
-
-    @property
-    def long_sides(self) -> tuple[int, ...]:
-        return (self.long_side,) if self.second_long_side is None else (self.long_side, self.second_long_side)
+        if self.long_side < 32 or self.long_side % 32:
+            raise UserError(f"the detector's size must be a positive multiple of 32, got {self.long_side}.")
 
 
 class PersonDetector(nn.Module):
@@ -81,17 +75,14 @@ class PersonDetector(nn.Module):
     def detect(self, image: np.ndarray) -> Boxes:
         """People in an RGB uint8 image [H, W, 3]."""
         crops.check_image(image)
-        device, found = next(self.parameters()).device, list[tuple[np.ndarray, np.ndarray]]()
-        for long_side in self.options.long_sides:
-            pixels, scale = self.prepare(image, long_side)
-            boxes, scores = self.candidates(torch.from_numpy(pixels).to(device))
-            likely = scores >= self.options.score_threshold
-            boxes_px = (boxes[likely].cpu().double().numpy() / scale).clip(0, np.array(image.shape[1::-1] * 2))
-            inside = (boxes_px[:, 2:] > boxes_px[:, :2]).all(1)
-            found.append((boxes_px[inside], scores[likely].cpu().numpy()[inside]))
-        every, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        keep = non_maximum_suppression(every, score, self.options.nms_iou)
-        return Boxes(every[keep], score[keep])
+        pixels, scale = self.prepare(image, self.options.long_side)
+        boxes, scores = self.candidates(torch.from_numpy(pixels).to(next(self.parameters()).device))
+        likely = scores >= self.options.score_threshold
+        boxes_px = (boxes[likely].cpu().double().numpy() / scale).clip(0, np.array(image.shape[1::-1] * 2))
+        inside = (boxes_px[:, 2:] > boxes_px[:, :2]).all(1)
+        boxes_px, score = boxes_px[inside], scores[likely].cpu().numpy()[inside]
+        keep = non_maximum_suppression(boxes_px, score, self.options.nms_iou)
+        return Boxes(boxes_px[keep], score[keep])
 
 
 DETECTORS = {"yolox-tiny": ("detector", "YoloxTiny"), "multipose": ("multipose", "MultiPose")}  # the default first

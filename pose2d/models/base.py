@@ -250,8 +250,9 @@ SHOWN = 4  # keys named in an error, of each kind
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own names. Containers are opened,
-    `module.` of data-parallel training is taken off, and floats become float32."""
+    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names; of an `.onnx` file
+    under those of `ordered_weights`. Containers are opened, `module.` of data-parallel training is taken off, and
+    floats become float32."""
     path = Path(path)
     if not path.is_file():
         what = "is a folder, not a checkpoint file" if path.is_dir() else "does not exist"
@@ -271,6 +272,10 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
             state = load_file(path)
         except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
             raise UserError(f"{path} is not a readable .safetensors file: {error}") from error
+    elif path.suffix == ".onnx":
+        from pose2d.base.onnx_weights import ordered_weights, read_onnx
+
+        state = {key: torch.from_numpy(value) for key, value in ordered_weights(read_onnx(path)).items()}
     else:
         state = _weights_in(read_torch(path), path)
     if all(key.startswith("module.") for key in state):
@@ -313,8 +318,9 @@ def compare(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-# What mmpose keeps beside the weights: its image normalisation, the grid of its soft-argmax.
-_BYSTANDERS = re.compile(r"^data_preprocessor\.|\.linspace_[xy]$")
+# What trainers keep beside the weights: mmpose's image normalisation and the grid of its soft-argmax; the flow of RLE
+# and Poseur, a density that only their losses need.
+_BYSTANDERS = re.compile(r"^data_preprocessor\.|\.linspace_[xy]$|(^|\.)((enc|dec)_)?flow(_model)?\.")
 
 
 def is_mmpose(state: Mapping[str, Tensor]) -> bool:

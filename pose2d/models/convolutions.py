@@ -6,8 +6,9 @@ checkpoint that has both.
 (tools/export_graphs.py), so whatever weights a module was loaded with run here, and they ship once. On one core of a
 CPU this is about 1.5 times as fast as torch (bench/engines.py)."""
 
+import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -146,6 +147,16 @@ def fold_batch_norms(state: Mapping[str, Tensor], epsilon: float) -> dict[str, T
         elif kind != "bn":
             folded[key] = value
     return folded
+
+
+_SLOTS = ((1, "weight"), (2, "bias"))  # of a convolution's inputs in ONNX
+
+
+def onnx_convolutions(state: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
+    """The convolutions of an ONNX file (keys of `ordered_weights`) under the names of a module's, in order.
+    Convolutions beyond those named keep their keys, so that a file of another network does not pass."""
+    own = {f"Conv.{n}.{slot}": f"{name}.{part}" for n, name in enumerate(names) for slot, part in _SLOTS}
+    return {own.get(key, key): value for key, value in state.items() if re.fullmatch(r"Conv\.\d+\.[12]", key)}
 
 
 class OnnxNetwork:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel, renamed
-from pose2d.models.convolutions import CSPNeXt, OnnxNetwork, fold_batch_norms
+from pose2d.models.convolutions import CSPNeXt, OnnxNetwork, fold_batch_norms, onnx_convolutions
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction
 
@@ -132,9 +132,27 @@ class RTMPose(PoseModel):
         return Prediction(xy_px=place / BINS, score=height.amin(-1).clamp(0, 1), sigma_px=sigma / BINS)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if any(key.startswith("Conv.") for key in state):
+            return self._convert_onnx(state)
         folded = fold_batch_norms(renamed(state), NORM_EPSILON)
         folded.pop("head.gau.w", None)  # a position bias that the published configurations switch off
         return folded
+
+    def _convert_onnx(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """An export, whose weights have no names: those of each kind come in the order of this module's own."""
+        names = [name for name, layer in self.named_modules() if isinstance(layer, nn.Conv2d)]
+        converted = onnx_convolutions(state, names)
+        linear = ("head.mlp.1", "head.gau.uv", "head.gau.o", "head.cls_x", "head.cls_y")
+        products = [(key, value) for key, value in state.items() if key.startswith("MatMul.")]
+        for count, (key, value) in enumerate(products):
+            converted[f"{linear[count]}.weight" if count < len(linear) else key] = value.mT
+        factors, sums = ([v for key, v in state.items() if key.startswith(kind)] for kind in ("Mul.", "Add."))
+        values = [value for value in factors if value.shape == (1,)][:2]
+        values += [value.flatten(0, -2) for value in factors if value.shape[-2:] == (2, QUERY)][:1]
+        values += [value for value in factors if value.shape == (TOKEN,)][:1]
+        values += [value for value in sums if value.shape == (2, QUERY)][:1]
+        vectors = ("head.mlp.0.g", "head.gau.ln.g", "head.gau.gamma", "head.gau.res_scale.scale", "head.gau.beta")
+        return converted | (dict(zip(vectors, values, strict=True)) if len(values) == len(vectors) else {})
 
 
 def decode_axis(outputs: Tensor, target_sigma: float, refinement: Refinement) -> tuple[Tensor, Tensor, Tensor]:

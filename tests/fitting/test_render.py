@@ -1,5 +1,8 @@
 """The image against what eyes expect."""
 
+import sys
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +10,7 @@ import torch
 from fitting import load_body
 from fitting.camera import Camera
 from fitting.render import Mesh, render
-from fitting.render.draw import softened, vertex_normals
+from fitting.render.draw import problem, softened, vertex_normals
 from fitting.render.raster import rasterize
 from pose2d.base.errors import UserError
 from tests.fitting.shapes import SMALL, TOY, at, sphere
@@ -136,11 +139,37 @@ BALL = sphere((0, 0, 3), 1.0)
         (lambda: render([Mesh(*BALL)], TOY, np.zeros((48, 64, 3))), "background"),
         (lambda: render([Mesh(*BALL)], TOY, alpha=1.5), "alpha"),
         (lambda: render([Mesh(*BALL)], TOY, alpha=float("nan")), "alpha"),
+        (lambda: render([Mesh(*BALL)], TOY, backend="opengl"), "renderer"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_words(draw, says: str) -> None:
     with pytest.raises(UserError, match=says):
         draw()
+
+
+def test_pytorch3d_that_is_not_there_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pytorch3d", None)
+    with pytest.raises(UserError, match="not installed"):
+        render([Mesh(*BALL)], TOY, backend="pytorch3d")
+
+
+def test_pytorch3d_without_its_compiled_part_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = types.ModuleType("pytorch3d")
+    half.__path__ = []
+    monkeypatch.setitem(sys.modules, "pytorch3d", half)
+    monkeypatch.setitem(sys.modules, "pytorch3d._C", None)
+    with pytest.raises(UserError, match="compiled part does not load"):
+        render([Mesh(*BALL)], TOY, backend="pytorch3d")
+
+
+@pytest.mark.skipif(problem() is not None, reason=str(problem()))
+def test_pytorch3d_draws_the_same_image() -> None:
+    # Off the grid: where a pixel's centre lies exactly on an edge, PyTorch3D gives it to neither triangle.
+    meshes = [Mesh(*sphere((0.013, 0.007, 3), 1.0)), Mesh(*sphere((0.5, 0.2, 0.3), 0.4))]
+    photo = np.random.default_rng(0).integers(0, 256, (48, 64, 3)).astype(np.uint8)
+    ours = render(meshes, TOY, photo, antialias=False).astype(int)
+    theirs = render(meshes, TOY, photo, antialias=False, backend="pytorch3d").astype(int)
+    assert (np.abs(ours - theirs).max(axis=-1) > 2).mean() < 0.005  # outline pixels may fall either way
 
 
 def test_softened_light_hides_a_bump_and_leaves_a_plane_as_it_is():

@@ -13,7 +13,7 @@ import pose2d
 from pose2d import UserError, crops
 from pose2d.models import rtmpose
 from pose2d.models.base import FeaturesWithTrunk
-from pose2d.models.convolutions import Conv, fold_batch_norms
+from pose2d.models.convolutions import ChannelAttention, Conv, fold_batch_norms
 from pose2d.models.rtmpose import BINS, NORM_EPSILON, RTMPose, decode_axis
 from tests.patterns import pattern
 
@@ -43,13 +43,6 @@ def _photo_crops(shared, model):
     return crops.crop_boxes(np.ascontiguousarray(image), boxes, model.input_wh, model.box_scale, model.crop)[0]
 
 
-def _published(shared, model):
-    pytest.importorskip("onnx")
-    from tools.convert_rtmpose import published_state
-
-    return published_state(shared / ONNX, model)
-
-
 def test_outputs_are_those_of_onnx_runtime_on_fixed_inputs(model, features):
     expected = np.load(DATA)
     with torch.inference_mode():
@@ -60,8 +53,7 @@ def test_outputs_are_those_of_onnx_runtime_on_fixed_inputs(model, features):
 
 def test_outputs_are_those_of_the_published_file_on_real_crops(shared):
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = pose2d.load(NAME, engine="torch")
-    model.load_state_dict(_published(shared, model))
+    model = pose2d.load(NAME, shared / ONNX)
     inputs = model.normalize(_photo_crops(shared, model))
     session = onnxruntime.InferenceSession(str(shared / ONNX), providers=["CPUExecutionProvider"])
     with torch.inference_mode():
@@ -71,7 +63,7 @@ def test_outputs_are_those_of_the_published_file_on_real_crops(shared):
 
 
 def test_the_embedded_weights_are_the_published_ones_in_half_precision(shared, model):
-    published = _published(shared, model)
+    published = pose2d.load(NAME, shared / ONNX).state_dict()
     for key, value in model.state_dict().items():
         exact = torch.equal(value, published[key])
         assert exact or torch.equal(value, published[key].half().float()), key
@@ -124,6 +116,33 @@ def test_other_sizes_load_from_a_checkpoint_by_name(name, saved):
     assert pose2d.card(f"rtmpose-{name}").skeleton == loaded.skeleton
 
 
+class _Exported(torch.nn.Module):
+    """What the published exports compute: crops in, the outputs of both axes out, attention by a convolution."""
+
+    def __init__(self, model: RTMPose) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, crops):
+        head = self.model.head
+        tokens = head.tokens(self.model.backbone(crops))
+        return head.cls_x(tokens), head.cls_y(tokens)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["t-coco17", "m-halpe26"])
+def test_other_sizes_load_from_an_export_by_name(name, tmp_path, monkeypatch):
+    pytest.importorskip("onnx")
+    gate = lambda layer, x: x * F.hardsigmoid(layer.fc(F.adaptive_avg_pool2d(x, 1)))  # noqa: E731
+    monkeypatch.setattr(ChannelAttention, "forward", gate)
+    model, path = _random(f"rtmpose-{name}"), tmp_path / "export.onnx"
+    crops = torch.rand(1, 3, *model.input_wh[::-1])
+    torch.onnx.export(_Exported(model), (crops,), str(path), opset_version=11, dynamo=False)
+    loaded = pose2d.load(f"rtmpose-{name}", path)
+    for key, value in model.state_dict().items():
+        assert torch.equal(loaded.state_dict()[key], value), key
+
+
 def test_folding_is_a_convolution_and_a_batch_norm_in_one():
     weight, statistics = torch.randn(4, 3, 3, 3), [torch.rand(4) + 0.5 for _ in range(4)]
     mean, variance, gain, bias = statistics
@@ -159,6 +178,11 @@ def test_sizes_are_the_published_ones(name, millions):
 def test_a_file_of_another_size_is_named(saved, model):
     with pytest.raises(UserError, match="looks like rtmpose-s-halpe26"):
         pose2d.load("rtmpose-m-halpe26", saved(model.state_dict()))
+
+
+def test_the_export_of_another_network_is_refused(shared):
+    with pytest.raises(UserError, match="does not fit rtmpose-s-halpe26"):
+        pose2d.load(NAME, shared / "weights/yolox_tiny_humanart_416.onnx")
 
 
 # Features ------------------------------------------------------------------------------------------------------

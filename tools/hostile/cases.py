@@ -156,6 +156,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     yield from binary("checkpoint npz", read_state, "c.npz", valid.body.read_bytes())
     yield from binary("checkpoint pth", read_state, "c.pth", pickled({"state_dict": 1}))
     yield from binary("checkpoint safetensors", read_state, "c.safetensors", valid.head.read_bytes())
+    yield from binary("checkpoint onnx", read_state, "c.onnx", b"\x08\x07" + rng.bytes(400))
     yield from binary("video", _frames(Video), "v.mp4", valid.video.read_bytes())
     yield from binary("image", read_image, "i.png", valid.image.read_bytes())
     yield from binary("config", lambda p: read_config(p, ["start"]), "c.toml", b"start = 1.0\n")

@@ -1,0 +1,148 @@
+"""The weights in an ONNX file, without the onnx package: protobuf reads the few fields that matter. Nothing of a file
+is executed."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pose2d.base.errors import UserError
+from pose2d.base.files import open_regular
+
+# The fields of onnx.proto that are read: name, number and type of each; "*": any number of them.
+_MESSAGES = {
+    "Model": "graph 7 Graph", "Value": "name 1 string",
+    "Graph": "node 1 *Node, initializer 5 *Tensor, output 12 *Value",
+    "Node": "input 1 *string, output 2 *string, op_type 4 string, attribute 5 *Attribute", "Attribute": "t 5 Tensor",
+    "Tensor": "dims 1 *int64, data_type 2 int32, float_data 4 *float, int32_data 5 *int32, int64_data 7 *int64, "
+    "name 8 string, raw_data 9 bytes, double_data 10 *double, external_data 13 *Entry",
+    "Entry": "key 1 string",
+}  # fmt: skip
+# TensorProto.DataType -> type of the numbers, and the field that holds them where raw_data does not.
+_KINDS = {
+    1: ("<f4", "float_data"), 2: ("<u1", "int32_data"), 3: ("<i1", "int32_data"), 6: ("<i4", "int32_data"),
+    7: ("<i8", "int64_data"), 9: ("?", "int32_data"), 10: ("<f2", "int32_data"), 11: ("<f8", "double_data"),
+}  # fmt: skip
+MOST_NUMBERS = 2**31  # along one axis of a tensor: ONNX files are at most 2 GB
+MOST_AXES = 32
+
+
+@cache
+def _model() -> Any:
+    """The class of protobuf for a whole file."""
+    from google.protobuf import (  # type: ignore[import-untyped]
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+    )
+
+    file = descriptor_pb2.FileDescriptorProto(name="onnx_weights.proto", package="fitmesh_onnx")
+    for message, stated in _MESSAGES.items():
+        described = file.message_type.add(name=message)
+        for name, number, kind in (field.split() for field in stated.split(", ")):
+            field = described.field.add(name=name, number=int(number), label=3 if kind[0] == "*" else 1)
+            if (kind := kind.removeprefix("*")) in _MESSAGES:
+                field.type, field.type_name = field.TYPE_MESSAGE, f".fitmesh_onnx.{kind}"
+            else:
+                field.type = getattr(field, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("fitmesh_onnx.Model"))
+
+
+@dataclass(frozen=True)
+class OnnxGraph:
+    """What this project needs of an ONNX file."""
+
+    nodes: tuple[Any, ...]  # in the order of the file, each with `op_type`, `input` and `output`
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, np.ndarray]  # initialisers and constants, by the name under which nodes read them
+
+
+def read_onnx(path: str | Path) -> OnnxGraph:
+    """The graph of an ONNX file. One whose tensors lie in other files is refused."""
+    path = Path(path)
+    try:
+        with open_regular(path) as file:
+            content = file.read(MOST_NUMBERS)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}.") from error
+    try:
+        model = _model().FromString(content)
+        if not model.HasField("graph"):
+            raise ValueError("it holds no graph")
+        tensors = {tensor.name: _array(tensor) for tensor in model.graph.initializer}
+        for node in model.graph.node:
+            if node.op_type == "Constant" and node.output:
+                tensors |= [(node.output[0], _array(a.t)) for a in node.attribute if a.HasField("t")]
+        return OnnxGraph(tuple(model.graph.node), tuple(output.name for output in model.graph.output), tensors)
+    except _Refused as error:
+        raise UserError(f"{path} was refused: {error}.") from error
+    except Exception as error:  # protobuf's own, and what damaged bytes raise
+        raise UserError(f"{path} is not an ONNX file, or it is damaged or cut off: {error}.") from error
+
+
+def ordered_weights(graph: OnnxGraph) -> dict[str, np.ndarray]:
+    """Every float tensor that a node reads, in the order of computation, as `{op}.{count}.{input}`. "Conv.3.1" is the
+    kernel of the fourth convolution with weights, "Conv.3.2" its bias. Names in a file do not help: exporters give
+    numbers to whatever they folded. The order is that of a walk from the outputs back through each node's inputs, so it
+    depends on what the graph computes and not on how a file lists its nodes. Single numbers (epsilons, divisors) are
+    left out."""
+    counts: dict[str, int] = {}
+    ordered = {}
+    for node in _in_order(graph):
+        read = [(slot, graph.tensors[name]) for slot, name in enumerate(node.input) if name in graph.tensors]
+        weights = [(slot, value) for slot, value in read if value.dtype.kind == "f" and value.ndim > 0]
+        if weights:
+            count = counts.get(node.op_type, 0)
+            counts[node.op_type] = count + 1
+            ordered.update({f"{node.op_type}.{count}.{slot}": value for slot, value in weights})
+    return ordered
+
+
+def _in_order(graph: OnnxGraph) -> Iterator[Any]:
+    """Each node after all that it reads, as a depth-first walk from the outputs meets them."""
+    maker = {name: node for node in graph.nodes for name in node.output if name}
+    entered, done = set(), set()
+    stack = [maker[name] for name in reversed(graph.outputs) if name in maker]
+    while stack:
+        node = stack[-1]
+        if id(node) not in entered:
+            entered.add(id(node))
+            stack.extend(
+                maker[name] for name in reversed(node.input) if name in maker and id(maker[name]) not in entered
+            )
+            continue
+        stack.pop()
+        if id(node) not in done:
+            done.add(id(node))
+            yield node
+
+
+class _Refused(Exception):
+    """The bytes are what ONNX writes, but this reader will not follow them."""
+
+
+def _array(tensor: Any) -> np.ndarray:
+    name, shape = tensor.name, list(tensor.dims)
+    if tensor.data_type not in _KINDS:
+        raise _Refused(
+            f"its tensor {name!r} has numbers of kind {tensor.data_type}; only plain floats and integers are read"
+        )
+    dtype, field = _KINDS[tensor.data_type]
+    if tensor.external_data:
+        raise _Refused(f"its tensor {name[:80]!r} lies in another file. Export it with all weights in one")
+    if tensor.HasField("raw_data"):
+        values = np.frombuffer(tensor.raw_data, dtype)
+    else:
+        values = np.array(getattr(tensor, field))
+        if dtype == "<f2":
+            values = values.astype(np.uint16).view(np.float16)  # half floats lie in int32_data as their bits
+    possible = len(shape) <= MOST_AXES and all(0 <= side <= MOST_NUMBERS for side in shape)
+    if not possible or math.prod(shape) != values.size:
+        raise ValueError(f"tensor {name[:80]!r} of shape {shape[:MOST_AXES]} has {values.size} numbers")
+    return values.astype(dtype).reshape(shape)

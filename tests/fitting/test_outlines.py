@@ -85,13 +85,9 @@ def girths(shape: torch.Tensor) -> np.ndarray:
 
 
 def test_a_bodys_own_silhouettes_give_its_girths(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (
-        ("CLOTHES_M", 0.0),
-        ("CLOTHES_LIMBS_M", 0.0),
-        ("BODY_OUTSIDE_M", 0.002),
-        ("CLOTHES_STD_M", 0.002),
-    ):
-        monkeypatch.setattr(reprojection, name, value)
+    monkeypatch.setattr(reprojection, "CLOTHES_M", (0.0, 0.0, 0.0))
+    for name in ("CLOTHES_UNSURE_M", "BODY_OUTSIDE_M", "CLOTHES_STD_M"):
+        monkeypatch.setattr(reprojection, name, 0.002)
     monkeypatch.setattr(reprojection, "OUTLINE_INDEPENDENT", 192.0)
     shape, precision = shape_of(outlines(turning()))
     np.testing.assert_allclose(girths(shape), girths(SHAPE), rtol=0.02)

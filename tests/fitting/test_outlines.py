@@ -101,6 +101,18 @@ def test_clothes_lie_outside_an_outline_within_the_body_counts_more() -> None:
     assert at - inside > 1.3 * (loose - at)
 
 
+def test_clothes_of_unknown_thickness_leave_girths_less_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, stated = outlines(turning(), 0.01), []
+    for unsure_m in (1e-6, 0.012):
+        monkeypatch.setattr(reprojection, "CLOTHES_UNSURE_M", unsure_m)
+        _, precision = shape_of(found)
+        stated.append(body().girths_m(SHAPE, torch.linalg.inv(precision + torch.eye(10)))[1])
+    assert (stated[1] > stated[0]).all()
+    # A garment that is thicker by 12 mm all around makes a girth larger by 2 pi 12 mm; keypoints say the rest.
+    assert (stated[1] > 0.02).all()
+    assert (stated[1] < 0.1).all()
+
+
 def test_what_belongs_to_no_rim_says_nothing() -> None:
     start = turning()
     given = FitInput(seen(start), with_default_errors(start), start=start)

@@ -60,13 +60,14 @@ def people_of_videos(videos: Path, cache: Path | None) -> dict[str, np.ndarray]:
         video = Video(path)
         zoom = min(1.0, 640 / max(video.info.width_px, video.info.height_px))
         wh = round(video.info.width_px * zoom), round(video.info.height_px * zoom)
-        tracker, frames = Tracker(wh), {}
+        tracker, frames, owned = Tracker(wh), {}, []
         for frame in video.frames(Span(every=EVERY.get(path.stem, 1)), wh):
             frames[frame.index] = frame.rgb
             boxes, time_s = detector.detect(frame.rgb), float(frame.time_s)
             seen = Detections.in_frame(frame.index, time_s, boxes.boxes_px, boxes.scores)
-            tracker.update(frame.index, time_s, seen)
-        rows = [(f, t.identity, box) for t in tracker.tracks() for f, box in zip(t.frames, t.boxes_px, strict=True)]
+            owned += [(frame.index, n, box) for n, box in zip(tracker.update(time_s, seen).tolist(), boxes.boxes_px)]  # noqa: B905
+        names = tracker.confirmed()
+        rows = sorted(((f, names[n], box) for f, n, box in owned if n in names), key=lambda row: (row[1], row[0]))
         poses = [estimate(network, frames[f], box[None]) for f, _, box in rows]
         out |= {
             f"{path.stem}_frames": np.array(sorted(frames)),

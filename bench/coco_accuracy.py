@@ -104,8 +104,7 @@ class Bench:
         stats = average_precision(self.truth, boxes, xy, box_score * confidence.mean(1)) * 100
         recall = [100 * share for share in recalls(self.truth, found)]
         figures = (*recall, len(boxes) / len(found), *stats[[0, 1, 2, 5]])
-        sizes = " + ".join(map(str, options.long_sides))
-        _add(table, self.truth.name, sizes, *(f"{v:.1f}" for v in figures), f"{1000 * seconds:.0f}")
+        _add(table, self.truth.name, str(options.long_side), *(f"{v:.1f}" for v in figures), f"{1000 * seconds:.0f}")
 
     def _trunks(self, how: Cropping, boxes: list[Box], mirror: bool = False) -> list[Tensor]:
         """The maps from which all heads speak, in batches: every decoding can start from them."""
@@ -169,8 +168,8 @@ def measure_crops(bench: Bench, table: Table) -> None:
 
 
 def measure_detector(bench: Bench, table: Table) -> None:
-    for size, second in ((384, None), (512, None), (256, 512)):
-        bench.measure_detected(table, DetectorOptions(size, second))
+    for size in (384, 512):
+        bench.measure_detected(table, DetectorOptions(size))
 
 
 def _table(title: str, words: tuple[str, ...], figures: tuple[str, ...]) -> Table:

@@ -39,7 +39,13 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
         people = evaluation.keypoints(sequence, keypoints.cache_key(sequence, settings, bodies))
         starts = [starter.start(sequence, person, body, ROW.source) for person in people]
         isotropic = [
-            replace(person, error={name: value for name, value in person.error.items() if name != "log_ratio"})
+            replace(
+                person,
+                by_source={
+                    s: replace(k, error=k.error and replace(k.error, log_ratio=None))
+                    for s, k in person.by_source.items()
+                },
+            )
             for person in people
         ]
         scorer = SequenceScorer(

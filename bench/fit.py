@@ -33,11 +33,11 @@ from bench.lib.claim import Console, claim
 from bench.lib.memory import Peak, alone
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
-from fitting.init.torso import best_torso_start
+from fitting.init.lifter import lift_frames
 from fitting.optimise import make_problem
 from fitting.smplify.smplify import SmplifySettings, Through, smplify
 from fitting.solver.levenberg_marquardt import costs
-from fitting.solver.unknowns import State, to_params
+from fitting.solver.unknowns import State, from_params, to_params
 from fitting.training.motion_capture import load_motion
 from fitting.training.simulation import Noise, Scene, scene
 from pose2d.types import Keypoints
@@ -72,9 +72,10 @@ def concatenated(scenes: list[Scene]) -> tuple[Keypoints, list[fitting.Camera], 
 
 
 def solver_start(scenes: list[Scene], body: fitting.Body) -> State:
-    """Where the solver begins each frame, after it has tried every sign of turn and lean for a few steps."""
+    """Where every method begins each frame: the lifter's guess."""
     keypoints, cameras, _ = concatenated(scenes)
-    return best_torso_start(make_problem(keypoints, cameras, body)[0])
+    state = from_params(lift_frames(keypoints, cameras, body).params)
+    return replace(state, shape=state.shape.expand(len(state), -1))
 
 
 def _by_descent(
@@ -133,29 +134,13 @@ def smplify_bones(scenes: list[Scene], body: fitting.Body, start: State) -> Body
     return _smplify(scenes, body, start, "bones")
 
 
-def _single_frames(scenes: list[Scene], body: fitting.Body, init: str) -> BodyParams:
+def single_frames(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
     keypoints, cameras, _ = concatenated(scenes)
-    return fitting.fit_frames(keypoints, cameras, body, init=init).params
-
-
-def _over_time(scenes: list[Scene], body: fitting.Body, init: str) -> BodyParams:
-    return joined([fitting.fit(one.keypoints, one.camera, body, init, fps=one.fps).params for one in scenes])
-
-
-def single_from_torso(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
-    return _single_frames(scenes, body, "none")
-
-
-def single_from_lifter(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
-    return _single_frames(scenes, body, "lifter")
-
-
-def over_time_from_torso(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
-    return _over_time(scenes, body, "none")
+    return fitting.fit_frames(keypoints, cameras, body).params
 
 
 def over_time(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
-    return _over_time(scenes, body, "lifter")
+    return joined([fitting.fit(one.keypoints, one.camera, body, fps=one.fps).params for one in scenes])
 
 
 def joined(parts: list[BodyParams]) -> BodyParams:
@@ -174,10 +159,8 @@ CONTENDERS: dict[str, Contender] = {
     "SMPLify, keypoints only": smplify_bones,
     "Adam on our cost, 200 steps": adam,
     "L-BFGS on our cost, 200 steps": lbfgs,
-    "fitmesh, single frames": single_from_torso,
-    "fitmesh, single frames, lifter": single_from_lifter,
-    "fitmesh, with time": over_time_from_torso,
-    "fitmesh, with time, lifter": over_time,
+    "fitmesh, single frames": single_frames,
+    "fitmesh, with time": over_time,
 }
 
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.lib.claim import Console, claim
 from bench.lib.identity_metrics import FrameBoxes, IdentityScores, identity_scores
 from bench.lib.identity_scenes import IMAGE_WH, KINDS, Kind, joined_clips, pose_of, simulate
-from bench.lib.identity_trackers import Follow, contestants, follow, follow_online, motion_only, settled
+from bench.lib.identity_trackers import Follow, contestants, follow, motion_only
 
 __all__ = ["KINDS", "follow", "measure", "motion_only", "pose_of"]
 
@@ -50,7 +50,7 @@ def measure(kind: Kind, seeds: range, tracker: Follow) -> list[IdentityScores]:
 
 def on_rendered(folder: Path, cache: Path | None) -> None:
     """Rendered people seen by detector and pose network."""
-    from bench.lib.identity_rendered import Rendered, sequences, wrong_owners
+    from bench.lib.identity_rendered import Rendered, sequences
 
     kinds: dict[str, list[Rendered]] = {}
     for one in sequences(folder, cache):
@@ -80,17 +80,6 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
         f"cuts: {sum(len(c) for _, c in told)}, found {sum(len(a & c) for a, c in told)}, "
         f"invented {sum(len(a - c) for a, c in told)}"
     )
-    before, after = np.zeros(2, int), np.zeros(2, int)
-    for scene in everything:
-        result = settled(scene.frames, scene.wh)
-        ends = np.cumsum([len(f.boxes_px) for f in scene.frames])[:-1]
-        kept = np.split(result.identity >= 0, ends)
-        factor = np.split(result.owner_presence, ends)
-        tracked = [owner >= 0 for owner in follow_online(scene.frames, scene.wh, cues=True, cuts=True)[1]]
-        before += wrong_owners(scene, tracked, [np.ones_like(f) for f in factor])
-        after += wrong_owners(scene, kept, factor)
-    limbs = ", ".join(f"{w} of {t} ({w / t:.2%})" for w, t in (before, after))
-    Console().print(f"detections with somebody else's limbs, before and after: {limbs}")
 
 
 def main() -> None:

@@ -81,12 +81,12 @@ def main() -> None:
         starts = found.shot_first_frame.tolist()
         shown = ", ".join(map(str, starts[:8])) + (", .." if len(starts) > 8 else "")
         table.add_row(
-            video.name, str(len(found.frames)), shown, str(len(found.tracks)), *(f"{ms:.2f}" for ms in per_frame),
+            video.name, str(len(found.frames)), shown, str(len(found.same_as)), *(f"{ms:.2f}" for ms in per_frame),
             f"{sum(per_frame[1:]) / per_frame[0]:.1%}",
         )  # fmt: skip
-        for track in found.tracks:
-            span = f"frames {track.frames[0]} to {track.frames[-1]}"
-            lines.append(f"{video.name}: person {track.identity}, {span}, seen in {len(track.frames)}")
+        for identity, track in found.rows.people().items():
+            span = f"frames {track.frame[0]} to {track.frame[-1]}"
+            lines.append(f"{video.name}: person {identity}, {span}, seen in {len(track)}")
         lines += [f"{video.name}: {event.text}" for event in found.events]
     Console(width=140).print(table)
     Console().print("\n".join(lines))

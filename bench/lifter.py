@@ -1,4 +1,4 @@
-"""Claim: the lifter gives the fit a better start than the torso does, and a fair guess by itself.
+"""Claim: the lifter gives the fit a good start, and a fair guess by itself.
 
 Held-out CMU motion on the open body, random cameras, keypoint errors drawn from the stated sigmas and 2 % of outliers.
 Rows: how good the keypoints are (range of the confidence, an expected OKS), how many of the 26 are missing for the
@@ -71,8 +71,7 @@ CONDITIONS = (
 CONTENDERS: dict[str, Contender] = {
     "lifter, 1 frame": lambda s, body: lift_frames(s.keypoints, [s.camera], body).params,
     "lifter": lambda s, body: lift(s.keypoints, s.camera, body, fps=s.fps).params,
-    "fit none": lambda s, body: fitting.fit(s.keypoints, s.camera, body, init="none", fps=s.fps).params,
-    "fit lifter": lambda s, body: fitting.fit(s.keypoints, s.camera, body, init="lifter", fps=s.fps).params,
+    "fit": lambda s, body: fitting.fit(s.keypoints, s.camera, body, fps=s.fps).params,
 }
 
 

@@ -34,7 +34,7 @@ from eval3dpw.synth.clothed_people import draw_outfit
 from eval3dpw.synth.motion import load_clips
 from eval3dpw.synth.sequence import build_sequence, draw_plan, render_frames
 from fitmesh.stages.people import TRACKS_FILE
-from fitmesh.stages.scene import SceneSettings, lens_of
+from fitmesh.stages.scene import lens_of
 from fitmesh.tracks import edited_keypoints, edited_tracks
 from fitting.body.body import GIRTHS
 from fitting.body.kinematics import rotation_matrices
@@ -96,7 +96,7 @@ def fits(
 ) -> Iterator[ShotFit]:
     """As `run` fits what it found."""
     seen, people, arrays = edited_tracks(out), edited_keypoints(out), read_npz(out / TRACKS_FILE)
-    lens = lens_of(SceneSettings(focal_px), clip, (seen.width_px, seen.height_px))
+    lens = lens_of(clip, (seen.width_px, seen.height_px), focal_px)
     for shot, first in enumerate(seen.shot_first_frame):
         end = seen.shot_first_frame[shot + 1] if shot + 1 < len(seen.shot_first_frame) else np.inf
         here = [

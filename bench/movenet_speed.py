@@ -29,7 +29,7 @@ import pose2d
 from bench.lib.claim import claim
 from bench.lib.coco_people import Cropping, PeopleSet, average_precision, cut_all, read_set
 from pose2d import crops
-from pose2d.models import convolutions, movenet
+from pose2d.models import movenet
 from pose2d.models.base import FeaturesWithTrunk
 from pose2d.models.movenet import Conv
 
@@ -37,31 +37,28 @@ Features = Callable[[Tensor], FeaturesWithTrunk]  # normalised crops -> features
 WAYS = {
     "plain": "torch's public convolutions, channels first, the whole batch at once",
     "channels-last": "the same, channels last",
-    "chunks": "channels last, a few crops at a time",
-    "fused (default)": "channels last, a few crops at a time, packed kernels, activation fused into the convolution",
+    "chunks (default)": "channels last, a few crops at a time",
     "torch.compile": "channels last, compiled (needs a C++ compiler)",
     "bfloat16": "channels last, weights and activations in bfloat16",
     "onnxruntime": "exported, ONNX Runtime (needs onnxruntime)",
     "onnxruntime int8": "exported, quantised on 128 holdout crops (needs onnxruntime)",
 }
-OTHER_NUMBERS = ("fused (default)", "bfloat16", "onnxruntime int8")  # whose accuracy is worth measuring
+OTHER_NUMBERS = ("chunks (default)", "bfloat16", "onnxruntime int8")  # whose accuracy is worth measuring
 BATCHES = (1, 16)
 
 
 def build(way: str, model: movenet.SinglePose, data: Path, threads: int) -> Features:
     """The features of `model`, run one way."""
     whole_batch = 1_000_000
-    if way == "fused (default)":
+    if way == "chunks (default)":
         return model.features  # type: ignore[return-value]
-    convolutions.may_fuse = lambda x, kernel: False
-    if way != "chunks":
-        model.chunk = whole_batch
+    model.chunk = whole_batch
     if way == "plain":
         for weight in model.parameters():
             weight.data = weight.data.contiguous()
         model.net.layout = torch.contiguous_format
         return model.features  # type: ignore[return-value]
-    if way in ("channels-last", "chunks"):
+    if way == "channels-last":
         return model.features  # type: ignore[return-value]
     if way == "torch.compile":
         return _joined(torch.compile(_Both(model)))

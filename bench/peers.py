@@ -66,13 +66,11 @@ from ccnet.confidence import default_source
 from fitmesh.ui.events import Reporter
 from fitmesh.stages import pipeline
 from fitmesh.stages.people import read_tracks
-from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
-from pose2d.detect.detector import detector_class
+from fitmesh.stages.settings import Job, RunSettings
 video, out, threads, options = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
 detector, pose_model = options["detector"], options["pose_model"]
 settings = RunSettings(
-    tracks=TrackSettings(detector=detector, detector_options=detector_class(detector).defaults),
-    keypoints=KeypointSettings(pose_model, confidence=default_source(pose_model, None, None)),
+    detector=detector, pose_model=pose_model, confidence=default_source(pose_model, None, None),
     threads=threads, overwrite=True,
 )
 job = Job(open_clip(video), settings, out, Reporter())
@@ -89,7 +87,7 @@ for stage in stages[:3]:
         peak, cpu = PEAK_MB, time.process_time() - start_cpu
 seen = read_tracks(out)
 print(json.dumps({"seconds": marks["fit"], "cpu_s": cpu, "overlay_s": marks["overlay"], "people_s": marks["people"],
-                  "frames": len(seen.frames), "people": len(seen.tracks), "peak_mb": peak,
+                  "frames": len(seen.frames), "people": len(seen.same_as), "peak_mb": peak,
                   "loading_s": loading}))
 """
 

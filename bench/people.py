@@ -39,7 +39,7 @@ def found(video: Path, threads: int, every_frame: bool) -> tuple[People, float]:
         job.networks.get()
         info = job.clip.info
         finder = PeopleFinder(people._detect(job), people._estimate(job), every_frame, by_boxes=True)
-        tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
+        tracker = Tracker((info.width_px, info.height_px), job.settings.tracker)
         start = time.perf_counter()
         return finder.find(job.clip.frames(), float(info.rate), tracker, threads), time.perf_counter() - start
 
@@ -70,9 +70,9 @@ def main() -> None:
     for video in arguments.videos:
         (every, slow), (seldom, fast) = (found(video, arguments.threads, way) for way in (True, False))
         alone, oks = compared(every, seldom)
-        total = sum(len(track.frames) for track in every.tracks)
+        total = len(every.detections)
         table.add_row(
-            video.name, f"{len(every.tracks)}, {len(seldom.tracks)}", f"{seldom.detected.mean():.0%}",
+            video.name, f"{len(every.same_as)}, {len(seldom.same_as)}", f"{seldom.detected.mean():.0%}",
             f"{alone} of {total}", f"{oks.mean():.4f}", f"{(oks > 0.9).mean():.1%}", f"{slow:.1f}, {fast:.1f}",
         )  # fmt: skip
     Console(width=120).print(table)

@@ -45,7 +45,7 @@ from fitmesh.stages import fit
 from fitmesh.stages import settings as stage_settings
 from fitmesh.stages.people import read_keypoints, read_tracks, write
 from fitmesh.stages.pipeline import run_stages
-from fitmesh.stages.settings import Job, KeypointSettings, RunSettings, TrackSettings
+from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter, Tick
 from fitting import optimise
 from fitting.body import Body
@@ -101,9 +101,9 @@ class StageTimes(Reporter):
 
 def time_networks(times: StageTimes, settings: RunSettings) -> None:
     """Detector, keypoint network and calibration head; cutting crops is not counted."""
-    detector = detector_class(settings.tracks.detector)
+    detector = detector_class(settings.detector)
     detector.candidates = times.timed(detector.candidates)  # type: ignore[method-assign]
-    network = type(registry.load(settings.keypoints.pose_model))
+    network = type(registry.load(settings.pose_model))
     for name in ("normalize", "features", "predict"):
         setattr(network, name, times.timed(getattr(network, name)))
     confidence_function = stage_settings.confidence_function
@@ -111,15 +111,10 @@ def time_networks(times: StageTimes, settings: RunSettings) -> None:
 
 
 def run_settings(given: argparse.Namespace) -> RunSettings:
-    options = detector_class(given.detector).defaults
-    if given.detector_size:
-        options = replace(options, long_side=given.detector_size)
     return RunSettings(
-        span=Span(end_s=given.end),
-        tracks=TrackSettings(detector=given.detector, detector_options=options),
-        keypoints=KeypointSettings(given.pose_model, confidence=default_source(given.pose_model, None, None)),
-        threads=given.threads,
-    )
+        end_s=given.end, detector=given.detector, detector_size=given.detector_size, pose_model=given.pose_model,
+        confidence=default_source(given.pose_model, None, None), threads=given.threads,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -307,8 +302,8 @@ def main() -> None:
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--people", type=int, default=5, help="of --long")
     parser.add_argument("--frames", type=int, nargs="+", help="of --memory (500 10000) or --long (3000 12000)")
-    parser.add_argument("--pose-model", help=f"{KeypointSettings().pose_model}; for --memory movenet-lightning")
-    parser.add_argument("--detector", choices=tuple(DETECTORS), default=TrackSettings().detector)
+    parser.add_argument("--pose-model", help=f"{RunSettings.pose_model}; for --memory movenet-lightning")
+    parser.add_argument("--detector", choices=tuple(DETECTORS), default=RunSettings.detector)
     parser.add_argument("--detector-size", type=int, help="the detector's own; for --memory 256")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--busy", action="store_true", help="idle, and beside a process that keeps one core busy")
@@ -317,7 +312,7 @@ def main() -> None:
     if given.memory and given.end is not None:
         parser.error("--end has no effect with --memory: --frames says how long the videos are")
     light = given.memory
-    given.pose_model = given.pose_model or ("movenet-lightning" if light else KeypointSettings().pose_model)
+    given.pose_model = given.pose_model or ("movenet-lightning" if light else RunSettings.pose_model)
     given.detector_size = given.detector_size or (256 if light else None)
     torch.set_num_threads(given.threads)
     console = Console(width=140)

@@ -43,11 +43,12 @@ class Scene:
 
 
 def ours(scene: Scene) -> Tracks:
-    tracker = Tracker(scene.image_wh)
+    tracker, tracks = Tracker(scene.image_wh), dict[int, list[tuple[int, np.ndarray]]]()
     for frame, seconds, found in scene.boxes:
         seen = Detections.in_frame(frame, seconds, found.boxes_px, found.scores)
-        tracker.update(frame, seconds, seen)
-    return [list(zip(t.frames.tolist(), t.boxes_px, strict=True)) for t in tracker.tracks()]
+        for number, box in zip(tracker.update(seconds, seen).tolist(), found.boxes_px, strict=True):
+            tracks.setdefault(number, []).append((frame, box))
+    return [tracks[number] for number in tracker.confirmed()]
 
 
 def overlap(scene: Scene) -> Tracks:

@@ -161,14 +161,14 @@ def keypoint_confidence(study: Study) -> KeypointConfidence:
             visibility = file["visibility"]
         fits = fitted_together(sequence, people, bodies.load("neutral"), study.every)
         for number, (track, person) in enumerate(zip(sequence.tracks, people, strict=True)):
-            inside = (person.presence["oracle"] > 0) & np.isfinite(person.xy_px).all(-1)
+            inside = (person.by_source["oracle"].presence.numpy() > 0) & np.isfinite(person.xy_px).all(-1)
             inside = inside[:, : COCO17.size]  # what is true is known of these
             after = np.zeros(person.xy_px.shape[:2], np.float32)
             if number in fits:
                 rows = fits[number].rows(person.frame[person.detected])
                 after[person.detected] = fits[number].keypoints.confidence[rows].numpy()
             for source in (*CALIBRATED, "oracle"):
-                confidence = after if source == AFTER_FIT else person.confidence[source]
+                confidence = after if source == AFTER_FIT else person.by_source[source].confidence.numpy()
                 parts[source].append(confidence[:, : COCO17.size][inside])
             parts["visibility"].append(visibility[track.person, person.frame][inside])
     flat = {name: np.concatenate(values) for name, values in parts.items()}

@@ -43,7 +43,7 @@ from pose2d.crops import PoseEstimate
 from pose2d.models.base import PoseModel, card
 from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import BY_NAME as SKELETONS
-from pose2d.types import ConfidenceSource, ErrorDistribution, expected_oks, expected_oks_per_axis, l_squared
+from pose2d.types import ConfidenceSource, ErrorDistribution, Keypoints, expected_oks, expected_oks_per_axis, l_squared
 
 FORMAT = "fitmesh-ccnet-1"
 KINDS = ("conv", "gap-fc", "fc", "query", "peaks", "movenet", "simcc")
@@ -292,39 +292,38 @@ def check_fits(head: CalibrationHead, model: PoseModel, name: str) -> None:
 SOURCES: tuple[ConfidenceSource, ...] = ("ccnet", "closed-form", "raw", "raw-heatmap", "ones")
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """What a source says of N people's keypoints."""
-
-    confidence: Tensor  # [N, K]
-    presence: Tensor  # [N, K]
-    error: ErrorDistribution | None = None  # [N, K, M], where the source states one
-
-
-ConfidenceFunction = Callable[[PoseEstimate], Calibrated]
+ConfidenceFunction = Callable[[PoseEstimate], Keypoints]
 
 
 def confidence_function(
     source: ConfidenceSource, pose_model: str, model: PoseModel, head_path: Path | None
 ) -> ConfidenceFunction:
-    """Only CCNet knows whether a keypoint is in the image at all; the other sources give a presence of 1."""
+    """From what a network found to keypoints with the confidence of a source. Only CCNet knows whether a keypoint is in
+    the image at all; the other sources give a presence of 1."""
+
+    def stated(e: PoseEstimate, confidence: Tensor, presence: Tensor, error: ErrorDistribution | None) -> Keypoints:
+        confidence, presence = (part.float().clamp(0, 1).cpu() for part in (confidence, presence))
+        error = error and error.along("keypoints", lambda value, _: value.float().cpu())
+        return Keypoints(e.xy_px, confidence, presence, source, skeleton=model.skeleton, error=error, raw=e.score)
+
     if source == "ccnet":
         head = load(head_path or pose_model)
         check_fits(head, model, pose_model)
         head.to(next(model.parameters()).device)
 
-        def from_head(estimate: PoseEstimate) -> Calibrated:
+        def from_head(e: PoseEstimate) -> Keypoints:
             if not isinstance(head, SimCCDistributionHead) or head.channels <= 2:
-                return Calibrated(*head(estimate.features))
-            head.check(estimate.features)
-            logits = head.logits(head.inputs(estimate.features.float()))
-            return Calibrated(logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), distribution_of(logits))
+                confidence, presence = head(e.features)
+                return stated(e, confidence, presence, None)
+            head.check(e.features)
+            logits = head.logits(head.inputs(e.features.float()))
+            return stated(e, logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), distribution_of(logits))
 
         return from_head
     about = about_of(load(pose_model)) if source == "closed-form" and pose_model in embedded() else None
     width = target_cells(model, about)
 
-    def of_source(e: PoseEstimate) -> Calibrated:
+    def of_source(e: PoseEstimate) -> Keypoints:
         if source == "closed-form":
             area_px2 = mean_area_px2(e.crop_area_px2, about)
             confidence = closed_form(e.score, e.sigma_px, e.crop_area_px2, area_px2, model, width)
@@ -333,7 +332,7 @@ def confidence_function(
             confidence = e.heatmap_score
         else:
             confidence = e.score if source == "raw" else torch.ones_like(e.score)
-        return Calibrated(confidence, torch.ones_like(confidence))
+        return stated(e, confidence, torch.ones_like(confidence), None)
 
     return of_source
 

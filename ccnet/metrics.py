@@ -3,14 +3,12 @@
 Every function takes flat arrays of confidence and OKS, one entry per person or per labelled keypoint."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from ccnet.coco_ap.average_precision import Curves, curves
 from ccnet.coco_ap.matching import FALSE, OKS_THRESHOLDS, TRUE, Matches
 
-Binning = Literal["equal-width", "equal-mass"]
 BINS = 15
 REMOVED_POINTS = 101  # of a sparsification curve as drawn; its area is taken over every sample
 
@@ -50,8 +48,7 @@ class Calibration:
     samples: int
     pearson: float
     ause: float
-    ece: float  # equal-width bins
-    ece_equal_mass: float
+    ece: float
     mean_confidence: float
     mean_oks: float
 
@@ -62,7 +59,6 @@ def calibration(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> Ca
     return Calibration(
         samples=len(oks), pearson=pearson(confidence, oks), ause=sparsification(confidence, oks).ause,
         ece=reliability(confidence, oks, bins).expected_error,
-        ece_equal_mass=reliability(confidence, oks, bins, "equal-mass").expected_error,
         mean_confidence=float(confidence.mean()) if len(oks) else float("nan"),
         mean_oks=float(oks.mean()) if len(oks) else float("nan"),
     )  # fmt: skip
@@ -82,19 +78,11 @@ def pearson(confidence: np.ndarray, oks: np.ndarray) -> float:
     return float(a @ b / scale) if scale > 0 else float("nan")
 
 
-def reliability(
-    confidence: np.ndarray, oks: np.ndarray, bins: int = BINS, binning: Binning = "equal-width"
-) -> ReliabilityBins:
-    """Bins of [0, 1] of equal width (the default), or holding equally many samples. A confidence outside [0, 1] (a raw
-    score may be) counts in the first or last bin, with its own value."""
-    if binning == "equal-width":
-        edge = np.linspace(0, 1, bins + 1)
-        which = np.clip((np.asarray(confidence) * bins).astype(int), 0, bins - 1)
-    else:
-        order = np.argsort(confidence, kind="stable")
-        which = np.empty(len(confidence), int)
-        which[order] = np.arange(len(confidence)) * bins // max(len(confidence), 1)
-        edge = np.quantile(confidence, np.linspace(0, 1, bins + 1)) if len(confidence) else np.linspace(0, 1, bins + 1)
+def reliability(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> ReliabilityBins:
+    """Bins of [0, 1] of equal width. A confidence outside [0, 1] (a raw score may be) counts in the first or last bin,
+    with its own value."""
+    edge = np.linspace(0, 1, bins + 1)
+    which = np.clip((np.asarray(confidence) * bins).astype(int), 0, bins - 1)
     count = np.bincount(which, minlength=bins)
     with np.errstate(invalid="ignore"):
         mean_confidence = np.bincount(which, confidence, bins) / count

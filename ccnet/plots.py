@@ -1,6 +1,6 @@
 """Plots of calibration. Each function writes one file, SVG or PNG by its suffix, atomically."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,33 +147,6 @@ def occlusion_curve_plot(path: str | Path, sources: Mapping[str, OcclusionCurve]
         )  # fmt: skip
         axes.set_xlim(left=0)
         axes.legend(loc="best")
-
-
-def figure_bars(
-    path: str | Path,
-    labels: Sequence[str],
-    values: Sequence[float | None],
-    marks: Sequence[float | None],  # published figures of the same rows
-    axis: str,
-    title: str,
-) -> None:
-    """One bar a row; a published figure as a mark on it."""
-    with _figure(path, 8.0, 1.4 + 0.27 * len(labels)) as figure:
-        axes = figure.subplots()
-        for row, (value, mark) in enumerate(zip(values, marks, strict=True)):
-            if value is not None:
-                axes.barh(row, value, color=_STYLES["ccnet"].colour, height=0.7, label="here")
-            if mark is not None:
-                axes.plot(mark, row, "D", color=_STYLES["raw"].colour, markersize=5, label="paper")
-        axes.set_yticks(range(len(labels)), labels)
-        axes.invert_yaxis()
-        shown = [v for v in (*values, *marks) if v is not None]
-        low, high = min(shown), max(shown)
-        if low > 0:  # bars from zero would hide differences of a percent
-            axes.set_xlim(max(0.0, low - 0.4 * (high - low + 1e-9)), high + 0.1 * (high - low + 1e-9))
-        axes.set(xlabel=axis, title=title)
-        handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-        axes.legend(handles.values(), handles.keys(), loc="best")
 
 
 @contextmanager

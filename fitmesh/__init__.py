@@ -5,7 +5,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from fitmesh.api import Progress, run, run_many
-    from fitmesh.many.status import ClipStatus
+    from fitmesh.many.summary import ClipStatus
     from fitmesh.result import Event, Person, Result, Shot, load
     from fitmesh.tracks import edit_tracks
     from fitmesh.version import __version__
@@ -19,7 +19,7 @@ _HOME = {
     "__version__": "fitmesh.version",
     "run": "fitmesh.api", "Progress": "fitmesh.api", "UserError": "pose2d.base.errors",
     "Event": "fitmesh.result", "Person": "fitmesh.result", "Result": "fitmesh.result", "Shot": "fitmesh.result",
-    "run_many": "fitmesh.api", "ClipStatus": "fitmesh.many.status",
+    "run_many": "fitmesh.api", "ClipStatus": "fitmesh.many.summary",
     "load": "fitmesh.result", "edit_tracks": "fitmesh.tracks",
 }  # fmt: skip
 

@@ -1,13 +1,13 @@
 """`fitmesh.run` and `fitmesh.run_many`: what the command does, as functions."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fitmesh.inputs import folder_beside, open_clip, spooled
-from fitmesh.many.status import ClipStatus
+from fitmesh.many.summary import ClipStatus
 from fitmesh.options import ranges
 from fitmesh.options.record import check_ranges, function, option
 from fitmesh.options.run import RunOptions
@@ -105,22 +105,21 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     the shard. The options are those of `fitmesh.run`, but keypoints or detections of one clip are refused. Raises
     `fitmesh.UserError` where nothing can be done at all."""
     from fitmesh.inputs import WHOLE, Shard, find_clips
-    from fitmesh.many.batch import prepared, run_batch
-    from fitmesh.many.executors import SerialExecutor
+    from fitmesh.many.batch import run_clips
 
     check_ranges(asked)
     several = [] if isinstance(asked.videos, str | Path) else [str(video) for video in asked.videos]
-    found = find_clips(several, [] if several else [str(asked.videos)], str(asked.out))
+    given = find_clips(several, [] if several else [str(asked.videos)], str(asked.out))
     shard = Shard.parse(asked.shard) if asked.shard is not None else WHOLE
-    batch = prepared(asked, found.clips, str(asked.out), shard, asked.jobs, asked.ray, asked.retry_failed)
-    if asked.jobs == 1 and asked.ray is None:
-        batch = replace(batch, executor=SerialExecutor())
 
     def sink(event: Event) -> None:
         if isinstance(event, ClipEnded) and asked.progress is not None:
             asked.progress(event.status)
 
-    return run_batch(batch, Reporter(sink))
+    return run_clips(
+        asked, given, str(asked.out), shard, Reporter(sink), jobs=asked.jobs if asked.jobs > 1 else None, ray=asked.ray,
+        retry_failed=asked.retry_failed,
+    )  # fmt: skip
 
 
 def _to_function(progress: Callable[[Progress], None]) -> Sink:

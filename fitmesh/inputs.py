@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from fitmesh.many import store
 from fitmesh.options import ranges
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable, open_regular, read_json, unfinished
@@ -218,9 +219,7 @@ def _listed(text: str) -> list[str] | None:
         return None
     try:
         if is_url(text):
-            from fitmesh.many.store import read_bytes
-
-            raw = read_bytes(text)
+            raw = store.read_bytes(text)
         else:
             with open_regular(text) as file:
                 raw = file.read(MOST_LIST_BYTES + 1)
@@ -242,9 +241,7 @@ def _listed(text: str) -> list[str] | None:
 def _matching(text: str) -> list[str]:
     """Files that a pattern matches, in the order of their names."""
     if is_url(text):
-        from fitmesh.many.store import matching
-
-        return matching(text)
+        return store.matching(text)
     if Path(text).is_file():  # also when its name looks like a pattern
         return [text]
     if Path(text).is_dir():

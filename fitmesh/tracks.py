@@ -7,10 +7,9 @@ were made for: should those be found anew and come out differently, nothing is g
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from fitmesh.stages.people import (
 from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, atomic_file, read_json
-from pose2d.events import Event
 from pose2d.types import NOBODY
 
 
@@ -45,20 +43,10 @@ def list_tracks(out: str | Path) -> list[TrackSummary]:
     """Everyone, by rising identity."""
     found = edited_tracks(Path(out))
     people = []
-    for track in found.tracks:
-        start_s, end_s = found.times(track.frames[[0, -1]]).tolist()
-        people.append(TrackSummary(track.identity, len(track.frames), start_s, end_s, found.same_as[track.identity]))
+    for identity, track in found.rows.people().items():
+        start_s, end_s = found.times(track.frame[[0, -1]]).tolist()
+        people.append(TrackSummary(identity, len(track), start_s, end_s, found.same_as[identity]))
     return people
-
-
-def list_events(out: str | Path) -> list[Event]:
-    """What should be looked at, in order of time."""
-    return sorted(edited_tracks(Path(out)).events, key=lambda event: event.time_s)
-
-
-def list_edits(out: str | Path) -> "list[Edit]":
-    """Those made so far, in order."""
-    return read_edits(Path(out), read_tracks(Path(out)))
 
 
 def edit_tracks(
@@ -87,11 +75,6 @@ def edit_tracks(
     identities_after(tracks, edits)  # refuses what cannot be done
     write_edits(folder, tracks, edits)
     return list_tracks(folder)
-
-
-def clear_edits(out: str | Path) -> None:
-    """All of them, also those made for other tracks."""
-    write_edits(Path(out), read_tracks(Path(out)), [])
 
 
 @dataclass(frozen=True)
@@ -130,23 +113,20 @@ class Identities:
 class Merge:
     """Several tracks are one person. Nobody is followed over a cut: there they stay two, known to be the same."""
 
-    identities: tuple[int, ...]  # in each shot, the first that is in it is kept
+    merge: tuple[int, ...]  # in each shot, the first that is in it is kept
 
     def __str__(self) -> str:
-        return f"merge {', '.join(map(str, self.identities))}"
-
-    def as_dict(self) -> Mapping[str, Any]:
-        return {"merge": list(self.identities)}
+        return f"merge {', '.join(map(str, self.merge))}"
 
     def apply(self, now: Identities) -> None:
         """UserError where it cannot be made, as of the other edits."""
-        if len(self.identities) < 2 or len(set(self.identities)) < len(self.identities):
-            raise UserError(f"a merge takes two or more different people, got {', '.join(map(str, self.identities))}.")
-        frames = {identity: now.frames(identity) for identity in self.identities}
-        people = {now.person[identity] for identity in self.identities}
+        if len(self.merge) < 2 or len(set(self.merge)) < len(self.merge):
+            raise UserError(f"a merge takes two or more different people, got {', '.join(map(str, self.merge))}.")
+        frames = {identity: now.frames(identity) for identity in self.merge}
+        people = {now.person[identity] for identity in self.merge}
         others = [i for i in now.everyone() if now.person[i] in people and i not in frames]  # by earlier merges
         taken: dict[int, int] = {}
-        for identity in (*self.identities, *others):
+        for identity in (*self.merge, *others):
             mine = now.frames(identity).tolist()
             if both := [frame for frame in mine if frame in taken]:
                 raise UserError(
@@ -159,54 +139,46 @@ class Merge:
         for identity, own in frames.items():
             shot = int(np.searchsorted(now.tracks.shot_first_frame, own[0], side="right"))
             now.owner[now.owner == identity] = keeps.setdefault(shot, identity)
-        now.person.update({one: now.person[self.identities[0]] for one, who in now.person.items() if who in people})
+        now.person.update({one: now.person[self.merge[0]] for one, who in now.person.items() if who in people})
 
 
 @dataclass(frozen=True)
 class Split:
     """A track is two people."""
 
-    identity: int
+    split: int
     time_s: float  # of the video; from this time on ..
-    new_identity: int  # .. it is this person
+    new: int  # .. it is this person
 
     def __str__(self) -> str:
-        return f"split {self.identity} at {self.time_s:g} s, then {self.new_identity}"
-
-    def as_dict(self) -> Mapping[str, Any]:
-        return {"split": self.identity, "time_s": self.time_s, "new": self.new_identity}
+        return f"split {self.split} at {self.time_s:g} s, then {self.new}"
 
     def apply(self, now: Identities) -> None:
-        first_s, last_s = now.tracks.times(now.frames(self.identity)[[0, -1]]).tolist()
-        if self.new_identity in now.everyone():
-            raise UserError(
-                f"a split of person {self.identity} cannot make person {self.new_identity}, who is there already."
-            )
+        first_s, last_s = now.tracks.times(now.frames(self.split)[[0, -1]]).tolist()
+        if self.new in now.everyone():
+            raise UserError(f"a split of person {self.split} cannot make person {self.new}, who is there already.")
         if not first_s < self.time_s <= last_s:
             raise UserError(
-                f"person {self.identity} is seen from {first_s:.2f} to {last_s:.2f} s: a split at {self.time_s:g} s "
+                f"person {self.split} is seen from {first_s:.2f} to {last_s:.2f} s: a split at {self.time_s:g} s "
                 "leaves nothing on one side."
             )
         later = now.tracks.times(now.tracks.rows.frame) >= self.time_s
-        now.owner[(now.owner == self.identity) & later] = self.new_identity
-        now.person[self.new_identity] = self.new_identity
+        now.owner[(now.owner == self.split) & later] = self.new
+        now.person[self.new] = self.new
 
 
 @dataclass(frozen=True)
 class Drop:
     """A track is nobody of interest."""
 
-    identity: int
+    drop: int
 
     def __str__(self) -> str:
-        return f"drop {self.identity}"
-
-    def as_dict(self) -> Mapping[str, Any]:
-        return {"drop": self.identity}
+        return f"drop {self.drop}"
 
     def apply(self, now: Identities) -> None:
-        now.frames(self.identity)  # refuses who is not there
-        now.owner[now.owner == self.identity] = NOBODY
+        now.frames(self.drop)  # refuses who is not there
+        now.owner[now.owner == self.drop] = NOBODY
 
 
 Edit = Merge | Split | Drop
@@ -265,7 +237,7 @@ def edited_keypoints(out: Path) -> KeypointsFile:
 def edits_digest(out: Path) -> str | None:
     """For cache keys; None where there are no edits."""
     edits = _read(out)[1]
-    return hashlib.sha256(_as_json(edits).encode()).hexdigest() if edits else None
+    return hashlib.sha256(repr(edits).encode()).hexdigest() if edits else None
 
 
 def read_edits(out: Path, tracks: TracksFile) -> list[Edit]:
@@ -286,20 +258,16 @@ def write_edits(out: Path, tracks: TracksFile, edits: Sequence[Edit]) -> None:
         (out / EDITS_FILE).unlink(missing_ok=True)
         return
     with atomic_file(out / EDITS_FILE) as temporary:
-        temporary.write_text(f'{{"tracks": "{_fingerprint(tracks)}",\n"edits": {_as_json(edits)}}}\n')
+        temporary.write_text(json.dumps({"tracks": _fingerprint(tracks), "edits": list(map(asdict, edits))}) + "\n")
 
 
 def _fingerprint(tracks: TracksFile) -> str:
     """Who was found in which frames."""
     digest = hashlib.sha256()
-    for track in tracks.tracks:
-        digest.update(np.int64(track.identity).tobytes())
-        digest.update(np.asarray(track.frames, "<i8").tobytes())
+    for identity, track in tracks.rows.people().items():
+        digest.update(np.int64(identity).tobytes())
+        digest.update(np.asarray(track.frame, "<i8").tobytes())
     return digest.hexdigest()[:32]
-
-
-def _as_json(edits: Sequence[Edit]) -> str:
-    return json.dumps([edit.as_dict() for edit in edits])
 
 
 def _read(out: Path) -> tuple[str, list[Edit]]:

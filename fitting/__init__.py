@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from fitting.optimise import fit, fit_frames
     from fitting.solver.terms.priors import PosePrior, load_prior
     from fitting.solver.terms.scene import SceneTerms
-    from fitting.track import fit_track, start_track
+    from fitting.track import fit_track
 
 __all__ = [
     "Body", "BodyOutput", "BodyParams", "Camera", "Fit", "InitialGuess", "PosePrior", "SceneTerms", "TrackFit", "fit",
-    "fit_frames", "fit_track", "load_body", "load_prior", "start_track",
+    "fit_frames", "fit_track", "load_body", "load_prior",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazy_names(
@@ -29,6 +29,6 @@ __getattr__, __dir__ = lazy_names(
         **dict.fromkeys(("fit", "fit_frames"), "fitting.optimise"),
         **dict.fromkeys(("PosePrior", "load_prior"), "fitting.solver.terms.priors"),
         "SceneTerms": "fitting.solver.terms.scene",
-        **dict.fromkeys(("fit_track", "start_track"), "fitting.track"),
+        "fit_track": "fitting.track",
     },
 )

@@ -250,14 +250,6 @@ def crop_to_full(crop_camera: Tensor, box_center_px: Tensor, box_side_px: Tensor
     return torch.cat((shift + _off_axis(box_center_px, camera) * depth[..., None], depth[..., None]), dim=-1)
 
 
-def full_to_crop(translation: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
-    """Translation [..., 3] metres; crop centre [..., 2], side [...] in frame px -> (s, tx, ty) [..., 3]."""
-    depth = translation[..., 2]
-    scale = (2 * camera.mean_focal_px / depth - _EPSILON) / box_side_px
-    shift = translation[..., :2] - _off_axis(box_center_px, camera) * depth[..., None]
-    return torch.cat((scale[..., None], shift), dim=-1)
-
-
 def cliff_box_info(box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
     """Where the crop lies in the frame, [..., 3], scaled to about unit variance as CLIFF's network expects."""
     focal = camera.mean_focal_px
@@ -328,17 +320,10 @@ def combined(estimates: Iterable[FocalEstimate]) -> FocalEstimate:
     return FocalEstimate(math.exp(mean), sigma, " + ".join(dict.fromkeys(e.source for e in weightiest_first)))
 
 
-def refocused(points_cam_m: np.ndarray, root_cam_m: np.ndarray, focal_ratio: float) -> np.ndarray:
-    """Points [T, N, 3] of a body at root_cam_m [T, 3], fitted under one focal length, as another would place them.
-    focal_ratio: new / old. A body of the same size and the same image lies at z * ratio, with x and y unchanged, and
-    keeps its orientation towards its viewing ray, so that it turns with the ray."""
-    new_root = root_cam_m * np.array([1.0, 1.0, focal_ratio])
-    turn = shortest_turn(torch.from_numpy(root_cam_m), torch.from_numpy(new_root)).numpy()
-    return new_root[:, None] + np.einsum("tij,tnj->tni", turn, points_cam_m - root_cam_m[:, None])
-
-
 def refocused_params(params: BodyParams, rest_pelvis_m: torch.Tensor, focal_ratio: float) -> BodyParams:
-    """The same for a body's parameters; rest_pelvis_m [3]: the pelvis of this body's shape at rest."""
+    """A fitted body as a focal length `focal_ratio` times as long would place it: of the same size and with the same
+    image it lies at z * ratio, x and y unchanged, and turns with its viewing ray. rest_pelvis_m [3]: the pelvis of this
+    body's shape at rest."""
     if focal_ratio == 1.0:
         return params
     rest, pose = rest_pelvis_m.double(), params.pose.clone()

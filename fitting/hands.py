@@ -27,7 +27,6 @@ from fitting.body.kinematics import (
     PARENTS,
     TO_MEDIAPIPE,
     WRISTS,
-    Fingers,
     axis_angle_to_quaternion,
     matrix_to_axis_angle,
     nearest_rotation,
@@ -186,12 +185,6 @@ def flat_palms(params: BodyParams, body: Body, up: Tensor) -> BodyParams:
         wrist = matrix_to_axis_angle(nearest_rotation((placed[:, elbow] @ twisted).mT @ turned))
         pose[:, elbow], pose[:, joint] = fore.where(on > 0, pose[:, elbow]), wrist.where(on > 0, pose[:, joint])
     return replace(params, pose=pose)
-
-
-def relaxed_pose(fingers: Fingers) -> Tensor:
-    """[30, 3] axis-angle of hands at rest."""
-    angles = torch.from_numpy(np.radians(RELAXED_DEG)).expand(1, 2, 5, 5)
-    return fingers.to(dtype=torch.float64).pose(angles)[0].float()
 
 
 def _parts(segment: np.ndarray | None, frames: int) -> list[slice]:

@@ -18,7 +18,6 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.fits import DEFAULTS, LEAN_RAD, Fit, FitOptions, InitialGuess, between, mixed, with_default_errors
 from fitting.init.lifter import guess_from_keypoints
-from fitting.init.torso import best_torso_start, torso_start_candidates
 from fitting.keypoints.observed import SeenHands, body_keypoints, enough_in, frames_with_enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
@@ -50,16 +49,12 @@ from fitting.solver.terms.priors import (
 from fitting.solver.terms.reprojection import ROBUST_SCALE, Palm, Reprojection, Silhouette, robust_scale
 from fitting.solver.terms.scene import Balance, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Term
-from fitting.solver.unknowns import LEAF_JOINTS, SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
+from fitting.solver.unknowns import SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
 from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
 from pose2d.base.table import joined
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
-
-# Keypoints, one camera for all frames or one for each, body, frames per second (None: frames by themselves).
-Initialiser = Callable[[Keypoints, Sequence[Camera], Body, float | None], InitialGuess]
-INITIALISERS: dict[str, Initialiser] = {"lifter": guess_from_keypoints}  # "none" needs none
 
 # A network's errors are correlated over time (bench/keypoint_noise.py measures them): so many frames of a second are
 # independent observations, and this share of a keypoint's squared error is constant over a track.
@@ -96,7 +91,7 @@ class FitInput:
     """What a fit of T frames is made from, row by row; `rows` cuts all of it alike."""
 
     keypoints: Keypoints  # [T]
-    guess: InitialGuess | None  # [T] where the fit starts and what it stays close to; None: from the torso
+    guess: InitialGuess  # [T] where the fit starts and what it stays close to
     scene: SceneTerms | None = None  # [T] gravity, floor, contacts and the camera's rotation, where known
     segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
     start: BodyParams | None = None  # [T] where the search begins, if not at the guess
@@ -111,7 +106,7 @@ class FitInput:
         """Some of the frames."""
         return FitInput(
             self.keypoints.rows(index),
-            self.guess and self.guess.rows(index),
+            self.guess.rows(index),
             self.scene and self.scene.frames(index),
             None if self.segment is None else self.segment[index],
             self.start and self.start.rows(index),
@@ -137,7 +132,7 @@ def fit(
 ) -> Fit:
     """One person's track of T frames: a pose and a translation per frame, one shape, smooth over time.
 
-    init: "lifter" (a guess from the keypoints), "none" (a start from the torso), or a guess to stay close to.
+    init: "lifter" (a guess from the keypoints), or a guess to stay close to.
     fps: frames per second of the track. scene: gravity, floor, contacts and the camera's rotation, where known.
     The others are those of `fitting.fits.FitOptions`.
     """
@@ -155,15 +150,8 @@ def fit(
 def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions) -> Fit:
     """`fit` of what was prepared: keypoints that were checked, and a guess that was made."""
     problem, usable = make_problem(given.keypoints, [camera], body, options, given.others)
-    near = None if given.guess is None else _state_of(given.guess, problem, usable, shared_shape=True)
-    if given.start is not None:
-        state = from_params(given.start, problem.jacobian.shape_size)
-    elif near is not None:
-        state = near
-    else:
-        before = (usable.cumsum(0) - 1).clamp(min=0)  # the others take the frame before until they are filled
-        state = best_torso_start(problem.frames(usable)).frames(before)
-        state = replace(state, shape=state.shape.mean(0))
+    near = _state_of(given.guess, problem, usable)
+    state = near if given.start is None else from_params(given.start, problem.jacobian.shape_size)
     state = fill_gaps(state, usable)
     weights = independence(int(usable.sum()), fps)
     problem = replace(
@@ -194,7 +182,7 @@ def shape_from_outlines(
     problem, usable = make_problem(given.keypoints, [camera], body, options)
     if not bool(usable.any()) or not problem.jacobian.shape_size:
         return None
-    near = None if given.guess is None else _state_of(given.guess, problem, usable, shared_shape=True)
+    near = _state_of(given.guess, problem, usable)
     weights = independence(int(usable.sum()), 1.0)
     alone = FitInput(given.keypoints, given.guess)
     plain = replace(problem, terms=terms_of(problem.views, body, options, alone, near, weights))
@@ -290,30 +278,23 @@ def fit_frames(
     camera: Camera | Sequence[Camera],
     body: Body | None = None,
     init: str | BodyParams | InitialGuess = "lifter",
-    weighting: Weighting = "likelihood",
-    *,
-    gate: float = GATE,
-    prior: PosePrior | None = None,
-    lean_rad: float | None = LEAN_RAD,
-    robust_sigmas: float = ROBUST_SCALE,
+    options: FitOptions = DEFAULTS,
 ) -> Fit:
     """T independent frames, solved side by side: each has a shape of its own, [T, S].
 
-    camera: one for all, or one per frame. A frame that shows too little stays at its start and is not `observed`.
+    camera: one for all, or one per frame. A frame that shows too little, or whose guess is behind the camera, stays at
+    its start and is not `observed`.
     """
-    warn_of_scores(keypoints, weighting)
+    warn_of_scores(keypoints, options.weighting)
     body, keypoints = body or load_body(), body_keypoints(keypoints)
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
-    options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
     problem, usable = make_problem(keypoints, cameras, body, options)
     given = FitInput(keypoints, initial_guess(init, keypoints, cameras, body, None))
-    if given.guess is None:
-        start = torso_start_candidates(problem)[0].frames(slice(0, len(problem)))
-        solved_part, first = problem.frames(usable), best_torso_start(problem.frames(usable))
-    else:
-        start = _state_of(given.guess, problem, usable, shared_shape=False)
-        problem = replace(problem, terms=terms_of(problem.views, body, options, given, start))
-        solved_part, first = problem.frames(usable), start.frames(usable)
+    start = from_params(given.guess.params, problem.jacobian.shape_size)
+    start = replace(start, shape=start.shape.expand(len(problem), -1))
+    usable = usable & ~_behind_camera(start, problem, usable)
+    problem = replace(problem, terms=terms_of(problem.views, body, options, given, start))
+    solved_part, first = problem.frames(usable), start.frames(usable)
     if solved_part.seen.mixture_weight is not None:
         first = solve_frames(solved_part.without_tails, first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_frames(solved_part, first, FRAME_ITERATIONS)
@@ -384,14 +365,12 @@ def initial_guess(
     cameras: Sequence[Camera],
     body: Body,
     fps: float | None,
-) -> InitialGuess | None:
-    """The guess that `init` stands for, a row per frame; None for "none". fps None: frames by themselves."""
+) -> InitialGuess:
+    """The guess that `init` stands for, a row per frame. fps None: frames by themselves."""
     if isinstance(init, str):
-        if init == "none":
-            return None
-        if init not in INITIALISERS:
+        if init != "lifter":
             raise UserError(_unknown_initialiser(init))
-        return INITIALISERS[init](keypoints, cameras, body, fps)
+        return guess_from_keypoints(keypoints, cameras, body, fps)
     guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
     params, frames = guess.params, len(keypoints.xy_px)
     if len(params.pose) != frames or tuple(params.translation.shape) != (frames, 3):
@@ -410,16 +389,19 @@ def _unknown_initialiser(init: str) -> str:
             f"network = fitting.init.regressors.load({init!r}, checkpoint); "
             "init = fitting.init.regressors.initialise_track(network, images, boxes_px, camera)."
         )
-    return f"unknown initialiser {init!r}: choose {', '.join(['none', *INITIALISERS])}."
+    return f"unknown initialiser {init!r}: choose lifter, or pass a guess."
 
 
-def _state_of(guess: InitialGuess, problem: Problem, usable: Tensor, shared_shape: bool) -> State:
-    """A guess as a state; frames in which it is behind the camera are filled in, or start from the torso."""
+def _state_of(guess: InitialGuess, problem: Problem, usable: Tensor) -> State:
+    """A guess as a state with one shape; frames in which it is behind the camera are filled in."""
     state = from_params(guess.params, problem.jacobian.shape_size)
-    if not shared_shape:
-        state = replace(state, shape=state.shape.expand(len(problem), -1))
-    elif not state.shared_shape:
+    if not state.shared_shape:
         state = replace(state, shape=state.shape[usable].mean(0))
+    return fill_gaps(state, usable & ~_behind_camera(state, problem, usable))
+
+
+def _behind_camera(state: State, problem: Problem, usable: Tensor) -> Tensor:
+    """[T] frames in which a keypoint that counts would be behind a camera; UserError where all usable ones are."""
     points = problem.jacobian.place(state, derivatives=False).keypoints
     behind = torch.stack([view.behind(points) for view in problem.views]).any(0)
     if bool((behind & usable).sum() == usable.sum()):
@@ -427,10 +409,7 @@ def _state_of(guess: InitialGuess, problem: Problem, usable: Tensor, shared_shap
             "the initial guess puts the person behind the camera in every frame. Translations are metres in the camera "
             "frame: x right, y down, z forward, so z must be positive."
         )
-    state = fill_gaps(state, usable & ~behind) if shared_shape else state
-    if not shared_shape and bool(behind.any()):
-        state = state.where(~behind, torso_start_candidates(problem)[0].frames(slice(0, len(problem))))
-    return state
+    return behind
 
 
 def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInput, options: FitOptions) -> Fit:
@@ -440,10 +419,6 @@ def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInpu
     source, weighting = given.keypoints.source, options.weighting
     stated = not options.rough and weighting in ("precision", "likelihood") and source in CALIBRATED
     std = joint_deviations(problem, state) if stated else None
-    if given.guess is None:
-        theta = state.theta.clone()
-        theta[:, LEAF_JOINTS] = problem.term(LikelyPose).prior.leaves(state.body_pose)
-        state = replace(state, theta=theta)
     reasons = solution.stopped
     same = len(set(reasons)) == 1
     return Fit(

@@ -18,7 +18,6 @@ from fitting.body.kinematics import WRISTS
 from fitting.camera import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands, flat_palms
-from fitting.init.torso import mirrored_legs
 from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
 from fitting.optimise import OtherView
@@ -30,6 +29,7 @@ from fitting.scene.from_fit import (
     Judged,
     RestView,
     Verdict,
+    mirrored_legs,
     misfit_ratio,
     person_evidence,
     prediction_ratio,
@@ -447,9 +447,7 @@ def _refocused(
     shape = found.fit.params.shape
     pelvis = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, : len(shape)] @ shape.to(body.dtype)
     start = refocused_params(found.fit.params, pelvis, focal_ratio)
-    guess = prepared.guess
-    if guess is not None:
-        guess = replace(guess, params=refocused_params(guess.params, pelvis, focal_ratio))
+    guess = replace(prepared.guess, params=refocused_params(prepared.guess.params, pelvis, focal_ratio))
     return replace(prepared, guess=guess), replace(found, fit=replace(found.fit, params=start))
 
 

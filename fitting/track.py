@@ -18,7 +18,6 @@ from fitting.camera import Camera
 from fitting.fits import (
     DEFAULTS,
     FASTEST_FPS,
-    LEAN_RAD,
     Fit,
     FitOptions,
     Grid,
@@ -38,10 +37,9 @@ from fitting.keypoints.observed import (
     side_order,
     usable_frames,
 )
-from fitting.keypoints.weights import GATE, Weighting, confidence_after_fit, warn_of_scores
+from fitting.keypoints.weights import Weighting, confidence_after_fit, warn_of_scores
 from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess, shape_from_outlines
-from fitting.solver.terms.priors import PosePrior, ShapeEvidence
-from fitting.solver.terms.reprojection import ROBUST_SCALE
+from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import SceneTerms
 from fitting.stated import calibrated, calibrated_by_several
 from pose2d.base.errors import UserError
@@ -52,7 +50,7 @@ from pose2d.skeletons import HALPE26
 from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 _WRISTS = tuple(HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right"))
-__all__ = ["FASTEST_FPS", "PreparedTrack", "TrackFit", "fit_prepared", "fit_track", "prepare_track", "start_track"]
+__all__ = ["FASTEST_FPS", "PreparedTrack", "TrackFit", "fit_prepared", "fit_track", "prepare_track"]
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,7 @@ class PreparedTrack(Table):
     detected: np.ndarray = column((), "b", "the frame has a row of keypoints")
     keypoints: Keypoints = nested(Keypoints, "Halpe's 26, finite; presence 0 where there is none")
     swapped: np.ndarray = column((26,), "b", "left and right were exchanged")
-    # [T] where fits start and what they stay close to; None: from the torso
-    guess: InitialGuess | None = nested(InitialGuess, "where fits start", optional=True)
+    guess: InitialGuess = nested(InitialGuess, "where fits start and what they stay close to")
     hands: HandKeypoints | None = nested(HandKeypoints, "of the person's left and right arm", optional=True)
     others: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
     shape: ShapeEvidence | None = None  # what outlines and a known weight say of it
@@ -81,35 +78,29 @@ def fit_track(
     *,
     fps: float = 30.0,
     every: int = 1,
-    gate: float = GATE,
-    robust_sigmas: float = ROBUST_SCALE,
-    prior: PosePrior | None = None,
-    lean_rad: float | None = LEAN_RAD,
     scene: SceneTerms | None = None,
-    repair_side_swaps: bool = True,
 ) -> TrackFit:
     """Fit N rows of keypoints at increasing frame numbers `frame` [N].
 
     The grid is frame[0], frame[0] + every, .. frame[-1], and fps its frames per second. A row whose pixels are all NaN
     counts as not seen. An init given as parameters has one row per grid frame, or one per row of keypoints; then gaps
-    take the nearest. A scene has one row per grid frame. The other options are those of `fitting.fit`.
+    take the nearest. A scene has one row per grid frame.
     Raises UserError (TooFewKeypoints) when no frame shows enough.
     """
     warn_of_scores(keypoints, weighting)
     body = body or load_body()
-    options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
-    prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every, repair=repair_side_swaps)
-    return fit_prepared(prepared, camera, body, options, scene=scene)
+    prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every)
+    return fit_prepared(prepared, camera, body, FitOptions(weighting), scene=scene)
 
 
 def prepare_track(
     keypoints: Keypoints, frame: np.ndarray, camera: Camera, body: Body, init: str | BodyParams | InitialGuess,
-    *, fps: float, every: int = 1, repair: bool = True,
+    *, fps: float, every: int = 1,
 ) -> PreparedTrack:  # fmt: skip
     """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
     frame = np.asarray(frame, np.int64)
-    prepared = _prepare(keypoints, frame, camera, fps, every, repair)
-    return replace(prepared, guess=_guess(init, prepared, frame, camera, body))
+    grid, detected, on, swapped = _on_grid_with_sides(keypoints, frame, camera, fps, every)
+    return PreparedTrack(grid, detected, on, swapped, _guess(init, grid, on, frame, camera, body))
 
 
 def with_hands(prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray, body: Body) -> PreparedTrack:
@@ -216,30 +207,10 @@ def _on_grid(found: Fit, solved: torch.Tensor, grid: Grid, some: slice) -> Fit:
     )
 
 
-@single_thread()
-def start_track(
-    keypoints: Keypoints,
-    frame: np.ndarray,
-    camera: Camera,
-    body: Body | None = None,
-    init: str = "lifter",
-    *,
-    fps: float = 30.0,
-    every: int = 1,
-    repair_side_swaps: bool = True,
-) -> InitialGuess:
-    """The guess that `fit_track` starts from, one row per grid frame; for fits that share it."""
-    prepared = prepare_track(
-        keypoints, frame, camera, body or load_body(), init, fps=fps, every=every, repair=repair_side_swaps
-    )
-    if prepared.guess is None:
-        raise UserError('init="none" makes no guess before the fit: choose an initialiser, such as "lifter".')
-    return prepared.guess
-
-
-def _prepare(
-    keypoints: Keypoints, frame: np.ndarray, camera: Camera, fps: float, every: int, repair: bool
-) -> PreparedTrack:
+def _on_grid_with_sides(
+    keypoints: Keypoints, frame: np.ndarray, camera: Camera, fps: float, every: int
+) -> tuple[Grid, np.ndarray, Keypoints, np.ndarray]:
+    """Grid, rows that have keypoints [T], the keypoints, and where left and right were exchanged [T, 26]."""
     body_keypoints(keypoints.rows(slice(0, 1)))  # says what is wrong before anything is laid out
     if frame.shape != (len(keypoints),):
         raise UserError(f"there are {len(keypoints)} rows of keypoints and {list(frame.shape)} frame numbers.")
@@ -256,24 +227,22 @@ def _prepare(
     # Whatever the weighting, so that fits with different ones can share a start.
     grid = replace(grid, segment=segments(on, usable_frames(on, [camera], "ones"), fps))
     order = np.tile(np.arange(HALPE26.size), (len(grid), 1))
-    for rows in grid.segments() if repair else ():
+    for rows in grid.segments():
         order[rows] = side_order(on.rows(rows), fps)
     swapped = order != np.arange(HALPE26.size)
     if swapped.any():
         on = joined((reordered(on.rows(some), order[some]) for some in blocks(len(grid))), len(grid))
-    return PreparedTrack(grid, detected, on, swapped)
+    return grid, detected, on, swapped
 
 
 def _guess(
-    init: str | BodyParams | InitialGuess, prepared: PreparedTrack, frame: np.ndarray, camera: Camera, body: Body
-) -> InitialGuess | None:
-    """The guess for every frame of the grid, in absences that of the nearest frame; None for "none"."""
-    grid = prepared.grid
+    init: str | BodyParams | InitialGuess, grid: Grid, on: Keypoints, frame: np.ndarray, camera: Camera, body: Body
+) -> InitialGuess:
+    """The guess for every frame of the grid, in absences that of the nearest frame."""
     if not isinstance(init, str):
         init = init if isinstance(init, InitialGuess) else with_default_errors(init)
         if len(init) == len(frame) != len(grid):
             init = init.rows(nearest(frame, grid.frame))
-        return initial_guess(init, prepared.keypoints, [camera], body, grid.fps)
-    parts = [initial_guess(init, prepared.keypoints.rows(rows), [camera], body, grid.fps) for rows in grid.segments()]
-    known = [part for part in parts if part is not None]
-    return InitialGuess.concat(known).picked(nearest(grid.there, np.arange(len(grid)))) if known else None
+        return initial_guess(init, on, [camera], body, grid.fps)
+    parts = [initial_guess(init, on.rows(rows), [camera], body, grid.fps) for rows in grid.segments()]
+    return InitialGuess.concat(parts).picked(nearest(grid.there, np.arange(len(grid))))

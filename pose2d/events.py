@@ -5,7 +5,7 @@ from typing import Literal
 
 from pose2d.base.table import Table, column
 
-EventKind = Literal["swap", "lost", "merged", "split"]
+EventKind = Literal["swap", "lost"]
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,5 @@ class Event(Table):
     PREFIX = "event_"
     time_s: float = column((), "d", "when", unit="s", finite=True)
     identity: int = column((), "i", "whose")
-    # swap: likely exchanged with somebody; merged: two were one; split: one was two
-    kind: EventKind = column((), "U", "swap, lost, merged or split")
+    kind: EventKind = column((), "U", "swap (likely exchanged with somebody) or lost")
     text: str = column((), "U", "a plain sentence")

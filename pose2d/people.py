@@ -173,7 +173,7 @@ class _Progress:
 
     def take(self, frame: Frame, seen: Detections) -> None:
         """The next frame, in order of time, that the detector looked at."""
-        seen = replace(seen, identity=self.tracker.update(frame.index, float(frame.time_s), seen))
+        seen = replace(seen, identity=self.tracker.update(float(frame.time_s), seen))
         self.last = frame, seen
         self.add(tracked(seen))
         self.looked.add(frame.index)

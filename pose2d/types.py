@@ -244,30 +244,12 @@ class Detections(Table):
             release_scratch()
         return made
 
-    def everyone(self) -> list[int]:
-        """Who has rows, in order."""
-        return [int(identity) for identity in np.unique(self.identity) if identity != NOBODY]
-
-    def of(self: "Detections", identity: int) -> "Detections":
-        """One person's rows, frames rising."""
-        rows = np.flatnonzero(self.identity == identity)
-        return self.rows(rows[np.argsort(self.frame[rows], kind="stable")])
-
-    def tracks(self) -> "list[Track]":
-        """Where each person was seen, in order of identity."""
-        return [Track(who, one.frame, one.box_px, one.score) for who in self.everyone() for one in [self.of(who)]]
+    def people(self) -> "dict[int, Detections]":
+        """Each person's rows by rising identity, frames rising."""
+        rows = self.by_person()
+        return {int(who): rows.rows(rows.identity == who) for who in np.unique(rows.identity)}
 
     def by_person(self) -> "Detections":
         """Person after person in order of identity, frames rising; nobody's rows are left out."""
         order = np.lexsort((self.frame, self.identity))
         return self.picked(order[self.identity[order] != NOBODY])
-
-
-@dataclass(frozen=True)
-class Track:
-    """One identity: where a person was seen."""
-
-    identity: int
-    frames: np.ndarray  # [T] frame numbers, strictly increasing; gaps are frames without a detection
-    boxes_px: np.ndarray  # [T, 4] x1, y1, x2, y2 in full-frame pixels
-    scores: np.ndarray  # [T] detector score

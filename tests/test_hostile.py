@@ -111,7 +111,7 @@ def result_folder(tmp_path: Path) -> Path:
 
     video = write_video(tmp_path / "v.mp4", [0, 40, 80], (160, 120))
     given = write_json(tmp_path / "k.json", coco_results([walker(3)]))
-    fitmesh.run(video, tmp_path / "out", keypoints=given, init="none")
+    fitmesh.run(video, tmp_path / "out", keypoints=given)
     return tmp_path / "out"
 
 

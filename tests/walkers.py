@@ -9,6 +9,13 @@ import numpy as np
 import torch
 
 import fitting
+from pose2d.types import Detections
+
+
+def tracks_of(rows: Detections) -> list[Detections]:
+    """Each person's rows, in order of identity, frames rising."""
+    return list(rows.people().values())
+
 
 LEGS = (13, 14, 15, 16)  # knees and ankles among COCO's keypoints
 

@@ -31,8 +31,8 @@ from scipy.optimize import minimize
 
 import pose2d
 from ccnet.confidence import confidence_function
-from fitmesh.stages.people import estimate_keypoints
 from pose2d.base.files import atomic_file
+from pose2d.crops import estimate_people
 from pose2d.hands import (
     HAND_CONSTANTS,
     SEEN,
@@ -235,7 +235,9 @@ def people(coco: Path, name: str, most: int) -> Iterator[tuple[np.ndarray, Detec
         rgb = cv2.cvtColor(cv2.imread(str(path)), cv2.COLOR_BGR2RGB)  # type: ignore[arg-type]
         boxes = np.array([entry["bbox"] for entry in entries], np.float64)
         boxes[:, 2:] += boxes[:, :2]
-        boxes, keypoints = estimate_keypoints(model, confidence, "ccnet", [rgb] * len(boxes), boxes)
+        with torch.inference_mode():
+            boxes, estimate = estimate_people(model, [rgb] * len(boxes), boxes)
+            keypoints = confidence(estimate)
         rows = Detections.in_frame(0, 0.0, boxes, np.ones(len(boxes)))
         annotated = np.array([entry["keypoints"] for entry in entries], np.float64).reshape(-1, 17, 3)
         yield rgb, replace(rows, keypoints=keypoints), annotated[:, 9:11]

@@ -17,12 +17,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 import pose2d
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.detect.detector import YOLOX_WEIGHTS, load_yolox
+from pose2d.detect.detector import STRIDES, YOLOX_WEIGHTS, load_yolox
+from pose2d.models.base import read_state
+from pose2d.models.convolutions import onnx_convolutions
 
 OUT = Path(__file__).resolve().parents[1] / "pose2d" / "weights"
 NAME = "rtmpose-s-halpe26"
@@ -47,6 +49,34 @@ def checked(path: Path) -> Path:
     return path
 
 
+def yolox_state(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """The weights of the published YOLOX (`read_state`) under the names of ours, in the order in which a walk from the
+    outputs meets them."""
+    names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d)]
+
+    def of(*parts: str) -> list[str]:
+        return [name for part in parts for name in names if name == part or name.startswith(f"{part}.")]
+
+    order = of("backbone", "neck.reduce_coarse", "neck.down_middle", "neck.reduce_middle", "neck.down_fine")
+    before = [[], ["neck.stride_fine", "neck.up_middle"], ["neck.stride_middle", "neck.up_coarse"]]
+    for level, upwards in enumerate(before):
+        order += of(*upwards, f"neck.out.{level}", f"heads.{level}.reg_convs", f"heads.{level}.reg")
+    for level in range(len(STRIDES)):
+        order += of(f"heads.{level}.cls_convs", f"heads.{level}.cls")
+    converted = onnx_convolutions(state, order + [f"heads.{level}.obj" for level in range(len(STRIDES))])
+    # Channels of the original's first layer: column of the 2x2 field, then row, then colour.
+    gathered = converted["backbone.stem.weight"].unflatten(1, (2, 2, 3))  # [24, dx, dy, c, ky, kx]
+    converted["backbone.stem.weight"] = gathered.permute(0, 3, 4, 2, 5, 1).reshape(-1, 3, 6, 6)
+    return {key: value[:1] if ".cls." in key else value for key, value in converted.items()}
+
+
+def published_yolox(path: Path) -> nn.Module:
+    """Our network with the weights of the published file."""
+    model = load_yolox()
+    model.load_state_dict(yolox_state(read_state(path), model))
+    return model
+
+
 def is_half(name: str, dimensions: int) -> bool:
     """Whether a tensor of that name in the project's modules is stored in half precision."""
     return dimensions > 1 and not any(part in ("stem", "stage1", "stage2") for part in name.split("."))
@@ -69,7 +99,7 @@ def main() -> None:
     embedded = pose2d.card(NAME).embedded
     assert embedded is not None
     write(pose2d.load(NAME, checked(folder / RTMPOSE)).state_dict(), embedded)
-    write(load_yolox(checked(folder / YOLOX)).state_dict(), YOLOX_WEIGHTS)
+    write(published_yolox(checked(folder / YOLOX)).state_dict(), YOLOX_WEIGHTS)
 
 
 if __name__ == "__main__":

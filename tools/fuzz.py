@@ -163,7 +163,7 @@ def npz_target(valid: Valid) -> Target:
 
 
 def json_target(valid: Valid) -> Target:
-    from fitmesh.many.status import ClipStatus
+    from fitmesh.many.summary import ClipStatus
     from fitmesh.result import Manifest
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.scene import _read_intrinsics, read_floor
@@ -290,11 +290,11 @@ def edits_target(valid: Valid) -> Target:
     def read(path: Path) -> None:
         for name in ("tracks.npz", "keypoints.npz"):
             shutil.copy(valid.out / name, path.parent / name)
-        for found in (edited_tracks(path.parent).tracks, edited_keypoints(path.parent).frames.values()):
-            for track in found:
-                frames = track if isinstance(track, np.ndarray) else track.frames
-                if (np.diff(frames) <= 0).any():
-                    raise AssertionError("somebody is twice in a frame")
+        rows = edited_tracks(path.parent).rows
+        tracks = [np.sort(rows.frame[rows.identity == who]) for who in np.unique(rows.identity)]
+        for frames in (*tracks, *edited_keypoints(path.parent).frames.values()):
+            if (np.diff(frames) <= 0).any():
+                raise AssertionError("somebody is twice in a frame")
 
     return Target(draw, read)
 

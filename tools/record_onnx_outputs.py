@@ -22,7 +22,7 @@ from pose2d.base.files import atomic_file
 from pose2d.base.onnx_weights import ordered_weights, read_onnx
 from pose2d.detect.detector import load_yolox
 from tests.patterns import pattern
-from tools.convert_rtmpose import NAME, RTMPOSE, YOLOX, checked, is_half
+from tools.convert_rtmpose import NAME, RTMPOSE, YOLOX, checked, is_half, yolox_state
 
 OUT = Path(__file__).resolve().parents[1] / "tests" / "data" / "openmmlab_onnx.npz"
 KEPT = 7  # every seventh of YOLOX's cells is stored
@@ -51,7 +51,7 @@ def _halves(path: Path, module: torch.nn.Module) -> dict[str, bool]:
     weights = ordered_weights(graph)
     marked = {key: torch.full(value.shape, float(n)) for n, (key, value) in enumerate(weights.items())}
     names = [named[id(value)] for value in weights.values()]
-    converted = module.convert(marked)  # type: ignore[operator]
+    converted = yolox_state(marked, module) if path.name == YOLOX else module.convert(marked)  # type: ignore[operator]
     return {names[int(value.flatten()[0])]: is_half(key, value.ndim) for key, value in converted.items()}
 
 

@@ -17,10 +17,8 @@ from bench.lib.identity_scenes import SeenFrame
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
-from pose2d.detect.detector import iou
-from pose2d.skeletons import COCO17, HALPE26
+from pose2d.skeletons import HALPE26
 from pose2d.tracking.appearance import describe
-from pose2d.tracking.tracker import keypoint_l2
 from pose2d.types import Appearance
 from pose2d.video.frames import ImageFolder
 from pose2d.video.shots import find_cuts, shrunk
@@ -107,30 +105,3 @@ def _frame(seen: dict[str, np.ndarray], number: int, truth: FrameBoxes, time_s: 
         time_s=time_s,
         skeleton=HALPE26,
     )
-
-
-def wrong_owners(rendered: Rendered, kept: list[np.ndarray], factor: list[np.ndarray]) -> tuple[int, int]:
-    """Detections that count somebody else's limbs as their own, and all that count.
-
-    kept [D] bool: which boxes of each frame belong to a track; factor [D, K]: what ownership leaves of presence. A
-    detection is of the true person whose box it overlaps most. Somebody else's: three or more keypoints that count (at
-    least 0.25) within OKS's l of another person's keypoint, left and right being one, and farther than that from their
-    own.
-    """
-    wrong = total = 0
-    for number, (frame, which, share) in enumerate(zip(rendered.frames, kept, factor, strict=True)):
-        truth = rendered.keypoints_px[number]  # [P, 17, 2]
-        if not len(frame.truth.identity) or not which.any():
-            continue
-        people = frame.truth.identity % len(truth)
-        overlap = iou(frame.boxes_px, frame.truth.boxes_px)
-        l_px = np.sqrt(keypoint_l2(frame.boxes_px, COCO17))
-        for row in np.flatnonzero(which & (overlap.max(1, initial=0) >= 0.5)):
-            person = people[int(overlap[row].argmax())]
-            away = np.linalg.norm(frame.xy_px[row, :17] - truth, axis=-1)  # [P, 17]
-            away = np.fmin(away, np.linalg.norm(frame.xy_px[row, :17][COCO17.flip_order] - truth, axis=-1))
-            others = np.nan_to_num(np.delete(away, person, 0), nan=np.inf).min(0)
-            counts = frame.sure[row, :17] * share[row, :17] >= 0.25
-            wrong += int(((others < l_px[row]) & (away[person] > l_px[row]) & counts).sum() >= 3)
-            total += 1
-    return wrong, total

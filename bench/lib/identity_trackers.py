@@ -40,12 +40,12 @@ def detections(frames: Sequence[SeenFrame]) -> Detections:
 def follow_online(frames: Sequence[SeenFrame], wh: tuple[int, int], cues: bool, cuts: bool) -> tuple[Tracker, list]:
     """The tracker of `fitmesh run`, and whose each box of each frame is."""
     tracker, owners = Tracker(wh), []
-    for number, frame in enumerate(frames):
+    for frame in frames:
         if frame.is_cut and cuts:
             tracker.cut()
         seen = detections([frame])
         seen = seen if cues else replace(seen, keypoints=None, appearance=None)
-        owners.append(tracker.update(number, frame.time_s, seen))
+        owners.append(tracker.update(frame.time_s, seen))
     return tracker, owners
 
 

@@ -87,7 +87,7 @@ class Bench:
         seen: dict[int, dict[int, Boxes]] = {}  # by size and image id
         cpu_ms: dict[int, float] = {}
         for size in SIZES:
-            detector.options = DetectorOptions(size, None, LEAST_SCORE, nms_iou)
+            detector.options = DetectorOptions(size, LEAST_SCORE, nms_iou)
             begin = time.process_time()
             seen[size] = {image_id: detector.detect(image) for image_id, image in self.truth.images.items()}
             cpu_ms[size] = 1000 * (time.process_time() - begin) / len(self.truth.images)

@@ -4,7 +4,7 @@
 equally similar to one detection, would otherwise be decided differently. NumPy's sum depends on how many terms it is
 given, so pairs are taken together by the number of keypoints that count."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -163,87 +163,33 @@ def matched_oks(
     return np.where(count > 0, person, np.nan), keypoint
 
 
-@dataclass(frozen=True)
-class AssignmentTable:
-    """N images with about as many people each: R detections and P people at most in any of them."""
-
-    found: np.ndarray  # [N, R] detections, best first, filled up with -1; images with more of them come first
-    person: np.ndarray  # [N, P] people in order, filled up with -1
-    oks: np.ndarray  # [N, R, P] -1 where the two are no pair
+OKS_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # [T]
+AREA_RANGES_PX2 = np.array([[0, 1e5**2], [32**2, 96**2], [96**2, 1e5**2]], float)  # [A, 2] all, medium, large
+DETECTIONS_PER_IMAGE = 20  # the best of each image; the rest does not count
+IGNORED, FALSE, TRUE = -1, 0, 1  # what can become of a detection
 
 
-def tables(
-    pair_found: np.ndarray,  # [P] detection of every pair, increasing
-    pair_person: np.ndarray,  # [P]
-    oks: np.ndarray,  # [P]
-    found_image: np.ndarray,  # [D] index of the image of every detection, increasing
-    person_image: np.ndarray,  # [G] the same of every person
-) -> Iterator[AssignmentTable]:
-    """Pairs as rectangular tables. Images go together by how many people they have: 1, 2, 3-4, 5-8, and so on."""
-    found, person = np.unique(pair_found), np.unique(pair_person)
-    image_of_found, image_of_person, image_of_pair = found_image[found], person_image[person], found_image[pair_found]
-    rank, column = place_in_group(image_of_found), place_in_group(image_of_person)
-    pair_rank, pair_column = rank[np.searchsorted(found, pair_found)], column[np.searchsorted(person, pair_person)]
-    detections, people = np.bincount(image_of_found), np.bincount(image_of_person)
-    size = np.ceil(np.log2(np.maximum(people, 1))).astype(int)
-    for group in np.unique(size[people > 0]):
-        images = np.flatnonzero((size == group) & (people > 0))
-        images = images[np.argsort(-detections[images], kind="stable")]
-        row = np.full(len(people), -1)
-        row[images] = np.arange(len(images))
-        shape = len(images), detections[images].max(), people[images].max()
-        table = AssignmentTable(np.full(shape[:2], -1), np.full(shape[::2], -1), np.full(shape, -1.0))
-        for cells, image, places, values in (
-            (table.found, image_of_found, (rank,), found),
-            (table.person, image_of_person, (column,), person),
-            (table.oks, image_of_pair, (pair_rank, pair_column), oks),
-        ):
-            here = row[image] >= 0
-            cells[(row[image[here]], *(place[here] for place in places))] = values[here]
-        yield table
-
-
-def assign(
-    table: AssignmentTable,
-    met: np.ndarray,  # [N, R, P] how many thresholds the pair's OKS meets
-    thresholds: int,
-    ignored: np.ndarray,  # [A, G] bool: not to be found in this size range
-    crowd: np.ndarray,  # [G] bool: may be chosen again and again
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which person every detection gets, [A, T, N, R] or -1, and whether that person was to be found, [A, T, N, R]. The
-    highest OKS wins, of equals the later person, and whoever is to be found before all who are ignored."""
-    images, rounds, people = table.oks.shape
-    by_oks = np.argsort(table.oks, axis=-1, kind="stable")  # [N, R, P] columns, lowest OKS first
-    oks_rank = np.argsort(by_oks, axis=-1).astype(np.int32)  # [N, R, P]
-    # People are the first axis from here on and images the last, so that one vector operation spans many images.
-    to_be_found = np.moveaxis(~ignored[:, table.person.T], 0, 1)[:, :, None]  # [P, A, 1, N]
-    bonus = np.where(to_be_found, np.int32(people), np.int32(0))
-    crowded = crowd[table.person].T[:, None, None]  # [P, 1, 1, N]
-    column = np.arange(people)[:, None, None, None]
-    level = np.arange(thresholds)[:, None]
-    free = np.ones((people, len(ignored), thresholds, images), bool)
-    chosen = np.full((len(ignored), thresholds, images, rounds), -1)
-    wanted = np.zeros(chosen.shape, bool)
-    for rank in range(rounds):
-        n = np.count_nonzero(table.found[:, rank] >= 0)
-        able = free[..., :n] & (met[:n, rank].T[:, None, None] > level)
-        most = np.where(able, oks_rank[:n, rank].T[:, None, None] + bonus[..., :n], -1).max(0)  # [A, T, n]
-        choice = by_oks[np.arange(n), rank, most % people]
-        free[..., :n] &= crowded[..., :n] | (most < 0) | (column != choice)
-        chosen[..., :n, rank] = np.where(most < 0, -1, table.person[np.arange(n), choice])
-        wanted[..., :n, rank] = most >= people
-    return chosen, wanted
+def assign(oks: np.ndarray, ignored: np.ndarray, crowd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which person every detection of one image gets, [A, T, R] or -1, and whether that person was to be found. oks
+    [R, P]: of detections, best first, with people; ignored [A, P]: not to be found in this size range; crowd [P]: may
+    be chosen again and again. The highest OKS wins, of equals the later person, and whoever is to be found before all
+    who are ignored."""
+    (detections, people), sizes = oks.shape, len(ignored)
+    best = np.full((sizes, len(OKS_THRESHOLDS), detections), -1)
+    free = np.ones((sizes, len(OKS_THRESHOLDS), people), bool)
+    by_oks = np.argsort(oks, axis=1, kind="stable")  # [R, P] people, lowest OKS first
+    rank = np.argsort(by_oks, axis=1)[:, None] + people * ~ignored  # [R, A, P]
+    for number in np.flatnonzero(oks.max(1) >= OKS_THRESHOLDS[0]):
+        able = free & (oks[number] >= OKS_THRESHOLDS[:, None])
+        best[..., number] = most = np.where(able, rank[number][:, None], -1).max(2)  # [A, T]
+        choice = by_oks[number, most % people]
+        free &= crowd | (most < 0)[..., None] | (np.arange(people) != choice[..., None])
+    return np.where(best < 0, -1, by_oks[np.arange(detections), best % people]), best >= people
 
 
 def place_in_group(group: np.ndarray) -> np.ndarray:
     """How many of the same value stand before each entry of a sorted array."""
     return np.arange(len(group)) - np.searchsorted(group, group)
-
-
-OKS_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # [T]
-AREA_RANGES_PX2 = np.array([[0, 1e5**2], [32**2, 96**2], [96**2, 1e5**2]], float)  # [A, 2] all, medium, large
-DETECTIONS_PER_IMAGE = 20  # the best of each image; the rest does not count
-IGNORED, FALSE, TRUE = -1, 0, 1  # what can become of a detection
 
 
 @dataclass(frozen=True)
@@ -290,17 +236,16 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     outside = _outside(detections.area_px2[found])
     outcome = np.repeat(np.where(outside, IGNORED, FALSE).astype(np.int8)[:, None], len(OKS_THRESHOLDS), axis=1)
     # pycocotools notes a match by the person's id, so that a person of id 0 is taken but never found.
-    counts = truth.id[person] != 0
-    close = oks >= OKS_THRESHOLDS[0]
-    for table in tables(pair_found[close], pair_person[close], oks[close], found_image, person_image):
-        met = (table.oks[..., None] >= OKS_THRESHOLDS).sum(-1, dtype=np.int8)
-        choices = assign(table, met, len(OKS_THRESHOLDS), ignored, truth.crowd[person])
-        real = table.found >= 0
-        chosen, wanted = (choice[:, :, real] for choice in choices)
-        became = outcome[:, :, table.found[real]]
+    counts, crowd = truth.id[person] != 0, truth.crowd[person]
+    starts = np.flatnonzero(np.diff(found_image[pair_found])) + 1
+    for pairs in np.split(np.arange(len(pair_found)), starts) if len(pair_found) else ():
+        here = pair_person[pairs[0]] + np.arange(people[found_image[pair_found[pairs[0]]]])  # everybody of an image
+        rows = pair_found[pairs[:: len(here)]]
+        chosen, wanted = assign(oks[pairs].reshape(len(rows), -1), ignored[:, here], crowd[here])
+        became = outcome[:, :, rows]
         became[(chosen >= 0) & ~wanted] = IGNORED
-        became[wanted & counts[chosen]] = TRUE
-        outcome[:, :, table.found[real]] = became
+        became[wanted & counts[here[chosen]]] = TRUE
+        outcome[:, :, rows] = became
 
     order = np.argsort(-detections.score[found], kind="stable")
     positives = np.stack([np.bincount(person_image[~row], minlength=images) for row in ignored])

@@ -36,10 +36,8 @@ from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.video.frames import read_image
 
 _SETTINGS = "synth.json"
-_IMAGES = (".jpg", ".jpeg", ".png")
 # OpenPose's 18 keypoints by COCO's numbers, but for the second: the neck, between the shoulders.
 _OPENPOSE17 = (0, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
 _CONFIDENCE = np.array([0.0, 0.2, 0.6, 0.9])  # OUTSIDE, HIDDEN, BEHIND_SELF, SEEN
@@ -57,7 +55,6 @@ class SynthSettings:
     size: tuple[int, int] = (640, 360)  # width, height of the images
     seed: int = 0
     motion: Path | None = None  # a file of CMU clips; None: the embedded ones
-    backgrounds: Path | None = None  # a folder of photographs; None: built scenes
     scenes: tuple[SceneScript, ...] = ()  # scripted scenes in turn; none: people who walk about
     seconds: float | None = None  # of a scripted sequence; None: as each script has it
 
@@ -91,8 +88,6 @@ def make_dataset(out: Path, settings: SynthSettings, jobs: int = 1) -> Iterator[
             )
     else:
         load_clips(load_body(), settings.split, settings.motion)
-    if settings.backgrounds is not None:
-        _photographs(settings.backgrounds)
     record_settings(out, settings)
     make = make_scripted_sequence if settings.scenes else make_sequence
     yield from in_processes(make, out, settings, range(settings.sequences), jobs)
@@ -141,16 +136,12 @@ def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequen
     """One sequence. Its pickle is written last: where there is one, the sequence is complete."""
     body = load_body()
     clips = load_clips(body, settings.split, settings.motion)
-    plan = draw_plan(settings.seed, number, len(clips), settings.size[0], settings.backgrounds is not None)
+    plan = draw_plan(settings.seed, number, len(clips), settings.size[0])
     pickle_path = sequence_path(out, settings.split, plan.name)
     if pickle_path.is_file():
         frames = len(list(image_path(out, plan.name, 0).parent.iterdir()))
         return MadeSequence(plan.name, frames, len(plan.people), skipped=True)
-    photo = None
-    if settings.backgrounds is not None:  # the same for the same seed and folder
-        photos = _photographs(settings.backgrounds)
-        photo = read_image(photos[int(plan.rng("photograph").integers(len(photos)))])
-    made = build_sequence(plan, body, clips, settings.size, settings.frames, photo)
+    made = build_sequence(plan, body, clips, settings.size, settings.frames)
     truths = write_images(out, plan.name, render_frames(made))
     # The truth that has no field in 3DPW's pickles, see docs/synth.md: [P, T, ..]
     kept = ("keypoints_px", "visibility", "boxes_px", "area_px2", "seen_px2")
@@ -185,20 +176,10 @@ def write_images(out: Path, sequence: str, rendered: Iterable[tuple[bytes, Frame
     return truths
 
 
-def _photographs(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder; expected one with photographs for backgrounds.")
-    images = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _IMAGES)
-    if not images:
-        raise UserError(f"{folder} holds no photograph ({', '.join(_IMAGES)}).")
-    return images
-
-
 def record_settings(out: Path, settings: SynthSettings) -> None:
     """Write the settings into the folder; refuse a folder with a data set of other settings."""
     path = out / _SETTINGS
-    files = {"motion": settings.motion, "backgrounds": settings.backgrounds}
-    recorded = asdict(settings) | {name: file and file.name for name, file in files.items()}
+    recorded = asdict(settings) | {"motion": settings.motion and settings.motion.name}
     del recorded["sequences"]  # more may be asked for later
     if settings.scenes:  # only the length in seconds counts
         recorded["frames"] = 0

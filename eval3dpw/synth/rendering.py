@@ -38,10 +38,9 @@ def seen_by(vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_
 def _shade(
     triangle: np.ndarray, inverse_depth: np.ndarray, xy_px: np.ndarray, inverse_depths: np.ndarray, faces: np.ndarray,
     parent: np.ndarray, on_vertices: np.ndarray, appearance: np.ndarray, tile: np.ndarray, ground: np.ndarray,
-    shadow_only: np.ndarray, texels: np.ndarray, start: np.ndarray, meters: np.ndarray, lens: np.ndarray,
-    world_to_cam: np.ndarray, lamp: np.ndarray, to_map: np.ndarray, nearness: np.ndarray, sky_map: np.ndarray,
-    sky_grid: np.ndarray, shift: np.ndarray, backdrop_image: np.ndarray, backdrop_frame: np.ndarray,
-    backdrop_focal: float,
+    texels: np.ndarray, start: np.ndarray, meters: np.ndarray, lens: np.ndarray, world_to_cam: np.ndarray,
+    lamp: np.ndarray, to_map: np.ndarray, nearness: np.ndarray, sky_map: np.ndarray, sky_grid: np.ndarray,
+    shift: np.ndarray, sky: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
     """Linear light [H, W, 3] float32; the arguments are the fields that `SceneMesh.light` passes, as arrays."""
     height, width = triangle.shape
@@ -57,11 +56,10 @@ def _shade(
             rx = world_to_cam[0, 0] * cx + world_to_cam[1, 0] * cy + world_to_cam[2, 0]
             ry = world_to_cam[0, 1] * cx + world_to_cam[1, 1] * cy + world_to_cam[2, 1]
             rz = world_to_cam[0, 2] * cx + world_to_cam[1, 2] * cy + world_to_cam[2, 2]
-            if f < 0 or shadow_only[f]:
-                _sample_backdrop(backdrop_image, backdrop_frame, backdrop_focal, rx, ry, rz, color)
-                if f < 0:
-                    out[y, x, 0], out[y, x, 1], out[y, x, 2] = color[0], color[1], color[2]
-                    continue
+            if f < 0:
+                _sample_sky(sky, rx, ry, rz, color)
+                out[y, x, 0], out[y, x, 1], out[y, x, 2] = color[0], color[1], color[2]
+                continue
             z = 1.0 / inverse_depth[y, x]
             wa, wb, wc = surface_weights(xy_px, inverse_depths, faces, t, x, y)
             p, q, r = on_vertices[faces[t, 0]], on_vertices[faces[t, 1]], on_vertices[faces[t, 2]]
@@ -73,7 +71,7 @@ def _shade(
                 seen = appearance[f, i * (LATTICE_STEPS + 1) + j]
                 color[0], color[1], color[2] = seen[0], seen[1], seen[2]
                 nx, ny, nz = nx + seen[3], ny + seen[4], nz + seen[5]
-            elif not shadow_only[f]:
+            else:
                 u = wa * p[3] + wb * q[3] + wc * r[3]
                 v = wa * p[4] + wb * q[4] + wc * r[4]
                 slant = max(abs(nx * rx + ny * ry + nz * rz) / np.sqrt(rx * rx + ry * ry + rz * rz), 0.08)
@@ -103,11 +101,6 @@ def _shade(
                     open_sky = 1 - sky_map[int(my), int(mx)]
             elif f < people:
                 open_sky = 0.55 + 0.45 * min(max(py, 0.0) / 0.9, 1.0)  # less light gets between legs
-            if shadow_only[f]:  # the photograph is lit already: only darken it
-                full = lamp[0, 1] * lamp[1, 1] + lamp[2, 1]
-                share = (sun * lamp[1, 1] + open_sky * lamp[2, 1]) / full
-                out[y, x, 0], out[y, x, 1], out[y, x, 2] = color[0] * share, color[1] * share, color[2] * share
-                continue
             for k in range(3):
                 ambient = lamp[3, k] + (lamp[2, k] - lamp[3, k]) * up
                 out[y, x, k] = color[k] * (ambient * open_sky + lamp[1, k] * sun)
@@ -147,22 +140,12 @@ def _sun_visibility(
 
 
 @compiled
-def _sample_backdrop(
-    image: np.ndarray, frame: np.ndarray, focal: float, rx: float, ry: float, rz: float, color: np.ndarray
-) -> None:
-    """A photograph is infinitely far in front and mirrored at its edges; a sky is a panorama around the world."""
+def _sample_sky(image: np.ndarray, rx: float, ry: float, rz: float, color: np.ndarray) -> None:
+    """A panorama around the world: x is azimuth, y is elevation, row 0 straight up."""
     height, width = image.shape[0], image.shape[1]
-    dx = frame[0, 0] * rx + frame[0, 1] * ry + frame[0, 2] * rz
-    dy = frame[1, 0] * rx + frame[1, 1] * ry + frame[1, 2] * rz
-    dz = frame[2, 0] * rx + frame[2, 1] * ry + frame[2, 2] * rz
-    if focal > 0:
-        dz = max(dz, 0.05)
-        u, v = abs(dx / dz * focal + width / 2) % (2 * width), abs(dy / dz * focal + height / 2) % (2 * height)
-        u, v = min(u, 2 * width - u), min(v, 2 * height - v)
-    else:
-        length = np.sqrt(dx * dx + dy * dy + dz * dz)
-        u = (np.arctan2(dx, dz) / (2 * np.pi) + 0.5) * width
-        v = (0.5 + np.arcsin(dy / length) / np.pi) * height
+    length = np.sqrt(rx * rx + ry * ry + rz * rz)
+    u = (np.arctan2(rx, rz) / (2 * np.pi) + 0.5) * width
+    v = (0.5 + np.arcsin(-ry / length) / np.pi) * height
     u, v = min(max(u - 0.5, 0.0), width - 1.001), min(max(v - 0.5, 0.0), height - 1.001)
     iu, iv = int(u), int(v)
     su, sv = u - iu, v - iv
@@ -225,14 +208,14 @@ class SceneMesh:
         people = self.faces[: self.person_faces[-1]]
         normals = np.concatenate((vertex_normals(vertices_m[:moving], people), self.static_normals))
         buffer = seen_by(vertices_m, self.faces, camera, world_to_cam)
-        screen, atlas, light, backdrop = buffer.screen, self.atlas, self.scene.light, self.scene.backdrop
+        screen, atlas, light = buffer.screen, self.atlas, self.scene.light
         on_vertices = screen.interpolate(np.concatenate((normals, self.uv_m), 1, dtype=np.float64), self.faces)
         return _shade(
             buffer.triangle, buffer.inverse_depth, screen.xy_px, screen.inverse_depth, screen.faces, screen.parent,
-            on_vertices, self.appearance, self.tile, self.ground, self.ground & self.scene.ground_is_photo,
-            atlas.texels, atlas.start, atlas.meters, np.array([*camera.focal_px, *camera.center_px]), world_to_cam,
+            on_vertices, self.appearance, self.tile, self.ground, atlas.texels, atlas.start, atlas.meters,
+            np.array([*camera.focal_px, *camera.center_px]), world_to_cam,
             np.stack((light.towards_sun, light.sun, light.sky, light.ground)), *shadows,
-            shadow_shift_px * light.softness_px, backdrop.image, backdrop.frame, backdrop.focal_px,
+            shadow_shift_px * light.softness_px, self.scene.sky,
         )  # fmt: skip
 
     def owner(self, buffer: Raster) -> np.ndarray:

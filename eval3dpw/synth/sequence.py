@@ -19,8 +19,7 @@ from eval3dpw.synth.clothed_people import (
 )
 from eval3dpw.synth.motion import Clip, mirrored
 from eval3dpw.synth.rendering import SceneMesh, build_scene_mesh, seen_by
-from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, Backdrop, SceneKind
-from eval3dpw.synth.textures import linear_rgb
+from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, SceneKind
 from fitting.body import Body
 from fitting.camera import Camera
 
@@ -66,11 +65,11 @@ class SequencePlan:
         return np.random.default_rng([*self.seed, *what.encode()])
 
 
-def draw_plan(seed: int, number: int, clip_count: int, width: int, photo_background: bool = False) -> SequencePlan:
+def draw_plan(seed: int, number: int, clip_count: int, width: int) -> SequencePlan:
     *before, count = (2 if k % 5 in (1, 3) else 1 for k in range(number + 1))
     first = sum(before)
     rng = np.random.default_rng([seed, number])
-    kind: SceneKind = "photo" if photo_background else SCENE_KINDS[(number + seed) % len(SCENE_KINDS)]
+    kind = SCENE_KINDS[(number + seed) % len(SCENE_KINDS)]
     level = OCCLUSION_LEVELS[number % len(OCCLUSION_LEVELS)]
     motion = staging.CAMERA_MOTIONS[(number // 2 + number) % len(staging.CAMERA_MOTIONS)]
     # Clips in random order: each once, then each once mirrored, and so on.
@@ -168,10 +167,9 @@ class SyntheticSequence:
 
 
 def build_sequence(
-    plan: SequencePlan, body: Body, clips: tuple[Clip, ...], size: tuple[int, int], most_frames: int,
-    photo: np.ndarray | None = None,
-) -> SyntheticSequence:  # fmt: skip
-    """The people, camera and scene of a plan; a photograph [h, w, 3] uint8 RGB, if given, replaces the built scene."""
+    plan: SequencePlan, body: Body, clips: tuple[Clip, ...], size: tuple[int, int], most_frames: int
+) -> SyntheticSequence:
+    """The people, camera and scene of a plan."""
     people = _people(plan, body, clips, most_frames)
     camera = Camera.from_focal(plan.focal_px, size)
     centers = torch.stack([person.joints[:, 0] for person in people], 1).numpy()
@@ -181,14 +179,7 @@ def build_sequence(
     paths = np.concatenate([person.path for person in (*people, *bystanders)])
     area = surroundings.ClearArea(paths, cameras, plan.view.azimuth)
     rng = plan.rng("scene")
-    if photo is None:
-        around = surroundings.build_scene(plan.scene, area, rng)
-    else:
-        focal = 0.75 * plan.focal_px * max(photo.shape[1] / size[0], photo.shape[0] / size[1])
-        facing = path.world_to_cam(len(centers) / 2)[:3, :3].copy()
-        behind = Backdrop(linear_rgb(photo).astype(np.float32), facing, focal)
-        light, ground = surroundings.outdoor_light(rng, area.azimuth), surroundings.floor(60, "concrete")
-        around = surroundings.Scene([ground], light, behind, ground_is_photo=True)  # its lower part is the ground
+    around = surroundings.build_scene(plan.scene, area, rng)
     sampled = range(0, len(centers), 5)
     keypoints = torch.stack([person.keypoints[sampled, :17] for person in people], 1).numpy()
     views = np.stack([path.world_to_cam(frame) for frame in sampled])

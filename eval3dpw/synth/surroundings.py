@@ -118,7 +118,7 @@ def car() -> list[Solid]:
     return [body, box((2.2, 0.5, 1.5), "facade").moved((-0.2, 0.95, 0)), *wheels]
 
 
-SceneKind = Literal["street", "park", "yard", "room", "photo"]
+SceneKind = Literal["street", "park", "yard", "room"]
 SCENE_KINDS: tuple[SceneKind, ...] = ("street", "park", "yard", "room")
 OcclusionLevel = Literal["none", "some", "heavy"]
 OCCLUSION_LEVELS: tuple[OcclusionLevel, ...] = ("none", "some", "heavy")
@@ -138,15 +138,6 @@ class Light:
     sky: np.ndarray  # [3] from above
     ground: np.ndarray  # [3] from below
     softness_px: float  # half the width of a shadow's edge, in pixels of the shadow map
-
-
-@dataclass(frozen=True)
-class Backdrop:
-    """What is seen where no surface is: a sky or a photograph."""
-
-    image: np.ndarray  # [h, w, 3] float32 linear
-    frame: np.ndarray  # [3, 3] world direction -> the image's own right, down, forward
-    focal_px: float  # of a photograph; 0 for a sky, which wraps around: x is azimuth, y is elevation
 
 
 @dataclass(frozen=True)
@@ -187,14 +178,13 @@ class ClearArea:
 class Scene:
     solids: list[Solid]  # the first is the ground
     light: Light
-    backdrop: Backdrop
-    ground_is_photo: bool
+    sky: np.ndarray  # [h, 2 h, 3] float32 linear, around the world: x is azimuth, y is elevation
 
 
 def build_scene(kind: SceneKind, area: ClearArea, rng: np.random.Generator) -> Scene:
     objects = {"street": _street, "park": _park, "yard": _yard, "room": _room}[kind](area, rng)
     light = (indoor_light if kind == "room" else outdoor_light)(rng, area.azimuth)
-    return Scene(objects, light, _sky(light, rng), ground_is_photo=False)
+    return Scene(objects, light, _sky(light, rng))
 
 
 def _street(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
@@ -281,7 +271,7 @@ PROPS: dict[str, Callable[[np.random.Generator], list[Solid]]] = {
 }  # fmt: skip
 
 
-def _sky(light: Light, rng: np.random.Generator) -> Backdrop:
+def _sky(light: Light, rng: np.random.Generator) -> np.ndarray:
     """Blue to white towards the horizon, with clouds, bright around the sun."""
     height = 256  # and twice as wide
     elevation = (np.arange(height) + 0.5) / height * np.pi - np.pi / 2  # row 0 is straight up
@@ -293,7 +283,7 @@ def _sky(light: Light, rng: np.random.Generator) -> Backdrop:
     cover = np.clip(clouds * rng.uniform(1, 3) + rng.uniform(-0.6, 0.8), 0, 1)[..., None]
     sky = clear * (1 - cover) + cover * np.array([0.9, 0.92, 0.95]) * (0.8 + 0.3 * clouds[..., None])
     sky = sky * (light.sky.mean() + 0.35 * light.sun.mean()) * 1.3
-    return Backdrop(np.maximum(sky, 0.05).astype(np.float32), np.diag([1.0, -1.0, 1.0]), 0.0)
+    return np.maximum(sky, 0.05).astype(np.float32)
 
 
 def assign_textures(objects: list[Solid], rng: np.random.Generator) -> tuple[textures.Atlas, list[int]]:

@@ -1,15 +1,9 @@
-"""`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files.
-
-The features that a head is trained on, computed in shards by several processes or machines.
-
-A shard that is on disk is not computed again, so a run that was killed goes on, and a worker that was killed costs its
-shard only. The cache's folder must be one that all workers see."""
+"""`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the files."""
 
 import math
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from dataclasses import asdict, replace
 from typing import Any
 
 import ccnet
@@ -23,8 +17,6 @@ from ccnet.predicted_people import USUAL_SOURCES, fit_areas, fit_width, people_t
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, write_metrics
-from fitmesh.many.executors import Notify
-from fitmesh.many.ray_cluster import executor_of, threads_each
 from fitmesh.options.training import TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
@@ -54,8 +46,6 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
     if settings.target not in TARGETS:
         raise UserError(f"unknown target {settings.target!r}: choose one of {', '.join(TARGETS)}.")
-    if request.jobs is not None and request.ray is not None:
-        raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
     use_plugin(request.plugin)
     if request.report or request.occlusion_test:
         check_plots()
@@ -94,11 +84,6 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
             f"{need * len(people) * len(every) / 1e9:.2f} GB on disk (budget {settings.cache_bytes / 1e9:.0f} GB)."
         )
         with folder_lock(request.out) if group.is_main else nullcontext():
-            if request.jobs is not None or request.ray is not None:
-                if group.world_size > 1:
-                    raise UserError("--jobs and --ray have no effect under torchrun, whose processes share the work.")
-                if observations.fits_on_disk(model, head, people, settings):
-                    fill_by_workers(reporter, replace(request, train=tuple(names)), settings, len(people))
             with reporter.stage("pose network", len(people) * len(every) // group.world_size, "people") as step:
                 examples = observations.make_examples(model, head, people, settings, group, request.cache_folder, step)
             if isinstance(examples, observations.StreamedExamples):
@@ -208,55 +193,6 @@ def _evaluate(
                 found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, reporter)
             write()
     return found
-
-
-@dataclass(frozen=True)
-class ShardTask:
-    """One shard of one pass over the training people."""
-
-    request: TrainCcnetOptions
-    settings: TrainingSettings
-    number: int  # of the pass among all
-    first: int  # person
-
-
-def fill_by_workers(reporter: Reporter, request: TrainCcnetOptions, settings: TrainingSettings, people: int) -> None:
-    threads = threads_each(request.threads, request.jobs or 1, request.ray)
-    executor = executor_of(request.jobs or 1, request.ray, threads)
-    request = replace(request, threads=threads)
-    passes = len(observations.passes(settings))
-    tasks = [
-        ShardTask(request, settings, number, first)
-        for number in range(passes)
-        for first in range(0, people, observations.SHARD)
-    ]
-    with reporter.stage(f"pose network, {executor}", people * passes, "people") as step:
-        for ended in executor.map(fill_shard, tasks, lambda number, count: step(count)):
-            if ended.lost:
-                first = tasks[ended.number].first
-                raise UserError(f"the features of the people from number {first} on cannot be computed: {ended.lost}")
-            if request.ray is not None:  # nothing is notified from there
-                step(ended.result)
-
-
-def fill_shard(task: ShardTask, notify: Notify) -> int:
-    """People in the shard."""
-    use_threads(task.request.threads)
-    cache = _caches(task.request, task.settings)[task.number]
-    cache.fill_shard(task.first, notify)
-    return len(cache.people[task.first : task.first + observations.SHARD])
-
-
-@lru_cache(maxsize=1)
-def _caches(request: TrainCcnetOptions, settings: TrainingSettings) -> list[observations.ObservationCache]:
-    """The network stays loaded from shard to shard."""
-    use_plugin(request.plugin)
-    model = pose2d.load(request.model, request.checkpoint).to(request.device or "cpu")
-    model = with_features(model, settings.features)
-    splits = [read_split(request.data, name, model.skeleton) for name in request.train]
-    people = people_with_target([person for split in splits for person in split.people], settings)
-    head = new_head(model, settings, request.model)
-    return observations.observation_caches(model, head, people, settings, request.cache_folder)
 
 
 def people_with_target(people: list[AnnotatedPerson], settings: TrainingSettings) -> list[AnnotatedPerson]:

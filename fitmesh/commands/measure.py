@@ -52,8 +52,8 @@ def eval_coco(asked: EvalCocoOptions) -> None:
 def eval_3dpw(asked: Eval3dpwCommand) -> None:
     """Fit everyone in 3DPW with and without calibrated confidence, and measure in millimetres.
 
-    Prints start | + 2D network | + CCNet, and leaves eval-3dpw.json and eval-3dpw.csv in --out. Keypoints, fits and
-    errors are kept there per sequence, so an interrupted run goes on where it stopped. Start with
+    Prints start | + 2D network | + CCNet, and leaves eval-3dpw.json and eval-3dpw.csv in --out. Keypoints and fits
+    are kept there per sequence, so an interrupted run goes on where it stopped. Start with
     `torchrun --nproc-per-node N -m fitmesh eval-3dpw ...` to use N processes or GPUs.
     """
     with starting(Reporter(on_stderr(asked.quiet))):

@@ -10,11 +10,11 @@ import typer
 
 from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
-from fitmesh.ui.events import Message, Reporter, as_json_lines, on_stderr, starting
+from fitmesh.ui.events import ClipEnded, Clips, Message, Reporter, as_json_lines, on_stderr, starting
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 
 if TYPE_CHECKING:
-    from fitmesh.many.status import ClipStatus
+    from fitmesh.many.summary import ClipStatus
     from fitmesh.result import Result
     from fitmesh.stages.settings import Job
 
@@ -74,10 +74,10 @@ def run(asked: RunCommand) -> None:
 
 def _say_input(job: "Job") -> None:
     clip, settings, info = job.clip, job.settings, job.clip.info
-    if settings.given_keypoints is None:
-        source = f"{settings.keypoints.pose_model} with {settings.keypoints.confidence} confidence"
+    if settings.keypoints is None:
+        source = f"{settings.pose_model} with {settings.confidence} confidence"
     else:
-        source = f"keypoints of {settings.given_keypoints}"
+        source = f"keypoints of {settings.keypoints}"
     job.reporter.say(
         f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}", "clip",
         clip=str(clip.path), width_px=info.width_px, height_px=info.height_px, frames_per_second=float(info.rate),
@@ -136,7 +136,7 @@ def _many_asked(asked: RunCommand) -> bool:
 def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     """The exit code."""
     from fitmesh.inputs import WHOLE, Shard, find_clips
-    from fitmesh.many.summary import kept, recipe_of, report_kept
+    from fitmesh.many.summary import check_out, kept, recipe_of, write_summary
     from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:
@@ -146,24 +146,24 @@ def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     if many.jobs is not None and many.ray is not None:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
     shard = WHOLE if many.shard is None else Shard.parse(many.shard)
-    found = find_clips(many.video, many.videos, many.out)
-    clips = shard.share(found.clips)
+    given = find_clips(many.video, many.videos, many.out)
+    clips = shard.share(given.clips)
     before = None if many.overwrite else kept(clips, recipe_of(many), many.out, many.retry_failed)
     if before is not None:
-        report_kept(before, found.clips, many.out, reporter)
+        check_out(many.out)
+        reporter.emit(Clips(len(before)))
+        for number, status in enumerate(before, start=1):
+            reporter.emit(ClipEnded(status, number, len(before)))
+        reporter.emit(Clips(None))
+        write_summary(given.clips, {status.name: status for status in before}, many.out)
         reporter.say(_summary(before, many.out))
         return SOME_FAILED if any(not status.is_good for status in before) else 0
     with starting(reporter):
-        from fitmesh.many.batch import prepared, run_batch
+        from fitmesh.many.batch import run_clips
     with working():
-        batch = prepared(many, found.clips, many.out, shard, many.jobs or 1, many.ray, many.retry_failed)
-        for path in found.twice:
-            reporter.warn(f"{path} was given more than once: it is done once.")
-        if found.left_out:
-            reporter.say(f"{count(found.left_out, 'files')} in {many.out} match too; they are results and left out.")
-        of = f" (part {shard.number} of {shard.of} of {len(found.clips)})" if shard.of > 1 else ""
-        reporter.say(f"{count(len(batch.tasks), 'clips')}{of}, {batch.executor}")
-        statuses = run_batch(batch, reporter)
+        statuses = run_clips(
+            many, given, many.out, shard, reporter, jobs=many.jobs or 1, ray=many.ray, retry_failed=many.retry_failed
+        )
         reporter.say(_summary(statuses, many.out))
     return SOME_FAILED if any(not status.is_good for status in statuses) else 0
 

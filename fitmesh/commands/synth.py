@@ -22,7 +22,6 @@ class SynthOptions:
     seed: int = option(0, "The same seed makes the same bytes.", limits=ranges.SEED)
     split: str = option("test", "train, validation or test; no two share a captured person. train needs --motion.")
     motion: Path | None = option(None, "A file of CMU clips at 30 frames/s (.npz).", shown="the embedded clips")
-    backgrounds: Path | None = option(None, "A folder of photographs to use as backgrounds.", shown="built scenes")
     scenes: tuple[str, ...] = option(
         (), "Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on a "
         "floor). Images and truth, no 3DPW pickles.", shown="none", commas=True,
@@ -60,7 +59,7 @@ def synth(asked: SynthOptions) -> None:
         count = asked.sequences or (8 if scenes else 26)
         settings = SynthSettings(
             split=split, sequences=count, frames=asked.frames, size=size, seed=asked.seed, motion=asked.motion,
-            backgrounds=None if scenes else asked.backgrounds, scenes=scenes or (), seconds=asked.seconds,
+            scenes=scenes or (), seconds=asked.seconds,
         )  # fmt: skip
         made = make_dataset(asked.out, settings, min(workers, count))
         console, began, new_frames, person_frames, sequences = Console(highlight=False), time.monotonic(), 0, 0, 0

@@ -29,7 +29,8 @@ def tracks(asked: TracksOptions) -> None:
     The next `fitmesh run` with the same settings keeps the correction and makes bodies, overlay and exports anew; the
     video is not searched again. Options can be given several times; merges come first, then splits, then drops.
     """
-    from fitmesh.tracks import clear_edits, edit_tracks, list_edits, list_events, list_tracks
+    from fitmesh.stages.people import read_tracks
+    from fitmesh.tracks import edit_tracks, edited_tracks, list_tracks, read_edits, write_edits
     from fitmesh.ui.trouble import count
     from pose2d.base.errors import UserError
 
@@ -37,7 +38,7 @@ def tracks(asked: TracksOptions) -> None:
     if sum((wanted, asked.undo, asked.clear, asked.list)) > 1:
         raise UserError("give edits, --undo, --clear or --list: one of them at a time.")
     if asked.clear:
-        clear_edits(out)
+        write_edits(out, read_tracks(out), [])  # also those made for other tracks
     elif asked.undo:
         edit_tracks(out, undo=1)
     elif wanted:
@@ -47,14 +48,14 @@ def tracks(asked: TracksOptions) -> None:
             split=[_split(text) for text in asked.split],
             drop=[identity for text in asked.drop for identity in _identities(text, "--drop", "5")],
         )
-    people, edits = list_tracks(out), list_edits(out)
+    people, edits = list_tracks(out), read_edits(out, read_tracks(out))
     for person in people:
         span = f"{person.start_s:.2f} to {person.end_s:.2f} s of the video"
         known = f", the same as {person.same_as}" if person.same_as != person.identity else ""
         typer.echo(f"person {person.identity}: {count(person.frames, 'frames')}, {span}{known}")
     if not people:
         typer.echo("nobody")
-    for event in list_events(out):
+    for event in sorted(edited_tracks(out).events, key=lambda event: event.time_s):
         typer.echo(f"check {event.time_s:.2f} s: person {event.identity}, {event.kind}: {event.text}")
     for number, edit in enumerate(edits, 1):
         typer.echo(f"edit {number}: {edit}")

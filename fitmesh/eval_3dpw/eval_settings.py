@@ -6,7 +6,6 @@ from fitmesh.options.eval_3dpw import Eval3dpwOptions
 from fitmesh.options.record import check_ranges
 from fitting.init import regressors
 from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting
-from fitting.optimise import INITIALISERS
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
@@ -88,7 +87,7 @@ class EvalSettings(Eval3dpwOptions):
         for option, given in (("--confidence", self.confidence), ("--weighting", self.weighting)):
             if not given and not self.named_rows:
                 raise UserError(f"{option} names nothing: give at least one.")
-        names = ("none", *INITIALISERS, *regressors.NAMES)
+        names = ("lifter", *regressors.NAMES)
         if self.init not in names:
             raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(names)}.")
         if self.init in regressors.NAMES and self.checkpoint is None:

@@ -16,10 +16,10 @@ from fitting.body.load import OPEN_BODY
 from fitting.camera import given_focal
 from fitting.fits import FitOptions, InitialGuess, nearest, with_default_errors
 from fitting.init import regressors
-from fitting.optimise import INITIALISERS, fit_frames
+from fitting.optimise import fit_frames, initial_guess
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import TABLE
-from fitting.track import start_track
+from fitting.track import prepare_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
@@ -61,8 +61,8 @@ class Starter:
             return Start(frame, with_default_errors(answers))
         keypoints = person.keypoints(source)
         if self.settings.single_frames:
-            return Start(frame, INITIALISERS[init](keypoints, [camera], body, None))
-        guess = start_track(keypoints, frame, camera, body, init, fps=FPS / every, every=every)
+            return Start(frame, initial_guess(init, keypoints, [camera], body, None))
+        guess = prepare_track(keypoints, frame, camera, body, init, fps=FPS / every, every=every).guess
         return Start(np.arange(frame[0], frame[-1] + 1, every), guess)
 
 
@@ -80,9 +80,7 @@ def fit_person(
         finite = torch.isfinite(keypoints.xy_px).all(-1)
         keypoints = replace(keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite)
         init = start if isinstance(start, str) else start.guess.rows(nearest(start.frame, frame))
-        found = fit_frames(
-            keypoints, sequence.camera, body, init, how.weighting, gate=how.gate, robust_sigmas=how.robust_sigmas
-        ).params
+        found = fit_frames(keypoints, sequence.camera, body, init, how).params
         return PersonFit(found.rows(nearest(frame, person.frame)))
     init = start if isinstance(start, str) else start.guess
     camera = sequence.camera

@@ -1,17 +1,16 @@
 """Images -> keypoints with the confidence of every source that was asked for, in `keypoints/SEQUENCE.npz`."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 import pose2d
-from ccnet.confidence import Calibrated, confidence_function, head_digest
+from ccnet.confidence import confidence_function, head_digest
 from eval3dpw.bodies import BodySet
 from eval3dpw.sequences import TruthTrack, camera_params
 from fitmesh.eval_3dpw.eval_settings import EvalSettings
@@ -21,10 +20,10 @@ from fitting.camera import Camera
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import torch_threads
-from pose2d.crops import PoseEstimate, estimate_people
+from pose2d.crops import estimate_people
 from pose2d.models.base import module_of
-from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17, Skeleton
-from pose2d.types import AREA_OF_BOX, ConfidenceSource, ErrorDistribution, Keypoints, keypoint_oks, l_squared
+from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Keypoints, keypoint_oks, l_squared
 from pose2d.video.frames import read_image
 
 LEAST_BOX_PX = 8  # a person of whom less is inside the image is not looked for
@@ -37,32 +36,26 @@ class PersonKeypoints:
     frame: np.ndarray  # [T]
     boxes_px: np.ndarray  # [T, 4]; NaN: not inside the image
     readable: np.ndarray  # [T] false: the image could not be read
-    xy_px: np.ndarray  # [T, K, 2]; NaN: not estimated
-    confidence: Mapping[str, np.ndarray]  # [T, K] by source
-    presence: Mapping[str, np.ndarray]  # [T, K] by source
-    error: Mapping[str, np.ndarray]  # CCNet's error distribution: "weight", "sigma" [T, K, M], "log_ratio" [T, K]
-    skeleton: Skeleton = COCO17
-
-    @property
-    def area_px2(self) -> np.ndarray:
-        """[T] the person's, from the box; 0 where there is none."""
-        return AREA_OF_BOX * np.nan_to_num(self.boxes_px[:, 2:] - self.boxes_px[:, :2]).prod(1)
+    by_source: Mapping[ConfidenceSource, Keypoints]  # [T]; NaN where the person was not looked for
 
     @property
     def detected(self) -> np.ndarray:
         """[T] frames in which the person was looked for; `fitmesh run` has a row for these."""
         return self.readable & np.isfinite(self.boxes_px).all(1)
 
+    @property
+    def xy_px(self) -> np.ndarray:
+        """[T, K, 2], the same whatever the source."""
+        return next(iter(self.by_source.values())).xy_px.numpy()
+
+    @property
+    def area_px2(self) -> np.ndarray:
+        """[T] the person's, from the box; 0 where there is none."""
+        return AREA_OF_BOX * np.nan_to_num(self.boxes_px[:, 2:] - self.boxes_px[:, :2]).prod(1)
+
     def keypoints(self, source: ConfidenceSource) -> Keypoints:
-        rows = self.detected
-        stated = {name: torch.from_numpy(value[rows]) for name, value in self.error.items()}
-        return Keypoints(
-            xy_px=torch.from_numpy(self.xy_px[rows]).float(),
-            confidence=torch.from_numpy(self.confidence[source][rows]).float().clamp(0, 1),
-            presence=torch.from_numpy(self.presence[source][rows]).float().clamp(0, 1), source=source,
-            area_px2=torch.from_numpy(self.area_px2[rows]), skeleton=self.skeleton,
-            error=ErrorDistribution(**stated) if source == "ccnet" and stated else None,
-        )  # fmt: skip
+        rows = np.flatnonzero(self.detected)
+        return replace(self.by_source[source].rows(rows), area_px2=torch.from_numpy(self.area_px2[rows]))
 
 
 def true_boxes(track: TruthTrack, bodies: BodySet, size: tuple[int, int], camera_matrix: np.ndarray) -> np.ndarray:
@@ -92,32 +85,28 @@ def true_keypoints_px(track: TruthTrack, camera: Camera, bodies: BodySet) -> np.
     return camera.project(body.at(camera_params(track, body)).keypoints[:, :17]).double().numpy()
 
 
-def true_oks(
-    track: TruthTrack, found: PersonKeypoints, camera: Camera, bodies: BodySet
-) -> tuple[np.ndarray, np.ndarray]:
-    """What each keypoint's OKS really is, and whether it is inside the image, both [T, 17]."""
+def true_oks(track: TruthTrack, person: PersonKeypoints, camera: Camera, bodies: BodySet) -> np.ndarray:
+    """[2, T, 17] what each keypoint's OKS really is, and whether it is inside the image."""
     exact = true_keypoints_px(track, camera, bodies)
     inside = ((exact >= 0) & (exact <= np.array(camera.size) - 1)).all(-1)  # NaN, behind the camera, is not
-    l2 = l_squared(found.area_px2, COCO17)
+    l2 = l_squared(person.area_px2, COCO17)
     with np.errstate(divide="ignore", invalid="ignore"):
-        oks = keypoint_oks(((found.xy_px[:, :17] - exact) ** 2).sum(-1), l2)
+        oks = keypoint_oks(((person.xy_px[:, :17] - exact) ** 2).sum(-1), l2)
     defined = inside & np.isfinite(oks)
-    return np.where(defined, oks, 0.0), defined.astype(np.float64)
+    return np.stack([np.where(defined, oks, 0.0), defined])
 
 
 class KeypointEstimator:
     """The network and the sources of confidence, loaded once."""
 
     def __init__(self, settings: EvalSettings) -> None:
-        self.sources = settings.confidence
         self.model = pose2d.load(settings.pose_model, settings.pose_checkpoint).to(settings.device)
         self.workers = torch.get_num_threads() if settings.device == "cpu" else 1
         self.confidence = {
             source: confidence_function(
                 source, settings.pose_model, self.model, settings.ccnet if source == "ccnet" else None
             )
-            for source in self.sources
-            if source != "oracle"
+            for source in settings.confidence  # of "oracle" all ones, for which the truth comes
         }
 
     def estimate(self, sequence: EvalSequence, bodies: BodySet, tick: Tick) -> list[PersonKeypoints]:
@@ -125,24 +114,22 @@ class KeypointEstimator:
         size, matrix = sequence.camera.size, sequence.camera.intrinsics
         boxes_px = np.concatenate([true_boxes(track, bodies, size, matrix) for track in sequence.tracks])
         frame = np.concatenate([track.frame for track in sequence.tracks])
-        count, keypoints = len(frame), self.model.skeleton.size
-        readable = np.ones(count, np.bool_)
-        xy_px = np.full((count, keypoints, 2), np.nan, np.float32)
-        confidence = {source: np.zeros((count, keypoints), np.float32) for source in self.sources}
-        presence = {source: np.zeros((count, keypoints), np.float32) for source in self.sources}
-
-        error: dict[str, np.ndarray] = {}
+        readable, order = np.ones(len(frame), np.bool_), [np.zeros(0, np.int64)]
+        lengths = {"keypoints": self.model.skeleton.size}
+        parts = {source: [Keypoints.empty(lengths, source=source, skeleton=self.model.skeleton)]
+                 for source in self.confidence}  # fmt: skip
 
         @torch.inference_mode()
-        def look(number: int) -> tuple[np.ndarray, np.ndarray, PoseEstimate, dict[ConfidenceSource, Calibrated]] | None:
-            """Who is in an image, their boxes as they were used, and what was said of them; None: it cannot be read."""
+        def look(number: int) -> tuple[np.ndarray, np.ndarray, dict[ConfidenceSource, Keypoints]] | None:
+            """Who is in an image, their boxes as they were used, and their keypoints; None: it cannot be read."""
             try:
                 image = read_image(sequence.image(number))
             except UserError:
                 return None
             rows = np.flatnonzero((frame == number) & np.isfinite(boxes_px).all(1))
             boxes, estimate = estimate_people(self.model, [image] * len(rows), boxes_px[rows])
-            return rows, boxes, estimate, {source: function(estimate) for source, function in self.confidence.items()}
+            each = self.confidence.items()
+            return rows, boxes, {source: function(estimate) for source, function in each}
 
         numbers = np.unique(frame).tolist()
         # As in a run: images side by side, each with one thread; another device is kept busy by one.
@@ -152,50 +139,41 @@ class KeypointEstimator:
                 if seen is None:
                     readable[frame == number] = False
                     continue
-                rows, boxes_px[seen[0]], estimate, said = seen
-                xy_px[rows] = estimate.xy_px.numpy()
-                for source, one in said.items():
-                    confidence[source][rows] = one.confidence.cpu().numpy()
-                    presence[source][rows] = one.presence.cpu().numpy()
-                    if one.error is not None:
-                        for name, value in vars(one.error).items():
-                            if value is not None:
-                                blank = np.full((count, *value.shape[1:]), float(name != "log_ratio"), np.float32)
-                                error.setdefault(name, blank)[rows] = value.float().cpu().numpy()
+                rows, boxes, points = seen
+                boxes_px[rows] = boxes
+                order.append(rows)
+                for source, one in points.items():
+                    parts[source].append(one)
+        place = np.concatenate(order)
+        everyone = {s: Keypoints.concat(each[1:] or each).scatter(place, len(frame)) for s, each in parts.items()}
         people = []
         ends = np.cumsum([0, *map(len, sequence.tracks)])
         for track, span in zip(sequence.tracks, map(slice, ends[:-1], ends[1:]), strict=True):
-            person = PersonKeypoints(
-                frame=track.frame, boxes_px=boxes_px[span], readable=readable[span], xy_px=xy_px[span],
-                confidence={source: values[span] for source, values in confidence.items()},
-                presence={source: values[span] for source, values in presence.items()},
-                error={name: values[span] for name, values in error.items()}, skeleton=self.model.skeleton,
-            )  # fmt: skip
-            if "oracle" in self.sources:
-                oks, inside = true_oks(track, person, sequence.camera, bodies)
-                person.confidence["oracle"][:, :17], person.presence["oracle"][:, :17] = oks, inside
+            own = {source: points.rows(span) for source, points in everyone.items()}
+            person = PersonKeypoints(track.frame, boxes_px[span], readable[span], own)
+            if "oracle" in own:
+                truth = torch.zeros(2, len(track), self.model.skeleton.size)
+                truth[:, :, : COCO17.size] = torch.from_numpy(true_oks(track, person, sequence.camera, bodies))
+                own["oracle"] = replace(own["oracle"], confidence=truth[0], presence=truth[1])
             people.append(person)
         return people
 
 
 def stored_keypoints(sequence: EvalSequence, bodies: BodySet, settings: EvalSettings) -> list[PersonKeypoints]:
     """The keypoints in 3DPW's own files."""
-    found = []
+    people = []
     for track in sequence.tracks:
         if track.poses2d_px is None:
             raise UserError(f"{settings.data} holds no keypoints: --keypoints-from poses2d needs 3DPW's sequenceFiles.")
         points = track.poses2d_px[:, OPENPOSE18_TO_COCO17]
         seen = points[..., 2] > 0
-        score = {"raw": np.clip(points[..., 2], 0, 1), "ones": seen.astype(np.float64)}
-        found.append(
-            PersonKeypoints(
-                frame=track.frame, boxes_px=true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics),
-                readable=np.ones(len(track), bool), xy_px=np.where(seen[..., None], points[..., :2], np.nan),
-                confidence={source: score[source] for source in settings.confidence},
-                presence={source: seen.astype(np.float64) for source in settings.confidence}, error={},
-            )
-        )  # fmt: skip
-    return found
+        score = {"raw": np.clip(points[..., 2], 0, 1), "ones": seen}
+        xy = torch.from_numpy(np.where(seen[..., None], points[..., :2], np.nan)).float()
+        boxes_px = true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics)
+        presence = torch.from_numpy(seen).float()
+        own = {s: Keypoints(xy, torch.from_numpy(score[s]).float(), presence, s) for s in settings.confidence}
+        people.append(PersonKeypoints(track.frame, boxes_px, np.ones(len(track), bool), own))
+    return people
 
 
 def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -> CacheKey:
@@ -227,25 +205,27 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
     )  # fmt: skip
 
 
+_ROWS = ("frame", "boxes_px", "readable")
+
+
 def write(path: Path, key: CacheKey, sequence: EvalSequence, people: list[PersonKeypoints]) -> None:
-    arrays: dict[str, np.ndarray | str] = {"skeleton": people[0].skeleton.name}
+    skeleton = next(iter(people[0].by_source.values())).skeleton.name
+    arrays: dict[str, np.ndarray | str] = {"skeleton": skeleton}
     for track, person in zip(sequence.tracks, people, strict=True):
-        for name, value in vars(person).items():
-            if isinstance(value, Mapping):
-                arrays |= {f"{track.person}.{name}.{key}": of for key, of in value.items()}
-            elif name != "skeleton":
-                arrays[f"{track.person}.{name}"] = value
+        arrays |= {f"{track.person}.{name}": getattr(person, name) for name in _ROWS}
+        for source, points in person.by_source.items():
+            arrays |= points.to_arrays(f"{track.person}.{source}.")
     write_npz(path, key, arrays)
 
 
-def read(path: Path, sequence: EvalSequence) -> list[PersonKeypoints]:
+def read(path: Path, sequence: EvalSequence, sources: Sequence[ConfidenceSource]) -> list[PersonKeypoints]:
     arrays, people = read_npz(path), []
+    skeleton = BY_NAME[str(arrays["skeleton"])]
     for track in sequence.tracks:
-        values: dict[str, Any] = {"confidence": {}, "presence": {}, "error": {}}
-        for name, value in arrays.items():
-            person, _, rest = name.partition(".")
-            field, _, key = rest.partition(".")
-            if person == str(track.person):
-                values |= {field: values[field] | {key: value}} if key else {field: value}
-        people.append(PersonKeypoints(**values, skeleton=BY_NAME[str(arrays["skeleton"])]))
+        own = {
+            source: Keypoints.from_arrays(arrays, f"{track.person}.{source}.", source=source, skeleton=skeleton)
+            for source in sources
+        }
+        rows = {name: arrays[f"{track.person}.{name}"] for name in _ROWS}
+        people.append(PersonKeypoints(**rows, by_source=own))
     return people

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from ccnet.confidence import check_source
 from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
@@ -19,7 +17,7 @@ from fitmesh.eval_3dpw.score_table import Score, Scores
 from fitmesh.eval_3dpw.sequences import EvalSequence, Skipped
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
-from pose2d.base.caching import CacheKey, npz_is_current, read_npz, write_npz
+from pose2d.base.caching import CacheKey, npz_is_current
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.models.base import use_plugin
@@ -36,7 +34,7 @@ class Outcome:
 
 
 def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGroup = ALONE) -> Outcome:
-    """From a data set to errors; `out` keeps each sequence's keypoints, fits and errors. Several processes share the
+    """From a data set to errors; `out` keeps each sequence's keypoints and fits. Several processes share the
     sequences, then each of them reads what all have left in `out`."""
     settings.check()
     use_plugin(settings.plugin)
@@ -100,22 +98,22 @@ class Evaluation:
             ignored = int((~self.protocol.counts(track) & person.readable).sum())
             if ignored:
                 skipped.append(Skipped(sequence.name, self.protocol.left_out, ignored))
-        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]] = {}
+        fitted: dict[str, dict[int, PersonFit]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
         frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
         for source in dict.fromkeys(row.start_source for row in rows.values()):
-            if settings.init != "none":
-                name = f"start {source}" if source else "start"
-                key = fits.cache_key(keypoints_key, settings, name)
-                start = partial(self._start, sequence, people, source)
-                starts[source] = self._by_person(sequence, name, key, fits.read_starts, fits.write_starts, start)
-                params = {person: PersonFit(start.params(frame[person])) for person, start in starts[source].items()}
-                found[settings.start_label(source)] = key, params
+            name = f"start {source}" if source else "start"
+            key = fits.cache_key(keypoints_key, settings, name)
+            start = partial(self._start, sequence, people, source)
+            starts[source] = self._by_person(sequence, name, key, fits.read_starts, fits.write_starts, start)
+            fitted[settings.start_label(source)] = {
+                person: PersonFit(start.params(frame[person])) for person, start in starts[source].items()
+            }
         for label, row in rows.items():
             key = fits.cache_key(keypoints_key, settings, row.key)
-            fit = partial(self._fit, sequence, people, starts.get(row.start_source), row)
-            found[label] = key, self._by_person(sequence, row.key, key, fits.read_fits, fits.write_fits, fit)
-        return self._scores(sequence, people, found, skipped)
+            fit = partial(self._fit, sequence, people, starts[row.start_source], row)
+            fitted[label] = self._by_person(sequence, row.key, key, fits.read_fits, fits.write_fits, fit)
+        return self._scores(sequence, people, fitted, skipped)
 
     def keypoints(self, sequence: EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
         path = self.out / "keypoints" / f"{sequence.name}.npz"
@@ -127,7 +125,7 @@ class Evaluation:
                     self.estimator = self.estimator or KeypointEstimator(self.settings)
                     people = self.estimator.estimate(sequence, self.bodies, tick)
             keypoints.write(path, key, sequence, people)
-        return keypoints.read(path, sequence)
+        return keypoints.read(path, sequence, self.settings.confidence)
 
     def _by_person(
         self, sequence: EvalSequence, name: str, key: CacheKey, read: Callable[[Path], dict[int, T]],
@@ -135,7 +133,8 @@ class Evaluation:
     ) -> dict[int, T]:  # fmt: skip
         """By person, from a file where it is current. Whoever cannot be fitted is not there, and `_failures` says why:
         then nothing is kept."""
-        path = self._path("fits", name, sequence)
+        folder = "frames" if self.settings.single_frames else "tracks"
+        path = self.out / "fits" / folder / _file_name(name) / f"{sequence.name}.npz"
         if npz_is_current(path, key):
             return read(path)
         found = {}
@@ -160,46 +159,33 @@ class Evaluation:
         return self.starter.start(sequence, people[number], self.bodies.load("neutral"), whose)
 
     def _fit(
-        self, sequence: EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start] | None,
-        row: Row, number: int,
-    ) -> PersonFit:  # fmt: skip
+        self, sequence: EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start], row: Row, number: int
+    ) -> PersonFit:
         person, body = sequence.tracks[number].person, self.bodies.load("neutral")
-        if starts is not None and person not in starts:
+        if person not in starts:
             raise UserError("there is no start for this person.")
         # A row with a start of its own is a whole run: the same call with the same arguments as `fitmesh run`.
-        own = starts is None or (row.start_source == row.source and self.settings.checkpoint is None)
-        start: Start | str = self.settings.init if own or starts is None else starts[person]
+        own = row.start_source == row.source and self.settings.checkpoint is None
+        start: Start | str = self.settings.init if own else starts[person]
         try:
             return fits.fit_person(people[number], sequence, body, start, row, self.settings)
         except UserError:
-            if starts is None:
-                raise
             return PersonFit(starts[person].params(people[number].frame))  # nothing has weight under this row
 
-    def _path(self, kind: str, name: str, sequence: EvalSequence) -> Path:
-        folder = "frames" if self.settings.single_frames else "tracks"
-        return self.out / kind / folder / _file_name(name) / f"{sequence.name}.npz"
-
     def _scores(
-        self, sequence: EvalSequence, people: list[PersonKeypoints],
-        found: dict[str, tuple[CacheKey, dict[int, PersonFit]]], skipped: list[Skipped],
+        self, sequence: EvalSequence, people: list[PersonKeypoints], fitted: dict[str, dict[int, PersonFit]],
+        skipped: list[Skipped],
     ) -> dict[str, Score]:  # fmt: skip
-        everywhere = set.intersection(*(set(params) for _, params in found.values()))
+        everywhere = set.intersection(*map(set, fitted.values()))
         for track, person in zip(sequence.tracks, people, strict=True):
             if track.person not in everywhere:
                 lost = int((self.protocol.counts(track) & person.readable).sum())
                 skipped.append(Skipped(sequence.name, self._failures[track.name], lost))
-        scores: dict[str, Score] = {}
         scorer = score_table.SequenceScorer(sequence.tracks, [p.readable for p in people], self.protocol, self.bodies)
-        for name, (fit_key, params) in found.items():
-            kept = {person: fit for person, fit in params.items() if person in everywhere}
-            key = score_table.cache_key(fit_key, self.settings.protocol, self.bodies)
-            path = self._path("scores", name, sequence)
-            if not npz_is_current(path, key):
-                write_npz(path, key, scorer.score(params))
-            score = read_npz(path)
-            keep = np.isin(score["person"], list(kept))
-            scores[name] = {key: value[keep] for key, value in score.items()}
+        scores: dict[str, Score] = {}
+        for name, fits_of in fitted.items():
+            kept = {person: fit for person, fit in fits_of.items() if person in everywhere}
+            scores[name] = scorer.score(kept)
             self.fitted.setdefault(name, []).append((sequence, kept))
         return scores
 

@@ -1,7 +1,6 @@
 """The table: rows of figures with intervals, sequence by sequence, and what was left out."""
 
 import csv
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,6 @@ from eval3dpw.stated import Stated, figures, rows, text_rows
 from fitmesh.eval_3dpw.fits import PersonFit
 from fitmesh.eval_3dpw.sequences import Skipped, summary
 from fitting.body import BodyParams
-from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.files import atomic_file, plain_value
 from pose2d.base.resampling import RESAMPLES, Interval, clustered_means, draws, interval
 
@@ -84,15 +82,6 @@ class SequenceScorer:
         else:
             stated = stated.rows(keep.numpy())
         return {"joint_error_mm": (away - away[:, :1]).numpy(), **stated.to_arrays("stated_")}
-
-
-def cache_key(fits: CacheKey, protocol: str, bodies: BodySet) -> CacheKey:
-    return CacheKey(
-        stage="eval-3dpw score",
-        settings={"protocol": protocol},
-        inputs={"fits": fits.digest, "regressor": hashlib.sha256(bodies.regressor.numpy().tobytes()).hexdigest()},
-        code=code_digest("fitmesh.eval_3dpw.score_table"),
-    )
 
 
 def empty() -> Score:

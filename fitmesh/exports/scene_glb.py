@@ -5,12 +5,10 @@ video is a cut in the scene."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import DEFAULT, bone_names
@@ -33,23 +31,13 @@ _FLOOR_GREY = 0.2
 _FLOOR_MARGIN_M = 2
 _WIDEST_FLOOR_M = 60  # a wider one has a line every 10 m
 _STANDS_STILL_M = 1e-6  # also of the elements of a rotation: rounding of float32
-_SAMPLES = 16  # frames of each person in which the reduced skin is compared with the exact one
-
-
-@dataclass(frozen=True)
-class Skin:
-    """Which joints move a vertex, strongest first."""
-
-    joints: np.ndarray  # [V, 4] joint numbers; 0 where the weight is 0
-    weights: np.ndarray  # [V, 4] sum to 1
 
 
 def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
     """Meshes, skeletons, motion and camera in one file; bones are named after the `convention` of another program."""
     scene = scenes.scene_frame(result)
     weights = scenes.skin_weights(result.body, result.people[0]) if result.people else result.body.weights.numpy()
-    skin = reduced_skin(weights)  # of all people: hands were looked for in the whole clip, or not at all
-    mean_mm, largest_mm = skin_error_mm(result, result.people, skin)
+    joints, kept = reduced_skin(weights)  # of all people: hands were looked for in the whole clip, or not at all
     gltf = Gltf(
         {
             "body": result.body_name,
@@ -57,7 +45,6 @@ def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAU
             "frames_per_second": float(scenes.frame_rate(result)),
             "confidence": result.source,
             "first_frame_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
-            "skin_error_mm": {"mean": round(mean_mm, 3), "largest": round(largest_mm, 3)},
             "units": "metres",
             "axes": "x right as the shot's first camera sees it, y up, z towards that camera",
             "shots": [
@@ -73,8 +60,8 @@ def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAU
         index_type = "<u2" if len(result.body.v_template) < 65_535 else "<u4"  # glTF reserves the largest number
         shared = {
             "faces": gltf.array(result.body.faces.numpy().reshape(-1).astype(index_type), ELEMENT_ARRAY_BUFFER),
-            "JOINTS_0": gltf.array(skin.joints.astype("|u1"), ARRAY_BUFFER),
-            "WEIGHTS_0": gltf.array(skin.weights.astype("<f4"), ARRAY_BUFFER),
+            "JOINTS_0": gltf.array(joints.astype("|u1"), ARRAY_BUFFER),
+            "WEIGHTS_0": gltf.array(kept.astype("<f4"), ARRAY_BUFFER),
         }
     with progress.stage("scene.glb", len(result.people), "people") as tick:
         for person in result.people:
@@ -169,39 +156,13 @@ def _colours(result: Result, person: Person) -> np.ndarray:
     return np.round(65535 * np.concatenate([linear, opaque], 1)).astype("<u2")
 
 
-def reduced_skin(weights: np.ndarray) -> Skin:
-    """The four strongest of [V, J] weights, scaled to sum to 1 again."""
+def reduced_skin(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[V, 4] numbers of the joints that move a vertex most (0 where the weight is 0), and their weights of [V, J],
+    scaled to sum to 1 again."""
     order = np.argsort(-weights, axis=1, kind="stable")[:, :INFLUENCES]
     kept = np.take_along_axis(weights, order, 1).astype(np.float64)
     kept /= kept.sum(1, keepdims=True)
-    return Skin(np.where(kept > 0, order, 0), kept)
-
-
-def skin_error_mm(result: Result, people: list[Person], skin: Skin) -> tuple[float, float]:
-    """Mean and largest distance between the exact mesh and one posed from the reduced skin without pose correctives.
-    Measured on some frames of every person, spread evenly."""
-    body = result.body
-    with_fingers = bool(people) and people[0].hand_pose_rad is not None
-    exact = body.with_fingers().weights if with_fingers else body.weights
-    weights = np.zeros(tuple(exact.shape))
-    np.add.at(weights, (np.arange(len(weights))[:, None], skin.joints), skin.weights)
-    reduced_weights = torch.from_numpy(weights).to(body.dtype)
-    plain = replace(body, posedirs=None)
-    if with_fingers:
-        plain = replace(plain, fingers=replace(body.with_fingers(), weights=reduced_weights, posedirs=None))
-    else:
-        plain = replace(plain, weights=reduced_weights)
-    means, largest = [], [0.0]
-    for person in people:
-        rows = np.unique(np.linspace(0, len(person) - 1, _SAMPLES).round().astype(int))
-        params = result.params(person, rows)
-        whole, reduced = body.at(params, vertices=True).vertices, plain.at(params, vertices=True).vertices
-        assert whole is not None
-        assert reduced is not None
-        distance = 1000 * (whole - reduced).norm(dim=-1)
-        means.append(float(distance.mean()))
-        largest.append(float(distance.max()))
-    return float(np.mean(means)) if means else 0.0, max(largest)
+    return np.where(kept > 0, order, 0), kept
 
 
 def _cameras(gltf: Gltf, animation: Animation, result: Result, scene: SceneFrame) -> list[int]:

@@ -1,15 +1,21 @@
-"""One function on many tasks: in this process, or in processes that outlive each other; on Ray in `ray_cluster.py`."""
+"""One function on many tasks: in this process, in local processes that outlive each other, or on a Ray cluster.
+
+On Ray they are Ray Core tasks that send back a result and nothing else. Ray's own retries are off, and the bounded
+number of them is counted here: a task whose worker ran out of memory Ray would otherwise repeat without end, whatever
+`max_retries` says."""
 
 import contextlib
 import os
 import signal
+import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from typing import Any
 
 from fitmesh.ui.trouble import count
 from pose2d.base import files
@@ -18,7 +24,8 @@ from pose2d.base.threads import return_memory
 
 RETRIES = 2  # of a task whose worker was killed; a third worker would most likely die of it too
 PATIENCE_S = 5.0  # how long a process may take to clean up when it is told to end
-MOST_STARTUP_FAILURES = 3  # processes in a row that end before they have begun
+REACH_S = 5.0  # how long to wait for an answer at the address of a Ray cluster
+LOOK_EVERY_S = 1.0  # at a cluster, so that signals are obeyed
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _STARTUP_FAILURE = (
     "the worker processes end before they begin ({why}). In a script, call this under `if __name__ == '__main__':`, as "
@@ -38,17 +45,11 @@ class Outcome:
     lost: str = ""  # why there is none
 
 
-class Executor(Protocol):
-    """Whoever does tasks."""
-
-    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
-        """Every task exactly once, in the order they end. A worker that dies takes nothing but its task with it, and
-        that is tried RETRIES times more. notify: called with a task's number and whatever `work` notified of."""
-        ...
-
-
 class SerialExecutor:
     """This process, one task after another. A task that kills its process ends everything."""
+
+    def __str__(self) -> str:
+        return "one after another"
 
     def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
         for number, task in enumerate(tasks):
@@ -64,7 +65,8 @@ class _Worker:
 
 
 class ProcessExecutor:
-    """`jobs` processes of `threads` threads each."""
+    """`jobs` processes of `threads` threads each. A worker that dies takes nothing but its task with it, and that is
+    tried RETRIES times more."""
 
     def __init__(self, jobs: int, threads: int) -> None:
         self.jobs, self.threads = jobs, threads
@@ -73,9 +75,10 @@ class ProcessExecutor:
         return f"{count(self.jobs, 'processes')} of {count(self.threads, 'threads')}"
 
     def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+        """Every task exactly once, in the order they end; notify: called with a task's number and whatever `work`
+        notified of."""
         waiting, tries = deque(range(len(tasks))), Counter[int]()
         workers: list[_Worker] = []
-        startup_failures = 0
         try:
             while waiting or any(worker.task is not None for worker in workers):
                 while len(workers) < self.jobs and sum(w.task is None for w in workers) < len(waiting):
@@ -93,8 +96,7 @@ class ProcessExecutor:
                     except (EOFError, OSError):
                         workers.remove(worker)
                         why = _end(worker)
-                        startup_failures = 0 if worker.ready else startup_failures + 1
-                        if startup_failures == MOST_STARTUP_FAILURES:
+                        if not worker.ready:
                             raise UserError(_STARTUP_FAILURE.format(why=why)) from None
                         if worker.task is None:
                             continue
@@ -198,3 +200,113 @@ def _done(connection: Connection, work: Work, number: int, task: Any) -> tuple[s
 def _leave(code: int) -> None:
     files.remove_unfinished()
     os._exit(code)
+
+
+class RayExecutor:
+    """A cluster that is running, or one of this machine alone that is started for the purpose."""
+
+    def __init__(self, address: str, threads: int) -> None:
+        """threads: processor cores that a task asks for."""
+        self.threads, self._ray = threads, _connected(address)
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        most = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
+        if most < threads:
+            raise UserError(f"--threads {threads} is more than any machine of the Ray cluster has ({most:g} cores).")
+        total = sum(node["Resources"].get("CPU", 0) for node in nodes)
+        self._words = f"Ray with {total:g} cores on {len(nodes)} machine{'s' if len(nodes) > 1 else ''}"
+
+    def __str__(self) -> str:
+        return f"{self._words}, {self.threads} for each clip"
+
+    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+        """Nothing is notified from there; only results come."""
+        ray = self._ray
+        remote = ray.remote(num_cpus=self.threads, max_retries=0, scheduling_strategy="SPREAD")(_work)
+        tries: Counter[int] = Counter()
+        running = {}
+
+        def submit(number: int) -> None:
+            tries[number] += 1
+            running[remote.remote(work, tasks[number], os.getcwd())] = number
+
+        try:
+            for number in range(len(tasks)):
+                submit(number)
+            while running:
+                finished, _ = ray.wait(list(running), num_returns=1, timeout=LOOK_EVERY_S)
+                for reference in finished:
+                    number = running.pop(reference)
+                    try:
+                        yield Outcome(number, ray.get(reference))
+                    except ray.exceptions.RayTaskError as error:
+                        cause = getattr(error, "cause", None)
+                        if isinstance(cause, UserError):
+                            raise cause from None
+                        raise UserError(  # one that cannot import fitmesh, or has another one
+                            f"a Ray worker cannot do its task: {_first(error)}. Every machine of the cluster needs the "
+                            "same fitmesh and the same Python."
+                        ) from None
+                    except ray.exceptions.RayError as error:  # the worker or its machine is no more
+                        if tries[number] <= RETRIES:
+                            submit(number)
+                        else:
+                            yield Outcome(number, None, f"its Ray worker died {tries[number]} times: {_first(error)}")
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+
+def _work(work: Work, task: Any, folder: str) -> Any:
+    """In the folder that relative paths of the task were meant from, which lies on a file system that all share."""
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+    return work(task, lambda what: None)
+
+
+def _connected(address: str) -> Any:
+    """The module ray, connected."""
+    try:
+        ray: Any = import_module("ray")
+    except ImportError as error:
+        raise UserError("--ray needs the package ray: pip install 'fitmesh[ray]'.") from error
+    if ray.is_initialized():
+        return ray
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    try:
+        if address != "auto":
+            _check_reachable(address)
+            ray.init(address=address, **quiet)
+            return ray
+        try:
+            ray.init(address="auto", **quiet)
+        except ConnectionError:  # none is running here
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked to report to Ray's makers
+            ray.init(address="local", include_dashboard=False, **quiet)
+    except UserError:
+        raise
+    except Exception as error:
+        words = " ".join(str(error).split())[:400].rstrip(".")
+        raise UserError(f"cannot reach the Ray cluster at {address}: {type(error).__name__}: {words}.") from error
+    return ray
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UserError(f"--ray takes auto or an address like 10.0.0.1:6379; got {address[:80]!r}.")
+    try:
+        socket.create_connection((host, int(port)), REACH_S).close()
+    except OSError as error:
+        raise UserError(
+            f"nobody answers at the Ray address {address} ({error.strerror or error}). Is `ray start --head` running "
+            "there, and is the port open?"
+        ) from error
+
+
+def _first(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[0][:300].rstrip(".")
+
+
+Executor = SerialExecutor | ProcessExecutor | RayExecutor

@@ -3,17 +3,16 @@
 A store has no rename and its calls fail now and then: calls are repeated, and a folder of results counts only when its
 status file is there, which is written last and removed first."""
 
-import json
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fitmesh.many import status
 from pose2d.base.errors import UserError
 
 T = TypeVar("T")
+STATUS_FILE = "status.json"
 TRIES = 6  # of a call; at one failure in twenty, one call in 64 million fails for good
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # between two tries; twice as long each time
 _FINAL = (FileNotFoundError, PermissionError, NotImplementedError, IsADirectoryError, NotADirectoryError)
@@ -56,9 +55,9 @@ def fetch_folder(url: str, to: Path) -> None:
 
 def put_folder(folder: Path, url: str) -> None:
     """Every file of a folder, the status last. Until it is there, nobody takes the folder for complete."""
-    remove(f"{url}/{status.FILE}")
+    remove(f"{url}/{STATUS_FILE}")
     everything = sorted(path for path in folder.rglob("*") if path.is_file())
-    for path in sorted(everything, key=lambda path: path == folder / status.FILE):
+    for path in sorted(everything, key=lambda path: path == folder / STATUS_FILE):
         content = path.read_bytes() if path.stat().st_size < 1 << 20 else path
         put(content, f"{url}/{path.relative_to(folder).as_posix()}")
 
@@ -87,16 +86,6 @@ def read_bytes(url: str, gone_is_fine: bool = False) -> bytes:
     """`gone_is_fine`: None where there is nothing."""
     fs, path = _open(url)
     return _again(lambda: fs.cat_file(path), f"read {url}", gone_is_fine)
-
-
-def read_status(url: str) -> status.ClipStatus | None:
-    """Of a folder of results; None: it is not complete."""
-    raw = read_bytes(f"{url}/{status.FILE}", gone_is_fine=True)
-    try:
-        said = json.loads(raw) if raw is not None else None
-    except ValueError:
-        return None
-    return status.ClipStatus.of(said) if isinstance(said, dict) else None
 
 
 def _again(call: Callable[[], T], what: str, gone_is_fine: bool = False) -> T:

@@ -1,4 +1,5 @@
-"""`summary.csv` and `index.html` over all clips of a run, also over those that other machines do; their thumbnails.
+"""What became of each clip of many, kept in its folder, so that every later run and every other machine can tell;
+`summary.csv` and `index.html` over all of them.
 
 Whether clips were done before and nothing has changed since, told without importing what could do them.
 
@@ -8,40 +9,110 @@ an option names, and all code and weights of this project. Where it differs, the
 import csv
 import hashlib
 import io
+import json
+import os
+import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Literal, get_args
 from urllib.parse import quote
 
-import av
-import numpy as np
-
 from fitmesh.inputs import ClipSource, is_url
-from fitmesh.many.status import ClipStatus
+from fitmesh.many import store
+from fitmesh.many.store import STATUS_FILE
 from fitmesh.options.run import RunOptions
-from fitmesh.result import EDITS_FILE, Manifest
-from fitmesh.ui.events import ClipEnded, Clips, Reporter
+from fitmesh.result import EDITS_FILE, OVERLAY_FILE, Manifest
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import PACKAGES, CacheKey, content_digest, folder_lock
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, open_regular
+from pose2d.base.files import atomic_file, open_regular, read_json
 
-if TYPE_CHECKING:
-    from fitmesh.result import Result
+MOST_WARNINGS = 50
+_NOT_TRIED = " (as before; not tried again without --retry-failed)"
+State = Literal["done", "kept", "failed", "busy", "waiting"]
 
-CSV_FILE, PAGE_FILE, THUMBNAIL_FILE = "summary.csv", "index.html", "thumbnail.jpg"
-THUMBNAIL_PX = 320  # longer side
+
+@dataclass(frozen=True)
+class ClipStatus:
+    """done: results are there; kept: they were before; busy: another run works on it; waiting: nobody has begun."""
+
+    name: str  # of its folder
+    source: str  # path or URL of the clip
+    state: State
+    people: int = 0
+    frames: int = 0
+    seconds: float = 0.0  # that the work took, all starts together
+    cpu_s: float = 0.0  # of all processor cores together
+    made: tuple[str, ...] = ()  # stages that were not up to date
+    warnings: tuple[str, ...] = ()
+    error: str = ""  # why it failed, or who is busy with it
+    worker: str = field(default_factory=lambda: f"{socket.gethostname()} {os.getpid()}")  # machine and process
+    peak_mb: int = 0  # most memory that the process had so far, in MB; 0: not known
+    key: str = ""  # digest of what a result in object storage was made from
+    fitmesh: str = __version__
+
+    @property
+    def is_good(self) -> bool:
+        return self.state in ("done", "kept")
+
+    def again(self) -> "ClipStatus":
+        """Of a run that found it so and did nothing."""
+        if self.is_good:
+            return replace(self, state="kept", made=())
+        said = self.error.removesuffix(_NOT_TRIED)
+        return replace(self, error=said + _NOT_TRIED)
+
+    def describe(self) -> str:
+        if not self.is_good:
+            return f"failed. {self.error}"
+        if self.state == "kept":
+            return "up to date, kept"
+        people = count(self.people, "people") if self.people else "nobody"
+        warnings = f", {count(len(self.warnings), 'warnings')}" if self.warnings else ""
+        return f"{people} in {count(self.frames, 'frames')}, {self.seconds:.1f} s{warnings}"
+
+    def write(self, folder: Path) -> None:
+        with atomic_file(folder / STATUS_FILE) as temporary:
+            temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "ClipStatus | None":
+        """Of a folder or URL; None: there is none, or nobody can make sense of it."""
+        try:
+            if not is_url(str(folder)):
+                return cls.of(read_json(Path(folder, STATUS_FILE)).object())
+            said = json.loads(store.read_bytes(f"{folder}/{STATUS_FILE}", gone_is_fine=True) or b"null")
+        except (UserError, ValueError):
+            return None
+        return cls.of(said) if isinstance(said, dict) else None
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> "ClipStatus | None":
+        """Of what a file says, which anyone may have edited."""
+        kinds: dict[str, Any] = {"seconds": (int, float), "cpu_s": (int, float), "made": list, "warnings": list}
+        kinds |= dict.fromkeys(("people", "frames", "peak_mb"), int)
+        known = {f.name: stated[f.name] for f in fields(cls) if f.name in stated}
+        if not all(isinstance(value, kinds.get(name, str)) for name, value in known.items()):
+            return None
+        if {"name", "source", "state"} - set(known) or known["state"] not in get_args(State):
+            return None
+        for name in ("made", "warnings"):
+            known[name] = tuple(map(str, known.get(name, ())))
+        return cls(**known)
+
+
+CSV_FILE, PAGE_FILE = "summary.csv", "index.html"
 COLUMNS = (
     "clip", "folder", "state", "people", "frames", "seconds", "cpu_seconds", "memory_mb", "warnings", "error", "worker",
 )  # fmt: skip
 PATIENCE_S = 120.0  # for others who write the same two files
 _HERE = Path(__file__).parent
-# Nothing may be loaded but thumbnails beside the page, whatever a file name in the page contains.
-_POLICY = "default-src 'none'; img-src 'self'; style-src 'unsafe-inline'"
+# Nothing may be loaded but the overlays below the page, whatever a file name in the page contains.
+_POLICY = "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'"
 _ORDER = {"failed": 0, "busy": 1, "done": 2, "kept": 2, "waiting": 3}
 _WORDS = {"kept": "done", "busy": "in another run", "waiting": "not begun"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets compute what begins so, whoever named a file so
@@ -53,9 +124,7 @@ def write_summary(clips: Sequence[ClipSource], known: Mapping[str, ClipStatus], 
     """Both files, from what this run knows (by name) and, for the rest, from what is in the clips' folders."""
     waiting = {clip.name: ClipStatus(clip.name, clip.source, "waiting", worker="") for clip in clips}
     if is_url(out):
-        from fitmesh.many import store
-
-        found = [known.get(name) or store.read_status(f"{out}/{name}") or one for name, one in waiting.items()]
+        found = [known.get(name) or ClipStatus.read(f"{out}/{name}") or one for name, one in waiting.items()]
         store.put(table(found).encode("utf-8", "replace"), f"{out}/{CSV_FILE}")
         store.put(page(found).encode("utf-8", "replace"), f"{out}/{PAGE_FILE}")
         return
@@ -83,8 +152,6 @@ def table(statuses: Sequence[ClipStatus]) -> str:
 def check_out(out: str, overwrite: bool = False) -> None:
     """Before anything else: can results be written there at all, and without replacing somebody's own files?"""
     if is_url(out):
-        from fitmesh.many import store
-
         store.put(b"", f"{out}/.fitmesh_probe")
         store.remove(f"{out}/.fitmesh_probe")
         return
@@ -135,7 +202,8 @@ def _clip(status: ClipStatus) -> str:
     folder = quote(status.name, errors="replace")
     image = '<span class="none"></span>'
     if status.is_good:
-        image = f'<a href="{folder}/report.html"><img src="{folder}/{THUMBNAIL_FILE}" alt="" loading="lazy"></a>'
+        video = f'<video src="{folder}/{OVERLAY_FILE}#t=1" preload="metadata" muted></video>'  # after a second
+        image = f'<a href="{folder}/report.html">{video}</a>'
     name = escape(status.name)
     title = f'<a href="{folder}/report.html">{name}</a>' if status.is_good else name
     facts = [_WORDS.get(status.state, status.state)]
@@ -158,21 +226,6 @@ def _time(seconds: float) -> str:
     return f"{seconds / (size or 1):.1f} {unit}"
 
 
-def write_thumbnail(result: "Result", out: Path) -> None:
-    """The frame of the overlay in the middle of the time that people are in view."""
-    from fitmesh.exports.report.key_frames import images_at  # brings torch with it
-
-    in_view = np.unique(np.concatenate([person.time_s for person in result.people] or [result.time_s]))
-    middle_s = float(in_view[len(in_view) // 2] - result.time_s[0])
-    try:
-        images = images_at(result.overlay_path, [middle_s], THUMBNAIL_PX)
-    except (av.error.FFmpegError, OSError):
-        return
-    for image in images:
-        with atomic_file(out / THUMBNAIL_FILE) as temporary:
-            temporary.write_bytes(image)
-
-
 _NO_MATTER = ("threads", "overwrite")  # options that change no number
 _ROOT = Path(__file__).parents[2]
 
@@ -188,12 +241,19 @@ def recipe_of(options: RunOptions) -> str:
     return CacheKey("run", settings, inputs, _product_digest()).digest
 
 
-def clip_key(recipe: str, source: Path, out: Path) -> str:
-    """Of the run of one clip; empty without a recipe or a clip."""
-    files = [source, out / EDITS_FILE] if (out / EDITS_FILE).is_file() else [source]
-    if not recipe or not source.is_file():
+def clip_key(recipe: str, source: str, out: str) -> str:
+    """Of everything that what becomes of one clip depends on, without fetching it; empty without a recipe or a clip, or
+    where a clip from object storage has its results here."""
+    if not recipe or (is_url(source) and not is_url(out)):
         return ""
-    return hashlib.sha256(f"{recipe} {content_digest(files)}".encode()).hexdigest()
+    if is_url(source):
+        version = store.version_of(source)
+    elif Path(source).is_file():
+        edits = Path(out, EDITS_FILE)
+        version = content_digest([Path(source), edits] if not is_url(out) and edits.is_file() else [Path(source)])
+    else:
+        return ""
+    return hashlib.sha256(f"{recipe} {version}".encode()).hexdigest()
 
 
 def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool = False) -> list[ClipStatus] | None:
@@ -206,20 +266,10 @@ def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool 
         status = None if is_url(clip.source) else ClipStatus.read(folder)
         if status is None or not status.key or (status.is_good and not Manifest.read(folder).is_whole()):
             return None
-        if status.key != clip_key(recipe, Path(clip.source), folder) or (retry_failed and not status.is_good):
+        if status.key != clip_key(recipe, clip.source, str(folder)) or (retry_failed and not status.is_good):
             return None
         found.append(status.again())
     return found
-
-
-def report_kept(statuses: Sequence[ClipStatus], clips: Sequence[ClipSource], out: str, reporter: Reporter) -> None:
-    """As a run that found nothing to do; `clips` are also those of other shards."""
-    check_out(out)
-    reporter.emit(Clips(len(statuses)))
-    for number, status in enumerate(statuses, start=1):
-        reporter.emit(ClipEnded(status, number, len(statuses)))
-    reporter.emit(Clips(None))
-    write_summary(clips, {status.name: status for status in statuses}, out)
 
 
 @cache

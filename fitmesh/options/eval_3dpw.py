@@ -37,7 +37,7 @@ class Eval3dpwOptions:
         "OKS, as a bound.", KEYPOINTS, commas=True,
     )  # fmt: skip
     ccnet: Path | None = option(None, "A calibration head other than the built-in one.", KEYPOINTS)
-    init: str = option("lifter", "Where fits start: none, lifter, spin, cliff (cliff-res50, cliff-hr48).", FITTING)
+    init: str = option("lifter", "Where fits start: lifter, spin, cliff (cliff-res50, cliff-hr48).", FITTING)
     checkpoint: Path | None = option(None, "Weights of the network that --init names.", FITTING)
     weighting: tuple[str, ...] = option(
         ("confidence", "likelihood"),

@@ -73,7 +73,7 @@ class RunOptions:
     weighting: str = option(
         "likelihood", "How confidence becomes weight: likelihood, precision, confidence, squared, gate or ones.", BODY
     )
-    init: str = option("lifter", "Where fits start: lifter (embedded), none, spin or cliff.", BODY)
+    init: str = option("lifter", "Where fits start: lifter (embedded), spin or cliff.", BODY)
     init_checkpoint: AnyPath | None = option(None, "Weights for --init spin or cliff.", BODY)
 
     shape: str = option(

@@ -101,13 +101,6 @@ class TrainCcnetOptions:
     occlusion_test: bool = option(True, OCCLUSION_TEST)
     device: str | None = option(None, DEVICE)
     threads: int | None = option(None, THREADS)
-    jobs: int | None = option(
-        None, "Processes that run the pose network on shards of the people; they share --threads.", limits=ranges.JOBS,
-        shown="none but this one",
-    )  # fmt: skip
-    ray: str | None = option(
-        None, "Or the Ray cluster at this address; auto finds it, or starts Ray here (docs/scale.md)."
-    )
     report: bool = True  # print the tables and draw their plots
 
     @property

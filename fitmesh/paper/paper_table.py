@@ -1,4 +1,4 @@
-"""A table of the paper with our figures: on the terminal, as csv, as a plot."""
+"""A table of the paper with our figures: on the terminal, as csv, as Markdown."""
 
 import csv
 import math
@@ -104,18 +104,6 @@ class PaperTable:
             for row in self.rows:
                 figures = ((row.published if paper else row.ours).get(c.key) for c, paper in shown)
                 writer.writerow([*row.labels, *("" if value is None else f"{value:.6g}" for value in figures)])
-
-    def draw(self, path: Path) -> None:
-        """The first column: a bar a row, and the paper's figure as a mark."""
-        from ccnet.comparison import check_plots
-
-        key = self.columns[0].key
-        drawn = [row for row in self.rows if key in row.ours or key in row.published]
-        if drawn:
-            check_plots().figure_bars(
-                path, [", ".join(row.labels) for row in drawn], [row.ours.get(key) for row in drawn],
-                [row.published.get(key) for row in drawn], self.columns[0].label, self.title,
-            )  # fmt: skip
 
 
 def figures(**values: float | None) -> dict[str, float]:

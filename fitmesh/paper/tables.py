@@ -1,4 +1,4 @@
-"""The paper's tables on COCO, MPII, COCO-WholeBody and 3DPW: made, printed, and left as csv, Markdown and a plot."""
+"""The paper's tables on COCO, MPII, COCO-WholeBody and 3DPW: made, printed, and left as csv and Markdown."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -332,12 +332,11 @@ def run(request: PaperRequest) -> PaperTable:
     table.write_csv(Path(f"{name}.csv"))
     with atomic_file(Path(f"{name}.md")) as path:
         path.write_text(f"{table.title}\n\n{table.as_markdown()}\n")
-    table.draw(Path(f"{name}.png"))
     print_tables([table.as_rich()])
     console = Console(soft_wrap=True, highlight=False)
     for missing in table.left_out:
         console.print(f"left out: {missing}", markup=False)
     if not any(row.published for row in table.rows):
         console.print("The paper's figures for these rows are not known here.")
-    console.print(f"{name}.csv, .md and .png", markup=False)
+    console.print(f"{name}.csv, {name}.md", markup=False)
     return table

@@ -9,8 +9,8 @@ import torch
 
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
-from fitmesh.stages.scene import OFF, Lens, describe, lens_of, scene_arrays
-from fitmesh.stages.settings import FitSettings, Job
+from fitmesh.stages.scene import OFF, Lens, describe, scene_arrays, scene_options
+from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.tracks import edited_keypoints, edited_tracks, edits_digest
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
@@ -18,7 +18,6 @@ from fitting.camera import Camera, refocused_params
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import regressors
 from fitting.keypoints.weights import WEIGHTINGS
-from fitting.optimise import INITIALISERS
 from fitting.scene.camera_motion import read_motion
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from fitting.stated import TABLE
@@ -37,13 +36,13 @@ HALPE_FEET = tuple(
 is_current = npz_is_current
 
 
-def check(settings: FitSettings) -> None:
+def check(settings: RunSettings) -> None:
     """Refuse now what would otherwise be refused after the keypoints were estimated."""
-    settings.scene.options()
+    scene_options(settings.floor)
     load_body(settings.body_file)
     if settings.weighting not in WEIGHTINGS:
         raise UserError(f"unknown --weighting {settings.weighting!r}: choose {', '.join(WEIGHTINGS)}.")
-    names = ("none", *INITIALISERS, *regressors.NAMES)
+    names = ("lifter", *regressors.NAMES)
     if settings.init not in names:
         raise UserError(f"unknown --init {settings.init!r}: choose {', '.join(names)}.")
     if settings.init in regressors.NAMES:
@@ -55,7 +54,7 @@ def check(settings: FitSettings) -> None:
 
 
 def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
-    settings = job.settings.fit
+    settings = job.settings
     inputs = {
         "people": people_key.digest,
         "body": content_digest([settings.body_file]),
@@ -67,10 +66,9 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         inputs["edits"] = edits
     if settings.init == "lifter":
         inputs["init"] = content_digest([OPEN_BODY.with_name("lifter.npz")])
-    for name, path in (("floor", settings.scene.floor_file), ("intrinsics", settings.scene.intrinsics)):
+    for name, path in (("floor", settings.floor_file), ("intrinsics", settings.intrinsics)):
         if path is not None:
             inputs[name] = content_digest([path])
-    info = job.clip.info
     if settings.init_checkpoint is not None:
         inputs |= {"clip": job.clip_digest, "init": content_digest([settings.init_checkpoint])}
     return CacheKey(
@@ -79,13 +77,13 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
             "schema": SCHEMA_VERSION,
             "weighting": settings.weighting,
             "init": settings.init,
-            "focal_px": settings.scene.focal_px,
-            "fov_deg": settings.scene.fov_deg,
-            "floor": settings.scene.floor if settings.scene.floor_file is None else "given",
-            "height": settings.scene.height,
-            "weight": settings.scene.weight,
+            "focal_px": settings.focal_px,
+            "fov_deg": settings.fov_deg,
+            "floor": settings.floor if settings.floor_file is None else "given",
+            "height": settings.height_m,
+            "weight": settings.weight_kg,
             # Read from the clip's own file, whose digest is not among the inputs when keypoints are given.
-            "lens": str(lens_of(settings.scene, job.clip.files()[0], (info.width_px, info.height_px)).focal),
+            "lens": str(job.lens.focal),
         },
         inputs=inputs,
         code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.stages.scene"),
@@ -94,13 +92,13 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
 
 def make(job: Job, key: CacheKey) -> None:
     """Fit everyone in `keypoints.npz`, shot by shot. Only image regressors (SPIN, CLIFF) look at the clip again."""
-    settings = job.settings.fit
+    settings = job.settings
     seen, people, arrays = edited_tracks(job.out), edited_keypoints(job.out), read_npz(job.out / TRACKS_FILE)
     body = load_body(settings.body_file)
-    lens = lens_of(settings.scene, job.clip.files()[0], (seen.width_px, seen.height_px))
+    lens = job.lens
     if lens.warning:
         job.reporter.warn(f"{job.clip.path}: {lens.warning} A usual lens is assumed; --focal or --fov state it.")
-    heights, weights = settings.scene.heights(), settings.scene.weights()
+    heights, weights = settings.heights(), settings.weights()
     for name, known in (("height", heights), ("weight", weights)):
         for identity in known:
             if identity is not None and identity not in people.people:
@@ -126,7 +124,7 @@ def make(job: Job, key: CacheKey) -> None:
             found = fit_shot(
                 here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every,
                 motion=None if motion is None else motion.with_focal(lens.focal.focal_px),
-                options=replace(settings.scene.options(), fit=FitOptions(settings.weighting), progress=tick),
+                options=replace(scene_options(settings.floor), fit=FitOptions(settings.weighting), progress=tick),
             )  # fmt: skip
             for person in here:
                 if person.identity not in found.people:
@@ -141,11 +139,11 @@ def make(job: Job, key: CacheKey) -> None:
             lowest.append(lowest_foot(found, body))
             release_scratch()
             fits.append(replace(found, people={}))  # their rows are in `fitted`
-            if settings.scene.floor_file is not None and found.ground is None:
+            if settings.floor_file is not None and found.ground is None:
                 job.reporter.warn(f"--floor has no effect in shot {shot + 1}: nobody stands there long enough.")
             for warning in found.warnings:
                 job.reporter.warn(warning)
-            if here and settings.scene.floor != OFF:
+            if here and settings.floor != OFF:
                 job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     camera = fits[0].camera if fits else lens.camera
     scene = scene_arrays(fits, firsts, seen.frames, lowest)
@@ -156,7 +154,7 @@ def write_fit(
     job: Job, key: CacheKey, seen: TracksFile, people: KeypointsFile, camera: Camera, found: Mapping[str, Any]
 ) -> None:
     """`fit.npz`: what was found, and what it was made from."""
-    settings = job.settings.fit
+    settings = job.settings
     write_npz(
         job.out / FILE,
         key,
@@ -190,10 +188,10 @@ def lowest_foot(found: ShotFit, body: Body) -> float:
 def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[int, str | BodyParams]:
     """Where each person's fit starts: the name of an initialiser, or an image regressor's answers, a row a box.
     Regressors are asked in the convention they were trained with: an unknown focal length is the image's diagonal."""
-    settings = job.settings.fit
+    settings = job.settings
     if settings.init_checkpoint is None:
         return dict.fromkeys(people.people, settings.init)
-    network = regressors.load(settings.init, settings.init_checkpoint).to(job.settings.device)
+    network = regressors.load(settings.init, settings.init_checkpoint).to(settings.device)
     camera = lens.camera if lens.known else Camera.default(lens.camera.size)
     ratio = lens.camera.mean_focal_px / camera.mean_focal_px
     wanted: dict[int, list[tuple[int, int]]] = {}  # frame number -> identity and row
@@ -201,8 +199,8 @@ def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[
         for row, frame in enumerate(frames.tolist()):
             wanted.setdefault(frame, []).append((identity, row))
     found: dict[int, dict[int, BodyParams]] = {identity: {} for identity in people.people}
-    with job.reporter.stage("first guess", job.settings.span.expected_frames(job.clip.info)) as tick:
-        for image in prefetch(job.clip.frames(job.settings.span)):
+    with job.reporter.stage("first guess", settings.span.expected_frames(job.clip.info)) as tick:
+        for image in prefetch(job.clip.frames(settings.span)):
             if here := wanted.get(image.index):
                 boxes_px = np.stack([people.boxes_px[identity][row] for identity, row in here]).astype(np.float64)
                 answer = regressors.initialise(network, image.rgb, boxes_px, camera)

@@ -44,10 +44,9 @@ def cache_key(job: Job) -> CacheKey:
         stage="people",
         settings={
             "span": asdict(job.settings.span), "rate": str(job.clip.info.rate), "boxes": "given keypoints",
-            "name": file.name, "layout": job.settings.keypoint_layout, "tracker": asdict(job.settings.tracks.tracker),
-            "max_people": job.settings.tracks.max_people, "identity": asdict(job.settings.tracks.identity),
-            "hands": job.settings.keypoints.hands,
-            "masks": job.settings.keypoints.masks,
+            "name": file.name, "layout": job.settings.keypoint_layout, "tracker": asdict(job.settings.tracker),
+            "max_people": job.settings.max_people, "identity": asdict(job.settings.identity),
+            "hands": job.settings.hands, "shape": job.settings.shape,
         },
         inputs={
             "clip": job.clip_digest, "keypoints": content_digest(files_of(file)),
@@ -61,7 +60,7 @@ def make(job: Job, key: CacheKey) -> None:
     """Who is where as the file says, or found by tracking the boxes and keypoints."""
     info = job.clip.info
     given = read_given(_file(job), job.settings.keypoint_layout, (info.width_px, info.height_px))
-    tracker = Tracker((info.width_px, info.height_px), job.settings.tracks.tracker)
+    tracker = Tracker((info.width_px, info.height_px), job.settings.tracker)
     shots, first_frames = ShotMarker(), []
     everyone = given.rows
     parts: list[Detections] = []
@@ -77,7 +76,7 @@ def make(job: Job, key: CacheKey) -> None:
             if not given.named:  # the people of one frame under the numbers of the tracker's tracks
                 looks = describe(frame.rgb, here.xy_px, here.sure, HALPE26)
                 here = replace(here, appearance=looks)
-                here = tracked(replace(here, identity=tracker.update(frame.index, float(frame.time_s), here)))
+                here = tracked(replace(here, identity=tracker.update(float(frame.time_s), here)))
             parts.append(here)
             frames.append(frame.index)
             times.append(float(frame.time_s))
@@ -90,7 +89,7 @@ def make(job: Job, key: CacheKey) -> None:
     cuts = np.unique([*first_frames, *(cut.frame for cut in shots.late)]).astype(np.int64)
     numbers, seconds = np.array(frames, np.int64), np.array(times)
     if not given.named:
-        found = people_of(parts, tracker, numbers, seconds, cuts, job.settings.tracks.identity)
+        found = people_of(parts, tracker, numbers, seconds, cuts, job.settings.identity)
     else:
         found = _as_named(Detections.concat(parts), numbers, seconds, cuts)
     people.write(job, key, found, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.keypoints.source)
@@ -116,8 +115,8 @@ def _as_named(seen: Detections, frames: np.ndarray, times: np.ndarray, shot_firs
 
 
 def _file(job: Job) -> Path:
-    assert job.settings.given_keypoints is not None
-    return job.settings.given_keypoints
+    assert job.settings.keypoints is not None
+    return job.settings.keypoints
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import cast
 import numpy as np
 import torch
 
-from ccnet.confidence import ConfidenceFunction, head_digest
+from ccnet.confidence import head_digest
 from fitmesh.schemas import check_keypoints, check_tracks
-from fitmesh.stages.settings import Job
+from fitmesh.stages.settings import AUTO, Job
 from fitmesh.ui.trouble import count
 from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
@@ -23,12 +23,12 @@ from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_imag
 from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
 from pose2d.masks import MaskFinder
-from pose2d.models.base import PoseModel, card, module_of
+from pose2d.models.base import card, module_of
 from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, ErrorDistribution, Keypoints, Outlines, Track
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, Keypoints, Outlines
 from pose2d.video.frames import Frame
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
@@ -48,10 +48,6 @@ class TracksFile:
     same_as: dict[int, int]  # identity -> the earliest identity of the same person, where --relink found one
     events: list[Event]  # what a person should look at, in order of time
     warnings: list[str]  # about the video
-
-    @property
-    def tracks(self) -> list[Track]:
-        return self.rows.tracks()
 
     def times(self, frame: np.ndarray | int) -> np.ndarray:
         """When frames that were read are shown."""
@@ -105,36 +101,36 @@ class KeypointsFile:
 
 
 def cache_key(job: Job) -> CacheKey:
-    settings, keypoints = job.settings.tracks, job.settings.keypoints
+    settings = job.settings
     inputs, boxes = {"clip": job.clip_digest}, "detector"
     if settings.whole_image:
         boxes = "whole"
     elif settings.detections is not None:
         boxes, inputs["detections"] = "given", content_digest([settings.detections])
-    if keypoints.checkpoint is not None:
-        inputs["checkpoint"] = content_digest([keypoints.checkpoint])
-    if head := head_digest(keypoints.confidence, keypoints.pose_model, keypoints.ccnet):
+    if settings.checkpoint is not None:
+        inputs["checkpoint"] = content_digest([settings.checkpoint])
+    if head := head_digest(settings.confidence, settings.pose_model, settings.ccnet):
         inputs["ccnet"] = head
-    if keypoints.hands:
+    if settings.hands == AUTO:
         inputs["hands"] = content_digest([HAND_CONSTANTS])
     return CacheKey(
         stage="people",
         settings={
-            "span": asdict(job.settings.span),
+            "span": asdict(settings.span),
             "rate": str(job.clip.info.rate),
             "boxes": boxes,
             "detector": [settings.detector, asdict(settings.detector_options)] if boxes == "detector" else None,
             "tracker": asdict(settings.tracker),
             "max_people": settings.max_people,
             "identity": asdict(settings.identity),
-            "pose_model": keypoints.pose_model,
-            "confidence": keypoints.confidence,
-            "hands": keypoints.hands,
-            "masks": keypoints.masks,
+            "pose_model": settings.pose_model,
+            "confidence": settings.confidence,
+            "hands": settings.hands,
+            "shape": settings.shape,
         },
         inputs=inputs,
         code=code_digest(
-            "pose2d.people", f"pose2d.detect.{DETECTORS[settings.detector][0]}", module_of(keypoints.pose_model),
+            "pose2d.people", f"pose2d.detect.{DETECTORS[settings.detector][0]}", module_of(settings.pose_model),
             "ccnet.confidence", "pose2d.hands", "pose2d.masks", "fitting.scene.camera_motion",
         ),
     )  # fmt: skip
@@ -148,9 +144,9 @@ def make(job: Job, key: CacheKey) -> None:
     """Find everyone in the frames of the span."""
     info, settings = job.clip.info, job.settings
     job.networks.start()  # while the first frames are decoded
-    tracker = Tracker((info.width_px, info.height_px), settings.tracks.tracker)
+    tracker = Tracker((info.width_px, info.height_px), settings.tracker)
     background = BackgroundMotion((info.width_px, info.height_px))
-    given = settings.tracks.detections is not None
+    given = settings.detections is not None
     finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
     fps = float(info.rate / settings.span.every)
 
@@ -160,47 +156,28 @@ def make(job: Job, key: CacheKey) -> None:
 
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
         found = finder.find(
-            job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.tracks.identity,
+            job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity,
             seen_all=let_go,
         )  # fmt: skip
     write(
         job, key, found,
-        pose_model=settings.keypoints.pose_model, skeleton=card(settings.keypoints.pose_model).skeleton.name,
-        source=settings.keypoints.confidence, background=background,
-    )  # fmt: skip
-
-
-def estimate_keypoints(
-    model: PoseModel,
-    confidence: ConfidenceFunction,
-    source: ConfidenceSource,
-    images: Sequence[np.ndarray],
-    boxes_px: np.ndarray,
-) -> tuple[np.ndarray, Keypoints]:
-    """One person in a box [N, 4] of each image [N]: boxes as they were used, and keypoints with confidence."""
-    with torch.inference_mode():
-        boxes_px, estimate = estimate_people(model, images, boxes_px)
-        said = confidence(estimate)
-    error = said.error
-    if error is not None:
-        ratio = None if error.log_ratio is None else error.log_ratio.float().cpu()
-        error = ErrorDistribution(error.weight.float().cpu(), error.sigma.float().cpu(), ratio)
-    return boxes_px, Keypoints(
-        xy_px=estimate.xy_px, confidence=said.confidence.float().cpu(), presence=said.presence.float().cpu(),
-        source=source, skeleton=model.skeleton, error=error, raw=estimate.score,
+        pose_model=settings.pose_model, skeleton=card(settings.pose_model).skeleton.name, source=settings.confidence,
+        background=background,
     )  # fmt: skip
 
 
 def _estimate(job: Job) -> Estimate:
+    @torch.inference_mode()
     def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
-        networks, source = job.networks.get(), job.settings.keypoints.confidence
-        return estimate_keypoints(networks.pose, networks.confidence, source, images, boxes_px)
+        networks = job.networks.get()
+        boxes_px, found = estimate_people(networks.pose, images, boxes_px)
+        return boxes_px, networks.confidence(found)
 
     return estimate
 
 
 def _detect(job: Job) -> Detect:
-    settings = job.settings.tracks
+    settings = job.settings
     if settings.whole_image:
         return lambda frame: whole_image(frame.rgb)
     if settings.detections is not None:
@@ -215,7 +192,7 @@ def write(
     background: BackgroundMotion | None = None,
 ) -> None:  # fmt: skip
     """Both files; of at most `max_people`, those seen in the most frames."""
-    info, limit, everyone = job.clip.info, job.settings.tracks.max_people, found.detections
+    info, limit, everyone = job.clip.info, job.settings.max_people, found.detections
     warnings = np.array(job.clip.warnings, dtype=np.str_)  # of the whole clip: hands are looked for in a part of it
     names, counts = np.unique(everyone.identity, return_counts=True)
     kept = np.sort(names[np.argsort(-counts, kind="stable")[:limit]])
@@ -259,11 +236,11 @@ def write(
 
 def _second_pass(job: Job, rows: Detections) -> tuple[HandKeypoints | None, Outlines | None]:
     """Both hands of everybody and outlines of some frames, over the video once more: identities are known by now."""
-    settings, info = job.settings.keypoints, job.clip.info
-    masks = MaskFinder(rows, (info.width_px, info.height_px)) if settings.masks else None
-    frames = prefetch(job.clip.frames(job.settings.span))
+    settings, info = job.settings, job.clip.info
+    masks = MaskFinder(rows, (info.width_px, info.height_px)) if settings.shape == "masks" else None
+    frames = prefetch(job.clip.frames(settings.span))
     frames = frames if masks is None else masks.watching(frames)
-    hands = _hands(job, rows, frames) if settings.hands else None
+    hands = _hands(job, rows, frames) if settings.hands == AUTO else None
     while masks and next(frames, None) is not None:  # those after the last hand
         pass
     return hands, None if masks is None else masks.outlines

@@ -6,7 +6,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ccnet.confidence import check_source, default_source
-from fitmesh.exports import EXPORTERS, Motion, check_exports, wanted
-from fitmesh.options.record import check_ranges
+from fitmesh.exports import EXPORTERS, check_exports, wanted
+from fitmesh.options.record import check_ranges, shared
 from fitmesh.options.run import RunOptions
 from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest, numbers_of
 from fitmesh.stages import export, fit, people
-from fitmesh.stages.scene import SceneSettings, lens_of
-from fitmesh.stages.settings import FitSettings, Job, KeypointSettings, RigSettings, RunSettings, TrackSettings
+from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui import events
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
@@ -31,9 +30,6 @@ from pose2d.base.threads import check_device, default_device
 from pose2d.detect.detector import detector_class
 from pose2d.models.base import card, fetched, use_plugin
 from pose2d.skeletons import COCO17
-from pose2d.tracking.identity import IdentityOptions
-from pose2d.tracking.tracker import TrackerOptions
-from pose2d.video.frames import Span
 
 # Stages that few runs need, imported when one does: several cameras, and keypoints that a file brings.
 TOGETHER, GIVEN = "fitmesh.stages.together", "fitmesh.stages.given_keypoints"
@@ -91,7 +87,7 @@ def _run_stages(job: Job) -> RunFiles:
     except UserError:
         timings = {}
     made = []
-    if job.settings.rig is not None and not all(s.is_current(s.path, s.key) for s in planned[: 1 + len(job.cameras)]):
+    if job.settings.videos and not all(s.is_current(s.path, s.key) for s in planned[: 1 + len(job.cameras)]):
         import_module(TOGETHER).preview(job)
     for stage in planned:
         name = stage.name
@@ -119,17 +115,9 @@ def _run_stages(job: Job) -> RunFiles:
 
 def _inputs(job: Job) -> list[Path]:
     """The clip, and every file that an option names."""
-
-    def paths(value: Any) -> Iterator[Path]:
-        if isinstance(value, dict):
-            for inner in value.values():
-                yield from paths(inner)
-        elif isinstance(value, Path):
-            yield value
-
-    floor, rig = job.settings.fit.scene.floor_file, job.settings.rig
-    others = [] if rig is None else [*rig.videos, *([rig.file] if rig.file else [])]
-    return [*job.clip.files(), *paths(asdict(job.settings)), *([floor] if floor else []), *others]
+    settings = job.settings
+    named = (*vars(settings).values(), *settings.videos, settings.floor_file, settings.rig_file)
+    return [*job.clip.files(), *(path for path in named if isinstance(path, Path))]
 
 
 def warnings_of(folder: Path) -> list[str]:
@@ -139,18 +127,18 @@ def warnings_of(folder: Path) -> list[str]:
         f"nobody was found in {count(len(seen.frames), 'frames')}. Try a larger --detector-size (640) if people are "
         "small, a smaller one (256) for close-ups that show only a part of somebody, or a lower --min-score."
     )
-    return [*seen.warnings, *([] if seen.tracks else [nobody])]
+    return [*seen.warnings, *([] if len(seen.rows) else [nobody])]
 
 
 def stages(job: Job) -> list[Stage]:
     """In the order they are made."""
     out, settings = job.out, job.settings
-    source: Any = people if settings.given_keypoints is None else import_module(GIVEN)
+    source: Any = people if settings.keypoints is None else import_module(GIVEN)
     both, drawn_files = (people.TRACKS_FILE, people.KEYPOINTS_FILE), (OVERLAY_FILE,)
     seen = [Stage(source.cache_key(job), people.is_current, out, source.make, lambda: both)]
     seen += [_of_camera(job, one, Stage(people.cache_key(one), people.is_current, one.out, people.make, lambda: both))
              for one in job.cameras]  # fmt: skip
-    if settings.rig is None:
+    if not settings.videos:
         fit_key = fit.cache_key(job, seen[0].key)
         fitted = Stage(fit_key, fit.is_current, out / fit.FILE, fit.make, lambda: (fit.FILE,))
     else:
@@ -184,14 +172,13 @@ def check(job: Job) -> None:
     """Find now what would otherwise be found after an hour's work."""
     settings = job.settings
     check_settings(settings)
-    # Refuses a lens that contradicts itself or the clip.
-    lens_of(settings.fit.scene, job.clip.files()[0], (job.clip.info.width_px, job.clip.info.height_px))
-    if settings.rig is not None:
+    _ = job.lens  # refuses one that contradicts itself or the clip
+    if settings.videos:
         import_module(TOGETHER).check(job)
     layout_matters = False
-    if settings.given_keypoints is not None:
-        layout_matters = import_module(GIVEN).read_given(settings.given_keypoints, settings.keypoint_layout).openpose
-    elif settings.keypoints.checkpoint is not None or settings.keypoints.ccnet is not None:
+    if settings.keypoints is not None:
+        layout_matters = import_module(GIVEN).read_given(settings.keypoints, settings.keypoint_layout).openpose
+    elif settings.checkpoint is not None or settings.ccnet is not None:
         job.networks.get()  # a file of the wrong family is told of before any stage starts
     if settings.keypoint_layout != RunSettings.keypoint_layout and not layout_matters:
         job.reporter.warn("--keypoint-layout has no effect: it is for --keypoints in OpenPose's format.")
@@ -200,26 +187,25 @@ def check(job: Job) -> None:
 def check_settings(settings: RunSettings) -> None:
     """The same of what does not depend on the clip."""
     check_exports(settings.exports, settings.bone_names)
-    fit.check(settings.fit)
+    fit.check(settings)
     check_device(settings.device)
-    if settings.given_keypoints is not None:
+    detector_class(settings.detector)
+    if settings.keypoints is not None:
         return
-    keypoints = settings.keypoints
-    model = card(keypoints.pose_model)
+    model = card(settings.pose_model)
     if model.skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
         raise UserError(
             f"{model.name} finds the keypoints of {model.skeleton.name}, to which no body can be fitted: choose a "
             "network for COCO's 17 keypoints or a set that begins with them (`fitmesh models`)."
         )
-    if keypoints.checkpoint is None and model.embedded is None:
+    if settings.checkpoint is None and model.embedded is None:
         raise UserError(
             f"{model.name} ships no weights: pass --checkpoint. They come from {model.source}; "
             f"`fitmesh models get {model.name}` fetches them or says what to click."
         )
-    if keypoints.checkpoint is not None and not keypoints.checkpoint.is_file():
-        raise UserError(f"no checkpoint at {keypoints.checkpoint}. Check the path.")
-    check_source(keypoints.confidence, keypoints.pose_model, keypoints.ccnet)
-    detector_class(settings.tracks.detector)
+    if settings.checkpoint is not None and not settings.checkpoint.is_file():
+        raise UserError(f"no checkpoint at {settings.checkpoint}. Check the path.")
+    check_source(settings.confidence, settings.pose_model, settings.ccnet)
 
 
 def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest) -> None:
@@ -270,52 +256,23 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
         raise UserError(f"unknown --hands {options.hands!r}: choose auto or off.")
     if options.shape not in ("keypoints", "masks"):
         raise UserError(f"unknown --shape {options.shape!r}: choose keypoints or masks.")
-    detector_options = detector_class(options.detector).defaults
-    if options.detector_size is not None:
-        detector_options = replace(detector_options, long_side=options.detector_size)
-    tracker = TrackerOptions()
-    start_score = min(options.min_score, tracker.start_score)
     checkpoint = _path(options.checkpoint) or (fetched(options.pose_model) if keypoints is None else None)
     source: Any = options.confidence or default_source(options.pose_model, checkpoint, ccnet)
-    weighting: Any = options.weighting  # looked up before the work begins (`stages.fit.check`)
-    scene = SceneSettings(
-        options.focal_px,
-        options.fov_deg,
-        _path(options.intrinsics),
-        str(options.floor),
-        _of_people(options.height_m),
-        _of_people(options.weight_kg),
-    )
+    given = shared(options, RunOptions)
+    paths = ("detections", "plugin", "body_model", "init_checkpoint", "intrinsics")
+    given |= {name: _path(given[name]) for name in paths}
     return RunSettings(
-        span=Span(options.start_s, options.end_s, options.every),
-        tracks=TrackSettings(
-            _path(options.detections), options.whole_image, options.detector, detector_options,
-            replace(tracker, sure_score=options.min_score, start_score=start_score), options.max_people,
-            IdentityOptions(relink=options.relink),
-        ),
-        keypoints=KeypointSettings(
-            options.pose_model, checkpoint, source, ccnet, _path(options.plugin), options.hands == "auto",
-            options.shape == "masks",
-        ),
-        given_keypoints=keypoints,
-        keypoint_layout=options.keypoint_layout,
-        fit=FitSettings(_path(options.body_model), weighting, options.init, _path(options.init_checkpoint), scene),
-        rig=RigSettings(tuple(map(Path, other_videos)), str(options.cameras or "auto"), options.sync)
-        if other_videos else None,
-        exports=tuple(options.exports),
-        bone_names=options.bone_names,
-        motion=Motion(
-            options.export_fps, options.smooth, options.in_place, options.keep_reliable, options.reliable_mm
-        ),
-        outputs=outputs,
-        device=options.device or default_device(),
-        threads=options.threads,
-        overwrite=options.overwrite,
+        **given | {
+            "keypoints": keypoints, "ccnet": ccnet, "checkpoint": checkpoint, "confidence": source,
+            "floor": str(options.floor), "height_m": _text(options.height_m), "weight_kg": _text(options.weight_kg),
+            "exports": tuple(options.exports), "outputs": outputs, "device": options.device or default_device(),
+            "videos": tuple(map(Path, other_videos)),
+        }
     )  # fmt: skip
 
 
-def _of_people(given: float | Mapping[int, float] | str | None) -> str:
-    """As `--height` and `--weight` have them."""
+def _text(given: float | Mapping[int, float] | str | None) -> str:
+    """As `--height` and `--weight` have it."""
     if isinstance(given, Mapping):
         return ",".join(f"{identity}:{number}" for identity, number in given.items())
     return "" if given is None else str(given)

@@ -12,68 +12,10 @@ from fitmesh.result import Shot
 from fitting.camera import COUNTS, Camera, FocalEstimate, focal_prior, given_focal, world_from_camera
 from fitting.scene.ground import GivenGround
 from fitting.shot import SceneOptions, ShotFit
-from pose2d.base.errors import UserError
 from pose2d.base.files import read_json
 from pose2d.video.lens_metadata import read_lens_metadata
 
 OFF, AUTO = "off", "auto"
-LEAST_HEIGHT_M, MOST_HEIGHT_M = 0.4, 2.6
-LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 4.0, 300.0
-
-
-@dataclass(frozen=True)
-class SceneSettings:
-    """The lens and what stands around people, as far as the user states them."""
-
-    focal_px: float | None = None
-    fov_deg: float | None = None  # across the image's width
-    intrinsics: Path | None = None  # json: matrix [3][3] and distortion
-    floor: str = AUTO  # off, auto, or a json file with up and camera_height_m
-    height: str = ""  # metres of everybody, or identity:metres with commas between
-    weight: str = ""  # kilograms, likewise
-
-    def __post_init__(self) -> None:
-        given = [n for n, v in (("--focal", self.focal_px), ("--fov", self.fov_deg), ("--intrinsics", self.intrinsics))
-                 if v is not None]  # fmt: skip
-        if len(given) > 1:
-            ways = {2: "two", 3: "three"}[len(given)]
-            raise UserError(f"{' and '.join(given)} say the same thing in {ways} ways: give one of them.")
-        self.heights()
-        self.weights()
-
-    @property
-    def floor_file(self) -> Path | None:
-        return None if self.floor in (OFF, AUTO) else Path(self.floor)
-
-    def options(self) -> SceneOptions:
-        if self.floor == OFF:
-            return SceneOptions(ground=False)
-        return SceneOptions() if self.floor_file is None else SceneOptions(given=read_floor(self.floor_file))
-
-    def heights(self) -> dict[int | None, float]:
-        """Metres by identity; None: everybody else's."""
-        words = "height: give metres for everybody (1.82) or identity:metres (2:1.25)"
-        return self._of_people("height", words, LEAST_HEIGHT_M, MOST_HEIGHT_M)
-
-    def weights(self) -> dict[int | None, float]:
-        """Kilograms, likewise."""
-        words = "weight: give kilograms for everybody (82) or identity:kilograms (2:24)"
-        return self._of_people("weight", words, LEAST_WEIGHT_KG, MOST_WEIGHT_KG)
-
-    def _of_people(self, name: str, words: str, low: float, high: float) -> dict[int | None, float]:
-        found: dict[int | None, float] = {}
-        for part in (text.strip() for text in getattr(self, name).split(",")):
-            if not part:
-                continue
-            who, _, number = part.rpartition(":")
-            try:
-                identity, value = int(who) if who else None, float(number)
-            except ValueError:
-                identity, value = None, math.nan
-            if not low <= value <= high:
-                raise UserError(f"--{name} {part!r} is no {words}, between {low} and {high}, commas between several.")
-            found[identity] = value
-        return found
 
 
 @dataclass(frozen=True)
@@ -86,15 +28,18 @@ class Lens:
     warning: str  # what is wrong with the file's own statement; empty: nothing
 
 
-def lens_of(settings: SceneSettings, clip: Path, size: tuple[int, int]) -> Lens:
+def lens_of(
+    clip: Path, size: tuple[int, int], focal_px: float | None = None, fov_deg: float | None = None,
+    intrinsics: Path | None = None,
+) -> Lens:  # fmt: skip
     """The user's word, then the file's, then what cameras have."""
-    if settings.intrinsics is not None:
-        camera = _read_intrinsics(settings.intrinsics, size)
+    if intrinsics is not None:
+        camera = _read_intrinsics(intrinsics, size)
         return Lens(camera, given_focal(camera.mean_focal_px, size), True, "")
-    if settings.focal_px is not None:
-        return _stated(given_focal(settings.focal_px, size), size)
-    if settings.fov_deg is not None:
-        camera = Camera.from_field_of_view(settings.fov_deg, size, across="width")
+    if focal_px is not None:
+        return _stated(given_focal(focal_px, size), size)
+    if fov_deg is not None:
+        camera = Camera.from_field_of_view(fov_deg, size, across="width")
         return _stated(given_focal(camera.mean_focal_px, size), size)
     found = read_lens_metadata(clip, size) if clip.is_file() else None
     if found is not None and found.focal_px is not None:
@@ -102,6 +47,13 @@ def lens_of(settings: SceneSettings, clip: Path, size: tuple[int, int]) -> Lens:
     prior = focal_prior(size)
     warning = found.reason if found is not None and "not believable" in found.reason else ""
     return Lens(Camera.from_focal(prior.focal_px, size), prior, False, warning)
+
+
+def scene_options(floor: str) -> SceneOptions:
+    """Of gravity and floor: off, auto, or a json file with up and camera_height_m."""
+    if floor in (OFF, AUTO):
+        return SceneOptions(ground=floor == AUTO)
+    return SceneOptions(given=read_floor(Path(floor)))
 
 
 def _stated(focal: FocalEstimate, size: tuple[int, int]) -> Lens:

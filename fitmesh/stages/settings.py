@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
 from fitmesh.inputs import open_clip
 from fitmesh.options.run import RunOptions
-from fitmesh.stages.scene import SceneSettings
+from fitmesh.stages.scene import AUTO, OFF, Lens, lens_of
 from fitmesh.ui.events import Reporter
 from fitting.body.load import OPEN_BODY, find_body_file
 from fitting.keypoints.weights import Weighting
@@ -28,73 +28,85 @@ from pose2d.video.frames import Clip, Span
 
 T = TypeVar("T")
 CAMERAS_FOLDER = "cameras"  # of the other cameras' files
+HEIGHT = ("height", "metres for everybody (1.82) or identity:metres (2:1.25)", 0.4, 2.6)  # of people, least and most
+WEIGHT = ("weight", "kilograms for everybody (82) or identity:kilograms (2:24)", 4.0, 300.0)
 
 
-@dataclass(frozen=True)
-class TrackSettings:
-    """Who to look for, and where."""
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(RunOptions):
+    """The options of a run: paths are paths, what was left open is decided, and what stages make of them."""
 
-    detections: Path | None = None  # COCO-detections json; None: the embedded detector
-    whole_image: bool = False  # one box around everything instead
-    detector: str = RunOptions.detector
-    detector_options: DetectorOptions = field(default_factory=lambda: detector_class(RunOptions.detector).defaults)
-    tracker: TrackerOptions = field(default_factory=TrackerOptions)
-    max_people: int | None = None  # only those seen in the most frames
-    identity: IdentityOptions = field(default_factory=IdentityOptions)
+    detections: Path | None = None
+    checkpoint: Path | None = None
+    plugin: Path | None = None
+    ccnet: Path | None = None
+    keypoints: Path | None = None
+    body_model: Path | None = None
+    init_checkpoint: Path | None = None
+    intrinsics: Path | None = None
+    floor: str = AUTO
+    height_m: str = ""  # as on the command line
+    weight_kg: str = ""
+    exports: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    confidence: ConfidenceSource = "ccnet"
+    weighting: Weighting = RunOptions.weighting  # type: ignore[assignment]
+    device: str = "cpu"  # where the networks run; the same numbers come out
+    videos: tuple[Path, ...] = ()  # of the other cameras of a scene that several recorded
+
+    def __post_init__(self) -> None:
+        given = [n for n, v in (("--focal", self.focal_px), ("--fov", self.fov_deg), ("--intrinsics", self.intrinsics))
+                 if v is not None]  # fmt: skip
+        if len(given) > 1:
+            ways = {2: "two", 3: "three"}[len(given)]
+            raise UserError(f"{' and '.join(given)} say the same thing in {ways} ways: give one of them.")
+        self.heights()  # refuses what cannot be read
+        self.weights()
 
     @property
-    def search_options(self) -> DetectorOptions:
-        """The tracker has a use for boxes too doubtful to start a person."""
-        threshold = min(self.detector_options.score_threshold, self.tracker.doubtful_score)
-        return replace(self.detector_options, score_threshold=threshold)
+    def span(self) -> Span:
+        return Span(self.start_s, self.end_s, self.every)
 
+    @property
+    def detector_options(self) -> DetectorOptions:
+        usual = detector_class(self.detector).defaults
+        return usual if self.detector_size is None else replace(usual, long_side=self.detector_size)
 
-@dataclass(frozen=True)
-class KeypointSettings:
-    """Which network finds the keypoints, and where their confidence comes from."""
+    @property
+    def tracker(self) -> TrackerOptions:
+        usual = TrackerOptions()
+        return replace(usual, sure_score=self.min_score, start_score=min(self.min_score, usual.start_score))
 
-    pose_model: str = RunOptions.pose_model
-    checkpoint: Path | None = None
-    confidence: ConfidenceSource = "ccnet"
-    ccnet: Path | None = None  # a calibration head other than the embedded one
-    plugin: Path | None = None  # a file that registers `pose_model`
-    hands: bool = True  # whether hands are looked for
-    masks: bool = RunOptions.shape == "masks"  # whether outlines of people are looked for
-
-
-@dataclass(frozen=True)
-class FitSettings:
-    """Which body, weighted how, in which scene."""
-
-    body_model: Path | None = None  # file or folder; None: the open body
-    weighting: Weighting = RunOptions.weighting  # type: ignore[assignment]
-    init: str = RunOptions.init  # where the optimisation starts
-    init_checkpoint: Path | None = None  # weights of an initialiser that ships none
-    scene: SceneSettings = field(default_factory=SceneSettings)
+    @property
+    def identity(self) -> IdentityOptions:
+        return IdentityOptions(relink=self.relink)
 
     @property
     def body_file(self) -> Path:
         return OPEN_BODY if self.body_model is None else find_body_file(self.body_model, "neutral")
 
+    @property
+    def floor_file(self) -> Path | None:
+        return None if self.floor in (OFF, AUTO) else Path(self.floor)
 
-@dataclass(frozen=True)
-class RigSettings:
-    """The other cameras of a scene that several recorded."""
+    def heights(self) -> dict[int | None, float]:
+        """Metres by identity; None: everybody else's."""
+        return _of_people(self.height_m, *HEIGHT)
 
-    videos: tuple[Path, ...]
-    cameras: str  # a calibration file or folder, or "auto"
-    sync: str = RunOptions.sync  # "auto", "start", or seconds with commas between
+    def weights(self) -> dict[int | None, float]:
+        """Kilograms, likewise."""
+        return _of_people(self.weight_kg, *WEIGHT)
 
     @property
-    def file(self) -> Path | None:
-        """The calibration; None: found from the people."""
-        return None if self.cameras == "auto" else Path(self.cameras)
+    def rig_file(self) -> Path | None:
+        """The calibration of several cameras; None: found from the people."""
+        return None if self.cameras in (None, AUTO) else Path(self.cameras)
 
     def offsets_s(self) -> list[float | None]:
         """What each camera's clock lacks to the first's, of all cameras; None: to be found."""
         count = 1 + len(self.videos)
-        if self.sync in ("auto", "start"):
-            return [0.0, *(None if self.sync == "auto" else 0.0 for _ in self.videos)]
+        if self.sync in (AUTO, "start"):
+            return [0.0, *(None if self.sync == AUTO else 0.0 for _ in self.videos)]
         try:
             stated = [float(text) for text in self.sync.split(",")]
         except ValueError:
@@ -106,25 +118,10 @@ class RigSettings:
             )
         return [seconds - stated[0] for seconds in stated]
 
-
-@dataclass(frozen=True)
-class RunSettings:
-    """Everything a run can be told."""
-
-    span: Span = field(default_factory=Span)
-    tracks: TrackSettings = field(default_factory=TrackSettings)
-    keypoints: KeypointSettings = field(default_factory=KeypointSettings)
-    given_keypoints: Path | None = None  # instead of finding people and their keypoints
-    keypoint_layout: str = RunOptions.keypoint_layout  # of given keypoints, where their number does not tell
-    fit: FitSettings = field(default_factory=FitSettings)
-    rig: RigSettings | None = None  # of several cameras
-    exports: tuple[str, ...] = ()  # besides those that are always made
-    bone_names: str = RunOptions.bone_names  # of the skeletons in glb, fbx and bvh
-    motion: Motion = field(default_factory=Motion)  # of the exports of motion
-    outputs: tuple[str, ...] = ()  # empty: everything; else the last stage and no more, with the exports
-    device: str = "cpu"  # where the networks run; the same numbers come out
-    threads: int | None = None  # None: as many as there are cores
-    overwrite: bool = False  # make every file anew
+    @property
+    def motion(self) -> Motion:
+        """Of the exports of motion."""
+        return Motion(self.export_fps, self.smooth, self.in_place, self.keep_reliable, self.reliable_mm)
 
     @property
     def only_people(self) -> bool:
@@ -134,6 +131,25 @@ class RunSettings:
     def workers(self) -> int:
         """Threads that run networks side by side; on another device one is enough to keep it busy."""
         return (self.threads or cores()) if self.device == "cpu" else 1
+
+
+def _of_people(given: str, name: str, words: str, low: float, high: float) -> dict[int | None, float]:
+    """By identity; None: everybody else's."""
+    found: dict[int | None, float] = {}
+    for part in (text.strip() for text in given.split(",")):
+        if not part:
+            continue
+        who, _, number = part.rpartition(":")
+        try:
+            identity, value = int(who) if who else None, float(number)
+        except ValueError:
+            identity, value = None, math.nan
+        if not low <= value <= high:
+            raise UserError(
+                f"--{name} {part!r} is no {name}: give {words}, between {low} and {high}, commas between several."
+            )
+        found[identity] = value
+    return found
 
 
 @dataclass(frozen=True)
@@ -164,12 +180,14 @@ class NetworkLoader:
 
     @cached_property
     def detector(self) -> Background[PersonDetector]:
-        tracks, device = self.settings.tracks, self.settings.device
-        return self.background(lambda: load_detector(tracks.detector, tracks.search_options).to(device))
+        settings, options = self.settings, self.settings.detector_options
+        # The tracker has a use for boxes too doubtful to start a person.
+        options = replace(options, score_threshold=min(options.score_threshold, settings.tracker.doubtful_score))
+        return self.background(lambda: load_detector(settings.detector, options).to(settings.device))
 
     def _networks(self) -> Networks:
-        wanted = self.settings.keypoints
-        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(self.settings.device)
+        wanted = self.settings
+        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(wanted.device)
         return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
 
 
@@ -196,14 +214,19 @@ class Job:
     @cached_property
     def cameras(self) -> list["Job"]:
         """Of the other cameras that recorded the scene, each in a folder of its own."""
-        rig = self.settings.rig
-        names = camera_names([self.clip.path, *rig.videos])[1:] if rig else []
-        alone = replace(self.settings, rig=None)
+        videos, alone = self.settings.videos, replace(self.settings, videos=())
         loader = self.loader or NetworkLoader(alone)
         return [
             Job(open_clip(video), alone, self.out / CAMERAS_FOLDER / name, self.reporter, loader)
-            for name, video in zip(names, rig.videos if rig else (), strict=True)
+            for name, video in zip(camera_names([self.clip.path, *videos])[1:], videos, strict=True)
         ]
+
+    @cached_property
+    def lens(self) -> Lens:
+        """Before anybody was fitted."""
+        told, info = self.settings, self.clip.info
+        size = (info.width_px, info.height_px)
+        return lens_of(self.clip.files()[0], size, told.focal_px, told.fov_deg, told.intrinsics)
 
     @cached_property
     def clip_digest(self) -> str:

@@ -17,7 +17,7 @@ import torch
 from fitmesh.result import FIT_FILE, Person, View
 from fitmesh.stages import fit, people
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
-from fitmesh.stages.scene import OFF, describe, lens_of, scene_arrays
+from fitmesh.stages.scene import OFF, describe, scene_arrays, scene_options
 from fitmesh.stages.settings import Job, camera_names
 from fitmesh.tracks import edited_keypoints, edited_tracks
 from fitmesh.ui.trouble import count
@@ -53,39 +53,36 @@ SHORTEST_TRACK = 5  # rows: what is shorter says nothing of geometry
 
 def check(job: Job) -> None:
     """Refuse now what would otherwise be refused after the keypoints were estimated."""
-    rig, settings = job.settings.rig, job.settings
-    assert rig is not None
-    rig.offsets_s()
-    if settings.fit.init_checkpoint is not None:
-        raise UserError(f"--init {settings.fit.init} looks at one camera: leave it out with several.")
-    for name, given in (("--keypoints", settings.given_keypoints), ("--detections", settings.tracks.detections)):
+    settings = job.settings
+    settings.offsets_s()
+    if settings.init_checkpoint is not None:
+        raise UserError(f"--init {settings.init} looks at one camera: leave it out with several.")
+    for name, given in (("--keypoints", settings.keypoints), ("--detections", settings.detections)):
         if given is not None:
             raise UserError(f"{name} is of one clip, and several cameras were given: leave it out.")
-    if rig.file is not None:
-        _read_rig(job, rig.file)
-        if settings.fit.scene.height:
+    if settings.rig_file is not None:
+        _read_rig(job, settings.rig_file)
+        if settings.height_m:
             job.reporter.warn("--height has no effect: calibrated cameras measure people.")
 
 
 def preview(job: Job) -> None:
     """Of long videos, whether the calibration suits a few seconds of each: UserError before hours of work."""
-    rig, span = job.settings.rig, job.settings.span
-    jobs = [job, *job.cameras]
-    if rig is None or rig.file is None or min(one.clip.info.duration_s or 0.0 for one in jobs) < PREVIEW_FROM_S:
+    settings, jobs = job.settings, [job, *job.cameras]
+    if settings.rig_file is None or min(one.clip.info.duration_s or 0.0 for one in jobs) < PREVIEW_FROM_S:
         return
     job.reporter.say(f"{PREVIEW_S:.0f} s of every camera first, to check the calibration", "cameras")
-    start = span.start_s
-    part = replace(span, end_s=min(start + PREVIEW_S, np.inf if span.end_s is None else span.end_s))
+    end_s = min(settings.start_s + PREVIEW_S, np.inf if settings.end_s is None else settings.end_s)
     job.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".preview-", dir=job.out) as folder:
         seen = []
         for number, one in enumerate(jobs):
-            short = replace(one, settings=replace(one.settings, span=part, rig=None), out=Path(folder) / str(number))
+            short = replace(one, settings=replace(one.settings, end_s=end_s, videos=()), out=Path(folder) / str(number))
             people.make(short, people.cache_key(short))
             seen.append(_seen(short, str(number)))
-        placed = _read_rig(job, rig.file)
+        placed = _read_rig(job, settings.rig_file)
         with single_thread():
-            checked(placed, _sights(seen, placed), rig.offsets_s(), [1 / one.tracks.fps for one in seen])
+            checked(placed, _sights(seen, placed), settings.offsets_s(), [1 / one.tracks.fps for one in seen])
 
 
 def _read_rig(job: Job, file: Path) -> Rig:
@@ -96,16 +93,14 @@ def _read_rig(job: Job, file: Path) -> Rig:
 
 def cache_key(job: Job, people_keys: Sequence[CacheKey]) -> CacheKey:
     """people_keys: of all cameras."""
-    rig = job.settings.rig
-    assert rig is not None
-    key = fit.cache_key(job, people_keys[0])
+    file, key = job.settings.rig_file, fit.cache_key(job, people_keys[0])
     inputs = {f"people {number}": one.digest for number, one in enumerate(people_keys)}
-    if rig.file is not None:
-        files = sorted(p for p in rig.file.rglob("*") if p.is_file()) if rig.file.is_dir() else [rig.file]
+    if file is not None:
+        files = sorted(p for p in file.rglob("*") if p.is_file()) if file.is_dir() else [file]
         inputs["cameras"] = content_digest(files)
     return replace(
         key,
-        settings={**key.settings, "cameras": "auto" if rig.file is None else "given", "sync": rig.sync},
+        settings={**key.settings, "cameras": "auto" if file is None else "given", "sync": job.settings.sync},
         inputs={**key.inputs, **inputs},
         code=code_digest("fitting.shot", "fitting.rig.from_people", "fitting.rig.views", "fitmesh.stages.together"),
     )
@@ -154,7 +149,7 @@ class _Seen:
 
 def make(job: Job, key: CacheKey) -> None:
     """Fit everyone whom the cameras see."""
-    settings = job.settings.fit
+    settings = job.settings
     jobs, body, seen = [job, *job.cameras], load_body(settings.body_file), []
     for one, name in zip(jobs, camera_names([one.clip.path for one in jobs]), strict=True):
         seen.append(_seen(one, name))
@@ -171,7 +166,7 @@ def make(job: Job, key: CacheKey) -> None:
     _say(job, rig, offsets, groups)
     recorded = _Recorded(seen, rig, offsets)
     people = recorded.people(groups)
-    options = settings.scene.options()
+    options = scene_options(settings.floor)
     if options.ground and not options.given.states_anything:
         options = SceneOptions(given=stated_ground(rig, [recorded.views(one) for one in people.values()]))
     camera, shown = rig.cameras[0].camera, []
@@ -186,7 +181,7 @@ def make(job: Job, key: CacheKey) -> None:
             fps=seen[0].tracks.fps, every=seen[0].tracks.every,
             options=replace(options, fit=FitOptions(settings.weighting), progress=tick),
         )  # fmt: skip
-    if people and settings.scene.floor != OFF:
+    if people and settings.floor != OFF:
         job.reporter.say(describe(found, "scene"), "scene")
     for identity in people:
         if identity not in found.people:
@@ -268,16 +263,14 @@ def _with_rig_std(track: TrackFit, stds: tuple[float, float], body: Body) -> Tra
 def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, list[Offset], tuple[float, float]]:
     """Where the cameras stand and when they looked, checked against the people, with deviations of lengths (log) and of
     turns (radians); and what was seen, with sides as the cameras' places say."""
-    settings = job.settings.rig
-    assert settings is not None
+    settings = job.settings
     steps = [1 / one.tracks.fps for one in seen]
-    if settings.file is not None:
-        rig = _read_rig(job, settings.file)
+    if settings.rig_file is not None:
+        rig = _read_rig(job, settings.rig_file)
         return seen, *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), (0.0, 0.0)
     from fitting.rig.from_people import Lifted, Recorded, place_cameras  # where nobody has recorded a board
 
-    scene = job.settings.fit.scene
-    lenses = [lens_of(scene, one.job.clip.files()[0], (one.tracks.width_px, one.tracks.height_px)) for one in seen]
+    lenses = [one.job.lens for one in seen]
     people, exchanged = (
         [
             [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps, other)
@@ -290,7 +283,7 @@ def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, 
         Recorded(
             names=[one.name for one in seen], cameras=[lens.camera for lens in lenses],
             focals=[lens.focal for lens in lenses], people=people, stated_s=settings.offsets_s(), steps_s=steps,
-            height_m=scene.heights().get(None), exchanged=exchanged,
+            height_m=settings.heights().get(None), exchanged=exchanged,
         )
     )  # fmt: skip
     job.reporter.say(

@@ -6,6 +6,7 @@ number and the shape."""
 import itertools
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,7 @@ class ViewerData:
 
 def viewer_data(result: Result) -> ViewerData:
     """Of all people, as they move in scene.glb."""
-    result = reworked(result, _motion(result.settings.get("motion")))
+    result = reworked(result, _motion(result.settings))
     scene = scene_frame(result)
     blocks: list[bytes] = []
     people = []
@@ -105,7 +106,7 @@ def viewer_data(result: Result) -> ViewerData:
     return ViewerData(json.dumps(meta, allow_nan=False).encode(), b"".join(blocks))
 
 
-def _motion(stated: Any) -> Motion:
+def _motion(stated: Mapping[str, Any]) -> Motion:
     """What run.json says of the exports' motion, but for their rate: the page has the video's frames."""
     try:
         smooth = float(stated["smooth"])

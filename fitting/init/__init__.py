@@ -1,1 +1,1 @@
-"""Where a fit starts: the torso, the lifter, or an image regressor (SPIN, CLIFF)."""
+"""Where a fit starts: the lifter, or an image regressor (SPIN, CLIFF)."""

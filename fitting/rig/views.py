@@ -83,8 +83,11 @@ def prepare_views(
         for view, track in zip((here, *others), ready, strict=True)
         if track is not None
     ]
-    base = ready[0] or _nothing(keypoints, frame, fps, every)
     guess = _joined_guess(kept, shown, body)
+    if (base := ready[0]) is None:  # this camera does not show the person
+        empty = body_keypoints(replace(keypoints, presence=torch.zeros_like(keypoints.presence)))
+        nobody = np.zeros((len(frame), 26), np.bool_)
+        base = PreparedTrack(Grid.over(frame, fps, every), nobody[:, 0], empty, nobody, guess)
     return replace(
         base,
         grid=replace(base.grid, segment=_segments(there)),
@@ -155,13 +158,6 @@ def _prepared(
         return None
 
 
-def _nothing(keypoints: Keypoints, frame: np.ndarray, fps: float, every: int) -> PreparedTrack:
-    """Of a camera that does not show the person."""
-    nobody = np.zeros((len(frame), 26), np.bool_)
-    empty = body_keypoints(replace(keypoints, presence=torch.zeros_like(keypoints.presence)))
-    return PreparedTrack(Grid.over(frame, fps, every), nobody[:, 0], empty, nobody)
-
-
 def _segments(there: np.ndarray) -> np.ndarray:
     """[T] number of the run of frames in which somebody is seen, or -1; runs a frame or two apart are one."""
     there = there.copy()
@@ -172,13 +168,10 @@ def _segments(there: np.ndarray) -> np.ndarray:
     return np.where(there, np.cumsum(begins) - 1, -1)
 
 
-def _joined_guess(views: Sequence[OtherView], tracks: Sequence[PreparedTrack], body: Body) -> InitialGuess | None:
+def _joined_guess(views: Sequence[OtherView], tracks: Sequence[PreparedTrack], body: Body) -> InitialGuess:
     """All cameras' guesses in one: joints as their mean, weighted by what each camera shows and by the deviations that
     each guess states; the body placed and turned so that its keypoints lie where rays meet, else as the best view."""
-    guesses = [track.guess for track in tracks]
-    known = [guess for guess in guesses if guess is not None]
-    if len(known) < len(guesses):
-        return None
+    known = [track.guess for track in tracks]
     moved = [_moved(guess, view, body) for guess, view in zip(known, views, strict=True)]
     shows = torch.stack([(v.keypoints.confidence * v.keypoints.presence).mean(1).square() for v in views])  # [V, T]
     shows = shows + 1e-6

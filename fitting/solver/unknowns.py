@@ -1,7 +1,7 @@
 """What the solver moves: rotations, translation and shape, and how a step changes them.
 
-Toes and hands (joints 10, 11, 22, 23) move no other joint and no COCO keypoint, so nothing measures them: given the
-rest, the pose prior alone places them, in closed form. A step therefore has 63 numbers per frame,
+Toes and hands (joints 10, 11, 22, 23) move no other joint and no COCO keypoint, so nothing measures them: they stay as
+guessed. A step therefore has 63 numbers per frame,
 
     [0:3]   root: R_0 <- exp(w) R_0, radians in the camera frame,
     [3:60]  the 19 joints of BODY_JOINTS: added to their axis-angle vectors,
@@ -41,7 +41,6 @@ from fitting.body.kinematics import (
 )
 
 BODY_JOINTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
-LEAF_JOINTS = (10, 11, 22, 23)
 MOVED_JOINTS = (0, *BODY_JOINTS)  # a step turns these
 POSE = slice(3, 3 + 3 * len(BODY_JOINTS))
 TRANSLATION = slice(POSE.stop, POSE.stop + 3)

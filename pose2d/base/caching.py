@@ -7,8 +7,7 @@ there is one rule.
 One writer a folder: a second one is told who is at work there, and the lock of a dead process is taken over.
 
 The lock is a file that says who holds it, locked with flock, which the system gives back when its process ends however
-it ends. Where a file system offers no flock, or keeps it to one machine, the holder's sign of life counts: it renews
-the file's time every few seconds, and whoever comes from another machine watches whether that happens."""
+it ends, and which Linux passes on between machines over NFS. Where there is no flock (Windows) there is no lock."""
 
 import contextlib
 import errno
@@ -18,13 +17,12 @@ import os
 import socket
 import stat
 import sys
-import threading
 import time
 import tokenize
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,40 +207,12 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 FILE = ".fitmesh.lock"
-RENEW_S = 5.0  # between two signs of life
-WATCH_S = 20.0  # a holder on another machine that shows none for so long is dead
-SETTLE_S = 0.5  # without flock: how long two who come at the same moment may need to see each other
-MOST_BYTES = 4096  # of the file
-LONGEST_COMMAND = 200
+MOST_BYTES = 400  # of the file
 _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # neither through a link nor into a pipe
 
 
 class FolderBusy(UserError):
     """Somebody else is writing into the folder."""
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Who holds a lock."""
-
-    pid: int
-    host: str
-    since: str  # date and time in UTC
-    command: str
-
-    @property
-    def has_ended(self) -> bool:
-        """Only of a process on this machine; of another nobody can say."""
-        if self.host != socket.gethostname() or os.name == "nt":  # there os.kill would end the process
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except OSError as error:
-            return isinstance(error, ProcessLookupError)
-        return False
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}, since {self.since} ({self.command})"
 
 
 @contextmanager
@@ -263,26 +233,14 @@ def folder_lock(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
         except OSError as error:
             reason = error.strerror or error
             raise UserError(f"cannot write {folder}: {reason}. Choose a folder you may write to.") from error
-    ended = threading.Event()
-
-    def renew() -> None:
-        while not ended.wait(RENEW_S):
-            with contextlib.suppress(OSError):
-                os.utime(path)
-
-    threading.Thread(target=renew, daemon=True).start()
     files.unfinished.add(path)  # goes with a process that ends at once
     files.held.add(folder.absolute())
     try:
         yield
     finally:
-        ended.set()
-        if fcntl is None:  # Windows removes no open file
-            os.close(handle)
         with contextlib.suppress(OSError):  # before the lock is given back, while nobody else can have taken it
             path.unlink(missing_ok=True)
-        if fcntl is not None:
-            os.close(handle)
+        os.close(handle)
         files.unfinished.discard(path)
         files.held.discard(folder.absolute())
 
@@ -293,76 +251,29 @@ def _take(path: Path) -> int | None:
         raise OSError(errno.ELOOP, f"{path.name} in it is a link, no lock. Remove it")
     handle = os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666)
     try:
-        about, named = os.fstat(handle), False
+        about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
             raise OSError(errno.EINVAL, f"{path.name} in it is no lock but another file. Remove it")
-        locked = _flock(handle)
-        with contextlib.suppress(FileNotFoundError):
-            named = os.path.samestat(about, path.stat())
-        if locked and not named:
-            os.close(handle)
-            return None
-        before = _read(handle)
-        is_ours = locked and before is not None and before.host == socket.gethostname()  # of a process that ended
-        if before is not None and not is_ours and not before.has_ended and _lives(path):
-            raise _busy(path, before)
-        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[:LONGEST_COMMAND]
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = "".join(filter(str.isprintable, os.read(handle, MOST_BYTES).decode("utf-8", "replace")))
+                raise FolderBusy(
+                    f"{path.parent} is being written by {holder or 'another process'}. Two runs in one folder would "
+                    "destroy each other's files: wait for that one to end, stop it, or choose another --out."
+                ) from None
+            except OSError:  # a file system without it
+                pass
+            if not path.exists() or not os.path.samestat(about, path.stat()):
+                os.close(handle)
+                return None
+        command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[: MOST_BYTES // 2]
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        us = Holder(os.getpid(), socket.gethostname(), since, command)
         os.ftruncate(handle, 0)
-        os.lseek(handle, 0, os.SEEK_SET)
-        os.write(handle, json.dumps(asdict(us)).encode())
-        if not locked:  # two may have found it free; the last one to write has it
-            time.sleep(SETTLE_S)
-            if (last := _read(handle)) != us:
-                raise _busy(path, last)
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}, since {since} ({command})".encode())
         return handle
-    except BlockingIOError:
-        busy = _busy(path, _read(handle))
-        os.close(handle)
-        raise busy from None
     except BaseException:
-        os.close(handle)
+        with contextlib.suppress(OSError):
+            os.close(handle)
         raise
-
-
-def _flock(handle: int) -> bool:
-    """False where the file system has no such thing. BlockingIOError: somebody else has it."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        raise
-    except OSError:
-        return False
-
-
-def _read(handle: int) -> Holder | None:
-    """None: free, or being written at this moment."""
-    try:
-        os.lseek(handle, 0, os.SEEK_SET)
-        said = json.loads(os.read(handle, MOST_BYTES))
-        return Holder(int(said["pid"]), str(said["host"]), str(said["since"]), str(said["command"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _lives(path: Path) -> bool:
-    """Whether the file's time changes while we watch: clocks of two machines may differ, so they are not compared."""
-    with contextlib.suppress(OSError):  # it was given back
-        first, watched = path.stat().st_mtime_ns, time.monotonic()
-        while time.monotonic() - watched < WATCH_S:
-            time.sleep(min(0.2, WATCH_S / 10))
-            if path.stat().st_mtime_ns != first:
-                return True
-    return False
-
-
-def _busy(path: Path, holder: Holder | None) -> FolderBusy:
-    who = holder or "another process, which took it this very moment"
-    return FolderBusy(
-        f"{path.parent} is being written by {who}. Two runs in one folder would destroy each other's files: wait for "
-        "that one to end, stop it, or choose another --out."
-    )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_ARRAY_BYTES, most_bytes, open_regular
+from pose2d.base.files import open_regular
 
 # The fields of onnx.proto that are read: name, number and type of each; "*": any number of them.
 _MESSAGES = {
@@ -20,7 +20,7 @@ _MESSAGES = {
     "Node": "input 1 *string, output 2 *string, op_type 4 string, attribute 5 *Attribute", "Attribute": "t 5 Tensor",
     "Tensor": "dims 1 *int64, data_type 2 int32, float_data 4 *float, int32_data 5 *int32, int64_data 7 *int64, "
     "name 8 string, raw_data 9 bytes, double_data 10 *double, external_data 13 *Entry",
-    "Entry": "key 1 string, value 2 string",
+    "Entry": "key 1 string",
 }  # fmt: skip
 # TensorProto.DataType -> type of the numbers, and the field that holds them where raw_data does not.
 _KINDS = {
@@ -64,7 +64,7 @@ class OnnxGraph:
 
 
 def read_onnx(path: str | Path) -> OnnxGraph:
-    """The graph of an ONNX file. Tensors may lie beside it, in its own folder; other places are refused."""
+    """The graph of an ONNX file. One whose tensors lie in other files is refused."""
     path = Path(path)
     try:
         with open_regular(path) as file:
@@ -75,11 +75,10 @@ def read_onnx(path: str | Path) -> OnnxGraph:
         model = _model().FromString(content)
         if not model.HasField("graph"):
             raise ValueError("it holds no graph")
-        beside = _Beside(path.parent)
-        tensors = {tensor.name: _array(tensor, beside) for tensor in model.graph.initializer}
+        tensors = {tensor.name: _array(tensor) for tensor in model.graph.initializer}
         for node in model.graph.node:
             if node.op_type == "Constant" and node.output:
-                tensors |= [(node.output[0], _array(a.t, beside)) for a in node.attribute if a.HasField("t")]
+                tensors |= [(node.output[0], _array(a.t)) for a in node.attribute if a.HasField("t")]
         return OnnxGraph(tuple(model.graph.node), tuple(output.name for output in model.graph.output), tensors)
     except _Refused as error:
         raise UserError(f"{path} was refused: {error}.") from error
@@ -128,7 +127,7 @@ class _Refused(Exception):
     """The bytes are what ONNX writes, but this reader will not follow them."""
 
 
-def _array(tensor: Any, beside: "_Beside") -> np.ndarray:
+def _array(tensor: Any) -> np.ndarray:
     name, shape = tensor.name, list(tensor.dims)
     if tensor.data_type not in _KINDS:
         raise _Refused(
@@ -136,8 +135,8 @@ def _array(tensor: Any, beside: "_Beside") -> np.ndarray:
         )
     dtype, field = _KINDS[tensor.data_type]
     if tensor.external_data:
-        values = np.frombuffer(beside.read({entry.key: entry.value for entry in tensor.external_data}, name), dtype)
-    elif tensor.HasField("raw_data"):
+        raise _Refused(f"its tensor {name[:80]!r} lies in another file. Export it with all weights in one")
+    if tensor.HasField("raw_data"):
         values = np.frombuffer(tensor.raw_data, dtype)
     else:
         values = np.array(getattr(tensor, field))
@@ -147,32 +146,3 @@ def _array(tensor: Any, beside: "_Beside") -> np.ndarray:
     if not possible or math.prod(shape) != values.size:
         raise ValueError(f"tensor {name[:80]!r} of shape {shape[:MOST_AXES]} has {values.size} numbers")
     return values.astype(dtype).reshape(shape)
-
-
-class _Beside:
-    """Tensors that lie in files of the model's folder: together they take no more than those files have."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._left, self._taken = folder, most_bytes(MOST_ARRAY_BYTES), dict[Path, int]()
-
-    def read(self, entry: Mapping[str, str], name: str) -> bytes:
-        location = entry.get("location", "")
-        try:
-            path = (self._folder / location).resolve()
-            if not location or not path.is_relative_to(self._folder.resolve()):
-                raise _Refused(f"its tensor {name!r} lies in {location!r}, outside the file's own folder")
-            start, length = int(entry.get("offset", 0)), int(entry.get("length", -1))
-            with open_regular(path) as file:
-                size = path.stat().st_size
-                length = size - start if length < 0 else length
-                self._taken[path] = self._taken.get(path, 0) + length
-                self._left -= length
-                if self._taken[path] > size or self._left < 0:
-                    raise _Refused(f"its tensors take more of {location!r} than it has, or than fits into memory")
-                file.seek(start)
-                data = file.read(length)
-            if len(data) != length:
-                raise ValueError(f"it has {len(data)} of {length} bytes")
-        except (OSError, ValueError, OverflowError, MemoryError) as error:
-            raise ValueError(f"tensor {name!r} lies in {location!r}, which cannot be read ({error})") from error
-        return data

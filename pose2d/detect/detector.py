@@ -5,7 +5,6 @@ are OpenMMLab's, trained on COCO and Human-Art; of their 80 classes only the per
 
 import difflib
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +19,8 @@ from torch import Tensor, nn
 from pose2d import crops
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_json
-from pose2d.models.base import WEIGHTS, fill, unfilled
-from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid, onnx_convolutions
+from pose2d.models.base import WEIGHTS, read_state, unfilled
+from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid
 
 COCO_PERSON = 1  # category of a person in COCO's files
 FARTHEST_PX = 1e7  # of a box that was given: no image is so large
@@ -43,19 +42,13 @@ class DetectorOptions:
     """Every choice a detector leaves open; each has its own defaults. bench/coco_accuracy.py shows what they cost."""
 
     long_side: int = 512  # pixels the image's longer side is resized to, a multiple of 32
-    second_long_side: int | None = None  # a second pass at another size; 256 and 512 together find most
     score_threshold: float = 0.2  # higher: fewer boxes, more of them right
     nms_iou: float = 0.6  # of two boxes that overlap more than this, the one with the higher score stays
     most_people: int = 100  # MultiPose: candidates at each size
 
     def __post_init__(self) -> None:
-        for side in self.long_sides:
-            if side < 32 or side % 32:
-                raise UserError(f"the detector's size must be a positive multiple of 32, got {side}.")
-
-    @property
-    def long_sides(self) -> tuple[int, ...]:
-        return (self.long_side,) if self.second_long_side is None else (self.long_side, self.second_long_side)
+        if self.long_side < 32 or self.long_side % 32:
+            raise UserError(f"the detector's size must be a positive multiple of 32, got {self.long_side}.")
 
 
 class PersonDetector(nn.Module):
@@ -82,17 +75,14 @@ class PersonDetector(nn.Module):
     def detect(self, image: np.ndarray) -> Boxes:
         """People in an RGB uint8 image [H, W, 3]."""
         crops.check_image(image)
-        device, found = next(self.parameters()).device, list[tuple[np.ndarray, np.ndarray]]()
-        for long_side in self.options.long_sides:
-            pixels, scale = self.prepare(image, long_side)
-            boxes, scores = self.candidates(torch.from_numpy(pixels).to(device))
-            likely = scores >= self.options.score_threshold
-            boxes_px = (boxes[likely].cpu().double().numpy() / scale).clip(0, np.array(image.shape[1::-1] * 2))
-            inside = (boxes_px[:, 2:] > boxes_px[:, :2]).all(1)
-            found.append((boxes_px[inside], scores[likely].cpu().numpy()[inside]))
-        every, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        keep = non_maximum_suppression(every, score, self.options.nms_iou)
-        return Boxes(every[keep], score[keep])
+        pixels, scale = self.prepare(image, self.options.long_side)
+        boxes, scores = self.candidates(torch.from_numpy(pixels).to(next(self.parameters()).device))
+        likely = scores >= self.options.score_threshold
+        boxes_px = (boxes[likely].cpu().double().numpy() / scale).clip(0, np.array(image.shape[1::-1] * 2))
+        inside = (boxes_px[:, 2:] > boxes_px[:, :2]).all(1)
+        boxes_px, score = boxes_px[inside], scores[likely].cpu().numpy()[inside]
+        keep = non_maximum_suppression(boxes_px, score, self.options.nms_iou)
+        return Boxes(boxes_px[keep], score[keep])
 
 
 DETECTORS = {"yolox-tiny": ("detector", "YoloxTiny"), "multipose": ("multipose", "MultiPose")}  # the default first
@@ -263,39 +253,11 @@ class YOLOX(nn.Module):
             scores.append(score)
         return torch.cat(boxes, 1), torch.cat(scores, 1)
 
-    def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The embedded weights as they are, or those of the published ONNX file under this module's names."""
-        if not any(key.startswith("Conv.") for key in state):
-            return dict(state)
-        converted = onnx_convolutions(state, _onnx_order())
-        if "backbone.stem.weight" in converted and tuple(converted["backbone.stem.weight"].shape[1:]) == (12, 3, 3):
-            # Channels of the original: column of the 2x2 field, then row, then colour.
-            gathered = converted["backbone.stem.weight"].unflatten(1, (2, 2, 3))  # [24, dx, dy, c, ky, kx]
-            converted["backbone.stem.weight"] = gathered.permute(0, 3, 4, 2, 5, 1).reshape(-1, 3, 6, 6)
-        return {key: value[:1] if ".cls." in key else value for key, value in converted.items()}
 
-
-def _onnx_order() -> list[str]:
-    """This module's convolutions in the order in which a walk from the export's outputs meets theirs."""
-    with torch.device("meta"):
-        names = [name for name, layer in YOLOX().named_modules() if isinstance(layer, nn.Conv2d)]
-
-    def of(*parts: str) -> list[str]:
-        return [name for part in parts for name in names if name == part or name.startswith(f"{part}.")]
-
-    order = of("backbone", "neck.reduce_coarse", "neck.down_middle", "neck.reduce_middle", "neck.down_fine")
-    before = [[], ["neck.stride_fine", "neck.up_middle"], ["neck.stride_middle", "neck.up_coarse"]]
-    for level, upwards in enumerate(before):
-        order += of(*upwards, f"neck.out.{level}", f"heads.{level}.reg_convs", f"heads.{level}.reg")
-    for level in range(len(STRIDES)):
-        order += of(f"heads.{level}.cls_convs", f"heads.{level}.cls")
-    return order + [f"heads.{level}.obj" for level in range(len(STRIDES))]
-
-
-def load_yolox(weights: str | Path | None = None) -> YOLOX:
-    """The network with its embedded weights, or with those of the published ONNX file."""
+def load_yolox() -> YOLOX:
+    """The network with its embedded weights."""
     model = unfilled(YOLOX)
-    fill(model, weights or WEIGHTS / YOLOX_WEIGHTS, "YOLOX-tiny")
+    model.load_state_dict(read_state(WEIGHTS / YOLOX_WEIGHTS))
     return model.eval().requires_grad_(False)
 
 

@@ -318,8 +318,9 @@ def compare(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-# What mmpose keeps beside the weights: its image normalisation, the grid of its soft-argmax.
-_BYSTANDERS = re.compile(r"^data_preprocessor\.|\.linspace_[xy]$")
+# What trainers keep beside the weights: mmpose's image normalisation and the grid of its soft-argmax; the flow of RLE
+# and Poseur, a density that only their losses need.
+_BYSTANDERS = re.compile(r"^data_preprocessor\.|\.linspace_[xy]$|(^|\.)((enc|dec)_)?flow(_model)?\.")
 
 
 def is_mmpose(state: Mapping[str, Tensor]) -> bool:

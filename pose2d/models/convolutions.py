@@ -1,10 +1,6 @@
-"""Convolutions with their activation in one pass over memory, and the blocks of cross-stage partial networks (CSPNet,
-Wang et al. 2020) that RTMPose and YOLOX are made of.
-
-oneDNN can do both at once and lay the kernel out for the processor at hand; torch.compile uses that on CPUs, but eager
-torch has no public name for it. Where it is missing, fails a first trial, or does not apply (gradients, other devices
-and types, tracing), torch's public functions do the same work in two passes. Batch normalisation is folded into the
-convolutions: `fold_batch_norms` does it to a checkpoint that has both.
+"""Convolutions with their activation, and the blocks of cross-stage partial networks (CSPNet, Wang et al. 2020) that
+RTMPose and YOLOX are made of. Batch normalisation is folded into the convolutions: `fold_batch_norms` does it to a
+checkpoint that has both.
 
 `OnnxNetwork` runs such a network in ONNX Runtime, with the graph from a file in pose2d/graphs. Graphs hold no weights
 (tools/export_graphs.py), so whatever weights a module was loaded with run here, and they ship once. On one core of a
@@ -12,7 +8,7 @@ CPU this is about 1.5 times as fast as torch (bench/engines.py)."""
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -25,57 +21,6 @@ from torch import Tensor, nn
 
 Activation = Literal["none", "relu", "relu6", "silu"]
 
-_ONEDNN_NAMES: dict[Activation, tuple[str, list[float]]] = {
-    "none": ("none", []), "relu": ("relu", []), "relu6": ("hardtanh", [0.0, 6.0]), "silu": ("swish", []),
-}  # fmt: skip
-
-
-def plain(
-    x: Tensor, kernel: Tensor, bias: Tensor | None, stride: int, padding: int, groups: int, activation: Activation
-) -> Tensor:
-    """activation(convolution of x [N, C, H, W]) with torch's public functions."""
-    y = F.conv2d(x, kernel, bias, stride, padding, groups=groups)
-    if activation == "silu":
-        return F.silu(y, inplace=True)
-    return {"none": lambda: y, "relu6": lambda: y.clamp_(0, 6), "relu": y.relu_}[activation]()
-
-
-def pack(kernel: Tensor, stride: int, padding: int, groups: int, shape: tuple[int, ...]) -> Tensor:
-    """The kernel as oneDNN likes it best for inputs of that shape (others work too)."""
-    twice = ([padding] * 2, [stride] * 2, [1, 1])
-    reorder: Callable[..., Tensor] = torch._C._nn.mkldnn_reorder_conv2d_weight
-    return reorder(kernel.detach().to_mkldnn(), *twice, groups, list(shape))
-
-
-def fused(
-    x: Tensor, packed: Tensor, bias: Tensor | None, stride: int, padding: int, groups: int, activation: Activation
-) -> Tensor:
-    """What `plain` gives, with a packed kernel."""
-    twice = ([padding] * 2, [stride] * 2, [1, 1])
-    return torch.ops.mkldnn._convolution_pointwise(x, packed, bias, *twice, groups, *_ONEDNN_NAMES[activation], "")
-
-
-def may_fuse(x: Tensor, kernel: Tensor) -> bool:
-    """Whether `fused` does what `plain` does with these: frozen float32 weights on a CPU."""
-    on_cpu = x.device.type == "cpu" and x.dtype == kernel.dtype == torch.float32 and x.shape[0] > 0
-    frozen = not torch.is_grad_enabled() or not (x.requires_grad or kernel.requires_grad)
-    return on_cpu and frozen and not (torch.jit.is_tracing() or torch.compiler.is_compiling()) and _onednn_works()
-
-
-@cache
-def _onednn_works() -> bool:
-    """One small trial."""
-    if not torch.backends.mkldnn.is_available():
-        return False
-    with torch.inference_mode(False), torch.no_grad():
-        x = torch.linspace(-1, 9, 2 * 8 * 8 * 8).reshape(2, 8, 8, 8).contiguous(memory_format=torch.channels_last)
-        kernel, bias = torch.linspace(-1, 1, 8 * 9).reshape(8, 1, 3, 3), torch.linspace(-1, 1, 8)
-        try:
-            result = fused(x, pack(kernel, 1, 1, 8, x.shape), bias, 1, 1, 8, "relu6")
-        except (AttributeError, RuntimeError, TypeError, ValueError):
-            return False
-        return torch.allclose(result, plain(x, kernel, bias, 1, 1, 8, "relu6"), atol=1e-4)
-
 
 class Conv(nn.Conv2d):
     """A convolution with bias, then SiLU unless told otherwise. Output cells per axis: input / stride."""
@@ -86,23 +31,15 @@ class Conv(nn.Conv2d):
     ) -> None:  # fmt: skip
         super().__init__(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=bias)
         self.activation: Activation = activation
-        self._packed: tuple[tuple[int, int], Tensor] | None = None  # of which weights, and the kernel laid out
-
-    def __getstate__(self) -> dict[str, object]:
-        """Copies and pickles make their own: what oneDNN has laid out can be neither."""
-        return {**self.__dict__, "_packed": None}
 
     def kernel(self) -> Tensor:
         return self.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        how = (self.stride[0], int(self.padding[0]), self.groups)
-        if may_fuse(x, self.weight):
-            source = (self.weight.data_ptr(), 0 if self.weight.is_inference() else self.weight._version)
-            if self._packed is None or self._packed[0] != source:
-                self._packed = source, pack(self.kernel(), *how, x.shape)
-            return fused(x, self._packed[1], self.bias, *how, self.activation)
-        return plain(x, self.kernel(), self.bias, *how, self.activation)
+        y = F.conv2d(x, self.kernel(), self.bias, self.stride, int(self.padding[0]), groups=self.groups)
+        if self.activation == "silu":
+            return F.silu(y, inplace=True)
+        return {"none": lambda: y, "relu6": lambda: y.clamp_(0, 6), "relu": y.relu_}[self.activation]()
 
 
 class Block(nn.Module):

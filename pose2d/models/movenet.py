@@ -253,7 +253,7 @@ def decode(views: Sequence[HeadMaps]) -> Prediction:
     return Prediction(
         xy_px=places * STRIDE - 0.5,  # pixels count from the first one's centre
         score=heat.flatten(2).gather(2, chosen.index[..., None])[..., 0],
-        sigma_px=fit_gaussian(heat, cells).sigma_cells * STRIDE,
+        sigma_px=fit_gaussian(heat, cells) * STRIDE,
         maps=heat,
     )
 

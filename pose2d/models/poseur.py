@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import FeaturesWithTrunk, PoseModel, named, sized_card, trunk_of
+from pose2d.models.base import FeaturesWithTrunk, PoseModel, named, renamed, sized_card, trunk_of
 from pose2d.models.hrnet import HRNet, widths
 from pose2d.models.resnet import ResNet, stage_channels
-from pose2d.models.rle import MASK, Flow
 from pose2d.skeletons import COCO17, WHOLEBODY133, Skeleton
 from pose2d.types import Prediction
 
@@ -159,7 +158,6 @@ class PoseurHead(nn.Module):
     def __init__(self, keypoints: int) -> None:
         super().__init__()
         self.transformer = Transformer(keypoints)
-        self.enc_flow, self.dec_flow = Flow(), Flow()  # for the losses; predictions do not need them
         self.fc_coord_branches, self.fc_coord_output_branches, self.fc_sigma_branches = (
             nn.ModuleList(_branch(keypoints) for _ in range(LAYERS)) for keypoints in (True, True, False)
         )
@@ -188,8 +186,7 @@ class Poseur(PoseModel):
         self.keypoint_head = PoseurHead(skeleton.size)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        masks = {f"keypoint_head.{flow}.mask": torch.tensor(MASK) for flow in ("enc_flow", "dec_flow")}
-        return {**state, **masks}  # the architecture's, not the file's
+        return renamed(state)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -223,7 +220,7 @@ class Poseur(PoseModel):
         return Prediction(xy_px=xy * self.size_px(xy), score=score, sigma_px=sigma * self.size_px(xy))
 
 
-# Parameters but for the keypoints' own. The two flows' 107,568 weights are not among a model's parameters.
+# Parameters but for the keypoints' own
 _TRUNKS = {"resnet50": 33_127_012, "hrnet-w32": 38_064_356, "hrnet-w48": 74_145_380}
 
 

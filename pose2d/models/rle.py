@@ -1,10 +1,8 @@
 """RLE (Li et al. 2021): coordinates and their spread straight from one vector per crop."""
 
 from collections.abc import Mapping
-from copy import deepcopy
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from pose2d import decode
@@ -14,39 +12,7 @@ from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.skeletons import COCO17, MPII16, Skeleton
 from pose2d.types import Prediction
 
-HIDDEN = 64
-MASK = ((0.0, 1.0), (1.0, 0.0)) * 3  # which coordinate each coupling leaves as it is
 MIDDLE = 0.5  # coordinates count crop widths and heights from the crop's middle
-
-
-class Stored(nn.Module):
-    """A linear layer whose weights are loaded and kept, but are no parameters: no prediction uses them."""
-
-    weight: Tensor  # [outputs, inputs]
-    bias: Tensor  # [outputs]
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.zeros(outputs, inputs))
-        self.register_buffer("bias", torch.zeros(outputs))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight, self.bias)
-
-
-class Flow(nn.Module):
-    """RealNVP in two dimensions (Dinh et al. 2017), for the loss (tools/mini/families.py). Key names as in RLE's
-    repository."""
-
-    mask: Tensor  # [6, 2]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("mask", torch.tensor(MASK))
-        hidden = (Stored(2, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, HIDDEN), nn.LeakyReLU(), Stored(HIDDEN, 2))
-        self.t, self.s = (
-            nn.ModuleList(nn.Sequential(*deepcopy(hidden), last()) for _ in MASK) for last in (nn.Identity, nn.Tanh)
-        )
 
 
 class RLE(base.PoseModel):
@@ -65,7 +31,6 @@ class RLE(base.PoseModel):
         self.feature_shape = (channels,)
         self.preact = trunk
         self.fc_coord, self.fc_sigma = (base.named(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2))
-        self.flow = Flow()  # for the loss; predictions do not need it
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -93,19 +58,17 @@ class RLE(base.PoseModel):
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and counts from the crop's corner."""
-        mask = {"flow.mask": torch.tensor(MASK)}  # the architecture's, not the file's
         mmpose = base.is_mmpose(state)
         self.normalization, self.direction_only = (base.IMAGENET_RGB, False) if mmpose else (base.RLE_RGB, True)
         if not mmpose:
-            return {**state, **mask}
-        rules = (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""), (r"^loss(_module)?\.flow_model\.", "flow.")
-        names = base.renamed(state, *rules)
+            return base.renamed(state)
+        names = base.renamed(state, (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""))
         for part in ("weight", "bias"):
             if (joint := names.pop(f"fc.{part}", None)) is not None:
                 coord, sigma = joint.unflatten(0, (-1, 2, 2)).unbind(1)
                 names[f"fc_coord.linear.{part}"] = (coord - MIDDLE if part == "bias" else coord).flatten(0, 1)
                 names[f"fc_sigma.linear.{part}"] = sigma.flatten(0, 1)
-        return {key: value for key, value in names.items() if key not in ("flow.loc", "flow.cov")} | mask
+        return names
 
 
 def _build(trunk: str, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
@@ -115,7 +78,7 @@ def _build(trunk: str, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
     return RLE(ResNet(depth), stage_channels(depth)[-1], input_wh, skeleton)
 
 
-# Parameters of the trunks. The flow's 53,784 weights are not among a model's parameters.
+# Parameters of the trunks
 _TRUNKS = {
     "resnet50": 23_508_032, "resnet101": 42_500_160, "resnet152": 58_143_808, "hrnet-w32": 39_183_680,
     "hrnet-w48": 75_420_864,

@@ -9,7 +9,7 @@ Two descriptions are compared by a log-likelihood ratio, log p(difference | same
 people of one video): 0 says nothing, 3 says 20 times likelier the same person, and it may be added to any other
 log-likelihood. Both densities are Student's t with a covariance for each part, fitted by bench/appearance.py.
 
-`TrackPath` is one track in order of time; where it jumps in place, size or appearance it is taken for two people."""
+`TrackPath` is one track in order of time."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -75,23 +75,11 @@ def log_likelihood_ratio_of_pairs(a: Appearance, b: Appearance) -> np.ndarray:
     return (model.scale * np.minimum(a.weight, b.weight) * (same - other)).sum(-1)
 
 
-def mean_appearance(appearance: Appearance, first: np.ndarray, end: np.ndarray) -> Appearance:
-    """For each of M windows of rows, `first` up to `end` [M], one appearance: the weighted mean over it."""
-    weight = window_sums(appearance.weight, first, end)
-    colours = window_sums(appearance.weight[..., None] * appearance.colours, first, end)
-    seen = window_sums((appearance.weight > 0).any(1).astype(float)[:, None], first, end)
-    return Appearance(colours / np.maximum(weight, 1e-9)[..., None], weight / np.maximum(seen, 1))
-
-
 def overall(appearance: Appearance) -> Appearance:
     """The weighted mean over all rows, [1]."""
-    return mean_appearance(appearance, np.array([0]), np.array([len(appearance)]))
-
-
-def window_sums(values: np.ndarray, first: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Sums of rows `first` up to `end` [M] of values [T, ...]: [M, ...]."""
-    sums = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, 0, dtype=np.float64)])
-    return sums[end] - sums[first]
+    weight, seen = appearance.weight.sum(0, dtype=np.float64), (appearance.weight > 0).any(1).sum()
+    colours = (appearance.weight[..., None] * appearance.colours).sum(0, dtype=np.float64)
+    return Appearance((colours / np.maximum(weight, 1e-9)[:, None])[None], (weight / max(int(seen), 1))[None])
 
 
 def blend(mean: Appearance, seen: Appearance, memory: float = 0.9) -> Appearance:
@@ -233,15 +221,6 @@ EDGE = 0.03  # a box ending this near an edge, in image sides, is cut by it, as 
 
 
 @dataclass(frozen=True)
-class JumpOptions:
-    """Chosen on the tuning seeds of bench/identity.py; none of the shared clips' single people is split."""
-
-    split_cost: float = 12.0  # a step of a track that costs more than this (see `step_cost`) splits it
-    appearance_range: tuple[float, float] = (-8.0, 4.0)  # limits of what appearance says about a step
-    window_s: float = 0.5  # velocity and appearance come from so far on either side: one bad frame is no evidence
-
-
-@dataclass(frozen=True)
 class TrackPath(Table):
     """One track: T detections of what is taken for one person, in order of time."""
 
@@ -249,7 +228,6 @@ class TrackPath(Table):
     frame: np.ndarray = column((), "i", "frame number")
     time_s: np.ndarray = column((), "d", "strictly increasing", unit="s")
     centre_px: np.ndarray = column((2,), "d", "of the torso, or of the box where that was not seen", unit="px")
-    from_torso: np.ndarray = column((), "b", "which of the two `centre_px` is")
     place: np.ndarray = column((3,), "d", "of the box: centre x and upper edge (legs are hidden first), log height")
     body_px: np.ndarray = column((), "d", "the body's size: a box's diagonal", unit="px")
     inside: np.ndarray = column((), "b", "the box ends at no edge of the image")
@@ -265,7 +243,7 @@ def track_path(
     keypoints reach TORSO_SURE."""
     part = seen.picked(row)
     boxes = part.box_px
-    centre, from_torso = (boxes[:, :2] + boxes[:, 2:]) / 2, np.zeros(len(row), bool)
+    centre = (boxes[:, :2] + boxes[:, 2:]) / 2
     if part.keypoints is not None:
         names, xy_px = part.keypoints.skeleton.keypoints, part.xy_px
         torso = [names.index(f"{side}_{joint}") for joint in ("shoulder", "hip") for side in ("left", "right")]
@@ -273,7 +251,7 @@ def track_path(
         centre = np.where(from_torso[:, None], np.nan_to_num(xy_px[:, torso]).mean(1), centre)
     height = np.maximum(boxes[:, 3] - boxes[:, 1], 1.0)
     return TrackPath(
-        row=row, frame=part.frame, time_s=part.time_s, centre_px=centre, from_torso=from_torso,
+        row=row, frame=part.frame, time_s=part.time_s, centre_px=centre,
         place=np.stack([(boxes[:, 0] + boxes[:, 2]) / 2, boxes[:, 1], np.log(height)], 1),
         body_px=body_sizes(part.time_s, boxes), inside=inside_image(boxes, image_wh),
         alone=np.zeros(len(row), bool) if alone is None else alone[row],
@@ -312,62 +290,3 @@ def largest_near(values: np.ndarray, time_s: np.ndarray, near_s: float) -> np.nd
     first = np.searchsorted(time_s, time_s - near_s)
     end = np.searchsorted(time_s, time_s + near_s, side="right")
     return np.array([values[a:b].max() for a, b in zip(first, end, strict=True)])
-
-
-def step_cost(path: TrackPath, options: JumpOptions) -> np.ndarray:
-    """How implausible each step from a detection to the next is, [T - 1], as minus a log-likelihood ratio: place and
-    size against constant velocity, appearance before against appearance after. 0 is as usual, 12 is another person."""
-    if len(path) < 2:
-        return np.zeros(0)
-    t, dt = path.time_s, np.diff(path.time_s)
-    count = np.arange(len(path))
-    before = np.searchsorted(t, t[:-1] - options.window_s, side="right"), count[1:]
-    after = count[1:], np.searchsorted(t, t[1:] + options.window_s, side="right")
-    body = np.sqrt(path.body_px[:-1] * path.body_px[1:])[:, None]
-    velocity = [_velocities(path, *window) / body for window in (before, after)]  # body sizes a second, NaN: unknown
-    known = [np.isfinite(v).all(-1) for v in velocity]
-    total = sum(np.where(k[:, None], np.nan_to_num(v), 0) for v, k in zip(velocity, known, strict=True))
-    expected = total / np.maximum(known[0].astype(float) + known[1], 1)[:, None] * dt[:, None]
-    change = np.linalg.norm(np.nan_to_num(velocity[0]) - np.nan_to_num(velocity[1]), axis=-1)
-    unsteady = np.where(known[0] & known[1], np.minimum(change, 2.0), 1.0)
-    torso = path.from_torso[:-1] & path.from_torso[1:]
-    std = 0.05 + np.where(torso, 0.0, 0.15) + (0.3 + 0.5 * unsteady) * dt  # body sizes
-    moved = np.diff(path.centre_px, axis=0) / body - expected
-    # One misplaced frame is no jump: the whole windows before and after must be apart too.
-    middle = (t[:-1] + t[1:]) / 2
-    apart = (_extrapolated(path, *after, middle) - _extrapolated(path, *before, middle)) / body
-    place2 = np.minimum((moved**2).sum(-1), (apart**2).sum(-1)) / std**2
-    size2 = np.diff(np.log(path.body_px)) ** 2 / (0.12**2 + 0.4**2 * dt)
-    alike = log_likelihood_ratio_of_pairs(*(mean_appearance(path.appearance, *window) for window in (before, after)))
-    return (place2 + size2) / 2 - np.clip(alike, *options.appearance_range)
-
-
-def splits(path: TrackPath, options: JumpOptions) -> list[int]:
-    """The detections at which somebody else begins."""
-    cost = step_cost(path, options)
-    starts: list[int] = []
-    for step in np.flatnonzero(cost > options.split_cost):
-        # Windows blur a change over its neighbours: the dearest step nearby is the place.
-        near = np.abs(path.time_s[1:] - path.time_s[step + 1]) <= options.window_s
-        if cost[step] == cost[near].max() and (not starts or step + 1 - starts[-1] > 1):
-            starts.append(int(step) + 1)
-    return starts
-
-
-def _velocities(path: TrackPath, first: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Pixels a second over each of M windows of rows, by least squares: [M, 2]; NaN of fewer than three rows."""
-    t = (path.time_s - path.time_s[0])[:, None]
-    count = (end - first)[:, None]
-    s, ss, x, sx = (window_sums(v, first, end) for v in (t, t * t, path.centre_px, t * path.centre_px))
-    n = np.maximum(count, 1)
-    slope = (sx - s * x / n) / np.maximum(ss - s * s / n, 1e-9)
-    return np.where(count >= 3, slope, np.nan)
-
-
-def _extrapolated(path: TrackPath, first: np.ndarray, end: np.ndarray, time_s: np.ndarray) -> np.ndarray:
-    """Where the straight line through each of M windows of rows is at a time [M]: [M, 2] pixels."""
-    velocity = np.nan_to_num(_velocities(path, first, end))
-    count = np.maximum(end - first, 1)[:, None]
-    mean_px = window_sums(path.centre_px, first, end) / count
-    mean_s = path.time_s[0] + window_sums((path.time_s - path.time_s[0])[:, None], first, end) / count
-    return mean_px + velocity * (time_s[:, None] - mean_s)

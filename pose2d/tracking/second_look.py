@@ -1,15 +1,14 @@
 """Who is who within a shot, looked at again once all of it was seen.
 
-Tracks are cut where somebody was not seen for a while; people who met are told apart again (`decide`); tracks that
-end are joined to those that begin, one to one, at the greatest total log likelihood; and a box far from its track's
-path goes to the person it fits, or to nobody.
+Tracks are cut where somebody was not seen for a while; people who met are told apart again (`decide`); and tracks that
+end are joined to those that begin, one to one, at the greatest total log likelihood.
 
 A tracker decides frame by frame, and where people overlap it sees least. Here all ways to give the boxes of two tracks
 to two people are compared, as a beam of hypotheses. Each has a Kalman filter for either person and adds up the log
 likelihood of the boxes under it and of their appearance; at the end the appearance after the encounter is compared with
 that before it. The same comparison says whether a track that begins is the continuation of one that has ended."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -239,10 +238,6 @@ class SecondLookOptions:
     kept: float = 3.0  # what it says for joining two tracks that the tracker had as one
     switch_candidate: float = 2.0  # an exchange this little less likely is reported
     rounds: int = 2  # of telling people apart and joining
-    passes: int = 3  # over all encounters in a round
-    near_s: float = 0.5  # a path at one moment comes from so long before and after it
-    stray: float = 0.1  # a box farther from it, or of another log height than `stray_size`, is not the person's
-    stray_size: float = 0.35
     exchange: ExchangeOptions = field(default_factory=ExchangeOptions)
 
 
@@ -269,7 +264,7 @@ def look_again(
         renamed = dict(zip(seen.identity.tolist(), track.tolist(), strict=True))
         candidates = [replace(d, tracks=(renamed[d.tracks[0]], renamed[d.tracks[1]])) for d in candidates]
         seen = replace(seen, identity=track)
-    return _without_strays(seen, image_wh, o), [d for d in candidates if d.tracks[0] != d.tracks[1]]
+    return seen.identity, [d for d in candidates if d.tracks[0] != d.tracks[1]]
 
 
 def shared(boxes_px: np.ndarray) -> np.ndarray:
@@ -336,30 +331,25 @@ _Pair = tuple[bytes, bytes, float]  # the detections of two tracks, and when an 
 def _told_apart(
     seen: Detections, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions, settled: dict[_Pair, float]
 ) -> tuple[np.ndarray, list[SwitchCandidate]]:
-    """Track numbers [N] after every encounter was decided, until nothing changes any more. settled: encounters in which
-    nothing was to be changed, and by what margin; not decided again."""
+    """Track numbers [N] after every encounter was decided. settled: encounters in which nothing was to be changed, and
+    by what margin; not decided again."""
     track = seen.identity.copy()
     candidates: list[SwitchCandidate] = []
-    for _ in range(o.passes):
-        changed, candidates = False, []
-        for met in _encounters(replace(seen, identity=track), o):
-            one, other = (_rows(seen, track, number) for number in met.tracks)
-            pair = one.tobytes(), other.tobytes(), met.start_s
-            if pair not in settled and len(one) and len(other):
-                paths = [track_path(seen, rows, image_wh, alone) for rows in (one, other)]
-                decision = decide(paths[0], paths[1], met.start_s, met.end_s, image_wh, o.exchange)
-                if decision is None:
-                    continue
-                if decision.gain > o.least_gain:
-                    mine, theirs = (path.row[_to_exchange(path, decision)] for path in paths)
-                    track[mine], track[theirs] = met.tracks[1], met.tracks[0]
-                    changed = True
-                    continue
-                settled[pair] = decision.margin
-            if settled.get(pair, np.inf) < o.switch_candidate:
-                candidates.append(SwitchCandidate(met.end_s, met.tracks))
-        if not changed:
-            break
+    for met in _encounters(seen, o):
+        one, other = (_rows(seen, track, number) for number in met.tracks)
+        pair = one.tobytes(), other.tobytes(), met.start_s
+        if pair not in settled and len(one) and len(other):
+            paths = [track_path(seen, rows, image_wh, alone) for rows in (one, other)]
+            decision = decide(paths[0], paths[1], met.start_s, met.end_s, image_wh, o.exchange)
+            if decision is None:
+                continue
+            if decision.gain > o.least_gain:
+                mine, theirs = (path.row[_to_exchange(path, decision)] for path in paths)
+                track[mine], track[theirs] = met.tracks[1], met.tracks[0]
+                continue
+            settled[pair] = decision.margin
+        if settled.get(pair, np.inf) < o.switch_candidate:
+            candidates.append(SwitchCandidate(met.end_s, met.tracks))
     return track, candidates
 
 
@@ -441,54 +431,3 @@ def components(
         gains = np.zeros((len(rows), len(columns)))
         gains[row, column] = gain[mine]
         yield rows, columns, gains
-
-
-def _without_strays(seen: Detections, image_wh: tuple[int, int], o: SecondLookOptions) -> np.ndarray:
-    """Track numbers [N] after single boxes that do not fit the path of their track went to the one they fit."""
-    track = seen.identity.copy()
-    paths = {number: track_path(seen, rows, image_wh) for number, rows in rows_of_tracks(seen).items()}
-    for path in paths.values():
-        track[path.row[(_misfit(path, path, o) > 1) & (_from_neighbours(path, o) > 1)]] = -1
-    for row in np.flatnonzero((track < 0) & (seen.identity >= 0)):
-        stray = track_path(seen, np.array([row]), image_wh)
-        track[row] = _best_fit(stray, paths, track, o)
-    return track
-
-
-def _from_neighbours(path: TrackPath, o: SecondLookOptions) -> np.ndarray:
-    """How far each box [T] of a path is from the nearer of the second one before and the second one after it, in units
-    of what is allowed: where somebody jumps, one of them is near; of one or two boxes of somebody else neither is."""
-    steps = np.abs(path.place[2:] - path.place[:-2])
-    step = np.maximum(steps[:, :2].max(1) / (o.stray * path.body_px[2:]), steps[:, 2] / o.stray_size)
-    far = np.full(2, np.inf)
-    return np.minimum(np.append(far, step), np.append(step, far))[: len(path)]
-
-
-def _best_fit(stray: TrackPath, paths: Mapping[int, TrackPath], track: np.ndarray, o: SecondLookOptions) -> int:
-    """The track that one box fits and that has no other in its frame; -1: none."""
-    best, least = -1, 1.0
-    for number, path in paths.items():
-        here = path.row[path.frame == stray.frame[0]]
-        if not path.time_s[0] < stray.time_s[0] < path.time_s[-1] or (track[here] == number).any():
-            continue
-        misfit = float(_misfit(path, stray, o)[0])
-        if 0 < misfit < least:
-            best, least = number, misfit
-    return best
-
-
-def _misfit(path: TrackPath, boxes: TrackPath, o: SecondLookOptions) -> np.ndarray:
-    """How far boxes [M] are from the straight line through the other boxes of a path around them, in units of what is
-    allowed; 0 where the path has none on either side."""
-    out = np.zeros(len(boxes))
-    for n, time_s in enumerate(boxes.time_s):
-        around = slice(*np.searchsorted(path.time_s, [time_s - o.near_s, time_s + o.near_s]))
-        dt = path.time_s[around] - time_s
-        weight = np.where(dt == 0, 0.0, 1 - np.abs(dt) / o.near_s).clip(0)
-        if not ((weight * (dt > 0)).any() and (weight * (dt < 0)).any() and (weight > 0).sum() >= 3):
-            continue
-        s0, s1, s2 = weight.sum(), weight @ dt, weight @ dt**2
-        line = (s2 * weight - s1 * weight * dt) @ path.place[around] / max(s0 * s2 - s1**2, 1e-12)
-        off = np.abs(boxes.place[n] - line)
-        out[n] = max(off[:2].max() / (o.stray * boxes.body_px[n]), off[2] / o.stray_size, 1e-9)
-    return out

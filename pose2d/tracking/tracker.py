@@ -1,22 +1,20 @@
 """Boxes of one frame after another become tracks with identities.
 
 Every frame, boxes are assigned to tracks at the least total cost (Hungarian). The cost of a pair is -2 log likelihood
-of that box under that track's Kalman filter, less what pose and appearance say for the
-pair. The most a pair may cost depends on both sides: a high-scoring box may be far from where a confirmed track
-predicts it; a low-scoring box, or any box for a track not yet confirmed, has to be near. Low-scoring boxes continue
-tracks and start none (the idea of ByteTrack). At a cut every track ends. Nothing is smoothed or interpolated: a track
-holds the detected boxes, and its gaps are gaps.
+of that box under that track's Kalman filter, less what appearance says for the pair. The most a pair may cost depends
+on both sides: a high-scoring box may be far from where a confirmed track predicts it; a low-scoring box, or any box for
+a track not yet confirmed, has to be near. Low-scoring boxes continue tracks and start none (the idea of ByteTrack). At
+a cut every track ends. Nothing is smoothed or interpolated: a track holds the detected boxes, and its gaps are gaps.
 
-What pose and appearance say are log-likelihood ratios (this track's person against anybody in the same place), so that
-they add up with each other and with the likelihood of the box's motion. A person half hidden gets the keypoints, and
-with them the colours, of the one in front; so both count only as far as a detection's pose is its own.
+What appearance says is a log-likelihood ratio (this track's person against anybody in the same place), so that it adds
+up with the likelihood of the box's motion. A person half hidden gets the keypoints, and with them the colours, of the
+one in front; so it counts only as far as a detection's pose is its own.
 
-The filters are on a person's box, in units of the person's own size, and on each keypoint of the expected pose.
-Position moves with a velocity that changes by random accelerations and decays; the logarithm of width and height
-drifts, and fast where the image's edge cuts the person off. Both axes are alike and independent, so each is a 2x2
-filter (position, velocity) and a scalar one (size), in closed form."""
+The filter is on a person's box, in units of the person's own size. Position moves with a velocity that changes by
+random accelerations and decays; the logarithm of width and height drifts, and fast where the image's edge cuts the
+person off. Both axes are alike and independent, so each is a 2x2 filter (position, velocity) and a scalar one (size),
+in closed form."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from pose2d.detect.detector import iou
 from pose2d.skeletons import Skeleton
 from pose2d.tracking.appearance import blend, log_likelihood_ratio_of_pairs
-from pose2d.types import AREA_OF_BOX, NOBODY, Appearance, Detections, Track, sigma_px
+from pose2d.types import AREA_OF_BOX, NOBODY, Appearance, Detections
 
 
 @dataclass(frozen=True)
@@ -151,79 +149,6 @@ def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class PoseMotionOptions:
-    """How keypoints move. Chosen by hand, with the rest of the tracker, on the tuning seeds of bench/identity.py."""
-
-    acceleration: float = 12.0  # of a keypoint, in body sizes (box diagonals) a second^2
-    velocity_memory_s: float = 0.3  # an unseen keypoint's velocity falls by 1/e in this time
-
-
-@dataclass(frozen=True)
-class PoseState:
-    """A person's keypoints at one moment, as Gaussians."""
-
-    xy_px: np.ndarray  # [K, 2]
-    velocity_px: np.ndarray  # [K, 2] per second
-    cov: np.ndarray  # [K, 2, 2] of (position, velocity), pixels and seconds
-
-    @property
-    def std_px(self) -> np.ndarray:
-        """[K] standard deviation of the position on either axis."""
-        return np.sqrt(self.cov[:, 0, 0])
-
-
-def first_pose(xy_px: np.ndarray, std_px: np.ndarray, body_px: float) -> PoseState:
-    """From the keypoints [K, 2] of one frame with standard deviations [K] (infinite: not seen), for a body of that
-    size (its box's diagonal)."""
-    xy_px = np.asarray(xy_px, np.float64)
-    std_px = np.minimum(np.where(np.isfinite(xy_px).all(-1), std_px, np.inf), 10 * body_px)
-    cov = np.zeros((len(xy_px), 2, 2))
-    cov[:, 0, 0], cov[:, 1, 1] = std_px**2, body_px**2
-    return PoseState(np.nan_to_num(xy_px), np.zeros_like(xy_px), cov)
-
-
-def predict_pose(state: PoseState, dt_s: float, body_px: float, options: PoseMotionOptions) -> PoseState:
-    """The pose `dt_s` later, without having seen it."""
-    kept = np.exp(-dt_s / options.velocity_memory_s)
-    reach_s = options.velocity_memory_s * (1 - kept)
-    step = np.array([[1.0, reach_s], [0.0, kept]])
-    q = (options.acceleration * body_px) ** 2
-    spread = q * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])  # as `predict`
-    return PoseState(
-        state.xy_px + reach_s * state.velocity_px,
-        kept * state.velocity_px,
-        step @ state.cov @ step.T + spread,
-    )
-
-
-def update_pose(state: PoseState, xy_px: np.ndarray, std_px: np.ndarray) -> PoseState:
-    """The pose after seeing keypoints [K, 2] with standard deviations [K] (infinite: not seen)."""
-    seen = np.isfinite(xy_px).all(-1) & np.isfinite(std_px)
-    noise2 = np.where(seen, np.minimum(std_px, 1e6) ** 2, 1e12)
-    gain = state.cov[:, :, 0] / (state.cov[:, 0, 0] + noise2)[:, None]  # [K, (position, velocity)]
-    innovation = np.where(seen[:, None], np.nan_to_num(xy_px) - state.xy_px, 0.0)
-    return PoseState(
-        state.xy_px + gain[:, :1] * innovation,
-        state.velocity_px + gain[:, 1:] * innovation,
-        state.cov - np.einsum("ki,kj->kij", gain, state.cov[:, 0]),
-    )
-
-
-LEAST_SURE = 0.1  # a keypoint of less confidence is not seen
-
-
-@dataclass(frozen=True)
-class AssociationOptions:
-    """Weights and limits of the cues. Chosen on the tuning seeds of bench/identity.py."""
-
-    pose_weight: float = 1.0  # independent keypoints that a pose's keypoints together are worth
-    appearance_weight: float = 1.0
-    pose_range: tuple[float, float] = (-3.0, 4.0)  # limits of the log-likelihood ratio, so that no cue decides alone
-    appearance_range: tuple[float, float] = (-8.0, 4.0)
-    motion: PoseMotionOptions = field(default_factory=PoseMotionOptions)
-
-
-@dataclass(frozen=True)
 class TrackerOptions:
     """Scores, gaps and costs. bench/tracker.py compares the whole with published trackers on scenes with exact truth;
     the values were chosen by hand on those scenes, none was tuned on its own."""
@@ -238,9 +163,9 @@ class TrackerOptions:
     least_frames: int = 3  # a shot of fewer frames asks for as many as it has
     same_person_iou: float = 0.6  # a box overlapping a track's box by more than this starts no new track
     same_pose: float = 0.6  # of two boxes whose poses have at least this OKS only the better one is used
+    appearance_range: tuple[float, float] = (-8.0, 4.0)  # of its log-likelihood ratio, so that it does not decide alone
     alone_iou: float = 0.2  # what people whose boxes overlap by more look like is not remembered: it may be the other's
     motion: MotionOptions = field(default_factory=MotionOptions)
-    cues: AssociationOptions = field(default_factory=AssociationOptions)
 
 
 @dataclass
@@ -250,22 +175,13 @@ class _OpenTrack:
     state_s: float  # the time of `state`
     last_box_s: float  # the time of the last box
     shot: int  # number of its shot
-    pose: PoseState | None = None  # None: keypoints are not given
-    appearance: Appearance | None = None  # [1]
-    frames: list[int] = field(default_factory=list)
-    boxes_px: list[np.ndarray] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    sure_frames: int = 0  # in how many of them the score was at least `sure_score`
-
-    def append(self, frame: int, box_px: np.ndarray, score: float, sure: bool) -> None:
-        self.frames.append(frame)
-        self.boxes_px.append(box_px)
-        self.scores.append(score)
-        self.sure_frames += sure
+    appearance: Appearance | None = None  # [1]; None: not given
+    last_box_px: np.ndarray = field(default_factory=lambda: np.zeros(4))
+    sure_frames: int = 0  # in how many frames the score was at least `sure_score`
 
 
 class Tracker:
-    """Call `update` with each frame in order, and `cut` where a shot ends; `tracks` gives the confirmed tracks."""
+    """Call `update` with each frame in order, and `cut` where a shot ends; `confirmed` says which tracks are people."""
 
     def __init__(self, image_wh: tuple[int, int], options: TrackerOptions | None = None) -> None:
         self.options = options or TrackerOptions()
@@ -281,41 +197,37 @@ class Tracker:
         self._open = []
         self._shot_frames.append(0)
 
-    def update(self, frame: int, time_s: float, seen: Detections) -> np.ndarray:
+    def update(self, time_s: float, seen: Detections) -> np.ndarray:
         """Take in the detections of one frame, with keypoints and appearance in all frames or in none: whose each is,
-        [N] numbers of tracks, NOBODY for nobody's. Frame numbers and times must increase."""
+        [N] numbers of tracks, NOBODY for nobody's. Times must increase."""
         options = self.options
         self._shot_frames[-1] += 1
         for track in self._open:
             self._predict(track, time_s)
         self._end_tracks(time_s)
         boxes = np.flatnonzero(seen.score >= options.doubtful_score)
-        distinct, std_px = np.ones(len(seen)), None
+        distinct = np.ones(len(seen))
         if seen.keypoints is not None and seen.appearance is not None:
-            std_px = keypoint_std(seen)
             likely = seen.box_px[boxes], seen.xy_px[boxes].astype(np.float64)
             alike = pose_similarity(likely[1], likely[0], seen.keypoints.skeleton)
             kept = best_of_each_pose(seen.score[boxes], *likely, alike, options.same_pose)
             distinct[boxes[kept]] = 1 - alike[np.ix_(kept, kept)].max(1, initial=0.0)
             boxes = boxes[kept]
         tracks = list(self._open)
-        cost = self._costs(tracks, seen.rows(boxes), None if std_px is None else std_px[boxes], distinct[boxes])
+        cost = self._costs(tracks, seen.rows(boxes), distinct[boxes])
         pairs = assign(cost, self._cost_limit(tracks, seen.score[boxes]))
         owner = np.full(len(seen), NOBODY, np.int64)
+        alone = _alone(seen.box_px, boxes, options.alone_iou)
         for row, column in pairs:
             track, box = tracks[row], int(boxes[column])
             owner[box] = track.identity
             track.state = update(track.state, seen.box_px[box], self._image_wh, options.motion)
-            track.last_box_s = time_s
-            self._append(track, box, seen, frame)
-        if std_px is not None:
-            alone = _alone(seen.box_px, boxes, options.alone_iou)
-            for row, column in pairs:
-                box = int(boxes[column])
-                _remember(tracks[row], seen, box, std_px[box] / max(float(distinct[box]), 1e-3), bool(alone[box]))
+            self._append(track, box, seen, time_s)
+            if track.appearance is not None and seen.appearance is not None and alone[box]:
+                track.appearance = blend(track.appearance, seen.appearance.rows([box]))
         taken = {column for _, column in pairs}
         for box in (int(b) for i, b in enumerate(boxes) if i not in taken):
-            owner[box] = self._start_track(box, seen, frame, time_s, std_px)
+            owner[box] = self._start_track(box, seen, time_s)
         return owner
 
     def confirmed(self) -> dict[int, int]:
@@ -323,38 +235,20 @@ class Tracker:
         confirmed = sorted(t.identity for t in self._ended + self._open if self._is_confirmed(t))
         return {number: identity for identity, number in enumerate(confirmed, start=1)}
 
-    def tracks(self) -> list[Track]:
-        """Confirmed tracks in the order they appeared, numbered from 1."""
-        confirmed = sorted(filter(self._is_confirmed, self._ended + self._open), key=lambda track: track.identity)
-        return [
-            Track(
-                identity=number,
-                frames=np.array(track.frames, np.int64),
-                boxes_px=np.stack(track.boxes_px),
-                scores=np.array(track.scores),
-            )
-            for number, track in enumerate(confirmed, start=1)
-        ]
-
     def _predict(self, track: _OpenTrack, time_s: float) -> None:
-        step_s = time_s - track.state_s
-        if track.pose is not None:
-            track.pose = predict_pose(track.pose, step_s, track.state.body_px, self.options.cues.motion)
-        track.state = predict(track.state, step_s, self.options.motion)
+        track.state = predict(track.state, time_s - track.state_s, self.options.motion)
         track.state_s = time_s
 
-    def _costs(
-        self, tracks: list[_OpenTrack], seen: Detections, std_px: np.ndarray | None, distinct: np.ndarray
-    ) -> np.ndarray:
-        """-2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far away."""
+    def _costs(self, tracks: list[_OpenTrack], seen: Detections, distinct: np.ndarray) -> np.ndarray:
+        """-2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far away. distinct [boxes]: how
+        far the pose of each is its own, 1 - the OKS with the most similar other."""
         distance2, cost = mahalanobis([t.state for t in tracks], seen.box_px, self.options.motion)
         near = distance2 < self.options.farthest
-        poses = [t.pose for t in tracks if t.pose is not None]
-        if std_px is not None and poses and len(poses) == len(tracks):
-            appearance = Appearance.concat([t.appearance for t in tracks if t.appearance is not None])
+        known = [t.appearance for t in tracks if t.appearance is not None]
+        if seen.appearance is not None and known and len(known) == len(tracks):
             row, column = np.nonzero(near)
-            pairs = row, column
-            cost[pairs] -= 2 * cue_log_likelihood(pairs, poses, appearance, seen, std_px, distinct, self.options.cues)
+            ratio = log_likelihood_ratio_of_pairs(Appearance.concat(known).rows(row), seen.appearance.rows(column))
+            cost[row, column] -= 2 * distinct[column] ** 2 * np.clip(ratio, *self.options.appearance_range)
         return np.where(near, cost, np.inf)
 
     def _end_tracks(self, time_s: float) -> None:
@@ -377,35 +271,25 @@ class Tracker:
         both_sure = confirmed[:, None] & (scores >= self.options.sure_score)
         return np.where(both_sure, self.options.sure_cost, self.options.doubtful_cost)
 
-    def _start_track(self, box: int, seen: Detections, frame: int, time_s: float, std_px: np.ndarray | None) -> int:
+    def _start_track(self, box: int, seen: Detections, time_s: float) -> int:
         """The number of a new track for a box that no track took; NOBODY if it is a second box on a tracked person."""
         if seen.score[box] < self.options.start_score:
             return NOBODY
-        here = [track.boxes_px[-1] for track in self._open if track.frames[-1] == frame]
+        here = [track.last_box_px for track in self._open if track.last_box_s == time_s]
         overlap = iou(seen.box_px[box][None], np.reshape(here, (-1, 4)))
         if (overlap > self.options.same_person_iou).any():
             return NOBODY
         state = initial_state(seen.box_px[box], self._image_wh, self.options.motion)
         track = _OpenTrack(len(self._ended) + len(self._open), state, time_s, time_s, len(self._shot_frames) - 1)
-        if std_px is not None and seen.appearance is not None:
-            track.pose = first_pose(seen.xy_px[box], std_px[box], state.body_px)
+        if seen.appearance is not None:
             track.appearance = seen.appearance.rows([box])
-        self._append(track, box, seen, frame)
+        self._append(track, box, seen, time_s)
         self._open.append(track)
         return track.identity
 
-    def _append(self, track: _OpenTrack, box: int, seen: Detections, frame: int) -> None:
-        score = float(seen.score[box])
-        track.append(frame, seen.box_px[box], score, score >= self.options.sure_score)
-
-
-def _remember(track: _OpenTrack, seen: Detections, box: int, std_px: np.ndarray, alone: bool) -> None:
-    """A track's pose and appearance after a detection, as far as it shows this person and nobody else."""
-    if track.pose is None or track.appearance is None or seen.appearance is None:
-        return
-    track.pose = update_pose(track.pose, seen.xy_px[box], std_px)
-    if alone:
-        track.appearance = blend(track.appearance, seen.appearance.rows([box]))
+    def _append(self, track: _OpenTrack, box: int, seen: Detections, time_s: float) -> None:
+        track.last_box_s, track.last_box_px = time_s, seen.box_px[box]
+        track.sure_frames += int(seen.score[box] >= self.options.sure_score)
 
 
 def _alone(boxes_px: np.ndarray, likely: np.ndarray, most_iou: float) -> np.ndarray:
@@ -424,66 +308,10 @@ def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]
     return [(int(row), int(column)) for row, column in pairs if gain[row, column] < 0]
 
 
-def keypoint_std(seen: Detections) -> np.ndarray:
-    """The standard deviation on either axis that confidence stands for, [N, K] pixels; infinite: not seen."""
-    assert seen.keypoints is not None
-    sure = seen.sure
-    visible = np.isfinite(seen.xy_px).all(-1) & (sure >= LEAST_SURE)
-    l2 = keypoint_l2(seen.box_px, seen.keypoints.skeleton)
-    return np.where(visible, sigma_px(np.clip(sure, LEAST_SURE, 0.999).astype(np.float64), l2), np.inf)
-
-
 def keypoint_l2(boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:
     """OKS's l^2 in pixels^2 of each keypoint of people in boxes [N, 4]: [N, K]."""
     sides = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0)
     return AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance
-
-
-def cue_log_likelihood(
-    pairs: tuple[np.ndarray, np.ndarray], poses: Sequence[PoseState], appearance: Appearance, seen: Detections,
-    std_px: np.ndarray, distinct: np.ndarray, options: AssociationOptions,
-) -> np.ndarray:  # fmt: skip
-    """What pose and appearance say for each of M pairs (numbers of tracks, of detections): log-likelihood ratios [M].
-    poses, appearance: of each track; seen: D detections, their keypoints with standard deviations std_px [D, K];
-    distinct [D]: how far the pose of each is its own, 1 - the OKS with the most similar other."""
-    track, box = pairs
-    if not len(track):
-        return np.zeros(0)
-    assert seen.appearance is not None
-    pose = pose_log_likelihood_ratio(pairs, poses, seen, std_px, options)
-    alike = log_likelihood_ratio_of_pairs(appearance.rows(track), seen.appearance.rows(box))
-    return distinct[box] ** 2 * (pose + np.clip(options.appearance_weight * alike, *options.appearance_range))
-
-
-def pose_log_likelihood_ratio(
-    pairs: tuple[np.ndarray, np.ndarray],
-    predicted: Sequence[PoseState],
-    seen: Detections,
-    std_px: np.ndarray,
-    options: AssociationOptions,
-) -> np.ndarray:
-    """How much likelier the pose of each pair's detection is the one expected of its track than that of anybody in the
-    same place: log, [M]. Same person: a keypoint is off by what the prediction, the detection and the body's softness
-    (a third of OKS's l) leave open. Another person: off by another sixth of the body's size on either axis. A sum over
-    keypoints would count the same movement K times, so the mean counts `pose_weight` times."""
-    track, box = pairs
-    if not len(track):
-        return np.zeros(0)
-    assert seen.keypoints is not None
-    body2 = (np.maximum(seen.box_px[:, 2:] - seen.box_px[:, :2], 1.0) ** 2).sum(-1)[box, None]  # [M, 1] pixels^2
-    soft2 = keypoint_l2(seen.box_px, seen.keypoints.skeleton)[box] / 9  # [M, K]
-    xy, std = seen.xy_px[box], std_px[box]
-    visible = np.isfinite(xy).all(-1) & np.isfinite(std)
-    expected_xy = np.stack([state.xy_px for state in predicted])[track]
-    expected_var = np.stack([state.cov[:, 0, 0] for state in predicted])[track]
-    same2 = expected_var + np.where(visible, np.minimum(std, 1e6), 1e6) ** 2 + soft2
-    other2 = same2 + body2 / 36
-    d2 = ((np.nan_to_num(xy) - expected_xy) ** 2).sum(-1)
-    # Two axes of one variance: log N is -d^2 / 2 s^2 - log s^2. A heavy tail: d^2 counts up to 5 std.
-    each = np.log(other2 / same2) - np.minimum(d2 / same2, 25) / 2 + np.minimum(d2 / other2, 25) / 2
-    weight = np.where(visible, body2 / 36 / other2, 0.0)  # 0 where prediction or detection says nothing
-    ratio = (weight * each).sum(-1) / np.maximum(weight.sum(-1), 1.0)
-    return np.clip(options.pose_weight * ratio, *options.pose_range)
 
 
 def best_of_each_pose(

@@ -62,7 +62,7 @@ def _blurred_maps(sigma_cells: float, target: float = 2.0, height: int = 64, wid
 
 def _width(maps: torch.Tensor) -> torch.Tensor:
     """Of the Gaussian fitted around each peak, [N, K, 2] cells."""
-    return fit_gaussian(maps, peaks(maps)[0]).sigma_cells
+    return fit_gaussian(maps, peaks(maps)[0])
 
 
 def test_a_blurred_target_is_what_uncertain_keypoints_average_to() -> None:

@@ -32,12 +32,11 @@ def test_pearson_is_numpys() -> None:
     assert np.isnan(pearson(np.ones(5), np.arange(5.0)))
 
 
-@pytest.mark.parametrize("binning", ["equal-width", "equal-mass"])
-def test_a_calibrated_confidence_has_no_calibration_error_and_a_shifted_one_has_the_shift(binning) -> None:
+def test_a_calibrated_confidence_has_no_calibration_error_and_a_shifted_one_has_the_shift() -> None:
     confidence, oks = _samples(200_000)
-    assert reliability(confidence, oks, binning=binning).expected_error < 0.004
+    assert reliability(confidence, oks).expected_error < 0.004
     low = 0.5 * confidence
-    assert reliability(low + 0.2, 0 * oks + low, binning=binning).expected_error == pytest.approx(0.2, abs=1e-12)
+    assert reliability(low + 0.2, 0 * oks + low).expected_error == pytest.approx(0.2, abs=1e-12)
 
 
 def test_calibration_error_by_hand() -> None:
@@ -45,7 +44,6 @@ def test_calibration_error_by_hand() -> None:
     oks = np.array([0.0, 0.0, 1.0, 0.5])
     # two bins: means 0.2 against 0.0, and 0.7 against 0.75
     assert reliability(confidence, oks, bins=2).expected_error == pytest.approx((0.2 + 0.05) / 2)
-    assert reliability(confidence, oks, 2, "equal-mass").expected_error == pytest.approx((0.2 + 0.05) / 2)
 
 
 def test_scores_beyond_one_fall_into_the_last_bin_with_their_own_value() -> None:
@@ -53,11 +51,6 @@ def test_scores_beyond_one_fall_into_the_last_bin_with_their_own_value() -> None
     np.testing.assert_array_equal(bins.count, [1, 0, 0, 2])
     assert bins.confidence[3] == pytest.approx(1.2)
     assert bins.expected_error == pytest.approx((2 * 0.2 + 0.2) / 3)
-
-
-def test_equal_mass_bins_hold_equally_many() -> None:
-    confidence, oks = _samples(1500)
-    assert (reliability(confidence**3, oks, 15, "equal-mass").count == 100).all()
 
 
 def test_ause_by_hand() -> None:

@@ -90,7 +90,7 @@ def test_spins_file_is_enough_to_fit_and_measure(tmp_path: Path, smpl: Path) -> 
     assert len(read_spin_npz(data / "3dpw_test.npz")) == 1
     settings = EvalSettings(
         data / "3dpw_test.npz", smpl, smpl / "J_regressor_h36m.npy", pose_model="movenet-lightning",
-        confidence=("ccnet",), weighting=("precision",), init="none",
+        confidence=("ccnet",), weighting=("precision",),
     )  # fmt: skip
     outcome = pipeline.run(settings, tmp_path / "out", QUIET)
     assert (outcome.scores.names, len(outcome.scores)) == (("one_00",), count)

@@ -91,7 +91,7 @@ def test_projected_joints_land_on_the_drawn_person() -> None:
     scene = sequence.build_sequence(drawn, body, clips, (320, 180), 2)
     mesh, person_faces = scene.mesh, scene.mesh.person_faces
     mesh.atlas.texels[:] = 0
-    mesh.scene.backdrop.image[:] = 0
+    mesh.scene.sky[:] = 0
     mesh.appearance[: person_faces[1], :, :3], mesh.appearance[person_faces[1] :] = 0.5, 0
     light = sequence.exposed_light(scene, scene.posed(), 0).sum(2)
     joints = scene.people[0].joints[0]
@@ -194,18 +194,3 @@ def test_no_split_shares_a_captured_person_with_another() -> None:
     assert subjects["validation"] == set(VALIDATION_SUBJECTS)
     assert subjects["test"].isdisjoint(subjects["validation"])
     assert all(subject % 5 == 0 for group in subjects.values() for subject in group)  # nothing is learned from these
-
-
-def test_photographs_become_backgrounds(tmp_path: Path) -> None:
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    cv2.imwrite(str(photos / "red.png"), np.full((120, 200, 3), (0, 0, 255), np.uint8))
-    settings = SynthSettings(sequences=1, frames=2, size=(160, 90), seed=5, backgrounds=photos)
-    list(make_dataset(tmp_path / "out", settings))
-    (folder,) = (tmp_path / "out" / "imageFiles").iterdir()
-    assert folder.name.startswith("synth_000_photo_")
-    blue, _, red = cv2.imread(str(folder / "image_00000.jpg"))[:30].reshape(-1, 3).mean(0)
-    assert red > 2 * blue
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="holds no photograph"):
-        list(make_dataset(tmp_path / "out2", SynthSettings(backgrounds=tmp_path / "empty")))

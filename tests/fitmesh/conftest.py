@@ -65,7 +65,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> tuple[str | Path, ...]:
     folder = tmp_path_factory.mktemp("walk")
     video = write_video(folder / "walk.mp4", [40 * i for i in range(FRAMES)], SIZE, sound="aac")
     people = [walker(FRAMES, SIZE), walker(FRAMES, SIZE, start_x_m=-0.9)]
-    return "--video", video, "--keypoints", write_json(folder / "walk.json", coco_results(people)), "--init", "none"
+    return "--video", video, "--keypoints", write_json(folder / "walk.json", coco_results(people))
 
 
 @pytest.fixture(scope="module")

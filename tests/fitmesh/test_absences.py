@@ -114,7 +114,7 @@ def test_a_run_leaves_the_rows_out_and_says_so(fitmesh: Fitmesh, no_exports: Non
         cv2.imwrite(str(images / f"{number:03d}.png"), np.full((SIZE[1], SIZE[0], 3), 90, np.uint8))
     keypoints = write_json(tmp_path / "k.json", entries)
     given = ("--images", images, "--fps", "25", "--keypoints", keypoints)
-    assert fitmesh("run", *given, "--out", out, "--init", "none") == 0, fitmesh.said
+    assert fitmesh("run", *given, "--out", out) == 0, fitmesh.said
     assert "30 observed, absent in 30" in fitmesh.said
     (person,) = fitmesh_load(out).people
     np.testing.assert_array_equal(person.frame, [i for i in range(frames) if i not in gone])

@@ -45,7 +45,7 @@ def test_the_function_leaves_what_the_command_leaves(
     options = dict(zip(walk[::2], walk[1::2], strict=True))
     heard: list[fitmesh.Progress] = []
     result = fitmesh.run(
-        options["--video"], tmp_path / "function", keypoints=options["--keypoints"], init="none", progress=heard.append
+        options["--video"], tmp_path / "function", keypoints=options["--keypoints"], progress=heard.append
     )
     for name in ("tracks.npz", "keypoints.npz", "fit.npz", "overlay.mp4", "scene.glb"):
         assert (tmp_path / "function" / name).read_bytes() == (tmp_path / "command" / name).read_bytes(), name

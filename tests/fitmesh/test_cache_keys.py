@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fitmesh.stages import export, fit, people
-from fitmesh.stages.settings import Job, KeypointSettings, RunSettings
+from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.base import caching
 from pose2d.models.base import module_of
@@ -17,8 +17,8 @@ from tests.imports import import_graph
 from tests.videos import write_video
 
 SOLVER, RENDERER = "fitting/solver/unknowns.py", "fitting/render/raster.py"
-SETTINGS = RunSettings(keypoints=KeypointSettings(pose_model="movenet-lightning"))
-POSE_NETWORK = module_of(SETTINGS.keypoints.pose_model).replace(".", "/") + ".py"
+SETTINGS = RunSettings(pose_model="movenet-lightning")
+POSE_NETWORK = module_of(SETTINGS.pose_model).replace(".", "/") + ".py"
 Digests = Callable[[], dict[str, str]]
 
 

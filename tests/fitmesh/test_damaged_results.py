@@ -16,7 +16,7 @@ STAGE = {"fit.npz": "fit", "keypoints.npz": "people", "overlay.mp4": "overlay", 
 def finished(walk: tuple[str | Path, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "out"
     options = dict(zip(walk[::2], walk[1::2], strict=True))
-    package.run(options["--video"], out, keypoints=options["--keypoints"], init="none")
+    package.run(options["--video"], out, keypoints=options["--keypoints"])
     return out
 
 

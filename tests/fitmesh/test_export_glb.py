@@ -14,7 +14,6 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-import fitting
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.scene import scene_frame
 from fitmesh.exports.scene_glb import reduced_skin
@@ -102,7 +101,6 @@ def glb(result: Result) -> Glb:
 
 def test_skinning_the_file_gives_the_fitted_mesh(result: Result, glb: Glb) -> None:
     scene, influences = scene_frame(result), (result.body.weights > 0).sum(1).numpy()
-    stated = glb.json["asset"]["extras"]["skin_error_mm"]["largest"]
     for person in result.people:
         for row in (0, len(person) // 2, len(person) - 1):
             error_mm = 1000 * np.linalg.norm(
@@ -111,23 +109,14 @@ def test_skinning_the_file_gives_the_fitted_mesh(result: Result, glb: Glb) -> No
                 axis=1,
             )
             assert error_mm[influences <= 4].max() < 0.02
-            assert error_mm.max() < stated + 1
+            assert error_mm.max() < 10
             assert error_mm.mean() < 0.1
 
 
-def test_the_stated_skin_error_is_the_error_of_four_influences(result: Result, glb: Glb) -> None:
-    assert 0 < glb.json["asset"]["extras"]["skin_error_mm"]["mean"] < 0.1
-    skin = reduced_skin(result.body.weights.numpy())
-    np.testing.assert_allclose(skin.weights.sum(1), 1, atol=1e-6)
-
-
-def test_pose_correctives_that_the_file_cannot_hold_are_stated(tmp_path: Path) -> None:
-    plain = fitting.load_body()
-    generator = torch.Generator().manual_seed(0)
-    correctives = 0.02 * torch.randn(len(plain.v_template), 3, 207, generator=generator)
-    result = walkers(tmp_path, frames=4, body=replace(plain, posedirs=correctives))
-    EXPORTERS["glb"].write(result, tmp_path, QUIET)
-    assert Glb(tmp_path / "scene.glb").json["asset"]["extras"]["skin_error_mm"]["mean"] > 1
+def test_the_four_weights_of_a_vertex_sum_to_one(result: Result) -> None:
+    joints, weights = reduced_skin(result.body.weights.numpy())
+    assert joints.shape == weights.shape == (len(result.body.v_template), 4)
+    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
 
 
 def test_joints_have_names_and_stand_in_a_t_pose_at_rest(result: Result, glb: Glb) -> None:

@@ -86,7 +86,7 @@ def test_one_stage_more_or_less(
     assert fitmesh.stages_made() == ["fit", "bvh"]
     options = dict(zip(walk[::2], walk[1::2], strict=True))
     result = package.run(
-        options["--video"], tmp_path, keypoints=options["--keypoints"], init="none", outputs=("fit",), overwrite=True
+        options["--video"], tmp_path, keypoints=options["--keypoints"], outputs=("fit",), overwrite=True
     )
     assert len(result.people) == 2
     assert not {"overlay.mp4", "scene.glb", "report.html"} & {path.name for path in tmp_path.iterdir()}
@@ -100,7 +100,7 @@ def test_frames_are_the_same_as_the_images_of_a_folder(walk: tuple[str | Path, .
     (tmp_path / "images").mkdir()
     for number, rgb in enumerate(frames):
         cv2.imwrite(str(tmp_path / "images" / f"{number:03d}.png"), rgb[..., ::-1])
-    options = {"keypoints": walk[3], "init": "none", "outputs": ("fit",), "fps": 25}
+    options = {"keypoints": walk[3], "outputs": ("fit",), "fps": 25}
     of_folder = package.run(tmp_path / "images", tmp_path / "a", **options)
     of_frames = package.run(frames=iter(frames), out=tmp_path / "b", **options)
     np.testing.assert_allclose(of_frames.time_s, of_folder.time_s, atol=1e-6)

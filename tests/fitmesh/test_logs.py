@@ -41,7 +41,7 @@ def test_the_python_function_logs_its_stages_and_prints_nothing(
 ) -> None:
     options = dict(zip(walk[::2], walk[1::2], strict=True))
     with caplog.at_level(logging.INFO, "fitmesh"):
-        package.run(options["--video"], tmp_path, keypoints=options["--keypoints"], init="none")
+        package.run(options["--video"], tmp_path, keypoints=options["--keypoints"])
     said = [record.getMessage().split()[0] for record in caplog.records if record.name == "fitmesh"]
     assert [word for word in said if word in ("people", "fit", "overlay")] == ["people", "fit", "overlay"]
     assert capsys.readouterr() == ("", "")

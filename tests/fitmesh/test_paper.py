@@ -79,8 +79,6 @@ def test_a_column_of_published_figures_stands_beside_ours_where_there_is_one(tmp
     assert rows_of(tmp_path / "x.csv")[0] == {
         "network": "a", "confidence": "raw", "ap": "1", "paper_ap": "3", "ar": "2",
     }  # fmt: skip
-    table.draw(tmp_path / "x.png")
-    assert (tmp_path / "x.png").stat().st_size > 5000
 
 
 @pytest.mark.slow
@@ -95,7 +93,6 @@ def test_the_main_table_trains_heads_says_what_is_missing_and_resumes(data, weig
     for name in weights:
         wanted = [*kinds[:2], "raw (heatmap)", *kinds[2:]] if name.startswith("ipr") else kinds
         assert [row["confidence"] for row in rows if row["network"] == name] == wanted
-    assert (tmp_path / "coco.png").is_file()
     monkeypatch.setattr(train_ccnet, "run", None)  # nothing is made twice
     monkeypatch.setattr(eval_coco, "run", None)
     assert rows_of(tmp_path / "coco.csv") == rows

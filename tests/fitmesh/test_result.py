@@ -52,9 +52,9 @@ def test_what_was_fitted_is_read_back_whole(fitmesh: Fitmesh, walk: tuple[str | 
     result = package.load(tmp_path)
     assert isinstance(result, package.Result)
     assert [person.identity for person in result.people] == [1, 2]
-    assert (result.size, result.source, result.init) == (SIZE, "raw", "none")
+    assert (result.size, result.source, result.init) == (SIZE, "raw", "lifter")
     assert result.clip_path == Path(walk[1]).resolve()
-    assert result.settings["fit"]["weighting"] == "likelihood"
+    assert result.settings["weighting"] == "likelihood"
     assert set(result.timings_s) == {"people", "fit", "overlay"}
     np.testing.assert_allclose(result.camera.focal_px, 0.72 * 200)  # of the diagonal of 160 x 120
     for person in result.people:
@@ -80,7 +80,7 @@ def test_frames_without_a_detection_are_filled_and_marked(fitmesh: Fitmesh, tmp_
     entries = [entry for entry in coco_results([walker(FRAMES, SIZE)]) if entry["image_id"] not in (4, 5)]
     video = write_video(tmp_path / "video.mp4", [40 * i for i in range(FRAMES)], SIZE)
     keypoints = write_json(tmp_path / "k.json", entries)
-    assert fitmesh("run", "--video", video, "--keypoints", keypoints, "--out", tmp_path, "--init", "none") == 0
+    assert fitmesh("run", "--video", video, "--keypoints", keypoints, "--out", tmp_path) == 0
     (person,) = fitmesh_load(tmp_path).people
     assert person.frame.tolist() == list(range(FRAMES))
     missing = np.isin(person.frame, (4, 5))
@@ -97,7 +97,7 @@ def test_frames_without_a_detection_are_filled_and_marked(fitmesh: Fitmesh, tmp_
 def test_legs_that_nobody_saw_are_marked_and_rest(fitmesh: Fitmesh, tmp_path: Path) -> None:
     video = write_video(tmp_path / "video.mp4", [40 * i for i in range(FRAMES)], SIZE)
     keypoints = write_json(tmp_path / "k.json", coco_results([walker(FRAMES, SIZE)], hidden=LEGS))
-    assert fitmesh("run", "--video", video, "--keypoints", keypoints, "--out", tmp_path, "--init", "none") == 0
+    assert fitmesh("run", "--video", video, "--keypoints", keypoints, "--out", tmp_path) == 0
     (person,) = fitmesh_load(tmp_path).people
     assert not person.joint_observed[:, LEGS_FROM_KNEES].any()
     assert person.joint_observed[:, [0, *HIPS, LEFT_WRIST]].all()

@@ -16,6 +16,7 @@ from fitmesh.stages.settings import RunSettings
 from pose2d.video.frames import Span, Video
 from tests.fitmesh.conftest import Fitmesh
 from tests.videos import image, write_sound, write_video
+from tests.walkers import tracks_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 TIMES_MS = [0, 40, 80, 120, 160, 200]
@@ -41,14 +42,14 @@ def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_pa
     assert code == 0, fitmesh.said
     seen, read = read_tracks(tmp_path), read_keypoints(tmp_path)
     assert seen.frames.tolist() == list(range(39, 120, 9))
-    assert [len(track.frames) for track in seen.tracks] == [9, 9]
+    assert [len(track) for track in tracks_of(seen.rows)] == [9, 9]
     assert read.source == "raw"
-    for track in seen.tracks:
-        person = read.people[track.identity]
-        np.testing.assert_array_equal(read.frames[track.identity], track.frames)
+    for track in tracks_of(seen.rows):
+        person = read.people[track.identity[0]]
+        np.testing.assert_array_equal(read.frames[track.identity[0]], track.frame)
         assert person.xy_px.shape == (9, 26, 2)
         assert 0.3 < float(person.confidence.mean()) < 1
-        x1, y1, x2, y2 = track.boxes_px.T
+        x1, y1, x2, y2 = track.box_px.T
         x, y = person.xy_px.numpy()[..., 0].T, person.xy_px.numpy()[..., 1].T
         margin = 0.2 * (y2 - y1)
         assert ((x > x1 - margin) & (x < x2 + margin) & (y > y1 - margin) & (y < y2 + margin)).mean() > 0.95
@@ -176,7 +177,7 @@ def test_the_closed_form_is_a_confidence_of_its_own(fitmesh: Fitmesh, video: Pat
 def test_nobody_in_the_video_is_said_and_leaves_whole_files(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
     assert fitmesh("run", "--video", video, "--out", tmp_path, "--quiet") == 0
     assert "nobody was found in 6 frames" in fitmesh.said
-    assert read_tracks(tmp_path).tracks == []
+    assert tracks_of(read_tracks(tmp_path).rows) == []
     assert read_keypoints(tmp_path).people == {}
     assert Video(tmp_path / "overlay.mp4").info.frames == 6
 
@@ -218,8 +219,8 @@ def test_only_the_people_seen_longest_are_kept(fitmesh: Fitmesh, video: Path, tm
     (tmp_path / "boxes.json").write_text(json.dumps(entries))
     given = ("--video", video, "--detections", tmp_path / "boxes.json", "--pose-model", "movenet-lightning")
     fitmesh("run", *given, "--out", tmp_path, "--max-people", "1")
-    (track,) = read_tracks(tmp_path).tracks
-    assert len(track.frames) == 6
+    (track,) = tracks_of(read_tracks(tmp_path).rows)
+    assert len(track) == 6
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def test_a_configuration_gives_options_and_the_command_line_wins(
     config = tmp_path / "run.toml"
     config.write_text(
         f'video = "{walk[1]}"\nkeypoints = "{walk[3]}"\nout = "{tmp_path / "out"}"\n'
-        'init = "none"\nmax-people = 1\nfocal = 300\nweighting = "squared"\nexport = ["csv"]\n'
+        'init = "lifter"\nmax-people = 1\nfocal = 300\nweighting = "squared"\nexport = ["csv"]\n'
     )
     assert fitmesh("run", "--config", config, "--focal", "250") == 0, fitmesh.said
     result = package.load(tmp_path / "out")
@@ -79,7 +79,7 @@ def test_quiet_says_nothing(fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_
         (("--init", "magic"), "unknown --init 'magic'"),
         (("--init", "cliff"), "pass --init-checkpoint"),
         (("--init", "spin", "--init-checkpoint", "nowhere.pt"), "nowhere.pt"),
-        (("--init", "none", "--init-checkpoint", "nowhere.pt"), "has no effect with --init none"),
+        (("--init-checkpoint", "nowhere.pt"), "has no effect with --init lifter"),
         (("--export", "dae"), "unknown --export dae: choose glb"),
         (("--device", "cuda:99"), "--device cuda:99 cannot be used"),
         (("--device", "toaster"), "unknown --device toaster: choose cpu"),

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from fitmesh.stages.scene import SceneSettings, lens_of, read_floor
+from fitmesh.stages.scene import lens_of, read_floor, scene_options
+from fitmesh.stages.settings import RunSettings
 from fitting.camera import PRIOR_LOG_SIGMA, PRIOR_SHARE
 from fitting.scene.camera_motion import BackgroundMotion, read_motion
 from pose2d.base.errors import UserError
@@ -22,13 +23,13 @@ NOWHERE = Path("no such file.mp4")
 
 
 def test_the_lens_is_the_user_s_word_then_a_prior() -> None:
-    given = lens_of(SceneSettings(focal_px=900.0), NOWHERE, SIZE)
+    given = lens_of(NOWHERE, SIZE, focal_px=900.0)
     assert given.known
     assert given.camera.focal_px == (900.0, 900.0)
     assert given.focal.log_sigma < 0.02
-    by_angle = lens_of(SceneSettings(fov_deg=90.0), NOWHERE, SIZE)
+    by_angle = lens_of(NOWHERE, SIZE, fov_deg=90.0)
     assert by_angle.camera.focal_px[0] == pytest.approx(640.0)
-    unknown = lens_of(SceneSettings(), NOWHERE, SIZE)
+    unknown = lens_of(NOWHERE, SIZE)
     assert not unknown.known
     assert unknown.camera.focal_px[0] == pytest.approx(PRIOR_SHARE * math.hypot(*SIZE))
     assert unknown.focal.log_sigma == PRIOR_LOG_SIGMA
@@ -41,14 +42,14 @@ def test_the_file_s_own_word_comes_before_the_prior(tmp_path: Path, monkeypatch:
     clip.touch()
     said = LensMetadata(950.0, 0.08, "a tag 26 mm", "")
     monkeypatch.setattr("fitmesh.stages.scene.read_lens_metadata", lambda *_: said)
-    found = lens_of(SceneSettings(), clip, SIZE)
+    found = lens_of(clip, SIZE)
     assert found.known
     assert (found.focal.focal_px, found.focal.log_sigma) == (950.0, 0.08)
     assert "metadata" in found.focal.source
-    assert lens_of(SceneSettings(focal_px=800.0), clip, SIZE).focal.focal_px == 800.0
+    assert lens_of(clip, SIZE, focal_px=800.0).focal.focal_px == 800.0
     unbelievable = LensMetadata(None, math.inf, "", "a tag 2 mm is not believable: 0.05 times the image's diagonal.")
     monkeypatch.setattr("fitmesh.stages.scene.read_lens_metadata", lambda *_: unbelievable)
-    refused = lens_of(SceneSettings(), clip, SIZE)
+    refused = lens_of(clip, SIZE)
     assert not refused.known
     assert "not believable" in refused.warning
 
@@ -56,33 +57,33 @@ def test_the_file_s_own_word_comes_before_the_prior(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("focal", [0.0, math.nan, -5.0, math.inf, 1e9])
 def test_a_focal_length_that_cannot_be_is_refused(focal: float) -> None:
     with pytest.raises(UserError, match="focal length"):
-        lens_of(SceneSettings(focal_px=focal), NOWHERE, SIZE)
+        lens_of(NOWHERE, SIZE, focal_px=focal)
 
 
 def test_one_word_about_the_lens_is_enough() -> None:
     with pytest.raises(UserError, match="--focal and --fov"):
-        SceneSettings(focal_px=900.0, fov_deg=60.0)
+        RunSettings(focal_px=900.0, fov_deg=60.0)
 
 
 def test_intrinsics_are_read_with_their_distortion(tmp_path: Path) -> None:
     path = tmp_path / "k.json"
     path.write_text(json.dumps({"matrix": [[900, 0, 600], [0, 905, 350], [0, 0, 1]], "distortion": [0.1, 0, 0, 0]}))
-    camera = lens_of(SceneSettings(intrinsics=path), NOWHERE, SIZE).camera
+    camera = lens_of(NOWHERE, SIZE, intrinsics=path).camera
     assert camera.focal_px == (900.0, 905.0)
     assert camera.center_px == (600.0, 350.0)
     assert camera.distortion == (0.1, 0.0, 0.0, 0.0)
     path.write_text(json.dumps({"matrix": [[900, 0], [0, 905]]}))
     with pytest.raises(UserError, match="matrix"):
-        lens_of(SceneSettings(intrinsics=path), NOWHERE, SIZE)
+        lens_of(NOWHERE, SIZE, intrinsics=path)
 
 
 def test_heights_are_everybody_s_or_one_person_s() -> None:
-    assert SceneSettings(height="1.82").heights() == {None: 1.82}
-    assert SceneSettings(height="2:1.25, 1.8").heights() == {2: 1.25, None: 1.8}
-    assert SceneSettings().heights() == {}
+    assert RunSettings(height_m="1.82").heights() == {None: 1.82}
+    assert RunSettings(height_m="2:1.25, 1.8").heights() == {2: 1.25, None: 1.8}
+    assert RunSettings().heights() == {}
     for wrong in ("tall", "2:", "0", "nan", "170", "a:1.2", "-1.7"):
         with pytest.raises(UserError, match="--height"):
-            SceneSettings(height=wrong)
+            RunSettings(height_m=wrong)
 
 
 def test_a_floor_file_states_up_or_height_or_both(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_a_floor_file_states_up_or_height_or_both(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="floor"):
             read_floor(path)
     with pytest.raises(UserError, match="up"):
-        SceneSettings(floor=str(tmp_path / "none.json")).options()
+        scene_options(str(tmp_path / "none.json"))
 
 
 def watched(turn_deg: float, frames: int = 30, cut: int | None = None) -> tuple[BackgroundMotion, np.ndarray]:

@@ -58,7 +58,7 @@ def test_eval_3dpw_finds_the_same_in_two_processes(tmp_path: Path) -> None:
     found = []
     for processes in (1, 2):
         out = tmp_path / str(processes)
-        options = ("--keypoints-from", "poses2d", "--confidence", "raw", "--init", "none", "--out", out, "--quiet")
+        options = ("--keypoints-from", "poses2d", "--confidence", "raw", "--out", out, "--quiet")
         fitmesh(processes, "eval-3dpw", "--data", data, *options)
         found.append(json.loads((out / "eval-3dpw.json").read_text()))
         (predicted,) = (out / "predictions").glob("*.npz")

@@ -1,4 +1,4 @@
-"""Features by several processes, and training whose workers are killed: the same head as undisturbed."""
+"""Training whose workers are killed ends with the same head as undisturbed; features that are there are kept."""
 
 import os
 import signal
@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import pose2d
 from ccnet.data import observations
-from fitmesh.coco import train_ccnet
+from ccnet.data.datasets import read_split
+from ccnet.recipes import TrainingSettings
+from ccnet.train import new_head
 from tests.ccnet.toy import write_coco
 
 ROOT = Path(__file__).parents[2]
@@ -36,16 +39,6 @@ def train(data: Path, out: Path, *more: str, prefix: tuple[str, ...] = ()) -> "s
 def finished(process: "subprocess.Popen[str]") -> None:
     _, said = process.communicate(timeout=600)
     assert process.returncode == 0, said
-
-
-def test_features_by_several_processes_train_the_same_head(data: Path, tmp_path: Path) -> None:
-    finished(train(data, tmp_path / "one"))
-    finished(train(data, tmp_path / "two", "--jobs", "2"))
-    one, two = (tmp_path / name / "ccnet.safetensors" for name in ("one", "two"))
-    assert one.read_bytes() == two.read_bytes()
-    files = [sorted(path.name for path in (tmp_path / name / "cache").rglob("*.np?")) for name in ("one", "two")]
-    assert files[0] == files[1]
-    assert len(files[0]) == 2
 
 
 def elastic(processes: int) -> tuple[str, ...]:
@@ -86,20 +79,15 @@ def test_a_training_under_torchrun_whose_worker_is_killed_ends_with_the_same_hea
 def test_a_shard_that_is_there_is_not_computed_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ccnet.recipes import TrainingSettings
-    from fitmesh.options.training import TrainCcnetOptions
-
     monkeypatch.setattr(observations, "SHARD", 6)
-    request = TrainCcnetOptions(data, "movenet-lightning", tmp_path, train=("train2017",))
-    settings = TrainingSettings(head="movenet", augmented_passes=0)
-    tasks = [train_ccnet.ShardTask(request, settings, 0, first) for first in (0, 6, 12)]
-    train_ccnet._caches.cache_clear()
-    assert [train_ccnet.fill_shard(task, lambda count: None) for task in tasks] == [6, 6, 4]
+    model, settings = pose2d.load("movenet-lightning"), TrainingSettings(head="movenet", augmented_passes=0)
+    head = new_head(model, settings, "movenet-lightning")
+    people = list(read_split(data, "train2017", model.skeleton).people)
+    (cache,) = observations.observation_caches(model, head, people, settings, tmp_path / "cache")
+    cache.fill()
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.np?")}
     assert len(written) == 6
     next(path for path in written if path.name == "0000006.npy").unlink()
-    for task in tasks:
-        train_ccnet.fill_shard(task, lambda count: None)
+    cache.fill()
     again = {path: path.stat().st_mtime_ns for path in written}
     assert {path.name for path in written if again[path] != written[path]} == {"0000006.npy", "0000006.npz"}
-    train_ccnet._caches.cache_clear()

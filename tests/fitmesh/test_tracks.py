@@ -27,7 +27,7 @@ from pose2d.events import Event
 from pose2d.types import OUTLINE_POINTS, Detections, HandKeypoints, Outlines
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
-from tests.walkers import coco_results, walker, write_json
+from tests.walkers import coco_results, tracks_of, walker, write_json
 
 pytestmark = pytest.mark.usefixtures("no_exports")
 BROKEN = 5  # the second walker's identity changes here, from 2 to 3
@@ -43,7 +43,7 @@ def arguments(tmp_path: Path) -> tuple[str | Path, ...]:
             entry["track_id"] = 3
     video = write_video(tmp_path / "video.mp4", [40 * i for i in range(FRAMES)], SIZE)
     keypoints = write_json(tmp_path / "k.json", entries)
-    return "run", "--video", video, "--keypoints", keypoints, "--init", "none", "--out", tmp_path / "out"
+    return "run", "--video", video, "--keypoints", keypoints, "--out", tmp_path / "out"
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_a_merged_person_has_the_rows_of_both_in_order(out: Path) -> None:
     np.testing.assert_array_equal(after.people[3].xy_px, expected)
     raw = [before.people[2].raw, before.people[3].raw]
     np.testing.assert_array_equal(after.people[3].raw, np.concatenate(raw))
-    (track,) = [track for track in edited_tracks(out).tracks if track.identity == 3]
-    np.testing.assert_array_equal(track.boxes_px, after.boxes_px[3])
+    (track,) = [track for track in tracks_of(edited_tracks(out).rows) if track.identity[0] == 3]
+    np.testing.assert_array_equal(track.box_px, after.boxes_px[3])
 
 
 def with_hands(out: Path) -> HandKeypoints:
@@ -207,7 +207,7 @@ def test_edits_of_other_tracks_are_refused_not_guessed(
     write_json(keypoints, entries)
     assert fitmesh(*arguments) == 2
     assert "were made for other tracks" in " ".join(fitmesh.said.split())
-    assert len(read_tracks(out).tracks) == 2
+    assert len(tracks_of(read_tracks(out).rows)) == 2
     assert fitmesh("tracks", out, "--clear") == 0
     assert fitmesh(*arguments) == 0
     assert sorted(people_of(out)) == [1, 2]
@@ -246,13 +246,13 @@ def edited(*edits: Edit) -> TracksFile:
 def test_nobody_is_followed_over_a_cut() -> None:
     """Merged people of different shots stay two, and are said to be the same; within a shot they become one."""
     after = edited(Merge((2, 1)))
-    assert {track.identity: track.frames.tolist() for track in after.tracks if track.identity < 3} == {
+    assert {track.identity[0]: track.frame.tolist() for track in tracks_of(after.rows) if track.identity[0] < 3} == {
         1: [0, 1, 2, 3, 4, 5],
         2: [6, 7, 8, 9, 10, 11],
     }
     assert after.same_as == {1: 1, 2: 1, 3: 3, 4: 4}
     after = edited(Merge((3, 4, 2)))
-    assert [(track.identity, len(track.frames)) for track in after.tracks] == [(1, 6), (2, 6), (3, 5)]
+    assert [(track.identity[0], len(track)) for track in tracks_of(after.rows)] == [(1, 6), (2, 6), (3, 5)]
     assert after.same_as == {1: 1, 2: 3, 3: 3}
     assert edited(Merge((3, 4, 2)), Drop(3)).same_as == {1: 1, 2: 2}
     assert edited(Merge((2, 1)), Split(2, 0.8, 5)).same_as == {1: 1, 2: 1, 3: 3, 4: 4, 5: 5}
@@ -262,7 +262,7 @@ def test_events_follow_the_people_they_are_about() -> None:
     assert [(e.identity, e.kind) for e in edited().events] == [(3, "lost"), (4, "swap"), (2, "lost")]
     after = edited(Merge((3, 4)), Drop(2))
     assert [(e.identity, e.kind) for e in after.events] == [(3, "swap")]  # not lost any more; 2 is nobody's business
-    scores = next(track.scores for track in after.tracks if track.identity == 3)
+    scores = after.rows.score[after.rows.identity == 3]
     np.testing.assert_allclose(scores, [0.3, 0.3, 0.3, 0.4, 0.4])
 
 

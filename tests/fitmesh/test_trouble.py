@@ -58,9 +58,7 @@ def test_a_tall_video_in_four_thousand_lines(fitmesh: Fitmesh, tmp_path: Path, n
     size = (2160, 3840)
     video = write_video(tmp_path / "tall.mp4", [0, 40], size)
     given = write_json(tmp_path / "k.json", coco_results([walker(2, size)]))
-    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, (
-        fitmesh.said
-    )
+    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path) == 0, fitmesh.said
     result = package.load(tmp_path)
     assert result.camera.focal_px[0] == pytest.approx(0.72 * np.hypot(*size))  # usual, where nothing tells of the lens
     shown = Video(tmp_path / "overlay.mp4").info
@@ -70,9 +68,7 @@ def test_a_tall_video_in_four_thousand_lines(fitmesh: Fitmesh, tmp_path: Path, n
 def test_one_frame_has_a_body(fitmesh: Fitmesh, tmp_path: Path) -> None:
     video = write_video(tmp_path / "one.mp4", [0], (160, 120))
     given = write_json(tmp_path / "k.json", coco_results([walker(1)]))
-    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, (
-        fitmesh.said
-    )
+    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path) == 0, fitmesh.said
     (person,) = package.load(tmp_path).people
     assert len(person) == 1
     assert np.nanmean(person.reprojection_px) < 1
@@ -84,9 +80,7 @@ def test_a_person_that_is_hardly_seen_is_said_and_drawn_flat(
 ) -> None:
     video = write_video(tmp_path / "video.mp4", [0, 40, 80], (160, 120))
     given = write_json(tmp_path / "k.json", coco_results([walker(3)], hidden=range(3, 17)))
-    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path, "--init", "none") == 0, (
-        fitmesh.said
-    )
+    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path) == 0, fitmesh.said
     assert "person 1 never shows enough confident keypoints" in fitmesh.said
     assert package.load(tmp_path).people == []
     drawn = next(iter(Video(tmp_path / "overlay.mp4").frames())).rgb

@@ -47,7 +47,7 @@ def result_of(
         folder=folder, people=people, camera=camera, frames=frames, time_s=time_s, rate=rate, body_name="open",
         shots=[Shot(int(frames[0]), "unknown", None, np.nan, False, np.nan, camera.focal_px[0], np.nan, "given")],
         focal_px=np.full(len(frames), camera.focal_px[0]), world_from_camera=np.full((len(frames), 4, 4), np.nan),
-        body_path=None, body_digest="", weighting="precision", init="none", source="ccnet",
+        body_path=None, body_digest="", weighting="precision", init="lifter", source="ccnet",
         pose_model="movenet-thunder", clip_path=Path("walk <b>&.mp4"),
         settings={"video": "walk <b>&.mp4", "every": 1},
         timings_s={"people": 5.75, "fit": 0.5},

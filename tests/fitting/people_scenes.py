@@ -9,7 +9,8 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
 from fitting.body import Body
-from fitting.camera import PRIOR_LOG_SIGMA, PRIOR_SHARE, FocalEstimate, refocused
+from fitting.body.kinematics import shortest_turn
+from fitting.camera import PRIOR_LOG_SIGMA, PRIOR_SHARE, FocalEstimate
 from fitting.scene.ground_evidence import PersonEvidence, ShotCamera
 
 FPS = 30.0
@@ -108,6 +109,13 @@ def people_scene(
     camera = ShotCamera(used, center, FPS, None if first_from_camera is None else first_from_camera[:frames])
     heights = np.array(sizes) * HEIGHT_M
     return Truth(people, camera, up, camera_height_m, focal_px, joints_cam, heights, foot_height, foot_speed)
+
+
+def refocused(points_m: np.ndarray, root_m: np.ndarray, ratio: float) -> np.ndarray:
+    """Points [T, N, 3] of a body at root_m [T, 3] as a focal length `ratio` times as long would place them."""
+    new_root = root_m * np.array([1.0, 1.0, ratio])
+    turn = shortest_turn(torch.from_numpy(root_m), torch.from_numpy(new_root)).numpy()
+    return new_root[:, None] + np.einsum("tij,tnj->tni", turn, points_m - root_m[:, None])
 
 
 def _as_fitted(

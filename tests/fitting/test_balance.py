@@ -6,8 +6,8 @@ import torch
 
 import fitting
 from fitting.body import BodyParams
-from fitting.init.torso import mirrored_legs
 from fitting.keypoints.weights import ANNOTATOR_STD, LEAST_SHARE, joint_variance
+from fitting.scene.from_fit import mirrored_legs
 from fitting.solver.terms.scene import FEET, POINTS, Balance, mass_shares
 
 UP = torch.tensor([0.0, -1.0, 0.0])

@@ -20,7 +20,7 @@ def test_a_walk_at_many_frames_a_second_is_found(fps: float) -> None:
     points = Keypoints(
         xy, torch.full(xy.shape[:2], 0.95), torch.ones(xy.shape[:2]), "ccnet", torch.full((frames,), 2e4), COCO17
     )
-    found = fit_track(points, np.arange(frames), fitting.Camera.default(size), init="none", fps=fps)
+    found = fit_track(points, np.arange(frames), fitting.Camera.default(size), fps=fps)
     fit = found.fit
     for values in (fit.params.pose, fit.params.translation, fit.params.shape):
         assert bool(torch.isfinite(values).all())
@@ -44,7 +44,7 @@ def test_keypoints_out_of_this_world_do_not_count(far: float) -> None:
     points = Keypoints(
         xy, torch.full(xy.shape[:2], 0.9), torch.ones(xy.shape[:2]), "raw", torch.full((3,), 3000.0), COCO17
     )
-    found = fitting.fit(points, fitting.Camera.default((160, 120)), init="none", weighting="confidence")
+    found = fitting.fit(points, fitting.Camera.default((160, 120)), weighting="confidence")
     assert not bool(found.used[1, 9])
     assert bool(torch.isfinite(found.params.pose).all())
     assert float(found.reprojection_px[found.used].max()) < 5

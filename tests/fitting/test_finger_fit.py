@@ -17,7 +17,7 @@ from fitting.body.kinematics import (
     rotation_matrices,
 )
 from fitting.fits import FitOptions, with_default_errors
-from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands, relaxed_pose
+from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
 from fitting.keypoints.observed import SeenHands, seen_hands
 from fitting.optimise import FitInput, fit_input
 from pose2d.skeletons import HALPE26
@@ -102,7 +102,8 @@ def test_a_hand_that_nobody_sees_is_relaxed_and_says_how_little_is_known() -> No
     hands.presence[25:, 0] = 0
     found = fit_hands(seen_hands(hands, CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS)
     np.testing.assert_array_equal(found.seen, np.stack([np.arange(40) < 25, np.zeros(40, bool)], 1))
-    rest = relaxed_pose(body.with_fingers())
+    angles = torch.from_numpy(np.radians(RELAXED_DEG)).expand(1, 2, 5, 5)
+    rest = body.with_fingers().to(dtype=torch.float64).pose(angles)[0].float()
     assert turned_deg(torch.from_numpy(found.pose_rad[:, 15:]), rest[15:]).max() < 0.5
     assert (found.std_deg[:, 15:].mean(1) > 1.5 * found.std_deg[:20, :15].mean()).all()
     assert turned_deg(torch.from_numpy(found.pose_rad[-1:, :15]), rest[:15]).mean() < 3  # half a second later

@@ -221,7 +221,7 @@ def test_confidence_beyond_one_and_other_skeletons_are_refused(body) -> None:
         fitting.fit(replace(keypoints, confidence=keypoints.confidence * 100), CAMERA, body)
     with pytest.raises(UserError, match="mpii16"):
         fitting.fit(replace(keypoints, skeleton=MPII16), CAMERA, body)
-    with pytest.raises(UserError, match="none"):
+    with pytest.raises(UserError, match="choose lifter"):
         fitting.fit(keypoints, CAMERA, body, init="magic")
     with pytest.raises(UserError, match="fps"):
         fitting.fit(keypoints, CAMERA, body, fps=0.0)

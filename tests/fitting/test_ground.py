@@ -12,12 +12,11 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
-from fitting.camera import refocused
 from fitting.scene.background_flow import under_focal, vertical_direction
 from fitting.scene.ground import GivenGround, GroundEstimate, estimate_ground, head_share, likely_heights_m
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.training.motion_capture import load_motion
-from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, standing_pose, world_joints
+from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, refocused, standing_pose, world_joints
 
 WALKING = ("05_01", "35_29", "45_01", "55_04", "90_22")
 EXACT = Errors(lean_deg=0, depth=0, joint_m=0, foot_px=1e-4)

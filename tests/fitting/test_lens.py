@@ -4,8 +4,11 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
-from fitting.camera import FocalEstimate, combined, focal_prior, given_focal, refocused
+from fitting.body import BodyParams
+from fitting.body.load import load_body
+from fitting.camera import FocalEstimate, combined, focal_prior, given_focal, refocused_params
 from pose2d.base.errors import UserError
 
 SIZE = (1920, 1080)
@@ -53,14 +56,16 @@ def test_a_focal_length_that_cannot_be_is_refused_with_a_word(focal_px: float) -
 
 
 def test_refocusing_keeps_the_image_and_the_body() -> None:
-    rng = np.random.default_rng(0)
-    root = np.array([[0.6, -0.3, 5.0], [-1.0, 0.2, 8.0]])
-    body = root[:, None] + rng.normal(0, 0.25, (2, 9, 3))
-    moved = refocused(body, root, 1.3)
-    assert np.allclose(refocused(root[:, None], root, 1.3)[:, 0], root * [1, 1, 1.3])
-    sizes = np.linalg.norm(body[:, :, None] - body[:, None], axis=-1)
-    assert np.allclose(sizes, np.linalg.norm(moved[:, :, None] - moved[:, None], axis=-1))  # a rigid move
-    before, after = body[..., :2] / body[..., 2:], 1.3 * moved[..., :2] / moved[..., 2:]
-    extent = np.ptp(before, axis=1).max()
-    assert np.abs(before - after).max() < 0.1 * extent  # perspective inside the body differs a little
-    assert np.allclose(refocused(moved, root * [1, 1, 1.3], 1 / 1.3), body)
+    body, generator = load_body(), torch.Generator().manual_seed(0)
+    pose = 0.3 * torch.randn(2, 24, 3, generator=generator)
+    params = BodyParams(pose, torch.zeros(10), torch.tensor([[0.6, -0.3, 5.0], [-1.0, 0.2, 8.0]]))
+    pelvis = body.rest_joints[0]
+    moved = refocused_params(params, pelvis, 1.3)
+    before, after = (body.at(one).joints.double().numpy() for one in (params, moved))
+    np.testing.assert_allclose(after[:, 0], before[:, 0] * [1, 1, 1.3], atol=1e-5)
+    sizes, same = (np.linalg.norm(points[:, :, None] - points[:, None], axis=-1) for points in (before, after))
+    np.testing.assert_allclose(sizes, same, atol=1e-5)  # a rigid move
+    image, longer = before[..., :2] / before[..., 2:], 1.3 * after[..., :2] / after[..., 2:]
+    assert np.abs(image - longer).max() < 0.1 * np.ptp(image, axis=1).max()  # perspective inside the body differs
+    back = body.at(refocused_params(moved, pelvis, 1 / 1.3)).joints
+    np.testing.assert_allclose(back.double().numpy(), before, atol=1e-5)

@@ -94,7 +94,7 @@ def test_where_x_is_stated_to_be_far_off_the_fit_follows_y() -> None:
         confidence[:, wrist] = error.expected_oks()[:, wrist]
         stated = replace(keypoints, xy_px=xy_px, confidence=confidence, error=error)
         camera = fitting.Camera.default(SIZE)
-        found = fitting.fit(stated, camera, init="none", weighting="likelihood", fps=25)
+        found = fitting.fit(stated, camera, weighting="likelihood", fps=25)
         at = camera.project(fitting.load_body().at(found.params).keypoints)[:, wrist]
         return (at - keypoints.xy_px[:, wrist]).mean(0)
 
@@ -117,7 +117,7 @@ def test_a_wild_keypoint_with_a_heavy_tail_does_not_bend_the_body(weighting: Wei
     xy_px = keypoints.xy_px.clone()
     xy_px[4, 9] += torch.tensor([80.0, -60.0])
     keypoints = replace(keypoints, xy_px=xy_px)
-    found = fitting.fit(keypoints, fitting.Camera.default(SIZE), init="none", weighting=weighting, fps=25)
+    found = fitting.fit(keypoints, fitting.Camera.default(SIZE), weighting=weighting, fps=25)
     body = fitting.load_body()
     error = (body.at(found.params).joints - body.at(truth.params).joints)[4]
     error = error - error[:1]

@@ -11,7 +11,7 @@ import torch
 from fitting import load_prior
 from fitting.body.load import load_body
 from fitting.solver.terms.priors import Mixture, from_mixture
-from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS
+from fitting.solver.unknowns import BODY_JOINTS
 from fitting.training.motion_capture import load_motion
 from pose2d.base.errors import UserError
 
@@ -77,18 +77,6 @@ def test_the_energy_is_that_of_the_nearest_component() -> None:
         energy, nearest = prior.energy(prior.mean[m : m + 1])
         assert int(nearest) == m
         torch.testing.assert_close(energy[0], prior.constant[m])
-
-
-def test_toes_and_hands_go_where_the_mixture_expects_them() -> None:
-    weights, means, covariances = made_up_mixture(1)
-    prior = from_mixture(Mixture(weights, means, covariances), np.ones(24), np.ones(57))
-    body = [3 * (j - 1) + a for j in BODY_JOINTS for a in range(3)]
-    leaf = [3 * (j - 1) + a for j in LEAF_JOINTS for a in range(3)]
-    x = np.random.default_rng(2).normal(size=57) * 0.3
-    gain = covariances[0][np.ix_(leaf, body)] @ np.linalg.inv(covariances[0][np.ix_(body, body)])
-    expected = means[0][leaf] + gain @ (x - means[0][body])
-    found = prior.leaves(torch.tensor(x, dtype=torch.float32)[None]).flatten()
-    np.testing.assert_allclose(found.numpy(), expected, atol=1e-4)
 
 
 def test_the_embedded_prior_is_likelier_than_one_gaussian_on_subjects_it_never_saw(shared) -> None:

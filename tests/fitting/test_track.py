@@ -10,7 +10,7 @@ import fitting
 from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
 from fitting.optimise import FitInput, _windows, fit_windows
-from fitting.track import fit_track, start_track
+from fitting.track import fit_track, prepare_track
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 from tests.walkers import walker
@@ -47,8 +47,8 @@ def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
 
 def test_a_short_track_is_solved_as_ever() -> None:
     known, camera, body = seen(5), fitting.Camera.default(SIZE), fitting.load_body()
-    whole = fitting.fit(known, camera, body, "none", fps=25)
-    same = fit_track(known, np.arange(5), camera, body, "none", fps=25)
+    whole = fitting.fit(known, camera, body, fps=25)
+    same = fit_track(known, np.arange(5), camera, body, fps=25)
     torch.testing.assert_close(same.fit.params.pose, whole.params.pose, rtol=0, atol=0)
 
 
@@ -66,7 +66,7 @@ def test_a_segment_where_nothing_was_seen_joins_its_neighbour() -> None:
 def test_gaps_lie_on_the_grid_and_are_filled() -> None:
     given, camera = seen(12), fitting.Camera.default(SIZE)
     kept = np.array([0, 1, 2, 3, 7, 8, 9, 10, 11])
-    found = fit_track(given.rows(kept), 100 + 2 * kept, camera, init="none", fps=25, every=2)
+    found = fit_track(given.rows(kept), 100 + 2 * kept, camera, fps=25, every=2)
     np.testing.assert_array_equal(found.frame, np.arange(100, 124, 2))
     np.testing.assert_array_equal(found.detected, np.isin(np.arange(12), kept))
     np.testing.assert_array_equal(found.fit.observed.numpy(), found.detected)
@@ -83,16 +83,16 @@ def test_rows_without_a_finite_pixel_are_gaps() -> None:
     given, camera = seen(9), fitting.Camera.default(SIZE)
     blank = given.xy_px.clone()
     blank[4] = torch.nan
-    holes = fit_track(replace(given, xy_px=blank), np.arange(9), camera, init="none")
+    holes = fit_track(replace(given, xy_px=blank), np.arange(9), camera)
     left_out = np.delete(np.arange(9), 4)
-    gaps = fit_track(given.rows(left_out), left_out, camera, init="none")
+    gaps = fit_track(given.rows(left_out), left_out, camera)
     assert not holes.detected[4]
     torch.testing.assert_close(holes.fit.params.pose, gaps.fit.params.pose, rtol=0, atol=0)
 
 
 def test_a_shared_start_gives_what_the_initialiser_by_name_gives() -> None:
     given, camera, frame = seen(20), fitting.Camera.default(SIZE), np.delete(np.arange(22), [5, 6])
-    start = start_track(given, frame, camera, fps=25)
+    start = prepare_track(given, frame, camera, fitting.load_body(), "lifter", fps=25).guess
     assert len(start) == 22
     by_name = fit_track(given, frame, camera, fps=25)
     shared = fit_track(given, frame, camera, init=start, fps=25)
@@ -103,7 +103,7 @@ def test_a_shared_start_gives_what_the_initialiser_by_name_gives() -> None:
     torch.testing.assert_close(per_row.fit.params.pose, expected.fit.params.pose, rtol=0, atol=0)
 
 
-def test_side_swaps_are_repaired_unless_asked_not_to() -> None:
+def test_side_swaps_are_repaired() -> None:
     given, camera = seen(30), fitting.Camera.default(SIZE)
     xy_px = given.xy_px.clone()
     pair = [13, 14, 15, 16]  # knees and ankles
@@ -111,27 +111,22 @@ def test_side_swaps_are_repaired_unless_asked_not_to() -> None:
     flickering = replace(given, xy_px=xy_px)
     apart = bool(((given.xy_px[12, 13] - given.xy_px[12, 14]).norm() > 20).item())
     assert apart, "the legs must be apart for a swap to be seen"
-    repaired = fit_track(flickering, np.arange(30), camera, init="none")
+    repaired = fit_track(flickering, np.arange(30), camera)
     np.testing.assert_array_equal(np.flatnonzero(repaired.swapped.any(1)), [12])
     np.testing.assert_array_equal(np.flatnonzero(repaired.swapped[12, :17]), pair)
     torch.testing.assert_close(repaired.keypoints.xy_px[:, :17], given.xy_px.float())
-    left = fit_track(flickering, np.arange(30), camera, init="none", repair_side_swaps=False)
-    assert not left.swapped.any()
-    torch.testing.assert_close(left.keypoints.xy_px[:, :17], xy_px.float())
 
 
 def test_nothing_to_fit_and_frame_numbers_off_the_grid_are_named() -> None:
     given, camera = seen(4), fitting.Camera.default(SIZE)
     nobody = replace(given, presence=torch.zeros(4, 17))
     with pytest.raises(TooFewKeypoints, match="no frame has 4 keypoints"):
-        fit_track(nobody, np.arange(4), camera, init="none")
+        fit_track(nobody, np.arange(4), camera)
     for frame, every in (([0, 1, 1, 2], 1), ([0, 2, 3, 4], 2), ([3, 2, 1, 0], 1)):
         with pytest.raises(UserError, match="increase by multiples of every"):
             fit_track(given, np.array(frame), camera, every=every)
     with pytest.raises(UserError, match="4 rows of keypoints"):
         fit_track(given, np.arange(3), camera)
-    with pytest.raises(UserError, match="makes no guess"):
-        start_track(given, np.arange(4), camera, init="none")
 
 
 def test_a_long_absence_has_no_body_and_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +161,7 @@ def test_segments_share_a_shape_and_no_motion() -> None:
     moved[20:, :, 0] += 250
     there = replace(given, xy_px=moved)
     frame = np.concatenate([np.arange(20), np.arange(60, 80)])
-    apart = fit_track(there, frame, camera, body, "none", fps=25)
+    apart = fit_track(there, frame, camera, body, fps=25)
     assert apart.fit.params.shape.shape == (10,)
     ends = apart.present.nonzero()[0][[19, 20]]
     joints = body.at(apart.fit.params).joints
@@ -174,7 +169,7 @@ def test_segments_share_a_shape_and_no_motion() -> None:
     assert gone_m > 0.6  # 250 px at 5 m
     error_px = apart.fit.reprojection_px[apart.present].nanmean(1)
     assert float(error_px[18:22].max()) < 1.3 * float(error_px.mean())
-    coupled = fitting.fit(there, camera, body, "none", fps=25)  # as if there had been no time in between
+    coupled = fitting.fit(there, camera, body, fps=25)  # as if there had been no time in between
     assert float(coupled.reprojection_px[18:22].nanmean()) > 1.5 * float(error_px[18:22].mean())
 
 
@@ -185,16 +180,16 @@ def test_side_swaps_are_repaired_in_each_segment_by_itself() -> None:
     xy_px = given.xy_px.clone()
     xy_px[20:, pair] = given.xy_px[20:, [14, 13, 16, 15]]
     flipped = replace(given, xy_px=xy_px)
-    apart = fit_track(flipped, np.concatenate([np.arange(20), np.arange(60, 80)]), camera, init="none", fps=25)
+    apart = fit_track(flipped, np.concatenate([np.arange(20), np.arange(60, 80)]), camera, fps=25)
     assert not apart.swapped.any()
-    together = fit_track(flipped, np.arange(40), camera, init="none", fps=25)
+    together = fit_track(flipped, np.arange(40), camera, fps=25)
     assert together.swapped.any()
 
 
 def test_a_shared_start_has_a_row_for_absences_too() -> None:
     given, camera = seen(20), fitting.Camera.default(SIZE)
     frame = np.concatenate([np.arange(10), np.arange(60, 70)])
-    start = start_track(given, frame, camera, fps=25)
+    start = prepare_track(given, frame, camera, fitting.load_body(), "lifter", fps=25).guess
     assert len(start) == 70
     by_name, shared = (fit_track(given, frame, camera, init=init, fps=25) for init in ("lifter", start))
     torch.testing.assert_close(shared.fit.params.pose, by_name.fit.params.pose, rtol=0, atol=0)

@@ -139,12 +139,3 @@ def test_boxes_that_cannot_be_read_are_refused_with_the_files_name(tmp_path, tex
 def test_a_missing_file_of_boxes_is_named(tmp_path):
     with pytest.raises(UserError, match=r"none\.json"):
         read_detections(tmp_path / "none.json")
-
-
-def test_a_second_look_finds_what_the_first_found_and_more(shared):
-    photo = _photo(shared)
-    once = MultiPose(DetectorOptions(long_side=256)).detect(photo)
-    twice = MultiPose(DetectorOptions(long_side=256, second_long_side=512)).detect(photo)
-    assert iou(once.boxes_px, twice.boxes_px).max(1).min() > 0.5
-    assert len(twice) >= len(once)
-    assert twice.scores.sum() > once.scores.sum()

@@ -1,6 +1,5 @@
 """One writer a folder: the second is told who the first is, and nobody waits for the dead."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pose2d.base import caching as lock
 from pose2d.base.caching import FILE, FolderBusy, folder_lock
 from pose2d.base.errors import UserError
 
@@ -54,7 +52,7 @@ def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> N
     assert (tmp_path / FILE).is_file()
     began = time.monotonic()
     with folder_lock(tmp_path):
-        assert json.loads((tmp_path / FILE).read_text())["pid"] == os.getpid()
+        assert (tmp_path / FILE).read_text().startswith(f"process {os.getpid()} on ")
     assert time.monotonic() - began < 1
     assert list(tmp_path.iterdir()) == []
 
@@ -78,41 +76,6 @@ def test_of_many_who_come_at_once_one_at_a_time_is_inside(tmp_path: Path) -> Non
     )
     processes = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT) for _ in range(3)]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
-    assert list(tmp_path.iterdir()) == []
-
-
-def write_holder(folder: Path, host: str, pid: int = 1) -> None:
-    about = {"pid": pid, "host": host, "since": "2020-01-01 00:00:00 UTC", "command": "fitmesh run"}
-    (folder / FILE).write_text(json.dumps(about))
-
-
-def test_a_holder_on_another_machine_counts_while_it_shows_signs_of_life(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a file system that keeps flock to one machine."""
-    monkeypatch.setattr(lock, "WATCH_S", 0.5)
-    write_holder(tmp_path, "elsewhere")
-    script = "import os, sys, time\nfor _ in range(100):\n    os.utime(sys.argv[1]); time.sleep(0.02)"
-    other = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / FILE)])
-    time.sleep(0.2)
-    with pytest.raises(FolderBusy, match="process 1 on elsewhere, since 2020-01-01"), folder_lock(tmp_path):
-        pass
-    other.kill()
-    other.wait()
-    with folder_lock(tmp_path):  # now it shows none
-        assert json.loads((tmp_path / FILE).read_text())["pid"] == os.getpid()
-
-
-def test_without_flock_the_holder_is_looked_for_by_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "_flock", lambda handle: False)
-    monkeypatch.setattr(lock, "SETTLE_S", 0.01)
-    monkeypatch.setattr(lock, "RENEW_S", 0.05)
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    write_holder(tmp_path, lock.socket.gethostname(), gone.pid)
-    us = f"process {os.getpid()} on "
-    with folder_lock(tmp_path), pytest.raises(FolderBusy, match=us), folder_lock(tmp_path):
-        pass
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,32 +13,28 @@ def _hill(x0, y0, sx, sy, height=0.8, size=(40, 48)):
 def test_a_gaussian_is_found_again_exactly():
     truth = torch.tensor([[20.3, 10.6, 1.5, 2.5], [31.8, 25.1, 3.0, 1.2], [24.0, 12.0, 2.0, 2.0]]).double()
     maps = torch.stack([_hill(*row) for row in truth])[None]
-    fit = fit_gaussian(maps, truth[None, :, :2].round().long())
-    torch.testing.assert_close(fit.centre_cells[0], truth[:, :2], rtol=0, atol=1e-4)
-    torch.testing.assert_close(fit.sigma_cells[0], truth[:, 2:], rtol=1e-4, atol=0)
-    torch.testing.assert_close(fit.amplitude[0], torch.full((3,), 0.8).double(), rtol=1e-4, atol=0)
+    sigma = fit_gaussian(maps, truth[None, :, :2].round().long())
+    torch.testing.assert_close(sigma[0], truth[:, 2:], rtol=1e-4, atol=0)
 
 
 def test_a_peak_at_the_border_keeps_its_width():
     maps = _hill(0.2, 39.0, 1.5, 2.0)[None, None]
-    fit = fit_gaussian(maps, torch.tensor([[[0, 39]]]))
-    torch.testing.assert_close(fit.sigma_cells[0, 0], torch.tensor([1.5, 2.0]).double(), rtol=1e-3, atol=0)
+    sigma = fit_gaussian(maps, torch.tensor([[[0, 39]]]))
+    torch.testing.assert_close(sigma[0, 0], torch.tensor([1.5, 2.0]).double(), rtol=1e-3, atol=0)
 
 
 def test_noise_moves_the_width_little():
     generator = torch.Generator().manual_seed(0)
     maps = _hill(20.3, 10.6, 2.0, 2.0)[None, None].repeat(200, 1, 1, 1)
     maps = maps + 0.02 * torch.randn(maps.shape, generator=generator, dtype=maps.dtype)
-    fit = fit_gaussian(maps, torch.tensor([[[20, 11]]]).repeat(200, 1, 1))
-    assert (fit.sigma_cells - 2.0).abs().mean() < 0.1
-    assert (fit.centre_cells - torch.tensor([20.3, 10.6])).abs().mean() < 0.06
+    sigma = fit_gaussian(maps, torch.tensor([[[20, 11]]]).repeat(200, 1, 1))
+    assert (sigma - 2.0).abs().mean() < 0.1
 
 
 def test_a_flat_or_empty_map_says_the_largest_width():
     maps = torch.stack([torch.zeros(9, 9), torch.full((9, 9), 0.3)])[None]
-    fit = fit_gaussian(maps, torch.tensor([[[4, 4], [4, 4]]]), largest_sigma=8.0)
-    torch.testing.assert_close(fit.sigma_cells, torch.full((1, 2, 2), 8.0))
-    torch.testing.assert_close(fit.centre_cells, torch.full((1, 2, 2), 4.0))
+    sigma = fit_gaussian(maps, torch.tensor([[[4, 4], [4, 4]]]), largest_sigma=8.0)
+    torch.testing.assert_close(sigma, torch.full((1, 2, 2), 8.0))
 
 
 def test_windows_are_zero_outside_the_map():

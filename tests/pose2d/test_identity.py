@@ -1,4 +1,4 @@
-"""Association, splits, relinking and owners on simulated people whose identities are exact."""
+"""Association and relinking on simulated people whose identities are exact."""
 
 from dataclasses import replace
 
@@ -7,34 +7,9 @@ import pytest
 
 from bench.identity import KINDS, follow, measure, motion_only, pose_of
 from pose2d.skeletons import COCO17
-from pose2d.tracking.appearance import (
-    PARTS,
-    RELINK_RATIO,
-    SIZE,
-    JumpOptions,
-    TrackPath,
-    relink,
-    splits,
-    step_cost,
-    track_path,
-    unseen,
-)
-from pose2d.tracking.identity import OwnershipOptions, nearer_log_odds, ownership
-from pose2d.tracking.tracker import (
-    AssociationOptions,
-    PoseMotionOptions,
-    best_of_each_pose,
-    cue_log_likelihood,
-    first_pose,
-    pose_log_likelihood_ratio,
-    pose_similarity,
-    predict_pose,
-    update_pose,
-)
+from pose2d.tracking.appearance import PARTS, RELINK_RATIO, SIZE, relink, unseen
+from pose2d.tracking.tracker import Tracker, best_of_each_pose, pose_similarity
 from pose2d.types import Appearance, Detections, Keypoints
-
-OPTIONS, MOTION, JUMPS, OWNER = AssociationOptions(), PoseMotionOptions(), JumpOptions(), OwnershipOptions()
-BODY_PX = 210.0
 
 
 def clothes(*shades: float, weight: float = 0.8) -> Appearance:
@@ -43,26 +18,6 @@ def clothes(*shades: float, weight: float = 0.8) -> Appearance:
     colours += np.array([45.0, 50, 55, 0, 0, 0, 0, 0, 0])
     colours[..., [0, 1, 2, 6, 7, 8]] += np.array(shades)[:, None, None]
     return Appearance(colours, np.full((len(shades), len(PARTS)), weight))
-
-
-def walk(count: int = 30, fps: float = 25.0, speed_px: float = 100.0, shade: float = 0.0) -> TrackPath:
-    time_s = np.arange(count) / fps
-    noise = np.random.default_rng(0).normal(0, 2, (count, 2))
-    centre = np.stack([100 + speed_px * time_s, np.full(count, 200.0)], 1) + noise
-    everywhere = np.ones(count, bool)
-    return TrackPath(
-        row=np.arange(count), frame=np.arange(count), time_s=time_s, centre_px=centre, from_torso=everywhere,
-        place=np.zeros((count, 3)), body_px=np.full(count, BODY_PX), inside=everywhere, alone=everywhere,
-        appearance=clothes(*[shade] * count),
-    )  # fmt: skip
-
-
-def join(first: TrackPath, second: TrackPath, shift_px: tuple[float, float] = (0, 0), size: float = 1.0) -> TrackPath:
-    """The first half of one track and the second half of another, moved and resized."""
-    half = len(first) // 2
-    end = second.rows(slice(half, None))
-    moved = replace(end, centre_px=end.centre_px + np.array(shift_px), body_px=size * end.body_px)
-    return TrackPath.concat([first.rows(slice(half)), moved])
 
 
 # --- Association -----------------------------------------------------------------------------------------------------
@@ -78,52 +33,14 @@ def detections(seen: np.ndarray, *shades: float) -> Detections:
     return replace(found, keypoints=keypoints, appearance=clothes(*(shades or [0.0] * len(seen))))
 
 
-def std(seen: np.ndarray) -> np.ndarray:
-    return np.full(seen.shape[:2], 3.0)
-
-
-def test_a_pose_that_was_expected_is_preferred_to_a_mirrored_one_in_the_same_place() -> None:
-    sigma = np.full(17, 3.0)
-    poses = [pose_of(np.array([300 + 4.0 * t, 200]), 200, 0.25 * t, 1.0) for t in range(6)]
-    belief = first_pose(poses[0], sigma, BODY_PX)
-    for pose in poses[1:5]:
-        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, MOTION), pose, sigma)
-    belief = predict_pose(belief, 0.04, BODY_PX, MOTION)
-    mirrored = pose_of(np.array([320.0, 200]), 200, 1.25, -1.0)
-    seen = np.stack([poses[5], mirrored])
-    pairs = np.array([0, 0]), np.array([0, 1])
-    ratio = pose_log_likelihood_ratio(pairs, [belief], detections(seen), std(seen), OPTIONS)
-    assert ratio[0] > 0.5
-    assert ratio[0] > ratio[1] + 1
-
-
-def test_a_pose_filter_follows_a_steady_movement_and_skips_what_is_not_seen() -> None:
-    sigma = np.full(17, 1.0)
-    belief = first_pose(np.zeros((17, 2)), sigma, BODY_PX)
-    for t in range(1, 20):
-        xy = np.full((17, 2), 2.0 * t)
-        xy[3] = np.nan
-        belief = update_pose(predict_pose(belief, 0.04, BODY_PX, MOTION), xy, sigma)
-    assert belief.xy_px[0, 0] == pytest.approx(38, abs=0.5)
-    assert belief.velocity_px[0, 0] == pytest.approx(50, abs=10)
-    assert np.isfinite(belief.xy_px).all()
-    assert belief.std_px[3] > 20 * belief.std_px[0]
-
-
-def test_appearance_tells_two_poses_apart_that_are_alike_but_not_where_one_pose_was_found_twice() -> None:
-    pose = pose_of(np.array([300.0, 200]), 200, 1.0, 1.0)
-    seen = np.stack([pose, pose])
-    pairs = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    states = [first_pose(pose, np.full(17, 3.0), BODY_PX)] * 2
-    said = cue_log_likelihood(
-        pairs, states, clothes(0.0, 40.0), detections(seen, 40.0, 0.0), std(seen), np.ones(2), OPTIONS
-    )
-    assert said[1] > said[0] + 3
-    assert said[2] > said[3] + 3
-    nothing = cue_log_likelihood(
-        pairs, states, clothes(0.0, 40.0), detections(seen, 40.0, 0.0), std(seen), np.zeros(2), OPTIONS
-    )
-    assert (nothing == 0).all()
+@pytest.mark.parametrize("shade", [0.0, 40.0])
+def test_somebody_who_comes_back_between_two_places_is_the_one_in_the_same_clothes(shade: float) -> None:
+    tracker, apart = Tracker((1000, 600)), np.array([[300.0, 200], [420.0, 200]])
+    for frame in range(10):
+        seen = np.stack([pose_of(place, 200, 1.0, 1.0) for place in apart])
+        first = tracker.update(0.04 * frame, detections(seen, 0.0, 40.0))
+    back = detections(pose_of(np.array([360.0, 200]), 200, 1.0, 1.0)[None], shade)
+    assert tracker.update(1.0, back).tolist() == [first[0 if shade == 0 else 1]]
 
 
 def test_of_two_detections_with_one_pose_only_the_better_one_is_used() -> None:
@@ -141,10 +58,7 @@ def test_of_two_detections_with_one_pose_only_the_better_one_is_used() -> None:
 
 
 def test_nobody_on_either_side_is_no_error() -> None:
-    nobody = np.zeros(0, int), np.zeros(0, int)
-    none = np.zeros((0, 17, 2))
-    said = cue_log_likelihood(nobody, [], unseen(0), detections(none), std(none), np.zeros(0), OPTIONS)
-    assert said.shape == (0,)
+    assert Tracker((1000, 600)).update(0.0, detections(np.zeros((0, 17, 2)))).shape == (0,)
 
 
 def test_people_who_come_out_from_behind_a_wall_are_recognised_where_motion_alone_loses_them() -> None:
@@ -156,53 +70,6 @@ def test_people_who_come_out_from_behind_a_wall_are_recognised_where_motion_alon
 def test_no_track_goes_over_a_cut() -> None:
     for score in measure(KINDS["3, a cut every 2 s"], range(2), follow):
         assert score.idf1 > 0.85
-
-
-# --- Splits -------------------------------------------------------------------------------------------------
-
-
-def test_a_plain_walk_is_not_split() -> None:
-    assert splits(walk(), JUMPS) == []
-    assert step_cost(walk(), JUMPS).max() < 5
-
-
-def test_a_track_that_jumps_is_split_where_it_jumps() -> None:
-    assert splits(join(walk(), walk(), shift_px=(200, 0)), JUMPS) == [15]
-
-
-def test_a_track_that_doubles_its_size_is_split() -> None:
-    assert splits(join(walk(), walk(), size=2.5), JUMPS) == [15]
-
-
-def test_a_small_jump_into_other_clothes_is_split_and_into_the_same_is_not() -> None:
-    assert splits(join(walk(), walk(shade=40), shift_px=(45, 0)), JUMPS) == [15]
-    assert splits(join(walk(), walk(), shift_px=(20, 0)), JUMPS) == []
-
-
-def test_one_wrong_colour_is_no_reason_to_split() -> None:
-    track = walk()
-    track.appearance.colours[10] = clothes(40).colours[0]
-    assert splits(track, JUMPS) == []
-
-
-def test_a_box_cut_off_at_the_hips_does_not_split_where_the_torso_is_seen() -> None:
-    count = 30
-    time_s = np.arange(count) / 25
-    poses = np.stack([pose_of(np.array([200 + 100 * t, 200]), 200, 2 * t, 1.0) for t in time_s])
-    boxes = box_around(poses)
-    boxes[15:, 3] = 210
-    keypoints = Keypoints(poses, np.full((count, 17), 0.8), np.ones((count, 17)), "ccnet")
-    one, frame = np.zeros(count, int), np.arange(count)
-    seen = Detections(frame, one, boxes, np.ones(count), keypoints, time_s, clothes(*[0.0] * count))
-    track = track_path(seen, frame, (1000, 600))
-    assert track.from_torso.all()
-    assert splits(track, JUMPS) == []
-
-
-def test_one_detection_and_none_have_no_steps() -> None:
-    for keep in (np.array([0]), np.array([], int)):
-        track = walk().rows(keep)
-        assert splits(track, JUMPS) == []
 
 
 # --- Relinking -------------------------------------------------------------------------------------------------------
@@ -226,66 +93,3 @@ def test_two_people_at_the_same_time_in_the_same_clothes_stay_two() -> None:
 def test_nobody_seen_is_linked_to_nobody() -> None:
     assert len(set(relink(unseen(3), np.arange(3.0), np.arange(3.0) + 0.5, RELINK_RATIO).tolist())) == 3
     assert relink(unseen(0), np.zeros(0), np.zeros(0), RELINK_RATIO).tolist() == []
-
-
-# --- Owners ----------------------------------------------------------------------------------------------------------
-
-FRONT = pose_of(np.array([300.0, 200]), 200, 1.0, 1.0)
-BEHIND = pose_of(np.array([340.0, 190]), 180, 2.0, -1.0)
-NOBODY_NEARER = np.zeros((2, 2))
-
-
-def owned(seen: np.ndarray, expected: list[np.ndarray | None], nearer: np.ndarray = NOBODY_NEARER) -> np.ndarray:
-    beliefs = [None if pose is None else first_pose(pose, np.full(17, 4.0), BODY_PX) for pose in expected]
-    return ownership(seen, box_around(seen), beliefs, nearer, OWNER, COCO17)
-
-
-def test_a_hidden_person_whose_keypoints_land_on_the_one_in_front_loses_them() -> None:
-    factor = owned(np.stack([FRONT, FRONT + 1]), [FRONT, BEHIND])
-    assert factor[0].min() > 0.9
-    assert factor[1].max() < 0.2
-
-
-def test_keypoints_with_sides_exchanged_have_one_owner_too() -> None:
-    mirror = [0, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 16, 15]
-    factor = owned(np.stack([FRONT, FRONT[mirror]]), [FRONT, BEHIND])
-    assert factor[0].min() > 0.9
-    assert factor[1].mean() < 0.3
-
-
-def test_a_single_leg_that_two_people_claim_goes_to_the_one_who_had_it() -> None:
-    seen = np.stack([FRONT, BEHIND + np.array([60, 0])])
-    expected = [seen[0].copy(), seen[1].copy()]
-    seen[1, [13, 15]] = seen[0, [13, 15]] + 1
-    factor = owned(seen, expected)
-    assert factor[1, [13, 15]].max() < 0.2
-    assert np.delete(factor[1], [11, 13, 15]).min() > 0.8
-    assert factor[0].min() > 0.8
-
-
-def test_people_beside_each_other_keep_all_keypoints() -> None:
-    factor = owned(np.stack([FRONT, FRONT + np.array([90, 0])]), [FRONT, FRONT + np.array([90, 0])])
-    assert factor.min() > 0.95
-
-
-def test_an_arm_across_a_body_is_no_shared_evidence() -> None:
-    seen = np.stack([FRONT, FRONT + np.array([80, 0])])
-    seen[1, 9] = seen[0, 7]  # a wrist at the other's elbow
-    assert owned(seen, [None, None]).min() > 0.9
-
-
-def test_without_tracks_depth_order_decides_and_without_that_both_keep_half() -> None:
-    seen = np.stack([FRONT, FRONT + 1])
-    assert np.allclose(owned(seen, [None, None]), 0.5, atol=0.05)
-    nearer = nearer_log_odds(np.array([200.0, 150]), np.array([300.0, 280]), OWNER)
-    assert nearer[0, 1] > 1
-    factor = owned(seen, [None, None], nearer)
-    assert factor[0].min() > 0.75
-    assert factor[1].max() < 0.35
-
-
-def test_feet_out_of_sight_leave_depth_to_size_and_it_is_antisymmetric() -> None:
-    odds = nearer_log_odds(np.array([200.0, 100, 150]), np.array([np.nan, 280, 300]), OWNER)
-    assert np.allclose(odds, -odds.T)
-    assert odds[0, 1] > 0
-    assert np.isfinite(odds).all()

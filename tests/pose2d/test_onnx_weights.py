@@ -65,33 +65,17 @@ def test_the_order_of_weights_is_that_of_the_computation(written, swapped):
     }  # fmt: skip
 
 
-def test_tensors_beside_the_file_are_read(written):
-    path = written(_two_branches(), save_as_external_data=True, location="weights.bin", size_threshold=0)
-    plain = numpy_helper.to_array(_tensor("wb", (4, 3, 1, 1)))
-    np.testing.assert_array_equal(read_onnx(path).tensors["wb"], plain)
-    beside = path.with_name("weights.bin")
-    beside.write_bytes(beside.read_bytes()[:-1])
-    with pytest.raises(UserError, match=r"weights\.bin"):
-        read_onnx(path)
-    beside.unlink()
-    with pytest.raises(UserError, match=r"weights\.bin"):
-        read_onnx(path)
-
-
-@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname", "link.bin", ""])
-def test_tensors_outside_the_files_folder_are_refused(tmp_path, location):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    (tmp_path / "secret.bin").write_bytes(bytes(1000))
-    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+@pytest.mark.parametrize("location", ["weights.bin", "../secret.bin", "/etc/hostname", ""])
+def test_tensors_in_other_files_are_refused(written, location):
     model = _two_branches()
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value=location)
-    (folder / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(UserError, match="outside the file's own folder"):
-        read_onnx(folder / "model.onnx")
+    path = written(model)
+    path.with_name("weights.bin").write_bytes(bytes(1000))
+    with pytest.raises(UserError, match="lies in another file"):
+        read_onnx(path)
 
 
 def test_a_file_cut_anywhere_is_refused(written):
@@ -108,20 +92,6 @@ def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(UserError, match="not an ONNX file"):
-        read_onnx(path)
-
-
-@pytest.mark.parametrize(("offset", "length"), [("-5", "8"), ("0", str(10**30)), ("zero", "8"), (str(10**30), "8")])
-def test_places_beside_the_file_that_cannot_be_are_refused(written, offset, length):
-    model = _two_branches()
-    tensor = model.graph.initializer[0]
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", "weights.bin"), ("offset", offset), ("length", length)):
-        tensor.external_data.add(key=key, value=value)
-    path = written(model)
-    path.with_name("weights.bin").write_bytes(bytes(1000))
-    with pytest.raises(UserError, match=r"weights\.bin"):
         read_onnx(path)
 
 

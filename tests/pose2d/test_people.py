@@ -12,6 +12,7 @@ from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import Keypoints
 from pose2d.video.frames import Frame
+from tests.walkers import tracks_of
 
 FPS, SIZE = 30.0, (640, 480)
 Scene = Callable[[int], list[tuple[float, float]]]  # frame number -> centres of the people in it
@@ -60,22 +61,22 @@ def walking(frame: int) -> list[tuple[float, float]]:
 def test_where_nothing_happens_the_detector_looks_twice_a_second() -> None:
     found, looked = find(lambda frame: [(100.0 + 0.5 * frame, 240.0), (500.0, 240.0)])
     assert looked == [0, 15, 30, 45, 60]
-    assert [len(track.frames) for track in found.tracks] == [61, 61]
+    assert [len(track.frame) for track in tracks_of(found.detections)] == [61, 61]
 
 
 def test_where_people_move_the_detector_looks_every_sixth_of_a_second() -> None:
     found, looked = find(walking)
     assert looked == list(range(0, 61, 5))
     np.testing.assert_array_equal(np.flatnonzero(found.detected), looked)
-    assert [len(track.frames) for track in found.tracks] == [61, 61]
+    assert [len(track.frame) for track in tracks_of(found.detections)] == [61, 61]
 
 
 def test_boxes_and_keypoints_in_between_belong_to_their_frames() -> None:
     found, _ = find(walking)
-    for track, rows in zip(found.tracks, (slice(0, 61), slice(61, 122)), strict=True):
-        np.testing.assert_array_equal(track.frames, np.arange(61))
+    for track, rows in zip(tracks_of(found.detections), (slice(0, 61), slice(61, 122)), strict=True):
+        np.testing.assert_array_equal(track.frame, np.arange(61))
         np.testing.assert_array_equal(found.detections.keypoints.raw[:, 0][rows], np.arange(61))
-        moves = track.boxes_px[:, 0].std() > 1
+        moves = track.box_px[:, 0].std() > 1
         expected = 100.0 + 4 * np.arange(61) if moves else np.full(61, 500.0)
         np.testing.assert_allclose(found.detections.keypoints.xy_px[:, 0][rows, 0], expected, atol=1e-9)
 
@@ -84,8 +85,8 @@ def test_boxes_and_keypoints_in_between_belong_to_their_frames() -> None:
 def test_threads_do_not_change_the_result(workers: int) -> None:
     one, _ = find(walking)
     other, _ = find(walking, workers=workers)
-    for a, b in zip(one.tracks, other.tracks, strict=True):
-        assert a.boxes_px.tobytes() == b.boxes_px.tobytes()
+    for a, b in zip(tracks_of(one.detections), tracks_of(other.detections), strict=True):
+        assert a.box_px.tobytes() == b.box_px.tobytes()
     for name, values in one.detections.to_arrays().items():
         np.testing.assert_array_equal(values, other.detections.to_arrays()[name])
 
@@ -95,8 +96,8 @@ def test_somebody_who_comes_or_goes_is_followed_frame_by_frame() -> None:
         return [(100.0, 240.0), *([(400.0, 240.0)] if 17 <= frame < 43 else [])]
 
     found, looked = find(comes)
-    lengths = {len(track.frames): track for track in found.tracks}
-    np.testing.assert_array_equal(lengths[26].frames, np.arange(17, 43))
+    lengths = {len(track.frame): track for track in tracks_of(found.detections)}
+    np.testing.assert_array_equal(lengths[26].frame, np.arange(17, 43))
     assert {16, 17, 18, 19, 41, 42, 43, 44} <= set(looked)
 
 
@@ -115,9 +116,9 @@ def test_given_boxes_are_used_in_every_frame() -> None:
 
 
 def test_an_empty_video_and_one_without_people_have_nobody() -> None:
-    assert find(walking, frames=0)[0].tracks == []
+    assert tracks_of(find(walking, frames=0)[0].detections) == []
     found, looked = find(lambda frame: [])
-    assert found.tracks == []
+    assert tracks_of(found.detections) == []
     assert looked == [0, 15, 30, 45, 60]
 
 
@@ -138,9 +139,9 @@ def test_an_error_in_a_worker_is_raised_here() -> None:
 def test_at_a_cut_tracks_end_and_the_detector_looks_at_the_first_frame_of_the_shot() -> None:
     found, looked = find(lambda frame: [(500.0, 240.0)], cuts=(22, 40))
     assert found.shot_first_frame.tolist() == [0, 22, 40]
-    assert [(t.frames[0], t.frames[-1]) for t in found.tracks] == [(0, 21), (22, 39), (40, 60)]
-    assert [len(t.frames) for t in found.tracks] == [22, 18, 21]
-    assert [t.identity for t in found.tracks] == [1, 2, 3]
+    assert [(t.frame[0], t.frame[-1]) for t in tracks_of(found.detections)] == [(0, 21), (22, 39), (40, 60)]
+    assert [len(t.frame) for t in tracks_of(found.detections)] == [22, 18, 21]
+    assert [t.identity[0] for t in tracks_of(found.detections)] == [1, 2, 3]
     assert {0, 21, 22, 39, 40, 60} <= set(looked)
     assert len(looked) < 15
     assert found.same_as == {1: 1, 2: 2, 3: 3}
@@ -148,20 +149,20 @@ def test_at_a_cut_tracks_end_and_the_detector_looks_at_the_first_frame_of_the_sh
 
 def test_no_box_is_interpolated_over_a_cut() -> None:
     found, _ = find(lambda frame: [(300.0 if frame < 22 else 330.0, 240.0)], cuts=(22,))
-    for track, x in zip(found.tracks, (300.0, 330.0), strict=True):
-        np.testing.assert_array_equal(track.boxes_px[:, 0], x - 30)
+    for track, x in zip(tracks_of(found.detections), (300.0, 330.0), strict=True):
+        np.testing.assert_array_equal(track.box_px[:, 0], x - 30)
 
 
 def test_a_cut_every_two_frames_ends_and_finds_everybody() -> None:
     found, _ = find(lambda frame: [(500.0, 240.0)], frames=30, cuts=tuple(range(2, 30, 2)))
     assert found.shot_first_frame.tolist() == list(range(0, 30, 2))
-    assert [t.frames.tolist() for t in found.tracks] == [[n, n + 1] for n in range(0, 30, 2)]
+    assert [t.frame.tolist() for t in tracks_of(found.detections)] == [[n, n + 1] for n in range(0, 30, 2)]
 
 
 def test_one_frame_is_one_shot() -> None:
     found, looked = find(lambda frame: [(500.0, 240.0)], frames=1)
     assert (found.shot_first_frame.tolist(), looked) == ([0], [0])
-    assert len(found.tracks) == 1
+    assert len(tracks_of(found.detections)) == 1
 
 
 def test_whoever_is_not_seen_again_in_the_middle_of_the_image_is_lost_and_who_walks_out_is_not() -> None:

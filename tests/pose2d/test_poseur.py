@@ -234,12 +234,10 @@ def test_the_key_names_are_the_repositorys():
         "keypoint_head.fc_coord_output_branches.0.2.weight": (256, 256),
         "keypoint_head.fc_sigma_branches.3.1.weight": (256, 256),
         "keypoint_head.fc_sigma_branches.3.2.linear.weight": (2, 256),
-        "keypoint_head.enc_flow.mask": (6, 2),
-        "keypoint_head.dec_flow.s.5.4.bias": (2,),
     }
     assert {key: keys.get(key) for key in known} == known
-    # backbone, neck, transformer, each of six layers, its branches, two flows
-    assert len(keys) == 318 + 12 + 10 + 6 * (22 + 18) + 2 * 73
+    # backbone, neck, transformer, each of six layers, its branches
+    assert len(keys) == 318 + 12 + 10 + 6 * (22 + 18)
 
 
 def test_wholebody_has_a_query_for_each_of_its_keypoints():

@@ -70,14 +70,6 @@ def test_the_embedded_weights_are_the_published_ones_in_half_precision(shared, m
         assert exact or value.ndim > 1, key  # vectors stay as they were
 
 
-def test_fused_and_plain_convolutions_agree(model, features, monkeypatch):
-    monkeypatch.setattr("pose2d.models.convolutions.may_fuse", lambda *_: False)
-    inputs = model.normalize(torch.from_numpy(pattern(1, 256, 192)).float())
-    with torch.inference_mode():
-        plain = model.features(inputs)
-    assert torch.allclose(plain.as_subclass(torch.Tensor), features[:1].as_subclass(torch.Tensor), atol=1e-4)
-
-
 # Other files ---------------------------------------------------------------------------------------------------
 
 

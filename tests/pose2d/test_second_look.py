@@ -136,16 +136,6 @@ def test_three_who_were_hidden_together_come_out_as_themselves() -> None:
     assert found == [{0}, {1}, {2}]
 
 
-def test_a_single_box_far_from_its_track_goes_to_the_person_it_fits() -> None:
-    t = np.arange(60.0)
-    x = np.stack([200 + 4 * t, 700 - 2 * t], 1)
-    wrong = true_people(x).copy()
-    x[30, 0] = np.nan
-    wrong[30, 1] = 0
-    found, _ = result(people(x, np.array([-12.0, 12.0]), wrong), true_people(x), x)
-    assert found == [{0}, {1}]
-
-
 def test_nobody_and_one_box_change_nothing() -> None:
     nothing = replace(Detections.empty(), time_s=np.zeros(0), appearance=appearance(np.zeros(0)))
     assert look_again(nothing, WH, OPTIONS)[0].shape == (0,)

@@ -32,29 +32,6 @@ def settled(poses: dict[int, dict[int, np.ndarray]], cuts: tuple[int, ...] = (),
     return settle(seen, starts, last, WH, IdentityOptions(relink=relink))
 
 
-def test_a_second_track_on_the_same_person_is_dropped_and_said() -> None:
-    front = {n: person(300 + 2 * n) for n in range(40)}
-    twice = {n: person(301 + 2 * n) for n in range(10, 40)}
-    found = settled({0: front, 1: twice, 2: dict.fromkeys(range(40), FAR)})
-    assert set(found.identity[:40].tolist()) == {1}
-    assert set(found.identity[40:70].tolist()) == {-1}
-    assert [(event.kind, event.identity) for event in found.events] == [("merged", 1)]
-
-
-def test_somebody_hidden_whose_keypoints_land_on_the_one_in_front_is_absent_meanwhile() -> None:
-    """They stand side by side; for a second the one behind is given the pose of the one in front."""
-    front = {n: person(300, 330.0) for n in range(75)}
-    behind = {n: person(300, 330.0) + 1 if 25 <= n < 50 else person(390, 280.0) for n in range(75)}
-    found = settled({0: front, 1: behind})
-    assert (found.identity[:75] == 1).all()
-    assert (found.owner_presence[:75] > 0.5).all()
-    np.testing.assert_array_equal(np.flatnonzero(found.identity[75:] < 0), np.arange(25, 50))
-    merged = [event for event in found.events if event.kind == "merged"]
-    assert [event.identity for event in merged] == [2]
-    assert "person 1" in merged[0].text
-    assert {event.kind for event in found.events} <= {"merged", "swap"}, "in one place, they may have been exchanged"
-
-
 def test_a_track_lies_within_one_shot_and_somebody_after_a_cut_is_somebody_new() -> None:
     found = settled({0: {n: person(300) for n in range(40)}}, cuts=(15, 30))
     assert [set(part.tolist()) for part in np.split(found.identity, [15, 30])] == [{1}, {2}, {3}]

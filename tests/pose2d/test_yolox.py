@@ -15,11 +15,11 @@ from pose2d.detect.detector import (
     detector_class,
     iou,
     load_detector,
-    load_yolox,
     non_maximum_suppression,
 )
 from pose2d.video.frames import Video
 from tests.patterns import pattern
+from tools.convert_rtmpose import published_yolox
 
 ONNX = "weights/yolox_tiny_humanart_416.onnx"
 DATA = Path(__file__).resolve().parents[1] / "data" / "openmmlab_onnx.npz"
@@ -60,7 +60,7 @@ def test_people_are_those_of_the_published_file_on_real_images(shared, name):
     found, labels = (output[0] for output in session.run(None, {"input": pixels}))
     found = found[(labels == 0) & (found[:, 4] > 0.05)]
     with torch.inference_mode():
-        boxes, scores = (output[0].numpy() for output in load_yolox(shared / ONNX)(torch.from_numpy(pixels)))
+        boxes, scores = (output[0].numpy() for output in published_yolox(shared / ONNX)(torch.from_numpy(pixels)))
     boxes, scores = boxes[scores > 0.01], scores[scores > 0.01]
     keep = non_maximum_suppression(boxes, scores, 0.65)
     keep = keep[scores[keep] > 0.05]
@@ -72,7 +72,7 @@ def test_people_are_those_of_the_published_file_on_real_images(shared, name):
 def test_half_precision_finds_the_same_people(shared, detector):
     image = _photo(shared)
     exact = YoloxTiny()
-    exact.net = load_yolox(shared / ONNX)
+    exact.net = published_yolox(shared / ONNX)
     one, two = detector.detect(image), exact.detect(image)
     assert len(one) == len(two) > 0
     assert iou(one.boxes_px, two.boxes_px).diagonal().min() > 0.99
@@ -115,14 +115,6 @@ def test_inputs_are_blue_first_in_the_top_left_corner():
     assert pixels[0, :, 0, 208].tolist() == [114, 114, 114]
 
 
-def test_two_sizes_are_searched_together(shared):
-    image = _photo(shared)
-    both = YoloxTiny(DetectorOptions(416, 640, score_threshold=0.3, nms_iou=0.65)).detect(image)
-    for size in (416, 640):
-        one = YoloxTiny(DetectorOptions(size, score_threshold=0.3, nms_iou=0.65)).detect(image)
-        assert (iou(one.boxes_px, both.boxes_px).max(1) > 0.64).all()
-
-
 @pytest.mark.parametrize("part", [(50, 330, 180, 460), (70, 210, 250, 390), (70, 330, 200, 420)])
 def test_a_close_up_of_face_or_face_and_hand_is_somebody(shared, detector, part):
     frame = next(f.rgb for f in Video(shared / "data/videos/upper_body_sign.mkv").frames() if f.index == 25)
@@ -143,11 +135,6 @@ def test_detectors_are_known_by_name(shared):
         assert (np.diff(found.scores) <= 0).all()
     with pytest.raises(UserError, match="Did you mean yolox-tiny"):
         load_detector("yolox")
-
-
-def test_a_file_of_another_network_is_refused(shared):
-    with pytest.raises(UserError, match="does not fit YOLOX-tiny"):
-        load_yolox(shared / "weights/rtmpose_s_halpe26_256x192.onnx")
 
 
 def test_wrong_inputs_are_refused(detector):

@@ -85,7 +85,7 @@ def choice_cases(valid: Valid) -> Iterator[Case]:
             for index in range(12):
                 shutil.copy(valid.image, images / f"{index:03d}.png")
         arguments = ["--images", str(images), "--fps", str(number), "--keypoints", str(valid.keypoints)]
-        run = command("run", *arguments, "--init", "none", "--out", "out")
+        run = command("run", *arguments, "--out", "out")
         yield Case(f"run at {number} frames/s", run, must_refuse=False, must_succeed=True)
 
 
@@ -242,7 +242,7 @@ def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
             points = Keypoints(
                 xy, confidence, torch.ones_like(confidence), "raw", torch.full((len(xy),), 3000.0), COCO17
             )
-            found = fitting.fit(points, fitting.Camera.default((160, 120)), init="none", weighting="confidence")
+            found = fitting.fit(points, fitting.Camera.default((160, 120)), weighting="confidence")
             values = (found.params.pose, found.params.shape, found.params.translation)
             if not all(bool(torch.isfinite(value).all()) for value in values):
                 raise AssertionError("parameters that are not finite")
@@ -262,7 +262,7 @@ def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     """A file of a finished run is damaged: the same command makes it again, whole."""
-    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--init", "none", "--threads", "1"]
+    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--threads", "1"]
     for name in ("fit.npz", "keypoints.npz", "tracks.npz", "overlay.mp4", "scene.glb", "report.html", "run.json"):
         data = (valid.out / name).read_bytes()
         for what, content in damaged_bytes(data, rng, 2):
@@ -274,7 +274,7 @@ def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
 
 def door_cases(valid: Valid) -> Iterator[Case]:
     """Pipes and devices for every option that names a file, links and strangers' files in --out, what is no video."""
-    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--init", "none", "--threads", "1"]
+    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--threads", "1"]
 
     def prepared(prepare: Callable[[], object], *arguments: str | Path) -> Callable[[], object]:
         def run() -> None:

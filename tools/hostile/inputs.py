@@ -50,7 +50,7 @@ def make_valid(folder: Path) -> Valid:
     keypoints = write_json(folder / "walk.json", coco_results([walker(12), walker(12, start_x_m=-0.9)]))
     still = folder / "image.png"
     cv2.imwrite(str(still), image(3, 160, 120))
-    fitmesh.run(video, folder / "out", keypoints=keypoints, init="none", threads=1)
+    fitmesh.run(video, folder / "out", keypoints=keypoints, threads=1)
     tiny_3dpw.write(folder / "3dpw", {"one_00": 1})
     head = folder / "head.safetensors"
     head.write_bytes((files("ccnet") / "weights" / "rtmpose-s-halpe26.safetensors").read_bytes())

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 import pose2d
 from pose2d.decode import soft_argmax
 from pose2d.models.base import Normalization, PoseModel
-from pose2d.models.rle import MIDDLE, RLE, Flow
+from pose2d.models.rle import MIDDLE, RLE
 from pose2d.models.sbl import IPR, SimpleBaseline
 
 from .batches import Batch
@@ -31,7 +31,7 @@ def new_model(family: str, start: SimpleBaseline | None) -> PoseModel:
         nn.init.normal_(model.final_layer.weight, std=0.001)
         nn.init.zeros_(model.final_layer.bias)
     if isinstance(model, RLE):
-        _start_flow(model)
+        model.flow = Flow()  # learns with the network; in its checkpoint nobody reads it
     if start is None:
         return model
     trunk = {key: value for key, value in start.state_dict().items() if not key.startswith(("deconv", "final"))}
@@ -53,18 +53,28 @@ def _other_colours(trunk: dict[str, Tensor], old: Normalization, new: Normalizat
     return {**trunk, "conv1.weight": weight * torch.tensor(new.std)[:, None, None]}
 
 
-def _start_flow(model: RLE) -> None:
-    """The flow's layers are buffers, since no prediction needs them; here they learn too. It starts as the identity."""
-    for net in (*model.flow.s, *model.flow.t):
-        for name, tensor in net.named_buffers():
-            if name.endswith("weight") and not name.startswith("4."):
-                nn.init.kaiming_uniform_(tensor, a=math.sqrt(5))
-            tensor.requires_grad_()
+class Flow(nn.Module):
+    """RealNVP in two dimensions (Dinh et al. 2017). Key names as in RLE's repository. It starts as the identity."""
 
+    mask: Tensor  # [6, 2] which coordinate each coupling leaves as it is
 
-def trained_tensors(model: PoseModel) -> list[Tensor]:
-    """Everything that the optimiser moves."""
-    return [*model.parameters(), *(tensor for tensor in model.buffers() if tensor.requires_grad)]
+    def __init__(self, hidden: int = 64) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.tensor(((0.0, 1.0), (1.0, 0.0)) * 3))
+        self.t, self.s = (
+            nn.ModuleList(
+                nn.Sequential(
+                    nn.Linear(2, hidden), nn.LeakyReLU(), nn.Linear(hidden, hidden), nn.LeakyReLU(),
+                    nn.Linear(hidden, 2), last(),
+                )
+                for _ in self.mask
+            )
+            for last in (nn.Identity, nn.Tanh)
+        )  # fmt: skip
+        for net in (*self.s, *self.t):
+            nn.init.zeros_(net[4].weight)
+            for layer in (net[0], net[2], net[4]):
+                nn.init.zeros_(layer.bias)
 
 
 def loss(model: PoseModel, batch: Batch) -> Tensor:

@@ -12,7 +12,7 @@ from pose2d.base.threads import prefetch
 from pose2d.models.base import PoseModel
 
 from .batches import batches
-from .families import loss, trained_tensors
+from .families import loss
 from .people import CroppedPeople
 
 WARM_UP = 200  # steps over which the learning rate rises
@@ -34,7 +34,7 @@ class Plan:
 def train(model: PoseModel, people: CroppedPeople, plan: Plan, checkpoint: Path) -> None:
     """AdamW. Resumes after the last whole epoch, if `checkpoint` is of the same plan."""
     model.train().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(trained_tensors(model), plan.learning_rate, weight_decay=plan.weight_decay)
+    optimizer = torch.optim.AdamW(model.parameters(), plan.learning_rate, weight_decay=plan.weight_decay)
     sizes = _sizes(model, plan)
     per_epoch = len(people) // plan.batch
     run = {**asdict(plan), "people": len(people)}
@@ -51,7 +51,7 @@ def train(model: PoseModel, people: CroppedPeople, plan: Plan, checkpoint: Path)
             value = loss(model, batch)
             optimizer.zero_grad()
             value.backward()
-            length = float(torch.nn.utils.clip_grad_norm_(trained_tensors(model), CLIP * norm if norm else math.inf))
+            length = float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP * norm if norm else math.inf))
             norm = 0.95 * norm + 0.05 * min(length, CLIP * norm) if norm else length
             optimizer.step()
             total += float(value.detach())

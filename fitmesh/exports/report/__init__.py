@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fitmesh.exports.report.key_frames import key_frames
-from fitmesh.exports.report.overview import moment, shots, swatch, usable, video, warnings
+from fitmesh.exports.report.overview import shots, swatch, usable, video, warnings
 from fitmesh.exports.report.person_section import STATUSES, person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.result import Person, Result
@@ -21,7 +20,7 @@ FILE = "report.html"
 MOST_UNFOLDED = 4  # people; of more, the sections are folded
 _HERE = Path(__file__).parent
 # Nothing may be loaded but the overlay beside the page, whatever a file name in the page contains.
-_POLICY = "default-src 'none'; img-src data:; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _SOURCES = {
     "ccnet": "calibrated by a head on the network's own features (CCNet): the expected OKS",
     "closed-form": "calibrated in closed form from the network's own score or spread: the expected OKS",
@@ -32,12 +31,9 @@ _SOURCES = {
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """Key frames come from overlay.mp4 in the result's folder; without it the page has no images and no video."""
+    """It shows overlay.mp4 of the result's folder, where there is one."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
-        parts = [
-            _head(result), warnings(result), _tiles(result), video(result), usable(result), _frames(result),
-            shots(result),
-        ]  # fmt: skip
+        parts = [_head(result), warnings(result), _tiles(result), video(result), usable(result), shots(result)]
         tick(1)
         for person in result.people:
             parts.append(_person(result, person))
@@ -93,18 +89,6 @@ def _typical(values: np.ndarray, unit: str) -> str:
     return f"{np.median(finite):.1f}{unit}" if len(finite) else "unknown"
 
 
-def _frames(result: Result) -> str:
-    shown = key_frames(result)
-    if not shown:
-        return '<p class="soft">No images: overlay.mp4 is not in the folder.</p>'
-    figures = "".join(
-        f'<figure><img src="{frame.jpg}" alt="frame {frame.frame}" loading="lazy"><figcaption>{moment(frame.time_s)}, '
-        f"frame {frame.frame}{f' · <em>{escape(frame.why)}</em>' if frame.why else ''}</figcaption></figure>"
-        for frame in shown
-    )
-    return f'<h2>Key frames</h2><div class="frames">{figures}</div>'
-
-
 def _person(result: Result, person: Person) -> str:
     heading = f"<h2>{swatch(person.identity)}Person {person.identity}</h2>"
     content = person_section(result, person)
@@ -137,7 +121,11 @@ def _settings(result: Result) -> str:
         "body": result.body_name,
         "camera": f"focal length {fx:.1f}, {fy:.1f} px, principal point {cx:.1f}, {cy:.1f} px",
     }
-    every = _flat(result.settings)
+    every = {
+        name: ", ".join(map(str, value)) if isinstance(value, list) else value
+        for name, value in result.settings.items()
+        if value not in (None, "", [])
+    }
     more = f"<details><summary>all {len(every)} settings of the run</summary>{_table(every)}</details>" if every else ""
     return f'<h2>Settings</h2><div class="card scroll">{_table(main)}{more}</div>'
 
@@ -145,17 +133,6 @@ def _settings(result: Result) -> str:
 def _table(entries: Mapping[str, Any]) -> str:
     rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in entries.items())
     return f"<table>{rows}</table>"
-
-
-def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested settings as `outer.inner`, without those that were not set."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{above}{name}.")
-        elif value not in (None, "", [], ()):
-            flat[f"{above}{name}"] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-    return flat
 
 
 def _timings(result: Result) -> str:

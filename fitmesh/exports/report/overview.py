@@ -96,7 +96,7 @@ def _far_off(result: Result) -> list[str]:
 def video(result: Result) -> str:
     """The overlay beside the page. A page that was moved without it says so."""
     if not result.overlay_path.is_file():
-        return ""
+        return '<p class="soft">No video: overlay.mp4 is not in the folder.</p>'
     name = escape(result.overlay_path.name)
     return (
         f'<h2>Video</h2><div class="video"><video controls playsinline preload="metadata" src="{name}"></video>'

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fitting.body.kinematics import matrix_to_axis_angle
 from fitting.solver.terms.term import SECOND_DIFFERENCE, Blocks, Term, Window, charbonnier, geman_mcclure
-from fitting.solver.unknowns import BODY_JOINTS, LEAF_JOINTS, POSE, TRANSLATION, BodyJacobian, State, left_jacobian
+from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, BodyJacobian, State, left_jacobian
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 
@@ -83,8 +83,6 @@ class PosePrior:
     factor: Tensor  # [M, 57, 57] L^T, upper triangular: residual = L^T (x - mean)
     precision: Tensor  # [M, 57, 57]
     constant: Tensor  # [M] c, -log of the weighted density at the mean
-    leaf_mean: Tensor  # [M, 12] the LEAF_JOINTS' mean
-    leaf_gain: Tensor  # [M, 12, 57] their regression on the rest: leaf = leaf_mean + gain (x - mean)
     acceleration_std: (
         Tensor  # [24] m/s^2, standard deviation of each joint's acceleration along one axis, at 30 frames/s
     )
@@ -115,25 +113,14 @@ class PosePrior:
         """log p of the whole mixture, [T]."""
         return torch.logsumexp(-self.energies(pose), 1)
 
-    def leaves(self, pose: Tensor) -> Tensor:
-        """Toes and hands expected with poses [T, 57], [T, 4, 3]."""
-        _, nearest = self.energy(pose)
-        away = pose - self.mean[nearest]
-        return (self.leaf_mean[nearest] + torch.einsum("tij,tj->ti", self.leaf_gain[nearest], away)).unflatten(
-            1, (4, 3)
-        )
-
     def shares(self) -> Tensor:
         """The mixture's weights, [M]."""
         return (-self.constant - self.precision.logdet() / 2).softmax(0)
 
-    def average(self) -> Tensor:
-        """The mixture's mean, [57]."""
-        return self.shares() @ self.mean
-
     def single_gaussian(self) -> "PosePrior":
         """One Gaussian with the whole mixture's mean and covariance."""
-        share, mean = self.shares().double(), self.average().double()
+        share = self.shares().double()
+        mean = share @ self.mean.double()
         away = self.mean.double() - mean
         wider = 1.0 if bool(self.freedom.isinf()) else float(self.freedom / (self.freedom - 2))  # than the scale matrix
         covariance = wider * torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
@@ -141,15 +128,12 @@ class PosePrior:
         precision = torch.linalg.inv(covariance)
         lower = torch.linalg.cholesky(precision)
         constant = len(mean) / 2 * math.log(2 * math.pi) - lower.diagonal().log().sum()
-        leaf_mean = self.shares() @ self.leaf_mean
         return replace(
             self,
             mean=mean[None].to(self.mean),
             factor=lower.T[None].to(self.mean),
             precision=precision[None].to(self.mean),
             constant=constant[None].to(self.mean),
-            leaf_mean=leaf_mean[None],
-            leaf_gain=torch.zeros_like(self.leaf_gain[:1]),
             freedom=torch.tensor(math.inf),
         )
 
@@ -158,25 +142,23 @@ class PosePrior:
 
 
 def from_mixture(mixture: Mixture, acceleration_std: np.ndarray, angular_std: np.ndarray) -> PosePrior:
-    """Split off the joints without keypoints: the marginal over the rest, and a regression of them on it.
+    """The marginal over the joints with keypoints.
 
     acceleration_std: [24] and angular_std: [57], as in `PosePrior`.
     """
     body = [3 * (joint - 1) + axis for joint in BODY_JOINTS for axis in range(3)]
-    leaf = [3 * (joint - 1) + axis for joint in LEAF_JOINTS for axis in range(3)]
     covariance = mixture.covariances[:, body][:, :, body].astype(np.float64)
     precision = np.linalg.inv(covariance)
     lower = np.linalg.cholesky(precision)
     half_log_det = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)
     constant = -np.log(mixture.weights) - half_log_det + _log_normaliser(len(body), mixture.freedom)
-    gain = mixture.covariances[:, leaf][:, :, body] @ precision
 
     def real(array: np.ndarray | float) -> Tensor:
         return torch.tensor(array, dtype=torch.float32)
 
     return PosePrior(
         real(mixture.means[:, body]), real(np.swapaxes(lower, 1, 2)), real(precision), real(constant),
-        real(mixture.means[:, leaf]), real(gain), real(acceleration_std), real(angular_std), real(mixture.freedom),
+        real(acceleration_std), real(angular_std), real(mixture.freedom),
     )  # fmt: skip
 
 

@@ -8,9 +8,9 @@ import pytest
 from tests.fitmesh.conftest import *  # noqa: F403  # the command in this process
 from tests.videos import write_video
 
-LIGHT: dict[str, Any] = {"whole_image": True, "pose_model": "movenet-lightning", "init": "none", "floor": "off"}
-LIGHT_OPTIONS = ("--whole-image", "--pose-model", "movenet-lightning", "--init", "none", "--floor", "off")
-RESULTS = ("tracks.npz", "keypoints.npz", "fit.npz", "overlay.mp4", "scene.glb", "thumbnail.jpg")
+LIGHT: dict[str, Any] = {"whole_image": True, "pose_model": "movenet-lightning", "floor": "off"}
+LIGHT_OPTIONS = ("--whole-image", "--pose-model", "movenet-lightning", "--floor", "off")
+RESULTS = ("tracks.npz", "keypoints.npz", "fit.npz", "overlay.mp4", "scene.glb")
 
 
 @pytest.fixture(scope="session")

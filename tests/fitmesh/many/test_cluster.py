@@ -59,7 +59,7 @@ def nodes(environment: pytest.MonkeyPatch, bucket: Any) -> Iterator[str]:
 
 def test_tasks_go_to_both_nodes(nodes: str, tmp_path: Path) -> None:
     work = f"""
-from fitmesh.many.ray_cluster import RayExecutor
+from fitmesh.many.executors import RayExecutor
 from tests.fitmesh.many import jobs
 from pathlib import Path
 cluster = RayExecutor({nodes!r}, 1)

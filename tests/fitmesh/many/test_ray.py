@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fitmesh.many.executors import RETRIES
-from fitmesh.many.ray_cluster import RayExecutor
+from fitmesh.many.executors import RETRIES, RayExecutor
 from pose2d.base.errors import UserError
 from tests.fitmesh.many import jobs
 
@@ -57,7 +56,7 @@ def test_another_version_of_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", FakeRay(RuntimeError(words)))  # type: ignore[arg-type]
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"the Ray cluster at {address} runs another version: .*Ray: 2.9.0"):
+        with pytest.raises(UserError, match=f"cannot reach the Ray cluster at {address}: .*Ray: 2.9.0"):
             RayExecutor(address, 1)
 
 

@@ -87,7 +87,7 @@ def test_results_in_a_store_are_those_of_a_folder_though_one_call_in_five_fails(
     package.run(clips / "a.mp4", tmp_path, **LIGHT)
     for name in RESULTS[:-1]:
         assert bucket.cat_file(f"/bucket/out/a/{name}") == (tmp_path / name).read_bytes(), name
-    assert b"a/thumbnail.jpg" in bucket.cat_file("/bucket/out/index.html")
+    assert b"a/overlay.mp4" in bucket.cat_file("/bucket/out/index.html")
     assert bucket.cat_file("/bucket/out/summary.csv").count(b"\n") == 4
     assert json.loads(bucket.cat_file("/bucket/out/c/status.json"))["state"] == "failed"
     assert not bucket.exists("/bucket/out/.fitmesh_probe")

@@ -150,6 +150,22 @@ def calibrated_by_several(track: TrackFit) -> TrackFit:
     return replace(track, fit=replace(fit, joint_std_mm=std, joint_std_relative_mm=relative), worst_error_mm=worst)
 
 
+def widened_by_cameras(track: TrackFit, scale_log_std: float, turn_std_rad: float, body: Body) -> TrackFit:
+    """The same with the uncertainty of cameras that people placed: of all lengths, and of the cameras' turns, which
+    bend a body by about a quarter as much."""
+    fit, worst = track.fit, track.worst_error_mm
+    if fit.joint_std_mm is None or fit.joint_std_relative_mm is None or worst is None:
+        return track
+    joints = 1000 * body.at(fit.params).joints
+    apart = joints - joints[:, :1]
+    bent = turn_std_rad / 4 * apart.norm(dim=-1, keepdim=True) / math.sqrt(3)
+    std = torch.hypot(fit.joint_std_mm, torch.hypot(scale_log_std * joints, bent))
+    more = torch.hypot(scale_log_std * apart, bent)
+    fit = replace(fit, joint_std_mm=std, joint_std_relative_mm=torch.hypot(fit.joint_std_relative_mm, more))
+    worst = np.hypot(worst, SEVERAL_WORST * more[:, COUNTED].norm(dim=-1).amax(1).numpy()).astype(np.float32)
+    return replace(track, fit=fit, worst_error_mm=worst)
+
+
 def spread_features(track: TrackFit, guess: InitialGuess | None, body: Body) -> np.ndarray:
     """[T, 24, 2] z: how far the joint would be if its limb were mirrored in depth, and how far it is from the guess,
     both relative to the pelvis, logarithms of millimetres. Without a guess the second is the first."""

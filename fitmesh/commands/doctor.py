@@ -111,7 +111,7 @@ def examine() -> Iterator[Check]:
     for package, module in NEEDED:
         yield _library("program", package, module, "", f"pip install --force-reinstall {package}", needed=True)
     yield from embedded()
-    for check in (_cores, _torch_device, _onnx_runtime, _video_encoder, _compiled_code):
+    for check in (_cores, _torch_device, _video_encoder):
         try:
             yield check()
         except Exception as error:
@@ -180,33 +180,12 @@ def _torch_device() -> Check:
     return Check("machine", "device", "ok", about)
 
 
-def _onnx_runtime() -> Check:
-    import onnxruntime
-
-    providers = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
-    return Check("machine", "ONNX Runtime", "ok", ", ".join(providers))
-
-
 def _video_encoder() -> Check:
     import av
 
     if "libx264" in av.codecs_available:
         return Check("machine", "video encoder", "ok", "H.264 (libx264)")
     return Check("machine", "video encoder", "broken", "PyAV lacks libx264", "pip install --force-reinstall av")
-
-
-def _compiled_code() -> Check:
-    """Where numba keeps the compiled renderer."""
-    from fitting.render.draw import _vertex_normals
-
-    folder = getattr(getattr(_vertex_normals, "stats", None), "cache_path", None)
-    if folder is None:
-        return Check(
-            "machine", "compiled code", "missing", "no folder to keep it in: the renderer compiles in every run",
-            "set NUMBA_CACHE_DIR to a folder that can be written to", needed=False,
-        )  # fmt: skip
-    here = any(Path(folder).glob("*.nbi"))
-    return Check("machine", "compiled code", "ok", f"{'is' if here else 'will be'} kept in {folder}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -253,14 +253,7 @@ def _array(path: Path) -> list[_Person]:
         )
     if values.shape[3] == 2:
         values = np.concatenate([values, np.ones_like(values[..., :1])], -1)
-    layout = ARRAY_LAYOUTS[values.shape[2]]
-    out = np.full((*values.shape[:2], HALPE26.size, 3), np.nan)
-    for number, index in enumerate(layout):
-        if index is not None:
-            out[:, :, number] = values[:, :, index]
-    known = out[np.isfinite(out).all(-1)]
-    if len(known) and np.abs(known[:, :2]).max() > FARTHEST_PX:
-        raise UserError(f"{path} has a keypoint at {np.abs(known[:, :2]).max():.3g} px: no image is so large.")
+    out = _in_halpe(values, ARRAY_LAYOUTS[values.shape[2]])
     return [
         _Person(frame, who, out[frame, who])
         for frame, who in zip(*np.nonzero(np.isfinite(out).all(-1).any(-1)), strict=True)
@@ -291,19 +284,22 @@ def _openpose(content: Json, frame: int, layouts: Mapping[int, Layout]) -> list[
 def _points(numbers: Json, layouts: Mapping[int, Layout]) -> np.ndarray:
     """[26, 3] in Halpe's order, of a flat list x, y, confidence, ..; NaN where the layout has no such keypoint."""
     points = numbers.numbers(*(3 * count for count in layouts)).reshape(-1, 3)
-    known = points[np.isfinite(points).all(-1)]
-    if len(known) and np.abs(known[:, :2]).max() > FARTHEST_PX:
-        raise numbers.refuse(f"has a keypoint at {np.abs(known[:, :2]).max():.3g} px: no image is so large")
-    out = np.full((HALPE26.size, 3), np.nan)
-    for number, index in enumerate(layouts[len(points)]):
-        if index is not None:
-            out[number] = points[index]
+    return _in_halpe(points, layouts[len(points)])
+
+
+def _in_halpe(points: np.ndarray, layout: Layout) -> np.ndarray:
+    """[.., K, 3] -> [.., 26, 3]"""
+    found = np.array([index is not None for index in layout])
+    out = np.full((*points.shape[:-2], HALPE26.size, 3), np.nan)
+    out[..., found, :] = points[..., [index for index in layout if index is not None], :]
     return out
 
 
 def _given(persons: list[_Person], path: Path) -> GivenKeypoints:
     points = np.stack([person.points for person in persons]) if persons else np.zeros((0, HALPE26.size, 3))
     finite = np.asarray(np.isfinite(points).all(-1))
+    if (farthest := np.abs(points[finite][:, :2]).max(initial=0.0)) > FARTHEST_PX:
+        raise UserError(f"{path} has a keypoint at {farthest:.3g} px: no image is so large.")
     if (points[finite][:, 2] < 0).any():
         raise UserError(f"{path} has confidences below 0; expected 0 to 1.")
     confidence = np.where(finite, points[..., 2].clip(0, 1), 0)

@@ -1,7 +1,6 @@
 """Everything a run can be told, as the stages read it, and the job that every stage is given."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any, TypeVar
 
 from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
-from fitmesh.inputs import open_clip
+from fitmesh.inputs import names_of, open_clip
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import AUTO, OFF, Lens, lens_of
 from fitmesh.ui.events import Reporter
@@ -191,16 +190,6 @@ class NetworkLoader:
         return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
 
 
-def camera_names(videos: Sequence[Path]) -> list[str]:
-    """A name for each camera: its video's, with its folder's or a number before it where two are alike."""
-    names = [path.stem for path in videos]
-    if len(set(names)) < len(names):
-        names = [f"{path.resolve().parent.name}_{path.stem}" for path in videos]
-    if len(set(names)) < len(names):
-        names = [f"{number}_{name}" for number, name in enumerate(names, 1)]
-    return names
-
-
 @dataclass(frozen=True)
 class Job:
     """One run: what every stage is given. Stages read each other's files in `out`."""
@@ -218,7 +207,7 @@ class Job:
         loader = self.loader or NetworkLoader(alone)
         return [
             Job(open_clip(video), alone, self.out / CAMERAS_FOLDER / name, self.reporter, loader)
-            for name, video in zip(camera_names([self.clip.path, *videos])[1:], videos, strict=True)
+            for name, video in zip(names_of([str(self.clip.path), *map(str, videos)])[1:], videos, strict=True)
         ]
 
     @cached_property

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from fitmesh.inputs import names_of
 from fitmesh.result import FIT_FILE, Person, View
 from fitmesh.stages import fit, people
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, describe, scene_arrays, scene_options
-from fitmesh.stages.settings import Job, camera_names
+from fitmesh.stages.settings import Job
 from fitmesh.tracks import edited_keypoints, edited_tracks
 from fitmesh.ui.trouble import count
 from fitting.body import Body
@@ -36,7 +37,7 @@ from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import resampled, rest_pelvis
 from fitting.scene.camera_motion import read_motion
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
-from fitting.stated import COUNTED, SEVERAL_WORST
+from fitting.stated import widened_by_cameras
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
@@ -87,7 +88,7 @@ def preview(job: Job) -> None:
 
 def _read_rig(job: Job, file: Path) -> Rig:
     jobs = [job, *job.cameras]
-    names = camera_names([one.clip.path for one in jobs])
+    names = names_of([str(one.clip.path) for one in jobs])
     return read_rig(file, names, [(one.clip.info.width_px, one.clip.info.height_px) for one in jobs])
 
 
@@ -151,7 +152,7 @@ def make(job: Job, key: CacheKey) -> None:
     """Fit everyone whom the cameras see."""
     settings = job.settings
     jobs, body, seen = [job, *job.cameras], load_body(settings.body_file), []
-    for one, name in zip(jobs, camera_names([one.clip.path for one in jobs]), strict=True):
+    for one, name in zip(jobs, names_of([str(one.clip.path) for one in jobs]), strict=True):
         seen.append(_seen(one, name))
         motion = read_motion(read_npz(one.out / TRACKS_FILE), 0)
         if motion is not None and motion.kind in ("rotating", "moving"):
@@ -188,7 +189,7 @@ def make(job: Job, key: CacheKey) -> None:
             words = "never shows enough confident keypoints at once: no body is fitted."
             job.reporter.warn(f"person {identity} {words}")
     for identity, track in found.people.items():
-        track = _with_rig_std(track, stds, body) if any(stds) else track
+        track = widened_by_cameras(track, *stds, body) if any(stds) else track
         found.people[identity] = track if body.fingers is None else recorded.with_fingers(people[identity], track, body)
     if rig.source == "people" and found.ground is not None:
         height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
@@ -241,23 +242,6 @@ def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
         [Sight.of(one.people.people[i], one.time_s(i), placed.camera) for i in one.identities]
         for one, placed in zip(seen, rig.cameras, strict=True)
     ]
-
-
-def _with_rig_std(track: TrackFit, stds: tuple[float, float], body: Body) -> TrackFit:
-    """With the uncertainty of cameras that people placed: of all lengths (log), and of the cameras' turns (radians),
-    which bend a body by about a quarter as much."""
-    found, (scale, turn), worst = track.fit, stds, track.worst_error_mm
-    if found.joint_std_mm is None or found.joint_std_relative_mm is None or worst is None:
-        return track
-    joints = 1000 * body.at(found.params).joints
-    apart = joints - joints[:, :1]
-    bent = turn / 4 * apart.norm(dim=-1, keepdim=True) / math.sqrt(3)
-    std = torch.hypot(found.joint_std_mm, torch.hypot(scale * joints, bent))
-    more = torch.hypot(scale * apart, bent)
-    worst = np.hypot(worst, SEVERAL_WORST * more[:, COUNTED].norm(dim=-1).amax(1).numpy()).astype(np.float32)
-    relative = torch.hypot(found.joint_std_relative_mm, more)
-    fitted = replace(found, joint_std_mm=std, joint_std_relative_mm=relative)
-    return replace(track, fit=fitted, worst_error_mm=worst)
 
 
 def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, list[Offset], tuple[float, float]]:
@@ -495,7 +479,6 @@ def _in_camera(
         present=track.present[nearest],
         detected=detected,
         keypoints=seen,
-        swapped=np.zeros((len(frame), 26), np.bool_),
         joint_observed=track.joint_observed[nearest],
         fit=replace(fitted, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
         contact=None if track.contact is None else track.contact[nearest],

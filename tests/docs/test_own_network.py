@@ -157,6 +157,7 @@ def test_an_entry_point_makes_a_name_known(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_worker_processes_know_a_plugin(folder, weights):
-    shared = f"--plugin {folder}/my_network.py --model my-network --checkpoint my_network.pth --data coco"
-    call(f"fitmesh train-ccnet {shared} --out head", "--epochs", "1", "--no-occlusion-test", "--jobs", "1")
-    assert Path("head/ccnet.safetensors").is_file()
+    shared = f"--plugin {folder}/my_network.py --pose-model my-network --checkpoint my_network.pth --only people"
+    call(f"fitmesh run --videos clip.mp4 --out many --jobs 1 {shared}", "--end", "0.1", "--whole-image")
+    with np.load(next(Path("many").glob("*/keypoints.npz"))) as arrays:
+        assert str(arrays["pose_model"]) == "my-network"

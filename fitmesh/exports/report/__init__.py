@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fitmesh.exports.report.overview import shots, swatch, usable, video, warnings
-from fitmesh.exports.report.person_section import STATUSES, person_section
+from fitmesh.exports.report.person_section import person_section
 from fitmesh.exports.scene import frame_rate
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
@@ -38,7 +38,7 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
         for person in result.people:
             parts.append(_person(result, person))
             tick(1)
-        parts += [_statuses(), _settings(result), _timings(result), f"<footer>fitmesh {escape(__version__)}</footer>"]
+        parts += [_settings(result), _timings(result), f"<footer>fitmesh {escape(__version__)}</footer>"]
         with atomic_file(out / FILE) as temporary:
             temporary.write_text(_page(result, "".join(parts)), encoding="utf-8", errors="replace")
 
@@ -96,19 +96,6 @@ def _person(result: Result, person: Person) -> str:
         return f"<section>{heading}{content}</section>"
     facts = f"{count(len(person), 'frames')}, {person.observed.mean():.0%} observed"
     return f'<details class="person"><summary>{heading}<span>{facts}</span></summary>{content}</details>'
-
-
-def _statuses() -> str:
-    rows = "".join(
-        f'<tr><th><span class="swatch {status.key}"></span>{escape(status.title)}</th>'
-        f"<td>{escape(status.about)}</td></tr>"
-        for status in STATUSES
-    )
-    return (
-        "<h2>Colours of the keypoints</h2><p>The solver removes no keypoint: each is weighted by its confidence. "
-        "A keypoint is shown with the first status of this list, below the first row, that applies.</p>"
-        f'<div class="card"><table>{rows}</table></div>'
-    )
 
 
 def _settings(result: Result) -> str:

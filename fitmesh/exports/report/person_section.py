@@ -57,10 +57,9 @@ STATUSES = (
     KeypointStatus(
         "outlier", "outlier", f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it"
     ),
-    KeypointStatus("swapped", "side swapped", "the network gave it the name of the other side, which was corrected"),
     KeypointStatus("away", "person absent", "nobody was seen for more than half a second: there is no body"),
 )
-RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, SWAPPED, AWAY = range(len(STATUSES))
+RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, AWAY = range(len(STATUSES))
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,8 @@ def person_section(result: Result, person: Person) -> str:
         f'<p class="soft">{_when(result, person, grid)}; the fit stopped: {escape(person.stopped)}. '
         f"Dotted angles were not observed.</p><p>{_shape(result, person)}</p>"
         f'<div class="card plots">{plots}</div>'
-        f"<h3>Which keypoints were reliable, and why the others were not</h3>"
+        "<h3>Which keypoints were reliable, and why the others were not</h3><p>The solver removes no keypoint: each is "
+        "weighted by its confidence. Where several reasons apply, the first one is shown.</p>"
         f'<ul class="legend">{legend}</ul>'
         f'<div class="card">{_strips(status, person, grid.time_s)}</div>'
     )
@@ -222,7 +222,6 @@ def keypoint_status(result: Result, person: Person) -> np.ndarray:
         far = person.reprojection_px > OUTLIER_SIGMAS * _sigma_px(result, person)
     status = np.full(person.confidence.shape, RELIABLE, np.uint8)
     for number, applies in (
-        (SWAPPED, person.swapped),
         (OUTLIER, far),
         (UNCERTAIN, person.confidence < MIN_CONFIDENCE),
         (ABSENT, person.presence < MIN_PRESENCE),

@@ -88,7 +88,7 @@ class MaskFinder:
     """Makes masks of chosen rows while somebody else goes over the video."""
 
     def __init__(self, rows: Detections, size_wh: tuple[int, int]) -> None:
-        self.rows, self.found = rows, [Outlines.empty()]
+        self.rows, self.made = rows, [Outlines.empty()]
         self._wanted: dict[int, list[int]] = {}
         for row in chosen_rows(rows, size_wh).tolist():
             self._wanted.setdefault(int(rows.frame[row]), []).append(row)
@@ -102,14 +102,14 @@ class MaskFinder:
         for frame in frames:
             for row in self._wanted.pop(frame.index, ()):
                 keypoints, sure = self.rows.xy_px[row].astype(np.float64), self.rows.sure[row]
-                self.found.append(outline_of(frame.rgb, keypoints[sure >= LEAST_SURE], _middle(keypoints), row))
+                self.made.append(outline_of(frame.rgb, keypoints[sure >= LEAST_SURE], _middle(keypoints), row))
             yield frame
 
     @property
     def outlines(self) -> Outlines:
         """In the order of rows."""
-        found = Outlines.concat(self.found)
-        return found.rows(np.argsort(found.row, kind="stable"))
+        made = Outlines.concat(self.made)
+        return made.rows(np.argsort(made.row, kind="stable"))
 
 
 def _middle(xy_px: np.ndarray) -> np.ndarray:

@@ -167,10 +167,9 @@ def make(job: Job, key: CacheKey) -> None:
 
 def _estimate(job: Job) -> Estimate:
     @torch.inference_mode()
-    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
+    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> Keypoints:
         networks = job.networks.get()
-        boxes_px, found = estimate_people(networks.pose, images, boxes_px)
-        return boxes_px, networks.confidence(found)
+        return networks.confidence(estimate_people(networks.pose, images, boxes_px))
 
     return estimate
 

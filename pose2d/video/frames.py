@@ -257,9 +257,7 @@ class Video(Clip):
                     continue
                 first_wanted = index if first_wanted is None else first_wanted
                 if (index - first_wanted) % span.every == 0:
-                    rgb = colours.reformat(
-                        frame, width, height, "rgb24", interpolation=Interpolation.BILINEAR
-                    ).to_ndarray()
+                    rgb = colours.reformat(frame, width, height, "rgb24").to_ndarray()
                     yield Frame(index, time_s, self._turn.upright(rgb))
         if last_time is None or first_wanted is None:
             seconds = float(last_time or 0)

@@ -39,7 +39,7 @@ from pose2d.base.distributed import process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, check_writable, plain_value
 from pose2d.base.threads import use_threads
-from pose2d.crops import estimate
+from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.hands import SEEN, arms_of, hands_in_image
 from pose2d.models.base import PoseModel, use_plugin
@@ -184,8 +184,9 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
         for _, people in by_image(split.people):
             rgb, boxes = load_image(people[0]), np.array([person.box_px for person in people], np.float64)
             with torch.inference_mode():
+                boxes, seen = estimate_people(model, [rgb] * len(boxes), boxes)
                 rows = Detections.in_frame(0, 0.0, boxes, np.ones(len(boxes)))
-                rows = replace(rows, keypoints=confidence(estimate(model, rgb, boxes)))
+                rows = replace(rows, keypoints=confidence(seen))
             arms = arms_of(rows)
             there = np.flatnonzero(arms.seen & arms.large)
             found = hands_in_image(rgb, arms.rows(there), np.full((len(there), 21, 2), np.nan))

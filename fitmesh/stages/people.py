@@ -167,9 +167,10 @@ def make(job: Job, key: CacheKey) -> None:
 
 def _estimate(job: Job) -> Estimate:
     @torch.inference_mode()
-    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> Keypoints:
+    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
         networks = job.networks.get()
-        return networks.confidence(estimate_people(networks.pose, images, boxes_px))
+        boxes_px, found = estimate_people(networks.pose, images, boxes_px)
+        return boxes_px, networks.confidence(found)
 
     return estimate
 

@@ -43,9 +43,9 @@ def eval_coco(asked: EvalCocoOptions) -> None:
     if asked.hands:
         run_hands(asked)
         return
-    found = run(asked)
+    evaluation = run(asked)
     if is_main_process():
-        show(asked, found)
+        show(asked, evaluation)
 
 
 @command(Eval3dpwCommand)

@@ -74,9 +74,9 @@ def _by_source(
 ) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
-        found = cells.evaluated(model, cells.head(model), _sources(model, wanted))
-        rows += [_row(model, source, NAMES[source], found, printed) for source in found["sources"]]
-    title = f"{title}, {_where(cells.request, found)}"
+        measured = cells.evaluated(model, cells.head(model), _sources(model, wanted))
+        rows += [_row(model, source, NAMES[source], measured, printed) for source in measured["sources"]]
+    title = f"{title}, {_where(cells.request, measured)}"
     return PaperTable(title, ("network", "confidence"), COCO_COLUMNS, tuple(rows), _not_given(printed, cells), notes)
 
 
@@ -86,11 +86,11 @@ def losses(request: PaperRequest) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
         for loss, name in LOSSES.items():
-            found = cells.trained(model, f"{request.recipe}-{loss}", loss=loss, head="paper")[0]
+            measured = cells.trained(model, f"{request.recipe}-{loss}", loss=loss, head="paper")[0]
             if not any(row.labels[0] == model.name for row in rows):
-                rows.append(_row(model, "raw", "raw", found, paper_table.LOSSES))
-            rows.append(_row(model, "ccnet", name, found, paper_table.LOSSES, loss))
-    title = f"Losses, {_where(request, found, flip_test=False)}"
+                rows.append(_row(model, "raw", "raw", measured, paper_table.LOSSES))
+            rows.append(_row(model, "ccnet", name, measured, paper_table.LOSSES, loss))
+    title = f"Losses, {_where(request, measured, flip_test=False)}"
     left_out = _not_given(paper_table.LOSSES, cells)
     return PaperTable(title, ("network", "loss"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
 
@@ -110,20 +110,20 @@ def mpii(request: PaperRequest) -> PaperTable:
         heads = {"CCNet (OKS)": cells.head(model)}
         heads["CCNet (PCK)"] = str(cells.trained(model, f"{request.recipe}-pck", target="pck")[1])
         for name, head in heads.items():
-            found = cells.evaluated(model, head)
+            measured = cells.evaluated(model, head)
             first = name == next(iter(heads))
             shown = {"raw": "raw", "closed-form": "closed form", "oracle": "oracle"} if first else {}
             for source, label in (*shown.items(), ("ccnet", name)):
-                of, pckh = found["sources"][source], {}
+                of, pckh = measured["sources"][source], {}
                 if source == "raw":
-                    pckh = {"pckh": found["pckh"]["0.5"]["mean"], "pckh_0.1": found["pckh"]["0.11"]["mean"]}
+                    pckh = {"pckh": measured["pckh"]["0.5"]["mean"], "pckh_0.1": measured["pckh"]["0.11"]["mean"]}
                 ours = figures(
                     ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
                     ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"], **pckh,
                 )  # fmt: skip
                 printed = paper_table.MPII.get((model.name, source), {})
                 rows.append(Row((model.name, label), ours, printed))
-    title = f"MPII, {_where(request, found)}, head sizes: {found.get('head_sizes')}"
+    title = f"MPII, {_where(request, measured)}, head sizes: {measured.get('head_sizes')}"
     left_out = _not_given(paper_table.MPII, cells)
     return PaperTable(title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), left_out)
 
@@ -133,22 +133,22 @@ def wholebody(request: PaperRequest) -> PaperTable:
     cells = Cells(request, (WHOLEBODY133,), trains=False)
     rows: list[Row] = []
     for model in cells.models:
-        found = cells.evaluated(model, cells.head(model))
+        measured = cells.evaluated(model, cells.head(model))
         for label, source, parts in (
             ("raw, one score a person", "raw", "parts_by_person"),
             ("raw, part by part", "raw", "parts"),
             ("CCNet, part by part", "ccnet", "parts"),
             ("oracle, part by part", "oracle", "parts"),
         ):
-            of = found["sources"][source][parts]
+            of = measured["sources"][source][parts]
             rows.append(Row((model.name, label), {part: 100 * of[part] for part in PAPER_PARTS if of[part] >= 0}, {}))
     columns = tuple(Column(part, part.replace("wholebody", "whole")) for part in PAPER_PARTS)
-    title = f"COCO-WholeBody, AP, {_where(request, found)}"
+    title = f"COCO-WholeBody, AP, {_where(request, measured)}"
     return PaperTable(title, ("network", "confidence"), columns, tuple(rows))
 
 
-def _row(model: GivenModel, source: str, label: str, found: Found, printed: Printed, key: str = "") -> Row:
-    ours = coco_figures(found["sources"][source])
+def _row(model: GivenModel, source: str, label: str, measured: Found, printed: Printed, key: str = "") -> Row:
+    ours = coco_figures(measured["sources"][source])
     return Row((model.name, label), ours, printed.get((model.name, key or source), {}))
 
 
@@ -157,9 +157,9 @@ def _sources(model: GivenModel, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name != "raw-heatmap" or model.name.startswith("ipr"))
 
 
-def _where(request: PaperRequest, found: Found, flip_test: bool | None = None) -> str:
+def _where(request: PaperRequest, measured: Found, flip_test: bool | None = None) -> str:
     flip = request.flip_test if flip_test is None else flip_test
-    return f"{found['people']} people of {found['split']}, annotated boxes, {'' if flip else 'no '}flip test"
+    return f"{measured['people']} people of {measured['split']}, annotated boxes, {'' if flip else 'no '}flip test"
 
 
 def _not_given(printed: Printed, cells: Cells) -> tuple[str, ...]:
@@ -235,16 +235,16 @@ def ablations(request: PaperRequest) -> PaperTable:
         rows.append(_ablation_row(model, "", "raw confidence", base, "raw"))
         rows.append(_ablation_row(model, "", "the recipe, one layer", base))
         for width in WIDTHS[1:]:
-            found, _ = cells.trained(model, f"{request.recipe}-width-{width}", head="paper", head_width=width)
-            rows.append(_ablation_row(model, "head size", f"hidden layer of {width}", found))
+            measured, _ = cells.trained(model, f"{request.recipe}-width-{width}", head="paper", head_width=width)
+            rows.append(_ablation_row(model, "head size", f"hidden layer of {width}", measured))
         for kind in FEATURES[1:]:
             rate = {"learning_rate": COPY_RATE} if kind == "copy" else {}
             try:
-                found, _ = cells.trained(model, f"{request.recipe}-{kind}", head="paper", features=kind, **rate)
+                measured, _ = cells.trained(model, f"{request.recipe}-{kind}", head="paper", features=kind, **rate)
             except UserError as error:
                 left_out.append(f"{model.name}, {kind} features: {error}")
                 continue
-            rows.append(_ablation_row(model, "features", kind, found))
+            rows.append(_ablation_row(model, "features", kind, measured))
         rows += _aggregations(cells, model, head)
         rows.append(_ablation_row(model, "", "oracle", base, "oracle"))
     title = f"Ablations, {base['people']} people of {base['split']}, annotated boxes, no flip test"
@@ -252,18 +252,18 @@ def ablations(request: PaperRequest) -> PaperTable:
     return PaperTable(title, columns, COCO_COLUMNS, tuple(rows), tuple(left_out), (BIAS,))
 
 
-def _ablation_row(model: GivenModel, what: str, value: str, found: Found, source: str = "ccnet") -> Row:
-    return Row((model.name, what, value), coco_figures(found["sources"][source]), {})
+def _ablation_row(model: GivenModel, what: str, value: str, measured: Found, source: str = "ccnet") -> Row:
+    return Row((model.name, what, value), coco_figures(measured["sources"][source]), {})
 
 
 def _aggregations(cells: Cells, model: GivenModel, head_file: Path) -> list[Row]:
     """The head's confidence in keypoints put together in several ways."""
-    found = cells.cached(
+    measured = cells.cached(
         cells.request.out / "cells" / f"aggregation-{model.name}.json", {"ways": list(AGGREGATIONS)},
         {"weights": model.weights, "head": content_digest([head_file]), "annotations": cells.annotations(model)},
         __name__, lambda: _measure_aggregations(cells.request, model, head_file),
     )  # fmt: skip
-    return [Row((model.name, "aggregation", name), figures(**of), {}) for name, of in found.items()]
+    return [Row((model.name, "aggregation", name), figures(**of), {}) for name, of in measured.items()]
 
 
 def _measure_aggregations(request: PaperRequest, model: GivenModel, head_file: Path) -> Found:
@@ -275,17 +275,17 @@ def _measure_aggregations(request: PaperRequest, model: GivenModel, head_file: P
     predictions = predict_split(network, head, split)
     truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
     stated = predictions.confidence["ccnet"]
-    found = {}
+    by_name = {}
     for name, aggregate in AGGREGATIONS.items():
         score = aggregate(stated.keypoint, stated.presence)
         ranked = detections(predictions.image, predictions.xy_px, score)
         ap = summarize(match(truth, ranked, predictions.skeleton.oks_sigma))
         person = calibration(score, predictions.oks)
-        found[name] = {
+        by_name[name] = {
             "ap": 100 * ap.ap, "ar": 100 * ap.ar,
             "pearson_person": person.pearson, "ause": person.ause, "ece_person": person.ece,
         }  # fmt: skip
-    return found
+    return by_name
 
 
 BIAS_COLUMNS = (
@@ -301,13 +301,13 @@ def bias_figures(request: PaperRequest) -> PaperTable:
     rows = []
     for model in cells.models:
         wanted = _sources(model, DRAWN)
-        found = cells.evaluated(model, cells.head(model), wanted, plots=request.out / "figures" / model.name)
+        measured = cells.evaluated(model, cells.head(model), wanted, plots=request.out / "figures" / model.name)
         for source in wanted:
-            of = found["sources"][source]["keypoint"]
+            of = measured["sources"][source]["keypoint"]
             bias = of["mean_confidence"] - of["mean_oks"]
             ours = figures(bias=bias, mean_confidence=of["mean_confidence"], mean_oks=of["mean_oks"], ece=of["ece"])
             rows.append(Row((model.name, NAMES[source]), ours, {}))
-    return PaperTable(f"Bias of confidence: {found['people']} people of {found['split']}, labelled keypoints",
+    return PaperTable(f"Bias of confidence: {measured['people']} people of {measured['split']}, labelled keypoints",
         ("network", "confidence"), BIAS_COLUMNS, tuple(rows),
         notes=(f"images: {request.out / 'figures'}/NAME/ (reliability, precision and recall, sparsification)",),
     )  # fmt: skip

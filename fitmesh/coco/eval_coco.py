@@ -30,7 +30,7 @@ from ccnet.predicted_people import (
     people_to_fit,
     predict_split,
 )
-from fitmesh.options.training import EvalCocoOptions
+from fitmesh.options.measure import EvalCocoOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__

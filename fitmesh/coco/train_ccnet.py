@@ -17,7 +17,7 @@ from ccnet.predicted_people import USUAL_SOURCES, fit_areas, fit_width, people_t
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, write_metrics
-from fitmesh.options.training import TrainCcnetOptions
+from fitmesh.options.measure import TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
 from pose2d.base.caching import folder_lock

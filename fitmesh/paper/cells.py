@@ -12,7 +12,7 @@ import ccnet
 import pose2d
 from ccnet.data.datasets import read_split, usual_split
 from fitmesh.coco import eval_coco, train_ccnet
-from fitmesh.options.training import EvalCocoOptions, PaperOptions, TrainCcnetOptions
+from fitmesh.options.measure import EvalCocoOptions, PaperOptions, TrainCcnetOptions
 from fitting.init import regressors
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError

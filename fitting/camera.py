@@ -169,6 +169,7 @@ def _check_size(size: tuple[int, int]) -> None:
 
 
 _NEWTON_STEPS = 20  # quadratic near the answer: 4 or 5 do for an ordinary lens
+_COMPLEX_STEP = 1e-20  # f'(x) = Im f(x + i h) / h for an analytic f, exact to rounding for any small h
 _WIDEST = 20.0  # tan of the widest angle looked at, 87 degrees
 
 
@@ -195,9 +196,10 @@ def undistort(xy_seen: Tensor, coefficients: tuple[float, ...]) -> Tensor:
     """The inverse of `distort`, by Newton's method in float64; NaN where no ray leads to that point. No gradient flows
     through it: what is undone here is a measurement."""
     seen = xy_seen.detach().double()
-    ray = seen
+    ray, steps = seen, _COMPLEX_STEP * torch.eye(2, dtype=seen.dtype, device=seen.device)
     for _ in range(_NEWTON_STEPS):
-        (xx, xy), (yx, yy) = _distortion_jacobian(ray, coefficients)
+        stepped = (distort(torch.complex(ray, step.expand_as(ray)), coefficients).imag for step in steps)
+        (xx, yx), (xy, yy) = ((change / _COMPLEX_STEP).unbind(-1) for change in stepped)  # d(x', y') / dx, / dy
         ex, ey = (distort(ray, coefficients) - seen).unbind(-1)
         determinant = xx * yy - xy * yx
         ray = ray - torch.stack(((yy * ex - xy * ey), (xx * ey - yx * ex)), -1) / determinant[..., None]
@@ -215,27 +217,6 @@ def valid_radius(coefficients: tuple[float, ...]) -> float:
         seen = r * top / np.polynomial.polynomial.polyval(r * r, (1, k4, k5, k6))
     folds = ~(np.diff(seen) > 0)
     return float(r[folds.argmax()]) if folds.any() else float("inf")
-
-
-def _distortion_jacobian(
-    xy: Tensor, coefficients: tuple[float, ...]
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """d(x', y') / d(x, y), row by row."""
-    k1, k2, p1, p2, k3, k4, k5, k6, s1, s2, s3, s4 = _padded(coefficients)
-    x, y = xy.unbind(-1)
-    r2 = x * x + y * y
-    top = 1 + r2 * (k1 + r2 * (k2 + r2 * k3))
-    bottom = 1 + r2 * (k4 + r2 * (k5 + r2 * k6))
-    top_slope = k1 + r2 * (2 * k2 + 3 * r2 * k3)
-    bottom_slope = k4 + r2 * (2 * k5 + 3 * r2 * k6)
-    radial = top / bottom
-    slope = 2 * (top_slope - radial * bottom_slope) / bottom  # dR = slope * (x dx + y dy)
-    prism_x, prism_y = 2 * (s1 + 2 * r2 * s2), 2 * (s3 + 2 * r2 * s4)
-    cross = slope * x * y + 2 * p1 * x + 2 * p2 * y
-    return (
-        (radial + slope * x * x + 2 * p1 * y + 6 * p2 * x + prism_x * x, cross + prism_x * y),
-        (cross + prism_y * x, radial + slope * y * y + 6 * p1 * y + 2 * p2 * x + prism_y * y),
-    )
 
 
 SPIN_CROP = Camera.from_focal(5000.0, (224, 224))

@@ -69,6 +69,16 @@ class HandFit(Table):
 
 
 @dataclass(frozen=True)
+class SecondMode(Table):
+    """Another body that explains T frames about as well (`fitting.modes`); NaN where there is none."""
+
+    probability: np.ndarray = column((), "f", "that it is nearer to the truth than the body that is stated")
+    pose_rad: np.ndarray = column((24, 3), "f", "axis-angle of each joint", unit="rad", fill=np.nan)  # [T, 24, 3]
+    translation_m: np.ndarray = column((3,), "f", "translation", unit="m", fill=np.nan)  # [T, 3]
+    behind: np.ndarray = column((), "f", "what it costs more than the body that is stated", unit="nats", fill=np.nan)
+
+
+@dataclass(frozen=True)
 class TrackFit(Table):
     """A person's body over every frame of the grid from the first to the last one seen."""
 
@@ -77,10 +87,8 @@ class TrackFit(Table):
     # need a number in every frame
     present: np.ndarray = column((), "b", "the person is there, seen or filled in over a short gap")
     detected: np.ndarray = column((), "b", "the frame has a row of keypoints")
-    # [T, 26, ...] Halpe's, after side-swap repair, with the confidence that they have once the body is known; presence
-    # 0 and pixels NaN in gaps
+    # [T, 26, ...] Halpe's, with the confidence that they have once the body is known; presence 0 and pixels NaN in gaps
     keypoints: Keypoints = nested(Keypoints, "keypoints after the fit")
-    swapped: np.ndarray = column((26,), "b", "left and right were exchanged")
     joint_observed: np.ndarray = column((24,), "b", "a keypoint that counts lies at the joint or farther out")
     fit: Fit = nested(Fit, "the body")
     # [T, 4] left heel, left toes, right heel, right toes; None: nobody looked
@@ -90,6 +98,7 @@ class TrackFit(Table):
         (), "f", "median of the largest joint error", unit="mm", fill=np.nan, optional=True
     )
     hands: HandFit | None = nested(HandFit, "fingers; None: nobody looked", optional=True)
+    second: SecondMode | None = nested(SecondMode, "another body; None: nobody looked", optional=True)
 
     @property
     def keypoint_observed(self) -> np.ndarray:

@@ -195,13 +195,13 @@ class OtherFeatures(PoseModel):
         self.crop, self.box_scale = network.crop, network.box_scale  # type: ignore[misc]  # the class's in others
         self._seen: list[Tensor] = []
         if kind == "shallow":
-            found = [module for name, module in network.named_modules() if name.split(".")[-1] == FIRST_STAGE]
-            if len(found) != 1:
+            stages = [module for name, module in network.named_modules() if name.split(".")[-1] == FIRST_STAGE]
+            if len(stages) != 1:
                 raise UserError(
                     f"shallow features are those of the first stage of a ResNet or HRNet, and {type(network).__name__} "
                     "has none: choose penultimate, output or copy."
                 )
-            found[0].register_forward_hook(partial(_keep, self._seen))
+            stages[0].register_forward_hook(partial(_keep, self._seen))
         width, height = network.input_wh
         with torch.inference_mode():
             device = next(network.parameters()).device
@@ -217,12 +217,12 @@ class OtherFeatures(PoseModel):
             return FeaturesWithTrunk.join(self._seen.pop(), penultimate)
         if self.features_name == "copy":
             return FeaturesWithTrunk.join(crops, penultimate)
-        found = self.network.predict(penultimate)
-        output = found.maps
+        prediction = self.network.predict(penultimate)
+        output = prediction.maps
         if output is None:
-            size = self.size_px(found.xy_px)
-            spread = [] if found.sigma_px is None else [found.sigma_px / size]
-            output = torch.cat([found.xy_px / size, found.score[..., None], *spread], -1).flatten(1)
+            size = self.size_px(prediction.xy_px)
+            spread = [] if prediction.sigma_px is None else [prediction.sigma_px / size]
+            output = torch.cat([prediction.xy_px / size, prediction.score[..., None], *spread], -1).flatten(1)
         return FeaturesWithTrunk.join(output, penultimate)
 
     def predict(self, features: Tensor) -> Prediction:
@@ -273,42 +273,6 @@ class CopiedTrunkHead(CalibrationHead):
 
 NEAR_BINS = 12  # around the peak: about two sigmas of the training target
 SUMMARY = 14  # numbers that describe a keypoint's two outputs, the place of its peak (x, y in 0..1) in the last two
-
-
-class SimCCInputs(CalibrationHead):
-    """`inputs` are [N, K (SUMMARY + token) + C h w]: every keypoint's numbers, then the map. They hold all that the
-    network says, so that the trained layers may change without running it again: the cache of training features hangs
-    on the module that `inputs` is defined in."""
-
-    cls_x: Tensor  # [bins, 256] copied from the network
-    cls_y: Tensor
-
-    def __init__(
-        self, feature_shape: FeatureShape, keypoints: int, channels: int, bins: tuple[int, int] = (384, 512),
-        map_channels: int = 512,
-    ) -> None:  # fmt: skip
-        super().__init__(feature_shape, keypoints, channels)
-        self.token = feature_shape[1]
-        self.map_shape = (map_channels, bins[1] // (BINS * STRIDE), bins[0] // (BINS * STRIDE))
-        self.register_buffer("cls_x", torch.zeros(bins[0], self.token))
-        self.register_buffer("cls_y", torch.zeros(bins[1], self.token))
-
-    def copy_weights(self, model: PoseModel) -> None:
-        """The two output layers of the network, from which the shape of its outputs is read."""
-        assert isinstance(model, RTMPose)
-        self.cls_x = model.head.cls_x.weight.detach().clone()
-        self.cls_y = model.head.cls_y.weight.detach().clone()
-
-    def inputs(self, features: Tensor) -> Tensor:
-        tokens, maps = features.as_subclass(Tensor).float(), trunk_of(features).float()
-        summary = summarize(tokens @ self.cls_x.to(tokens).mT, tokens @ self.cls_y.to(tokens).mT)
-        return torch.cat([torch.cat([summary, tokens], -1).flatten(1), maps.flatten(1)], 1)
-
-    def parts(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Summaries [N, K, SUMMARY], tokens [N, K, 256] and map [N, C, h, w] of inputs."""
-        rows = self.keypoints * (SUMMARY + self.token)
-        summary, token = inputs[:, :rows].unflatten(1, (self.keypoints, -1)).split([SUMMARY, self.token], -1)
-        return summary, token, inputs[:, rows:].unflatten(1, self.map_shape)
 
 
 def summarize(x: Tensor, y: Tensor) -> Tensor:
@@ -389,12 +353,17 @@ class KeypointNetwork(nn.Module):
         return self.out(drop(self.hidden(torch.cat([*own, person], -1)).relu())) + self.skip(summary)
 
 
-class SimCCDistributionHead(SimCCInputs):
+class SimCCDistributionHead(CalibrationHead):
     """Two networks of the same shape, one for the distribution of the error and one for presence. Presence wants a
     network of its own: sharing one, it is the worse for it, and a person's confidence is the mean over the keypoints
-    that are there (docs/train-ccnet.md). Tokens and map are read along their AXES principal axes."""
+    that are there (docs/train-ccnet.md). Tokens and map are read along their AXES principal axes.
+
+    `inputs` are [N, K (SUMMARY + token) + C h w]: every keypoint's numbers, then the map. They hold all that the
+    network says, so that the trained layers may change without running it again."""
 
     kind = "simcc"
+    cls_x: Tensor  # [bins, 256] copied from the network
+    cls_y: Tensor
     summary_mean: Tensor  # [SUMMARY]
     summary_scale: Tensor  # [SUMMARY]
     token_mean: Tensor  # [256]
@@ -409,7 +378,11 @@ class SimCCDistributionHead(SimCCInputs):
         self, feature_shape: FeatureShape, keypoints: int, channels: int = CHANNELS, bins: tuple[int, int] = (384, 512),
         map_channels: int = 512, width: int = 64,
     ) -> None:  # fmt: skip
-        super().__init__(feature_shape, keypoints, channels, bins, map_channels)
+        super().__init__(feature_shape, keypoints, channels)
+        self.token = feature_shape[1]
+        self.map_shape = (map_channels, bins[1] // (BINS * STRIDE), bins[0] // (BINS * STRIDE))
+        self.register_buffer("cls_x", torch.zeros(bins[0], self.token))
+        self.register_buffer("cls_y", torch.zeros(bins[1], self.token))
         self.register_buffer("summary_mean", torch.zeros(SUMMARY))
         self.register_buffer("summary_scale", torch.ones(SUMMARY))
         for name, size in (("token", self.token), ("map", map_channels)):
@@ -426,6 +399,23 @@ class SimCCDistributionHead(SimCCInputs):
         cells = self.map_shape[1] * self.map_shape[2]
         self.error = KeypointNetwork(cells, channels - 2, width)
         self.presence = KeypointNetwork(cells, 1, width)
+
+    def copy_weights(self, model: PoseModel) -> None:
+        """The two output layers of the network, from which the shape of its outputs is read."""
+        assert isinstance(model, RTMPose)
+        self.cls_x = model.head.cls_x.weight.detach().clone()
+        self.cls_y = model.head.cls_y.weight.detach().clone()
+
+    def inputs(self, features: Tensor) -> Tensor:
+        tokens, maps = features.as_subclass(Tensor).float(), trunk_of(features).float()
+        summary = summarize(tokens @ self.cls_x.to(tokens).mT, tokens @ self.cls_y.to(tokens).mT)
+        return torch.cat([torch.cat([summary, tokens], -1).flatten(1), maps.flatten(1)], 1)
+
+    def parts(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Summaries [N, K, SUMMARY], tokens [N, K, 256] and map [N, C, h, w] of inputs."""
+        rows = self.keypoints * (SUMMARY + self.token)
+        summary, token = inputs[:, :rows].unflatten(1, (self.keypoints, -1)).split([SUMMARY, self.token], -1)
+        return summary, token, inputs[:, rows:].unflatten(1, self.map_shape)
 
     def fit_scale(self, inputs: Tensor) -> None:
         summary, token, maps = self.parts(inputs)

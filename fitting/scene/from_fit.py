@@ -15,8 +15,7 @@ import torch
 from scipy.ndimage import maximum_filter1d
 from torch import Tensor
 
-from fitting.body import Body, BodyParams
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices, shortest_turn
+from fitting.body import Body
 from fitting.fits import TrackFit
 from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from fitting.keypoints.weights import PRESENT, stated_error_px
@@ -199,26 +198,3 @@ def prediction_ratio(scene_px: Tensor, alone_px: Tensor, xy_px: Tensor, hidden: 
         return 1.0
     far = 5 * without[usable].median().clamp(min=1.0)
     return float(with_scene[usable].clamp(max=far).mean() / without[usable].clamp(max=far).mean().clamp(min=1e-6))
-
-
-LEGS = ((1, 4), (2, 5))  # hips and knees
-
-
-def mirrored_legs(params: BodyParams, body: Body) -> BodyParams:
-    """Thighs mirrored in depth at their hips; shanks and feet keep their directions.
-
-    In an image, a straight leg that leans away from the camera looks like a bent one whose knee comes forward: the
-    thigh's depth has two signs, and between them lies a straight leg that fits worse, so no search gets from one to the
-    other. Where a fitted body would fall over, this start is solved as well, and the likelier of both is kept.
-    """
-    rotation = rotation_matrices(params.pose)
-    shape = torch.nn.functional.pad(params.shape, (0, body.shape_size - params.shape.shape[-1]))
-    placed = body.placement(rotation, shape)
-    for hip, knee in LEGS:
-        thigh = placed.joints[:, knee] - placed.joints[:, hip]
-        ray = torch.nn.functional.normalize(placed.joints[:, hip] + params.translation, dim=-1)
-        other = thigh - 2 * (thigh * ray).sum(-1, keepdim=True) * ray
-        turned = shortest_turn(thigh, other) @ placed.rotation[:, hip]
-        rotation[:, hip] = placed.rotation[:, 0].mT @ turned
-        rotation[:, knee] = turned.mT @ placed.rotation[:, knee]
-    return replace(params, pose=matrix_to_axis_angle(rotation))

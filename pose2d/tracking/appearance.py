@@ -188,32 +188,14 @@ def relink(appearance: Appearance, first_s: np.ndarray, last_s: np.ndarray, leas
     from the appearance of N tracks and the times they begin and end. Tracks that are seen at the same time are
     different people. Of the others, the two groups most alike are joined first, by the mean ratio between their
     members, as long as that stays above `least_ratio`."""
-    count = len(appearance)
-    person = np.arange(count)
-    if count < 2:
-        return person
-    ratio = log_likelihood_ratio(appearance, appearance)
-    apart = (first_s[:, None] <= last_s) & (first_s <= last_s[:, None])
-    np.fill_diagonal(apart, False)
-    size = np.ones(count)
-    alive = np.ones(count, bool)
-    np.fill_diagonal(ratio, -np.inf)
-    ratio[apart] = -np.inf
-    while True:
-        a, b = np.unravel_index(int(ratio.argmax()), ratio.shape)
-        if ratio[a, b] < least_ratio:
-            break
-        merged = (size[a] * ratio[a] + size[b] * ratio[b]) / (size[a] + size[b])
-        merged[apart[a] | apart[b]] = -np.inf
-        merged[~alive] = merged[a] = merged[b] = -np.inf
-        apart[a] |= apart[b]
-        apart[:, a] |= apart[:, b]
-        ratio[a], ratio[:, a] = merged, merged
-        ratio[b], ratio[:, b] = -np.inf, -np.inf
-        size[a] += size[b]
-        alive[b] = False
-        person[person == b] = a
-    return np.unique(person, return_inverse=True)[1]
+    from scipy.cluster.hierarchy import fcluster, linkage  # a third of a second, needed only here
+
+    if len(appearance) < 2:
+        return np.arange(len(appearance))
+    distance = -log_likelihood_ratio(appearance, appearance)
+    distance[(first_s[:, None] <= last_s) & (first_s <= last_s[:, None])] = 1e9  # no mean with it is near
+    pairs = distance[np.triu_indices(len(appearance), 1)]
+    return fcluster(linkage(pairs - pairs.min(), "average"), -least_ratio - pairs.min(), "distance") - 1
 
 
 TORSO_SURE = 0.3  # confidence times presence from which a keypoint of the torso says where it is

@@ -1,4 +1,4 @@
-"""The focal length that a camera wrote into its file: EXIF of images, QuickTime / MP4 tags and XMP of videos.
+"""The focal length that a camera wrote into its file: EXIF of images, QuickTime / MP4 tags of videos.
 
 A wrong focal length is a wrong depth (the diagonal as a guess put an EMDB phone's people 71 % too far away), and many
 files simply state it. Metadata comes from strangers: every offset and count is checked against the bytes at hand, and
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import av
 from PIL import Image
@@ -31,11 +31,8 @@ LOG_SIGMA_IMAGE = 0.04
 # Videos are cropped for stabilisation and to 16:9, by a few to twenty percent, and the tag often ignores it.
 LOG_SIGMA_VIDEO = 0.08
 
-_HEAD_BYTES = 1 << 20  # metadata of images lies in the first megabyte
-_LARGEST_PAYLOAD = 1 << 20  # of one metadata box
-_MOST_BOXES = 20_000
-_MOST_TAGS = 512  # names of one `keys` box
-_DEEPEST = 8
+_END_BYTES = 8 << 20  # metadata lies in the first bytes of a file, or in its last
+_MOST_BOXES, _MOST_TAGS, _FAR_BYTES = 64, 64, 16 << 10  # `keys` boxes, names in each, and how far values lie behind
 _IMAGE_SIGNATURES = (b"\xff\xd8", b"\x89PNG", b"RIFF", b"II*\0", b"MM\0*")
 
 
@@ -56,18 +53,18 @@ def read_lens_metadata(path: str | Path, size_px: tuple[int, int]) -> LensMetada
         return _nothing(f"an image of {size_px} pixels has no focal length.")
     try:
         with open_regular(path) as stream:
-            head = stream.read(_HEAD_BYTES)
+            head = stream.read(_END_BYTES)
             if head.startswith(_IMAGE_SIGNATURES) and head[8:12] not in (b"AVI ", b"WAVE"):
                 return from_exif(_exif_block(head), size_px)
-            is_iso_file = head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"pnot")
-            boxes = _box_tags(stream, 0, stream.seek(0, 2), 0, iter(range(_MOST_BOXES))) if is_iso_file else ()
-            lens = _nothing("the file states no focal length.")
-            for name, f35 in chain(_container_tags(path), boxes):
-                lens = _checked(focal_px_from_35mm(f35, size_px), size_px, f"{name} {f35:g} mm", LOG_SIGMA_VIDEO)
-                if lens.focal_px is not None:
-                    return lens
-            exif = from_exif(_exif_block(head) if is_iso_file else b"", size_px)  # AVIF, HEIC
-            return lens if exif.focal_px is None else exif
+            stream.seek(max(len(head), stream.seek(0, 2) - _END_BYTES))
+            tail = stream.read()
+        lens = _nothing("the file states no focal length.")
+        for name, f35 in chain(_container_tags(path), _quicktime_keys(head), _quicktime_keys(tail)):
+            lens = _checked(focal_px_from_35mm(f35, size_px), size_px, f"{name} {f35:g} mm", LOG_SIGMA_VIDEO)
+            if lens.focal_px is not None:
+                return lens
+        exif = from_exif(_exif_block(head), size_px)  # AVIF, HEIC
+        return lens if exif.focal_px is None else exif
     except (OSError, ValueError, MemoryError) as error:
         return _nothing(f"{path} cannot be read ({error}).")
 
@@ -161,14 +158,11 @@ def _exif_block(head: bytes) -> bytes:
 
 # --- Video --------------------------------------------------------------------------------------------------------
 
-# Names under which cameras and programs write the 35 mm equivalent (Apple; exiftool's and XMP's names).
+# Names under which cameras and programs write the 35 mm equivalent (Apple; exiftool's names).
 _F35_NAMES = re.compile(
     r"focal_?length[._]?(?:35mm_?equivalent|in35mm(?:film|format))|focallength35efl", re.IGNORECASE
 )  # fmt: skip
-_XMP_F35 = re.compile(rb"FocalLengthIn35mmF(?:ilm|ormat)\s*(?:=\s*[\"']|>)\s*([0-9./]{1,16})")
 _DECIMAL = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)(?:\s*/\s*([0-9]+(?:\.[0-9]+)?))?")
-_NESTED = (b"moov", b"udta", b"trak", b"meta", b"ilst")
-_XMP_UUID = bytes.fromhex("be7acfcb97a942e89c71999491e3afac")
 _SIGNED, _UNSIGNED = (21, 65, 66, 67, 74), (22, 75, 76, 77, 78)  # QuickTime's well-known types of whole numbers
 
 
@@ -183,51 +177,20 @@ def _container_tags(path: Path) -> Iterator[tuple[str, float]]:
     yield from tags
 
 
-def _boxes(stream: BinaryIO, start: int, end: int, budget: Iterator[int]) -> Iterator[tuple[bytes, int, int]]:
-    """The name of each box in a part of a file, and where its content begins and ends. The names in `keys` and the
-    items of `ilst` are laid out in the same way. budget: one for each box of the whole file."""
-    for _ in budget:
-        stream.seek(start)
-        header = stream.read(min(16, max(0, end - start)))
-        if len(header) < 8:
-            return
-        size, name = struct.unpack_from(">I4s", header)
-        body = start + 8
-        if size == 1 and len(header) == 16:
-            size, body = struct.unpack_from(">Q", header, 8)[0], start + 16
-        stop = end if size == 0 else start + size
-        if not body <= stop <= end:
-            return
-        yield name, body, stop
-        start = stop
-
-
-def _box_tags(stream: BinaryIO, start: int, end: int, depth: int, budget: Iterator[int]) -> Iterator[tuple[str, float]]:
-    """Keys, item lists and XMP anywhere under moov; FFmpeg leaves out those of tracks."""
-    keys: list[str] = []  # of this level; `ilst` beside them refers to them by number
-    for name, body, stop in _boxes(stream, start, end, budget):
-        if name == b"keys":  # after version and flags, and the number of entries
-            places = [place for _, *place in islice(_boxes(stream, body + 8, stop, budget), _MOST_TAGS)]
-            keys = [_payload(stream, *place).decode("utf-8", "replace") for place in places]
-        elif name == b"ilst":
-            for number, first, last in _boxes(stream, body, stop, budget):
-                key = dict(enumerate(keys, 1)).get(int.from_bytes(number, "big"), "")
-                for inner, *place in _boxes(stream, first, last, budget) if _F35_NAMES.search(key) else ():
-                    if inner == b"data":
-                        yield key, _item_value(_payload(stream, *place))
-        elif name in _NESTED and depth < _DEEPEST:
-            if name == b"meta":  # version and flags come before its boxes in MP4, and do not in QuickTime
-                body += 0 if _payload(stream, body, stop)[4:8] in (b"hdlr", b"keys", b"ilst") else 4
-            yield from _box_tags(stream, body, stop, depth + 1, budget)
-        elif name in (b"XMP_", b"uuid"):
-            payload = _payload(stream, body, stop)
-            for stated in _XMP_F35.finditer(payload) if name == b"XMP_" or payload.startswith(_XMP_UUID) else ():
-                yield "XMP FocalLengthIn35mm", _parsed(stated[1].decode("ascii"))
-
-
-def _payload(stream: BinaryIO, start: int, stop: int) -> bytes:
-    stream.seek(start)
-    return stream.read(min(stop - start, _LARGEST_PAYLOAD))
+def _quicktime_keys(content: bytes) -> Iterator[tuple[str, float]]:
+    """Keys of the file and of its tracks, which FFmpeg leaves out. A `keys` box lists names, and the items of the
+    `ilst` box after it have a name's number and a `data` box."""
+    for box in islice(re.finditer(rb"keys\0{4}.{4}", content, re.DOTALL), _MOST_BOXES):
+        at = box.end()
+        for number in range(1, _MOST_TAGS):
+            size = int.from_bytes(content[at : at + 4], "big")
+            if not 8 <= size <= 256:
+                break
+            name, at = content[at + 8 : at + size].decode("utf-8", "replace"), at + size
+            item = re.compile(re.escape(number.to_bytes(4, "big")) + rb"(.{4})data", re.DOTALL)
+            if _F35_NAMES.search(name) and (data := item.search(content, at, at + _FAR_BYTES)):
+                size = int.from_bytes(data[1], "big")
+                yield name, _item_value(content[data.end() : data.start(1) + min(size, 256)])
 
 
 def _item_value(payload: bytes) -> float:

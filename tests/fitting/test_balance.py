@@ -7,7 +7,7 @@ import torch
 import fitting
 from fitting.body import BodyParams
 from fitting.keypoints.weights import ANNOTATOR_STD, LEAST_SHARE, joint_variance
-from fitting.scene.from_fit import mirrored_legs
+from fitting.modes import mirrored_limbs
 from fitting.solver.terms.scene import FEET, POINTS, Balance, mass_shares
 
 UP = torch.tensor([0.0, -1.0, 0.0])
@@ -38,7 +38,7 @@ def test_height_does_not_count_in_balance() -> None:
 
 def test_mirrored_thighs_look_alike_and_bend_the_knees() -> None:
     body, leaning = fitting.load_body(), stands(25)
-    other = mirrored_legs(leaning, body)
+    other = mirrored_limbs(leaning, body)
     before, after = body.at(leaning).joints, body.at(other).joints
     # Knees stay in the image and come forward.
     torch.testing.assert_close(after[0, [4, 5], :2], before[0, [4, 5], :2], atol=0.05, rtol=0)

@@ -8,7 +8,6 @@ alone, as if nobody had looked. Whoever the scene does not suit is fitted withou
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -27,9 +26,7 @@ from fitting.scene.from_fit import (
     DOUBTFUL,
     PREDICTED,
     Judged,
-    RestView,
     Verdict,
-    mirrored_legs,
     misfit_ratio,
     person_evidence,
     prediction_ratio,
@@ -49,11 +46,9 @@ from fitting.scene.ground import (
 from fitting.scene.ground_evidence import ShotCamera
 from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import (
-    BALANCE_STD_M,
     FEET,
     FLOOR_STD_M,
     POINTS,
-    Balance,
     SceneTerms,
     kept_contact,
     point_lifts,
@@ -66,9 +61,6 @@ from pose2d.types import HandKeypoints, Keypoints, Outlines
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
-# Somebody whose feet carry with at least this share falls with the centre of mass so far from them; moments that are
-# closer to each other than this are one fall.
-KNOWN_TO_CARRY, FALLING_M, FALLING_GAP_S = 0.4, 0.2, 0.3
 ON_ONE_FOOT = 0.1  # of what two feet say of balance: whoever walks falls from one foot onto the other
 LOWEST_STANDING = 0.75  # of the legs' length: hips of people who stand are higher over the ankles. Not tuned
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
@@ -496,8 +488,7 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
     rest = on_floor = np.zeros((len(found), 9))
     if view.stays:
         time_s = view.rows(found.frame) / view.fps
-        around = RestView(view.camera.mean_focal_px, view.camera.center_px, turning, place.up, place.floor_m)
-        rest, on_floor = resting_points(found, view.body, time_s, around)
+        rest, on_floor = resting_points(found, view.body, time_s, view.camera, turning, place.up, place.floor_m)
     rest = rest / place.softer**2
     used = [n for n in range(len(POINTS)) if n < FEET or rest[:, n].any()]  # derivatives of the others would be zero
     scene = SceneTerms(
@@ -512,11 +503,6 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
     )
     how = replace(how, lean_rad=place.softer * math.hypot(UPRIGHT_RAD, place.up_std_rad))
     again = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=found.fit.params)
-    falls = _falls(again, view, scene)
-    if falls.any():
-        start = again.fit.params.put(falls, mirrored_legs(again.fit.params.rows(falls), view.body))
-        other = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=start)
-        again = min(again, other, key=lambda track: track.fit.cost)
     feet = torch.cat(
         [view.body.at(again.fit.params.rows(some)).keypoints[:, POINTS[:FEET]] for some in blocks(len(again))]
     )
@@ -524,26 +510,6 @@ def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place
         feet = torch.einsum("tij,tnj->tni", scene.world_rotation, feet)
     kept = kept_contact(torch.from_numpy(rest[:, :FEET]).float(), feet, view.fps)
     return replace(again, contact=kept.numpy().astype(np.float32))
-
-
-def _falls(found: TrackFit, view: _View, scene: SceneTerms) -> torch.Tensor:
-    """[T] where somebody who stands has the centre of mass beside the feet, and the frames between."""
-    falls = torch.zeros(len(found), dtype=torch.bool)
-    if scene.up is None or scene.carries is None:
-        return falls
-    for some in blocks(len(found)):
-        at, known = view.body.at(found.fit.params.rows(some)), scene.carries[some].sum(-1, keepdim=True)
-        joints, feet = at.joints, at.keypoints[:, list(POINTS[:FEET])]
-        if scene.world_rotation is not None:
-            turn = scene.world_rotation[some]
-            joints, feet = (torch.einsum("tij,tnj->tni", turn, points) for points in (joints, feet))
-        stds = Balance(scene.up, scene.carries[some] / known.clamp(min=1e-6)).horizontal(joints, feet).norm(dim=-1)
-        falls[some] = (known.squeeze(-1) > KNOWN_TO_CARRY) & (stds * BALANCE_STD_M > FALLING_M)
-    rows = falls.nonzero().flatten().tolist()
-    for first, last in pairwise(rows):
-        if last - first <= FALLING_GAP_S * view.fps:
-            falls[first : last + 1] = True
-    return falls
 
 
 def _carried(found: TrackFit, view: _View, place: _Place, turning: np.ndarray | None, rest: np.ndarray) -> torch.Tensor:

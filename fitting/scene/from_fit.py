@@ -15,8 +15,8 @@ import torch
 from scipy.ndimage import maximum_filter1d
 from torch import Tensor
 
-from fitting.body import Body, BodyParams
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices, shortest_turn
+from fitting.body import Body
+from fitting.camera import Camera
 from fitting.fits import TrackFit
 from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from fitting.keypoints.weights import PRESENT, stated_error_px
@@ -86,21 +86,14 @@ def shown_head_share(found: TrackFit) -> float:
     return float(np.median((length(17, 18) / np.maximum(length(18, 19) + legs, 1e-6))[whole]))
 
 
-@dataclass(frozen=True)
-class RestView:
-    """How the camera and the ground lie while points are looked at."""
-
-    focal_px: float
-    center_px: tuple[float, float]
-    first_from_camera: np.ndarray | None  # [T, 3, 3]; None: the camera does not turn
-    up: np.ndarray | None  # [3] against gravity; None: not known
-    floor_m: float | None  # up . x of the floor at the body's size 1; None: not known
-
-
-def resting_points(found: TrackFit, body: Body, time_s: np.ndarray, view: RestView) -> tuple[np.ndarray, np.ndarray]:
+def resting_points(
+    found: TrackFit, body: Body, time_s: np.ndarray, camera: Camera, first_from_camera: np.ndarray | None,
+    up: np.ndarray, floor_m: float | None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """[T, 9] probability that each of POINTS rests, zero outside the spans of `intervals`, and that it is on the floor.
-    found: the body at size 1, as the ground has it."""
-    params, focal_px, first_from_camera, up = found.fit.params, view.focal_px, view.first_from_camera, view.up
+    found: the body at size 1, as the ground has it. first_from_camera [T, 3, 3]; None: the camera does not turn.
+    floor_m: up . x of the floor at the body's size 1; None: not known."""
+    params, focal_px = found.fit.params, camera.mean_focal_px
     turn = np.broadcast_to(np.eye(3), (len(params), 3, 3)) if first_from_camera is None else first_from_camera
     points_cam, pelvis = np.empty((len(params), len(POINTS), 3)), np.empty((len(params), 3))
     odds, sigma = np.zeros((2, len(params), len(POINTS)))
@@ -109,17 +102,16 @@ def resting_points(found: TrackFit, body: Body, time_s: np.ndarray, view: RestVi
         at = body.at(part.fit.params)
         points_cam[some], pelvis[some] = at.keypoints[:, POINTS].numpy(), at.joints[:, 0].numpy()
         sigma[some] = keypoint_sigma_px(part)[:, POINTS]
-        if up is not None:
-            joints = np.einsum("tij,tnj->tni", turn[some], at.joints.double().numpy())
-            odds[some, PELVIS_POINT] = seat_log_odds(joints, up)
+        joints = np.einsum("tij,tnj->tni", turn[some], at.joints.double().numpy())
+        odds[some, PELVIS_POINT] = seat_log_odds(joints, up)
         release_scratch()
     height_m, xy = body.height_m(params.shape), found.keypoints.xy_px[:, POINTS].numpy()
     apparent = focal_px * height_m / np.maximum(pelvis[:, 2], 0.2)
-    motion = point_motion(xy, sigma, apparent, time_s, focal_px, view.center_px, first_from_camera)
+    motion = point_motion(xy, sigma, apparent, time_s, focal_px, camera.center_px, first_from_camera)
     over = None
-    if up is not None and view.floor_m is not None:
+    if floor_m is not None:
         points = np.einsum("tij,tnj->tni", turn, points_cam)
-        over = points @ up - view.floor_m - point_lifts(body)[list(POINTS)].double().numpy()
+        over = points @ up - floor_m - point_lifts(body)[list(POINTS)].double().numpy()
     by_depth = depth_speeds(points_cam, pelvis, time_s, height_m)
     is_foot = np.arange(len(POINTS)) < FEET
     probability = contact_probability(
@@ -199,26 +191,3 @@ def prediction_ratio(scene_px: Tensor, alone_px: Tensor, xy_px: Tensor, hidden: 
         return 1.0
     far = 5 * without[usable].median().clamp(min=1.0)
     return float(with_scene[usable].clamp(max=far).mean() / without[usable].clamp(max=far).mean().clamp(min=1e-6))
-
-
-LEGS = ((1, 4), (2, 5))  # hips and knees
-
-
-def mirrored_legs(params: BodyParams, body: Body) -> BodyParams:
-    """Thighs mirrored in depth at their hips; shanks and feet keep their directions.
-
-    In an image, a straight leg that leans away from the camera looks like a bent one whose knee comes forward: the
-    thigh's depth has two signs, and between them lies a straight leg that fits worse, so no search gets from one to the
-    other. Where a fitted body would fall over, this start is solved as well, and the likelier of both is kept.
-    """
-    rotation = rotation_matrices(params.pose)
-    shape = torch.nn.functional.pad(params.shape, (0, body.shape_size - params.shape.shape[-1]))
-    placed = body.placement(rotation, shape)
-    for hip, knee in LEGS:
-        thigh = placed.joints[:, knee] - placed.joints[:, hip]
-        ray = torch.nn.functional.normalize(placed.joints[:, hip] + params.translation, dim=-1)
-        other = thigh - 2 * (thigh * ray).sum(-1, keepdim=True) * ray
-        turned = shortest_turn(thigh, other) @ placed.rotation[:, hip]
-        rotation[:, hip] = placed.rotation[:, 0].mT @ turned
-        rotation[:, knee] = turned.mT @ placed.rotation[:, knee]
-    return replace(params, pose=matrix_to_axis_angle(rotation))

@@ -7,8 +7,9 @@ at the median and joints no worse, and on real clips the mesh covers more of the
 
 Rendered people have random shapes and clothes, whom nothing hides; the focal length is given. People with even numbers
 are for choosing constants (--choose tries some), those with odd numbers are reported. Errors are of the body without
-clothes: at rest (T-pose), and posed (all vertices, relative to the pelvis). IoU is measured in frames that the shape
-was not found from, against the mask of the same network, of people whose legs and trunk are seen.
+clothes: at rest (T-pose), and posed (all vertices, relative to the pelvis). IoU of mesh and mask is measured in frames
+that the shape was not found from, within the image, against masks that a run would use, of people whose legs and trunk
+are seen. Of rendered people the true body has one, too: that is what a body without clothes can reach.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,12 +47,13 @@ from fitting.scene.camera_motion import read_motion
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from fitting.solver.terms import reprojection
 from pose2d.base.caching import read_npz
-from pose2d.masks import CROP, LEAST_SURE, REGION, mask_of
-from pose2d.video.frames import Span, Video
+from pose2d.masks import CROP, LEAST_SURE, person_mask
+from pose2d.video.frames import ImageFolder, Span, Video
 
 SIZE, SEED, STEP, FPS, FRAMES = (960, 540), 77, 3, 10.0, 90  # every third of 90 frames at 30 frames/s
 LOOSE_M = 0.015  # clothes thicker than this, and skirts, are loose
 IOU_FRAMES = 12  # of a person
+WHOLE = [5, 6, *range(11, 17)]  # keypoints of shoulders, hips and legs
 
 
 def render(root: Path, people: int) -> None:
@@ -193,12 +196,13 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
         with np.load(folder / "truth.npz") as file:
             loose.append(bool(file["skirt"]) or bool(file["thick"].max() > LOOSE_M))
     tight = ~np.array(loose)
-    tried: dict[str, dict[str, float]] = {"keypoints": {}, "masks": {}}
+    tried: dict[str, dict[str, object]] = {"keypoints": {}, "masks": {}}
     tried |= {f"{name}, height known": {} for name in ("keypoints", "masks")}
     for name, values in CHOICES.items() if choose else ():
-        tried |= {f"{name} {value:g}, height known": {name: value} for value in values}
+        tried |= {f"{name} {value}, height known": {name: value} for value in values}
+    pictures = [seen_whole(folder) for folder in folders]
     table = Table(
-        "shape from", "T-pose MVE", "posed MVE", "MPJPE", "PA-MPJPE", "height", *GIRTHS, "within 1 std", "tight",
+        "shape from", "T-pose MVE", "posed MVE", "MPJPE", "PA-MPJPE", "height", *GIRTHS, "within 1 std", "tight", "IoU",
         title=f"{len(folders)} rendered people ({int(tight.sum())} in tight clothes): mm; girths: median error, %",
     )  # fmt: skip
     for name, changed in tried.items():
@@ -206,7 +210,13 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
         for key, value in changed.items():
             setattr(reprojection, key, value)
         known = {"masks": not name.startswith("keypoints"), "height": name.endswith("known")}
-        all_of = [errors(folder, person_of(folder, **known)) for folder in folders]
+        tracks = [person_of(folder, **known) for folder in folders]
+        all_of = [errors(folder, track) for folder, track in zip(folders, tracks, strict=True)]
+        ious = [
+            iou(posed(track, one.frame), one, true_camera(folder))
+            for folder, track, ones in zip(folders, tracks, pictures, strict=True)
+            for one in ones
+        ]
         for key, value in before.items():
             setattr(reprojection, key, value)
         girth, std = (np.stack([getattr(one, part) for one in all_of]) for part in ("girth", "girth_std"))
@@ -217,15 +227,96 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
             name, *(f"{value:.1f}" for value in means),
             *(f"{100 * np.median(np.abs(girth[:, n])):.1f} ({100 * np.median(girth[:, n]):+.1f})" for n in range(4)),
             f"{100 * np.mean(np.abs(girth) < std):.0f} %",
-            f"{100 * np.median(np.abs(girth[tight])):.1f}" if tight.any() else "",
+            f"{100 * np.median(np.abs(girth[tight])):.1f}" if tight.any() else "", f"{np.mean(ious):.3f}",
         )  # fmt: skip
+    truths = [
+        iou(true_vertices(folder)[one.frame], one, true_camera(folder))
+        for folder, ones in zip(folders, pictures, strict=True)
+        for one in ones
+    ]
+    table.add_row("the true body", *[""] * (len(table.columns) - 2), f"{np.mean(truths):.3f}")
     console.print(table)
 
 
-CHOICES = {
-    "CLOTHES_M": (0.004, 0.012, 0.016), "CLOTHES_LIMBS_M": (0.0, 0.008), "BODY_OUTSIDE_M": (0.006, 0.015),
-    "CLOTHES_STD_M": (0.01, 0.03), "OUTLINE_INDEPENDENT": (24.0, 48.0, 192.0), "OUTLINE_ROBUST": (2.0, 5.0),
+CHOICES: dict[str, tuple[object, ...]] = {
+    "CLOTHES_M": ((0.008, 0.006, 0.003), (0.015, 0.012, 0.008)), "CLOTHES_UNSURE_M": (1e-5, 0.008, 0.025),
+    "CLOTHES_STD_M": (0.005, 0.02), "OUTLINE_INDEPENDENT": (24.0, 48.0, 192.0), "OUTLINE_ROBUST": (3.0, 12.0),
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A person with the mask that a run would use."""
+
+    identity: int
+    frame: int
+    region: np.ndarray  # [3] centre and side, px
+    mask: np.ndarray  # [256, 256]
+    inside: np.ndarray  # [256, 256] pixels that lie in the image
+
+
+def pictures_of(out: Path, clip: Path) -> list[Picture]:
+    """Of frames from which no shape was found."""
+    people, found = edited_keypoints(out), []
+    wanted: dict[int, list[tuple[int, int]]] = {}
+    for identity, frames in people.frames.items():
+        free = np.setdiff1d(np.arange(len(frames)), people.outlines[identity].row)
+        sure = (people.people[identity].confidence * people.people[identity].presence).numpy()
+        free = free[sure[free][:, WHOLE].min(1) >= LEAST_SURE]  # who is cut off has no whole mask
+        for row in free[np.linspace(0, len(free) - 1, min(IOU_FRAMES, len(free))).astype(int)].tolist():
+            wanted.setdefault(int(frames[row]), []).append((identity, row))
+    for frame in (ImageFolder if clip.is_dir() else Video)(clip).frames(Span()):
+        for identity, row in wanted.get(frame.index, ()):
+            points = people.people[identity].rows(slice(row, row + 1))
+            xy, sure = points.xy_px[0].double().numpy(), (points.confidence * points.presence)[0].numpy()
+            made = person_mask(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
+            if made is not None:
+                region, _, mask = made
+                pixel = (np.arange(CROP) - (CROP - 1) / 2) * region[2] / CROP
+                x, y = (
+                    (pixel + at >= 0) & (pixel + at < n)
+                    for at, n in zip(region[:2], frame.rgb.shape[1::-1], strict=True)
+                )
+                found.append(Picture(identity, frame.index, region, mask, y[:, None] & x))
+    return found
+
+
+def seen_whole(folder: Path) -> list[Picture]:
+    """Of the rendered person."""
+    found = pictures_of(folder / "found", folder / "images")
+    most = max(Counter(one.identity for one in found).values(), default=0)
+    return [one for one in found if sum(other.identity == one.identity for other in found) == most]
+
+
+def true_camera(folder: Path) -> Camera:
+    with np.load(folder / "truth.npz") as file:
+        return Camera.from_focal(float(file["focal"]), SIZE)
+
+
+def true_vertices(folder: Path) -> np.ndarray:
+    """[T, V, 3] in the camera."""
+    with np.load(folder / "truth.npz") as file:
+        pose, shape, translation = (torch.from_numpy(file[name]) for name in ("pose", "shape", "translation"))
+        camera = file["cam_poses"].astype(np.float32)
+    vertices = fitting.load_body()(pose, shape, translation, vertices=True).vertices
+    assert vertices is not None
+    return np.einsum("tij,tnj->tni", camera[:, :3, :3], vertices.numpy()) + camera[:, None, :3, 3]
+
+
+def posed(track: TrackFit, frame: int) -> np.ndarray:
+    """[V, 3] in the camera."""
+    made = fitting.load_body().at(track.fit.params.rows(track.index(np.array([frame]))), vertices=True).vertices
+    assert made is not None
+    return made[0].numpy()
+
+
+def iou(vertices: np.ndarray, picture: Picture, camera: Camera) -> float:
+    ratio = CROP / picture.region[2]
+    x, y = ((np.array(camera.center_px) - picture.region[:2]) * ratio + (CROP - 1) / 2).tolist()
+    crop = Camera.from_focal((camera.focal_px[0] * ratio, camera.focal_px[1] * ratio), (CROP, CROP), (x, y))
+    mesh = (rasterize(vertices, fitting.load_body().faces.numpy(), crop).face >= 0) & picture.inside
+    mask = picture.mask & picture.inside
+    return float((mesh & mask).sum() / max((mesh | mask).sum(), 1))
 
 
 def camera_at(shot: ShotFit, frame: int) -> Camera:
@@ -238,37 +329,13 @@ def camera_at(shot: ShotFit, frame: int) -> Camera:
 
 
 def silhouettes(out: Path, clip: Path, shots: list[list[ShotFit]]) -> np.ndarray:
-    """[n, variants] IoU of meshes and masks in frames from which no shape was found; shots: of each variant."""
-    people, body = edited_keypoints(out), fitting.load_body()
-    wanted: dict[int, list[tuple[int, int]]] = {}
-    for identity, frames in people.frames.items():
-        free = np.setdiff1d(np.arange(len(frames)), people.outlines[identity].row)
-        sure = (people.people[identity].confidence * people.people[identity].presence).numpy()
-        free = free[sure[free][:, [5, 6, *range(11, 17)]].min(1) >= LEAST_SURE]  # who is cut off has no whole mask
-        for row in free[np.linspace(0, len(free) - 1, min(IOU_FRAMES, len(free))).astype(int)].tolist():
-            wanted.setdefault(int(frames[row]), []).append((identity, row))
+    """[n, variants] IoU of meshes and masks; shots: of each variant."""
     found = []
-    for frame in Video(clip).frames(Span()):
-        for identity, row in wanted.get(frame.index, ()):
-            here = [next((s for s in shot if identity in s.people), None) for shot in shots]
-            fitted = [(one.people[identity], camera_at(one, frame.index)) for one in here if one is not None]
-            if len(fitted) < len(shots):
-                continue
-            points = people.people[identity].rows(slice(row, row + 1))
-            xy, sure = points.xy_px[0].double().numpy(), (points.confidence * points.presence)[0].numpy()
-            middle = xy[[11, 12]].mean(0)
-            side = REGION * np.linalg.norm(xy[sure >= LEAST_SURE] - middle, axis=1).max()
-            mask = mask_of(frame.rgb, np.array([*middle, side])) > 0
-            ious = []
-            for track, camera in fitted:
-                posed = body.at(track.fit.params.rows(track.index(np.array([frame.index]))), vertices=True).vertices
-                assert posed is not None
-                ratio = CROP / side
-                x, y = ((np.array(camera.center_px) - middle) * ratio + (CROP - 1) / 2).tolist()
-                crop = Camera.from_focal((camera.focal_px[0] * ratio, camera.focal_px[1] * ratio), (CROP, CROP), (x, y))
-                mesh = rasterize(posed[0].numpy(), body.faces.numpy(), crop).face >= 0
-                ious.append((mesh & mask).sum() / max((mesh | mask).sum(), 1))
-            found.append(ious)
+    for one in pictures_of(out, clip):
+        here = [next((shot for shot in variant if one.identity in shot.people), None) for variant in shots]
+        fitted = [shot for shot in here if shot is not None]
+        if len(fitted) == len(shots):
+            found.append([iou(posed(s.people[one.identity], one.frame), one, camera_at(s, one.frame)) for s in fitted])
     return np.array(found).reshape(-1, len(shots))
 
 

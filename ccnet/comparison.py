@@ -132,21 +132,21 @@ def compare_sources(
     ranked = {name: _ranked(predictions, name) for name in predictions.confidence}
     rows = {}
     annotated, in_parts = not np.isnan(predictions.keypoint_oks).all(), predictions.skeleton == WHOLEBODY133
-    for name, found in ranked.items():
+    for name, ranking in ranked.items():
         confidence, correct, keypoint_oks = predictions.confidence[name], predictions.correct, predictions.keypoint_oks
         person = confidence.person(predictions.box_score)
         by_part = {p: confidence.person(predictions.box_score, PARTS[p]) for p, _, _ in predictions.skeleton.parts}
         rows[name] = SourceFigures(
-            ap=evaluate(truth, found, sigmas),
+            ap=evaluate(truth, ranking, sigmas),
             person=calibration(person, predictions.oks),
             keypoint=calibration(confidence.keypoint, keypoint_oks) if annotated else None,
             keypoint_map=keypoint_map(confidence.keypoint, keypoint_oks) if annotated else None,
-            parts=_parts(truth, found, evaluate, by_part) if in_parts else {},
-            parts_by_person=_parts(truth, found, evaluate, {}) if in_parts else {},
+            parts=_parts(truth, ranking, evaluate, by_part) if in_parts else {},
+            parts_by_person=_parts(truth, ranking, evaluate, {}) if in_parts else {},
             pck_person=None if correct is None else calibration(person, mean_of_counted(correct)),
             pck_keypoint=None if correct is None else calibration(confidence.keypoint, correct),
         )
-    ap = bootstrap_ap({str(name): match(truth, found, sigmas) for name, found in ranked.items()}, resamples)
+    ap = bootstrap_ap({str(name): match(truth, ranking, sigmas) for name, ranking in ranked.items()}, resamples)
     intervals = {}
     for name in predictions.confidence:
         if name not in ("ones", "raw", "oracle"):
@@ -167,7 +167,7 @@ def _parts(
     truth: GroundTruth, ranked: Detections, evaluate: Evaluate, part_scores: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
     """AP of each part of the whole body, ranked by `part_scores`, or by the confidence of the person without them."""
-    parts = {part: found.ap for part, found in evaluate_wholebody(truth, ranked, part_scores, evaluate).items()}
+    parts = {part: figures.ap for part, figures in evaluate_wholebody(truth, ranked, part_scores, evaluate).items()}
     hands = [ap for ap in (parts["lefthand"], parts["righthand"]) if ap >= 0]  # -1: nobody has this hand labelled
     return {**parts, "hand": float(np.mean(hands)) if hands else -1.0}
 
@@ -206,13 +206,13 @@ def draw_plots(folder: Path, split: Split, predictions: Predictions) -> None:
     plots.sparsification_curve(folder / "sparsification.png", curves)
 
 
-def draw_occlusion(folder: Path, found: Mapping[str, OcclusionCurve]) -> dict[str, Any]:
+def draw_occlusion(folder: Path, curves: Mapping[str, OcclusionCurve]) -> dict[str, Any]:
     """Plot the occlusion test, if anybody's wrist could be hidden; its figures for metrics.json."""
-    if not found:
+    if not curves:
         return {}
-    check_plots().occlusion_curve_plot(folder / "occlusion.png", found, OCCLUDED_KEYPOINT)
-    first = next(iter(found.values()))
+    check_plots().occlusion_curve_plot(folder / "occlusion.png", curves, OCCLUDED_KEYPOINT)
+    first = next(iter(curves.values()))
     return {
         "keypoint": OCCLUDED_KEYPOINT, "people": first.samples, "patch_side_per_person_size": first.size.tolist(),
-        "oks": first.oks.tolist(), "confidence": {name: curve.confidence.tolist() for name, curve in found.items()},
+        "oks": first.oks.tolist(), "confidence": {name: curve.confidence.tolist() for name, curve in curves.items()},
     }  # fmt: skip

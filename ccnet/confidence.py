@@ -84,10 +84,10 @@ def readout_of(model: PoseModel) -> Tensor | None:
         return None
     convs = [layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d) and layer.kernel_size == (1, 1)]
     wanted = (model.feature_shape[0], model.skeleton.size)
-    found = [layer for layer in convs if (layer.in_channels, layer.out_channels) == wanted]
-    if len(found) != 1 or found[0].bias is None:
+    last = [layer for layer in convs if (layer.in_channels, layer.out_channels) == wanted]
+    if len(last) != 1 or last[0].bias is None:
         return None
-    return torch.cat([found[0].weight.flatten(1), found[0].bias[:, None]], 1).detach().float()
+    return torch.cat([last[0].weight.flatten(1), last[0].bias[:, None]], 1).detach().float()
 
 
 def default_kind(model: PoseModel) -> str:

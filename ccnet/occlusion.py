@@ -123,11 +123,11 @@ def occlude_wrists(
         places: list[torch.Tensor] = []
         confidence: dict[str, list[torch.Tensor]] = {}
         for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
-            found = estimate_crops(model, Crops(part, np.tile(np.eye(2, 3), (len(part), 1, 1))))
-            places.append(found.xy_px)
-            confidence.setdefault("raw", []).append(found.score)
+            estimated = estimate_crops(model, Crops(part, np.tile(np.eye(2, 3), (len(part), 1, 1))))
+            places.append(estimated.xy_px)
+            confidence.setdefault("raw", []).append(estimated.score)
             if head is not None:
-                confidence.setdefault("ccnet", []).append(head(found.features)[0].cpu())
+                confidence.setdefault("ccnet", []).append(head(estimated.features)[0].cpu())
         joined = {name: torch.cat(several).double().numpy() for name, several in confidence.items()}
         return torch.cat(places).double().numpy(), joined
 

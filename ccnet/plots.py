@@ -74,11 +74,11 @@ def precision_recall(path: str | Path, sources: Mapping[str, KeypointAP]) -> Non
     three_quarters = int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
     with _figure(path, 9.2, 4.4) as figure:
         left, right = figure.subplots(1, 2)
-        for name, found in sources.items():
+        for name, figures in sources.items():
             style = _style(name, sources)
             for axes, curve, area in (
-                (left, found.precision[:, :, 0].mean(0), found.ap),
-                (right, found.precision[three_quarters, :, 0], found.ap75),
+                (left, figures.precision[:, :, 0].mean(0), figures.ap),
+                (right, figures.precision[three_quarters, :, 0], figures.ap75),
             ):
                 _line(axes, style, RECALL_POINTS, curve, f"{style.label}  ({100 * area:.1f})")
         left.set(title="Mean over OKS 0.50 to 0.95  (AP)", ylabel="precision")

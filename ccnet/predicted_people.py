@@ -149,7 +149,7 @@ def annotated_boxes(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tup
 
 
 def detected_boxes(detector: PersonDetector) -> Boxes:
-    return lambda people, image: ((found := detector.detect(image)).boxes_px, found.scores)
+    return lambda people, image: ((boxes := detector.detect(image)).boxes_px, boxes.scores)
 
 
 def boxes_from_json(path: str | Path, image_ids: Collection[int]) -> Boxes:
@@ -159,8 +159,8 @@ def boxes_from_json(path: str | Path, image_ids: Collection[int]) -> Boxes:
         raise UserError(f"{path} has no box in any of the {len(image_ids)} images: it belongs to another split.")
 
     def find(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = detections.get(people[0].image_id)
-        return (found.boxes_px, found.scores) if found else (np.zeros((0, 4)), np.zeros(0))
+        boxes = detections.get(people[0].image_id)
+        return (boxes.boxes_px, boxes.scores) if boxes else (np.zeros((0, 4)), np.zeros(0))
 
     return find
 
@@ -182,15 +182,15 @@ def predict_split(
         else:
             if boxes is not annotated_boxes:  # as in a video: a box that cuts somebody off grows
                 boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
-            found = estimate(model, image, boxes_px, flip_test)
+            pose = estimate(model, image, boxes_px, flip_test)
             calibrated: tuple[Tensor | None, Tensor | None] = (None, None)
             if head is not None:
-                plain, mirrored = head(found.features), found.flipped_features
+                plain, mirrored = head(pose.features), pose.flipped_features
                 both = plain if mirrored is None else flip_average(plain, head(mirrored), model.skeleton)
                 calibrated = both[0].cpu(), both[1].cpu()
             output = NetworkOutput(
-                found.xy_px, found.score, found.sigma_px, found.crop_area_px2, found.heatmap_score, *calibrated,
-                None if areas is None else areas.share(found.features),
+                pose.xy_px, pose.score, pose.sigma_px, pose.crop_area_px2, pose.heatmap_score, *calibrated,
+                None if areas is None else areas.share(pose.features),
             )  # fmt: skip
             mine.append((np.full(len(scores), people[0].image_id), np.asarray(scores, float), output))
         progress(len(people))
@@ -250,10 +250,11 @@ def best_oks(split: Split, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.n
     pairs = [(d, g) for d, i in enumerate(image_id.tolist()) for g in people[i]]
     best = np.zeros(len(image_id))
     if pairs:
-        found, person = np.array(pairs).T
+        detection, person = np.array(pairs).T
         sigmas = np.asarray(skeleton.oks_sigma)
-        oks = pair_oks(found, person, xy_px, truth.xy_px, truth.visibility > 0, truth.area_px2, truth.box_px, sigmas)
-        np.maximum.at(best, found, oks)
+        given = truth.xy_px, truth.visibility > 0, truth.area_px2, truth.box_px
+        oks = pair_oks(detection, person, xy_px, *given, sigmas)
+        np.maximum.at(best, detection, oks)
     return best
 
 

@@ -123,8 +123,8 @@ def _resume(
     for name, parameter in head.named_parameters():
         state = {key: tensors.get(f"adam.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
         if state["exp_avg"] is not None:
-            found = {key: value for key, value in state.items() if value is not None}
-            optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in found.items()}
+            known = {key: value for key, value in state.items() if value is not None}
+            optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in known.items()}
     if isinstance(loss, SoapLoss):
         loss.load_state_dict(under("loss."))
     return int(metadata["step"])

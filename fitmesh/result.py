@@ -64,6 +64,18 @@ class View(Table):
 
 
 @dataclass(frozen=True)
+class Mode(Table):
+    """Another body that explains a frame of somebody about as well as the one that is stated (`fitting.modes`)."""
+
+    PREFIX = "mode_"
+    identity: np.ndarray = column((), "i", "the person's number")
+    frame: np.ndarray = column((), "i", "frame number in the clip", low=0)
+    probability: np.ndarray = column((), "f", "that it is nearer to the truth", low=0, high=1)
+    pose_rad: np.ndarray = column((24, 3), "f", "axis-angle", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD)
+    translation_m: np.ndarray = column((3,), "f", "added to every point", unit="m", finite=True, low=-FAR_M, high=FAR_M)
+
+
+@dataclass(frozen=True)
 class Person(Table):
     """One identity over the T frames of one shot in which the person is there: seen, or filled in over half a second.
 
@@ -118,6 +130,10 @@ class Person(Table):
     worst_error_mm: np.ndarray | None = column(
         (), "f", "median of the largest joint error; NaN: unknown", unit="mm", low=0, optional=True
     )
+    second_probability: np.ndarray | None = column(  # [T]
+        (), "f", "that another pose is nearer to the truth (`Result.second`); 0: none is likely", low=0, high=1,
+        optional=True, in_files=False,
+    )  # fmt: skip
     height_std_m: float = column((), "f", "std of that; NaN: unknown", unit="m", each="people", default=lambda: np.nan)
     shape_covariance: np.ndarray = column(
         ("fitted", "fitted"), "f", "of the shape's first directions; NaN: unknown", each="people",
@@ -213,6 +229,7 @@ class Result:
     timings_s: Mapping[str, float]  # seconds per stage, of the run that made it
     events: list[Event] = field(default_factory=list)  # in order of time
     views: list[View] = field(default_factory=list)  # of several cameras, this one first; empty: there is one
+    modes: Mode = field(default_factory=lambda: Mode.empty())  # frames of people who may have another pose
 
     @property
     def size(self) -> tuple[int, int]:
@@ -266,6 +283,15 @@ class Result:
             None if person.hand_pose_rad is None else torch.from_numpy(person.hand_pose_rad[rows]),
         )
 
+    def second(self, person: Person) -> "tuple[np.ndarray, fitting.BodyParams]":
+        """The rows [M] of a person in which another pose explains the keypoints about as well, and that body, in the
+        camera frame; `person.second_probability` says how likely it is."""
+        import torch
+
+        rows, modes = _modes_of(self.modes, person)
+        params, pose, translation = self.params(person, rows), modes.pose_rad, modes.translation_m
+        return rows, replace(params, pose=torch.from_numpy(pose), translation=torch.from_numpy(translation), hands=None)
+
     def world_std_mm(self, person: Person) -> np.ndarray:
         """[T, 24] length of the error to expect in the world frame: that in the camera frame, and gravity's; NaN where
         one of them is not known."""
@@ -310,7 +336,8 @@ class Result:
 
 def tables() -> dict[str, Array]:
     """The arrays of shots and people in fit.npz."""
-    return {**Shot.schema(rows="shots"), **Person.schema(), **View.schema(rows="views", optional=True)}
+    return {**Shot.schema(rows="shots"), **Person.schema(), **View.schema(rows="views", optional=True),
+            **Mode.schema(rows="modes", optional=True)}  # fmt: skip
 
 
 def load(folder: str | Path) -> Result:
@@ -330,7 +357,15 @@ def load(folder: str | Path) -> Result:
         about = {}
     body_path = str(arrays["body_path"])
     at = np.searchsorted(arrays["frame"], arrays["row_frame"])
-    people = Person.from_groups(arrays, time_s=arrays["time_s"][at], world_from_camera=arrays["world_from_camera"][at])
+    people = Person.from_groups(
+        arrays, time_s=arrays["time_s"][at], world_from_camera=arrays["world_from_camera"][at],
+        second_probability=np.zeros(len(at), np.float32),
+    )  # fmt: skip
+    modes = Mode.from_arrays(arrays) if "mode_frame" in arrays else Mode.empty()
+    for person in people:
+        rows, mine = _modes_of(modes, person)
+        assert person.second_probability is not None
+        person.second_probability[rows] = mine.probability
     return Result(
         folder=folder,
         people=[replace(person, world_from_camera=_known(person.world_from_camera)) for person in people],
@@ -347,6 +382,7 @@ def load(folder: str | Path) -> Result:
         world_from_camera=arrays["world_from_camera"],
         events=Event.from_arrays(arrays).each(),
         views=View.from_arrays(arrays).each() if "view_name" in arrays else [],
+        modes=modes,
         rate=Fraction(*map(int, arrays["rate"])),
         body_name=str(arrays["body"]),
         body_path=Path(body_path) if body_path else None,
@@ -359,6 +395,13 @@ def load(folder: str | Path) -> Result:
         settings=about["settings"] if isinstance(about.get("settings"), dict) else {},
         timings_s=numbers_of(about.get("timings_s")),
     )
+
+
+def _modes_of(modes: Mode, person: Person) -> tuple[np.ndarray, Mode]:
+    """The rows [M] of a person who may have another pose there, and these modes [M]."""
+    mine = modes.rows(modes.identity == person.identity)
+    _, rows, at = np.intersect1d(person.frame, mine.frame, return_indices=True)
+    return rows, mine.rows(at)
 
 
 def _known(values: np.ndarray | None) -> np.ndarray | None:

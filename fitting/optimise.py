@@ -46,7 +46,7 @@ from fitting.solver.terms.priors import (
     load_prior,
     optical_axis,
 )
-from fitting.solver.terms.reprojection import ROBUST_SCALE, Palm, Reprojection, Silhouette, robust_scale
+from fitting.solver.terms.reprojection import GARMENTS, ROBUST_SCALE, Palm, Reprojection, Silhouette, robust_scale
 from fitting.solver.terms.scene import Balance, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
@@ -176,7 +176,10 @@ def shape_from_outlines(
 
     Pose and shape are searched for together, keypoints and outlines pulling, while each point of an outline finds its
     vertex anew in every round. What the outlines add is the difference of the equations with and without them at the
-    end, after all but the shape is eliminated (Schur complement): precision S - S0, and the gradient g - g0.
+    end, after all but the shape is eliminated (Schur complement): precision P = S - S0, and the gradient g - g0.
+
+    A garment is as thick in every frame, and nobody knows how thick: where V = P U are the changes of the gradient with
+    each garment thicker by its deviation, P becomes (P^-1 + U U^T)^-1.
     """
     assert given.start is not None
     problem, usable = make_problem(given.keypoints, [camera], body, options)
@@ -197,17 +200,20 @@ def shape_from_outlines(
             return None
         both = replace(plain, terms=(*plain.terms, outlines))
         state = solve_track(both, state, OUTLINE_ITERATIONS, ROUGH_TOLERANCE).state
-    precision, gradient = torch.zeros(()), torch.zeros(())
-    for sign, part in ((1, both), (-1, plain)):
-        system = normal_equations(part, state).double()
+    precisions, gradients = [], []
+    for silhouette in ((), (outlines,), *((outlines.thicker(garment),) for garment in range(len(GARMENTS)))):
+        system = normal_equations(replace(plain, terms=(*plain.terms, *silhouette)), state).double()
         response, lower = shape_factor(factorize(system), system.arrow, system.corner)
-        precision = precision + sign * lower @ lower.mT
+        precisions.append(lower @ lower.mT / weights.shape_weight)
         rest = torch.einsum("tds,td->s", response, system.gradient)
-        gradient = gradient + sign * (system.shape_gradient - rest)
-    precision, gradient = (part / weights.shape_weight for part in (precision, gradient))
-    values, vectors = torch.linalg.eigh(precision)  # rounding may leave a direction a little below zero
-    precision = vectors * values.clamp(min=0) @ vectors.mT
-    information = precision @ state.shape.double() - gradient
+        gradients.append((system.shape_gradient - rest) / weights.shape_weight)
+    values, vectors = torch.linalg.eigh(precisions[1] - precisions[0])  # rounding may leave a direction below zero
+    values, vectors = values[values > 0], vectors[:, values > 0]
+    best = vectors.mT @ state.shape.double() - vectors.mT @ (gradients[1] - gradients[0]) / values
+    change = vectors.mT @ (torch.stack(gradients[2:], 1) - gradients[1][:, None])
+    inner = torch.eye(len(GARMENTS), dtype=change.dtype) + change.mT @ (change / values[:, None])
+    left = torch.diag(values) - change @ torch.linalg.solve(inner, change.mT)
+    precision, information = vectors @ left @ vectors.mT, vectors @ left @ best
     return ShapeEvidence(precision.float(), information.float(), int(usable.sum())), state.shape
 
 
@@ -471,7 +477,7 @@ def fit_windows(
     stride = -(-frames // window)
     sample = usable.nonzero().squeeze(1)[::stride].contiguous()
     free = solve(sample, body, fps / stride)
-    shape, fixed_body = free.params.shape, _with_shape(body, free.params.shape)
+    shape, fixed_body = free.params.shape, with_shape(body, free.params.shape)
     # Windows take the shape for exact. The variance this leaves out is the difference of both fits of the sample.
     fixed = None if free.joint_std_mm is None else solve(sample, fixed_body, fps / stride)
     parts: list[Fit] = []  # without their rows
@@ -501,7 +507,7 @@ def fit_windows(
     )
 
 
-def _with_shape(body: Body, shape: Tensor) -> Body:
+def with_shape(body: Body, shape: Tensor) -> Body:
     """The same body with the shape built in, and no shape directions."""
     given = {entry.name: getattr(body, entry.name) for entry in fields(body) if entry.init}
     given["v_template"] = body.v_template + body.shapedirs[..., : len(shape)] @ shape.to(body.dtype)

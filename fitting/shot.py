@@ -70,6 +70,7 @@ LEVEL_UP = np.array([0.0, -1.0, 0.0])  # of a camera held level
 # Density of people with air in their lungs (0.98 to 1.04), and how exactly a body's volume tells its weight: density,
 # clothes and food on the scales, and a body model without inner air.
 KG_PER_M3, WEIGHT_LOG_STD = 1010.0, 0.05
+HEIGHT_STD_M = 0.002  # by which a fit may leave a height that is stated
 CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
 
 
@@ -339,28 +340,33 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
 def _shaped(
     prepared: PreparedTrack, found: TrackFit, person: ShotPerson, view: _View, how: FitOptions, size: float
 ) -> tuple[PreparedTrack, TrackFit]:
-    """With what a person's outlines and weight say of the shape, where any is known."""
+    """With what a person's outlines, height and weight say of the shape, where any is known."""
     if person.outlines is not None and len(person.outlines) and not view.several:
         prepared, found = _outlined(prepared, found, person.outlines, person.frame, view, how)
-    if person.weight_kg is None:
-        return prepared, found
-    # The volume times people's density, linear in the shape around the one that was found.
     body, shape = view.body, found.fit.params.shape.double()
 
     def log_kg(shape: torch.Tensor) -> float:
+        """The volume times people's density."""
         metres = size if person.height_m is None else person.height_m / body.height_m(shape)
         return math.log(KG_PER_M3 * body.volume_m3(shape)) + 3 * math.log(metres)
 
-    steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)
-    slope = torch.tensor([log_kg(shape + step) - log_kg(shape - step) for step in steps], dtype=shape.dtype)
-    wanted = slope @ shape + math.log(person.weight_kg) - log_kg(shape)
-    known = prepared.shape or ShapeEvidence(torch.zeros(len(shape), len(shape)), torch.zeros(len(shape)))
-    known = replace(
-        known,
-        precision=known.precision + (slope[:, None] * slope / WEIGHT_LOG_STD**2).float(),
-        information=known.information + (slope * wanted / WEIGHT_LOG_STD**2).float(),
-    )
-    return replace(prepared, shape=known), found
+    stated: list[tuple[Callable[[torch.Tensor], float], float, float]] = []
+    if person.height_m is not None:  # its size was found for the height of this shape
+        stated.append((body.height_m, body.height_m(shape), HEIGHT_STD_M))
+    if person.weight_kg is not None:
+        stated.append((log_kg, math.log(person.weight_kg), WEIGHT_LOG_STD))
+    for measured, value, std in stated:  # linear in the shape around the one that was found
+        steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)
+        slope = torch.tensor([measured(shape + step) - measured(shape - step) for step in steps], dtype=shape.dtype)
+        wanted = slope @ shape + value - measured(shape)
+        known = prepared.shape or ShapeEvidence(torch.zeros(len(shape), len(shape)), torch.zeros(len(shape)))
+        known = replace(
+            known,
+            precision=known.precision + (slope[:, None] * slope / std**2).float(),
+            information=known.information + (slope * wanted / std**2).float(),
+        )
+        prepared = replace(prepared, shape=known)
+    return prepared, found
 
 
 def _outlined(
@@ -581,4 +587,9 @@ def _as_found(
     )
     contact = np.zeros((len(found), len(FEET)), np.float32) if found.contact is None else found.contact
     worst = None if found.worst_error_mm is None else np.float32(size) * found.worst_error_mm
-    return replace(found, keypoints=keypoints, fit=fit, contact=contact, worst_error_mm=worst, hands=hands)
+    second = found.second
+    if second is not None:
+        second = replace(second, translation_m=np.float32(size) * second.translation_m)
+    return replace(
+        found, keypoints=keypoints, fit=fit, contact=contact, worst_error_mm=worst, hands=hands, second=second
+    )

@@ -22,14 +22,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fitting.body import Body
-from fitting.body.kinematics import JOINT_NAMES, PARENTS
-from fitting.fits import InitialGuess, TrackFit
+from fitting.body.kinematics import JOINT_NAMES, PARENTS, matrix_to_axis_angle, rotation_matrices
+from fitting.fits import InitialGuess, SecondMode, TrackFit
 from pose2d.base.files import read_json
 
 TABLE = Path(__file__).parent / "data" / "stated_errors.json"
@@ -46,6 +46,7 @@ RATE, TURN_RATE, LEARNT_FPS, RATES = np.array([[0.16, 0.31], [0.09, 0.02]]), 0.4
 # than in the body, in every camera alike), and the worst joint's median over the largest deviation. Chosen on rigs r1
 # and r2 of bench/cameras.py.
 SEVERAL_FACTOR, SEVERAL_MM, SEVERAL_WORST = 1.5, 12.0, 1.5
+LEAST_PROBABILITY = 0.2  # of a second mode that counts
 AROUND = 7  # frames over which a frame's worst error is averaged
 _MIRROR_MM, _GUESS_MM = 30.0, 20.0  # added before the logarithm: below, a difference says nothing
 FEATURES = (
@@ -74,6 +75,7 @@ class StatedErrors:
     angle: Mapping[str, float]  # by kind of angle: its deviation over that of the joints' rotations
     speed_per_s: np.ndarray  # [kinds, 2] m/s per metre of a joint's and the body's deviation
     shape: float  # factor on deviations of the shape
+    mode: np.ndarray  # [2] log odds of a second mode that costs as much as the first; what each nat more takes off
     worst_mean: np.ndarray  # [F] of FEATURES
     worst_weight: np.ndarray  # [F] of features without their mean -> log of mm
     worst_log_mm: float  # at the mean
@@ -84,6 +86,12 @@ class StatedErrors:
         reference = self.reference_mm[place, AXIS]
         return reference * (std_mm / reference) ** self.exponent[place, AXIS]
 
+    def mode_probability(self, second: SecondMode) -> np.ndarray:
+        """[T] that the second mode is nearer to the truth, 0 where there is none that counts."""
+        log_odds = self.mode[0] - self.mode[1] * np.nan_to_num(second.behind)
+        probability = np.where(np.isfinite(second.behind), 1 / (1 + np.exp(-log_odds)), 0.0).astype(np.float32)
+        return np.where(probability >= LEAST_PROBABILITY, probability, 0.0)
+
     @staticmethod
     def of(stated: Mapping[str, Any]) -> "StatedErrors":
         arrays: dict[str, Any] = {n: np.array(v) if isinstance(v, list) else v for n, v in stated.items()}
@@ -93,7 +101,7 @@ class StatedErrors:
 NEUTRAL = StatedErrors(
     np.ones((2, len(KINDS), 2, 2, 2)), np.full((2, len(KINDS), 2, 2, 2), 1e3), np.zeros(2), np.zeros((2, 2)),
     np.ones((2, 2)), np.ones((2, 2)), np.ones((len(KINDS), 2)), {}, np.ones((len(KINDS), 2)), 1.0,
-    np.zeros(len(FEATURES)), np.zeros(len(FEATURES)),
+    np.array([-30.0, 0.0]), np.zeros(len(FEATURES)), np.zeros(len(FEATURES)),
     math.log(200.0), 0.3,
 )  # fmt: skip
 
@@ -112,18 +120,19 @@ def calibrated(
     if fit.joint_std_mm is None or fit.joint_std_relative_mm is None or fit.rotation_std_deg is None:
         return track
     table, seen = table or stated_errors(), track.joint_observed.astype(int)
-    away = spread_features(track, guess, body)
+    away, apart = spread_features(track, guess, body), modes_apart(track, body)
+    probability = np.zeros(len(track)) if track.second is None else table.mode_probability(track.second)
     rate = float(np.clip(fps, *RATES)) / LEARNT_FPS
 
     def stated(std_mm: np.ndarray, place: int) -> torch.Tensor:
-        std_mm = table.powered(std_mm * rate ** RATE[place, AXIS], place) * _cells(table.factor, place, seen, scene)
+        std_mm = of_both_modes(std_mm * rate ** RATE[place, AXIS], apart.mm[place], probability)
+        std_mm = table.powered(std_mm, place) * _cells(table.factor, place, seen, scene)
         return torch.from_numpy(std_mm.astype(np.float32))
 
     wider = np.exp((away - table.spread_mean) @ table.spread.T)[..., AXIS].astype(np.float32)  # [T, 24, 3]
     relative = stated(fit.joint_std_relative_mm.numpy(), 0) * torch.from_numpy(wider)
-    rotation = fit.rotation_std_deg * torch.from_numpy(
-        (table.rotation[KIND, seen] * rate**TURN_RATE).astype(np.float32)
-    )
+    deg = of_both_modes(fit.rotation_std_deg.numpy() * rate**TURN_RATE, apart.deg, probability)
+    rotation = torch.from_numpy((deg * table.rotation[KIND, seen]).astype(np.float32))
     covariance = None if fit.shape_covariance is None else fit.shape_covariance * table.shape**2
     found = replace(
         track,
@@ -132,9 +141,38 @@ def calibrated(
             rotation_std_deg=rotation, shape_covariance=covariance,
         ),
     )  # fmt: skip
+    if found.second is not None:
+        found = replace(found, second=replace(found.second, probability=probability))
     features = frame_features(found, away, scene)
     log_mm = table.worst_log_mm + (features - table.worst_mean) @ table.worst_weight
     return replace(found, worst_error_mm=np.exp(_over_time(log_mm)).astype(np.float32))
+
+
+class Apart(NamedTuple):
+    """How far the second mode is from the first; 0 where there is none."""
+
+    mm: np.ndarray  # [2, T, 24, 3] joints relative to the pelvis, in the camera frame
+    deg: np.ndarray  # [T, 24] rotations of joints
+
+
+def modes_apart(track: TrackFit, body: Body) -> Apart:
+    apart = Apart(np.zeros((2, len(track), 24, 3)), np.zeros((len(track), 24)))
+    if track.second is None or not (there := np.isfinite(track.second.behind)).any():
+        return apart
+    rows = np.flatnonzero(there)
+    first, second = track.fit.params.rows(rows), track.second.rows(rows)
+    pose, translation = torch.from_numpy(second.pose_rad), torch.from_numpy(second.translation_m)
+    other = replace(first, pose=pose, translation=translation)
+    moved = 1000 * (body.at(other).joints - body.at(first).joints).double().numpy()
+    apart.mm[:, rows] = moved - moved[:, :1], moved
+    turned = matrix_to_axis_angle(rotation_matrices(pose) @ rotation_matrices(first.pose).mT)
+    apart.deg[rows] = turned.norm(dim=-1).rad2deg().numpy()
+    return apart
+
+
+def of_both_modes(std: np.ndarray, apart: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """Around the first mode, of the mixture of both [T, ..]."""
+    return np.sqrt(std**2 + probability.reshape(-1, *[1] * (std.ndim - 1)) * apart**2)
 
 
 def calibrated_by_several(track: TrackFit) -> TrackFit:

@@ -53,18 +53,14 @@ def regions(boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float) -
 
 
 def affines(
-    boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float, convention: CropConvention,
-    rotation_deg: float = 0.0,
-) -> np.ndarray:  # fmt: skip
+    boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float, convention: CropConvention
+) -> np.ndarray:
     """Image pixels -> crop pixels for each box, [N, 2, 3]. With (cx, cy), (w, h) the region and (W, H) the input: "sbl"
     scales W/w on both axes, the region's centre lands on (W/2, H/2); "udp" scales (W-1)/w and (H-1)/h, the centre lands
-    on ((W-1)/2, (H-1)/2); "square" is as "sbl", but `crop_boxes` shows nothing but the grown box itself. A positive
-    rotation turns the crop's content against the clock."""
+    on ((W-1)/2, (H-1)/2); "square" is as "sbl", but `crop_boxes` shows nothing but the grown box itself."""
     centre, size = regions(boxes_px, input_wh, box_scale)
     target = np.asarray(input_wh, np.float64) - (1 if convention == "udp" else 0)
-    angle = np.deg2rad(rotation_deg)
-    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    linear = (target / size)[:, :, None] * turn
+    linear = (target / size)[:, :, None] * np.eye(2)
     shift = target / 2 - np.einsum("nij,nj->ni", linear, centre)
     return np.concatenate([linear, shift[:, :, None]], 2)
 

@@ -223,17 +223,17 @@ def hands_in_image(rgb: np.ndarray, arms: Arms, before_px: np.ndarray) -> FoundH
     followed = np.isfinite(before_px[:, 0, 0])
     regions = region_of_arm(arms)
     regions[followed] = region_around(before_px[followed])
-    found = _looked(rgb, arms, regions, before_px)
-    lost = followed & (found.presence < SEEN)
+    hands = _looked(rgb, arms, regions, before_px)
+    lost = followed & (hands.presence < SEEN)
     if lost.any():
         nothing = np.full_like(before_px[lost], np.nan)
-        found = found.put(lost, _looked(rgb, arms.rows(lost), region_of_arm(arms.rows(lost)), nothing))
+        hands = hands.put(lost, _looked(rgb, arms.rows(lost), region_of_arm(arms.rows(lost)), nothing))
     for _ in range(STARTS - 1):
-        more = np.flatnonzero((~followed | lost) & (found.score > HOPELESS))
+        more = np.flatnonzero((~followed | lost) & (hands.score > HOPELESS))
         if len(more):
-            guess = found.xy_px[more]
-            found = found.put(more, _looked(rgb, arms.rows(more), region_around(guess), guess))
-    return replace(found, presence=np.where(_of_another_arm(found, arms), 0, found.presence))
+            guess = hands.xy_px[more]
+            hands = hands.put(more, _looked(rgb, arms.rows(more), region_around(guess), guess))
+    return replace(hands, presence=np.where(_of_another_arm(hands, arms), 0, hands.presence))
 
 
 def _looked(rgb: np.ndarray, arms: Arms, regions: np.ndarray, guess_px: np.ndarray) -> FoundHands:
@@ -261,12 +261,12 @@ def fits_arm(seen: Look, arms: Arms) -> np.ndarray:
     return np.asarray(right_size & (_wrist_away(seen, arms) <= 1))
 
 
-def _of_another_arm(found: FoundHands, arms: Arms) -> np.ndarray:
+def _of_another_arm(hands: FoundHands, arms: Arms) -> np.ndarray:
     """[N] the hand was found at two arms, and this arm's wrist is the farther one."""
-    away = np.linalg.norm(found.xy_px[:, 0] - arms.wrist_px, axis=-1) / np.maximum(found.size_px, 1e-6)
-    apart = np.linalg.norm(found.xy_px[:, None] - found.xy_px, axis=-1).mean(-1)
-    same = apart < SAME * np.maximum(found.size_px[:, None], found.size_px)
-    same &= (found.presence[:, None] >= SEEN) & (found.presence >= SEEN)
+    away = np.linalg.norm(hands.xy_px[:, 0] - arms.wrist_px, axis=-1) / np.maximum(hands.size_px, 1e-6)
+    apart = np.linalg.norm(hands.xy_px[:, None] - hands.xy_px, axis=-1).mean(-1)
+    same = apart < SAME * np.maximum(hands.size_px[:, None], hands.size_px)
+    same &= (hands.presence[:, None] >= SEEN) & (hands.presence >= SEEN)
     order = np.arange(len(arms))
     nearer = (away < away[:, None]) | ((away == away[:, None]) & (order < order[:, None]))
     return np.asarray((same & nearer).any(1))

@@ -88,7 +88,7 @@ class MaskFinder:
     """Makes masks of chosen rows while somebody else goes over the video."""
 
     def __init__(self, rows: Detections, size_wh: tuple[int, int]) -> None:
-        self.rows, self.found = rows, [Outlines.empty()]
+        self.rows, self.made = rows, [Outlines.empty()]
         self._wanted: dict[int, list[int]] = {}
         for row in chosen_rows(rows, size_wh).tolist():
             self._wanted.setdefault(int(rows.frame[row]), []).append(row)
@@ -102,14 +102,14 @@ class MaskFinder:
         for frame in frames:
             for row in self._wanted.pop(frame.index, ()):
                 keypoints, sure = self.rows.xy_px[row].astype(np.float64), self.rows.sure[row]
-                self.found.append(outline_of(frame.rgb, keypoints[sure >= LEAST_SURE], _middle(keypoints), row))
+                self.made.append(outline_of(frame.rgb, keypoints[sure >= LEAST_SURE], _middle(keypoints), row))
             yield frame
 
     @property
     def outlines(self) -> Outlines:
         """In the order of rows."""
-        found = Outlines.concat(self.found)
-        return found.rows(np.argsort(found.row, kind="stable"))
+        made = Outlines.concat(self.made)
+        return made.rows(np.argsort(made.row, kind="stable"))
 
 
 def _middle(xy_px: np.ndarray) -> np.ndarray:
@@ -126,19 +126,29 @@ def mask_of(rgb: np.ndarray, region: np.ndarray) -> np.ndarray:
         return network()(torch.from_numpy(crop[None]))[0].numpy().reshape(CROP, CROP)
 
 
-def outline_of(rgb: np.ndarray, seen_px: np.ndarray, middle_px: np.ndarray, row: int) -> Outlines:
-    """The outline of who has keypoints seen_px [K, 2] around the hips' middle [2]; no row where it is nobody's."""
+def person_mask(
+    rgb: np.ndarray, seen_px: np.ndarray, middle_px: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Of who has keypoints seen_px [K, 2] around the hips' middle [2]: a region [3], the probability of the person
+    there [256, 256], and the part of it [256, 256] that is this person. None: it is nobody's."""
     side = REGION * float(np.linalg.norm(seen_px - middle_px, axis=1).max())
     region = np.array([*middle_px, side])
     probable = cv2.GaussianBlur(1 / (1 + np.exp(-mask_of(rgb, region).clip(-30, 30))), (0, 0), 1.0)
-    mask = (probable > 0.5).astype(np.uint8)
-    _, label = cv2.connectedComponents(mask)
+    _, label = cv2.connectedComponents((probable > 0.5).astype(np.uint8))
     at = np.round((seen_px - region[:2]) * CROP / side + (CROP - 1) / 2).astype(int).clip(0, CROP - 1)
     whose = label[at[:, 1], at[:, 0]]
     mine = 1 + np.bincount(whose, minlength=2)[1:].argmax()
-    if np.mean(whose == mine) < INSIDE:
+    return None if np.mean(whose == mine) < INSIDE else (region, probable, label == mine)
+
+
+def outline_of(rgb: np.ndarray, seen_px: np.ndarray, middle_px: np.ndarray, row: int) -> Outlines:
+    """The outline of who has keypoints seen_px [K, 2] around the hips' middle [2]; no row where it is nobody's."""
+    found = person_mask(rgb, seen_px, middle_px)
+    if found is None:
         return Outlines.empty()
-    contours, _ = cv2.findContours((label == mine).astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+    region, probable, mine = found
+    side = region[2]
+    contours, _ = cv2.findContours(mine.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
     points = np.concatenate([line[:, 0] for line in contours if len(line) > 8]).astype(np.float64)
     points = points[np.linspace(0, len(points), OUTLINE_POINTS, endpoint=False).astype(int)]
     rise = np.stack([cv2.Sobel(probable, cv2.CV_32F, *axis, scale=1 / 8) for axis in ((1, 0), (0, 1))], -1)

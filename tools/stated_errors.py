@@ -1,7 +1,8 @@
 """`fitting/data/stated_errors.json`: how large errors are beside what a fit states, learnt from rendered people.
 
     fitmesh synth --out cal --split validation --seed 41 --sequences 16 --frames 30     (and more seeds)
-    python tools/stated_errors.py --data cal --data cal2 --keep stated_cache [--check]
+    python tools/stated_errors.py --data cal --data cal2 --data cal3 [--keep stated_cache]     (learns)
+    python tools/stated_errors.py --data test --check                                          (judges)
 
 Everybody of the sets is read by the default network and fitted as `run` does, without a scene, and, where the camera
 stands, also with one (`fitting.shot`). Ratios of errors to raw Gauss-Newton deviations give the factors of
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.left_out import LIMBS
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
-from eval3dpw.stated import Stated, figures, freedom_of, rows, text_rows
+from eval3dpw.stated import FRAME_LIMITS_MM, Stated, calibration_error, figures, freedom_of, rows, text_rows
 from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings
 from fitmesh.eval_3dpw.keypoints import cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation
@@ -40,6 +41,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import SEGMENTS, rotation_matrices
 from fitting.camera import given_focal
 from fitting.fits import TrackFit
+from fitting.modes import APART_M
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import AXIS, COUNTED, FEATURES, KIND, KINDS, NEUTRAL, ONE_STD, TABLE, StatedErrors
 from pose2d.base.errors import UserError
@@ -62,6 +64,7 @@ class Person:
     left_out: bool  # keypoints were
     track: TrackFit
     away: np.ndarray  # [T, 24, 2] `spread_features`
+    apart: stated.Apart  # the modes
     error_mm: np.ndarray  # [2, T, 24, 3] relative to the pelvis, in the camera frame
     rotation_deg: np.ndarray  # [T, 24] angle between the joint's rotation and the true one
     angle_deg: dict[str, np.ndarray]  # by name [T]
@@ -102,12 +105,14 @@ def _without_some(points: Keypoints, seed: int) -> Keypoints:
     )
 
 
-def _fitted(person: ShotPerson, camera, body: Body, scene: bool) -> tuple[TrackFit, np.ndarray, bool] | None:
-    """The track with raw deviations, its features, and whether the scene was used."""
-    made: list[tuple[TrackFit, np.ndarray, bool]] = []
+def _fitted(
+    person: ShotPerson, camera, body: Body, scene: bool
+) -> tuple[TrackFit, np.ndarray, stated.Apart, bool] | None:
+    """The track with raw deviations, its features, how far its modes are apart, and whether the scene was used."""
+    made: list[tuple[TrackFit, np.ndarray, stated.Apart, bool]] = []
 
     def raw(track, guess, body, scene, fps):  # in place of `calibrated`
-        made.append((track, stated.spread_features(track, guess, body), scene))
+        made.append((track, stated.spread_features(track, guess, body), stated.modes_apart(track, body), scene))
         return stated.calibrated(track, guess, body, scene, fps, NEUTRAL)
 
     with mock.patch("fitting.track.calibrated", raw):
@@ -117,8 +122,8 @@ def _fitted(person: ShotPerson, camera, body: Body, scene: bool) -> tuple[TrackF
         return None
     track = shot.people[0]
     turn = track.fit.params.pose[:, 0]  # arms differ where palms were laid flat, places by the person's size
-    away, used = next((a, s) for t, a, s in reversed(made) if torch.equal(t.fit.params.pose[:, 0], turn))
-    return (track, away, used) if used == scene else None
+    away, apart, used = next((one[1:]) for one in reversed(made) if torch.equal(one[0].fit.params.pose[:, 0], turn))
+    return (track, away, apart, used) if used == scene else None
 
 
 def _beside(
@@ -127,13 +132,14 @@ def _beside(
     left_out: bool,
     track: TrackFit,
     away: np.ndarray,
+    apart: stated.Apart,
     scene: bool,
     frame: np.ndarray,
     truth: BodyParams,
     body: Body,
 ) -> Person:
     rows = track.index(frame)
-    track, away = track.rows(rows), away[rows]
+    track, away, apart = track.rows(rows), away[rows], stated.Apart(apart.mm[:, rows], apart.deg[rows])
     params, fit = track.fit.params, track.fit
     joints, exact = (body.at(one).joints.double().numpy() for one in (params, truth))
     camera = 1000 * (joints - exact)
@@ -144,7 +150,7 @@ def _beside(
     )
     velocity = np.gradient(joints - exact, axis=0) * FPS if len(joints) > 1 else np.zeros_like(joints)
     return Person(
-        number, name, scene, left_out, track, away, np.stack((camera - camera[:, :1], camera)),
+        number, name, scene, left_out, track, away, apart, np.stack((camera - camera[:, :1], camera)),
         np.degrees(cosine.arccos().numpy()),
         {n: np.abs((angles[n] - true_angles[n] + 180) % 360 - 180) for n in angles},
         np.linalg.norm(velocity, axis=-1), _shape_ratio(fit, truth, body),
@@ -168,7 +174,7 @@ def learnt(people: Sequence[Person]) -> StatedErrors:
     table = replace(
         table, factor=table.factor * _inflation(people),
         shape=float(np.quantile(np.concatenate([one.shape_ratio for one in people]), ONE_STD)),
-        rotation=_by_kind(people, [one.rotation_deg / one.track.fit.rotation_std_deg.numpy() for one in people]),
+        rotation=_by_kind(people, [one.rotation_deg / _raw_deg(one, table) for one in people]),
     )  # fmt: skip
     tracks = [_calibrated(one, table) for one in people]
     lengths_m = [stated.moving_m(track.fit.joint_std_relative_mm.norm(dim=-1).numpy()) for track in tracks]
@@ -177,8 +183,13 @@ def learnt(people: Sequence[Person]) -> StatedErrors:
     return _worst(people, tracks, table)
 
 
+def _raw_deg(one: Person, table: StatedErrors) -> np.ndarray:
+    std = one.track.fit.rotation_std_deg.numpy()
+    return stated.of_both_modes(std, one.apart.deg, table.mode_probability(one.track.second))
+
+
 def _factors(people: Sequence[Person]) -> StatedErrors:
-    fitted = _spread(people)
+    fitted = _spread(people, _modes(people))
     factor, freedom = np.ones_like(NEUTRAL.factor), np.ones_like(NEUTRAL.freedom)
     for place in (0, 1):
         ratios = [_ratio(one, place, fitted) for one in people]
@@ -210,7 +221,7 @@ def _inflation(people: Sequence[Person]) -> np.ndarray:
 
 def _ratio(one: Person, place: int, table: StatedErrors) -> np.ndarray:
     """[T, 24, 3] |error| over deviation before factors; NaN where a frame shows too little."""
-    std = table.powered(_raw_mm(one, place), place)
+    std = table.powered(_raw_mm(one, place, table), place)
     if place == 0:
         std = std * np.exp((one.away - table.spread_mean) @ table.spread.T)[..., AXIS]
     with np.errstate(all="ignore"):
@@ -220,10 +231,32 @@ def _ratio(one: Person, place: int, table: StatedErrors) -> np.ndarray:
     return ratio
 
 
-def _raw_mm(one: Person, place: int) -> np.ndarray:
+def _raw_mm(one: Person, place: int, table: StatedErrors) -> np.ndarray:
+    """Gauss-Newton's, of both modes."""
     std = (one.track.fit.joint_std_relative_mm, one.track.fit.joint_std_mm)[place]
     assert std is not None
-    return std.numpy()
+    assert one.track.second is not None
+    return stated.of_both_modes(std.numpy(), one.apart.mm[place], table.mode_probability(one.track.second))
+
+
+def _modes(people: Sequence[Person]) -> np.ndarray:
+    """[2] of `StatedErrors.mode`: logistic regression of whether joints that are apart are nearer to the truth in the
+    second mode."""
+    given, nearer = [], []
+    for one in (one for one in people if not one.left_out):
+        second, apart, error = one.track.second, one.apart.mm[0][:, COUNTED], one.error_mm[0][:, COUNTED]
+        differ = np.linalg.norm(apart, axis=-1) > 1000 * APART_M
+        for row in np.flatnonzero(differ.any(1) & one.track.fit.observed.numpy()):
+            lengths = [np.linalg.norm(e[row, differ[row]], axis=-1).mean() for e in (error + apart, error)]
+            nearer.append(float(lengths[0] < lengths[1]))
+            given.append([1.0, -second.behind[row]])
+    x, y, prior = np.array(given, float).reshape(-1, 2), np.array(nearer), np.array([-1.0, 0.05])
+    weight, found = np.diag([1.0, 1e3]) * PERSON_FRAMES, prior  # of the prior: as if few people had shown it
+    for _ in range(20):  # Newton's steps
+        p = 1 / (1 + np.exp(-x @ found))
+        hessian = (x.T * (p * (1 - p))) @ x + weight
+        found = found - np.linalg.solve(hessian, x.T @ (p - y) + weight @ (found - prior))
+    return found
 
 
 def _cells(people, ratios, axis: int, seen: int, scene: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -292,15 +325,15 @@ def _angles(people, tracks) -> dict[str, float]:
     return {kind: float(np.quantile(np.concatenate(parts), ONE_STD)) for kind, parts in ratios.items()}
 
 
-def _spread(people) -> StatedErrors:
+def _spread(people, mode: np.ndarray) -> StatedErrors:
     """Exponents, mean of z, and w by axis: least squares of the logarithm of |error| / deviation, within kinds."""
     seen = [np.ones(len(one.track), bool) if one.left_out else one.track.fit.observed.numpy() for one in people]
     z = np.concatenate([one.away[some] for one, some in zip(people, seen, strict=True)])
-    table = replace(NEUTRAL, spread_mean=z[:, COUNTED].mean((0, 1)))
+    table = replace(NEUTRAL, spread_mean=z[:, COUNTED].mean((0, 1)), mode=mode)
     spread, exponent, reference = np.zeros((2, 2)), np.ones((2, 2)), np.ones((2, 2))
     for place in (0, 1):
         ratios = np.concatenate([_ratio(one, place, table)[some] for one, some in zip(people, seen, strict=True)])
-        stds = np.concatenate([_raw_mm(one, place)[some] for one, some in zip(people, seen, strict=True)])
+        stds = np.concatenate([_raw_mm(one, place, table)[some] for one, some in zip(people, seen, strict=True)])
         for axis in (0, 1):
             y = np.log(ratios[..., axis == AXIS].mean(-1) + 0.05)[:, COUNTED]
             size = np.log(stds[..., axis == AXIS].mean(-1) + 1e-3)[:, COUNTED]
@@ -320,7 +353,7 @@ def _spread(people) -> StatedErrors:
 
 
 def _calibrated(one: Person, table: StatedErrors) -> TrackFit:
-    with mock.patch.object(stated, "spread_features", return_value=one.away):
+    with mock.patch.multiple(stated, spread_features=lambda *_: one.away, modes_apart=lambda *_: one.apart):
         return stated.calibrated(one.track, None, None, one.scene, FPS, table)  # type: ignore[arg-type]
 
 
@@ -387,8 +420,20 @@ def report(title: str, people: Sequence[Person], tables: Sequence[StatedErrors])
     with mock.patch("eval3dpw.stated.probability_within", _within(tables[0])):
         for what, value in text_rows(figures(error, said)):
             print(f"  {what}: {value}")
+    # Frames of a sequence err alike: standard errors by leaving out one sequence after the other (jackknife), and what
+    # ECE would be if a sequence were right or wrong as a whole, with exactly the stated probability.
+    sequence = np.concatenate([np.full(len(part[0]), o.sequence) for o, part in zip(people, parts, strict=True)])
+    known, number = np.unique(sequence, return_inverse=True)
+    without = [rows(error[sequence != one], said.rows(sequence != one)) for one in known]
     for name, part in rows(error, said).items():
-        print(f"  {name}: {100 * part['inside_68']:.0f} / {100 * part['inside_95']:.0f}")
+        each = np.array([left[name]["inside_68"] for left in without if name in left])
+        deviation = 100 * np.sqrt((len(each) - 1) * each.var())
+        print(f"  {name}: {100 * part['inside_68']:.0f} +- {deviation:.0f} / {100 * part['inside_95']:.0f}")
+    rng = np.random.default_rng(0)
+    for limit in FRAME_LIMITS_MM[1:]:
+        stated_share = _within(tables[0])(said.worst_error_mm, limit)
+        made = [calibration_error(stated_share, rng.random(len(known))[number] < stated_share) for _ in range(200)]
+        print(f"  ECE at {limit:.0f} mm if what is stated were exact: {np.mean(made):.3f}")
     for what, ratio in _others(people, tables).items():
         print(f"  {what}: {100 * np.mean(ratio < 1):.0f} % inside one deviation")
 
@@ -401,7 +446,8 @@ def _left_out_ratio(pairs) -> list[str]:
             fit = _calibrated(one, table).fit
             std = (fit.joint_std_relative_mm, fit.joint_std_mm)[place].numpy()
             some = ~one.track.joint_observed & np.isin(np.arange(24), COUNTED)
-            ratios.append((np.abs(one.error_mm[place]) / std)[some])
+            with np.errstate(invalid="ignore"):  # absences
+                ratios.append((np.abs(one.error_mm[place]) / std)[some])
         every = np.concatenate(ratios)
         axes = every[..., :2], every[..., 2]
         found += [f"{name} {100 * np.nanmean(v < 1):.0f}" for v in axes]

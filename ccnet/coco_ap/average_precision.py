@@ -32,11 +32,11 @@ def curves(matches: Matches, image_weight: np.ndarray | None = None) -> Curves:
     images = matches.positives.shape[1]
     weight = (np.ones(images, int) if image_weight is None else image_weight)[matches.image]
     people = matches.positives.sum(1) if image_weight is None else matches.positives @ image_weight
-    found = [
+    each = [
         [_curve(outcome, weight, int(positives)) for outcome in of_size]
         for of_size, positives in zip(matches.outcome, people, strict=True)
     ]
-    precision, recall, exact = (np.array([[c[part] for c in row] for row in found]) for part in range(3))
+    precision, recall, exact = (np.array([[c[part] for c in row] for row in each]) for part in range(3))
     return Curves(precision, recall, exact)
 
 
@@ -107,16 +107,16 @@ def evaluate_coco(
 
 def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> KeypointAP:
     """The ten numbers of matched detections; `image_weight` [I] as in `curves`."""
-    found = curves(matches, image_weight)
+    measured = curves(matches, image_weight)
     three_quarters = int(np.argmin(abs(matching.OKS_THRESHOLDS - 0.75)))
 
     def five(values: np.ndarray) -> list[float]:  # [A, T, ...]; of everyone: over all thresholds, at 0.5 and at 0.75
         parts = (values[0], values[0, 0], values[0, three_quarters], values[1], values[2])
         return [mean_of_defined(np.atleast_1d(part)) for part in parts]
 
-    numbers = dict(zip(TEN_NUMBERS, [*five(found.precision), *five(found.recall)], strict=True))
-    exact_ap, precision = mean_of_defined(found.exact_ap[0]), np.moveaxis(found.precision, 0, -1)
-    return KeypointAP(**numbers, exact_ap=exact_ap, precision=precision, recall=found.recall.T)
+    numbers = dict(zip(TEN_NUMBERS, [*five(measured.precision), *five(measured.recall)], strict=True))
+    exact_ap, precision = mean_of_defined(measured.exact_ap[0]), np.moveaxis(measured.precision, 0, -1)
+    return KeypointAP(**numbers, exact_ap=exact_ap, precision=precision, recall=measured.recall.T)
 
 
 def bootstrap_ap(sources: Mapping[str, Matches], resamples: int = 1000, seed: int = 0) -> dict[str, np.ndarray]:
@@ -127,11 +127,11 @@ def bootstrap_ap(sources: Mapping[str, Matches], resamples: int = 1000, seed: in
     if len(images) != 1:
         raise ValueError(f"the sources cover different numbers of images: {sorted(images)}")
     weights = draws(images.pop(), resamples, seed)
-    found = {}
+    ap = {}
     for name, m in sources.items():  # people of all sizes
         everyone = Matches(m.score, m.image, np.ascontiguousarray(m.outcome[:1]), m.positives[:1])
-        found[name] = np.array([mean_of_defined(curves(everyone, weight).precision) for weight in weights])
-    return found
+        ap[name] = np.array([mean_of_defined(curves(everyone, weight).precision) for weight in weights])
+    return ap
 
 
 PARTS = {name: slice(first, end) for name, first, end in WHOLEBODY133.parts} | {
@@ -156,11 +156,11 @@ def evaluate_wholebody(
     results = {}
     for name, part in PARTS.items():
         score = np.asarray(scores.get(name, detections.score), float)
-        found = Detections(detections.image, detections.xy_px[:, part], score, body_area_px2)
+        of_part = Detections(detections.image, detections.xy_px[:, part], score, body_area_px2)
         visibility = truth.visibility[:, part]
         ignore = truth.crowd | ~(visibility > 0).any(1)  # who has none of the part labelled
         own = replace(truth, xy_px=truth.xy_px[:, part], visibility=visibility, ignore=ignore)
-        results[name] = evaluate(own, found, sigmas[part])
+        results[name] = evaluate(own, of_part, sigmas[part])
     return results
 
 
@@ -170,8 +170,8 @@ def evaluate_by_pycocotools(
     """`average_precision.evaluate` by COCOeval(iouType="keypoints"); `exact_ap`, which it does not know, is NaN."""
     dataset = to_coco(truth)
     rows = zip(to_coco_results(detections), detections.area_px2.tolist(), strict=True)
-    found = [{**result, "id": number, "area": area} for number, (result, area) in enumerate(rows, start=1)]
-    return run_pycocotools(lambda: (coco_index(dataset), coco_index({**dataset, "annotations": found})), sigmas)
+    results = [{**result, "id": number, "area": area} for number, (result, area) in enumerate(rows, start=1)]
+    return run_pycocotools(lambda: (coco_index(dataset), coco_index({**dataset, "annotations": results})), sigmas)
 
 
 def run_pycocotools(index: Any, sigmas: Sigmas) -> KeypointAP:
@@ -217,10 +217,9 @@ def to_coco(truth: GroundTruth) -> dict[str, Any]:
     return {"images": images, "annotations": annotations, "categories": categories}
 
 
-def to_coco_results(detections: Detections, keypoint_score: np.ndarray | None = None) -> list[dict[str, Any]]:
-    """Found people as a list of COCO results; `keypoint_score` [D, K] goes where annotations have visibility."""
-    third = np.ones(detections.xy_px.shape[:2]) if keypoint_score is None else keypoint_score
-    points = np.concatenate([detections.xy_px, third[..., None]], -1)
+def to_coco_results(detections: Detections) -> list[dict[str, Any]]:
+    """Found people as a list of COCO results."""
+    points = np.concatenate([detections.xy_px, np.ones((*detections.xy_px.shape[:2], 1))], -1)
     return [
         {"image_id": image, "category_id": 1, "keypoints": keypoints.ravel().tolist(), "score": score}
         for image, keypoints, score in zip(detections.image.tolist(), points, detections.score.tolist(), strict=True)

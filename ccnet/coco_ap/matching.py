@@ -218,9 +218,9 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     person_image, found_image = _index(truth.images, truth.image), _index(truth.images, detections.image)
     person = np.argsort(person_image, kind="stable")
     person_image = person_image[person]
-    found = np.lexsort((-detections.score, found_image))  # equal scores in the order they were given
-    found = found[place_in_group(found_image[found]) < DETECTIONS_PER_IMAGE]
-    found_image = found_image[found]
+    kept = np.lexsort((-detections.score, found_image))  # equal scores in the order they were given
+    kept = kept[place_in_group(found_image[kept]) < DETECTIONS_PER_IMAGE]
+    found_image = found_image[kept]
 
     area_px2, labelled = truth.area_px2[person], truth.visibility[person] > 0
     # Every detection with every person of its image; people stand sorted by image.
@@ -228,12 +228,12 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     pair_found = np.repeat(np.arange(len(found_image)), people[found_image])
     pair_person = (np.cumsum(people) - people)[found_image][pair_found] + place_in_group(pair_found)
     oks = pair_oks(
-        pair_found, pair_person, detections.xy_px[found], truth.xy_px[person], labelled, area_px2,
+        pair_found, pair_person, detections.xy_px[kept], truth.xy_px[person], labelled, area_px2,
         truth.box_px[person], spread,
     )  # fmt: skip
     ignored = truth.ignore[person] | _outside(area_px2)  # [A, G]
     # What a detection is if it finds nobody: wrong, unless it is of a size that is not asked about.
-    outside = _outside(detections.area_px2[found])
+    outside = _outside(detections.area_px2[kept])
     outcome = np.repeat(np.where(outside, IGNORED, FALSE).astype(np.int8)[:, None], len(OKS_THRESHOLDS), axis=1)
     # pycocotools notes a match by the person's id, so that a person of id 0 is taken but never found.
     counts, crowd = truth.id[person] != 0, truth.crowd[person]
@@ -247,9 +247,9 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
         became[wanted & counts[here[chosen]]] = TRUE
         outcome[:, :, rows] = became
 
-    order = np.argsort(-detections.score[found], kind="stable")
+    order = np.argsort(-detections.score[kept], kind="stable")
     positives = np.stack([np.bincount(person_image[~row], minlength=images) for row in ignored])
-    return Matches(detections.score[found][order], found_image[order], outcome[:, :, order], positives)
+    return Matches(detections.score[kept][order], found_image[order], outcome[:, :, order], positives)
 
 
 def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:

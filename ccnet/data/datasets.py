@@ -109,11 +109,11 @@ def by_image(people: Sequence[AnnotatedPerson]) -> Iterator[tuple[Path, list[Ann
 def _read_json(path: Path, root: Path, skeleton: Skeleton) -> Json:
     if not path.is_file():
         beside = sorted(p.name for p in path.parent.glob("*.json")) if path.parent.is_dir() else []
-        found = f" Found there: {', '.join(beside)}." if beside else ""
+        hint = f" Found there: {', '.join(beside)}." if beside else ""
         others = [other for other in (COCO17, MPII16, WHOLEBODY133) if other != skeleton and split_names(root, other)]
         if others and not split_names(root, skeleton):
-            found = f" {root} has annotations of {others[0].name}: choose a model for them (`fitmesh models`)."
-        raise UserError(f"no annotations at {path}.{found}")
+            hint = f" {root} has annotations of {others[0].name}: choose a model for them (`fitmesh models`)."
+        raise UserError(f"no annotations at {path}.{hint}")
     return read_json(path, "Expected annotations as they are published; download them again.")
 
 
@@ -170,8 +170,8 @@ def _person_category(categories: Json, skeleton: Skeleton) -> dict[str, Any]:
     entries = list(categories.items())
     people = entries if len(entries) == 1 else [e for e in entries if e.get("name", "").value == "person"]
     if len(people) != 1:
-        found = ", ".join(repr(entry.get("name", "").value) for entry in entries)[:200]
-        raise categories.refuse(f"must have one category named 'person', has {found or 'none'}")
+        categories_named = ", ".join(repr(entry.get("name", "").value) for entry in entries)[:200]
+        raise categories.refuse(f"must have one category named 'person', has {categories_named or 'none'}")
     stated = people[0].get("keypoints", [])
     names = [str(name).lower().replace(" ", "_") for name in stated.value] if isinstance(stated.value, list) else []
     body = COCO17.keypoints  # every set read here begins with them; names of faces and hands vary
@@ -296,8 +296,8 @@ def pckh(
 ) -> PCKh:
     """Right is what lies no further from the truth than `threshold` head sizes. Places [N, 16, 2], labelled [N, 16],
     head sizes [N]; NaN: not known, the person does not count."""
-    found = _right(xy_px, truth_xy_px, labelled, head_px, threshold)
-    right, count = np.nansum(found, 0), (~np.isnan(found)).sum(0)
+    correct = _right(xy_px, truth_xy_px, labelled, head_px, threshold)
+    right, count = np.nansum(correct, 0), (~np.isnan(correct)).sum(0)
     with np.errstate(invalid="ignore"):
         keypoint = 100 * right / count
     right, count = (np.delete(of, NOT_COUNTED) for of in (right, count))
@@ -313,12 +313,12 @@ def _right(
     return np.where(counted, distance <= threshold, np.nan)
 
 
-def mpii_groups(found: PCKh) -> dict[str, float]:
+def mpii_groups(figures: PCKh) -> dict[str, float]:
     """Percent of the groups that papers print, left and right together, and the mean."""
-    percent = dict(zip(MPII16.keypoints, found.keypoint, strict=True))
+    percent = dict(zip(MPII16.keypoints, figures.keypoint, strict=True))
     parts = ("shoulder", "elbow", "wrist", "hip", "knee", "ankle")
     both = {part: float(np.mean([percent[f"{side}_{part}"] for side in ("left", "right")])) for part in parts}
-    return {"head": float(percent["head_top"]), **both, "mean": found.mean}
+    return {"head": float(percent["head_top"]), **both, "mean": figures.mean}
 
 
 def mean_of_counted(correct: np.ndarray) -> np.ndarray:
@@ -333,9 +333,9 @@ def correct_keypoints(
 ) -> np.ndarray:
     """[N, 16] 1 where PCKh@0.5 calls a keypoint right, 0 where wrong; NaN where it does not count it. Not counted are
     keypoints that are not labelled, pelvis and thorax, and people whose head size is not known."""
-    found = _right(xy_px, truth_xy_px, labelled, head_px, 0.5)
-    found[:, NOT_COUNTED] = np.nan
-    return found
+    correct = _right(xy_px, truth_xy_px, labelled, head_px, 0.5)
+    correct[:, NOT_COUNTED] = np.nan
+    return correct
 
 
 def read_head_sizes(path: str | Path) -> np.ndarray:

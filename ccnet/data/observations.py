@@ -80,13 +80,13 @@ def observe(
         """People, their crops, and which of those are mirrored, [N]. People come sorted by image: each is read once."""
         path, image = None, np.zeros((0, 0, 3), np.uint8)
         for first in range(0, len(people), BATCH):
-            part, found = people[first : first + BATCH], []
+            part, cut = people[first : first + BATCH], []
             for person in part:
                 if person.image != path:
                     path, image = person.image, load_image(person)
-                found.append(_crop(model, person, image, augment, np.random.default_rng([*seed, person.id])))
-            pixels, affines = [one.pixels for one, _ in found], [one.affine for one, _ in found]
-            yield part, Crops(torch.cat(pixels), np.concatenate(affines)), np.array([mirror for _, mirror in found])
+                cut.append(_crop(model, person, image, augment, np.random.default_rng([*seed, person.id])))
+            pixels, affines = [one.pixels for one, _ in cut], [one.affine for one, _ in cut]
+            yield part, Crops(torch.cat(pixels), np.concatenate(affines)), np.array([mirror for _, mirror in cut])
 
     for part, cropped, mirrored in prefetch(batches(), depth=1):
         yield _observe_batch(model, head, part, cropped, mirrored)
@@ -122,7 +122,7 @@ def _crop(
 def _observe_batch(
     model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], cropped: Crops, mirrored: np.ndarray,
 ) -> Observations:  # fmt: skip
-    found = estimate_crops(model, cropped)
+    pose = estimate_crops(model, cropped)
     keypoints = torch.from_numpy(np.stack([person.keypoints for person in people]))
     area = torch.tensor([person.area_px2 for person in people], dtype=torch.float32)
     order = torch.tensor(model.skeleton.flip_order)
@@ -131,7 +131,7 @@ def _observe_batch(
         choose = torch.from_numpy(mirrored).reshape(-1, *[1] * (values.ndim - 1))
         return torch.where(choose, values[:, order], values)
 
-    xy_px = swapped(found.xy_px)
+    xy_px = swapped(pose.xy_px)
     labelled = keypoints[..., 2] > 0
     truth_crop = crops.move(cropped.affine, keypoints[..., :2])
     inside = ((truth_crop >= 0) & (truth_crop <= torch.tensor(model.input_wh) - 1.0)).all(-1)
@@ -144,12 +144,12 @@ def _observe_batch(
     head_px = torch.tensor([person.head_px for person in people], dtype=torch.float32)
     right = (distance2.sqrt() <= 0.5 * head_px[:, None]).float() * labelled
     return Observations(
-        inputs=head.inputs(found.features.float()).cpu(), xy_px=xy_px, score=found.score,
-        heatmap_score=torch.full_like(found.score, torch.nan) if found.heatmap_score is None else found.heatmap_score,
-        sigma_px=found.sigma_px, error=swapped(torch.where(labelled[..., None], error, 0).float()), oks=swapped(oks),
+        inputs=head.inputs(pose.features.float()).cpu(), xy_px=xy_px, score=pose.score,
+        heatmap_score=torch.full_like(pose.score, torch.nan) if pose.heatmap_score is None else pose.heatmap_score,
+        sigma_px=pose.sigma_px, error=swapped(torch.where(labelled[..., None], error, 0).float()), oks=swapped(oks),
         pck=swapped(torch.where(head_px.isnan()[:, None], torch.nan, right)),
         present=swapped((labelled & inside).float()), labelled=swapped(labelled.float()),
-        crop_area_px2=found.crop_area_px2, area_share=area / found.crop_area_px2,
+        crop_area_px2=pose.crop_area_px2, area_share=area / pose.crop_area_px2,
     )  # fmt: skip
 
 

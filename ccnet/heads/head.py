@@ -195,13 +195,13 @@ class OtherFeatures(PoseModel):
         self.crop, self.box_scale = network.crop, network.box_scale  # type: ignore[misc]  # the class's in others
         self._seen: list[Tensor] = []
         if kind == "shallow":
-            found = [module for name, module in network.named_modules() if name.split(".")[-1] == FIRST_STAGE]
-            if len(found) != 1:
+            stages = [module for name, module in network.named_modules() if name.split(".")[-1] == FIRST_STAGE]
+            if len(stages) != 1:
                 raise UserError(
                     f"shallow features are those of the first stage of a ResNet or HRNet, and {type(network).__name__} "
                     "has none: choose penultimate, output or copy."
                 )
-            found[0].register_forward_hook(partial(_keep, self._seen))
+            stages[0].register_forward_hook(partial(_keep, self._seen))
         width, height = network.input_wh
         with torch.inference_mode():
             device = next(network.parameters()).device
@@ -217,12 +217,12 @@ class OtherFeatures(PoseModel):
             return FeaturesWithTrunk.join(self._seen.pop(), penultimate)
         if self.features_name == "copy":
             return FeaturesWithTrunk.join(crops, penultimate)
-        found = self.network.predict(penultimate)
-        output = found.maps
+        prediction = self.network.predict(penultimate)
+        output = prediction.maps
         if output is None:
-            size = self.size_px(found.xy_px)
-            spread = [] if found.sigma_px is None else [found.sigma_px / size]
-            output = torch.cat([found.xy_px / size, found.score[..., None], *spread], -1).flatten(1)
+            size = self.size_px(prediction.xy_px)
+            spread = [] if prediction.sigma_px is None else [prediction.sigma_px / size]
+            output = torch.cat([prediction.xy_px / size, prediction.score[..., None], *spread], -1).flatten(1)
         return FeaturesWithTrunk.join(output, penultimate)
 
     def predict(self, features: Tensor) -> Prediction:

@@ -76,10 +76,10 @@ def write_json(result: Result, out: Path, progress: Reporter) -> None:
 _DIGITS = {
     "frame": -1, "time_s": 6, "observed": -1, "joints_world_m": 4, "joints_camera_m": 4, "contact": 3,
     "joint_std_mm": 1, "joint_std_relative_mm": 1, "joint_bounds_95_mm": 1, "joint_speed_m_s": 3,
-    "joint_speed_std_m_s": 3, "reliable": 3, "joint_observed": -1, "angles_deg": 2, "angle_std_deg": 2,
-    "pose_axis_angle_deg": 3, "translation_camera_m": 4, "keypoints_px": 2, "keypoint_confidence": 3,
-    "keypoint_presence": 3, "reprojection_px": 2, "box_px": 1, "hand_seen": -1, "hand_axis_angle_deg": 2,
-    "hand_std_deg": 1, "hand_keypoints_camera_m": 4,
+    "joint_speed_std_m_s": 3, "reliable": 3, "second_probability": 3, "joint_observed": -1, "angles_deg": 2,
+    "angle_std_deg": 2, "pose_axis_angle_deg": 3, "translation_camera_m": 4, "keypoints_px": 2,
+    "keypoint_confidence": 3, "keypoint_presence": 3, "reprojection_px": 2, "box_px": 1, "hand_seen": -1,
+    "hand_axis_angle_deg": 2, "hand_std_deg": 1, "hand_keypoints_camera_m": 4,
 }  # fmt: skip
 # Those whose numbers have names.
 _KEYS = {"contact": CONTACTS, "reliable": _RELIABLE, "angles_deg": ANGLE_NAMES, "angle_std_deg": ANGLE_NAMES}
@@ -103,6 +103,7 @@ def _chunks(result: Result, person: Person) -> Iterator[tuple[Person, dict[str, 
             "joint_bounds_95_mm": part.bounds_mm(), "joint_speed_m_s": speed[rows],
             "joint_speed_std_m_s": speed_std[rows],
             "reliable": np.stack([part.reliable(limit) for limit in RELIABLE_MM], -1),
+            "second_probability": np.zeros(len(part)) if part.second_probability is None else part.second_probability,
             "joint_observed": part.joint_observed,
             "angles_deg": np.stack([np.where(blank, np.nan, angles[name]) + 0.0 for name in ANGLE_NAMES], -1),
             "angle_std_deg": np.stack([stds[name] for name in ANGLE_NAMES], -1),
@@ -139,7 +140,8 @@ def csv_columns(hands: bool = False) -> list[str]:
     ]
     angles = [f"{angle}_{part}" for angle in ANGLE_NAMES for part in ("deg", "std_deg")]
     return [
-        "person", "frame", "time_s", "observed", "shot", *(f"reliable_{limit}" for limit in _RELIABLE), *angles,
+        "person", "frame", "time_s", "observed", "shot", *(f"reliable_{limit}" for limit in _RELIABLE),
+        "second_probability", *angles,
         *contacts, *joints, *(f"2d_{name}" for name in keypoints), *_MATRIX, *(_HAND_COLUMNS if hands else ()),
     ]  # fmt: skip
 
@@ -155,8 +157,9 @@ def _csv_lines(person: Person, values: Mapping[str, np.ndarray | None]) -> Itera
         [person.keypoints_px, np.stack([person.confidence, person.presence, person.reprojection_px], -1)], -1
     )
     matrix = np.full((count, len(_MATRIX)), np.nan) if world is None else world[:, :3].reshape(count, -1)
-    columns = [of["reliable"], angles, person.contact, joints.reshape(count, -1), keypoints.reshape(count, -1), matrix]
-    formats = ["%.3f"] * len(RELIABLE_MM) + ["%.2f"] * 2 * len(ANGLE_NAMES) + ["%.3f"] * len(CONTACTS)
+    columns = [of["reliable"], of["second_probability"][:, None], angles, person.contact]
+    columns += [joints.reshape(count, -1), keypoints.reshape(count, -1), matrix]
+    formats = ["%.3f"] * (len(RELIABLE_MM) + 1) + ["%.2f"] * 2 * len(ANGLE_NAMES) + ["%.3f"] * len(CONTACTS)
     formats += [*["%.4f"] * 6, "%.1f", "%.1f", "%.3f", "%.3f", "%d"] * len(JOINT_NAMES)
     formats += ["%.2f", "%.2f", "%.3f", "%.3f", "%.2f"] * HALPE26.size + ["%.6f"] * len(_MATRIX)
     if "hand_seen" in of:

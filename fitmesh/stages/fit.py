@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
+from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Mode, Person
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, Lens, describe, scene_arrays, scene_options
 from fitmesh.stages.settings import Job, RunSettings
@@ -107,6 +107,7 @@ def make(job: Job, key: CacheKey) -> None:
     firsts = seen.shot_first_frame
     total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
     fitted: list[Person] = []
+    modes: list[Mode] = []
     fits: list[ShotFit] = []
     lowest: list[float] = []
     with job.reporter.stage("fit", total) as tick, single_thread():
@@ -133,6 +134,10 @@ def make(job: Job, key: CacheKey) -> None:
                     )
                     continue
                 made = person_rows(person.identity, shot, seen, people, found.people[person.identity], body)
+                modes.append(mode_rows(person.identity, found.people[person.identity]))
+                if 2 * (count := len(modes[-1])) > len(made):
+                    words = f"in {count / len(made):.0%} of frames another pose explains the keypoints nearly as well"
+                    job.reporter.say(f"person {person.identity}: {words}", "scene")
                 std_m = made.height_std_m if person.height_m is None else 0.0
                 uses, masks = found.uses(person.identity), found.masks.get(person.identity, 0)
                 fitted.append(replace(made, height_std_m=std_m, scene_used=uses, masks=masks))
@@ -147,7 +152,9 @@ def make(job: Job, key: CacheKey) -> None:
                 job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     camera = fits[0].camera if fits else lens.camera
     scene = scene_arrays(fits, firsts, seen.frames, lowest)
-    write_fit(job, key, seen, people, camera, {**scene, **Person.to_groups(fitted, {"directions": 10, "fitted": 10})})
+    second = Mode.concat(modes).to_arrays() if any(map(len, modes)) else {}
+    rows = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
+    write_fit(job, key, seen, people, camera, {**scene, **rows, **second})
 
 
 def write_fit(
@@ -257,6 +264,16 @@ def person_rows(
     if covariance is None:
         return person
     return replace(person, height_std_m=body.height_std_m(covariance) * size, shape_covariance=covariance.numpy())
+
+
+def mode_rows(identity: int, found: TrackFit) -> Mode:
+    """The frames in which a person may have another pose."""
+    if (second := found.second) is None:
+        return Mode.empty()
+    rows = np.flatnonzero(found.present & (second.probability > 0))
+    second = second.rows(rows)
+    frame, whose = found.frame[rows], np.full(len(rows), identity)
+    return Mode(whose, frame, second.probability, second.pose_rad, second.translation_m)
 
 
 def _or_nan(values: torch.Tensor | np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:

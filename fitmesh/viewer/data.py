@@ -19,7 +19,7 @@ from fitmesh.exports.motion import reworked
 from fitmesh.exports.scene import SceneFrame, about_frame, foot_points, runs, scene_frame, segments
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
-from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES
+from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES, PARENTS
 from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
 
@@ -44,7 +44,7 @@ def viewer_data(result: Result) -> ViewerData:
     first = 0
     for person in result.people:
         arrays: dict[str, Any] = {}
-        for name, values in _arrays(person, scene).items():
+        for name, values in _arrays(result, person, scene).items():
             arrays[name] = {"first": first, "shape": list(values.shape)}
             blocks.append(np.ascontiguousarray(values, "<f4").tobytes())
             first += values.size
@@ -90,6 +90,7 @@ def viewer_data(result: Result) -> ViewerData:
         "has_report": (result.folder / "report.html").is_file(),
         "confidence": result.source,
         "joints": list(JOINT_NAMES),
+        "bones": [[parent, joint] for joint, parent in enumerate(PARENTS) if joint],
         # For each bone of scene.glb the joint whose colours it has: those of fingers are the hand's.
         "joint_of_bone": [*range(BODY_JOINTS), *[22] * 15, *[23] * 15] if has_fingers else [*range(len(JOINT_NAMES))],
         "has_hands": any(person.hand_seen is not None and person.hand_seen.any() for person in result.people),
@@ -118,9 +119,14 @@ def _motion(stated: Mapping[str, Any]) -> Motion:
         return PLAIN
 
 
-def _arrays(person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
+def _arrays(result: Result, person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
     """All [T, ...]; NaN where a value is unknown."""
+    second_m, (rows, params) = np.full((len(person), 24, 3), np.nan), result.second(person)
+    if len(rows):
+        second_m[rows] = scene.points(result.body.at(params).joints.numpy(), person.frame[rows])
     return {
+        "second_m": second_m,
+        "second": np.zeros(len(person)) if person.second_probability is None else person.second_probability,
         "joints_m": scene.points(person.joints_m, person.frame), "relative_mm": person.joint_std_relative_mm,
         "absolute_mm": person.joint_std_mm,
         "worst_mm": np.full(len(person), np.nan) if person.worst_error_mm is None else person.worst_error_mm,

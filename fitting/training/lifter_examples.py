@@ -15,6 +15,7 @@ The rates below were set by hand, neither measured nor tuned; bench/lifter.py me
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -26,6 +27,8 @@ from fitting.init.lifter import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation,
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.motion_bank import MOTION_SHARES, SEATED, Bank, varied, windows
 from fitting.training.simulation import Random, drawn_sigma, stated_mixtures
+from pose2d.base.errors import UserError
+from pose2d.base.files import read_npz
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import AREA_OF_BOX, l_squared
 
@@ -240,25 +243,75 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     travel = torch.einsum("bij,btj->bti", view.turn, motion.root_m - motion.root_m.mean(1, keepdim=True))
     pelvis = travel + view.target_m[:, None]
     pelvis[..., 2] += (NEAREST_M - pelvis[..., 2].amin(1, keepdim=True)).clamp(min=0)
-    joints, keypoints, turned = placed(body, rotation, whole_shape[:, None].expand(-1, WINDOW, -1))
+    truth = placed(body, rotation, whole_shape[:, None].expand(-1, WINDOW, -1))
     marked = draw.chance(MARKED).expand(count, WINDOW)
     spread_m = MARKS_SPREAD_M * torch.randn(count, HALPE26.size, 3, generator=generator)
-    seen_m = keypoints + pelvis[:, :, None] + marked[..., None, None] * marks(turned, spread_m)
+    seen_m = truth.keypoints + pelvis[:, :, None] + marked[..., None, None] * marks(truth.turned, spread_m)
     exact = seen_m[..., :2] / seen_m[..., 2:].clamp(min=NEAREST_KEYPOINT_M)
     seen = observe(exact, marked.float(), view.half, motion.kind == SEATED, generator)
-    given = inputs(seen)
-
-    to_turned = given.box.to_camera.mT
-    rotation[:, :, 0] = to_turned @ rotation[:, :, 0]
-    pelvis = torch.einsum("btij,btj->bti", to_turned, pelvis)
-    ahead = pelvis[..., 2] > NEAREST_M / 2  # who has left the image may be anywhere: nothing to learn there
-    pelvis[..., 2] = pelvis[..., 2].clamp(min=NEAREST_M / 2)
     which = torch.multinomial(torch.tensor(GROUP_SHARES), count, replacement=True, generator=generator)
     member = torch.arange(WINDOW) // torch.tensor(GROUPS)[which][:, None]
     attends = (member[:, :, None] == member[:, None]) & motion.inside[:, None] | torch.eye(WINDOW, dtype=torch.bool)
-    counts = motion.inside * ahead * torch.where(given.box.visible, 1.0, 0.3)
-    points = (torch.einsum("btij,btkj->btki", to_turned, own) for own in (joints, keypoints))
-    return Examples(given, time_s, attends, counts, rotation, whole_shape[:, :SHAPE], pelvis, *points)
+    return _examples(seen, time_s, attends, motion.inside, rotation, whole_shape, pelvis, truth)
+
+
+def _examples(
+    seen: Observation, time_s: Tensor, attends: Tensor, inside: Tensor, rotation: Tensor, shape: Tensor,
+    pelvis_m: Tensor, truth: "Placed",
+) -> Examples:  # fmt: skip
+    """Truth [B, T, ...] in the real camera -> in the one turned towards the person. inside: [B, T] what counts."""
+    given = inputs(seen)
+    to_turned = given.box.to_camera.mT
+    rotation = torch.cat(((to_turned @ rotation[:, :, 0])[:, :, None], rotation[:, :, 1:]), 2)
+    pelvis = torch.einsum("btij,btj->bti", to_turned, pelvis_m)
+    ahead = pelvis[..., 2] > NEAREST_M / 2  # who has left the image may be anywhere: nothing to learn there
+    pelvis[..., 2] = pelvis[..., 2].clamp(min=NEAREST_M / 2)
+    counts = inside * ahead * torch.where(given.box.visible, 1.0, 0.3)
+    points = (torch.einsum("btij,btkj->btki", to_turned, own) for own in (truth.joints, truth.keypoints))
+    return Examples(given, time_s, attends, counts, rotation, shape[:, :SHAPE], pelvis, *points)
+
+
+class Crops(NamedTuple):
+    """Single frames of N rendered people as the 2D network read them, errors and all; tools/rendered_crops.py."""
+
+    seen: Observation  # [N, ...] without a time axis
+    turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), the root's in the camera
+    shape: Tensor  # [N, S]
+    pelvis_m: Tensor  # [N, 3] in the camera
+
+
+def load_crops(path: Path) -> Crops:
+    wanted = (*Observation._fields, *Crops._fields[1:])
+    arrays = read_npz(path, "Expected crops as tools/rendered_crops.py writes them.", wanted)
+    if missing := [name for name in wanted if name not in arrays]:
+        raise UserError(f"{path} has no {missing[0]!r}: expected crops as tools/rendered_crops.py writes them.")
+    columns = [torch.from_numpy(arrays[name]).float() for name in wanted]
+    count = len(Observation._fields)
+    return Crops(Observation(*columns[:count]), *columns[count:])
+
+
+def crop_examples(crops: Crops, body: Body, count: int, generator: torch.Generator) -> Examples:
+    """Crops drawn at random, each a window of one frame; half of them mirrored."""
+    rows = torch.randint(len(crops.turn), (count,), generator=generator)
+    flip = torch.rand(count, generator=generator) < 0.5
+
+    def either(own: Tensor, mirrored: Tensor) -> Tensor:
+        return torch.where(flip.view(-1, *[1] * (own.ndim - 1)), mirrored, own)
+
+    seen, sides = Observation(*(column[rows] for column in crops.seen)), HALPE26.flip_order
+    mirrored = Observation(
+        seen.rays[:, sides] * torch.tensor([-1.0, 1.0]), seen.error_weight[:, sides], seen.error_sigma[:, sides],
+        seen.confidence[:, sides], seen.presence[:, sides],
+        seen.edges[:, [2, 1, 0, 3]] * torch.tensor([-1.0, 1.0, -1.0, 1.0]), seen.marked,
+    )  # fmt: skip
+    turn, pelvis_m, shape = crops.turn[rows], crops.pelvis_m[rows], crops.shape[rows]
+    turn = either(turn, turn[:, MIRROR] * torch.tensor([1.0, -1.0, -1.0, 1.0]))
+    pelvis_m = either(pelvis_m, pelvis_m * torch.tensor([-1.0, 1.0, 1.0]))
+    rotation, alone = quaternion_to_matrix(turn)[:, None], torch.ones(count, 1, dtype=torch.bool)
+    return _examples(
+        Observation(*(either(*both)[:, None] for both in zip(seen, mirrored, strict=True))), torch.zeros(count, 1),
+        alone[..., None], alone, rotation, shape, pelvis_m[:, None], placed(body, rotation, shape[:, None]),
+    )  # fmt: skip
 
 
 class Placed(NamedTuple):

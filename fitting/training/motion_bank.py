@@ -219,10 +219,10 @@ class Motions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, what in (
-        ("clips", "CMU motion at 30 frames a second"), ("poses", "CMU poses at 5 frames a second"),
-        ("exercises", "UI-PRMD's markers"), ("woman", "ACCAD's Female1"),
+        ("--clips", "CMU motion at 30 frames a second"), ("--poses", "CMU poses at 5 frames a second"),
+        ("--exercises", "UI-PRMD's markers"), ("--woman", "ACCAD's Female1"),
     ):  # fmt: skip
-        parser.add_argument(f"--{name}", type=Path, required=True, help=f"{what} (.npz)")
+        parser.add_argument(name, type=Path, required=True, help=f"{what} (.npz)")
 
 
 def load_motions(given: argparse.Namespace, body: Body) -> Motions:

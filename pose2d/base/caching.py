@@ -95,18 +95,18 @@ def code_digest(*modules: str) -> str:
 @cache
 def code_files(*modules: str) -> dict[str, Path]:
     """The modules whose code counts in `code_digest`, by name."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
         path = _module_file(name)
-        if name in found:
+        if name in paths:
             continue
         if path is None:
             raise ValueError(f"there is no module {name}")
-        found[name] = path
+        paths[name] = path
         waiting += [module for module in map(partial(_counting, name), _parsed(path)[0]) if module is not None]
-    return found
+    return paths
 
 
 def _counting(importer: str, statement: tuple[str, str]) -> str | None:
@@ -183,8 +183,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Every array of a stage's file but its cache key."""
     if not path.is_file():
         raise UserError(f"{path} is not there. Run `fitmesh run` to make it.")
-    found = files.read_npz(path, "Run the command that made it again, with --overwrite if it has that option.")
-    return {name: value for name, value in found.items() if name != _KEY}
+    arrays = files.read_npz(path, "Run the command that made it again, with --overwrite if it has that option.")
+    return {name: value for name, value in arrays.items() if name != _KEY}
 
 
 def stated_key(path: Path) -> str | None:

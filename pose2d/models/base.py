@@ -468,13 +468,13 @@ def _entry_point(name: str) -> ModelCard | None:
     if point is None or name in _registered:
         return _registered.get(name)
     try:
-        found = point.load()
+        loaded = point.load()
     except Exception as error:
         raise UserError(f"the installed model {name} ({point.value}) does not load: {error}") from error
-    if not isinstance(found, ModelCard) or found.name != name:
+    if not isinstance(loaded, ModelCard) or loaded.name != name:
         raise UserError(f"the entry point {name} ({point.value}) must be a pose2d.ModelCard of that name.")
-    register(found)
-    return found
+    register(loaded)
+    return loaded
 
 
 def _shipped(name: str) -> ModelCard | None:

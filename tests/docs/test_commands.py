@@ -76,6 +76,8 @@ def test_every_script_and_its_options_exist(name: str) -> None:
             continue
         source = script.read_text(encoding="utf-8")
         source += "".join(p.read_text(encoding="utf-8") for p in script.parent.glob(f"{script.stem.split('_')[0]}*.py"))
+        if "motion_bank import" in source:  # the files of captured motion are options of all that learn from it
+            source += (ROOT / "fitting" / "training" / "motion_bank.py").read_text(encoding="utf-8")
         if script.parent == ROOT / "bench":  # --write is every bench's
             source += (ROOT / "bench" / "lib" / "claim.py").read_text(encoding="utf-8")
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", found[2].split("&&")[0]):

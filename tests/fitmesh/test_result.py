@@ -247,7 +247,7 @@ def test_the_documentation_tells_every_array_of_fit_npz_and_its_size() -> None:
     lines = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
     told = {name: cells[2] for cells in lines for name in re.findall(r"`(\w+)`", cells[1])}
     letters = {"rows": "R", "people": "P", "people + 1": "P + 1", "shots": "S", "frames": "F", "events": "E",
-               "views": "V", "coefficients": "D", "directions": "10", "fitted": "10"}  # fmt: skip
+               "views": "V", "modes": "M", "coefficients": "D", "directions": "10", "fitted": "10"}  # fmt: skip
     declared = fit_schema(tables())
     assert set(told) == {*declared, "schema_version", "cache_key"}
     for name, array in declared.items():

@@ -65,8 +65,8 @@ def some_outlines(seen: Reprojection, state: State, body: fitting.Body, g: torch
     away = 8 * torch.randn(vertex.shape, generator=g, dtype=DOUBLE)[..., None]
     weight = torch.rand(vertex.shape, generator=g, dtype=DOUBLE)
     m_per_px, clothes_m = torch.full_like(weight, 0.004), torch.full_like(weight, 0.01)
-    points = at + away * normal
-    return Silhouette(seen.focal_px, seen.center_px, vertex, points, normal, m_per_px, clothes_m, weight)
+    points, covered = at + away * normal, torch.rand((*vertex.shape, 3), generator=g, dtype=DOUBLE)
+    return Silhouette(seen.focal_px, seen.center_px, vertex, points, normal, m_per_px, covered, clothes_m, weight)
 
 
 def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:

@@ -7,9 +7,9 @@ import torch
 
 import fitting
 from fitting.body.kinematics import MIRROR, quaternion_to_matrix, rotation_matrices
-from fitting.init.lifter import FEATURES, Lifter, LifterOutput, load_lifter
+from fitting.init.lifter import FEATURES, Lifter, LifterOutput, Observation, load_lifter
 from fitting.training.lifter import Training, TrainingSettings, learning_rate, losses, total, train
-from fitting.training.lifter_examples import DISTANCE_M, examples, observe, placed, views
+from fitting.training.lifter_examples import DISTANCE_M, Crops, crop_examples, examples, observe, placed, views
 from fitting.training.motion_bank import (
     LYING,
     SEATED,
@@ -71,6 +71,28 @@ def test_the_truth_has_no_loss_but_for_bones_that_ten_shape_numbers_cannot_tell(
         assert float(getattr(found, name)) < 1e-3, name
     assert float(found.joints) < 0.01
     assert float(found.image) < 0.03
+
+
+def test_crops_mirrored_or_not_have_their_truth_where_their_keypoints_are(body):
+    count, generator = 12, drawn()
+    turn = torch.nn.functional.normalize(
+        torch.tensor([0.0, 0, 0, 1]) + 0.2 * torch.randn(count, 24, 4, generator=generator), dim=-1
+    )
+    turn[:, 0] = torch.nn.functional.normalize(torch.randn(count, 4, generator=generator), dim=-1)
+    shape = torch.randn(count, body.shape_size, generator=generator)
+    pelvis = torch.tensor([0.3, -0.2, 5.0]) + 0.2 * torch.randn(count, 3, generator=generator)
+    points = placed(body, quaternion_to_matrix(turn)[:, None], shape[:, None]).keypoints[:, 0] + pelvis[:, None]
+    ones = torch.ones(count, 26)
+    edges = torch.tensor([-0.1, -0.15, 0.12, 0.2]).repeat(count, 1)
+    seen = Observation(
+        points[..., :2] / points[..., 2:], ones[..., None], 0.001 * ones[..., None], ones, ones, edges, ones[:, 0]
+    )
+    truth = crop_examples(Crops(seen, turn, shape, pelvis), body, 64, generator)
+    expected = truth.keypoints_m + truth.pelvis_m[:, :, None]
+    projected = expected[..., :2] / expected[..., 2:] / truth.inputs.box.size[..., None, None]
+    assert torch.allclose(projected, truth.inputs.points, atol=1e-4)
+    edges_seen = truth.inputs.features[..., -4:].flatten(0, 1)
+    assert len(edges_seen.round(decimals=4).unique(dim=0)) > count  # the image's edges are mirrored with the person
 
 
 def test_keypoints_are_where_the_truth_puts_them_up_to_the_stated_sigma(body, banks):
@@ -193,13 +215,13 @@ def test_the_loss_falls(body, banks):
 
     before = now()
     for _ in range(60):
-        training.advance(banks, body, settings)
+        training.advance(banks, None, body, settings)
     assert now() < 0.75 * before
 
 
 def test_a_training_that_was_stopped_ends_like_one_that_was_not(body, banks, tmp_path, monkeypatch):
     monkeypatch.setattr("fitting.training.lifter.KEEP_EVERY", 2)
-    straight = train(banks, banks, body, tmp_path / "a.npz", TINY, None, lambda _: None)
+    straight = train(banks, banks, None, body, tmp_path / "a.npz", TINY, None, lambda _: None)
 
     class Stop(Exception):
         pass
@@ -209,8 +231,8 @@ def test_a_training_that_was_stopped_ends_like_one_that_was_not(body, banks, tmp
             raise Stop
 
     with pytest.raises(Stop):
-        train(banks, banks, body, tmp_path / "b.npz", TINY, None, stop_at_four)
-    resumed = train(banks, banks, body, tmp_path / "b.npz", TINY, None, lambda _: None)
+        train(banks, banks, None, body, tmp_path / "b.npz", TINY, None, stop_at_four)
+    resumed = train(banks, banks, None, body, tmp_path / "b.npz", TINY, None, lambda _: None)
     for name, value in straight.mean.items():
         torch.testing.assert_close(resumed.mean[name], value, atol=0, rtol=0)
     assert (tmp_path / "a.npz").read_bytes()[:2] == b"PK"

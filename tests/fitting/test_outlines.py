@@ -85,13 +85,9 @@ def girths(shape: torch.Tensor) -> np.ndarray:
 
 
 def test_a_bodys_own_silhouettes_give_its_girths(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (
-        ("CLOTHES_M", 0.0),
-        ("CLOTHES_LIMBS_M", 0.0),
-        ("BODY_OUTSIDE_M", 0.002),
-        ("CLOTHES_STD_M", 0.002),
-    ):
-        monkeypatch.setattr(reprojection, name, value)
+    monkeypatch.setattr(reprojection, "CLOTHES_M", (0.0, 0.0, 0.0))
+    for name in ("CLOTHES_UNSURE_M", "BODY_OUTSIDE_M", "CLOTHES_STD_M"):
+        monkeypatch.setattr(reprojection, name, 0.002)
     monkeypatch.setattr(reprojection, "OUTLINE_INDEPENDENT", 192.0)
     shape, precision = shape_of(outlines(turning()))
     np.testing.assert_allclose(girths(shape), girths(SHAPE), rtol=0.02)
@@ -103,6 +99,18 @@ def test_clothes_lie_outside_an_outline_within_the_body_counts_more() -> None:
     at, loose, inside = (body().volume_m3(shape_of(outlines(turning(), m))[0]) for m in (0.008, 0.028, -0.012))
     assert loose > at > inside
     assert at - inside > 1.3 * (loose - at)
+
+
+def test_clothes_of_unknown_thickness_leave_girths_less_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, stated = outlines(turning(), 0.01), []
+    for unsure_m in (1e-6, 0.012):
+        monkeypatch.setattr(reprojection, "CLOTHES_UNSURE_M", unsure_m)
+        _, precision = shape_of(found)
+        stated.append(body().girths_m(SHAPE, torch.linalg.inv(precision + torch.eye(10)))[1])
+    assert (stated[1] > stated[0]).all()
+    # A garment that is thicker by 12 mm all around makes a girth larger by 2 pi 12 mm; keypoints say the rest.
+    assert (stated[1] > 0.02).all()
+    assert (stated[1] < 0.1).all()
 
 
 def test_what_belongs_to_no_rim_says_nothing() -> None:

@@ -170,7 +170,7 @@ def test_a_static_camera_changes_no_byte(family: list[ShotPerson], body: Body) -
 def test_a_known_height_is_the_height(family: list[ShotPerson], body: Body) -> None:
     tall = [replace(family[0], height_m=1.9), family[1]]
     fit = fit_shot(tall, CAMERA, KNOWN, body, fps=FPS)
-    assert height_m(fit, 0, body) == pytest.approx(1.9, rel=0.03)
+    assert height_m(fit, 0, body) == pytest.approx(1.9, abs=0.004)
     assert height_m(fit, 1, body) == pytest.approx(1.9, rel=0.08)  # on the same floor, and as tall in the truth
 
 

@@ -120,10 +120,14 @@ def usable(result: Result) -> str:
         colours = ",".join([*worst_colours(shown), *worst_colours(shown[-1:])])
         words = f"Person {person.identity}: no joint off by more than 100 / 200 mm in "
         words += " / ".join(f"{(person.reliable(limit) >= 0.5).mean():.0%}" for limit in (100, 200))
+        words += " of frames, probably"
+        if person.second_probability is not None and (second := person.second_probability > 0).any():
+            share, likely = second.mean(), person.second_probability[second].mean()
+            words += f"; in {share:.0%} another pose explains the keypoints nearly as well ({likely:.0%} probable)"
         bars.append(
-            f'<div class="usable" title="{words} of frames"><i style="margin-left:{left:.2f}%;width:{width:.2f}%;'
-            f'background:linear-gradient(90deg,{colours})"></i></div><p class="soft">{swatch(person.identity)}{words} '
-            "of frames, probably</p>"
+            f'<div class="usable" title="{words}"><i style="margin-left:{left:.2f}%;width:{width:.2f}%;'
+            f'background:linear-gradient(90deg,{colours})"></i></div>'
+            f'<p class="soft">{swatch(person.identity)}{words}</p>'
         )
     return (
         '<h3>Which frames to use</h3><p class="soft">How far the worst joint may be off relative to the pelvis: blue '

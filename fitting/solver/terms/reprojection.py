@@ -226,11 +226,13 @@ class Palm(Term):
         return step, window.joint_shape_jacobian[:, list(WRISTS)].unsqueeze(2) + turned
 
 
-# Of a person's outline, metres (bench/masks.py). What covers the skin of trunk and thighs, and of arms and lower legs,
-# is this thick on average; a body that reaches beyond its outline is worse than an outline outside of the body.
-CLOTHES_M, CLOTHES_LIMBS_M, BODY_OUTSIDE_M, CLOTHES_STD_M = 0.008, 0.003, 0.010, 0.020
-CLOTHED = (0, 1, 2, 3, 6, 9, 13, 14)  # joints that move trunk and thighs
-OUTLINE_ROBUST = 3.0  # stds at which a point of the outline counts half of its square: bags, skirts, another's arm
+# Of a person's outline, metres (bench/masks.py). What covers the skin of trunk, legs and arms (by the joints that move
+# them) is this thick on average, and with this deviation between people; within a person, a body that reaches beyond
+# its outline is worse than an outline outside of the body.
+GARMENTS = ((0, 3, 6, 9, 12, 13, 14), (1, 2, 4, 5), (16, 17, 18, 19))
+CLOTHES_M, CLOTHES_UNSURE_M = (0.010, 0.008, 0.004), 0.012
+BODY_OUTSIDE_M, CLOTHES_STD_M = 0.005, 0.010
+OUTLINE_ROBUST = 6.0  # stds at which a point of the outline counts half of its square: bags, skirts, another's arm
 OUTLINE_INDEPENDENT = 96.0  # so many points of an outline err independently of each other
 FARTHEST_RIM_M, LEAST_ALONG = 0.15, 0.5  # from a point of the outline to its rim; cosine between their normals
 # Hair, shoes and fingers are no girth: vertices that these joints move most are not compared.
@@ -248,7 +250,7 @@ class Silhouette(Term):
     (`matched`).
     """
 
-    PER_FRAME = ("focal_px", "center_px", "vertex", "xy_px", "normal", "m_per_px", "clothes_m", "weight")
+    PER_FRAME = ("focal_px", "center_px", "vertex", "xy_px", "normal", "m_per_px", "covered", "clothes_m", "weight")
 
     focal_px: Tensor  # [T, 2]
     center_px: Tensor  # [T, 2]
@@ -256,6 +258,7 @@ class Silhouette(Term):
     xy_px: Tensor  # [T, N, 2] pixels of a perfect lens
     normal: Tensor  # [T, N, 2] unit vectors to the outside
     m_per_px: Tensor  # [T, N] at the vertex, when it was found
+    covered: Tensor  # [T, N, 3] by each of GARMENTS
     clothes_m: Tensor  # [T, N] by which the outline is expected outside
     weight: Tensor  # [T, N] 0: no vertex belongs to the point
 
@@ -273,10 +276,13 @@ class Silhouette(Term):
         vertex, belongs = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
         m_per_px = torch.take_along_dim(vertices[..., 2], vertex, 1) / keypoints.focal_px[:, :1]
         weight = OUTLINE_INDEPENDENT / xy_px.shape[1] * belongs.to(xy_px.dtype)
-        share = body.weights[:, list(CLOTHED)].sum(1)[vertex]
-        clothes_m = CLOTHES_LIMBS_M + (CLOTHES_M - CLOTHES_LIMBS_M) * share
-        known = torch.nan_to_num(xy_px)
-        return cls(keypoints.focal_px, keypoints.center_px, vertex, known, normal, m_per_px, clothes_m, weight)
+        covered = torch.stack([body.weights[:, list(joints)].sum(1) for joints in GARMENTS], -1)[vertex]
+        clothes_m, known = covered @ covered.new_tensor(CLOTHES_M), torch.nan_to_num(xy_px)
+        return cls(keypoints.focal_px, keypoints.center_px, vertex, known, normal, m_per_px, covered, clothes_m, weight)
+
+    def thicker(self, garment: int) -> Self:
+        """With one garment thicker by a deviation."""
+        return replace(self, clothes_m=self.clothes_m + CLOTHES_UNSURE_M * self.covered[..., garment])
 
     def to(self, dtype: torch.dtype) -> Self:
         return replace(super().to(dtype), vertex=self.vertex)

@@ -8,7 +8,7 @@ from scipy.spatial.transform import Rotation
 import fitting
 from eval3dpw.synth.motion import load_clips
 from fitting.body.load import load_body
-from fitting.optimise import _with_shape
+from fitting.optimise import with_shape
 from fitting.scene.ground_evidence import (
     PointMotion,
     contact_probability,
@@ -109,7 +109,7 @@ def test_a_body_with_its_shape_built_in_can_stand_on_the_floor() -> None:
     """As in the windows of a track that is too long to solve at once."""
     body = load_body()
     shape = 0.5 * torch.ones(3)
-    fixed = _with_shape(body, shape)
+    fixed = with_shape(body, shape)
     rest = body(torch.zeros(1, 24, 3), shape, vertices=True)
     assert rest.vertices is not None
     expected = rest.keypoints[0, FEET, 1] - rest.vertices[0, :, 1].min()

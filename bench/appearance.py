@@ -61,9 +61,9 @@ def people_of_videos(videos: Path, cache: Path | None) -> dict[str, np.ndarray]:
         zoom = min(1.0, 640 / max(video.info.width_px, video.info.height_px))
         wh = round(video.info.width_px * zoom), round(video.info.height_px * zoom)
         tracker, frames, owned = Tracker(wh), {}, []
-        for frame in video.frames(Span(every=EVERY.get(path.stem, 1)), wh):
-            frames[frame.index] = frame.rgb
-            boxes, time_s = detector.detect(frame.rgb), float(frame.time_s)
+        for frame in video.frames(Span(every=EVERY.get(path.stem, 1))):
+            frames[frame.index] = small = cv2.resize(frame.rgb, wh, interpolation=cv2.INTER_AREA)
+            boxes, time_s = detector.detect(small), float(frame.time_s)
             seen = Detections.in_frame(frame.index, time_s, boxes.boxes_px, boxes.scores)
             owned += [(frame.index, n, box) for n, box in zip(tracker.update(time_s, seen).tolist(), boxes.boxes_px)]  # noqa: B905
         names = tracker.confirmed()

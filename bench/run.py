@@ -219,12 +219,12 @@ class Looped:
         boxes_px = self.boxes_px[self.row(frame.rgb)]
         return Boxes(boxes_px, np.full(len(boxes_px), 0.9))
 
-    def estimate(self, images: Sequence[np.ndarray], boxes_px: np.ndarray) -> Keypoints:
+    def estimate(self, images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
         rows = [self.row(image) for image in images]
         nearest = np.abs(self.boxes_px[rows] - boxes_px[:, None]).sum(-1).argmin(1)
         found = self.keypoints.rows(np.array(rows, np.int64))
         moved = found.xy_px + torch.from_numpy(nearest[:, None] * self.apart_px).float()[:, None]
-        return replace(found, xy_px=moved)
+        return boxes_px, replace(found, xy_px=moved)
 
 
 def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[float, float]:

@@ -191,7 +191,10 @@ def main() -> None:
     except ImportError:
         print("scenedetect is not installed: no comparison")
     clips = {
-        path.stem: (np.stack([frame.rgb for frame in Video(path).frames(size=WH)]), float(Video(path).info.rate))
+        path.stem: (
+            np.stack([cv2.resize(frame.rgb, WH, interpolation=cv2.INTER_AREA) for frame in Video(path).frames()]),
+            float(Video(path).info.rate),
+        )
         for path in sorted(arguments.videos.iterdir())
     }
     console = Console(width=130)

@@ -93,7 +93,7 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
             if not len(rows):
                 continue
             images = [read_image(sequence.image(int(frame))) for frame in track.frame[rows]]
-            found, used_px = estimate_people(model, images, boxes_px[rows]), boxes_px[rows]
+            used_px, found = estimate_people(model, images, boxes_px[rows])
             stated = head.distribution(found.features)
             points = body.at(params).keypoints[rows].double()
             shape = torch.nn.functional.pad(params.shape, (0, body.shape_size - len(params.shape)))

@@ -19,7 +19,7 @@ from ccnet.data.observations import Observations, join, observe
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
-from pose2d.crops import estimate
+from pose2d.crops import estimate, estimate_people
 from pose2d.detect.detector import PersonDetector, read_detections
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import COCO17, HALPE26, MPII16, Skeleton
@@ -180,6 +180,8 @@ def predict_split(
         if not len(boxes_px):
             mine.append(None)
         else:
+            if boxes is not annotated_boxes:  # as in a video: a box that cuts somebody off grows
+                boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
             pose = estimate(model, image, boxes_px, flip_test)
             calibrated: tuple[Tensor | None, Tensor | None] = (None, None)
             if head is not None:

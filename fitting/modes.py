@@ -40,7 +40,7 @@ def mirrored_limbs(params: BodyParams, body: Body, limbs: tuple[tuple[int, int],
 
     In an image, a straight leg that leans away from the camera looks like a bent one whose knee comes forward: the
     thigh's depth has two signs, and between them lies a straight leg that fits worse, so no search gets from one to the
-    other. Where a fitted body would fall over, this start is solved as well, and the likelier of both is kept.
+    other.
     """
     rotation = rotation_matrices(params.pose)
     shape = torch.nn.functional.pad(params.shape, (0, body.shape_size - params.shape.shape[-1]))

@@ -8,7 +8,6 @@ alone, as if nobody had looked. Whoever the scene does not suit is fitted withou
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -20,7 +19,6 @@ from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands, flat_palms
 from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
-from fitting.modes import mirrored_limbs
 from fitting.optimise import OtherView
 from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.from_fit import (
@@ -28,7 +26,6 @@ from fitting.scene.from_fit import (
     DOUBTFUL,
     PREDICTED,
     Judged,
-    RestView,
     Verdict,
     misfit_ratio,
     person_evidence,
@@ -49,14 +46,11 @@ from fitting.scene.ground import (
 from fitting.scene.ground_evidence import ShotCamera
 from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import (
-    BALANCE_STD_M,
     FEET,
     FLOOR_STD_M,
-    POINTS,
-    Balance,
     SceneTerms,
+    foot_lifts,
     kept_contact,
-    point_lifts,
 )
 from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands, with_outlines
 from pose2d.base.table import blocks, joined, stored
@@ -66,9 +60,6 @@ from pose2d.types import HandKeypoints, Keypoints, Outlines
 # Of the first fits: the camera may look down by anything, so people may lean out of the image further than usual.
 ROUGH_LEAN_RAD = 0.5
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical, towards or away from the camera
-# Somebody whose feet carry with at least this share falls with the centre of mass so far from them; moments that are
-# closer to each other than this are one fall.
-KNOWN_TO_CARRY, FALLING_M, FALLING_GAP_S = 0.4, 0.2, 0.3
 ON_ONE_FOOT = 0.1  # of what two feet say of balance: whoever walks falls from one foot onto the other
 LOWEST_STANDING = 0.75  # of the legs' length: hips of people who stand are higher over the ankles. Not tuned
 CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
@@ -428,8 +419,8 @@ def _ground(
 
 def _measured_ground(up: np.ndarray, tracks: Iterable[TrackFit], body: Body) -> GivenGround:
     """The floor under the lowest feet, whose distances are known."""
-    feet = [body.at(found.fit.params).keypoints[found.fit.observed][:, list(POINTS[:FEET])] for found in tracks]
-    heights = torch.cat(feet).double().numpy() @ up - point_lifts(body)[list(POINTS[:FEET])].double().numpy()
+    feet = [body.at(found.fit.params).keypoints[found.fit.observed][:, FEET] for found in tracks]
+    heights = torch.cat(feet).double().numpy() @ up - foot_lifts(body).double().numpy()
     x, y, z = up.tolist()
     return GivenGround((x, y, z), -float(np.quantile(heights, LOWEST_FEET)))
 
@@ -499,70 +490,40 @@ def _plain(prepared: PreparedTrack, view: _View, how: FitOptions, start: BodyPar
 def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place, how: FitOptions) -> TrackFit:
     """The fit again with the scene, at size 1, with the contacts that it kept."""
     turning = view.turning(found.frame)
-    rest = on_floor = np.zeros((len(found), 9))
+    rest = on_floor = np.zeros((len(found), len(FEET)))
     if view.stays:
         time_s = view.rows(found.frame) / view.fps
-        around = RestView(view.camera.mean_focal_px, view.camera.center_px, turning, place.up, place.floor_m)
-        rest, on_floor = resting_points(found, view.body, time_s, around)
+        rest, on_floor = resting_points(found, view.body, time_s, view.camera, turning, place.up, place.floor_m)
     rest = rest / place.softer**2
-    used = [n for n in range(len(POINTS)) if n < FEET or rest[:, n].any()]  # derivatives of the others would be zero
     scene = SceneTerms(
         up=torch.from_numpy(place.up).float(),
         world_rotation=None if turning is None else torch.from_numpy(turning).float(),
         floor_m=place.floor_m,
-        points=tuple(POINTS[n] for n in used),
-        contact=torch.from_numpy(rest[:, used]).float() if rest.any() else None,
-        on_floor=torch.from_numpy(on_floor[:, used]).float(),
+        contact=torch.from_numpy(rest).float() if rest.any() else None,
+        on_floor=torch.from_numpy(on_floor).float(),
         floor_std_m=place.softer * FLOOR_STD_M,
         carries=_carried(found, view, place, turning, rest),
     )
     how = replace(how, lean_rad=place.softer * math.hypot(UPRIGHT_RAD, place.up_std_rad))
     again = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=found.fit.params)
-    falls = _falls(again, view, scene)
-    if falls.any():
-        start = again.fit.params.put(falls, mirrored_limbs(again.fit.params.rows(falls), view.body))
-        other = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=start)
-        again = min(again, other, key=lambda track: track.fit.cost)
-    feet = torch.cat(
-        [view.body.at(again.fit.params.rows(some)).keypoints[:, POINTS[:FEET]] for some in blocks(len(again))]
-    )
+    feet = torch.cat([view.body.at(again.fit.params.rows(some)).keypoints[:, FEET] for some in blocks(len(again))])
     if scene.world_rotation is not None:
         feet = torch.einsum("tij,tnj->tni", scene.world_rotation, feet)
-    kept = kept_contact(torch.from_numpy(rest[:, :FEET]).float(), feet, view.fps)
+    kept = kept_contact(torch.from_numpy(rest).float(), feet, view.fps)
     return replace(again, contact=kept.numpy().astype(np.float32))
 
 
-def _falls(found: TrackFit, view: _View, scene: SceneTerms) -> torch.Tensor:
-    """[T] where somebody who stands has the centre of mass beside the feet, and the frames between."""
-    falls = torch.zeros(len(found), dtype=torch.bool)
-    if scene.up is None or scene.carries is None:
-        return falls
-    for some in blocks(len(found)):
-        at, known = view.body.at(found.fit.params.rows(some)), scene.carries[some].sum(-1, keepdim=True)
-        joints, feet = at.joints, at.keypoints[:, list(POINTS[:FEET])]
-        if scene.world_rotation is not None:
-            turn = scene.world_rotation[some]
-            joints, feet = (torch.einsum("tij,tnj->tni", turn, points) for points in (joints, feet))
-        stds = Balance(scene.up, scene.carries[some] / known.clamp(min=1e-6)).horizontal(joints, feet).norm(dim=-1)
-        falls[some] = (known.squeeze(-1) > KNOWN_TO_CARRY) & (stds * BALANCE_STD_M > FALLING_M)
-    rows = falls.nonzero().flatten().tolist()
-    for first, last in pairwise(rows):
-        if last - first <= FALLING_GAP_S * view.fps:
-            falls[first : last + 1] = True
-    return falls
-
-
 def _carried(found: TrackFit, view: _View, place: _Place, turning: np.ndarray | None, rest: np.ndarray) -> torch.Tensor:
-    """[T, FEET] how the feet that rest carry somebody who stands on them: known less where one foot rests, and not
-    where anything else does or where the hips are low, as of people who sit."""
-    carries = torch.zeros(len(found), FEET)
+    """[T, 4] how the feet that rest carry somebody who stands on them: known less where one foot rests, and not where
+    the hips are low, as of people who sit."""
+    carries = torch.zeros(len(found), len(FEET))
     for some in blocks(len(found)):
         at = view.body.at(found.fit.params.rows(some)).joints.double().numpy()
         up = place.up if turning is None else np.einsum("tij,i->tj", turning[some], place.up)
         legs_m = np.linalg.norm(np.diff(at[:, (1, 4, 7)], axis=1), axis=-1).sum(1)
         high = ((at[:, (1, 2)].mean(1) - at[:, (7, 8)].mean(1)) * up).sum(1) / legs_m  # 1: stands
-        stands = np.clip((high - LOWEST_STANDING) / 0.1, 0, 1) * (1 - rest[some, FEET:].max(1, initial=0))
-        feet = rest[some, :FEET]
+        stands = np.clip((high - LOWEST_STANDING) / 0.1, 0, 1)
+        feet = rest[some]
         each = feet.reshape(-1, 2, 2).max(2)
         known = stands * (each.min(1) + ON_ONE_FOOT * (each.max(1) - each.min(1))) / place.softer**2
         carries[some] = torch.from_numpy(feet / np.maximum(feet.sum(1), 1e-6)[:, None] * known[:, None]).float()
@@ -624,7 +585,7 @@ def _as_found(
     fit = replace(
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection
     )
-    contact = np.zeros((len(found), FEET), np.float32) if found.contact is None else found.contact
+    contact = np.zeros((len(found), len(FEET)), np.float32) if found.contact is None else found.contact
     worst = None if found.worst_error_mm is None else np.float32(size) * found.worst_error_mm
     second = found.second
     if second is not None:

@@ -39,7 +39,8 @@ TASK = 8  # crops that a worker takes at a time: few, so that both are busy to t
 ALONE_IOU = 0.1  # people whose boxes overlap by more are looked at in every frame
 
 Detect = Callable[[Frame], Boxes]
-Estimate = Callable[[Sequence[np.ndarray], np.ndarray], Keypoints]  # of a person in a box [N, 4] of each image [N]
+# images [N] and boxes [N, 4] -> boxes as they were used, and the keypoints in them
+Estimate = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Keypoints]]
 
 
 class FrameWatch(Protocol):
@@ -141,8 +142,9 @@ class PeopleFinder:
         return seen
 
     def _with_keypoints(self, images: list[np.ndarray], rows: Detections) -> Detections:
+        boxes_px, keypoints = self._estimate(images, rows.box_px)
         appearance = None if self._by_boxes else unseen(len(rows), np.float32)
-        return replace(rows, keypoints=self._estimate(images, rows.box_px), appearance=appearance)
+        return replace(rows, box_px=boxes_px, keypoints=keypoints, appearance=appearance)
 
 
 class _Progress:

@@ -81,7 +81,7 @@ def _look(folder: Path, name: str) -> dict[str, np.ndarray]:
         small = []
         for frame in clip.frames():
             found = detect(frame)
-            boxes, keypoints = found.boxes_px, estimate([frame.rgb] * len(found), found.boxes_px)
+            boxes, keypoints = estimate([frame.rgb] * len(found), found.boxes_px)
             xy, sure = keypoints.xy_px.numpy(), (keypoints.confidence * keypoints.presence).numpy()
             seen = describe(frame.rgb, xy, sure, keypoints.skeleton)
             here = (np.full(len(boxes), frame.index), boxes, found.scores, xy, sure, seen.colours)

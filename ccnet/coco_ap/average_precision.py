@@ -217,10 +217,9 @@ def to_coco(truth: GroundTruth) -> dict[str, Any]:
     return {"images": images, "annotations": annotations, "categories": categories}
 
 
-def to_coco_results(detections: Detections, keypoint_score: np.ndarray | None = None) -> list[dict[str, Any]]:
-    """Found people as a list of COCO results; `keypoint_score` [D, K] goes where annotations have visibility."""
-    third = np.ones(detections.xy_px.shape[:2]) if keypoint_score is None else keypoint_score
-    points = np.concatenate([detections.xy_px, third[..., None]], -1)
+def to_coco_results(detections: Detections) -> list[dict[str, Any]]:
+    """Found people as a list of COCO results."""
+    points = np.concatenate([detections.xy_px, np.ones((*detections.xy_px.shape[:2], 1))], -1)
     return [
         {"image_id": image, "category_id": 1, "keypoints": keypoints.ravel().tolist(), "score": score}
         for image, keypoints, score in zip(detections.image.tolist(), points, detections.score.tolist(), strict=True)

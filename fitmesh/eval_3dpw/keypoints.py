@@ -120,15 +120,16 @@ class KeypointEstimator:
                  for source in self.confidence}  # fmt: skip
 
         @torch.inference_mode()
-        def look(number: int) -> tuple[np.ndarray, dict[ConfidenceSource, Keypoints]] | None:
-            """Who is in an image, and their keypoints; None: it cannot be read."""
+        def look(number: int) -> tuple[np.ndarray, np.ndarray, dict[ConfidenceSource, Keypoints]] | None:
+            """Who is in an image, their boxes as they were used, and their keypoints; None: it cannot be read."""
             try:
                 image = read_image(sequence.image(number))
             except UserError:
                 return None
             rows = np.flatnonzero((frame == number) & np.isfinite(boxes_px).all(1))
-            pose = estimate_people(self.model, [image] * len(rows), boxes_px[rows])
-            return rows, {source: function(pose) for source, function in self.confidence.items()}
+            boxes, estimate = estimate_people(self.model, [image] * len(rows), boxes_px[rows])
+            each = self.confidence.items()
+            return rows, boxes, {source: function(estimate) for source, function in each}
 
         numbers = np.unique(frame).tolist()
         # As in a run: images side by side, each with one thread; another device is kept busy by one.
@@ -138,7 +139,8 @@ class KeypointEstimator:
                 if seen is None:
                     readable[frame == number] = False
                     continue
-                rows, points = seen
+                rows, boxes, points = seen
+                boxes_px[rows] = boxes
                 order.append(rows)
                 for source, one in points.items():
                     parts[source].append(one)

@@ -16,6 +16,7 @@ from scipy.ndimage import maximum_filter1d
 from torch import Tensor
 
 from fitting.body import Body
+from fitting.camera import Camera
 from fitting.fits import TrackFit
 from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from fitting.keypoints.weights import PRESENT, stated_error_px
@@ -26,9 +27,8 @@ from fitting.scene.ground_evidence import (
     depth_speeds,
     intervals,
     point_motion,
-    seat_log_odds,
 )
-from fitting.solver.terms.scene import FEET, POINTS, point_lifts
+from fitting.solver.terms.scene import FEET, foot_lifts
 from fitting.track import PreparedTrack
 from pose2d.base.files import release_scratch, scratch_array
 from pose2d.base.table import BLOCK, blocks
@@ -37,8 +37,6 @@ _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # `ground_evidence.FOOT_POINTS` amon
 # A foot that rests so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
 OFF_FLOOR_M = 0.2
 UNSEEN_S = 0.1
-LOW_M = 0.15  # hands, knees and seat that rest lower than this rest on the floor
-PELVIS_POINT = POINTS.index(19)
 
 
 def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
@@ -85,55 +83,43 @@ def shown_head_share(found: TrackFit) -> float:
     return float(np.median((length(17, 18) / np.maximum(length(18, 19) + legs, 1e-6))[whole]))
 
 
-@dataclass(frozen=True)
-class RestView:
-    """How the camera and the ground lie while points are looked at."""
-
-    focal_px: float
-    center_px: tuple[float, float]
-    first_from_camera: np.ndarray | None  # [T, 3, 3]; None: the camera does not turn
-    up: np.ndarray | None  # [3] against gravity; None: not known
-    floor_m: float | None  # up . x of the floor at the body's size 1; None: not known
-
-
-def resting_points(found: TrackFit, body: Body, time_s: np.ndarray, view: RestView) -> tuple[np.ndarray, np.ndarray]:
-    """[T, 9] probability that each of POINTS rests, zero outside the spans of `intervals`, and that it is on the floor.
-    found: the body at size 1, as the ground has it."""
-    params, focal_px, first_from_camera, up = found.fit.params, view.focal_px, view.first_from_camera, view.up
+def resting_points(
+    found: TrackFit, body: Body, time_s: np.ndarray, camera: Camera, first_from_camera: np.ndarray | None,
+    up: np.ndarray, floor_m: float | None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """[T, 4] probability that each of FEET rests, zero outside the spans of `intervals`, and that it is on the floor.
+    found: the body at size 1, as the ground has it. first_from_camera [T, 3, 3]; None: the camera does not turn.
+    floor_m: up . x of the floor at the body's size 1; None: not known."""
+    params, focal_px = found.fit.params, camera.mean_focal_px
     turn = np.broadcast_to(np.eye(3), (len(params), 3, 3)) if first_from_camera is None else first_from_camera
-    points_cam, pelvis = np.empty((len(params), len(POINTS), 3)), np.empty((len(params), 3))
-    odds, sigma = np.zeros((2, len(params), len(POINTS)))
+    points_cam, pelvis = np.empty((len(params), len(FEET), 3)), np.empty((len(params), 3))
+    sigma = np.zeros((len(params), len(FEET)))
     for some in blocks(len(params)):
         part = found.rows(some)
         at = body.at(part.fit.params)
-        points_cam[some], pelvis[some] = at.keypoints[:, POINTS].numpy(), at.joints[:, 0].numpy()
-        sigma[some] = keypoint_sigma_px(part)[:, POINTS]
-        if up is not None:
-            joints = np.einsum("tij,tnj->tni", turn[some], at.joints.double().numpy())
-            odds[some, PELVIS_POINT] = seat_log_odds(joints, up)
+        points_cam[some], pelvis[some] = at.keypoints[:, FEET].numpy(), at.joints[:, 0].numpy()
+        sigma[some] = keypoint_sigma_px(part)[:, FEET]
         release_scratch()
-    height_m, xy = body.height_m(params.shape), found.keypoints.xy_px[:, POINTS].numpy()
+    height_m, xy = body.height_m(params.shape), found.keypoints.xy_px[:, FEET].numpy()
     apparent = focal_px * height_m / np.maximum(pelvis[:, 2], 0.2)
-    motion = point_motion(xy, sigma, apparent, time_s, focal_px, view.center_px, first_from_camera)
+    motion = point_motion(xy, sigma, apparent, time_s, focal_px, camera.center_px, first_from_camera)
     over = None
-    if up is not None and view.floor_m is not None:
+    if floor_m is not None:
         points = np.einsum("tij,tnj->tni", turn, points_cam)
-        over = points @ up - view.floor_m - point_lifts(body)[list(POINTS)].double().numpy()
+        over = points @ up - floor_m - foot_lifts(body).double().numpy()
     by_depth = depth_speeds(points_cam, pelvis, time_s, height_m)
-    is_foot = np.arange(len(POINTS)) < FEET
-    probability = contact_probability(
-        motion, by_depth, _told_heights(over, is_foot), pose_log_odds=odds, is_foot=is_foot
-    )
+    # Feet far over the floor may stand on a step: their speed decides.
+    told = None if over is None else np.where(over > OFF_FLOOR_M, np.nan, over)
+    probability = contact_probability(motion, by_depth, told)
     seen = _near_in_time(np.isfinite(motion.sigma_rad) & found.fit.observed.numpy()[:, None], time_s)
     rest = np.zeros_like(probability)
-    for point in range(len(POINTS)):
+    for point in range(len(FEET)):
         for first, end in intervals(probability[:, point]):
             rest[first:end, point] = probability[first:end, point]
     rest *= seen
     if over is None:
         return rest, np.zeros_like(rest)
-    near = np.where(is_foot, np.abs(over) < OFF_FLOOR_M, over < LOW_M)
-    return rest, rest * near
+    return rest, rest * (np.abs(over) < OFF_FLOOR_M)
 
 
 def _near_in_time(seen: np.ndarray, time_s: np.ndarray) -> np.ndarray:
@@ -141,17 +127,6 @@ def _near_in_time(seen: np.ndarray, time_s: np.ndarray) -> np.ndarray:
     step = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 1.0
     reach = max(0, round(UNSEEN_S / max(step, 1e-6)))
     return maximum_filter1d(seen.astype(np.uint8), 2 * reach + 1, axis=0, mode="constant") > 0
-
-
-def _told_heights(over: np.ndarray | None, is_foot: np.ndarray) -> np.ndarray | None:
-    """Heights that speak for or against rest: a pelvis rests on seats of any height."""
-    if over is None:
-        return None
-    told = over.copy()
-    told[:, PELVIS_POINT] = np.nan
-    # Feet far over the floor may stand on a step: their speed decides.
-    told[:, is_foot] = np.where(told[:, is_foot] > OFF_FLOOR_M, np.nan, told[:, is_foot])
-    return told
 
 
 Verdict = Literal["used", "softened", "dropped", "not known"]

@@ -1,9 +1,9 @@
 """What people of a shot say about gravity and floor: plumb lines, stance feet and steps (`fitting.scene.ground`).
 
-And which points of a body rest on something: heels and toes, and hands, knees and seat when they bear weight. A point
-that bears weight stands still. Its speed is measured in the image, with the camera's own motion taken out, in body
-heights per second, so that it means the same near and far. The image shows little of motion along the line of sight;
-there the fitted body speaks. How high a point is over the floor counts too when there is a floor.
+And which points of the feet rest on something. A point that bears weight stands still. Its speed is measured in the
+image, with the camera's own motion taken out, in body heights per second, so that it means the same near and far. The
+image shows little of motion along the line of sight; there the fitted body speaks. How high a point is over the floor
+counts too when there is a floor.
 
 Two hypotheses (resting, free) with dwell times are filtered forwards and backwards in time: a state is held until there
 is evidence against it (hysteresis), and the answer is a probability."""
@@ -26,8 +26,7 @@ REST_DEPTH_SPEED, FREE_DEPTH_SPEED = 0.22, 0.8
 # Height over the floor at rest, and of free points: a foot that swings clears the floor by a few centimetres.
 HEIGHT_SIGMA_M, FREE_HEIGHT_M = 0.05, 0.12
 ON, OFF = 0.8, 0.6  # hysteresis of `intervals`; against 0.6 and 0.4 on shots of `bench/world.py --choose`
-_DWELL_S = {"foot": (0.4, 0.5), "other": (6.0, 1.0)}  # mean time (free, resting)
-_SEAT_THIGH_DEG = (45.0, 70.0)  # of the thigh from vertical: standing below, sitting above
+_DWELL_S = (0.4, 0.5)  # mean time (free, resting)
 _MOST_LOG_ODDS = 6.0  # of one frame: no single measurement is beyond doubt
 
 
@@ -105,45 +104,20 @@ def _slope(values: np.ndarray, time_s: np.ndarray, window_s: float) -> np.ndarra
 
 
 def contact_probability(
-    motion: PointMotion, depth_speed: np.ndarray | None = None, height_m: np.ndarray | None = None,
-    pose_log_odds: np.ndarray | None = None, is_foot: np.ndarray | None = None,
-) -> np.ndarray:  # fmt: skip
-    """[T, N] probability that each point rests on something. depth_speed [T, N]: from `depth_speeds`, NaN where not
-    known. height_m [T, N]: over the floor, NaN where not known; None without a floor. pose_log_odds [T, N]: what the
-    pose says (`seat_log_odds` for the pelvis). is_foot [N]: all unless given; other points rest rarely, and never
-    without evidence from height or pose."""
-    count, points = motion.sigma_rad.shape
-    foot = np.ones(points, bool) if is_foot is None else np.asarray(is_foot, bool)
+    motion: PointMotion, depth_speed: np.ndarray | None = None, height_m: np.ndarray | None = None
+) -> np.ndarray:
+    """[T, N] probability that each point of the feet rests on something. depth_speed [T, N]: from `depth_speeds`, NaN
+    where not known. height_m [T, N]: over the floor, NaN where not known; None without a floor."""
     speed, sigma = speeds(motion)
     log_odds = _speed_log_odds(speed, sigma)
     if depth_speed is not None:
         log_odds = log_odds + np.where(np.isfinite(sigma), _depth_speed_log_odds(depth_speed), 0.0)
-    told = np.broadcast_to(foot, (count, points)).copy()
     if height_m is not None:
-        by_height = _height_log_odds(height_m)
-        log_odds = log_odds + by_height
-        told |= np.isfinite(height_m)
-    if pose_log_odds is not None:
-        log_odds = log_odds + np.nan_to_num(pose_log_odds)
-        told |= pose_log_odds > 0
+        log_odds = log_odds + _height_log_odds(height_m)
     # Speeds of neighbouring frames share their window: one independent measurement in each half window.
-    step = np.gradient(motion.time_s) if count > 1 else np.ones(1)
+    step = np.gradient(motion.time_s) if len(log_odds) > 1 else np.ones(1)
     log_odds = np.clip(log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS) * np.minimum(1.0, step / SHARED_S)[:, None]
-    probability = np.zeros((count, points))
-    for kind, which in (("foot", foot), ("other", ~foot)):
-        if which.any():
-            probability[:, which] = _smoothed(log_odds[:, which], motion.time_s, *_DWELL_S[kind])
-    return np.where(told, probability, 0.0)
-
-
-def seat_log_odds(joints_m: np.ndarray, up: np.ndarray) -> np.ndarray:
-    """[T] whether somebody sits, from joints [T, 24, 3] and the up direction [3] or [T, 3]: both thighs lie flat."""
-    thigh = joints_m[:, (4, 5)] - joints_m[:, (1, 2)]
-    thigh = thigh / np.maximum(np.linalg.norm(thigh, axis=-1, keepdims=True), 1e-9)
-    drop = -np.sum(thigh * np.broadcast_to(up, (len(joints_m), 3))[:, None], -1)
-    angle = np.degrees(np.arccos(np.clip(drop, -1, 1))).min(1)
-    low, high = _SEAT_THIGH_DEG
-    return np.clip(6 * (angle - (low + high) / 2) / (high - low), -_MOST_LOG_ODDS, 3.0)
+    return _smoothed(log_odds, motion.time_s, *_DWELL_S)
 
 
 def intervals(probability: np.ndarray, on: float = ON, off: float = OFF) -> list[tuple[int, int]]:

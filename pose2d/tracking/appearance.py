@@ -264,11 +264,7 @@ def inside_image(boxes_px: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
 def body_sizes(time_s: np.ndarray, boxes_px: np.ndarray, near_s: float = 0.5) -> np.ndarray:
     """The body's size at each of T detections: the largest diagonal of a box within half a second either way, since
     half a person's box is not a smaller person. [T] pixels."""
-    return np.maximum(largest_near(np.linalg.norm(boxes_px[:, 2:] - boxes_px[:, :2], axis=-1), time_s, near_s), 1.0)
-
-
-def largest_near(values: np.ndarray, time_s: np.ndarray, near_s: float) -> np.ndarray:
-    """The largest of values [T] within `near_s` either way of each time [T], in order: [T]."""
+    diagonal = np.linalg.norm(boxes_px[:, 2:] - boxes_px[:, :2], axis=-1)
     first = np.searchsorted(time_s, time_s - near_s)
     end = np.searchsorted(time_s, time_s + near_s, side="right")
-    return np.array([values[a:b].max() for a, b in zip(first, end, strict=True)])
+    return np.maximum([diagonal[a:b].max() for a, b in zip(first, end, strict=True)], 1.0)

@@ -203,7 +203,8 @@ class Tracker:
         options = self.options
         self._shot_frames[-1] += 1
         for track in self._open:
-            self._predict(track, time_s)
+            track.state = predict(track.state, time_s - track.state_s, options.motion)
+            track.state_s = time_s
         self._end_tracks(time_s)
         boxes = np.flatnonzero(seen.score >= options.doubtful_score)
         distinct = np.ones(len(seen))
@@ -234,10 +235,6 @@ class Tracker:
         """Numbers of confirmed tracks -> their identities, counted from 1 in the order they appeared."""
         confirmed = sorted(t.identity for t in self._ended + self._open if self._is_confirmed(t))
         return {number: identity for identity, number in enumerate(confirmed, start=1)}
-
-    def _predict(self, track: _OpenTrack, time_s: float) -> None:
-        track.state = predict(track.state, time_s - track.state_s, self.options.motion)
-        track.state_s = time_s
 
     def _costs(self, tracks: list[_OpenTrack], seen: Detections, distinct: np.ndarray) -> np.ndarray:
         """-2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far away. distinct [boxes]: how

@@ -20,7 +20,7 @@ import av
 import cv2
 import numpy as np
 from av.stream import Disposition
-from av.video.reformatter import Interpolation, VideoReformatter
+from av.video.reformatter import VideoReformatter
 from PIL import Image
 
 from pose2d.base.errors import UserError
@@ -29,7 +29,7 @@ from pose2d.base.files import MOST_PIXELS, most_bytes, size_text
 
 @dataclass(frozen=True)
 class Frame:
-    """One image, upright, with square pixels unless another size was asked for."""
+    """One image, upright, with square pixels."""
 
     index: int  # number in the source, from 0; frames left out by a Span keep their number
     time_s: Fraction  # when it is shown, on the source's own clock; strictly increasing
@@ -93,8 +93,8 @@ class Clip(ABC):
     warnings: list[str]  # what was wrong but survivable in the reading done last
 
     @abstractmethod
-    def frames(self, span: Span = WHOLE, size: tuple[int, int] | None = None) -> Iterator[Frame]:
-        """Frames in order of time, one in memory at a time; resized to `size` (width, height), if given."""
+    def frames(self, span: Span = WHOLE) -> Iterator[Frame]:
+        """Frames in order of time, one in memory at a time."""
 
     @abstractmethod
     def files(self) -> list[Path]:
@@ -176,7 +176,7 @@ class ImageFolder(Clip):
     def files(self) -> list[Path]:
         return self._files
 
-    def frames(self, span: Span = WHOLE, size: tuple[int, int] | None = None) -> Iterator[Frame]:
+    def frames(self, span: Span = WHOLE) -> Iterator[Frame]:
         times = [index / self.info.rate for index in range(len(self._files))]
         wanted = [i for i, t in enumerate(times) if not span.too_early(t) and not span.too_late(t)]
         if not wanted:
@@ -189,8 +189,6 @@ class ImageFolder(Clip):
                     f"{self.info.width_px}x{self.info.height_px}: the frames of one video must be of one size. "
                     "For unrelated photos run --image once for each."
                 )
-            if size is not None:
-                rgb = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA)
             yield Frame(index, times[index], rgb)
 
 
@@ -215,9 +213,6 @@ _CONTAINERS = {
     "mov", "mp4", "matroska", "webm", "avi", "gif", "apng", "mpegts", "mpeg", "ogg", "flv", "asf", "mxf", "m4v", "h264",
     "hevc", "mjpeg", "ivf",
 }  # fmt: skip
-# Each pixel of a smaller image is the mean of those it covers, its colour too (FFmpeg would halve that once more).
-# By FFmpeg's numbers: accurate rounding, colour in and out at full width. PyAV before 18 has no names for them.
-AVERAGE = int(Interpolation.AREA) | 0x40000 | 0x2000 | 0x4000
 
 
 class Video(Clip):
@@ -247,11 +242,10 @@ class Video(Clip):
     def files(self) -> list[Path]:
         return [self.path]
 
-    def frames(self, span: Span = WHOLE, size: tuple[int, int] | None = None) -> Iterator[Frame]:
+    def frames(self, span: Span = WHOLE) -> Iterator[Frame]:
         self.warnings = []
         first_wanted = last_time = None
-        width, height = self._stored_wh if size is None else size[:: -1 if self._turn.sideways else 1]
-        smoothly = int(Interpolation.BILINEAR) if size is None else AVERAGE
+        width, height = self._stored_wh
         with _opened(self.path, max(LARGER * self._decoded_px, SMALL_PX)) as (container, stream):
             colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them
             for index, frame in enumerate(_decoded(container, stream, self.warnings)):
@@ -263,7 +257,7 @@ class Video(Clip):
                     continue
                 first_wanted = index if first_wanted is None else first_wanted
                 if (index - first_wanted) % span.every == 0:
-                    rgb = colours.reformat(frame, width, height, "rgb24", interpolation=smoothly).to_ndarray()
+                    rgb = colours.reformat(frame, width, height, "rgb24").to_ndarray()
                     yield Frame(index, time_s, self._turn.upright(rgb))
         if last_time is None or first_wanted is None:
             seconds = float(last_time or 0)

@@ -267,7 +267,7 @@ def test_hands_of_wholebody_are_measured_with_the_embedded_network(tmp_path, sha
     xy, sure = np.full((1, 17, 2), 10.0), np.zeros((1, 17))
     xy[:, 8], xy[:, 10], sure[:, [8, 10]] = elbow, wrist, 0.8
     keypoints = Keypoints(xy, sure, np.ones_like(sure), "raw")
-    monkeypatch.setattr(eval_coco, "estimate", lambda *given: None)
+    monkeypatch.setattr(eval_coco, "estimate_people", lambda *given: (given[-1], None))
     monkeypatch.setattr(eval_coco, "confidence_function", lambda *given: lambda seen: keypoints)
     arm = arms_of(replace(Found.in_frame(0, 0.0, np.array([[0.0, 0, 720, 720]]), np.ones(1)), keypoints=keypoints))
     seen = hands_in_image(rgb, arm.rows(np.array([1])), np.full((1, 21, 2), np.nan)).xy_px[0]

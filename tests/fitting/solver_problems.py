@@ -39,7 +39,7 @@ def some_state(frames: int, shared: bool, seed: int = 0) -> State:
 def some_scene(frames: int, generator: torch.Generator) -> SceneTerms:
     """A turning camera over a floor that feet are above and below, some of them at rest."""
     turn = rotation_matrices(0.2 * torch.randn(frames, 3, generator=generator, dtype=DOUBLE))
-    contact, on_floor = (torch.rand(frames, 9, generator=generator, dtype=DOUBLE) for _ in range(2))
+    contact, on_floor = (torch.rand(frames, 4, generator=generator, dtype=DOUBLE) for _ in range(2))
     up = torch.nn.functional.normalize(torch.tensor([0.1, -1.0, -0.2], dtype=DOUBLE), dim=0)
     carries = torch.rand(frames, 4, generator=generator, dtype=DOUBLE) / 4
     return SceneTerms(up, turn, -0.5, contact=contact, on_floor=on_floor, carries=carries)

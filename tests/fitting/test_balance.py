@@ -8,7 +8,7 @@ import fitting
 from fitting.body import BodyParams
 from fitting.keypoints.weights import ANNOTATOR_STD, LEAST_SHARE, joint_variance
 from fitting.modes import mirrored_limbs
-from fitting.solver.terms.scene import FEET, POINTS, Balance, mass_shares
+from fitting.solver.terms.scene import FEET, Balance, mass_shares
 
 UP = torch.tensor([0.0, -1.0, 0.0])
 
@@ -22,8 +22,8 @@ def stands(lean_deg: float, frames: int = 1) -> BodyParams:
 
 def away(params: BodyParams) -> torch.Tensor:
     at = fitting.load_body().at(params)
-    carries = torch.full((len(params), FEET), 1 / FEET)
-    return Balance(UP, carries).horizontal(at.joints, at.keypoints[:, list(POINTS[:FEET])])
+    carries = torch.full((len(params), len(FEET)), 1 / len(FEET))
+    return Balance(UP, carries).horizontal(at.joints, at.keypoints[:, FEET])
 
 
 def test_an_upright_body_is_balanced_and_a_leaning_one_is_not() -> None:

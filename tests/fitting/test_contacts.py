@@ -8,17 +8,16 @@ from scipy.spatial.transform import Rotation
 import fitting
 from eval3dpw.synth.motion import load_clips
 from fitting.body.load import load_body
-from fitting.optimise import _with_shape
+from fitting.optimise import with_shape
 from fitting.scene.ground_evidence import (
     PointMotion,
     contact_probability,
     depth_speeds,
     intervals,
     point_motion,
-    seat_log_odds,
     speeds,
 )
-from fitting.solver.terms.scene import FEET, POINTS, point_lifts
+from fitting.solver.terms.scene import FEET, foot_lifts
 from tests.fitting.people_scenes import FPS, HEIGHT_M, people_scene, world_joints
 
 FOCAL_PX, CENTER = 1000.0, (640.0, 360.0)
@@ -96,23 +95,6 @@ def test_a_still_foot_high_over_the_floor_bears_no_weight() -> None:
     assert contact_probability(still, height_m=np.full((60, 1), 0.4))[30, 0] < 0.1
 
 
-def test_hands_and_seat_bear_weight_only_with_evidence() -> None:
-    still = moving(np.tile([640.0, 500.0], (60, 1)))
-    hand = np.array([False])
-    assert contact_probability(still, is_foot=hand).max() == 0
-    assert contact_probability(still, height_m=np.full((60, 1), 0.02), is_foot=hand)[30, 0] > 0.8
-    assert contact_probability(still, height_m=np.full((60, 1), 0.9), is_foot=hand)[30, 0] < 0.05
-    body = fitting.load_body()
-    joints = np.repeat(body.rest_joints.double().numpy()[None], 60, 0)
-    up = np.array([0.0, 1.0, 0.0])
-    assert (seat_log_odds(joints, up) < -2).all()
-    sitting = joints.copy()
-    sitting[:, (4, 5)] = joints[:, (1, 2)] + np.array([0, -0.05, 0.4])
-    odds = seat_log_odds(sitting, up)
-    assert (odds > 1).all()
-    assert contact_probability(still, pose_log_odds=odds[:, None], is_foot=hand)[30, 0] > 0.8
-
-
 def test_points_that_are_not_seen_and_single_frames_are_finite() -> None:
     xy = np.full((10, 1, 2), np.nan)
     sigma = np.full((10, 1), np.inf)
@@ -127,9 +109,8 @@ def test_a_body_with_its_shape_built_in_can_stand_on_the_floor() -> None:
     """As in the windows of a track that is too long to solve at once."""
     body = load_body()
     shape = 0.5 * torch.ones(3)
-    fixed = _with_shape(body, shape)
-    feet = list(POINTS[:FEET])
+    fixed = with_shape(body, shape)
     rest = body(torch.zeros(1, 24, 3), shape, vertices=True)
     assert rest.vertices is not None
-    expected = rest.keypoints[0, feet, 1] - rest.vertices[0, :, 1].min()
-    torch.testing.assert_close(point_lifts(fixed)[feet], expected, atol=1e-5, rtol=0)
+    expected = rest.keypoints[0, FEET, 1] - rest.vertices[0, :, 1].min()
+    torch.testing.assert_close(foot_lifts(fixed), expected, atol=1e-5, rtol=0)

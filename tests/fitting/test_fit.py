@@ -8,7 +8,7 @@ import torch
 import fitting
 from fitting.body import BodyParams
 from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
-from fitting.solver.terms.scene import POINTS, point_lifts
+from fitting.solver.terms.scene import FEET, foot_lifts
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, MPII16
 from pose2d.types import Keypoints, expected_oks, l_squared
@@ -237,8 +237,7 @@ def test_a_floor_keeps_feet_out_of_it(body) -> None:
     keypoints = seen(body, walk(6))
 
     def lowest(found: fitting.Fit) -> torch.Tensor:
-        lift = point_lifts(body)[list(POINTS[:4])]
-        return (body.at(found.params).keypoints[:, POINTS[:4], 1] + lift).amax(1)  # of the soles; y is down
+        return (body.at(found.params).keypoints[:, FEET, 1] + foot_lifts(body)).amax(1)  # of the soles; y is down
 
     free = lowest(fitting.fit(keypoints, CAMERA, body))
     limit = float(free.max()) - 0.05

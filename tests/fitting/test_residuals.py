@@ -9,7 +9,7 @@ import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.terms.priors import REFERENCE_FPS, JointLimits, Upright, acceleration
 from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, project, projection_rows, robust_scale
-from fitting.solver.terms.scene import BELOW_STD_M, CONTACT_SPEED, Contact, Floor, SceneTerms
+from fitting.solver.terms.scene import BELOW_STD_M, CONTACT_SPEED, FEET, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import Window, charbonnier, geman_mcclure
 from fitting.solver.unknowns import BodyJacobian
 from tests.fitting.solver_problems import some_state
@@ -111,24 +111,24 @@ def test_steady_motion_costs_nothing() -> None:
 
 def test_feet_below_the_floor_cost_and_above_it_only_in_contact() -> None:
     # y = 1 is the floor, y is down; only the left heel stands
-    standing = torch.nn.functional.one_hot(torch.tensor([0]), 9).float()
-    lift = torch.full((9,), 0.05)
-    floor = Floor(tuple(range(9)), torch.tensor([0.0, -1.0, 0.0]), -1.0, lift, standing, std_m=0.1)
-    points = torch.tensor([0.0, 0.75, 3.0]).expand(1, 9, 3)
+    standing = torch.nn.functional.one_hot(torch.tensor([0]), 4).float()
+    lift = torch.full((4,), 0.05)
+    floor = Floor(torch.tensor([0.0, -1.0, 0.0]), -1.0, lift, standing, std_m=0.1)
+    points = torch.tensor([0.0, 0.75, 3.0]).expand(1, 4, 3)
     torch.testing.assert_close(floor.residuals(points)[0], 2.0 * standing)
     below, _ = floor.residuals(points + torch.tensor([0.0, 0.3, 0.0]))
-    torch.testing.assert_close(below, torch.full((1, 9), -0.1 / BELOW_STD_M))
+    torch.testing.assert_close(below, torch.full((1, 4), -0.1 / BELOW_STD_M))
 
 
 def test_a_point_in_contact_costs_by_its_speed_in_the_world() -> None:
     turn = rotation_matrices(torch.tensor([[0.0, 0.0, 0.0], [0.0, 0.1, 0.0], [0.0, 0.2, 0.0]]))
-    term = Contact(tuple(range(9)), torch.ones(3, 9))
+    term = Contact(torch.ones(3, 4))
     still = torch.tensor([0.3, 1.0, 4.0])
-    seen = torch.einsum("tji,j->ti", turn, still)[:, None].expand(3, 9, 3)
-    in_shot = window(seen, turn).points_shot(term.points)
+    seen = torch.einsum("tji,j->ti", turn, still)[:, None].expand(3, 26, 3)
+    in_shot = window(seen, turn).points_shot(FEET)
     assert term.residual(in_shot, 30.0).abs().max() < 1e-3
     moved = in_shot + torch.tensor([CONTACT_SPEED / 30, 0, 0]) * torch.arange(3)[:, None, None]
-    torch.testing.assert_close(term.residual(moved, 30.0)[..., 0], torch.ones(2, 9), atol=2e-3, rtol=0)
+    torch.testing.assert_close(term.residual(moved, 30.0)[..., 0], torch.ones(2, 4), atol=2e-3, rtol=0)
 
 
 def test_people_are_upright_where_gravity_is_known() -> None:

@@ -19,8 +19,6 @@ def test_sbl_affines_equal_the_original(conventions):
     boxes = _reference_boxes(conventions)
     ours = crops.affines(boxes, (192, 256), 1.25, "sbl")
     np.testing.assert_allclose(ours, conventions["sbl_affine"], rtol=0, atol=2e-6)
-    turned = crops.affines(boxes[:1], (192, 256), 1.25, "sbl", rotation_deg=30)[0]
-    np.testing.assert_allclose(turned, conventions["sbl_affine_rot"], rtol=0, atol=4e-6)
 
 
 def test_udp_affines_equal_the_original(conventions):
@@ -35,9 +33,10 @@ def test_regions_equal_the_original(conventions):
 
 
 @pytest.mark.parametrize("convention", ["sbl", "udp", "square"])
-@pytest.mark.parametrize("rotation_deg", [0.0, -37.0])
-def test_there_and_back_is_where_it_was(convention, rotation_deg):
-    affine = crops.affines(BOXES, (256, 256), 1.1, convention, rotation_deg)
+@pytest.mark.parametrize("turn", [0.0, -0.6])
+def test_there_and_back_is_where_it_was(convention, turn):
+    rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+    affine = rotation @ crops.affines(BOXES, (256, 256), 1.1, convention)
     xy = torch.rand(3, 17, 2, dtype=torch.float64) * 300
     again = crops.move(crops.invert(affine), crops.move(affine, xy))
     torch.testing.assert_close(again, xy, rtol=0, atol=1e-9)

@@ -15,10 +15,13 @@ import pose2d
 from pose2d.crops import (
     GREY,
     Crops,
+    PoseEstimate,
     crop_people,
     estimate,
     estimate_crops,
     estimate_people,
+    grow_boxes,
+    regions,
 )
 
 
@@ -119,16 +122,40 @@ def test_people_of_several_images_are_what_each_image_gives_alone(model):
     random = np.random.default_rng(1)
     images = [random.integers(0, 256, (90, 120, 3)).astype(np.uint8) for _ in range(3)]
     boxes = np.array([[10.0 + i, 5, 60 + 3 * i, 80] for i in range(3)])
-    found = estimate_people(model, images, boxes)
+    used, found = estimate_people(model, images, boxes)
     assert found.features.shape == (3, *model.feature_shape)
     for row, image in enumerate(images):
-        alone = estimate(model, image, boxes[row][None])
+        alone = estimate(model, image, used[row][None])
         torch.testing.assert_close(found.xy_px[row], alone.xy_px[0], rtol=0, atol=1e-3)
 
 
 def test_nobody_gives_arrays_without_rows(model):
-    found = estimate_people(model, [], np.zeros((0, 4)))
+    used, found = estimate_people(model, [], np.zeros((0, 4)))
+    assert used.shape == (0, 4)
     assert found.xy_px.shape == (0, model.skeleton.size, 2)
+
+
+def estimate_at(xy, score):
+    count = len(xy)
+    return PoseEstimate(
+        torch.tensor(xy, dtype=torch.float32), torch.full(np.shape(xy)[:2], score), torch.zeros(count, 1, 2),
+        torch.zeros(count), torch.zeros(count, 1), None,
+    )  # fmt: skip
+
+
+def test_a_box_grows_around_confident_keypoints_on_its_crops_edge(model):
+    box = np.array([[300.0, 300, 400, 500]])
+    centre, side = regions(box, model.input_wh, model.box_scale)
+    bottom = centre[0, 1] + side[0, 1] / 2
+    inside, on_edge = [[[350.0, 400]]], [[[350.0, bottom - 1], [350.0, 320]]]
+    size = [(1000, 1000)]
+    np.testing.assert_array_equal(grow_boxes(box, estimate_at(inside, 0.9), size, model), box)
+    np.testing.assert_array_equal(grow_boxes(box, estimate_at(on_edge, 0.1), size, model), box)
+    grown = grow_boxes(box, estimate_at(on_edge, 0.9), size, model)
+    assert grown[0, 3] > bottom
+    np.testing.assert_array_equal(grown[0, :3], box[0, :3])
+    at_image_edge = [(1000, int(bottom))]  # the image ends there: nothing more to see
+    np.testing.assert_array_equal(grow_boxes(box, estimate_at(on_edge, 0.9), at_image_edge, model), box)
 
 
 def test_mirrored_crops_are_placed_by_their_affine_map(model):

@@ -39,10 +39,10 @@ def find(
         boxes = np.array([box(*centre) for centre in scene(frame.index)]).reshape(-1, 4)
         return Boxes(boxes, np.full(len(boxes), 0.9))
 
-    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> Keypoints:
+    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
         number = np.array([int(image[0, 0, 0]) for image in images]).reshape(-1, 1)
         centre, sure = (boxes_px[:, :2] + boxes_px[:, 2:]) / 2, np.ones((len(boxes_px), 1))
-        return Keypoints(centre[:, None], sure, sure, "ccnet", raw=number)
+        return boxes_px, Keypoints(centre[:, None], sure, sure, "ccnet", raw=number)
 
     views = [view(shot) for shot in range(len(cuts) + 1)] if cuts else [np.zeros((480, 640, 3), np.uint8)]
     clip = []

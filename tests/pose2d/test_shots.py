@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pose2d.video.frames import Frame, Video
-from pose2d.video.shots import Cut, ShotDetector, ShotMarker, find_cuts, new_structure, thumbnail
+from pose2d.video.shots import Cut, ShotDetector, ShotMarker, find_cuts, new_structure, shrunk, thumbnail
 
 
 def scene(seed: int) -> np.ndarray:
@@ -173,7 +173,7 @@ def test_new_structure_is_none_for_a_moved_and_brightened_image_and_most_for_ano
 
 def test_no_cut_is_invented_in_the_shared_videos_and_every_join_of_two_is_found(shared: Path) -> None:
     def small(path: Path, frames: int) -> np.ndarray:
-        return np.stack([f.rgb for f in itertools.islice(Video(path).frames(size=(64, 36)), frames)])
+        return np.stack([shrunk(f.rgb) for f in itertools.islice(Video(path).frames(), frames)])
 
     clips = [small(path, 120) for path in sorted((shared / "data" / "videos").iterdir())]
     for clip in clips:

@@ -78,17 +78,6 @@ def test_rotation_metadata_turns_frames_upright(
     )
 
 
-def test_frames_of_another_size_are_means_of_the_pixels_they_cover(tmp_path: Path) -> None:
-    video = Video(turn(write_video(tmp_path / "a.mp4", [0, 33]), tmp_path / "b.mp4", (0, 1, -1, 0)))  # shown 48 x 64
-    full = next(iter(video.frames())).rgb
-    cv2.imwrite(str(tmp_path / "a.png"), full[..., ::-1])
-    mean = full.reshape(16, 4, 12, 4, 3).mean((1, 3))
-    for clip, tolerance in ((video, 3.0), (ImageFolder(tmp_path / "a.png"), 0.51)):  # a video's colours are coarser
-        small = next(iter(clip.frames(size=(12, 16)))).rgb
-        assert small.shape == (16, 12, 3)
-        assert np.abs(small - mean).mean() < tolerance
-
-
 def test_a_span_picks_frames_by_time_and_stride_and_keeps_their_numbers(tmp_path: Path) -> None:
     clip = Video(write_video(tmp_path / "a.mp4", EVEN_MS))
     frames = list(clip.frames(Span(start_s=0.05, end_s=0.25, every=2)))

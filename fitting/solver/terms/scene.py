@@ -20,11 +20,9 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.solver.terms.term import Blocks, Term, Window, charbonnier, geman_mcclure
 
-# Points of the body that can be in contact, among Halpe's 26 keypoints: heels and big toes, wrists, knees, pelvis.
-POINTS = (24, 20, 25, 21, 9, 10, 13, 14, 19)
-FEET = 4  # the first so many of them
-# Of heels and toes over the sole: measured on the body. Of wrists, knees and pelvis over what they touch.
-_OTHER_LIFT_M = (0.03, 0.03, 0.05, 0.05, 0.12)
+# Points of the body that can be in contact, among Halpe's 26 keypoints: left heel and big toe, right heel and big toe.
+# Wrists, knees and pelvis among them changed nothing (bench/world.py, bench/scene_evidence.py).
+FEET = (24, 20, 25, 21)
 
 CONTACT_SPEED = 0.05  # m/s of a point in contact; 0.03 and 0.1 were compared by bench/scene_evidence.py --choose
 FLOOR_STD_M = 0.03  # of a point in contact over the floor: soles, and the floor's own unevenness
@@ -46,11 +44,10 @@ class SceneTerms:
     up: Tensor | None = None  # [3] unit, against gravity, in the shot's axes; None: not known
     world_rotation: Tensor | None = None  # [T, 3, 3] from each frame's camera to the shot's axes; None: all the same
     floor_m: float | None = None  # up . x of the floor's points x; None: not known
-    points: tuple[int, ...] = POINTS  # [n] keypoints that may be in contact, and that the floor holds
-    contact: Tensor | None = None  # [T, n] 0..1 probability that each of them is in contact with something
-    on_floor: Tensor | None = None  # [T, n] 0..1 probability that it is in contact with the floor
+    contact: Tensor | None = None  # [T, 4] 0..1 probability that each of FEET is in contact with something
+    on_floor: Tensor | None = None  # [T, 4] 0..1 probability that it is in contact with the floor
     floor_std_m: float = FLOOR_STD_M
-    carries: Tensor | None = None  # [T, FEET] shares of the body's weight on heels and toes; zero: not known
+    carries: Tensor | None = None  # [T, 4] shares of the body's weight on heels and toes; zero: not known
 
     def frames(self, index: slice | Tensor) -> "SceneTerms":
         """Of some of the frames."""
@@ -77,36 +74,30 @@ def _contact_loss(squared: Tensor) -> tuple[Tensor, Tensor]:
     return geman_mcclure(squared, squared.new_tensor(CONTACT_SCALE**2))
 
 
-def point_lifts(body: Body) -> Tensor:
-    """[26] metres of keypoints over what they touch; zero but for POINTS."""
+def foot_lifts(body: Body) -> Tensor:
+    """[4] metres of FEET over the sole."""
     rest = body(torch.zeros(1, 24, 3), vertices=True)
     assert rest.vertices is not None
-    sole = rest.vertices[0, :, 1].min()
-    lifts = torch.zeros_like(rest.keypoints[0, :, 1])
-    lifts[list(POINTS[:FEET])] = rest.keypoints[0, list(POINTS[:FEET]), 1] - sole
-    lifts[list(POINTS[FEET:])] = lifts.new_tensor(_OTHER_LIFT_M)
-    return lifts
+    return rest.keypoints[0, FEET, 1] - rest.vertices[0, :, 1].min()
 
 
 @dataclass(frozen=True)
 class Floor(Term):
-    """Points in contact with the floor are on it, and none is below."""
+    """Feet in contact with the floor are on it, and none is below."""
 
     PER_FRAME = ("on_floor",)
 
-    points: tuple[int, ...]  # [n] keypoints
     up: Tensor  # [3]
     floor_m: float
-    lift: Tensor  # [n] metres over the floor where they touch it
-    on_floor: Tensor | None = None  # [T, n]
+    lift: Tensor  # [4] metres over the floor where they touch it
+    on_floor: Tensor | None = None  # [T, 4]
     std_m: float = FLOOR_STD_M
 
     @classmethod
     def of(cls, scene: SceneTerms | None, body: Body) -> "Floor | None":
         if scene is None or scene.up is None or scene.floor_m is None:
             return None
-        lift = point_lifts(body)[list(scene.points)]
-        return cls(scene.points, scene.up, scene.floor_m, lift, scene.on_floor, scene.floor_std_m)
+        return cls(scene.up, scene.floor_m, foot_lifts(body), scene.on_floor, scene.floor_std_m)
 
     def residuals(self, points_shot: Tensor) -> tuple[Tensor, Tensor]:
         """Points [T, n, 3] in the shot's axes -> residuals [T, n], and their derivative by the height [T, n]."""
@@ -116,14 +107,14 @@ class Floor(Term):
         return share * height, share
 
     def cost(self, window: Window) -> Tensor:
-        residual, _ = self.residuals(window.points_shot(self.points))
+        residual, _ = self.residuals(window.points_shot(FEET))
         return _floor_loss(residual.square())[0].sum(-1) / 2
 
     def add(self, window: Window, blocks: Blocks) -> None:
-        residual, share = self.residuals(window.points_shot(self.points))
+        residual, share = self.residuals(window.points_shot(FEET))
         root_slope = _floor_loss(residual.square())[1].sqrt()
         row = (root_slope * share).unsqueeze(-1) * self.up  # [t, n, 3]
-        step, shape = (torch.einsum("tnc,tncd->tnd", row, part) for part in window.point_jacobians_shot(self.points))
+        step, shape = (torch.einsum("tnc,tncd->tnd", row, part) for part in window.point_jacobians_shot(FEET))
         blocks.add_rows(root_slope * residual, step, shape)
 
     def in_doubt(self) -> None:
@@ -132,16 +123,15 @@ class Floor(Term):
 
 @dataclass(frozen=True)
 class Contact(Term):
-    """Points in contact with something stay where they are."""
+    """Feet in contact with something stay where they are."""
 
     PER_FRAME = ("contact",)
 
-    points: tuple[int, ...]  # [n] keypoints
-    contact: Tensor  # [T, n] 0..1 probability
+    contact: Tensor  # [T, 4] 0..1 probability
 
     @classmethod
     def of(cls, scene: SceneTerms | None) -> "Contact | None":
-        return None if scene is None or scene.contact is None else cls(scene.points, scene.contact)
+        return None if scene is None or scene.contact is None else cls(scene.contact)
 
     def share(self, fps: float) -> Tensor:
         """[T - 1, n] from the step of a point between neighbouring frames to its residual.
@@ -158,17 +148,17 @@ class Contact(Term):
     def cost(self, window: Window) -> Tensor:
         if window.fps is None:
             return self.contact.new_zeros(())
-        residual = self.residual(window.points_shot(self.points), window.fps)
+        residual = self.residual(window.points_shot(FEET), window.fps)
         return _contact_loss(residual.square().sum(-1))[0].sum() / 2
 
     def add(self, window: Window, blocks: Blocks) -> None:
         if window.fps is None:
             return
         share = self.share(window.fps)
-        moved = torch.diff(window.points_shot(self.points), dim=0)  # [t - 1, n, 3]
+        moved = torch.diff(window.points_shot(FEET), dim=0)  # [t - 1, 4, 3]
         slope = _contact_loss((share.unsqueeze(-1) * moved).square().sum(-1))[1]
         weight = (slope * share.square()).repeat_interleave(3, dim=1)
-        step, shape = (part.flatten(1, 2) for part in window.point_jacobians_shot(self.points))
+        step, shape = (part.flatten(1, 2) for part in window.point_jacobians_shot(FEET))
         blocks.add_difference((-1.0, 1.0), moved.flatten(1), weight, step, torch.diff(shape, dim=0))
 
     def in_doubt(self) -> None:
@@ -198,7 +188,7 @@ class Balance(Term):
     PER_FRAME = ("carries",)
 
     up: Tensor  # [3]
-    carries: Tensor  # [T, FEET] shares of the weight; less than 1 in all: less is known
+    carries: Tensor  # [T, 4] shares of the weight; less than 1 in all: less is known
 
     @classmethod
     def of(cls, scene: SceneTerms | None) -> "Balance | None":
@@ -211,7 +201,7 @@ class Balance(Term):
         return self.carries.sum(-1)
 
     def horizontal(self, joints: Tensor, feet: Tensor) -> Tensor:
-        """Centre of mass less support, [t, 3] in stds, of points [t, 24, 3] and [t, FEET, 3], or of the derivatives of
+        """Centre of mass less support, [t, 3] in stds, of points [t, 24, 3] and [t, 4, 3], or of the derivatives of
         both [.., d]: it is linear in them."""
         centre = torch.einsum("j,tjc...->tc...", mass_shares().to(joints), joints)
         middle = torch.einsum("tn,tnc...->tc...", self.carries / self.known.clamp(min=1e-6)[:, None], feet)
@@ -223,13 +213,13 @@ class Balance(Term):
         return charbonnier(residual.square().sum(-1), BALANCE_SCALE)
 
     def cost(self, window: Window) -> Tensor:
-        residual = self.horizontal(window.joints_shot, window.points_shot(POINTS[:FEET]))
+        residual = self.horizontal(window.joints_shot, window.points_shot(FEET))
         return self.loss(residual)[0] / 2
 
     def add(self, window: Window, blocks: Blocks) -> None:
-        residual = self.horizontal(window.joints_shot, window.points_shot(POINTS[:FEET]))
+        residual = self.horizontal(window.joints_shot, window.points_shot(FEET))
         root_slope = self.loss(residual)[1].sqrt()[:, None]
-        joints, feet = window.joint_jacobians_shot, window.point_jacobians_shot(POINTS[:FEET])
+        joints, feet = window.joint_jacobians_shot, window.point_jacobians_shot(FEET)
         step, shape = (self.horizontal(*parts) * root_slope[..., None] for parts in zip(joints, feet, strict=True))
         blocks.add_rows(root_slope * residual, step, shape)
 
@@ -242,7 +232,7 @@ def kept_contact(contact: Tensor, points_shot: Tensor, fps: float) -> Tensor:
     let go, and counts as much as the loss still pulled."""
     if len(contact) < 2:
         return contact
-    residual = Contact((), contact).residual(points_shot, fps)
+    residual = Contact(contact).residual(points_shot, fps)
     pull = _contact_loss(residual.square().sum(-1))[1]
     ends = pull.new_zeros(1, pull.shape[1])
     return contact * torch.maximum(torch.cat((pull, ends)), torch.cat((ends, pull)))

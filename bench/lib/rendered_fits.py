@@ -59,7 +59,7 @@ def rendered_fits(data: Path, cache: Path, only: str = "") -> Iterator[RenderedF
             continue
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
         for track, person in zip(sequence.tracks, people, strict=True):
-            body, frame = bodies.load(track.gender), person.frame[person.detected]
-            fitted = fit_track(person.keypoints("ccnet"), frame, sequence.camera, body, fps=FPS)
-            rows = torch.from_numpy(fitted.rows(person.frame))
-            yield RenderedFit(fitted, rows, fitted.fit.params.rows(rows), camera_params(track, body), body)
+            body, at = bodies.load(track.gender), person.detected.nonzero()[0]
+            fitted = fit_track(person.keypoints("ccnet"), person.frame[at], sequence.camera, body, fps=FPS)
+            rows = torch.from_numpy(fitted.index(person.frame[at]))
+            yield RenderedFit(fitted, rows, fitted.fit.params.rows(rows), camera_params(track, body).rows(at), body)

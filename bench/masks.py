@@ -345,7 +345,8 @@ def clips(root: Path, out: Path, console: Console) -> None:
     for clip in sorted(root.iterdir()):
         if clip.suffix not in (".mp4", ".mkv"):
             continue
-        found_in(clip, out / clip.stem)
+        if not (out / clip.stem / "keypoints.npz").exists():
+            found_in(clip, out / clip.stem)
         shots = [list(fits(out / clip.stem, clip, masks=masks)) for masks in (False, True)]
         iou = silhouettes(out / clip.stem, clip, shots)
         every.append(iou)

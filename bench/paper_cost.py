@@ -22,7 +22,7 @@ from rich.table import Table
 
 import pose2d
 from bench.lib.claim import Console, claim
-from fitmesh.paper.paper_table import COCO
+from fitmesh.paper.tables import COCO
 
 TRAIN, VAL = 149_813, 6_352
 MINI = ("sbl-r18-128x96", "ipr-r18-128x96", "rle-r18-128x96")

@@ -35,12 +35,12 @@ class _Commands(typer.core.TyperGroup):
 
     def get_command(self, context: Any, name: str) -> Any:
         if name in COMMANDS and name not in self.commands:
-            found = command_of(name)
-            if not isinstance(found, typer.Typer):
+            function = command_of(name)
+            if not isinstance(function, typer.Typer):
                 alone = typer.Typer(add_completion=False, **_HOW)
-                alone.command(name)(found)
-                found = alone
-            self.commands[name] = typer.main.get_command(found)
+                alone.command(name)(function)
+                function = alone
+            self.commands[name] = typer.main.get_command(function)
             self.commands[name].name = name
         return self.commands.get(name)
 

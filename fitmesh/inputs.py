@@ -188,20 +188,20 @@ def find_clips(video: Sequence[str], videos: Sequence[str], out: str) -> Found:
     """Of `--video` (each a clip) and `--videos` (each a pattern, a list in a .txt file, or a clip)."""
     given, left_out, root = list(video), 0, Path(out).resolve()
     for text in videos:
-        found = _listed(text)
-        if found is None:
+        paths = _listed(text)
+        if paths is None:
             matches = _matching(text)
-            found = matches
+            paths = matches
             if not is_url(out):
-                found = [m for m in matches if is_url(m) or not Path(m).resolve().is_relative_to(root)]
-            left_out += len(matches) - len(found)
-            if not found and matches:
+                paths = [m for m in matches if is_url(m) or not Path(m).resolve().is_relative_to(root)]
+            left_out += len(matches) - len(paths)
+            if not paths and matches:
                 raise UserError(f"--videos {text!r} matches nothing but results of an earlier run in --out.")
-            if not found:
+            if not paths:
                 where = "" if is_url(text) or Path(text).is_absolute() else f" in {Path.cwd()}"
                 how = "Check the pattern, and write it in quotes: '**/*.mp4'."
                 raise UserError(f"no video matches --videos {text!r}{where}. {how}")
-        given += found
+        given += paths
     sources: dict[str, str] = {}
     twice = []
     for text in given:

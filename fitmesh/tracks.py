@@ -41,11 +41,11 @@ class TrackSummary:
 
 def list_tracks(out: str | Path) -> list[TrackSummary]:
     """Everyone, by rising identity."""
-    found = edited_tracks(Path(out))
+    tracks = edited_tracks(Path(out))
     people = []
-    for identity, track in found.rows.people().items():
-        start_s, end_s = found.times(track.frame[[0, -1]]).tolist()
-        people.append(TrackSummary(identity, len(track), start_s, end_s, found.same_as[identity]))
+    for identity, track in tracks.rows.people().items():
+        start_s, end_s = tracks.times(track.frame[[0, -1]]).tolist()
+        people.append(TrackSummary(identity, len(track), start_s, end_s, tracks.same_as[identity]))
     return people
 
 
@@ -194,25 +194,25 @@ def identities_after(tracks: TracksFile, edits: Sequence[Edit]) -> Identities:
 
 def edited_tracks(out: Path) -> TracksFile:
     """`tracks.npz` with the edits applied."""
-    found = read_tracks(out)
-    return after_edits(found, read_edits(out, found))
+    tracks = read_tracks(out)
+    return after_edits(tracks, read_edits(out, tracks))
 
 
-def after_edits(found: TracksFile, edits: Sequence[Edit]) -> TracksFile:
+def after_edits(tracks: TracksFile, edits: Sequence[Edit]) -> TracksFile:
     if not edits:
-        return found
-    now, events = identities_after(found, edits), []
-    for event in found.events:
-        own = np.flatnonzero(found.rows.identity == event.identity)
+        return tracks
+    now, events = identities_after(tracks, edits), []
+    for event in tracks.events:
+        own = np.flatnonzero(tracks.rows.identity == event.identity)
         if len(own):  # about the person with the identity's row nearest in time
-            nearest = np.abs(found.times(found.rows.frame[own]) - event.time_s).argmin()
+            nearest = np.abs(tracks.times(tracks.rows.frame[own]) - event.time_s).argmin()
             identity = int(now.owner[own[nearest]])
-            if identity == NOBODY or (event.kind == "lost" and found.times(now.frames(identity)[-1]) > event.time_s):
+            if identity == NOBODY or (event.kind == "lost" and tracks.times(now.frames(identity)[-1]) > event.time_s):
                 continue  # nobody's, or the loss was corrected
             event = replace(event, identity=identity)
         events.append(event)
-    rows = replace(found.rows, identity=now.owner).by_person()
-    return replace(found, rows=rows, same_as=now.same_as(), events=events)
+    rows = replace(tracks.rows, identity=now.owner).by_person()
+    return replace(tracks, rows=rows, same_as=now.same_as(), events=events)
 
 
 def edited_keypoints(out: Path) -> KeypointsFile:

@@ -30,7 +30,7 @@ from ccnet.predicted_people import (
     people_to_fit,
     predict_split,
 )
-from fitmesh.options.training import EvalCocoOptions
+from fitmesh.options.measure import EvalCocoOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
@@ -60,9 +60,9 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """The content of metrics.json."""
-        found = {"split": self.split, "people": self.people, **self.table.as_dict()}
+        figures = {"split": self.split, "people": self.people, **self.table.as_dict()}
         more = {"head_sizes": self.head_sizes, "occlusion": dict(self.occlusion)}
-        return {**self.about, **found, **{name: value for name, value in more.items() if value}}
+        return {**self.about, **figures, **{name: value for name, value in more.items() if value}}
 
 
 def describe(name: str, checkpoint: Path | None, model: PoseModel, head: CalibrationHead | None) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def describe(name: str, checkpoint: Path | None, model: PoseModel, head: Calibra
 
 
 def with_occlusion_test(
-    found: Evaluation,
+    evaluation: Evaluation,
     split: Split,
     model: PoseModel,
     head: CalibrationHead | None,
@@ -90,7 +90,7 @@ def with_occlusion_test(
     chosen = people_to_occlude(model, split.people)
     with reporter.stage("occlusion test", len(chosen) * len(SIZES), "crops") as step:
         curves = occlude_wrists(model, head, chosen, step)
-    return replace(found, occlusion=draw_occlusion(folder, curves))
+    return replace(evaluation, occlusion=draw_occlusion(folder, curves))
 
 
 def write_metrics(folder: Path, content: Mapping[str, Any]) -> None:
@@ -150,21 +150,23 @@ def run(request: EvalCocoOptions) -> Evaluation:
         table = compare_sources(split, predictions, evaluate=evaluate)
         about = describe(request.model, request.checkpoint, model, head)
         about |= {"boxes": request.boxes, "flip_test": request.flip_test, "evaluator": request.evaluator}
-        found = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
+        evaluation = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
         if request.out is not None and group.is_main:
             with folder_lock(request.out, BUSY_PATIENCE_S):
                 draw_plots(request.out, split, predictions)
-                write_metrics(request.out, found.as_dict())
+                write_metrics(request.out, evaluation.as_dict())
                 if request.occlusion_test:
-                    found = with_occlusion_test(found, split, model, head, request.out, reporter)
-                    write_metrics(request.out, found.as_dict())
+                    evaluation = with_occlusion_test(evaluation, split, model, head, request.out, reporter)
+                    write_metrics(request.out, evaluation.as_dict())
         group.barrier()
-        return found
+        return evaluation
 
 
-def show(request: EvalCocoOptions, found: Evaluation) -> None:
-    details = f"{count(found.people, 'people')}, boxes: {request.boxes}" + (", flip test" if request.flip_test else "")
-    print_tables(found.table.as_rich(f"{request.model} on {found.split} ({details})"))
+def show(request: EvalCocoOptions, evaluation: Evaluation) -> None:
+    details = f"{count(evaluation.people, 'people')}, boxes: {request.boxes}" + (
+        ", flip test" if request.flip_test else ""
+    )
+    print_tables(evaluation.table.as_rich(f"{request.model} on {evaluation.split} ({details})"))
 
 
 def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:

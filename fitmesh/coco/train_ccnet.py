@@ -17,7 +17,7 @@ from ccnet.predicted_people import USUAL_SOURCES, fit_areas, fit_width, people_t
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, write_metrics
-from fitmesh.options.training import TrainCcnetOptions
+from fitmesh.options.measure import TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
 from pose2d.base.caching import folder_lock
@@ -108,15 +108,15 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
                 request.out.mkdir(parents=True, exist_ok=True)
                 confidence.save(head, request.out / "ccnet.safetensors", about)
             group.barrier()
-            found = _evaluate(reporter, model, eval_splits, request, group)
+            evaluations = _evaluate(reporter, model, eval_splits, request, group)
             group.barrier()
-        _say_how(reporter, request, settings, len(people), found)
-    return found
+        _say_how(reporter, request, settings, len(people), evaluations)
+    return evaluations
 
 
 def _say_how(
     reporter: Reporter, request: TrainCcnetOptions, settings: TrainingSettings, people: int,
-    found: Mapping[str, Evaluation],
+    evaluations: Mapping[str, Evaluation],
 ) -> None:  # fmt: skip
     """Where the head is, how to use it, and whether to."""
     if people < FEW_PEOPLE:
@@ -124,10 +124,10 @@ def _say_how(
             f"trained on {count(people, 'people')}: a head needs some {FEW_PEOPLE:,} to be sure of better calibration "
             "than the closed form, which needs none (--confidence closed-form)."
         )
-    for one in found.values():
+    for one in evaluations.values():
         for text in worse_than_untrained(one):
             reporter.warn(text)
-    if not found:
+    if not evaluations:
         reporter.warn("nobody was held out, so the head was not measured: name a split with --test.")
     head = request.out / "ccnet.safetensors"
     given = [("plugin", request.plugin), ("pose-model", request.model), ("checkpoint", request.checkpoint)]
@@ -137,15 +137,15 @@ def _say_how(
     reporter.say(f"the head is {head}; {use}")
 
 
-def worse_than_untrained(found: Evaluation) -> list[str]:
+def worse_than_untrained(evaluation: Evaluation) -> list[str]:
     """Which confidence that needs no training is better calibrated on the held-out people."""
-    rows = {name: row.pck_keypoint or row.keypoint or row.person for name, row in found.table.rows.items()}
+    rows = {name: row.pck_keypoint or row.keypoint or row.person for name, row in evaluation.table.rows.items()}
     if "ccnet" not in rows:
         return []
     mine = rows["ccnet"].ece
     return [
-        f"on {found.split} the head's confidence is worse than {name}: ECE {mine:.3f} against {rows[name].ece:.3f}. "
-        f"Train on more people, or use --confidence {name}."
+        f"on {evaluation.split} the head's confidence is worse than {name}: ECE {mine:.3f} against {rows[name].ece:.3f}"
+        f". Train on more people, or use --confidence {name}."
         for name in ("closed-form", "raw")
         if name in rows and rows[name].ece < mine
     ]
@@ -172,27 +172,31 @@ def _evaluate(
         with reporter.stage(split.name, len(split.people) // group.world_size, "people") as step:
             observed[role] = observations.observe_cached(model, head, split.people, request.cache_folder, step, group)
     about = describe(request.model, request.checkpoint, model, head)
-    found: dict[str, Evaluation] = {}
+    evaluations: dict[str, Evaluation] = {}
     for role, split in splits.items():
         predictions = predictions_from(observed[role], split, head, model).only(USUAL_SOURCES)
         table = compare_sources(split, predictions)
-        found[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
+        evaluations[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
         if request.report and group.is_main:
-            print_tables(found[role].table.as_rich(f"{request.model} on {split.name}"))
+            print_tables(evaluations[role].table.as_rich(f"{request.model} on {split.name}"))
             draw_plots(request.out / role, split, predictions)
 
     def write() -> None:
         """metrics.json: what was trained, and the figures of each split by its role."""
-        of = {role: {key: v for key, v in one.as_dict().items() if key not in about} for role, one in found.items()}
+        of = {
+            role: {key: v for key, v in one.as_dict().items() if key not in about} for role, one in evaluations.items()
+        }
         write_metrics(request.out, {**about, **of})
 
     if group.is_main:
         write()
         if request.occlusion_test:
             for role, split in splits.items():
-                found[role] = with_occlusion_test(found[role], split, model, head, request.out / role, reporter)
+                evaluations[role] = with_occlusion_test(
+                    evaluations[role], split, model, head, request.out / role, reporter
+                )
             write()
-    return found
+    return evaluations
 
 
 def people_with_target(people: list[AnnotatedPerson], settings: TrainingSettings) -> list[AnnotatedPerson]:

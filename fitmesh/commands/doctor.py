@@ -171,10 +171,10 @@ def _cores() -> Check:
 def _torch_device() -> Check:
     import torch
 
-    found = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
+    gpus = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
     about = "cpu; no GPU that torch can use (torch is built for CPUs)"
-    if found and torch.cuda.is_available():
-        about = f"cpu, {', '.join(found)}: --device cuda uses the first"
+    if gpus and torch.cuda.is_available():
+        about = f"cpu, {', '.join(gpus)}: --device cuda uses the first"
     elif torch.version.cuda:
         about = f"cpu; torch is built for CUDA {torch.version.cuda}, gigabytes that nothing uses here. {CPU_TORCH}"
     return Check("machine", "device", "ok", about)

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import typer
 
-from fitmesh.options.eval_3dpw import Eval3dpwCommand, Eval3dpwOptions
+from fitmesh.options.measure import Eval3dpwCommand, Eval3dpwOptions, EvalCocoOptions, PaperOptions, TrainCcnetOptions
 from fitmesh.options.record import command, shared
-from fitmesh.options.training import EvalCocoOptions, PaperOptions, TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, starting, table_console
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 from pose2d.base.errors import UserError
@@ -43,9 +42,9 @@ def eval_coco(asked: EvalCocoOptions) -> None:
     if asked.hands:
         run_hands(asked)
         return
-    found = run(asked)
+    evaluation = run(asked)
     if is_main_process():
-        show(asked, found)
+        show(asked, evaluation)
 
 
 @command(Eval3dpwCommand)

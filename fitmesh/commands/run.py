@@ -85,14 +85,14 @@ def _say_input(job: "Job") -> None:
     )  # fmt: skip
 
 
-def _say_people(found: "Result", reporter: Reporter) -> None:
+def _say_people(result: "Result", reporter: Reporter) -> None:
     import numpy as np
 
     from fitmesh.exports.scene import absences
 
-    for person in found.people:
+    for person in result.people:
         error = person.reprojection_px[person.confident]
-        away = sum(np.isin(found.frames, np.arange(a, b + 1)).sum() for a, b in absences(found, person))
+        away = sum(np.isin(result.frames, np.arange(a, b + 1)).sum() for a, b in absences(result, person))
         facts = {
             "identity": person.identity, "frames": len(person), "observed": int(person.observed.sum()),
             "absent": int(away), "start_s": float(person.time_s[0]), "end_s": float(person.time_s[-1]),
@@ -102,16 +102,16 @@ def _say_people(found: "Result", reporter: Reporter) -> None:
         reporter.say(
             f"person {person.identity}: {count(len(person), 'frames')}, {facts['start_s']:.2f} to "
             f"{facts['end_s']:.2f} s, {facts['observed']} observed{f', absent in {away}' if away else ''}; "
-            f"mean confidence {facts['mean_confidence']:.2f} ({found.source}), keypoints "
+            f"mean confidence {facts['mean_confidence']:.2f} ({result.source}), keypoints "
             f"{facts['reprojection_px']:.1f} px off",
             "person", **facts,
         )  # fmt: skip
-    if found.events:
+    if result.events:
         reporter.say(
-            f"{count(len(found.events), 'things')} to check about who is who: report.html lists them, `fitmesh tracks` "
-            "corrects them",
+            f"{count(len(result.events), 'things')} to check about who is who: report.html lists them, `fitmesh "
+            "tracks` corrects them",
             "check",
-            count=len(found.events),
+            count=len(result.events),
         )
 
 

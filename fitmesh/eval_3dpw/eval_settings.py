@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fitmesh.options.eval_3dpw import Eval3dpwOptions
+from fitmesh.options.measure import Eval3dpwOptions
 from fitmesh.options.record import check_ranges
 from fitting.init import regressors
 from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting

@@ -80,8 +80,8 @@ def fit_person(
         finite = torch.isfinite(keypoints.xy_px).all(-1)
         keypoints = replace(keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite)
         init = start if isinstance(start, str) else start.guess.rows(nearest(start.frame, frame))
-        found = fit_frames(keypoints, sequence.camera, body, init, how).params
-        return PersonFit(found.rows(nearest(frame, person.frame)))
+        params = fit_frames(keypoints, sequence.camera, body, init, how).params
+        return PersonFit(params.rows(nearest(frame, person.frame)))
     init = start if isinstance(start, str) else start.guess
     camera = sequence.camera
     focal = given_focal(camera.mean_focal_px, camera.size)
@@ -129,11 +129,11 @@ def write_fits(path: Path, key: CacheKey, fits: Mapping[int, PersonFit]) -> None
 
 def read_fits(path: Path) -> dict[int, PersonFit]:
     arrays = read_npz(path)
-    found = {}
+    fits = {}
     for p in sorted({int(name.split(".")[0]) for name in arrays}):
         stated = Stated.from_arrays(arrays, f"{p}.stated_") if f"{p}.stated_std_mm" in arrays else None
-        found[p] = PersonFit(BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS)), stated)
-    return found
+        fits[p] = PersonFit(BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS)), stated)
+    return fits
 
 
 def write_starts(path: Path, key: CacheKey, starts: Mapping[int, Start]) -> None:

@@ -137,17 +137,17 @@ class Evaluation:
         path = self.out / "fits" / folder / _file_name(name) / f"{sequence.name}.npz"
         if npz_is_current(path, key):
             return read(path)
-        found = {}
+        by_person = {}
         with self.reporter.stage(name, sum(map(len, sequence.tracks)), "person-frames") as tick:
             for number, track in enumerate(sequence.tracks):
                 try:
-                    found[track.person] = make(number)
+                    by_person[track.person] = make(number)
                 except UserError as error:
                     self._failures.setdefault(track.name, str(error))
                 tick(len(track))
-        if len(found) == len(sequence.tracks):
-            write(path, key, found)
-        return found
+        if len(by_person) == len(sequence.tracks):
+            write(path, key, by_person)
+        return by_person
 
     def _start(
         self, sequence: EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None, number: int
@@ -217,10 +217,10 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
                 truth = score_table.true_bodies(part, protocol, bodies)
                 scores.append(score_table.score_track(part, predictions.bodies(part, bodies), truth, protocol))
         by_sequence[sequence.name] = {name: score_table.joined(scores)}
-    found = Scores.gather(by_sequence)
-    if not len(found):
+    gathered = Scores.gather(by_sequence)
+    if not len(gathered):
         raise UserError(f"{settings.predictions} says nothing of {settings.data}: {_reasons(skipped)}")
-    return Outcome(found, tuple(skipped), name)
+    return Outcome(gathered, tuple(skipped), name)
 
 
 def _file_name(label: str) -> str:

@@ -144,7 +144,7 @@ def lines(scores: Scores, base: str) -> list[Line]:
     counts = draws(len(scores.names), RESAMPLES if len(scores.names) >= LEAST_SEQUENCES else 0)
     of = scores.rows.items()
     samples = {label: {m: clustered_means(score[m], scores.sequence, counts) for m in METRICS} for label, score in of}
-    found = []
+    table = []
     for label, mine in samples.items():
         by_sequence: dict[str, dict[str, float]] = {}
         for number, name in enumerate(scores.names):
@@ -152,8 +152,8 @@ def lines(scores: Scores, base: str) -> list[Line]:
             known = {m: value[np.isfinite(value)] for m, value in values.items()}
             by_sequence[name] = {m: float(value.mean()) if len(value) else math.nan for m, value in known.items()}
         difference = {m: interval(mine[m] - samples[base][m]) for m in METRICS}
-        found.append(Line(label, {m: interval(mine[m]) for m in METRICS}, difference, by_sequence))
-    return found
+        table.append(Line(label, {m: interval(mine[m]) for m in METRICS}, difference, by_sequence))
+    return table
 
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> RichTable:
@@ -167,9 +167,9 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], ca
     return shown
 
 
-def show(console: Console, title: str, found: Sequence[Line], base: str, shown_metrics: Sequence[str]) -> None:
+def show(console: Console, title: str, table: Sequence[Line], base: str, shown_metrics: Sequence[str]) -> None:
     caption = f"mm; d is the difference to {base!r}, paired, [its 95 % interval over sequences; none for fewer than "
-    rows = ([line.label, *(cell(line, metric, base) for metric in shown_metrics)] for line in found)
+    rows = ([line.label, *(cell(line, metric, base) for metric in shown_metrics)] for line in table)
     console.print(
         _table(title, ["", *(NAMES[metric] for metric in shown_metrics)], rows, f"{caption}{LEAST_SEQUENCES}]")
     )
@@ -186,23 +186,23 @@ def cell(line: Line, metric: str, base: str) -> str:
 
 def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
     """Of every row that states its uncertainty: of all person-frames, and coverage by kind (`eval3dpw.stated`)."""
-    found = {}
+    by_label = {}
     for label, score in scores.rows.items():
         known = np.isfinite(score.get("stated_worst_error_mm", np.zeros(0)))
         if known.any():
             stated = Stated.from_arrays(score, "stated_").rows(known)
             error = score["joint_error_mm"][known]
-            found[label] = figures(error, stated) | {"by": rows(error, stated)}
-    return found
+            by_label[label] = figures(error, stated) | {"by": rows(error, stated)}
+    return by_label
 
 
-def show_rest(console: Console, found: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]) -> None:
+def show_rest(console: Console, table: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]) -> None:
     """By sequence, what rows state of their uncertainty, and what was left out."""
     by_sequence = []
     for number, name in enumerate(scores.names):
-        values = (f"{line.by_sequence[name]['pa_mpjpe_mm']:.1f}" for line in found)
+        values = (f"{line.by_sequence[name]['pa_mpjpe_mm']:.1f}" for line in table)
         by_sequence.append([name, str(int((scores.sequence == number).sum())), *values])
-    columns = ["sequence", "frames", *(line.label for line in found)]
+    columns = ["sequence", "frames", *(line.label for line in table)]
     console.print(_table("PA-MPJPE by sequence, mm", columns, by_sequence))
     for label, one in stated_figures(scores).items():
         shown = text_rows(one)
@@ -221,7 +221,7 @@ def metrics_of(scores: Scores) -> list[str]:
 
 
 def write_json(
-    path: Path, about: Mapping[str, Any], found: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]
+    path: Path, about: Mapping[str, Any], table: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]
 ) -> None:
     content = {
         **about,
@@ -233,7 +233,7 @@ def write_json(
                 "difference": {m: asdict(line.difference[m]) for m in metrics_of(scores)},
                 "by_sequence": line.by_sequence,
             }
-            for line in found
+            for line in table
         },
         "stated": stated_figures(scores),
         "left_out": [asdict(one) for one in skipped],
@@ -242,13 +242,13 @@ def write_json(
         temporary.write_text(json.dumps(plain_value(content), indent=1))
 
 
-def write_csv(path: Path, found: Sequence[Line], scores: Scores) -> None:
+def write_csv(path: Path, table: Sequence[Line], scores: Scores) -> None:
     """A line per sequence and row, and one for all sequences."""
     metrics = metrics_of(scores)
     with atomic_file(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["sequence", "person_frames", "row", *metrics])
-        for line in found:
+        for line in table:
             for number, name in enumerate(scores.names):
                 values = [f"{line.by_sequence[name][m]:.4f}" for m in metrics]
                 writer.writerow([name, int((scores.sequence == number).sum()), line.label, *values])

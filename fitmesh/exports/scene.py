@@ -217,8 +217,8 @@ def segments(result: Result, person: Person) -> list[slice]:
 
 def named_segments(result: Result, person: Person) -> list[tuple[str, slice]]:
     """The same with names for files: person_1, person_1_part_2, .."""
-    found = enumerate(segments(result, person), 1)
-    return [(f"person_{person.identity}" + (f"_part_{n}" if n > 1 else ""), rows) for n, rows in found]
+    numbered = enumerate(segments(result, person), 1)
+    return [(f"person_{person.identity}" + (f"_part_{n}" if n > 1 else ""), rows) for n, rows in numbered]
 
 
 def write_each_segment(

@@ -21,8 +21,8 @@ _FINAL = (FileNotFoundError, PermissionError, NotImplementedError, IsADirectoryE
 def matching(pattern: str) -> list[str]:
     """URLs of the files that a pattern matches, in order."""
     fs, path = _open(pattern)
-    found = _again(lambda: fs.glob(path), f"list {pattern}")
-    return sorted(fs.unstrip_protocol(one) for one in found)
+    paths = _again(lambda: fs.glob(path), f"list {pattern}")
+    return sorted(fs.unstrip_protocol(one) for one in paths)
 
 
 def version_of(url: str) -> str:
@@ -41,10 +41,10 @@ def fetch_folder(url: str, to: Path) -> None:
     """Every file below; none where there is no such folder."""
     fs, path = _open(url)
     try:
-        found = _again(lambda: fs.find(path), f"list {url}")
+        paths = _again(lambda: fs.find(path), f"list {url}")
     except UserError:
         return
-    for one in found:
+    for one in paths:
         below = one[len(path) :].lstrip("/")
         target = to / below
         if not below or not target.resolve().is_relative_to(to.resolve()):

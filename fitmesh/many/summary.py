@@ -124,14 +124,14 @@ def write_summary(clips: Sequence[ClipSource], known: Mapping[str, ClipStatus], 
     """Both files, from what this run knows (by name) and, for the rest, from what is in the clips' folders."""
     waiting = {clip.name: ClipStatus(clip.name, clip.source, "waiting", worker="") for clip in clips}
     if is_url(out):
-        found = [known.get(name) or ClipStatus.read(f"{out}/{name}") or one for name, one in waiting.items()]
-        store.put(table(found).encode("utf-8", "replace"), f"{out}/{CSV_FILE}")
-        store.put(page(found).encode("utf-8", "replace"), f"{out}/{PAGE_FILE}")
+        statuses = [known.get(name) or ClipStatus.read(f"{out}/{name}") or one for name, one in waiting.items()]
+        store.put(table(statuses).encode("utf-8", "replace"), f"{out}/{CSV_FILE}")
+        store.put(page(statuses).encode("utf-8", "replace"), f"{out}/{PAGE_FILE}")
         return
     folder = Path(out)
     with folder_lock(folder, PATIENCE_S):  # of several machines the last one to write has seen what all have done
-        found = [known.get(name) or ClipStatus.read(folder / name) or one for name, one in waiting.items()]
-        for name, text in ((CSV_FILE, table(found)), (PAGE_FILE, page(found))):
+        statuses = [known.get(name) or ClipStatus.read(folder / name) or one for name, one in waiting.items()]
+        for name, text in ((CSV_FILE, table(statuses)), (PAGE_FILE, page(statuses))):
             with atomic_file(folder / name) as temporary:
                 temporary.write_text(text, encoding="utf-8", errors="replace")
 
@@ -260,7 +260,7 @@ def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool 
     """What became of the clips, if all of them are as they were left; None where one has to be looked at."""
     if not recipe or is_url(out):
         return None
-    found = []
+    statuses = []
     for clip in clips:
         folder = Path(out, clip.name)
         status = None if is_url(clip.source) else ClipStatus.read(folder)
@@ -268,8 +268,8 @@ def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool 
             return None
         if status.key != clip_key(recipe, clip.source, str(folder)) or (retry_failed and not status.is_good):
             return None
-        found.append(status.again())
-    return found
+        statuses.append(status.again())
+    return statuses
 
 
 @cache

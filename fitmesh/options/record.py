@@ -65,11 +65,11 @@ def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]
     """The command line of a function of a record."""
 
     def wrap(work: Callable[[Record], None]) -> Callable[..., None]:
-        found = {about.name or of.name: (of, about, hint) for of, about, hint in _options(record)}
-        parameters = [_parameter(name, *of) for name, of in found.items()]
+        options = {about.name or of.name: (of, about, hint) for of, about, hint in _options(record)}
+        parameters = [_parameter(name, *of) for name, of in options.items()]
 
         def call(**given: Any) -> None:
-            work(record(**{found[name][0].name: _value(*found[name][:2], value) for name, value in given.items()}))
+            work(record(**{options[name][0].name: _value(*options[name][:2], value) for name, value in given.items()}))
 
         call.__name__, call.__doc__ = work.__name__, work.__doc__
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

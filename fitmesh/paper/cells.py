@@ -12,7 +12,7 @@ import ccnet
 import pose2d
 from ccnet.data.datasets import read_split, usual_split
 from fitmesh.coco import eval_coco, train_ccnet
-from fitmesh.options.training import EvalCocoOptions, PaperOptions, TrainCcnetOptions
+from fitmesh.options.measure import EvalCocoOptions, PaperOptions, TrainCcnetOptions
 from fitting.init import regressors
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError
@@ -162,8 +162,8 @@ class Cells:
         if path.is_file() and (beside is None or beside.exists()):
             content = read_json(path, "Delete it and run again.")
             if content.get("cache_key", "").value == key:
-                return content.item("found").object()
-        found = plain_value(make())
+                return content.item("measured").object()
+        measured = plain_value(make())
         with atomic_file(path) as temporary:
-            temporary.write_text(json.dumps({"cache_key": key, "found": found}, indent=1) + "\n")
-        return dict(found)
+            temporary.write_text(json.dumps({"cache_key": key, "measured": measured}, indent=1) + "\n")
+        return dict(measured)

@@ -1,11 +1,15 @@
 """The paper's tables on COCO, MPII, COCO-WholeBody and 3DPW: made, printed, and left as csv and Markdown."""
 
-from collections.abc import Callable, Mapping
+import csv
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table as RichTable
 
 import ccnet
 import pose2d
@@ -18,15 +22,114 @@ from ccnet.metrics import calibration
 from ccnet.predicted_people import USUAL_SOURCES, predict_split
 from fitmesh.eval_3dpw import pipeline, score_table
 from fitmesh.eval_3dpw.eval_settings import EvalSettings
-from fitmesh.paper import paper_table
 from fitmesh.paper.cells import Cells, Found, GivenModel, PaperRequest
-from fitmesh.paper.paper_table import Column, PaperTable, Printed, Row, figures
 from fitmesh.ui.events import Reporter, on_stderr, print_tables
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.threads import check_device, default_device, use_threads
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133
+
+Printed = Mapping[tuple[str, str], Mapping[str, float]]  # model, confidence -> figures
+
+# model, confidence -> AP; AR is the same for every confidence and stands beside the network's own.
+PAPER_COCO: Printed = {
+    ("sbl-resnet50-256x192", "raw"): {"ap": 72.4, "ar": 75.6},
+    ("sbl-resnet152-384x288", "raw"): {"ap": 76.5, "ar": 79.3}, ("hrnet-w32-256x192", "raw"): {"ap": 76.0, "ar": 79.3},
+    ("hrnet-w48-384x288", "raw"): {"ap": 77.4, "ar": 80.9}, ("vitpose-b", "raw"): {"ap": 77.3, "ar": 80.4},
+    ("rle-resnet50-256x192", "raw"): {"ap": 72.2, "ar": 75.4},
+    ("rle-resnet152-384x288", "raw"): {"ap": 76.3, "ar": 79.2}, ("rle-hrnet-w32-256x192", "raw"): {"ap": 76.7},
+    ("rle-hrnet-w48-384x288", "raw"): {"ap": 77.9}, ("poseur-resnet50-256x192", "raw"): {"ap": 76.8, "ar": 79.7},
+    ("ipr-resnet50-256x256", "raw"): {"ap": 65.6, "ar": 74.9}, ("ipr-resnet50-256x256", "raw-heatmap"): {"ap": 69.5},
+}  # fmt: skip
+# The closed form by the area that it is given, on Simple Baselines' ResNet-50.
+PAPER_AREAS: Printed = {
+    ("sbl-resnet50-256x192", "raw"): {"ap": 72.4}, ("sbl-resnet50-256x192", "ones"): {"ap": 67.5},
+    ("sbl-resnet50-256x192", "closed-form"): {"ap": 72.2},
+    ("sbl-resnet50-256x192", "closed-form-predicted"): {"ap": 73.0},
+    ("sbl-resnet50-256x192", "closed-form-annotated"): {"ap": 73.6}, ("sbl-resnet50-256x192", "oracle"): {"ap": 75.6},
+}  # fmt: skip
+# Losses of the head, on RLE's ResNet-50 (72.2 with its own confidence).
+PAPER_LOSSES: Printed = {
+    ("rle-resnet50-256x192", "raw"): {"ap": 72.2}, ("rle-resnet50-256x192", "aleatoric"): {"ap": 73.4},
+    ("rle-resnet50-256x192", "cross-entropy"): {"ap": 73.5}, ("rle-resnet50-256x192", "ensemble"): {"ap": 73.5},
+    ("rle-resnet50-256x192", "soap"): {"ap": 73.4},
+}  # fmt: skip
+PAPER_MPII: Printed = {("sbl-resnet50-256x256-mpii", "raw"): {"pckh": 88.5, "pckh_0.1": 33.9}}
+# SPIN without keypoints: the start of the fits.
+PAPER_3DPW: Printed = {("spin", "none"): {"pa_mpjpe_mm": 60.2, "mpjpe_mm": 102.1, "mve_mm": 130.6}}
+
+
+@dataclass(frozen=True)
+class Column:
+    key: str
+    label: str
+    digits: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was measured for one line, and what the paper prints there; a figure that is not there has no entry."""
+
+    labels: tuple[str, ...]
+    ours: Mapping[str, float]
+    published: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    title: str
+    labels: tuple[str, ...]  # names of the rows' labels
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    left_out: tuple[str, ...] = ()  # what the paper has and this table has not, and why
+    notes: tuple[str, ...] = ()
+
+    def shown_columns(self) -> list[tuple[Column, bool]]:
+        """Columns with any figure; True: the paper's."""
+        return [
+            (column, paper)
+            for column in self.columns
+            for paper in (False, True)
+            if any(column.key in (row.published if paper else row.ours) for row in self.rows)
+        ]
+
+    def header(self) -> list[str]:
+        return [*self.labels, *(c.label + (", paper" if paper else "") for c, paper in self.shown_columns())]
+
+    def as_rich(self) -> RichTable:
+        shown = RichTable(title=self.title, header_style="bold", caption="\n".join(self.notes) or None)
+        for number, name in enumerate(self.header()):
+            style = "dim" if name.endswith(", paper") else ""
+            shown.add_column(name, justify="left" if number < len(self.labels) else "right", style=style)
+        for line in self.lines():
+            shown.add_row(*line)
+        return shown
+
+    def as_markdown(self) -> str:
+        rule = ["---"] * len(self.labels) + ["---:"] * len(self.shown_columns())
+        return "\n".join(f"| {' | '.join(line)} |" for line in (self.header(), rule, *self.lines()))
+
+    def lines(self) -> Iterable[list[str]]:
+        """Every row as text; an empty cell where there is no figure."""
+        for row in self.rows:
+            figures = [(column, row.published if paper else row.ours) for column, paper in self.shown_columns()]
+            yield [*row.labels, *(f"{of[c.key]:.{c.digits}f}" if c.key in of else "" for c, of in figures)]
+
+    def write_csv(self, path: Path) -> None:
+        shown = self.shown_columns()
+        with atomic_file(path) as temporary, temporary.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([*self.labels, *(f"paper_{c.key}" if paper else c.key for c, paper in shown)])
+            for row in self.rows:
+                figures = ((row.published if paper else row.ours).get(c.key) for c, paper in shown)
+                writer.writerow([*row.labels, *("" if value is None else f"{value:.6g}" for value in figures)])
+
+
+def figures(**values: float | None) -> dict[str, float]:
+    """Those that are numbers: None and NaN are no figures."""
+    return {key: float(value) for key, value in values.items() if value is not None and not math.isnan(value)}
+
 
 COCO_COLUMNS = (
     Column("ap", "AP"), Column("ar", "AR"), Column("keypoint_map", "keypoint mAP"),
@@ -59,14 +162,14 @@ def coco_figures(source: Mapping[str, Any]) -> dict[str, float]:
 def coco(request: PaperRequest) -> PaperTable:
     """Every network by its own confidence, the closed form, CCNet, and the oracle."""
     cells = Cells(request, (COCO17, HALPE26), trains=False)
-    return _by_source(cells, "COCO", USUAL_SOURCES, paper_table.COCO, (BIAS, *_heads(cells)))
+    return _by_source(cells, "COCO", USUAL_SOURCES, PAPER_COCO, (BIAS, *_heads(cells)))
 
 
 def area(request: PaperRequest) -> PaperTable:
     """The closed form with the mean, a predicted, and the annotated area of a person."""
     wanted = ("ones", "raw", "closed-form", "closed-form-predicted", "closed-form-annotated", "oracle")
     cells = Cells(request, (COCO17, HALPE26), trains=True)
-    return _by_source(cells, "The closed form by area", wanted, paper_table.AREAS, (BIAS,))
+    return _by_source(cells, "The closed form by area", wanted, PAPER_AREAS, (BIAS,))
 
 
 def _by_source(
@@ -74,9 +177,9 @@ def _by_source(
 ) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
-        found = cells.evaluated(model, cells.head(model), _sources(model, wanted))
-        rows += [_row(model, source, NAMES[source], found, printed) for source in found["sources"]]
-    title = f"{title}, {_where(cells.request, found)}"
+        measured = cells.evaluated(model, cells.head(model), _sources(model, wanted))
+        rows += [_row(model, source, NAMES[source], measured, printed) for source in measured["sources"]]
+    title = f"{title}, {_where(cells.request, measured)}"
     return PaperTable(title, ("network", "confidence"), COCO_COLUMNS, tuple(rows), _not_given(printed, cells), notes)
 
 
@@ -86,12 +189,12 @@ def losses(request: PaperRequest) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
         for loss, name in LOSSES.items():
-            found = cells.trained(model, f"{request.recipe}-{loss}", loss=loss, head="paper")[0]
+            measured = cells.trained(model, f"{request.recipe}-{loss}", loss=loss, head="paper")[0]
             if not any(row.labels[0] == model.name for row in rows):
-                rows.append(_row(model, "raw", "raw", found, paper_table.LOSSES))
-            rows.append(_row(model, "ccnet", name, found, paper_table.LOSSES, loss))
-    title = f"Losses, {_where(request, found, flip_test=False)}"
-    left_out = _not_given(paper_table.LOSSES, cells)
+                rows.append(_row(model, "raw", "raw", measured, PAPER_LOSSES))
+            rows.append(_row(model, "ccnet", name, measured, PAPER_LOSSES, loss))
+    title = f"Losses, {_where(request, measured, flip_test=False)}"
+    left_out = _not_given(PAPER_LOSSES, cells)
     return PaperTable(title, ("network", "loss"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
 
 
@@ -110,21 +213,21 @@ def mpii(request: PaperRequest) -> PaperTable:
         heads = {"CCNet (OKS)": cells.head(model)}
         heads["CCNet (PCK)"] = str(cells.trained(model, f"{request.recipe}-pck", target="pck")[1])
         for name, head in heads.items():
-            found = cells.evaluated(model, head)
+            measured = cells.evaluated(model, head)
             first = name == next(iter(heads))
             shown = {"raw": "raw", "closed-form": "closed form", "oracle": "oracle"} if first else {}
             for source, label in (*shown.items(), ("ccnet", name)):
-                of, pckh = found["sources"][source], {}
+                of, pckh = measured["sources"][source], {}
                 if source == "raw":
-                    pckh = {"pckh": found["pckh"]["0.5"]["mean"], "pckh_0.1": found["pckh"]["0.11"]["mean"]}
+                    pckh = {"pckh": measured["pckh"]["0.5"]["mean"], "pckh_0.1": measured["pckh"]["0.11"]["mean"]}
                 ours = figures(
                     ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
                     ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"], **pckh,
                 )  # fmt: skip
-                printed = paper_table.MPII.get((model.name, source), {})
+                printed = PAPER_MPII.get((model.name, source), {})
                 rows.append(Row((model.name, label), ours, printed))
-    title = f"MPII, {_where(request, found)}, head sizes: {found.get('head_sizes')}"
-    left_out = _not_given(paper_table.MPII, cells)
+    title = f"MPII, {_where(request, measured)}, head sizes: {measured.get('head_sizes')}"
+    left_out = _not_given(PAPER_MPII, cells)
     return PaperTable(title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), left_out)
 
 
@@ -133,22 +236,22 @@ def wholebody(request: PaperRequest) -> PaperTable:
     cells = Cells(request, (WHOLEBODY133,), trains=False)
     rows: list[Row] = []
     for model in cells.models:
-        found = cells.evaluated(model, cells.head(model))
+        measured = cells.evaluated(model, cells.head(model))
         for label, source, parts in (
             ("raw, one score a person", "raw", "parts_by_person"),
             ("raw, part by part", "raw", "parts"),
             ("CCNet, part by part", "ccnet", "parts"),
             ("oracle, part by part", "oracle", "parts"),
         ):
-            of = found["sources"][source][parts]
+            of = measured["sources"][source][parts]
             rows.append(Row((model.name, label), {part: 100 * of[part] for part in PAPER_PARTS if of[part] >= 0}, {}))
     columns = tuple(Column(part, part.replace("wholebody", "whole")) for part in PAPER_PARTS)
-    title = f"COCO-WholeBody, AP, {_where(request, found)}"
+    title = f"COCO-WholeBody, AP, {_where(request, measured)}"
     return PaperTable(title, ("network", "confidence"), columns, tuple(rows))
 
 
-def _row(model: GivenModel, source: str, label: str, found: Found, printed: Printed, key: str = "") -> Row:
-    ours = coco_figures(found["sources"][source])
+def _row(model: GivenModel, source: str, label: str, measured: Found, printed: Printed, key: str = "") -> Row:
+    ours = coco_figures(measured["sources"][source])
     return Row((model.name, label), ours, printed.get((model.name, key or source), {}))
 
 
@@ -157,9 +260,9 @@ def _sources(model: GivenModel, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name != "raw-heatmap" or model.name.startswith("ipr"))
 
 
-def _where(request: PaperRequest, found: Found, flip_test: bool | None = None) -> str:
+def _where(request: PaperRequest, measured: Found, flip_test: bool | None = None) -> str:
     flip = request.flip_test if flip_test is None else flip_test
-    return f"{found['people']} people of {found['split']}, annotated boxes, {'' if flip else 'no '}flip test"
+    return f"{measured['people']} people of {measured['split']}, annotated boxes, {'' if flip else 'no '}flip test"
 
 
 def _not_given(printed: Printed, cells: Cells) -> tuple[str, ...]:
@@ -203,7 +306,7 @@ def three_dpw(request: PaperRequest) -> PaperTable:
         for line in score_table.lines(outcome.scores, outcome.base):
             ours = figures(**{column.key: line.mean[column.key].value for column in COLUMNS})
             family = start.split("-")[0]
-            printed = paper_table.THREE_DPW.get((family, labels[line.label]), {})
+            printed = PAPER_3DPW.get((family, labels[line.label]), {})
             rows.append(Row((start, labels[line.label]), ours, printed))
     absent = [name for name in WANTED if not any(start.startswith(name) for start in request.starts)]
     left_out = tuple(f"{name}: no checkpoint (--checkpoint {name}=FILE, docs/initialisers.md)" for name in absent)
@@ -235,16 +338,16 @@ def ablations(request: PaperRequest) -> PaperTable:
         rows.append(_ablation_row(model, "", "raw confidence", base, "raw"))
         rows.append(_ablation_row(model, "", "the recipe, one layer", base))
         for width in WIDTHS[1:]:
-            found, _ = cells.trained(model, f"{request.recipe}-width-{width}", head="paper", head_width=width)
-            rows.append(_ablation_row(model, "head size", f"hidden layer of {width}", found))
+            measured, _ = cells.trained(model, f"{request.recipe}-width-{width}", head="paper", head_width=width)
+            rows.append(_ablation_row(model, "head size", f"hidden layer of {width}", measured))
         for kind in FEATURES[1:]:
             rate = {"learning_rate": COPY_RATE} if kind == "copy" else {}
             try:
-                found, _ = cells.trained(model, f"{request.recipe}-{kind}", head="paper", features=kind, **rate)
+                measured, _ = cells.trained(model, f"{request.recipe}-{kind}", head="paper", features=kind, **rate)
             except UserError as error:
                 left_out.append(f"{model.name}, {kind} features: {error}")
                 continue
-            rows.append(_ablation_row(model, "features", kind, found))
+            rows.append(_ablation_row(model, "features", kind, measured))
         rows += _aggregations(cells, model, head)
         rows.append(_ablation_row(model, "", "oracle", base, "oracle"))
     title = f"Ablations, {base['people']} people of {base['split']}, annotated boxes, no flip test"
@@ -252,18 +355,18 @@ def ablations(request: PaperRequest) -> PaperTable:
     return PaperTable(title, columns, COCO_COLUMNS, tuple(rows), tuple(left_out), (BIAS,))
 
 
-def _ablation_row(model: GivenModel, what: str, value: str, found: Found, source: str = "ccnet") -> Row:
-    return Row((model.name, what, value), coco_figures(found["sources"][source]), {})
+def _ablation_row(model: GivenModel, what: str, value: str, measured: Found, source: str = "ccnet") -> Row:
+    return Row((model.name, what, value), coco_figures(measured["sources"][source]), {})
 
 
 def _aggregations(cells: Cells, model: GivenModel, head_file: Path) -> list[Row]:
     """The head's confidence in keypoints put together in several ways."""
-    found = cells.cached(
+    measured = cells.cached(
         cells.request.out / "cells" / f"aggregation-{model.name}.json", {"ways": list(AGGREGATIONS)},
         {"weights": model.weights, "head": content_digest([head_file]), "annotations": cells.annotations(model)},
         __name__, lambda: _measure_aggregations(cells.request, model, head_file),
     )  # fmt: skip
-    return [Row((model.name, "aggregation", name), figures(**of), {}) for name, of in found.items()]
+    return [Row((model.name, "aggregation", name), figures(**of), {}) for name, of in measured.items()]
 
 
 def _measure_aggregations(request: PaperRequest, model: GivenModel, head_file: Path) -> Found:
@@ -275,17 +378,17 @@ def _measure_aggregations(request: PaperRequest, model: GivenModel, head_file: P
     predictions = predict_split(network, head, split)
     truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
     stated = predictions.confidence["ccnet"]
-    found = {}
+    by_name = {}
     for name, aggregate in AGGREGATIONS.items():
         score = aggregate(stated.keypoint, stated.presence)
         ranked = detections(predictions.image, predictions.xy_px, score)
         ap = summarize(match(truth, ranked, predictions.skeleton.oks_sigma))
         person = calibration(score, predictions.oks)
-        found[name] = {
+        by_name[name] = {
             "ap": 100 * ap.ap, "ar": 100 * ap.ar,
             "pearson_person": person.pearson, "ause": person.ause, "ece_person": person.ece,
         }  # fmt: skip
-    return found
+    return by_name
 
 
 BIAS_COLUMNS = (
@@ -301,13 +404,13 @@ def bias_figures(request: PaperRequest) -> PaperTable:
     rows = []
     for model in cells.models:
         wanted = _sources(model, DRAWN)
-        found = cells.evaluated(model, cells.head(model), wanted, plots=request.out / "figures" / model.name)
+        measured = cells.evaluated(model, cells.head(model), wanted, plots=request.out / "figures" / model.name)
         for source in wanted:
-            of = found["sources"][source]["keypoint"]
+            of = measured["sources"][source]["keypoint"]
             bias = of["mean_confidence"] - of["mean_oks"]
             ours = figures(bias=bias, mean_confidence=of["mean_confidence"], mean_oks=of["mean_oks"], ece=of["ece"])
             rows.append(Row((model.name, NAMES[source]), ours, {}))
-    return PaperTable(f"Bias of confidence: {found['people']} people of {found['split']}, labelled keypoints",
+    return PaperTable(f"Bias of confidence: {measured['people']} people of {measured['split']}, labelled keypoints",
         ("network", "confidence"), BIAS_COLUMNS, tuple(rows),
         notes=(f"images: {request.out / 'figures'}/NAME/ (reliability, precision and recall, sparsification)",),
     )  # fmt: skip

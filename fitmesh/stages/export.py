@@ -91,18 +91,18 @@ class _Painter:
     def __init__(self, out: Path) -> None:
         from fitmesh.exports.scene import MeshSequence
 
-        self.result, self.found = fitmesh.result.load(out), edited_keypoints(out)
-        people, found = self.result.people, self.found
+        self.result, self.keypoints = fitmesh.result.load(out), edited_keypoints(out)
+        people, seen = self.result.people, self.keypoints
         self.meshes = {person.identity: MeshSequence(self.result, person) for person in people}
         # Identity -> frame number -> row, of people with a body and of those that could not be fitted.
         self.row_of = {person.identity: _rows(person.frame) for person in people}
-        self.unfitted_row_of = {i: _rows(frames) for i, frames in found.frames.items() if i not in self.row_of}
+        self.unfitted_row_of = {i: _rows(frames) for i, frames in seen.frames.items() if i not in self.row_of}
         if self.result.views:  # of several cameras: a person may be several tracks, and has a number of its own
             taken = {(f, *box) for p in people for f, box in zip(p.frame.tolist(), p.box_px.tolist(), strict=True)}
-            boxes = {i: box.astype(np.float32).tolist() for i, box in found.boxes_px.items()}
+            boxes = {i: box.astype(np.float32).tolist() for i, box in seen.boxes_px.items()}
             self.unfitted_row_of = {
                 i: {f: row for f, row in _rows(frames).items() if (f, *boxes[i][row]) not in taken}
-                for i, frames in found.frames.items()
+                for i, frames in seen.frames.items()
             }
 
     def figures(self, frame: int) -> "list[DrawnPerson]":
@@ -124,13 +124,13 @@ class _Painter:
         result = self.result
         draw_meshes(rgb, figures, result.camera_at(frame), result.body.faces)
         rest = {i: row for i, rows in self.unfitted_row_of.items() if (row := rows.get(frame)) is not None}
-        draw_boxes(rgb, {identity: self.found.boxes_px[identity][row] for identity, row in rest.items()})
+        draw_boxes(rgb, {identity: self.keypoints.boxes_px[identity][row] for identity, row in rest.items()})
         for identity, row in rest.items():
-            person, (_, top, _, bottom) = self.found.people[identity], self.found.boxes_px[identity][row]
+            person, (_, top, _, bottom) = self.keypoints.people[identity], self.keypoints.boxes_px[identity][row]
             confidence = (person.confidence[row] * person.presence[row]).numpy()
             draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
-        for identity, hands in self.found.hands.items():
-            frames = self.found.frames[identity]
+        for identity, hands in self.keypoints.hands.items():
+            frames = self.keypoints.frames[identity]
             if (row := int(np.searchsorted(frames, frame))) < len(frames) and frames[row] == frame:
                 draw_hands(rgb, hands, row)
         draw_legend(rgb, result.source)

@@ -122,34 +122,34 @@ def make(job: Job, key: CacheKey) -> None:
                 if firsts[shot] <= people.frames[i][0] < end  # a track lies within one shot
             ]  # fmt: skip
             motion = read_motion(arrays, shot)
-            found = fit_shot(
+            shot_fit = fit_shot(
                 here, lens.camera, lens.focal, body, fps=seen.fps, every=seen.every,
                 motion=None if motion is None else motion.with_focal(lens.focal.focal_px),
                 options=replace(scene_options(settings.floor), fit=FitOptions(settings.weighting), progress=tick),
             )  # fmt: skip
             for person in here:
-                if person.identity not in found.people:
+                if person.identity not in shot_fit.people:
                     job.reporter.warn(
                         f"person {person.identity} never shows enough confident keypoints at once: no body is fitted."
                     )
                     continue
-                made = person_rows(person.identity, shot, seen, people, found.people[person.identity], body)
-                modes.append(mode_rows(person.identity, found.people[person.identity]))
+                made = person_rows(person.identity, shot, seen, people, shot_fit.people[person.identity], body)
+                modes.append(mode_rows(person.identity, shot_fit.people[person.identity]))
                 if 2 * (count := len(modes[-1])) > len(made):
                     words = f"in {count / len(made):.0%} of frames another pose explains the keypoints nearly as well"
                     job.reporter.say(f"person {person.identity}: {words}", "scene")
                 std_m = made.height_std_m if person.height_m is None else 0.0
-                uses, masks = found.uses(person.identity), found.masks.get(person.identity, 0)
+                uses, masks = shot_fit.uses(person.identity), shot_fit.masks.get(person.identity, 0)
                 fitted.append(replace(made, height_std_m=std_m, scene_used=uses, masks=masks))
-            lowest.append(lowest_foot(found, body))
+            lowest.append(lowest_foot(shot_fit, body))
             release_scratch()
-            fits.append(replace(found, people={}))  # their rows are in `fitted`
-            if settings.floor_file is not None and found.ground is None:
+            fits.append(replace(shot_fit, people={}))  # their rows are in `fitted`
+            if settings.floor_file is not None and shot_fit.ground is None:
                 job.reporter.warn(f"--floor has no effect in shot {shot + 1}: nobody stands there long enough.")
-            for warning in found.warnings:
+            for warning in shot_fit.warnings:
                 job.reporter.warn(warning)
             if here and settings.floor != OFF:
-                job.reporter.say(describe(found, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
+                job.reporter.say(describe(shot_fit, f"shot {shot + 1}" if len(firsts) > 1 else "scene"), "scene")
     camera = fits[0].camera if fits else lens.camera
     scene = scene_arrays(fits, firsts, seen.frames, lowest)
     second = Mode.concat(modes).to_arrays() if any(map(len, modes)) else {}
@@ -158,7 +158,7 @@ def make(job: Job, key: CacheKey) -> None:
 
 
 def write_fit(
-    job: Job, key: CacheKey, seen: TracksFile, people: KeypointsFile, camera: Camera, found: Mapping[str, Any]
+    job: Job, key: CacheKey, seen: TracksFile, people: KeypointsFile, camera: Camera, arrays: Mapping[str, Any]
 ) -> None:
     """`fit.npz`: what was found, and what it was made from."""
     settings = job.settings
@@ -173,22 +173,22 @@ def write_fit(
             "source": people.source, "pose_model": people.pose_model, "width_px": seen.width_px,
             "height_px": seen.height_px, "rate": [seen.rate.numerator, seen.rate.denominator], "frame": seen.frames,
             "time_s": seen.time_s, "focal_px": np.array(camera.focal_px), "center_px": np.array(camera.center_px),
-            "distortion": np.array(camera.distortion, np.float64), **Event.stack(seen.events).to_arrays(), **found,
+            "distortion": np.array(camera.distortion, np.float64), **Event.stack(seen.events).to_arrays(), **arrays,
         },
     )  # fmt: skip
 
 
-def lowest_foot(found: ShotFit, body: Body) -> float:
+def lowest_foot(shot_fit: ShotFit, body: Body) -> float:
     """up . x of the lowest foot of a shot in the first camera's axes; 0 where gravity is not known."""
-    if found.ground is None:
+    if shot_fit.ground is None:
         return 0.0
     lowest = [0.0]
-    for track in found.people.values():
+    for track in shot_fit.people.values():
         feet = body.at(track.fit.params).keypoints[:, HALPE_FEET].double().numpy()
-        if found.motion is not None:
-            at = np.searchsorted(found.motion.frames, track.frame).clip(0, len(found.motion.frames) - 1)
-            feet = np.einsum("tij,tnj->tni", found.motion.first_from_camera[at], feet)
-        lowest.append(float((feet @ found.ground.up_cam)[track.fit.observed.numpy()].min(initial=0.0)))
+        if shot_fit.motion is not None:
+            at = np.searchsorted(shot_fit.motion.frames, track.frame).clip(0, len(shot_fit.motion.frames) - 1)
+            feet = np.einsum("tij,tnj->tni", shot_fit.motion.first_from_camera[at], feet)
+        lowest.append(float((feet @ shot_fit.ground.up_cam)[track.fit.observed.numpy()].min(initial=0.0)))
     return min(lowest)
 
 
@@ -205,28 +205,32 @@ def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[
     for identity, frames in people.frames.items():
         for row, frame in enumerate(frames.tolist()):
             wanted.setdefault(frame, []).append((identity, row))
-    found: dict[int, dict[int, BodyParams]] = {identity: {} for identity in people.people}
+    answers: dict[int, dict[int, BodyParams]] = {identity: {} for identity in people.people}
     with job.reporter.stage("first guess", settings.span.expected_frames(job.clip.info)) as tick:
         for image in prefetch(job.clip.frames(settings.span)):
             if here := wanted.get(image.index):
                 boxes_px = np.stack([people.boxes_px[identity][row] for identity, row in here]).astype(np.float64)
                 answer = regressors.initialise(network, image.rgb, boxes_px, camera)
                 for number, (identity, row) in enumerate(here):
-                    found[identity][row] = answer.rows(slice(number, number + 1))
+                    answers[identity][row] = answer.rows(slice(number, number + 1))
             tick(1)
-    stacked = {identity: BodyParams.concat([rows[row] for row in sorted(rows)]) for identity, rows in found.items()}
+    stacked = {identity: BodyParams.concat([rows[row] for row in sorted(rows)]) for identity, rows in answers.items()}
     return {identity: refocused_params(params, body.rest_joints[0], ratio) for identity, params in stacked.items()}
 
 
 def person_rows(
-    identity: int, shot: int, seen: TracksFile, people: KeypointsFile, found: TrackFit, body: Body
+    identity: int, shot: int, seen: TracksFile, people: KeypointsFile, track_fit: TrackFit, body: Body
 ) -> Person:
     """One person's rows of `fit.npz`; none where the person is absent."""
-    rows, shape, size = found.index(people.frames[identity]), found.fit.params.shape, float(found.fit.params.size)
+    rows, shape, size = (
+        track_fit.index(people.frames[identity]),
+        track_fit.fit.params.shape,
+        float(track_fit.fit.params.size),
+    )
     height_m = body.height_m(shape) * size
 
     def part(some: slice) -> Person:
-        track = found.rows(some)
+        track = track_fit.rows(some)
         fit, points = track.fit, track.keypoints
         assert points.raw is not None
         hands, joint_observed = track.hands, track.joint_observed
@@ -259,8 +263,8 @@ def person_rows(
         )  # fmt: skip
         return person.rows(track.present)
 
-    person = joined(map(part, blocks(len(found))), int(found.present.sum()))
-    covariance = found.fit.shape_covariance
+    person = joined(map(part, blocks(len(track_fit))), int(track_fit.present.sum()))
+    covariance = track_fit.fit.shape_covariance
     if covariance is None:
         return person
     return replace(person, height_std_m=body.height_std_m(covariance) * size, shape_covariance=covariance.numpy())

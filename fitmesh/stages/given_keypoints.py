@@ -89,10 +89,12 @@ def make(job: Job, key: CacheKey) -> None:
     cuts = np.unique([*first_frames, *(cut.frame for cut in shots.late)]).astype(np.int64)
     numbers, seconds = np.array(frames, np.int64), np.array(times)
     if not given.named:
-        found = people_of(parts, tracker, numbers, seconds, cuts, job.settings.identity)
+        seen_people = people_of(parts, tracker, numbers, seconds, cuts, job.settings.identity)
     else:
-        found = _as_named(Detections.concat(parts), numbers, seconds, cuts)
-    people.write(job, key, found, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.keypoints.source)
+        seen_people = _as_named(Detections.concat(parts), numbers, seconds, cuts)
+    people.write(
+        job, key, seen_people, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.keypoints.source
+    )
 
 
 def _as_named(seen: Detections, frames: np.ndarray, times: np.ndarray, shot_first_frame: np.ndarray) -> People:
@@ -138,10 +140,10 @@ def files_of(path: Path) -> list[Path]:
     """The files that `path` stands for: itself, or what OpenPose leaves in a folder."""
     if not path.is_dir():
         return [path]
-    found = sorted(path.glob("*_keypoints.json"))
-    if not found:
+    files = sorted(path.glob("*_keypoints.json"))
+    if not files:
         raise UserError(f"{path} holds no file that ends in _keypoints.json, as OpenPose writes one per frame.")
-    return found
+    return files
 
 
 def read_given(path: Path, layout: str = "auto", size: tuple[int, int] = (1000, 1000)) -> GivenKeypoints:
@@ -155,7 +157,7 @@ def read_given(path: Path, layout: str = "auto", size: tuple[int, int] = (1000, 
     if path.suffix.lower() == ".npy":
         return _given(_array(path), path)
     files = files_of(path)
-    found: list[_Person] = []
+    persons: list[_Person] = []
     for number, file in enumerate(files):
         content = read_json(file, _FORMATS)
         if "people" in content:
@@ -164,12 +166,12 @@ def read_given(path: Path, layout: str = "auto", size: tuple[int, int] = (1000, 
                 expected = "expected a name that ends in a number and _keypoints.json"
                 raise UserError(f"{file} does not tell its frame: {expected}.")
             frame = int(match[1][-18:]) if match and len(files) > 1 else 0  # more digits are no number of a frame
-            found += _openpose(content, frame, openpose)
+            persons += _openpose(content, frame, openpose)
         elif number == 0 and len(files) == 1:
-            found += _one_file(content, size)
+            persons += _one_file(content, size)
         else:
             raise UserError(f'{file} has no "people": expected a file as OpenPose writes it.')
-    return replace(_given(found, path), openpose="people" in content)
+    return replace(_given(persons, path), openpose="people" in content)
 
 
 _FORMATS = (
@@ -204,13 +206,13 @@ def _one_file(content: Json, size: tuple[int, int]) -> list[_Person]:
 
 def _mmpose(frames: Json) -> list[_Person]:
     """An entry a frame, counted from the first one: mmpose's scripts differ in where they begin."""
-    found: list[_Person] = []
+    persons: list[_Person] = []
     begin = None
     for number, frame in enumerate(frames.items()):
         index = frame.get("frame_id", number).integer()
         begin = index if begin is None else begin
-        found += [_mmpose_person(person, index - begin) for person in frame.item("instances").items()]
-    return found
+        persons += [_mmpose_person(person, index - begin) for person in frame.item("instances").items()]
+    return persons
 
 
 def _mmpose_person(person: Json, frame: int) -> _Person:
@@ -224,7 +226,7 @@ def _mmpose_person(person: Json, frame: int) -> _Person:
 
 def _mediapipe(frames: Json, size: tuple[int, int]) -> list[_Person]:
     """An entry a frame: {"pose_landmarks": ..} of one person ({"landmark": [..]}, legacy) or of several (Tasks)."""
-    found = []
+    persons = []
     for number, frame in enumerate(frames.items()):
         given = frame.get("pose_landmarks", [])
         several = [given.item("landmark")] if "landmark" in given else list(given.items())
@@ -236,8 +238,8 @@ def _mediapipe(frames: Json, size: tuple[int, int]) -> list[_Person]:
                 x, y = one.item("x").number() * size[0], one.item("y").number() * size[1]
                 flat += [x, y, one.get("visibility", 1.0).number(0, 1)]
             points = _points(Json(flat, person.path, person.where, person.expected), {33: ARRAY_LAYOUTS[33]})
-            found.append(_Person(frame.get("frame", number).integer(), None, points))
-    return found
+            persons.append(_Person(frame.get("frame", number).integer(), None, points))
+    return persons
 
 
 def _array(path: Path) -> list[_Person]:
@@ -262,23 +264,23 @@ def _array(path: Path) -> list[_Person]:
 
 def _coco(content: Json) -> list[_Person]:
     labelled = isinstance(content.value, Mapping)  # there the third number says: 0 not labelled, 1 hidden, 2 visible
-    found = []
+    persons = []
     for entry in (content.item("annotations") if labelled else content).items():
         points = _points(entry.item("keypoints"), COCO_LAYOUTS)
         if labelled:
             points[:, 2] = np.where(np.isnan(points[:, 2]), np.nan, points[:, 2] > 0)
         identity = None if entry.get("track_id", None).value is None else entry.item("track_id").integer()
-        found.append(_Person(entry.item("image_id").integer(), identity, points))
-    return found
+        persons.append(_Person(entry.item("image_id").integer(), identity, points))
+    return persons
 
 
 def _openpose(content: Json, frame: int, layouts: Mapping[int, Layout]) -> list[_Person]:
-    found = []
+    persons = []
     for person in content.item("people").items():
         points = _points(person.item("pose_keypoints_2d"), layouts)
         identity = next((one.integer() for one in person.get("person_id", []).items()), -1)
-        found.append(_Person(frame, identity if identity >= 0 else None, points))
-    return found
+        persons.append(_Person(frame, identity if identity >= 0 else None, points))
+    return persons
 
 
 def _points(numbers: Json, layouts: Mapping[int, Layout]) -> np.ndarray:
@@ -289,9 +291,9 @@ def _points(numbers: Json, layouts: Mapping[int, Layout]) -> np.ndarray:
 
 def _in_halpe(points: np.ndarray, layout: Layout) -> np.ndarray:
     """[.., K, 3] -> [.., 26, 3]"""
-    found = np.array([index is not None for index in layout])
+    has = np.array([index is not None for index in layout])
     out = np.full((*points.shape[:-2], HALPE26.size, 3), np.nan)
-    out[..., found, :] = points[..., [index for index in layout if index is not None], :]
+    out[..., has, :] = points[..., [index for index in layout if index is not None], :]
     return out
 
 

@@ -154,12 +154,12 @@ def make(job: Job, key: CacheKey) -> None:
         job.detector.let_go()
 
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
-        found = finder.find(
+        seen = finder.find(
             job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity,
             seen_all=let_go,
         )  # fmt: skip
     write(
-        job, key, found,
+        job, key, seen,
         pose_model=settings.pose_model, skeleton=card(settings.pose_model).skeleton.name, source=settings.confidence,
         background=background,
     )  # fmt: skip
@@ -169,8 +169,8 @@ def _estimate(job: Job) -> Estimate:
     @torch.inference_mode()
     def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
         networks = job.networks.get()
-        boxes_px, found = estimate_people(networks.pose, images, boxes_px)
-        return boxes_px, networks.confidence(found)
+        boxes_px, poses = estimate_people(networks.pose, images, boxes_px)
+        return boxes_px, networks.confidence(poses)
 
     return estimate
 
@@ -187,11 +187,11 @@ def _detect(job: Job) -> Detect:
 
 
 def write(
-    job: Job, key: CacheKey, found: People, pose_model: str, skeleton: str, source: str,
+    job: Job, key: CacheKey, seen: People, pose_model: str, skeleton: str, source: str,
     background: BackgroundMotion | None = None,
 ) -> None:  # fmt: skip
     """Both files; of at most `max_people`, those seen in the most frames."""
-    info, limit, everyone = job.clip.info, job.settings.max_people, found.detections
+    info, limit, everyone = job.clip.info, job.settings.max_people, seen.detections
     warnings = np.array(job.clip.warnings, dtype=np.str_)  # of the whole clip: hands are looked for in a part of it
     names, counts = np.unique(everyone.identity, return_counts=True)
     kept = np.sort(names[np.argsort(-counts, kind="stable")[:limit]])
@@ -224,11 +224,11 @@ def write(
         key,
         {
             "width_px": info.width_px, "height_px": info.height_px,
-            "rate": [info.rate.numerator, info.rate.denominator], "frame": found.frames, "time_s": found.time_s,
-            "detected": found.detected, **people, "row_score": rows.score, "shot_first_frame": found.shot_first_frame,
-            "same_as": _same_as(found.same_as, kept),
-            **Event.stack([e for e in found.events if e.identity in kept]).to_arrays(), "warnings": warnings,
-            **({} if background is None else background.arrays(found.frames, found.shot_first_frame)),
+            "rate": [info.rate.numerator, info.rate.denominator], "frame": seen.frames, "time_s": seen.time_s,
+            "detected": seen.detected, **people, "row_score": rows.score, "shot_first_frame": seen.shot_first_frame,
+            "same_as": _same_as(seen.same_as, kept),
+            **Event.stack([e for e in seen.events if e.identity in kept]).to_arrays(), "warnings": warnings,
+            **({} if background is None else background.arrays(seen.frames, seen.shot_first_frame)),
         },
     )  # fmt: skip
 

@@ -41,11 +41,11 @@ def lens_of(
     if fov_deg is not None:
         camera = Camera.from_field_of_view(fov_deg, size, across="width")
         return _stated(given_focal(camera.mean_focal_px, size), size)
-    found = read_lens_metadata(clip, size) if clip.is_file() else None
-    if found is not None and found.focal_px is not None:
-        return _stated(FocalEstimate(found.focal_px, found.log_sigma, f"metadata: {found.source}"), size)
+    metadata = read_lens_metadata(clip, size) if clip.is_file() else None
+    if metadata is not None and metadata.focal_px is not None:
+        return _stated(FocalEstimate(metadata.focal_px, metadata.log_sigma, f"metadata: {metadata.source}"), size)
     prior = focal_prior(size)
-    warning = found.reason if found is not None and "not believable" in found.reason else ""
+    warning = metadata.reason if metadata is not None and "not believable" in metadata.reason else ""
     return Lens(Camera.from_focal(prior.focal_px, size), prior, False, warning)
 
 

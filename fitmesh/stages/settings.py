@@ -134,7 +134,7 @@ class RunSettings(RunOptions):
 
 def _of_people(given: str, name: str, words: str, low: float, high: float) -> dict[int | None, float]:
     """By identity; None: everybody else's."""
-    found: dict[int | None, float] = {}
+    by_identity: dict[int | None, float] = {}
     for part in (text.strip() for text in given.split(",")):
         if not part:
             continue
@@ -147,8 +147,8 @@ def _of_people(given: str, name: str, words: str, low: float, high: float) -> di
             raise UserError(
                 f"--{name} {part!r} is no {name}: give {words}, between {low} and {high}, commas between several."
             )
-        found[identity] = value
-    return found
+        by_identity[identity] = value
+    return by_identity
 
 
 @dataclass(frozen=True)

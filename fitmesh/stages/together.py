@@ -176,27 +176,29 @@ def make(job: Job, key: CacheKey) -> None:
         frames = recorded.frames(tracks_of)
         shown.append(ShotPerson(identity, first.keypoints, frames, settings.init, others=tuple(others)))
     with job.reporter.stage("fit", sum(len(one.frame) for one in shown)) as tick, single_thread():
-        found = fit_shot(
+        shot_fit = fit_shot(
             shown,
             camera, given_focal(camera.mean_focal_px, camera.size), body,
             fps=seen[0].tracks.fps, every=seen[0].tracks.every,
             options=replace(options, fit=FitOptions(settings.weighting), progress=tick),
         )  # fmt: skip
     if people and settings.floor != OFF:
-        job.reporter.say(describe(found, "scene"), "scene")
+        job.reporter.say(describe(shot_fit, "scene"), "scene")
     for identity in people:
-        if identity not in found.people:
+        if identity not in shot_fit.people:
             words = "never shows enough confident keypoints at once: no body is fitted."
             job.reporter.warn(f"person {identity} {words}")
-    for identity, track in found.people.items():
+    for identity, track in shot_fit.people.items():
         track = widened_by_cameras(track, *stds, body) if any(stds) else track
-        found.people[identity] = track if body.fingers is None else recorded.with_fingers(people[identity], track, body)
-    if rig.source == "people" and found.ground is not None:
-        height_m = found.ground.camera_height_m if found.ground.floor_known else -fit.lowest_foot(found, body)
-        rig = rig.upright(found.ground.up_cam, height_m)
+        shot_fit.people[identity] = (
+            track if body.fingers is None else recorded.with_fingers(people[identity], track, body)
+        )
+    if rig.source == "people" and shot_fit.ground is not None:
+        height_m = shot_fit.ground.camera_height_m if shot_fit.ground.floor_known else -fit.lowest_foot(shot_fit, body)
+        rig = rig.upright(shot_fit.ground.up_cam, height_m)
     write_rig(job.out / RIG_FILE, rig)
     for number in reversed(range(len(seen))):  # the first camera's last: it says that the others are done
-        _write(number, recorded, people, found, body, key)
+        _write(number, recorded, people, shot_fit, body, key)
 
 
 def _with_appearance(
@@ -218,23 +220,23 @@ def _appearances(one: _Seen) -> Appearance:
         frames = one.people.frames[identity]
         for row in np.unique(np.linspace(0, len(frames) - 1, LOOKS_FRAMES).astype(int)):
             wanted.setdefault(int(frames[row]), []).append((number, int(row)))
-    found: list[list[Appearance]] = [[] for _ in one.identities]
+    looks: list[list[Appearance]] = [[] for _ in one.identities]
     for image in one.job.clip.frames(one.job.settings.span):
         for number, row in wanted.pop(image.index, []):
             points = one.people.people[one.identities[number]].rows(slice(row, row + 1))
             sure = (points.confidence * points.presence).numpy()
-            found[number].append(appearance.describe(image.rgb, points.xy_px.numpy(), sure, points.skeleton))
+            looks[number].append(appearance.describe(image.rgb, points.xy_px.numpy(), sure, points.skeleton))
         if not wanted:
             break
     none = appearance.unseen(1)
-    each = [appearance.overall(Appearance.concat(parts)) if parts else none for parts in found]
+    each = [appearance.overall(Appearance.concat(parts)) if parts else none for parts in looks]
     return Appearance.concat(each) if each else none.rows(slice(0))
 
 
 def _seen(job: Job, name: str) -> _Seen:
-    found = edited_keypoints(job.out)
-    long = tuple(i for i, frames in found.frames.items() if len(frames) >= SHORTEST_TRACK)
-    return _Seen(job, name, edited_tracks(job.out), found, long)
+    keypoints = edited_keypoints(job.out)
+    long = tuple(i for i, frames in keypoints.frames.items() if len(frames) >= SHORTEST_TRACK)
+    return _Seen(job, name, edited_tracks(job.out), keypoints, long)
 
 
 def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
@@ -263,7 +265,7 @@ def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, 
         ]
         for other in (False, True)
     )  # fmt: skip
-    found = place_cameras(
+    placed = place_cameras(
         Recorded(
             names=[one.name for one in seen], cameras=[lens.camera for lens in lenses],
             focals=[lens.focal for lens in lenses], people=people, stated_s=settings.offsets_s(), steps_s=steps,
@@ -271,11 +273,11 @@ def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, 
         )
     )  # fmt: skip
     job.reporter.say(
-        f"cameras placed by people: turned to {found.turn_std_deg.max():.1f} degrees, positions to "
-        f"{100 * found.place_std.max():.0f} %, all lengths to {100 * found.scale_log_std:.0f} % (one deviation); "
+        f"cameras placed by people: turned to {placed.turn_std_deg.max():.1f} degrees, positions to "
+        f"{100 * placed.place_std.max():.0f} %, all lengths to {100 * placed.scale_log_std:.0f} % (one deviation); "
         f"{RIG_FILE} has them", "cameras",
     )  # fmt: skip
-    if (number := found.exchanged) is not None:
+    if (number := placed.exchanged) is not None:
         job.reporter.warn(
             f"{seen[number].name}: people's left is taken for their right, so that rays meet (a mirrored video, or "
             "backs that look like fronts)."
@@ -283,7 +285,7 @@ def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, 
         one = seen[number]
         turned = {i: reordered(k, np.tile(k.skeleton.flip_order, (len(k), 1))) for i, k in one.people.people.items()}
         seen = [*seen[:number], replace(one, people=replace(one.people, people=turned)), *seen[number + 1 :]]
-    return seen, found.rig, found.offsets, (found.scale_log_std, math.radians(float(found.turn_std_deg.mean())))
+    return seen, placed.rig, placed.offsets, (placed.scale_log_std, math.radians(float(placed.turn_std_deg.mean())))
 
 
 def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequence[tuple[int, int]]]) -> None:
@@ -375,16 +377,16 @@ class _Recorded:
             wrists = camera.project(body.at(moved).joints[:, list(WRISTS)]).numpy()
             away = [np.nansum(np.abs(hands.xy_px[:, :, 0] - at), (1, 2)) for at in (wrists, wrists[:, ::-1])]
             hands = hands.exchanged(away[1] < away[0])  # that hang on arms with the wrong name
-            found = fit_hands(
+            hand_fit = fit_hands(
                 seen_hands(hands, camera, body), moved, camera, body, first.fps, track.present.astype(int)
             )
             shown = (hands.presence * hands.size_px).sum(0)
-            best = best or found
+            best = best or hand_fit
             for side in np.flatnonzero(shown > most):
                 counts = {"pose_rad": 15, "std_deg": 15, "seen": 1, "wrist_rad": 1, "point_std_mm": 1}
                 for name, width in counts.items():
                     part = slice(side * width, (side + 1) * width)
-                    getattr(best, name)[:, part] = getattr(found, name)[:, part]
+                    getattr(best, name)[:, part] = getattr(hand_fit, name)[:, part]
             most = np.maximum(most, shown)
         if best is None:
             return track
@@ -395,7 +397,7 @@ class _Recorded:
 
 
 def _write(
-    number: int, recorded: _Recorded, people: Mapping[int, Tracks], found: ShotFit, body: Body, key: CacheKey
+    number: int, recorded: _Recorded, people: Mapping[int, Tracks], shot_fit: ShotFit, body: Body, key: CacheKey
 ) -> None:
     """`fit.npz` of one camera."""
     there, rig, first = recorded.seen[number], recorded.rig, recorded.seen[0].tracks
@@ -403,7 +405,7 @@ def _write(
     tracks = replace(there.tracks, same_as={identity: identity for identity in people}, shot_first_frame=np.zeros(1))
     fitted = []
     for identity, one in people.items():
-        track = found.people.get(identity)
+        track = shot_fit.people.get(identity)
         points, _, frames, boxes = there.joined(one[number])
         if track is not None and number:
             track_s = first.times(track.frame) - recorded.offsets[number].seconds
@@ -412,7 +414,7 @@ def _write(
             inside = np.isin(frames, track.frame)
             file = replace(there.people, frames={identity: frames[inside]}, boxes_px={identity: boxes[inside]})
             fitted.append(fit.person_rows(identity, 0, tracks, file, track, body))
-    lowest, here, ground = fit.lowest_foot(found, body), replace(found, people={}), found.ground
+    lowest, here, ground = fit.lowest_foot(shot_fit, body), replace(shot_fit, people={}), shot_fit.ground
     if ground is not None and number:
         up = to_camera[:3, :3] @ ground.up_cam
         ground = replace(ground, up_cam=up, camera_height_m=ground.camera_height_m - float(up @ to_camera[:3, 3]))
@@ -420,7 +422,7 @@ def _write(
     begin = tracks.frames[:1]
     scene = dict(scene_arrays([here], begin, tracks.frames, [lowest]))
     # One world for all cameras: the first one's.
-    base = scene_arrays([replace(found, people={})], begin, tracks.frames, [lowest])["world_from_camera"]
+    base = scene_arrays([replace(shot_fit, people={})], begin, tracks.frames, [lowest])["world_from_camera"]
     scene |= {"world_from_camera": (base @ np.linalg.inv(to_camera)).astype(np.float32), "shot_camera": ["static"]}
     tracks = replace(tracks, events=[] if number else tracks.events)
     rows = Person.to_groups(fitted, {"directions": 10, "fitted": 10})

@@ -299,16 +299,9 @@ def _facts(event: Event) -> dict[str, Any]:
             return {"event": kind, **(facts or {"text": text})}
         case Busy(text, beat) if beat:
             return {"event": "busy", "text": text, "seconds": beat * BEAT_S}
-        case Stage(stage, "kept"):
-            return {"event": "stage", "stage": stage, "state": "kept"}
-        case Stage(stage, "started", _, total, unit):
-            return {"event": "stage", "stage": stage, "state": "started", "total": total, "unit": unit}
-        case Stage(stage, "running", done, total, unit, seconds, beat) if beat:
-            counted = {"done": done, "total": total, "unit": unit, "per_second": round(done / seconds, 2)}
-            return {"event": "stage", "stage": stage, "state": "running", **counted}
-        case Stage(stage, "done", done, _, unit, seconds):
-            counted = {"done": done, "unit": unit, "seconds": round(seconds, 3)}
-            return {"event": "stage", "stage": stage, "state": "done", **counted}
+        case Stage(stage, state, done, total, unit, seconds, beat) if state not in ("running", "failed") or beat:
+            counted = {"done": done, "total": total, "unit": unit, "seconds": round(seconds, 3)}
+            return {"event": "stage", "stage": stage, "state": state, **(counted if state != "kept" else {})}
         case FromClip(name, inner):
             facts = _facts(inner)
             return facts and {**facts, "name": name}

@@ -145,7 +145,7 @@ def footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[s
     if not scene.upright[person.shot] or not stands.any():
         return []
     places, place = foot_points(result, person, scene), np.searchsorted(result.frames, person.frame)
-    found: list[dict[str, Any]] = []
+    prints: list[dict[str, Any]] = []
     for foot, part in itertools.product((0, 1), segments(result, person)):
         heel, toes = 2 * foot, 2 * foot + 1
         for a, b in runs((stands[:, heel] | stands[:, toes])[part]):
@@ -158,8 +158,8 @@ def footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[s
             for name, point in (("heel_m", heel), ("toes_m", toes)):
                 at, resting = places[rows, point], stands[rows, point]
                 entry[name] = np.median(at[resting] if resting.any() else at, axis=0).round(4).tolist()
-            found.append(entry)
-    return sorted(found, key=lambda entry: entry["first"])
+            prints.append(entry)
+    return sorted(prints, key=lambda entry: entry["first"])
 
 
 def _scale_mm(values: list[np.ndarray]) -> float | None:

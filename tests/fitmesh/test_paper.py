@@ -12,9 +12,8 @@ import ccnet
 import pose2d
 from fitmesh.cli import app
 from fitmesh.coco import eval_coco, train_ccnet
-from fitmesh.paper import paper_table
-from fitmesh.paper.paper_table import Column, PaperTable, Row
-from fitmesh.paper.tables import AGGREGATIONS, TABLES
+from fitmesh.paper import tables
+from fitmesh.paper.tables import AGGREGATIONS, TABLES, Column, PaperTable, Row
 from pose2d.base.errors import UserError
 from pose2d.models.base import ModelCard
 from pose2d.skeletons import MPII16, WHOLEBODY133
@@ -61,7 +60,7 @@ def test_the_list_has_every_table():
 
 
 def test_published_figures_are_of_networks_that_can_be_loaded():
-    for figures in (paper_table.COCO, paper_table.AREAS, paper_table.LOSSES, paper_table.MPII):
+    for figures in (tables.PAPER_COCO, tables.PAPER_AREAS, tables.PAPER_LOSSES, tables.PAPER_MPII):
         for name, _ in figures:
             assert pose2d.card(name).name == name
 

@@ -61,7 +61,7 @@ def test_eval_3dpw_finds_the_same_in_two_processes(tmp_path: Path) -> None:
         options = ("--keypoints-from", "poses2d", "--confidence", "raw", "--out", out, "--quiet")
         fitmesh(processes, "eval-3dpw", "--data", data, *options)
         found.append(json.loads((out / "eval-3dpw.json").read_text()))
-        (predicted,) = (out / "predictions").glob("*.npz")
+        (predicted,) = (out / "predictions").glob("raw*.npz")
         with np.load(predicted) as file:
             assert len(file["frame"]) == 4 * tiny_3dpw.FRAMES
     assert found[0]["person_frames"] == 4 * tiny_3dpw.FRAMES

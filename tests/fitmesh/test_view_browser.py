@@ -5,6 +5,7 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 import fitting
 from fitmesh.exports import EXPORTERS
-from fitmesh.result import Result
+from fitmesh.result import Event, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.server import serve
 from fitting.render import Mesh, render
@@ -48,6 +49,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("viewed")
     write_video(folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(FRAMES)], size=SIZE)
     result = walkers(folder, frames=FRAMES)
+    result = replace(result, events=[Event(float(result.time_s[FRAMES // 2]), 1, "swap", "a time to look at")])
     for name in ("glb", "report"):
         EXPORTERS[name].write(result, folder, QUIET)
     return result

@@ -179,7 +179,7 @@ def save(result: Result) -> None:
         frame_focal_px=result.focal_px, world_from_camera=result.world_from_camera,
         **Event.stack(result.events).to_arrays(),
         **Shot.stack(result.shots).to_arrays(),
-        **Person.to_groups(result.people),
+        **Person.to_groups(result.people), **result.modes.to_arrays(),
     )  # fmt: skip
 
 

@@ -200,7 +200,7 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
     tried |= {f"{name}, height known": {} for name in ("keypoints", "masks")}
     for name, values in CHOICES.items() if choose else ():
         tried |= {f"{name} {value}, height known": {name: value} for value in values}
-    pictures = [seen_whole(folder) for folder in folders]
+    images = [seen_whole(folder) for folder in folders]
     table = Table(
         "shape from", "T-pose MVE", "posed MVE", "MPJPE", "PA-MPJPE", "height", *GIRTHS, "within 1 std", "tight", "IoU",
         title=f"{len(folders)} rendered people ({int(tight.sum())} in tight clothes): mm; girths: median error, %",
@@ -214,7 +214,7 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
         all_of = [errors(folder, track) for folder, track in zip(folders, tracks, strict=True)]
         ious = [
             iou(posed(track, one.frame), one, true_camera(folder))
-            for folder, track, ones in zip(folders, tracks, pictures, strict=True)
+            for folder, track, ones in zip(folders, tracks, images, strict=True)
             for one in ones
         ]
         for key, value in before.items():
@@ -231,7 +231,7 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
         )  # fmt: skip
     truths = [
         iou(true_vertices(folder)[one.frame], one, true_camera(folder))
-        for folder, ones in zip(folders, pictures, strict=True)
+        for folder, ones in zip(folders, images, strict=True)
         for one in ones
     ]
     table.add_row("the true body", *[""] * (len(table.columns) - 2), f"{np.mean(truths):.3f}")
@@ -245,7 +245,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
 
 
 @dataclass(frozen=True)
-class Picture:
+class MaskedImage:
     """A person with the mask that a run would use."""
 
     identity: int
@@ -255,7 +255,7 @@ class Picture:
     inside: np.ndarray  # [256, 256] pixels that lie in the image
 
 
-def pictures_of(out: Path, clip: Path) -> list[Picture]:
+def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
     """Of frames from which no shape was found."""
     people, found = edited_keypoints(out), []
     wanted: dict[int, list[tuple[int, int]]] = {}
@@ -277,13 +277,13 @@ def pictures_of(out: Path, clip: Path) -> list[Picture]:
                     (pixel + at >= 0) & (pixel + at < n)
                     for at, n in zip(region[:2], frame.rgb.shape[1::-1], strict=True)
                 )
-                found.append(Picture(identity, frame.index, region, mask, y[:, None] & x))
+                found.append(MaskedImage(identity, frame.index, region, mask, y[:, None] & x))
     return found
 
 
-def seen_whole(folder: Path) -> list[Picture]:
+def seen_whole(folder: Path) -> list[MaskedImage]:
     """Of the rendered person."""
-    found = pictures_of(folder / "found", folder / "images")
+    found = masked_images(folder / "found", folder / "images")
     most = max(Counter(one.identity for one in found).values(), default=0)
     return [one for one in found if sum(other.identity == one.identity for other in found) == most]
 
@@ -310,12 +310,12 @@ def posed(track: TrackFit, frame: int) -> np.ndarray:
     return made[0].numpy()
 
 
-def iou(vertices: np.ndarray, picture: Picture, camera: Camera) -> float:
-    ratio = CROP / picture.region[2]
-    x, y = ((np.array(camera.center_px) - picture.region[:2]) * ratio + (CROP - 1) / 2).tolist()
+def iou(vertices: np.ndarray, image: MaskedImage, camera: Camera) -> float:
+    ratio = CROP / image.region[2]
+    x, y = ((np.array(camera.center_px) - image.region[:2]) * ratio + (CROP - 1) / 2).tolist()
     crop = Camera.from_focal((camera.focal_px[0] * ratio, camera.focal_px[1] * ratio), (CROP, CROP), (x, y))
-    mesh = (rasterize(vertices, fitting.load_body().faces.numpy(), crop).face >= 0) & picture.inside
-    mask = picture.mask & picture.inside
+    mesh = (rasterize(vertices, fitting.load_body().faces.numpy(), crop).face >= 0) & image.inside
+    mask = image.mask & image.inside
     return float((mesh & mask).sum() / max((mesh | mask).sum(), 1))
 
 
@@ -331,7 +331,7 @@ def camera_at(shot: ShotFit, frame: int) -> Camera:
 def silhouettes(out: Path, clip: Path, shots: list[list[ShotFit]]) -> np.ndarray:
     """[n, variants] IoU of meshes and masks; shots: of each variant."""
     found = []
-    for one in pictures_of(out, clip):
+    for one in masked_images(out, clip):
         here = [next((shot for shot in variant if one.identity in shot.people), None) for variant in shots]
         fitted = [shot for shot in here if shot is not None]
         if len(fitted) == len(shots):
@@ -345,7 +345,8 @@ def clips(root: Path, out: Path, console: Console) -> None:
     for clip in sorted(root.iterdir()):
         if clip.suffix not in (".mp4", ".mkv"):
             continue
-        found_in(clip, out / clip.stem)
+        if not (out / clip.stem / "keypoints.npz").exists():
+            found_in(clip, out / clip.stem)
         shots = [list(fits(out / clip.stem, clip, masks=masks)) for masks in (False, True)]
         iou = silhouettes(out / clip.stem, clip, shots)
         every.append(iou)

@@ -21,7 +21,7 @@ from pose2d.base.files import Array, atomic_file, file_sha256, read_json
 from pose2d.base.table import Table, column
 from pose2d.types import Event
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 5
 MOST_RAD, FAR_M, FAR_PX = 100.0, 1e6, 1e7  # no joint turns further, nobody is farther away
 FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
 EDITS_FILE = "tracks_edits.json"  # by `fitmesh tracks`
@@ -106,6 +106,7 @@ class Person(Table):
     keypoints_px: np.ndarray = column(
         (26, 2), "f", "as the 2D network saw them; NaN: no detection", unit="px", low=-FAR_PX, high=FAR_PX
     )
+    swapped: np.ndarray = column((26,), "b", "the network had called it by the name of the other side")
     confidence: np.ndarray = column((26,), "f", "from `source`", low=0, high=1)
     presence: np.ndarray = column((26,), "f", "probability that the keypoint is in the image", low=0, high=1)
     raw: np.ndarray = column((26,), "f", "the 2D network's own confidence")

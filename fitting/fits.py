@@ -87,8 +87,10 @@ class TrackFit(Table):
     # need a number in every frame
     present: np.ndarray = column((), "b", "the person is there, seen or filled in over a short gap")
     detected: np.ndarray = column((), "b", "the frame has a row of keypoints")
-    # [T, 26, ...] Halpe's, with the confidence that they have once the body is known; presence 0 and pixels NaN in gaps
+    # [T, 26, ...] Halpe's, after side-swap repair, with the confidence that they have once the body is known; presence
+    # 0 and pixels NaN in gaps
     keypoints: Keypoints = nested(Keypoints, "keypoints after the fit")
+    swapped: np.ndarray = column((26,), "b", "left and right were exchanged")
     joint_observed: np.ndarray = column((24,), "b", "a keypoint that counts lies at the joint or farther out")
     fit: Fit = nested(Fit, "the body")
     # [T, 4] left heel, left toes, right heel, right toes; None: nobody looked

@@ -69,7 +69,7 @@ MOTION_WEIGHT = 0.03
 PRIOR_BESIDE_GUESS = 0.35
 FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
 ROUGH_TOLERANCE = 0.2  # log-likelihood per frame of a fit that another one begins from
-OUTLINE_ROUNDS, OUTLINE_ITERATIONS = 4, 6  # in which points find their vertices anew; steps of each, at most
+OUTLINE_ROUNDS, OUTLINE_ITERATIONS = 3, 6  # in which points find their vertices anew; steps of each, at most
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """A person's keypoints over a video -> a body in every frame.
 
 `prepare_track` lays the keypoints on an even grid of frames (`fitting.fits`) and splits it into segments where the
-person is there (`keypoints.segments`); in each the initialiser makes a guess. `fit_prepared` solves all segments with
-one shape and nothing else in common, so an absence costs nothing, however long. `run` and `eval-3dpw` call the two
-through `fitting.shot`, which fits everyone twice; `fit_track` is both for a caller with one track and no scene.
+person is there (`keypoints.segments`); in each, left and right are put back where they flicker, and the initialiser
+makes a guess. `fit_prepared` solves all segments with one shape and nothing else in common, so an absence costs
+nothing, however long. `run` and `eval-3dpw` call the two through `fitting.shot`, which fits everyone twice; `fit_track`
+is both for a caller with one track and no scene.
 """
 
 from dataclasses import dataclass, replace
@@ -30,8 +31,10 @@ from fitting.keypoints.observed import (
     ABSENT,
     body_keypoints,
     observed_joints,
+    reordered,
     seen_hands,
     segments,
+    side_order,
     usable_frames,
 )
 from fitting.keypoints.weights import Weighting, confidence_after_fit, warn_of_scores
@@ -44,8 +47,10 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import release_scratch
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
 from pose2d.base.threads import single_thread
+from pose2d.skeletons import HALPE26
 from pose2d.types import HandKeypoints, Keypoints, Outlines
 
+_WRISTS = tuple(HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right"))
 __all__ = ["FASTEST_FPS", "PreparedTrack", "TrackFit", "fit_prepared", "fit_track", "prepare_track"]
 
 
@@ -56,6 +61,7 @@ class PreparedTrack(Table):
     grid: Grid = shared()
     detected: np.ndarray = column((), "b", "the frame has a row of keypoints")
     keypoints: Keypoints = nested(Keypoints, "Halpe's 26, finite; presence 0 where there is none")
+    swapped: np.ndarray = column((26,), "b", "left and right were exchanged")
     guess: InitialGuess = nested(InitialGuess, "where fits start and what they stay close to")
     hands: HandKeypoints | None = nested(HandKeypoints, "of the person's left and right arm", optional=True)
     others: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
@@ -94,8 +100,8 @@ def prepare_track(
 ) -> PreparedTrack:  # fmt: skip
     """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
     frame = np.asarray(frame, np.int64)
-    grid, detected, on = _on_grid(keypoints, frame, camera, fps, every)
-    return PreparedTrack(grid, detected, on, _guess(init, grid, on, frame, camera, body))
+    grid, detected, on, swapped = _on_grid_with_sides(keypoints, frame, camera, fps, every)
+    return PreparedTrack(grid, detected, on, swapped, _guess(init, grid, on, frame, camera, body))
 
 
 def with_hands(prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray, body: Body) -> PreparedTrack:
@@ -103,7 +109,8 @@ def with_hands(prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray,
     if body.fingers is None:
         return prepared
     hands = hands.scatter(np.searchsorted(prepared.grid.frame, frame), len(prepared.grid))
-    return replace(prepared, hands=hands)
+    wrong = np.any(prepared.swapped[:, list(_WRISTS)], axis=1)  # they hang on arms that had the wrong name
+    return replace(prepared, hands=hands.exchanged(wrong))
 
 
 def with_outlines(
@@ -146,7 +153,7 @@ def fit_prepared(
     given = FitInput(keypoints, prepared.guess, scene, segment, start, hands, prepared.others, prepared.shape)
     release_scratch()
     found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)
-    found = joined((_filled(found, solved, grid, some) for some in blocks(len(grid))), len(grid))
+    found = joined((_on_grid(found, solved, grid, some) for some in blocks(len(grid))), len(grid))
     known = grid.segment[grid.there][found.observed[torch.from_numpy(grid.there)].numpy()]
 
     def with_keypoints(some: slice) -> TrackFit:
@@ -171,6 +178,7 @@ def fit_prepared(
                 xy_px=points.xy_px.masked_fill(missing[:, None, None], torch.nan),
                 confidence=points.confidence.masked_fill(torch.from_numpy(absent)[:, None], 0),
             ),
+            swapped=part.swapped,
             joint_observed=joints,
             fit=fit,
         )
@@ -184,7 +192,7 @@ def fit_prepared(
     return joined(map(with_keypoints, blocks(len(grid))), len(grid))
 
 
-def _filled(found: Fit, solved: torch.Tensor, grid: Grid, some: slice) -> Fit:
+def _on_grid(found: Fit, solved: torch.Tensor, grid: Grid, some: slice) -> Fit:
     """Rows `some` of the grid, of a fit of its rows `solved`: bodies in between are interpolated; where the person is
     there without being solved, the rest is that of the row before, and nothing pulled."""
     if len(solved) == len(grid):
@@ -202,10 +210,10 @@ def _filled(found: Fit, solved: torch.Tensor, grid: Grid, some: slice) -> Fit:
     )
 
 
-def _on_grid(
+def _on_grid_with_sides(
     keypoints: Keypoints, frame: np.ndarray, camera: Camera, fps: float, every: int
-) -> tuple[Grid, np.ndarray, Keypoints]:
-    """Grid, rows that have keypoints [T], and the keypoints."""
+) -> tuple[Grid, np.ndarray, Keypoints, np.ndarray]:
+    """Grid, rows that have keypoints [T], the keypoints, and where left and right were exchanged [T, 26]."""
     body_keypoints(keypoints.rows(slice(0, 1)))  # says what is wrong before anything is laid out
     if frame.shape != (len(keypoints),):
         raise UserError(f"there are {len(keypoints)} rows of keypoints and {list(frame.shape)} frame numbers.")
@@ -220,7 +228,14 @@ def _on_grid(
 
     on = joined(map(laid_out, blocks(len(grid))), len(grid))
     # Whatever the weighting, so that fits with different ones can share a start.
-    return replace(grid, segment=segments(on, usable_frames(on, [camera], "ones"), fps)), detected, on
+    grid = replace(grid, segment=segments(on, usable_frames(on, [camera], "ones"), fps))
+    order = np.tile(np.arange(HALPE26.size), (len(grid), 1))
+    for rows in grid.segments():
+        order[rows] = side_order(on.rows(rows), fps)
+    swapped = order != np.arange(HALPE26.size)
+    if swapped.any():
+        on = joined((reordered(on.rows(some), order[some]) for some in blocks(len(grid))), len(grid))
+    return grid, detected, on, swapped
 
 
 def _guess(

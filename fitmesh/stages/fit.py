@@ -250,7 +250,7 @@ def person_rows(
             joint_std_relative_mm=lengths[1], joint_observed=joint_observed,
             keypoint_observed=track.keypoint_observed,
             keypoints_px=np.where(track.detected[:, None, None], points.xy_px.numpy(), np.nan).astype(np.float32),
-            confidence=points.confidence.numpy(), presence=points.presence.numpy(),
+            swapped=track.swapped, confidence=points.confidence.numpy(), presence=points.presence.numpy(),
             raw=points.raw.numpy(), used=fit.used.numpy(), reprojection_px=fit.reprojection_px.numpy(), box_px=boxes_px,
             converged=fit.converged.numpy(), stopped=fit.stopped, shot=shot, same_as=seen.same_as[identity], size=size,
             height_m=height_m,

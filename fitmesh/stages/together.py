@@ -481,6 +481,7 @@ def _in_camera(
         present=track.present[nearest],
         detected=detected,
         keypoints=seen,
+        swapped=np.zeros((len(frame), 26), np.bool_),
         joint_observed=track.joint_observed[nearest],
         fit=replace(fitted, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
         contact=None if track.contact is None else track.contact[nearest],

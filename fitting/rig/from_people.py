@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 from fitting.body import Body
 from fitting.camera import Camera, FocalEstimate
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.observed import body_keypoints, reordered
+from fitting.keypoints.observed import body_keypoints, reordered, side_order
 from fitting.optimise import CONSTANT_ERROR_SHARE
 from fitting.rig.check import meeting, next_offset
 from fitting.rig.meeting import (
@@ -75,8 +75,8 @@ class Lifted:
         cls, keypoints: Keypoints, time_s: np.ndarray, camera: Camera, body: Body, fps: float, exchanged: bool = False
     ) -> "Lifted":
         """Of one person's rows; exchanged: if left is right."""
-        if exchanged:
-            keypoints = reordered(keypoints, np.tile(keypoints.skeleton.flip_order, (len(keypoints), 1)))
+        order = side_order(keypoints, fps)
+        keypoints = reordered(keypoints, np.asarray(keypoints.skeleton.flip_order)[order] if exchanged else order)
         guess = guess_from_keypoints(body_keypoints(keypoints), [camera], body, fps)
         points = body.at(guess.params).keypoints.double().numpy()
         root = Rotation.from_rotvec(guess.params.pose[:, 0].double().numpy()).as_matrix()

@@ -86,7 +86,8 @@ def prepare_views(
     guess = _joined_guess(kept, shown, body)
     if (base := ready[0]) is None:  # this camera does not show the person
         empty = body_keypoints(replace(keypoints, presence=torch.zeros_like(keypoints.presence)))
-        base = PreparedTrack(Grid.over(frame, fps, every), np.zeros(len(frame), np.bool_), empty, guess)
+        nobody = np.zeros((len(frame), 26), np.bool_)
+        base = PreparedTrack(Grid.over(frame, fps, every), nobody[:, 0], empty, nobody, guess)
     return replace(
         base,
         grid=replace(base.grid, segment=_segments(there)),

@@ -201,6 +201,9 @@ STRIDE_DEG, HELD_DEG, BENT_DEG, UNLIKE_DEG, EXCESS, MOST_EXCESS_DEG = 50.0, 34.0
 ALIKE = 0.15  # correlation of different people's leans: fits err by the same lens and the same habits
 # Trunks of people who sit, kneel or squat: most lean, forwards or back, so each says little of gravity.
 SEATED_HIP_DEG, SEATED_IMAGE_DEG, SEATED_DEPTH_DEG, SEATED_FROM_UP_DEG = 55.0, 9.0, 16.0, 40.0
+# Who moves head, hands and feet against the hips by less than this share of the height in LEAST_STILL_S is a mannequin
+# or a image: its feet may be anywhere. People who stand as still as they can sway by more.
+STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
 # Feet of people who stand or walk rest nearly all the time, of people on a trampoline in less than half of it: these
 # show no floor, and nothing holds them upright.
 LEAST_RESTING, AIRBORNE_DEG = 0.5, 12.0
@@ -271,7 +274,7 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
     steps: list[tuple] = []
     standing_s = 0.0
     for number, person in enumerate(people):
-        if len(person.frames) == 0:
+        if len(person.frames) == 0 or never_moves(person, camera.fps):
             continue
         turn = np.broadcast_to(np.eye(3), (len(person.frames), 3, 3))
         if camera.first_from_camera is not None:
@@ -293,6 +296,16 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
     found = _packed(axes, feet, steps)
     alike = math.sqrt(1 + ALIKE * max(len(np.unique(found.axis_person)) - 1, 0))
     return replace(found, axis_sigma=found.axis_sigma * np.array([1.0, alike])), standing_s
+
+
+def never_moves(person: PersonEvidence, fps: float) -> bool:
+    """Whether this is a mannequin or a image."""
+    joints = person.joints_cam_m[np.isfinite(person.joints_cam_m).all((1, 2))]
+    if len(joints) < LEAST_STILL_S * fps or len(joints) < 5:
+        return False
+    limbs = (joints[:, (15, 20, 21, *ANKLES)] - joints[:, :1])[..., :2]
+    spread = 1.48 * np.median(np.abs(limbs - np.median(limbs, axis=0)), axis=0).max(-1)
+    return bool(np.median(spread) < STILL_SHARE * person.height_m)
 
 
 @dataclass(frozen=True)

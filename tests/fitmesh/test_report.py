@@ -13,6 +13,7 @@ from fitmesh.exports.report.person_section import (
     ABSENT,
     OUTLIER,
     RELIABLE,
+    SWAPPED,
     UNCERTAIN,
     UNOBSERVED,
     keypoint_status,
@@ -112,8 +113,11 @@ def test_settings_that_were_given_are_shown(result: Result, tmp_path: Path) -> N
 
 def test_every_keypoint_has_its_status(result: Result) -> None:
     person = result.people[0]
-    status = keypoint_status(result, person)
+    swapped = person.swapped.copy()
+    swapped[1, [5, 6]] = True
+    status = keypoint_status(result, replace(person, swapped=swapped))
     count = len(person)
+    assert (status[1, [5, 6]] == SWAPPED).all()
     assert (status[: count // 2, 16] == np.where(person.observed[: count // 2], ABSENT, UNOBSERVED)).all()
     assert (status[person.observed, 9] == UNCERTAIN).all()
     assert status[count // 3, 13] == OUTLIER

@@ -35,6 +35,7 @@ ROWS = {
     "presence": (26,),
     "raw": (26,),
     "used": (26,),
+    "swapped": (26,),
     "reprojection_px": (26,),
     "box_px": (4,),
     "contact": (4,),

@@ -108,7 +108,7 @@ def walker(
         shape=shape, joints_m=placed.joints.numpy(), joint_std_mm=std, joint_std_relative_mm=std / 2,
         joint_observed=seen, keypoint_observed=confidence * presence, keypoints_px=keypoints,
         confidence=confidence, presence=presence, raw=confidence / 2,
-        used=used,
+        used=used, swapped=np.zeros_like(used),
         reprojection_px=np.where(used, np.linalg.norm(error, axis=-1), np.nan).astype(np.float32),
         box_px=np.concatenate([low, high], 1), converged=np.ones(count, bool), stopped="converged",
         shot=0, same_as=identity, size=1.0, height_m=body.height_m(shape), contact=np.zeros((count, 4), np.float32),

@@ -57,9 +57,10 @@ STATUSES = (
     KeypointStatus(
         "outlier", "outlier", f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it"
     ),
+    KeypointStatus("swapped", "side swapped", "the network gave it the name of the other side, which was corrected"),
     KeypointStatus("away", "person absent", "nobody was seen for more than half a second: there is no body"),
 )
-RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, AWAY = range(len(STATUSES))
+RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, SWAPPED, AWAY = range(len(STATUSES))
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,7 @@ def keypoint_status(result: Result, person: Person) -> np.ndarray:
         far = person.reprojection_px > OUTLIER_SIGMAS * _sigma_px(result, person)
     status = np.full(person.confidence.shape, RELIABLE, np.uint8)
     for number, applies in (
+        (SWAPPED, person.swapped),
         (OUTLIER, far),
         (UNCERTAIN, person.confidence < MIN_CONFIDENCE),
         (ABSENT, person.presence < MIN_PRESENCE),

@@ -9,8 +9,9 @@ import numpy as np
 
 from pose2d.base.errors import UserError
 from pose2d.base.files import Array, check_arrays
+from pose2d.events import Event
 from pose2d.skeletons import BY_NAME, COCO17
-from pose2d.types import Event, HandKeypoints, Keypoints, Outlines
+from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 MOST_PIXELS_A_SIDE = 1 << 20
 FARTHEST_PX = 1e7  # coordinates beyond this are not those of a keypoint in or near an image

@@ -271,7 +271,10 @@ def _take(path: Path) -> int | None:
         command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])[: MOST_BYTES // 2]
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         os.ftruncate(handle, 0)
-        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}, since {since} ({command})".encode())
+        os.write(
+            handle,
+            f"process {os.getpid()} on {socket.gethostname()}, since {since} ({command})".encode(errors="replace"),
+        )
         return handle
     except BaseException:
         with contextlib.suppress(OSError):

@@ -40,7 +40,7 @@ def test_the_gradient_vanishes_where_it_converged() -> None:
     problem, state = some_problem(5, True)
     problem = without_scene(problem)
     start = normal_equations(problem, state).gradient.norm()
-    found = solve_track(problem, state, 100)
+    found = solve_track(problem, state, 300, tolerance=1e-5)
     assert found.stopped == (CONVERGED,)
     assert normal_equations(problem, found.state).gradient.norm() < 0.02 * start
 

@@ -26,6 +26,8 @@ from rich.table import Table
 from scipy.stats import t as student
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from bench.lib.claim import Console, claim
 from bench.lib.scene_clips import CHOOSING, read_clip
 from fitting import optimise, stated

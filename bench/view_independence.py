@@ -18,12 +18,15 @@ import csv
 import json
 import math
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 from rich.table import Table
 from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitting
 from bench.lib.claim import Console, claim

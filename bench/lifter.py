@@ -124,7 +124,7 @@ def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Cons
             energy.append(prior.energy(found.pose[:, BODY_JOINTS].flatten(1))[0])
         table.add_row(name, f"{torch.cat(away).mean():.0f}", f"{torch.cat(energy).mean():.1f}")
 
-    for name in ("lifter", "fit none", "fit lifter"):
+    for name in ("lifter", "fit"):
         row(name, [CONTENDERS[name](one, body) for one in given])
     row("truth", [one.truth for one in given])
     console.print(table)

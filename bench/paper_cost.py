@@ -22,7 +22,7 @@ from rich.table import Table
 
 import pose2d
 from bench.lib.claim import Console, claim
-from fitmesh.paper.tables import COCO
+from fitmesh.paper.tables import PAPER_COCO
 
 TRAIN, VAL = 149_813, 6_352
 MINI = ("sbl-r18-128x96", "ipr-r18-128x96", "rle-r18-128x96")
@@ -45,7 +45,7 @@ def ms_a_crop(name: str, batch: int = 4, rounds: int = 2) -> tuple[float, tuple[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=[*MINI, *dict.fromkeys(name for name, _ in COCO)])
+    parser.add_argument("--models", nargs="+", default=[*MINI, *dict.fromkeys(name for name, _ in PAPER_COCO)])
     options = parser.parse_args()
     torch.set_num_threads(1)
     table = Table("network", "ms a crop", "val, h", "train, h", "disk, GB", title="one core, no GPU; full COCO")

@@ -25,10 +25,9 @@ from fitting.body import Body
 from fitting.body.kinematics import MIRROR, about_axis, quaternion_to_matrix, rotate
 from fitting.init.lifter import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation, inputs
 from fitting.thresholds import NEAREST_KEYPOINT_M
-from fitting.training.motion_bank import MOTION_SHARES, SEATED, Bank, varied, windows
+from fitting.training.motion_bank import MOTION_SHARES, SEATED, Bank, mirrored, varied, windows
 from fitting.training.simulation import Random, drawn_sigma, stated_mixtures
-from pose2d.base.errors import UserError
-from pose2d.base.files import read_npz
+from pose2d.base.files import Array, check_arrays, read_npz
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import AREA_OF_BOX, l_squared
 
@@ -280,14 +279,21 @@ class Crops(NamedTuple):
     pelvis_m: Tensor  # [N, 3] in the camera
 
 
+_CROPS = {
+    "rays": Array("f", ("crops", COUNT, 2), finite=True), "error_weight": Array("f", ("crops", COUNT, "parts")),
+    "error_sigma": Array("f", ("crops", COUNT, "parts")), "confidence": Array("f", ("crops", COUNT), low=0, high=1),
+    "presence": Array("f", ("crops", COUNT), low=0, high=1), "edges": Array("f", ("crops", 4)),
+    "marked": Array("f", ("crops",)), "turn": Array("f", ("crops", 24, 4)), "shape": Array("f", ("crops", "numbers")),
+    "pelvis_m": Array("f", ("crops", 3)),
+}  # fmt: skip
+
+
 def load_crops(path: Path) -> Crops:
-    wanted = (*Observation._fields, *Crops._fields[1:])
-    arrays = read_npz(path, "Expected crops as tools/rendered_crops.py writes them.", wanted)
-    if missing := [name for name in wanted if name not in arrays]:
-        raise UserError(f"{path} has no {missing[0]!r}: expected crops as tools/rendered_crops.py writes them.")
-    columns = [torch.from_numpy(arrays[name]).float() for name in wanted]
-    count = len(Observation._fields)
-    return Crops(Observation(*columns[:count]), *columns[count:])
+    arrays = read_npz(path, "Expected crops as tools/rendered_crops.py writes them.", _CROPS)
+    check_arrays(arrays, _CROPS, path, "crops of tools/rendered_crops.py")
+    columns = {name: torch.from_numpy(arrays[name]).float() for name in _CROPS}
+    seen = Observation(*(columns.pop(name) for name in Observation._fields))
+    return Crops(seen, **columns)
 
 
 def crop_examples(crops: Crops, body: Body, count: int, generator: torch.Generator) -> Examples:
@@ -295,21 +301,21 @@ def crop_examples(crops: Crops, body: Body, count: int, generator: torch.Generat
     rows = torch.randint(len(crops.turn), (count,), generator=generator)
     flip = torch.rand(count, generator=generator) < 0.5
 
-    def either(own: Tensor, mirrored: Tensor) -> Tensor:
-        return torch.where(flip.view(-1, *[1] * (own.ndim - 1)), mirrored, own)
+    def either(own: Tensor, other: Tensor) -> Tensor:
+        return torch.where(flip.view(-1, *[1] * (own.ndim - 1)), other, own)
 
     seen, sides = Observation(*(column[rows] for column in crops.seen)), HALPE26.flip_order
-    mirrored = Observation(
+    other = Observation(
         seen.rays[:, sides] * torch.tensor([-1.0, 1.0]), seen.error_weight[:, sides], seen.error_sigma[:, sides],
         seen.confidence[:, sides], seen.presence[:, sides],
         seen.edges[:, [2, 1, 0, 3]] * torch.tensor([-1.0, 1.0, -1.0, 1.0]), seen.marked,
     )  # fmt: skip
     turn, pelvis_m, shape = crops.turn[rows], crops.pelvis_m[rows], crops.shape[rows]
-    turn = either(turn, turn[:, MIRROR] * torch.tensor([1.0, -1.0, -1.0, 1.0]))
+    turn = either(turn, mirrored(turn))
     pelvis_m = either(pelvis_m, pelvis_m * torch.tensor([-1.0, 1.0, 1.0]))
     rotation, alone = quaternion_to_matrix(turn)[:, None], torch.ones(count, 1, dtype=torch.bool)
     return _examples(
-        Observation(*(either(*both)[:, None] for both in zip(seen, mirrored, strict=True))), torch.zeros(count, 1),
+        Observation(*(either(*both)[:, None] for both in zip(seen, other, strict=True))), torch.zeros(count, 1),
         alone[..., None], alone, rotation, shape, pelvis_m[:, None], placed(body, rotation, shape[:, None]),
     )  # fmt: skip
 

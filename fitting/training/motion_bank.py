@@ -145,11 +145,15 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
     offset[:, :, 0] = 0
     turn = quaternion_product(turn, axis_angle_to_quaternion(offset).expand_as(turn))
 
-    mirrored = turn[:, :, MIRROR] * turn.new_tensor([1.0, -1.0, -1.0, 1.0])
     flip = (chance[2] < 0.5)[:, None, None]
-    turn = torch.where(flip[..., None], mirrored, turn)
+    turn = torch.where(flip[..., None], mirrored(turn), turn)
     root = torch.where(flip, root * root.new_tensor([-1.0, 1.0, 1.0]), root)
     return Windows(turn, root, given.kind, given.inside)
+
+
+def mirrored(turn: Tensor) -> Tensor:
+    """Rotations [..., 24, 4] of the mirror image."""
+    return turn[..., MIRROR, :] * turn.new_tensor([1.0, -1.0, -1.0, 1.0])
 
 
 KINDS = (

@@ -75,7 +75,7 @@ class SecondMode(Table):
     probability: np.ndarray = column((), "f", "that it is nearer to the truth than the body that is stated")
     pose_rad: np.ndarray = column((24, 3), "f", "axis-angle of each joint", unit="rad", fill=np.nan)  # [T, 24, 3]
     translation_m: np.ndarray = column((3,), "f", "translation", unit="m", fill=np.nan)  # [T, 3]
-    behind: np.ndarray = column((), "f", "what it costs more than the body that is stated", unit="nats", fill=np.nan)
+    extra_cost: np.ndarray = column((), "f", "by which it costs more than the stated body", unit="nats", fill=np.nan)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from fitting.solver.unknowns import from_params, to_params
 
 MODES_FPS = 3.0  # so many frames a second: closer ones err alike (`optimise.INDEPENDENT_FRAMES_PER_SECOND`)
 SCREENED, SOLVED = 3, 12  # steps of every start, and of the likeliest
-CLOSE = 25.0  # nats. Of rendered people further behind, none was nearer to the second mode
+CLOSE = 25.0  # nats. Of rendered people with more, none was nearer to the second mode
 APART_M = 0.1  # a mode has a joint so far from the first, relative to the pelvis
 LEGS, ARMS = ((1, 4), (2, 5)), ((16, 18), (17, 19))  # hips and knees; shoulders and elbows
 _COUNTED = [n for n, name in enumerate(JOINT_NAMES) if n and "hand" not in name]
@@ -79,7 +79,7 @@ def second_modes(
     if modes is None:
         return SecondMode.empty().scatter(slice(0), len(found))
     near = nearest(rows, np.arange(len(found)))
-    there = np.flatnonzero(np.isfinite(modes.behind[near]))
+    there = np.flatnonzero(np.isfinite(modes.extra_cost[near]))
     near, first, key = near[there], found.params.rows(there), found.params.rows(rows[near[there]])
     turned = rotation_matrices(torch.from_numpy(modes.pose_rad[near])) @ rotation_matrices(key.pose).mT
     modes = replace(
@@ -119,16 +119,16 @@ def _of_frames(
 
     rough = solve_frames(problem, near, SCREENED, ROUGH_TOLERANCE)
     cost = rough.cost.unflatten(0, (len(starts), frames))
-    behind, best = torch.where(apart(to_params(rough.state), len(starts)), cost[1:] - cost[0], torch.inf).min(0)
-    close = (behind < CLOSE).nonzero().flatten()
+    extra_cost, best = torch.where(apart(to_params(rough.state), len(starts)), cost[1:] - cost[0], torch.inf).min(0)
+    close = (extra_cost < CLOSE).nonzero().flatten()
     if not len(close):
         return None
     index = torch.cat((close, (1 + best[close]) * frames + close))
     solved = solve_frames(problem.frames(index), rough.state.frames(index), SOLVED)
     params, cost = to_params(solved.state), solved.cost.unflatten(0, (2, len(close)))
-    behind = cost[1] - cost[0]
-    kept = (apart(params, 2)[0] & (behind < CLOSE)).nonzero().flatten()
+    extra_cost = cost[1] - cost[0]
+    kept = (apart(params, 2)[0] & (extra_cost < CLOSE)).nonzero().flatten()
     params = params.rows(len(close) + kept)
     modes = SecondMode(np.zeros(len(kept), np.float32), params.pose.numpy(), params.translation.numpy(),
-                       behind[kept].numpy())  # fmt: skip
+                       extra_cost[kept].numpy())  # fmt: skip
     return modes.scatter(close[kept].numpy(), frames)

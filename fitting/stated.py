@@ -88,8 +88,8 @@ class StatedErrors:
 
     def mode_probability(self, second: SecondMode) -> np.ndarray:
         """[T] that the second mode is nearer to the truth, 0 where there is none that counts."""
-        log_odds = self.mode[0] - self.mode[1] * np.nan_to_num(second.behind)
-        probability = np.where(np.isfinite(second.behind), 1 / (1 + np.exp(-log_odds)), 0.0).astype(np.float32)
+        log_odds = self.mode[0] - self.mode[1] * np.nan_to_num(second.extra_cost)
+        probability = np.where(np.isfinite(second.extra_cost), 1 / (1 + np.exp(-log_odds)), 0.0).astype(np.float32)
         return np.where(probability >= LEAST_PROBABILITY, probability, 0.0)
 
     @staticmethod
@@ -157,7 +157,7 @@ class Apart(NamedTuple):
 
 def modes_apart(track: TrackFit, body: Body) -> Apart:
     apart = Apart(np.zeros((2, len(track), 24, 3)), np.zeros((len(track), 24)))
-    if track.second is None or not (there := np.isfinite(track.second.behind)).any():
+    if track.second is None or not (there := np.isfinite(track.second.extra_cost)).any():
         return apart
     rows = np.flatnonzero(there)
     first, second = track.fit.params.rows(rows), track.second.rows(rows)

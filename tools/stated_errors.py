@@ -249,7 +249,7 @@ def _modes(people: Sequence[Person]) -> np.ndarray:
         for row in np.flatnonzero(differ.any(1) & one.track.fit.observed.numpy()):
             lengths = [np.linalg.norm(e[row, differ[row]], axis=-1).mean() for e in (error + apart, error)]
             nearer.append(float(lengths[0] < lengths[1]))
-            given.append([1.0, -second.behind[row]])
+            given.append([1.0, -second.extra_cost[row]])
     x, y, prior = np.array(given, float).reshape(-1, 2), np.array(nearer), np.array([-1.0, 0.05])
     weight, found = np.diag([1.0, 1e3]) * PERSON_FRAMES, prior  # of the prior: as if few people had shown it
     for _ in range(20):  # Newton's steps

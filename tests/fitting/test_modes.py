@@ -94,7 +94,7 @@ def test_a_mode_that_costs_more_is_less_probable_and_one_that_costs_far_more_doe
 ) -> None:
     assert ambiguous.second is not None
     table, costs = stated.stated_errors(), np.array([0.0, 2.0, 200.0, np.nan], np.float32)
-    first, dearer, far, none = table.mode_probability(replace(ambiguous.second.rows(slice(4)), behind=costs))
+    first, dearer, far, none = table.mode_probability(replace(ambiguous.second.rows(slice(4)), extra_cost=costs))
     assert first > dearer >= stated.LEAST_PROBABILITY
     assert far == none == 0
 

@@ -123,7 +123,7 @@ def main() -> None:
             if mode == "whole runs" or level == "everybody":
                 drawn[mode, level] = found
     plot(drawn, f"{len(scores)} rendered person-frames in {len(scores.names)} sequences; 95 % intervals over sequences")
-    console.print(str(PLOT))
+    console.print(str(PLOT.relative_to(PLOT.parents[2])))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,16 @@
 
     python tools/bench_page.py
 
-In page.md, `{{NAME}}` stands for the command and commit of bench/results/NAME.json, `{{NAME 2}}` for its second table,
-`{{NAME 2: val2017, 1.15}}` for the rows of it that have both words among their cells, `{{NAME notes}}` for its notes.
+In page.md stands for what bench/results/NAME.json holds:
+
+| text | becomes |
+|---|---|
+| `{{NAME}}` | its command and commit, with a link to the file |
+| `{{NAME 2}}` | its second table |
+| `{{NAME 2: val2017 & 416 ; all}}` | the rows of it that have both cells `val2017` and `416`, or a cell `all` |
+| `{{NAME 2: .. | AP, mean | AR}}` | of these rows, the first column and those two |
+| `{{NAME 2: val2017 & sizes=416 @ AR}}` | one cell; 416 is one of the column `sizes` |
+| `{{NAME notes}}`, `{{NAME note}}` | its notes, as a list; the first of them |
 """
 
 import json
@@ -15,7 +23,7 @@ from pose2d.base.files import atomic_file
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 PAGE = BENCH / "README.md"
-_PLACE = re.compile(r"\{\{([\w-]+)(?: (\d+|notes))?(?:: ([^}]+))?\}\}")
+_PLACE = re.compile(r"\{\{([\w-]+)(?: (\d+|notes?))?(?:: ([^}]+))?\}\}")
 
 
 def page() -> str:
@@ -25,28 +33,49 @@ def page() -> str:
 
 
 def _filled(place: re.Match[str]) -> str:
-    name, part, words = place.groups()
+    name, part, which = place.groups()
     result = json.loads((BENCH / "results" / f"{name}.json").read_text(encoding="utf-8"))
     if part is None:
         return _source(name, result)
+    if part == "note":
+        return result["notes"][0]
     if part == "notes":
         return "\n".join(f"- {note}" for note in result["notes"])
-    return _table(result["tables"][int(part) - 1], [word.strip() for word in (words or "").split(",") if word.strip()])
+    return _part(result["tables"][int(part) - 1], which or "")
 
 
 def _source(name: str, result: dict[str, Any]) -> str:
     of = "carried over from the page of" if result.get("carried_over") else "at"
-    command = f"`{result['command']}`, " if result["command"] else ""
-    return f"{command}{of} commit `{result['commit']}` ([all rows](results/{name}.json))"
+    return f"`{result['command']}`, {of} commit `{result['commit']}` ([all rows](results/{name}.json))"
 
 
-def _table(table: dict[str, Any], words: list[str]) -> str:
-    rows = [row for row in table["rows"] if all(word in row for word in words)]
-    if not rows:
-        raise ValueError(f"no row of {table['title'] or table['columns']} has {words}")
-    numbers = [all(re.match(r"[\d\W]*$|[\d\W]*[x%]", row[i]) for row in rows) for i in range(len(table["columns"]))]
-    rule = ["---:" if number and i else "---" for i, number in enumerate(numbers)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (table["columns"], rule, *rows))
+def _part(table: dict[str, Any], which: str) -> str:
+    """A table, some of its rows and columns, or one cell."""
+    columns = table["columns"]
+    wanted, _, cell = which.partition("@")
+    wanted, *names = (text.strip() for text in wanted.split("|"))
+    rows = [row for row in table["rows"] if not wanted or any(_has(columns, row, one) for one in wanted.split(";"))]
+    shown = [0, *(_at(columns, name) for name in names)] if names else range(len(columns))
+    if not rows or (cell and len(rows) > 1):
+        raise ValueError(f"{len(rows)} rows of {table['title'] or columns} have {wanted!r}")
+    return rows[0][_at(columns, cell.strip())].replace("*", "") if cell else _table(columns, rows, shown)
+
+
+def _has(columns: list[str], row: list[str], words: str) -> bool:
+    named = {f"{column}={cell}" for column, cell in zip(columns, row, strict=True)}
+    return all(word.strip() in named.union(row) for word in words.split("&"))
+
+
+def _at(columns: list[str], name: str) -> int:
+    if name not in columns:
+        raise ValueError(f"there is no column {name!r}, only {columns}")
+    return columns.index(name)
+
+
+def _table(columns: list[str], rows: list[list[str]], shown: Any) -> str:
+    numbers = {i for i in shown if i and all(re.match(r"[\d\W]*$|[\d\W]*[x%]", row[i]) for row in rows)}
+    rule = {i: "---:" if i in numbers else "---" for i in shown}
+    return "\n".join(f"| {' | '.join(cells[i] for i in shown)} |" for cells in (columns, rule, *rows))
 
 
 def main() -> None:

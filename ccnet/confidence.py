@@ -321,12 +321,11 @@ def confidence_function(
 
         return from_head
     about = about_of(load(pose_model)) if source == "closed-form" and pose_model in embedded() else None
-    width = target_cells(model, about)
+    share, width = area_and_width(model, about)
 
     def of_source(e: PoseEstimate) -> Keypoints:
         if source == "closed-form":
-            area_px2 = mean_area_px2(e.crop_area_px2, about)
-            confidence = closed_form(e.score, e.sigma_px, e.crop_area_px2, area_px2, model, width)
+            confidence = closed_form(e, e.crop_area_px2 * share, model, width)
         elif source == "raw-heatmap":
             assert e.heatmap_score is not None, "`check_heatmap_score` comes first"
             confidence = e.heatmap_score
@@ -378,21 +377,16 @@ SMALLEST_PEAK = 1e-6  # a peak at or below zero carries no information
 DEFAULT_AREA_SHARE = 0.25  # of its crop that a person fills, where no head has recorded the mean of its training people
 
 
-def closed_form(
-    score: Tensor,  # [N, K]
-    sigma_px: Tensor,  # [N, K, 2] image pixels, NaN if the network states none
-    crop_area_px2: Tensor,  # [N]
-    area_px2: Tensor,  # [N] of the person: annotated, predicted, or `mean_area_px2`
-    model: PoseModel,
-    width_cells: float,  # of the heatmaps' target: `target_cells`
-) -> Tensor:
-    """Expected OKS [N, K] without a trained head."""
-    l2 = l_squared(area_px2, model.skeleton).to(score)
-    stated = not bool(torch.isnan(sigma_px).all())
+def closed_form(e: PoseEstimate, area_px2: Tensor, model: PoseModel, width_cells: float) -> Tensor:
+    """Expected OKS [N, K] without a trained head, in double precision. area_px2 [N]: of the people, annotated,
+    predicted, or a share of their crops; width_cells: of the heatmaps' target. Both: `area_and_width`, if not known."""
+    l2 = l_squared(area_px2.double(), model.skeleton)
+    stated = not bool(torch.isnan(e.sigma_px).all())
     if len(model.feature_shape) != 3 and stated:
-        return expected_oks_per_axis(sigma_px, l2)
-    px_per_cell = (crop_area_px2 * model.input_wh[0] / model.input_wh[1]).sqrt() / cells_across(model)
-    return heatmap_confidence(score, sigma_px if stated else None, width_cells, px_per_cell, l2)
+        return expected_oks_per_axis(e.sigma_px.double(), l2)
+    crop_width_px = (e.crop_area_px2.double() * model.input_wh[0] / model.input_wh[1]).sqrt()
+    sigma_px = e.sigma_px.double() if stated else None
+    return heatmap_confidence(e.score.double(), sigma_px, width_cells, crop_width_px / cells_across(model), l2)
 
 
 def heatmap_confidence(
@@ -411,18 +405,14 @@ def heatmap_confidence(
     return expected_oks(cells2 * px_per_cell[:, None] ** 2, l2_px2)
 
 
-def mean_area_px2(crop_area_px2: Tensor, about: About | None) -> Tensor:
-    """Areas of people [N] who fill the share of their crops that a head's training people fill on average."""
-    return crop_area_px2 * (about.area_share if about else DEFAULT_AREA_SHARE)
-
-
-def target_cells(model: PoseModel, about: About | None) -> float:
-    """Width of the heatmaps' target: the one that fits a head's training people best, or the published one."""
+def area_and_width(model: PoseModel, about: About | None) -> tuple[float, float]:
+    """Which share of its crop a person fills, and how wide the heatmaps' target is in cells: on average over a head's
+    training people and as fits them best, or as usual and as published."""
     if about is not None:
-        return about.target_cells
+        return about.area_share, about.target_cells
     if model.has_heatmap_score:  # the maps are probabilities of their own, taught by no target
-        return 0.0
-    return TARGET_SIGMA_CELLS.get(round(cells_across(model)), 2.0)
+        return DEFAULT_AREA_SHARE, 0.0
+    return DEFAULT_AREA_SHARE, TARGET_SIGMA_CELLS.get(round(cells_across(model)), 2.0)
 
 
 def cells_across(model: PoseModel) -> float:

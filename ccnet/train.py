@@ -61,7 +61,7 @@ def train(
     run = {"settings": asdict(settings), "examples": examples.count, "world_size": group.world_size}
     done = _resume(checkpoint, run, head, optimizer, loss)
     if done == 0:
-        head.fit_scale(examples.sample().to(group.device))
+        head.fit_scale(examples.sample().features.to(group.device))
     for step in range(done, steps):
         torch.manual_seed((settings.seed * steps + step) * group.world_size + group.rank)
         for parameters in optimizer.param_groups:

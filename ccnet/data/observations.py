@@ -3,9 +3,8 @@
 Computed once and cached on disk, in shards, so that a killed run loses at most one of them."""
 
 import hashlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -17,14 +16,15 @@ from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import AnnotatedPerson, load_image
 from ccnet.heads.head import CalibrationHead, Ensemble
 from ccnet.losses import Targets
-from ccnet.recipes import Target, TrainingSettings
+from ccnet.recipes import TrainingSettings
 from pose2d import crops
 from pose2d.base.caching import CacheKey, code_digest, weights_digest
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, read_npz
+from pose2d.base.table import column
 from pose2d.base.threads import prefetch
-from pose2d.crops import Crops, crop_people, estimate_crops
+from pose2d.crops import Crops, PoseEstimate, crop_people, estimate_crops
 from pose2d.models.base import PoseModel
 from pose2d.types import keypoint_oks, l_squared
 
@@ -32,49 +32,31 @@ BATCH = 32  # crops through the network at once
 SHARD = 512  # people per file
 HALF_MAX = 65504.0  # the largest half-precision number
 Progress = Callable[[int], None]  # so many more people are done
+Read = Callable[[Tensor], Tensor]  # features -> inputs of a head's trained layers
 
 
-@dataclass(frozen=True)
-class Observations:
-    """N people: the network's prediction, the head's inputs, and the true OKS."""
+@dataclass(frozen=True, kw_only=True)
+class Observations(PoseEstimate):
+    """The network's estimate of N people in their annotated boxes, and the truth. `features` are what the trained
+    layers of a head read of them. `xy_px` is told in the person's own left and right, in a mirrored crop too; all else
+    in the crop's order of keypoints."""
 
-    inputs: Tensor  # [N, *input_shape] of the head's trained layers
-    xy_px: Tensor  # [N, K, 2] image pixels; left and right are the person's own, in a mirrored crop too
-    score: Tensor  # [N, K] the network's own confidence, in the crop's order of keypoints (as all below)
-    heatmap_score: Tensor  # [N, K] the second score of networks that have one; NaN for others
-    sigma_px: Tensor  # [N, K, 2] the network's own standard deviation in image pixels; NaN if it states none
-    error: Tensor  # [N, K, 2] prediction less truth along the crop's x and y, in units of l; 0 where not labelled
-    oks: Tensor  # [N, K] 0 where not labelled
-    pck: Tensor  # [N, K] 1 if within half a head size (PCKh@0.5), 0 if not or not labelled; NaN: head size not known
-    present: Tensor  # [N, K] 1 if labelled and inside the crop
-    labelled: Tensor  # [N, K] 1 if labelled
-    crop_area_px2: Tensor  # [N] of the crop, in image pixels
-    area_share: Tensor  # [N] the person's area over the crop's
-
-    def __len__(self) -> int:
-        return len(self.oks)
-
-    @property
-    def labelled_oks(self) -> np.ndarray:
-        """[N, K] NaN where not labelled."""
-        return np.where(self.labelled.numpy() > 0, self.oks.double().numpy(), np.nan)
-
-
-def join(parts: Iterable[Observations], progress: Progress = lambda people: None) -> Observations:
-    """All parts as one; `progress` counts their people as they come."""
-    come = []
-    for part in parts:
-        come.append(part)
-        progress(len(part))
-    return Observations(*(torch.cat([getattr(part, f.name) for part in come]) for f in fields(Observations)))
+    TENSORS = True
+    error: Tensor = column(("keypoints", 2), "f", "less truth, along the crop's axes; 0 where not labelled", unit="l")
+    oks: Tensor = column(("keypoints",), "f", "0 where not labelled")  # [N, K]
+    # [N, K] 0 where not labelled, too
+    pck: Tensor = column(("keypoints",), "f", "1 within half a head size (PCKh@0.5), else 0; NaN: head size not known")
+    present: Tensor = column(("keypoints",), "f", "1 if labelled and inside the crop")  # [N, K]
+    labelled: Tensor = column(("keypoints",), "f", "1 if labelled")  # [N, K]
+    area_share: Tensor = column((), "f", "the person's area over the crop's")  # [N]
 
 
 def observe(
-    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None = None,
-    seed: Sequence[int] = (0,),
-) -> Iterator[Observations]:  # fmt: skip
-    """One batch after another, on the CPU, in the order of `people`. The next crops are cut while the network runs. The
-    randomness of one person's crop depends on `seed` and the person's id alone."""
+    model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], augment: Augment | None = None,
+    seed: Sequence[int] = (0,), progress: Progress = lambda people: None,
+) -> Observations:  # fmt: skip
+    """On the CPU, in the order of `people`; `read` makes a head's inputs of the features. The next crops are cut while
+    the network runs. The randomness of one person's crop depends on `seed` and the person's id alone."""
 
     def batches() -> Iterator[tuple[Sequence[AnnotatedPerson], Crops, np.ndarray]]:
         """People, their crops, and which of those are mirrored, [N]. People come sorted by image: each is read once."""
@@ -88,8 +70,11 @@ def observe(
             pixels, affines = [one.pixels for one, _ in cut], [one.affine for one, _ in cut]
             yield part, Crops(torch.cat(pixels), np.concatenate(affines)), np.array([mirror for _, mirror in cut])
 
+    observed = []
     for part, cropped, mirrored in prefetch(batches(), depth=1):
-        yield _observe_batch(model, head, part, cropped, mirrored)
+        observed.append(_observe_batch(model, read, part, cropped, mirrored))
+        progress(len(part))
+    return Observations.concat(observed)
 
 
 def _crop(
@@ -120,7 +105,7 @@ def _crop(
 
 @torch.inference_mode()
 def _observe_batch(
-    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], cropped: Crops, mirrored: np.ndarray,
+    model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], cropped: Crops, mirrored: np.ndarray,
 ) -> Observations:  # fmt: skip
     pose = estimate_crops(model, cropped)
     keypoints = torch.from_numpy(np.stack([person.keypoints for person in people]))
@@ -144,77 +129,51 @@ def _observe_batch(
     head_px = torch.tensor([person.head_px for person in people], dtype=torch.float32)
     right = (distance2.sqrt() <= 0.5 * head_px[:, None]).float() * labelled
     return Observations(
-        inputs=head.inputs(pose.features.float()).cpu(), xy_px=xy_px, score=pose.score,
-        heatmap_score=torch.full_like(pose.score, torch.nan) if pose.heatmap_score is None else pose.heatmap_score,
-        sigma_px=pose.sigma_px, error=swapped(torch.where(labelled[..., None], error, 0).float()), oks=swapped(oks),
+        **{**vars(pose), "xy_px": xy_px, "features": read(pose.features.float()).cpu()},
+        error=swapped(torch.where(labelled[..., None], error, 0).float()), oks=swapped(oks),
         pck=swapped(torch.where(head_px.isnan()[:, None], torch.nan, right)),
         present=swapped((labelled & inside).float()), labelled=swapped(labelled.float()),
-        crop_area_px2=pose.crop_area_px2, area_share=area / pose.crop_area_px2,
+        area_share=area / pose.crop_area_px2,
     )  # fmt: skip
 
 
 # On disk -------------------------------------------------------------------------------------------------------------
 
 
-_REST = tuple(f.name for f in fields(Observations) if f.name != "inputs")
+def observe_cached(
+    folder: Path, model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None,
+    seed: Sequence[int], group: ProcessGroup = ALONE, progress: Progress = lambda people: None,
+) -> tuple[Observations, list[np.ndarray]]:  # fmt: skip
+    """One pass over some people: all but the features in memory, and the features left on disk, in half precision. A
+    pair of files per SHARD, in a folder named by cache key; several processes share the work."""
+    folder = folder / cache_key(model, head, people, augment, seed).digest[:16]
+    shards = {folder / f"{first:07d}": people[first : first + SHARD] for first in range(0, len(people), SHARD)}
+    for path, some in group.share(list(shards.items())):
+        if _is_complete(path, len(some)):
+            progress(len(some))
+            continue
+        whole = observe(model, head.inputs, some, augment, seed, progress)
+        with atomic_file(path.with_suffix(".npz")) as temporary:
+            np.savez(temporary, **replace(whole, features=whole.features[:, :0]).to_arrays())
+        with atomic_file(path.with_suffix(".npy")) as temporary:  # last: a shard is complete once this file exists
+            np.save(temporary, whole.features.clamp(-HALF_MAX, HALF_MAX).half().numpy())
+    group.barrier()
+    parts, features = zip(*map(_read_shard, shards), strict=True)
+    return Observations.concat(parts), list(features)
 
 
-class ObservationCache:
-    """The observations of one pass over some people, one pair of files per SHARD, in a folder named by cache key."""
+def _read_shard(path: Path) -> tuple[Observations, np.ndarray]:
+    rest = Observations.from_arrays(read_npz(path.with_suffix(".npz"), f"Delete {path.parent} and run again."))
+    return rest, np.load(path.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
 
-    def __init__(
-        self, folder: Path, model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson],
-        augment: Augment | None = None, seed: Sequence[int] = (0,),
-    ) -> None:  # fmt: skip
-        self.model, self.head, self.people, self.augment, self.seed = model, head, people, augment, seed
-        self.key = cache_key(model, head, people, augment, seed)
-        self.folder = folder / self.key.digest[:16]
 
-    def fill(self, rank: int = 0, world_size: int = 1, progress: Progress = lambda people: None) -> None:
-        """Compute what is missing; with several processes each does its share."""
-        for number, first in enumerate(self.shards()):
-            if number % world_size == rank:
-                self.fill_shard(first, progress)
-        if rank == 0:
-            with atomic_file(self.folder / "cache_key.json") as path:
-                path.write_text(self.key.text + "\n")
-
-    def fill_shard(self, first: int, progress: Progress = lambda people: None) -> None:
-        """The people from number `first` on, unless they are there."""
-        people = self.people[first : first + SHARD]
-        if self._is_complete(first, len(people)):
-            progress(len(people))
-            return
-        whole = join(observe(self.model, self.head, people, self.augment, self.seed), progress)
-        with atomic_file(self._file(first, "npz")) as path:
-            np.savez(path, **{name: getattr(whole, name).numpy() for name in _REST})
-        with atomic_file(self._file(first, "npy")) as path:  # last: a shard is complete once this file exists
-            np.save(path, whole.inputs.clamp(-HALF_MAX, HALF_MAX).half().numpy())
-
-    def load(self) -> tuple[Observations, "ShardedRows"]:
-        """All but `inputs` in memory, and `inputs` left on disk."""
-        parts, inputs = [], []
-        for first in self.shards():
-            parts.append(read_npz(self._file(first, "npz"), f"Delete {self.folder} and run again."))
-            inputs.append(np.load(self._file(first, "npy"), mmap_mode="r", allow_pickle=False))
-        rest = {name: torch.from_numpy(np.concatenate([part[name] for part in parts])) for name in parts[0]}
-        return Observations(inputs=torch.zeros(len(rest["oks"]), 0), **rest), ShardedRows(inputs)
-
-    def _is_complete(self, first: int, count: int) -> bool:
-        """Whether both files of a shard are there and whole; a damaged one is made again."""
-        try:
-            rest = read_npz(self._file(first, "npz"), "")
-            inputs = np.load(self._file(first, "npy"), mmap_mode="r", allow_pickle=False)  # refuses a wrong size
-        except (UserError, OSError, ValueError, EOFError):
-            return False
-        return set(rest) == set(_REST) and all(len(value) == count for value in (*rest.values(), inputs))
-
-    def shards(self) -> range:
-        """The first person of each."""
-        return range(0, len(self.people), SHARD)
-
-    def _file(self, first: int, suffix: str) -> Path:
-        return self.folder / f"{first:07d}.{suffix}"
+def _is_complete(path: Path, count: int) -> bool:
+    """Whether both files of a shard are there and whole; a damaged one is made again."""
+    try:
+        rest, features = _read_shard(path)  # refuses a wrong size
+    except (UserError, OSError, ValueError, EOFError):
+        return False
+    return len(rest) == len(features) == count
 
 
 def cache_key(
@@ -238,36 +197,15 @@ def cache_key(
     )  # fmt: skip
 
 
-class ShardedRows:
-    """Rows of several arrays on disk as if they were one."""
-
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        self.arrays = list(arrays)
-        self.start = np.cumsum([0, *(len(array) for array in self.arrays)])
-
-    def __len__(self) -> int:
-        return int(self.start[-1])
-
-    def take(self, index: np.ndarray) -> Tensor:
-        """Rows [M, ...] in single precision."""
-        out = np.empty((len(index), *self.arrays[0].shape[1:]), np.float32)
-        which = np.searchsorted(self.start, index, side="right") - 1
-        for number in np.unique(which):
-            rows = which == number
-            out[rows] = self.arrays[number][index[rows] - self.start[number]]
-        return torch.from_numpy(out)
-
-
-def observe_cached(
-    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], folder: Path,
-    progress: Progress = lambda people: None, group: ProcessGroup = ALONE,
-) -> Observations:  # fmt: skip
-    """The crops of people to evaluate on, as they are; cached too. Several processes share the work."""
-    cache = ObservationCache(folder, model, head, people)
-    cache.fill(group.rank, group.world_size, progress)
-    group.barrier()
-    rest, inputs = cache.load()
-    return Observations(**{**vars(rest), "inputs": inputs.take(np.arange(len(rest)))})
+def take(arrays: Sequence[np.ndarray], index: np.ndarray) -> Tensor:
+    """Rows [M, ...] of several arrays on disk as if they were one, in single precision."""
+    start = np.cumsum([0, *map(len, arrays)])
+    out = np.empty((len(index), *arrays[0].shape[1:]), np.float32)
+    which = np.searchsorted(start, index, side="right") - 1
+    for number in np.unique(which):
+        rows = which == number
+        out[rows] = arrays[number][index[rows] - start[number]]
+    return torch.from_numpy(out)
 
 
 SCALE_EXAMPLES = 20_000  # examples that set the scale of a head's inputs,
@@ -275,82 +213,42 @@ SCALE_BYTES = 500_000_000  # or as many as fit
 STREAMED_SCALE_EXAMPLES = 512  # the same where each one is a run of the network
 
 
-class Examples(ABC):
+class Examples:
     """Batches in an order that depends on seed and epoch alone, so that training can resume at any step."""
 
-    def __init__(self, count: int, seed: int, target: Target) -> None:
-        self.count = count  # examples in one epoch
-        self.seed, self.target = seed, target
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        observed: Callable[[np.ndarray, int], Observations],  # numbers of examples, and the epoch
+        groups: Sequence[Sequence[int]] | np.ndarray,  # examples that stay together when they are shuffled
+        sampled: int,  # examples in a sample
+        streamed: bool,  # the network runs for each of them
+    ) -> None:
+        self.seed, self.target, self.observed, self.groups = settings.seed, settings.target, observed, groups
+        self.sampled, self.streamed = sampled, streamed
+        self.count = sum(map(len, groups))  # examples in one epoch
         self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
 
-    @abstractmethod
-    def shuffled(self, random: np.random.Generator) -> np.ndarray:
-        """The numbers of all examples in random order."""
-
-    @abstractmethod
-    def observed(self, index: np.ndarray, epoch: int) -> Observations:
-        """Some of the examples."""
-
-    @abstractmethod
-    def sample(self) -> Tensor:
-        """Typical inputs of the head, [M, *input_shape]."""
-
     def order(self, epoch: int) -> np.ndarray:
+        """The numbers of all examples in random order."""
         if self._order[0] != epoch:
-            self._order = (epoch, self.shuffled(np.random.default_rng([self.seed, epoch])))
+            shuffled = np.random.default_rng([self.seed, epoch]).permutation(len(self.groups))
+            self._order = epoch, np.array([i for group in shuffled for i in self.groups[group]])
         return self._order[1]
+
+    def sample(self) -> Observations:
+        """Typical examples."""
+        return self.observed(np.sort(self.order(0)[: self.sampled]), 0)
 
     def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
         """This process's share of one batch: the head's inputs, and the targets."""
         index = self.order(epoch)[number * size : (number + 1) * size][group.rank :: group.world_size]
         o = self.observed(index, epoch)
         correct = o.oks if self.target == "oks" else o.pck  # what a keypoint's confidence is trained to be on average
-        return o.inputs, Targets(correct, o.present, o.labelled, o.error, torch.from_numpy(index))
+        return o.features, Targets(correct, o.present, o.labelled, o.error, torch.from_numpy(index))
 
     def batches(self, size: int) -> int:
         return max(self.count // size, 1)
-
-
-class CachedExamples(Examples):
-    def __init__(self, caches: Sequence[ObservationCache], seed: int, target: Target = "oks") -> None:
-        loaded = [cache.load() for cache in caches]
-        self.observations = join([observations for observations, _ in loaded])
-        self.inputs = ShardedRows([array for _, rows in loaded for array in rows.arrays])
-        super().__init__(len(self.observations), seed, target)
-
-    def shuffled(self, random: np.random.Generator) -> np.ndarray:
-        return random.permutation(self.count)
-
-    def observed(self, index: np.ndarray, epoch: int) -> Observations:
-        rest = {name: getattr(self.observations, name)[torch.from_numpy(index)] for name in _REST}
-        return Observations(inputs=self.inputs.take(index), **rest)
-
-    def sample(self) -> Tensor:
-        size = min(SCALE_EXAMPLES, self.count, max(SCALE_BYTES // (4 * self.inputs.arrays[0][0].size), 1))
-        return self.inputs.take(np.sort(np.random.default_rng(self.seed).permutation(self.count)[:size]))
-
-
-class StreamedExamples(Examples):
-    """The network runs in every epoch, each time on differently augmented crops."""
-
-    def __init__(
-        self, model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None,
-        seed: int, target: Target = "oks",
-    ) -> None:  # fmt: skip
-        super().__init__(len(people), seed, target)
-        self.model, self.head, self.augment, self.annotated = model, head, augment, list(people)
-
-    def shuffled(self, random: np.random.Generator) -> np.ndarray:
-        """Images in random order, the people of one image together: each file is opened once."""
-        groups = [list(g) for _, g in groupby(range(self.count), key=lambda i: self.annotated[i].image)]
-        return np.array([i for g in random.permutation(len(groups)) for i in groups[g]])
-
-    def observed(self, index: np.ndarray, epoch: int) -> Observations:
-        people = [self.annotated[i] for i in index]
-        return join(observe(self.model, self.head, people, self.augment, (self.seed, epoch)))
-
-    def sample(self) -> Tensor:
-        return self.observed(self.order(0)[:STREAMED_SCALE_EXAMPLES], 0).inputs
 
 
 def passes(settings: TrainingSettings) -> list[tuple[int, Augment | None]]:
@@ -364,38 +262,36 @@ def passes(settings: TrainingSettings) -> list[tuple[int, Augment | None]]:
 
 def bytes_per_person(model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson]) -> int:
     """What caching one person's crop takes on disk, measured on the first one."""
-    (first,) = observe(model, head, people[:1])
-    rest = sum(value.nbytes for name, value in vars(first).items() if name != "inputs")
-    return 2 * first.inputs.numel() + rest
+    arrays = observe(model, head.inputs, people[:1]).to_arrays()
+    return sum(array.nbytes for array in arrays.values()) - arrays["row_features"].nbytes // 2  # half precision
 
 
 def make_examples(
     model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings,
     group: ProcessGroup, folder: Path, progress: Progress = lambda people: None,
 ) -> Examples:  # fmt: skip
-    """Cached on disk if all passes fit into `settings.cache_bytes`, else streamed."""
-    if not fits_on_disk(model, head, people, settings):
+    """Cached on disk if all passes fit into `settings.cache_bytes`, else streamed: the network runs in every epoch,
+    each time on differently augmented crops."""
+    every = passes(settings)
+    if bytes_per_person(model, head, people) * len(people) * len(every) > settings.cache_bytes:
         augment = settings.augment if settings.augmented_passes else None
-        return StreamedExamples(model, head, people, augment, settings.seed, settings.target)
-    caches = observation_caches(model, head, people, settings, folder)
-    for cache in caches:
-        cache.fill(group.rank, group.world_size, progress)
-    group.barrier()
-    return CachedExamples(caches, settings.seed, settings.target)
 
+        def streamed(index: np.ndarray, epoch: int) -> Observations:
+            return observe(model, head.inputs, [people[i] for i in index], augment, (settings.seed, epoch))
 
-def fits_on_disk(
-    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings
-) -> bool:
-    """Whether the features of all passes take no more than they may."""
-    return bytes_per_person(model, head, people) * len(people) * len(passes(settings)) <= settings.cache_bytes
+        # The people of one image together: each file is opened once.
+        groups = [list(g) for _, g in groupby(range(len(people)), key=lambda i: people[i].image)]
+        return Examples(settings, streamed, groups, STREAMED_SCALE_EXAMPLES, streamed=True)
 
-
-def observation_caches(
-    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings,
-    folder: Path,
-) -> list[ObservationCache]:  # fmt: skip
-    return [
-        ObservationCache(folder, model, head, people, augment, (settings.seed, number))
-        for number, augment in passes(settings)
+    loaded = [
+        observe_cached(folder, model, head, people, augment, (settings.seed, number), group, progress)
+        for number, augment in every
     ]
+    rest = Observations.concat([observations for observations, _ in loaded])
+    features = [array for _, arrays in loaded for array in arrays]
+
+    def cached(index: np.ndarray, epoch: int) -> Observations:
+        return replace(rest.rows(index), features=take(features, index))
+
+    sampled = min(SCALE_EXAMPLES, max(SCALE_BYTES // (4 * features[0][0].size), 1))
+    return Examples(settings, cached, np.arange(len(rest))[:, None], sampled, streamed=False)

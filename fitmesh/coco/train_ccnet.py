@@ -13,7 +13,7 @@ from ccnet.comparison import check_plots, compare_sources, draw_plots
 from ccnet.data import observations
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.heads.head import with_features
-from ccnet.predicted_people import USUAL_SOURCES, fit_areas, fit_width, people_to_fit, predictions_from
+from ccnet.predicted_people import USUAL_SOURCES, fit_width, predict_split
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
 from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, write_metrics
@@ -86,7 +86,7 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         with folder_lock(request.out) if group.is_main else nullcontext():
             with reporter.stage("pose network", len(people) * len(every) // group.world_size, "people") as step:
                 examples = observations.make_examples(model, head, people, settings, group, request.cache_folder, step)
-            if isinstance(examples, observations.StreamedExamples):
+            if examples.streamed:
                 reporter.say("The features exceed --cache-gb: the network runs in every epoch.")
             steps, done = settings.epochs * examples.batches(settings.batch), 0
             with reporter.stage("calibration head", steps, "steps") as advance:
@@ -98,12 +98,15 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
 
                 train(head, examples, settings, group, request.out / "training.safetensors", progress)
             if group.is_main:
+                typical = examples.sample()
+                share = float(typical.area_share.mean())
                 about = confidence.describe(
                     head,
                     model,
                     request.model + (f" ({settings.features} features)" if settings.features != "penultimate" else ""),
                     training={**asdict(settings), "splits": list(names), "people": len(people)},
-                    **_closed_form_record(examples, model),
+                    area_share=share,
+                    target_cells=fit_width(typical, share, model),
                 )
                 request.out.mkdir(parents=True, exist_ok=True)
                 confidence.save(head, request.out / "ccnet.safetensors", about)
@@ -151,30 +154,16 @@ def worse_than_untrained(evaluation: Evaluation) -> list[str]:
     ]
 
 
-def _closed_form_record(examples: observations.Examples, model: PoseModel) -> dict[str, float]:
-    """What the closed form needs, measured on the training people: all of them, or some where none are kept."""
-    if isinstance(examples, observations.StreamedExamples):
-        fit = fit_areas(model, people_to_fit(examples.annotated))
-        return {"area_share": fit.mean_share, "target_cells": fit.width_with_mean}
-    assert isinstance(examples, observations.CachedExamples)
-    o = examples.observations
-    share = float(o.area_share.mean())
-    return {"area_share": share, "target_cells": fit_width(o, share, model)}
-
-
 def _evaluate(
     reporter: Reporter, model: PoseModel, splits: dict[str, Split], request: TrainCcnetOptions, group: ProcessGroup
 ) -> dict[str, Evaluation]:
     """The saved head, loaded again, on every split that was asked for; all figures first, then the occlusion tests."""
     head = ccnet.load(request.out / "ccnet.safetensors").to(group.device)
-    observed = {}
-    for role, split in splits.items():
-        with reporter.stage(split.name, len(split.people) // group.world_size, "people") as step:
-            observed[role] = observations.observe_cached(model, head, split.people, request.cache_folder, step, group)
     about = describe(request.model, request.checkpoint, model, head)
     evaluations: dict[str, Evaluation] = {}
     for role, split in splits.items():
-        predictions = predictions_from(observed[role], split, head, model).only(USUAL_SOURCES)
+        with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
+            predictions = predict_split(model, head, split, progress=step, group=group).only(USUAL_SOURCES)
         table = compare_sources(split, predictions)
         evaluations[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
         if request.report and group.is_main:

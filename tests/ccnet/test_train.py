@@ -15,15 +15,7 @@ import pose2d
 from ccnet.confidence import build, default_kind
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import read_split
-from ccnet.data.observations import (
-    CachedExamples,
-    ObservationCache,
-    StreamedExamples,
-    join,
-    make_examples,
-    observe,
-    passes,
-)
+from ccnet.data.observations import make_examples, observe, passes
 from ccnet.recipes import TrainingSettings
 from ccnet.train import new_head, train
 from pose2d.base.distributed import ProcessGroup
@@ -53,10 +45,10 @@ def test_the_mirrored_crop_is_told_in_the_images_own_left_and_right(people):
     """A network that finds a dot must find it in the mirror image too, under the other name."""
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
     never = Augment(scale_log=0, shift=0, grey=0, coarse=0, hidden=0, light=0, flip=0, surroundings=0)
-    plain = join(list(observe(model, head, people, None)))
-    still = join(list(observe(model, head, people, never)))
+    plain = observe(model, head.inputs, people, None)
+    still = observe(model, head.inputs, people, never)
     torch.testing.assert_close(plain.xy_px, still.xy_px)
-    mirrored = join(list(observe(model, head, people, replace(never, flip=1.0))))
+    mirrored = observe(model, head.inputs, people, replace(never, flip=1.0))
     order = model.skeleton.flip_order
     torch.testing.assert_close(mirrored.labelled, plain.labelled[:, order])
     torch.testing.assert_close(mirrored.present, plain.present[:, order])
@@ -72,7 +64,7 @@ def test_the_mirrored_crop_is_told_in_the_images_own_left_and_right(people):
 
 def test_oks_is_that_of_the_decoded_keypoint_in_image_pixels(people):
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
-    seen = join(list(observe(model, head, people)))
+    seen = observe(model, head.inputs, people)
     for row, person in enumerate(people[:3]):
         distance2 = ((seen.xy_px[row].numpy() - person.keypoints[:, :2]) ** 2).sum(1)
         expected = np.exp(-distance2 / (2 * person.area_px2 * model.skeleton.oks_variance))
@@ -86,9 +78,9 @@ def test_oks_is_that_of_the_decoded_keypoint_in_image_pixels(people):
 
 def test_one_persons_crop_does_not_depend_on_its_neighbours(people):
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
-    together = join(list(observe(model, head, people, Augment(), (3, 1))))
-    alone = join(list(observe(model, head, people[5:6], Augment(), (3, 1))))
-    torch.testing.assert_close(together.inputs[5:6], alone.inputs)
+    together = observe(model, head.inputs, people, Augment(), (3, 1))
+    alone = observe(model, head.inputs, people[5:6], Augment(), (3, 1))
+    torch.testing.assert_close(together.features[5:6], alone.features)
 
 
 def test_augmentation_keeps_shape_and_type():
@@ -135,7 +127,7 @@ def test_what_does_not_fit_the_disk_budget_is_streamed_and_learnt_from_alike(peo
     settings = replace(SETTINGS, cache_bytes=100, epochs=1)
     head = new_head(model, settings)
     examples = make_examples(model, head, people, settings, ALONE, tmp_path / "cache")
-    assert isinstance(examples, StreamedExamples)
+    assert examples.streamed
     assert not (tmp_path / "cache").exists()
     seen = [int(i) for number in range(3) for i in examples.batch(0, number, 4, ALONE)[1].index]
     assert sorted(seen) == list(range(12))
@@ -147,10 +139,10 @@ def test_a_cache_is_used_again_and_only_for_the_same_network(people, tmp_path):
     head = new_head(model, settings)
     make_examples(model, head, people, settings, ALONE, tmp_path)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
-    assert isinstance(make_examples(model, head, people, settings, ALONE, tmp_path), CachedExamples)
+    assert not make_examples(model, head, people, settings, ALONE, tmp_path).streamed
     assert files == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
-    other = ObservationCache(tmp_path, toy_model(seed=1), head, people)
-    assert not other.folder.exists()
+    make_examples(toy_model(seed=1), head, people, settings, ALONE, tmp_path)
+    assert len(list(tmp_path.rglob("*.npy"))) == 2 * len(files)
 
 
 def test_no_pass_at_all_is_refused():
@@ -241,8 +233,8 @@ def test_every_family_of_networks_can_be_calibrated(people, name, kind):
     model = pose2d.card(name).build().eval().requires_grad_(False)
     assert default_kind(model) == kind
     head = build(model, kind).eval()
-    seen = join(list(observe(model, head, people[:2], Augment())))
+    seen = observe(model, head.inputs, people[:2], Augment())
     with torch.inference_mode():
-        confidence, presence = head.calibrate(seen.inputs)
+        confidence, presence = head.calibrate(seen.features)
     assert confidence.shape == presence.shape == seen.oks.shape == (2, 17)
     assert bool(confidence.isfinite().all())

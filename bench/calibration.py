@@ -53,7 +53,6 @@ def main() -> None:
     parser.add_argument("--flip-test", action="store_true")
     parser.add_argument("--out", type=Path, help="folder for metrics and images")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--markdown", action="store_true", help="the table once more, for a document")
     chosen = parser.parse_args()
     use_threads(chosen.threads)
     console = table_console()
@@ -66,8 +65,6 @@ def main() -> None:
         found = compare_sources(split, predictions)
         for table in found.as_rich(f"{name} on {split.name}, {len(split.people)} people, annotated boxes"):
             console.print(table)
-        if chosen.markdown:
-            print(found.as_markdown())
         for what, interval in found.intervals.items():
             console.print(f"{what:>26}: {interval.value:+.4f}  95 % [{interval.low:+.4f}, {interval.high:+.4f}]")
         for what, better in with_parts_known(predictions).items():

@@ -26,15 +26,12 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from ccnet.heads.head import (
+    BY_DIMENSIONS,
     CalibrationHead,
-    ConvHead,
     CopiedTrunkHead,
     Ensemble,
-    FcHead,
     GapFcHead,
-    QueryHead,
     SimCCDistributionHead,
-    distribution_of,
 )
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
@@ -49,7 +46,6 @@ FORMAT = "fitmesh-ccnet-1"
 KINDS = ("conv", "gap-fc", "fc", "query", "peaks", "movenet", "simcc")
 COPY = "copy"  # nothing that a user runs needs it
 WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
-_AXES = {"fc": 1, "query": 2, "simcc": 2}  # of the features that a kind reads; others read maps of three
 
 
 def head_class(kind: str) -> type[CalibrationHead]:
@@ -58,7 +54,12 @@ def head_class(kind: str) -> type[CalibrationHead]:
         from ccnet.heads.peaks import MoveNetHead, PeaksHead
 
         return PeaksHead if kind == "peaks" else MoveNetHead
-    known = (ConvHead, GapFcHead, FcHead, QueryHead, SimCCDistributionHead, CopiedTrunkHead)
+    known: tuple[type[CalibrationHead], ...] = (
+        *BY_DIMENSIONS.values(),
+        GapFcHead,
+        SimCCDistributionHead,
+        CopiedTrunkHead,
+    )
     return {head.kind: head for head in known}[kind]
 
 
@@ -78,40 +79,24 @@ class About:
     target_cells: float = 2.0  # width of the heatmaps' target in cells that fits best, for the closed form
 
 
-def readout_of(model: PoseModel) -> Tensor | None:
-    """The 1x1 convolution from features to one map per keypoint, as [K, C + 1] with its bias; None without one."""
-    if len(model.feature_shape) != 3:
-        return None
-    convs = [layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d) and layer.kernel_size == (1, 1)]
-    wanted = (model.feature_shape[0], model.skeleton.size)
-    last = [layer for layer in convs if (layer.in_channels, layer.out_channels) == wanted]
-    if len(last) != 1 or last[0].bias is None:
-        return None
-    return torch.cat([last[0].weight.flatten(1), last[0].bias[:, None]], 1).detach().float()
-
-
-def default_kind(model: PoseModel) -> str:
-    """The head that suits the network's features best."""
-    if len(model.feature_shape) == 1:
-        return "fc"
-    if isinstance(model, RTMPose):
-        return "simcc"
-    if len(model.feature_shape) == 2:
-        return "query"
-    if _is_movenet(model):
-        return "movenet"
-    return "conv" if readout_of(model) is None else "peaks"
-
-
-def _is_movenet(model: PoseModel) -> bool:
+def fitting_kinds(model: PoseModel) -> tuple[str, ...]:
+    """The kinds of head that can read the network's features, the one that suits them best first."""
+    from ccnet.heads.peaks import readout_of
     from pose2d.models.movenet import SinglePose
 
-    return isinstance(model, SinglePose)
+    if model.features_name == COPY:
+        return (COPY,)
+    own = {
+        "simcc": isinstance(model, RTMPose), "movenet": isinstance(model, SinglePose),
+        "peaks": readout_of(model) is not None,
+    }  # fmt: skip
+    pooled = ("gap-fc",) if len(model.feature_shape) == 3 else ()
+    return (*(kind for kind, fits in own.items() if fits), paper_kind(model), *pooled)
 
 
 def paper_kind(model: PoseModel) -> str:
     """The paper's head: one layer on the features as they are."""
-    return COPY if model.features_name == COPY else {1: "fc", 2: "query", 3: "conv"}[len(model.feature_shape)]
+    return COPY if model.features_name == COPY else BY_DIMENSIONS[len(model.feature_shape)].kind
 
 
 def build(
@@ -120,57 +105,29 @@ def build(
     """A fresh head for the network's features. width: of a hidden layer; card: the model's name, for a copied trunk."""
     if kind not in (*KINDS, COPY):
         raise UserError(f"unknown head {kind!r}: choose one of {', '.join(KINDS)}.")
-    if (kind == COPY) != (model.features_name == COPY):
-        raise UserError("head 'copy' reads the crop itself: it goes with the features 'copy', and no other head does.")
+    fitting = fitting_kinds(model)
+    if kind not in fitting:
+        others = " or ".join(map(repr, fitting))
+        raise UserError(f"head {kind!r} does not fit the features of {type(model).__name__}: use {others}.")
     if width and kind not in WIDTH:
         raise UserError(f"head {kind!r} has no hidden layer to choose the width of; {', '.join(WIDTH)} have.")
-    readout = readout_of(model) if kind == "peaks" else None
-    for reads, fits in (
-        (f"features of another shape than {list(model.feature_shape)}", len(model.feature_shape) == _AXES.get(kind, 3)),
-        ("a 1x1 convolution at the network's end", kind != "peaks" or readout is not None),
-        ("MoveNet's features", kind != "movenet" or _is_movenet(model)),
-        ("RTMPose's features", kind != "simcc" or isinstance(model, RTMPose)),
-    ):
-        if not fits:
-            raise UserError(
-                f"head {kind!r} does not fit {type(model).__name__}: it reads {reads}; use {default_kind(model)!r}."
-            )
     options: dict[str, Any] = {"width": width} if width else {}
-    if readout is not None:
-        options = {"readout": readout, "log_odds": _makes_log_odds(model, readout)}
-    elif isinstance(model, RTMPose) and kind == "simcc":
-        options = {"bins": tuple(BINS * side for side in model.input_wh), "map_channels": model.backbone.channels}
+    if isinstance(model, RTMPose) and kind == "simcc":
+        options = {"bins": [BINS * side for side in model.input_wh], "map_channels": model.backbone.channels}
     elif kind == COPY:
         options = {"card": card}
     heads = [head_class(kind)(model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
     for head in heads:
+        head.options = {**options}
         head.copy_weights(model)
     return heads[0] if members == 1 else Ensemble(heads)
 
 
-@torch.inference_mode()
-def _makes_log_odds(model: PoseModel, readout: Tensor) -> bool:
-    """Whether the last layer's values are the heatmaps themselves, or become them by a sigmoid or softmax."""
-    width, height = model.input_wh
-    device = next(model.parameters()).device
-    features = model.features(model.normalize(torch.full((1, 3, height, width), 128.0, device=device)))
-    maps = model.predict(features).maps
-    raw = torch.einsum("nchw,kc->nkhw", features.as_subclass(Tensor).float(), readout[:, :-1].to(device))
-    raw = raw + readout[:, -1, None, None].to(device)
-    return maps is None or maps.shape != raw.shape or not torch.allclose(maps.float(), raw, rtol=1e-3, atol=1e-3)
-
-
 def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) -> About:
     """The record that goes with a head."""
-    first = head.members[0] if isinstance(head, Ensemble) else head
-    assert isinstance(first, CalibrationHead)
-    if isinstance(first, SimCCDistributionHead):
-        options: dict[str, Any] = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_shape[0]}
-    else:  # of "peaks", of a hidden layer, of a copied trunk
-        stated = {key: vars(first).get(key) for key in ("log_odds", "width", "card")}
-        options = {key: value for key, value in stated.items() if value or value is False}
-    members, digest = len(head.members) if isinstance(head, Ensemble) else 1, weights_digest(model.state_dict())
-    return About(name, digest, model.skeleton.name, first.kind, members, head.channels, options, **more)
+    first, members = head.first, len(head.heads) if isinstance(head, Ensemble) else 1
+    digest = weights_digest(model.state_dict())
+    return About(name, digest, model.skeleton.name, first.kind, members, head.channels, first.options, **more)
 
 
 def save(head: CalibrationHead, path: str | Path, about: About) -> None:
@@ -311,15 +268,7 @@ def confidence_function(
         check_fits(head, model, pose_model)
         head.to(next(model.parameters()).device)
 
-        def from_head(e: PoseEstimate) -> Keypoints:
-            if not isinstance(head, SimCCDistributionHead) or head.channels <= 2:
-                confidence, presence = head(e.features)
-                return stated(e, confidence, presence, None)
-            head.check(e.features)
-            logits = head.logits(head.inputs(e.features.float()))
-            return stated(e, logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), distribution_of(logits))
-
-        return from_head
+        return lambda e: stated(e, *head.state(e.features))
     about = about_of(load(pose_model)) if source == "closed-form" and pose_model in embedded() else None
     share, width = area_and_width(model, about)
 

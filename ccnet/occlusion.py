@@ -9,26 +9,26 @@ import cv2
 import numpy as np
 import torch
 
-from ccnet.data.datasets import AnnotatedPerson, load_image
+from ccnet.data.datasets import AnnotatedPerson, evenly, load_image
 from ccnet.heads.head import CalibrationHead
 from pose2d import crops
 from pose2d.crops import Crops, crop_people, estimate_crops
 from pose2d.models.base import PoseModel
-from pose2d.types import l_squared
+from pose2d.types import ConfidenceSource, l_squared
 
 # crops -> xy_px [N, K, 2] crop pixels, and the confidence [N, K] of every source by its name
-Predict = Callable[[np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
+Predict = Callable[[np.ndarray], tuple[np.ndarray, Mapping[ConfidenceSource, np.ndarray]]]
 SIZES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # sides of the patches, as shares of the person's size
 
 
 @dataclass(frozen=True)
-class OcclusionCurve:
+class OcclusionCurves:
     """One keypoint behind patches of growing size; means over all crops."""
 
     size: np.ndarray  # [S] side of the patch as a share of the person's size
-    confidence: np.ndarray  # [S]
     oks: np.ndarray  # [S] what the confidence should be: the true OKS
-    samples: int  # crops in every mean
+    confidence: Mapping[ConfidenceSource, np.ndarray]  # [S] of each source
+    people: int  # crops in every mean
 
 
 def blur_patch(
@@ -61,10 +61,10 @@ def occlusion_curves(
     predict: Predict,
     sizes: Sequence[float] = SIZES,
     progress: Callable[[int], None] = lambda crops: None,
-) -> dict[str, OcclusionCurve]:
+) -> OcclusionCurves:
     """Each source's mean confidence in one keypoint over crops, and its mean OKS, for each patch size. A patch's side
     is a share of the person's size."""
-    confidence: dict[str, list[float]] = {}
+    confidence: dict[ConfidenceSource, list[float]] = {}
     oks = []
     for size in sizes:
         hidden = [
@@ -77,10 +77,8 @@ def occlusion_curves(
         for name, values in by_source.items():
             confidence.setdefault(name, []).append(float(values[:, keypoint].mean()))
         progress(len(crops))
-    return {
-        name: OcclusionCurve(np.asarray(sizes, float), np.array(means), np.array(oks), len(crops))
-        for name, means in confidence.items()
-    }
+    means = {name: np.array(values) for name, values in confidence.items()}
+    return OcclusionCurves(np.asarray(sizes, float), np.array(oks), means, len(crops))
 
 
 OCCLUDED_KEYPOINT = "right_wrist"
@@ -94,19 +92,16 @@ def people_to_occlude(model: PoseModel, people: Sequence[AnnotatedPerson]) -> li
     if OCCLUDED_KEYPOINT not in model.skeleton.keypoints:
         return []
     wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
-    visible = [person for person in people if person.keypoints[wrist, 2] == VISIBLE]
-    return [visible[i] for i in np.unique(np.linspace(0, len(visible) - 1, MOST_PEOPLE).astype(int))] if visible else []
+    return evenly([person for person in people if person.keypoints[wrist, 2] == VISIBLE], MOST_PEOPLE)
 
 
 def occlude_wrists(
     model: PoseModel,
     head: CalibrationHead | None,
-    chosen: Sequence[AnnotatedPerson],  # from `people_to_occlude`
+    chosen: Sequence[AnnotatedPerson],  # from `people_to_occlude`; not nobody
     progress: Callable[[int], None] = lambda crops: None,
-) -> dict[str, OcclusionCurve]:
+) -> OcclusionCurves:
     """The raw score's curve and the head's; `progress` counts every crop under every patch."""
-    if not chosen:
-        return {}
     wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
     images, wrists_px, scales = [], [], []
     for person in chosen:
@@ -119,15 +114,15 @@ def occlude_wrists(
     l2_px2 = l_squared(torch.from_numpy(size_px**2), model.skeleton)[:, wrist].numpy()
 
     @torch.inference_mode()
-    def predict(images: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    def predict(images: np.ndarray) -> tuple[np.ndarray, Mapping[ConfidenceSource, np.ndarray]]:
         places: list[torch.Tensor] = []
-        confidence: dict[str, list[torch.Tensor]] = {}
+        confidence: dict[ConfidenceSource, list[torch.Tensor]] = {"raw": [], **({"ccnet": []} if head else {})}
         for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
             estimated = estimate_crops(model, Crops(part, np.tile(np.eye(2, 3), (len(part), 1, 1))))
             places.append(estimated.xy_px)
-            confidence.setdefault("raw", []).append(estimated.score)
+            confidence["raw"].append(estimated.score)
             if head is not None:
-                confidence.setdefault("ccnet", []).append(head(estimated.features)[0].cpu())
+                confidence["ccnet"].append(head(estimated.features)[0].cpu())
         joined = {name: torch.cat(several).double().numpy() for name, several in confidence.items()}
         return torch.cat(places).double().numpy(), joined
 

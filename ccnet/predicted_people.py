@@ -3,7 +3,7 @@
 The closed form needs a person's area: annotated, or read from a network's features by one linear layer (`AreaFit`)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
 from ccnet.confidence import about_of, area_and_width, best_width, closed_form
 from ccnet.data import datasets
-from ccnet.data.datasets import AnnotatedPerson, PCKh, Split
+from ccnet.data.datasets import AnnotatedPerson, Split
 from ccnet.data.observations import Observations, observe
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
@@ -42,7 +42,6 @@ class SourceConfidence:
         return box_score * (self.presence[:, part] * self.keypoint[:, part]).sum(1) / weight
 
 
-MOST_PEOPLE = 1500  # spread evenly over the training people
 RIDGE = 1e-3  # relative to the mean variance of the features
 
 
@@ -71,7 +70,7 @@ def pooled(features: Tensor) -> Tensor:
 def fit_areas(
     model: PoseModel, people: Sequence[AnnotatedPerson], progress: Callable[[int], None] = lambda people: None
 ) -> AreaFit:
-    """On these people (`people_to_fit` chooses some)."""
+    """On these people, all of whom are in memory at once."""
     o = observe(model, pooled, people, progress=progress)
     x, log_share = o.features.double(), o.area_share.double().clamp_min(1e-6).log()
     centred = x - x.mean(0)
@@ -91,11 +90,6 @@ def fit_width(o: Observations, share: Tensor | float, model: PoseModel) -> float
     return best_width(lambda width: closed_form(o, area_px2, model, width).numpy(), oks.numpy())
 
 
-def people_to_fit(people: Sequence[AnnotatedPerson]) -> list[AnnotatedPerson]:
-    """At most MOST_PEOPLE, evenly spread."""
-    return [people[i] for i in np.unique(np.linspace(0, len(people) - 1, MOST_PEOPLE).astype(int))]
-
-
 @dataclass(frozen=True)
 class Predictions:
     """Predicted people, the confidence of every source in them, and their true OKS."""
@@ -108,7 +102,7 @@ class Predictions:
     oks: np.ndarray  # [N] with the person the box belongs to, or with the most similar one in the image
     keypoint_oks: np.ndarray  # [N, K] NaN where not labelled, or where the box belongs to no annotated person
     correct: np.ndarray | None = None  # [N, K] MPII: 1 where PCKh@0.5 calls a keypoint right, NaN where it counts none
-    pckh: tuple[PCKh, ...] = ()  # MPII: at 0.5, 0.1 and 0.11 (`PUBLISHED_AT_01`)
+    pckh: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # MPII: percent by threshold and group
 
     def only(self, wanted: Sequence[str]) -> "Predictions":
         """Some of the sources, with raw and oracle, which the others are compared with."""
@@ -181,9 +175,11 @@ def predict_split(
     predictions = Predictions(skeleton, image_id, xy_px, box_score, confidence, oks, keypoint_oks)
     if skeleton != MPII16:
         return predictions
-    compared = (xy_px, truth_px, labelled, np.array([person.head_px for person in split.people]))
-    pckh = tuple(datasets.pckh(*compared, threshold) for threshold in (0.5, 0.1, datasets.PUBLISHED_AT_01))
-    return replace(predictions, correct=datasets.correct_keypoints(*compared), pckh=pckh)
+    head_px = np.array([person.head_px for person in split.people])
+    right = {t: datasets.right_keypoints(xy_px, truth_px, labelled, head_px, t) for t in datasets.PCKH_AT}
+    correct = right[0.5].copy()
+    correct[:, datasets.NOT_COUNTED] = np.nan
+    return replace(predictions, correct=correct, pckh={f"{t:g}": datasets.pckh(of) for t, of in right.items()})
 
 
 def _stated(

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
 from ccnet import losses
 from ccnet.confidence import build
 from ccnet.data.observations import Examples
-from ccnet.heads.head import CalibrationHead, Ensemble, SimCCDistributionHead
+from ccnet.heads.head import CalibrationHead, SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
 from ccnet.recipes import TrainingSettings
 from pose2d.base.distributed import ProcessGroup
@@ -59,7 +56,12 @@ def train(
     per_epoch = examples.batches(settings.batch)
     steps = settings.epochs * per_epoch
     run = {"settings": asdict(settings), "examples": examples.count, "world_size": group.world_size}
-    done = _resume(checkpoint, run, head, optimizer, loss)
+    state: dict[str, Any] = {
+        "head": head,
+        "optimizer": optimizer,
+        **({"loss": loss} if settings.loss == "soap" else {}),
+    }
+    done = _resume(checkpoint, run, state)
     if done == 0:
         head.fit_scale(examples.sample().features.to(group.device))
     for step in range(done, steps):
@@ -69,8 +71,7 @@ def train(
         inputs, targets = examples.batch(step // per_epoch, step % per_epoch, settings.batch, group)
         targets = Targets(*(value.to(group.device) for value in vars(targets).values()))
         inputs = inputs.to(group.device)
-        members = head.member_logits(inputs) if isinstance(head, Ensemble) else [head.logits(inputs)]
-        per_person = torch.stack([loss(logits, targets) for logits in members]).sum(0)
+        per_person = torch.stack([loss(logits, targets) for logits in head.member_logits(inputs)]).sum(0)
         total = per_person.sum() / min(settings.batch, examples.count)
         optimizer.zero_grad()
         total.backward()
@@ -78,53 +79,20 @@ def train(
         optimizer.step()
         progress(step + 1, steps, float(total.detach()))
         if group.is_main and (step + 1) % SAVE_EVERY == 0 and step + 1 < steps:
-            _save(checkpoint, run, head, optimizer, loss, step + 1)
+            content = {name: part.state_dict() for name, part in state.items()}
+            with atomic_file(checkpoint) as temporary:
+                torch.save({"run": json.dumps(run, sort_keys=True), "step": step + 1, **content}, temporary)
     head.eval()
 
 
-def _state(head: CalibrationHead, optimizer: torch.optim.Optimizer, loss: Loss) -> dict[str, Tensor]:
-    """Everything that changes from step to step, under one name each."""
-    tensors = {f"head.{name}": value for name, value in head.state_dict().items()}
-    for name, parameter in head.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"adam.{key}.{name}"] = value
-    if isinstance(loss, SoapLoss):
-        tensors |= {f"loss.{name}": value for name, value in loss.state_dict().items()}
-    return tensors
-
-
-def _save(
-    path: Path, run: Mapping[str, Any], head: CalibrationHead, optimizer: torch.optim.Optimizer, loss: Loss, step: int
-) -> None:
-    tensors = {name: value.detach().cpu().contiguous() for name, value in _state(head, optimizer, loss).items()}
-    with atomic_file(path) as temporary:
-        save_file(tensors, temporary, {"run": json.dumps(run, sort_keys=True), "step": str(step)})
-
-
-def _resume(
-    path: Path, run: Mapping[str, Any], head: CalibrationHead, optimizer: torch.optim.Optimizer, loss: Loss
-) -> int:
-    """Steps already done: 0 if there is no checkpoint of this very run."""
-    if not path.is_file():
-        return 0
+def _resume(path: Path, run: Mapping[str, Any], state: Mapping[str, Any]) -> int:
+    """Steps already done, with everything as it was then: 0 if there is no checkpoint of this very run."""
     try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("run") != json.dumps(run, sort_keys=True) or not metadata.get("step", "").isdecimal():
-                return 0
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError):
-        return 0  # damaged: the run starts anew
-
-    def under(prefix: str) -> dict[str, Tensor]:
-        return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-
-    head.load_state_dict(under("head."))
-    for name, parameter in head.named_parameters():
-        state = {key: tensors.get(f"adam.{key}.{name}") for key in ("step", "exp_avg", "exp_avg_sq")}
-        if state["exp_avg"] is not None:
-            known = {key: value for key, value in state.items() if value is not None}
-            optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in known.items()}
-    if isinstance(loss, SoapLoss):
-        loss.load_state_dict(under("loss."))
-    return int(metadata["step"])
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content["run"] != json.dumps(run, sort_keys=True):
+            return 0
+    except Exception:  # none, or damaged: the run starts anew
+        return 0
+    for name, part in state.items():
+        part.load_state_dict(content[name])
+    return int(content["step"])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import AnnotatedPerson, load_image
-from ccnet.heads.head import CalibrationHead, Ensemble
+from ccnet.heads.head import CalibrationHead
 from ccnet.losses import Targets
 from ccnet.recipes import TrainingSettings
 from pose2d import crops
@@ -153,8 +154,9 @@ def observe_cached(
             progress(len(some))
             continue
         whole = observe(model, head.inputs, some, augment, seed, progress)
+        rest: dict[str, Any] = replace(whole, features=whole.features[:, :0]).to_arrays()
         with atomic_file(path.with_suffix(".npz")) as temporary:
-            np.savez(temporary, **replace(whole, features=whole.features[:, :0]).to_arrays())
+            np.savez(temporary, **rest)
         with atomic_file(path.with_suffix(".npy")) as temporary:  # last: a shard is complete once this file exists
             np.save(temporary, whole.features.clamp(-HALF_MAX, HALF_MAX).half().numpy())
     group.barrier()
@@ -180,7 +182,7 @@ def cache_key(
     model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None,
     seed: Sequence[int],
 ) -> CacheKey:  # fmt: skip
-    first = head.first if isinstance(head, Ensemble) else head
+    first = head.first
     annotated = hashlib.sha256()  # images are named, not read: a data set has too many bytes of them
     for person in people:
         text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2} {person.head_px}"
@@ -188,7 +190,7 @@ def cache_key(
     return CacheKey(
         stage="observations",
         settings={
-            "crop": [model.crop, model.box_scale, *model.input_wh], "head": getattr(first, "kind", ""),
+            "crop": [model.crop, model.box_scale, *model.input_wh], "head": first.kind,
             "features": model.features_name, "augment": None if augment is None else asdict(augment),
             "seed": None if augment is None else list(seed), "people": len(people),
         },

@@ -35,6 +35,8 @@ class CalibrationHead(nn.Module):
 
     kind: ClassVar[str]
     about: object = None  # an `About`, if the head was loaded from a file (ccnet/confidence.py)
+    options: dict[str, Any]  # those of its constructor that its file must hold
+    states_error: ClassVar[bool] = False  # whether logits hold the distribution of the error
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int) -> None:
         super().__init__()
@@ -55,13 +57,23 @@ class CalibrationHead(nn.Module):
         """Before training: store the scale of typical inputs [N, *input_shape]."""
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        self.check(features)
-        return self.calibrate(self.inputs(features.detach().float()))
+        return self.state(features)[:2]
 
-    def calibrate(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Confidence and presence, [N, K] each."""
-        logits = self.logits(inputs)
-        return logits[..., 0].sigmoid(), logits[..., 1].sigmoid()
+    def state(self, features: Tensor) -> tuple[Tensor, Tensor, ErrorDistribution | None]:
+        """Confidence and presence, [N, K] each, and the distribution of the error if the head states one."""
+        self.check(features)
+        logits = self.logits(self.inputs(features.detach().float()))
+        error = distribution_of(logits) if self.states_error else None
+        return logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), error
+
+    @property
+    def first(self) -> "CalibrationHead":
+        """Itself; of an ensemble, its first head."""
+        return self
+
+    def member_logits(self, inputs: Tensor) -> list[Tensor]:
+        """[N, K, channels] of each head that is trained."""
+        return [self.logits(inputs)]
 
     def check(self, features: Tensor) -> None:
         """Refuse the features of another network."""
@@ -83,7 +95,6 @@ class ConvHead(CalibrationHead):
         outputs = keypoints * channels
         self.conv = nn.Conv2d(feature_shape[0], width or outputs, 3, stride=2, padding=1)
         self.last = nn.Sequential(nn.ReLU(), nn.Conv2d(width, outputs, 1)) if width else nn.Identity()
-        self.width = width
 
     def logits(self, inputs: Tensor) -> Tensor:
         maps = self.last(self.conv(inputs))
@@ -99,7 +110,6 @@ class FcHead(CalibrationHead):
         super().__init__(feature_shape, keypoints, channels)
         self.hidden = nn.Sequential(nn.Linear(feature_shape[0], width), nn.ReLU()) if width else nn.Identity()
         self.fc = nn.Linear(width or feature_shape[0], keypoints * channels)
-        self.width = width
 
     def logits(self, inputs: Tensor) -> Tensor:
         return self.fc(self.hidden(inputs)).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
@@ -137,25 +147,22 @@ class Ensemble(CalibrationHead):
     def __init__(self, members: list[CalibrationHead]) -> None:
         first = members[0]
         super().__init__(first.feature_shape, first.keypoints, first.channels)
+        self.heads = members
         self.members = nn.ModuleList(members)
-
-    def _heads(self) -> list[CalibrationHead]:
-        return [member for member in self.members if isinstance(member, CalibrationHead)]
 
     @property
     def first(self) -> CalibrationHead:
-        return self._heads()[0]
+        return self.heads[0]
 
     def inputs(self, features: Tensor) -> Tensor:
         return self.first.inputs(features)
 
     def fit_scale(self, inputs: Tensor) -> None:
-        for member in self._heads():
-            member.fit_scale(inputs)
+        for head in self.heads:
+            head.fit_scale(inputs)
 
     def member_logits(self, inputs: Tensor) -> list[Tensor]:
-        """[N, K, channels] of each member."""
-        return [member.logits(inputs) for member in self._heads()]
+        return [head.logits(inputs) for head in self.heads]
 
     def logits(self, inputs: Tensor) -> Tensor:
         """Of the mean probability."""
@@ -253,8 +260,7 @@ class CopiedTrunkHead(CalibrationHead):
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, card: str = "") -> None:
         super().__init__(feature_shape, keypoints, channels)
-        self.card = card  # name of the model that the trunk is a copy of
-        self.network = model_card(card).build().eval()
+        self.network = model_card(card).build().eval()  # the model that the trunk is a copy of
         shape = self.network.feature_shape
         self.head = BY_DIMENSIONS[len(shape)](shape, keypoints, channels)
 
@@ -361,7 +367,7 @@ class SimCCDistributionHead(CalibrationHead):
     `inputs` are [N, K (SUMMARY + token) + C h w]: every keypoint's numbers, then the map. They hold all that the
     network says, so that the trained layers may change without running it again."""
 
-    kind = "simcc"
+    kind, states_error = "simcc", True
     cls_x: Tensor  # [bins, 256] copied from the network
     cls_y: Tensor
     summary_mean: Tensor  # [SUMMARY]
@@ -370,8 +376,7 @@ class SimCCDistributionHead(CalibrationHead):
     token_axes: Tensor  # [256, AXES]
     map_mean: Tensor  # [C]
     map_axes: Tensor  # [C, AXES]
-    presence_of: Tensor  # [K] the keypoint whose presence each one has
-    keypoint_kind: Tensor  # [K] in COCO's order
+    keypoint_kind: Tensor  # [K] in COCO's order: of keypoints without labels, the one whose presence they have
     log_unit: Tensor  # [K] logarithm of the kind's l over the keypoint's own
 
     def __init__(
@@ -391,8 +396,6 @@ class SimCCDistributionHead(CalibrationHead):
         names = HALPE26.keypoints if keypoints == HALPE26.size else COCO17.keypoints
         kinds = [COCO17.keypoints.index(STAND_IN.get(name, name)) for name in names]
         self.register_buffer("keypoint_kind", torch.tensor(kinds), persistent=False)
-        presence_of = [number if number < COCO17.size else kinds[number] for number in range(keypoints)]
-        self.register_buffer("presence_of", torch.tensor(presence_of), persistent=False)
         sigma = dict(zip(HALPE26.keypoints, HALPE26.oks_sigma, strict=True))
         ratio = [sigma[STAND_IN.get(name, name)] / sigma[name] for name in names]
         self.register_buffer("log_unit", torch.tensor(ratio).log(), persistent=False)
@@ -437,9 +440,8 @@ class SimCCDistributionHead(CalibrationHead):
         error = torch.cat([weight, log_sigma + self.log_unit[:, None], log_ratio], -1)
         own = [values[:, : COCO17.size] for values in (summary, token, local)]
         presence = self.presence(*own, maps, self.keypoint_kind[: COCO17.size])
-        presence = torch.cat(
-            [presence, presence[:, self.presence_of[COCO17.size :]].detach()], 1
-        )  # not learnt from them
+        unlabelled = presence[:, self.keypoint_kind[COCO17.size :]].detach()  # not learnt from them
+        presence = torch.cat([presence, unlabelled], 1)
         both = torch.cat([presence, presence, error], -1)  # the confidence's place is filled below
         oks = distribution_of(both).expected_oks().clamp(1e-4, 1 - 1e-4)
         return torch.cat([torch.logit(oks)[..., None], presence, error], -1)

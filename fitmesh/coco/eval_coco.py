@@ -2,23 +2,31 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.table import Table
 
 import ccnet
 import pose2d
 from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody
 from ccnet.coco_ap.matching import detections, ground_truth_from_coco
-from ccnet.comparison import ComparisonTable, check_plots, compare_sources, draw_occlusion, draw_plots, evaluator
+from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots, evaluator, rich_table
 from ccnet.confidence import about_of, check_heatmap_score, confidence_function, default_source
-from ccnet.data.datasets import AnnotatedPerson, Split, by_image, load_image, read_split, split_names, usual_split
+from ccnet.data.datasets import (
+    AnnotatedPerson,
+    Split,
+    by_image,
+    evenly,
+    load_image,
+    read_split,
+    split_names,
+    usual_split,
+)
 from ccnet.heads.head import CalibrationHead
-from ccnet.occlusion import SIZES, occlude_wrists, people_to_occlude
+from ccnet.occlusion import OCCLUDED_KEYPOINT, SIZES, occlude_wrists, people_to_occlude
 from ccnet.predicted_people import (
     SOURCES,
     USUAL_SOURCES,
@@ -27,7 +35,6 @@ from ccnet.predicted_people import (
     boxes_from_json,
     detected_boxes,
     fit_areas,
-    people_to_fit,
     predict_split,
 )
 from fitmesh.options.measure import EvalCocoOptions
@@ -47,22 +54,6 @@ from pose2d.skeletons import COCO17, WHOLEBODY133
 from pose2d.types import Detections
 
 METRICS_FILE = "metrics.json"
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    split: str
-    people: int
-    table: ComparisonTable  # the figures of every confidence source
-    about: Mapping[str, Any]  # what was measured: model, weights, head, versions (`describe`), boxes, flip test
-    head_sizes: str = ""  # MPII: where the head sizes of PCKh come from
-    occlusion: Mapping[str, Any] = field(default_factory=dict)  # empty: not asked for, or nobody's wrist is in view
-
-    def as_dict(self) -> dict[str, Any]:
-        """The content of metrics.json."""
-        figures = {"split": self.split, "people": self.people, **self.table.as_dict()}
-        more = {"head_sizes": self.head_sizes, "occlusion": dict(self.occlusion)}
-        return {**self.about, **figures, **{name: value for name, value in more.items() if value}}
 
 
 def describe(name: str, checkpoint: Path | None, model: PoseModel, head: CalibrationHead | None) -> dict[str, Any]:
@@ -88,9 +79,16 @@ def with_occlusion_test(
 ) -> Evaluation:
     """The evaluation with the occlusion test, which runs the network for every patch size again."""
     chosen = people_to_occlude(model, split.people)
+    if not chosen:
+        return evaluation
     with reporter.stage("occlusion test", len(chosen) * len(SIZES), "crops") as step:
         curves = occlude_wrists(model, head, chosen, step)
-    return replace(evaluation, occlusion=draw_occlusion(folder, curves))
+    check_plots().occlusion_curve_plot(folder / "occlusion.png", curves, OCCLUDED_KEYPOINT)
+    hidden = {
+        "keypoint": OCCLUDED_KEYPOINT, "people": curves.people, "patch_side_per_person_size": curves.size.tolist(),
+        "oks": curves.oks.tolist(), "confidence": {name: of.tolist() for name, of in curves.confidence.items()},
+    }  # fmt: skip
+    return replace(evaluation, occlusion=hidden)
 
 
 def write_metrics(folder: Path, content: Mapping[str, Any]) -> None:
@@ -100,6 +98,7 @@ def write_metrics(folder: Path, content: Mapping[str, Any]) -> None:
 
 BUSY_PATIENCE_S = 600.0  # another evaluation that writes its images into the same folder is done by then
 PREDICTED = "closed-form-predicted"
+AREA_PEOPLE = 1500  # training people, spread evenly, of whom it learns areas
 HANDS = ("lefthand", "righthand")  # parts of COCO-WholeBody
 LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
@@ -136,7 +135,8 @@ def run(request: EvalCocoOptions) -> Evaluation:
                 raise UserError(
                     f"{PREDICTED} needs training people, and {request.data} has no {usual}: pass --area-split."
                 )
-            taught = people_to_fit(read_split(request.data, request.area_split or usual, model.skeleton).people)
+            everyone = read_split(request.data, request.area_split or usual, model.skeleton).people
+            taught = evenly(everyone, AREA_PEOPLE)
         if request.out is not None and group.is_main:
             check_writable(request.out)
         model.to(group.device)
@@ -147,10 +147,9 @@ def run(request: EvalCocoOptions) -> Evaluation:
                 areas = fit_areas(model, taught, step)
         with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
             predictions = predict_split(model, head, split, boxes, request.flip_test, step, group, areas).only(wanted)
-        table = compare_sources(split, predictions, evaluate=evaluate)
         about = describe(request.model, request.checkpoint, model, head)
         about |= {"boxes": request.boxes, "flip_test": request.flip_test, "evaluator": request.evaluator}
-        evaluation = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
+        evaluation = replace(compare_sources(split, predictions, evaluate=evaluate), about=about)
         if request.out is not None and group.is_main:
             with folder_lock(request.out, BUSY_PATIENCE_S):
                 draw_plots(request.out, split, predictions)
@@ -166,7 +165,7 @@ def show(request: EvalCocoOptions, evaluation: Evaluation) -> None:
     details = f"{count(evaluation.people, 'people')}, boxes: {request.boxes}" + (
         ", flip test" if request.flip_test else ""
     )
-    print_tables(evaluation.table.as_rich(f"{request.model} on {evaluation.split} ({details})"))
+    print_tables(evaluation.as_rich(f"{request.model} on {evaluation.split} ({details})"))
 
 
 def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
@@ -222,10 +221,12 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
             "hands": int(hands.sum()), "found": int(np.isfinite(std[hands, side, 0]).sum()), "ap": ap.ap, "ar": ap.ar,
             "within_1_std": within[0], "within_2_std": within[1],
         }  # fmt: skip
-    table = Table("", *measured["lefthand"], title=f"hands of {split.name}, arms of {request.model}")
-    for name, row in measured.items():
-        table.add_row(name, *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
-    print_tables([table])
+    lines = [
+        [name, *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values())]
+        for name, row in measured.items()
+    ]
+    title = f"hands of {split.name}, arms of {request.model}"
+    print_tables([rich_table(title, ["", *measured["lefthand"]], lines)])
     if request.out is not None:
         check_writable(request.out)
         write_metrics(request.out, {"split": split.name, "model": request.model, "hands": measured})

@@ -9,14 +9,14 @@ from typing import Any
 import ccnet
 import pose2d
 from ccnet import confidence, losses
-from ccnet.comparison import check_plots, compare_sources, draw_plots
+from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots
 from ccnet.data import observations
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.heads.head import with_features
 from ccnet.predicted_people import USUAL_SOURCES, fit_width, predict_split
 from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
 from ccnet.train import new_head, train
-from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, write_metrics
+from fitmesh.coco.eval_coco import describe, with_occlusion_test, write_metrics
 from fitmesh.options.measure import TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
@@ -55,9 +55,9 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         model = with_features(pose2d.load(request.model, request.checkpoint).to(group.device), settings.features)
         # Other features than the penultimate are read by one layer always.
         one_layer = not settings.head and (settings.features != "penultimate" or settings.head_width)
-        usual_kind = confidence.paper_kind if settings.head == "paper" or one_layer else confidence.default_kind
-        given = settings.head if settings.head != "paper" else ""
-        settings = replace(settings, head=given or usual_kind(model))
+        if settings.head == "paper" or one_layer:
+            settings = replace(settings, head=confidence.paper_kind(model))
+        settings = replace(settings, head=settings.head or confidence.fitting_kinds(model)[0])
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
         if settings.target == "pck" and model.skeleton != MPII16:
             raise UserError(
@@ -96,7 +96,7 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
                     advance(step - done)
                     done = step
 
-                train(head, examples, settings, group, request.out / "training.safetensors", progress)
+                train(head, examples, settings, group, request.out / "training.pt", progress)
             if group.is_main:
                 typical = examples.sample()
                 share = float(typical.area_share.mean())
@@ -142,7 +142,7 @@ def _say_how(
 
 def worse_than_untrained(evaluation: Evaluation) -> list[str]:
     """Which confidence that needs no training is better calibrated on the held-out people."""
-    rows = {name: row.pck_keypoint or row.keypoint or row.person for name, row in evaluation.table.rows.items()}
+    rows = {name: row.pck_keypoint or row.keypoint or row.person for name, row in evaluation.rows.items()}
     if "ccnet" not in rows:
         return []
     mine = rows["ccnet"].ece
@@ -164,10 +164,9 @@ def _evaluate(
     for role, split in splits.items():
         with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
             predictions = predict_split(model, head, split, progress=step, group=group).only(USUAL_SOURCES)
-        table = compare_sources(split, predictions)
-        evaluations[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
+        evaluations[role] = replace(compare_sources(split, predictions), about=about)
         if request.report and group.is_main:
-            print_tables(evaluations[role].table.as_rich(f"{request.model} on {split.name}"))
+            print_tables(evaluations[role].as_rich(f"{request.model} on {split.name}"))
             draw_plots(request.out / role, split, predictions)
 
     def write() -> None:

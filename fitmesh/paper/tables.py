@@ -15,7 +15,7 @@ import ccnet
 import pose2d
 from ccnet.coco_ap.average_precision import summarize
 from ccnet.coco_ap.matching import detections, ground_truth_from_coco, match
-from ccnet.comparison import PAPER_PARTS
+from ccnet.comparison import PAPER_PARTS, rich_table
 from ccnet.data.datasets import read_split, usual_split
 from ccnet.heads.head import FEATURES
 from ccnet.metrics import calibration
@@ -98,12 +98,10 @@ class PaperTable:
         return [*self.labels, *(c.label + (", paper" if paper else "") for c, paper in self.shown_columns())]
 
     def as_rich(self) -> RichTable:
-        shown = RichTable(title=self.title, header_style="bold", caption="\n".join(self.notes) or None)
-        for number, name in enumerate(self.header()):
-            style = "dim" if name.endswith(", paper") else ""
-            shown.add_column(name, justify="left" if number < len(self.labels) else "right", style=style)
-        for line in self.lines():
-            shown.add_row(*line)
+        shown = rich_table(self.title, self.header(), self.lines(), len(self.labels))
+        shown.caption = "\n".join(self.notes) or None
+        for column in shown.columns:
+            column.style = "dim" if str(column.header).endswith(", paper") else ""
         return shown
 
     def as_markdown(self) -> str:

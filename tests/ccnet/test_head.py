@@ -5,7 +5,7 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.confidence import build, default_kind, describe, save
+from ccnet.confidence import build, describe, fitting_kinds, save
 from ccnet.heads import peaks
 from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average, person_confidence
 from ccnet.heads.peaks import PeaksHead
@@ -39,7 +39,8 @@ def test_every_head_answers_between_0_and_1_for_every_skeleton(kind, shape, keyp
 
 
 def test_one_person_answers_alike_alone_and_in_a_batch():
-    head = PeaksHead((8, 12, 10), 17, readout=torch.randn(17, 9)).eval()
+    head = PeaksHead((8, 12, 10), 17).eval()
+    head.readout = torch.randn(17, 9)
     features = torch.randn(5, 8, 12, 10)
     together = head(features)[0]
     alone = torch.cat([head(features[i : i + 1])[0] for i in range(5)])
@@ -172,7 +173,7 @@ def test_the_movenet_head_reads_the_peaks_that_movenet_decodes():
     torch.testing.assert_close(heat.flatten(2).gather(2, index[..., None])[..., 0], found.score)
     assert more.shape == (3, peaks.agreement_numbers(17))
     assert bool(torch.isfinite(more).all())
-    assert default_kind(model) == "movenet"
+    assert fitting_kinds(model)[0] == "movenet"
 
 
 def test_evidence_tells_how_far_a_keypoint_is_from_where_it_was_expected():
@@ -206,5 +207,5 @@ def test_a_movenet_head_comes_back_from_its_file(tmp_path):
 
 
 def test_the_movenet_head_is_refused_for_other_networks():
-    with pytest.raises(UserError, match="reads MoveNet's features"):
+    with pytest.raises(UserError, match="'movenet' does not fit the features of ToyModel"):
         build(toy_model(), "movenet")

@@ -29,7 +29,7 @@ def _spot_finder(crops: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     grey = crops[..., 0].astype(float)
     peak = grey.reshape(len(crops), -1).argmax(1)
     xy = np.column_stack([peak % crops.shape[2], peak // crops.shape[2]]).astype(float)
-    return xy[:, None], {"brightness": grey.reshape(len(crops), -1).max(1)[:, None] / 255}
+    return xy[:, None], {"raw": grey.reshape(len(crops), -1).max(1)[:, None] / 255}
 
 
 def test_confidence_and_oks_fall_as_the_patch_grows() -> None:
@@ -41,12 +41,13 @@ def test_confidence_and_oks_fall_as_the_patch_grows() -> None:
         crop[y - 2 : y + 3, x - 2 : x + 3] = 200
         crop[y, x] = 255
         crops.append(crop)
-    curve = occlusion_curves(
+    curves = occlusion_curves(
         crops, truth, np.full(6, 25.0), np.full(6, 50.0), keypoint=0, predict=_spot_finder, sizes=(0.0, 0.1, 0.5, 1.0)
-    )["brightness"]
-    assert curve.samples == 6
-    assert curve.oks[0] == 1
-    assert curve.confidence[0] == 1
-    assert curve.oks[-1] < 0.01
-    assert (np.diff(curve.confidence) <= 0).all()
-    assert curve.confidence[-1] < 0.5
+    )
+    confidence = curves.confidence["raw"]
+    assert curves.people == 6
+    assert curves.oks[0] == 1
+    assert confidence[0] == 1
+    assert curves.oks[-1] < 0.01
+    assert (np.diff(confidence) <= 0).all()
+    assert confidence[-1] < 0.5

@@ -72,7 +72,7 @@ def test_features_that_a_network_does_not_have_are_refused_in_words():
         with_features(toy_model(), "shallow")
     with pytest.raises(UserError, match="unknown features"):
         with_features(toy_model(), "deep")
-    with pytest.raises(UserError, match="goes with the features 'copy'"):
+    with pytest.raises(UserError, match="'copy' does not fit the features of ToyModel"):
         build(toy_model(), "copy")
 
 

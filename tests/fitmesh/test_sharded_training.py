@@ -63,7 +63,7 @@ def workers_end(running: subprocess.Popen[str]) -> None:
 def test_a_training_under_torchrun_whose_worker_is_killed_ends_with_the_same_head(data: Path, tmp_path: Path) -> None:
     finished(train(data, tmp_path / "undisturbed", prefix=elastic(2)))
     running = train(data, tmp_path / "killed", prefix=elastic(2))
-    checkpoint = tmp_path / "killed" / "training.safetensors"
+    checkpoint = tmp_path / "killed" / "training.pt"
     give_up = time.monotonic() + 300
     while not checkpoint.exists():  # the first 100 steps are done
         assert running.poll() is None, running.communicate()[1]

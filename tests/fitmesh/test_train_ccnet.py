@@ -118,7 +118,7 @@ def test_a_head_that_is_worse_than_what_needs_no_training_is_named():
 
     def told(raw, closed_form, mine):
         rows = {"raw": figures(raw), "closed-form": figures(closed_form), "ccnet": figures(mine)}
-        return worse_than_untrained(SimpleNamespace(split="val2017", table=SimpleNamespace(rows=rows)))
+        return worse_than_untrained(SimpleNamespace(split="val2017", rows=rows))
 
     assert told(0.25, 0.038, 0.01) == []
     (text,) = told(0.25, 0.038, 0.05)

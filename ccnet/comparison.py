@@ -18,7 +18,7 @@ from ccnet.coco_ap.average_precision import (
     evaluate_by_pycocotools,
     evaluate_wholebody,
 )
-from ccnet.coco_ap.matching import Detections, GroundTruth, detections, ground_truth_from_coco, match
+from ccnet.coco_ap.matching import Detections, GroundTruth, detections, match
 from ccnet.data.datasets import Split
 from ccnet.metrics import Calibration, calibration, keypoint_map, labelled_samples, reliability, sparsification
 from ccnet.predicted_people import Predictions
@@ -131,8 +131,7 @@ def compare_sources(
     split: Split, predictions: Predictions, resamples: int = 1000, evaluate: Evaluate = evaluate
 ) -> Evaluation:
     """Figures of every source, with paired bootstrap intervals over images (ours with any evaluator)."""
-    truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
-    sigmas = predictions.skeleton.oks_sigma
+    truth, sigmas = split.truth, predictions.skeleton.oks_sigma
     ranked = {name: _ranked(predictions, name) for name in predictions.confidence}
     rows, share_right = {}, None  # [N] of each person's keypoints that PCKh counts; NaN: it counts none
     if predictions.correct is not None:
@@ -200,9 +199,8 @@ def draw_plots(folder: Path, split: Split, predictions: Predictions) -> None:
         levels = {"keypoint": each, **levels}
     bins = {level: {n: reliability(*s) for n, s in samples.items()} for level, samples in levels.items()}
     plots.reliability_diagram(folder / "reliability.png", bins)
-    truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
     sigmas = predictions.skeleton.oks_sigma
-    ranked = {n: evaluate(truth, _ranked(predictions, n), sigmas) for n in (*drawn, oracle)}
+    ranked = {n: evaluate(split.truth, _ranked(predictions, n), sigmas) for n in (*drawn, oracle)}
     plots.precision_recall(folder / "precision_recall.png", ranked)
     level, samples = next(iter(levels.items()))
     plots.confidence_vs_oks(folder / "confidence_vs_oks.png", samples, level)

@@ -41,14 +41,8 @@ def blur_patch(
     left, right = (int(np.clip(round(x + sign * side_px / 2), 0, width)) for sign in (-1, 1))
     top, bottom = (int(np.clip(round(y + sign * side_px / 2), 0, height)) for sign in (-1, 1))
     hidden = image.copy()
-    if right <= left or bottom <= top:
-        return hidden
-    sigma = softness * side_px
-    reach = int(np.ceil(3 * sigma))
-    y0, x0 = max(0, top - reach), max(0, left - reach)
-    around = image[y0 : min(height, bottom + reach), x0 : min(width, right + reach)]
-    blurred = cv2.GaussianBlur(around, (0, 0), sigma, borderType=cv2.BORDER_REPLICATE)
-    hidden[top:bottom, left:right] = blurred[top - y0 : bottom - y0, left - x0 : right - x0]
+    blurred = cv2.GaussianBlur(image, (0, 0), softness * side_px, borderType=cv2.BORDER_REPLICATE)
+    hidden[top:bottom, left:right] = blurred[top:bottom, left:right]
     return hidden
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ccnet.coco_ap.matching import ground_truth_from_coco, matched_oks, pair_oks
+from ccnet.coco_ap.matching import GroundTruth, matched_oks, pair_oks
 from ccnet.confidence import about_of, area_and_width, best_width, closed_form
 from ccnet.data import datasets
 from ccnet.data.datasets import AnnotatedPerson, Split
@@ -21,7 +21,7 @@ from pose2d.base.errors import UserError
 from pose2d.crops import PoseEstimate, estimate, estimate_people
 from pose2d.detect.detector import PersonDetector, read_detections
 from pose2d.models.base import PoseModel
-from pose2d.skeletons import COCO17, HALPE26, MPII16, Skeleton
+from pose2d.skeletons import MPII16, Skeleton
 from pose2d.types import ConfidenceSource
 
 SOURCES: tuple[ConfidenceSource, ...] = (
@@ -140,7 +140,7 @@ def predict_split(
     """Every image of the split that has labelled people, in annotated boxes or in those of a detector. Several
     processes share the images; each of them returns everything."""
     annotated = boxes is annotated_boxes
-    skeleton = COCO17 if model.skeleton == HALPE26 else model.skeleton  # COCO labels the first 17
+    skeleton = datasets.labelled_skeleton(model.skeleton)
     mine: list[dict[str, np.ndarray]] = []  # of each image; empty: no boxes
     for _, people in group.share(list(datasets.by_image(split.people))):
         image = datasets.load_image(people[0])
@@ -165,7 +165,7 @@ def predict_split(
     # Without presence of its own, a source counts every keypoint alike.
     confidence = {s: SourceConfidence(joined[s], presence if s == "ccnet" else every) for s in SOURCES if s in joined}
     if not annotated:
-        oks, keypoint_oks = best_oks(split, skeleton, image_id, xy_px), np.full(every.shape, np.nan)
+        oks, keypoint_oks = best_oks(split.truth, skeleton, image_id, xy_px), np.full(every.shape, np.nan)
         confidence["oracle"] = SourceConfidence(oks[:, None] * every, every)
         return Predictions(skeleton, image_id, xy_px, box_score, confidence, oks, keypoint_oks)
     keypoints, area = np.stack([p.keypoints for p in split.people]), np.array([p.area_px2 for p in split.people])
@@ -211,16 +211,12 @@ def _stated(
     return stated
 
 
-def best_oks(split: Split, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.ndarray) -> np.ndarray:
+def best_oks(truth: GroundTruth, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.ndarray) -> np.ndarray:
     """OKS of each predicted person with the most similar one of its image, [N]; 0 where nobody is labelled."""
-    truth = ground_truth_from_coco(split.dataset, skeleton.size)
     people = {i: np.flatnonzero((truth.image == i) & ~truth.ignore) for i in np.unique(image_id).tolist()}
     pairs = [(d, g) for d, i in enumerate(image_id.tolist()) for g in people[i]]
+    detection, person = np.array(pairs, int).reshape(-1, 2).T
+    given = truth.xy_px, truth.visibility > 0, truth.area_px2, truth.box_px
     best = np.zeros(len(image_id))
-    if pairs:
-        detection, person = np.array(pairs).T
-        sigmas = np.asarray(skeleton.oks_sigma)
-        given = truth.xy_px, truth.visibility > 0, truth.area_px2, truth.box_px
-        oks = pair_oks(detection, person, xy_px, *given, sigmas)
-        np.maximum.at(best, detection, oks)
+    np.maximum.at(best, detection, pair_oks(detection, person, xy_px, *given, np.asarray(skeleton.oks_sigma)))
     return best

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
+from ccnet.coco_ap.matching import GroundTruth, ground_truth_from_coco
 from pose2d.base.errors import UserError
 from pose2d.base.files import MOST_PIXELS, Json, read_json
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
@@ -48,6 +50,16 @@ class Split:
     dataset: Mapping[str, Any]  # all images and annotations in COCO's form, keypoints in `skeleton`'s order
     source: Path  # the annotation file
     head_sizes: str = ""  # where `head_px` comes from, for MPII
+
+    @cached_property
+    def truth(self) -> GroundTruth:
+        """Everybody, as AP counts them. Of Halpe's keypoints COCO labels the first 17."""
+        return ground_truth_from_coco(self.dataset, labelled_skeleton(self.skeleton).size)
+
+
+def labelled_skeleton(skeleton: Skeleton) -> Skeleton:
+    """Those of a network's keypoints that data sets label: of Halpe's, COCO's 17."""
+    return COCO17 if skeleton == HALPE26 else skeleton
 
 
 def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Split:

@@ -13,7 +13,6 @@ Everything but a small bias per kind of keypoint is shared by all keypoints, so 
 (toes, heels, neck ..) are calibrated by what holds for the others."""
 
 from abc import abstractmethod
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -208,7 +207,7 @@ class OtherFeatures(PoseModel):
                     f"shallow features are those of the first stage of a ResNet or HRNet, and {type(network).__name__} "
                     "has none: choose penultimate, output or copy."
                 )
-            stages[0].register_forward_hook(partial(_keep, self._seen))
+            stages[0].register_forward_hook(lambda stage, given, seen: self._seen.append(seen))
         width, height = network.input_wh
         with torch.inference_mode():
             device = next(network.parameters()).device
@@ -244,10 +243,6 @@ def with_features(network: PoseModel, kind: str) -> PoseModel:
     if kind not in FEATURES:
         raise UserError(f"unknown features {kind!r}: choose one of {', '.join(FEATURES)}.")
     return network if kind == "penultimate" else OtherFeatures(network, kind).eval().requires_grad_(False)
-
-
-def _keep(seen: list[Tensor], module: nn.Module, inputs: Any, output: Tensor) -> None:
-    seen[:] = [output]
 
 
 BY_DIMENSIONS: dict[int, type[CalibrationHead]] = {1: FcHead, 2: QueryHead, 3: ConvHead}

@@ -12,7 +12,7 @@ import torch
 import ccnet
 import pose2d
 from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody
-from ccnet.coco_ap.matching import detections, ground_truth_from_coco
+from ccnet.coco_ap.matching import detections
 from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots, evaluator, rich_table
 from ccnet.confidence import about_of, check_heatmap_score, confidence_function, default_source
 from ccnet.data.datasets import (
@@ -207,7 +207,7 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
         everything[:, PARTS[name]] = xy[:, side]
     image_id = np.array([person.image_id for person in split.people])
     precision = evaluate_wholebody(
-        ground_truth_from_coco(split.dataset, WHOLEBODY133.size), detections(image_id, everything, probable.mean(1)),
+        split.truth, detections(image_id, everything, probable.mean(1)),
         {name: probable[:, side] for side, name in enumerate(HANDS)}, evaluator(request.evaluator),
     )  # fmt: skip
     measured: dict[str, dict[str, float | None]] = {}

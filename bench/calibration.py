@@ -77,7 +77,7 @@ def main() -> None:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         console.print(f"{len(split.people) / seconds:.1f} people/s, peak memory {memory:.2f} GB\n")
         if chosen.out:
-            draw_plots(chosen.out / name, split, predictions)
+            draw_plots(chosen.out / name, predictions, found)
             (chosen.out / name / "metrics.json").write_text(json.dumps(found.as_dict(), indent=1))
 
 

@@ -132,15 +132,16 @@ def compare_sources(
 ) -> Evaluation:
     """Figures of every source, with paired bootstrap intervals over images (ours with any evaluator)."""
     truth, sigmas = split.truth, predictions.skeleton.oks_sigma
-    ranked = {name: _ranked(predictions, name) for name in predictions.confidence}
     rows, share_right = {}, None  # [N] of each person's keypoints that PCKh counts; NaN: it counts none
     if predictions.correct is not None:
         with np.errstate(invalid="ignore"):
             share_right = np.nansum(predictions.correct, 1) / (~np.isnan(predictions.correct)).sum(1)
     annotated, in_parts = not np.isnan(predictions.keypoint_oks).all(), predictions.skeleton == WHOLEBODY133
-    for name, ranking in ranked.items():
-        confidence, correct, keypoint_oks = predictions.confidence[name], predictions.correct, predictions.keypoint_oks
+    matches, correct, keypoint_oks = {}, predictions.correct, predictions.keypoint_oks
+    for name, confidence in predictions.confidence.items():
         person = confidence.person(predictions.box_score)
+        ranking = detections(predictions.image, predictions.xy_px, predictions.oks if name == "oracle" else person)
+        matches[str(name)] = match(truth, ranking, sigmas)
         by_part = {p: confidence.person(predictions.box_score, PARTS[p]) for p, _, _ in predictions.skeleton.parts}
         rows[name] = SourceFigures(
             ap=evaluate(truth, ranking, sigmas),
@@ -152,7 +153,7 @@ def compare_sources(
             pck_person=None if share_right is None else calibration(person, share_right),
             pck_keypoint=None if correct is None else calibration(confidence.keypoint, correct),
         )
-    ap = bootstrap_ap({str(name): match(truth, ranking, sigmas) for name, ranking in ranked.items()}, resamples)
+    ap = bootstrap_ap(matches, resamples)
     intervals = {}
     for name in predictions.confidence:
         if name not in ("ones", "raw", "oracle"):
@@ -162,11 +163,6 @@ def compare_sources(
                 share = (ap[name] - ap["raw"]) / np.where(gap > 0, gap, np.nan)
                 intervals[f"{name} gap closed"] = interval(share)
     return Evaluation(split.name, len(split.people), rows, intervals, predictions.pckh, split.head_sizes)
-
-
-def _ranked(predictions: Predictions, name: ConfidenceSource) -> Detections:
-    score = predictions.oks if name == "oracle" else predictions.confidence[name].person(predictions.box_score)
-    return detections(predictions.image, predictions.xy_px, score)
 
 
 def _parts(
@@ -187,7 +183,7 @@ def check_plots() -> ModuleType:
     return plots
 
 
-def draw_plots(folder: Path, split: Split, predictions: Predictions) -> None:
+def draw_plots(folder: Path, predictions: Predictions, evaluation: Evaluation) -> None:
     """Reliability, precision-recall, confidence against OKS, sparsification: one image each."""
     plots, stated = check_plots(), predictions.confidence
     compared: tuple[ConfidenceSource, ...] = ("raw", "raw-heatmap", "closed-form", "ccnet", "oracle")
@@ -199,9 +195,8 @@ def draw_plots(folder: Path, split: Split, predictions: Predictions) -> None:
         levels = {"keypoint": each, **levels}
     bins = {level: {n: reliability(*s) for n, s in samples.items()} for level, samples in levels.items()}
     plots.reliability_diagram(folder / "reliability.png", bins)
-    sigmas = predictions.skeleton.oks_sigma
-    ranked = {n: evaluate(split.truth, _ranked(predictions, n), sigmas) for n in (*drawn, oracle)}
-    plots.precision_recall(folder / "precision_recall.png", ranked)
+    ap = {n: evaluation.rows[n].ap for n in (*drawn, oracle)}
+    plots.precision_recall(folder / "precision_recall.png", ap)
     level, samples = next(iter(levels.items()))
     plots.confidence_vs_oks(folder / "confidence_vs_oks.png", samples, level)
     plots.sparsification_curve(folder / "sparsification.png", {n: sparsification(*s) for n, s in person.items()})

@@ -5,7 +5,6 @@ Computed once and cached on disk, in shards, so that a killed run loses at most 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,6 @@ from torch import Tensor
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import AnnotatedPerson, load_image
 from ccnet.heads.head import CalibrationHead
-from ccnet.losses import Targets
-from ccnet.recipes import TrainingSettings
 from pose2d import crops
 from pose2d.base.caching import CacheKey, code_digest, weights_digest
 from pose2d.base.distributed import ALONE, ProcessGroup
@@ -208,92 +205,3 @@ def take(arrays: Sequence[np.ndarray], index: np.ndarray) -> Tensor:
         rows = which == number
         out[rows] = arrays[number][index[rows] - start[number]]
     return torch.from_numpy(out)
-
-
-SCALE_EXAMPLES = 20_000  # examples that set the scale of a head's inputs,
-SCALE_BYTES = 500_000_000  # or as many as fit
-STREAMED_SCALE_EXAMPLES = 512  # the same where each one is a run of the network
-
-
-class Examples:
-    """Batches in an order that depends on seed and epoch alone, so that training can resume at any step."""
-
-    def __init__(
-        self,
-        settings: TrainingSettings,
-        observed: Callable[[np.ndarray, int], Observations],  # numbers of examples, and the epoch
-        groups: Sequence[Sequence[int]] | np.ndarray,  # examples that stay together when they are shuffled
-        sampled: int,  # examples in a sample
-        streamed: bool,  # the network runs for each of them
-    ) -> None:
-        self.seed, self.target, self.observed, self.groups = settings.seed, settings.target, observed, groups
-        self.sampled, self.streamed = sampled, streamed
-        self.count = sum(map(len, groups))  # examples in one epoch
-        self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
-
-    def order(self, epoch: int) -> np.ndarray:
-        """The numbers of all examples in random order."""
-        if self._order[0] != epoch:
-            shuffled = np.random.default_rng([self.seed, epoch]).permutation(len(self.groups))
-            self._order = epoch, np.array([i for group in shuffled for i in self.groups[group]])
-        return self._order[1]
-
-    def sample(self) -> Observations:
-        """Typical examples."""
-        return self.observed(np.sort(self.order(0)[: self.sampled]), 0)
-
-    def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
-        """This process's share of one batch: the head's inputs, and the targets."""
-        index = self.order(epoch)[number * size : (number + 1) * size][group.rank :: group.world_size]
-        o = self.observed(index, epoch)
-        correct = o.oks if self.target == "oks" else o.pck  # what a keypoint's confidence is trained to be on average
-        return o.features, Targets(correct, o.present, o.labelled, o.error, torch.from_numpy(index))
-
-    def batches(self, size: int) -> int:
-        return max(self.count // size, 1)
-
-
-def passes(settings: TrainingSettings) -> list[tuple[int, Augment | None]]:
-    """Passes over the training people, by number: the crops as they are first, then the augmented ones."""
-    plain: list[tuple[int, Augment | None]] = [(0, None)] if settings.plain_passes else []
-    every = [*plain, *((1 + n, settings.augment) for n in range(settings.augmented_passes))]
-    if not every:
-        raise UserError("nothing to train on: ask for at least one pass, plain or augmented.")
-    return every
-
-
-def bytes_per_person(model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson]) -> int:
-    """What caching one person's crop takes on disk, measured on the first one."""
-    arrays = observe(model, head.inputs, people[:1]).to_arrays()
-    return sum(array.nbytes for array in arrays.values()) - arrays["row_features"].nbytes // 2  # half precision
-
-
-def make_examples(
-    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings,
-    group: ProcessGroup, folder: Path, progress: Progress = lambda people: None,
-) -> Examples:  # fmt: skip
-    """Cached on disk if all passes fit into `settings.cache_bytes`, else streamed: the network runs in every epoch,
-    each time on differently augmented crops."""
-    every = passes(settings)
-    if bytes_per_person(model, head, people) * len(people) * len(every) > settings.cache_bytes:
-        augment = settings.augment if settings.augmented_passes else None
-
-        def streamed(index: np.ndarray, epoch: int) -> Observations:
-            return observe(model, head.inputs, [people[i] for i in index], augment, (settings.seed, epoch))
-
-        # The people of one image together: each file is opened once.
-        groups = [list(g) for _, g in groupby(range(len(people)), key=lambda i: people[i].image)]
-        return Examples(settings, streamed, groups, STREAMED_SCALE_EXAMPLES, streamed=True)
-
-    loaded = [
-        observe_cached(folder, model, head, people, augment, (settings.seed, number), group, progress)
-        for number, augment in every
-    ]
-    rest = Observations.concat([observations for observations, _ in loaded])
-    features = [array for _, arrays in loaded for array in arrays]
-
-    def cached(index: np.ndarray, epoch: int) -> Observations:
-        return replace(rest.rows(index), features=take(features, index))
-
-    sampled = min(SCALE_EXAMPLES, max(SCALE_BYTES // (4 * features[0][0].size), 1))
-    return Examples(settings, cached, np.arange(len(rest))[:, None], sampled, streamed=False)

@@ -152,7 +152,7 @@ def run(request: EvalCocoOptions) -> Evaluation:
         evaluation = replace(compare_sources(split, predictions, evaluate=evaluate), about=about)
         if request.out is not None and group.is_main:
             with folder_lock(request.out, BUSY_PATIENCE_S):
-                draw_plots(request.out, split, predictions)
+                draw_plots(request.out, predictions, evaluation)
                 write_metrics(request.out, evaluation.as_dict())
                 if request.occlusion_test:
                     evaluation = with_occlusion_test(evaluation, split, model, head, request.out, reporter)

@@ -10,12 +10,10 @@ import ccnet
 import pose2d
 from ccnet import confidence, losses
 from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots
-from ccnet.data import observations
 from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
 from ccnet.heads.head import with_features
 from ccnet.predicted_people import USUAL_SOURCES, fit_width, predict_split
-from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
-from ccnet.train import new_head, train
+from ccnet.train import RECIPES, TARGETS, TrainingSettings, bytes_per_person, make_examples, new_head, passes, train
 from fitmesh.coco.eval_coco import describe, with_occlusion_test, write_metrics
 from fitmesh.options.measure import TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
@@ -75,28 +73,23 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         if len(people) < len(everybody):
             reporter.say(f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out.")
         head = new_head(model, settings, request.model).to(group.device)
-        every = observations.passes(settings)
+        every = passes(settings)
         if group.is_main:
             check_writable(request.out)
-        need = observations.bytes_per_person(model, head, people)
+        need = bytes_per_person(model, head, people)
         reporter.say(
             f"{count(len(people), 'people')}, {count(len(every), 'passes')}, {need / 1e3:.1f} kB a crop: "
             f"{need * len(people) * len(every) / 1e9:.2f} GB on disk (budget {settings.cache_bytes / 1e9:.0f} GB)."
         )
         with folder_lock(request.out) if group.is_main else nullcontext():
             with reporter.stage("pose network", len(people) * len(every) // group.world_size, "people") as step:
-                examples = observations.make_examples(model, head, people, settings, group, request.cache_folder, step)
+                examples = make_examples(model, head, people, settings, group, request.cache_folder, step)
             if examples.streamed:
                 reporter.say("The features exceed --cache-gb: the network runs in every epoch.")
-            steps, done = settings.epochs * examples.batches(settings.batch), 0
+            steps = settings.epochs * examples.batches(settings.batch)
             with reporter.stage("calibration head", steps, "steps") as advance:
-
-                def progress(step: int, steps: int, loss: float) -> None:
-                    nonlocal done
-                    advance(step - done)
-                    done = step
-
-                train(head, examples, settings, group, request.out / "training.pt", progress)
+                checkpoint = request.out / "training.pt"
+                train(head, examples, settings, group, checkpoint, lambda steps, loss: advance(steps))
             if group.is_main:
                 typical = examples.sample()
                 share = float(typical.area_share.mean())
@@ -167,7 +160,7 @@ def _evaluate(
         evaluations[role] = replace(compare_sources(split, predictions), about=about)
         if request.report and group.is_main:
             print_tables(evaluations[role].as_rich(f"{request.model} on {split.name}"))
-            draw_plots(request.out / role, split, predictions)
+            draw_plots(request.out / role, predictions, evaluations[role])
 
     def write() -> None:
         """metrics.json: what was trained, and the figures of each split by its role."""

@@ -7,8 +7,7 @@ import pose2d
 from ccnet import losses
 from ccnet.confidence import build, check_fits, describe, load, paper_kind, save
 from ccnet.heads.head import with_features
-from ccnet.recipes import PAPER
-from ccnet.train import new_head
+from ccnet.train import PAPER, new_head
 from fitmesh.coco.train_ccnet import settings_of
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel

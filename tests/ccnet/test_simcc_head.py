@@ -22,8 +22,7 @@ from ccnet.heads.head import (
     principal_axes,
 )
 from ccnet.losses import Targets, channels, default, likelihood
-from ccnet.recipes import TrainingSettings
-from ccnet.train import new_head
+from ccnet.train import TrainingSettings, new_head
 from pose2d.base.errors import UserError
 from pose2d.models.base import FeaturesWithTrunk
 from pose2d.skeletons import COCO17, HALPE26

@@ -15,9 +15,8 @@ import pose2d
 from ccnet.confidence import build, fitting_kinds
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import read_split
-from ccnet.data.observations import make_examples, observe, passes
-from ccnet.recipes import TrainingSettings
-from ccnet.train import new_head, train
+from ccnet.data.observations import observe
+from ccnet.train import TrainingSettings, make_examples, new_head, passes, train
 from pose2d.base.distributed import ProcessGroup
 from pose2d.base.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
@@ -109,7 +108,7 @@ def test_training_lowers_every_loss(people, tmp_path, loss):
     head = new_head(model, settings)
     examples = make_examples(model, head, people, settings, ALONE, tmp_path / "cache")
     seen: list[float] = []
-    train(head, examples, settings, ALONE, tmp_path / "t.safetensors", lambda step, steps, value: seen.append(value))
+    train(head, examples, settings, ALONE, tmp_path / "t.safetensors", lambda steps, value: seen.append(value))
     assert np.mean(seen[-5:]) < np.mean(seen[:5])
 
 
@@ -157,9 +156,8 @@ torch.set_num_threads(1)
 from ccnet import train as training
 from ccnet.confidence import describe, save
 from ccnet.data.datasets import read_split
-from ccnet.data.observations import make_examples
 from pose2d.base.distributed import process_group
-from ccnet.recipes import TrainingSettings
+from ccnet.train import TrainingSettings, make_examples
 from tests.ccnet.toy import toy_model
 training.SAVE_EVERY = 3
 folder, pause = Path(sys.argv[1]), float(sys.argv[2])
@@ -169,8 +167,11 @@ with process_group("cpu") as here:
     model = toy_model()
     head = training.new_head(model, settings)
     examples = make_examples(model, head, people, settings, here, folder / "cache")
-    def slowly(step, steps, loss):
-        print(step, flush=True)
+    done = 0
+    def slowly(steps, loss):
+        global done
+        done += steps
+        print(done, flush=True)
         time.sleep(pause)
     training.train(head, examples, settings, here, folder / "training.pt", slowly)
     if here.is_main:

@@ -12,8 +12,7 @@ import pytest
 import pose2d
 from ccnet.data import observations
 from ccnet.data.datasets import read_split
-from ccnet.recipes import TrainingSettings
-from ccnet.train import new_head
+from ccnet.train import TrainingSettings, make_examples, new_head
 from pose2d.base.distributed import ALONE
 from tests.ccnet.toy import write_coco
 
@@ -85,10 +84,10 @@ def test_a_shard_that_is_there_is_not_computed_again(
     head = new_head(model, settings, "movenet-lightning")
     people = list(read_split(data, "train2017", model.skeleton).people)
     given = (model, head, people, settings, ALONE, tmp_path / "cache")
-    observations.make_examples(*given)
+    make_examples(*given)
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.np?")}
     assert len(written) == 6
     next(path for path in written if path.name == "0000006.npy").unlink()
-    observations.make_examples(*given)
+    make_examples(*given)
     again = {path: path.stat().st_mtime_ns for path in written}
     assert {path.name for path in written if again[path] != written[path]} == {"0000006.npy", "0000006.npz"}

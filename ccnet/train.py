@@ -16,7 +16,7 @@ from ccnet import losses
 from ccnet.confidence import build
 from ccnet.data.augment import Augment
 from ccnet.data.datasets import AnnotatedPerson
-from ccnet.data.observations import Observations, observe, observe_cached, take
+from ccnet.data.observations import Observations, augmented, observe, observe_cached, take
 from ccnet.heads.head import CalibrationHead, SimCCDistributionHead
 from ccnet.losses import Loss, SoapLoss, Targets
 from pose2d.base.distributed import ProcessGroup
@@ -133,10 +133,10 @@ def make_examples(
     each time on differently augmented crops."""
     every = passes(settings)
     if bytes_per_person(model, head, people) * len(people) * len(every) > settings.cache_bytes:
-        augment = settings.augment if settings.augmented_passes else None
+        crop = augmented(settings.augment if settings.augmented_passes else None)
 
         def streamed(index: np.ndarray, epoch: int) -> Observations:
-            return observe(model, head.inputs, [people[i] for i in index], augment, (settings.seed, epoch))
+            return observe(model, head.inputs, [people[i] for i in index], crop, (settings.seed, epoch))
 
         # The people of one image together: each file is opened once.
         groups = [list(g) for _, g in groupby(range(len(people)), key=lambda i: people[i].image)]

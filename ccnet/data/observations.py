@@ -5,6 +5,7 @@ Computed once and cached on disk, in shards, so that a killed run loses at most 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,40 +50,25 @@ class Observations(PoseEstimate):
     area_share: Tensor = column((), "f", "the person's area over the crop's")  # [N]
 
 
-def observe(
-    model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], augment: Augment | None = None,
-    seed: Sequence[int] = (0,), progress: Progress = lambda people: None,
-) -> Observations:  # fmt: skip
-    """On the CPU, in the order of `people`; `read` makes a head's inputs of the features. The next crops are cut while
-    the network runs. The randomness of one person's crop depends on `seed` and the person's id alone."""
-
-    def batches() -> Iterator[tuple[Sequence[AnnotatedPerson], Crops, np.ndarray]]:
-        """People, their crops, and which of those are mirrored, [N]. People come sorted by image: each is read once."""
-        path, image = None, np.zeros((0, 0, 3), np.uint8)
-        for first in range(0, len(people), BATCH):
-            part, cut = people[first : first + BATCH], []
-            for person in part:
-                if person.image != path:
-                    path, image = person.image, load_image(person)
-                cut.append(_crop(model, person, image, augment, np.random.default_rng([*seed, person.id])))
-            pixels, affines = [one.pixels for one, _ in cut], [one.affine for one, _ in cut]
-            yield part, Crops(torch.cat(pixels), np.concatenate(affines)), np.array([mirror for _, mirror in cut])
-
-    observed = []
-    for part, cropped, mirrored in prefetch(batches(), depth=1):
-        observed.append(_observe_batch(model, read, part, cropped, mirrored))
-        progress(len(part))
-    return Observations.concat(observed)
+# The network's crop of a person in an image, by some randomness, and whether it is mirrored.
+CropPerson = Callable[[PoseModel, AnnotatedPerson, np.ndarray, np.random.Generator], tuple[Crops, bool]]
 
 
-def _crop(
-    model: PoseModel, person: AnnotatedPerson, image: np.ndarray, augment: Augment | None, random: np.random.Generator,
-) -> tuple[Crops, bool]:  # fmt: skip
-    """The network's crop of one person, augmented if asked for; and whether it is mirrored."""
-    box_px = np.asarray(person.box_px)
-    if augment is None:
-        return crop_people(model, image, box_px[None]), False
-    box_px = jitter_box(box_px, augment, random)
+def plain_crop(
+    model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
+) -> tuple[Crops, bool]:
+    return crop_people(model, image, np.array([person.box_px])), False
+
+
+def augmented(augment: Augment | None) -> CropPerson:
+    """Crops that are augmented, or plain."""
+    return plain_crop if augment is None else partial(_augmented_crop, augment)
+
+
+def _augmented_crop(
+    augment: Augment, model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
+) -> tuple[Crops, bool]:
+    box_px = jitter_box(np.asarray(person.box_px), augment, random)
     cropped = crop_people(model, image, box_px[None])
     pixels, affine = cropped.pixels, cropped.affine
     shown_px = np.array([0, 0, *model.input_wh])
@@ -99,6 +85,32 @@ def _crop(
         return Crops(pixels, affine), False
     mirrored_from_crop = np.array([[-1.0, 0, model.input_wh[0] - 1], [0, 1, 0]])
     return Crops(pixels.flip(-1), mirrored_from_crop @ np.vstack([affine[0], [0, 0, 1]])[None]), True
+
+
+def observe(
+    model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], crop: CropPerson = plain_crop,
+    seed: Sequence[int] = (0,), progress: Progress = lambda people: None,
+) -> Observations:  # fmt: skip
+    """On the CPU, in the order of `people`; `read` makes a head's inputs of the features. The next crops are cut while
+    the network runs. The randomness of one person's crop depends on `seed` and the person's id alone."""
+
+    def batches() -> Iterator[tuple[Sequence[AnnotatedPerson], Crops, np.ndarray]]:
+        """People, their crops, and which of those are mirrored, [N]. People come sorted by image: each is read once."""
+        path, image = None, np.zeros((0, 0, 3), np.uint8)
+        for first in range(0, len(people), BATCH):
+            part, cut = people[first : first + BATCH], []
+            for person in part:
+                if person.image != path:
+                    path, image = person.image, load_image(person)
+                cut.append(crop(model, person, image, np.random.default_rng([*seed, person.id])))
+            pixels, affines = [one.pixels for one, _ in cut], [one.affine for one, _ in cut]
+            yield part, Crops(torch.cat(pixels), np.concatenate(affines)), np.array([mirror for _, mirror in cut])
+
+    observed = []
+    for part, cropped, mirrored in prefetch(batches(), depth=1):
+        observed.append(_observe_batch(model, read, part, cropped, mirrored))
+        progress(len(part))
+    return Observations.concat(observed)
 
 
 @torch.inference_mode()
@@ -150,7 +162,7 @@ def observe_cached(
         if _is_complete(path, len(some)):
             progress(len(some))
             continue
-        whole = observe(model, head.inputs, some, augment, seed, progress)
+        whole = observe(model, head.inputs, some, augmented(augment), seed, progress)
         rest: dict[str, Any] = replace(whole, features=whole.features[:, :0]).to_arrays()
         with atomic_file(path.with_suffix(".npz")) as temporary:
             np.savez(temporary, **rest)

@@ -15,7 +15,7 @@ import pose2d
 from ccnet.confidence import build, fitting_kinds
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import read_split
-from ccnet.data.observations import observe
+from ccnet.data.observations import augmented, observe
 from ccnet.train import TrainingSettings, make_examples, new_head, passes, train
 from pose2d.base.distributed import ProcessGroup
 from pose2d.base.errors import UserError
@@ -44,10 +44,10 @@ def test_the_mirrored_crop_is_told_in_the_images_own_left_and_right(people):
     """A network that finds a dot must find it in the mirror image too, under the other name."""
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
     never = Augment(scale_log=0, shift=0, grey=0, coarse=0, hidden=0, light=0, flip=0, surroundings=0)
-    plain = observe(model, head.inputs, people, None)
-    still = observe(model, head.inputs, people, never)
+    plain = observe(model, head.inputs, people)
+    still = observe(model, head.inputs, people, augmented(never))
     torch.testing.assert_close(plain.xy_px, still.xy_px)
-    mirrored = observe(model, head.inputs, people, replace(never, flip=1.0))
+    mirrored = observe(model, head.inputs, people, augmented(replace(never, flip=1.0)))
     order = model.skeleton.flip_order
     torch.testing.assert_close(mirrored.labelled, plain.labelled[:, order])
     torch.testing.assert_close(mirrored.present, plain.present[:, order])
@@ -77,8 +77,8 @@ def test_oks_is_that_of_the_decoded_keypoint_in_image_pixels(people):
 
 def test_one_persons_crop_does_not_depend_on_its_neighbours(people):
     model, head = toy_model(), new_head(toy_model(), SETTINGS)
-    together = observe(model, head.inputs, people, Augment(), (3, 1))
-    alone = observe(model, head.inputs, people[5:6], Augment(), (3, 1))
+    together = observe(model, head.inputs, people, augmented(Augment()), (3, 1))
+    alone = observe(model, head.inputs, people[5:6], augmented(Augment()), (3, 1))
     torch.testing.assert_close(together.features[5:6], alone.features)
 
 
@@ -234,7 +234,7 @@ def test_every_family_of_networks_can_be_calibrated(people, name, kind):
     model = pose2d.card(name).build().eval().requires_grad_(False)
     assert fitting_kinds(model)[0] == kind
     head = build(model, kind).eval()
-    seen = observe(model, head.inputs, people[:2], Augment())
+    seen = observe(model, head.inputs, people[:2], augmented(Augment()))
     with torch.inference_mode():
         confidence, presence = head.logits(seen.features).sigmoid().unbind(-1)
     assert confidence.shape == presence.shape == seen.oks.shape == (2, 17)

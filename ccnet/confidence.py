@@ -184,6 +184,7 @@ def load(name_or_path: str | Path) -> CalibrationHead:
 
 
 _MOST_SIDE, _MOST_NUMBERS = 8192, 1 << 24  # of features; no head comes near
+OPTIONS = ("bins", "map_channels", "width", "card", "log_odds")  # of any head's constructor
 
 
 def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, ...]]:
@@ -202,16 +203,10 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
         if content.item(name).text() not in known:
             raise content.item(name).refuse(f"is none of {', '.join(known)}")
     options = dict(content.get("options", {}).object())
-    for name in options:
-        stated = content.item("options").item(name)
-        if name == "bins":
-            options[name] = [side.integer(1, _MOST_SIDE) for side in stated.items()]
-        elif name in ("map_channels", "width"):
-            options[name] = stated.integer(1, _MOST_SIDE)
-        elif name == "card":
-            options[name] = stated.text()
-        elif name != "log_odds" or not isinstance(options[name], bool):
-            raise content.item("options").refuse(f"has an unknown {name!r}")
+    for name, value in options.items():
+        whole = [n for n in (value if isinstance(value, list) else [value]) if not isinstance(n, bool | str)]
+        if name not in OPTIONS or not all(isinstance(n, int) and 0 < n <= _MOST_SIDE for n in whole):
+            raise content.item("options").refuse(f"has an unknown or impossible {name!r}")
     names = ("model", "model_fingerprint", "skeleton", "kind")
     return About(
         **{name: content.item(name).text() for name in names},

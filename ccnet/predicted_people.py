@@ -2,9 +2,8 @@
 
 The closed form needs a person's area: annotated, or read from a network's features by one linear layer (`AreaFit`)."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.crops import PoseEstimate, estimate, estimate_people
-from pose2d.detect.detector import PersonDetector, read_detections
+from pose2d.detect.detector import Boxes
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import MPII16, Skeleton
 from pose2d.types import ConfidenceSource
@@ -28,7 +27,7 @@ SOURCES: tuple[ConfidenceSource, ...] = (
     "ones", "raw", "raw-heatmap", "closed-form", "closed-form-predicted", "closed-form-annotated", "ccnet", "oracle",
 )  # fmt: skip
 USUAL_SOURCES = tuple(name for name in SOURCES if name not in ("closed-form-predicted", "closed-form-annotated"))
-Boxes = Callable[[Sequence[AnnotatedPerson], np.ndarray], tuple[np.ndarray, np.ndarray]]  # -> boxes [N, 4], scores [N]
+FindBoxes = Callable[[int, np.ndarray], Boxes | None]  # of people, from the id of an image and the image
 
 
 @dataclass(frozen=True)
@@ -110,47 +109,27 @@ class Predictions:
         return replace(self, confidence=kept)
 
 
-def annotated_boxes(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.array([person.box_px for person in people]), np.ones(len(people))
-
-
-def detected_boxes(detector: PersonDetector) -> Boxes:
-    return lambda people, image: ((boxes := detector.detect(image)).boxes_px, boxes.scores)
-
-
-def boxes_from_json(path: str | Path, image_ids: Collection[int]) -> Boxes:
-    """Boxes of a COCO detection result file, by image id."""
-    detections = read_detections(path)
-    if not any(number in detections for number in image_ids):
-        raise UserError(f"{path} has no box in any of the {len(image_ids)} images: it belongs to another split.")
-
-    def find(people: Sequence[AnnotatedPerson], image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        boxes = detections.get(people[0].image_id)
-        return (boxes.boxes_px, boxes.scores) if boxes else (np.zeros((0, 4)), np.zeros(0))
-
-    return find
-
-
 @torch.inference_mode()
 def predict_split(
-    model: PoseModel, head: CalibrationHead | None, split: Split, boxes: Boxes = annotated_boxes,
+    model: PoseModel, head: CalibrationHead | None, split: Split, find: FindBoxes | None = None,
     flip_test: bool = False, progress: Callable[[int], None] = lambda people: None, group: ProcessGroup = ALONE,
     areas: AreaFit | None = None,
 ) -> Predictions:  # fmt: skip
-    """Every image of the split that has labelled people, in annotated boxes or in those of a detector. Several
+    """Every image of the split that has labelled people, in annotated boxes or in those that `find` gives. Several
     processes share the images; each of them returns everything."""
-    annotated = boxes is annotated_boxes
     skeleton = datasets.labelled_skeleton(model.skeleton)
     mine: list[dict[str, np.ndarray]] = []  # of each image; empty: no boxes
     for _, people in group.share(list(datasets.by_image(split.people))):
         image = datasets.load_image(people[0])
-        boxes_px, scores = boxes(people, image)
+        area_px2 = torch.tensor([person.area_px2 for person in people]).double() if find is None else None
+        annotated = Boxes(np.array([person.box_px for person in people]), np.ones(len(people)))
+        there = annotated if find is None else find(people[0].image_id, image)
         stated: dict[str, np.ndarray] = {}
-        if len(boxes_px):
-            if not annotated:  # as in a video: a box that cuts somebody off grows
+        if there is not None and len(there.scores):
+            boxes_px, scores = there.boxes_px, there.scores
+            if find is not None:  # as in a video: a box that cuts somebody off grows
                 boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
             pose = estimate(model, image, boxes_px, flip_test)
-            area_px2 = torch.tensor([person.area_px2 for person in people]).double() if annotated else None
             by_source = _stated(pose, model, head, areas, area_px2)
             stated = {name: value.double().numpy()[:, : skeleton.size] for name, value in by_source.items()}
             stated |= {"image": np.full(len(scores), people[0].image_id), "box": np.asarray(scores, float)}
@@ -164,7 +143,7 @@ def predict_split(
     every = np.ones(presence.shape)
     # Without presence of its own, a source counts every keypoint alike.
     confidence = {s: SourceConfidence(joined[s], presence if s == "ccnet" else every) for s in SOURCES if s in joined}
-    if not annotated:
+    if find is not None:
         oks, keypoint_oks = best_oks(split.truth, skeleton, image_id, xy_px), np.full(every.shape, np.nan)
         confidence["oracle"] = SourceConfidence(oks[:, None] * every, every)
         return Predictions(skeleton, image_id, xy_px, box_score, confidence, oks, keypoint_oks)

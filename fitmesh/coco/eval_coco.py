@@ -27,16 +27,7 @@ from ccnet.data.datasets import (
 )
 from ccnet.heads.head import CalibrationHead
 from ccnet.occlusion import OCCLUDED_KEYPOINT, SIZES, occlude_wrists, people_to_occlude
-from ccnet.predicted_people import (
-    SOURCES,
-    USUAL_SOURCES,
-    Boxes,
-    annotated_boxes,
-    boxes_from_json,
-    detected_boxes,
-    fit_areas,
-    predict_split,
-)
+from ccnet.predicted_people import SOURCES, USUAL_SOURCES, FindBoxes, fit_areas, predict_split
 from fitmesh.options.measure import EvalCocoOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
@@ -47,7 +38,7 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, check_writable, plain_value
 from pose2d.base.threads import use_threads
 from pose2d.crops import estimate_people
-from pose2d.detect.detector import DETECTORS, detector_class, load_detector
+from pose2d.detect.detector import DETECTORS, detector_class, load_detector, read_detections
 from pose2d.hands import SEEN, arms_of, hands_in_image
 from pose2d.models.base import PoseModel, use_plugin
 from pose2d.skeletons import COCO17, WHOLEBODY133
@@ -243,15 +234,20 @@ def _head(request: EvalCocoOptions, model: PoseModel) -> CalibrationHead | None:
     return head
 
 
-def _boxes(source: str, split: Split) -> Boxes:
+def _boxes(source: str, split: Split) -> FindBoxes | None:
+    """Of a detector or a COCO detection result file; None: the annotated ones."""
     if source == "gt":
-        return annotated_boxes
+        return None
     if source.endswith(".json"):
-        return boxes_from_json(source, {person.image_id for person in split.people})
+        by_image, images = read_detections(source), {person.image_id for person in split.people}
+        if not images & by_image.keys():
+            raise UserError(f"{source} has no box in any of the {len(images)} images: it belongs to another split.")
+        return lambda image_id, image: by_image.get(image_id)
     if source == "detector":
         source = next(iter(DETECTORS))
     if source in DETECTORS:
         options = replace(detector_class(source).defaults, score_threshold=LEAST_BOX_SCORE)
-        return detected_boxes(load_detector(source, options))
+        detector = load_detector(source, options)
+        return lambda image_id, image: detector.detect(image)
     names = " or ".join(DETECTORS)
     raise UserError(f"unknown boxes {source!r}: gt, detector, {names}, or a COCO detection file (.json).")

@@ -75,7 +75,7 @@ class About:
     channels: int = 2
     options: dict[str, Any] = field(default_factory=dict)  # of the head's own constructor
     training: dict[str, Any] = field(default_factory=dict)  # settings it was trained with, for the record
-    area_share: float = 0.25  # mean share of the crop a person fills, for the closed form
+    area_share: float = 0.25  # mean share of the crop that a person fills, for the closed form
     target_cells: float = 2.0  # width of the heatmaps' target in cells that fits best, for the closed form
 
 
@@ -314,11 +314,7 @@ def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | Non
     return weights_digest(load((source == "ccnet" and head_path) or pose_model).state_dict())
 
 
-# Width of the training target in map cells, by the width of the map (SimpleBaseline, HRNet, ViTPose): 2 for inputs of
-# 192 or 256 pixels, 3 for 288 or 384.
-TARGET_SIGMA_CELLS = {48: 2.0, 64: 2.0, 72: 3.0, 96: 3.0}
 SMALLEST_PEAK = 1e-6  # a peak at or below zero carries no information
-DEFAULT_AREA_SHARE = 0.25  # of its crop that a person fills, where no head has recorded the mean of its training people
 
 
 def closed_form(e: PoseEstimate, area_px2: Tensor, model: PoseModel, width_cells: float) -> Tensor:
@@ -355,8 +351,9 @@ def area_and_width(model: PoseModel, about: About | None) -> tuple[float, float]
     if about is not None:
         return about.area_share, about.target_cells
     if model.has_heatmap_score:  # the maps are probabilities of their own, taught by no target
-        return DEFAULT_AREA_SHARE, 0.0
-    return DEFAULT_AREA_SHARE, TARGET_SIGMA_CELLS.get(round(cells_across(model)), 2.0)
+        return About.area_share, 0.0
+    # SimpleBaseline, HRNet, ViTPose: 2 for inputs of 192 or 256 pixels (48 or 64 cells), 3 for 288 or 384.
+    return About.area_share, 3.0 if cells_across(model) > 64 else 2.0
 
 
 def cells_across(model: PoseModel) -> float:

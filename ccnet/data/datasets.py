@@ -328,8 +328,6 @@ def read_head_sizes(path: str | Path) -> np.ndarray:
 
     try:
         boxes = np.asarray(loadmat(str(path))["headboxes_src"], float)  # [2, 2, N]: corner, axis, person
-    except FileNotFoundError as error:
-        raise UserError(f"no head boxes at {path}. PCKh needs MPII's gt_valid.mat beside valid.json.") from error
     except (KeyError, ValueError, NotImplementedError) as error:
         raise UserError(f"{path} is not MPII's gt_valid.mat: {error}.") from error
     return HEAD_BIAS * np.linalg.norm(boxes[1] - boxes[0], axis=0)

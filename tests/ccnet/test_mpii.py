@@ -61,8 +61,6 @@ def test_head_boxes_are_read_as_corners(tmp_path: Path) -> None:
     boxes = np.array([[10.0, 20.0, 40.0, 60.0], [0.0, 0.0, 6.0, 8.0]])
     savemat(tmp_path / "gt_valid.mat", {"headboxes_src": boxes.reshape(2, 2, 2).transpose(1, 2, 0)})
     np.testing.assert_allclose(read_head_sizes(tmp_path / "gt_valid.mat"), [30, 6])
-    with pytest.raises(UserError, match=r"gt_valid\.mat"):
-        read_head_sizes(tmp_path / "missing.mat")
     (tmp_path / "broken.mat").write_bytes(b"not a matrix at all, but long enough to be read as a header" * 10)
     with pytest.raises(UserError, match="not MPII"):
         read_head_sizes(tmp_path / "broken.mat")

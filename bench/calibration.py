@@ -70,10 +70,10 @@ def main() -> None:
         for what, better in with_parts_known(predictions).items():
             share = compare_sources(split, better).intervals["ccnet gap closed"]
             console.print(f"{'knowing ' + what:>26}: {share.value:.0%} of the gap, [{share.low:.0%}, {share.high:.0%}]")
-        raw, calibrated = (found.rows[source].keypoint for source in ("raw", "ccnet"))
+        raw, calibrated = (found.figures[source]["keypoint"] for source in ("raw", "ccnet"))
         if raw and calibrated:
-            gain = calibrated.pearson - raw.pearson
-            console.print(f"keypoint Pearson {raw.pearson:.3f} -> {calibrated.pearson:.3f} ({gain:+.3f})")
+            gain = calibrated["pearson"] - raw["pearson"]
+            console.print(f"keypoint Pearson {raw['pearson']:.3f} -> {calibrated['pearson']:.3f} ({gain:+.3f})")
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         console.print(f"{len(split.people) / seconds:.1f} people/s, peak memory {memory:.2f} GB\n")
         if chosen.out:

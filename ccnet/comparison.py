@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ccnet.coco_ap.average_precision import (
     PARTS,
+    TEN_NUMBERS,
     Evaluate,
     KeypointAP,
     bootstrap_ap,
@@ -20,7 +21,7 @@ from ccnet.coco_ap.average_precision import (
 )
 from ccnet.coco_ap.matching import Detections, GroundTruth, detections, match
 from ccnet.data.datasets import Split
-from ccnet.metrics import Calibration, calibration, keypoint_map, labelled_samples, reliability, sparsification
+from ccnet.metrics import calibration, keypoint_map, labelled_samples, reliability, sparsification
 from ccnet.predicted_people import Predictions
 from pose2d.base.errors import UserError
 from pose2d.base.resampling import Interval, interval
@@ -29,24 +30,18 @@ from pose2d.types import ConfidenceSource
 
 
 @dataclass(frozen=True)
-class SourceFigures:
-    ap: KeypointAP
-    person: Calibration
-    keypoint: Calibration | None  # None when boxes are not those of annotated people
-    keypoint_map: float | None  # AP with each labelled keypoint as a detection of its own; None as above
-    parts: Mapping[str, float]  # AP of each part of a skeleton that is scored in parts, by the part's own confidence
-    parts_by_person: Mapping[str, float]  # the same parts, all ranked by the confidence of the whole person
-    pck_person: Calibration | None  # MPII: against the share of keypoints that PCKh@0.5 calls right, not against OKS
-    pck_keypoint: Calibration | None  # MPII: against 1 where PCKh@0.5 calls a keypoint right, else 0
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """The figures of all confidence sources on the same predictions of a split."""
 
     split: str
     people: int
-    rows: Mapping[ConfidenceSource, SourceFigures]
+    ap: Mapping[ConfidenceSource, KeypointAP]
+    # By source, in the form of metrics.json: COCO's ten numbers and `exact_ap`; `calibration` of people ("person") and,
+    # None when boxes are not those of annotated people, of keypoints ("keypoint"), with AP of labelled keypoints as
+    # detections of their own ("keypoint_map"). Of a skeleton that is scored in parts AP of each part, ranked by the
+    # part's own confidence ("parts") and by the person's ("parts_by_person"). MPII: calibration not against OKS but
+    # against what PCKh@0.5 calls right ("pck_person", "pck_keypoint").
+    figures: Mapping[ConfidenceSource, Mapping[str, Any]]
     intervals: Mapping[str, Interval]  # of AP differences against raw, and of the share of the gap that is closed
     pckh: Mapping[str, Mapping[str, float]]  # MPII: percent by threshold and group; does not depend on confidence
     head_sizes: str  # MPII: where the head sizes of PCKh come from
@@ -55,32 +50,23 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """The content of metrics.json."""
-        rows: dict[str, Any] = {}
-        for name, row in self.rows.items():
-            of = asdict(row)
-            ap = {k: v for k, v in of.pop("ap").items() if k not in ("precision", "recall")}
-            for level in ("pck_person", "pck_keypoint"):
-                if of[level] is not None:
-                    of[level] = {"mean_pck" if k == "mean_oks" else k: v for k, v in of[level].items()}
-            only_where_known = ("parts_by_person", "pck_person", "pck_keypoint")
-            rows[name] = {**ap, **{k: v for k, v in of.items() if v or k not in only_where_known}}
         intervals = {name: asdict(i) for name, i in self.intervals.items()}
-        figures = {"split": self.split, "people": self.people, "sources": rows, "intervals": intervals}
+        figures = {"split": self.split, "people": self.people, "sources": self.figures, "intervals": intervals}
         more = {"pckh": self.pckh, "head_sizes": self.head_sizes, "occlusion": self.occlusion}
         return {**self.about, **figures, **{name: value for name, value in more.items() if value}}
 
     def as_rich(self, title: str) -> list[Table]:
         """One column per source: it fits a narrow terminal. Beside it PCKh, and the parts of the whole body."""
-        tables = [rich_table(title, ["", *self.rows], self.lines())]
+        tables = [rich_table(title, ["", *self.figures], self.lines())]
         if self.pckh:
             lines = [[f"@{at}", *(f"{value:.1f}" for value in of.values())] for at, of in self.pckh.items()]
             title = "PCKh, % (SimpleBaseline and HRNet print @0.11 as @0.1)"
             tables.append(rich_table(title, ["", *self.pckh["0.5"]], lines))
-        if next(iter(self.rows.values())).parts:  # ranked by one score a person, and by the part's own
+        if self.figures["raw"]["parts"]:  # ranked by one score a person, and by the part's own
             lines = [
                 [f"{name}, by {score}", *(f"{parts[part]:.4f}" for part in PAPER_PARTS)]
-                for name, row in self.rows.items()
-                for score, parts in (("person", row.parts_by_person), ("part", row.parts))
+                for name, of in self.figures.items()
+                for score, parts in (("person", of["parts_by_person"]), ("part", of["parts"]))
             ]
             title = "AP of the parts (hand: mean of left and right)"
             tables.append(rich_table(title, ["ranked by", *PAPER_PARTS], lines))
@@ -88,21 +74,20 @@ class Evaluation:
 
     def lines(self) -> list[list[str]]:
         """A label and the figure of every source."""
-        rows = list(self.rows.values())
+        rows = list(self.figures.values())
         sizes = {"AP": "ap", "AP50": "ap50", "AP75": "ap75", "APM": "ap_medium", "APL": "ap_large", "AR": "ar"}
-        lines = [[label, *(f"{getattr(row.ap, name):.4f}" for row in rows)] for label, name in sizes.items()]
-        shares = [self.intervals.get(f"{name} gap closed") for name in self.rows]
+        lines = [[label, *(f"{of[name]:.4f}" for of in rows)] for label, name in sizes.items()]
+        shares = [self.intervals.get(f"{name} gap closed") for name in self.figures]
         closed = [f"{s.value:.0%} [{s.low:.0%}, {s.high:.0%}]" if s else "" for s in shares]
         lines.append(["AP gap closed", *closed])
-        if rows[0].keypoint_map is not None:
-            lines.append(["mAP, keypoint", *(f"{row.keypoint_map:.4f}" for row in rows)])
+        if rows[0]["keypoint_map"] is not None:
+            lines.append(["mAP, keypoint", *(f"{of['keypoint_map']:.4f}" for of in rows)])
         for against, levels in (("", ("person", "keypoint")), (" over PCK", ("pck_person", "pck_keypoint"))):
             for label, figure, digits in (("Pearson", "pearson", 3), ("ECE", "ece", 3), ("AUSE", "ause", 2)):
                 for level in levels:
-                    if getattr(rows[0], level) is not None:
-                        figures = (getattr(getattr(row, level), figure) for row in rows)
+                    if rows[0].get(level):
                         name = f"{label}{against}, {level.removeprefix('pck_')}"
-                        lines.append([name, *(f"{value:.{digits}f}" for value in figures)])
+                        lines.append([name, *(f"{of[level][figure]:.{digits}f}" for of in rows)])
         return lines
 
 
@@ -132,37 +117,38 @@ def compare_sources(
 ) -> Evaluation:
     """Figures of every source, with paired bootstrap intervals over images (ours with any evaluator)."""
     truth, sigmas = split.truth, predictions.skeleton.oks_sigma
-    rows, share_right = {}, None  # [N] of each person's keypoints that PCKh counts; NaN: it counts none
-    if predictions.correct is not None:
-        with np.errstate(invalid="ignore"):
-            share_right = np.nansum(predictions.correct, 1) / (~np.isnan(predictions.correct)).sum(1)
-    annotated, in_parts = not np.isnan(predictions.keypoint_oks).all(), predictions.skeleton == WHOLEBODY133
-    matches, correct, keypoint_oks = {}, predictions.correct, predictions.keypoint_oks
+    keypoint_oks, right = predictions.keypoint_oks, predictions.correct
+    annotated, in_parts = not np.isnan(keypoint_oks).all(), predictions.skeleton == WHOLEBODY133
+    ap, figures, matches = {}, {}, {}
     for name, confidence in predictions.confidence.items():
         person = confidence.person(predictions.box_score)
         ranking = detections(predictions.image, predictions.xy_px, predictions.oks if name == "oracle" else person)
-        matches[str(name)] = match(truth, ranking, sigmas)
-        by_part = {p: confidence.person(predictions.box_score, PARTS[p]) for p, _, _ in predictions.skeleton.parts}
-        rows[name] = SourceFigures(
-            ap=evaluate(truth, ranking, sigmas),
-            person=calibration(person, predictions.oks),
-            keypoint=calibration(confidence.keypoint, keypoint_oks) if annotated else None,
-            keypoint_map=keypoint_map(confidence.keypoint, keypoint_oks) if annotated else None,
-            parts=_parts(truth, ranking, evaluate, by_part) if in_parts else {},
-            parts_by_person=_parts(truth, ranking, evaluate, {}) if in_parts else {},
-            pck_person=None if share_right is None else calibration(person, share_right),
-            pck_keypoint=None if correct is None else calibration(confidence.keypoint, correct),
-        )
-    ap = bootstrap_ap(matches, resamples)
+        matches[str(name)], ap[name] = match(truth, ranking, sigmas), evaluate(truth, ranking, sigmas)
+        figures[name] = of = {
+            **{number: getattr(ap[name], number) for number in (*TEN_NUMBERS, "exact_ap")},
+            "person": calibration(person, predictions.oks),
+            "keypoint": calibration(confidence.keypoint, keypoint_oks) if annotated else None,
+            "keypoint_map": keypoint_map(confidence.keypoint, keypoint_oks) if annotated else None, "parts": {},
+        }  # fmt: skip
+        if in_parts:
+            by_part = {p: confidence.person(predictions.box_score, PARTS[p]) for p, _, _ in predictions.skeleton.parts}
+            of["parts"] = _parts(truth, ranking, evaluate, by_part)
+            of["parts_by_person"] = _parts(truth, ranking, evaluate, {})
+        if right is not None:
+            with np.errstate(invalid="ignore"):  # NaN of a person of whom PCKh counts nothing
+                share_right = np.nansum(right, 1) / (~np.isnan(right)).sum(1)
+            of["pck_person"] = calibration(person, share_right, "pck")
+            of["pck_keypoint"] = calibration(confidence.keypoint, right, "pck")
+    resampled = bootstrap_ap(matches, resamples)
     intervals = {}
     for name in predictions.confidence:
         if name not in ("ones", "raw", "oracle"):
-            intervals[f"{name} - raw"] = interval(ap[name] - ap["raw"])
-            gap = ap["oracle"] - ap["raw"]
+            gained, gap = (resampled[better] - resampled["raw"] for better in (name, "oracle"))
+            intervals[f"{name} - raw"] = interval(gained)
             if gap[0] > 0:
-                share = (ap[name] - ap["raw"]) / np.where(gap > 0, gap, np.nan)
-                intervals[f"{name} gap closed"] = interval(share)
-    return Evaluation(split.name, len(split.people), rows, intervals, predictions.pckh, split.head_sizes)
+                intervals[f"{name} gap closed"] = interval(gained / np.where(gap > 0, gap, np.nan))
+    people = len(split.people)
+    return Evaluation(split.name, people, ap, figures, intervals, predictions.pckh, split.head_sizes)
 
 
 def _parts(
@@ -195,7 +181,7 @@ def draw_plots(folder: Path, predictions: Predictions, evaluation: Evaluation) -
         levels = {"keypoint": each, **levels}
     bins = {level: {n: reliability(*s) for n, s in samples.items()} for level, samples in levels.items()}
     plots.reliability_diagram(folder / "reliability.png", bins)
-    ap = {n: evaluation.rows[n].ap for n in (*drawn, oracle)}
+    ap = {n: evaluation.ap[n] for n in (*drawn, oracle)}
     plots.precision_recall(folder / "precision_recall.png", ap)
     level, samples = next(iter(levels.items()))
     plots.confidence_vs_oks(folder / "confidence_vs_oks.png", samples, level)

@@ -40,7 +40,7 @@ from pose2d.crops import PoseEstimate
 from pose2d.models.base import PoseModel, card
 from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import BY_NAME as SKELETONS
-from pose2d.types import ConfidenceSource, ErrorDistribution, Keypoints, expected_oks, expected_oks_per_axis, l_squared
+from pose2d.types import ConfidenceSource, Keypoints, expected_oks, expected_oks_per_axis, l_squared
 
 FORMAT = "fitmesh-ccnet-1"
 KINDS = ("conv", "gap-fc", "fc", "query", "peaks", "movenet", "simcc")
@@ -54,13 +54,8 @@ def head_class(kind: str) -> type[CalibrationHead]:
         from ccnet.heads.peaks import MoveNetHead, PeaksHead
 
         return PeaksHead if kind == "peaks" else MoveNetHead
-    known: tuple[type[CalibrationHead], ...] = (
-        *BY_DIMENSIONS.values(),
-        GapFcHead,
-        SimCCDistributionHead,
-        CopiedTrunkHead,
-    )
-    return {head.kind: head for head in known}[kind]
+    others: tuple[type[CalibrationHead], ...] = (GapFcHead, SimCCDistributionHead, CopiedTrunkHead)
+    return {head.kind: head for head in (*BY_DIMENSIONS.values(), *others)}[kind]
 
 
 @dataclass(frozen=True)
@@ -125,9 +120,9 @@ def build(
 
 def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) -> About:
     """The record that goes with a head."""
-    first, members = head.first, len(head.heads) if isinstance(head, Ensemble) else 1
-    digest = weights_digest(model.state_dict())
-    return About(name, digest, model.skeleton.name, first.kind, members, head.channels, first.options, **more)
+    first, digest = head.heads[0], weights_digest(model.state_dict())
+    members, skeleton = len(head.heads), model.skeleton.name
+    return About(name, digest, skeleton, first.kind, members, head.channels, first.options, **more)
 
 
 def save(head: CalibrationHead, path: str | Path, about: About) -> None:
@@ -252,32 +247,31 @@ def confidence_function(
 ) -> ConfidenceFunction:
     """From what a network found to keypoints with the confidence of a source. Only CCNet knows whether a keypoint is in
     the image at all; the other sources give a presence of 1."""
-
-    def stated(e: PoseEstimate, confidence: Tensor, presence: Tensor, error: ErrorDistribution | None) -> Keypoints:
-        confidence, presence = (part.float().clamp(0, 1).cpu() for part in (confidence, presence))
-        error = error and error.along("keypoints", lambda value, _: value.float().cpu())
-        return Keypoints(e.xy_px, confidence, presence, source, skeleton=model.skeleton, error=error, raw=e.score)
-
+    head, about = None, None
     if source == "ccnet":
         head = load(head_path or pose_model)
         check_fits(head, model, pose_model)
         head.to(next(model.parameters()).device)
-
-        return lambda e: stated(e, *head.state(e.features))
-    about = about_of(load(pose_model)) if source == "closed-form" and pose_model in embedded() else None
+    elif source == "closed-form" and pose_model in embedded():
+        about = about_of(load(pose_model))
     share, width = area_and_width(model, about)
 
-    def of_source(e: PoseEstimate) -> Keypoints:
-        if source == "closed-form":
+    def keypoints(e: PoseEstimate) -> Keypoints:
+        confidence, presence, error = e.score, torch.ones_like(e.score), None
+        if head is not None:
+            confidence, presence, error = head.state(e.features)
+        elif source == "closed-form":
             confidence = closed_form(e, e.crop_area_px2 * share, model, width)
         elif source == "raw-heatmap":
             assert e.heatmap_score is not None, "`check_heatmap_score` comes first"
             confidence = e.heatmap_score
-        else:
-            confidence = e.score if source == "raw" else torch.ones_like(e.score)
-        return stated(e, confidence, torch.ones_like(confidence), None)
+        elif source == "ones":
+            confidence = presence
+        confidence, presence = (part.float().clamp(0, 1).cpu() for part in (confidence, presence))
+        error = error and error.along("keypoints", lambda value, _: value.float().cpu())
+        return Keypoints(e.xy_px, confidence, presence, source, skeleton=model.skeleton, error=error, raw=e.score)
 
-    return of_source
+    return keypoints
 
 
 def default_source(pose_model: str, checkpoint: Path | None, head_path: Path | None) -> ConfidenceSource:

@@ -195,7 +195,6 @@ def best_oks(truth: GroundTruth, skeleton: Skeleton, image_id: np.ndarray, xy_px
     people = {i: np.flatnonzero((truth.image == i) & ~truth.ignore) for i in np.unique(image_id).tolist()}
     pairs = [(d, g) for d, i in enumerate(image_id.tolist()) for g in people[i]]
     detection, person = np.array(pairs, int).reshape(-1, 2).T
-    given = truth.xy_px, truth.visibility > 0, truth.area_px2, truth.box_px
     best = np.zeros(len(image_id))
-    np.maximum.at(best, detection, pair_oks(detection, person, xy_px, *given, np.asarray(skeleton.oks_sigma)))
+    np.maximum.at(best, detection, pair_oks(detection, person, xy_px, truth, skeleton.oks_sigma))
     return best

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -37,9 +38,7 @@ class TrainingSettings:
     head_width: int = 0  # of a hidden layer before the head's last one; 0: none, as in the paper
     features: str = "penultimate"  # what the head reads (ccnet/heads/head.py)
     loss: str = "mse"
-    target: Target = (
-        "oks"  # what the confidence means: expected OKS, or (MPII) the probability that PCKh calls it right
-    )
+    target: Target = "oks"  # what the confidence means: expected OKS, or (MPII) how likely PCKh calls a keypoint right
     epochs: int = 8
     learning_rate: float = 1e-3
     decay_at: tuple[float, ...] = (0.6, 0.85)  # shares of all steps after which the rate falls
@@ -72,26 +71,26 @@ SCALE_BYTES = 500_000_000  # or as many as fit
 STREAMED_SCALE_EXAMPLES = 512  # the same where each one is a run of the network
 
 
+@dataclass
 class Examples:
     """Batches in an order that depends on seed and epoch alone, so that training can resume at any step."""
 
-    def __init__(
-        self,
-        settings: TrainingSettings,
-        observed: Callable[[np.ndarray, int], Observations],  # numbers of examples, and the epoch
-        groups: Sequence[Sequence[int]] | np.ndarray,  # examples that stay together when they are shuffled
-        sampled: int,  # examples in a sample
-        streamed: bool,  # the network runs for each of them
-    ) -> None:
-        self.seed, self.target, self.observed, self.groups = settings.seed, settings.target, observed, groups
-        self.sampled, self.streamed = sampled, streamed
-        self.count = sum(map(len, groups))  # examples in one epoch
-        self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))
+    settings: TrainingSettings
+    observed: Callable[[np.ndarray, int], Observations]  # numbers of examples, and the epoch
+    groups: Sequence[Sequence[int]] | np.ndarray  # examples that stay together when they are shuffled
+    sampled: int  # examples in a sample
+    streamed: bool  # the network runs for each of them
+    _order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))  # epoch, and the order in it
+
+    @cached_property
+    def count(self) -> int:
+        """Examples in one epoch."""
+        return sum(map(len, self.groups))
 
     def order(self, epoch: int) -> np.ndarray:
         """The numbers of all examples in random order."""
         if self._order[0] != epoch:
-            shuffled = np.random.default_rng([self.seed, epoch]).permutation(len(self.groups))
+            shuffled = np.random.default_rng([self.settings.seed, epoch]).permutation(len(self.groups))
             self._order = epoch, np.array([i for group in shuffled for i in self.groups[group]])
         return self._order[1]
 
@@ -103,7 +102,7 @@ class Examples:
         """This process's share of one batch: the head's inputs, and the targets."""
         index = self.order(epoch)[number * size : (number + 1) * size][group.rank :: group.world_size]
         o = self.observed(index, epoch)
-        correct = o.oks if self.target == "oks" else o.pck  # what a keypoint's confidence is trained to be on average
+        correct = o.oks if self.settings.target == "oks" else o.pck  # what a confidence shall be on average
         return o.features, Targets(correct, o.present, o.labelled, o.error, torch.from_numpy(index))
 
     def batches(self, size: int) -> int:
@@ -210,7 +209,7 @@ def train(
         inputs, targets = examples.batch(step // per_epoch, step % per_epoch, settings.batch, group)
         targets = Targets(*(value.to(group.device) for value in vars(targets).values()))
         inputs = inputs.to(group.device)
-        per_person = torch.stack([loss(logits, targets) for logits in head.member_logits(inputs)]).sum(0)
+        per_person = torch.stack([loss(member.logits(inputs), targets) for member in head.heads]).sum(0)
         total = per_person.sum() / min(settings.batch, examples.count)
         optimizer.zero_grad()
         total.backward()

@@ -108,16 +108,13 @@ def pair_oks(
     found: np.ndarray,  # [P] detection of each pair
     person: np.ndarray,  # [P] person of each pair
     found_xy_px: np.ndarray,  # [D, K, 2]
-    truth_xy_px: np.ndarray,  # [G, K, 2]
-    labelled: np.ndarray,  # [G, K] bool
-    area_px2: np.ndarray,  # [G]
-    box_px: np.ndarray,  # [G, 4] x, y, width, height
-    sigmas: np.ndarray,  # [K]
+    truth: GroundTruth,
+    sigmas: Sequence[float] | np.ndarray,  # [K]
 ) -> np.ndarray:
     """OKS of every pair, [P]: the mean over the person's labelled keypoints. A person without any is compared by how
     far each keypoint lies outside the box, grown by its size on every side."""
-    variance = (sigmas * 2) ** 2
-    scale = area_px2 + np.spacing(1)
+    variance = (np.asarray(sigmas, float) * 2) ** 2
+    scale, labelled = truth.area_px2 + np.spacing(1), truth.visibility > 0
     count = labelled.sum(1)  # [G]
     labelled_first = np.argsort(~labelled, axis=1, kind="stable")  # [G, K]
     by_count = np.argsort(count[person], kind="stable")
@@ -130,10 +127,11 @@ def pair_oks(
             pairs = pairs_of_count[first : first + at_once]
             d, g = found[pairs], person[pairs]
             k = labelled_first[g, : terms or None]  # [P, terms]
+            xy = found_xy_px[d[:, None], k]
             if terms:
-                offset = found_xy_px[d[:, None], k] - truth_xy_px[g[:, None], k]
+                offset = xy - truth.xy_px[g[:, None], k]
             else:
-                corner, size, xy = box_px[g][:, None, :2], box_px[g][:, None, 2:], found_xy_px[d[:, None], k]
+                corner, size = np.split(truth.box_px[g][:, None], 2, axis=-1)
                 offset = np.maximum(0, (corner - size) - xy) + np.maximum(0, xy - (corner + size * 2))
             squared = offset[..., 0] ** 2 + offset[..., 1] ** 2
             exponent = -(squared / variance[k] / scale[g][:, None] / 2)  # in pycocotools' order of operations
@@ -199,8 +197,7 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     """Assign detections to people as COCOeval does, ties included. Within an image the best score chooses first; it
     takes the most similar free person (the later one if two are equal) whose OKS reaches the threshold, and a person
     that is ignored only if no other will do."""
-    spread, xy_px = np.asarray(sigmas, float), detections.xy_px
-    sound = np.isfinite(xy_px).all((1, 2)) & np.isfinite(detections.score)
+    sound = np.isfinite(detections.xy_px).all((1, 2)) & np.isfinite(detections.score)
     if not sound.all():
         what = f"the detection numbered {np.argmin(sound)} has a keypoint or score that is not a finite number"
         raise UserError(f"{what}. Leave such detections out.")
@@ -212,16 +209,12 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     kept = kept[place_in_group(found_image[kept]) < DETECTIONS_PER_IMAGE]
     found_image = found_image[kept]
 
-    area_px2, labelled = truth.area_px2[person], truth.visibility[person] > 0
     # Every detection with every person of its image; people stand sorted by image.
     people = np.bincount(person_image, minlength=images)
     pair_found = np.repeat(np.arange(len(found_image)), people[found_image])
     pair_person = (np.cumsum(people) - people)[found_image][pair_found] + place_in_group(pair_found)
-    oks = pair_oks(
-        pair_found, pair_person, detections.xy_px[kept], truth.xy_px[person], labelled, area_px2,
-        truth.box_px[person], spread,
-    )  # fmt: skip
-    ignored = truth.ignore[person] | _outside(area_px2)  # [A, G]
+    oks = pair_oks(pair_found, person[pair_person], detections.xy_px[kept], truth, sigmas)
+    ignored = truth.ignore[person] | _outside(truth.area_px2[person])  # [A, G]
     # What a detection is if it finds nobody: wrong, unless it is of a size that is not asked about.
     outside = _outside(detections.area_px2[kept])
     outcome = np.repeat(np.where(outside, IGNORED, FALSE).astype(np.int8)[:, None], len(OKS_THRESHOLDS), axis=1)

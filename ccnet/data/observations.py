@@ -191,7 +191,7 @@ def cache_key(
     model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None,
     seed: Sequence[int],
 ) -> CacheKey:  # fmt: skip
-    first = head.first
+    first = head.heads[0]
     annotated = hashlib.sha256()  # images are named, not read: a data set has too many bytes of them
     for person in people:
         text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2} {person.head_px}"

@@ -13,7 +13,7 @@ Everything but a small bias per kind of keypoint is shared by all keypoints, so 
 (toes, heels, neck ..) are calibrated by what holds for the others."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -66,13 +66,9 @@ class CalibrationHead(nn.Module):
         return logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), error
 
     @property
-    def first(self) -> "CalibrationHead":
-        """Itself; of an ensemble, its first head."""
-        return self
-
-    def member_logits(self, inputs: Tensor) -> list[Tensor]:
-        """[N, K, channels] of each head that is trained."""
-        return [self.logits(inputs)]
+    def heads(self) -> "list[CalibrationHead]":
+        """Itself; of an ensemble, its members."""
+        return [self]
 
     def check(self, features: Tensor) -> None:
         """Refuse the features of another network."""
@@ -144,28 +140,23 @@ class Ensemble(CalibrationHead):
     kind = "ensemble"
 
     def __init__(self, members: list[CalibrationHead]) -> None:
-        first = members[0]
-        super().__init__(first.feature_shape, first.keypoints, first.channels)
-        self.heads = members
+        super().__init__(members[0].feature_shape, members[0].keypoints, members[0].channels)
         self.members = nn.ModuleList(members)
 
     @property
-    def first(self) -> CalibrationHead:
-        return self.heads[0]
+    def heads(self) -> list[CalibrationHead]:
+        return cast(list[CalibrationHead], list(self.members))
 
     def inputs(self, features: Tensor) -> Tensor:
-        return self.first.inputs(features)
+        return self.heads[0].inputs(features)
 
     def fit_scale(self, inputs: Tensor) -> None:
         for head in self.heads:
             head.fit_scale(inputs)
 
-    def member_logits(self, inputs: Tensor) -> list[Tensor]:
-        return [head.logits(inputs) for head in self.heads]
-
     def logits(self, inputs: Tensor) -> Tensor:
         """Of the mean probability."""
-        mean = torch.stack([logits.sigmoid() for logits in self.member_logits(inputs)]).mean(0)
+        mean = torch.stack([head.logits(inputs).sigmoid() for head in self.heads]).mean(0)
         return torch.logit(mean.clamp(1e-6, 1 - 1e-6))
 
 

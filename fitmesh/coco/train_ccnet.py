@@ -10,7 +10,7 @@ import ccnet
 import pose2d
 from ccnet import confidence, losses
 from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots
-from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
+from ccnet.data.datasets import Split, read_split, split_names, usual_split
 from ccnet.heads.head import with_features
 from ccnet.predicted_people import USUAL_SOURCES, fit_width, predict_split
 from ccnet.train import RECIPES, TARGETS, TrainingSettings, bytes_per_person, make_examples, new_head, passes, train
@@ -69,7 +69,9 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
             wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
         eval_splits = {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
         everybody = [person for split in splits for person in split.people]
-        people = people_with_target(everybody, settings)
+        people = [p for p in everybody if settings.target == "oks" or math.isfinite(p.head_px)]
+        if not people:
+            raise UserError("--target pck: nobody to train on has a head size (upper neck and head top labelled).")
         if len(people) < len(everybody):
             reporter.say(f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out.")
         head = new_head(model, settings, request.model).to(group.device)
@@ -135,15 +137,13 @@ def _say_how(
 
 def worse_than_untrained(evaluation: Evaluation) -> list[str]:
     """Which confidence that needs no training is better calibrated on the held-out people."""
-    rows = {name: row.pck_keypoint or row.keypoint or row.person for name, row in evaluation.rows.items()}
-    if "ccnet" not in rows:
-        return []
-    mine = rows["ccnet"].ece
+    levels = ("pck_keypoint", "keypoint", "person")
+    ece = {name: next(of[x]["ece"] for x in levels if of.get(x)) for name, of in evaluation.figures.items()}
     return [
-        f"on {evaluation.split} the head's confidence is worse than {name}: ECE {mine:.3f} against {rows[name].ece:.3f}"
+        f"on {evaluation.split} the head's confidence is worse than {name}: ECE {ece['ccnet']:.3f} against {of:.3f}"
         f". Train on more people, or use --confidence {name}."
-        for name in ("closed-form", "raw")
-        if name in rows and rows[name].ece < mine
+        for name, of in ece.items()
+        if name in ("closed-form", "raw") and of < ece["ccnet"]
     ]
 
 
@@ -178,13 +178,3 @@ def _evaluate(
                 )
             write()
     return evaluations
-
-
-def people_with_target(people: list[AnnotatedPerson], settings: TrainingSettings) -> list[AnnotatedPerson]:
-    """Without those of whom the target is not known."""
-    if settings.target == "oks":
-        return people
-    known = [person for person in people if math.isfinite(person.head_px)]
-    if not known:
-        raise UserError("--target pck: nobody to train on has a head size (upper neck and head top labelled).")
-    return known

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -76,6 +76,10 @@ class Row:
     ours: Mapping[str, float]
     published: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        return {**self.ours, **{f"paper_{key}": value for key, value in self.published.items()}}
+
 
 @dataclass(frozen=True)
 class PaperTable:
@@ -86,43 +90,37 @@ class PaperTable:
     left_out: tuple[str, ...] = ()  # what the paper has and this table has not, and why
     notes: tuple[str, ...] = ()
 
-    def shown_columns(self) -> list[tuple[Column, bool]]:
-        """Columns with any figure; True: the paper's."""
+    def shown(self) -> list[Column]:
+        """Columns with any figure, the paper's beside ours."""
+        paper = {c: Column(f"paper_{c.key}", f"{c.label}, paper", c.digits) for c in self.columns}
+        return [c for both in paper.items() for c in both if any(c.key in row.figures for row in self.rows)]
+
+    def lines(self, exact: bool = False) -> list[list[str]]:
+        """Every row as text, its figures rounded or exact; an empty cell where there is no figure."""
+        form = {c.key: ".6g" if exact else f".{c.digits}f" for c in self.shown()}
         return [
-            (column, paper)
-            for column in self.columns
-            for paper in (False, True)
-            if any(column.key in (row.published if paper else row.ours) for row in self.rows)
+            [*row.labels, *(format(row.figures[key], how) if key in row.figures else "" for key, how in form.items())]
+            for row in self.rows
         ]
 
     def header(self) -> list[str]:
-        return [*self.labels, *(c.label + (", paper" if paper else "") for c, paper in self.shown_columns())]
+        return [*self.labels, *(column.label for column in self.shown())]
 
     def as_rich(self) -> RichTable:
-        shown = rich_table(self.title, self.header(), self.lines(), len(self.labels))
-        shown.caption = "\n".join(self.notes) or None
-        for column in shown.columns:
+        table = rich_table(self.title, self.header(), self.lines(), len(self.labels))
+        table.caption = "\n".join(self.notes) or None
+        for column in table.columns:
             column.style = "dim" if str(column.header).endswith(", paper") else ""
-        return shown
+        return table
 
     def as_markdown(self) -> str:
-        rule = ["---"] * len(self.labels) + ["---:"] * len(self.shown_columns())
+        rule = ["---"] * len(self.labels) + ["---:"] * len(self.shown())
         return "\n".join(f"| {' | '.join(line)} |" for line in (self.header(), rule, *self.lines()))
 
-    def lines(self) -> Iterable[list[str]]:
-        """Every row as text; an empty cell where there is no figure."""
-        for row in self.rows:
-            figures = [(column, row.published if paper else row.ours) for column, paper in self.shown_columns()]
-            yield [*row.labels, *(f"{of[c.key]:.{c.digits}f}" if c.key in of else "" for c, of in figures)]
-
     def write_csv(self, path: Path) -> None:
-        shown = self.shown_columns()
         with atomic_file(path) as temporary, temporary.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([*self.labels, *(f"paper_{c.key}" if paper else c.key for c, paper in shown)])
-            for row in self.rows:
-                figures = ((row.published if paper else row.ours).get(c.key) for c, paper in shown)
-                writer.writerow([*row.labels, *("" if value is None else f"{value:.6g}" for value in figures)])
+            keys = [column.key for column in self.shown()]
+            csv.writer(file).writerows([[*self.labels, *keys], *self.lines(exact=True)])
 
 
 def figures(**values: float | None) -> dict[str, float]:
@@ -233,10 +231,12 @@ def mpii(request: PaperRequest) -> PaperTable:
     for model in cells.models:
         measured = cells.evaluated(model, cells.head(model))
         by_pck = cells.evaluated(model, str(cells.trained(model, f"{request.recipe}-pck", target="pck")[1]))
-        sources = {"raw": "raw", "closed form": "closed-form", "oracle": "oracle", "CCNet (OKS)": "ccnet"}
-        shown = {label: measured["sources"][source] for label, source in sources.items()}
-        for label, of in {**shown, "CCNet (PCK)": by_pck["sources"]["ccnet"]}.items():
-            pckh = {"pckh": measured["pckh"]["0.5"]["mean"], "pckh_0.1": measured["pckh"]["0.11"]["mean"]}
+        pckh = {"pckh": measured["pckh"]["0.5"]["mean"], "pckh_0.1": measured["pckh"]["0.11"]["mean"]}
+        for label, source, cell in (
+            ("raw", "raw", measured), ("closed form", "closed-form", measured), ("oracle", "oracle", measured),
+            ("CCNet (OKS)", "ccnet", measured), ("CCNet (PCK)", "ccnet", by_pck),
+        ):  # fmt: skip
+            of = cell["sources"][source]
             ours = figures(
                 ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
                 ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"],
@@ -350,11 +350,9 @@ def ablations(request: PaperRequest) -> PaperTable:
                 left_out.append(f"{model.name}, {what} {value}: {error}")
             else:
                 rows.append(coco_row((model.name, what, value), measured["sources"]["ccnet"]))
-        by_name = cells.cached(
-            request.out / "cells" / f"aggregation-{model.name}.json", {"ways": list(AGGREGATIONS)},
-            {"weights": model.weights, "head": content_digest([head]), "annotations": cells.annotations(model)},
-            __name__, partial(_aggregations, request, model, head),
-        )  # fmt: skip
+        path = request.out / "cells" / f"aggregation-{model.name}.json"
+        ways = {"ways": list(AGGREGATIONS), "head": content_digest([head])}
+        by_name = cells.cached(path, model, ways, __name__, partial(_aggregations, request, model, head))
         rows += [Row((model.name, "aggregation", name), figures(**of)) for name, of in by_name.items()]
         rows.append(coco_row((model.name, "", "oracle"), own["oracle"]))
     title = f"Ablations, {base['people']} people of {base['split']}, annotated boxes, no flip test"
@@ -377,7 +375,7 @@ def _aggregations(request: PaperRequest, model: GivenModel, head_file: Path) -> 
         ap, person = evaluate(split.truth, ranked, predictions.skeleton.oks_sigma), calibration(score, predictions.oks)
         by_name[name] = {
             "ap": 100 * ap.ap, "ar": 100 * ap.ar,
-            "pearson_person": person.pearson, "ause": person.ause, "ece_person": person.ece,
+            "pearson_person": person["pearson"], "ause": person["ause"], "ece_person": person["ece"],
         }  # fmt: skip
     return by_name
 

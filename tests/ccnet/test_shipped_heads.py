@@ -47,8 +47,8 @@ def test_confidence_is_closer_to_the_truth_than_the_raw_score_on_real_people(sha
     few = Split("val2017", everyone.skeleton, everyone.people[:60], everyone.dataset, everyone.source)
     predictions = predict_split(model, head, few)
     raw, ours = (calibration(predictions.confidence[s].keypoint, predictions.keypoint_oks) for s in ("raw", "ccnet"))
-    assert ours.pearson > raw.pearson + 0.05
-    assert ours.ece < 0.08 < raw.ece
+    assert ours["pearson"] > raw["pearson"] + 0.05
+    assert ours["ece"] < 0.08 < raw["ece"]
 
 
 def test_people_in_detected_boxes_are_measured_too(shared):

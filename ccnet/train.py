@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from ccnet.data.augment import Augment
 from ccnet.data.datasets import AnnotatedPerson
 from ccnet.data.observations import Observations, augmented, observe, observe_cached, take
 from ccnet.heads.head import CalibrationHead, SimCCDistributionHead
-from ccnet.losses import Loss, SoapLoss, Targets
+from ccnet.losses import Loss, SoapLoss, Targets, keypoint_loss
 from pose2d.base.distributed import ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
@@ -183,11 +183,9 @@ def train(
     each batch and sum their gradients: the same steps as one process would make, up to rounding and to which units
     dropout picks."""
     head.to(group.device).train()
-    loss: Loss = losses.BY_NAME.get(settings.loss, losses.mse)
+    loss: Loss = partial(keypoint_loss, kind=settings.loss, person_weight=settings.person_weight)
     if settings.loss == "soap":
         loss = SoapLoss(examples.count).to(group.device)
-    elif settings.person_weight:
-        loss = losses.with_person_term(loss, settings.person_weight)
     optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
     per_epoch = examples.batches(settings.batch)
     steps = settings.epochs * per_epoch

@@ -21,7 +21,7 @@ from ccnet.heads.head import (
     distribution_of,
     principal_axes,
 )
-from ccnet.losses import Targets, channels, default, likelihood
+from ccnet.losses import Targets, channels, default, keypoint_loss
 from ccnet.train import TrainingSettings, new_head
 from pose2d.base.errors import UserError
 from pose2d.models.base import FeaturesWithTrunk
@@ -36,9 +36,9 @@ def test_the_loss_counts_present_keypoints_only_and_reads_the_error_along_both_a
     present[0, 3] = 1
     targets = Targets(oks, present, present, error.expand(2, 26, 2), torch.arange(2))
     expected = -distribution_of(logits[0, 3]).log_likelihood(error)
-    without = likelihood(logits, replace(targets, present=torch.zeros(2, 26)))
+    without = keypoint_loss(logits, replace(targets, present=torch.zeros(2, 26)), "likelihood")
     presence = torch.nn.functional.softplus(logits[0, 3, 1]) - torch.nn.functional.softplus(-logits[0, 3, 1])
-    torch.testing.assert_close(likelihood(logits, targets)[0] - without[0], expected - presence)
+    torch.testing.assert_close(keypoint_loss(logits, targets, "likelihood")[0] - without[0], expected - presence)
 
 
 def test_the_embedded_head_states_a_distribution_whose_oks_is_its_confidence() -> None:

@@ -8,7 +8,7 @@ peak, and one that regresses, such as RLE, states sigma itself. All of them need
 annotated one, one predicted from the features (`AreaFit`), or the mean share of the crop that training people fill.
 
 `ccnet` is a calibration head from disk: weights in a safetensors file with the record of the pose model that they
-belong to (`load`, `save`, `describe`)."""
+belong to (`load`, `save`)."""
 
 import json
 import math
@@ -118,26 +118,22 @@ def build(
     return heads[0] if members == 1 else Ensemble(heads)
 
 
-def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) -> About:
-    """The record that goes with a head."""
-    first, digest = head.heads[0], weights_digest(model.state_dict())
-    members, skeleton = len(head.heads), model.skeleton.name
-    return About(name, digest, skeleton, first.kind, members, head.channels, first.options, **more)
-
-
-def save(head: CalibrationHead, path: str | Path, about: About) -> None:
-    """Trained weights in half precision; copied weights and scales in single, unless half is exact."""
+def save(head: CalibrationHead, path: str | Path, model: PoseModel, name: str, **more: Any) -> None:
+    """A head for a pose model of that name, and its record; `more`: other fields of it. Trained weights in half
+    precision; copied weights and scales in single, unless half is exact."""
     if not all(bool(torch.isfinite(tensor).all()) for tensor in head.state_dict().values()):
         raise UserError(
             f"training left a weight that is not finite (NaN or infinity), so {path} is not written. Give more people "
             "to train on, or a smaller --lr."
         )
-    learnt = {name for name, _ in head.named_parameters()}
+    learnt = {key for key, _ in head.named_parameters()}
     tensors = {}
-    for name, tensor in head.state_dict().items():
+    for key, tensor in head.state_dict().items():
         half = tensor.detach().cpu().half()
         lossless = torch.equal(half.float(), tensor.cpu().float())
-        tensors[name] = (half if name in learnt or lossless else tensor.detach().cpu().float()).contiguous()
+        tensors[key] = (half if key in learnt or lossless else tensor.detach().cpu().float()).contiguous()
+    first, digest, skeleton = head.heads[0], weights_digest(model.state_dict()), model.skeleton.name
+    about = About(name, digest, skeleton, first.kind, len(head.heads), head.channels, first.options, **more)
     record = {"format": FORMAT, **asdict(about), "feature_shape": list(head.feature_shape)}
     with atomic_file(path) as temporary:  # one metadata entry, since safetensors keeps several in random order
         mode = temporary.stat().st_mode

@@ -56,8 +56,7 @@ def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[Confidenc
             upper.plot([0, 1], [0, 1], color=_QUIET, linewidth=1, zorder=1, label="perfect")
             for name, bins in sources.items():
                 style, full = _STYLES[name], bins.count > 0
-                label = f"{style.label}  (ECE {bins.expected_error:.3f})"
-                _line(upper, style, bins.confidence[full], bins.oks[full], label, markers=True)
+                _line(upper, name, bins.confidence[full], bins.oks[full], f"(ECE {bins.expected_error:.3f})", True)
                 share = bins.count / max(bins.count.sum(), 1) / np.maximum(np.diff(bins.edge), 1e-9)
                 lower.stairs(share, bins.edge, color=style.colour, linestyle=style.dashes, linewidth=1.4)
             _from_0_to_1(upper)
@@ -74,12 +73,11 @@ def precision_recall(path: str | Path, sources: Mapping[ConfidenceSource, Keypoi
     with _figure(path, 9.2, 4.4) as figure:
         left, right = figure.subplots(1, 2)
         for name, figures in sources.items():
-            style = _STYLES[name]
             for axes, curve, area in (
                 (left, figures.precision[:, :, 0].mean(0), figures.ap),
                 (right, figures.precision[three_quarters, :, 0], figures.ap75),
             ):
-                _line(axes, style, RECALL_POINTS, curve, f"{style.label}  ({100 * area:.1f})")
+                _line(axes, name, RECALL_POINTS, curve, f"({100 * area:.1f})")
         left.set(title="Mean over OKS 0.50 to 0.95  (AP)", ylabel="precision")
         right.set(title="At OKS 0.75  (AP75)")
         for axes in (left, right):
@@ -120,9 +118,8 @@ def sparsification_curve(path: str | Path, sources: Mapping[ConfidenceSource, Sp
         first = next(iter(sources.values()))
         axes.axhline(first.random, color=_QUIET, linewidth=1, linestyle=(0, (1, 2)), label="random order")
         for name, curve in sources.items():
-            style = _STYLES[name]
-            _line(axes, style, curve.removed, curve.error, f"{style.label}  (AUSE {curve.ause:.2f})")
-        _line(axes, _STYLES["oracle"], first.removed, first.oracle, _STYLES["oracle"].label)
+            _line(axes, name, curve.removed, curve.error, f"(AUSE {curve.ause:.2f})")
+        _line(axes, "oracle", first.removed, first.oracle)
         axes.set(
             xlim=(0, 1), xlabel="share of people left out, lowest confidence first",
             ylabel="mean 1 - OKS of the rest", title="Sparsification, person level",
@@ -136,9 +133,8 @@ def occlusion_curve_plot(path: str | Path, curves: OcclusionCurves, keypoint: st
     with _figure(path, 5.6, 4.4) as figure:
         axes = figure.subplots()
         for name, confidence in curves.confidence.items():
-            style = _STYLES[name]
-            _line(axes, style, curves.size, confidence, f"confidence: {style.label}", markers=True)
-        _line(axes, _STYLES["oracle"], curves.size, curves.oks, "true OKS", markers=True)
+            _line(axes, name, curves.size, confidence, "(confidence)", markers=True)
+        _line(axes, "oracle", curves.size, curves.oks, markers=True)
         axes.set(
             ylim=(0, 1), xlabel="side of the blurred patch / size of the person",
             ylabel=f"mean over {curves.people} crops", title=f"Hiding the {keypoint.replace('_', ' ')}",
@@ -158,8 +154,11 @@ def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Fig
             figure.savefig(temporary, facecolor="white", metadata=undated)
 
 
-def _line(axes: Axes, style: _Style, x: np.ndarray, y: np.ndarray, label: str, markers: bool = False) -> None:
-    marker = style.marker if markers else None
+def _line(
+    axes: Axes, name: ConfidenceSource, x: np.ndarray, y: np.ndarray, figure: str = "", markers: bool = False
+) -> None:
+    style = _STYLES[name]
+    marker, label = style.marker if markers else None, f"{style.label}  {figure}"
     axes.plot(x, y, style.dashes, marker=marker, color=style.colour, label=label, linewidth=1.8, markersize=5)
 
 

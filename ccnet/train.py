@@ -52,6 +52,11 @@ class TrainingSettings:
     augment: Augment = field(default_factory=Augment)
     cache_bytes: int = 20 * 10**9  # where the cache would take more, the network runs in every epoch instead
 
+    def __post_init__(self) -> None:
+        for name, known in (("loss", ("", *losses.NAMES)), ("target", TARGETS)):
+            if (given := getattr(self, name)) not in known:
+                raise UserError(f"unknown {name} {given!r}: choose one of {', '.join(filter(None, known))}.")
+
     def rate(self, done: float) -> float:
         """Learning rate after a share of all steps."""
         return self.learning_rate * self.decay ** sum(done >= share for share in self.decay_at)
@@ -162,8 +167,6 @@ Progress = Callable[[int, float], None]  # so many steps more, and the loss of t
 
 def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> CalibrationHead:
     """The untrained head of these settings for a model of that name; its first weights depend on the seed alone."""
-    if settings.loss not in losses.NAMES:
-        raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
     if (settings.loss == "likelihood") != (settings.head == SimCCDistributionHead.kind):
         raise UserError(
             f"loss {settings.loss!r} does not fit head {settings.head!r}: `likelihood` trains the head that states a "

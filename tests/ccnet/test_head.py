@@ -5,7 +5,7 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.confidence import build, describe, fitting_kinds, save
+from ccnet.confidence import build, fitting_kinds, save
 from ccnet.heads import peaks
 from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average, person_confidence
 from ccnet.heads.peaks import PeaksHead
@@ -112,7 +112,7 @@ def test_a_head_comes_back_from_its_file(tmp_path):
     model = toy_model()
     head = build(model, "peaks").eval()
     head.fit_scale(head.inputs(model.features(torch.rand(20, 3, 32, 24))))
-    save(head, tmp_path / "ccnet.safetensors", describe(head, model, "toy"))
+    save(head, tmp_path / "ccnet.safetensors", model, "toy")
     again = ccnet.load(tmp_path / "ccnet.safetensors")
     features = model.features(torch.rand(4, 3, 32, 24))
     for before, after in zip(head(features), again(features), strict=True):
@@ -123,7 +123,7 @@ def test_a_head_comes_back_from_its_file(tmp_path):
 def test_a_head_for_other_weights_or_another_model_is_refused(tmp_path):
     model = toy_model()
     head = build(model, "gap-fc")
-    save(head, tmp_path / "head.safetensors", describe(head, model, "toy"))
+    save(head, tmp_path / "head.safetensors", model, "toy")
     again = ccnet.load(tmp_path / "head.safetensors")
     with pytest.raises(UserError, match="trained for toy, not for other"):
         ccnet.check_fits(again, model, "other")
@@ -201,7 +201,7 @@ def test_a_movenet_head_comes_back_from_its_file(tmp_path):
     head, features = _movenet_head(model)
     for parameter in head.parameters():  # as it will be stored
         parameter.data = parameter.data.half().float()
-    save(head, tmp_path / "head.safetensors", describe(head, model, "movenet-lightning"))
+    save(head, tmp_path / "head.safetensors", model, "movenet-lightning")
     with torch.inference_mode():
         torch.testing.assert_close(ccnet.load(tmp_path / "head.safetensors")(features), head(features))
 

@@ -9,7 +9,7 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.confidence import build, describe, save
+from ccnet.confidence import build, save
 from ccnet.data.observations import cache_key
 from ccnet.heads.head import (
     AXES,
@@ -126,7 +126,7 @@ def test_a_keypoint_without_labels_is_as_sharp_in_pixels_as_the_one_it_stands_be
 def test_a_head_says_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     model = pose2d.load("rtmpose-s-halpe26")
     head = new_head(model, TrainingSettings(head="simcc", loss="likelihood")).eval()
-    save(head, tmp_path / "head.safetensors", describe(head, model, "rtmpose-s-halpe26"))
+    save(head, tmp_path / "head.safetensors", model, "rtmpose-s-halpe26")
     loaded = ccnet.load(tmp_path / "head.safetensors")
     ccnet.check_fits(loaded, model, "rtmpose-s-halpe26")
     inputs = torch.rand(2, HALPE26.size * (SUMMARY + 256) + 512 * 48, generator=torch.Generator().manual_seed(5))
@@ -146,7 +146,7 @@ def test_a_file_without_the_ratio_of_the_axes_loads_and_states_an_isotropic_erro
     model = pose2d.load("rtmpose-s-halpe26")
     torch.manual_seed(1)
     head = build(model, "simcc", 2 + 2 * COMPONENTS).eval()
-    save(head, tmp_path / "old.safetensors", describe(head, model, "rtmpose-s-halpe26"))
+    save(head, tmp_path / "old.safetensors", model, "rtmpose-s-halpe26")
     loaded = ccnet.load(tmp_path / "old.safetensors")
     assert isinstance(loaded, SimCCDistributionHead)
     features = FeaturesWithTrunk.join(torch.randn(1, HALPE26.size, 256), torch.randn(1, 512, 8, 6))

@@ -154,7 +154,7 @@ import sys, time, torch
 from pathlib import Path
 torch.set_num_threads(1)
 from ccnet import train as training
-from ccnet.confidence import describe, save
+from ccnet.confidence import save
 from ccnet.data.datasets import read_split
 from pose2d.base.distributed import process_group
 from ccnet.train import TrainingSettings, make_examples
@@ -175,7 +175,7 @@ with process_group("cpu") as here:
         time.sleep(pause)
     training.train(head, examples, settings, here, folder / "training.pt", slowly)
     if here.is_main:
-        save(head, folder / sys.argv[4], describe(head, model, "toy"))
+        save(head, folder / sys.argv[4], model, "toy")
 """
 
 

@@ -187,17 +187,13 @@ def train(
     dropout picks."""
     head.to(group.device).train()
     loss: Loss = partial(keypoint_loss, kind=settings.loss, person_weight=settings.person_weight)
-    if settings.loss == "soap":
-        loss = SoapLoss(examples.count).to(group.device)
     optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
+    state: dict[str, Any] = {"head": head, "optimizer": optimizer}  # all that changes from step to step
+    if settings.loss == "soap":
+        loss = state["loss"] = SoapLoss(examples.count).to(group.device)
     per_epoch = examples.batches(settings.batch)
     steps = settings.epochs * per_epoch
     run = {"settings": asdict(settings), "examples": examples.count, "world_size": group.world_size}
-    state: dict[str, Any] = {
-        "head": head,
-        "optimizer": optimizer,
-        **({"loss": loss} if settings.loss == "soap" else {}),
-    }
     done = _resume(checkpoint, run, state)
     if done == 0:
         head.fit_scale(examples.sample().features.to(group.device))

@@ -150,17 +150,14 @@ def _evaluate(
     for role, split in splits.items():
         with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
             predictions = predict_split(model, head, split, progress=step, group=group).only(USUAL_SOURCES)
-        evaluations[role] = replace(compare_sources(split, predictions), about=about)
+        evaluations[role] = compare_sources(split, predictions)
         if request.report and group.is_main:
             print_tables(evaluations[role].as_rich(f"{request.model} on {split.name}"))
             draw_plots(request.out / role, predictions, evaluations[role])
 
     def write() -> None:
         """metrics.json: what was trained, and the figures of each split by its role."""
-        of = {
-            role: {key: v for key, v in one.as_dict().items() if key not in about} for role, one in evaluations.items()
-        }
-        write_metrics(request.out, {**about, **of})
+        write_metrics(request.out, {**about, **{role: one.as_dict() for role, one in evaluations.items()}})
 
     if group.is_main:
         write()

@@ -143,9 +143,7 @@ NAMES = {
     "closed-form-predicted": "closed form, predicted area", "closed-form-annotated": "closed form, annotated area",
     "ccnet": "CCNet", "oracle": "oracle",
 }  # fmt: skip
-LOSSES = {
-    "mse": "MSE", "cross-entropy": "CE", "aleatoric": "Alea", "ensemble": "DeepEns", "soap": "SOAP",
-}  # fmt: skip
+LOSSES = {"mse": "MSE", "cross-entropy": "CE", "aleatoric": "Alea", "ensemble": "DeepEns", "soap": "SOAP"}
 BIAS = "bias: mean confidence less mean OKS of labelled keypoints; below 0 the confidence is too low"
 
 

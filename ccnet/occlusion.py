@@ -66,18 +66,16 @@ def occlude_wrists(
     """The raw score's curve and the head's; `progress` counts every crop under every patch."""
     wrist, sizes = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT), cycle(SIZES)
 
-    def hide(
-        model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
-    ) -> tuple[Crops, bool]:
+    def hide(model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator) -> Crops:
         """Every person behind one patch after the other."""
-        (cropped, mirrored), size = plain_crop(model, person, image, random), next(sizes)
+        cropped, size = plain_crop(model, person, image, random), next(sizes)
         if size == 0:
-            return cropped, mirrored
+            return cropped
         at_px = crops.move(cropped.affine, torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2]))[0, 0]
         scale2 = abs(np.linalg.det(cropped.affine[0, :, :2]))
         side_px = size * float(np.sqrt(person.area_px2 * scale2))
         hidden = blur_patch(cropped.pixels[0].permute(1, 2, 0).numpy(), at_px.tolist(), side_px)
-        return Crops(torch.from_numpy(hidden).permute(2, 0, 1)[None], cropped.affine), mirrored
+        return Crops(torch.from_numpy(hidden).permute(2, 0, 1)[None], cropped.affine)
 
     def read(features: Tensor) -> Tensor:
         return features[:, :0].as_subclass(Tensor) if head is None else head(features)[0]

@@ -50,14 +50,12 @@ class Observations(PoseEstimate):
     area_share: Tensor = column((), "f", "the person's area over the crop's")  # [N]
 
 
-# The network's crop of a person in an image, by some randomness, and whether it is mirrored.
-CropPerson = Callable[[PoseModel, AnnotatedPerson, np.ndarray, np.random.Generator], tuple[Crops, bool]]
+# The network's crop of a person in an image, by some randomness.
+CropPerson = Callable[[PoseModel, AnnotatedPerson, np.ndarray, np.random.Generator], Crops]
 
 
-def plain_crop(
-    model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
-) -> tuple[Crops, bool]:
-    return crop_people(model, image, np.array([person.box_px])), False
+def plain_crop(model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator) -> Crops:
+    return crop_people(model, image, np.array([person.box_px]))
 
 
 def augmented(augment: Augment | None) -> CropPerson:
@@ -67,7 +65,7 @@ def augmented(augment: Augment | None) -> CropPerson:
 
 def _augmented_crop(
     augment: Augment, model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
-) -> tuple[Crops, bool]:
+) -> Crops:
     box_px = jitter_box(np.asarray(person.box_px), augment, random)
     cropped = crop_people(model, image, box_px[None])
     pixels, affine = cropped.pixels, cropped.affine
@@ -82,9 +80,9 @@ def _augmented_crop(
     degraded = degrade(pixels[0].permute(1, 2, 0).numpy(), shown_px, person_px, augment, random)
     pixels = torch.from_numpy(degraded).permute(2, 0, 1)[None]
     if not mirror:
-        return Crops(pixels, affine), False
+        return Crops(pixels, affine)
     mirrored_from_crop = np.array([[-1.0, 0, model.input_wh[0] - 1], [0, 1, 0]])
-    return Crops(pixels.flip(-1), mirrored_from_crop @ np.vstack([affine[0], [0, 0, 1]])[None]), True
+    return Crops(pixels.flip(-1), mirrored_from_crop @ np.vstack([affine[0], [0, 0, 1]])[None])
 
 
 def observe(
@@ -94,8 +92,8 @@ def observe(
     """On the CPU, in the order of `people`; `read` makes a head's inputs of the features. The next crops are cut while
     the network runs. The randomness of one person's crop depends on `seed` and the person's id alone."""
 
-    def batches() -> Iterator[tuple[Sequence[AnnotatedPerson], Crops, np.ndarray]]:
-        """People, their crops, and which of those are mirrored, [N]. People come sorted by image: each is read once."""
+    def batches() -> Iterator[tuple[Sequence[AnnotatedPerson], Crops]]:
+        """People and their crops. People come sorted by image: each is read once."""
         path, image = None, np.zeros((0, 0, 3), np.uint8)
         for first in range(0, len(people), BATCH):
             part, cut = people[first : first + BATCH], []
@@ -103,21 +101,18 @@ def observe(
                 if person.image != path:
                     path, image = person.image, load_image(person)
                 cut.append(crop(model, person, image, np.random.default_rng([*seed, person.id])))
-            pixels, affines = [one.pixels for one, _ in cut], [one.affine for one, _ in cut]
-            yield part, Crops(torch.cat(pixels), np.concatenate(affines)), np.array([mirror for _, mirror in cut])
+            yield part, Crops(torch.cat([one.pixels for one in cut]), np.concatenate([one.affine for one in cut]))
 
     observed = []
-    for part, cropped, mirrored in prefetch(batches(), depth=1):
-        observed.append(_observe_batch(model, read, part, cropped, mirrored))
+    for part, cropped in prefetch(batches(), depth=1):
+        observed.append(_observe_batch(model, read, part, cropped))
         progress(len(part))
     return Observations.concat(observed)
 
 
 @torch.inference_mode()
-def _observe_batch(
-    model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], cropped: Crops, mirrored: np.ndarray,
-) -> Observations:  # fmt: skip
-    pose = estimate_crops(model, cropped)
+def _observe_batch(model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], cropped: Crops) -> Observations:
+    pose, mirrored = estimate_crops(model, cropped), np.linalg.det(cropped.affine[:, :, :2]) < 0
     keypoints = torch.from_numpy(np.stack([person.keypoints for person in people]))
     area = torch.tensor([person.area_px2 for person in people], dtype=torch.float32)
     order = torch.tensor(model.skeleton.flip_order)

@@ -37,8 +37,7 @@ Read = Callable[[Tensor], Tensor]  # features -> inputs of a head's trained laye
 @dataclass(frozen=True, kw_only=True)
 class Observations(PoseEstimate):
     """The network's estimate of N people in their annotated boxes, and the truth. `features` are what the trained
-    layers of a head read of them. `xy_px` is told in the person's own left and right, in a mirrored crop too; all else
-    in the crop's order of keypoints."""
+    layers of a head read of them. Left and right are the crop's: in a mirrored one the person's right hand is left."""
 
     TENSORS = True
     error: Tensor = column(("keypoints", 2), "f", "less truth, along the crop's axes; 0 where not labelled", unit="l")
@@ -113,32 +112,22 @@ def observe(
 @torch.inference_mode()
 def _observe_batch(model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], cropped: Crops) -> Observations:
     pose, mirrored = estimate_crops(model, cropped), np.linalg.det(cropped.affine[:, :, :2]) < 0
-    keypoints = torch.from_numpy(np.stack([person.keypoints for person in people]))
+    truth = np.stack([person.keypoints for person in people])
+    truth = torch.from_numpy(np.where(mirrored[:, None, None], truth[:, model.skeleton.flip_order], truth))
+    labelled, in_crop = truth[..., 2] > 0, crops.move(cropped.affine, truth[..., :2])
+    inside = ((in_crop >= 0) & (in_crop <= torch.tensor(model.input_wh) - 1.0)).all(-1)
     area = torch.tensor([person.area_px2 for person in people], dtype=torch.float32)
-    order = torch.tensor(model.skeleton.flip_order)
-
-    def swapped(values: Tensor) -> Tensor:  # left and right trade places where the crop is mirrored
-        choose = torch.from_numpy(mirrored).reshape(-1, *[1] * (values.ndim - 1))
-        return torch.where(choose, values[:, order], values)
-
-    xy_px = swapped(pose.xy_px)
-    labelled = keypoints[..., 2] > 0
-    truth_crop = crops.move(cropped.affine, keypoints[..., :2])
-    inside = ((truth_crop >= 0) & (truth_crop <= torch.tensor(model.input_wh) - 1.0)).all(-1)
-    l2 = l_squared(area, model.skeleton)
-    difference = xy_px - keypoints[..., :2]
+    l2, difference = l_squared(area, model.skeleton), pose.xy_px - truth[..., :2]
     distance2 = difference.square().sum(-1)
-    oks = keypoint_oks(distance2, l2).float() * labelled
     along_x = torch.from_numpy(np.where(mirrored, -1.0, 1.0))[:, None]
     error = torch.stack([difference[..., 0] * along_x, difference[..., 1]], -1) / l2.sqrt()[..., None]
-    head_px = torch.tensor([person.head_px for person in people], dtype=torch.float32)
-    right = (distance2.sqrt() <= 0.5 * head_px[:, None]).float() * labelled
+    head_px = torch.tensor([person.head_px for person in people], dtype=torch.float32)[:, None]
+    right = (distance2.sqrt() <= 0.5 * head_px).float() * labelled
     return Observations(
-        **{**vars(pose), "xy_px": xy_px, "features": read(pose.features.float()).cpu()},
-        error=swapped(torch.where(labelled[..., None], error, 0).float()), oks=swapped(oks),
-        pck=swapped(torch.where(head_px.isnan()[:, None], torch.nan, right)),
-        present=swapped((labelled & inside).float()), labelled=swapped(labelled.float()),
-        area_share=area / pose.crop_area_px2,
+        **{**vars(pose), "features": read(pose.features.float()).cpu()},
+        error=torch.where(labelled[..., None], error, 0).float(), oks=keypoint_oks(distance2, l2).float() * labelled,
+        pck=torch.where(head_px.isnan(), torch.nan, right), present=(labelled & inside).float(),
+        labelled=labelled.float(), area_share=area / pose.crop_area_px2,
     )  # fmt: skip
 
 
@@ -206,9 +195,6 @@ def cache_key(
 def take(arrays: Sequence[np.ndarray], index: np.ndarray) -> Tensor:
     """Rows [M, ...] of several arrays on disk as if they were one, in single precision."""
     start = np.cumsum([0, *map(len, arrays)])
-    out = np.empty((len(index), *arrays[0].shape[1:]), np.float32)
     which = np.searchsorted(start, index, side="right") - 1
-    for number in np.unique(which):
-        rows = which == number
-        out[rows] = arrays[number][index[rows] - start[number]]
-    return torch.from_numpy(out)
+    rows = [arrays[number][row] for number, row in zip(which, index - start[which], strict=True)]
+    return torch.from_numpy(np.stack(rows).astype(np.float32))

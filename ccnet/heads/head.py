@@ -59,8 +59,14 @@ class CalibrationHead(nn.Module):
         return self.state(features)[:2]
 
     def state(self, features: Tensor) -> tuple[Tensor, Tensor, ErrorDistribution | None]:
-        """Confidence and presence, [N, K] each, and the distribution of the error if the head states one."""
-        self.check(features)
+        """Confidence and presence, [N, K] each, and the distribution of the error if the head states one. Refuses the
+        features of another network."""
+        if tuple(features.shape[1:]) != self.feature_shape:
+            expected = ", ".join(map(str, self.feature_shape))
+            raise UserError(
+                f"this calibration head reads features of shape [N, {expected}], got {list(features.shape)}: "
+                "it belongs to another pose model. Load the head that was trained for this one."
+            )
         logits = self.logits(self.inputs(features.detach().float()))
         error = distribution_of(logits) if self.states_error else None
         return logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), error
@@ -69,15 +75,6 @@ class CalibrationHead(nn.Module):
     def heads(self) -> "list[CalibrationHead]":
         """Itself; of an ensemble, its members."""
         return [self]
-
-    def check(self, features: Tensor) -> None:
-        """Refuse the features of another network."""
-        if tuple(features.shape[1:]) != self.feature_shape:
-            expected = ", ".join(map(str, self.feature_shape))
-            raise UserError(
-                f"this calibration head reads features of shape [N, {expected}], got {list(features.shape)}: "
-                "it belongs to another pose model. Load the head that was trained for this one."
-            )
 
 
 class ConvHead(CalibrationHead):
@@ -434,8 +431,9 @@ class SimCCDistributionHead(CalibrationHead):
 
     def distribution(self, features: Tensor) -> ErrorDistribution:
         """Of every keypoint, [N, K, M]; the log-ratio [N, K]."""
-        self.check(features)
-        return distribution_of(self.logits(self.inputs(features.detach().float())))
+        error = self.state(features)[2]
+        assert error is not None
+        return error
 
 
 def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:

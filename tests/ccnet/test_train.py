@@ -53,9 +53,9 @@ def test_the_mirrored_crop_is_told_in_the_images_own_left_and_right(people):
     torch.testing.assert_close(mirrored.present, plain.present[:, order])
     along_x = torch.tensor([-1.0, 1.0])
     torch.testing.assert_close(mirrored.error.square().sum(-1).neg().div(2).exp() * mirrored.labelled, mirrored.oks)
-    back = (mirrored.xy_px - torch.tensor(np.stack([person.keypoints[:, :2] for person in people]))) * along_x
+    back = (mirrored.xy_px - torch.tensor(np.stack([person.keypoints[order, :2] for person in people]))) * along_x
     unit = torch.tensor([person.area_px2 for person in people])[:, None] * torch.tensor(model.skeleton.oks_variance)
-    expected = (back / unit.sqrt()[..., None])[:, order] * mirrored.labelled[..., None]
+    expected = back / unit.sqrt()[..., None] * mirrored.labelled[..., None]
     torch.testing.assert_close(mirrored.error, expected, check_dtype=False, atol=1e-4, rtol=1e-4)
     pixels = model.normalize(torch.zeros(1, 3, 32, 24))
     assert pixels.shape == (1, 3, 32, 24)

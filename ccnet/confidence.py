@@ -30,6 +30,7 @@ from ccnet.heads.head import (
     CalibrationHead,
     CopiedTrunkHead,
     Ensemble,
+    FeatureShape,
     GapFcHead,
     SimCCDistributionHead,
 )
@@ -48,8 +49,17 @@ COPY = "copy"  # nothing that a user runs needs it
 WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
 
 
-def head_class(kind: str) -> type[CalibrationHead]:
-    """The class of a kind of head."""
+def _fresh(
+    kind: str, shape: FeatureShape, keypoints: int, channels: int, members: int, options: Any
+) -> CalibrationHead:
+    """A head of a kind with random weights, or an ensemble of several."""
+    heads = [_head_class(kind)(shape, keypoints, channels, **options) for _ in range(members)]
+    for head in heads:
+        head.options = dict(options)
+    return heads[0] if members == 1 else Ensemble(heads)
+
+
+def _head_class(kind: str) -> type[CalibrationHead]:
     if kind in ("peaks", "movenet"):  # these bring the networks of MoveNet with them
         from ccnet.heads.peaks import MoveNetHead, PeaksHead
 
@@ -111,11 +121,10 @@ def build(
         options = {"bins": [BINS * side for side in model.input_wh], "map_channels": model.backbone.channels}
     elif kind == COPY:
         options = {"card": card}
-    heads = [head_class(kind)(model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
-    for head in heads:
-        head.options = {**options}
-        head.copy_weights(model)
-    return heads[0] if members == 1 else Ensemble(heads)
+    head = _fresh(kind, model.feature_shape, model.skeleton.size, channels, members, options)
+    for member in head.heads:
+        member.copy_weights(model)
+    return head
 
 
 def save(head: CalibrationHead, path: str | Path, model: PoseModel, name: str, **more: Any) -> None:
@@ -164,9 +173,7 @@ def load(name_or_path: str | Path) -> CalibrationHead:
         raise UserError(f"{path} has a weight that is not finite (NaN or infinity): train it again.")
     try:
         keypoints = SKELETONS[about.skeleton].size
-        kind = head_class(about.kind)
-        heads = [kind(shape, keypoints, about.channels, **about.options) for _ in range(about.members)]
-        head = heads[0] if about.members == 1 else Ensemble(heads)
+        head = _fresh(about.kind, shape, keypoints, about.channels, about.members, about.options)
         head.load_state_dict(tensors)
     except Exception as error:  # a record and tensors that contradict each other fail in many ways
         raise UserError(f"the tensors in {path} are not those of a {about.kind} head: train it again.") from error
@@ -203,8 +210,8 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
         **{name: content.item(name).text() for name in names},
         members=content.get("members", 1).integer(1, 64), channels=content.get("channels", 2).integer(1, 64),
         options=options, training=dict(content.get("training", {}).object()),
-        area_share=content.get("area_share", 0.25).number(0, 1e3),
-        target_cells=content.get("target_cells", 2.0).number(0, 1e3),
+        area_share=content.get("area_share", About.area_share).number(0, 1e3),
+        target_cells=content.get("target_cells", About.target_cells).number(0, 1e3),
     ), shape  # fmt: skip
 
 

@@ -34,12 +34,12 @@ class CalibrationHead(nn.Module):
 
     kind: ClassVar[str]
     about: object = None  # an `About`, if the head was loaded from a file (ccnet/confidence.py)
-    options: dict[str, Any]  # those of its constructor that its file must hold
     states_error: ClassVar[bool] = False  # whether logits hold the distribution of the error
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int) -> None:
         super().__init__()
         self.feature_shape, self.keypoints, self.channels = feature_shape, keypoints, channels
+        self.options: dict[str, Any] = {}  # those of the constructor that a file must hold
 
     def inputs(self, features: Tensor) -> Tensor:
         """What the trained layers take, [N, *input_shape]; by default the features themselves."""

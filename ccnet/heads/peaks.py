@@ -28,7 +28,7 @@ LOCAL_WINDOW = 7  # cells: features at the peak, and averaged over this window
 CENTRE_FALLOFF = 0.3  # map sides: the person of interest is in the middle of the crop
 MOVENET_HEADS = ("kpt_heatmap", "center", "kpt_regress")  # those that choose a keypoint's cell
 PEAK_NUMBERS = 6 + len(RIVAL_RADII) + len(MASS_RADII)  # per keypoint, as `describe_peaks` lists them
-AGREEMENT_PER_KEYPOINT, AGREEMENT_PER_PERSON = 6, 3 + len(RIVAL_RADII)  # as `describe_agreement` lists them
+AGREEMENT_NUMBERS = 6 * COCO17.size + 3 + len(RIVAL_RADII)  # of keypoints and of the person: `describe_agreement`
 FLOOR = 1e-4
 
 
@@ -79,13 +79,8 @@ def features_at(features: Tensor, index: Tensor) -> Tensor:
     return torch.cat([window[..., LOCAL_WINDOW**2 // 2], window.mean(-1)], 1).transpose(1, 2)
 
 
-def agreement_numbers(keypoints: int) -> int:
-    """How many numbers `describe_agreement` gives."""
-    return keypoints * AGREEMENT_PER_KEYPOINT + AGREEMENT_PER_PERSON
-
-
 def describe_agreement(chosen: ChosenCells) -> Tensor:
-    """How well MoveNet's heads agree, [N, agreement_numbers(K)]. For each keypoint: how far its cell lies from where it
+    """How well MoveNet's heads agree, [N, AGREEMENT_NUMBERS]. For each keypoint: how far its cell lies from where it
     was expected (x, y, logarithm of the distance), the log distance to its mirror twin's cell, its own map's log odds
     there over the twin's, and those at the expected place over its own. Then the centre map's log odds, how much higher
     they are beyond each of RIVAL_RADII, and where the centre is."""
@@ -108,7 +103,7 @@ def describe_agreement(chosen: ChosenCells) -> Tensor:
     rows = torch.arange(h, device=odds.device)[:, None] - y[:, None, None]
     away, lowest = torch.hypot(columns, rows) / w, odds.new_tensor(FLOOR).logit()
     rivals = [torch.where(away > radius, centre, lowest).amax((1, 2)) - middle for radius in RIVAL_RADII]
-    person = torch.stack([middle, *rivals, (x + 0.5) / w - 0.5, (y + 0.5) / h - 0.5], 1)  # AGREEMENT_PER_PERSON
+    person = torch.stack([middle, *rivals, (x + 0.5) / w - 0.5, (y + 0.5) / h - 0.5], 1)
     return torch.cat([keypoint.flatten(1), person], 1)
 
 
@@ -219,7 +214,7 @@ class MoveNetHead(_PeakHead):
     kind = "movenet"
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2) -> None:
-        super().__init__(feature_shape, keypoints, channels, more=agreement_numbers(keypoints))
+        super().__init__(feature_shape, keypoints, channels, more=AGREEMENT_NUMBERS)
         assert keypoints == COCO17.size
         copied = nn.ModuleDict({name: MapHead(SINGLE_HEADS[name]) for name in MOVENET_HEADS})
         self.map_heads = nn.ModuleDict({"heads": copied}).requires_grad_(False)

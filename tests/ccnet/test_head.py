@@ -171,7 +171,7 @@ def test_the_movenet_head_reads_the_peaks_that_movenet_decodes():
         found = model.predict(features)
     torch.testing.assert_close(heat, found.maps)
     torch.testing.assert_close(heat.flatten(2).gather(2, index[..., None])[..., 0], found.score)
-    assert more.shape == (3, peaks.agreement_numbers(17))
+    assert more.shape == (3, peaks.AGREEMENT_NUMBERS)
     assert bool(torch.isfinite(more).all())
     assert fitting_kinds(model)[0] == "movenet"
 

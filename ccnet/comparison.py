@@ -16,7 +16,6 @@ from ccnet.coco_ap.average_precision import (
     KeypointAP,
     bootstrap_ap,
     evaluate,
-    evaluate_by_pycocotools,
     evaluate_wholebody,
 )
 from ccnet.coco_ap.matching import Detections, GroundTruth, detections, match
@@ -102,13 +101,6 @@ def rich_table(title: str, header: Sequence[str], lines: Iterable[Sequence[str]]
 
 
 PAPER_PARTS = ("body", "foot", "face", "hand", "wholebody")
-EVALUATORS: dict[str, Evaluate] = {"ours": evaluate, "pycocotools": evaluate_by_pycocotools}  # slower, the same numbers
-
-
-def evaluator(name: str) -> Evaluate:
-    if name not in EVALUATORS:
-        raise UserError(f"unknown evaluator {name!r}: choose one of {', '.join(EVALUATORS)}.")
-    return EVALUATORS[name]
 
 
 def compare_sources(

@@ -25,15 +25,7 @@ from safetensors.torch import save_file
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from ccnet.heads.head import (
-    BY_DIMENSIONS,
-    CalibrationHead,
-    CopiedTrunkHead,
-    Ensemble,
-    FeatureShape,
-    GapFcHead,
-    SimCCDistributionHead,
-)
+from ccnet.heads.head import BY_DIMENSIONS, PLAIN, CalibrationHead, Ensemble, FeatureShape
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, atomic_file
@@ -64,8 +56,7 @@ def _head_class(kind: str) -> type[CalibrationHead]:
         from ccnet.heads.peaks import MoveNetHead, PeaksHead
 
         return PeaksHead if kind == "peaks" else MoveNetHead
-    others: tuple[type[CalibrationHead], ...] = (GapFcHead, SimCCDistributionHead, CopiedTrunkHead)
-    return {head.kind: head for head in (*BY_DIMENSIONS.values(), *others)}[kind]
+    return {head.kind: head for head in PLAIN}[kind]
 
 
 @dataclass(frozen=True)

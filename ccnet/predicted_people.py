@@ -119,7 +119,7 @@ def predict_split(
     processes share the images; each of them returns everything."""
     skeleton = datasets.labelled_skeleton(model.skeleton)
     mine: list[dict[str, np.ndarray]] = []  # of each image; empty: no boxes
-    for _, people in group.share(list(datasets.by_image(split.people))):
+    for people in group.share(datasets.by_image(split.people)):
         image = datasets.load_image(people[0])
         area_px2 = torch.tensor([person.area_px2 for person in people]).double() if find is None else None
         annotated = Boxes(np.array([person.box_px for person in people]), np.ones(len(people)))

@@ -10,6 +10,7 @@ import numpy as np
 
 from ccnet.coco_ap import matching
 from ccnet.coco_ap.matching import Detections, GroundTruth, Matches
+from pose2d.base.errors import UserError
 from pose2d.base.resampling import draws
 from pose2d.skeletons import COCO17, WHOLEBODY133
 
@@ -164,6 +165,15 @@ def evaluate_by_pycocotools(
     rows = zip(to_coco_results(detections), detections.area_px2.tolist(), strict=True)
     results = [{**result, "id": number, "area": area} for number, (result, area) in enumerate(rows, start=1)]
     return run_pycocotools(lambda: (coco_index(dataset), coco_index({**dataset, "annotations": results})), sigmas)
+
+
+EVALUATORS: dict[str, Evaluate] = {"ours": evaluate, "pycocotools": evaluate_by_pycocotools}  # slower, the same numbers
+
+
+def evaluator(name: str) -> Evaluate:
+    if name not in EVALUATORS:
+        raise UserError(f"unknown evaluator {name!r}: choose one of {', '.join(EVALUATORS)}.")
+    return EVALUATORS[name]
 
 
 def run_pycocotools(index: Any, sigmas: Sigmas) -> KeypointAP:

@@ -28,10 +28,6 @@ class GroundTruth:
     ignore: np.ndarray  # [G] bool: neither found nor missed (crowds, and people without a labelled keypoint)
     id: np.ndarray  # [G] annotation ids
 
-    @property
-    def keypoints(self) -> int:
-        return int(self.xy_px.shape[1])
-
 
 @dataclass(frozen=True)
 class Detections:
@@ -81,7 +77,7 @@ def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTrut
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]
     image = _image_ids(results, truth.images)
-    xy_px = _keypoint_array(results, truth.keypoints, "detection")[:, :, :2]
+    xy_px = _keypoint_array(results, truth.xy_px.shape[1], "detection")[:, :, :2]
     area = np.asarray([r["bbox"][2] * r["bbox"][3] for r in results], float) if by_box else extent_area(xy_px)
     return Detections(image, xy_px, np.array([r["score"] for r in results], float), area)
 

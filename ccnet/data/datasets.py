@@ -1,7 +1,7 @@
 """Annotated people on disk: COCO, COCO-WholeBody and MPII in the layouts they are published in."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -117,10 +117,9 @@ def evenly(people: Sequence[AnnotatedPerson], most: int) -> list[AnnotatedPerson
     return [people[i] for i in np.unique(np.linspace(0, len(people) - 1, most).astype(int))] if people else []
 
 
-def by_image(people: Sequence[AnnotatedPerson]) -> Iterator[tuple[Path, list[AnnotatedPerson]]]:
+def by_image(people: Sequence[AnnotatedPerson]) -> list[list[AnnotatedPerson]]:
     """People grouped by the image they are in, each image once; `people` sorted by image."""
-    for image, group in groupby(people, key=lambda person: person.image):
-        yield image, list(group)
+    return [list(group) for _, group in groupby(people, key=lambda person: person.image)]
 
 
 def _read_json(path: Path, root: Path, skeleton: Skeleton) -> Json:

@@ -112,8 +112,8 @@ def observe(
 @torch.inference_mode()
 def _observe_batch(model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], cropped: Crops) -> Observations:
     pose, mirrored = estimate_crops(model, cropped), np.linalg.det(cropped.affine[:, :, :2]) < 0
-    truth = np.stack([person.keypoints for person in people])
-    truth = torch.from_numpy(np.where(mirrored[:, None, None], truth[:, model.skeleton.flip_order], truth))
+    keypoints = np.stack([person.keypoints for person in people])
+    truth = torch.from_numpy(np.where(mirrored[:, None, None], keypoints[:, model.skeleton.flip_order], keypoints))
     labelled, in_crop = truth[..., 2] > 0, crops.move(cropped.affine, truth[..., :2])
     inside = ((in_crop >= 0) & (in_crop <= torch.tensor(model.input_wh) - 1.0)).all(-1)
     area = torch.tensor([person.area_px2 for person in people], dtype=torch.float32)

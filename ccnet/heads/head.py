@@ -444,3 +444,7 @@ def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
     variance, axes = torch.linalg.eigh(scaled.mT @ scaled / len(rows))
     axes = axes[:, -AXES:] / variance[-AXES:].clamp_min(1e-6).sqrt()
     return mean, (axes / scale[:, None]).half().float()  # what the file keeps
+
+
+# The kinds that need no network of MoveNet (ccnet/heads/peaks.py).
+PLAIN: tuple[type[CalibrationHead], ...] = (*BY_DIMENSIONS.values(), GapFcHead, SimCCDistributionHead, CopiedTrunkHead)

@@ -11,20 +11,11 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody
+from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody, evaluator
 from ccnet.coco_ap.matching import detections
-from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots, evaluator, rich_table
+from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots, rich_table
 from ccnet.confidence import about_of, check_heatmap_score, confidence_function, default_source
-from ccnet.data.datasets import (
-    AnnotatedPerson,
-    Split,
-    by_image,
-    evenly,
-    load_image,
-    read_split,
-    split_names,
-    usual_split,
-)
+from ccnet.data.datasets import Split, by_image, evenly, load_image, read_split, split_names, usual_split
 from ccnet.heads.head import CalibrationHead
 from ccnet.occlusion import OCCLUDED_KEYPOINT, SIZES, occlude_wrists, people_to_occlude
 from ccnet.predicted_people import SOURCES, USUAL_SOURCES, FindBoxes, fit_areas, predict_split
@@ -119,7 +110,7 @@ def run(request: EvalCocoOptions) -> Evaluation:
             check_heatmap_score(request.model, model)
         split = read_split(request.data, request.split or usual_split("test", model.skeleton), model.skeleton)
         boxes = _boxes(request.boxes, split)
-        taught: list[AnnotatedPerson] = []  # training people on whom the areas of `closed-form-predicted` are fitted
+        taught = split.people[:0]  # training people on whom the areas of `closed-form-predicted` are fitted
         if PREDICTED in request.confidence:
             usual = usual_split("train", model.skeleton)
             if request.area_split is None and usual not in split_names(request.data, model.skeleton):
@@ -127,7 +118,7 @@ def run(request: EvalCocoOptions) -> Evaluation:
                     f"{PREDICTED} needs training people, and {request.data} has no {usual}: pass --area-split."
                 )
             everyone = read_split(request.data, request.area_split or usual, model.skeleton).people
-            taught = evenly(everyone, AREA_PEOPLE)
+            taught = tuple(evenly(everyone, AREA_PEOPLE))
         if request.out is not None and group.is_main:
             check_writable(request.out)
         model.to(group.device)
@@ -173,7 +164,7 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
     confidence = confidence_function(source, request.model, model, None)
     looked: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     with Reporter(on_stderr()).stage(split.name, len(split.people), "people") as step:
-        for _, people in by_image(split.people):
+        for people in by_image(split.people):
             rgb, boxes = load_image(people[0]), np.array([person.box_px for person in people], np.float64)
             with torch.inference_mode():
                 boxes, seen = estimate_people(model, [rgb] * len(boxes), boxes)

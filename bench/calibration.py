@@ -53,7 +53,6 @@ def main() -> None:
     parser.add_argument("--flip-test", action="store_true")
     parser.add_argument("--out", type=Path, help="folder for metrics and images")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--markdown", action="store_true", help="the table once more, for a document")
     chosen = parser.parse_args()
     use_threads(chosen.threads)
     console = table_console()
@@ -66,21 +65,19 @@ def main() -> None:
         found = compare_sources(split, predictions)
         for table in found.as_rich(f"{name} on {split.name}, {len(split.people)} people, annotated boxes"):
             console.print(table)
-        if chosen.markdown:
-            print(found.as_markdown())
         for what, interval in found.intervals.items():
             console.print(f"{what:>26}: {interval.value:+.4f}  95 % [{interval.low:+.4f}, {interval.high:+.4f}]")
         for what, better in with_parts_known(predictions).items():
             share = compare_sources(split, better).intervals["ccnet gap closed"]
             console.print(f"{'knowing ' + what:>26}: {share.value:.0%} of the gap, [{share.low:.0%}, {share.high:.0%}]")
-        raw, calibrated = (found.rows[source].keypoint for source in ("raw", "ccnet"))
+        raw, calibrated = (found.figures[source]["keypoint"] for source in ("raw", "ccnet"))
         if raw and calibrated:
-            gain = calibrated.pearson - raw.pearson
-            console.print(f"keypoint Pearson {raw.pearson:.3f} -> {calibrated.pearson:.3f} ({gain:+.3f})")
+            gain = calibrated["pearson"] - raw["pearson"]
+            console.print(f"keypoint Pearson {raw['pearson']:.3f} -> {calibrated['pearson']:.3f} ({gain:+.3f})")
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         console.print(f"{len(split.people) / seconds:.1f} people/s, peak memory {memory:.2f} GB\n")
         if chosen.out:
-            draw_plots(chosen.out / name, split, predictions)
+            draw_plots(chosen.out / name, predictions, found)
             (chosen.out / name / "metrics.json").write_text(json.dumps(found.as_dict(), indent=1))
 
 

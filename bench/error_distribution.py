@@ -23,7 +23,7 @@ import ccnet
 import pose2d
 from bench.lib.claim import Console, claim
 from ccnet.data.datasets import read_split
-from ccnet.data.observations import join, observe
+from ccnet.data.observations import observe
 from ccnet.heads.head import distribution_of
 from pose2d.skeletons import COCO17
 from pose2d.types import ErrorDistribution
@@ -41,8 +41,8 @@ def main() -> None:
     model, head = pose2d.load(arguments.model), ccnet.load(arguments.head or arguments.model)
     split = read_split(arguments.data, arguments.split, model.skeleton)
     with torch.inference_mode():
-        seen = join(list(observe(model, head, split.people)))
-        logits = head.logits(seen.inputs)
+        seen = observe(model, head.inputs, split.people)
+        logits = head.logits(seen.features)
     present, distance2 = seen.present > 0, seen.error.square().sum(-1)
     stated = distribution_of(logits)
     oks = stated.expected_oks().clamp(1e-3, 0.999)

@@ -8,7 +8,7 @@ peak, and one that regresses, such as RLE, states sigma itself. All of them need
 annotated one, one predicted from the features (`AreaFit`), or the mean share of the crop that training people fill.
 
 `ccnet` is a calibration head from disk: weights in a safetensors file with the record of the pose model that they
-belong to (`load`, `save`, `describe`)."""
+belong to (`load`, `save`)."""
 
 import json
 import math
@@ -25,17 +25,7 @@ from safetensors.torch import save_file
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from ccnet.heads.head import (
-    CalibrationHead,
-    ConvHead,
-    CopiedTrunkHead,
-    Ensemble,
-    FcHead,
-    GapFcHead,
-    QueryHead,
-    SimCCDistributionHead,
-    distribution_of,
-)
+from ccnet.heads.head import BY_DIMENSIONS, PLAIN, CalibrationHead, Ensemble, FeatureShape
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, atomic_file
@@ -43,23 +33,30 @@ from pose2d.crops import PoseEstimate
 from pose2d.models.base import PoseModel, card
 from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import BY_NAME as SKELETONS
-from pose2d.types import ConfidenceSource, ErrorDistribution, Keypoints, expected_oks, expected_oks_per_axis, l_squared
+from pose2d.types import ConfidenceSource, Keypoints, expected_oks, expected_oks_per_axis, l_squared
 
 FORMAT = "fitmesh-ccnet-1"
 KINDS = ("conv", "gap-fc", "fc", "query", "peaks", "movenet", "simcc")
 COPY = "copy"  # nothing that a user runs needs it
 WIDTH = ("conv", "fc", "gap-fc")  # kinds that may have a hidden layer
-_AXES = {"fc": 1, "query": 2, "simcc": 2}  # of the features that a kind reads; others read maps of three
 
 
-def head_class(kind: str) -> type[CalibrationHead]:
-    """The class of a kind of head."""
+def _fresh(
+    kind: str, shape: FeatureShape, keypoints: int, channels: int, members: int, options: Any
+) -> CalibrationHead:
+    """A head of a kind with random weights, or an ensemble of several."""
+    heads = [_head_class(kind)(shape, keypoints, channels, **options) for _ in range(members)]
+    for head in heads:
+        head.options = dict(options)
+    return heads[0] if members == 1 else Ensemble(heads)
+
+
+def _head_class(kind: str) -> type[CalibrationHead]:
     if kind in ("peaks", "movenet"):  # these bring the networks of MoveNet with them
         from ccnet.heads.peaks import MoveNetHead, PeaksHead
 
         return PeaksHead if kind == "peaks" else MoveNetHead
-    known = (ConvHead, GapFcHead, FcHead, QueryHead, SimCCDistributionHead, CopiedTrunkHead)
-    return {head.kind: head for head in known}[kind]
+    return {head.kind: head for head in PLAIN}[kind]
 
 
 @dataclass(frozen=True)
@@ -74,44 +71,28 @@ class About:
     channels: int = 2
     options: dict[str, Any] = field(default_factory=dict)  # of the head's own constructor
     training: dict[str, Any] = field(default_factory=dict)  # settings it was trained with, for the record
-    area_share: float = 0.25  # mean share of the crop a person fills, for the closed form
+    area_share: float = 0.25  # mean share of the crop that a person fills, for the closed form
     target_cells: float = 2.0  # width of the heatmaps' target in cells that fits best, for the closed form
 
 
-def readout_of(model: PoseModel) -> Tensor | None:
-    """The 1x1 convolution from features to one map per keypoint, as [K, C + 1] with its bias; None without one."""
-    if len(model.feature_shape) != 3:
-        return None
-    convs = [layer for layer in model.modules() if isinstance(layer, torch.nn.Conv2d) and layer.kernel_size == (1, 1)]
-    wanted = (model.feature_shape[0], model.skeleton.size)
-    last = [layer for layer in convs if (layer.in_channels, layer.out_channels) == wanted]
-    if len(last) != 1 or last[0].bias is None:
-        return None
-    return torch.cat([last[0].weight.flatten(1), last[0].bias[:, None]], 1).detach().float()
-
-
-def default_kind(model: PoseModel) -> str:
-    """The head that suits the network's features best."""
-    if len(model.feature_shape) == 1:
-        return "fc"
-    if isinstance(model, RTMPose):
-        return "simcc"
-    if len(model.feature_shape) == 2:
-        return "query"
-    if _is_movenet(model):
-        return "movenet"
-    return "conv" if readout_of(model) is None else "peaks"
-
-
-def _is_movenet(model: PoseModel) -> bool:
+def fitting_kinds(model: PoseModel) -> tuple[str, ...]:
+    """The kinds of head that can read the network's features, the one that suits them best first."""
+    from ccnet.heads.peaks import readout_of
     from pose2d.models.movenet import SinglePose
 
-    return isinstance(model, SinglePose)
+    if model.features_name == COPY:
+        return (COPY,)
+    own = {
+        "simcc": isinstance(model, RTMPose), "movenet": isinstance(model, SinglePose),
+        "peaks": readout_of(model) is not None,
+    }  # fmt: skip
+    pooled = ("gap-fc",) if len(model.feature_shape) == 3 else ()
+    return (*(kind for kind, fits in own.items() if fits), paper_kind(model), *pooled)
 
 
 def paper_kind(model: PoseModel) -> str:
     """The paper's head: one layer on the features as they are."""
-    return COPY if model.features_name == COPY else {1: "fc", 2: "query", 3: "conv"}[len(model.feature_shape)]
+    return COPY if model.features_name == COPY else BY_DIMENSIONS[len(model.feature_shape)].kind
 
 
 def build(
@@ -120,72 +101,39 @@ def build(
     """A fresh head for the network's features. width: of a hidden layer; card: the model's name, for a copied trunk."""
     if kind not in (*KINDS, COPY):
         raise UserError(f"unknown head {kind!r}: choose one of {', '.join(KINDS)}.")
-    if (kind == COPY) != (model.features_name == COPY):
-        raise UserError("head 'copy' reads the crop itself: it goes with the features 'copy', and no other head does.")
+    fitting = fitting_kinds(model)
+    if kind not in fitting:
+        others = " or ".join(map(repr, fitting))
+        raise UserError(f"head {kind!r} does not fit the features of {type(model).__name__}: use {others}.")
     if width and kind not in WIDTH:
         raise UserError(f"head {kind!r} has no hidden layer to choose the width of; {', '.join(WIDTH)} have.")
-    readout = readout_of(model) if kind == "peaks" else None
-    for reads, fits in (
-        (f"features of another shape than {list(model.feature_shape)}", len(model.feature_shape) == _AXES.get(kind, 3)),
-        ("a 1x1 convolution at the network's end", kind != "peaks" or readout is not None),
-        ("MoveNet's features", kind != "movenet" or _is_movenet(model)),
-        ("RTMPose's features", kind != "simcc" or isinstance(model, RTMPose)),
-    ):
-        if not fits:
-            raise UserError(
-                f"head {kind!r} does not fit {type(model).__name__}: it reads {reads}; use {default_kind(model)!r}."
-            )
     options: dict[str, Any] = {"width": width} if width else {}
-    if readout is not None:
-        options = {"readout": readout, "log_odds": _makes_log_odds(model, readout)}
-    elif isinstance(model, RTMPose) and kind == "simcc":
-        options = {"bins": tuple(BINS * side for side in model.input_wh), "map_channels": model.backbone.channels}
+    if isinstance(model, RTMPose) and kind == "simcc":
+        options = {"bins": [BINS * side for side in model.input_wh], "map_channels": model.backbone.channels}
     elif kind == COPY:
         options = {"card": card}
-    heads = [head_class(kind)(model.feature_shape, model.skeleton.size, channels, **options) for _ in range(members)]
-    for head in heads:
-        head.copy_weights(model)
-    return heads[0] if members == 1 else Ensemble(heads)
+    head = _fresh(kind, model.feature_shape, model.skeleton.size, channels, members, options)
+    for member in head.heads:
+        member.copy_weights(model)
+    return head
 
 
-@torch.inference_mode()
-def _makes_log_odds(model: PoseModel, readout: Tensor) -> bool:
-    """Whether the last layer's values are the heatmaps themselves, or become them by a sigmoid or softmax."""
-    width, height = model.input_wh
-    device = next(model.parameters()).device
-    features = model.features(model.normalize(torch.full((1, 3, height, width), 128.0, device=device)))
-    maps = model.predict(features).maps
-    raw = torch.einsum("nchw,kc->nkhw", features.as_subclass(Tensor).float(), readout[:, :-1].to(device))
-    raw = raw + readout[:, -1, None, None].to(device)
-    return maps is None or maps.shape != raw.shape or not torch.allclose(maps.float(), raw, rtol=1e-3, atol=1e-3)
-
-
-def describe(head: CalibrationHead, model: PoseModel, name: str, **more: Any) -> About:
-    """The record that goes with a head."""
-    first = head.members[0] if isinstance(head, Ensemble) else head
-    assert isinstance(first, CalibrationHead)
-    if isinstance(first, SimCCDistributionHead):
-        options: dict[str, Any] = {"bins": [len(first.cls_x), len(first.cls_y)], "map_channels": first.map_shape[0]}
-    else:  # of "peaks", of a hidden layer, of a copied trunk
-        stated = {key: vars(first).get(key) for key in ("log_odds", "width", "card")}
-        options = {key: value for key, value in stated.items() if value or value is False}
-    members, digest = len(head.members) if isinstance(head, Ensemble) else 1, weights_digest(model.state_dict())
-    return About(name, digest, model.skeleton.name, first.kind, members, head.channels, options, **more)
-
-
-def save(head: CalibrationHead, path: str | Path, about: About) -> None:
-    """Trained weights in half precision; copied weights and scales in single, unless half is exact."""
+def save(head: CalibrationHead, path: str | Path, model: PoseModel, name: str, **more: Any) -> None:
+    """A head for a pose model of that name, and its record; `more`: other fields of it. Trained weights in half
+    precision; copied weights and scales in single, unless half is exact."""
     if not all(bool(torch.isfinite(tensor).all()) for tensor in head.state_dict().values()):
         raise UserError(
             f"training left a weight that is not finite (NaN or infinity), so {path} is not written. Give more people "
             "to train on, or a smaller --lr."
         )
-    learnt = {name for name, _ in head.named_parameters()}
+    learnt = {key for key, _ in head.named_parameters()}
     tensors = {}
-    for name, tensor in head.state_dict().items():
+    for key, tensor in head.state_dict().items():
         half = tensor.detach().cpu().half()
         lossless = torch.equal(half.float(), tensor.cpu().float())
-        tensors[name] = (half if name in learnt or lossless else tensor.detach().cpu().float()).contiguous()
+        tensors[key] = (half if key in learnt or lossless else tensor.detach().cpu().float()).contiguous()
+    first, digest, skeleton = head.heads[0], weights_digest(model.state_dict()), model.skeleton.name
+    about = About(name, digest, skeleton, first.kind, len(head.heads), head.channels, first.options, **more)
     record = {"format": FORMAT, **asdict(about), "feature_shape": list(head.feature_shape)}
     with atomic_file(path) as temporary:  # one metadata entry, since safetensors keeps several in random order
         mode = temporary.stat().st_mode
@@ -216,9 +164,7 @@ def load(name_or_path: str | Path) -> CalibrationHead:
         raise UserError(f"{path} has a weight that is not finite (NaN or infinity): train it again.")
     try:
         keypoints = SKELETONS[about.skeleton].size
-        kind = head_class(about.kind)
-        heads = [kind(shape, keypoints, about.channels, **about.options) for _ in range(about.members)]
-        head = heads[0] if about.members == 1 else Ensemble(heads)
+        head = _fresh(about.kind, shape, keypoints, about.channels, about.members, about.options)
         head.load_state_dict(tensors)
     except Exception as error:  # a record and tensors that contradict each other fail in many ways
         raise UserError(f"the tensors in {path} are not those of a {about.kind} head: train it again.") from error
@@ -227,6 +173,7 @@ def load(name_or_path: str | Path) -> CalibrationHead:
 
 
 _MOST_SIDE, _MOST_NUMBERS = 8192, 1 << 24  # of features; no head comes near
+OPTIONS = ("bins", "map_channels", "width", "card", "log_odds")  # of any head's constructor
 
 
 def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, ...]]:
@@ -245,23 +192,17 @@ def _about(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[int, .
         if content.item(name).text() not in known:
             raise content.item(name).refuse(f"is none of {', '.join(known)}")
     options = dict(content.get("options", {}).object())
-    for name in options:
-        stated = content.item("options").item(name)
-        if name == "bins":
-            options[name] = [side.integer(1, _MOST_SIDE) for side in stated.items()]
-        elif name in ("map_channels", "width"):
-            options[name] = stated.integer(1, _MOST_SIDE)
-        elif name == "card":
-            options[name] = stated.text()
-        elif name != "log_odds" or not isinstance(options[name], bool):
-            raise content.item("options").refuse(f"has an unknown {name!r}")
+    for name, value in options.items():
+        whole = [n for n in (value if isinstance(value, list) else [value]) if not isinstance(n, bool | str)]
+        if name not in OPTIONS or not all(isinstance(n, int) and 0 < n <= _MOST_SIDE for n in whole):
+            raise content.item("options").refuse(f"has an unknown or impossible {name!r}")
     names = ("model", "model_fingerprint", "skeleton", "kind")
     return About(
         **{name: content.item(name).text() for name in names},
         members=content.get("members", 1).integer(1, 64), channels=content.get("channels", 2).integer(1, 64),
         options=options, training=dict(content.get("training", {}).object()),
-        area_share=content.get("area_share", 0.25).number(0, 1e3),
-        target_cells=content.get("target_cells", 2.0).number(0, 1e3),
+        area_share=content.get("area_share", About.area_share).number(0, 1e3),
+        target_cells=content.get("target_cells", About.target_cells).number(0, 1e3),
     ), shape  # fmt: skip
 
 
@@ -300,41 +241,31 @@ def confidence_function(
 ) -> ConfidenceFunction:
     """From what a network found to keypoints with the confidence of a source. Only CCNet knows whether a keypoint is in
     the image at all; the other sources give a presence of 1."""
-
-    def stated(e: PoseEstimate, confidence: Tensor, presence: Tensor, error: ErrorDistribution | None) -> Keypoints:
-        confidence, presence = (part.float().clamp(0, 1).cpu() for part in (confidence, presence))
-        error = error and error.along("keypoints", lambda value, _: value.float().cpu())
-        return Keypoints(e.xy_px, confidence, presence, source, skeleton=model.skeleton, error=error, raw=e.score)
-
+    head, about = None, None
     if source == "ccnet":
         head = load(head_path or pose_model)
         check_fits(head, model, pose_model)
         head.to(next(model.parameters()).device)
+    elif source == "closed-form" and pose_model in embedded():
+        about = about_of(load(pose_model))
+    share, width = area_and_width(model, about)
 
-        def from_head(e: PoseEstimate) -> Keypoints:
-            if not isinstance(head, SimCCDistributionHead) or head.channels <= 2:
-                confidence, presence = head(e.features)
-                return stated(e, confidence, presence, None)
-            head.check(e.features)
-            logits = head.logits(head.inputs(e.features.float()))
-            return stated(e, logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), distribution_of(logits))
-
-        return from_head
-    about = about_of(load(pose_model)) if source == "closed-form" and pose_model in embedded() else None
-    width = target_cells(model, about)
-
-    def of_source(e: PoseEstimate) -> Keypoints:
-        if source == "closed-form":
-            area_px2 = mean_area_px2(e.crop_area_px2, about)
-            confidence = closed_form(e.score, e.sigma_px, e.crop_area_px2, area_px2, model, width)
+    def keypoints(e: PoseEstimate) -> Keypoints:
+        confidence, presence, error = e.score, torch.ones_like(e.score), None
+        if head is not None:
+            confidence, presence, error = head.state(e.features)
+        elif source == "closed-form":
+            confidence = closed_form(e, e.crop_area_px2 * share, model, width)
         elif source == "raw-heatmap":
             assert e.heatmap_score is not None, "`check_heatmap_score` comes first"
             confidence = e.heatmap_score
-        else:
-            confidence = e.score if source == "raw" else torch.ones_like(e.score)
-        return stated(e, confidence, torch.ones_like(confidence), None)
+        elif source == "ones":
+            confidence = presence
+        confidence, presence = (part.float().clamp(0, 1).cpu() for part in (confidence, presence))
+        error = error and error.along("keypoints", lambda value, _: value.float().cpu())
+        return Keypoints(e.xy_px, confidence, presence, source, skeleton=model.skeleton, error=error, raw=e.score)
 
-    return of_source
+    return keypoints
 
 
 def default_source(pose_model: str, checkpoint: Path | None, head_path: Path | None) -> ConfidenceSource:
@@ -371,28 +302,19 @@ def head_digest(source: ConfidenceSource, pose_model: str, head_path: Path | Non
     return weights_digest(load((source == "ccnet" and head_path) or pose_model).state_dict())
 
 
-# Width of the training target in map cells, by the width of the map (SimpleBaseline, HRNet, ViTPose): 2 for inputs of
-# 192 or 256 pixels, 3 for 288 or 384.
-TARGET_SIGMA_CELLS = {48: 2.0, 64: 2.0, 72: 3.0, 96: 3.0}
 SMALLEST_PEAK = 1e-6  # a peak at or below zero carries no information
-DEFAULT_AREA_SHARE = 0.25  # of its crop that a person fills, where no head has recorded the mean of its training people
 
 
-def closed_form(
-    score: Tensor,  # [N, K]
-    sigma_px: Tensor,  # [N, K, 2] image pixels, NaN if the network states none
-    crop_area_px2: Tensor,  # [N]
-    area_px2: Tensor,  # [N] of the person: annotated, predicted, or `mean_area_px2`
-    model: PoseModel,
-    width_cells: float,  # of the heatmaps' target: `target_cells`
-) -> Tensor:
-    """Expected OKS [N, K] without a trained head."""
-    l2 = l_squared(area_px2, model.skeleton).to(score)
-    stated = not bool(torch.isnan(sigma_px).all())
+def closed_form(e: PoseEstimate, area_px2: Tensor, model: PoseModel, width_cells: float) -> Tensor:
+    """Expected OKS [N, K] without a trained head, in double precision. area_px2 [N]: of the people, annotated,
+    predicted, or a share of their crops; width_cells: of the heatmaps' target. Both: `area_and_width`, if not known."""
+    l2 = l_squared(area_px2.double(), model.skeleton)
+    stated = not bool(torch.isnan(e.sigma_px).all())
     if len(model.feature_shape) != 3 and stated:
-        return expected_oks_per_axis(sigma_px, l2)
-    px_per_cell = (crop_area_px2 * model.input_wh[0] / model.input_wh[1]).sqrt() / cells_across(model)
-    return heatmap_confidence(score, sigma_px if stated else None, width_cells, px_per_cell, l2)
+        return expected_oks_per_axis(e.sigma_px.double(), l2)
+    crop_width_px = (e.crop_area_px2.double() * model.input_wh[0] / model.input_wh[1]).sqrt()
+    sigma_px = e.sigma_px.double() if stated else None
+    return heatmap_confidence(e.score.double(), sigma_px, width_cells, crop_width_px / cells_across(model), l2)
 
 
 def heatmap_confidence(
@@ -411,18 +333,15 @@ def heatmap_confidence(
     return expected_oks(cells2 * px_per_cell[:, None] ** 2, l2_px2)
 
 
-def mean_area_px2(crop_area_px2: Tensor, about: About | None) -> Tensor:
-    """Areas of people [N] who fill the share of their crops that a head's training people fill on average."""
-    return crop_area_px2 * (about.area_share if about else DEFAULT_AREA_SHARE)
-
-
-def target_cells(model: PoseModel, about: About | None) -> float:
-    """Width of the heatmaps' target: the one that fits a head's training people best, or the published one."""
+def area_and_width(model: PoseModel, about: About | None) -> tuple[float, float]:
+    """Which share of its crop a person fills, and how wide the heatmaps' target is in cells: on average over a head's
+    training people and as fits them best, or as usual and as published."""
     if about is not None:
-        return about.target_cells
+        return about.area_share, about.target_cells
     if model.has_heatmap_score:  # the maps are probabilities of their own, taught by no target
-        return 0.0
-    return TARGET_SIGMA_CELLS.get(round(cells_across(model)), 2.0)
+        return About.area_share, 0.0
+    # SimpleBaseline, HRNet, ViTPose: 2 for inputs of 192 or 256 pixels (48 or 64 cells), 3 for 288 or 384.
+    return About.area_share, 3.0 if cells_across(model) > 64 else 2.0
 
 
 def cells_across(model: PoseModel) -> float:

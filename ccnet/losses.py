@@ -41,30 +41,26 @@ def presence_loss(logits: Tensor, targets: Targets, weight: float = PRESENCE_WEI
     return weight * error.sum(1)
 
 
-def mse(logits: Tensor, targets: Targets) -> Tensor:
-    """Squared error of the confidence; its minimum is the expected OKS."""
+def keypoint_loss(logits: Tensor, targets: Targets, kind: str = "mse", person_weight: float = 0.0) -> Tensor:
+    """Of confidence where a keypoint is present, and of presence; `person_weight` times the squared error of the
+    person's confidence is added. mse: squared error, whose minimum is the expected OKS. cross-entropy: against the OKS
+    as a soft target; its minimum is the expected OKS too. aleatoric: squared error with a learned log-variance u
+    (Kendall & Gal), e^-u (s - s')^2 / 2 + u / 2. likelihood: of the error along both axes, and of presence, by heads
+    that state its distribution."""
+    presence_weight = PRESENCE_WEIGHT
     error = (logits[..., 0].sigmoid() - targets.oks).square()
-    return (targets.present * error).sum(1) + presence_loss(logits, targets)
-
-
-def cross_entropy(logits: Tensor, targets: Targets) -> Tensor:
-    """Cross-entropy against the OKS as a soft target; its minimum is the expected OKS too."""
-    error = F.binary_cross_entropy_with_logits(logits[..., 0], targets.oks, reduction="none")
-    return (targets.present * error).sum(1) + presence_loss(logits, targets)
-
-
-def aleatoric(logits: Tensor, targets: Targets) -> Tensor:
-    """Squared error with a learned log-variance u (Kendall & Gal): e^-u (s - s')^2 / 2 + u / 2."""
-    error = (logits[..., 0].sigmoid() - targets.oks).square()
-    log_variance = logits[..., 2]
-    weighed = 0.5 * torch.exp(-log_variance) * error + 0.5 * log_variance
-    return (targets.present * weighed).sum(1) + presence_loss(logits, targets)
-
-
-def likelihood(logits: Tensor, targets: Targets) -> Tensor:
-    """Negative log-likelihood of presence and, where present, of the error (heads that state both, `heads.simcc`)."""
-    error = -distribution_of(logits).log_likelihood(targets.error)
-    return (targets.present * error).sum(1) + presence_loss(logits, targets, weight=1.0)
+    if kind == "cross-entropy":
+        error = F.binary_cross_entropy_with_logits(logits[..., 0], targets.oks, reduction="none")
+    elif kind == "aleatoric":
+        log_variance = logits[..., 2]
+        error = 0.5 * torch.exp(-log_variance) * error + 0.5 * log_variance
+    elif kind == "likelihood":
+        error, presence_weight = -distribution_of(logits).log_likelihood(targets.error), 1.0
+    loss = (targets.present * error).sum(1) + presence_loss(logits, targets, presence_weight)
+    if person_weight:
+        person = person_confidence(logits[..., 0].sigmoid(), logits[..., 1].sigmoid())
+        loss = loss + person_weight * (person - targets.person_oks).square()
+    return loss
 
 
 class SoapLoss(nn.Module):
@@ -104,20 +100,7 @@ class SoapLoss(nn.Module):
         return per_person + presence_loss(logits, targets)
 
 
-def with_person_term(loss: Loss, weight: float) -> Loss:
-    """Add `weight` times the squared error of the person's confidence against the person's OKS."""
-
-    def both(logits: Tensor, targets: Targets) -> Tensor:
-        person = person_confidence(logits[..., 0].sigmoid(), logits[..., 1].sigmoid())
-        return loss(logits, targets) + weight * (person - targets.person_oks).square()
-
-    return both
-
-
-BY_NAME: dict[str, Loss] = {
-    "mse": mse, "cross-entropy": cross_entropy, "aleatoric": aleatoric, "likelihood": likelihood,
-}  # fmt: skip
-NAMES = (*BY_NAME, "soap", "ensemble")  # soap needs the number of people; ensemble trains five heads by mse
+NAMES = ("mse", "cross-entropy", "aleatoric", "likelihood", "soap", "ensemble")  # the last trains five heads by mse
 
 
 def default(head: str) -> str:

@@ -3,6 +3,7 @@
 Every function takes flat arrays of confidence and OKS, one entry per person or per labelled keypoint."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -41,27 +42,16 @@ class Sparsification:
     ause: float  # 100 x area between `error` and `oracle`, not normalised
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """The calibration numbers of one confidence source on one level (persons or keypoints)."""
-
-    samples: int
-    pearson: float
-    ause: float
-    ece: float
-    mean_confidence: float
-    mean_oks: float
-
-
-def calibration(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> Calibration:
-    """Everything at once; samples whose OKS is NaN (not labelled) are left out."""
+def calibration(confidence: np.ndarray, oks: np.ndarray, against: str = "oks", bins: int = BINS) -> dict[str, Any]:
+    """The calibration numbers of one confidence source on one level (persons or keypoints), by name; samples whose OKS,
+    or what else it is calibrated against, is NaN (not labelled) are left out."""
     confidence, oks = labelled_samples(confidence, oks)
-    return Calibration(
-        samples=len(oks), pearson=pearson(confidence, oks), ause=sparsification(confidence, oks).ause,
-        ece=reliability(confidence, oks, bins).expected_error,
-        mean_confidence=float(confidence.mean()) if len(oks) else float("nan"),
-        mean_oks=float(oks.mean()) if len(oks) else float("nan"),
-    )  # fmt: skip
+    return {
+        "samples": len(oks), "pearson": pearson(confidence, oks), "ause": sparsification(confidence, oks).ause,
+        "ece": reliability(confidence, oks, bins).expected_error,
+        "mean_confidence": float(confidence.mean()) if len(oks) else float("nan"),
+        f"mean_{against}": float(oks.mean()) if len(oks) else float("nan"),
+    }  # fmt: skip
 
 
 def labelled_samples(confidence: np.ndarray, oks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

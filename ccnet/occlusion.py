@@ -4,89 +4,49 @@ As the keypoint is hidden its OKS falls, and a calibrated confidence falls with 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import cv2
 import numpy as np
 import torch
+from torch import Tensor
 
-from ccnet.data.datasets import AnnotatedPerson, load_image
+from ccnet.data.datasets import AnnotatedPerson, evenly
+from ccnet.data.observations import observe, plain_crop
 from ccnet.heads.head import CalibrationHead
 from pose2d import crops
-from pose2d.crops import Crops, crop_people, estimate_crops
+from pose2d.crops import Crops
 from pose2d.models.base import PoseModel
-from pose2d.types import l_squared
+from pose2d.types import ConfidenceSource
 
-# crops -> xy_px [N, K, 2] crop pixels, and the confidence [N, K] of every source by its name
-Predict = Callable[[np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
 SIZES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # sides of the patches, as shares of the person's size
+SOFTNESS = 0.5  # sigma of the blur over the patch's side: a larger patch also shows less
+OCCLUDED_KEYPOINT = "right_wrist"
+VISIBLE = 2  # COCO's mark of a keypoint that is labelled and in view
+MOST_PEOPLE = 100  # spread evenly over the split: each costs a run of the network for every patch size
 
 
 @dataclass(frozen=True)
-class OcclusionCurve:
-    """One keypoint behind patches of growing size; means over all crops."""
+class OcclusionCurves:
+    """One keypoint behind patches of growing size; means over all people."""
 
     size: np.ndarray  # [S] side of the patch as a share of the person's size
-    confidence: np.ndarray  # [S]
     oks: np.ndarray  # [S] what the confidence should be: the true OKS
-    samples: int  # crops in every mean
+    confidence: Mapping[ConfidenceSource, np.ndarray]  # [S] of each source
+    people: int
 
 
-def blur_patch(
-    image: np.ndarray, centre_px: Sequence[float] | np.ndarray, side_px: float, softness: float = 0.5
-) -> np.ndarray:
-    """The image [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond recognition. The blur's
-    sigma is `softness` times the side, so a larger patch also shows less; image outside is untouched."""
+def blur_patch(image: np.ndarray, centre_px: Sequence[float] | np.ndarray, side_px: float) -> np.ndarray:
+    """The image [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond recognition; image outside
+    is untouched."""
     height, width = image.shape[:2]
     x, y = centre_px
     left, right = (int(np.clip(round(x + sign * side_px / 2), 0, width)) for sign in (-1, 1))
     top, bottom = (int(np.clip(round(y + sign * side_px / 2), 0, height)) for sign in (-1, 1))
     hidden = image.copy()
-    if right <= left or bottom <= top:
-        return hidden
-    sigma = softness * side_px
-    reach = int(np.ceil(3 * sigma))
-    y0, x0 = max(0, top - reach), max(0, left - reach)
-    around = image[y0 : min(height, bottom + reach), x0 : min(width, right + reach)]
-    blurred = cv2.GaussianBlur(around, (0, 0), sigma, borderType=cv2.BORDER_REPLICATE)
-    hidden[top:bottom, left:right] = blurred[top - y0 : bottom - y0, left - x0 : right - x0]
+    blurred = cv2.GaussianBlur(image, (0, 0), SOFTNESS * side_px, borderType=cv2.BORDER_REPLICATE)
+    hidden[top:bottom, left:right] = blurred[top:bottom, left:right]
     return hidden
-
-
-def occlusion_curves(
-    crops: Sequence[np.ndarray],  # [H, W, 3] uint8 each
-    truth_xy_px: np.ndarray,  # [N, 2] where the keypoint truly is, crop pixels
-    l2_px2: np.ndarray,  # [N] its OKS falloff in crop pixels^2
-    person_size_px: np.ndarray,  # [N] square root of the person's area in the crop
-    keypoint: int,
-    predict: Predict,
-    sizes: Sequence[float] = SIZES,
-    progress: Callable[[int], None] = lambda crops: None,
-) -> dict[str, OcclusionCurve]:
-    """Each source's mean confidence in one keypoint over crops, and its mean OKS, for each patch size. A patch's side
-    is a share of the person's size."""
-    confidence: dict[str, list[float]] = {}
-    oks = []
-    for size in sizes:
-        hidden = [
-            blur_patch(crop, at, size * side) if size > 0 else crop
-            for crop, at, side in zip(crops, truth_xy_px, person_size_px, strict=True)
-        ]
-        xy_px, by_source = predict(np.stack(hidden))
-        d2 = ((xy_px[:, keypoint] - truth_xy_px) ** 2).sum(-1)
-        oks.append(float(np.exp(-d2 / (2 * l2_px2)).mean()))
-        for name, values in by_source.items():
-            confidence.setdefault(name, []).append(float(values[:, keypoint].mean()))
-        progress(len(crops))
-    return {
-        name: OcclusionCurve(np.asarray(sizes, float), np.array(means), np.array(oks), len(crops))
-        for name, means in confidence.items()
-    }
-
-
-OCCLUDED_KEYPOINT = "right_wrist"
-VISIBLE = 2  # COCO's mark of a keypoint that is labelled and in view
-MOST_PEOPLE = 100  # spread evenly over the split: each costs a run of the network for every patch size
-BATCH = 32
 
 
 def people_to_occlude(model: PoseModel, people: Sequence[AnnotatedPerson]) -> list[AnnotatedPerson]:
@@ -94,42 +54,37 @@ def people_to_occlude(model: PoseModel, people: Sequence[AnnotatedPerson]) -> li
     if OCCLUDED_KEYPOINT not in model.skeleton.keypoints:
         return []
     wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
-    visible = [person for person in people if person.keypoints[wrist, 2] == VISIBLE]
-    return [visible[i] for i in np.unique(np.linspace(0, len(visible) - 1, MOST_PEOPLE).astype(int))] if visible else []
+    return evenly([person for person in people if person.keypoints[wrist, 2] == VISIBLE], MOST_PEOPLE)
 
 
 def occlude_wrists(
     model: PoseModel,
     head: CalibrationHead | None,
-    chosen: Sequence[AnnotatedPerson],  # from `people_to_occlude`
+    chosen: Sequence[AnnotatedPerson],  # from `people_to_occlude`; not nobody
     progress: Callable[[int], None] = lambda crops: None,
-) -> dict[str, OcclusionCurve]:
+) -> OcclusionCurves:
     """The raw score's curve and the head's; `progress` counts every crop under every patch."""
-    if not chosen:
-        return {}
-    wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
-    images, wrists_px, scales = [], [], []
-    for person in chosen:
-        cropped = crop_people(model, load_image(person), np.asarray(person.box_px)[None])
-        affine = cropped.affine
-        images.append(cropped.pixels[0].permute(1, 2, 0).numpy())
-        wrists_px.append(crops.move(affine, torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2]))[0, 0])
-        scales.append(float(np.sqrt(abs(np.linalg.det(affine[0, :, :2])))))
-    size_px = np.sqrt([person.area_px2 for person in chosen]) * np.array(scales)
-    l2_px2 = l_squared(torch.from_numpy(size_px**2), model.skeleton)[:, wrist].numpy()
+    wrist, sizes = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT), cycle(SIZES)
 
-    @torch.inference_mode()
-    def predict(images: np.ndarray) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
-        places: list[torch.Tensor] = []
-        confidence: dict[str, list[torch.Tensor]] = {}
-        for part in torch.from_numpy(images).permute(0, 3, 1, 2).split(BATCH):
-            estimated = estimate_crops(model, Crops(part, np.tile(np.eye(2, 3), (len(part), 1, 1))))
-            places.append(estimated.xy_px)
-            confidence.setdefault("raw", []).append(estimated.score)
-            if head is not None:
-                confidence.setdefault("ccnet", []).append(head(estimated.features)[0].cpu())
-        joined = {name: torch.cat(several).double().numpy() for name, several in confidence.items()}
-        return torch.cat(places).double().numpy(), joined
+    def hide(model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator) -> Crops:
+        """Every person behind one patch after the other."""
+        cropped, size = plain_crop(model, person, image, random), next(sizes)
+        if size == 0:
+            return cropped
+        at_px = crops.move(cropped.affine, torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2]))[0, 0]
+        scale2 = abs(np.linalg.det(cropped.affine[0, :, :2]))
+        side_px = size * float(np.sqrt(person.area_px2 * scale2))
+        hidden = blur_patch(cropped.pixels[0].permute(1, 2, 0).numpy(), at_px.tolist(), side_px)
+        return Crops(torch.from_numpy(hidden).permute(2, 0, 1)[None], cropped.affine)
 
-    truth_px = torch.stack(wrists_px).double().numpy()
-    return occlusion_curves(images, truth_px, l2_px2, size_px, wrist, predict, progress=progress)
+    def read(features: Tensor) -> Tensor:
+        return features[:, :0].as_subclass(Tensor) if head is None else head(features)[0]
+
+    def by_size(values: Tensor) -> np.ndarray:
+        return values[:, wrist].double().reshape(-1, len(SIZES)).mean(0).numpy()
+
+    o = observe(model, read, [person for person in chosen for _ in SIZES], hide, progress=progress)
+    confidence: dict[ConfidenceSource, np.ndarray] = {"raw": by_size(o.score)}
+    if head is not None:
+        confidence["ccnet"] = by_size(o.features)
+    return OcclusionCurves(np.array(SIZES), by_size(o.oks), confidence, len(chosen))

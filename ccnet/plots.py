@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 
 from ccnet.coco_ap.average_precision import RECALL_POINTS, KeypointAP
 from ccnet.coco_ap.matching import OKS_THRESHOLDS
-from ccnet.metrics import ReliabilityBins, Sparsification, labelled_samples, pearson
-from ccnet.occlusion import OcclusionCurve
+from ccnet.metrics import ReliabilityBins, Sparsification, pearson
+from ccnet.occlusion import OcclusionCurves
 from pose2d.base.files import atomic_file
+from pose2d.types import ConfidenceSource
 
 
 class _Style(NamedTuple):
@@ -27,15 +28,13 @@ class _Style(NamedTuple):
     dashes: str
 
 
-_STYLES = {
+_STYLES: dict[ConfidenceSource, _Style] = {
     "raw": _Style("raw score", "#D55E00", "s", "--"),
     "raw-heatmap": _Style("heatmap score", "#E69F00", "P", "--"),
     "closed-form": _Style("closed form", "#009E73", "^", "-."),
     "ccnet": _Style("CCNet", "#0072B2", "o", "-"),
     "oracle": _Style("oracle (true OKS)", "#000000", "D", ":"),
-    "ones": _Style("constant", "#CC79A7", "v", ":"),
 }
-_OTHERS = (("#56B4E9", "X", "--"), ("#F0E442", "*", "-."))
 _PLURAL = {"keypoint": "keypoints", "person": "people"}
 _QUIET = "#777777"
 _SETTINGS: dict[Any, Any] = {
@@ -46,7 +45,7 @@ _SETTINGS: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[str, ReliabilityBins]]) -> None:
+def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[ConfidenceSource, ReliabilityBins]]) -> None:
     """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per source. On the diagonal,
     confidence is calibrated. Below, the density of each confidence."""
     with _figure(path, 4.6 * len(levels), 5.6) as figure:
@@ -56,9 +55,8 @@ def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[str, Reli
             lower = figure.add_subplot(grid[1, column], sharex=upper)
             upper.plot([0, 1], [0, 1], color=_QUIET, linewidth=1, zorder=1, label="perfect")
             for name, bins in sources.items():
-                style, full = _style(name, sources), bins.count > 0
-                label = f"{style.label}  (ECE {bins.expected_error:.3f})"
-                _line(upper, style, bins.confidence[full], bins.oks[full], label, markers=True)
+                style, full = _STYLES[name], bins.count > 0
+                _line(upper, name, bins.confidence[full], bins.oks[full], f"(ECE {bins.expected_error:.3f})", True)
                 share = bins.count / max(bins.count.sum(), 1) / np.maximum(np.diff(bins.edge), 1e-9)
                 lower.stairs(share, bins.edge, color=style.colour, linestyle=style.dashes, linewidth=1.4)
             _from_0_to_1(upper)
@@ -69,18 +67,17 @@ def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[str, Reli
             lower.set_ylim(bottom=0)
 
 
-def precision_recall(path: str | Path, sources: Mapping[str, KeypointAP]) -> None:
+def precision_recall(path: str | Path, sources: Mapping[ConfidenceSource, KeypointAP]) -> None:
     """Precision at every recall: mean over the ten OKS thresholds (the area under it is AP), and at OKS 0.75."""
     three_quarters = int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
     with _figure(path, 9.2, 4.4) as figure:
         left, right = figure.subplots(1, 2)
         for name, figures in sources.items():
-            style = _style(name, sources)
             for axes, curve, area in (
                 (left, figures.precision[:, :, 0].mean(0), figures.ap),
                 (right, figures.precision[three_quarters, :, 0], figures.ap75),
             ):
-                _line(axes, style, RECALL_POINTS, curve, f"{style.label}  ({100 * area:.1f})")
+                _line(axes, name, RECALL_POINTS, curve, f"({100 * area:.1f})")
         left.set(title="Mean over OKS 0.50 to 0.95  (AP)", ylabel="precision")
         right.set(title="At OKS 0.75  (AP75)")
         for axes in (left, right):
@@ -90,15 +87,15 @@ def precision_recall(path: str | Path, sources: Mapping[str, KeypointAP]) -> Non
 
 
 def confidence_vs_oks(
-    path: str | Path, sources: Mapping[str, tuple[np.ndarray, np.ndarray]], level: str = "keypoint"
+    path: str | Path, sources: Mapping[ConfidenceSource, tuple[np.ndarray, np.ndarray]], level: str = "keypoint"
 ) -> None:
     """Where samples lie: confidence and OKS of each source ({name: (confidence, OKS)}), as a density."""
     with _figure(path, 4.7 * len(sources), 4.2) as figure:
         all_axes = figure.subplots(1, len(sources), squeeze=False)[0]
         drawn = []
         for axes, (name, samples) in zip(all_axes, sources.items(), strict=True):
-            confidence, oks = labelled_samples(*samples)
-            style = _style(name, sources)
+            confidence, oks = samples
+            style = _STYLES[name]
             colours = LinearSegmentedColormap.from_list(name, ["#eef1f4", style.colour, "#101010"])
             image = axes.hexbin(
                 confidence, oks, gridsize=34, extent=(0, 1, 0, 1), mincnt=1, cmap=colours, linewidths=0.1
@@ -110,40 +107,37 @@ def confidence_vs_oks(
         most = max(float(image.get_array().max()) for image in drawn)
         for image, axes in zip(drawn, all_axes, strict=True):
             image.set_norm(LogNorm(1, max(most, 10)))
-            figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03, label=f"{_PLURAL.get(level, level)} per cell")
+            figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03, label=f"{_PLURAL[level]} per cell")
         all_axes[0].set_ylabel("OKS")
 
 
-def sparsification_curve(path: str | Path, sources: Mapping[str, Sparsification], level: str = "person") -> None:
+def sparsification_curve(path: str | Path, sources: Mapping[ConfidenceSource, Sparsification]) -> None:
     """Mean error of what remains when the lowest confidence is left out, between the best order and a random one."""
     with _figure(path, 5.6, 4.4) as figure:
         axes = figure.subplots()
         first = next(iter(sources.values()))
         axes.axhline(first.random, color=_QUIET, linewidth=1, linestyle=(0, (1, 2)), label="random order")
         for name, curve in sources.items():
-            style = _style(name, sources)
-            _line(axes, style, curve.removed, curve.error, f"{style.label}  (AUSE {curve.ause:.2f})")
-        _line(axes, _STYLES["oracle"], first.removed, first.oracle, _STYLES["oracle"].label)
+            _line(axes, name, curve.removed, curve.error, f"(AUSE {curve.ause:.2f})")
+        _line(axes, "oracle", first.removed, first.oracle)
         axes.set(
-            xlim=(0, 1), xlabel=f"share of {_PLURAL.get(level, level)} left out, lowest confidence first",
-            ylabel="mean 1 - OKS of the rest", title=f"Sparsification, {level} level",
+            xlim=(0, 1), xlabel="share of people left out, lowest confidence first",
+            ylabel="mean 1 - OKS of the rest", title="Sparsification, person level",
         )  # fmt: skip
         axes.set_ylim(0, 1.25 * max(first.random, max(float(c.error.max()) for c in sources.values())))
         axes.legend(loc="best")
 
 
-def occlusion_curve_plot(path: str | Path, sources: Mapping[str, OcclusionCurve], keypoint: str) -> None:
+def occlusion_curve_plot(path: str | Path, curves: OcclusionCurves, keypoint: str) -> None:
     """Confidence of each source, and the true OKS, as a blurred patch grows over one keypoint."""
     with _figure(path, 5.6, 4.4) as figure:
         axes = figure.subplots()
-        for name, curve in sources.items():
-            style = _style(name, sources)
-            _line(axes, style, curve.size, curve.confidence, f"confidence: {style.label}", markers=True)
-        truth = next(iter(sources.values()))
-        _line(axes, _STYLES["oracle"], truth.size, truth.oks, "true OKS", markers=True)
+        for name, confidence in curves.confidence.items():
+            _line(axes, name, curves.size, confidence, "(confidence)", markers=True)
+        _line(axes, "oracle", curves.size, curves.oks, markers=True)
         axes.set(
             ylim=(0, 1), xlabel="side of the blurred patch / size of the person",
-            ylabel=f"mean over {truth.samples} crops", title=f"Hiding the {keypoint.replace('_', ' ')}",
+            ylabel=f"mean over {curves.people} crops", title=f"Hiding the {keypoint.replace('_', ' ')}",
         )  # fmt: skip
         axes.set_xlim(left=0)
         axes.legend(loc="best")
@@ -160,16 +154,11 @@ def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Fig
             figure.savefig(temporary, facecolor="white", metadata=undated)
 
 
-def _style(name: str, among: Mapping[str, object]) -> _Style:
-    """The source's own style; other names get one of their own within the image."""
-    if name in _STYLES:
-        return _STYLES[name]
-    others = [other for other in among if other not in _STYLES]
-    return _Style(name, *_OTHERS[others.index(name) % len(_OTHERS)])
-
-
-def _line(axes: Axes, style: _Style, x: np.ndarray, y: np.ndarray, label: str, markers: bool = False) -> None:
-    marker = style.marker if markers else None
+def _line(
+    axes: Axes, name: ConfidenceSource, x: np.ndarray, y: np.ndarray, figure: str = "", markers: bool = False
+) -> None:
+    style = _STYLES[name]
+    marker, label = style.marker if markers else None, f"{style.label}  {figure}"
     axes.plot(x, y, style.dashes, marker=marker, color=style.colour, label=label, linewidth=1.8, markersize=5)
 
 

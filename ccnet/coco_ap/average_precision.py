@@ -123,10 +123,7 @@ def bootstrap_ap(sources: Mapping[str, Matches], resamples: int = 1000, seed: in
     """AP of every confidence source: first on all images, then on each resample, [1 + resamples]. Matching never
     crosses images, so a resample only changes how often each image counts. All sources must come from the same ground
     truth; a difference or ratio of the arrays is then paired."""
-    images = {matches.positives.shape[1] for matches in sources.values()}
-    if len(images) != 1:
-        raise ValueError(f"the sources cover different numbers of images: {sorted(images)}")
-    weights = draws(images.pop(), resamples, seed)
+    weights = draws(next(iter(sources.values())).positives.shape[1], resamples, seed)
     ap = {}
     for name, m in sources.items():  # people of all sizes
         everyone = Matches(m.score, m.image, np.ascontiguousarray(m.outcome[:1]), m.positives[:1])
@@ -147,15 +144,11 @@ def evaluate_wholebody(
 ) -> dict[str, KeypointAP]:
     """All PARTS of 133 keypoints. OKS uses the whole person's area in every part, and the size of a detection is that
     of its body keypoints."""
-    scores = part_score or {}
-    unknown = set(scores) - set(PARTS)
-    if unknown:
-        raise UserError(f"{sorted(unknown)[0]!r} is not a part of the whole body; parts are {', '.join(PARTS)}.")
     sigmas = np.asarray(WHOLEBODY133.oks_sigma)
     body_area_px2 = matching.extent_area(detections.xy_px[:, PARTS["body"]])
     results = {}
     for name, part in PARTS.items():
-        score = np.asarray(scores.get(name, detections.score), float)
+        score = np.asarray((part_score or {}).get(name, detections.score), float)
         of_part = Detections(detections.image, detections.xy_px[:, part], score, body_area_px2)
         visibility = truth.visibility[:, part]
         ignore = truth.crowd | ~(visibility > 0).any(1)  # who has none of the part labelled
@@ -172,6 +165,15 @@ def evaluate_by_pycocotools(
     rows = zip(to_coco_results(detections), detections.area_px2.tolist(), strict=True)
     results = [{**result, "id": number, "area": area} for number, (result, area) in enumerate(rows, start=1)]
     return run_pycocotools(lambda: (coco_index(dataset), coco_index({**dataset, "annotations": results})), sigmas)
+
+
+EVALUATORS: dict[str, Evaluate] = {"ours": evaluate, "pycocotools": evaluate_by_pycocotools}  # slower, the same numbers
+
+
+def evaluator(name: str) -> Evaluate:
+    if name not in EVALUATORS:
+        raise UserError(f"unknown evaluator {name!r}: choose one of {', '.join(EVALUATORS)}.")
+    return EVALUATORS[name]
 
 
 def run_pycocotools(index: Any, sigmas: Sigmas) -> KeypointAP:

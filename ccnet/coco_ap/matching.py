@@ -28,10 +28,6 @@ class GroundTruth:
     ignore: np.ndarray  # [G] bool: neither found nor missed (crowds, and people without a labelled keypoint)
     id: np.ndarray  # [G] annotation ids
 
-    @property
-    def keypoints(self) -> int:
-        return int(self.xy_px.shape[1])
-
 
 @dataclass(frozen=True)
 class Detections:
@@ -81,12 +77,7 @@ def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTrut
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]
     image = _image_ids(results, truth.images)
-    if len(strange := np.setdiff1d(image, truth.images)):
-        raise UserError(
-            f"a detection is in image {strange[0]}, which the annotations do not list. "
-            "Evaluate against the annotations of the images that were run."
-        )
-    xy_px = _keypoint_array(results, truth.keypoints, "detection")[:, :, :2]
+    xy_px = _keypoint_array(results, truth.xy_px.shape[1], "detection")[:, :, :2]
     area = np.asarray([r["bbox"][2] * r["bbox"][3] for r in results], float) if by_box else extent_area(xy_px)
     return Detections(image, xy_px, np.array([r["score"] for r in results], float), area)
 
@@ -113,16 +104,13 @@ def pair_oks(
     found: np.ndarray,  # [P] detection of each pair
     person: np.ndarray,  # [P] person of each pair
     found_xy_px: np.ndarray,  # [D, K, 2]
-    truth_xy_px: np.ndarray,  # [G, K, 2]
-    labelled: np.ndarray,  # [G, K] bool
-    area_px2: np.ndarray,  # [G]
-    box_px: np.ndarray,  # [G, 4] x, y, width, height
-    sigmas: np.ndarray,  # [K]
+    truth: GroundTruth,
+    sigmas: Sequence[float] | np.ndarray,  # [K]
 ) -> np.ndarray:
     """OKS of every pair, [P]: the mean over the person's labelled keypoints. A person without any is compared by how
     far each keypoint lies outside the box, grown by its size on every side."""
-    variance = (sigmas * 2) ** 2
-    scale = area_px2 + np.spacing(1)
+    variance = (np.asarray(sigmas, float) * 2) ** 2
+    scale, labelled = truth.area_px2 + np.spacing(1), truth.visibility > 0
     count = labelled.sum(1)  # [G]
     labelled_first = np.argsort(~labelled, axis=1, kind="stable")  # [G, K]
     by_count = np.argsort(count[person], kind="stable")
@@ -135,10 +123,11 @@ def pair_oks(
             pairs = pairs_of_count[first : first + at_once]
             d, g = found[pairs], person[pairs]
             k = labelled_first[g, : terms or None]  # [P, terms]
+            xy = found_xy_px[d[:, None], k]
             if terms:
-                offset = found_xy_px[d[:, None], k] - truth_xy_px[g[:, None], k]
+                offset = xy - truth.xy_px[g[:, None], k]
             else:
-                corner, size, xy = box_px[g][:, None, :2], box_px[g][:, None, 2:], found_xy_px[d[:, None], k]
+                corner, size = np.split(truth.box_px[g][:, None], 2, axis=-1)
                 offset = np.maximum(0, (corner - size) - xy) + np.maximum(0, xy - (corner + size * 2))
             squared = offset[..., 0] ** 2 + offset[..., 1] ** 2
             exponent = -(squared / variance[k] / scale[g][:, None] / 2)  # in pycocotools' order of operations
@@ -154,13 +143,11 @@ def matched_oks(
     sigmas: Sequence[float] | np.ndarray,  # [K]
 ) -> tuple[np.ndarray, np.ndarray]:
     """OKS of every person [N] and every keypoint [N, K]; NaN where nothing is labelled."""
-    labelled = np.asarray(labelled, bool)
     d2 = ((np.asarray(xy_px, float) - truth_xy_px) ** 2).sum(-1)
     l2 = (2 * np.asarray(sigmas, float)) ** 2 * (np.asarray(area_px2, float) + np.spacing(1))[:, None]
     keypoint = np.where(labelled, np.exp(-d2 / (2 * l2)), np.nan)
-    count = labelled.sum(1)
-    person = np.where(labelled, keypoint, 0).sum(1) / np.maximum(count, 1)
-    return np.where(count > 0, person, np.nan), keypoint
+    with np.errstate(invalid="ignore"):
+        return np.nansum(keypoint, 1) / labelled.sum(1), keypoint
 
 
 OKS_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # [T]
@@ -206,11 +193,7 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     """Assign detections to people as COCOeval does, ties included. Within an image the best score chooses first; it
     takes the most similar free person (the later one if two are equal) whose OKS reaches the threshold, and a person
     that is ignored only if no other will do."""
-    spread, xy_px = np.asarray(sigmas, float), detections.xy_px
-    if not len(spread) == truth.keypoints == xy_px.shape[1]:
-        count = f"{len(spread)} sigmas, {truth.keypoints} annotated, {xy_px.shape[1]} detected"
-        raise UserError(f"keypoints do not agree: {count}.")
-    sound = np.isfinite(xy_px).all((1, 2)) & np.isfinite(detections.score)
+    sound = np.isfinite(detections.xy_px).all((1, 2)) & np.isfinite(detections.score)
     if not sound.all():
         what = f"the detection numbered {np.argmin(sound)} has a keypoint or score that is not a finite number"
         raise UserError(f"{what}. Leave such detections out.")
@@ -222,16 +205,12 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     kept = kept[place_in_group(found_image[kept]) < DETECTIONS_PER_IMAGE]
     found_image = found_image[kept]
 
-    area_px2, labelled = truth.area_px2[person], truth.visibility[person] > 0
     # Every detection with every person of its image; people stand sorted by image.
     people = np.bincount(person_image, minlength=images)
     pair_found = np.repeat(np.arange(len(found_image)), people[found_image])
     pair_person = (np.cumsum(people) - people)[found_image][pair_found] + place_in_group(pair_found)
-    oks = pair_oks(
-        pair_found, pair_person, detections.xy_px[kept], truth.xy_px[person], labelled, area_px2,
-        truth.box_px[person], spread,
-    )  # fmt: skip
-    ignored = truth.ignore[person] | _outside(area_px2)  # [A, G]
+    oks = pair_oks(pair_found, person[pair_person], detections.xy_px[kept], truth, sigmas)
+    ignored = truth.ignore[person] | _outside(truth.area_px2[person])  # [A, G]
     # What a detection is if it finds nobody: wrong, unless it is of a size that is not asked about.
     outside = _outside(detections.area_px2[kept])
     outcome = np.repeat(np.where(outside, IGNORED, FALSE).astype(np.int8)[:, None], len(OKS_THRESHOLDS), axis=1)
@@ -258,7 +237,10 @@ def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
     listed = index < len(images)
     listed[listed] = images[index[listed]] == image[listed]
     if not listed.all():
-        raise UserError(f"image {image[~listed][0]} is not among the images under evaluation.")
+        raise UserError(
+            f"a detection is in image {image[~listed][0]}, which the annotations do not list. "
+            "Evaluate against the annotations of the images that were run."
+        )
     return index
 
 

@@ -2,7 +2,6 @@
 
 A calibration head must have seen the mistakes that the network makes, and on clean crops it makes too few of them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import cv2
@@ -58,11 +57,10 @@ def degrade(
     return crop
 
 
-Shape = Callable[[tuple[int, int], np.ndarray, np.random.Generator], np.ndarray]
-Texture = Callable[[np.ndarray, float, np.random.Generator], np.ndarray]
-
 # Occluders: boxes and ellipses before a limb, a desk that covers everything beyond its edge, a post across the image;
 # each a shaded colour, another part of the crop, or the crop blurred. Sizes and odds are not tuned.
+SHAPES = {"box": 0.4, "ellipse": 0.25, "desk": 0.2, "post": 0.15}  # with their odds
+TEXTURES = {"surface": 0.4, "other part": 0.3, "blur": 0.3}  # with their odds
 SMALL = (0.06, 0.4)  # side of a box or ellipse, in crop sides
 DESK_DEPTH = (0.0, 0.3)  # how far a desk's edge lies from the crop's middle, in crop sides
 POST_WIDTH = (0.04, 0.2)  # in crop sides
@@ -76,37 +74,29 @@ def occlude(crop: np.ndarray, near_px: np.ndarray, random: np.random.Generator) 
     centre = random.uniform((0, 0), (width, height))
     if len(near_px) and random.random() < 0.7:
         centre = near_px[random.integers(len(near_px))] + random.normal(0, 0.03, 2) * (width, height)
-    shape = SHAPES[random.choice(len(SHAPES), p=SHAPE_ODDS)]
-    mask = shape((height, width), centre, random)
+    mask = occluded(random.choice(list(SHAPES), p=list(SHAPES.values())), (height, width), centre, random)
     if not mask.any():
         return crop
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     size_px = float(np.sqrt((rows[-1] - rows[0] + 1) * (columns[-1] - columns[0] + 1)))
-    texture = TEXTURES[random.choice(len(TEXTURES), p=TEXTURE_ODDS)](crop, size_px, random)
-    return np.where(mask[..., None], texture, crop)
+    kind = random.choice(list(TEXTURES), p=list(TEXTURES.values()))
+    return np.where(mask[..., None], texture(kind, crop, size_px, random), crop)
 
 
-def _box(size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    sides = random.uniform(*SMALL, 2) * max(size)
-    turn = 0.0 if random.random() < 0.5 else random.uniform(0, 90)
-    corners = cv2.boxPoints((centre.tolist(), sides.tolist(), turn))
-    return cv2.fillConvexPoly(np.zeros(size, np.uint8), corners.round().astype(np.int32), 1) > 0
-
-
-def _ellipse(size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    axes = random.uniform(*SMALL, 2) * max(size)
-    blob = (centre.tolist(), axes.tolist(), random.uniform(0, 180))
-    return cv2.ellipse(np.zeros(size, np.uint8), blob, 1, -1) > 0
-
-
-def _desk(size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Everything beyond a line: mostly below it, sometimes beside it."""
-    turn = random.choice([0.0, np.pi / 2, -np.pi / 2], p=[0.7, 0.15, 0.15]) + random.normal(0, 0.1)
-    away = _along(size, turn, np.array(size)[::-1] / 2)
-    return away > random.uniform(*DESK_DEPTH) * max(size)
-
-
-def _post(size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def occluded(shape: str, size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """[H, W] what an occluder of this shape covers of a crop of this size (height, width)."""
+    if shape in ("box", "ellipse"):
+        sides = random.uniform(*SMALL, 2) * max(size)
+        if shape == "ellipse":
+            blob = (centre.tolist(), sides.tolist(), random.uniform(0, 180))
+            return cv2.ellipse(np.zeros(size, np.uint8), blob, 1, -1) > 0
+        turn = 0.0 if random.random() < 0.5 else random.uniform(0, 90)
+        corners = cv2.boxPoints((centre.tolist(), sides.tolist(), turn))
+        return cv2.fillConvexPoly(np.zeros(size, np.uint8), corners.round().astype(np.int32), 1) > 0
+    if shape == "desk":  # everything beyond a line: mostly below it, sometimes beside it
+        turn = random.choice([0.0, np.pi / 2, -np.pi / 2], p=[0.7, 0.15, 0.15]) + random.normal(0, 0.1)
+        away = _along(size, turn, np.array(size)[::-1] / 2)
+        return away > random.uniform(*DESK_DEPTH) * max(size)
     turn = random.choice([0.0, np.pi / 2]) + random.normal(0, 0.15)
     return np.abs(_along(size, turn, centre)) < random.uniform(*POST_WIDTH) * max(size) / 2
 
@@ -117,34 +107,23 @@ def _along(size: tuple[int, int], turn: float, origin: np.ndarray) -> np.ndarray
     return (rows - origin[1]) * np.cos(turn) + (columns - origin[0]) * np.sin(turn)
 
 
-def _surface(crop: np.ndarray, size_px: float, random: np.random.Generator) -> np.ndarray:
-    """One colour, lighter on one side than on the other, with some grain."""
+def texture(kind: str, crop: np.ndarray, size_px: float, random: np.random.Generator) -> np.ndarray:
+    """What an occluder shows in each place of a crop; size_px: of the occluder."""
     height, width = crop.shape[:2]
-    colour = random.uniform(0, 255, 3)
-    if random.random() < 0.5:  # things in one image often share colours
-        colour = crop[random.integers(height), random.integers(width)].astype(float)
-    light = _along((height, width), random.uniform(0, 2 * np.pi), np.array([width, height]) / 2) / max(height, width)
-    grain = random.normal(0, random.uniform(0, GRAIN), (height, width))
-    shade = 1 + random.uniform(0, 0.6) * light
-    return np.clip(colour * shade[..., None] + grain[..., None], 0, 255).astype(np.uint8)
-
-
-def _other_part(crop: np.ndarray, size_px: float, random: np.random.Generator) -> np.ndarray:
-    """The crop moved, turned upside down or mirrored, so that what shows in a hole is something else."""
-    height, width = crop.shape[:2]
-    moved = np.roll(crop, (random.integers(height), random.integers(width)), (0, 1))
-    return moved[:: random.choice([-1, 1]), :: random.choice([-1, 1])]
-
-
-def _blur(crop: np.ndarray, size_px: float, random: np.random.Generator) -> np.ndarray:
+    if kind == "surface":  # one colour, lighter on one side than on the other, with some grain
+        colour = random.uniform(0, 255, 3)
+        if random.random() < 0.5:  # things in one image often share colours
+            colour = crop[random.integers(height), random.integers(width)].astype(float)
+        middle = np.array([width, height]) / 2
+        light = _along((height, width), random.uniform(0, 2 * np.pi), middle) / max(height, width)
+        grain = random.normal(0, random.uniform(0, GRAIN), (height, width))
+        shade = 1 + random.uniform(0, 0.6) * light
+        return np.clip(colour * shade[..., None] + grain[..., None], 0, 255).astype(np.uint8)
+    if kind == "other part":  # moved, turned upside down or mirrored: what shows in a hole is something else
+        moved = np.roll(crop, (random.integers(height), random.integers(width)), (0, 1))
+        return moved[:: random.choice([-1, 1]), :: random.choice([-1, 1])]
     sigma = random.uniform(*BLUR) * size_px
     small = max(1, int(sigma / 4))  # a wide blur needs no fine image
     little = cv2.resize(crop, None, fx=1 / small, fy=1 / small, interpolation=cv2.INTER_AREA)
     little = cv2.GaussianBlur(little, (0, 0), sigma / small, borderType=cv2.BORDER_REPLICATE)
-    return cv2.resize(little, crop.shape[1::-1], interpolation=cv2.INTER_LINEAR)
-
-
-SHAPES: tuple[Shape, ...] = (_box, _ellipse, _desk, _post)
-SHAPE_ODDS = (0.4, 0.25, 0.2, 0.15)
-TEXTURES: tuple[Texture, ...] = (_surface, _other_part, _blur)
-TEXTURE_ODDS = (0.4, 0.3, 0.3)
+    return cv2.resize(little, (width, height), interpolation=cv2.INTER_LINEAR)

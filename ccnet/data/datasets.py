@@ -1,8 +1,9 @@
 """Annotated people on disk: COCO, COCO-WholeBody and MPII in the layouts they are published in."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
+from ccnet.coco_ap.matching import GroundTruth, ground_truth_from_coco
 from pose2d.base.errors import UserError
 from pose2d.base.files import MOST_PIXELS, Json, read_json
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
@@ -48,6 +50,16 @@ class Split:
     dataset: Mapping[str, Any]  # all images and annotations in COCO's form, keypoints in `skeleton`'s order
     source: Path  # the annotation file
     head_sizes: str = ""  # where `head_px` comes from, for MPII
+
+    @cached_property
+    def truth(self) -> GroundTruth:
+        """Everybody, as AP counts them. Of Halpe's keypoints COCO labels the first 17."""
+        return ground_truth_from_coco(self.dataset, labelled_skeleton(self.skeleton).size)
+
+
+def labelled_skeleton(skeleton: Skeleton) -> Skeleton:
+    """Those of a network's keypoints that data sets label: of Halpe's, COCO's 17."""
+    return COCO17 if skeleton == HALPE26 else skeleton
 
 
 def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Split:
@@ -100,10 +112,14 @@ def load_image(person: AnnotatedPerson) -> np.ndarray:
     return cv2.resize(image, person.image_wh, interpolation=cv2.INTER_LINEAR)
 
 
-def by_image(people: Sequence[AnnotatedPerson]) -> Iterator[tuple[Path, list[AnnotatedPerson]]]:
+def evenly(people: Sequence[AnnotatedPerson], most: int) -> list[AnnotatedPerson]:
+    """At most so many of them, evenly spread."""
+    return [people[i] for i in np.unique(np.linspace(0, len(people) - 1, most).astype(int))] if people else []
+
+
+def by_image(people: Sequence[AnnotatedPerson]) -> list[list[AnnotatedPerson]]:
     """People grouped by the image they are in, each image once; `people` sorted by image."""
-    for image, group in groupby(people, key=lambda person: person.image):
-        yield image, list(group)
+    return [list(group) for _, group in groupby(people, key=lambda person: person.image)]
 
 
 def _read_json(path: Path, root: Path, skeleton: Skeleton) -> Json:
@@ -279,63 +295,30 @@ HEAD_ENDS = [MPII16.keypoints.index(name) for name in ("upper_neck", "head_top")
 HEAD_BIAS = 0.6  # MPII's head size is this times the diagonal of the head box
 NOT_COUNTED = (MPII16.keypoints.index("pelvis"), MPII16.keypoints.index("thorax"))
 # "Mean@0.1" of SimpleBaseline and HRNet reads entry 11 of the thresholds 0, 0.01, ...: it is PCKh at 0.11.
-PUBLISHED_AT_01 = 0.11
+PCKH_AT = (0.5, 0.1, 0.11)
 
 
-@dataclass(frozen=True)
-class PCKh:
-    """Percent of labelled keypoints that are right."""
-
-    threshold: float  # share of the head size
-    keypoint: np.ndarray  # [16] percent; NaN where none is labelled
-    mean: float  # over all labelled keypoints but pelvis and thorax
-
-
-def pckh(
+def right_keypoints(
     xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray, threshold: float = 0.5
-) -> PCKh:
-    """Right is what lies no further from the truth than `threshold` head sizes. Places [N, 16, 2], labelled [N, 16],
-    head sizes [N]; NaN: not known, the person does not count."""
-    correct = _right(xy_px, truth_xy_px, labelled, head_px, threshold)
-    right, count = np.nansum(correct, 0), (~np.isnan(correct)).sum(0)
-    with np.errstate(invalid="ignore"):
-        keypoint = 100 * right / count
-    right, count = (np.delete(of, NOT_COUNTED) for of in (right, count))
-    return PCKh(threshold, keypoint, float(100 * right.sum() / count.sum()) if count.any() else float("nan"))
-
-
-def _right(
-    xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray, threshold: float
 ) -> np.ndarray:
-    """[N, 16] 1 where a keypoint is right, 0 where wrong, NaN where it is not labelled or the head size not known."""
+    """[N, 16] 1 where a keypoint lies no further from the truth than `threshold` head sizes, 0 where it does; NaN where
+    it is not labelled or the head size not known. Places [N, 16, 2], labelled [N, 16], head sizes [N] or NaN."""
     distance = np.linalg.norm(np.asarray(xy_px, float) - truth_xy_px, axis=-1) / np.asarray(head_px, float)[:, None]
     counted = np.asarray(labelled, bool) & np.isfinite(head_px)[:, None]
     return np.where(counted, distance <= threshold, np.nan)
 
 
-def mpii_groups(figures: PCKh) -> dict[str, float]:
-    """Percent of the groups that papers print, left and right together, and the mean."""
-    percent = dict(zip(MPII16.keypoints, figures.keypoint, strict=True))
+def pckh(right: np.ndarray) -> dict[str, float]:
+    """Percent of labelled keypoints that are right [N, 16]: of the groups that papers print, left and right together,
+    and the mean over all but pelvis and thorax; NaN where none is labelled."""
+    count, correct = (~np.isnan(right)).sum(0), np.nansum(right, 0)
+    with np.errstate(invalid="ignore"):
+        percent = dict(zip(MPII16.keypoints, 100 * correct / count, strict=True))
+        correct, count = (np.delete(of, NOT_COUNTED) for of in (correct, count))
+        mean = float(100 * correct.sum() / count.sum())
     parts = ("shoulder", "elbow", "wrist", "hip", "knee", "ankle")
     both = {part: float(np.mean([percent[f"{side}_{part}"] for side in ("left", "right")])) for part in parts}
-    return {"head": float(percent["head_top"]), **both, "mean": figures.mean}
-
-
-def mean_of_counted(correct: np.ndarray) -> np.ndarray:
-    """[N, 16] of `correct_keypoints` -> share of each person's counted keypoints that are right [N]; NaN: none."""
-    counted = ~np.isnan(correct)
-    right = np.nan_to_num(correct).sum(1) / np.maximum(counted.sum(1), 1)
-    return np.where(counted.any(1), right, np.nan)
-
-
-def correct_keypoints(
-    xy_px: np.ndarray, truth_xy_px: np.ndarray, labelled: np.ndarray, head_px: np.ndarray
-) -> np.ndarray:
-    """[N, 16] 1 where PCKh@0.5 calls a keypoint right, 0 where wrong; NaN where it does not count it. Not counted are
-    keypoints that are not labelled, pelvis and thorax, and people whose head size is not known."""
-    correct = _right(xy_px, truth_xy_px, labelled, head_px, 0.5)
-    correct[:, NOT_COUNTED] = np.nan
-    return correct
+    return {"head": float(percent["head_top"]), **both, "mean": mean}
 
 
 def read_head_sizes(path: str | Path) -> np.ndarray:
@@ -344,8 +327,6 @@ def read_head_sizes(path: str | Path) -> np.ndarray:
 
     try:
         boxes = np.asarray(loadmat(str(path))["headboxes_src"], float)  # [2, 2, N]: corner, axis, person
-    except FileNotFoundError as error:
-        raise UserError(f"no head boxes at {path}. PCKh needs MPII's gt_valid.mat beside valid.json.") from error
     except (KeyError, ValueError, NotImplementedError) as error:
         raise UserError(f"{path} is not MPII's gt_valid.mat: {error}.") from error
     return HEAD_BIAS * np.linalg.norm(boxes[1] - boxes[0], axis=0)

@@ -13,8 +13,7 @@ Everything but a small bias per kind of keypoint is shared by all keypoints, so 
 (toes, heels, neck ..) are calibrated by what holds for the others."""
 
 from abc import abstractmethod
-from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -35,10 +34,12 @@ class CalibrationHead(nn.Module):
 
     kind: ClassVar[str]
     about: object = None  # an `About`, if the head was loaded from a file (ccnet/confidence.py)
+    states_error: ClassVar[bool] = False  # whether logits hold the distribution of the error
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int) -> None:
         super().__init__()
         self.feature_shape, self.keypoints, self.channels = feature_shape, keypoints, channels
+        self.options: dict[str, Any] = {}  # those of the constructor that a file must hold
 
     def inputs(self, features: Tensor) -> Tensor:
         """What the trained layers take, [N, *input_shape]; by default the features themselves."""
@@ -55,22 +56,25 @@ class CalibrationHead(nn.Module):
         """Before training: store the scale of typical inputs [N, *input_shape]."""
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        self.check(features)
-        return self.calibrate(self.inputs(features.detach().float()))
+        return self.state(features)[:2]
 
-    def calibrate(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Confidence and presence, [N, K] each."""
-        logits = self.logits(inputs)
-        return logits[..., 0].sigmoid(), logits[..., 1].sigmoid()
-
-    def check(self, features: Tensor) -> None:
-        """Refuse the features of another network."""
+    def state(self, features: Tensor) -> tuple[Tensor, Tensor, ErrorDistribution | None]:
+        """Confidence and presence, [N, K] each, and the distribution of the error if the head states one. Refuses the
+        features of another network."""
         if tuple(features.shape[1:]) != self.feature_shape:
             expected = ", ".join(map(str, self.feature_shape))
             raise UserError(
                 f"this calibration head reads features of shape [N, {expected}], got {list(features.shape)}: "
                 "it belongs to another pose model. Load the head that was trained for this one."
             )
+        logits = self.logits(self.inputs(features.detach().float()))
+        error = distribution_of(logits) if self.states_error else None
+        return logits[..., 0].sigmoid(), logits[..., 1].sigmoid(), error
+
+    @property
+    def heads(self) -> "list[CalibrationHead]":
+        """Itself; of an ensemble, its members."""
+        return [self]
 
 
 class ConvHead(CalibrationHead):
@@ -83,7 +87,6 @@ class ConvHead(CalibrationHead):
         outputs = keypoints * channels
         self.conv = nn.Conv2d(feature_shape[0], width or outputs, 3, stride=2, padding=1)
         self.last = nn.Sequential(nn.ReLU(), nn.Conv2d(width, outputs, 1)) if width else nn.Identity()
-        self.width = width
 
     def logits(self, inputs: Tensor) -> Tensor:
         maps = self.last(self.conv(inputs))
@@ -99,7 +102,6 @@ class FcHead(CalibrationHead):
         super().__init__(feature_shape, keypoints, channels)
         self.hidden = nn.Sequential(nn.Linear(feature_shape[0], width), nn.ReLU()) if width else nn.Identity()
         self.fc = nn.Linear(width or feature_shape[0], keypoints * channels)
-        self.width = width
 
     def logits(self, inputs: Tensor) -> Tensor:
         return self.fc(self.hidden(inputs)).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
@@ -135,31 +137,23 @@ class Ensemble(CalibrationHead):
     kind = "ensemble"
 
     def __init__(self, members: list[CalibrationHead]) -> None:
-        first = members[0]
-        super().__init__(first.feature_shape, first.keypoints, first.channels)
+        super().__init__(members[0].feature_shape, members[0].keypoints, members[0].channels)
         self.members = nn.ModuleList(members)
 
-    def _heads(self) -> list[CalibrationHead]:
-        return [member for member in self.members if isinstance(member, CalibrationHead)]
-
     @property
-    def first(self) -> CalibrationHead:
-        return self._heads()[0]
+    def heads(self) -> list[CalibrationHead]:
+        return cast(list[CalibrationHead], list(self.members))
 
     def inputs(self, features: Tensor) -> Tensor:
-        return self.first.inputs(features)
+        return self.heads[0].inputs(features)
 
     def fit_scale(self, inputs: Tensor) -> None:
-        for member in self._heads():
-            member.fit_scale(inputs)
-
-    def member_logits(self, inputs: Tensor) -> list[Tensor]:
-        """[N, K, channels] of each member."""
-        return [member.logits(inputs) for member in self._heads()]
+        for head in self.heads:
+            head.fit_scale(inputs)
 
     def logits(self, inputs: Tensor) -> Tensor:
         """Of the mean probability."""
-        mean = torch.stack([logits.sigmoid() for logits in self.member_logits(inputs)]).mean(0)
+        mean = torch.stack([head.logits(inputs).sigmoid() for head in self.heads]).mean(0)
         return torch.logit(mean.clamp(1e-6, 1 - 1e-6))
 
 
@@ -201,7 +195,7 @@ class OtherFeatures(PoseModel):
                     f"shallow features are those of the first stage of a ResNet or HRNet, and {type(network).__name__} "
                     "has none: choose penultimate, output or copy."
                 )
-            stages[0].register_forward_hook(partial(_keep, self._seen))
+            stages[0].register_forward_hook(lambda stage, given, seen: self._seen.append(seen))
         width, height = network.input_wh
         with torch.inference_mode():
             device = next(network.parameters()).device
@@ -239,10 +233,6 @@ def with_features(network: PoseModel, kind: str) -> PoseModel:
     return network if kind == "penultimate" else OtherFeatures(network, kind).eval().requires_grad_(False)
 
 
-def _keep(seen: list[Tensor], module: nn.Module, inputs: Any, output: Tensor) -> None:
-    seen[:] = [output]
-
-
 BY_DIMENSIONS: dict[int, type[CalibrationHead]] = {1: FcHead, 2: QueryHead, 3: ConvHead}
 
 
@@ -253,8 +243,7 @@ class CopiedTrunkHead(CalibrationHead):
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, card: str = "") -> None:
         super().__init__(feature_shape, keypoints, channels)
-        self.card = card  # name of the model that the trunk is a copy of
-        self.network = model_card(card).build().eval()
+        self.network = model_card(card).build().eval()  # the model that the trunk is a copy of
         shape = self.network.feature_shape
         self.head = BY_DIMENSIONS[len(shape)](shape, keypoints, channels)
 
@@ -361,7 +350,7 @@ class SimCCDistributionHead(CalibrationHead):
     `inputs` are [N, K (SUMMARY + token) + C h w]: every keypoint's numbers, then the map. They hold all that the
     network says, so that the trained layers may change without running it again."""
 
-    kind = "simcc"
+    kind, states_error = "simcc", True
     cls_x: Tensor  # [bins, 256] copied from the network
     cls_y: Tensor
     summary_mean: Tensor  # [SUMMARY]
@@ -370,8 +359,7 @@ class SimCCDistributionHead(CalibrationHead):
     token_axes: Tensor  # [256, AXES]
     map_mean: Tensor  # [C]
     map_axes: Tensor  # [C, AXES]
-    presence_of: Tensor  # [K] the keypoint whose presence each one has
-    keypoint_kind: Tensor  # [K] in COCO's order
+    keypoint_kind: Tensor  # [K] in COCO's order: of keypoints without labels, the one whose presence they have
     log_unit: Tensor  # [K] logarithm of the kind's l over the keypoint's own
 
     def __init__(
@@ -391,8 +379,6 @@ class SimCCDistributionHead(CalibrationHead):
         names = HALPE26.keypoints if keypoints == HALPE26.size else COCO17.keypoints
         kinds = [COCO17.keypoints.index(STAND_IN.get(name, name)) for name in names]
         self.register_buffer("keypoint_kind", torch.tensor(kinds), persistent=False)
-        presence_of = [number if number < COCO17.size else kinds[number] for number in range(keypoints)]
-        self.register_buffer("presence_of", torch.tensor(presence_of), persistent=False)
         sigma = dict(zip(HALPE26.keypoints, HALPE26.oks_sigma, strict=True))
         ratio = [sigma[STAND_IN.get(name, name)] / sigma[name] for name in names]
         self.register_buffer("log_unit", torch.tensor(ratio).log(), persistent=False)
@@ -437,17 +423,17 @@ class SimCCDistributionHead(CalibrationHead):
         error = torch.cat([weight, log_sigma + self.log_unit[:, None], log_ratio], -1)
         own = [values[:, : COCO17.size] for values in (summary, token, local)]
         presence = self.presence(*own, maps, self.keypoint_kind[: COCO17.size])
-        presence = torch.cat(
-            [presence, presence[:, self.presence_of[COCO17.size :]].detach()], 1
-        )  # not learnt from them
+        unlabelled = presence[:, self.keypoint_kind[COCO17.size :]].detach()  # not learnt from them
+        presence = torch.cat([presence, unlabelled], 1)
         both = torch.cat([presence, presence, error], -1)  # the confidence's place is filled below
         oks = distribution_of(both).expected_oks().clamp(1e-4, 1 - 1e-4)
         return torch.cat([torch.logit(oks)[..., None], presence, error], -1)
 
     def distribution(self, features: Tensor) -> ErrorDistribution:
         """Of every keypoint, [N, K, M]; the log-ratio [N, K]."""
-        self.check(features)
-        return distribution_of(self.logits(self.inputs(features.detach().float())))
+        error = self.state(features)[2]
+        assert error is not None
+        return error
 
 
 def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -458,3 +444,7 @@ def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
     variance, axes = torch.linalg.eigh(scaled.mT @ scaled / len(rows))
     axes = axes[:, -AXES:] / variance[-AXES:].clamp_min(1e-6).sqrt()
     return mean, (axes / scale[:, None]).half().float()  # what the file keeps
+
+
+# The kinds that need no network of MoveNet (ccnet/heads/peaks.py).
+PLAIN: tuple[type[CalibrationHead], ...] = (*BY_DIMENSIONS.values(), GapFcHead, SimCCDistributionHead, CopiedTrunkHead)

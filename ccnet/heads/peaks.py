@@ -28,7 +28,7 @@ LOCAL_WINDOW = 7  # cells: features at the peak, and averaged over this window
 CENTRE_FALLOFF = 0.3  # map sides: the person of interest is in the middle of the crop
 MOVENET_HEADS = ("kpt_heatmap", "center", "kpt_regress")  # those that choose a keypoint's cell
 PEAK_NUMBERS = 6 + len(RIVAL_RADII) + len(MASS_RADII)  # per keypoint, as `describe_peaks` lists them
-AGREEMENT_PER_KEYPOINT, AGREEMENT_PER_PERSON = 6, 3 + len(RIVAL_RADII)  # as `describe_agreement` lists them
+AGREEMENT_NUMBERS = 6 * COCO17.size + 3 + len(RIVAL_RADII)  # of keypoints and of the person: `describe_agreement`
 FLOOR = 1e-4
 
 
@@ -79,13 +79,8 @@ def features_at(features: Tensor, index: Tensor) -> Tensor:
     return torch.cat([window[..., LOCAL_WINDOW**2 // 2], window.mean(-1)], 1).transpose(1, 2)
 
 
-def agreement_numbers(keypoints: int) -> int:
-    """How many numbers `describe_agreement` gives."""
-    return keypoints * AGREEMENT_PER_KEYPOINT + AGREEMENT_PER_PERSON
-
-
 def describe_agreement(chosen: ChosenCells) -> Tensor:
-    """How well MoveNet's heads agree, [N, agreement_numbers(K)]. For each keypoint: how far its cell lies from where it
+    """How well MoveNet's heads agree, [N, AGREEMENT_NUMBERS]. For each keypoint: how far its cell lies from where it
     was expected (x, y, logarithm of the distance), the log distance to its mirror twin's cell, its own map's log odds
     there over the twin's, and those at the expected place over its own. Then the centre map's log odds, how much higher
     they are beyond each of RIVAL_RADII, and where the centre is."""
@@ -108,7 +103,7 @@ def describe_agreement(chosen: ChosenCells) -> Tensor:
     rows = torch.arange(h, device=odds.device)[:, None] - y[:, None, None]
     away, lowest = torch.hypot(columns, rows) / w, odds.new_tensor(FLOOR).logit()
     rivals = [torch.where(away > radius, centre, lowest).amax((1, 2)) - middle for radius in RIVAL_RADII]
-    person = torch.stack([middle, *rivals, (x + 0.5) / w - 0.5, (y + 0.5) / h - 0.5], 1)  # AGREEMENT_PER_PERSON
+    person = torch.stack([middle, *rivals, (x + 0.5) / w - 0.5, (y + 0.5) / h - 0.5], 1)
     return torch.cat([keypoint.flatten(1), person], 1)
 
 
@@ -169,6 +164,18 @@ class _PeakHead(CalibrationHead):
         return self.out(hidden).unflatten(1, (self.keypoints, self.channels))
 
 
+def readout_of(model: PoseModel) -> Tensor | None:
+    """The 1x1 convolution from features to one map per keypoint, as [K, C + 1] with its bias; None without one."""
+    if len(model.feature_shape) != 3:
+        return None
+    convs = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1)]
+    wanted = (model.feature_shape[0], model.skeleton.size)
+    last = [layer for layer in convs if (layer.in_channels, layer.out_channels) == wanted]
+    if len(last) != 1 or last[0].bias is None:
+        return None
+    return torch.cat([last[0].weight.flatten(1), last[0].bias[:, None]], 1).detach().float()
+
+
 class PeaksHead(_PeakHead):
     """Any network that ends in heatmaps. `readout` is a copy of the pose network's own last layer, which makes one map
     per keypoint out of the features."""
@@ -176,30 +183,29 @@ class PeaksHead(_PeakHead):
     kind = "peaks"
     readout: Tensor  # [K, C + 1] weights and bias
 
-    def __init__(
-        self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, readout: Tensor | None = None,
-        log_odds: bool = True,
-    ) -> None:  # fmt: skip
+    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, log_odds: bool = True) -> None:
         super().__init__(feature_shape, keypoints, channels)
         self.log_odds = log_odds  # whether the maps of the readout are log odds, or already values in [0, 1]
-        empty = torch.zeros(keypoints, feature_shape[0] + 1)
-        self.register_buffer("readout", empty if readout is None else readout.clone())
+        self.register_buffer("readout", torch.zeros(keypoints, feature_shape[0] + 1))
+
+    @torch.no_grad()
+    def copy_weights(self, model: PoseModel) -> None:
+        """The last layer, and whether its values are the heatmaps, or become them by a sigmoid or softmax."""
+        readout = readout_of(model)
+        assert readout is not None
+        self.readout = readout
+        width, height = model.input_wh
+        features = model.features(model.normalize(torch.full((1, 3, height, width), 128.0, device=readout.device)))
+        shown, own = model.predict(features).maps, self.maps(features.as_subclass(Tensor).float())
+        same = shown is not None and shown.shape == own.shape and torch.allclose(shown.float(), own, 1e-3, 1e-3)
+        self.log_odds = self.options["log_odds"] = not same
+
+    def maps(self, features: Tensor) -> Tensor:
+        return torch.einsum("nchw,kc->nkhw", features, self.readout[:, :-1]) + self.readout[:, -1, None, None]
 
     def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        maps = torch.einsum("nchw,kc->nkhw", features, self.readout[:, :-1]) + self.readout[:, -1, None, None]
-        heat = maps.sigmoid() if self.log_odds else maps
+        heat = self.maps(features).sigmoid() if self.log_odds else self.maps(features)
         return heat, find_peaks(heat), heat.new_zeros(len(heat), 0)
-
-
-class MoveNetMapHeads(nn.Module):
-    """Copies of those of MoveNet's heads that choose a keypoint's cell."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heads = nn.ModuleDict({name: MapHead(SINGLE_HEADS[name]) for name in MOVENET_HEADS})
-
-    def head(self, name: str) -> MapHead:
-        return cast(MapHead, self.heads[name])
 
 
 class MoveNetHead(_PeakHead):
@@ -208,15 +214,20 @@ class MoveNetHead(_PeakHead):
     kind = "movenet"
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2) -> None:
-        super().__init__(feature_shape, keypoints, channels, more=agreement_numbers(keypoints))
+        super().__init__(feature_shape, keypoints, channels, more=AGREEMENT_NUMBERS)
         assert keypoints == COCO17.size
-        self.map_heads = MoveNetMapHeads().requires_grad_(False)
+        copied = nn.ModuleDict({name: MapHead(SINGLE_HEADS[name]) for name in MOVENET_HEADS})
+        self.map_heads = nn.ModuleDict({"heads": copied}).requires_grad_(False)
+
+    def head(self, name: str) -> MapHead:
+        """The copy of one of MoveNet's heads."""
+        return cast(MapHead, self.get_submodule(f"map_heads.heads.{name}"))
 
     def copy_weights(self, model: PoseModel) -> None:
         assert isinstance(model, SinglePose)
         for name in MOVENET_HEADS:
-            self.map_heads.head(name).load_state_dict(model.net.head(name).state_dict())
+            self.head(name).load_state_dict(model.net.head(name).state_dict())
 
     def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        chosen = choose([HeadMaps(self.map_heads, features.as_subclass(Tensor), trunk_of(features).float())])
+        chosen = choose([HeadMaps(self, features.as_subclass(Tensor), trunk_of(features).float())])
         return chosen.heat, chosen.index, describe_agreement(chosen)

@@ -2,34 +2,23 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.table import Table
 
 import ccnet
 import pose2d
-from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody
-from ccnet.coco_ap.matching import detections, ground_truth_from_coco
-from ccnet.comparison import ComparisonTable, check_plots, compare_sources, draw_occlusion, draw_plots, evaluator
+from ccnet.coco_ap.average_precision import PARTS, evaluate_wholebody, evaluator
+from ccnet.coco_ap.matching import detections
+from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots, rich_table
 from ccnet.confidence import about_of, check_heatmap_score, confidence_function, default_source
-from ccnet.data.datasets import AnnotatedPerson, Split, by_image, load_image, read_split, split_names, usual_split
+from ccnet.data.datasets import Split, by_image, evenly, load_image, read_split, split_names, usual_split
 from ccnet.heads.head import CalibrationHead
-from ccnet.occlusion import SIZES, occlude_wrists, people_to_occlude
-from ccnet.predicted_people import (
-    SOURCES,
-    USUAL_SOURCES,
-    Boxes,
-    annotated_boxes,
-    boxes_from_json,
-    detected_boxes,
-    fit_areas,
-    people_to_fit,
-    predict_split,
-)
+from ccnet.occlusion import OCCLUDED_KEYPOINT, SIZES, occlude_wrists, people_to_occlude
+from ccnet.predicted_people import SOURCES, USUAL_SOURCES, FindBoxes, fit_areas, predict_split
 from fitmesh.options.measure import EvalCocoOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
@@ -40,29 +29,13 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, check_writable, plain_value
 from pose2d.base.threads import use_threads
 from pose2d.crops import estimate_people
-from pose2d.detect.detector import DETECTORS, detector_class, load_detector
+from pose2d.detect.detector import DETECTORS, detector_class, load_detector, read_detections
 from pose2d.hands import SEEN, arms_of, hands_in_image
 from pose2d.models.base import PoseModel, use_plugin
 from pose2d.skeletons import COCO17, WHOLEBODY133
 from pose2d.types import Detections
 
 METRICS_FILE = "metrics.json"
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    split: str
-    people: int
-    table: ComparisonTable  # the figures of every confidence source
-    about: Mapping[str, Any]  # what was measured: model, weights, head, versions (`describe`), boxes, flip test
-    head_sizes: str = ""  # MPII: where the head sizes of PCKh come from
-    occlusion: Mapping[str, Any] = field(default_factory=dict)  # empty: not asked for, or nobody's wrist is in view
-
-    def as_dict(self) -> dict[str, Any]:
-        """The content of metrics.json."""
-        figures = {"split": self.split, "people": self.people, **self.table.as_dict()}
-        more = {"head_sizes": self.head_sizes, "occlusion": dict(self.occlusion)}
-        return {**self.about, **figures, **{name: value for name, value in more.items() if value}}
 
 
 def describe(name: str, checkpoint: Path | None, model: PoseModel, head: CalibrationHead | None) -> dict[str, Any]:
@@ -88,9 +61,16 @@ def with_occlusion_test(
 ) -> Evaluation:
     """The evaluation with the occlusion test, which runs the network for every patch size again."""
     chosen = people_to_occlude(model, split.people)
+    if not chosen:
+        return evaluation
     with reporter.stage("occlusion test", len(chosen) * len(SIZES), "crops") as step:
         curves = occlude_wrists(model, head, chosen, step)
-    return replace(evaluation, occlusion=draw_occlusion(folder, curves))
+    check_plots().occlusion_curve_plot(folder / "occlusion.png", curves, OCCLUDED_KEYPOINT)
+    hidden = {
+        "keypoint": OCCLUDED_KEYPOINT, "people": curves.people, "patch_side_per_person_size": curves.size.tolist(),
+        "oks": curves.oks.tolist(), "confidence": {name: of.tolist() for name, of in curves.confidence.items()},
+    }  # fmt: skip
+    return replace(evaluation, occlusion=hidden)
 
 
 def write_metrics(folder: Path, content: Mapping[str, Any]) -> None:
@@ -100,6 +80,7 @@ def write_metrics(folder: Path, content: Mapping[str, Any]) -> None:
 
 BUSY_PATIENCE_S = 600.0  # another evaluation that writes its images into the same folder is done by then
 PREDICTED = "closed-form-predicted"
+AREA_PEOPLE = 1500  # training people, spread evenly, of whom it learns areas
 HANDS = ("lefthand", "righthand")  # parts of COCO-WholeBody
 LEAST_BOX_SCORE = 0.05  # AP asks for every box that might be somebody; a video has its tracker to choose
 
@@ -129,14 +110,15 @@ def run(request: EvalCocoOptions) -> Evaluation:
             check_heatmap_score(request.model, model)
         split = read_split(request.data, request.split or usual_split("test", model.skeleton), model.skeleton)
         boxes = _boxes(request.boxes, split)
-        taught: list[AnnotatedPerson] = []  # training people on whom the areas of `closed-form-predicted` are fitted
+        taught = split.people[:0]  # training people on whom the areas of `closed-form-predicted` are fitted
         if PREDICTED in request.confidence:
             usual = usual_split("train", model.skeleton)
             if request.area_split is None and usual not in split_names(request.data, model.skeleton):
                 raise UserError(
                     f"{PREDICTED} needs training people, and {request.data} has no {usual}: pass --area-split."
                 )
-            taught = people_to_fit(read_split(request.data, request.area_split or usual, model.skeleton).people)
+            everyone = read_split(request.data, request.area_split or usual, model.skeleton).people
+            taught = tuple(evenly(everyone, AREA_PEOPLE))
         if request.out is not None and group.is_main:
             check_writable(request.out)
         model.to(group.device)
@@ -147,13 +129,12 @@ def run(request: EvalCocoOptions) -> Evaluation:
                 areas = fit_areas(model, taught, step)
         with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
             predictions = predict_split(model, head, split, boxes, request.flip_test, step, group, areas).only(wanted)
-        table = compare_sources(split, predictions, evaluate=evaluate)
         about = describe(request.model, request.checkpoint, model, head)
         about |= {"boxes": request.boxes, "flip_test": request.flip_test, "evaluator": request.evaluator}
-        evaluation = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
+        evaluation = replace(compare_sources(split, predictions, evaluate=evaluate), about=about)
         if request.out is not None and group.is_main:
             with folder_lock(request.out, BUSY_PATIENCE_S):
-                draw_plots(request.out, split, predictions)
+                draw_plots(request.out, predictions, evaluation)
                 write_metrics(request.out, evaluation.as_dict())
                 if request.occlusion_test:
                     evaluation = with_occlusion_test(evaluation, split, model, head, request.out, reporter)
@@ -166,7 +147,7 @@ def show(request: EvalCocoOptions, evaluation: Evaluation) -> None:
     details = f"{count(evaluation.people, 'people')}, boxes: {request.boxes}" + (
         ", flip test" if request.flip_test else ""
     )
-    print_tables(evaluation.table.as_rich(f"{request.model} on {evaluation.split} ({details})"))
+    print_tables(evaluation.as_rich(f"{request.model} on {evaluation.split} ({details})"))
 
 
 def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
@@ -183,7 +164,7 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
     confidence = confidence_function(source, request.model, model, None)
     looked: list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     with Reporter(on_stderr()).stage(split.name, len(split.people), "people") as step:
-        for _, people in by_image(split.people):
+        for people in by_image(split.people):
             rgb, boxes = load_image(people[0]), np.array([person.box_px for person in people], np.float64)
             with torch.inference_mode():
                 boxes, seen = estimate_people(model, [rgb] * len(boxes), boxes)
@@ -208,7 +189,7 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
         everything[:, PARTS[name]] = xy[:, side]
     image_id = np.array([person.image_id for person in split.people])
     precision = evaluate_wholebody(
-        ground_truth_from_coco(split.dataset, WHOLEBODY133.size), detections(image_id, everything, probable.mean(1)),
+        split.truth, detections(image_id, everything, probable.mean(1)),
         {name: probable[:, side] for side, name in enumerate(HANDS)}, evaluator(request.evaluator),
     )  # fmt: skip
     measured: dict[str, dict[str, float | None]] = {}
@@ -222,10 +203,12 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
             "hands": int(hands.sum()), "found": int(np.isfinite(std[hands, side, 0]).sum()), "ap": ap.ap, "ar": ap.ar,
             "within_1_std": within[0], "within_2_std": within[1],
         }  # fmt: skip
-    table = Table("", *measured["lefthand"], title=f"hands of {split.name}, arms of {request.model}")
-    for name, row in measured.items():
-        table.add_row(name, *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()))
-    print_tables([table])
+    lines = [
+        [name, *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values())]
+        for name, row in measured.items()
+    ]
+    title = f"hands of {split.name}, arms of {request.model}"
+    print_tables([rich_table(title, ["", *measured["lefthand"]], lines)])
     if request.out is not None:
         check_writable(request.out)
         write_metrics(request.out, {"split": split.name, "model": request.model, "hands": measured})
@@ -242,15 +225,20 @@ def _head(request: EvalCocoOptions, model: PoseModel) -> CalibrationHead | None:
     return head
 
 
-def _boxes(source: str, split: Split) -> Boxes:
+def _boxes(source: str, split: Split) -> FindBoxes | None:
+    """Of a detector or a COCO detection result file; None: the annotated ones."""
     if source == "gt":
-        return annotated_boxes
+        return None
     if source.endswith(".json"):
-        return boxes_from_json(source, {person.image_id for person in split.people})
+        by_image, images = read_detections(source), {person.image_id for person in split.people}
+        if not images & by_image.keys():
+            raise UserError(f"{source} has no box in any of the {len(images)} images: it belongs to another split.")
+        return lambda image_id, image: by_image.get(image_id)
     if source == "detector":
         source = next(iter(DETECTORS))
     if source in DETECTORS:
         options = replace(detector_class(source).defaults, score_threshold=LEAST_BOX_SCORE)
-        return detected_boxes(load_detector(source, options))
+        detector = load_detector(source, options)
+        return lambda image_id, image: detector.detect(image)
     names = " or ".join(DETECTORS)
     raise UserError(f"unknown boxes {source!r}: gt, detector, {names}, or a COCO detection file (.json).")

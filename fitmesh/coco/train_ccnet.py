@@ -9,14 +9,12 @@ from typing import Any
 import ccnet
 import pose2d
 from ccnet import confidence, losses
-from ccnet.comparison import check_plots, compare_sources, draw_plots
-from ccnet.data import observations
-from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
+from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots
+from ccnet.data.datasets import Split, read_split, split_names, usual_split
 from ccnet.heads.head import with_features
-from ccnet.predicted_people import USUAL_SOURCES, fit_areas, fit_width, people_to_fit, predictions_from
-from ccnet.recipes import RECIPES, TARGETS, TrainingSettings
-from ccnet.train import new_head, train
-from fitmesh.coco.eval_coco import Evaluation, describe, with_occlusion_test, write_metrics
+from ccnet.predicted_people import USUAL_SOURCES, fit_width, predict_split
+from ccnet.train import RECIPES, TrainingSettings, bytes_per_person, make_examples, new_head, passes, train
+from fitmesh.coco.eval_coco import describe, with_occlusion_test, write_metrics
 from fitmesh.options.measure import TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
@@ -42,10 +40,6 @@ def settings_of(recipe: str, **given: Any) -> TrainingSettings:
 
 def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Evaluation]:
     """Train, save, evaluate: what was found on each split, by role. Under torchrun every process returns them."""
-    if settings.loss and settings.loss not in losses.NAMES:
-        raise UserError(f"unknown loss {settings.loss!r}: choose one of {', '.join(losses.NAMES)}.")
-    if settings.target not in TARGETS:
-        raise UserError(f"unknown target {settings.target!r}: choose one of {', '.join(TARGETS)}.")
     use_plugin(request.plugin)
     if request.report or request.occlusion_test:
         check_plots()
@@ -55,9 +49,9 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         model = with_features(pose2d.load(request.model, request.checkpoint).to(group.device), settings.features)
         # Other features than the penultimate are read by one layer always.
         one_layer = not settings.head and (settings.features != "penultimate" or settings.head_width)
-        usual_kind = confidence.paper_kind if settings.head == "paper" or one_layer else confidence.default_kind
-        given = settings.head if settings.head != "paper" else ""
-        settings = replace(settings, head=given or usual_kind(model))
+        if settings.head == "paper" or one_layer:
+            settings = replace(settings, head=confidence.paper_kind(model))
+        settings = replace(settings, head=settings.head or confidence.fitting_kinds(model)[0])
         settings = replace(settings, loss=settings.loss or losses.default(settings.head))
         if settings.target == "pck" and model.skeleton != MPII16:
             raise UserError(
@@ -71,42 +65,39 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
             wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
         eval_splits = {role: read_split(request.data, name, model.skeleton) for role, name in wanted.items() if name}
         everybody = [person for split in splits for person in split.people]
-        people = people_with_target(everybody, settings)
+        people = [p for p in everybody if settings.target == "oks" or math.isfinite(p.head_px)]
+        if not people:
+            raise UserError("--target pck: nobody to train on has a head size (upper neck and head top labelled).")
         if len(people) < len(everybody):
             reporter.say(f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out.")
         head = new_head(model, settings, request.model).to(group.device)
-        every = observations.passes(settings)
+        every = passes(settings)
         if group.is_main:
             check_writable(request.out)
-        need = observations.bytes_per_person(model, head, people)
+        need = bytes_per_person(model, head, people)
         reporter.say(
             f"{count(len(people), 'people')}, {count(len(every), 'passes')}, {need / 1e3:.1f} kB a crop: "
             f"{need * len(people) * len(every) / 1e9:.2f} GB on disk (budget {settings.cache_bytes / 1e9:.0f} GB)."
         )
         with folder_lock(request.out) if group.is_main else nullcontext():
             with reporter.stage("pose network", len(people) * len(every) // group.world_size, "people") as step:
-                examples = observations.make_examples(model, head, people, settings, group, request.cache_folder, step)
-            if isinstance(examples, observations.StreamedExamples):
+                examples = make_examples(model, head, people, settings, group, request.cache_folder, step)
+            if examples.streamed:
                 reporter.say("The features exceed --cache-gb: the network runs in every epoch.")
-            steps, done = settings.epochs * examples.batches(settings.batch), 0
+            steps = settings.epochs * examples.batches(settings.batch)
             with reporter.stage("calibration head", steps, "steps") as advance:
-
-                def progress(step: int, steps: int, loss: float) -> None:
-                    nonlocal done
-                    advance(step - done)
-                    done = step
-
-                train(head, examples, settings, group, request.out / "training.safetensors", progress)
+                checkpoint = request.out / "training.pt"
+                train(head, examples, settings, group, checkpoint, lambda steps, loss: advance(steps))
             if group.is_main:
-                about = confidence.describe(
-                    head,
-                    model,
+                typical = examples.sample()
+                share = float(typical.area_share.mean())
+                request.out.mkdir(parents=True, exist_ok=True)
+                confidence.save(
+                    head, request.out / "ccnet.safetensors", model,
                     request.model + (f" ({settings.features} features)" if settings.features != "penultimate" else ""),
                     training={**asdict(settings), "splits": list(names), "people": len(people)},
-                    **_closed_form_record(examples, model),
-                )
-                request.out.mkdir(parents=True, exist_ok=True)
-                confidence.save(head, request.out / "ccnet.safetensors", about)
+                    area_share=share, target_cells=fit_width(typical, share, model),
+                )  # fmt: skip
             group.barrier()
             evaluations = _evaluate(reporter, model, eval_splits, request, group)
             group.barrier()
@@ -139,27 +130,14 @@ def _say_how(
 
 def worse_than_untrained(evaluation: Evaluation) -> list[str]:
     """Which confidence that needs no training is better calibrated on the held-out people."""
-    rows = {name: row.pck_keypoint or row.keypoint or row.person for name, row in evaluation.table.rows.items()}
-    if "ccnet" not in rows:
-        return []
-    mine = rows["ccnet"].ece
+    levels = ("pck_keypoint", "keypoint", "person")
+    ece = {name: next(of[x]["ece"] for x in levels if of.get(x)) for name, of in evaluation.figures.items()}
     return [
-        f"on {evaluation.split} the head's confidence is worse than {name}: ECE {mine:.3f} against {rows[name].ece:.3f}"
+        f"on {evaluation.split} the head's confidence is worse than {name}: ECE {ece['ccnet']:.3f} against {of:.3f}"
         f". Train on more people, or use --confidence {name}."
-        for name in ("closed-form", "raw")
-        if name in rows and rows[name].ece < mine
+        for name, of in ece.items()
+        if name in ("closed-form", "raw") and of < ece["ccnet"]
     ]
-
-
-def _closed_form_record(examples: observations.Examples, model: PoseModel) -> dict[str, float]:
-    """What the closed form needs, measured on the training people: all of them, or some where none are kept."""
-    if isinstance(examples, observations.StreamedExamples):
-        fit = fit_areas(model, people_to_fit(examples.annotated))
-        return {"area_share": fit.mean_share, "target_cells": fit.width_with_mean}
-    assert isinstance(examples, observations.CachedExamples)
-    o = examples.observations
-    share = float(o.area_share.mean())
-    return {"area_share": share, "target_cells": fit_width(o, share, model)}
 
 
 def _evaluate(
@@ -167,26 +145,19 @@ def _evaluate(
 ) -> dict[str, Evaluation]:
     """The saved head, loaded again, on every split that was asked for; all figures first, then the occlusion tests."""
     head = ccnet.load(request.out / "ccnet.safetensors").to(group.device)
-    observed = {}
-    for role, split in splits.items():
-        with reporter.stage(split.name, len(split.people) // group.world_size, "people") as step:
-            observed[role] = observations.observe_cached(model, head, split.people, request.cache_folder, step, group)
     about = describe(request.model, request.checkpoint, model, head)
     evaluations: dict[str, Evaluation] = {}
     for role, split in splits.items():
-        predictions = predictions_from(observed[role], split, head, model).only(USUAL_SOURCES)
-        table = compare_sources(split, predictions)
-        evaluations[role] = Evaluation(split.name, len(split.people), table, about, split.head_sizes)
+        with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
+            predictions = predict_split(model, head, split, progress=step, group=group).only(USUAL_SOURCES)
+        evaluations[role] = compare_sources(split, predictions)
         if request.report and group.is_main:
-            print_tables(evaluations[role].table.as_rich(f"{request.model} on {split.name}"))
-            draw_plots(request.out / role, split, predictions)
+            print_tables(evaluations[role].as_rich(f"{request.model} on {split.name}"))
+            draw_plots(request.out / role, predictions, evaluations[role])
 
     def write() -> None:
         """metrics.json: what was trained, and the figures of each split by its role."""
-        of = {
-            role: {key: v for key, v in one.as_dict().items() if key not in about} for role, one in evaluations.items()
-        }
-        write_metrics(request.out, {**about, **of})
+        write_metrics(request.out, {**about, **{role: one.as_dict() for role, one in evaluations.items()}})
 
     if group.is_main:
         write()
@@ -197,13 +168,3 @@ def _evaluate(
                 )
             write()
     return evaluations
-
-
-def people_with_target(people: list[AnnotatedPerson], settings: TrainingSettings) -> list[AnnotatedPerson]:
-    """Without those of whom the target is not known."""
-    if settings.target == "oks":
-        return people
-    known = [person for person in people if math.isfinite(person.head_px)]
-    if not known:
-        raise UserError("--target pck: nobody to train on has a head size (upper neck and head top labelled).")
-    return known

@@ -20,7 +20,7 @@ def train_ccnet(asked: TrainCcnetOptions) -> None:
     `torchrun --nproc-per-node N -m fitmesh train-ccnet ...` to use N processes or GPUs.
     """
     with starting():
-        from ccnet.recipes import TrainingSettings
+        from ccnet.train import TrainingSettings
         from fitmesh.coco.train_ccnet import run, settings_of
 
     given = shared(asked, TrainingSettings)

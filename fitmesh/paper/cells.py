@@ -100,12 +100,12 @@ class Cells:
             if model.head is not None:
                 ccnet.check_fits(ccnet.load(model.head), network, model.name)
         trains = trains or any(model.head is None for model in self.models)
-        self._annotations: dict[str, str] = {}
+        self.annotations: dict[Skeleton, str] = {}  # digests of those that figures rest on
         for skeleton in dict.fromkeys(pose2d.card(model.name).skeleton for model in self.models):
             train = (request.train or (usual_split("train", skeleton),)) if trains else ()
             splits = (request.test or usual_split("test", skeleton), *train)
             sources = [read_split(request.data, name, skeleton).source for name in splits]  # read and checked
-            self._annotations[skeleton.name] = content_digest(sources)
+            self.annotations[skeleton] = content_digest(sources)
 
     def head(self, model: GivenModel) -> str:
         """The head that was given or is embedded; else one trained by the recipe."""
@@ -125,9 +125,8 @@ class Cells:
             return train_ccnet.run(asked, settings)["test"].as_dict()
 
         file = folder / "ccnet.safetensors"
-        inputs = {"weights": model.weights, "annotations": self.annotations(model)}
         plain = {key: value for key, value in asdict(settings).items() if key != "cache_bytes"}
-        return self.cached(folder / "cell.json", plain, inputs, train_ccnet.__name__, make, file), file
+        return self.cached(folder / "cell.json", model, plain, train_ccnet.__name__, make, file), file
 
     def evaluated(
         self, model: GivenModel, head: str, confidence: tuple[str, ...] = (), plots: Path | None = None
@@ -142,22 +141,17 @@ class Cells:
             threads=request.threads,
         )  # fmt: skip
         digest = weights_digest(ccnet.load(head).state_dict())  # by content: another release may embed another head
-        inputs = {"weights": model.weights, "head": digest, "annotations": self.annotations(model)}
-        settings = {"confidence": confidence, "flip_test": request.flip_test, "plots": str(plots)}
-        name = "-".join(["eval", model.name, *confidence, *(["plots"] if plots else [])])
+        settings = {"head": digest, "confidence": confidence, "flip_test": request.flip_test, "plots": str(plots)}
+        name = "-".join(["eval", model.name, digest, *confidence, *(["plots"] if plots else [])])
         path = request.out / "cells" / f"{name}.json"
-        return self.cached(path, settings, inputs, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots)
+        return self.cached(path, model, settings, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots)
 
-    def annotations(self, model: GivenModel) -> str:
-        """Digest of the annotations that figures of this network rest on."""
-        return self._annotations[pose2d.card(model.name).skeleton.name]
-
-    @staticmethod
     def cached(
-        path: Path, settings: Mapping[str, Any], inputs: Mapping[str, str], code: str, make: Callable[[], Found],
+        self, path: Path, model: GivenModel, settings: Mapping[str, Any], code: str, make: Callable[[], Found],
         beside: Path | None = None,
     ) -> Found:  # fmt: skip
         """What is in `path` while nothing that it depends on has changed and `beside` is there, else made."""
+        inputs = {"weights": model.weights, "annotations": self.annotations[pose2d.card(model.name).skeleton]}
         key = CacheKey("paper", plain_value(settings), inputs, code_digest(code)).digest
         if path.is_file() and (beside is None or beside.exists()):
             content = read_json(path, "Delete it and run again.")

@@ -2,8 +2,9 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from rich.table import Table as RichTable
 
 import ccnet
 import pose2d
-from ccnet.coco_ap.average_precision import summarize
-from ccnet.coco_ap.matching import detections, ground_truth_from_coco, match
-from ccnet.comparison import PAPER_PARTS
+from ccnet.coco_ap.average_precision import evaluate
+from ccnet.coco_ap.matching import detections
+from ccnet.comparison import PAPER_PARTS, rich_table
 from ccnet.data.datasets import read_split, usual_split
 from ccnet.heads.head import FEATURES
 from ccnet.metrics import calibration
@@ -73,7 +74,11 @@ class Row:
 
     labels: tuple[str, ...]
     ours: Mapping[str, float]
-    published: Mapping[str, float]
+    published: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        return {**self.ours, **{f"paper_{key}": value for key, value in self.published.items()}}
 
 
 @dataclass(frozen=True)
@@ -85,45 +90,37 @@ class PaperTable:
     left_out: tuple[str, ...] = ()  # what the paper has and this table has not, and why
     notes: tuple[str, ...] = ()
 
-    def shown_columns(self) -> list[tuple[Column, bool]]:
-        """Columns with any figure; True: the paper's."""
+    def shown(self) -> list[Column]:
+        """Columns with any figure, the paper's beside ours."""
+        paper = {c: Column(f"paper_{c.key}", f"{c.label}, paper", c.digits) for c in self.columns}
+        return [c for both in paper.items() for c in both if any(c.key in row.figures for row in self.rows)]
+
+    def lines(self, exact: bool = False) -> list[list[str]]:
+        """Every row as text, its figures rounded or exact; an empty cell where there is no figure."""
+        form = {c.key: ".6g" if exact else f".{c.digits}f" for c in self.shown()}
         return [
-            (column, paper)
-            for column in self.columns
-            for paper in (False, True)
-            if any(column.key in (row.published if paper else row.ours) for row in self.rows)
+            [*row.labels, *(format(row.figures[key], how) if key in row.figures else "" for key, how in form.items())]
+            for row in self.rows
         ]
 
     def header(self) -> list[str]:
-        return [*self.labels, *(c.label + (", paper" if paper else "") for c, paper in self.shown_columns())]
+        return [*self.labels, *(column.label for column in self.shown())]
 
     def as_rich(self) -> RichTable:
-        shown = RichTable(title=self.title, header_style="bold", caption="\n".join(self.notes) or None)
-        for number, name in enumerate(self.header()):
-            style = "dim" if name.endswith(", paper") else ""
-            shown.add_column(name, justify="left" if number < len(self.labels) else "right", style=style)
-        for line in self.lines():
-            shown.add_row(*line)
-        return shown
+        table = rich_table(self.title, self.header(), self.lines(), len(self.labels))
+        table.caption = "\n".join(self.notes) or None
+        for column in table.columns:
+            column.style = "dim" if str(column.header).endswith(", paper") else ""
+        return table
 
     def as_markdown(self) -> str:
-        rule = ["---"] * len(self.labels) + ["---:"] * len(self.shown_columns())
+        rule = ["---"] * len(self.labels) + ["---:"] * len(self.shown())
         return "\n".join(f"| {' | '.join(line)} |" for line in (self.header(), rule, *self.lines()))
 
-    def lines(self) -> Iterable[list[str]]:
-        """Every row as text; an empty cell where there is no figure."""
-        for row in self.rows:
-            figures = [(column, row.published if paper else row.ours) for column, paper in self.shown_columns()]
-            yield [*row.labels, *(f"{of[c.key]:.{c.digits}f}" if c.key in of else "" for c, of in figures)]
-
     def write_csv(self, path: Path) -> None:
-        shown = self.shown_columns()
         with atomic_file(path) as temporary, temporary.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([*self.labels, *(f"paper_{c.key}" if paper else c.key for c, paper in shown)])
-            for row in self.rows:
-                figures = ((row.published if paper else row.ours).get(c.key) for c, paper in shown)
-                writer.writerow([*row.labels, *("" if value is None else f"{value:.6g}" for value in figures)])
+            keys = [column.key for column in self.shown()]
+            csv.writer(file).writerows([[*self.labels, *keys], *self.lines(exact=True)])
 
 
 def figures(**values: float | None) -> dict[str, float]:
@@ -137,32 +134,38 @@ COCO_COLUMNS = (
     Column("ause", "AUSE", 2), Column("ece_person", "ECE, person", 3), Column("ece_keypoint", "ECE, keypoint", 3),
     Column("bias", "bias, keypoint", 3),
 )  # fmt: skip
+BIAS_COLUMNS = (
+    Column("bias", "bias", 3), Column("mean_confidence", "mean confidence", 3), Column("mean_oks", "mean OKS", 3),
+    Column("ece_keypoint", "ECE", 3),
+)  # fmt: skip
 NAMES = {
     "ones": "constant", "raw": "raw", "raw-heatmap": "raw (heatmap)", "closed-form": "closed form",
     "closed-form-predicted": "closed form, predicted area", "closed-form-annotated": "closed form, annotated area",
     "ccnet": "CCNet", "oracle": "oracle",
 }  # fmt: skip
-LOSSES = {
-    "mse": "MSE", "cross-entropy": "CE", "aleatoric": "Alea", "ensemble": "DeepEns", "soap": "SOAP",
-}  # fmt: skip
+LOSSES = {"mse": "MSE", "cross-entropy": "CE", "aleatoric": "Alea", "ensemble": "DeepEns", "soap": "SOAP"}
 BIAS = "bias: mean confidence less mean OKS of labelled keypoints; below 0 the confidence is too low"
 
 
-def coco_figures(source: Mapping[str, Any]) -> dict[str, float]:
-    """One source's figures of metrics.json under the names of COCO_COLUMNS."""
-    person, keypoint = source["person"], source["keypoint"]
-    return figures(
-        ap=100 * source["ap"], ar=100 * source["ar"],
-        keypoint_map=None if source["keypoint_map"] is None else 100 * source["keypoint_map"],
+def coco_row(labels: tuple[str, ...], source: Mapping[str, Any], published: Mapping[str, float] = {}) -> Row:
+    """One source's figures of metrics.json under the names of COCO_COLUMNS and BIAS_COLUMNS."""
+    person, keypoint, keypoint_map = source["person"], source["keypoint"], source["keypoint_map"]
+    ours = figures(
+        ap=100 * source["ap"], ar=100 * source["ar"], keypoint_map=None if keypoint_map is None else 100 * keypoint_map,
         pearson_person=person["pearson"], pearson_keypoint=keypoint["pearson"], ause=person["ause"],
         ece_person=person["ece"], ece_keypoint=keypoint["ece"], bias=keypoint["mean_confidence"] - keypoint["mean_oks"],
+        mean_confidence=keypoint["mean_confidence"], mean_oks=keypoint["mean_oks"],
     )  # fmt: skip
+    return Row(labels, ours, published)
 
 
 def coco(request: PaperRequest) -> PaperTable:
     """Every network by its own confidence, the closed form, CCNet, and the oracle."""
     cells = Cells(request, (COCO17, HALPE26), trains=False)
-    return _by_source(cells, "COCO", USUAL_SOURCES, PAPER_COCO, (BIAS, *_heads(cells)))
+    others = [model.name for model in cells.models if model.head is not None]
+    heads = f"heads: trained by the recipe {request.recipe!r}"
+    heads += f", but for {', '.join(others)}: given or embedded" if others else ""
+    return _by_source(cells, "COCO", USUAL_SOURCES, PAPER_COCO, (BIAS, heads))
 
 
 def area(request: PaperRequest) -> PaperTable:
@@ -172,15 +175,28 @@ def area(request: PaperRequest) -> PaperTable:
     return _by_source(cells, "The closed form by area", wanted, PAPER_AREAS, (BIAS,))
 
 
+def bias_figures(request: PaperRequest) -> PaperTable:
+    """Images of every network in OUT/figures/NAME, and the bias of every confidence in one table."""
+    cells, folder = Cells(request, (COCO17, HALPE26), trains=False), request.out / "figures"
+    notes = (BIAS, f"images: {folder}/NAME/ (reliability, precision and recall, sparsification)")
+    drawn = tuple(name for name in USUAL_SOURCES if name not in ("ones", "oracle"))
+    return _by_source(cells, "Bias of confidence in keypoints", drawn, {}, notes, BIAS_COLUMNS, folder)
+
+
 def _by_source(
-    cells: Cells, title: str, wanted: tuple[str, ...], printed: Printed, notes: tuple[str, ...]
-) -> PaperTable:
+    cells: Cells, title: str, wanted: tuple[str, ...], printed: Printed, notes: tuple[str, ...],
+    columns: tuple[Column, ...] = COCO_COLUMNS, plots: Path | None = None,
+) -> PaperTable:  # fmt: skip
     rows: list[Row] = []
     for model in cells.models:
-        measured = cells.evaluated(model, cells.head(model), _sources(model, wanted))
-        rows += [_row(model, source, NAMES[source], measured, printed) for source in measured["sources"]]
+        # Only IPR has a score of its heatmap beside its own.
+        sources = tuple(name for name in wanted if name != "raw-heatmap" or model.name.startswith("ipr"))
+        measured = cells.evaluated(model, cells.head(model), sources, plots and plots / model.name)
+        for source in sources:
+            published = printed.get((model.name, source), {})
+            rows.append(coco_row((model.name, NAMES[source]), measured["sources"][source], published))
     title = f"{title}, {_where(cells.request, measured)}"
-    return PaperTable(title, ("network", "confidence"), COCO_COLUMNS, tuple(rows), _not_given(printed, cells), notes)
+    return PaperTable(title, ("network", "confidence"), columns, tuple(rows), _not_given(printed, cells), notes)
 
 
 def losses(request: PaperRequest) -> PaperTable:
@@ -190,9 +206,10 @@ def losses(request: PaperRequest) -> PaperTable:
     for model in cells.models:
         for loss, name in LOSSES.items():
             measured = cells.trained(model, f"{request.recipe}-{loss}", loss=loss, head="paper")[0]
-            if not any(row.labels[0] == model.name for row in rows):
-                rows.append(_row(model, "raw", "raw", measured, PAPER_LOSSES))
-            rows.append(_row(model, "ccnet", name, measured, PAPER_LOSSES, loss))
+            shown = {"raw": ("raw", "raw")} if loss == next(iter(LOSSES)) else {}
+            for source, (label, key) in {**shown, "ccnet": (name, loss)}.items():
+                published = PAPER_LOSSES.get((model.name, key), {})
+                rows.append(coco_row((model.name, label), measured["sources"][source], published))
     title = f"Losses, {_where(request, measured, flip_test=False)}"
     left_out = _not_given(PAPER_LOSSES, cells)
     return PaperTable(title, ("network", "loss"), COCO_COLUMNS, tuple(rows), left_out, (BIAS,))
@@ -210,22 +227,20 @@ def mpii(request: PaperRequest) -> PaperTable:
     cells = Cells(request, (MPII16,), trains=True)
     rows: list[Row] = []
     for model in cells.models:
-        heads = {"CCNet (OKS)": cells.head(model)}
-        heads["CCNet (PCK)"] = str(cells.trained(model, f"{request.recipe}-pck", target="pck")[1])
-        for name, head in heads.items():
-            measured = cells.evaluated(model, head)
-            first = name == next(iter(heads))
-            shown = {"raw": "raw", "closed-form": "closed form", "oracle": "oracle"} if first else {}
-            for source, label in (*shown.items(), ("ccnet", name)):
-                of, pckh = measured["sources"][source], {}
-                if source == "raw":
-                    pckh = {"pckh": measured["pckh"]["0.5"]["mean"], "pckh_0.1": measured["pckh"]["0.11"]["mean"]}
-                ours = figures(
-                    ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
-                    ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"], **pckh,
-                )  # fmt: skip
-                printed = PAPER_MPII.get((model.name, source), {})
-                rows.append(Row((model.name, label), ours, printed))
+        measured = cells.evaluated(model, cells.head(model))
+        by_pck = cells.evaluated(model, str(cells.trained(model, f"{request.recipe}-pck", target="pck")[1]))
+        pckh = {"pckh": measured["pckh"]["0.5"]["mean"], "pckh_0.1": measured["pckh"]["0.11"]["mean"]}
+        for label, source, cell in (
+            ("raw", "raw", measured), ("closed form", "closed-form", measured), ("oracle", "oracle", measured),
+            ("CCNet (OKS)", "ccnet", measured), ("CCNet (PCK)", "ccnet", by_pck),
+        ):  # fmt: skip
+            of = cell["sources"][source]
+            ours = figures(
+                ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
+                ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"],
+                **(pckh if label == "raw" else {}),
+            )  # fmt: skip
+            rows.append(Row((model.name, label), ours, PAPER_MPII.get((model.name, label), {})))
     title = f"MPII, {_where(request, measured)}, head sizes: {measured.get('head_sizes')}"
     left_out = _not_given(PAPER_MPII, cells)
     return PaperTable(title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), left_out)
@@ -244,20 +259,10 @@ def wholebody(request: PaperRequest) -> PaperTable:
             ("oracle, part by part", "oracle", "parts"),
         ):
             of = measured["sources"][source][parts]
-            rows.append(Row((model.name, label), {part: 100 * of[part] for part in PAPER_PARTS if of[part] >= 0}, {}))
+            rows.append(Row((model.name, label), {part: 100 * of[part] for part in PAPER_PARTS if of[part] >= 0}))
     columns = tuple(Column(part, part.replace("wholebody", "whole")) for part in PAPER_PARTS)
     title = f"COCO-WholeBody, AP, {_where(request, measured)}"
     return PaperTable(title, ("network", "confidence"), columns, tuple(rows))
-
-
-def _row(model: GivenModel, source: str, label: str, measured: Found, printed: Printed, key: str = "") -> Row:
-    ours = coco_figures(measured["sources"][source])
-    return Row((model.name, label), ours, printed.get((model.name, key or source), {}))
-
-
-def _sources(model: GivenModel, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that a network has: only IPR has a score of its heatmap beside its own."""
-    return tuple(name for name in names if name != "raw-heatmap" or model.name.startswith("ipr"))
 
 
 def _where(request: PaperRequest, measured: Found, flip_test: bool | None = None) -> str:
@@ -271,13 +276,6 @@ def _not_given(printed: Printed, cells: Cells) -> tuple[str, ...]:
     return tuple(
         f"{name}: no checkpoint (--checkpoint {name}=FILE, from {pose2d.card(name).source})" for name in absent
     )
-
-
-def _heads(cells: Cells) -> tuple[str, ...]:
-    """Whose heads were not trained by the recipe."""
-    others = [model.name for model in cells.models if model.head is not None]
-    mine = f"heads: trained by the recipe {cells.request.recipe!r}"
-    return (f"{mine}, but for {', '.join(others)}: given or embedded" if others else mine,)
 
 
 COLUMNS = (Column("pa_mpjpe_mm", "PA-MPJPE"), Column("mpjpe_mm", "MPJPE"), Column("mve_mm", "MVE"))
@@ -305,16 +303,15 @@ def three_dpw(request: PaperRequest) -> PaperTable:
         labels = {settings.start_label(None): "none", "+ raw confidence": "raw", "+ CCNet confidence": "calibrated"}
         for line in score_table.lines(outcome.scores, outcome.base):
             ours = figures(**{column.key: line.mean[column.key].value for column in COLUMNS})
-            family = start.split("-")[0]
-            printed = PAPER_3DPW.get((family, labels[line.label]), {})
-            rows.append(Row((start, labels[line.label]), ours, printed))
+            published = PAPER_3DPW.get((start.split("-")[0], labels[line.label]), {})
+            rows.append(Row((start, labels[line.label]), ours, published))
     absent = [name for name in WANTED if not any(start.startswith(name) for start in request.starts)]
     left_out = tuple(f"{name}: no checkpoint (--checkpoint {name}=FILE, docs/initialisers.md)" for name in absent)
     title = f"3DPW, mm, {len(outcome.scores):,} person-frames, keypoints by {network.name}, single frames"
     return PaperTable(title, ("start", "confidence"), COLUMNS, tuple(rows), left_out)
 
 
-WIDTHS = (0, 64, 256, 1024)  # of a hidden layer; 0: the paper's one layer
+WIDTHS = (64, 256, 1024)  # of a hidden layer; the paper's head has none
 COPY_RATE = 1e-4  # a trained trunk takes small steps
 
 # [N, K] confidence, [N, K] presence -> [N]
@@ -335,85 +332,50 @@ def ablations(request: PaperRequest) -> PaperTable:
     rows, left_out = [], []
     for model in cells.models:
         base, head = cells.trained(model, f"{request.recipe}-one-layer", head="paper")
-        rows.append(_ablation_row(model, "", "raw confidence", base, "raw"))
-        rows.append(_ablation_row(model, "", "the recipe, one layer", base))
-        for width in WIDTHS[1:]:
-            measured, _ = cells.trained(model, f"{request.recipe}-width-{width}", head="paper", head_width=width)
-            rows.append(_ablation_row(model, "head size", f"hidden layer of {width}", measured))
+        own = base["sources"]
+        rows.append(coco_row((model.name, "", "raw confidence"), own["raw"]))
+        rows.append(coco_row((model.name, "", "the recipe, one layer"), own["ccnet"]))
+        changes: list[tuple[str, str, str, dict[str, Any]]] = [
+            ("head size", f"hidden layer of {width}", f"width-{width}", {"head_width": width}) for width in WIDTHS
+        ]
         for kind in FEATURES[1:]:
             rate = {"learning_rate": COPY_RATE} if kind == "copy" else {}
+            changes.append(("features", kind, kind, {"features": kind, **rate}))
+        for what, value, label, given in changes:
             try:
-                measured, _ = cells.trained(model, f"{request.recipe}-{kind}", head="paper", features=kind, **rate)
+                measured, _ = cells.trained(model, f"{request.recipe}-{label}", head="paper", **given)
             except UserError as error:
-                left_out.append(f"{model.name}, {kind} features: {error}")
-                continue
-            rows.append(_ablation_row(model, "features", kind, measured))
-        rows += _aggregations(cells, model, head)
-        rows.append(_ablation_row(model, "", "oracle", base, "oracle"))
+                left_out.append(f"{model.name}, {what} {value}: {error}")
+            else:
+                rows.append(coco_row((model.name, what, value), measured["sources"]["ccnet"]))
+        path = request.out / "cells" / f"aggregation-{model.name}.json"
+        ways = {"ways": list(AGGREGATIONS), "head": content_digest([head])}
+        by_name = cells.cached(path, model, ways, __name__, partial(_aggregations, request, model, head))
+        rows += [Row((model.name, "aggregation", name), figures(**of)) for name, of in by_name.items()]
+        rows.append(coco_row((model.name, "", "oracle"), own["oracle"]))
     title = f"Ablations, {base['people']} people of {base['split']}, annotated boxes, no flip test"
     columns = ("network", "changed", "to")
     return PaperTable(title, columns, COCO_COLUMNS, tuple(rows), tuple(left_out), (BIAS,))
 
 
-def _ablation_row(model: GivenModel, what: str, value: str, measured: Found, source: str = "ccnet") -> Row:
-    return Row((model.name, what, value), coco_figures(measured["sources"][source]), {})
-
-
-def _aggregations(cells: Cells, model: GivenModel, head_file: Path) -> list[Row]:
-    """The head's confidence in keypoints put together in several ways."""
-    measured = cells.cached(
-        cells.request.out / "cells" / f"aggregation-{model.name}.json", {"ways": list(AGGREGATIONS)},
-        {"weights": model.weights, "head": content_digest([head_file]), "annotations": cells.annotations(model)},
-        __name__, lambda: _measure_aggregations(cells.request, model, head_file),
-    )  # fmt: skip
-    return [Row((model.name, "aggregation", name), figures(**of), {}) for name, of in measured.items()]
-
-
-def _measure_aggregations(request: PaperRequest, model: GivenModel, head_file: Path) -> Found:
+def _aggregations(request: PaperRequest, model: GivenModel, head_file: Path) -> Found:
     """By name: the figures of COCO_COLUMNS that depend on the person's confidence."""
     device = request.device or default_device()
     check_device(device)
     network, head = pose2d.load(model.name, model.checkpoint).to(device), ccnet.load(head_file).to(device)
     split = read_split(request.data, request.test or usual_split("test", network.skeleton), network.skeleton)
     predictions = predict_split(network, head, split)
-    truth = ground_truth_from_coco(split.dataset, predictions.skeleton.size)
     stated = predictions.confidence["ccnet"]
     by_name = {}
     for name, aggregate in AGGREGATIONS.items():
         score = aggregate(stated.keypoint, stated.presence)
         ranked = detections(predictions.image, predictions.xy_px, score)
-        ap = summarize(match(truth, ranked, predictions.skeleton.oks_sigma))
-        person = calibration(score, predictions.oks)
+        ap, person = evaluate(split.truth, ranked, predictions.skeleton.oks_sigma), calibration(score, predictions.oks)
         by_name[name] = {
             "ap": 100 * ap.ap, "ar": 100 * ap.ar,
-            "pearson_person": person.pearson, "ause": person.ause, "ece_person": person.ece,
+            "pearson_person": person["pearson"], "ause": person["ause"], "ece_person": person["ece"],
         }  # fmt: skip
     return by_name
-
-
-BIAS_COLUMNS = (
-    Column("bias", "bias", 3), Column("mean_confidence", "mean confidence", 3), Column("mean_oks", "mean OKS", 3),
-    Column("ece", "ECE", 3),
-)  # fmt: skip
-DRAWN = tuple(name for name in USUAL_SOURCES if name not in ("ones", "oracle"))
-
-
-def bias_figures(request: PaperRequest) -> PaperTable:
-    """Images of every network in OUT/figures/NAME, and the bias of every confidence in one table."""
-    cells = Cells(request, (COCO17, HALPE26), trains=False)
-    rows = []
-    for model in cells.models:
-        wanted = _sources(model, DRAWN)
-        measured = cells.evaluated(model, cells.head(model), wanted, plots=request.out / "figures" / model.name)
-        for source in wanted:
-            of = measured["sources"][source]["keypoint"]
-            bias = of["mean_confidence"] - of["mean_oks"]
-            ours = figures(bias=bias, mean_confidence=of["mean_confidence"], mean_oks=of["mean_oks"], ece=of["ece"])
-            rows.append(Row((model.name, NAMES[source]), ours, {}))
-    return PaperTable(f"Bias of confidence: {measured['people']} people of {measured['split']}, labelled keypoints",
-        ("network", "confidence"), BIAS_COLUMNS, tuple(rows),
-        notes=(f"images: {request.out / 'figures'}/NAME/ (reliability, precision and recall, sparsification)",),
-    )  # fmt: skip
 
 
 # By name: how it is made, what it shows, and what --data has to be.

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from ccnet.data.datasets import read_split
+from ccnet.data.datasets import evenly, read_split
 from ccnet.data.observations import observe
-from ccnet.heads.head import ConvHead
-from ccnet.predicted_people import fit_areas, people_to_fit, pooled
+from ccnet.predicted_people import fit_areas, pooled
 from tests.ccnet.toy import ToyModel, write_coco
 
 
@@ -39,7 +38,7 @@ def test_areas_that_the_features_say_are_read_from_them(people):
     fit = fit_areas(model, people)
     grey = torch.tensor([person.area_px2 for person in people]).div(100).log() * 11 * 20 / 255
     features = grey[:, None, None, None].expand(-1, *model.feature_shape).float()
-    (observed,) = observe(model, ConvHead(model.feature_shape, 17, 2), people)
+    observed = observe(model, pooled, people)
     torch.testing.assert_close(fit.share(features), observed.area_share.double(), rtol=0.01, atol=0)
     assert fit.mean_share == pytest.approx(float(observed.area_share.mean()))
 
@@ -51,6 +50,6 @@ def test_features_of_every_shape_become_one_vector_a_person():
 
 
 def test_people_to_fit_on_are_spread_over_the_set():
-    assert people_to_fit(range(10)) == list(range(10))
-    chosen = people_to_fit(range(100_000))
+    assert evenly(range(10), 1500) == list(range(10))
+    chosen = evenly(range(100_000), 1500)
     assert (len(chosen), chosen[0], chosen[-1]) == (1500, 0, 99_999)

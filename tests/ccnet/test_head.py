@@ -5,7 +5,7 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.confidence import build, default_kind, describe, save
+from ccnet.confidence import build, fitting_kinds, save
 from ccnet.heads import peaks
 from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average, person_confidence
 from ccnet.heads.peaks import PeaksHead
@@ -39,7 +39,8 @@ def test_every_head_answers_between_0_and_1_for_every_skeleton(kind, shape, keyp
 
 
 def test_one_person_answers_alike_alone_and_in_a_batch():
-    head = PeaksHead((8, 12, 10), 17, readout=torch.randn(17, 9)).eval()
+    head = PeaksHead((8, 12, 10), 17).eval()
+    head.readout = torch.randn(17, 9)
     features = torch.randn(5, 8, 12, 10)
     together = head(features)[0]
     alone = torch.cat([head(features[i : i + 1])[0] for i in range(5)])
@@ -111,7 +112,7 @@ def test_a_head_comes_back_from_its_file(tmp_path):
     model = toy_model()
     head = build(model, "peaks").eval()
     head.fit_scale(head.inputs(model.features(torch.rand(20, 3, 32, 24))))
-    save(head, tmp_path / "ccnet.safetensors", describe(head, model, "toy"))
+    save(head, tmp_path / "ccnet.safetensors", model, "toy")
     again = ccnet.load(tmp_path / "ccnet.safetensors")
     features = model.features(torch.rand(4, 3, 32, 24))
     for before, after in zip(head(features), again(features), strict=True):
@@ -122,7 +123,7 @@ def test_a_head_comes_back_from_its_file(tmp_path):
 def test_a_head_for_other_weights_or_another_model_is_refused(tmp_path):
     model = toy_model()
     head = build(model, "gap-fc")
-    save(head, tmp_path / "head.safetensors", describe(head, model, "toy"))
+    save(head, tmp_path / "head.safetensors", model, "toy")
     again = ccnet.load(tmp_path / "head.safetensors")
     with pytest.raises(UserError, match="trained for toy, not for other"):
         ccnet.check_fits(again, model, "other")
@@ -170,9 +171,9 @@ def test_the_movenet_head_reads_the_peaks_that_movenet_decodes():
         found = model.predict(features)
     torch.testing.assert_close(heat, found.maps)
     torch.testing.assert_close(heat.flatten(2).gather(2, index[..., None])[..., 0], found.score)
-    assert more.shape == (3, peaks.agreement_numbers(17))
+    assert more.shape == (3, peaks.AGREEMENT_NUMBERS)
     assert bool(torch.isfinite(more).all())
-    assert default_kind(model) == "movenet"
+    assert fitting_kinds(model)[0] == "movenet"
 
 
 def test_evidence_tells_how_far_a_keypoint_is_from_where_it_was_expected():
@@ -200,11 +201,11 @@ def test_a_movenet_head_comes_back_from_its_file(tmp_path):
     head, features = _movenet_head(model)
     for parameter in head.parameters():  # as it will be stored
         parameter.data = parameter.data.half().float()
-    save(head, tmp_path / "head.safetensors", describe(head, model, "movenet-lightning"))
+    save(head, tmp_path / "head.safetensors", model, "movenet-lightning")
     with torch.inference_mode():
         torch.testing.assert_close(ccnet.load(tmp_path / "head.safetensors")(features), head(features))
 
 
 def test_the_movenet_head_is_refused_for_other_networks():
-    with pytest.raises(UserError, match="reads MoveNet's features"):
+    with pytest.raises(UserError, match="'movenet' does not fit the features of ToyModel"):
         build(toy_model(), "movenet")

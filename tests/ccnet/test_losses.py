@@ -25,14 +25,14 @@ def test_mse_sums_over_present_keypoints():
     outputs = torch.randn(6, 5, 2)
     expected = (t.present * (outputs[..., 0].sigmoid() - t.oks) ** 2).sum(1)
     presence = torch.nn.functional.binary_cross_entropy(outputs[..., 1].sigmoid(), t.present, reduction="none").sum(1)
-    torch.testing.assert_close(losses.mse(outputs, t), expected + 0.02 * presence)
+    torch.testing.assert_close(losses.keypoint_loss(outputs, t), expected + 0.02 * presence)
 
 
 @pytest.mark.parametrize("name", ["mse", "cross-entropy", "aleatoric"])
 def test_absent_keypoints_do_not_pull_on_confidence(name):
     t = truth()
     outputs = torch.randn(6, 5, 3, requires_grad=True)
-    losses.BY_NAME[name](outputs, t).sum().backward()
+    losses.keypoint_loss(outputs, t, name).sum().backward()
     assert bool((outputs.grad[..., 0][t.present == 0] == 0).all())
     assert bool((outputs.grad[..., 0][t.present == 1] != 0).all())
 
@@ -47,7 +47,7 @@ def test_the_best_constant_is_the_mean_oks(name):
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        value = losses.BY_NAME[name](logit.expand(400, 1, 3), t).mean()
+        value = losses.keypoint_loss(logit.expand(400, 1, 3), t, name).mean()
         value.backward()
         return value
 
@@ -63,7 +63,8 @@ def test_aleatoric_learns_the_variance():
     mean = torch.logit(oks.mean())
 
     def value(log_variance: torch.Tensor) -> torch.Tensor:
-        return losses.aleatoric(torch.stack([mean, torch.tensor(5.0), log_variance]).expand(1000, 1, 3), t).mean()
+        logits = torch.stack([mean, torch.tensor(5.0), log_variance]).expand(1000, 1, 3)
+        return losses.keypoint_loss(logits, t, "aleatoric").mean()
 
     assert value(best) < value(best + 0.1)
     assert value(best) < value(best - 0.1)
@@ -78,7 +79,7 @@ def test_the_person_term_adds_the_squared_error_of_the_persons_confidence():
     t = truth()
     outputs = torch.randn(6, 5, 2)
     person = losses.person_confidence(outputs[..., 0].sigmoid(), outputs[..., 1].sigmoid())
-    added = losses.with_person_term(losses.mse, 3.0)(outputs, t) - losses.mse(outputs, t)
+    added = losses.keypoint_loss(outputs, t, person_weight=3.0) - losses.keypoint_loss(outputs, t)
     torch.testing.assert_close(added, 3 * (person - t.person_oks) ** 2)
 
 

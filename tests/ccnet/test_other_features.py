@@ -5,10 +5,9 @@ import torch
 
 import pose2d
 from ccnet import losses
-from ccnet.confidence import build, check_fits, describe, load, paper_kind, save
+from ccnet.confidence import build, check_fits, load, paper_kind, save
 from ccnet.heads.head import with_features
-from ccnet.recipes import PAPER
-from ccnet.train import new_head
+from ccnet.train import PAPER, new_head
 from fitmesh.coco.train_ccnet import settings_of
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel
@@ -49,7 +48,7 @@ def test_a_head_with_a_copied_trunk_starts_as_the_head_on_the_networks_features(
     with torch.no_grad():
         torch.testing.assert_close(head.logits(crops), head.head.logits(model.features(crops)))
     assert not head.train().network.bn1.training if "sbl" in name else not head.train().network.preact.bn1.training
-    save(head, tmp_path / "x.safetensors", describe(head, other, f"{name} (copy features)"))
+    save(head, tmp_path / "x.safetensors", other, f"{name} (copy features)")
     again = load(tmp_path / "x.safetensors")
     with torch.no_grad():
         torch.testing.assert_close(again.logits(crops), head.eval().logits(crops), rtol=2e-2, atol=2e-2)
@@ -60,7 +59,7 @@ def test_a_head_with_a_copied_trunk_starts_as_the_head_on_the_networks_features(
 def test_a_hidden_layer_is_kept_in_the_file(tmp_path):
     model = toy_model()
     head = build(model, "conv", width=5)
-    save(head, tmp_path / "x.safetensors", describe(head, model, "toy"))
+    save(head, tmp_path / "x.safetensors", model, "toy")
     again = load(tmp_path / "x.safetensors")
     assert again.conv.out_channels == 5
     with pytest.raises(UserError, match="no hidden layer to choose"):
@@ -72,7 +71,7 @@ def test_features_that_a_network_does_not_have_are_refused_in_words():
         with_features(toy_model(), "shallow")
     with pytest.raises(UserError, match="unknown features"):
         with_features(toy_model(), "deep")
-    with pytest.raises(UserError, match="goes with the features 'copy'"):
+    with pytest.raises(UserError, match="'copy' does not fit the features of ToyModel"):
         build(toy_model(), "copy")
 
 

@@ -8,7 +8,7 @@ import pytest
 from ccnet import plots
 from ccnet.coco_ap.average_precision import evaluate_coco
 from ccnet.metrics import reliability, sparsification
-from ccnet.occlusion import OcclusionCurve
+from ccnet.occlusion import OcclusionCurves
 from pose2d.base.errors import UserError
 from tests.ccnet.coco_cases import random_case
 
@@ -23,14 +23,15 @@ def _draw(folder: Path, suffix: str) -> dict[str, Path]:
     bins = {name: reliability(confidence, oks) for name, confidence in sources.items()}
     plots.reliability_diagram(paths["reliability"], {"keypoint": bins, "person": bins})
     found = evaluate_coco(*random_case(0))
-    plots.precision_recall(paths["pr"], {"raw": found, "ccnet": found, "oracle": found, "mine": found})
+    plots.precision_recall(paths["pr"], {"raw": found, "ccnet": found, "oracle": found})
     plots.confidence_vs_oks(paths["density"], {name: (confidence, oks) for name, confidence in sources.items()})
     plots.sparsification_curve(
         paths["sparsification"], {name: sparsification(confidence, oks) for name, confidence in sources.items()}
     )
     size = np.linspace(0, 1, 5)
-    curve = OcclusionCurve(size, 0.8 - 0.5 * size, 0.9 - 0.7 * size, 12)
-    plots.occlusion_curve_plot(paths["occlusion"], {"raw": curve, "ccnet": curve}, "right_wrist")
+    confidence = 0.8 - 0.5 * size
+    curves = OcclusionCurves(size, 0.9 - 0.7 * size, {"raw": confidence, "ccnet": confidence}, 12)
+    plots.occlusion_curve_plot(paths["occlusion"], curves, "right_wrist")
     return paths
 
 
@@ -41,7 +42,6 @@ def test_svg_images_name_every_source_and_number(tmp_path: Path) -> None:
     assert "Keypoint level" in text["reliability"]
     assert "Person level" in text["reliability"]
     assert "oracle (true OKS)" in text["pr"]
-    assert "mine" in text["pr"]
     assert "Pearson 1.00" in text["density"]
     assert "AUSE" in text["sparsification"]
     assert "random order" in text["sparsification"]

@@ -10,7 +10,7 @@ import pose2d
 from ccnet.confidence import embedded
 from ccnet.data.datasets import Split, read_split
 from ccnet.metrics import calibration
-from ccnet.predicted_people import detected_boxes, predict_split
+from ccnet.predicted_people import predict_split
 from pose2d.detect.multipose import MultiPose
 
 SHIPPED = ("movenet-lightning", "movenet-thunder", "rtmpose-s-halpe26")
@@ -47,15 +47,16 @@ def test_confidence_is_closer_to_the_truth_than_the_raw_score_on_real_people(sha
     few = Split("val2017", everyone.skeleton, everyone.people[:60], everyone.dataset, everyone.source)
     predictions = predict_split(model, head, few)
     raw, ours = (calibration(predictions.confidence[s].keypoint, predictions.keypoint_oks) for s in ("raw", "ccnet"))
-    assert ours.pearson > raw.pearson + 0.05
-    assert ours.ece < 0.08 < raw.ece
+    assert ours["pearson"] > raw["pearson"] + 0.05
+    assert ours["ece"] < 0.08 < raw["ece"]
 
 
 def test_people_in_detected_boxes_are_measured_too(shared):
     model, head = pose2d.load("movenet-lightning"), ccnet.load("movenet-lightning")
     everyone = read_split(shared / "data" / "coco", "val2017")
     few = Split("val2017", everyone.skeleton, everyone.people[:12], everyone.dataset, everyone.source)
-    predictions = predict_split(model, head, few, detected_boxes(MultiPose()), flip_test=True)
+    detector = MultiPose()
+    predictions = predict_split(model, head, few, lambda _, image: detector.detect(image), flip_test=True)
     assert len(predictions.oks) == len(predictions.box_score) > 0
     assert predictions.oks.max() > 0.7
     assert bool((predictions.confidence["ccnet"].keypoint <= 1).all())

@@ -9,7 +9,7 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.confidence import build, describe, save
+from ccnet.confidence import build, save
 from ccnet.data.observations import cache_key
 from ccnet.heads.head import (
     AXES,
@@ -21,9 +21,8 @@ from ccnet.heads.head import (
     distribution_of,
     principal_axes,
 )
-from ccnet.losses import Targets, channels, default, likelihood
-from ccnet.recipes import TrainingSettings
-from ccnet.train import new_head
+from ccnet.losses import Targets, channels, default, keypoint_loss
+from ccnet.train import TrainingSettings, new_head
 from pose2d.base.errors import UserError
 from pose2d.models.base import FeaturesWithTrunk
 from pose2d.skeletons import COCO17, HALPE26
@@ -37,9 +36,9 @@ def test_the_loss_counts_present_keypoints_only_and_reads_the_error_along_both_a
     present[0, 3] = 1
     targets = Targets(oks, present, present, error.expand(2, 26, 2), torch.arange(2))
     expected = -distribution_of(logits[0, 3]).log_likelihood(error)
-    without = likelihood(logits, replace(targets, present=torch.zeros(2, 26)))
+    without = keypoint_loss(logits, replace(targets, present=torch.zeros(2, 26)), "likelihood")
     presence = torch.nn.functional.softplus(logits[0, 3, 1]) - torch.nn.functional.softplus(-logits[0, 3, 1])
-    torch.testing.assert_close(likelihood(logits, targets)[0] - without[0], expected - presence)
+    torch.testing.assert_close(keypoint_loss(logits, targets, "likelihood")[0] - without[0], expected - presence)
 
 
 def test_the_embedded_head_states_a_distribution_whose_oks_is_its_confidence() -> None:
@@ -127,7 +126,7 @@ def test_a_keypoint_without_labels_is_as_sharp_in_pixels_as_the_one_it_stands_be
 def test_a_head_says_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     model = pose2d.load("rtmpose-s-halpe26")
     head = new_head(model, TrainingSettings(head="simcc", loss="likelihood")).eval()
-    save(head, tmp_path / "head.safetensors", describe(head, model, "rtmpose-s-halpe26"))
+    save(head, tmp_path / "head.safetensors", model, "rtmpose-s-halpe26")
     loaded = ccnet.load(tmp_path / "head.safetensors")
     ccnet.check_fits(loaded, model, "rtmpose-s-halpe26")
     inputs = torch.rand(2, HALPE26.size * (SUMMARY + 256) + 512 * 48, generator=torch.Generator().manual_seed(5))
@@ -147,7 +146,7 @@ def test_a_file_without_the_ratio_of_the_axes_loads_and_states_an_isotropic_erro
     model = pose2d.load("rtmpose-s-halpe26")
     torch.manual_seed(1)
     head = build(model, "simcc", 2 + 2 * COMPONENTS).eval()
-    save(head, tmp_path / "old.safetensors", describe(head, model, "rtmpose-s-halpe26"))
+    save(head, tmp_path / "old.safetensors", model, "rtmpose-s-halpe26")
     loaded = ccnet.load(tmp_path / "old.safetensors")
     assert isinstance(loaded, SimCCDistributionHead)
     features = FeaturesWithTrunk.join(torch.randn(1, HALPE26.size, 256), torch.randn(1, 512, 8, 6))

@@ -250,9 +250,9 @@ def test_the_closed_form_takes_three_kinds_of_area(coco):
             person["area"] = 1000.0 + 100 * number
         path.write_text(json.dumps(dataset))
     kinds = ("closed-form", "closed-form-predicted", "closed-form-annotated")
-    found = run(EvalCocoOptions(coco, "toy", confidence=kinds)).table.rows
+    found = run(EvalCocoOptions(coco, "toy", confidence=kinds)).figures
     assert set(kinds) <= set(found)
-    assert len({found[kind].keypoint for kind in kinds}) == 3
+    assert len({found[kind]["keypoint"]["mean_confidence"] for kind in kinds}) == 3
     (coco / "annotations" / "person_keypoints_train2017.json").unlink()
     with pytest.raises(UserError, match="has no train2017: pass --area-split"):
         run(EvalCocoOptions(coco, "toy", confidence=kinds))

@@ -133,11 +133,11 @@ def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Pa
 def head_file(tmp_path: Path) -> Path:
     """A calibration head for the small network that has learnt nothing yet."""
     import pose2d
-    from ccnet.confidence import build, describe, save
+    from ccnet.confidence import build, save
 
     model = pose2d.load("movenet-lightning")
     head = build(model, "conv")
-    save(head, tmp_path / "head.safetensors", describe(head, model, "movenet-lightning"))
+    save(head, tmp_path / "head.safetensors", model, "movenet-lightning")
     return tmp_path / "head.safetensors"
 
 

@@ -12,8 +12,8 @@ import pytest
 import pose2d
 from ccnet.data import observations
 from ccnet.data.datasets import read_split
-from ccnet.recipes import TrainingSettings
-from ccnet.train import new_head
+from ccnet.train import TrainingSettings, make_examples, new_head
+from pose2d.base.distributed import ALONE
 from tests.ccnet.toy import write_coco
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def workers_end(running: subprocess.Popen[str]) -> None:
 def test_a_training_under_torchrun_whose_worker_is_killed_ends_with_the_same_head(data: Path, tmp_path: Path) -> None:
     finished(train(data, tmp_path / "undisturbed", prefix=elastic(2)))
     running = train(data, tmp_path / "killed", prefix=elastic(2))
-    checkpoint = tmp_path / "killed" / "training.safetensors"
+    checkpoint = tmp_path / "killed" / "training.pt"
     give_up = time.monotonic() + 300
     while not checkpoint.exists():  # the first 100 steps are done
         assert running.poll() is None, running.communicate()[1]
@@ -83,11 +83,11 @@ def test_a_shard_that_is_there_is_not_computed_again(
     model, settings = pose2d.load("movenet-lightning"), TrainingSettings(head="movenet", augmented_passes=0)
     head = new_head(model, settings, "movenet-lightning")
     people = list(read_split(data, "train2017", model.skeleton).people)
-    (cache,) = observations.observation_caches(model, head, people, settings, tmp_path / "cache")
-    cache.fill()
+    given = (model, head, people, settings, ALONE, tmp_path / "cache")
+    make_examples(*given)
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.np?")}
     assert len(written) == 6
     next(path for path in written if path.name == "0000006.npy").unlink()
-    cache.fill()
+    make_examples(*given)
     again = {path: path.stat().st_mtime_ns for path in written}
     assert {path.name for path in written if again[path] != written[path]} == {"0000006.npy", "0000006.npz"}

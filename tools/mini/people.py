@@ -43,7 +43,7 @@ def cropped_people(data: Path, splits: Sequence[str], input_wh: tuple[int, int],
         pixels = np.lib.format.open_memmap(pixels_file, "w+", np.uint8, shape)
         teacher = pose2d.load(TEACHER)
         xy, weight, row = [], [], 0
-        for _, group in by_image(people):
+        for group in by_image(people):
             image = load_image(group[0])
             boxes = np.array([person.box_px for person in group])
             labels = np.stack([person.keypoints for person in group])

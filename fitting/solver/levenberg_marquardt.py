@@ -32,7 +32,7 @@ the other optimum (MIRROR_STD_FACTOR). Each term says how it counts here (`Term.
 training subjects (`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing
 was learned from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -43,11 +43,10 @@ from torch import Tensor
 from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rotation_matrices
 from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.terms.reprojection import Reprojection
-from fitting.solver.terms.term import FARTHEST, Blocks, Term, Window
-from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, Geometry, State, join, orthonormal
+from fitting.solver.terms.term import FARTHEST, NormalEquations, Posed, Term
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, State, join, orthonormal
 from fitting.thresholds import LEAST_KEYPOINTS
 
-CHUNK = 512  # frames handled at a time: bounds memory on long tracks
 Kind = TypeVar("Kind", bound=Term)
 
 
@@ -101,20 +100,12 @@ class Problem:
         turn = None if self.world_rotation is None else self.world_rotation.to(dtype)
         return replace(self, jacobian=jacobian, terms=tuple(term.to(dtype) for term in self.terms), world_rotation=turn)
 
-    def window(self, state: State, geometry: Geometry, inner: slice, first: int, frames: int) -> Window:
-        """This problem's frames as its terms see them; `inner` begins at frame `first` of `frames` in the track."""
-        fps = self.fps if frames > FARTHEST else None
-        return Window(self.jacobian, state, geometry, inner, first, frames, fps, self.segment, self.world_rotation)
-
-    def windows(self, state: State) -> Iterator[tuple["Problem", Window]]:
-        """A bounded number of frames at a time, with the neighbours that differences reach to."""
-        count = len(state)
-        halo = FARTHEST if self.fps is not None and count > FARTHEST else 0
-        for first in range(0, count, CHUNK):
-            last = min(first + CHUNK, count)
-            low, high = max(first - halo, 0), min(last + halo, count)
-            part, wide = self.frames(slice(low, high)), state.frames(slice(low, high))
-            yield part, part.window(wide, self.jacobian.place(wide), slice(first - low, last - low), first, count)
+    def posed(self, state: State, derivatives: bool = True) -> Posed:
+        """These frames as terms see them."""
+        fps = self.fps if len(state) > FARTHEST else None
+        return Posed(
+            self.jacobian, state, self.jacobian.place(state, derivatives), fps, self.segment, self.world_rotation
+        )
 
 
 def seen_by_several(views: Sequence[Reprojection]) -> Tensor:
@@ -124,17 +115,11 @@ def seen_by_several(views: Sequence[Reprojection]) -> Tensor:
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     """-log posterior up to a constant: each frame's own [T], infinite for a body behind the camera; and in total []."""
-    geometry = Geometry.joined(
-        [
-            problem.jacobian.place(state.frames(slice(first, first + CHUNK)), derivatives=False)
-            for first in range(0, len(state), CHUNK)
-        ]
-    )
-    whole = problem.window(state, geometry, slice(0, len(state)), 0, len(state))
+    posed = problem.posed(state, derivatives=False)
     each = state.theta.new_zeros(len(state))
     together = each.new_zeros((), dtype=torch.float64)
     for term in problem.terms:
-        cost = term.cost(whole)
+        cost = term.cost(posed)
         if cost.ndim:
             each = each + cost
         else:
@@ -143,54 +128,13 @@ def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     return each, each.double().sum() + together
 
 
-@dataclass(frozen=True)
-class NormalEquations:
-    """Half the cost's second-order model: cost(x + d) ~ cost + g . d + d . H d / 2."""
-
-    gradient: Tensor  # [T, 63]
-    matrix: Tensor  # [T, 63, 63]
-    arrow: Tensor  # [T, 63, S] step against shape
-    shape_gradient: Tensor  # [S], or [T, S] when each frame has its own shape
-    corner: Tensor  # [S, S] or [T, S, S]
-    # [T - 1, 63, 63] frame t against t + 1 and [T - 2, 63, 63] against t + 2; None: frames are not coupled
-    off_diagonals: tuple[Tensor, ...] | None
-
-    def double(self) -> "NormalEquations":
-        """The same in float64."""
-        whole = {name: value.double() for name, value in vars(self).items() if isinstance(value, Tensor)}
-        off = self.off_diagonals and tuple(value.double() for value in self.off_diagonals)
-        return replace(self, **whole, off_diagonals=off)
-
-    def damped(self, damping: Tensor) -> "NormalEquations":
-        """Marquardt's: diagonals grow by a share, [] or one per frame [T]."""
-        matrix, corner = self.matrix.clone(), self.corner.clone()
-        for square in (matrix, corner):
-            square.diagonal(dim1=-2, dim2=-1).mul_(1 + damping[..., None])
-        return replace(self, matrix=matrix, corner=corner)
-
-
 def normal_equations(problem: Problem, state: State) -> NormalEquations:
-    """The Gauss-Newton system at a state, set up a bounded number of frames at a time."""
-    windows = []
-    shape_gradient, corner = torch.zeros(()), torch.zeros(())
-    for part, window in problem.windows(state):
-        blocks = Blocks(window)
-        for term in part.terms:
-            term.add(window, blocks)
-        windows.append(blocks.parts())
-        shape_gradient, corner = shape_gradient + blocks.shared_gradient, corner + blocks.shared_corner
-    columns = [list(column) for column in zip(*windows, strict=True)]
-    windows.clear()
-
-    def joined(part: list[Tensor]) -> Tensor:
-        whole = part[0] if len(part) == 1 else torch.cat(part)
-        part.clear()  # a long track's blocks are large: not twice in memory
-        return whole
-
-    gradient, matrix, arrow, of_shape, of_corner, *off = (joined(part) for part in columns)
-    if state.shared_shape:
-        of_shape, of_corner = of_shape.sum(0) + shape_gradient, of_corner.sum(0) + corner
-    return NormalEquations(gradient, matrix, arrow, of_shape, of_corner, tuple(off) or None)
+    """The Gauss-Newton system at a state."""
+    posed = problem.posed(state)
+    equations = NormalEquations.zeros(posed)
+    for term in problem.terms:
+        term.add(posed, equations)
+    return equations
 
 
 class NotPositiveDefinite(ArithmeticError):
@@ -517,34 +461,27 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             return JointDeviations(unknown, unknown.clone(), unknown[..., 0].clone(), system.corner * torch.nan)
         own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
     alone = ~seen_by_several(problem.views)[:, None, None]  # a second camera knows distances, and no limb mirrored
-    camera_frame: list[Tensor] = []
-    relative_to_pelvis: list[Tensor] = []
-    for first in range(0, len(state), CHUNK):
-        rows = slice(first, first + CHUNK)
-        geometry = problem.jacobian.place(state.frames(rows))
-        step_jacobian, shape_jacobian = (
-            problem.jacobian.joint_step_jacobian(geometry),
-            problem.jacobian.joint_shape_jacobian(geometry),
-        )
-        shape_part = shape_covariance if state.shared_shape else shape_covariance[rows]
-        for relative, out in ((False, camera_frame), (True, relative_to_pelvis)):
-            x = step_jacobian - step_jacobian[:, :1] if relative else step_jacobian
-            a = shape_jacobian - shape_jacobian[:, :1] if relative else shape_jacobian
-            a = a - torch.einsum("tjcd,tds->tjcs", x, response[rows])
-            variance = torch.einsum("tjcd,tde,tjce->tjc", x, own[rows], x)
-            spec = "tjcs,sr,tjcr->tjc" if state.shared_shape else "tjcs,tsr,tjcr->tjc"
-            variance = variance + torch.einsum(spec, a, shape_part, a)
-            if not relative:
-                variance = variance + (alone[rows] * UNMODELLED_SIZE * geometry.joints).square()
-            out.append(variance.clamp(min=0).sqrt())
-    relative_m = torch.cat(relative_to_pelvis)
+    geometry = problem.jacobian.place(state)
+    step_jacobian, shape_jacobian = (
+        problem.jacobian.joint_step_jacobian(geometry), problem.jacobian.joint_shape_jacobian(geometry)
+    )  # fmt: skip
+    every = shape_covariance.expand(len(state), -1, -1)
+
+    def variance_of(x: Tensor, a: Tensor) -> Tensor:
+        """[T, 24, 3] of points that move by x with the step and by a with the shape."""
+        a = a - torch.einsum("tjcd,tds->tjcs", x, response)
+        return torch.einsum("tjcd,tde,tjce->tjc", x, own, x) + torch.einsum("tjcs,tsr,tjcr->tjc", a, every, a)
+
+    camera_frame = variance_of(step_jacobian, shape_jacobian) + (alone * UNMODELLED_SIZE * geometry.joints).square()
+    relative_m = variance_of(step_jacobian - step_jacobian[:, :1], shape_jacobian - shape_jacobian[:, :1])
+    relative_m = relative_m.clamp(min=0).sqrt()
     if problem.fps is not None:
         relative_m[..., 2] *= torch.where(alone[:, 0], MIRROR_STD_FACTOR, 1.0)
-    through_shape = torch.einsum("tds,tsr,tdr->td", response, shape_covariance.expand(len(state), -1, -1), response)
+    through_shape = torch.einsum("tds,tsr,tdr->td", response, every, response)
     variance = own.diagonal(dim1=-2, dim2=-1) + through_shape
     rotation = variance.new_full((len(state), JOINT_COUNT), torch.nan)
     rotation[:, MOVED_JOINTS] = variance[:, : POSE.stop].unflatten(1, (-1, 3)).sum(-1).clamp(min=0).sqrt()
-    return JointDeviations(torch.cat(camera_frame), relative_m, rotation, shape_covariance)
+    return JointDeviations(camera_frame.clamp(min=0).sqrt(), relative_m, rotation, shape_covariance)
 
 
 def _covariances(system: NormalEquations, shape_weight: float) -> tuple[Tensor, Tensor, Tensor]:

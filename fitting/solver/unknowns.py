@@ -23,6 +23,7 @@ group; the root is turned by w itself. With M_i = G_parent J_l,
 Pose correctives take part in q but not in its derivative."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -199,16 +200,6 @@ class Geometry:
     terms: Tensor  # [B, E, 3] c_e P_j + G_j m_e
     axis_jacobian: Tensor  # [B, 20, 3, 3] M_i of MOVED_JOINTS; empty without derivatives
 
-    @classmethod
-    def joined(cls, parts: "list[Geometry]") -> "Geometry":
-        """Frames one after the other: where their points and bones are, not what derivatives are made of."""
-        if len(parts) == 1:
-            return parts[0]
-        keypoints, joints = (torch.cat([getattr(part, name) for part in parts]) for name in ("keypoints", "joints"))
-        columns = zip(*(part.placement for part in parts), strict=True)
-        placement = Placement(*(torch.cat(column) if column[0].ndim > 2 else column[0] for column in columns))
-        return replace(parts[0], keypoints=keypoints, joints=joints, placement=placement)
-
 
 class BodyJacobian:
     """A body's forward kinematics and derivatives with respect to the unknowns of `fitting.solver.unknowns`."""
@@ -263,45 +254,28 @@ class BodyJacobian:
             axis_jacobian = torch.cat((eye, local), 1)
         return Geometry(points.gather @ terms + shift, placement.joints + shift, placement, terms, axis_jacobian)
 
-    def keypoint_step_jacobian(self, geometry: Geometry, rows: Tensor) -> Tensor:
-        """Rows [B, 26, R, 3] times dq/dstep [B, 26, 3, 63] -> [B, 26, R, 63], without the large middle. u^T (-[a]_x) M
-        = (a x u)^T M for every row u."""
-        joints = geometry.placement.joints[:, self.pair_joint]
-        arm = self.pair_terms @ geometry.terms - self.pair_share[:, None] * joints  # [B, N, 3]
-        row = rows[:, self.pair_point]  # [B, N, R, 3]
-        moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
-        value = moment @ geometry.axis_jacobian[:, self.pair_moved]  # [B, N, R, 3]
-        out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
-        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 26, 20, R, 3] view
-        by_joint[:, self.pair_point, self.pair_moved] = value
-        out[..., TRANSLATION] = rows
-        return out
-
-    def some_keypoints_step_jacobian(self, geometry: Geometry, points: tuple[int, ...]) -> Tensor:
-        """dq/dstep of some keypoints, [B, len(points), 3, 63]."""
-        place = torch.full((len(self.body.keypoint_joints),), -1)
-        place[list(points)] = torch.arange(len(points))
-        pairs = (place[self.pair_point] >= 0).nonzero().squeeze(1)
-        joints = geometry.placement.joints[:, self.pair_joint[pairs]]
+    def keypoint_step_jacobian(self, geometry: Geometry, rows: Tensor, points: Sequence[int] | None = None) -> Tensor:
+        """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large middle, of all keypoints
+        or of some. u^T (-[a]_x) M = (a x u)^T M for every row u."""
+        point, pairs = self.pair_point, slice(None)
+        if points is not None:
+            place = torch.full((len(self.body.keypoint_joints),), -1)
+            place[list(points)] = torch.arange(len(points))
+            pairs = (place[point] >= 0).nonzero().squeeze(1)
+            point = place[point[pairs]]
+        joints, moved = geometry.placement.joints[:, self.pair_joint[pairs]], self.pair_moved[pairs]
         arm = self.pair_terms[pairs] @ geometry.terms - self.pair_share[pairs, None] * joints  # [B, N, 3]
-        moved = self.pair_moved[pairs]
-        value = cross_matrix(-arm) @ geometry.axis_jacobian[:, moved]
-        out = arm.new_zeros(len(arm), len(points), 3, STEP_SIZE)
-        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, n, 20, 3, 3] view
-        by_joint[:, place[self.pair_point[pairs]], moved] = value
-        out[..., TRANSLATION] = torch.eye(3, dtype=arm.dtype)
-        return out
+        row = rows[:, point]  # [B, N, R, 3]
+        moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
+        return _step_jacobian(rows, point, moved, moment @ geometry.axis_jacobian[:, moved])
 
     def joint_step_jacobian(self, geometry: Geometry) -> Tensor:
         """dP/dstep, [B, 24, 3, 63]."""
         joints = geometry.placement.joints
         arm = joints[:, self.joint_child] - joints[:, self.joint_parent]  # [B, N, 3]
         value = cross_matrix(-arm) @ geometry.axis_jacobian[:, self.joint_moved]
-        out = joints.new_zeros(len(joints), JOINT_COUNT, 3, STEP_SIZE)
-        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 24, 20, 3, 3] view
-        by_joint[:, self.joint_child, self.joint_moved] = value
-        out[..., TRANSLATION] = torch.eye(3, dtype=joints.dtype)
-        return out
+        rows = torch.eye(3, dtype=joints.dtype).expand(*joints.shape, 3)
+        return _step_jacobian(rows, self.joint_child, self.joint_moved, value)
 
     def joint_shape_jacobian(self, geometry: Geometry) -> Tensor:
         """dP/dshape, [B, 24, 3, S]: offsets of the rest pose, turned and added up along the tree."""
@@ -314,21 +288,24 @@ class BodyJacobian:
             moved.append(moved[PARENTS[joint]] + turned[:, joint - 1])
         return torch.stack(moved, 1)
 
-    def keypoint_shape_jacobian(self, geometry: Geometry, joint_shape_jacobian: Tensor) -> Tensor:
-        """dq/dshape, [B, 26, 3, S]."""
-        points = self.body.keypoint_terms
-        on_bone = geometry.placement.rotation[:, points.bone] @ self.offset_shapedirs
-        on_bone = on_bone + points.coefficient[:, None, None] * joint_shape_jacobian[:, points.bone]
-        return torch.einsum("ke,becs->bkcs", points.gather, on_bone)
-
-    def some_keypoints_shape_jacobian(
-        self, geometry: Geometry, joint_shape_jacobian: Tensor, points: tuple[int, ...]
+    def keypoint_shape_jacobian(
+        self, geometry: Geometry, joint_shape_jacobian: Tensor, points: Sequence[int] | None = None
     ) -> Tensor:
-        """The same of some keypoints, [B, len(points), 3, S]."""
-        all_points = self.body.keypoint_terms
-        gather = all_points.gather[list(points)]
-        terms = gather.bool().any(0).nonzero().squeeze(1)
-        bone = all_points.bone[terms]
+        """dq/dshape, [B, K, 3, S], of all keypoints or of some."""
+        of_all = self.body.keypoint_terms
+        gather = of_all.gather if points is None else of_all.gather[list(points)]
+        terms = gather.any(0).nonzero().squeeze(1)
+        bone = of_all.bone[terms]
         on_bone = geometry.placement.rotation[:, bone] @ self.offset_shapedirs[terms]
-        on_bone = on_bone + all_points.coefficient[terms, None, None] * joint_shape_jacobian[:, bone]
+        on_bone = on_bone + of_all.coefficient[terms, None, None] * joint_shape_jacobian[:, bone]
         return torch.einsum("ke,becs->bkcs", gather[:, terms], on_bone)
+
+
+def _step_jacobian(rows: Tensor, point: Tensor, moved: Tensor, value: Tensor) -> Tensor:
+    """[B, K, R, 63]: `value` [B, N, R, 3] where joints `moved` [N] turn points [N], and rows [B, K, R, 3] that the
+    translation moves."""
+    out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
+    by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, K, 20, R, 3] view
+    by_joint[:, point, moved] = value
+    out[..., TRANSLATION] = rows
+    return out

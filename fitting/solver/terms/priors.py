@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fitting.body.kinematics import matrix_to_axis_angle
-from fitting.solver.terms.term import SECOND_DIFFERENCE, Blocks, Term, Window, charbonnier, geman_mcclure
+from fitting.solver.terms.term import SECOND_DIFFERENCE, NormalEquations, Posed, Term, charbonnier, geman_mcclure
 from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, BodyJacobian, State, left_jacobian
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
@@ -190,15 +190,15 @@ class LikelyPose(Term):
     prior: PosePrior
     weight: float = 1.0  # less beside a guess that was made with such a prior itself
 
-    def cost(self, window: Window) -> Tensor:
-        return self.weight * self.prior.energy(window.state.body_pose)[0]
+    def cost(self, posed: Posed) -> Tensor:
+        return self.weight * self.prior.energy(posed.state.body_pose)[0]
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        pose = window.state.body_pose
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        pose = posed.state.body_pose
         _, nearest = self.prior.energy(pose)
         counts = self.weight * self.prior.pull(pose, nearest)
         precision = counts[:, None, None] * self.prior.precision[nearest]
-        blocks.add_block(POSE, torch.einsum("tij,tj->ti", precision, pose - self.prior.mean[nearest]), precision)
+        equations.add_block(POSE, torch.einsum("tij,tj->ti", precision, pose - self.prior.mean[nearest]), precision)
 
     def in_doubt(self) -> "LikelyPose":
         """One Gaussian as wide as the whole mixture."""
@@ -216,12 +216,12 @@ class JointLimits(Term):
         """How far numbers [T, 57] reach beyond their range, in stds: zero inside."""
         return ((pose - self.high).clamp(min=0) + (pose - self.low).clamp(max=0)) / LIMIT_STD_RAD
 
-    def cost(self, window: Window) -> Tensor:
-        return self.beyond(window.state.body_pose).square().sum(-1) / 2
+    def cost(self, posed: Posed) -> Tensor:
+        return self.beyond(posed.state.body_pose).square().sum(-1) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        beyond = self.beyond(window.state.body_pose)
-        blocks.add_diagonal(POSE, beyond / LIMIT_STD_RAD, (beyond != 0) / LIMIT_STD_RAD**2)
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        beyond = self.beyond(posed.state.body_pose)
+        equations.add_diagonal(POSE, beyond / LIMIT_STD_RAD, (beyond != 0) / LIMIT_STD_RAD**2)
 
 
 @dataclass(frozen=True)
@@ -242,17 +242,17 @@ class Upright(Term):
         """The lean of bodies turned by root [T, 3, 3], in stds [T]."""
         return (root[:, :, 1] * self.axis).sum(-1) / self.std_rad
 
-    def cost(self, window: Window) -> Tensor:
-        squared = self.residual(window.state.root).square()
+    def cost(self, posed: Posed) -> Tensor:
+        squared = self.residual(posed.state.root).square()
         return geman_mcclure(squared, squared.new_tensor(LEAN_SCALE**2))[0] / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        residual = self.residual(window.state.root)
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        residual = self.residual(posed.state.root)
         _, slope = geman_mcclure(residual.square(), residual.new_tensor(LEAN_SCALE**2))
-        up = window.state.root[:, :, 1]  # a turn w moves it by w x up, and axis . (w x up) = w . (up x axis)
+        up = posed.state.root[:, :, 1]  # a turn w moves it by w x up, and axis . (w x up) = w . (up x axis)
         row = torch.linalg.cross(up, self.axis) / self.std_rad
         matrix = slope[:, None, None] * row[:, :, None] * row[:, None]
-        blocks.add_block(slice(3), (slope * residual)[:, None] * row, matrix)
+        equations.add_block(slice(3), (slope * residual)[:, None] * row, matrix)
 
 
 def optical_axis(like: Tensor) -> Tensor:
@@ -287,17 +287,17 @@ class Guess(Term):
         pose = (state.body_pose - self.pose) / self.pose_std_rad
         return root, pose, (state.translation - self.translation) / self.translation_std_m
 
-    def cost(self, window: Window) -> Tensor:
-        root, pose, translation = (part.square().sum(-1) for part in self.residuals(window.state))
+    def cost(self, posed: Posed) -> Tensor:
+        root, pose, translation = (part.square().sum(-1) for part in self.residuals(posed.state))
         return (root + pose + translation) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        root, pose, translation = self.residuals(window.state)
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        root, pose, translation = self.residuals(posed.state)
         # root = log(R R_guess^T): its derivative by a turn of R is the inverse left Jacobian at that vector.
         slope = torch.linalg.inv(left_jacobian(root * self.root_std_rad)) / self.root_std_rad[..., None]
-        blocks.add_block(slice(3), torch.einsum("tij,ti->tj", slope, root), slope.mT @ slope)
-        blocks.add_diagonal(POSE, pose / self.pose_std_rad, 1 / self.pose_std_rad**2)
-        blocks.add_diagonal(TRANSLATION, translation / self.translation_std_m, 1 / self.translation_std_m**2)
+        equations.add_block(slice(3), torch.einsum("tij,ti->tj", slope, root), slope.mT @ slope)
+        equations.add_diagonal(POSE, pose / self.pose_std_rad, 1 / self.pose_std_rad**2)
+        equations.add_diagonal(TRANSLATION, translation / self.translation_std_m, 1 / self.translation_std_m**2)
 
     def in_doubt(self) -> "Guess":
         return replace(self, translation_std_m=DISTANCE_STD_FACTOR * self.translation_std_m)
@@ -321,8 +321,8 @@ class LikelyShape(Term):
     guess_std: float = 1.0
     evidence: ShapeEvidence | None = None
 
-    def cost(self, window: Window) -> Tensor:
-        shape = window.state.shape
+    def cost(self, posed: Posed) -> Tensor:
+        shape = posed.state.shape
         cost = shape.square().sum(-1) / 2
         if self.guess is not None:
             cost = cost + ((shape - self.guess) / self.guess_std).square().sum(-1) / 2
@@ -330,15 +330,17 @@ class LikelyShape(Term):
             cost = cost + (shape * (shape @ known.precision / 2 - known.information)).sum(-1)
         return self.weight * cost
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        shape = window.state.shape
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        shape = posed.state.shape
         eye = torch.eye(shape.shape[-1], dtype=shape.dtype)
-        blocks.add_shape(self.weight * shape, self.weight * eye)
+        equations.add_shape(self.weight * shape, self.weight * eye)
         if self.guess is not None:
             per = self.weight / self.guess_std**2
-            blocks.add_shape(per * (shape - self.guess), per * eye)
+            equations.add_shape(per * (shape - self.guess), per * eye)
         if (known := self.evidence) is not None:
-            blocks.add_shape(self.weight * (shape @ known.precision - known.information), self.weight * known.precision)
+            equations.add_shape(
+                self.weight * (shape @ known.precision - known.information), self.weight * known.precision
+            )
 
     def frames(self, index: Tensor | slice) -> "LikelyShape":
         return self if self.guess is None or self.guess.ndim == 1 else replace(self, guess=self.guess[index])
@@ -381,21 +383,21 @@ class _Acceleration(Term):
     std: Tensor
     weight: float
 
-    def residual(self, window: Window, fps: float) -> Tensor:
+    def residual(self, posed: Posed, fps: float) -> Tensor:
         """[t - 2, n, 3]"""
         raise NotImplementedError
 
-    def cost(self, window: Window) -> Tensor:
-        if window.fps is None:
+    def cost(self, posed: Posed) -> Tensor:
+        if posed.fps is None:
             return self.std.new_zeros(())
-        squared = self.residual(window, window.fps).square().sum(-1)
-        return self.weight * (charbonnier(squared, MOTION_SCALE)[0] * window.follows(2)).sum() / 2
+        squared = self.residual(posed, posed.fps).square().sum(-1)
+        return self.weight * (charbonnier(squared, MOTION_SCALE)[0] * posed.follows(2)).sum() / 2
 
-    def weighted(self, window: Window, fps: float) -> tuple[Tensor, Tensor]:
+    def weighted(self, posed: Posed, fps: float) -> tuple[Tensor, Tensor]:
         """Residuals as they count and the slopes of their loss for each number, [t - 2, 3 n] both."""
-        residual = self.residual(window, fps)
+        residual = self.residual(posed, fps)
         _, slope = charbonnier(residual.square().sum(-1), MOTION_SCALE)
-        slope = (slope * window.follows(2)).repeat_interleave(3, dim=1)
+        slope = (slope * posed.follows(2)).repeat_interleave(3, dim=1)
         return self.weight**0.5 * residual.flatten(1), slope
 
     def in_doubt(self) -> "_Acceleration":
@@ -413,32 +415,32 @@ class JointAcceleration(_Acceleration):
     def _std(self, jacobian: BodyJacobian, shape: Tensor) -> Tensor:
         return (self.std * jacobian.size(shape))[:, None]
 
-    def residual(self, window: Window, fps: float) -> Tensor:
-        return acceleration(window.joints_shot, fps, self._std(window.jacobian, window.state.shape))
+    def residual(self, posed: Posed, fps: float) -> Tensor:
+        return acceleration(posed.joints_shot, fps, self._std(posed.jacobian, posed.state.shape))
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        if window.fps is None:
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        if posed.fps is None:
             return
-        jacobian, shape = window.jacobian, window.state.shape
-        linear, slope = self.weighted(window, window.fps)
-        scale = acceleration_factor(window.fps) * self.weight**0.5 / self._std(jacobian, shape)
-        step, by_shape = ((part * scale.unsqueeze(-1)).flatten(1, 2) for part in window.joint_jacobians_shot)
+        jacobian, shape = posed.jacobian, posed.state.shape
+        linear, slope = self.weighted(posed, posed.fps)
+        scale = acceleration_factor(posed.fps) * self.weight**0.5 / self._std(jacobian, shape)
+        step, by_shape = ((part * scale.unsqueeze(-1)).flatten(1, 2) for part in posed.joint_jacobians_shot)
         # a / size(shape): the shape moves the joints, and changes the size they are measured by.
         relative = jacobian.size_gradient / jacobian.size(shape)
         by_shape = second_difference(by_shape) - linear.unsqueeze(-1) * relative
-        blocks.add_difference(SECOND_DIFFERENCE, linear, slope, step, by_shape)
+        equations.add_difference(SECOND_DIFFERENCE, linear, slope, step, by_shape)
 
 
 @dataclass(frozen=True)
 class AngularAcceleration(_Acceleration):
     """Of the axis-angle numbers of BODY_JOINTS. std: [57] rad/s^2."""
 
-    def residual(self, window: Window, fps: float) -> Tensor:
-        return acceleration(window.state.body_pose, fps, self.std).unflatten(1, (-1, 3))
+    def residual(self, posed: Posed, fps: float) -> Tensor:
+        return acceleration(posed.state.body_pose, fps, self.std).unflatten(1, (-1, 3))
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        if window.fps is None:
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        if posed.fps is None:
             return
-        angular, slope = self.weighted(window, window.fps)
-        scale = acceleration_factor(window.fps) * self.weight**0.5 / self.std
-        blocks.add_diagonal_difference(SECOND_DIFFERENCE, angular, slope, POSE, scale)
+        angular, slope = self.weighted(posed, posed.fps)
+        scale = acceleration_factor(posed.fps) * self.weight**0.5 / self.std
+        equations.add_diagonal_difference(SECOND_DIFFERENCE, angular, slope, POSE, scale)

@@ -19,7 +19,7 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.kinematics import PARENTS, WRISTS
 from fitting.keypoints.observed import PALM, SeenHands
-from fitting.solver.terms.term import Blocks, Term, Window, geman_mcclure
+from fitting.solver.terms.term import NormalEquations, Posed, Term, geman_mcclure
 from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, cross_matrix
 from fitting.thresholds import NEAREST_KEYPOINT_M
 
@@ -118,21 +118,21 @@ class Reprojection(Term):
             return rho, slope.unsqueeze(-1)
         return mixture_loss(residual.square(), self.mixture_weight, self.mixture_precision)
 
-    def cost(self, window: Window) -> Tensor:
-        rho, _ = self.loss(self.residual(window.keypoints))
-        return (rho.sum(-1) / 2).masked_fill(self.behind(window.keypoints), torch.inf)
+    def cost(self, posed: Posed) -> Tensor:
+        rho, _ = self.loss(self.residual(posed.keypoints))
+        return (rho.sum(-1) / 2).masked_fill(self.behind(posed.keypoints), torch.inf)
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        points, jacobian = window.keypoints, window.jacobian
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        points, jacobian = posed.keypoints, posed.jacobian
         residual = self.residual(points)
         root_slope = self.loss(residual)[1].sqrt()
         rows = projection_rows(self.in_camera(points), self.focal_px)
         rows = rows * (root_slope * self.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
         if self.rotation is not None:
             rows = rows @ self.rotation
-        step = jacobian.keypoint_step_jacobian(window.geometry, rows)
-        shape = rows @ jacobian.keypoint_shape_jacobian(window.geometry, window.joint_shape_jacobian)
-        blocks.add_rows((residual * root_slope).flatten(1), step.flatten(1, 2), shape.flatten(1, 2))
+        step = jacobian.keypoint_step_jacobian(posed.geometry, rows)
+        shape = rows @ jacobian.keypoint_shape_jacobian(posed.geometry, posed.joint_shape_jacobian)
+        equations.add_rows((residual * root_slope).flatten(1), step.flatten(1, 2), shape.flatten(1, 2))
 
 
 ROBUST = 3.0  # stds at which a knuckle counts half of its square
@@ -172,13 +172,13 @@ class Palm(Term):
             seen.depth_m[:, :, palm], seen.depth_weight, seen.line, offset, along,
         )  # fmt: skip
 
-    def _points(self, window: Window) -> Tensor:
+    def _points(self, posed: Posed) -> Tensor:
         """[T, 2, 6, 3] metres in the camera frame."""
         wrists = list(WRISTS)
-        offset = self.offset + torch.einsum("hkcs,...s->...hkc", self.offset_shapedirs, window.state.shape)
-        offset = offset.expand(len(window.state), *self.offset.shape)
-        turned = torch.einsum("thij,thkj->thki", window.geometry.placement.rotation[:, wrists], offset)
-        return window.geometry.joints[:, wrists].unsqueeze(2) + turned
+        offset = self.offset + torch.einsum("hkcs,...s->...hkc", self.offset_shapedirs, posed.state.shape)
+        offset = offset.expand(len(posed.state), *self.offset.shape)
+        turned = torch.einsum("thij,thkj->thki", posed.geometry.placement.rotation[:, wrists], offset)
+        return posed.geometry.joints[:, wrists].unsqueeze(2) + turned
 
     def _residuals(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Whitened pixels [T, 12, 2] and depths [T, 12]; those of wrists are zero."""
@@ -188,13 +188,13 @@ class Palm(Term):
         depth = self.depth_weight.sqrt().unsqueeze(-1) * (away - self.depth_m)
         return self.weight.sqrt().flatten(1).unsqueeze(-1) * pixels, depth.flatten(1)
 
-    def cost(self, window: Window) -> Tensor:
-        pixels, depth = self._residuals(self._points(window))
+    def cost(self, posed: Posed) -> Tensor:
+        pixels, depth = self._residuals(self._points(posed))
         rho, _ = geman_mcclure(pixels.square().sum(-1), pixels.new_tensor(ROBUST**2))
         return (rho.sum(-1) + depth.square().sum(-1)) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        points = self._points(window)
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        points = self._points(posed)
         pixels, depth = self._residuals(points)
         slope = geman_mcclure(pixels.square().sum(-1), pixels.new_tensor(ROBUST**2))[1].sqrt()
         rows = projection_rows(points.flatten(1, 2), self.focal_px)
@@ -206,13 +206,13 @@ class Palm(Term):
             deeper = torch.einsum("thc,thkcd->thkd", line, point - point[:, :, :1])
             return torch.cat(((rows @ point.flatten(1, 2)).flatten(1, 2), deeper.flatten(1, 2)), 1)
 
-        step, shape = self._jacobians(points, window)
+        step, shape = self._jacobians(points, posed)
         residual = torch.cat(((pixels * slope.unsqueeze(-1)).flatten(1), depth), 1)
-        blocks.add_rows(residual, stacked(step), stacked(shape))
+        equations.add_rows(residual, stacked(step), stacked(shape))
 
-    def _jacobians(self, points: Tensor, window: Window) -> tuple[Tensor, Tensor]:
+    def _jacobians(self, points: Tensor, posed: Posed) -> tuple[Tensor, Tensor]:
         """By the step [T, 2, 6, 3, 63] and by the shape [T, 2, 6, 3, S]: joints above turn the points."""
-        geometry = window.geometry
+        geometry = posed.geometry
         step = points.new_zeros(*points.shape, STEP_SIZE)
         for side, joint in enumerate(WRISTS):
             while joint >= 0:
@@ -223,7 +223,7 @@ class Palm(Term):
                 joint = PARENTS[joint]
         step[..., TRANSLATION] = torch.eye(3, dtype=points.dtype)
         turned = torch.einsum("thij,hkjs->thkis", geometry.placement.rotation[:, list(WRISTS)], self.offset_shapedirs)
-        return step, window.joint_shape_jacobian[:, list(WRISTS)].unsqueeze(2) + turned
+        return step, posed.joint_shape_jacobian[:, list(WRISTS)].unsqueeze(2) + turned
 
 
 # Of a person's outline, metres (bench/masks.py). What covers the skin of trunk, legs and arms (by the joints that move
@@ -287,10 +287,10 @@ class Silhouette(Term):
     def to(self, dtype: torch.dtype) -> Self:
         return replace(super().to(dtype), vertex=self.vertex)
 
-    def _carried(self, window: Window) -> tuple[Tensor, Tensor]:
+    def _carried(self, posed: Posed) -> tuple[Tensor, Tensor]:
         """[T, N, 24, 3] where each bone would carry the vertices, and the bones' shares [T, N, 24]."""
-        body, state, placement = window.jacobian.body, window.state, window.geometry.placement
-        size = window.jacobian.shape_size
+        body, state, placement = posed.jacobian.body, posed.state, posed.geometry.placement
+        size = posed.jacobian.shape_size
         rest = body.v_template[self.vertex] + torch.einsum(
             "tncs,ts->tnc", body.shapedirs[self.vertex][..., :size], state.shape.expand(len(state), -1)
         )
@@ -298,7 +298,7 @@ class Silhouette(Term):
         if body.posedirs is not None and feature is not None:
             rest = rest + torch.einsum("tncp,tp->tnc", body.posedirs[self.vertex], feature)
         joints = body.rest_joints + torch.einsum(
-            "jcs,ts->tjc", window.jacobian.rest_shapedirs, state.shape.expand(len(state), -1)
+            "jcs,ts->tjc", posed.jacobian.rest_shapedirs, state.shape.expand(len(state), -1)
         )
         turned = torch.einsum("tjcd,tnjd->tnjc", placement.rotation, rest[:, :, None] - joints[:, None])
         return placement.joints[:, None] + turned, body.weights[self.vertex]
@@ -310,17 +310,17 @@ class Silhouette(Term):
         per_m = torch.where(gap < 0, 1 / BODY_OUTSIDE_M, 1 / CLOTHES_STD_M).to(gap.dtype)
         return gap * per_m, per_m
 
-    def cost(self, window: Window) -> Tensor:
-        carried, share = self._carried(window)
-        points = (share[..., None] * carried).sum(2) + window.state.translation[:, None]
+    def cost(self, posed: Posed) -> Tensor:
+        carried, share = self._carried(posed)
+        points = (share[..., None] * carried).sum(2) + posed.state.translation[:, None]
         residual, _ = self._residual(points)
         rho, _ = geman_mcclure(residual.square(), residual.new_tensor(OUTLINE_ROBUST**2))
         return (self.weight * rho).sum(-1) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        jacobian, geometry, placement = window.jacobian, window.geometry, window.geometry.placement
-        carried, share = self._carried(window)
-        points = (share[..., None] * carried).sum(2) + window.state.translation[:, None]
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        jacobian, geometry, placement = posed.jacobian, posed.geometry, posed.geometry.placement
+        carried, share = self._carried(posed)
+        points = (share[..., None] * carried).sum(2) + posed.state.translation[:, None]
         residual, per_m = self._residual(points)
         _, slope = geman_mcclure(residual.square(), residual.new_tensor(OUTLINE_ROBUST**2))
         root = (self.weight * slope).sqrt()
@@ -339,8 +339,8 @@ class Silhouette(Term):
             "tnd,tnds->tns", on_bone.sum(2), jacobian.body.shapedirs[self.vertex][..., : jacobian.shape_size]
         )
         shape = shape - torch.einsum("tnjd,jds->tns", on_bone, jacobian.rest_shapedirs)
-        shape = shape + torch.einsum("tnj,tnc,tjcs->tns", share, row, window.joint_shape_jacobian)
-        blocks.add_rows(root * residual, step, shape)
+        shape = shape + torch.einsum("tnj,tnc,tjcs->tns", share, row, posed.joint_shape_jacobian)
+        equations.add_rows(root * residual, step, shape)
 
 
 def _rim_of(

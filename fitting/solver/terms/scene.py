@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.solver.terms.term import Blocks, Term, Window, charbonnier, geman_mcclure
+from fitting.solver.terms.term import NormalEquations, Posed, Term, charbonnier, geman_mcclure
 
 # Points of the body that can be in contact, among Halpe's 26 keypoints: left heel and big toe, right heel and big toe.
 # Wrists, knees and pelvis among them changed nothing (bench/world.py, bench/scene_evidence.py).
@@ -106,16 +106,16 @@ class Floor(Term):
         share = torch.where(height < 0, torch.full_like(height, 1 / BELOW_STD_M), held / self.std_m)
         return share * height, share
 
-    def cost(self, window: Window) -> Tensor:
-        residual, _ = self.residuals(window.points_shot(FEET))
+    def cost(self, posed: Posed) -> Tensor:
+        residual, _ = self.residuals(posed.points_shot(FEET))
         return _floor_loss(residual.square())[0].sum(-1) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        residual, share = self.residuals(window.points_shot(FEET))
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        residual, share = self.residuals(posed.points_shot(FEET))
         root_slope = _floor_loss(residual.square())[1].sqrt()
         row = (root_slope * share).unsqueeze(-1) * self.up  # [t, n, 3]
-        step, shape = (torch.einsum("tnc,tncd->tnd", row, part) for part in window.point_jacobians_shot(FEET))
-        blocks.add_rows(root_slope * residual, step, shape)
+        step, shape = (torch.einsum("tnc,tncd->tnd", row, part) for part in posed.point_jacobians_shot(FEET))
+        equations.add_rows(root_slope * residual, step, shape)
 
     def in_doubt(self) -> None:
         """A floor that was found with the same keypoints may be wrong where those are."""
@@ -145,21 +145,21 @@ class Contact(Term):
         """Of points [T, n, 3], [T - 1, n, 3]."""
         return self.share(fps).unsqueeze(-1) * torch.diff(points_shot, dim=0)
 
-    def cost(self, window: Window) -> Tensor:
-        if window.fps is None:
+    def cost(self, posed: Posed) -> Tensor:
+        if posed.fps is None:
             return self.contact.new_zeros(())
-        residual = self.residual(window.points_shot(FEET), window.fps)
+        residual = self.residual(posed.points_shot(FEET), posed.fps)
         return _contact_loss(residual.square().sum(-1))[0].sum() / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        if window.fps is None:
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        if posed.fps is None:
             return
-        share = self.share(window.fps)
-        moved = torch.diff(window.points_shot(FEET), dim=0)  # [t - 1, 4, 3]
+        share = self.share(posed.fps)
+        moved = torch.diff(posed.points_shot(FEET), dim=0)  # [t - 1, 4, 3]
         slope = _contact_loss((share.unsqueeze(-1) * moved).square().sum(-1))[1]
         weight = (slope * share.square()).repeat_interleave(3, dim=1)
-        step, shape = (part.flatten(1, 2) for part in window.point_jacobians_shot(FEET))
-        blocks.add_difference((-1.0, 1.0), moved.flatten(1), weight, step, torch.diff(shape, dim=0))
+        step, shape = (part.flatten(1, 2) for part in posed.point_jacobians_shot(FEET))
+        equations.add_difference((-1.0, 1.0), moved.flatten(1), weight, step, torch.diff(shape, dim=0))
 
     def in_doubt(self) -> None:
         """As the floor's."""
@@ -212,16 +212,16 @@ class Balance(Term):
     def loss(self, residual: Tensor) -> tuple[Tensor, Tensor]:
         return charbonnier(residual.square().sum(-1), BALANCE_SCALE)
 
-    def cost(self, window: Window) -> Tensor:
-        residual = self.horizontal(window.joints_shot, window.points_shot(FEET))
+    def cost(self, posed: Posed) -> Tensor:
+        residual = self.horizontal(posed.joints_shot, posed.points_shot(FEET))
         return self.loss(residual)[0] / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        residual = self.horizontal(window.joints_shot, window.points_shot(FEET))
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        residual = self.horizontal(posed.joints_shot, posed.points_shot(FEET))
         root_slope = self.loss(residual)[1].sqrt()[:, None]
-        joints, feet = window.joint_jacobians_shot, window.point_jacobians_shot(FEET)
+        joints, feet = posed.joint_jacobians_shot, posed.point_jacobians_shot(FEET)
         step, shape = (self.horizontal(*parts) * root_slope[..., None] for parts in zip(joints, feet, strict=True))
-        blocks.add_rows(root_slope * residual, step, shape)
+        equations.add_rows(root_slope * residual, step, shape)
 
     def in_doubt(self) -> None:
         """As the floor's."""

@@ -38,8 +38,6 @@ class Fit(Table):
     reprojection_px: Tensor = column((26,), "f", "distance to the keypoint; NaN: not used", unit="px", fill=np.nan)
     stopped: str = shared()  # why the solver stopped
     converged: Tensor = column((), "b", "the search converged")  # [T]
-    iterations: int = shared()
-    cost: float = shared()  # -log posterior, up to a constant
     weighting: Weighting = shared()
     source: ConfidenceSource = shared()  # where the confidence came from
     # [T, 24, 3] in the camera frame along x, y, z; None: confidence not calibrated

@@ -18,9 +18,9 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import JOINT_NAMES, matrix_to_axis_angle, rotation_matrices, shortest_turn
 from fitting.camera import Camera
 from fitting.fits import Fit, FitOptions, SecondMode, nearest
-from fitting.optimise import ROUGH_TOLERANCE, FitInput, make_problem, terms_of, with_shape
+from fitting.optimise import ROUGH_TOLERANCE, FitInput, make_problem, with_shape
 from fitting.solver.levenberg_marquardt import solve_frames
-from fitting.solver.unknowns import from_params, to_params
+from fitting.solver.unknowns import to_params
 
 MODES_FPS = 3.0  # so many frames a second: closer ones err alike (`optimise.INDEPENDENT_FRAMES_PER_SECOND`)
 SCREENED, SOLVED = 3, 12  # steps of every start, and of the likeliest
@@ -103,13 +103,7 @@ def _of_frames(
     # Each stays as close to its start as the fit to its guess.
     guess = replace(given.guess.rows(every), params=params)
     scene = given.scene and replace(given.scene.frames(every), contact=None)
-    near = from_params(params, 0)
-    near = replace(near, shape=near.shape.new_zeros(len(every), 0))
-    problem = make_problem(keypoints, [camera], fixed, options)[0]
-    problem = replace(
-        problem, terms=terms_of(problem.views, fixed, options, FitInput(keypoints, guess, scene), near),
-        world_rotation=None if scene is None else scene.world_rotation,
-    )  # fmt: skip
+    problem, near, _ = make_problem(FitInput(keypoints, guess, scene), [camera], fixed, options)
 
     def apart(params: BodyParams, count: int) -> Tensor:
         """[count - 1, n] whether bodies are apart from the first n of count times n."""

@@ -110,29 +110,23 @@ def usable_frames(keypoints: Keypoints, cameras: Sequence[Camera], weighting: We
     """Frames [T] of checked keypoints that show enough to be fitted; raises TooFewKeypoints if none does."""
     seen = undistorted(keypoints, cameras)
     weight = [keypoint_weights(seen.rows(some), weighting, gate).weight for some in blocks(len(seen))]
-    return frames_with_enough(seen, torch.cat(weight))
+    return enough(counting(seen, torch.cat(weight)))
 
 
-def frames_with_enough(keypoints: Keypoints, weight: Tensor) -> Tensor:
-    """The same for undistorted keypoints and their weights [T, K]."""
-    usable = enough_in(keypoints, weight)
+def counting(keypoints: Keypoints, weight: Tensor) -> Tensor:
+    """[T] how many undistorted keypoints of weights [T, K] are confident and count."""
+    return ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
+
+
+def enough(counts: Tensor) -> Tensor:
+    """Frames [T] in which so many keypoints count that a body can be fitted; raises TooFewKeypoints if none does."""
+    usable = counts >= LEAST_KEYPOINTS
     if not bool(usable.any()):
-        counts = _counting(keypoints, weight)
         raise TooFewKeypoints(
             f"no frame has {LEAST_KEYPOINTS} keypoints with a confidence of {USABLE_CONFIDENCE} or more (the best has "
             f"{int(counts.max())}): a body cannot be fitted. Check the detection, or choose a weighting without a gate."
         )
     return usable
-
-
-def enough_in(keypoints: Keypoints, weight: Tensor) -> Tensor:
-    """The same where it may be no frame at all: somebody whom other cameras see."""
-    return _counting(keypoints, weight) >= LEAST_KEYPOINTS
-
-
-def _counting(keypoints: Keypoints, weight: Tensor) -> Tensor:
-    """[T] how many keypoints are confident and count."""
-    return ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
 
 
 # The joint at each keypoint.

@@ -40,7 +40,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rotation_matrices
+from fitting.body.kinematics import JOINT_COUNT
 from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import FARTHEST, NormalEquations, Posed, Term
@@ -81,10 +81,6 @@ class Problem:
     def term(self, kind: type[Kind]) -> Kind:
         """The first term of this kind."""
         return next(term for term in self.terms if isinstance(term, kind))
-
-    def having(self, changed: Term) -> "Problem":
-        """With a term instead of those of its kind."""
-        return replace(self, terms=tuple(changed if type(term) is type(changed) else term for term in self.terms))
 
     def frames(self, index: Tensor | slice) -> "Problem":
         """The problem of some frames alone."""
@@ -395,32 +391,6 @@ def _solve_batch(problem: Problem, state: State, iterations: int, tolerance: flo
                 break
             part = part.frames(stay)
     return Solution(orthonormal(best), best_cost, float(best_cost.double().sum()), tuple(reason), done)
-
-
-def fill_gaps(state: State, valid: Tensor) -> State:
-    """Interpolate the frames that are not valid [T] between their nearest valid neighbours; before the first and after
-    the last they are equal to it. At least one frame must be valid."""
-    if bool(valid.all()):
-        return state
-    index = valid.nonzero().squeeze(1)
-    frame = torch.arange(len(state))
-    after = torch.searchsorted(index, frame).clamp(max=len(index) - 1)
-    before = (torch.searchsorted(index, frame, right=True) - 1).clamp(min=0)
-    low, high = index[before], index[after]
-    share = ((frame - low) / (high - low).clamp(min=1)).clamp(0, 1).to(state.theta.dtype)
-
-    def between(values: Tensor) -> Tensor:
-        part = share.view(-1, *[1] * (values.ndim - 1))
-        return torch.lerp(values[low], values[high], part)
-
-    turn = matrix_to_axis_angle(state.root[high] @ state.root[low].mT)
-    root = rotation_matrices(turn * share[:, None]) @ state.root[low]
-    return State(
-        root,
-        between(state.theta),
-        between(state.translation),
-        state.shape if state.shared_shape else between(state.shape),
-    )
 
 
 # Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: this share

@@ -257,12 +257,11 @@ class BodyJacobian:
     def keypoint_step_jacobian(self, geometry: Geometry, rows: Tensor, points: Sequence[int] | None = None) -> Tensor:
         """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large middle, of all keypoints
         or of some. u^T (-[a]_x) M = (a x u)^T M for every row u."""
-        point, pairs = self.pair_point, slice(None)
-        if points is not None:
-            place = torch.full((len(self.body.keypoint_joints),), -1)
-            place[list(points)] = torch.arange(len(points))
-            pairs = (place[point] >= 0).nonzero().squeeze(1)
-            point = place[point[pairs]]
+        count = len(self.body.keypoint_joints)
+        place = torch.full((count,), -1)
+        place[list(range(count) if points is None else points)] = torch.arange(rows.shape[1])
+        pairs = (place[self.pair_point] >= 0).nonzero().squeeze(1)
+        point = place[self.pair_point[pairs]]
         joints, moved = geometry.placement.joints[:, self.pair_joint[pairs]], self.pair_moved[pairs]
         arm = self.pair_terms[pairs] @ geometry.terms - self.pair_share[pairs, None] * joints  # [B, N, 3]
         row = rows[:, point]  # [B, N, R, 3]

@@ -10,7 +10,7 @@ from fitting.body.kinematics import rotation_matrices
 from fitting.solver.levenberg_marquardt import costs, normal_equations
 from fitting.solver.terms.priors import LikelyPose
 from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, BodyJacobian, State, left_jacobian
-from tests.fitting.solver_problems import some_problem, some_state
+from tests.fitting.solver_problems import having, some_problem, some_state
 
 DOUBLE = torch.float64
 
@@ -109,7 +109,7 @@ def test_the_matrix_is_the_hessian_where_the_cost_is_quadratic() -> None:
     problem, state = some_problem(5, True, keypoints=False)
     likely = problem.term(LikelyPose)
     gaussian = replace(likely.prior, freedom=torch.tensor(torch.inf))
-    problem = problem.having(replace(likely, prior=gaussian))
+    problem = having(problem, replace(likely, prior=gaussian))
     system = normal_equations(problem, state)
 
     def total(pose: torch.Tensor) -> torch.Tensor:

@@ -15,14 +15,14 @@ from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, 
 from fitting.solver.terms.scene import Balance, Contact, Floor
 from fitting.training.motion_capture import load_motion
 from fitting.training.simulation import Noise, scene
-from tests.fitting.solver_problems import some_problem
+from tests.fitting.solver_problems import having, some_problem
 
 
 def test_sharper_keypoints_mean_smaller_deviations() -> None:
     problem, state = some_problem(4, True)
     seen = problem.seen
-    sharp = problem.having(replace(seen, weight=seen.weight * 100, robust=seen.robust * 1e6))
-    blunt = problem.having(replace(seen, robust=seen.robust * 1e6))
+    sharp = having(problem, replace(seen, weight=seen.weight * 100, robust=seen.robust * 1e6))
+    blunt = having(problem, replace(seen, robust=seen.robust * 1e6))
     assert (
         joint_deviations(sharp, state).camera_frame_m.mean()
         < 0.9 * joint_deviations(blunt, state).camera_frame_m.mean()
@@ -32,11 +32,11 @@ def test_sharper_keypoints_mean_smaller_deviations() -> None:
 def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     """Against an inverse of the whole matrix, for frames with shapes of their own."""
     problem, state = some_problem(3, False)
-    problem = problem.having(replace(problem.term(LikelyShape), weight=1.0))  # as frames by themselves have it
+    problem = having(problem, replace(problem.term(LikelyShape), weight=1.0))  # as frames by themselves have it
     guess, shape = problem.term(Guess), problem.term(LikelyShape)
-    doubted = problem.having(replace(guess, translation_std_m=DISTANCE_STD_FACTOR * guess.translation_std_m))
-    doubted = doubted.having(replace(shape, guess_std=DISTANCE_STD_FACTOR * shape.guess_std))
-    doubted = doubted.having(LikelyPose(problem.term(LikelyPose).prior.single_gaussian()))
+    doubted = having(problem, replace(guess, translation_std_m=DISTANCE_STD_FACTOR * guess.translation_std_m))
+    doubted = having(doubted, replace(shape, guess_std=DISTANCE_STD_FACTOR * shape.guess_std))
+    doubted = having(doubted, LikelyPose(problem.term(LikelyPose).prior.single_gaussian()))
     scene = Floor | Contact | Balance
     doubted = replace(doubted, terms=tuple(term for term in doubted.terms if not isinstance(term, scene)))
     system = normal_equations(doubted, state)

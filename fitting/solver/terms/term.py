@@ -107,8 +107,8 @@ class NormalEquations:
 
     def double(self) -> "NormalEquations":
         """The same in float64."""
-        *whole, off = vars(self).values()
-        return NormalEquations(*(value.double() for value in whole), tuple(value.double() for value in off))
+        whole = {name: value.double() for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **whole, off_diagonals=tuple(value.double() for value in self.off_diagonals))
 
     def damped(self, damping: Tensor) -> "NormalEquations":
         """Marquardt's: diagonals grow by a share, [] or one per frame [T]."""

@@ -27,7 +27,6 @@ from fitting.fits import (
     mixed,
     with_default_errors,
 )
-from fitting.init import regressors
 from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import SeenHands, body_keypoints, counting, enough, undistorted
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
@@ -35,11 +34,11 @@ from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
     Problem,
     Solution,
+    corner_factor,
     factorize,
     joint_deviations,
     normal_equations,
     seen_by_several,
-    shape_factor,
     solve_frames,
     solve_track,
 )
@@ -201,8 +200,9 @@ def shape_from_outlines(
     precisions, gradients = [], []
     for silhouette in ((), (outlines,), *((outlines.thicker(garment),) for garment in range(len(GARMENTS)))):
         system = normal_equations(replace(plain, terms=(*plain.terms, *silhouette)), state).double()
-        response, lower = shape_factor(factorize(system), system.arrow, system.corner)
-        precisions.append(lower @ lower.mT / shape_weight)
+        response = factorize(system).solve(system.arrow)
+        lower = corner_factor(system.arrow, system.corner, response, shape_weight)
+        precisions.append(lower @ lower.mT)
         rest = torch.einsum("tds,td->s", response, system.gradient)
         gradients.append((system.shape_gradient - rest) / shape_weight)
     values, vectors = torch.linalg.eigh(precisions[1] - precisions[0])  # rounding may leave a direction below zero
@@ -255,7 +255,6 @@ def terms_of(
     axis = scene.lean_axis(len(views[0].weight)) if scene and scene.up is not None else optical_axis(views[0].weight)
     if len(views) > 1:  # a second camera sees how far somebody leans
         axis = axis * ~seen_by_several(views)[:, None]
-    known = given.shape if body.shape_size else None  # of a body whose shape is built in, nothing is left to be known
     terms = (
         *views,
         Palm.of(given.hands, views[0], body, min(SHAPE_SIZE, body.shape_size)),
@@ -268,7 +267,7 @@ def terms_of(
         JointAcceleration(prior.acceleration_std, weights.motion_weight),
         AngularAcceleration(prior.angular_std, weights.motion_weight),
         Contact.of(scene),
-        LikelyShape(weights.shape_weight, near.shape, guess.shape_std, known),
+        LikelyShape.of(weights.shape_weight, near.shape, guess.shape_std, given.shape),
     )
     return tuple(term for term in terms if term is not None)
 
@@ -362,7 +361,9 @@ def initial_guess(
 ) -> InitialGuess:
     """The guess that `init` stands for, a row per frame. fps None: frames by themselves."""
     if isinstance(init, str):
-        if init in regressors.NAMES:
+        from fitting.init.regressors import NAMES  # only for the message
+
+        if init in NAMES:
             raise UserError(
                 f"init={init!r} reads images, and a fit has keypoints only. Make the guess first and pass it as init: "
                 f"network = fitting.init.regressors.load({init!r}, checkpoint); "

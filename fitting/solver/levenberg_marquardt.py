@@ -34,7 +34,7 @@ was learned from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -240,13 +240,8 @@ class FrameFactor:
 Factor = BandFactor | FrameFactor
 
 
-def shape_factor(factor: Factor, arrow: Tensor, corner: Tensor, divisor: float = 1.0) -> tuple[Tensor, Tensor]:
-    """K = H^-1 A [T, d, S], and the Cholesky factor of what is left of the corner, (C - A^T K) / divisor."""
-    response = factor.solve(arrow)
-    return response, _corner_factor(arrow, corner, response, divisor)
-
-
-def _corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: float = 1.0) -> Tensor:
+def corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: float = 1.0) -> Tensor:
+    """The Cholesky factor of what is left of the corner, (C - A^T K) / divisor, for the response K = H^-1 A."""
     down = "tds,tdr->tsr" if corner.ndim == 3 else "tds,tdr->sr"
     lower, failed = torch.linalg.cholesky_ex((corner - torch.einsum(down, arrow, response)) / divisor)
     if failed.any():
@@ -262,7 +257,7 @@ def solve_arrow(
     solved = factor.solve(torch.cat((right.unsqueeze(-1), arrow), -1))
     plain, through = solved[..., 0], solved[..., 1:]
     own = corner.ndim == 3
-    lower = _corner_factor(arrow, corner, through)
+    lower = corner_factor(arrow, corner, through)
     rest = right_corner - torch.einsum("tds,td->ts" if own else "tds,td->s", arrow, plain)
     y = torch.cholesky_solve(rest.unsqueeze(-1), lower).squeeze(-1)
     x = plain - torch.einsum("tds,ts->td" if own else "tds,s->td", through, y)
@@ -354,43 +349,31 @@ def solve_frames(problem: Problem, state: State, iterations: int = 40, tolerance
 
 def _solve_batch(problem: Problem, state: State, iterations: int, tolerance: float) -> Solution:
     """Frames side by side; those that are done leave the batch."""
-    count = len(state)
-    damping = torch.full((count,), FIRST_DAMPING, dtype=state.root.dtype)
     cost, _ = costs(problem, state)
-    reason = [LIMIT] * count
-    best, best_cost = state, cost.clone()
-    index = torch.arange(count)
-    part, done = problem, 0
-    for done in range(1, iterations + 1):
-        system = normal_equations(part, state)
+    damping = torch.full_like(cost, FIRST_DAMPING)
+    best, best_cost = state, cost
+    stopped, index, done = [LIMIT] * len(state), torch.arange(len(state)), 0
+    while done < iterations and len(index):
+        done += 1
         try:
-            step, shape_step = _careful_step(system, damping)
+            step, shape_step = _careful_step(normal_equations(problem, state), damping)
         except NotPositiveDefinite:
             damping = damping * DAMPING_INCREASE
             continue
         moved = state.moved(step, shape_step)
-        new_cost, _ = costs(part, moved)
+        new_cost, _ = costs(problem, moved)
         better = new_cost < cost
-        gained = cost - new_cost
-        state = moved.where(better, state)
-        cost = torch.where(better, new_cost, cost)
         damping = torch.where(better, (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING), damping * DAMPING_INCREASE)
-        converged = better & (gained < tolerance)
-        stuck = ~better & (damping > MOST_DAMPING)
-        leaves = converged | stuck
-        if done == iterations:
-            leaves = torch.ones_like(leaves)
+        leaves = torch.where(better, cost - new_cost < tolerance, damping > MOST_DAMPING)
+        state, cost = moved.where(better, state), torch.where(better, new_cost, cost)
+        best, best_cost = best.put(index, state), best_cost.index_copy(0, index, cost)
+        for number, ok in zip(index[leaves].tolist(), better[leaves], strict=True):
+            stopped[number] = CONVERGED if ok else STUCK
         if leaves.any():
-            best = best.put(index[leaves], state.frames(leaves))
-            best_cost = best_cost.index_copy(0, index[leaves], cost[leaves])
-            for number, ok, bad in zip(index[leaves].tolist(), converged[leaves], stuck[leaves], strict=True):
-                reason[number] = CONVERGED if ok else STUCK if bad else LIMIT
             stay = ~leaves
-            index, state, cost, damping = index[stay], state.frames(stay), cost[stay], damping[stay]
-            if not len(index):
-                break
-            part = part.frames(stay)
-    return Solution(orthonormal(best), best_cost, float(best_cost.double().sum()), tuple(reason), done)
+            problem, state = problem.frames(stay), state.frames(stay)
+            index, cost, damping = index[stay], cost[stay], damping[stay]
+    return Solution(orthonormal(best), best_cost, float(best_cost.double().sum()), tuple(stopped), done)
 
 
 # Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: this share
@@ -399,8 +382,7 @@ UNMODELLED_SIZE = 0.02
 MIRROR_STD_FACTOR = 1.2  # on depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 
 
-@dataclass(frozen=True)
-class JointDeviations:
+class JointDeviations(NamedTuple):
     """One standard deviation along the camera's axes."""
 
     camera_frame_m: Tensor  # [T, 24, 3] of a joint's position in the camera frame
@@ -409,15 +391,14 @@ class JointDeviations:
     shape_covariance: Tensor  # [S, S], or [T, S, S] where each frame has a shape of its own
 
 
-def in_doubt(problem: Problem) -> Problem:
-    """Every term as it counts in the stated uncertainty."""
-    return replace(problem, terms=tuple(term for each in problem.terms if (term := each.in_doubt()) is not None))
-
-
 def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     """At an optimum. Float64 where float32 cannot factorise: at hundreds of frames a second acceleration rounds away
     what keypoints say, already in the equations."""
-    problem = in_doubt(problem)
+    if problem.fps is None and len(state) > BATCH:
+        parts = [slice(first, first + BATCH) for first in range(0, len(state), BATCH)]
+        of_parts = (joint_deviations(problem.frames(rows), state.frames(rows)) for rows in parts)
+        return JointDeviations(*map(torch.cat, zip(*of_parts, strict=True)))
+    problem = replace(problem, terms=tuple(term for each in problem.terms if (term := each.in_doubt()) is not None))
     shape_weight = problem.term(LikelyShape).weight
     system = normal_equations(problem, state)
     try:
@@ -425,16 +406,14 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     except NotPositiveDefinite:
         try:
             doubled = normal_equations(problem.to(torch.float64), state.to(torch.float64))
-            parts = _covariances(doubled, shape_weight)
+            wide = _covariances(doubled, shape_weight)
         except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
             unknown = torch.full((len(state), 24, 3), torch.nan)
             return JointDeviations(unknown, unknown.clone(), unknown[..., 0].clone(), system.corner * torch.nan)
-        own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
+        own, response, shape_covariance = (part.to(system.matrix.dtype) for part in wide)
     alone = ~seen_by_several(problem.views)[:, None, None]  # a second camera knows distances, and no limb mirrored
     geometry = problem.jacobian.place(state)
-    step_jacobian, shape_jacobian = (
-        problem.jacobian.joint_step_jacobian(geometry), problem.jacobian.joint_shape_jacobian(geometry)
-    )  # fmt: skip
+    by_step, by_shape = problem.jacobian.joint_step_jacobian(geometry), problem.jacobian.joint_shape_jacobian(geometry)
     every = shape_covariance.expand(len(state), -1, -1)
 
     def variance_of(x: Tensor, a: Tensor) -> Tensor:
@@ -442,8 +421,8 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
         a = a - torch.einsum("tjcd,tds->tjcs", x, response)
         return torch.einsum("tjcd,tde,tjce->tjc", x, own, x) + torch.einsum("tjcs,tsr,tjcr->tjc", a, every, a)
 
-    camera_frame = variance_of(step_jacobian, shape_jacobian) + (alone * UNMODELLED_SIZE * geometry.joints).square()
-    relative_m = variance_of(step_jacobian - step_jacobian[:, :1], shape_jacobian - shape_jacobian[:, :1])
+    camera_frame = variance_of(by_step, by_shape) + (alone * UNMODELLED_SIZE * geometry.joints).square()
+    relative_m = variance_of(by_step - by_step[:, :1], by_shape - by_shape[:, :1])
     relative_m = relative_m.clamp(min=0).sqrt()
     if problem.fps is not None:
         relative_m[..., 2] *= torch.where(alone[:, 0], MIRROR_STD_FACTOR, 1.0)
@@ -457,5 +436,6 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
 def _covariances(system: NormalEquations, shape_weight: float) -> tuple[Tensor, Tensor, Tensor]:
     """C_0 [T, 63, 63], K [T, 63, S] and C_s [S, S] or [T, S, S]."""
     factor = factorize(system)
-    response, lower = shape_factor(factor, system.arrow, system.corner, shape_weight)
+    response = factor.solve(system.arrow)
+    lower = corner_factor(system.arrow, system.corner, response, shape_weight)
     return factor.marginals(), response, torch.cholesky_inverse(lower)

@@ -12,6 +12,7 @@ over time, so the rate cancels: a video of twice the rate has twice as many term
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -113,13 +114,9 @@ class PosePrior:
         """log p of the whole mixture, [T]."""
         return torch.logsumexp(-self.energies(pose), 1)
 
-    def shares(self) -> Tensor:
-        """The mixture's weights, [M]."""
-        return (-self.constant - self.precision.logdet() / 2).softmax(0)
-
     def single_gaussian(self) -> "PosePrior":
         """One Gaussian with the whole mixture's mean and covariance."""
-        share = self.shares().double()
+        share = (-self.constant - self.precision.logdet() / 2).softmax(0).double()  # the mixture's weights
         mean = share @ self.mean.double()
         away = self.mean.double() - mean
         wider = 1.0 if bool(self.freedom.isinf()) else float(self.freedom / (self.freedom - 2))  # than the scale matrix
@@ -141,12 +138,11 @@ class PosePrior:
         return PosePrior(**{name: value.to(dtype) for name, value in vars(self).items()})
 
 
-def from_mixture(mixture: Mixture, acceleration_std: np.ndarray, angular_std: np.ndarray) -> PosePrior:
-    """The marginal over the joints with keypoints.
-
-    acceleration_std: [24] and angular_std: [57], as in `PosePrior`.
-    """
-    body = [3 * (joint - 1) + axis for joint in BODY_JOINTS for axis in range(3)]
+def from_mixture(
+    mixture: Mixture, acceleration_std: np.ndarray, angular_std: np.ndarray, joints: Sequence[int] = BODY_JOINTS
+) -> PosePrior:
+    """The marginal over some joints, those with keypoints. acceleration_std and angular_std: as in `PosePrior`."""
+    body = [3 * (joint - 1) + axis for joint in joints for axis in range(3)]
     covariance = mixture.covariances[:, body][:, :, body].astype(np.float64)
     precision = np.linalg.inv(covariance)
     lower = np.linalg.cholesky(precision)
@@ -244,11 +240,11 @@ class Upright(Term):
 
     def cost(self, posed: Posed) -> Tensor:
         squared = self.residual(posed.state.root).square()
-        return geman_mcclure(squared, squared.new_tensor(LEAN_SCALE**2))[0] / 2
+        return geman_mcclure(squared, LEAN_SCALE**2)[0] / 2
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
         residual = self.residual(posed.state.root)
-        _, slope = geman_mcclure(residual.square(), residual.new_tensor(LEAN_SCALE**2))
+        _, slope = geman_mcclure(residual.square(), LEAN_SCALE**2)
         up = posed.state.root[:, :, 1]  # a turn w moves it by w x up, and axis . (w x up) = w . (up x axis)
         row = torch.linalg.cross(up, self.axis) / self.std_rad
         matrix = slope[:, None, None] * row[:, :, None] * row[:, None]
@@ -316,40 +312,32 @@ class ShapeEvidence:
 class LikelyShape(Term):
     """The shape's prior, of standard deviation 1 in every direction, the guess of it, and other evidence."""
 
-    weight: float = 1.0  # so many frames a track is worth (`fitting.optimise`)
-    guess: Tensor | None = None  # [S], or [T, S] where each frame has its own
-    guess_std: float = 1.0
-    evidence: ShapeEvidence | None = None
+    weight: float  # so many frames a track is worth (`fitting.optimise`)
+    guess: Tensor  # [S], or [T, S] where each frame has its own
+    guess_std: float
+    precision: Tensor  # [S, S] of other evidence; zeros: there is none
+    information: Tensor  # [S]
+
+    @classmethod
+    def of(cls, weight: float, guess: Tensor, guess_std: float, known: ShapeEvidence | None) -> "LikelyShape":
+        size = guess.shape[-1]
+        if known is None or not size:  # of a body whose shape is built in, nothing is left to be known
+            known = ShapeEvidence(guess.new_zeros(size, size), guess.new_zeros(size))
+        return cls(weight, guess, guess_std, known.precision, known.information)
 
     def cost(self, posed: Posed) -> Tensor:
         shape = posed.state.shape
-        cost = shape.square().sum(-1) / 2
-        if self.guess is not None:
-            cost = cost + ((shape - self.guess) / self.guess_std).square().sum(-1) / 2
-        if (known := self.evidence) is not None:
-            cost = cost + (shape * (shape @ known.precision / 2 - known.information)).sum(-1)
-        return self.weight * cost
+        squares = shape.square() + ((shape - self.guess) / self.guess_std).square()
+        return self.weight * (squares / 2 + shape * (shape @ self.precision / 2 - self.information)).sum(-1)
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
-        shape = posed.state.shape
-        eye = torch.eye(shape.shape[-1], dtype=shape.dtype)
-        equations.add_shape(self.weight * shape, self.weight * eye)
-        if self.guess is not None:
-            per = self.weight / self.guess_std**2
-            equations.add_shape(per * (shape - self.guess), per * eye)
-        if (known := self.evidence) is not None:
-            equations.add_shape(
-                self.weight * (shape @ known.precision - known.information), self.weight * known.precision
-            )
+        shape, per = posed.state.shape, 1 / self.guess_std**2
+        gradient = shape + per * (shape - self.guess) + shape @ self.precision - self.information
+        matrix = (1 + per) * torch.eye(shape.shape[-1], dtype=shape.dtype) + self.precision
+        equations.add_shape(self.weight * gradient, self.weight * matrix)
 
     def frames(self, index: Tensor | slice) -> "LikelyShape":
-        return self if self.guess is None or self.guess.ndim == 1 else replace(self, guess=self.guess[index])
-
-    def to(self, dtype: torch.dtype) -> "LikelyShape":
-        made, known = super().to(dtype), self.evidence
-        if known is not None:
-            known = replace(known, precision=known.precision.to(dtype), information=known.information.to(dtype))
-        return replace(made, evidence=known)
+        return self if self.guess.ndim == 1 else replace(self, guess=self.guess[index])
 
     def in_doubt(self) -> "LikelyShape":
         return replace(self, guess_std=DISTANCE_STD_FACTOR * self.guess_std)

@@ -190,13 +190,13 @@ class Palm(Term):
 
     def cost(self, posed: Posed) -> Tensor:
         pixels, depth = self._residuals(self._points(posed))
-        rho, _ = geman_mcclure(pixels.square().sum(-1), pixels.new_tensor(ROBUST**2))
+        rho, _ = geman_mcclure(pixels.square().sum(-1), ROBUST**2)
         return (rho.sum(-1) + depth.square().sum(-1)) / 2
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
         points = self._points(posed)
         pixels, depth = self._residuals(points)
-        slope = geman_mcclure(pixels.square().sum(-1), pixels.new_tensor(ROBUST**2))[1].sqrt()
+        slope = geman_mcclure(pixels.square().sum(-1), ROBUST**2)[1].sqrt()
         rows = projection_rows(points.flatten(1, 2), self.focal_px)
         rows = rows * (slope * self.weight.flatten(1).sqrt())[..., None, None]
         line = self.depth_weight.sqrt().unsqueeze(-1) * self.line
@@ -284,9 +284,6 @@ class Silhouette(Term):
         """With one garment thicker by a deviation."""
         return replace(self, clothes_m=self.clothes_m + CLOTHES_UNSURE_M * self.covered[..., garment])
 
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(super().to(dtype), vertex=self.vertex)
-
     def _carried(self, posed: Posed) -> tuple[Tensor, Tensor]:
         """[T, N, 24, 3] where each bone would carry the vertices, and the bones' shares [T, N, 24]."""
         body, state, placement = posed.jacobian.body, posed.state, posed.geometry.placement
@@ -314,7 +311,7 @@ class Silhouette(Term):
         carried, share = self._carried(posed)
         points = (share[..., None] * carried).sum(2) + posed.state.translation[:, None]
         residual, _ = self._residual(points)
-        rho, _ = geman_mcclure(residual.square(), residual.new_tensor(OUTLINE_ROBUST**2))
+        rho, _ = geman_mcclure(residual.square(), OUTLINE_ROBUST**2)
         return (self.weight * rho).sum(-1) / 2
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
@@ -322,7 +319,7 @@ class Silhouette(Term):
         carried, share = self._carried(posed)
         points = (share[..., None] * carried).sum(2) + posed.state.translation[:, None]
         residual, per_m = self._residual(points)
-        _, slope = geman_mcclure(residual.square(), residual.new_tensor(OUTLINE_ROBUST**2))
+        _, slope = geman_mcclure(residual.square(), OUTLINE_ROBUST**2)
         root = (self.weight * slope).sqrt()
         row = torch.einsum("tnp,tnpc->tnc", self.normal, projection_rows(points, self.focal_px))
         row = row * (-root * per_m * self.m_per_px)[..., None]

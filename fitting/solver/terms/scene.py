@@ -66,14 +66,6 @@ class SceneTerms:
         return torch.where(size > 0.3, ahead / size.clamp(min=1e-6), torch.zeros_like(ahead))
 
 
-def _floor_loss(squared: Tensor) -> tuple[Tensor, Tensor]:
-    return geman_mcclure(squared, squared.new_tensor(FLOOR_SCALE**2))
-
-
-def _contact_loss(squared: Tensor) -> tuple[Tensor, Tensor]:
-    return geman_mcclure(squared, squared.new_tensor(CONTACT_SCALE**2))
-
-
 def foot_lifts(body: Body) -> Tensor:
     """[4] metres of FEET over the sole."""
     rest = body(torch.zeros(1, 24, 3), vertices=True)
@@ -108,11 +100,11 @@ class Floor(Term):
 
     def cost(self, posed: Posed) -> Tensor:
         residual, _ = self.residuals(posed.points_shot(FEET))
-        return _floor_loss(residual.square())[0].sum(-1) / 2
+        return geman_mcclure(residual.square(), FLOOR_SCALE**2)[0].sum(-1) / 2
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
         residual, share = self.residuals(posed.points_shot(FEET))
-        root_slope = _floor_loss(residual.square())[1].sqrt()
+        root_slope = geman_mcclure(residual.square(), FLOOR_SCALE**2)[1].sqrt()
         row = (root_slope * share).unsqueeze(-1) * self.up  # [t, n, 3]
         step, shape = (torch.einsum("tnc,tncd->tnd", row, part) for part in posed.point_jacobians_shot(FEET))
         equations.add_rows(root_slope * residual, step, shape)
@@ -149,14 +141,14 @@ class Contact(Term):
         if posed.fps is None:
             return self.contact.new_zeros(())
         residual = self.residual(posed.points_shot(FEET), posed.fps)
-        return _contact_loss(residual.square().sum(-1))[0].sum() / 2
+        return geman_mcclure(residual.square().sum(-1), CONTACT_SCALE**2)[0].sum() / 2
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
         if posed.fps is None:
             return
         share = self.share(posed.fps)
         moved = torch.diff(posed.points_shot(FEET), dim=0)  # [t - 1, 4, 3]
-        slope = _contact_loss((share.unsqueeze(-1) * moved).square().sum(-1))[1]
+        slope = geman_mcclure((share.unsqueeze(-1) * moved).square().sum(-1), CONTACT_SCALE**2)[1]
         weight = (slope * share.square()).repeat_interleave(3, dim=1)
         step, shape = (part.flatten(1, 2) for part in posed.point_jacobians_shot(FEET))
         equations.add_difference((-1.0, 1.0), moved.flatten(1), weight, step, torch.diff(shape, dim=0))
@@ -233,6 +225,6 @@ def kept_contact(contact: Tensor, points_shot: Tensor, fps: float) -> Tensor:
     if len(contact) < 2:
         return contact
     residual = Contact(contact).residual(points_shot, fps)
-    pull = _contact_loss(residual.square().sum(-1))[1]
+    pull = geman_mcclure(residual.square().sum(-1), CONTACT_SCALE**2)[1]
     ends = pull.new_zeros(1, pull.shape[1])
     return contact * torch.maximum(torch.cat((pull, ends)), torch.cat((ends, pull)))

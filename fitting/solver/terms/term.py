@@ -210,11 +210,13 @@ class Term:
         return replace(self, **{name: value[index] for name, value in given.items()})
 
     def to(self, dtype: torch.dtype) -> Self:
+        """With what is real in another precision."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return replace(self, **{name: value.to(dtype) for name, value in values.items() if hasattr(value, "to")})
+        real = {n: v for n, v in values.items() if hasattr(v, "to") and getattr(v, "dtype", None) != torch.int64}
+        return replace(self, **{name: value.to(dtype) for name, value in real.items()})
 
 
-def geman_mcclure(squared: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def geman_mcclure(squared: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
     """rho(e) = e c^2 / (c^2 + e) of a squared residual e, and its slope (c^2 / (c^2 + e))^2."""
     share = scale / (scale + squared)
     return squared * share, share.square()

@@ -290,7 +290,7 @@ def fit_frames(
     given = FitInput(keypoints, initial_guess(init, keypoints, cameras, body, None))
     problem, start, usable = make_problem(given, cameras, body, options)
     usable = usable & ~_behind_camera(start, problem, usable)
-    problem, state = problem.frames(usable), start.frames(usable)
+    problem, state = problem.frames(usable), start.rows(usable)
     if problem.seen.mixture_weight is not None:
         state = solve_frames(problem.without_tails, state, ITERATIONS, ROUGH_TOLERANCE).state
     solved = _report(problem, solve_frames(problem, state, ITERATIONS), usable[usable], given, options)
@@ -321,7 +321,8 @@ def make_problem(
         near = replace(near, shape=near.shape if near.shared_shape else near.shape[usable].mean(0))
         there = usable & ~_behind_camera(near, problem, usable)
         if not bool(there.all()):
-            filled = interpolated(to_params(near), there.nonzero().squeeze(1), torch.arange(frames))
+            at = there.nonzero().squeeze(1)
+            filled = interpolated(to_params(near).rows(at), at, torch.arange(frames))
             near = from_params(filled, problem.jacobian.shape_size)
         weights = independence(int(usable.sum()), fps)
     terms, scene = terms_of(views, body, options, given, near, weights), given.scene

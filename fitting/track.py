@@ -367,7 +367,7 @@ def _of_frames(
     if not len(close):
         return None
     index = torch.cat((close, (1 + best[close]) * frames + close))
-    solved = solve_frames(problem.frames(index), rough.state.frames(index), SOLVED)
+    solved = solve_frames(problem.frames(index), rough.state.rows(index), SOLVED)
     params, cost = to_params(solved.state), solved.cost.unflatten(0, (2, len(close)))
     extra_cost = cost[1] - cost[0]
     kept = (apart(params, 2)[0] & (extra_cost < CLOSE)).nonzero().flatten()

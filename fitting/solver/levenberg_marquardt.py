@@ -44,7 +44,7 @@ from fitting.body.kinematics import JOINT_COUNT
 from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import FARTHEST, NormalEquations, Posed, Term
-from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, State, join, orthonormal
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, State
 from fitting.thresholds import LEAST_KEYPOINTS
 
 Kind = TypeVar("Kind", bound=Term)
@@ -328,18 +328,18 @@ def solve_track(problem: Problem, state: State, iterations: int = 40, tolerance:
             if damping > MOST_DAMPING:
                 stopped = STUCK
                 break
-    return Solution(orthonormal(state), each, float(total), (stopped,), done)
+    return Solution(state, each, float(total), (stopped,), done)
 
 
 def solve_frames(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
     """Every frame for itself, with a shape and a damping of its own; a bounded number of frames at a time."""
     parts = [
-        _solve_batch(problem.frames(rows), state.frames(rows), iterations, tolerance)
+        _solve_batch(problem.frames(rows), state.rows(rows), iterations, tolerance)
         for rows in (slice(first, first + BATCH) for first in range(0, len(state), BATCH))
     ]
     cost = torch.cat([part.cost for part in parts])
     return Solution(
-        join([part.state for part in parts]),
+        State.concat([part.state for part in parts]),
         cost,
         float(cost.double().sum()),
         tuple(reason for part in parts for reason in part.stopped),
@@ -371,9 +371,9 @@ def _solve_batch(problem: Problem, state: State, iterations: int, tolerance: flo
             stopped[number] = CONVERGED if ok else STUCK
         if leaves.any():
             stay = ~leaves
-            problem, state = problem.frames(stay), state.frames(stay)
+            problem, state = problem.frames(stay), state.rows(stay)
             index, cost, damping = index[stay], cost[stay], damping[stay]
-    return Solution(orthonormal(best), best_cost, float(best_cost.double().sum()), tuple(stopped), done)
+    return Solution(best, best_cost, float(best_cost.double().sum()), tuple(stopped), done)
 
 
 # Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: this share
@@ -396,7 +396,7 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     what keypoints say, already in the equations."""
     if problem.fps is None and len(state) > BATCH:
         parts = [slice(first, first + BATCH) for first in range(0, len(state), BATCH)]
-        of_parts = (joint_deviations(problem.frames(rows), state.frames(rows)) for rows in parts)
+        of_parts = (joint_deviations(problem.frames(rows), state.rows(rows)) for rows in parts)
         return JointDeviations(*map(torch.cat, zip(*of_parts, strict=True)))
     problem = replace(problem, terms=tuple(term for each in problem.terms if (term := each.in_doubt()) is not None))
     shape_weight = problem.term(LikelyShape).weight

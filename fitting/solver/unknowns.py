@@ -24,7 +24,7 @@ Pose correctives take part in q but not in its derivative."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -40,6 +40,7 @@ from fitting.body.kinematics import (
     nearest_rotation,
     rotation_matrices,
 )
+from pose2d.base.table import Table, column
 
 BODY_JOINTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
 MOVED_JOINTS = (0, *BODY_JOINTS)  # a step turns these
@@ -50,16 +51,14 @@ SHAPE_SIZE = 10  # leading directions that are fitted; the finer ones move keypo
 
 
 @dataclass(frozen=True)
-class State:
+class State(Table):
     """Values of the unknowns for B frames."""
 
-    root: Tensor  # [B, 3, 3] turns the body into the camera frame
-    theta: Tensor  # [B, 24, 3] axis-angle in radians; row 0 is not used
-    translation: Tensor  # [B, 3] metres in the camera frame
-    shape: Tensor  # [S] shared by all frames, or [B, S]
-
-    def __len__(self) -> int:
-        return len(self.root)
+    TENSORS = True
+    root: Tensor = column((3, 3), "f", "turns the body into the camera frame")  # [B, 3, 3]
+    theta: Tensor = column((24, 3), "f", "axis-angle; row 0 is not used", unit="rad")  # [B, 24, 3]
+    translation: Tensor = column((3,), "f", "in the camera frame", unit="m")  # [B, 3]
+    shape: Tensor = column(("directions",), "f", "one for all frames, or one for each")  # [S] or [B, S]
 
     @property
     def shared_shape(self) -> bool:
@@ -89,27 +88,10 @@ class State:
     def to(self, dtype: torch.dtype) -> "State":
         return State(*(value.to(dtype) for value in vars(self).values()))
 
-    def frames(self, index: Tensor | slice) -> "State":
-        """Some of the frames."""
-        shape = self.shape if self.shared_shape else self.shape[index]
-        return State(self.root[index], self.theta[index], self.translation[index], shape)
-
     def where(self, choice: Tensor, other: "State") -> "State":
         """This state in the frames where `choice` [B] is true, the other one elsewhere; a shape per frame."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return State(*(torch.where(choice.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs))
-
-    def put(self, index: Tensor, part: "State") -> "State":
-        """With other values in the frames `index`; a shape per frame."""
-        pairs = zip(vars(self).values(), vars(part).values(), strict=True)
-        return State(*(whole.index_copy(0, index, values) for whole, values in pairs))
-
-
-def join(states: list[State]) -> State:
-    """Frames of several states one after the other; a shared shape is the first one's."""
-    first = states[0]
-    joined = {name: torch.cat([getattr(state, name) for state in states]) for name in ("root", "theta", "translation")}
-    return State(**joined, shape=first.shape if first.shared_shape else torch.cat([state.shape for state in states]))
 
 
 def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32) -> State:
@@ -126,11 +108,6 @@ def to_params(state: State) -> BodyParams:
     pose = state.theta.clone()
     pose[:, 0] = matrix_to_axis_angle(nearest_rotation(state.root))
     return BodyParams(pose, state.shape, state.translation)
-
-
-def orthonormal(state: State) -> State:
-    """Remove the rounding errors of many multiplications from the root's matrix."""
-    return replace(state, root=nearest_rotation(state.root))
 
 
 # Ranges of textbooks on joint motion (goniometry), widened by hand where one bone of this tree does the work of several

@@ -49,7 +49,7 @@ def test_frames_solved_together_are_the_frames_solved_alone() -> None:
     problem, state = some_problem(4, False)
     together = solve_frames(problem, state, 30)
     for t in range(4):
-        alone = solve_frames(problem.frames(slice(t, t + 1)), state.frames(slice(t, t + 1)), 30)
+        alone = solve_frames(problem.frames(slice(t, t + 1)), state.rows(slice(t, t + 1)), 30)
         torch.testing.assert_close(together.cost[t : t + 1], alone.cost, atol=1e-6, rtol=0)
         assert together.stopped[t] == alone.stopped[0]
 

@@ -155,29 +155,23 @@ class BodyRegressor(nn.Module):
         return {k: value for k, value in named.items() if not k.startswith(("encoder.classifier.", "encoder.fc."))}
 
 
-@dataclass(frozen=True)
-class RegressorCard:
-    name: str
-    build: Callable[[], BodyRegressor]
-    parameters: int  # number of weights, statistics and mean parameters not counted
+class RegressorCard(NamedTuple):
+    trunk: Callable[[], ResNet | HRNetVector]
+    cropping: Cropping
     source: str  # where the checkpoint comes from
-    licence: str  # of the published weights
+
+    def build(self) -> BodyRegressor:
+        return BodyRegressor(self.trunk(), self.cropping, reads_box=self.cropping is CLIFF_CROPPING)
 
 
-def _built(trunk: Callable[[], ResNet | HRNetVector], cropping: Cropping) -> BodyRegressor:
-    return BodyRegressor(trunk(), cropping, reads_box=cropping is CLIFF_CROPPING)
-
-
-_SMPL = "non-commercial: trained on research data sets with SMPL"
 _CLIFF = "github.com/huawei-noah/noah-research, folder CLIFF"
-_SPIN = "github.com/nkolot/SPIN (fetch_data.sh: data/model_checkpoint.pt)"
+_LICENCE = "non-commercial: trained on research data sets with SMPL"  # of the published weights
 CARDS = {
-    name: RegressorCard(name, partial(_built, trunk, cropping), parameters, source, _SMPL)
-    for name, trunk, cropping, parameters, source in (
-        ("spin", partial(ResNet, 50), SPIN_CROPPING, 26_977_501, _SPIN),
-        ("cliff-res50", partial(ResNet, 50), CLIFF_CROPPING, 26_980_573, f"{_CLIFF} (res50-*.pt)"),
-        ("cliff-hr48", partial(HRNetVector, 48), CLIFF_CROPPING, 78_893_405, f"{_CLIFF} (hr48-*.pt)"),
-    )
+    "spin": RegressorCard(
+        partial(ResNet, 50), SPIN_CROPPING, "github.com/nkolot/SPIN (fetch_data.sh: data/model_checkpoint.pt)"
+    ),
+    "cliff-res50": RegressorCard(partial(ResNet, 50), CLIFF_CROPPING, f"{_CLIFF} (res50-*.pt)"),
+    "cliff-hr48": RegressorCard(partial(HRNetVector, 48), CLIFF_CROPPING, f"{_CLIFF} (hr48-*.pt)"),
 }
 FAMILIES = {"cliff": ("cliff-hr48", "cliff-res50")}  # whichever of them the checkpoint fits
 
@@ -196,7 +190,7 @@ def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Pat
         raise UserError(f"unknown body regressor {name!r}: choose {', '.join((spin, *FAMILIES, *cliffs))}.")
     card = CARDS[name]
     if checkpoint is None:
-        raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {card.licence}).")
+        raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {_LICENCE}).")
     state = read_state(checkpoint)
     converted = BodyRegressor.convert(state)
     if mean_params is not None:

@@ -47,7 +47,6 @@ from pose2d.base.table import BLOCK, Table, blocks, column
 class AttachedPoints:
     """K points as E terms, each attached to one bone."""
 
-    point: Tensor  # [E] which point a term belongs to, non-decreasing
     bone: Tensor  # [E] which of the 24 joints moves it
     coefficient: Tensor  # [E] c, share of the joint's position; sums to 1 over a point's terms
     offset: Tensor  # [E, 3] metres, m at zero shape, along the axes of the rest pose
@@ -62,11 +61,15 @@ class AttachedPoints:
             return moment
         return moment + torch.einsum("ecp,tp->tec", self.offset_posedirs, pose_feature)
 
+    def carried(self, placement: Placement, moments: Tensor) -> Tensor:
+        """Where bones carry the terms, [T, E, 3]: c P + G m."""
+        turned = rotate(placement.rotation.index_select(1, self.bone), moments)
+        joints = placement.joints.index_select(1, self.bone)
+        return torch.addcmul(turned, self.coefficient.unsqueeze(-1), joints)
+
     def place(self, placement: Placement, moments: Tensor) -> Tensor:
         """Where the points are, [T, K, 3] metres."""
-        turned = rotate(placement.rotation.index_select(1, self.bone), moments)
-        carried = placement.joints.index_select(1, self.bone)
-        return self.gather @ torch.addcmul(turned, self.coefficient.unsqueeze(-1), carried)
+        return self.gather @ self.carried(placement, moments)
 
 
 ArrayLike = Tensor | np.ndarray
@@ -314,7 +317,7 @@ class Body:
         by_shape = by_shape - weight[:, None, None] * self.rest_joint_shapedirs[bone]
         by_pose = None if self.posedirs is None else torch.einsum("ev,vcp->ecp", share, self.posedirs[used])
         gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(self.dtype)
-        return AttachedPoints(point, bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather)
+        return AttachedPoints(bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Body":
         """The same body in another precision or on another device; derived tensors are made again."""

@@ -25,12 +25,11 @@ Pose correctives take part in q but not in its derivative."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fitting.body import Body, BodyParams
+from fitting.body.body import AttachedPoints, Body, BodyParams
 from fitting.body.kinematics import (
     JOINT_COUNT,
     JOINT_NAMES,
@@ -39,6 +38,8 @@ from fitting.body.kinematics import (
     matrix_to_axis_angle,
     nearest_rotation,
     rotation_matrices,
+    tree,
+    with_tensors_to,
 )
 from pose2d.base.table import Table, column
 
@@ -158,15 +159,6 @@ def cross_matrix(v: Tensor) -> Tensor:
     return torch.stack((zero, -z, y, z, zero, -x, -y, x, zero), -1).unflatten(-1, (3, 3))
 
 
-def _above() -> Tensor:
-    """[24, 24] true where the second joint lies strictly above the first."""
-    above = torch.zeros(JOINT_COUNT, JOINT_COUNT, dtype=torch.bool)
-    for joint in range(1, JOINT_COUNT):
-        above[joint] = above[PARENTS[joint]]
-        above[joint, PARENTS[joint]] = True
-    return above
-
-
 @dataclass(frozen=True)
 class Geometry:
     """The posed body and what its derivatives are made of."""
@@ -174,32 +166,67 @@ class Geometry:
     keypoints: Tensor  # [B, 26, 3] metres in the camera frame
     joints: Tensor  # [B, 24, 3] metres in the camera frame
     placement: Placement  # of the body before the translation
-    terms: Tensor  # [B, E, 3] c_e P_j + G_j m_e
+    carried: Tensor  # [B, E, 3] the keypoints' terms, c_e P_j + G_j m_e
     axis_jacobian: Tensor  # [B, 20, 3, 3] M_i of MOVED_JOINTS; empty without derivatives
+
+
+class BonePoints:
+    """K points on bones, and how they move with the unknowns."""
+
+    def __init__(self, points: AttachedPoints, shape_size: int) -> None:
+        moved, path = torch.tensor(MOVED_JOINTS), tree(points.gather.dtype, points.gather.device).path.bool()
+        terms = points.gather.bool()[:, None] & path[points.bone][:, moved].T  # [K, 20, E]
+        self.points, self.shapedirs = points, points.offset_shapedirs[..., :shape_size]
+        self.point, self.moved = terms.any(-1).nonzero(as_tuple=True)  # [N] points, and joints that move them
+        self.joint = moved[self.moved]
+        self.terms = terms[self.point, self.moved].to(points.gather)  # [N, E]
+        self.share = self.terms @ points.coefficient  # [N]
+
+    def of(self, number: Sequence[int]) -> "BonePoints":
+        """Some of the points."""
+        gather = self.points.gather[list(number)]
+        used, given = gather.any(0), self.points
+        part = AttachedPoints(
+            given.bone[used], given.coefficient[used], given.offset[used], given.offset_shapedirs[used], None,
+            gather[:, used],
+        )  # fmt: skip
+        return BonePoints(part, self.shapedirs.shape[-1])
+
+    def step_jacobian(self, geometry: "Geometry", carried: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large middle; None: dq/dstep
+        itself. carried [B, E, 3]: where the terms are. u^T (-[a]_x) M = (a x u)^T M for every row u."""
+        if rows is None:
+            rows = torch.eye(3, dtype=carried.dtype).expand(len(carried), len(self.points.gather), 3, 3)
+        arm = self.terms @ carried - self.share[:, None] * geometry.placement.joints[:, self.joint]  # [B, N, 3]
+        row = rows[:, self.point]  # [B, N, R, 3]
+        moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
+        out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
+        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, K, 20, R, 3] view
+        by_joint[:, self.point, self.moved] = moment @ geometry.axis_jacobian[:, self.moved]
+        out[..., TRANSLATION] = rows
+        return out
+
+    def shape_jacobian(self, geometry: "Geometry", joint_shape_jacobian: Tensor) -> Tensor:
+        """dq/dshape, [B, K, 3, S]."""
+        bone = self.points.bone
+        on_bone = geometry.placement.rotation[:, bone] @ self.shapedirs
+        on_bone = on_bone + self.points.coefficient[:, None, None] * joint_shape_jacobian[:, bone]
+        return torch.einsum("ke,becs->bkcs", self.points.gather, on_bone)
+
+    def to(self, dtype: torch.dtype) -> "BonePoints":
+        return BonePoints(with_tensors_to(self.points, dtype, None), self.shapedirs.shape[-1])
 
 
 class BodyJacobian:
     """A body's forward kinematics and derivatives with respect to the unknowns of `fitting.solver.unknowns`."""
 
     def __init__(self, body: Body, shape_size: int) -> None:
-        self.body = body
-        points = body.keypoint_terms
-        above = _above()
-        carries = above | torch.eye(JOINT_COUNT, dtype=torch.bool)
-        moved = torch.tensor(MOVED_JOINTS)
-        self.carries = carries.to(body.dtype)  # [24, 24] 1 where the second joint moves the first
-        terms = points.gather.bool()[:, None] & carries[points.bone][:, moved].T  # [26, 20, E]
-        self.pair_point, self.pair_moved = terms.any(-1).nonzero(
-            as_tuple=True
-        )  # [N] keypoints, and joints that move them
-        self.pair_joint = moved[self.pair_moved]
-        self.pair_terms = terms[self.pair_point, self.pair_moved].to(body.dtype)  # [N, E]
-        self.pair_share = self.pair_terms @ points.coefficient  # [N]
-        self.joint_child, self.joint_moved = above[:, moved].nonzero(as_tuple=True)  # joints moved by joints
-        self.joint_parent = moved[self.joint_moved]
-        self.offset_shapedirs = points.offset_shapedirs[..., :shape_size]
+        self.body, self.shape_size = body, shape_size
         self.rest_shapedirs = body.rest_joint_shapedirs[..., :shape_size]
-        self.shape_size = shape_size
+        self.keypoints = BonePoints(body.keypoint_terms, shape_size)
+        each, nothing = torch.eye(JOINT_COUNT, dtype=body.dtype), body.v_template.new_zeros(1, len(body.v_template))
+        self.joints = BonePoints(body.points(each, nothing.expand(JOINT_COUNT, -1)), 0)
+        self._some: dict[tuple[int, ...], BonePoints] = {}
         # Derivative of the body's size: the mean length of the bones, relative to that at zero shape.
         bone = body.rest_joints[1:] - body.rest_joints[list(PARENTS[1:])]
         bone_shapedirs = self.rest_shapedirs[1:] - self.rest_shapedirs[list(PARENTS[1:])]
@@ -210,78 +237,39 @@ class BodyJacobian:
         """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
         return (1 + self.size_gradient @ shape).clamp(min=0.3)
 
-    @cached_property
-    def _parent_of_moved(self) -> Tensor:
-        return torch.tensor([PARENTS[joint] for joint in MOVED_JOINTS[1:]])
-
     def place(self, state: State, derivatives: bool = True) -> Geometry:
         """Forward kinematics, and what the derivatives need."""
         body, points = self.body, self.body.keypoint_terms
         rotation = state.rotation
         shape = torch.nn.functional.pad(state.shape, (0, body.shape_size - self.shape_size))
         placement = body.placement(rotation, shape)
-        moments = points.moments(shape, body.pose_feature(rotation))
-        turned = (placement.rotation[:, points.bone] @ moments.unsqueeze(-1)).squeeze(-1)
-        terms = torch.addcmul(turned, points.coefficient.unsqueeze(-1), placement.joints[:, points.bone])
+        carried = points.carried(placement, points.moments(shape, body.pose_feature(rotation)))
         shift = state.translation.unsqueeze(1)
-        axis_jacobian = terms.new_empty(0)
+        axis_jacobian = carried.new_empty(0)
         if derivatives:
-            local = placement.rotation[:, self._parent_of_moved] @ left_jacobian(state.theta[:, MOVED_JOINTS[1:]])
-            eye = torch.eye(3, dtype=terms.dtype).expand(len(state), 1, 3, 3)
+            above = [PARENTS[joint] for joint in BODY_JOINTS]
+            local = placement.rotation[:, above] @ left_jacobian(state.theta[:, BODY_JOINTS])
+            eye = torch.eye(3, dtype=carried.dtype).expand(len(state), 1, 3, 3)
             axis_jacobian = torch.cat((eye, local), 1)
-        return Geometry(points.gather @ terms + shift, placement.joints + shift, placement, terms, axis_jacobian)
-
-    def keypoint_step_jacobian(self, geometry: Geometry, rows: Tensor, points: Sequence[int] | None = None) -> Tensor:
-        """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large middle, of all keypoints
-        or of some. u^T (-[a]_x) M = (a x u)^T M for every row u."""
-        count = len(self.body.keypoint_joints)
-        place = torch.full((count,), -1)
-        place[list(range(count) if points is None else points)] = torch.arange(rows.shape[1])
-        pairs = (place[self.pair_point] >= 0).nonzero().squeeze(1)
-        point = place[self.pair_point[pairs]]
-        joints, moved = geometry.placement.joints[:, self.pair_joint[pairs]], self.pair_moved[pairs]
-        arm = self.pair_terms[pairs] @ geometry.terms - self.pair_share[pairs, None] * joints  # [B, N, 3]
-        row = rows[:, point]  # [B, N, R, 3]
-        moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
-        return _step_jacobian(rows, point, moved, moment @ geometry.axis_jacobian[:, moved])
+        return Geometry(points.gather @ carried + shift, placement.joints + shift, placement, carried, axis_jacobian)
 
     def joint_step_jacobian(self, geometry: Geometry) -> Tensor:
         """dP/dstep, [B, 24, 3, 63]."""
-        joints = geometry.placement.joints
-        arm = joints[:, self.joint_child] - joints[:, self.joint_parent]  # [B, N, 3]
-        value = cross_matrix(-arm) @ geometry.axis_jacobian[:, self.joint_moved]
-        rows = torch.eye(3, dtype=joints.dtype).expand(*joints.shape, 3)
-        return _step_jacobian(rows, self.joint_child, self.joint_moved, value)
+        return self.joints.step_jacobian(geometry, geometry.placement.joints)
 
     def joint_shape_jacobian(self, geometry: Geometry) -> Tensor:
         """dP/dshape, [B, 24, 3, S]: offsets of the rest pose, turned and added up along the tree."""
-        rotation = geometry.placement.rotation
+        parents, _, path = tree(self.body.dtype, self.body.device)
         rest = self.rest_shapedirs
-        offset = rest[1:] - rest[list(PARENTS[1:])]
-        turned = rotation[:, list(PARENTS[1:])] @ offset  # [B, 23, 3, S]
-        moved = [rest[0].expand(len(rotation), -1, -1)]
-        for joint in range(1, JOINT_COUNT):
-            moved.append(moved[PARENTS[joint]] + turned[:, joint - 1])
-        return torch.stack(moved, 1)
+        turned = geometry.placement.rotation[:, parents] @ (rest[1:] - rest[parents])  # [B, 23, 3, S]
+        steps = torch.cat((rest[:1].expand(len(turned), 1, 3, -1), turned), 1)
+        return torch.einsum("ji,bics->bjcs", path, steps)
 
-    def keypoint_shape_jacobian(
-        self, geometry: Geometry, joint_shape_jacobian: Tensor, points: Sequence[int] | None = None
-    ) -> Tensor:
-        """dq/dshape, [B, K, 3, S], of all keypoints or of some."""
-        of_all = self.body.keypoint_terms
-        gather = of_all.gather if points is None else of_all.gather[list(points)]
-        terms = gather.any(0).nonzero().squeeze(1)
-        bone = of_all.bone[terms]
-        on_bone = geometry.placement.rotation[:, bone] @ self.offset_shapedirs[terms]
-        on_bone = on_bone + of_all.coefficient[terms, None, None] * joint_shape_jacobian[:, bone]
-        return torch.einsum("ke,becs->bkcs", gather[:, terms], on_bone)
-
-
-def _step_jacobian(rows: Tensor, point: Tensor, moved: Tensor, value: Tensor) -> Tensor:
-    """[B, K, R, 63]: `value` [B, N, R, 3] where joints `moved` [N] turn points [N], and rows [B, K, R, 3] that the
-    translation moves."""
-    out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
-    by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, K, 20, R, 3] view
-    by_joint[:, point, moved] = value
-    out[..., TRANSLATION] = rows
-    return out
+    def keypoint_jacobians(
+        self, geometry: Geometry, joint_shape_jacobian: Tensor, number: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Of some keypoints: dq/dstep [B, K, 3, 63] and dq/dshape [B, K, 3, S]."""
+        some = self._some[number] = self._some.get(number) or self.keypoints.of(number)
+        used = self.keypoints.points.gather[list(number)].any(0)
+        step = some.step_jacobian(geometry, geometry.carried[:, used])
+        return step, some.shape_jacobian(geometry, joint_shape_jacobian)

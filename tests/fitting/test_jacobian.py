@@ -36,10 +36,9 @@ def test_the_left_jacobian_is_that_of_the_exponential(size) -> None:
 def test_keypoints_and_joints_move_as_autograd_says(jacobian) -> None:
     state = some_state(3, shared=False)
     geometry = jacobian.place(state)
-    rows = torch.eye(3, dtype=DOUBLE).expand(3, 26, 3, 3)
     shape_jacobian = jacobian.joint_shape_jacobian(geometry)
     ours = (
-        (jacobian.keypoint_step_jacobian(geometry, rows), jacobian.keypoint_shape_jacobian(geometry, shape_jacobian)),
+        jacobian.keypoint_jacobians(geometry, shape_jacobian, tuple(range(26))),
         (jacobian.joint_step_jacobian(geometry), shape_jacobian),
     )
 
@@ -57,17 +56,12 @@ def test_keypoints_and_joints_move_as_autograd_says(jacobian) -> None:
 
 def test_derivatives_of_some_keypoints_are_those_among_all(jacobian) -> None:
     geometry = jacobian.place(some_state(3, shared=True))
-    some = (24, 20, 9, 19)
-    rows = torch.eye(3, dtype=DOUBLE).expand(3, 26, 3, 3)
-    by_shape = jacobian.joint_shape_jacobian(geometry)
-    torch.testing.assert_close(
-        jacobian.keypoint_step_jacobian(geometry, rows[:, some], some),
-        jacobian.keypoint_step_jacobian(geometry, rows)[:, some],
-    )
-    torch.testing.assert_close(
-        jacobian.keypoint_shape_jacobian(geometry, by_shape, some),
-        jacobian.keypoint_shape_jacobian(geometry, by_shape)[:, some],
-    )
+    some, by_shape = (24, 20, 9, 19), jacobian.joint_shape_jacobian(geometry)
+    rows = torch.randn(3, 26, 2, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+    step, shape = jacobian.keypoint_jacobians(geometry, by_shape, some)
+    of_all = jacobian.keypoints.step_jacobian(geometry, geometry.carried, rows)
+    torch.testing.assert_close(rows[:, some] @ step, of_all[:, some])
+    torch.testing.assert_close(shape, jacobian.keypoints.shape_jacobian(geometry, by_shape)[:, some])
 
 
 def test_pose_correctives_are_in_the_place_and_nearly_in_the_derivative() -> None:

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import PARENTS, WRISTS
+from fitting.body.body import AttachedPoints
+from fitting.body.kinematics import WRISTS, tree
 from fitting.keypoints.observed import PALM, SeenHands
 from fitting.solver.terms.term import NormalEquations, Posed, Term, geman_mcclure
-from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, cross_matrix
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, BonePoints
 from fitting.thresholds import NEAREST_KEYPOINT_M
 
 ROBUST_SCALE = 5.0  # stds at which a keypoint counts half of its square; bench/weighting.py compares it with 1000
@@ -130,8 +131,8 @@ class Reprojection(Term):
         rows = rows * (root_slope * self.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
         if self.rotation is not None:
             rows = rows @ self.rotation
-        step = jacobian.keypoint_step_jacobian(posed.geometry, rows)
-        shape = rows @ jacobian.keypoint_shape_jacobian(posed.geometry, posed.joint_shape_jacobian)
+        step = jacobian.keypoints.step_jacobian(posed.geometry, posed.geometry.carried, rows)
+        shape = rows @ jacobian.keypoints.shape_jacobian(posed.geometry, posed.joint_shape_jacobian)
         equations.add_rows((residual * root_slope).flatten(1), step.flatten(1, 2), shape.flatten(1, 2))
 
 
@@ -151,8 +152,7 @@ class Palm(Term):
     depth_m: Tensor  # [T, 2, 6] along the line of sight, from the wrist
     depth_weight: Tensor  # [T, 2] 1 / m^2
     line: Tensor  # [T, 2, 3] unit vectors of the line of sight
-    offset: Tensor  # [2, 6, 3] metres in the T-pose, from the wrist's joint
-    offset_shapedirs: Tensor  # [2, 6, 3, S]
+    on_wrists: BonePoints  # the 12 points
 
     @classmethod
     def of(cls, seen: SeenHands | None, keypoints: Reprojection, body: Body, shape_size: int) -> "Palm | None":
@@ -165,20 +165,24 @@ class Palm(Term):
         for one in torch.eye(body.shape_size)[:shape_size]:
             rest = body.rest_joints + body.rest_joint_shapedirs @ one.to(body.dtype)
             directions.append((fingers.flat_points(rest, one.to(body.dtype)) - flat)[:, palm])
-        offset = (flat + fingers.offsets)[:, palm]
-        along = torch.stack(directions, -1) if directions else offset.new_zeros(*offset.shape, 0)
+        offset = (flat + fingers.offsets)[:, palm].flatten(0, 1)
+        along = torch.stack(directions, -1).flatten(0, 1) if directions else offset.new_zeros(*offset.shape, 0)
+        wrist = torch.tensor(WRISTS).repeat_interleave(len(palm))
+        each = torch.eye(len(wrist), dtype=offset.dtype)
+        points = AttachedPoints(wrist, torch.ones_like(each[0]), offset, along, None, each)
         return cls(
             keypoints.focal_px, keypoints.center_px, seen.xy_px[:, :, palm], seen.weight[:, :, palm],
-            seen.depth_m[:, :, palm], seen.depth_weight, seen.line, offset, along,
+            seen.depth_m[:, :, palm], seen.depth_weight, seen.line, BonePoints(points, shape_size),
         )  # fmt: skip
+
+    def _carried(self, posed: Posed) -> Tensor:
+        """[T, 12, 3] metres in the camera frame, before the translation."""
+        points = self.on_wrists.points
+        return points.carried(posed.geometry.placement, points.moments(posed.state.shape, None))
 
     def _points(self, posed: Posed) -> Tensor:
         """[T, 2, 6, 3] metres in the camera frame."""
-        wrists = list(WRISTS)
-        offset = self.offset + torch.einsum("hkcs,...s->...hkc", self.offset_shapedirs, posed.state.shape)
-        offset = offset.expand(len(posed.state), *self.offset.shape)
-        turned = torch.einsum("thij,thkj->thki", posed.geometry.placement.rotation[:, wrists], offset)
-        return posed.geometry.joints[:, wrists].unsqueeze(2) + turned
+        return (self._carried(posed) + posed.state.translation[:, None]).unflatten(1, (2, -1))
 
     def _residuals(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Whitened pixels [T, 12, 2] and depths [T, 12]; those of wrists are zero."""
@@ -206,24 +210,10 @@ class Palm(Term):
             deeper = torch.einsum("thc,thkcd->thkd", line, point - point[:, :, :1])
             return torch.cat(((rows @ point.flatten(1, 2)).flatten(1, 2), deeper.flatten(1, 2)), 1)
 
-        step, shape = self._jacobians(points, posed)
+        step = self.on_wrists.step_jacobian(posed.geometry, self._carried(posed)).unflatten(1, (2, -1))
+        shape = self.on_wrists.shape_jacobian(posed.geometry, posed.joint_shape_jacobian).unflatten(1, (2, -1))
         residual = torch.cat(((pixels * slope.unsqueeze(-1)).flatten(1), depth), 1)
         equations.add_rows(residual, stacked(step), stacked(shape))
-
-    def _jacobians(self, points: Tensor, posed: Posed) -> tuple[Tensor, Tensor]:
-        """By the step [T, 2, 6, 3, 63] and by the shape [T, 2, 6, 3, S]: joints above turn the points."""
-        geometry = posed.geometry
-        step = points.new_zeros(*points.shape, STEP_SIZE)
-        for side, joint in enumerate(WRISTS):
-            while joint >= 0:
-                place = MOVED_JOINTS.index(joint)
-                arm = geometry.joints[:, joint, None] - points[:, side]
-                by_joint = cross_matrix(arm) @ geometry.axis_jacobian[:, place].unsqueeze(1)
-                step[:, side, :, :, : POSE.stop].unflatten(-1, (-1, 3))[..., place, :] = by_joint
-                joint = PARENTS[joint]
-        step[..., TRANSLATION] = torch.eye(3, dtype=points.dtype)
-        turned = torch.einsum("thij,hkjs->thkis", geometry.placement.rotation[:, list(WRISTS)], self.offset_shapedirs)
-        return step, posed.joint_shape_jacobian[:, list(WRISTS)].unsqueeze(2) + turned
 
 
 # Of a person's outline, metres (bench/masks.py). What covers the skin of trunk, legs and arms (by the joints that move
@@ -324,7 +314,7 @@ class Silhouette(Term):
         row = torch.einsum("tnp,tnpc->tnc", self.normal, projection_rows(points, self.focal_px))
         row = row * (-root * per_m * self.m_per_px)[..., None]
         moved = list(MOVED_JOINTS)
-        under = share[..., None] * jacobian.carries[:, moved]  # [T, N, 24, 20]
+        under = share[..., None] * tree(points.dtype, points.device).path[:, moved]  # [T, N, 24, 20]
         arm = torch.einsum("tnjc,tnjm->tnmc", carried, under)
         arm = arm - under.sum(2)[..., None] * placement.joints[:, None, moved]
         moment = torch.linalg.cross(arm, row[:, :, None].expand_as(arm))

@@ -69,9 +69,7 @@ class Posed:
         """Of some keypoints by the step [T, n, 3, 63] and by the shape [T, n, 3, S], in the shot's axes."""
         made = self._point_jacobians
         if points not in made:
-            rows = torch.eye(3, dtype=self.keypoints.dtype).expand(len(self.state), len(points), 3, 3)
-            step = self.jacobian.keypoint_step_jacobian(self.geometry, rows, points)
-            shape = self.jacobian.keypoint_shape_jacobian(self.geometry, self.joint_shape_jacobian, points)
+            step, shape = self.jacobian.keypoint_jacobians(self.geometry, self.joint_shape_jacobian, points)
             made[points] = self.to_shot(step), self.to_shot(shape)
         return made[points]
 

@@ -121,8 +121,36 @@ def prepare_track(
 ) -> PreparedTrack:  # fmt: skip
     """Keypoints on the grid with the guess that their fits start from: what fits of one track share."""
     frame = np.asarray(frame, np.int64)
-    grid, detected, on, swapped = _on_grid_with_sides(keypoints, frame, camera, fps, every)
-    return PreparedTrack(grid, detected, on, swapped, _guess(init, grid, on, frame, camera, body))
+    body_keypoints(keypoints.rows(slice(0, 1)))  # says what is wrong before anything is laid out
+    if frame.shape != (len(keypoints),):
+        raise UserError(f"there are {len(keypoints)} rows of keypoints and {list(frame.shape)} frame numbers.")
+    grid = Grid.over(frame, fps, every)
+    index = (frame - frame[0]) // every
+    detected = np.zeros(len(grid), np.bool_)
+    detected[index] = torch.isfinite(keypoints.xy_px.detach().cpu()[:, :26]).all(-1).any(-1).numpy()
+
+    def laid_out(some: slice) -> Keypoints:
+        rows = slice(*np.searchsorted(index, (some.start, some.stop)).tolist())
+        return body_keypoints(keypoints.rows(rows).scatter(index[rows] - some.start, some.stop - some.start))
+
+    on = joined(map(laid_out, blocks(len(grid))), len(grid))
+    # Whatever the weighting, so that fits with different ones can share a start.
+    grid = replace(grid, segment=segments(on, usable_frames(on, [camera], "ones"), fps))
+    order = np.tile(np.arange(HALPE26.size), (len(grid), 1))
+    for rows in grid.segments():
+        order[rows] = side_order(on.rows(rows), fps)
+    swapped = order != np.arange(HALPE26.size)
+    if swapped.any():
+        on = joined((reordered(on.rows(some), order[some]) for some in blocks(len(grid))), len(grid))
+    if isinstance(init, str):
+        parts = [initial_guess(init, on.rows(rows), [camera], body, fps) for rows in grid.segments()]
+        guess = InitialGuess.concat(parts).picked(nearest(grid.there, np.arange(len(grid))))  # in absences the nearest
+    else:
+        guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
+        if len(guess) == len(frame) != len(grid):
+            guess = guess.rows(nearest(frame, grid.frame))
+        guess = initial_guess(guess, on, [camera], body, fps)
+    return PreparedTrack(grid, detected, on, swapped, guess)
 
 
 def with_hands(prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray, body: Body) -> PreparedTrack:
@@ -229,47 +257,6 @@ def _on_grid(found: Fit, solved: Tensor, grid: Grid, some: slice) -> Fit:
         used=whole.used & pulled[:, None],
         reprojection_px=whole.reprojection_px.masked_fill(~pulled[:, None], torch.nan),
     )
-
-
-def _on_grid_with_sides(
-    keypoints: Keypoints, frame: np.ndarray, camera: Camera, fps: float, every: int
-) -> tuple[Grid, np.ndarray, Keypoints, np.ndarray]:
-    """Grid, rows that have keypoints [T], the keypoints, and where left and right were exchanged [T, 26]."""
-    body_keypoints(keypoints.rows(slice(0, 1)))  # says what is wrong before anything is laid out
-    if frame.shape != (len(keypoints),):
-        raise UserError(f"there are {len(keypoints)} rows of keypoints and {list(frame.shape)} frame numbers.")
-    grid = Grid.over(frame, fps, every)
-    index = (frame - frame[0]) // every
-    detected = np.zeros(len(grid), np.bool_)
-    detected[index] = torch.isfinite(keypoints.xy_px.detach().cpu()[:, :26]).all(-1).any(-1).numpy()
-
-    def laid_out(some: slice) -> Keypoints:
-        rows = slice(*np.searchsorted(index, (some.start, some.stop)).tolist())
-        return body_keypoints(keypoints.rows(rows).scatter(index[rows] - some.start, some.stop - some.start))
-
-    on = joined(map(laid_out, blocks(len(grid))), len(grid))
-    # Whatever the weighting, so that fits with different ones can share a start.
-    grid = replace(grid, segment=segments(on, usable_frames(on, [camera], "ones"), fps))
-    order = np.tile(np.arange(HALPE26.size), (len(grid), 1))
-    for rows in grid.segments():
-        order[rows] = side_order(on.rows(rows), fps)
-    swapped = order != np.arange(HALPE26.size)
-    if swapped.any():
-        on = joined((reordered(on.rows(some), order[some]) for some in blocks(len(grid))), len(grid))
-    return grid, detected, on, swapped
-
-
-def _guess(
-    init: str | BodyParams | InitialGuess, grid: Grid, on: Keypoints, frame: np.ndarray, camera: Camera, body: Body
-) -> InitialGuess:
-    """The guess for every frame of the grid, in absences that of the nearest frame."""
-    if not isinstance(init, str):
-        init = init if isinstance(init, InitialGuess) else with_default_errors(init)
-        if len(init) == len(frame) != len(grid):
-            init = init.rows(nearest(frame, grid.frame))
-        return initial_guess(init, on, [camera], body, grid.fps)
-    parts = [initial_guess(init, on.rows(rows), [camera], body, grid.fps) for rows in grid.segments()]
-    return InitialGuess.concat(parts).picked(nearest(grid.there, np.arange(len(grid))))
 
 
 MODES_FPS = 3.0  # so many frames a second: closer ones err alike (`optimise.INDEPENDENT_FRAMES_PER_SECOND`)

@@ -331,15 +331,6 @@ class Fingers:
         fingers = torch.cat((joints, ends.unflatten(1, (2, 5)).unsqueeze(3)), 3)[:, :, list(TO_MEDIAPIPE)]
         return torch.cat((placement.joints[:, list(WRISTS)].unsqueeze(2), fingers.flatten(2, 3)), 2)
 
-    def keypoints(self, placement: Placement, shape: Tensor) -> Tensor:
-        """[T, 2, 21, 3] metres: the same points where the hand network shows them."""
-        turns = placement.rotation[:, BODY_JOINTS:].unflatten(1, (2, 5, 3))[:, :, list(TO_MEDIAPIPE)]
-        wrist = placement.rotation[:, list(WRISTS)].unsqueeze(2)
-        bones = torch.cat((wrist.unsqueeze(3).expand(-1, -1, 5, -1, -1, -1), turns), 3).flatten(2, 3)
-        return self.points(placement, shape) + rotate(
-            torch.cat((wrist, bones), 2), self.offsets.expand(len(bones), 2, 21, 3)
-        )
-
     def pose_feature(self, placement: Placement) -> Tensor:
         """R - I of the finger joints of a placement of 52 joints, [T, 270]."""
         above = torch.tensor(PARENTS_52[BODY_JOINTS:], device=placement.rotation.device)

@@ -250,8 +250,8 @@ def initialise_track(
     network: BodyRegressor, images: Iterable[np.ndarray], boxes_px: np.ndarray, camera: Camera, batch: int = 32
 ) -> BodyParams:
     """One person over T frames: box t [T, 4] is in image t. Images are read one at a time."""
-    where, crops, parts = windows(boxes_px, network.cropping), [], [BodyParams.empty({"directions": SHAPE})]
-    count = 0
+    where, crops, count = windows(boxes_px, network.cropping), [], 0
+    parts = [BodyParams(torch.empty(0, 24, 3), torch.empty(0, SHAPE), torch.empty(0, 3))]
     for count, image in enumerate(images, 1):
         if image.ndim == 3 and tuple(image.shape[1::-1]) != tuple(camera.size):
             sizes = [f"{width} x {height}" for width, height in (image.shape[1::-1], camera.size)]

@@ -28,7 +28,7 @@ from fitting.fits import (
     with_default_errors,
 )
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.observed import SeenHands, body_keypoints, counting, enough, undistorted
+from fitting.keypoints.observed import SeenHands, body_keypoints, counting, enough, undistorted, usable_frames
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
@@ -152,7 +152,8 @@ def fit(
     options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
     with single_thread():
         guess = initial_guess(init, keypoints, [camera], body, fps)
-        return fit_input(FitInput(keypoints, guess, scene), camera, body, fps, options)
+        usable = usable_frames(keypoints, [camera], weighting, gate)
+        return fit_windows(FitInput(keypoints, guess, scene), usable, camera, body, fps, options)
 
 
 @single_thread()

@@ -56,7 +56,7 @@ from fitting.solver.terms.priors import (
     optical_axis,
 )
 from fitting.solver.terms.reprojection import GARMENTS, ROBUST_SCALE, Palm, Reprojection, Silhouette, robust_scale
-from fitting.solver.terms.scene import Balance, Contact, Floor, SceneTerms
+from fitting.solver.terms.scene import SceneTerms
 from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
 from fitting.thresholds import CALIBRATED, LEAST_KEYPOINTS
@@ -263,11 +263,9 @@ def terms_of(
         JointLimits(*ranges()),
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
         Guess.at(near, guess.rotation_std_rad, guess.depth_std),
-        Floor.of(scene, body),
-        Balance.of(scene),
         JointAcceleration(prior.acceleration_std, weights.motion_weight),
         AngularAcceleration(prior.angular_std, weights.motion_weight),
-        Contact.of(scene),
+        *(scene.terms(body) if scene else ()),
         LikelyShape.of(weights.shape_weight, near.shape, guess.shape_std, given.shape),
     )
     return tuple(term for term in terms if term is not None)

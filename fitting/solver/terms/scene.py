@@ -12,6 +12,7 @@ All lengths are those of the body at its own shape, before its size multiplies i
 a floor of half the camera's height.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -54,6 +55,15 @@ class SceneTerms:
         given = {name: getattr(self, name) for name in ("world_rotation", "contact", "on_floor", "carries")}
         return replace(self, **{name: value[index] for name, value in given.items() if value is not None})
 
+    def terms(self, body: Body) -> Iterator[Term]:
+        """What pulls on a body for what is known."""
+        if self.up is not None and self.floor_m is not None:
+            yield Floor(self.up, self.floor_m, foot_lifts(body), self.on_floor, self.floor_std_m)
+        if self.up is not None and self.carries is not None and self.carries.any():
+            yield Balance(self.up, self.carries)
+        if self.contact is not None:
+            yield Contact(self.contact)
+
     def lean_axis(self, frames: int) -> Tensor:
         """[T, 3] the horizontal direction away from the camera, in each frame's camera."""
         assert self.up is not None
@@ -85,12 +95,6 @@ class Floor(Term):
     on_floor: Tensor | None = None  # [T, 4]
     std_m: float = FLOOR_STD_M
 
-    @classmethod
-    def of(cls, scene: SceneTerms | None, body: Body) -> "Floor | None":
-        if scene is None or scene.up is None or scene.floor_m is None:
-            return None
-        return cls(scene.up, scene.floor_m, foot_lifts(body), scene.on_floor, scene.floor_std_m)
-
     def residuals(self, points_shot: Tensor) -> tuple[Tensor, Tensor]:
         """Points [T, n, 3] in the shot's axes -> residuals [T, n], and their derivative by the height [T, n]."""
         height = points_shot @ self.up - self.floor_m - self.lift
@@ -120,10 +124,6 @@ class Contact(Term):
     PER_FRAME = ("contact",)
 
     contact: Tensor  # [T, 4] 0..1 probability
-
-    @classmethod
-    def of(cls, scene: SceneTerms | None) -> "Contact | None":
-        return None if scene is None or scene.contact is None else cls(scene.contact)
 
     def share(self, fps: float) -> Tensor:
         """[T - 1, n] from the step of a point between neighbouring frames to its residual.
@@ -181,12 +181,6 @@ class Balance(Term):
 
     up: Tensor  # [3]
     carries: Tensor  # [T, 4] shares of the weight; less than 1 in all: less is known
-
-    @classmethod
-    def of(cls, scene: SceneTerms | None) -> "Balance | None":
-        if scene is None or scene.up is None or scene.carries is None or not scene.carries.any():
-            return None
-        return cls(scene.up, scene.carries)
 
     @property
     def known(self) -> Tensor:

@@ -184,7 +184,7 @@ def smplify(
     keypoints = undistorted(body_keypoints(keypoints), [camera])
     xy_px, confidence = keypoints.xy_px[:, :17], (keypoints.confidence * keypoints.presence)[:, :17]
     frames = len(xy_px)
-    side = square_around(xy_px, confidence)[1] if box_side_px is None else box_side_px.to(confidence)
+    side = square_side(xy_px, confidence) if box_side_px is None else box_side_px.to(confidence)
     if tuple(side.shape) != (frames,) or not bool((side > 0).all()):
         raise UserError(
             f"box_side_px must be {frames} positive numbers of pixels, one per frame, got {list(side.shape)}."
@@ -243,15 +243,13 @@ def body_loss(
     return loss, errors
 
 
-def square_around(xy_px: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
-    """Centre [T, 2] and side [T] of the square around each person's keypoints; a frame without any has side 224."""
+def square_side(xy_px: Tensor, confidence: Tensor) -> Tensor:
+    """Side [T] of the square around each person's keypoints; a frame without any has side 224."""
     sure = confidence > BOX_CONFIDENCE
     used = torch.where((sure.sum(1) >= 2)[:, None], sure, confidence > 0)[..., None]
     low, high = torch.where(used, xy_px, torch.inf).amin(1), torch.where(used, xy_px, -torch.inf).amax(1)
-    side = BOX_MARGIN * (high - low).amax(1)
-    usable = used.sum((1, 2)) >= 2
-    center = torch.where(usable[:, None], (low + high) / 2, torch.zeros_like(low))
-    return center, torch.where(usable, side.clamp(min=1), torch.full_like(side, float(CROP_PX)))
+    side = (BOX_MARGIN * (high - low).amax(1)).clamp(min=1)
+    return torch.where(used.sum((1, 2)) >= 2, side, torch.full_like(side, float(CROP_PX)))
 
 
 def _two_stages(

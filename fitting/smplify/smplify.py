@@ -175,22 +175,15 @@ class SmplifyFit:
 
 def smplify(
     keypoints: Keypoints, camera: Camera, body: Body, start: BodyParams, settings: SmplifySettings | None = None, *,
-    prior: PosePrior | None = None, box_side_px: Tensor | None = None, through: Through = "mesh",
+    prior: PosePrior | None = None, through: Through = "mesh",
 ) -> SmplifyFit:  # fmt: skip
     """Fit T frames in the full frame, from `start`. prior: `load_max_mixture(...)`; the embedded one if None.
-    box_side_px: [T] the side b of the square around the person; from the keypoints if None. through: "mesh" skins all
-    vertices at every step, as the original does; "smplx" does so by the very package that the original calls; "bones"
-    places the keypoints alone. The result is the same."""
+    through: "mesh" skins all vertices at every step, as the original does; "smplx" does so by the very package that the
+    original calls; "bones" places the keypoints alone. The result is the same."""
     keypoints = undistorted(body_keypoints(keypoints), [camera])
     xy_px, confidence = keypoints.xy_px[:, :17], (keypoints.confidence * keypoints.presence)[:, :17]
-    frames = len(xy_px)
-    side = square_side(xy_px, confidence) if box_side_px is None else box_side_px.to(confidence)
-    if tuple(side.shape) != (frames,) or not bool((side > 0).all()):
-        raise UserError(
-            f"box_side_px must be {frames} positive numbers of pixels, one per frame, got {list(side.shape)}."
-        )
-    focal, center = (xy_px.new_tensor(pair).expand(frames, 2) for pair in (camera.focal_px, camera.center_px))
-    seen = Observations(xy_px, confidence, focal, center, CROP_PX / side)
+    focal, center = (xy_px.new_tensor(pair).expand(len(xy_px), 2) for pair in (camera.focal_px, camera.center_px))
+    seen = Observations(xy_px, confidence, focal, center, CROP_PX / square_side(xy_px, confidence))
     body = body.to(dtype=torch.float32)
     return fit_points(seen, body, coco17(body), start, prior or load_max_mixture(), settings, through)
 
@@ -288,13 +281,8 @@ def _descend(unknowns: list[Tensor], loss: Callable[[], Tensor], settings: Smpli
 
 
 def _check_start(start: BodyParams, frames: int) -> None:
-    pose, shape, translation = (list(value.shape) for value in (start.pose, start.shape, start.translation))
-    shape_fits = len(shape) == 1 or (len(shape) == 2 and shape[0] == frames)
-    if pose not in ([frames, 24, 3], [frames, 72]) or translation != [frames, 3] or not shape_fits:
-        raise UserError(
-            f"the start has sizes pose {pose}, shape {shape}, translation {translation}; expected axis-angle "
-            f"[{frames}, 24, 3], [S] or [{frames}, S], and [{frames}, 3]."
-        )
+    if len(start) != frames:
+        raise UserError(f"the start has {len(start)} frames; the keypoints have {frames}.")
     if not all(bool(torch.isfinite(value).all()) for value in (start.pose, start.shape, start.translation)):
         raise UserError("the start has a number that is not finite (NaN or infinity).")
     behind = (start.translation[:, 2] < NEAREST_KEYPOINT_M).nonzero().flatten()

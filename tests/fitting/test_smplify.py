@@ -229,7 +229,7 @@ def test_a_start_that_cannot_be_used_is_refused(body, truth, seen):
         smplify(seen, CAMERA, body, replace(truth, pose=truth.pose[:1]))
     with pytest.raises(UserError, match="not finite"):
         smplify(seen, CAMERA, body, replace(truth, pose=truth.pose * torch.nan))
-    with pytest.raises(UserError, match="box_side_px must be 2 positive"):
-        smplify(seen, CAMERA, body, truth, box_side_px=torch.zeros(2))
+    with pytest.raises(UserError, match="the start has 1 frames; the keypoints have 2"):
+        smplify(seen, CAMERA, body, truth.rows(slice(0, 1)))
     with pytest.raises(UserError, match="iterations >= 0"):
         SmplifySettings(iterations=-1)

@@ -9,7 +9,7 @@ differences of depth along the line of sight.
 """
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -372,18 +372,13 @@ def _rim_of(
     return rim[nearest, ends.argmin(1)], belongs
 
 
-@cache
-def _edges_of(faces: bytes, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+@lru_cache(maxsize=1)
+def _edges(body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Faces [F, 3], edges of a closed surface [E, 2], and the two faces at each [E, 2]."""
-    table = np.frombuffer(faces, np.int64).reshape(shape)
-    ends = np.sort(np.concatenate([table[:, [0, 1]], table[:, [1, 2]], table[:, [2, 0]]]), 1)
-    face = np.tile(np.arange(len(table)), 3)
+    faces = body.faces.to(torch.int64).numpy()
+    ends = np.sort(np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]]), 1)
+    face = np.tile(np.arange(len(faces)), 3)
     order = np.lexsort(ends.T)
     ends, face = ends[order], face[order]
     first = np.flatnonzero((ends[:-1] == ends[1:]).all(1))
-    return table, ends[first], np.stack([face[first], face[first + 1]], 1)
-
-
-def _edges(body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    faces = body.faces.to(torch.int64).numpy()
-    return _edges_of(faces.tobytes(), faces.shape)
+    return faces, ends[first], np.stack([face[first], face[first + 1]], 1)

@@ -61,7 +61,7 @@ from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
 from fitting.thresholds import CALIBRATED, LEAST_KEYPOINTS
 from pose2d.base.errors import UserError
-from pose2d.base.table import joined
+from pose2d.base.table import Table, joined, nested, shared
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
@@ -82,17 +82,13 @@ OUTLINE_ROUNDS, OUTLINE_ITERATIONS = 3, 6  # in which points find their vertices
 
 
 @dataclass(frozen=True)
-class OtherView:
+class OtherView(Table):
     """What another camera sees of a person in the same frames: x_camera = rotation x + offset."""
 
-    keypoints: Keypoints  # [T]
-    camera: Camera
-    rotation: Tensor  # [3, 3] from the camera in whose frame the body is
-    offset_m: Tensor  # [3]
-
-    def rows(self, index: slice | Tensor) -> "OtherView":
-        """Some of the frames."""
-        return replace(self, keypoints=self.keypoints.rows(index))
+    keypoints: Keypoints = nested(Keypoints, "what it sees")  # [T]
+    camera: Camera = shared()
+    rotation: Tensor = shared()  # [3, 3] from the camera in whose frame the body is
+    offset_m: Tensor = shared()  # [3]
 
 
 @dataclass(frozen=True)

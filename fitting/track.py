@@ -27,7 +27,6 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.fits import (
     DEFAULTS,
-    FASTEST_FPS,
     Fit,
     FitOptions,
     Grid,
@@ -72,7 +71,6 @@ from pose2d.skeletons import HALPE26
 from pose2d.types import HandKeypoints, Keypoints, Outlines
 
 _WRISTS = tuple(HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right"))
-__all__ = ["FASTEST_FPS", "PreparedTrack", "TrackFit", "fit_prepared", "fit_track", "prepare_track"]
 
 
 @dataclass(frozen=True)

@@ -276,8 +276,7 @@ class Solution:
     """The end of the search."""
 
     state: State
-    cost: Tensor  # [T] each frame's own cost, its share of -log posterior without the motion's
-    total: float  # of everything
+    cost: Tensor  # -log posterior, [1] of a track, [T] of independent frames
     stopped: tuple[str, ...]  # why: one reason for a track, one per frame for independent frames
     iterations: int
 
@@ -297,83 +296,61 @@ def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Ten
         return newton_step(system.damped(damping))
     except NotPositiveDefinite:
         step, shape_step = newton_step(system.double().damped(damping.double()))
-        return step.to(damping.dtype), shape_step.to(damping.dtype)
+        return step.to(damping), shape_step.to(damping)
 
 
 def solve_track(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
     """All frames together: one shape, and acceleration if the problem has a frame rate. tolerance: a step that gains
     less log-likelihood per frame ends the search."""
-    damping = torch.tensor(FIRST_DAMPING, dtype=state.root.dtype)
-    each, total = costs(problem, state)
-    stopped, done = LIMIT, 0
-    system: NormalEquations | None = None
-    while done < iterations:
-        done += 1
-        system = system or normal_equations(problem, state)
-        try:
-            step, shape_step = _careful_step(system, damping)
-            moved = state.moved(step, shape_step)
-            new_each, new_total = costs(problem, moved)
-        except NotPositiveDefinite:
-            new_total = torch.tensor(torch.inf)
-        if new_total < total:
-            gained = float(total - new_total)
-            state, each, total, system = moved, new_each, new_total, None
-            damping = (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING)
-            if gained < tolerance * len(state):
-                stopped = CONVERGED
-                break
-        else:
-            damping = damping * DAMPING_INCREASE
-            if damping > MOST_DAMPING:
-                stopped = STUCK
-                break
-    return Solution(state, each, float(total), (stopped,), done)
+    return _search(problem, state, iterations, tolerance * len(state), together=True)
 
 
 def solve_frames(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
     """Every frame for itself, with a shape and a damping of its own; a bounded number of frames at a time."""
-    parts = [
-        _solve_batch(problem.frames(rows), state.rows(rows), iterations, tolerance)
-        for rows in (slice(first, first + BATCH) for first in range(0, len(state), BATCH))
-    ]
-    cost = torch.cat([part.cost for part in parts])
+    rows = [slice(first, first + BATCH) for first in range(0, len(state), BATCH)]
+    parts = [_search(problem.frames(some), state.rows(some), iterations, tolerance, together=False) for some in rows]
     return Solution(
         State.concat([part.state for part in parts]),
-        cost,
-        float(cost.double().sum()),
+        torch.cat([part.cost for part in parts]),
         tuple(reason for part in parts for reason in part.stopped),
         max(part.iterations for part in parts),
     )
 
 
-def _solve_batch(problem: Problem, state: State, iterations: int, tolerance: float) -> Solution:
-    """Frames side by side; those that are done leave the batch."""
-    cost, _ = costs(problem, state)
-    damping = torch.full_like(cost, FIRST_DAMPING)
-    best, best_cost = state, cost
-    stopped, index, done = [LIMIT] * len(state), torch.arange(len(state)), 0
+def _search(problem: Problem, state: State, iterations: int, tolerance: float, together: bool) -> Solution:
+    """A step is taken by all frames together, or by each for itself; frames that are done leave."""
+
+    def cost_at(part: Problem, state: State) -> Tensor:
+        each, total = costs(part, state)
+        return total[None] if together else each
+
+    cost = cost_at(problem, state)
+    damping = state.root.new_full(cost.shape, FIRST_DAMPING)
+    best, best_cost, system = state, cost, None
+    stopped, index, done = [LIMIT] * len(cost), torch.arange(len(cost)), 0
     while done < iterations and len(index):
         done += 1
+        system = system or normal_equations(problem, state)
         try:
-            step, shape_step = _careful_step(normal_equations(problem, state), damping)
+            moved = state.moved(*_careful_step(system, damping[0] if together else damping))
         except NotPositiveDefinite:
             damping = damping * DAMPING_INCREASE
             continue
-        moved = state.moved(step, shape_step)
-        new_cost, _ = costs(problem, moved)
+        new_cost = cost_at(problem, moved)
         better = new_cost < cost
         damping = torch.where(better, (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING), damping * DAMPING_INCREASE)
         leaves = torch.where(better, cost - new_cost < tolerance, damping > MOST_DAMPING)
         state, cost = moved.where(better, state), torch.where(better, new_cost, cost)
-        best, best_cost = best.put(index, state), best_cost.index_copy(0, index, cost)
-        for number, ok in zip(index[leaves].tolist(), better[leaves], strict=True):
-            stopped[number] = CONVERGED if ok else STUCK
+        best, best_cost = state if together else best.put(index, state), best_cost.index_copy(0, index, cost)
+        system = None if better.any() else system
+        for number, converged in zip(index[leaves].tolist(), better[leaves], strict=True):
+            stopped[number] = CONVERGED if converged else STUCK
         if leaves.any():
-            stay = ~leaves
-            problem, state = problem.frames(stay), state.rows(stay)
+            stay, system = ~leaves, None
+            if not together:
+                problem, state = problem.frames(stay), state.rows(stay)
             index, cost, damping = index[stay], cost[stay], damping[stay]
-    return Solution(best, best_cost, float(best_cost.double().sum()), tuple(stopped), done)
+    return Solution(best, best_cost, tuple(stopped), done)
 
 
 # Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: this share

@@ -90,7 +90,7 @@ class State(Table):
         return State(*(value.to(dtype) for value in vars(self).values()))
 
     def where(self, choice: Tensor, other: "State") -> "State":
-        """This state in the frames where `choice` [B] is true, the other one elsewhere; a shape per frame."""
+        """This state where `choice` is true, the other one elsewhere: [B] with a shape per frame, or [1] for all."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return State(*(torch.where(choice.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs))
 

@@ -4,7 +4,6 @@ Stage 1 turns and moves the whole body until hips and shoulders fall on theirs; 
 Weights are in pixels of SPIN's 224-pixel crop, so in the full frame every error is scaled by 224 / b, with b the
 side of the square around the person. Each frame is fitted by itself and has a shape of its own."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -19,7 +18,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import JOINT_COUNT, PARENTS, rotation_matrices
 from fitting.camera import Camera
 from fitting.keypoints.observed import body_keypoints, undistorted
-from fitting.solver.terms.priors import Mixture, PosePrior, from_mixture, read_mixture
+from fitting.solver.terms.priors import GAUSSIAN, Mixture, PosePrior, from_mixture, read_mixture
 from fitting.solver.terms.reprojection import project
 from fitting.solver.terms.term import geman_mcclure
 from fitting.thresholds import NEAREST_KEYPOINT_M
@@ -133,7 +132,7 @@ def bend(body_pose: Tensor) -> Tensor:
 def max_mixture(mixture: Mixture) -> PosePrior:
     """SMPLify's pose prior over joints 1 to 23: of M Gaussians, the nearest counts. c_m = -log(w_m / ((2 pi)^(69/2)
     sqrt(det_m) / min sqrt(det))), as SMPLify scales it."""
-    prior = from_mixture(replace(mixture, freedom=math.inf), np.ones(24), np.ones(69), range(1, JOINT_COUNT))
+    prior = from_mixture(replace(mixture, freedom=GAUSSIAN), np.ones(24), np.ones(69), range(1, JOINT_COUNT))
     least = float(np.linalg.slogdet(mixture.covariances.astype(np.float64))[1].min()) / 2
     return replace(prior, constant=prior.constant - least)
 

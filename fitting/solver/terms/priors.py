@@ -28,6 +28,7 @@ from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, BodyJacobian
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 
+GAUSSIAN = 1e9  # degrees of freedom with which a t distribution is a Gaussian, to rounding
 EMBEDDED = files("fitting") / "data" / "pose_prior.npz"  # written by `fitting/training/pose_prior.py`
 
 
@@ -38,15 +39,14 @@ class Mixture:
     weights: np.ndarray  # [M]
     means: np.ndarray  # [M, 69] radians
     covariances: np.ndarray  # [M, 69, 69], symmetric and positive definite; of a t distribution its scale matrix
-    freedom: float = math.inf  # degrees of freedom; inf for Gaussians
+    freedom: float = GAUSSIAN  # degrees of freedom
 
 
 def read_mixture(path: str | Path | None = None) -> Mixture:
     """The embedded mixture, or SMPLify's (gmm_08.pkl)."""
     if path is None:
         with np.load(str(EMBEDDED)) as file:
-            freedom = float(file["freedom"]) if "freedom" in file else math.inf
-            return Mixture(file["weights"], file["means"], _unpacked(file["covariances"]), freedom)
+            return Mixture(file["weights"], file["means"], _unpacked(file["covariances"]), float(file["freedom"]))
     content = unpickle.load(path)
     try:
         weights, means, covariances = (np.asarray(content[name], np.float64) for name in ("weights", "means", "covars"))
@@ -88,20 +88,16 @@ class PosePrior:
         Tensor  # [24] m/s^2, standard deviation of each joint's acceleration along one axis, at 30 frames/s
     )
     angular_std: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
-    freedom: Tensor  # [] degrees of freedom of the components; inf for Gaussians
+    freedom: Tensor  # [] degrees of freedom of the components
 
     def energies(self, pose: Tensor) -> Tensor:
         """-log(weight_m density_m) of poses [T, 57] -> [T, M]."""
         away = torch.einsum("mij,tj->tmi", self.factor, pose)
         squared = (away - torch.einsum("mij,mj->mi", self.factor, self.mean)).square().sum(-1)
-        if bool(self.freedom.isinf()):
-            return squared / 2 + self.constant
         return (self.freedom + pose.shape[-1]) / 2 * torch.log1p(squared / self.freedom) + self.constant
 
     def pull(self, pose: Tensor, component: Tensor) -> Tensor:
         """2 e'(q), how much of given components' precision counts at poses [T, 57], [T]."""
-        if bool(self.freedom.isinf()):
-            return torch.ones_like(pose[:, 0])
         away = torch.einsum("tij,tj->ti", self.factor[component], pose - self.mean[component])
         squared = away.square().sum(-1)
         return (self.freedom + pose.shape[-1]) / (self.freedom + squared)
@@ -119,7 +115,7 @@ class PosePrior:
         share = (-self.constant - self.precision.logdet() / 2).softmax(0).double()  # the mixture's weights
         mean = share @ self.mean.double()
         away = self.mean.double() - mean
-        wider = 1.0 if bool(self.freedom.isinf()) else float(self.freedom / (self.freedom - 2))  # than the scale matrix
+        wider = float(self.freedom / (self.freedom - 2))  # than the scale matrix
         covariance = wider * torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
         covariance += torch.einsum("m,mi,mj->ij", share, away, away)
         precision = torch.linalg.inv(covariance)
@@ -131,7 +127,7 @@ class PosePrior:
             factor=lower.T[None].to(self.mean),
             precision=precision[None].to(self.mean),
             constant=constant[None].to(self.mean),
-            freedom=torch.tensor(math.inf),
+            freedom=torch.tensor(GAUSSIAN),
         )
 
     def to(self, dtype: torch.dtype) -> "PosePrior":
@@ -147,22 +143,19 @@ def from_mixture(
     precision = np.linalg.inv(covariance)
     lower = np.linalg.cholesky(precision)
     half_log_det = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)
-    constant = -np.log(mixture.weights) - half_log_det + _log_normaliser(len(body), mixture.freedom)
+    # Minus the log of the density of a standard t distribution at its mean.
+    freedom = min(mixture.freedom, GAUSSIAN)
+    half, size = freedom / 2, len(body) / 2
+    normaliser = math.lgamma(half) - math.lgamma(half + size) + size * math.log(2 * math.pi * half)
+    constant = -np.log(mixture.weights) - half_log_det + normaliser
 
     def real(array: np.ndarray | float) -> Tensor:
         return torch.tensor(array, dtype=torch.float32)
 
     return PosePrior(
         real(mixture.means[:, body]), real(np.swapaxes(lower, 1, 2)), real(precision), real(constant),
-        real(acceleration_std), real(angular_std), real(mixture.freedom),
+        real(acceleration_std), real(angular_std), real(freedom),
     )  # fmt: skip
-
-
-def _log_normaliser(size: int, freedom: float) -> float:
-    """Of a standard Gaussian or Student t over so many numbers: minus the log of its density at the mean."""
-    if math.isinf(freedom):
-        return size / 2 * math.log(2 * math.pi)
-    return math.lgamma(freedom / 2) - math.lgamma((freedom + size) / 2) + size / 2 * math.log(math.pi * freedom)
 
 
 @lru_cache(maxsize=4)

@@ -379,7 +379,7 @@ def initial_guess(
 
 def _behind_camera(state: State, problem: Problem, usable: Tensor) -> Tensor:
     """[T] frames in which a keypoint that counts would be behind a camera; UserError where all usable ones are."""
-    points = problem.jacobian.place(state, derivatives=False).keypoints
+    points = problem.posed(state).keypoints
     behind = torch.stack([view.behind(points) for view in problem.views]).any(0)
     if bool((behind & usable).sum() == usable.sum()):
         raise UserError(
@@ -391,7 +391,7 @@ def _behind_camera(state: State, problem: Problem, usable: Tensor) -> Tensor:
 
 def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInput, options: FitOptions) -> Fit:
     state = solution.state
-    points = problem.jacobian.place(state, derivatives=False).keypoints
+    points = problem.posed(state).keypoints
     used, distance = problem.seen.used, problem.seen.distance_px(points)
     source, weighting = given.keypoints.source, options.weighting
     stated = not options.rough and weighting in ("precision", "likelihood") and source in CALIBRATED

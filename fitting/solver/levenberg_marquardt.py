@@ -43,8 +43,8 @@ from torch import Tensor
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.terms.reprojection import Reprojection
-from fitting.solver.terms.term import FARTHEST, NormalEquations, Posed, Term
-from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, State
+from fitting.solver.terms.term import FARTHEST, NormalEquations, Term
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, Posed, State
 from fitting.thresholds import LEAST_KEYPOINTS
 
 Kind = TypeVar("Kind", bound=Term)
@@ -96,12 +96,10 @@ class Problem:
         turn = None if self.world_rotation is None else self.world_rotation.to(dtype)
         return replace(self, jacobian=jacobian, terms=tuple(term.to(dtype) for term in self.terms), world_rotation=turn)
 
-    def posed(self, state: State, derivatives: bool = True) -> Posed:
+    def posed(self, state: State) -> Posed:
         """These frames as terms see them."""
         fps = self.fps if len(state) > FARTHEST else None
-        return Posed(
-            self.jacobian, state, self.jacobian.place(state, derivatives), fps, self.segment, self.world_rotation
-        )
+        return Posed(self.jacobian, state, fps, self.segment, self.world_rotation)
 
 
 def seen_by_several(views: Sequence[Reprojection]) -> Tensor:
@@ -111,7 +109,7 @@ def seen_by_several(views: Sequence[Reprojection]) -> Tensor:
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     """-log posterior up to a constant: each frame's own [T], infinite for a body behind the camera; and in total []."""
-    posed = problem.posed(state, derivatives=False)
+    posed = problem.posed(state)
     each = state.theta.new_zeros(len(state))
     together = each.new_zeros((), dtype=torch.float64)
     for term in problem.terms:
@@ -389,8 +387,8 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             return JointDeviations(unknown, unknown.clone(), unknown[..., 0].clone(), system.corner * torch.nan)
         own, response, shape_covariance = (part.to(system.matrix.dtype) for part in wide)
     alone = ~seen_by_several(problem.views)[:, None, None]  # a second camera knows distances, and no limb mirrored
-    geometry = problem.jacobian.place(state)
-    by_step, by_shape = problem.jacobian.joint_step_jacobian(geometry), problem.jacobian.joint_shape_jacobian(geometry)
+    posed = problem.posed(state)
+    by_step, by_shape = posed.joint_step_jacobian, posed.joint_shape_jacobian
     every = shape_covariance.expand(len(state), -1, -1)
 
     def variance_of(x: Tensor, a: Tensor) -> Tensor:
@@ -398,7 +396,7 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
         a = a - torch.einsum("tjcd,tds->tjcs", x, response)
         return torch.einsum("tjcd,tde,tjce->tjc", x, own, x) + torch.einsum("tjcs,tsr,tjcr->tjc", a, every, a)
 
-    camera_frame = variance_of(by_step, by_shape) + (alone * UNMODELLED_SIZE * geometry.joints).square()
+    camera_frame = variance_of(by_step, by_shape) + (alone * UNMODELLED_SIZE * posed.joints).square()
     relative_m = variance_of(by_step - by_step[:, :1], by_shape - by_shape[:, :1])
     relative_m = relative_m.clamp(min=0).sqrt()
     if problem.fps is not None:

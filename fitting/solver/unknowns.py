@@ -25,6 +25,7 @@ Pose correctives take part in q but not in its derivative."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -159,17 +160,6 @@ def cross_matrix(v: Tensor) -> Tensor:
     return torch.stack((zero, -z, y, z, zero, -x, -y, x, zero), -1).unflatten(-1, (3, 3))
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """The posed body and what its derivatives are made of."""
-
-    keypoints: Tensor  # [B, 26, 3] metres in the camera frame
-    joints: Tensor  # [B, 24, 3] metres in the camera frame
-    placement: Placement  # of the body before the translation
-    carried: Tensor  # [B, E, 3] the keypoints' terms, c_e P_j + G_j m_e
-    axis_jacobian: Tensor  # [B, 20, 3, 3] M_i of MOVED_JOINTS; empty without derivatives
-
-
 class BonePoints:
     """K points on bones, and how they move with the unknowns."""
 
@@ -182,35 +172,35 @@ class BonePoints:
         self.terms = terms[self.point, self.moved].to(points.gather)  # [N, E]
         self.share = self.terms @ points.coefficient  # [N]
 
-    def of(self, number: Sequence[int]) -> "BonePoints":
-        """Some of the points."""
+    def of(self, number: Sequence[int]) -> tuple["BonePoints", Tensor]:
+        """Some of the points, and which terms are theirs [E]."""
         gather = self.points.gather[list(number)]
         used, given = gather.any(0), self.points
         part = AttachedPoints(
             given.bone[used], given.coefficient[used], given.offset[used], given.offset_shapedirs[used], None,
             gather[:, used],
         )  # fmt: skip
-        return BonePoints(part, self.shapedirs.shape[-1])
+        return BonePoints(part, self.shapedirs.shape[-1]), used
 
-    def step_jacobian(self, geometry: "Geometry", carried: Tensor, rows: Tensor | None = None) -> Tensor:
+    def step_jacobian(self, posed: "Posed", carried: Tensor, rows: Tensor | None = None) -> Tensor:
         """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large middle; None: dq/dstep
         itself. carried [B, E, 3]: where the terms are. u^T (-[a]_x) M = (a x u)^T M for every row u."""
         if rows is None:
             rows = torch.eye(3, dtype=carried.dtype).expand(len(carried), len(self.points.gather), 3, 3)
-        arm = self.terms @ carried - self.share[:, None] * geometry.placement.joints[:, self.joint]  # [B, N, 3]
+        arm = self.terms @ carried - self.share[:, None] * posed.placement.joints[:, self.joint]  # [B, N, 3]
         row = rows[:, self.point]  # [B, N, R, 3]
         moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
         out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
         by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, K, 20, R, 3] view
-        by_joint[:, self.point, self.moved] = moment @ geometry.axis_jacobian[:, self.moved]
+        by_joint[:, self.point, self.moved] = moment @ posed.axis_jacobian[:, self.moved]
         out[..., TRANSLATION] = rows
         return out
 
-    def shape_jacobian(self, geometry: "Geometry", joint_shape_jacobian: Tensor) -> Tensor:
+    def shape_jacobian(self, posed: "Posed") -> Tensor:
         """dq/dshape, [B, K, 3, S]."""
         bone = self.points.bone
-        on_bone = geometry.placement.rotation[:, bone] @ self.shapedirs
-        on_bone = on_bone + self.points.coefficient[:, None, None] * joint_shape_jacobian[:, bone]
+        on_bone = posed.placement.rotation[:, bone] @ self.shapedirs
+        on_bone = on_bone + self.points.coefficient[:, None, None] * posed.joint_shape_jacobian[:, bone]
         return torch.einsum("ke,becs->bkcs", self.points.gather, on_bone)
 
     def to(self, dtype: torch.dtype) -> "BonePoints":
@@ -218,7 +208,7 @@ class BonePoints:
 
 
 class BodyJacobian:
-    """A body's forward kinematics and derivatives with respect to the unknowns of `fitting.solver.unknowns`."""
+    """A body, and what its derivatives with respect to the unknowns are made of."""
 
     def __init__(self, body: Body, shape_size: int) -> None:
         self.body, self.shape_size = body, shape_size
@@ -226,7 +216,6 @@ class BodyJacobian:
         self.keypoints = BonePoints(body.keypoint_terms, shape_size)
         each, nothing = torch.eye(JOINT_COUNT, dtype=body.dtype), body.v_template.new_zeros(1, len(body.v_template))
         self.joints = BonePoints(body.points(each, nothing.expand(JOINT_COUNT, -1)), 0)
-        self._some: dict[tuple[int, ...], BonePoints] = {}
         # Derivative of the body's size: the mean length of the bones, relative to that at zero shape.
         bone = body.rest_joints[1:] - body.rest_joints[list(PARENTS[1:])]
         bone_shapedirs = self.rest_shapedirs[1:] - self.rest_shapedirs[list(PARENTS[1:])]
@@ -237,39 +226,106 @@ class BodyJacobian:
         """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
         return (1 + self.size_gradient @ shape).clamp(min=0.3)
 
-    def place(self, state: State, derivatives: bool = True) -> Geometry:
-        """Forward kinematics, and what the derivatives need."""
-        body, points = self.body, self.body.keypoint_terms
-        rotation = state.rotation
-        shape = torch.nn.functional.pad(state.shape, (0, body.shape_size - self.shape_size))
-        placement = body.placement(rotation, shape)
-        carried = points.carried(placement, points.moments(shape, body.pose_feature(rotation)))
-        shift = state.translation.unsqueeze(1)
-        axis_jacobian = carried.new_empty(0)
-        if derivatives:
-            above = [PARENTS[joint] for joint in BODY_JOINTS]
-            local = placement.rotation[:, above] @ left_jacobian(state.theta[:, BODY_JOINTS])
-            eye = torch.eye(3, dtype=carried.dtype).expand(len(state), 1, 3, 3)
-            axis_jacobian = torch.cat((eye, local), 1)
-        return Geometry(points.gather @ carried + shift, placement.joints + shift, placement, carried, axis_jacobian)
 
-    def joint_step_jacobian(self, geometry: Geometry) -> Tensor:
-        """dP/dstep, [B, 24, 3, 63]."""
-        return self.joints.step_jacobian(geometry, geometry.placement.joints)
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """T frames at a state. Where their bodies are and how these move is found once, when first asked for."""
 
-    def joint_shape_jacobian(self, geometry: Geometry) -> Tensor:
-        """dP/dshape, [B, 24, 3, S]: offsets of the rest pose, turned and added up along the tree."""
-        parents, _, path = tree(self.body.dtype, self.body.device)
-        rest = self.rest_shapedirs
-        turned = geometry.placement.rotation[:, parents] @ (rest[1:] - rest[parents])  # [B, 23, 3, S]
+    jacobian: BodyJacobian
+    state: State  # [T]
+    fps: float | None = None  # frames per second; None: frames do not touch each other
+    segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all do
+    world_rotation: Tensor | None = None  # [T, 3, 3] from each frame's camera to the shot's axes; None: all the same
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Of the bodies before the translation."""
+        return self.jacobian.body.placement(self._rotation, self._shape)
+
+    @cached_property
+    def _rotation(self) -> Tensor:
+        return self.state.rotation
+
+    @cached_property
+    def _shape(self) -> Tensor:
+        """With zeros for the directions that are not fitted."""
+        missing = self.jacobian.body.shape_size - self.jacobian.shape_size
+        return torch.nn.functional.pad(self.state.shape, (0, missing))
+
+    @cached_property
+    def carried(self) -> Tensor:
+        """[T, E, 3] the keypoints' terms, c_e P_j + G_j m_e."""
+        body = self.jacobian.body
+        moments = body.keypoint_terms.moments(self._shape, body.pose_feature(self._rotation))
+        return body.keypoint_terms.carried(self.placement, moments)
+
+    @cached_property
+    def keypoints(self) -> Tensor:
+        """[T, 26, 3] metres in each frame's camera."""
+        return self.jacobian.body.keypoint_terms.gather @ self.carried + self.state.translation.unsqueeze(1)
+
+    @cached_property
+    def joints(self) -> Tensor:
+        """[T, 24, 3] metres in each frame's camera."""
+        return self.placement.joints + self.state.translation.unsqueeze(1)
+
+    @cached_property
+    def axis_jacobian(self) -> Tensor:
+        """[T, 20, 3, 3] M_i of MOVED_JOINTS."""
+        above = [PARENTS[joint] for joint in BODY_JOINTS]
+        local = self.placement.rotation[:, above] @ left_jacobian(self.state.theta[:, BODY_JOINTS])
+        return torch.cat((torch.eye(3, dtype=local.dtype).expand(len(local), 1, 3, 3), local), 1)
+
+    @cached_property
+    def joint_step_jacobian(self) -> Tensor:
+        """dP/dstep, [T, 24, 3, 63] in each frame's camera."""
+        return self.jacobian.joints.step_jacobian(self, self.placement.joints)
+
+    @cached_property
+    def joint_shape_jacobian(self) -> Tensor:
+        """dP/dshape, [T, 24, 3, S] in each frame's camera: offsets of the rest pose, turned and added up along the
+        tree."""
+        rest = self.jacobian.rest_shapedirs
+        parents, _, path = tree(rest.dtype, rest.device)
+        turned = self.placement.rotation[:, parents] @ (rest[1:] - rest[parents])  # [T, 23, 3, S]
         steps = torch.cat((rest[:1].expand(len(turned), 1, 3, -1), turned), 1)
         return torch.einsum("ji,bics->bjcs", path, steps)
 
-    def keypoint_jacobians(
-        self, geometry: Geometry, joint_shape_jacobian: Tensor, number: tuple[int, ...]
-    ) -> tuple[Tensor, Tensor]:
-        """Of some keypoints: dq/dstep [B, K, 3, 63] and dq/dshape [B, K, 3, S]."""
-        some = self._some[number] = self._some.get(number) or self.keypoints.of(number)
-        used = self.keypoints.points.gather[list(number)].any(0)
-        step = some.step_jacobian(geometry, geometry.carried[:, used])
-        return step, some.shape_jacobian(geometry, joint_shape_jacobian)
+    def to_shot(self, vectors: Tensor) -> Tensor:
+        """Vectors [T, n, 3] of each frame's camera, or their derivatives [T, n, 3, d], in axes that do not turn."""
+        if self.world_rotation is None:
+            return vectors
+        return torch.einsum("tij,tnj...->tni...", self.world_rotation, vectors)
+
+    @cached_property
+    def joints_shot(self) -> Tensor:
+        """[T, 24, 3] metres in the shot's axes."""
+        return self.to_shot(self.joints)
+
+    @cached_property
+    def joint_jacobians_shot(self) -> tuple[Tensor, Tensor]:
+        """Of the joints by the step [T, 24, 3, 63] and by the shape [T, 24, 3, S], in the shot's axes."""
+        return self.to_shot(self.joint_step_jacobian), self.to_shot(self.joint_shape_jacobian)
+
+    def points_shot(self, points: tuple[int, ...]) -> Tensor:
+        """[T, n, 3] some keypoints in the shot's axes."""
+        return self.to_shot(self.keypoints[:, points])
+
+    @cached_property
+    def _point_jacobians(self) -> dict[tuple[int, ...], tuple[Tensor, Tensor]]:
+        return {}
+
+    def point_jacobians_shot(self, points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Of some keypoints by the step [T, n, 3, 63] and by the shape [T, n, 3, S], in the shot's axes."""
+        made = self._point_jacobians
+        if points not in made:
+            some, used = self.jacobian.keypoints.of(points)
+            step = some.step_jacobian(self, self.carried[:, used])
+            made[points] = self.to_shot(step), self.to_shot(some.shape_jacobian(self))
+        return made[points]
+
+    def follows(self, order: int) -> Tensor | float:
+        """[T - order, 1] 1 where a difference of this order stays within a segment, 0 where the person was away."""
+        if self.segment is None:
+            return 1.0
+        return (self.segment[order:] == self.segment[:-order]).to(self.state.theta.dtype)[:, None]

@@ -9,7 +9,7 @@ import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.levenberg_marquardt import costs, normal_equations
 from fitting.solver.terms.priors import LikelyPose
-from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, BodyJacobian, State, left_jacobian
+from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, BodyJacobian, Posed, State, left_jacobian
 from tests.fitting.solver_problems import having, some_problem, some_state
 
 DOUBLE = torch.float64
@@ -35,15 +35,14 @@ def test_the_left_jacobian_is_that_of_the_exponential(size) -> None:
 
 def test_keypoints_and_joints_move_as_autograd_says(jacobian) -> None:
     state = some_state(3, shared=False)
-    geometry = jacobian.place(state)
-    shape_jacobian = jacobian.joint_shape_jacobian(geometry)
+    posed = Posed(jacobian, state)
     ours = (
-        jacobian.keypoint_jacobians(geometry, shape_jacobian, tuple(range(26))),
-        (jacobian.joint_step_jacobian(geometry), shape_jacobian),
+        posed.point_jacobians_shot(tuple(range(26))),
+        (posed.joint_step_jacobian, posed.joint_shape_jacobian),
     )
 
     def placed(step: torch.Tensor, shape: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        found = jacobian.place(state.moved(step, shape), derivatives=False)
+        found = Posed(jacobian, state.moved(step, shape))
         return found.keypoints, found.joints
 
     zero = torch.zeros(3, STEP_SIZE, dtype=DOUBLE), torch.zeros(3, 10, dtype=DOUBLE)
@@ -55,13 +54,12 @@ def test_keypoints_and_joints_move_as_autograd_says(jacobian) -> None:
 
 
 def test_derivatives_of_some_keypoints_are_those_among_all(jacobian) -> None:
-    geometry = jacobian.place(some_state(3, shared=True))
-    some, by_shape = (24, 20, 9, 19), jacobian.joint_shape_jacobian(geometry)
+    posed, some = Posed(jacobian, some_state(3, shared=True)), (24, 20, 9, 19)
     rows = torch.randn(3, 26, 2, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
-    step, shape = jacobian.keypoint_jacobians(geometry, by_shape, some)
-    of_all = jacobian.keypoints.step_jacobian(geometry, geometry.carried, rows)
+    step, shape = posed.point_jacobians_shot(some)
+    of_all = jacobian.keypoints.step_jacobian(posed, posed.carried, rows)
     torch.testing.assert_close(rows[:, some] @ step, of_all[:, some])
-    torch.testing.assert_close(shape, jacobian.keypoints.shape_jacobian(geometry, by_shape)[:, some])
+    torch.testing.assert_close(shape, jacobian.keypoints.shape_jacobian(posed)[:, some])
 
 
 def test_pose_correctives_are_in_the_place_and_nearly_in_the_derivative() -> None:
@@ -77,10 +75,10 @@ def test_pose_correctives_are_in_the_place_and_nearly_in_the_derivative() -> Non
         posedirs=posedirs,
     )
     state = some_state(2, shared=True)
-    placed = BodyJacobian(corrected, 10).place(state)
+    placed = Posed(BodyJacobian(corrected, 10), state)
     reference = corrected(state.rotation, torch.cat((state.shape, torch.zeros(6, dtype=DOUBLE))), state.translation)
     torch.testing.assert_close(placed.keypoints, reference.keypoints)
-    plain = BodyJacobian(body, 10).place(state)
+    plain = Posed(BodyJacobian(body, 10), state)
     assert 1e-4 < (placed.keypoints - plain.keypoints).abs().max() < 0.1
 
 

@@ -103,5 +103,5 @@ def test_a_step_through_the_camera_is_not_taken() -> None:
     problem, state = single(*some_problem(3, False))
     close = State(state.root, state.theta, state.translation * torch.tensor([1.0, 1.0, 0.3]), state.shape)
     found = solve_frames(problem, close, 20)
-    points = problem.jacobian.place(found.state, derivatives=False).keypoints
+    points = problem.posed(found.state).keypoints
     assert (points[problem.seen.used][:, 2] > 0).all()

@@ -9,8 +9,8 @@ from torch import Tensor
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.levenberg_marquardt import Problem, costs, normal_equations, solve_track
 from fitting.solver.terms.reprojection import Reprojection
-from fitting.solver.terms.term import NormalEquations, Posed, Term
-from fitting.solver.unknowns import STEP_SIZE, State
+from fitting.solver.terms.term import NormalEquations, Term
+from fitting.solver.unknowns import STEP_SIZE, Posed, State
 from tests.fitting.solver_problems import DOUBLE, dense, some_problem
 
 FRAMES = 6
@@ -111,5 +111,5 @@ def test_a_new_term_is_one_class_in_the_list(shared: bool) -> None:
     torch.testing.assert_close(stated, exact, rtol=1e-4, atol=1e-5 * float(exact.abs().max()))
     if shared:
         together = solve_track(replace(problem, terms=(*problem.terms, HandsTogether(0.001))), state, 60)
-        left, right = problem.jacobian.place(together.state).keypoints[:, [9, 10]].unbind(1)
+        left, right = problem.posed(together.state).keypoints[:, [9, 10]].unbind(1)
         assert (left - right).norm(dim=-1).max() < 0.02

@@ -40,18 +40,15 @@ def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     scene = Floor | Contact | Balance
     doubted = replace(doubted, terms=tuple(term for term in doubted.terms if not isinstance(term, scene)))
     system = normal_equations(doubted, state)
-    geometry = problem.jacobian.place(state)
-    step_jacobian, shape_jacobian = (
-        problem.jacobian.joint_step_jacobian(geometry),
-        problem.jacobian.joint_shape_jacobian(geometry),
-    )
+    posed = problem.posed(state)
+    step_jacobian, shape_jacobian = posed.joint_step_jacobian, posed.joint_shape_jacobian
     found = joint_deviations(problem, state)
     for t in range(3):
         top = torch.cat((system.matrix[t], system.arrow[t]), 1)
         whole = torch.cat((top, torch.cat((system.arrow[t].T, system.corner[t]), 1)))
         slope = torch.cat((step_jacobian[t], shape_jacobian[t]), -1)
         variance = torch.einsum("jcd,de,jce->jc", slope, torch.linalg.inv(whole), slope)
-        unmodelled = (UNMODELLED_SIZE * geometry.joints[t]).square()
+        unmodelled = (UNMODELLED_SIZE * posed.joints[t]).square()
         torch.testing.assert_close(found.camera_frame_m[t], (variance + unmodelled).sqrt())
 
 

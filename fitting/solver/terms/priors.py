@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from fitting.body.kinematics import matrix_to_axis_angle
-from fitting.solver.terms.term import SECOND_DIFFERENCE, NormalEquations, Posed, Term, charbonnier, geman_mcclure
-from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, BodyJacobian, State, left_jacobian
+from fitting.solver.terms.term import SECOND_DIFFERENCE, NormalEquations, Term, charbonnier, geman_mcclure
+from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, BodyJacobian, Posed, State, left_jacobian
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 

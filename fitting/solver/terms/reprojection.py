@@ -20,8 +20,8 @@ from fitting.body import Body
 from fitting.body.body import AttachedPoints
 from fitting.body.kinematics import WRISTS, tree
 from fitting.keypoints.observed import PALM, SeenHands
-from fitting.solver.terms.term import NormalEquations, Posed, Term, geman_mcclure
-from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, BonePoints
+from fitting.solver.terms.term import NormalEquations, Term, geman_mcclure
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, BonePoints, Posed
 from fitting.thresholds import NEAREST_KEYPOINT_M
 
 ROBUST_SCALE = 5.0  # stds at which a keypoint counts half of its square; bench/weighting.py compares it with 1000
@@ -131,8 +131,8 @@ class Reprojection(Term):
         rows = rows * (root_slope * self.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
         if self.rotation is not None:
             rows = rows @ self.rotation
-        step = jacobian.keypoints.step_jacobian(posed.geometry, posed.geometry.carried, rows)
-        shape = rows @ jacobian.keypoints.shape_jacobian(posed.geometry, posed.joint_shape_jacobian)
+        step = jacobian.keypoints.step_jacobian(posed, posed.carried, rows)
+        shape = rows @ jacobian.keypoints.shape_jacobian(posed)
         equations.add_rows((residual * root_slope).flatten(1), step.flatten(1, 2), shape.flatten(1, 2))
 
 
@@ -178,7 +178,7 @@ class Palm(Term):
     def _carried(self, posed: Posed) -> Tensor:
         """[T, 12, 3] metres in the camera frame, before the translation."""
         points = self.on_wrists.points
-        return points.carried(posed.geometry.placement, points.moments(posed.state.shape, None))
+        return points.carried(posed.placement, points.moments(posed.state.shape, None))
 
     def _points(self, posed: Posed) -> Tensor:
         """[T, 2, 6, 3] metres in the camera frame."""
@@ -210,8 +210,8 @@ class Palm(Term):
             deeper = torch.einsum("thc,thkcd->thkd", line, point - point[:, :, :1])
             return torch.cat(((rows @ point.flatten(1, 2)).flatten(1, 2), deeper.flatten(1, 2)), 1)
 
-        step = self.on_wrists.step_jacobian(posed.geometry, self._carried(posed)).unflatten(1, (2, -1))
-        shape = self.on_wrists.shape_jacobian(posed.geometry, posed.joint_shape_jacobian).unflatten(1, (2, -1))
+        step = self.on_wrists.step_jacobian(posed, self._carried(posed)).unflatten(1, (2, -1))
+        shape = self.on_wrists.shape_jacobian(posed).unflatten(1, (2, -1))
         residual = torch.cat(((pixels * slope.unsqueeze(-1)).flatten(1), depth), 1)
         equations.add_rows(residual, stacked(step), stacked(shape))
 
@@ -276,7 +276,7 @@ class Silhouette(Term):
 
     def _carried(self, posed: Posed) -> tuple[Tensor, Tensor]:
         """[T, N, 24, 3] where each bone would carry the vertices, and the bones' shares [T, N, 24]."""
-        body, state, placement = posed.jacobian.body, posed.state, posed.geometry.placement
+        body, state, placement = posed.jacobian.body, posed.state, posed.placement
         size = posed.jacobian.shape_size
         rest = body.v_template[self.vertex] + torch.einsum(
             "tncs,ts->tnc", body.shapedirs[self.vertex][..., :size], state.shape.expand(len(state), -1)
@@ -305,7 +305,7 @@ class Silhouette(Term):
         return (self.weight * rho).sum(-1) / 2
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
-        jacobian, geometry, placement = posed.jacobian, posed.geometry, posed.geometry.placement
+        jacobian, placement = posed.jacobian, posed.placement
         carried, share = self._carried(posed)
         points = (share[..., None] * carried).sum(2) + posed.state.translation[:, None]
         residual, per_m = self._residual(points)
@@ -319,7 +319,7 @@ class Silhouette(Term):
         arm = arm - under.sum(2)[..., None] * placement.joints[:, None, moved]
         moment = torch.linalg.cross(arm, row[:, :, None].expand_as(arm))
         step = row.new_zeros(*row.shape[:2], STEP_SIZE)
-        step[..., : POSE.stop] = torch.einsum("tnmc,tmcd->tnmd", moment, geometry.axis_jacobian).flatten(2)
+        step[..., : POSE.stop] = torch.einsum("tnmc,tmcd->tnmd", moment, posed.axis_jacobian).flatten(2)
         step[..., TRANSLATION] = row
         on_bone = share[..., None] * torch.einsum("tnc,tjcd->tnjd", row, placement.rotation)  # [T, N, 24, 3]
         shape = torch.einsum(

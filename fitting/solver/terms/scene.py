@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.solver.terms.term import NormalEquations, Posed, Term, charbonnier, geman_mcclure
+from fitting.solver.terms.term import NormalEquations, Term, charbonnier, geman_mcclure
+from fitting.solver.unknowns import Posed
 
 # Points of the body that can be in contact, among Halpe's 26 keypoints: left heel and big toe, right heel and big toe.
 # Wrists, knees and pelvis among them changed nothing (bench/world.py, bench/scene_evidence.py).

@@ -1,4 +1,4 @@
-"""A term of the cost: what it is made from (`Posed`), and what it adds to the normal equations.
+"""A term of the cost: what it is made from (`solver.unknowns.Posed`), and what it adds to the normal equations.
 
 A new term is one file here, a frozen dataclass with its data, `cost` and `add`, and one line in the list of
 `fitting.optimise.terms_of`. Costs are in natural units: half a sum of squares is a negative log-likelihood, up to a
@@ -7,77 +7,15 @@ constant. A robust residual enters the equations with the slope of its loss (ite
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from fitting.solver.unknowns import STEP_SIZE, BodyJacobian, Geometry, State
+from fitting.solver.unknowns import STEP_SIZE, Posed
 
 SECOND_DIFFERENCE = (1.0, -2.0, 1.0)
 FARTHEST = 2  # frames that one difference may reach over: the matrix has so many off-diagonals
-
-
-@dataclass(frozen=True)
-class Posed:
-    """T frames at a state, and where their bodies are; derivatives are made once, when first asked for."""
-
-    jacobian: BodyJacobian
-    state: State  # [T]
-    geometry: Geometry  # [T] in each frame's camera
-    fps: float | None  # frames per second; None: frames do not touch each other
-    segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all do
-    world_rotation: Tensor | None = None  # [T, 3, 3] from each frame's camera to the shot's axes; None: all the same
-
-    @property
-    def keypoints(self) -> Tensor:
-        """[T, 26, 3] metres in each frame's camera."""
-        return self.geometry.keypoints
-
-    def to_shot(self, vectors: Tensor) -> Tensor:
-        """Vectors [T, n, 3] of each frame's camera, or their derivatives [T, n, 3, d], in axes that do not turn."""
-        if self.world_rotation is None:
-            return vectors
-        return torch.einsum("tij,tnj...->tni...", self.world_rotation, vectors)
-
-    @cached_property
-    def joints_shot(self) -> Tensor:
-        """[T, 24, 3] metres in the shot's axes."""
-        return self.to_shot(self.geometry.joints)
-
-    @cached_property
-    def joint_shape_jacobian(self) -> Tensor:
-        """[T, 24, 3, S] in each frame's camera."""
-        return self.jacobian.joint_shape_jacobian(self.geometry)
-
-    @cached_property
-    def joint_jacobians_shot(self) -> tuple[Tensor, Tensor]:
-        """Of the joints by the step [T, 24, 3, 63] and by the shape [T, 24, 3, S], in the shot's axes."""
-        step = self.jacobian.joint_step_jacobian(self.geometry)
-        return self.to_shot(step), self.to_shot(self.joint_shape_jacobian)
-
-    def points_shot(self, points: tuple[int, ...]) -> Tensor:
-        """[T, n, 3] some keypoints in the shot's axes."""
-        return self.to_shot(self.keypoints[:, points])
-
-    @cached_property
-    def _point_jacobians(self) -> dict[tuple[int, ...], tuple[Tensor, Tensor]]:
-        return {}
-
-    def point_jacobians_shot(self, points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Of some keypoints by the step [T, n, 3, 63] and by the shape [T, n, 3, S], in the shot's axes."""
-        made = self._point_jacobians
-        if points not in made:
-            step, shape = self.jacobian.keypoint_jacobians(self.geometry, self.joint_shape_jacobian, points)
-            made[points] = self.to_shot(step), self.to_shot(shape)
-        return made[points]
-
-    def follows(self, order: int) -> Tensor | float:
-        """[T - order, 1] 1 where a difference of this order stays within a segment, 0 where the person was away."""
-        if self.segment is None:
-            return 1.0
-        return (self.segment[order:] == self.segment[:-order]).to(self.state.theta.dtype)[:, None]
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ No accepted step raises the cost, so a fit is never worse than its start. Work i
 fails there is repeated in float64.
 
 **Normal equations** (`solve_arrow`): frames in a band, the shape across all of them. Acceleration couples a frame with
-the two before it. Two frames together make one block, so blocks couple with their neighbours only, and a block Cholesky
-factorisation
+the two before it, so a block Cholesky factorisation
 
-    L_i L_i^T = D_i - X_{i-1}^T X_{i-1},    X_i = L_i^{-1} E_i^T
+    L_t L_t^T = H'_tt,    X_t = L_t^{-1} [H'_t,t+1  H_t,t+2]
 
-(E_i couples block i + 1 to block i) takes time and memory linear in the number of frames. Unknowns that touch every
-frame are the arrow; they are solved by their Schur complement.
+takes time and memory linear in the number of frames; H' is what is left of H when the frames before are eliminated,
+each of which takes X^T X from the two after it. Unknowns that touch every frame are the arrow; they are solved by their
+Schur complement.
 
 **Standard deviations** of every 3D joint from the Gauss-Newton matrix (`joint_deviations`). With keypoint weights that
 are true precisions, the matrix at the optimum is the posterior's precision (Laplace's approximation), and its inverse a
@@ -136,88 +136,61 @@ class NotPositiveDefinite(ArithmeticError):
 
 
 class BandFactor:
-    """The Cholesky factor of a block-pentadiagonal matrix over frames, one frame a block."""
+    """The Cholesky factor of a block-pentadiagonal matrix over frames, one frame a block: L_t and X_t."""
 
     def __init__(self, diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> None:
         """Blocks H[t, t] [T, d, d], H[t, t+1] [T-1, d, d], H[t, t+2] [T-2, d, d]."""
-        self.frames, self.size = diagonal.shape[:2]
-        self._diagonal, self._upper = _in_pairs(diagonal, first_off, second_off)
         from scipy.linalg import blas, lapack  # a quarter of a second, needed only here
 
+        frames, d = diagonal.shape[:2]
         double = diagonal.dtype == torch.float64
-        self._potrf = lapack.dpotrf if double else lapack.spotrf
-        self._trsm, self._syrk = (blas.dtrsm, blas.dsyrk) if double else (blas.strsm, blas.ssyrk)
-        self._factorise()
-
-    def _factorise(self) -> None:
-        # LAPACK wants columns first; the transpose of a C array is that without a copy, and D is symmetric.
-        for i in range(len(self._diagonal)):
-            block = self._diagonal[i].T
-            if i:
-                block = self._syrk(-1.0, self._upper[i - 1], beta=1.0, c=block, trans=1, lower=1, overwrite_c=1)
-            _, failed = self._potrf(block, lower=1, overwrite_a=1, clean=0)
+        self._trsm, potrf = (blas.dtrsm, lapack.dpotrf) if double else (blas.strsm, lapack.spotrf)
+        beside = diagonal.new_zeros(frames, d, 2 * d)  # what follows a frame
+        beside[:-1, :, :d], beside[:-2, :, d:] = first_off, second_off
+        self._lower, self._beside = [], []
+        taken = np.zeros((2 * d, 2 * d), beside.numpy().dtype)  # by frames before, from this one and the next
+        for t, (block, after) in enumerate(zip(diagonal.numpy(), beside.numpy(), strict=True)):
+            lower, failed = potrf(block - taken[:d, :d], lower=1)
             if failed:
-                raise NotPositiveDefinite(f"the matrix is not positive definite at frame {2 * i}")
-            if i + 1 < len(self._diagonal):
-                self._trsm(1.0, block, self._upper[i], lower=1, overwrite_b=1)
+                raise NotPositiveDefinite(f"the matrix is not positive definite at frame {t}")
+            after[:, :d] -= taken[:d, d:]
+            x = self._trsm(1.0, lower, after, lower=1)
+            now = x.T @ x
+            now[:d, :d] += taken[d:, d:]
+            taken = now
+            self._lower.append(lower)
+            self._beside.append(x)
 
     def solve(self, right: Tensor) -> Tensor:
         """H^-1 times right sides [T, d, r]."""
-        count = len(self._diagonal)
-        padded = torch.zeros(2 * count, *right.shape[1:], dtype=right.dtype)
-        padded[: self.frames] = right
-        y = padded.reshape(count, 2 * self.size, -1).numpy()
-        done: list[np.ndarray] = []
-        for i in range(count):
-            part = np.asfortranarray(y[i])
-            if i:
-                part -= self._upper[i - 1].T @ done[-1]
-            done.append(self._trsm(1.0, self._diagonal[i].T, part, lower=1, overwrite_b=1))
-        for i in range(count - 1, -1, -1):
-            part = done[i]
-            if i + 1 < count:
-                part -= self._upper[i] @ done[i + 1]
-            done[i] = self._trsm(1.0, self._diagonal[i].T, part, lower=1, trans_a=1, overwrite_b=1)
-        return torch.from_numpy(np.stack(done).reshape(2 * count, self.size, -1)[: self.frames])
+        solved = right.clone().numpy()
+        d = right.shape[1]
+        taken = np.zeros((2 * d, right.shape[2]), solved.dtype)
+        for t, (lower, x) in enumerate(zip(self._lower, self._beside, strict=True)):
+            solved[t] = self._trsm(1.0, lower, solved[t] - taken[:d], lower=1)
+            now = x.T @ solved[t]
+            now[:d] += taken[d:]
+            taken = now
+        after = np.zeros_like(taken)
+        for t in range(len(solved) - 1, -1, -1):
+            solved[t] = self._trsm(1.0, self._lower[t], solved[t] - self._beside[t] @ after, lower=1, trans_a=1)
+            after = np.concatenate((solved[t], after[:d]))
+        return torch.from_numpy(solved)
 
     def marginals(self) -> Tensor:
-        """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free. C_i = L_i^{-T} (I + X_i
-        C_{i+1} X_i^T) L_i^{-1}, from the last block to the first."""
-        count, both = len(self._diagonal), 2 * self.size
-        out = np.empty((2 * count, self.size, self.size), self._diagonal.dtype)
-        after: np.ndarray | None = None
-        for i in range(count - 1, -1, -1):
-            lower = self._diagonal[i].T
-            inner = np.eye(both, dtype=out.dtype, order="F")
-            if after is not None:
-                inner += self._upper[i] @ after @ self._upper[i].T
-            half = self._trsm(1.0, lower, inner, lower=1, trans_a=1)
-            after = self._trsm(1.0, lower, half, lower=1, side=1)
-            after = (after + after.T) / 2
-            out[2 * i], out[2 * i + 1] = after[: self.size, : self.size], after[self.size :, self.size :]
-        return torch.from_numpy(out[: self.frames])
-
-
-def _in_pairs(diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Blocks of two frames: D [n, 2d, 2d], and the couplings E^T of a block with the next, columns first."""
-    frames, d = diagonal.shape[:2]
-    count = (frames + 1) // 2
-    paired = torch.zeros(count, 2, d, 2, d, dtype=diagonal.dtype)
-    paired[:, 0, :, 0] = diagonal[0::2]
-    paired[: frames // 2, 1, :, 1] = diagonal[1::2]
-    if frames % 2:
-        paired[-1, 1, :, 1] = torch.eye(d, dtype=diagonal.dtype)  # an unconnected frame fills the last pair
-    paired[: frames // 2, 0, :, 1] = first_off[0::2]
-    paired[: frames // 2, 1, :, 0] = first_off[0::2].mT
-    lower = torch.zeros(count - 1, 2, d, 2, d, dtype=diagonal.dtype)  # rows of the next block, columns of this one
-    if count > 1:
-        lower[:, 0, :, 0] = second_off[0::2][: count - 1].mT
-        lower[:, 0, :, 1] = first_off[1::2][: count - 1].mT
-        odd = second_off[1::2]
-        lower[: len(odd), 1, :, 1] = odd.mT
-    # Seen column by column, what is below the diagonal is what is above it.
-    upper = [block.T for block in lower.reshape(count - 1, 2 * d, 2 * d).numpy()]
-    return paired.reshape(count, 2 * d, 2 * d).numpy(), upper
+        """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free, from the last frame to
+        the first; C_t = L_t^-T (I + X_t C X_t^T) L_t^-1, with C the covariance of the two frames after it."""
+        d = len(self._lower[0])
+        out = np.empty((len(self._lower), d, d), self._lower[0].dtype)
+        after = np.zeros((2 * d, 2 * d), out.dtype)
+        for t in range(len(out) - 1, -1, -1):
+            half = self._trsm(1.0, self._lower[t], np.eye(d, dtype=out.dtype), lower=1, trans_a=1)  # L^-T
+            response = half @ self._beside[t]
+            cross = -response @ after
+            own = half @ half.T - cross @ response.T
+            out[t] = (own + own.T) / 2
+            after = np.block([[out[t], cross[:, :d]], [cross[:, :d].T, after[:d, :d]]])
+        return torch.from_numpy(out)
 
 
 class FrameFactor:

@@ -13,7 +13,7 @@ Joint limits are ranges of those axis-angle numbers. Axes at rest (T-pose): x to
 A bent knee turns about +x; a bent left elbow about -y, a bent right one about +y; an arm let down turns its shoulder
 about -z (left) or +z (right). The limits are soft: a number beyond its range costs (`terms.priors`).
 
-`BodyJacobian`: keypoints and joints, and their derivatives with respect to every unknown, in closed form. A small
+`Posed`: keypoints and joints, and their derivatives with respect to every unknown, in closed form. A small
 world-frame rotation w of joint i turns every term below it about P_i (`fitting.body.body`). The unknowns are axis-angle
 vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta) d, with J_l the left Jacobian of the rotation
 group; the root is turned by w itself. With M_i = G_parent J_l,

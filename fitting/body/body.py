@@ -16,7 +16,7 @@ bone at or below i turns about P_i,
 
     dq_k = w x sum_{e: j(e) at or below i} [ c_e P_j + G_j m_e - c_e P_i ],
 
-`kinematics.tree().path` says which bones those are, and
+`kinematics.tree` says which bones those are, and
 
     dq_k / dshape = sum_e [ c_e dP_j / dshape + G_j offset_shapedirs_e ].
 

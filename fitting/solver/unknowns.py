@@ -164,7 +164,7 @@ class BonePoints:
     """K points on bones, and how they move with the unknowns."""
 
     def __init__(self, points: AttachedPoints, shape_size: int) -> None:
-        moved, path = torch.tensor(MOVED_JOINTS), tree(points.gather.dtype, points.gather.device).path.bool()
+        moved, path = torch.tensor(MOVED_JOINTS), tree(points.gather.dtype, points.gather.device)[1].bool()
         terms = points.gather.bool()[:, None] & path[points.bone][:, moved].T  # [K, 20, E]
         self.points, self.shapedirs = points, points.offset_shapedirs[..., :shape_size]
         self.point, self.moved = terms.any(-1).nonzero(as_tuple=True)  # [N] points, and joints that move them
@@ -286,7 +286,7 @@ class Posed:
         """dP/dshape, [T, 24, 3, S] in each frame's camera: offsets of the rest pose, turned and added up along the
         tree."""
         rest = self.jacobian.rest_shapedirs
-        parents, _, path = tree(rest.dtype, rest.device)
+        parents, path = tree(rest.dtype, rest.device)
         turned = self.placement.rotation[:, parents] @ (rest[1:] - rest[parents])  # [T, 23, 3, S]
         steps = torch.cat((rest[:1].expand(len(turned), 1, 3, -1), turned), 1)
         return torch.einsum("ji,bics->bjcs", path, steps)

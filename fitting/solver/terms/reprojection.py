@@ -314,7 +314,7 @@ class Silhouette(Term):
         row = torch.einsum("tnp,tnpc->tnc", self.normal, projection_rows(points, self.focal_px))
         row = row * (-root * per_m * self.m_per_px)[..., None]
         moved = list(MOVED_JOINTS)
-        under = share[..., None] * tree(points.dtype, points.device).path[:, moved]  # [T, N, 24, 20]
+        under = share[..., None] * tree(points.dtype, points.device)[1][:, moved]  # [T, N, 24, 20]
         arm = torch.einsum("tnjc,tnjm->tnmc", carried, under)
         arm = arm - under.sum(2)[..., None] * placement.joints[:, None, moved]
         moment = torch.linalg.cross(arm, row[:, :, None].expand_as(arm))

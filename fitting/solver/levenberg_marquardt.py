@@ -347,18 +347,17 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
         of_parts = (joint_deviations(problem.frames(rows), state.rows(rows)) for rows in parts)
         return JointDeviations(*map(torch.cat, zip(*of_parts, strict=True)))
     problem = replace(problem, terms=tuple(term for each in problem.terms if (term := each.in_doubt()) is not None))
-    shape_weight = problem.term(LikelyShape).weight
-    system = normal_equations(problem, state)
     try:
-        own, response, shape_covariance = _covariances(system, shape_weight)
+        own, response, shape_covariance = _covariances(problem, state)
     except NotPositiveDefinite:
         try:
-            doubled = normal_equations(problem.to(torch.float64), state.to(torch.float64))
-            wide = _covariances(doubled, shape_weight)
+            wide = _covariances(problem.to(torch.float64), state.to(torch.float64))
         except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
-            unknown = torch.full((len(state), 24, 3), torch.nan)
-            return JointDeviations(unknown, unknown.clone(), unknown[..., 0].clone(), system.corner * torch.nan)
-        own, response, shape_covariance = (part.to(system.matrix.dtype) for part in wide)
+            unknown, shape = torch.full((len(state), 24, 3), torch.nan), state.shape
+            return JointDeviations(
+                unknown, unknown, unknown[..., 0], (shape[..., None] * shape[..., None, :]) * torch.nan
+            )
+        own, response, shape_covariance = (part.to(state.root) for part in wide)
     alone = ~seen_by_several(problem.views)[:, None, None]  # a second camera knows distances, and no limb mirrored
     posed = problem.posed(state)
     by_step, by_shape = posed.joint_step_jacobian, posed.joint_shape_jacobian
@@ -381,9 +380,10 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     return JointDeviations(camera_frame.clamp(min=0).sqrt(), relative_m, rotation, shape_covariance)
 
 
-def _covariances(system: NormalEquations, shape_weight: float) -> tuple[Tensor, Tensor, Tensor]:
+def _covariances(problem: Problem, state: State) -> tuple[Tensor, Tensor, Tensor]:
     """C_0 [T, 63, 63], K [T, 63, S] and C_s [S, S] or [T, S, S]."""
+    system = normal_equations(problem, state)
     factor = factorize(system)
     response = factor.solve(system.arrow)
-    lower = corner_factor(system.arrow, system.corner, response, shape_weight)
+    lower = corner_factor(system.arrow, system.corner, response, problem.term(LikelyShape).weight)
     return factor.marginals(), response, torch.cholesky_inverse(lower)

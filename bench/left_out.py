@@ -42,7 +42,6 @@ from fitting.track import fit_track
 from pose2d.base.errors import UserError
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints, l_squared
-from tools.stated_errors import NEUTRAL
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/real_keypoints"
 UNCALIBRATED = "uncalibrated"  # for --set: Gauss-Newton deviations as they are
@@ -148,6 +147,8 @@ def row(settings: str, chosen: list[RealTrack], kinds: list[str], body: Body) ->
         for pair in settings.split(",") if settings else ():
             name, _, value = pair.partition("=")
             if name == UNCALIBRATED:
+                from tools.stated_errors import NEUTRAL  # which imports this file
+
                 stack.enter_context(mock.patch.object(stated, "stated_errors", return_value=NEUTRAL))
                 name, value = "predicts", "1"
             if name not in CONSTANTS:

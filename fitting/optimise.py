@@ -158,6 +158,8 @@ def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: 
     problem, state, usable = make_problem(given, [camera], body, options, fps)
     if given.start is not None:
         state = from_params(given.start, problem.jacobian.shape_size)
+    elif problem.seen.mixture_weight is not None:
+        state = solve_track(problem.without_tails, state, ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_track(problem, state, ITERATIONS, ROUGH_TOLERANCE if options.rough else TOLERANCE)
     return _report(problem, solution, usable, given, options)
 
@@ -284,6 +286,8 @@ def fit_frames(
     problem, start, usable = make_problem(given, cameras, body, options)
     usable = usable & ~_behind_camera(start, problem, usable)
     problem, state = problem.frames(usable), start.rows(usable)
+    if problem.seen.mixture_weight is not None:
+        state = solve_frames(problem.without_tails, state, ITERATIONS, ROUGH_TOLERANCE).state
     solved = _report(problem, solve_frames(problem, state, ITERATIONS), usable[usable], given, options)
     whole = solved.scatter(usable, len(usable))
     return replace(whole, params=to_params(start).put(usable, solved.params))

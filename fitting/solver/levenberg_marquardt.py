@@ -73,6 +73,11 @@ class Problem:
         """The keypoints of every camera."""
         return [term for term in self.terms if isinstance(term, Reprojection)]
 
+    @property
+    def without_tails(self) -> "Problem":
+        """With one Gaussian for every keypoint (`Reprojection.without_tails`)."""
+        return replace(self, terms=tuple(t.without_tails if isinstance(t, Reprojection) else t for t in self.terms))
+
     def term(self, kind: type[Kind]) -> Kind:
         """The first term of this kind."""
         return next(term for term in self.terms if isinstance(term, kind))

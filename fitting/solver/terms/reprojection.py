@@ -92,6 +92,12 @@ class Reprojection(Term):
         """[T, 26] keypoints that count."""
         return self.weight > 0
 
+    @property
+    def without_tails(self) -> "Reprojection":
+        """Every keypoint with the one Gaussian of its expected OKS, for the first part of a search: a mixture's heavy
+        tails would let go of good keypoints that the start happens to be far from."""
+        return replace(self, mixture_weight=None, mixture_precision=None)
+
     def distance_px(self, points: Tensor) -> Tensor:
         """[T, 26] from the image of points [T, 26, 3] to the keypoints."""
         return (project(self.in_camera(points), self.focal_px, self.center_px) - self.xy_px).norm(dim=-1)

@@ -1,8 +1,6 @@
 """From the keypoints of T frames to a body: sets the problem up, starts it, solves it and reports.
 
-`fitting.track.fit_track` prepares a person's keypoints and calls `fit`.
-
-`fit_windows`: what is longer than WINDOW frames is solved in overlapping windows with one shape.
+`fitting.track` prepares a person's keypoints. `fit_windows`: what is longer than WINDOW frames is solved in overlapping windows with one shape.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,7 +55,7 @@ from fitting.solver.terms.priors import (
 )
 from fitting.solver.terms.reprojection import GARMENTS, ROBUST_SCALE, Palm, Reprojection, Silhouette, robust_scale
 from fitting.solver.terms.scene import SceneTerms
-from fitting.solver.terms.term import Term
+from fitting.solver.terms.term import FARTHEST, Term
 from fitting.solver.unknowns import SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
 from fitting.thresholds import CALIBRATED, LEAST_KEYPOINTS
 from pose2d.base.errors import UserError
@@ -322,7 +320,8 @@ def make_problem(
         weights = independence(int(usable.sum()), fps)
     terms, scene = terms_of(views, body, options, given, near, weights), given.scene
     world = None if scene is None else scene.world_rotation
-    return Problem(problem.jacobian, terms, fps, given.segment, world), near, usable
+    rate = fps if frames > FARTHEST else None  # one or two frames do not move
+    return Problem(problem.jacobian, terms, rate, given.segment, world), near, usable
 
 
 def _reprojection(keypoints: Keypoints, cameras: Sequence[Camera], options: FitOptions) -> tuple[Reprojection, Tensor]:

@@ -43,7 +43,7 @@ from torch import Tensor
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.terms.reprojection import Reprojection
-from fitting.solver.terms.term import FARTHEST, NormalEquations, Term
+from fitting.solver.terms.term import NormalEquations, Term
 from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, Posed, State
 from fitting.thresholds import LEAST_KEYPOINTS
 
@@ -56,7 +56,7 @@ class Problem:
 
     jacobian: BodyJacobian
     terms: tuple[Term, ...]  # everything that pulls; the keypoints among them
-    fps: float | None = None  # frames per second of a track; None: independent frames
+    fps: float | None = None  # frames per second of a track of more than FARTHEST frames; None: they do not touch
     segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
     world_rotation: Tensor | None = None  # [T, 3, 3] from each frame's camera to axes that do not turn; None: the same
 
@@ -98,8 +98,7 @@ class Problem:
 
     def posed(self, state: State) -> Posed:
         """These frames as terms see them."""
-        fps = self.fps if len(state) > FARTHEST else None
-        return Posed(self.jacobian, state, fps, self.segment, self.world_rotation)
+        return Posed(self.jacobian, state, self.fps, self.segment, self.world_rotation)
 
 
 def seen_by_several(views: Sequence[Reprojection]) -> Tensor:

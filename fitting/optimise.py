@@ -1,6 +1,7 @@
 """From the keypoints of T frames to a body: sets the problem up, starts it, solves it and reports.
 
-`fitting.track` prepares a person's keypoints. `fit_windows`: what is longer than WINDOW frames is solved in overlapping windows with one shape.
+`fitting.track` prepares a person's keypoints. `fit_windows`: what is longer than WINDOW frames is solved in overlapping
+windows with one shape.
 """
 
 from collections.abc import Iterator, Sequence

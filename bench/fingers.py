@@ -26,6 +26,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
+from bench.lib.hand_points import shown_points
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import TO_MEDIAPIPE, WRISTS, matrix_to_axis_angle, rotation_matrices
 from fitting.body.load import load_body
@@ -149,7 +150,7 @@ def fitted(
     pose = params.pose.clone()
     pose[:, list(WRISTS)] = torch.from_numpy(found.wrist_rad)
     placed = fingers.placement(body.placement(rotation_matrices(pose), shape), torch.from_numpy(found.pose_rad), shape)
-    points = fingers.keypoints(placed, shape)[:, side].numpy()
+    points = shown_points(fingers, placed, shape)[:, side].numpy()
     return Found(1000 * (points - points[:, :1]), found.point_std_mm[:, side])
 
 

@@ -33,8 +33,9 @@ from bench.lib.claim import Console, claim
 from bench.lib.memory import Peak, alone
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
-from fitting.init.lifter import lift_frames
-from fitting.optimise import make_problem
+from fitting.init.lifter import guess_from_keypoints, lift_frames
+from fitting.keypoints.observed import body_keypoints
+from fitting.optimise import FitInput, make_problem
 from fitting.smplify.smplify import SmplifySettings, Through, smplify
 from fitting.solver.levenberg_marquardt import costs
 from fitting.solver.unknowns import State, from_params, to_params
@@ -81,9 +82,10 @@ def solver_start(scenes: list[Scene], body: fitting.Body) -> State:
 def _by_descent(
     scenes: list[Scene], body: fitting.Body, start: State, optimiser: Callable[[list[Tensor]], Any], steps: int
 ) -> BodyParams:
-    """Any torch optimiser on the very cost that the solver minimises, keypoints only, all frames in one batch."""
+    """Any torch optimiser on the very cost that the solver minimises, all frames in one batch."""
     keypoints, cameras, _ = concatenated(scenes)
-    problem, _ = make_problem(keypoints, cameras, body)
+    given = FitInput(body_keypoints(keypoints), guess_from_keypoints(keypoints, cameras, body, None))
+    problem, _, _ = make_problem(given, cameras, body)
     step = torch.zeros(len(problem), 63, requires_grad=True)
     shape = torch.zeros_like(start.shape, requires_grad=True)
     search = optimiser([step, shape])

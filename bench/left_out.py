@@ -147,7 +147,9 @@ def row(settings: str, chosen: list[RealTrack], kinds: list[str], body: Body) ->
         for pair in settings.split(",") if settings else ():
             name, _, value = pair.partition("=")
             if name == UNCALIBRATED:
-                stack.enter_context(mock.patch.object(stated, "stated_errors", return_value=stated.NEUTRAL))
+                from tools.stated_errors import NEUTRAL  # which imports this file
+
+                stack.enter_context(mock.patch.object(stated, "stated_errors", return_value=NEUTRAL))
                 name, value = "predicts", "1"
             if name not in CONSTANTS:
                 raise UserError(f"--set {pair}: choose {', '.join(CONSTANTS)}.")

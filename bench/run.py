@@ -243,7 +243,7 @@ def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[floa
 def long_fit(out: Path) -> tuple[float, float]:
     """The same of their fit."""
     return_memory()
-    vars(optimise).update(fit_input=few_searches(optimise.fit_input), TRACK_ITERATIONS=2)
+    vars(optimise).update(fit_input=few_searches(optimise.fit_input), ITERATIONS=2)
     job, before = long_job(out), memory_mb("VmRSS")
     with scratch_for(out / FIT_FILE):
         fit.make(job, fit.cache_key(job, CacheKey("people", {}, {}, "")))

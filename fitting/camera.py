@@ -227,8 +227,10 @@ _EPSILON = 1e-9  # both systems add it to b s
 def crop_to_full(crop_camera: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
     """(s, tx, ty) [..., 3]; crop centre [..., 2], side [...] in frame px -> translation [..., 3] metres."""
     scale, shift = crop_camera[..., 0], crop_camera[..., 1:]
-    depth = 2 * camera.mean_focal_px / (box_side_px * scale + _EPSILON)
-    return torch.cat((shift + _off_axis(box_center_px, camera) * depth[..., None], depth[..., None]), dim=-1)
+    depth = (2 * camera.mean_focal_px / (box_side_px * scale + _EPSILON))[..., None]
+    # How far the crop's centre lies off the optical axis, metres per metre of depth.
+    center, focal = box_center_px.new_tensor(camera.center_px), box_center_px.new_tensor(camera.focal_px)
+    return torch.cat((shift + (box_center_px - center) / focal * depth, depth), dim=-1)
 
 
 def cliff_box_info(box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
@@ -237,12 +239,6 @@ def cliff_box_info(box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -
     center = 2.8 * (box_center_px - box_center_px.new_tensor(camera.center_px)) / focal
     side = (box_side_px - 0.24 * focal) / (0.06 * focal)
     return torch.cat((center, side[..., None]), dim=-1)
-
-
-def _off_axis(box_center_px: Tensor, camera: Camera) -> Tensor:
-    """How far the crop's centre lies off the optical axis, metres per metre of depth, [..., 2]."""
-    center, focal = box_center_px.new_tensor(camera.center_px), box_center_px.new_tensor(camera.focal_px)
-    return (box_center_px - center) / focal
 
 
 # As shares of the image's diagonal. Phones: 26 mm equivalent is 0.60, EMDB's phone has 1435 px of 2400 (0.60), and

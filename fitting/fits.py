@@ -38,8 +38,6 @@ class Fit(Table):
     reprojection_px: Tensor = column((26,), "f", "distance to the keypoint; NaN: not used", unit="px", fill=np.nan)
     stopped: str = shared()  # why the solver stopped
     converged: Tensor = column((), "b", "the search converged")  # [T]
-    iterations: int = shared()
-    cost: float = shared()  # -log posterior, up to a constant
     weighting: Weighting = shared()
     source: ConfidenceSource = shared()  # where the confidence came from
     # [T, 24, 3] in the camera frame along x, y, z; None: confidence not calibrated
@@ -70,7 +68,7 @@ class HandFit(Table):
 
 @dataclass(frozen=True)
 class SecondMode(Table):
-    """Another body that explains T frames about as well (`fitting.modes`); NaN where there is none."""
+    """Another body that explains T frames about as well (`fitting.track`); NaN where there is none."""
 
     probability: np.ndarray = column((), "f", "that it is nearer to the truth than the body that is stated")
     pose_rad: np.ndarray = column((24, 3), "f", "axis-angle of each joint", unit="rad", fill=np.nan)  # [T, 24, 3]

@@ -37,6 +37,7 @@ from fitting.fits import HandFit
 from fitting.keypoints.observed import KNUCKLES, UNMODELLED_M, SeenHands
 from fitting.solver.levenberg_marquardt import BandFactor
 from fitting.solver.terms.reprojection import project, projection_rows
+from fitting.solver.terms.term import geman_mcclure
 from fitting.solver.unknowns import cross_matrix, left_jacobian
 from pose2d.base.threads import single_thread
 
@@ -135,15 +136,15 @@ def fit_hands(
             seen.palm_rad[:, side].double(),
         )  # fmt: skip
         for rows in _parts(segment, frames):
-            found = solve_hand(hand.rows(rows), fps)
-            angles[rows, side], variance[rows, side] = found.angles, found.variance.float()
-            point_std[rows, side] = found.point_std_m.float()
+            bent, palm_rotation, unsure, std = solve_hand(hand.rows(rows), fps)
+            angles[rows, side], variance[rows, side], point_std[rows, side] = bent, unsure.float(), std.float()
             above = placement.rotation[rows, PARENTS[joint]].double()
-            turn = matrix_to_axis_angle(nearest_rotation(above.mT @ found.rotation))
+            turn = matrix_to_axis_angle(nearest_rotation(above.mT @ palm_rotation))
             wrist_rad[rows, side] = torch.where(seen.seen[rows, side, None], turn, wrist_rad[rows, side])
+    of_joints = torch.stack([variance[..., :2].sum(-1), variance[..., 2:4].sum(-1), variance[..., 4]], -1)
     return HandFit(
         pose_rad=fingers.pose(angles).float().numpy(),
-        std_deg=JOINT_STD_FACTOR * _joint_std_deg(variance).numpy(),
+        std_deg=JOINT_STD_FACTOR * of_joints.clamp(min=0).sqrt().rad2deg().flatten(1).numpy(),
         seen=seen.seen.numpy(),
         wrist_rad=wrist_rad.float().numpy(),
         point_std_mm=1000 * POINT_STD_FACTOR * point_std.numpy(),
@@ -194,13 +195,6 @@ def _parts(segment: np.ndarray | None, frames: int) -> list[slice]:
     return [slice(first, min(first + _BLOCK, b)) for a, b in itertools.pairwise(edges) for first in range(a, b, _BLOCK)]
 
 
-class _Solved(NamedTuple):
-    angles: Tensor  # [T, 5, 5]
-    rotation: Tensor  # [T, 3, 3] of the palm
-    variance: Tensor  # [T, 5, 5] rad^2
-    point_std_m: Tensor  # [T, 21]
-
-
 class _Posed(NamedTuple):
     """A hand's 21 keypoints and how they move with the unknowns."""
 
@@ -209,11 +203,13 @@ class _Posed(NamedTuple):
     rotation: Tensor  # [T, 3, 3] of the palm
 
 
-def solve_hand(hand: _Hand, fps: float) -> _Solved:
-    """From the palm that the 3D landmarks show, where it is seen; from a relaxed hand."""
+def solve_hand(hand: _Hand, fps: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Angles [T, 5, 5], the palm's rotation [T, 3, 3], the angles' variance [T, 5, 5] rad^2 and deviations of keypoints
+    [T, 21] metres; from the palm that the 3D landmarks show, where it is seen, and a relaxed hand."""
     prior = _prior(hand, fps)
     unknown = prior.mean.expand(len(hand.wrist), -1).clone()
-    unknown[:, :3] = _first_turn(hand)
+    turn = matrix_to_axis_angle(rotation_matrices(hand.palm_rad) @ hand.rotation.mT)  # from the body's palm
+    unknown[:, :3] = turn * (hand.depth_weight > 0)[:, None]
     # At first landmarks count as if they were exact to a few millimetres: a finger that points at the camera and one
     # that is bent look alike, and no search gets from the one to the other.
     sure = hand._replace(depth_weight=FIRST_DEPTH * hand.depth_weight)
@@ -224,10 +220,8 @@ def solve_hand(hand: _Hand, fps: float) -> _Solved:
     covariance = _factor(hand, doubted, unknown, posed, first=False)[0].marginals()
     relative = posed.jacobian - posed.jacobian[:, :1]
     variance = torch.einsum("tkcd,tde,tkce->tk", relative, covariance, relative)
-    own = covariance.diagonal(dim1=-2, dim2=-1)[:, _RIGID:].unflatten(1, (5, 5))
-    return _Solved(
-        unknown[:, _RIGID:].unflatten(1, (5, 5)), posed.rotation, own, (variance + 3 * UNMODELLED_M**2).sqrt()
-    )
+    angles, own = (value[:, _RIGID:].unflatten(1, (5, 5)) for value in (unknown, covariance.diagonal(dim1=-2, dim2=-1)))
+    return angles, posed.rotation, own, (variance + 3 * UNMODELLED_M**2).sqrt()
 
 
 def _prior(hand: _Hand, fps: float) -> _Prior:
@@ -249,12 +243,6 @@ def _prior(hand: _Hand, fps: float) -> _Prior:
     wander[:3], wander[3:5], wander[5] = WRIST_STD_RAD, SHIFT_STD_M, DEPTH_STD_SHARE * float(depth.median())
     low, high = torch.from_numpy(np.radians(LIMITS_DEG)).flatten(0, 1).unbind(-1)
     return _Prior(torch.cat((torch.zeros(_RIGID, dtype=torch.float64), mean)), precision, low, high, fps / wander**2)
-
-
-def _first_turn(hand: _Hand) -> Tensor:
-    """[T, 3] from the body's palm to the one that the 3D landmarks show."""
-    turn = matrix_to_axis_angle(rotation_matrices(hand.palm_rad) @ hand.rotation.mT)
-    return torch.where((hand.depth_weight > 0)[:, None], turn, torch.zeros_like(turn))
 
 
 def place(hand: _Hand, unknown: Tensor) -> _Posed:
@@ -296,21 +284,19 @@ def place(hand: _Hand, unknown: Tensor) -> _Posed:
     return _Posed(points, jacobian, palm)
 
 
-def _residuals(hand: _Hand, posed: _Posed, *, first: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Whitened pixels [T, 21, 2] and depths [T, 20], and the slopes of their robust losses [T, 21]. At first keypoints
-    count squared."""
+def _residuals(hand: _Hand, posed: _Posed, *, first: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Whitened pixels [T, 21, 2] and depths [T, 20], and the pixels' robust losses with their slopes [T, 21]. At first
+    keypoints count squared."""
     pixels = hand.weight.sqrt().unsqueeze(-1) * (project(posed.points, hand.focal_px, hand.center_px) - hand.xy_px)
     away = torch.einsum("tkc,tc->tk", posed.points - posed.points[:, :1], hand.line) - hand.depth_m
     depth = hand.depth_weight.sqrt()[:, None] * away[:, 1:]
     square = pixels.square().sum(-1)
-    slope = torch.ones_like(square) if first else (ROBUST**2 / (ROBUST**2 + square)).square()
-    return pixels, depth, slope
+    loss, slope = (square, torch.ones_like(square)) if first else geman_mcclure(square, ROBUST**2)
+    return pixels, depth, loss, slope
 
 
 def _cost(hand: _Hand, prior: _Prior, unknown: Tensor, posed: _Posed, *, first: bool) -> Tensor:
-    pixels, depth, _ = _residuals(hand, posed, first=first)
-    square = pixels.square().sum(-1)
-    loss = square if first else square * ROBUST**2 / (ROBUST**2 + square)
+    _, depth, loss, _ = _residuals(hand, posed, first=first)
     away, over = unknown - prior.mean, _over(prior, unknown) / np.radians(LIMIT_STD_DEG)
     steps = prior.step_precision.sqrt() * unknown.diff(dim=0)
     rest = torch.einsum("td,tde,te->", away, prior.precision, away)
@@ -327,7 +313,7 @@ def _factor(
     hand: _Hand, prior: _Prior, unknown: Tensor, posed: _Posed, *, first: bool, damping: float = 0.0
 ) -> tuple[BandFactor, Tensor]:
     """The Gauss-Newton matrix, factorised, and the gradient [T, 31]."""
-    pixels, depth, slope = _residuals(hand, posed, first=first)
+    pixels, depth, _, slope = _residuals(hand, posed, first=first)
     root = (hand.weight * slope).sqrt()
     rows = projection_rows(posed.points, hand.focal_px) * root[..., None, None]
     by_pixel = (rows @ posed.jacobian).flatten(1, 2)
@@ -370,9 +356,3 @@ def _search(hand: _Hand, prior: _Prior, unknown: Tensor, *, first: bool) -> Tens
         if gained < _CONVERGED * len(unknown):
             break
     return unknown
-
-
-def _joint_std_deg(variance: Tensor) -> Tensor:
-    """[T, 2, 5, 5] rad^2 of angles -> [T, 30] degrees of joints."""
-    of_joints = torch.stack([variance[..., :2].sum(-1), variance[..., 2:4].sum(-1), variance[..., 4]], -1)
-    return torch.rad2deg(of_joints.clamp(min=0).sqrt()).flatten(1)

@@ -1,11 +1,10 @@
 """From the keypoints of T frames to a body: sets the problem up, starts it, solves it and reports.
 
-`fitting.track.fit_track` prepares a person's keypoints and calls `fit`.
-
-`fit_windows`: what is longer than WINDOW frames is solved in overlapping windows with one shape.
+`fitting.track` prepares a person's keypoints. `fit_windows`: what is longer than WINDOW frames is solved in overlapping
+windows with one shape.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,20 +15,29 @@ from torch import Tensor
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.fits import DEFAULTS, LEAN_RAD, Fit, FitOptions, InitialGuess, between, mixed, with_default_errors
+from fitting.fits import (
+    DEFAULTS,
+    LEAN_RAD,
+    Fit,
+    FitOptions,
+    InitialGuess,
+    between,
+    interpolated,
+    mixed,
+    with_default_errors,
+)
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.observed import SeenHands, body_keypoints, enough_in, frames_with_enough, undistorted
+from fitting.keypoints.observed import SeenHands, body_keypoints, counting, enough, undistorted, usable_frames
 from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
     Problem,
     Solution,
+    corner_factor,
     factorize,
-    fill_gaps,
     joint_deviations,
     normal_equations,
     seen_by_several,
-    shape_factor,
     solve_frames,
     solve_track,
 )
@@ -47,12 +55,12 @@ from fitting.solver.terms.priors import (
     optical_axis,
 )
 from fitting.solver.terms.reprojection import GARMENTS, ROBUST_SCALE, Palm, Reprojection, Silhouette, robust_scale
-from fitting.solver.terms.scene import Balance, Contact, Floor, SceneTerms
-from fitting.solver.terms.term import Term
+from fitting.solver.terms.scene import SceneTerms
+from fitting.solver.terms.term import FARTHEST, Term
 from fitting.solver.unknowns import SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
-from fitting.thresholds import CALIBRATED
+from fitting.thresholds import CALIBRATED, LEAST_KEYPOINTS
 from pose2d.base.errors import UserError
-from pose2d.base.table import joined
+from pose2d.base.table import Table, joined, nested, shared
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
@@ -67,23 +75,19 @@ MOTION_WEIGHT = 0.03
 # A guess was made with a prior of its own, so the pose prior beside it weighs less. Left-out keypoints of real video
 # hardly tell 0.25 from 0.5 (bench/left_out.py: -3.17 and -3.14 nats, arms better with less, legs with more).
 PRIOR_BESIDE_GUESS = 0.35
-FRAME_ITERATIONS, TRACK_ITERATIONS = 40, 40  # at most
+ITERATIONS = 40  # at most
 ROUGH_TOLERANCE = 0.2  # log-likelihood per frame of a fit that another one begins from
 OUTLINE_ROUNDS, OUTLINE_ITERATIONS = 3, 6  # in which points find their vertices anew; steps of each, at most
 
 
 @dataclass(frozen=True)
-class OtherView:
+class OtherView(Table):
     """What another camera sees of a person in the same frames: x_camera = rotation x + offset."""
 
-    keypoints: Keypoints  # [T]
-    camera: Camera
-    rotation: Tensor  # [3, 3] from the camera in whose frame the body is
-    offset_m: Tensor  # [3]
-
-    def rows(self, index: slice | Tensor) -> "OtherView":
-        """Some of the frames."""
-        return replace(self, keypoints=self.keypoints.rows(index))
+    keypoints: Keypoints = nested(Keypoints, "what it sees")  # [T]
+    camera: Camera = shared()
+    rotation: Tensor = shared()  # [3, 3] from the camera in whose frame the body is
+    offset_m: Tensor = shared()  # [3]
 
 
 @dataclass(frozen=True)
@@ -143,27 +147,19 @@ def fit(
     options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
     with single_thread():
         guess = initial_guess(init, keypoints, [camera], body, fps)
-        return fit_input(FitInput(keypoints, guess, scene), camera, body, fps, options)
+        usable = usable_frames(keypoints, [camera], weighting, gate)
+        return fit_windows(FitInput(keypoints, guess, scene), usable, camera, body, fps, options)
 
 
 @single_thread()
 def fit_input(given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions) -> Fit:
     """`fit` of what was prepared: keypoints that were checked, and a guess that was made."""
-    problem, usable = make_problem(given.keypoints, [camera], body, options, given.others)
-    near = _state_of(given.guess, problem, usable)
-    state = near if given.start is None else from_params(given.start, problem.jacobian.shape_size)
-    state = fill_gaps(state, usable)
-    weights = independence(int(usable.sum()), fps)
-    problem = replace(
-        problem,
-        terms=terms_of(problem.views, body, options, given, near, weights),
-        fps=fps if len(problem) > 2 else None,
-        segment=given.segment,
-        world_rotation=None if given.scene is None else given.scene.world_rotation,
-    )
-    if problem.seen.mixture_weight is not None and given.start is None:
-        state = solve_track(problem.without_tails, state, TRACK_ITERATIONS, ROUGH_TOLERANCE).state
-    solution = solve_track(problem, state, TRACK_ITERATIONS, ROUGH_TOLERANCE if options.rough else TOLERANCE)
+    problem, state, usable = make_problem(given, [camera], body, options, fps)
+    if given.start is not None:
+        state = from_params(given.start, problem.jacobian.shape_size)
+    elif problem.seen.mixture_weight is not None:
+        state = solve_track(problem.without_tails, state, ITERATIONS, ROUGH_TOLERANCE).state
+    solution = solve_track(problem, state, ITERATIONS, ROUGH_TOLERANCE if options.rough else TOLERANCE)
     return _report(problem, solution, usable, given, options)
 
 
@@ -182,16 +178,13 @@ def shape_from_outlines(
     each garment thicker by its deviation, P becomes (P^-1 + U U^T)^-1.
     """
     assert given.start is not None
-    problem, usable = make_problem(given.keypoints, [camera], body, options)
-    if not bool(usable.any()) or not problem.jacobian.shape_size:
+    plain, _, usable = make_problem(FitInput(given.keypoints, given.guess), [camera], body, options, 1.0)
+    if not plain.jacobian.shape_size:
         return None
-    near = _state_of(given.guess, problem, usable)
-    weights = independence(int(usable.sum()), 1.0)
-    alone = FitInput(given.keypoints, given.guess)
-    plain = replace(problem, terms=terms_of(problem.views, body, options, alone, near, weights))
-    state = from_params(given.start, problem.jacobian.shape_size)
+    plain, shape_weight = replace(plain, fps=None), plain.term(LikelyShape).weight  # a few frames, far apart
+    state = from_params(given.start, plain.jacobian.shape_size)
     xy_px = camera.undistort(xy_px).masked_fill(~usable[:, None, None], torch.nan)
-    seen, body = problem.seen, problem.jacobian.body
+    seen, body = plain.seen, plain.jacobian.body
     for _ in range(OUTLINE_ROUNDS):
         mesh = body.at(to_params(state), vertices=True).vertices
         assert mesh is not None
@@ -203,10 +196,11 @@ def shape_from_outlines(
     precisions, gradients = [], []
     for silhouette in ((), (outlines,), *((outlines.thicker(garment),) for garment in range(len(GARMENTS)))):
         system = normal_equations(replace(plain, terms=(*plain.terms, *silhouette)), state).double()
-        response, lower = shape_factor(factorize(system), system.arrow, system.corner)
-        precisions.append(lower @ lower.mT / weights.shape_weight)
+        response = factorize(system).solve(system.arrow)
+        lower = corner_factor(system.arrow, system.corner, response, shape_weight)
+        precisions.append(lower @ lower.mT)
         rest = torch.einsum("tds,td->s", response, system.gradient)
-        gradients.append((system.shape_gradient - rest) / weights.shape_weight)
+        gradients.append((system.shape_gradient - rest) / shape_weight)
     values, vectors = torch.linalg.eigh(precisions[1] - precisions[0])  # rounding may leave a direction below zero
     values, vectors = values[values > 0], vectors[:, values > 0]
     best = vectors.mT @ state.shape.double() - vectors.mT @ (gradients[1] - gradients[0]) / values
@@ -245,36 +239,29 @@ def terms_of(
     views: Sequence[Reprojection],
     body: Body,
     options: FitOptions,
-    given: FitInput | None = None,
-    near: State | None = None,
+    given: FitInput,
+    near: State,
     weights: Independence = ALONE,
 ) -> tuple[Term, ...]:
     """Everything that pulls on a body: a new term is one line in this list.
 
     views: the keypoints of each camera. given: what else is known. near: its guess as a state, to stay near.
     """
-    guess, scene, hands, shape = (None,) * 4
-    if given is not None:
-        guess, scene, hands, shape = given.guess, given.scene, given.hands, given.shape
-    prior, frames = options.prior or load_prior(), len(views[0].weight)
-    axis = scene.lean_axis(frames) if scene and scene.up is not None else optical_axis(views[0].weight)
+    guess, scene, prior = given.guess, given.scene, options.prior or load_prior()
+    axis = scene.lean_axis(len(views[0].weight)) if scene and scene.up is not None else optical_axis(views[0].weight)
     if len(views) > 1:  # a second camera sees how far somebody leans
         axis = axis * ~seen_by_several(views)[:, None]
-    shape_guess, shape_std = (near.shape, guess.shape_std) if near and guess else (None, 1.0)
-    known = shape if body.shape_size else None  # of a body whose shape is built in, nothing is left to be known
     terms = (
         *views,
-        Palm.of(hands, views[0], body, min(SHAPE_SIZE, body.shape_size)),
-        LikelyPose(prior, PRIOR_BESIDE_GUESS if near else 1.0),
+        Palm.of(given.hands, views[0], body, min(SHAPE_SIZE, body.shape_size)),
+        LikelyPose(prior, PRIOR_BESIDE_GUESS),
         JointLimits(*ranges()),
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
-        Guess.at(near, guess.rotation_std_rad, guess.depth_std) if near and guess else None,
-        Floor.of(scene, body),
-        Balance.of(scene),
+        Guess.at(near, guess.rotation_std_rad, guess.depth_std),
         JointAcceleration(prior.acceleration_std, weights.motion_weight),
         AngularAcceleration(prior.angular_std, weights.motion_weight),
-        Contact.of(scene),
-        LikelyShape(weights.shape_weight, shape_guess, shape_std, known),
+        *(scene.terms(body) if scene else ()),
+        LikelyShape.of(weights.shape_weight, near.shape, guess.shape_std, given.shape),
     )
     return tuple(term for term in terms if term is not None)
 
@@ -294,63 +281,59 @@ def fit_frames(
     warn_of_scores(keypoints, options.weighting)
     body, keypoints = body or load_body(), body_keypoints(keypoints)
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
-    problem, usable = make_problem(keypoints, cameras, body, options)
     given = FitInput(keypoints, initial_guess(init, keypoints, cameras, body, None))
-    start = from_params(given.guess.params, problem.jacobian.shape_size)
-    start = replace(start, shape=start.shape.expand(len(problem), -1))
+    problem, start, usable = make_problem(given, cameras, body, options)
     usable = usable & ~_behind_camera(start, problem, usable)
-    problem = replace(problem, terms=terms_of(problem.views, body, options, given, start))
-    solved_part, first = problem.frames(usable), start.frames(usable)
-    if solved_part.seen.mixture_weight is not None:
-        first = solve_frames(solved_part.without_tails, first, FRAME_ITERATIONS, ROUGH_TOLERANCE).state
-    solution = solve_frames(solved_part, first, FRAME_ITERATIONS)
-    solved = _report(solved_part, solution, usable[usable], given, options)
-    return solved if bool(usable.all()) else _with_unusable(solved, to_params(start), usable)
-
-
-def _with_unusable(found: Fit, start: BodyParams, usable: Tensor) -> Fit:
-    """Put the frames that were not solved back in, at their start."""
-    whole = found.scatter(usable, len(usable))
-    shape = start.shape if start.shape.ndim > 1 else start.shape.expand(len(usable), -1)
-    return replace(whole, params=replace(start, shape=shape).put(usable, found.params))
+    problem, state = problem.frames(usable), start.rows(usable)
+    if problem.seen.mixture_weight is not None:
+        state = solve_frames(problem.without_tails, state, ITERATIONS, ROUGH_TOLERANCE).state
+    solved = _report(problem, solve_frames(problem, state, ITERATIONS), usable[usable], given, options)
+    whole = solved.scatter(usable, len(usable))
+    return replace(whole, params=to_params(start).put(usable, solved.params))
 
 
 def make_problem(
-    keypoints: Keypoints,
-    cameras: Sequence[Camera],
-    body: Body,
-    options: FitOptions = DEFAULTS,
-    others: Sequence[OtherView] = (),
-) -> tuple[Problem, Tensor]:
-    """The problem of independent frames, and which of them are usable [T]; for optimisers of any kind."""
-    frames = len(keypoints.xy_px)
+    given: FitInput, cameras: Sequence[Camera], body: Body, options: FitOptions = DEFAULTS, fps: float | None = None
+) -> tuple[Problem, State, Tensor]:
+    """The problem of a track with one shape, or (fps None) of independent frames with a shape each; its guess as a
+    state; and which frames are usable [T]."""
+    frames = len(given)
     if len(cameras) not in (1, frames):
         raise UserError(f"there are {len(cameras)} cameras for {frames} frames; give one, or one per frame.")
-    seen, usable = _reprojection(keypoints, cameras, options, enough_in if others else frames_with_enough)
-    views = [seen]
-    for other in others:
-        seen, also = _reprojection(other.keypoints, [other.camera], options, enough_in)
-        views.append(replace(seen, rotation=other.rotation, offset_m=other.offset_m))
-        usable = usable | also
-    body = body.to(dtype=torch.float32)
-    jacobian = BodyJacobian(body, min(SHAPE_SIZE, body.shape_size))
-    return Problem(jacobian, terms_of(views, body, options)), usable
+    view, count = _reprojection(given.keypoints, cameras, options)
+    views = [view]
+    for other in given.others:
+        view, also = _reprojection(other.keypoints, [other.camera], options)
+        views.append(replace(view, rotation=other.rotation, offset_m=other.offset_m))
+        count = torch.maximum(count, also)
+    usable, body = enough(count), body.to(dtype=torch.float32)
+    problem = Problem(BodyJacobian(body, min(SHAPE_SIZE, body.shape_size)), tuple(views))
+    near, weights = from_params(given.guess.params, problem.jacobian.shape_size), ALONE
+    if fps is None:
+        near = replace(near, shape=near.shape.expand(frames, -1))
+    else:
+        near = replace(near, shape=near.shape if near.shared_shape else near.shape[usable].mean(0))
+        there = usable & ~_behind_camera(near, problem, usable)
+        if not bool(there.all()):
+            at = there.nonzero().squeeze(1)
+            filled = interpolated(to_params(near).rows(at), at, torch.arange(frames))
+            near = from_params(filled, problem.jacobian.shape_size)
+        weights = independence(int(usable.sum()), fps)
+    terms, scene = terms_of(views, body, options, given, near, weights), given.scene
+    world = None if scene is None else scene.world_rotation
+    rate = fps if frames > FARTHEST else None  # one or two frames do not move
+    return Problem(problem.jacobian, terms, rate, given.segment, world), near, usable
 
 
-def _reprojection(
-    keypoints: Keypoints,
-    cameras: Sequence[Camera],
-    options: FitOptions,
-    enough: Callable[[Keypoints, Tensor], Tensor],
-) -> tuple[Reprojection, Tensor]:
-    """The keypoints of one camera, and which frames are usable [T]."""
+def _reprojection(keypoints: Keypoints, cameras: Sequence[Camera], options: FitOptions) -> tuple[Reprojection, Tensor]:
+    """The keypoints of one camera, where enough of them count, and how many do in each frame [T]."""
     keypoints = undistorted(body_keypoints(keypoints), cameras)
     weights = keypoint_weights(keypoints, options.weighting, options.gate)
-    usable = enough(keypoints, weights.weight)
-    frames, weight = len(usable), weights.weight * usable[:, None]
+    counts = counting(keypoints, weights.weight)
+    weight = weights.weight * (counts >= LEAST_KEYPOINTS)[:, None]
 
     def per_frame(values: Sequence[tuple[float, float]]) -> Tensor:
-        return torch.tensor(values).expand(frames, 2)
+        return torch.tensor(values).expand(len(weight), 2)
 
     seen = Reprojection(
         focal_px=per_frame([camera.focal_px for camera in cameras]),
@@ -362,7 +345,7 @@ def _reprojection(
         mixture_weight=weights.mixture_weight,
         mixture_precision=weights.mixture_precision,
     )
-    return seen, usable
+    return seen, counts
 
 
 def initial_guess(
@@ -374,8 +357,16 @@ def initial_guess(
 ) -> InitialGuess:
     """The guess that `init` stands for, a row per frame. fps None: frames by themselves."""
     if isinstance(init, str):
+        from fitting.init.regressors import NAMES  # only for the message
+
+        if init in NAMES:
+            raise UserError(
+                f"init={init!r} reads images, and a fit has keypoints only. Make the guess first and pass it as init: "
+                f"network = fitting.init.regressors.load({init!r}, checkpoint); "
+                "init = fitting.init.regressors.initialise_track(network, images, boxes_px, camera)."
+            )
         if init != "lifter":
-            raise UserError(_unknown_initialiser(init))
+            raise UserError(f"unknown initialiser {init!r}: choose lifter, or pass a guess.")
         return guess_from_keypoints(keypoints, cameras, body, fps)
     guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
     params, frames = guess.params, len(keypoints.xy_px)
@@ -386,29 +377,9 @@ def initial_guess(
     return guess
 
 
-def _unknown_initialiser(init: str) -> str:
-    from fitting.init.regressors import NAMES  # only for the message
-
-    if init in NAMES:
-        return (
-            f"init={init!r} reads images, and a fit has keypoints only. Make the guess first and pass it as init: "
-            f"network = fitting.init.regressors.load({init!r}, checkpoint); "
-            "init = fitting.init.regressors.initialise_track(network, images, boxes_px, camera)."
-        )
-    return f"unknown initialiser {init!r}: choose lifter, or pass a guess."
-
-
-def _state_of(guess: InitialGuess, problem: Problem, usable: Tensor) -> State:
-    """A guess as a state with one shape; frames in which it is behind the camera are filled in."""
-    state = from_params(guess.params, problem.jacobian.shape_size)
-    if not state.shared_shape:
-        state = replace(state, shape=state.shape[usable].mean(0))
-    return fill_gaps(state, usable & ~_behind_camera(state, problem, usable))
-
-
 def _behind_camera(state: State, problem: Problem, usable: Tensor) -> Tensor:
     """[T] frames in which a keypoint that counts would be behind a camera; UserError where all usable ones are."""
-    points = problem.jacobian.place(state, derivatives=False).keypoints
+    points = problem.posed(state).keypoints
     behind = torch.stack([view.behind(points) for view in problem.views]).any(0)
     if bool((behind & usable).sum() == usable.sum()):
         raise UserError(
@@ -420,7 +391,7 @@ def _behind_camera(state: State, problem: Problem, usable: Tensor) -> Tensor:
 
 def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInput, options: FitOptions) -> Fit:
     state = solution.state
-    points = problem.jacobian.place(state, derivatives=False).keypoints
+    points = problem.posed(state).keypoints
     used, distance = problem.seen.used, problem.seen.distance_px(points)
     source, weighting = given.keypoints.source, options.weighting
     stated = not options.rough and weighting in ("precision", "likelihood") and source in CALIBRATED
@@ -438,8 +409,6 @@ def _report(problem: Problem, solution: Solution, usable: Tensor, given: FitInpu
         shape_covariance=None if std is None else std.shape_covariance,
         stopped=reasons[0] if same else ", ".join(f"{r}: {reasons.count(r)}" for r in sorted(set(reasons))),
         converged=torch.tensor([reason == "converged" for reason in reasons]).expand(len(problem)),
-        iterations=solution.iterations,
-        cost=solution.total,
         weighting=weighting,
         source=source,
     )
@@ -480,31 +449,27 @@ def fit_windows(
     shape, fixed_body = free.params.shape, with_shape(body, free.params.shape)
     # Windows take the shape for exact. The variance this leaves out is the difference of both fits of the sample.
     fixed = None if free.joint_std_mm is None else solve(sample, fixed_body, fps / stride)
-    parts: list[Fit] = []  # without their rows
+    stopped: set[str] = set()
 
-    def windows() -> Iterator[tuple[slice, Fit]]:
+    def pieces() -> Iterator[Fit]:
+        """Windows one after the other: where two overlap, the first fades into the second."""
+        tail = free.params.rows(slice(0))  # of the window before, where the next one has begun
         for core in _windows(usable, window):
             rows = slice(max(0, core.start - overlap), min(frames, core.stop + overlap))
             part = solve(rows, fixed_body, fps)
-            parts.append(part.rows(slice(0)))
-            yield rows, part
-
-    def pieces() -> Iterator[Fit]:
-        for rows, part in _faded(windows()):
-            params = replace(part.params, shape=shape)
-            at_px = given.keypoints.xy_px[solved[rows]]
-            distance = (camera.project(body.at(params).keypoints) - at_px).norm(dim=-1)
-            part = replace(part, params=params, reprojection_px=torch.where(part.used, distance, torch.nan))
+            head, params = slice(len(tail)), replace(part.params, shape=shape)
+            share = torch.linspace(0, 1, len(tail) + 2)[1:-1]
+            params = params.put(head, mixed(tail, params.rows(head), share))
+            own = slice(len(part) if rows.stop == frames else len(part) - 2 * overlap)
+            tail = params.rows(slice(own.stop, None))
+            part, params, rows = part.rows(own), params.rows(own), slice(rows.start, rows.start + own.stop)
+            away = (camera.project(body.at(params).keypoints) - given.keypoints.xy_px[solved[rows]]).norm(dim=-1)
+            part = replace(part, params=params, reprojection_px=torch.where(part.used, away, torch.nan))
+            stopped.add(part.stopped)
             yield part if fixed is None else _with_variance(part, free, fixed, sample, rows)
 
-    found = joined(pieces(), frames)
-    return replace(
-        found,
-        shape_covariance=free.shape_covariance,
-        stopped=", ".join(sorted({part.stopped for part in parts})),
-        iterations=max(part.iterations for part in parts),
-        cost=sum(part.cost for part in parts),
-    )
+    whole = joined(pieces(), frames)
+    return replace(whole, shape_covariance=free.shape_covariance, stopped=", ".join(sorted(stopped)))
 
 
 def with_shape(body: Body, shape: Tensor) -> Body:
@@ -538,20 +503,3 @@ def _with_variance(part: Fit, free: Fit, fixed: Fit, at: Tensor, rows: slice) ->
         return (std.square() + torch.lerp(more[before], more[after], share[:, None, None])).sqrt()
 
     return replace(part, joint_std_mm=wider("joint_std_mm"), joint_std_relative_mm=wider("joint_std_relative_mm"))
-
-
-def _faded(parts: Iterable[tuple[slice, Fit]]) -> Iterator[tuple[slice, Fit]]:
-    """Windows without their overlaps, one after the other: where two overlap, the first fades into the second."""
-    parts = iter(parts)
-    rows, part = next(parts)
-    first = rows.start
-    for next_rows, following in parts:
-        begin, both = next_rows.start - rows.start, rows.stop - next_rows.start  # of the frames that both have
-        share = torch.linspace(0, 1, both + 2)[1:-1]
-        faded = mixed(part.params.rows(slice(begin, None)), following.params.rows(slice(both)), share)
-        part = replace(part, params=BodyParams.concat([part.params.rows(slice(begin)), faded]))
-        following = replace(following, params=BodyParams.concat([faded, following.params.rows(slice(both, None))]))
-        end = next_rows.start + both // 2
-        yield slice(first, end), part.rows(slice(first - rows.start, end - rows.start))
-        first, rows, part = end, next_rows, following
-    yield slice(first, rows.stop), part.rows(slice(first - rows.start, None))

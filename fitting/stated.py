@@ -49,16 +49,6 @@ SEVERAL_FACTOR, SEVERAL_MM, SEVERAL_WORST = 1.5, 12.0, 1.5
 LEAST_PROBABILITY = 0.2  # of a second mode that counts
 AROUND = 7  # frames over which a frame's worst error is averaged
 _MIRROR_MM, _GUESS_MM = 30.0, 20.0  # added before the logarithm: below, a difference says nothing
-FEATURES = (
-    "log_largest_std",
-    "log_mean_std",
-    "seen",
-    "log_misfit",
-    "log_from_guess",
-    "log_mirrored",
-    "hidden",
-    "scene",
-)
 
 
 @dataclass(frozen=True)
@@ -76,7 +66,7 @@ class StatedErrors:
     speed_per_s: np.ndarray  # [kinds, 2] m/s per metre of a joint's and the body's deviation
     shape: float  # factor on deviations of the shape
     mode: np.ndarray  # [2] log odds of a second mode that costs as much as the first; what each nat more takes off
-    worst_mean: np.ndarray  # [F] of FEATURES
+    worst_mean: np.ndarray  # [F] of `frame_features`
     worst_weight: np.ndarray  # [F] of features without their mean -> log of mm
     worst_log_mm: float  # at the mean
     worst_spread: float  # 1 / shape of the log-logistic distribution
@@ -96,14 +86,6 @@ class StatedErrors:
     def of(stated: Mapping[str, Any]) -> "StatedErrors":
         arrays: dict[str, Any] = {n: np.array(v) if isinstance(v, list) else v for n, v in stated.items()}
         return StatedErrors(**arrays)
-
-
-NEUTRAL = StatedErrors(
-    np.ones((2, len(KINDS), 2, 2, 2)), np.full((2, len(KINDS), 2, 2, 2), 1e3), np.zeros(2), np.zeros((2, 2)),
-    np.ones((2, 2)), np.ones((2, 2)), np.ones((len(KINDS), 2)), {}, np.ones((len(KINDS), 2)), 1.0,
-    np.array([-30.0, 0.0]), np.zeros(len(FEATURES)), np.zeros(len(FEATURES)),
-    math.log(200.0), 0.3,
-)  # fmt: skip
 
 
 @cache
@@ -218,7 +200,9 @@ def spread_features(track: TrackFit, guess: InitialGuess | None, body: Body) -> 
 
 
 def frame_features(track: TrackFit, away: np.ndarray, scene: bool) -> np.ndarray:
-    """[T, F] FEATURES of a track whose deviations are calibrated; away: its `spread_features`."""
+    """[T, F] of a track whose deviations are calibrated: logarithms of the largest and the mean one, how many keypoints
+    are seen, log of the misfit, how far from the guess and how far mirrored limbs would be, how many joints are hidden,
+    and whether there is a scene. away: its `spread_features`."""
     fit = track.fit
     assert fit.joint_std_relative_mm is not None
     std_mm = np.linalg.norm(fit.joint_std_relative_mm.numpy()[:, COUNTED], axis=-1)

@@ -41,9 +41,9 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import SEGMENTS, rotation_matrices
 from fitting.camera import given_focal
 from fitting.fits import TrackFit
-from fitting.modes import APART_M
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
-from fitting.stated import AXIS, COUNTED, FEATURES, KIND, KINDS, NEUTRAL, ONE_STD, TABLE, StatedErrors
+from fitting.stated import AXIS, COUNTED, KIND, KINDS, ONE_STD, TABLE, StatedErrors
+from fitting.track import APART_M
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, plain_value
 from pose2d.types import Keypoints
@@ -52,6 +52,13 @@ SHRINK = 4.0  # people: a cell that few show takes most of what it is from the o
 FOLDS, INNER_FOLDS = 8, 4
 PERSON_FRAMES = 30.0  # of one person's frames hardly more is learnt than of one of them
 LIMITS_MM = (50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 450.0)  # at which the largest error's distribution is fitted
+# Leaves deviations as they are.
+NEUTRAL = StatedErrors(
+    np.ones((2, len(KINDS), 2, 2, 2)), np.full((2, len(KINDS), 2, 2, 2), 1e3), np.zeros(2), np.zeros((2, 2)),
+    np.ones((2, 2)), np.ones((2, 2)), np.ones((len(KINDS), 2)), {}, np.ones((len(KINDS), 2)), 1.0,
+    np.array([-30.0, 0.0]), np.zeros(8), np.zeros(8),
+    float(np.log(200.0)), 0.3,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -367,7 +374,7 @@ def _worst(people, tracks, table: StatedErrors) -> StatedErrors:
     features, log_worst = np.concatenate(x), torch.from_numpy(np.log(np.concatenate(worst)))
     mean, scale = features.mean(0), features.std(0) + 1e-6
     given = torch.from_numpy((features - mean) / scale)
-    weight = torch.zeros(len(FEATURES) + 2, dtype=torch.float64)
+    weight = torch.zeros(features.shape[1] + 2, dtype=torch.float64)
     weight[-2], weight[-1] = log_worst.mean(), np.log(0.3)
     weight.requires_grad_(True)
     limits = torch.tensor(np.log(LIMITS_MM))

@@ -16,14 +16,14 @@ bone at or below i turns about P_i,
 
     dq_k = w x sum_{e: j(e) at or below i} [ c_e P_j + G_j m_e - c_e P_i ],
 
-`kinematics.tree().path` says which bones those are, and
+`kinematics.tree` says which bones those are, and
 
     dq_k / dshape = sum_e [ c_e dP_j / dshape + G_j offset_shapedirs_e ].
 
 `offset_posedirs` is None for a body without pose correctives, such as the embedded one. Where it exists the rotations
 also enter through m_e; that part of the derivative is G_j offset_posedirs_e . dR."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,7 +47,6 @@ from pose2d.base.table import BLOCK, Table, blocks, column
 class AttachedPoints:
     """K points as E terms, each attached to one bone."""
 
-    point: Tensor  # [E] which point a term belongs to, non-decreasing
     bone: Tensor  # [E] which of the 24 joints moves it
     coefficient: Tensor  # [E] c, share of the joint's position; sums to 1 over a point's terms
     offset: Tensor  # [E, 3] metres, m at zero shape, along the axes of the rest pose
@@ -62,11 +61,15 @@ class AttachedPoints:
             return moment
         return moment + torch.einsum("ecp,tp->tec", self.offset_posedirs, pose_feature)
 
+    def carried(self, placement: Placement, moments: Tensor) -> Tensor:
+        """Where bones carry the terms, [T, E, 3]: c P + G m."""
+        turned = rotate(placement.rotation.index_select(1, self.bone), moments)
+        joints = placement.joints.index_select(1, self.bone)
+        return torch.addcmul(turned, self.coefficient.unsqueeze(-1), joints)
+
     def place(self, placement: Placement, moments: Tensor) -> Tensor:
         """Where the points are, [T, K, 3] metres."""
-        turned = rotate(placement.rotation.index_select(1, self.bone), moments)
-        carried = placement.joints.index_select(1, self.bone)
-        return self.gather @ torch.addcmul(turned, self.coefficient.unsqueeze(-1), carried)
+        return self.gather @ self.carried(placement, moments)
 
 
 ArrayLike = Tensor | np.ndarray
@@ -198,42 +201,35 @@ class Body:
 
     def height_std_m(self, shape_covariance: Tensor) -> float:
         """One standard deviation of the height, for a covariance [S, S] of the shape."""
-        ends = self.v_template[:, 1].argmax(), self.v_template[:, 1].argmin()
-        per_shape = self.shapedirs[ends[0], 1] - self.shapedirs[ends[1], 1]
-        per_shape = per_shape[: len(shape_covariance)]
-        return float((per_shape @ shape_covariance.to(self.dtype) @ per_shape).clamp(min=0).sqrt())
+        mean = np.zeros(len(shape_covariance))
+        return float(self._measured(lambda rest: np.ptp(rest[:, 1], keepdims=True), mean, shape_covariance)[1][0])
 
     def segments_m(
         self, shape: ArrayLike, pairs: Sequence[tuple[int, int]], shape_covariance: Tensor | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """[N] distances of pairs of joints in the rest pose, and their deviations (NaN without a covariance)."""
-        shape = self._tensor(shape, "shape")
-        first, second = (torch.tensor([pair[end] for pair in pairs]) for end in (0, 1))
-        per_shape = (self.rest_joint_shapedirs[second] - self.rest_joint_shapedirs[first])[..., : len(shape)]
-        bone = self.rest_joints[second] - self.rest_joints[first] + per_shape @ shape
-        length = bone.norm(dim=-1)
-        if shape_covariance is None:
-            return length.numpy(), np.full(len(pairs), np.nan)
-        slope = torch.einsum("nc,ncs->ns", bone / length[:, None], per_shape[..., : len(shape_covariance)])
-        variance = torch.einsum("ns,sr,nr->n", slope, shape_covariance.to(self.dtype), slope)
-        return length.numpy(), variance.clamp(min=0).sqrt().numpy()
+        first, second = np.array(pairs).T
+
+        def lengths(rest: np.ndarray) -> np.ndarray:
+            joints = self.J_regressor.numpy() @ rest
+            return np.linalg.norm(joints[second] - joints[first], axis=1)
+
+        return self._measured(lengths, shape, shape_covariance)
 
     def girths_m(self, shape: ArrayLike, shape_covariance: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
         """[4] round chest, waist, hip and left thigh at rest (GIRTHS), tape held straight, and their deviations (NaN
         without a covariance)."""
         import cv2
 
-        shape, faces = self._tensor(shape, "shape").double(), self.faces.numpy()
-        arms = self.weights[:, ARM_JOINTS].sum(1).numpy()
+        faces, arms = self.faces.numpy(), self.weights[:, ARM_JOINTS].sum(1).numpy()
         faces = faces[(arms[faces] < 0.5).all(1)]
+        ends = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
 
-        def measured(some: Tensor) -> np.ndarray:
-            rest = (self.v_template + self.shapedirs[..., : len(some)] @ some.to(self.dtype)).numpy()
+        def girths(rest: np.ndarray) -> np.ndarray:
             joints = (self.J_regressor.numpy() @ rest)[:, 1]
             lengths = []
             for above, below, share in GIRTHS.values():
                 level = joints[above] + share * (joints[below] - joints[above])
-                ends = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
                 a, b = rest[ends[:, 0]], rest[ends[:, 1]]
                 cut = (a[:, 1] - level) * (b[:, 1] - level) < 0
                 if below in (4, 5):  # one leg of two
@@ -244,12 +240,23 @@ class Body:
                 lengths.append(cv2.arcLength(around, True))
             return np.array(lengths)
 
-        if shape_covariance is None:
-            return measured(shape), np.full(len(GIRTHS), np.nan)
-        steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)[: len(shape_covariance)]
-        slope = np.stack([measured(shape + step) - measured(shape - step) for step in steps], 1)
-        variance = np.einsum("gs,sr,gr->g", slope, shape_covariance.double().numpy(), slope)
-        return measured(shape), np.sqrt(variance.clip(0))
+        return self._measured(girths, shape, shape_covariance)
+
+    def _measured(
+        self, measure: Callable[[np.ndarray], np.ndarray], shape: ArrayLike, covariance: Tensor | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What is measured on the vertices [V, 3] of a shape [S] at rest, and its deviations, by differences."""
+
+        def of(some: Tensor) -> np.ndarray:
+            return measure((self.v_template + self.shapedirs[..., : len(some)] @ some.to(self.dtype)).numpy())
+
+        shape = self._tensor(shape, "shape").double()
+        found = of(shape)
+        if covariance is None:
+            return found, np.full_like(found, np.nan)
+        steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)[: len(covariance)]
+        slope = np.stack([of(shape + step) - of(shape - step) for step in steps], 1)
+        return found, np.sqrt(np.einsum("gs,sr,gr->g", slope, covariance.double().numpy(), slope).clip(0))
 
     def volume_m3(self, shape: ArrayLike) -> float:
         """Of one shape [S] at rest, before any size."""
@@ -314,7 +321,7 @@ class Body:
         by_shape = by_shape - weight[:, None, None] * self.rest_joint_shapedirs[bone]
         by_pose = None if self.posedirs is None else torch.einsum("ev,vcp->ecp", share, self.posedirs[used])
         gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(self.dtype)
-        return AttachedPoints(point, bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather)
+        return AttachedPoints(bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Body":
         """The same body in another precision or on another device; derived tensors are made again."""
@@ -372,10 +379,8 @@ def _pose_matrices(pose: Tensor) -> Tensor:
     size = tuple(pose.shape[1:])
     if size == (JOINT_COUNT, 3, 3):
         return pose
-    if size == (JOINT_COUNT * 3,):
-        return rotation_matrices(pose.unflatten(1, (JOINT_COUNT, 3)))
-    if size == (JOINT_COUNT, 3):
-        return rotation_matrices(pose)
+    if size in ((JOINT_COUNT * 3,), (JOINT_COUNT, 3)):
+        return rotation_matrices(pose.reshape(-1, JOINT_COUNT, 3))
     raise UserError(
         f"pose has size {list(pose.shape)}; expected axis-angle [T, 24, 3] or [T, 72], or matrices [T, 24, 3, 3], "
         "for T frames (one frame is T = 1)."

@@ -60,31 +60,14 @@ class Placement(NamedTuple):
     rest_joints: Tensor  # [24, 3] or [T, 24, 3] J, metres
 
 
-class Tree(NamedTuple):
-    """The joint tree as tensors."""
-
-    parents: Tensor  # [23] parents of joints 1 to 23
-    levels: tuple[tuple[int, int, Tensor], ...]  # (first, end, parents within the level above) by distance from root
-    path: Tensor  # [24, 24] path[j, i] is 1 if i is j or above it
-
-
 @cache
-def tree(dtype: torch.dtype, device: torch.device) -> Tree:
-    """The tree, made once for each kind of number and device."""
-    depth = [0]
-    for parent in PARENTS[1:]:
-        depth.append(depth[parent] + 1)
-    assert depth == sorted(depth), "joints of one level have consecutive numbers"
-    first = [depth.index(level) for level in range(max(depth) + 1)] + [JOINT_COUNT]
-    levels = []
-    for level in range(1, max(depth) + 1):
-        start, end = first[level], first[level + 1]
-        above = [parent - first[level - 1] for parent in PARENTS[start:end]]
-        levels.append((start, end, torch.tensor(above, device=device)))
+def tree(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Parents of joints 1 to 23 [23], and the path [24, 24] from the root: path[j, i] is 1 if i is j or above it; made
+    once for each kind of number and device."""
     path = torch.eye(JOINT_COUNT, dtype=dtype, device=device)
     for joint, parent in enumerate(PARENTS[1:], 1):
         path[joint] += path[parent]
-    return Tree(torch.tensor(PARENTS[1:], device=device), tuple(levels), path)
+    return torch.tensor(PARENTS[1:], device=device), path
 
 
 def rotation_matrices(axis_angle: Tensor) -> Tensor:
@@ -130,15 +113,14 @@ def rotate(rotation: Tensor, vector: Tensor) -> Tensor:
 def forward_kinematics(rotation: Tensor, rest_joints: Tensor) -> Placement:
     """Local rotations [T, 24, 3, 3] and rest joints [24, 3] or [T, 24, 3] -> where every bone is.
 
-    Rotations go down the tree level by level; a joint's position is then the sum of the turned bones above it.
+    Rotations go down the tree; a joint's position is then the sum of the turned bones above it.
     """
-    parents, levels, path = tree(rotation.dtype, rotation.device)
-    above = rotation[:, :1]
-    turned = [above]
-    for first, end, parent in levels:
-        above = above.index_select(1, parent) @ rotation[:, first:end]
-        turned.append(above)
-    world = torch.cat(turned, 1)
+    parents, path = tree(rotation.dtype, rotation.device)
+    local = rotation.unbind(1)
+    turned = [local[0]]
+    for joint, parent in enumerate(PARENTS[1:], 1):
+        turned.append(turned[parent] @ local[joint])
+    world = torch.stack(turned, 1)
 
     root, bone = rest_joints[..., :1, :], rest_joints[..., 1:, :] - rest_joints.index_select(-2, parents)
     steps = rotate(world.index_select(1, parents), bone)
@@ -195,17 +177,7 @@ def _series_below(angle: Tensor) -> float:
 
 def quaternion_to_matrix(quaternion: Tensor) -> Tensor:
     """Unit quaternions [..., 4] -> [..., 3, 3]."""
-    x, y, z, w = quaternion.unbind(-1)
-    xx, yy, zz, ww = x * x, y * y, z * z, w * w
-    xy, xz, yz, xw, yw, zw = x * y, x * z, y * z, x * w, y * w, z * w
-    return torch.stack(
-        (
-            xx - yy - zz + ww, 2 * (xy - zw), 2 * (xz + yw),
-            2 * (xy + zw), -xx + yy - zz + ww, 2 * (yz - xw),
-            2 * (xz - yw), 2 * (yz + xw), -xx - yy + zz + ww,
-        ),
-        -1,
-    ).unflatten(-1, (3, 3))  # fmt: skip
+    return rotation_matrices(quaternion_to_axis_angle(quaternion))
 
 
 def quaternion_product(first: Tensor, second: Tensor) -> Tensor:
@@ -330,15 +302,6 @@ class Fingers:
         joints = placement.joints[:, BODY_JOINTS:].unflatten(1, (2, 5, 3))
         fingers = torch.cat((joints, ends.unflatten(1, (2, 5)).unsqueeze(3)), 3)[:, :, list(TO_MEDIAPIPE)]
         return torch.cat((placement.joints[:, list(WRISTS)].unsqueeze(2), fingers.flatten(2, 3)), 2)
-
-    def keypoints(self, placement: Placement, shape: Tensor) -> Tensor:
-        """[T, 2, 21, 3] metres: the same points where the hand network shows them."""
-        turns = placement.rotation[:, BODY_JOINTS:].unflatten(1, (2, 5, 3))[:, :, list(TO_MEDIAPIPE)]
-        wrist = placement.rotation[:, list(WRISTS)].unsqueeze(2)
-        bones = torch.cat((wrist.unsqueeze(3).expand(-1, -1, 5, -1, -1, -1), turns), 3).flatten(2, 3)
-        return self.points(placement, shape) + rotate(
-            torch.cat((wrist, bones), 2), self.offsets.expand(len(bones), 2, 21, 3)
-        )
 
     def pose_feature(self, placement: Placement) -> Tensor:
         """R - I of the finger joints of a placement of 52 joints, [T, 270]."""

@@ -110,29 +110,23 @@ def usable_frames(keypoints: Keypoints, cameras: Sequence[Camera], weighting: We
     """Frames [T] of checked keypoints that show enough to be fitted; raises TooFewKeypoints if none does."""
     seen = undistorted(keypoints, cameras)
     weight = [keypoint_weights(seen.rows(some), weighting, gate).weight for some in blocks(len(seen))]
-    return frames_with_enough(seen, torch.cat(weight))
+    return enough(counting(seen, torch.cat(weight)))
 
 
-def frames_with_enough(keypoints: Keypoints, weight: Tensor) -> Tensor:
-    """The same for undistorted keypoints and their weights [T, K]."""
-    usable = enough_in(keypoints, weight)
+def counting(keypoints: Keypoints, weight: Tensor) -> Tensor:
+    """[T] how many undistorted keypoints of weights [T, K] are confident and count."""
+    return ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
+
+
+def enough(counts: Tensor) -> Tensor:
+    """Frames [T] in which so many keypoints count that a body can be fitted; raises TooFewKeypoints if none does."""
+    usable = counts >= LEAST_KEYPOINTS
     if not bool(usable.any()):
-        counts = _counting(keypoints, weight)
         raise TooFewKeypoints(
             f"no frame has {LEAST_KEYPOINTS} keypoints with a confidence of {USABLE_CONFIDENCE} or more (the best has "
             f"{int(counts.max())}): a body cannot be fitted. Check the detection, or choose a weighting without a gate."
         )
     return usable
-
-
-def enough_in(keypoints: Keypoints, weight: Tensor) -> Tensor:
-    """The same where it may be no frame at all: somebody whom other cameras see."""
-    return _counting(keypoints, weight) >= LEAST_KEYPOINTS
-
-
-def _counting(keypoints: Keypoints, weight: Tensor) -> Tensor:
-    """[T] how many keypoints are confident and count."""
-    return ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
 
 
 # The joint at each keypoint.
@@ -248,31 +242,20 @@ def _bridged(keypoints: Keypoints, before: np.ndarray, after: np.ndarray, fps: f
     shared = (ends.confidence * ends.presence >= USABLE_CONFIDENCE).all(0).numpy()
     if shared.sum() < LEAST_KEYPOINTS:
         return False
-    (place_a, size_a, pose_a), (place_b, size_b, pose_b) = map(_normalised, ends.xy_px.double().numpy()[:, shared])
-    seconds, size = (b - a) / fps, math.sqrt(size_a * size_b)
+    xy_px = ends.xy_px.double().numpy()[:, shared]  # [2, n, 2]
+    place = xy_px.mean(1, keepdims=True)
+    size = np.sqrt(np.square(xy_px - place).sum(-1).mean(1)).clip(1)
+    pose, later = (xy_px - place) / size[:, None, None]
+    seconds = (b - a) / fps
     velocity = np.mean([_velocity(keypoints, rows, shared, fps) for rows in (before, after)], axis=0)
-    away = np.linalg.norm(place_b - place_a - seconds * velocity) / size
-    order = _other_side(keypoints, shared)
-    pose = min(_distance(pose_a, pose_b), _distance(pose_a, pose_b[order]))  # sides are not repaired yet
-    return bool(away <= PLACE + PLACE_PER_SECOND * seconds and abs(math.log(size_b / size_a)) <= SIZE and pose <= POSE)
-
-
-def _normalised(xy_px: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-    """Mean [2], spread, and the keypoints [n, 2] without both."""
-    place = xy_px.mean(0)
-    size = max(float(np.sqrt(np.square(xy_px - place).sum(-1).mean())), 1.0)
-    return place, size, (xy_px - place) / size
-
-
-def _distance(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.linalg.norm(a - b, axis=-1).mean())
-
-
-def _other_side(keypoints: Keypoints, shared: np.ndarray) -> np.ndarray:
-    """For each shared keypoint, where its counterpart of the other side stands among them; itself where not shared."""
-    position = {keypoint: place for place, keypoint in enumerate(np.flatnonzero(shared).tolist())}
-    flip = keypoints.skeleton.flip_order
-    return np.array([position.get(int(flip[keypoint]), place) for keypoint, place in position.items()])
+    away = np.linalg.norm(place[1, 0] - place[0, 0] - seconds * velocity) / math.sqrt(size.prod())
+    # Sides are not repaired yet: each keypoint may be its counterpart of the other side, where that is shared.
+    on_all = np.full((len(shared), 2), np.nan)
+    on_all[shared] = later
+    other = on_all[list(keypoints.skeleton.flip_order)][shared]
+    exchanged = np.where(np.isnan(other), later, other)
+    apart = min(np.linalg.norm(pose - end, axis=-1).mean() for end in (later, exchanged))
+    return bool(away <= PLACE + PLACE_PER_SECOND * seconds and abs(np.log(size[1] / size[0])) <= SIZE and apart <= POSE)
 
 
 def _velocity(keypoints: Keypoints, rows: np.ndarray, shared: np.ndarray, fps: float) -> np.ndarray:

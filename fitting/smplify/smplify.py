@@ -4,9 +4,8 @@ Stage 1 turns and moves the whole body until hips and shoulders fall on theirs; 
 Weights are in pixels of SPIN's 224-pixel crop, so in the full frame every error is scaled by 224 / b, with b the
 side of the square around the person. Each frame is fitted by itself and has a shape of its own."""
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -19,7 +18,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import JOINT_COUNT, PARENTS, rotation_matrices
 from fitting.camera import Camera
 from fitting.keypoints.observed import body_keypoints, undistorted
-from fitting.solver.terms.priors import read_mixture
+from fitting.solver.terms.priors import GAUSSIAN, Mixture, PosePrior, from_mixture, read_mixture
 from fitting.solver.terms.reprojection import project
 from fitting.solver.terms.term import geman_mcclure
 from fitting.thresholds import NEAREST_KEYPOINT_M
@@ -108,7 +107,7 @@ def reprojection(
 ) -> Tensor:
     """weight * sum over x and y of rho(d), [N, K], with rho the Geman-McClure function of crop pixels."""
     squared = ((projected_px - xy_px) * pixel_scale[:, None, None]).square()
-    return weight * geman_mcclure(squared, squared.new_tensor(robust_px**2))[0].sum(-1)
+    return weight * geman_mcclure(squared, robust_px**2)[0].sum(-1)
 
 
 def torso_reprojection(
@@ -130,36 +129,18 @@ def bend(body_pose: Tensor) -> Tensor:
     return (body_pose[:, list(_HINGES)] * body_pose.new_tensor(_BACKWARDS)).exp().square()
 
 
-@dataclass(frozen=True)
-class MaxMixture:
-    """SMPLify's pose prior: of M Gaussians over joints 1 to 23, the nearest counts."""
-
-    mean: Tensor  # [M, 69]
-    precision: Tensor  # [M, 69, 69]
-    constant: Tensor  # [M] -log of the weighted density at the mean, up to one number for all
-
-    def energy(self, body_pose: Tensor) -> Tensor:
-        """min over m of d' P_m d / 2 + c_m, [N, 69] -> [N]."""
-        away = body_pose[:, None] - self.mean
-        squared = (torch.einsum("mij,nmj->nmi", self.precision, away) * away).sum(-1)
-        return (squared / 2 + self.constant).amin(1)
-
-
-def max_mixture(weights: np.ndarray, means: np.ndarray, covariances: np.ndarray) -> MaxMixture:
-    """The prior of a mixture: weights [M], means [M, 69], covariances [M, 69, 69]. c_m = -log(w_m / ((2 pi)^(69/2)
+def max_mixture(mixture: Mixture) -> PosePrior:
+    """SMPLify's pose prior over joints 1 to 23: of M Gaussians, the nearest counts. c_m = -log(w_m / ((2 pi)^(69/2)
     sqrt(det_m) / min sqrt(det))), as SMPLify scales it."""
-    covariances = covariances.astype(np.float64)
-    half_log_det = np.linalg.slogdet(covariances)[1] / 2
-    constant = means.shape[1] / 2 * math.log(2 * math.pi) + half_log_det - half_log_det.min() - np.log(weights)
-    numbers = (means, np.linalg.inv(covariances), constant)
-    return MaxMixture(*(torch.tensor(array, dtype=torch.float32) for array in numbers))
+    prior = from_mixture(replace(mixture, freedom=GAUSSIAN), np.ones(24), np.ones(69), range(1, JOINT_COUNT))
+    least = float(np.linalg.slogdet(mixture.covariances.astype(np.float64))[1].min()) / 2
+    return replace(prior, constant=prior.constant - least)
 
 
 @lru_cache(maxsize=4)
-def load_max_mixture(path: str | Path | None = None) -> MaxMixture:
+def load_max_mixture(path: str | Path | None = None) -> PosePrior:
     """SMPLify's own mixture (gmm_08.pkl), or the embedded one in the same form."""
-    mixture = read_mixture(path)
-    return max_mixture(mixture.weights, mixture.means, mixture.covariances)
+    return max_mixture(read_mixture(path))
 
 
 CROP_PX = 224
@@ -193,28 +174,21 @@ class SmplifyFit:
 
 def smplify(
     keypoints: Keypoints, camera: Camera, body: Body, start: BodyParams, settings: SmplifySettings | None = None, *,
-    prior: MaxMixture | None = None, box_side_px: Tensor | None = None, through: Through = "mesh",
+    prior: PosePrior | None = None, through: Through = "mesh",
 ) -> SmplifyFit:  # fmt: skip
     """Fit T frames in the full frame, from `start`. prior: `load_max_mixture(...)`; the embedded one if None.
-    box_side_px: [T] the side b of the square around the person; from the keypoints if None. through: "mesh" skins all
-    vertices at every step, as the original does; "smplx" does so by the very package that the original calls; "bones"
-    places the keypoints alone. The result is the same."""
+    through: "mesh" skins all vertices at every step, as the original does; "smplx" does so by the very package that the
+    original calls; "bones" places the keypoints alone. The result is the same."""
     keypoints = undistorted(body_keypoints(keypoints), [camera])
     xy_px, confidence = keypoints.xy_px[:, :17], (keypoints.confidence * keypoints.presence)[:, :17]
-    frames = len(xy_px)
-    side = square_around(xy_px, confidence)[1] if box_side_px is None else box_side_px.to(confidence)
-    if tuple(side.shape) != (frames,) or not bool((side > 0).all()):
-        raise UserError(
-            f"box_side_px must be {frames} positive numbers of pixels, one per frame, got {list(side.shape)}."
-        )
-    focal, center = (xy_px.new_tensor(pair).expand(frames, 2) for pair in (camera.focal_px, camera.center_px))
-    seen = Observations(xy_px, confidence, focal, center, CROP_PX / side)
+    focal, center = (xy_px.new_tensor(pair).expand(len(xy_px), 2) for pair in (camera.focal_px, camera.center_px))
+    seen = Observations(xy_px, confidence, focal, center, CROP_PX / square_side(xy_px, confidence))
     body = body.to(dtype=torch.float32)
     return fit_points(seen, body, coco17(body), start, prior or load_max_mixture(), settings, through)
 
 
 def fit_points(
-    seen: Observations, body: Body, points: FitPoints, start: BodyParams, prior: MaxMixture,
+    seen: Observations, body: Body, points: FitPoints, start: BodyParams, prior: PosePrior,
     settings: SmplifySettings | None = None, through: Through = "mesh",
 ) -> SmplifyFit:  # fmt: skip
     """The two stages for any set of points, such as SPIN's 49, `settings.batch` at a time."""
@@ -249,32 +223,30 @@ def camera_loss(
 
 def body_loss(
     placed: Tensor, body_pose: Tensor, shape: Tensor, translation: Tensor, seen: Observations, points: FitPoints,
-    prior: MaxMixture, settings: SmplifySettings,
+    prior: PosePrior, settings: SmplifySettings,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Stage 2: the loss [N], and each keypoint's part of it [N, K]."""
     weight = seen.confidence**settings.conf_power * (seen.confidence > 0)
     weight[:, list(points.ignored)] = 0
     projected = project(placed + translation[:, None], seen.focal_px, seen.center_px)
     errors = reprojection(projected, seen.xy_px, weight, seen.pixel_scale, settings.robust_px)
-    loss = errors.sum(1) + settings.pose_weight**2 * prior.energy(body_pose)
+    loss = errors.sum(1) + settings.pose_weight**2 * prior.energy(body_pose)[0]
     loss = loss + settings.bend_weight**2 * bend(body_pose).sum(1) + settings.shape_weight**2 * shape.square().sum(1)
     return loss, errors
 
 
-def square_around(xy_px: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
-    """Centre [T, 2] and side [T] of the square around each person's keypoints; a frame without any has side 224."""
+def square_side(xy_px: Tensor, confidence: Tensor) -> Tensor:
+    """Side [T] of the square around each person's keypoints; a frame without any has side 224."""
     sure = confidence > BOX_CONFIDENCE
     used = torch.where((sure.sum(1) >= 2)[:, None], sure, confidence > 0)[..., None]
     low, high = torch.where(used, xy_px, torch.inf).amin(1), torch.where(used, xy_px, -torch.inf).amax(1)
-    side = BOX_MARGIN * (high - low).amax(1)
-    usable = used.sum((1, 2)) >= 2
-    center = torch.where(usable[:, None], (low + high) / 2, torch.zeros_like(low))
-    return center, torch.where(usable, side.clamp(min=1), torch.full_like(side, float(CROP_PX)))
+    side = (BOX_MARGIN * (high - low).amax(1)).clamp(min=1)
+    return torch.where(used.sum((1, 2)) >= 2, side, torch.full_like(side, float(CROP_PX)))
 
 
 def _two_stages(
     seen: Observations, place: Place, points: FitPoints, pose: Tensor, shape: Tensor, translation: Tensor,
-    prior: MaxMixture, settings: SmplifySettings,
+    prior: PosePrior, settings: SmplifySettings,
 ) -> SmplifyFit:  # fmt: skip
     root, bent, shape, translation = pose[:, :3].clone(), pose[:, 3:].clone(), shape.clone(), translation.clone()
     depth = translation[:, 2].clone()
@@ -308,13 +280,8 @@ def _descend(unknowns: list[Tensor], loss: Callable[[], Tensor], settings: Smpli
 
 
 def _check_start(start: BodyParams, frames: int) -> None:
-    pose, shape, translation = (list(value.shape) for value in (start.pose, start.shape, start.translation))
-    shape_fits = len(shape) == 1 or (len(shape) == 2 and shape[0] == frames)
-    if pose not in ([frames, 24, 3], [frames, 72]) or translation != [frames, 3] or not shape_fits:
-        raise UserError(
-            f"the start has sizes pose {pose}, shape {shape}, translation {translation}; expected axis-angle "
-            f"[{frames}, 24, 3], [S] or [{frames}, S], and [{frames}, 3]."
-        )
+    if len(start) != frames:
+        raise UserError(f"the start has {len(start)} frames; the keypoints have {frames}.")
     if not all(bool(torch.isfinite(value).all()) for value in (start.pose, start.shape, start.translation)):
         raise UserError("the start has a number that is not finite (NaN or infinity).")
     behind = (start.translation[:, 2] < NEAREST_KEYPOINT_M).nonzero().flatten()

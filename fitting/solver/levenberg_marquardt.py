@@ -6,13 +6,13 @@ No accepted step raises the cost, so a fit is never worse than its start. Work i
 fails there is repeated in float64.
 
 **Normal equations** (`solve_arrow`): frames in a band, the shape across all of them. Acceleration couples a frame with
-the two before it. Two frames together make one block, so blocks couple with their neighbours only, and a block Cholesky
-factorisation
+the two before it, so a block Cholesky factorisation
 
-    L_i L_i^T = D_i - X_{i-1}^T X_{i-1},    X_i = L_i^{-1} E_i^T
+    L_t L_t^T = H'_tt,    X_t = L_t^{-1} [H'_t,t+1  H_t,t+2]
 
-(E_i couples block i + 1 to block i) takes time and memory linear in the number of frames. Unknowns that touch every
-frame are the arrow; they are solved by their Schur complement.
+takes time and memory linear in the number of frames; H' is what is left of H when the frames before are eliminated,
+each of which takes X^T X from the two after it. Unknowns that touch every frame are the arrow; they are solved by their
+Schur complement.
 
 **Standard deviations** of every 3D joint from the Gauss-Newton matrix (`joint_deviations`). With keypoint weights that
 are true precisions, the matrix at the optimum is the posterior's precision (Laplace's approximation), and its inverse a
@@ -32,22 +32,21 @@ the other optimum (MIRROR_STD_FACTOR). Each term says how it counts here (`Term.
 training subjects (`bench/uncertainty.py --subjects training`); the same script checks the result on subjects nothing
 was learned from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rotation_matrices
+from fitting.body.kinematics import JOINT_COUNT
 from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.terms.reprojection import Reprojection
-from fitting.solver.terms.term import FARTHEST, Blocks, Term, Window
-from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, Geometry, State, join, orthonormal
+from fitting.solver.terms.term import NormalEquations, Term
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, Posed, State
 from fitting.thresholds import LEAST_KEYPOINTS
 
-CHUNK = 512  # frames handled at a time: bounds memory on long tracks
 Kind = TypeVar("Kind", bound=Term)
 
 
@@ -57,7 +56,7 @@ class Problem:
 
     jacobian: BodyJacobian
     terms: tuple[Term, ...]  # everything that pulls; the keypoints among them
-    fps: float | None = None  # frames per second of a track; None: independent frames
+    fps: float | None = None  # frames per second of a track of more than FARTHEST frames; None: they do not touch
     segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all frames do
     world_rotation: Tensor | None = None  # [T, 3, 3] from each frame's camera to axes that do not turn; None: the same
 
@@ -83,10 +82,6 @@ class Problem:
         """The first term of this kind."""
         return next(term for term in self.terms if isinstance(term, kind))
 
-    def having(self, changed: Term) -> "Problem":
-        """With a term instead of those of its kind."""
-        return replace(self, terms=tuple(changed if type(term) is type(changed) else term for term in self.terms))
-
     def frames(self, index: Tensor | slice) -> "Problem":
         """The problem of some frames alone."""
         return replace(
@@ -101,20 +96,9 @@ class Problem:
         turn = None if self.world_rotation is None else self.world_rotation.to(dtype)
         return replace(self, jacobian=jacobian, terms=tuple(term.to(dtype) for term in self.terms), world_rotation=turn)
 
-    def window(self, state: State, geometry: Geometry, inner: slice, first: int, frames: int) -> Window:
-        """This problem's frames as its terms see them; `inner` begins at frame `first` of `frames` in the track."""
-        fps = self.fps if frames > FARTHEST else None
-        return Window(self.jacobian, state, geometry, inner, first, frames, fps, self.segment, self.world_rotation)
-
-    def windows(self, state: State) -> Iterator[tuple["Problem", Window]]:
-        """A bounded number of frames at a time, with the neighbours that differences reach to."""
-        count = len(state)
-        halo = FARTHEST if self.fps is not None and count > FARTHEST else 0
-        for first in range(0, count, CHUNK):
-            last = min(first + CHUNK, count)
-            low, high = max(first - halo, 0), min(last + halo, count)
-            part, wide = self.frames(slice(low, high)), state.frames(slice(low, high))
-            yield part, part.window(wide, self.jacobian.place(wide), slice(first - low, last - low), first, count)
+    def posed(self, state: State) -> Posed:
+        """These frames as terms see them."""
+        return Posed(self.jacobian, state, self.fps, self.segment, self.world_rotation)
 
 
 def seen_by_several(views: Sequence[Reprojection]) -> Tensor:
@@ -124,17 +108,11 @@ def seen_by_several(views: Sequence[Reprojection]) -> Tensor:
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     """-log posterior up to a constant: each frame's own [T], infinite for a body behind the camera; and in total []."""
-    geometry = Geometry.joined(
-        [
-            problem.jacobian.place(state.frames(slice(first, first + CHUNK)), derivatives=False)
-            for first in range(0, len(state), CHUNK)
-        ]
-    )
-    whole = problem.window(state, geometry, slice(0, len(state)), 0, len(state))
+    posed = problem.posed(state)
     each = state.theta.new_zeros(len(state))
     together = each.new_zeros((), dtype=torch.float64)
     for term in problem.terms:
-        cost = term.cost(whole)
+        cost = term.cost(posed)
         if cost.ndim:
             each = each + cost
         else:
@@ -143,54 +121,13 @@ def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
     return each, each.double().sum() + together
 
 
-@dataclass(frozen=True)
-class NormalEquations:
-    """Half the cost's second-order model: cost(x + d) ~ cost + g . d + d . H d / 2."""
-
-    gradient: Tensor  # [T, 63]
-    matrix: Tensor  # [T, 63, 63]
-    arrow: Tensor  # [T, 63, S] step against shape
-    shape_gradient: Tensor  # [S], or [T, S] when each frame has its own shape
-    corner: Tensor  # [S, S] or [T, S, S]
-    # [T - 1, 63, 63] frame t against t + 1 and [T - 2, 63, 63] against t + 2; None: frames are not coupled
-    off_diagonals: tuple[Tensor, ...] | None
-
-    def double(self) -> "NormalEquations":
-        """The same in float64."""
-        whole = {name: value.double() for name, value in vars(self).items() if isinstance(value, Tensor)}
-        off = self.off_diagonals and tuple(value.double() for value in self.off_diagonals)
-        return replace(self, **whole, off_diagonals=off)
-
-    def damped(self, damping: Tensor) -> "NormalEquations":
-        """Marquardt's: diagonals grow by a share, [] or one per frame [T]."""
-        matrix, corner = self.matrix.clone(), self.corner.clone()
-        for square in (matrix, corner):
-            square.diagonal(dim1=-2, dim2=-1).mul_(1 + damping[..., None])
-        return replace(self, matrix=matrix, corner=corner)
-
-
 def normal_equations(problem: Problem, state: State) -> NormalEquations:
-    """The Gauss-Newton system at a state, set up a bounded number of frames at a time."""
-    windows = []
-    shape_gradient, corner = torch.zeros(()), torch.zeros(())
-    for part, window in problem.windows(state):
-        blocks = Blocks(window)
-        for term in part.terms:
-            term.add(window, blocks)
-        windows.append(blocks.parts())
-        shape_gradient, corner = shape_gradient + blocks.shared_gradient, corner + blocks.shared_corner
-    columns = [list(column) for column in zip(*windows, strict=True)]
-    windows.clear()
-
-    def joined(part: list[Tensor]) -> Tensor:
-        whole = part[0] if len(part) == 1 else torch.cat(part)
-        part.clear()  # a long track's blocks are large: not twice in memory
-        return whole
-
-    gradient, matrix, arrow, of_shape, of_corner, *off = (joined(part) for part in columns)
-    if state.shared_shape:
-        of_shape, of_corner = of_shape.sum(0) + shape_gradient, of_corner.sum(0) + corner
-    return NormalEquations(gradient, matrix, arrow, of_shape, of_corner, tuple(off) or None)
+    """The Gauss-Newton system at a state."""
+    posed = problem.posed(state)
+    equations = NormalEquations.zeros(posed)
+    for term in problem.terms:
+        term.add(posed, equations)
+    return equations
 
 
 class NotPositiveDefinite(ArithmeticError):
@@ -198,88 +135,61 @@ class NotPositiveDefinite(ArithmeticError):
 
 
 class BandFactor:
-    """The Cholesky factor of a block-pentadiagonal matrix over frames, one frame a block."""
+    """The Cholesky factor of a block-pentadiagonal matrix over frames, one frame a block: L_t and X_t."""
 
     def __init__(self, diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> None:
         """Blocks H[t, t] [T, d, d], H[t, t+1] [T-1, d, d], H[t, t+2] [T-2, d, d]."""
-        self.frames, self.size = diagonal.shape[:2]
-        self._diagonal, self._upper = _in_pairs(diagonal, first_off, second_off)
         from scipy.linalg import blas, lapack  # a quarter of a second, needed only here
 
+        frames, d = diagonal.shape[:2]
         double = diagonal.dtype == torch.float64
-        self._potrf = lapack.dpotrf if double else lapack.spotrf
-        self._trsm, self._syrk = (blas.dtrsm, blas.dsyrk) if double else (blas.strsm, blas.ssyrk)
-        self._factorise()
-
-    def _factorise(self) -> None:
-        # LAPACK wants columns first; the transpose of a C array is that without a copy, and D is symmetric.
-        for i in range(len(self._diagonal)):
-            block = self._diagonal[i].T
-            if i:
-                block = self._syrk(-1.0, self._upper[i - 1], beta=1.0, c=block, trans=1, lower=1, overwrite_c=1)
-            _, failed = self._potrf(block, lower=1, overwrite_a=1, clean=0)
+        self._trsm, potrf = (blas.dtrsm, lapack.dpotrf) if double else (blas.strsm, lapack.spotrf)
+        beside = diagonal.new_zeros(frames, d, 2 * d)  # what follows a frame
+        beside[:-1, :, :d], beside[:-2, :, d:] = first_off, second_off
+        self._lower, self._beside = [], []
+        taken = np.zeros((2 * d, 2 * d), beside.numpy().dtype)  # by frames before, from this one and the next
+        for t, (block, after) in enumerate(zip(diagonal.numpy(), beside.numpy(), strict=True)):
+            lower, failed = potrf(block - taken[:d, :d], lower=1)
             if failed:
-                raise NotPositiveDefinite(f"the matrix is not positive definite at frame {2 * i}")
-            if i + 1 < len(self._diagonal):
-                self._trsm(1.0, block, self._upper[i], lower=1, overwrite_b=1)
+                raise NotPositiveDefinite(f"the matrix is not positive definite at frame {t}")
+            after[:, :d] -= taken[:d, d:]
+            x = self._trsm(1.0, lower, after, lower=1)
+            now = x.T @ x
+            now[:d, :d] += taken[d:, d:]
+            taken = now
+            self._lower.append(lower)
+            self._beside.append(x)
 
     def solve(self, right: Tensor) -> Tensor:
         """H^-1 times right sides [T, d, r]."""
-        count = len(self._diagonal)
-        padded = torch.zeros(2 * count, *right.shape[1:], dtype=right.dtype)
-        padded[: self.frames] = right
-        y = padded.reshape(count, 2 * self.size, -1).numpy()
-        done: list[np.ndarray] = []
-        for i in range(count):
-            part = np.asfortranarray(y[i])
-            if i:
-                part -= self._upper[i - 1].T @ done[-1]
-            done.append(self._trsm(1.0, self._diagonal[i].T, part, lower=1, overwrite_b=1))
-        for i in range(count - 1, -1, -1):
-            part = done[i]
-            if i + 1 < count:
-                part -= self._upper[i] @ done[i + 1]
-            done[i] = self._trsm(1.0, self._diagonal[i].T, part, lower=1, trans_a=1, overwrite_b=1)
-        return torch.from_numpy(np.stack(done).reshape(2 * count, self.size, -1)[: self.frames])
+        solved = right.clone().numpy()
+        d = right.shape[1]
+        taken = np.zeros((2 * d, right.shape[2]), solved.dtype)
+        for t, (lower, x) in enumerate(zip(self._lower, self._beside, strict=True)):
+            solved[t] = self._trsm(1.0, lower, solved[t] - taken[:d], lower=1)
+            now = x.T @ solved[t]
+            now[:d] += taken[d:]
+            taken = now
+        after = np.zeros_like(taken)
+        for t in range(len(solved) - 1, -1, -1):
+            solved[t] = self._trsm(1.0, self._lower[t], solved[t] - self._beside[t] @ after, lower=1, trans_a=1)
+            after = np.concatenate((solved[t], after[:d]))
+        return torch.from_numpy(solved)
 
     def marginals(self) -> Tensor:
-        """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free. C_i = L_i^{-T} (I + X_i
-        C_{i+1} X_i^T) L_i^{-1}, from the last block to the first."""
-        count, both = len(self._diagonal), 2 * self.size
-        out = np.empty((2 * count, self.size, self.size), self._diagonal.dtype)
-        after: np.ndarray | None = None
-        for i in range(count - 1, -1, -1):
-            lower = self._diagonal[i].T
-            inner = np.eye(both, dtype=out.dtype, order="F")
-            if after is not None:
-                inner += self._upper[i] @ after @ self._upper[i].T
-            half = self._trsm(1.0, lower, inner, lower=1, trans_a=1)
-            after = self._trsm(1.0, lower, half, lower=1, side=1)
-            after = (after + after.T) / 2
-            out[2 * i], out[2 * i + 1] = after[: self.size, : self.size], after[self.size :, self.size :]
-        return torch.from_numpy(out[: self.frames])
-
-
-def _in_pairs(diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Blocks of two frames: D [n, 2d, 2d], and the couplings E^T of a block with the next, columns first."""
-    frames, d = diagonal.shape[:2]
-    count = (frames + 1) // 2
-    paired = torch.zeros(count, 2, d, 2, d, dtype=diagonal.dtype)
-    paired[:, 0, :, 0] = diagonal[0::2]
-    paired[: frames // 2, 1, :, 1] = diagonal[1::2]
-    if frames % 2:
-        paired[-1, 1, :, 1] = torch.eye(d, dtype=diagonal.dtype)  # an unconnected frame fills the last pair
-    paired[: frames // 2, 0, :, 1] = first_off[0::2]
-    paired[: frames // 2, 1, :, 0] = first_off[0::2].mT
-    lower = torch.zeros(count - 1, 2, d, 2, d, dtype=diagonal.dtype)  # rows of the next block, columns of this one
-    if count > 1:
-        lower[:, 0, :, 0] = second_off[0::2][: count - 1].mT
-        lower[:, 0, :, 1] = first_off[1::2][: count - 1].mT
-        odd = second_off[1::2]
-        lower[: len(odd), 1, :, 1] = odd.mT
-    # Seen column by column, what is below the diagonal is what is above it.
-    upper = [block.T for block in lower.reshape(count - 1, 2 * d, 2 * d).numpy()]
-    return paired.reshape(count, 2 * d, 2 * d).numpy(), upper
+        """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free, from the last frame to
+        the first; C_t = L_t^-T (I + X_t C X_t^T) L_t^-1, with C the covariance of the two frames after it."""
+        d = len(self._lower[0])
+        out = np.empty((len(self._lower), d, d), self._lower[0].dtype)
+        after = np.zeros((2 * d, 2 * d), out.dtype)
+        for t in range(len(out) - 1, -1, -1):
+            half = self._trsm(1.0, self._lower[t], np.eye(d, dtype=out.dtype), lower=1, trans_a=1)  # L^-T
+            response = half @ self._beside[t]
+            cross = -response @ after
+            own = half @ half.T - cross @ response.T
+            out[t] = (own + own.T) / 2
+            after = np.block([[out[t], cross[:, :d]], [cross[:, :d].T, after[:d, :d]]])
+        return torch.from_numpy(out)
 
 
 class FrameFactor:
@@ -300,13 +210,8 @@ class FrameFactor:
 Factor = BandFactor | FrameFactor
 
 
-def shape_factor(factor: Factor, arrow: Tensor, corner: Tensor, divisor: float = 1.0) -> tuple[Tensor, Tensor]:
-    """K = H^-1 A [T, d, S], and the Cholesky factor of what is left of the corner, (C - A^T K) / divisor."""
-    response = factor.solve(arrow)
-    return response, _corner_factor(arrow, corner, response, divisor)
-
-
-def _corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: float = 1.0) -> Tensor:
+def corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: float = 1.0) -> Tensor:
+    """The Cholesky factor of what is left of the corner, (C - A^T K) / divisor, for the response K = H^-1 A."""
     down = "tds,tdr->tsr" if corner.ndim == 3 else "tds,tdr->sr"
     lower, failed = torch.linalg.cholesky_ex((corner - torch.einsum(down, arrow, response)) / divisor)
     if failed.any():
@@ -322,7 +227,7 @@ def solve_arrow(
     solved = factor.solve(torch.cat((right.unsqueeze(-1), arrow), -1))
     plain, through = solved[..., 0], solved[..., 1:]
     own = corner.ndim == 3
-    lower = _corner_factor(arrow, corner, through)
+    lower = corner_factor(arrow, corner, through)
     rest = right_corner - torch.einsum("tds,td->ts" if own else "tds,td->s", arrow, plain)
     y = torch.cholesky_solve(rest.unsqueeze(-1), lower).squeeze(-1)
     x = plain - torch.einsum("tds,ts->td" if own else "tds,s->td", through, y)
@@ -341,8 +246,7 @@ class Solution:
     """The end of the search."""
 
     state: State
-    cost: Tensor  # [T] each frame's own cost, its share of -log posterior without the motion's
-    total: float  # of everything
+    cost: Tensor  # -log posterior, [1] of a track, [T] of independent frames
     stopped: tuple[str, ...]  # why: one reason for a track, one per frame for independent frames
     iterations: int
 
@@ -362,121 +266,61 @@ def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Ten
         return newton_step(system.damped(damping))
     except NotPositiveDefinite:
         step, shape_step = newton_step(system.double().damped(damping.double()))
-        return step.to(damping.dtype), shape_step.to(damping.dtype)
+        return step.to(damping), shape_step.to(damping)
 
 
 def solve_track(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
     """All frames together: one shape, and acceleration if the problem has a frame rate. tolerance: a step that gains
     less log-likelihood per frame ends the search."""
-    damping = torch.tensor(FIRST_DAMPING, dtype=state.root.dtype)
-    each, total = costs(problem, state)
-    stopped, done = LIMIT, 0
-    system: NormalEquations | None = None
-    while done < iterations:
-        done += 1
-        system = system or normal_equations(problem, state)
-        try:
-            step, shape_step = _careful_step(system, damping)
-            moved = state.moved(step, shape_step)
-            new_each, new_total = costs(problem, moved)
-        except NotPositiveDefinite:
-            new_total = torch.tensor(torch.inf)
-        if new_total < total:
-            gained = float(total - new_total)
-            state, each, total, system = moved, new_each, new_total, None
-            damping = (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING)
-            if gained < tolerance * len(state):
-                stopped = CONVERGED
-                break
-        else:
-            damping = damping * DAMPING_INCREASE
-            if damping > MOST_DAMPING:
-                stopped = STUCK
-                break
-    return Solution(orthonormal(state), each, float(total), (stopped,), done)
+    return _search(problem, state, iterations, tolerance * len(state), together=True)
 
 
 def solve_frames(problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE) -> Solution:
     """Every frame for itself, with a shape and a damping of its own; a bounded number of frames at a time."""
-    parts = [
-        _solve_batch(problem.frames(rows), state.frames(rows), iterations, tolerance)
-        for rows in (slice(first, first + BATCH) for first in range(0, len(state), BATCH))
-    ]
-    cost = torch.cat([part.cost for part in parts])
+    rows = [slice(first, first + BATCH) for first in range(0, len(state), BATCH)]
+    parts = [_search(problem.frames(some), state.rows(some), iterations, tolerance, together=False) for some in rows]
     return Solution(
-        join([part.state for part in parts]),
-        cost,
-        float(cost.double().sum()),
+        State.concat([part.state for part in parts]),
+        torch.cat([part.cost for part in parts]),
         tuple(reason for part in parts for reason in part.stopped),
         max(part.iterations for part in parts),
     )
 
 
-def _solve_batch(problem: Problem, state: State, iterations: int, tolerance: float) -> Solution:
-    """Frames side by side; those that are done leave the batch."""
-    count = len(state)
-    damping = torch.full((count,), FIRST_DAMPING, dtype=state.root.dtype)
-    cost, _ = costs(problem, state)
-    reason = [LIMIT] * count
-    best, best_cost = state, cost.clone()
-    index = torch.arange(count)
-    part, done = problem, 0
-    for done in range(1, iterations + 1):
-        system = normal_equations(part, state)
+def _search(problem: Problem, state: State, iterations: int, tolerance: float, together: bool) -> Solution:
+    """A step is taken by all frames together, or by each for itself; frames that are done leave."""
+
+    def cost_at(part: Problem, state: State) -> Tensor:
+        each, total = costs(part, state)
+        return total[None] if together else each
+
+    cost = cost_at(problem, state)
+    damping = state.root.new_full(cost.shape, FIRST_DAMPING)
+    best, best_cost, system = state, cost, None
+    stopped, index, done = [LIMIT] * len(cost), torch.arange(len(cost)), 0
+    while done < iterations and len(index):
+        done += 1
+        system = system or normal_equations(problem, state)
         try:
-            step, shape_step = _careful_step(system, damping)
+            moved = state.moved(*_careful_step(system, damping[0] if together else damping))
         except NotPositiveDefinite:
             damping = damping * DAMPING_INCREASE
             continue
-        moved = state.moved(step, shape_step)
-        new_cost, _ = costs(part, moved)
+        new_cost = cost_at(problem, moved)
         better = new_cost < cost
-        gained = cost - new_cost
-        state = moved.where(better, state)
-        cost = torch.where(better, new_cost, cost)
         damping = torch.where(better, (damping * DAMPING_DECREASE).clamp(min=LEAST_DAMPING), damping * DAMPING_INCREASE)
-        converged = better & (gained < tolerance)
-        stuck = ~better & (damping > MOST_DAMPING)
-        leaves = converged | stuck
-        if done == iterations:
-            leaves = torch.ones_like(leaves)
+        leaves = torch.where(better, cost - new_cost < tolerance, damping > MOST_DAMPING)
+        state, cost = moved.where(better, state), torch.where(better, new_cost, cost)
+        best, best_cost = state if together else best.put(index, state), best_cost.index_copy(0, index, cost)
+        system = None if better.any() else system
+        for number, converged in zip(index[leaves].tolist(), better[leaves], strict=True):
+            stopped[number] = CONVERGED if converged else STUCK
         if leaves.any():
-            best = best.put(index[leaves], state.frames(leaves))
-            best_cost = best_cost.index_copy(0, index[leaves], cost[leaves])
-            for number, ok, bad in zip(index[leaves].tolist(), converged[leaves], stuck[leaves], strict=True):
-                reason[number] = CONVERGED if ok else STUCK if bad else LIMIT
-            stay = ~leaves
-            index, state, cost, damping = index[stay], state.frames(stay), cost[stay], damping[stay]
-            if not len(index):
-                break
-            part = part.frames(stay)
-    return Solution(orthonormal(best), best_cost, float(best_cost.double().sum()), tuple(reason), done)
-
-
-def fill_gaps(state: State, valid: Tensor) -> State:
-    """Interpolate the frames that are not valid [T] between their nearest valid neighbours; before the first and after
-    the last they are equal to it. At least one frame must be valid."""
-    if bool(valid.all()):
-        return state
-    index = valid.nonzero().squeeze(1)
-    frame = torch.arange(len(state))
-    after = torch.searchsorted(index, frame).clamp(max=len(index) - 1)
-    before = (torch.searchsorted(index, frame, right=True) - 1).clamp(min=0)
-    low, high = index[before], index[after]
-    share = ((frame - low) / (high - low).clamp(min=1)).clamp(0, 1).to(state.theta.dtype)
-
-    def between(values: Tensor) -> Tensor:
-        part = share.view(-1, *[1] * (values.ndim - 1))
-        return torch.lerp(values[low], values[high], part)
-
-    turn = matrix_to_axis_angle(state.root[high] @ state.root[low].mT)
-    root = rotation_matrices(turn * share[:, None]) @ state.root[low]
-    return State(
-        root,
-        between(state.theta),
-        between(state.translation),
-        state.shape if state.shared_shape else between(state.shape),
-    )
+            stay, system = ~leaves, None
+            if not together:
+                problem, state = problem.frames(stay), state.rows(stay)
+            index, cost, damping = index[stay], cost[stay], damping[stay]
+    return Solution(best, best_cost, tuple(stopped), done)
 
 
 # Nobody has exactly the bones that a body model's few shape numbers allow, and size and distance look alike: this share
@@ -485,8 +329,7 @@ UNMODELLED_SIZE = 0.02
 MIRROR_STD_FACTOR = 1.2  # on depth relative to the pelvis in a track, where a limb once mirrored in depth stays so
 
 
-@dataclass(frozen=True)
-class JointDeviations:
+class JointDeviations(NamedTuple):
     """One standard deviation along the camera's axes."""
 
     camera_frame_m: Tensor  # [T, 24, 3] of a joint's position in the camera frame
@@ -495,60 +338,51 @@ class JointDeviations:
     shape_covariance: Tensor  # [S, S], or [T, S, S] where each frame has a shape of its own
 
 
-def in_doubt(problem: Problem) -> Problem:
-    """Every term as it counts in the stated uncertainty."""
-    return replace(problem, terms=tuple(term for each in problem.terms if (term := each.in_doubt()) is not None))
-
-
 def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     """At an optimum. Float64 where float32 cannot factorise: at hundreds of frames a second acceleration rounds away
     what keypoints say, already in the equations."""
-    problem = in_doubt(problem)
-    shape_weight = problem.term(LikelyShape).weight
-    system = normal_equations(problem, state)
+    if problem.fps is None and len(state) > BATCH:
+        parts = [slice(first, first + BATCH) for first in range(0, len(state), BATCH)]
+        of_parts = (joint_deviations(problem.frames(rows), state.rows(rows)) for rows in parts)
+        return JointDeviations(*map(torch.cat, zip(*of_parts, strict=True)))
+    problem = replace(problem, terms=tuple(term for each in problem.terms if (term := each.in_doubt()) is not None))
     try:
-        own, response, shape_covariance = _covariances(system, shape_weight)
+        own, response, shape_covariance = _covariances(problem, state)
     except NotPositiveDefinite:
         try:
-            doubled = normal_equations(problem.to(torch.float64), state.to(torch.float64))
-            parts = _covariances(doubled, shape_weight)
+            wide = _covariances(problem.to(torch.float64), state.to(torch.float64))
         except NotPositiveDefinite:  # rounding has eaten what little the data say: nothing can be stated
-            unknown = torch.full((len(state), 24, 3), torch.nan)
-            return JointDeviations(unknown, unknown.clone(), unknown[..., 0].clone(), system.corner * torch.nan)
-        own, response, shape_covariance = (part.to(system.matrix.dtype) for part in parts)
+            unknown, shape = torch.full((len(state), 24, 3), torch.nan), state.shape
+            return JointDeviations(
+                unknown, unknown, unknown[..., 0], (shape[..., None] * shape[..., None, :]) * torch.nan
+            )
+        own, response, shape_covariance = (part.to(state.root) for part in wide)
     alone = ~seen_by_several(problem.views)[:, None, None]  # a second camera knows distances, and no limb mirrored
-    camera_frame: list[Tensor] = []
-    relative_to_pelvis: list[Tensor] = []
-    for first in range(0, len(state), CHUNK):
-        rows = slice(first, first + CHUNK)
-        geometry = problem.jacobian.place(state.frames(rows))
-        step_jacobian, shape_jacobian = (
-            problem.jacobian.joint_step_jacobian(geometry),
-            problem.jacobian.joint_shape_jacobian(geometry),
-        )
-        shape_part = shape_covariance if state.shared_shape else shape_covariance[rows]
-        for relative, out in ((False, camera_frame), (True, relative_to_pelvis)):
-            x = step_jacobian - step_jacobian[:, :1] if relative else step_jacobian
-            a = shape_jacobian - shape_jacobian[:, :1] if relative else shape_jacobian
-            a = a - torch.einsum("tjcd,tds->tjcs", x, response[rows])
-            variance = torch.einsum("tjcd,tde,tjce->tjc", x, own[rows], x)
-            spec = "tjcs,sr,tjcr->tjc" if state.shared_shape else "tjcs,tsr,tjcr->tjc"
-            variance = variance + torch.einsum(spec, a, shape_part, a)
-            if not relative:
-                variance = variance + (alone[rows] * UNMODELLED_SIZE * geometry.joints).square()
-            out.append(variance.clamp(min=0).sqrt())
-    relative_m = torch.cat(relative_to_pelvis)
+    posed = problem.posed(state)
+    by_step, by_shape = posed.joint_step_jacobian, posed.joint_shape_jacobian
+    every = shape_covariance.expand(len(state), -1, -1)
+
+    def variance_of(x: Tensor, a: Tensor) -> Tensor:
+        """[T, 24, 3] of points that move by x with the step and by a with the shape."""
+        a = a - torch.einsum("tjcd,tds->tjcs", x, response)
+        return torch.einsum("tjcd,tde,tjce->tjc", x, own, x) + torch.einsum("tjcs,tsr,tjcr->tjc", a, every, a)
+
+    camera_frame = variance_of(by_step, by_shape) + (alone * UNMODELLED_SIZE * posed.joints).square()
+    relative_m = variance_of(by_step - by_step[:, :1], by_shape - by_shape[:, :1])
+    relative_m = relative_m.clamp(min=0).sqrt()
     if problem.fps is not None:
         relative_m[..., 2] *= torch.where(alone[:, 0], MIRROR_STD_FACTOR, 1.0)
-    through_shape = torch.einsum("tds,tsr,tdr->td", response, shape_covariance.expand(len(state), -1, -1), response)
+    through_shape = torch.einsum("tds,tsr,tdr->td", response, every, response)
     variance = own.diagonal(dim1=-2, dim2=-1) + through_shape
     rotation = variance.new_full((len(state), JOINT_COUNT), torch.nan)
     rotation[:, MOVED_JOINTS] = variance[:, : POSE.stop].unflatten(1, (-1, 3)).sum(-1).clamp(min=0).sqrt()
-    return JointDeviations(torch.cat(camera_frame), relative_m, rotation, shape_covariance)
+    return JointDeviations(camera_frame.clamp(min=0).sqrt(), relative_m, rotation, shape_covariance)
 
 
-def _covariances(system: NormalEquations, shape_weight: float) -> tuple[Tensor, Tensor, Tensor]:
+def _covariances(problem: Problem, state: State) -> tuple[Tensor, Tensor, Tensor]:
     """C_0 [T, 63, 63], K [T, 63, S] and C_s [S, S] or [T, S, S]."""
+    system = normal_equations(problem, state)
     factor = factorize(system)
-    response, lower = shape_factor(factor, system.arrow, system.corner, shape_weight)
+    response = factor.solve(system.arrow)
+    lower = corner_factor(system.arrow, system.corner, response, problem.term(LikelyShape).weight)
     return factor.marginals(), response, torch.cholesky_inverse(lower)

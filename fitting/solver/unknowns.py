@@ -13,7 +13,7 @@ Joint limits are ranges of those axis-angle numbers. Axes at rest (T-pose): x to
 A bent knee turns about +x; a bent left elbow about -y, a bent right one about +y; an arm let down turns its shoulder
 about -z (left) or +z (right). The limits are soft: a number beyond its range costs (`terms.priors`).
 
-`BodyJacobian`: keypoints and joints, and their derivatives with respect to every unknown, in closed form. A small
+`Posed`: keypoints and joints, and their derivatives with respect to every unknown, in closed form. A small
 world-frame rotation w of joint i turns every term below it about P_i (`fitting.body.body`). The unknowns are axis-angle
 vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta) d, with J_l the left Jacobian of the rotation
 group; the root is turned by w itself. With M_i = G_parent J_l,
@@ -23,13 +23,14 @@ group; the root is turned by w itself. With M_i = G_parent J_l,
 Pose correctives take part in q but not in its derivative."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from fitting.body import Body, BodyParams
+from fitting.body.body import AttachedPoints, Body, BodyParams
 from fitting.body.kinematics import (
     JOINT_COUNT,
     JOINT_NAMES,
@@ -38,7 +39,10 @@ from fitting.body.kinematics import (
     matrix_to_axis_angle,
     nearest_rotation,
     rotation_matrices,
+    tree,
+    with_tensors_to,
 )
+from pose2d.base.table import Table, column
 
 BODY_JOINTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
 MOVED_JOINTS = (0, *BODY_JOINTS)  # a step turns these
@@ -49,16 +53,14 @@ SHAPE_SIZE = 10  # leading directions that are fitted; the finer ones move keypo
 
 
 @dataclass(frozen=True)
-class State:
+class State(Table):
     """Values of the unknowns for B frames."""
 
-    root: Tensor  # [B, 3, 3] turns the body into the camera frame
-    theta: Tensor  # [B, 24, 3] axis-angle in radians; row 0 is not used
-    translation: Tensor  # [B, 3] metres in the camera frame
-    shape: Tensor  # [S] shared by all frames, or [B, S]
-
-    def __len__(self) -> int:
-        return len(self.root)
+    TENSORS = True
+    root: Tensor = column((3, 3), "f", "turns the body into the camera frame")  # [B, 3, 3]
+    theta: Tensor = column((24, 3), "f", "axis-angle; row 0 is not used", unit="rad")  # [B, 24, 3]
+    translation: Tensor = column((3,), "f", "in the camera frame", unit="m")  # [B, 3]
+    shape: Tensor = column(("directions",), "f", "one for all frames, or one for each")  # [S] or [B, S]
 
     @property
     def shared_shape(self) -> bool:
@@ -88,27 +90,10 @@ class State:
     def to(self, dtype: torch.dtype) -> "State":
         return State(*(value.to(dtype) for value in vars(self).values()))
 
-    def frames(self, index: Tensor | slice) -> "State":
-        """Some of the frames."""
-        shape = self.shape if self.shared_shape else self.shape[index]
-        return State(self.root[index], self.theta[index], self.translation[index], shape)
-
     def where(self, choice: Tensor, other: "State") -> "State":
-        """This state in the frames where `choice` [B] is true, the other one elsewhere; a shape per frame."""
+        """This state where `choice` is true, the other one elsewhere: [B] with a shape per frame, or [1] for all."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return State(*(torch.where(choice.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs))
-
-    def put(self, index: Tensor, part: "State") -> "State":
-        """With other values in the frames `index`; a shape per frame."""
-        pairs = zip(vars(self).values(), vars(part).values(), strict=True)
-        return State(*(whole.index_copy(0, index, values) for whole, values in pairs))
-
-
-def join(states: list[State]) -> State:
-    """Frames of several states one after the other; a shared shape is the first one's."""
-    first = states[0]
-    joined = {name: torch.cat([getattr(state, name) for state in states]) for name in ("root", "theta", "translation")}
-    return State(**joined, shape=first.shape if first.shared_shape else torch.cat([state.shape for state in states]))
 
 
 def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32) -> State:
@@ -125,11 +110,6 @@ def to_params(state: State) -> BodyParams:
     pose = state.theta.clone()
     pose[:, 0] = matrix_to_axis_angle(nearest_rotation(state.root))
     return BodyParams(pose, state.shape, state.translation)
-
-
-def orthonormal(state: State) -> State:
-    """Remove the rounding errors of many multiplications from the root's matrix."""
-    return replace(state, root=nearest_rotation(state.root))
 
 
 # Ranges of textbooks on joint motion (goniometry), widened by hand where one bone of this tree does the work of several
@@ -180,58 +160,62 @@ def cross_matrix(v: Tensor) -> Tensor:
     return torch.stack((zero, -z, y, z, zero, -x, -y, x, zero), -1).unflatten(-1, (3, 3))
 
 
-def _above() -> Tensor:
-    """[24, 24] true where the second joint lies strictly above the first."""
-    above = torch.zeros(JOINT_COUNT, JOINT_COUNT, dtype=torch.bool)
-    for joint in range(1, JOINT_COUNT):
-        above[joint] = above[PARENTS[joint]]
-        above[joint, PARENTS[joint]] = True
-    return above
+class BonePoints:
+    """K points on bones, and how they move with the unknowns."""
 
+    def __init__(self, points: AttachedPoints, shape_size: int) -> None:
+        moved, path = torch.tensor(MOVED_JOINTS), tree(points.gather.dtype, points.gather.device)[1].bool()
+        terms = points.gather.bool()[:, None] & path[points.bone][:, moved].T  # [K, 20, E]
+        self.points, self.shapedirs = points, points.offset_shapedirs[..., :shape_size]
+        self.point, self.moved = terms.any(-1).nonzero(as_tuple=True)  # [N] points, and joints that move them
+        self.joint = moved[self.moved]
+        self.terms = terms[self.point, self.moved].to(points.gather)  # [N, E]
+        self.share = self.terms @ points.coefficient  # [N]
 
-@dataclass(frozen=True)
-class Geometry:
-    """The posed body and what its derivatives are made of."""
+    def of(self, number: Sequence[int]) -> tuple["BonePoints", Tensor]:
+        """Some of the points, and which terms are theirs [E]."""
+        gather = self.points.gather[list(number)]
+        used, given = gather.any(0), self.points
+        part = AttachedPoints(
+            given.bone[used], given.coefficient[used], given.offset[used], given.offset_shapedirs[used], None,
+            gather[:, used],
+        )  # fmt: skip
+        return BonePoints(part, self.shapedirs.shape[-1]), used
 
-    keypoints: Tensor  # [B, 26, 3] metres in the camera frame
-    joints: Tensor  # [B, 24, 3] metres in the camera frame
-    placement: Placement  # of the body before the translation
-    terms: Tensor  # [B, E, 3] c_e P_j + G_j m_e
-    axis_jacobian: Tensor  # [B, 20, 3, 3] M_i of MOVED_JOINTS; empty without derivatives
+    def step_jacobian(self, posed: "Posed", carried: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large middle; None: dq/dstep
+        itself. carried [B, E, 3]: where the terms are. u^T (-[a]_x) M = (a x u)^T M for every row u."""
+        if rows is None:
+            rows = torch.eye(3, dtype=carried.dtype).expand(len(carried), len(self.points.gather), 3, 3)
+        arm = self.terms @ carried - self.share[:, None] * posed.placement.joints[:, self.joint]  # [B, N, 3]
+        row = rows[:, self.point]  # [B, N, R, 3]
+        moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
+        out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
+        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, K, 20, R, 3] view
+        by_joint[:, self.point, self.moved] = moment @ posed.axis_jacobian[:, self.moved]
+        out[..., TRANSLATION] = rows
+        return out
 
-    @classmethod
-    def joined(cls, parts: "list[Geometry]") -> "Geometry":
-        """Frames one after the other: where their points and bones are, not what derivatives are made of."""
-        if len(parts) == 1:
-            return parts[0]
-        keypoints, joints = (torch.cat([getattr(part, name) for part in parts]) for name in ("keypoints", "joints"))
-        columns = zip(*(part.placement for part in parts), strict=True)
-        placement = Placement(*(torch.cat(column) if column[0].ndim > 2 else column[0] for column in columns))
-        return replace(parts[0], keypoints=keypoints, joints=joints, placement=placement)
+    def shape_jacobian(self, posed: "Posed") -> Tensor:
+        """dq/dshape, [B, K, 3, S]."""
+        bone = self.points.bone
+        on_bone = posed.placement.rotation[:, bone] @ self.shapedirs
+        on_bone = on_bone + self.points.coefficient[:, None, None] * posed.joint_shape_jacobian[:, bone]
+        return torch.einsum("ke,becs->bkcs", self.points.gather, on_bone)
+
+    def to(self, dtype: torch.dtype) -> "BonePoints":
+        return BonePoints(with_tensors_to(self.points, dtype, None), self.shapedirs.shape[-1])
 
 
 class BodyJacobian:
-    """A body's forward kinematics and derivatives with respect to the unknowns of `fitting.solver.unknowns`."""
+    """A body, and what its derivatives with respect to the unknowns are made of."""
 
     def __init__(self, body: Body, shape_size: int) -> None:
-        self.body = body
-        points = body.keypoint_terms
-        above = _above()
-        carries = above | torch.eye(JOINT_COUNT, dtype=torch.bool)
-        moved = torch.tensor(MOVED_JOINTS)
-        self.carries = carries.to(body.dtype)  # [24, 24] 1 where the second joint moves the first
-        terms = points.gather.bool()[:, None] & carries[points.bone][:, moved].T  # [26, 20, E]
-        self.pair_point, self.pair_moved = terms.any(-1).nonzero(
-            as_tuple=True
-        )  # [N] keypoints, and joints that move them
-        self.pair_joint = moved[self.pair_moved]
-        self.pair_terms = terms[self.pair_point, self.pair_moved].to(body.dtype)  # [N, E]
-        self.pair_share = self.pair_terms @ points.coefficient  # [N]
-        self.joint_child, self.joint_moved = above[:, moved].nonzero(as_tuple=True)  # joints moved by joints
-        self.joint_parent = moved[self.joint_moved]
-        self.offset_shapedirs = points.offset_shapedirs[..., :shape_size]
+        self.body, self.shape_size = body, shape_size
         self.rest_shapedirs = body.rest_joint_shapedirs[..., :shape_size]
-        self.shape_size = shape_size
+        self.keypoints = BonePoints(body.keypoint_terms, shape_size)
+        each, nothing = torch.eye(JOINT_COUNT, dtype=body.dtype), body.v_template.new_zeros(1, len(body.v_template))
+        self.joints = BonePoints(body.points(each, nothing.expand(JOINT_COUNT, -1)), 0)
         # Derivative of the body's size: the mean length of the bones, relative to that at zero shape.
         bone = body.rest_joints[1:] - body.rest_joints[list(PARENTS[1:])]
         bone_shapedirs = self.rest_shapedirs[1:] - self.rest_shapedirs[list(PARENTS[1:])]
@@ -242,93 +226,106 @@ class BodyJacobian:
         """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
         return (1 + self.size_gradient @ shape).clamp(min=0.3)
 
+
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """T frames at a state. Where their bodies are and how these move is found once, when first asked for."""
+
+    jacobian: BodyJacobian
+    state: State  # [T]
+    fps: float | None = None  # frames per second; None: frames do not touch each other
+    segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all do
+    world_rotation: Tensor | None = None  # [T, 3, 3] from each frame's camera to the shot's axes; None: all the same
+
     @cached_property
-    def _parent_of_moved(self) -> Tensor:
-        return torch.tensor([PARENTS[joint] for joint in MOVED_JOINTS[1:]])
+    def placement(self) -> Placement:
+        """Of the bodies before the translation."""
+        return self.jacobian.body.placement(self._rotation, self._shape)
 
-    def place(self, state: State, derivatives: bool = True) -> Geometry:
-        """Forward kinematics, and what the derivatives need."""
-        body, points = self.body, self.body.keypoint_terms
-        rotation = state.rotation
-        shape = torch.nn.functional.pad(state.shape, (0, body.shape_size - self.shape_size))
-        placement = body.placement(rotation, shape)
-        moments = points.moments(shape, body.pose_feature(rotation))
-        turned = (placement.rotation[:, points.bone] @ moments.unsqueeze(-1)).squeeze(-1)
-        terms = torch.addcmul(turned, points.coefficient.unsqueeze(-1), placement.joints[:, points.bone])
-        shift = state.translation.unsqueeze(1)
-        axis_jacobian = terms.new_empty(0)
-        if derivatives:
-            local = placement.rotation[:, self._parent_of_moved] @ left_jacobian(state.theta[:, MOVED_JOINTS[1:]])
-            eye = torch.eye(3, dtype=terms.dtype).expand(len(state), 1, 3, 3)
-            axis_jacobian = torch.cat((eye, local), 1)
-        return Geometry(points.gather @ terms + shift, placement.joints + shift, placement, terms, axis_jacobian)
+    @cached_property
+    def _rotation(self) -> Tensor:
+        return self.state.rotation
 
-    def keypoint_step_jacobian(self, geometry: Geometry, rows: Tensor) -> Tensor:
-        """Rows [B, 26, R, 3] times dq/dstep [B, 26, 3, 63] -> [B, 26, R, 63], without the large middle. u^T (-[a]_x) M
-        = (a x u)^T M for every row u."""
-        joints = geometry.placement.joints[:, self.pair_joint]
-        arm = self.pair_terms @ geometry.terms - self.pair_share[:, None] * joints  # [B, N, 3]
-        row = rows[:, self.pair_point]  # [B, N, R, 3]
-        moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
-        value = moment @ geometry.axis_jacobian[:, self.pair_moved]  # [B, N, R, 3]
-        out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
-        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 26, 20, R, 3] view
-        by_joint[:, self.pair_point, self.pair_moved] = value
-        out[..., TRANSLATION] = rows
-        return out
+    @cached_property
+    def _shape(self) -> Tensor:
+        """With zeros for the directions that are not fitted."""
+        missing = self.jacobian.body.shape_size - self.jacobian.shape_size
+        return torch.nn.functional.pad(self.state.shape, (0, missing))
 
-    def some_keypoints_step_jacobian(self, geometry: Geometry, points: tuple[int, ...]) -> Tensor:
-        """dq/dstep of some keypoints, [B, len(points), 3, 63]."""
-        place = torch.full((len(self.body.keypoint_joints),), -1)
-        place[list(points)] = torch.arange(len(points))
-        pairs = (place[self.pair_point] >= 0).nonzero().squeeze(1)
-        joints = geometry.placement.joints[:, self.pair_joint[pairs]]
-        arm = self.pair_terms[pairs] @ geometry.terms - self.pair_share[pairs, None] * joints  # [B, N, 3]
-        moved = self.pair_moved[pairs]
-        value = cross_matrix(-arm) @ geometry.axis_jacobian[:, moved]
-        out = arm.new_zeros(len(arm), len(points), 3, STEP_SIZE)
-        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, n, 20, 3, 3] view
-        by_joint[:, place[self.pair_point[pairs]], moved] = value
-        out[..., TRANSLATION] = torch.eye(3, dtype=arm.dtype)
-        return out
+    @cached_property
+    def carried(self) -> Tensor:
+        """[T, E, 3] the keypoints' terms, c_e P_j + G_j m_e."""
+        body = self.jacobian.body
+        moments = body.keypoint_terms.moments(self._shape, body.pose_feature(self._rotation))
+        return body.keypoint_terms.carried(self.placement, moments)
 
-    def joint_step_jacobian(self, geometry: Geometry) -> Tensor:
-        """dP/dstep, [B, 24, 3, 63]."""
-        joints = geometry.placement.joints
-        arm = joints[:, self.joint_child] - joints[:, self.joint_parent]  # [B, N, 3]
-        value = cross_matrix(-arm) @ geometry.axis_jacobian[:, self.joint_moved]
-        out = joints.new_zeros(len(joints), JOINT_COUNT, 3, STEP_SIZE)
-        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, 24, 20, 3, 3] view
-        by_joint[:, self.joint_child, self.joint_moved] = value
-        out[..., TRANSLATION] = torch.eye(3, dtype=joints.dtype)
-        return out
+    @cached_property
+    def keypoints(self) -> Tensor:
+        """[T, 26, 3] metres in each frame's camera."""
+        return self.jacobian.body.keypoint_terms.gather @ self.carried + self.state.translation.unsqueeze(1)
 
-    def joint_shape_jacobian(self, geometry: Geometry) -> Tensor:
-        """dP/dshape, [B, 24, 3, S]: offsets of the rest pose, turned and added up along the tree."""
-        rotation = geometry.placement.rotation
-        rest = self.rest_shapedirs
-        offset = rest[1:] - rest[list(PARENTS[1:])]
-        turned = rotation[:, list(PARENTS[1:])] @ offset  # [B, 23, 3, S]
-        moved = [rest[0].expand(len(rotation), -1, -1)]
-        for joint in range(1, JOINT_COUNT):
-            moved.append(moved[PARENTS[joint]] + turned[:, joint - 1])
-        return torch.stack(moved, 1)
+    @cached_property
+    def joints(self) -> Tensor:
+        """[T, 24, 3] metres in each frame's camera."""
+        return self.placement.joints + self.state.translation.unsqueeze(1)
 
-    def keypoint_shape_jacobian(self, geometry: Geometry, joint_shape_jacobian: Tensor) -> Tensor:
-        """dq/dshape, [B, 26, 3, S]."""
-        points = self.body.keypoint_terms
-        on_bone = geometry.placement.rotation[:, points.bone] @ self.offset_shapedirs
-        on_bone = on_bone + points.coefficient[:, None, None] * joint_shape_jacobian[:, points.bone]
-        return torch.einsum("ke,becs->bkcs", points.gather, on_bone)
+    @cached_property
+    def axis_jacobian(self) -> Tensor:
+        """[T, 20, 3, 3] M_i of MOVED_JOINTS."""
+        above = [PARENTS[joint] for joint in BODY_JOINTS]
+        local = self.placement.rotation[:, above] @ left_jacobian(self.state.theta[:, BODY_JOINTS])
+        return torch.cat((torch.eye(3, dtype=local.dtype).expand(len(local), 1, 3, 3), local), 1)
 
-    def some_keypoints_shape_jacobian(
-        self, geometry: Geometry, joint_shape_jacobian: Tensor, points: tuple[int, ...]
-    ) -> Tensor:
-        """The same of some keypoints, [B, len(points), 3, S]."""
-        all_points = self.body.keypoint_terms
-        gather = all_points.gather[list(points)]
-        terms = gather.bool().any(0).nonzero().squeeze(1)
-        bone = all_points.bone[terms]
-        on_bone = geometry.placement.rotation[:, bone] @ self.offset_shapedirs[terms]
-        on_bone = on_bone + all_points.coefficient[terms, None, None] * joint_shape_jacobian[:, bone]
-        return torch.einsum("ke,becs->bkcs", gather[:, terms], on_bone)
+    @cached_property
+    def joint_step_jacobian(self) -> Tensor:
+        """dP/dstep, [T, 24, 3, 63] in each frame's camera."""
+        return self.jacobian.joints.step_jacobian(self, self.placement.joints)
+
+    @cached_property
+    def joint_shape_jacobian(self) -> Tensor:
+        """dP/dshape, [T, 24, 3, S] in each frame's camera: offsets of the rest pose, turned and added up along the
+        tree."""
+        rest = self.jacobian.rest_shapedirs
+        parents, path = tree(rest.dtype, rest.device)
+        turned = self.placement.rotation[:, parents] @ (rest[1:] - rest[parents])  # [T, 23, 3, S]
+        steps = torch.cat((rest[:1].expand(len(turned), 1, 3, -1), turned), 1)
+        return torch.einsum("ji,bics->bjcs", path, steps)
+
+    def to_shot(self, vectors: Tensor) -> Tensor:
+        """Vectors [T, n, 3] of each frame's camera, or their derivatives [T, n, 3, d], in axes that do not turn."""
+        if self.world_rotation is None:
+            return vectors
+        return torch.einsum("tij,tnj...->tni...", self.world_rotation, vectors)
+
+    @cached_property
+    def joints_shot(self) -> Tensor:
+        """[T, 24, 3] metres in the shot's axes."""
+        return self.to_shot(self.joints)
+
+    @cached_property
+    def joint_jacobians_shot(self) -> tuple[Tensor, Tensor]:
+        """Of the joints by the step [T, 24, 3, 63] and by the shape [T, 24, 3, S], in the shot's axes."""
+        return self.to_shot(self.joint_step_jacobian), self.to_shot(self.joint_shape_jacobian)
+
+    def points_shot(self, points: tuple[int, ...]) -> Tensor:
+        """[T, n, 3] some keypoints in the shot's axes."""
+        return self.to_shot(self.keypoints[:, points])
+
+    @cached_property
+    def _point_jacobians(self) -> dict[tuple[int, ...], tuple[Tensor, Tensor]]:
+        return {}
+
+    def point_jacobians_shot(self, points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Of some keypoints by the step [T, n, 3, 63] and by the shape [T, n, 3, S], in the shot's axes."""
+        made = self._point_jacobians
+        if points not in made:
+            some, used = self.jacobian.keypoints.of(points)
+            step = some.step_jacobian(self, self.carried[:, used])
+            made[points] = self.to_shot(step), self.to_shot(some.shape_jacobian(self))
+        return made[points]
+
+    def follows(self, order: int) -> Tensor | float:
+        """[T - order, 1] 1 where a difference of this order stays within a segment, 0 where the person was away."""
+        if self.segment is None:
+            return 1.0
+        return (self.segment[order:] == self.segment[:-order]).to(self.state.theta.dtype)[:, None]

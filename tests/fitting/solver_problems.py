@@ -13,6 +13,7 @@ from fitting.solver.levenberg_marquardt import NormalEquations, Problem
 from fitting.solver.terms.priors import LikelyPose, ShapeEvidence, Upright, optical_axis
 from fitting.solver.terms.reprojection import Reprojection, Silhouette, project
 from fitting.solver.terms.scene import Contact, Floor, SceneTerms
+from fitting.solver.terms.term import Term
 from fitting.solver.unknowns import STEP_SIZE, BodyJacobian, State, to_params
 
 DOUBLE = torch.float64
@@ -22,7 +23,13 @@ def without_scene(problem: Problem) -> Problem:
     """Free of floor, contacts and gravity, in a camera that does not turn."""
     terms = tuple(term for term in problem.terms if not isinstance(term, Floor | Contact))
     lean = replace(problem.term(Upright), axis=optical_axis(problem.seen.weight))
-    return replace(problem, terms=terms, world_rotation=None).having(lean)
+    return having(replace(problem, terms=terms, world_rotation=None), lean)
+
+
+def having(problem: Problem, changed: Term) -> Problem:
+    """With a term instead of those of its kind."""
+    terms = (changed if type(term) is type(changed) else term for term in problem.terms)
+    return replace(problem, terms=tuple(terms))
 
 
 def some_state(frames: int, shared: bool, seed: int = 0) -> State:

@@ -218,7 +218,7 @@ def test_the_closed_form_derivative_of_the_keypoints_is_the_derivative(exact):
     rotation, terms, path = (
         rotation_matrices(pose),
         exact.keypoint_terms,
-        tree(torch.float64, exact.device).path,
+        tree(torch.float64, exact.device)[1],
     )
 
     def keypoints(spin, shape):  # world-frame rotation vectors [24, 3] applied to each joint in turn

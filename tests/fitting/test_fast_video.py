@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import fitting
-from fitting.track import FASTEST_FPS, fit_track
+from fitting.fits import FASTEST_FPS
+from fitting.track import fit_track
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints
 from tests.walkers import walker

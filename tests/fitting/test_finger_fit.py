@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import fitting
+from bench.lib.hand_points import shown_points
 from fitting.body import BodyParams
 from fitting.body.kinematics import (
     JOINT_NAMES,
@@ -51,7 +52,7 @@ def keypoints_of(params: BodyParams) -> torch.Tensor:
     assert params.hands is not None
     shape = torch.zeros(body.shape_size)
     whole = body.with_fingers().placement(body.placement(rotation_matrices(params.pose), shape), params.hands, shape)
-    return body.with_fingers().keypoints(whole, shape) + params.translation[:, None, None]
+    return shown_points(body.with_fingers(), whole, shape) + params.translation[:, None, None]
 
 
 def seen_from(params: BodyParams, seed: int = 1, depth_m: float = 0.012) -> HandKeypoints:

@@ -39,7 +39,7 @@ def test_the_answers_are_spins(tmp_path):
 
 
 def test_the_parameters_are_as_many_as_published():
-    assert sum(p.numel() for p in bare("spin").parameters()) == 26_977_501 == CARDS["spin"].parameters
+    assert sum(p.numel() for p in bare("spin").parameters()) == 26_977_501
     assert len(bare("spin").state_dict()) == 331
 
 

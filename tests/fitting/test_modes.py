@@ -13,11 +13,11 @@ from fitting.body import BodyParams
 from fitting.body.kinematics import about_axis, matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.fits import TrackFit
-from fitting.modes import APART_M, ARMS, mirrored_limbs, mirrored_starts
-from fitting.stated import NEUTRAL, StatedErrors, calibrated
-from fitting.track import fit_track
+from fitting.stated import StatedErrors, calibrated
+from fitting.track import APART_M, ARMS, fit_track, mirrored_limbs, mirrored_starts
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
+from tools.stated_errors import NEUTRAL
 
 FRAMES, TURN = 12, math.radians(40)
 CAMERA = Camera((2000.0, 2000.0), (640.0, 480.0), (1280, 960))

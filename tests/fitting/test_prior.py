@@ -10,7 +10,7 @@ import torch
 
 from fitting import load_prior
 from fitting.body.load import load_body
-from fitting.solver.terms.priors import Mixture, from_mixture
+from fitting.solver.terms.priors import GAUSSIAN, Mixture, from_mixture
 from fitting.solver.unknowns import BODY_JOINTS
 from fitting.training.motion_capture import load_motion
 from pose2d.base.errors import UserError
@@ -68,7 +68,7 @@ def test_a_students_gradient_is_its_precision_times_its_pull_and_falls_far_away(
     torch.testing.assert_close(gradient, expected, rtol=1e-3, atol=1e-3)
     far = prior.pull(prior.mean + 5 * (pose - prior.mean), nearest)
     assert (far < 0.2 * pull).all()
-    assert (made_up_prior(1).pull(pose, nearest) == 1).all()
+    torch.testing.assert_close(made_up_prior(1).pull(pose, nearest), torch.ones(5))
 
 
 def test_the_energy_is_that_of_the_nearest_component() -> None:
@@ -90,7 +90,7 @@ def test_as_one_gaussian_it_has_the_mixtures_mean_and_covariance() -> None:
     prior = made_up_prior()
     one = prior.single_gaussian()
     generator = torch.Generator().manual_seed(0)
-    pick = torch.multinomial(prior.shares(), 60_000, replacement=True, generator=generator)
+    pick = torch.multinomial(torch.from_numpy(made_up_mixture()[0]), 60_000, replacement=True, generator=generator)
     white = torch.randn(60_000, 57, 1, generator=generator)
     samples = torch.linalg.solve_triangular(prior.factor[pick], white, upper=True).squeeze(-1) + prior.mean[pick]
     torch.testing.assert_close(samples.mean(0), one.mean[0], atol=0.03, rtol=0)
@@ -105,7 +105,7 @@ def test_smplifys_mixture_loads(tmp_path) -> None:
     found = load_prior(path)
     assert found.mean.shape == (8, 57)
     torch.testing.assert_close(found.mean, made_up_prior(8).mean)
-    assert found.freedom.isinf()
+    assert found.freedom == GAUSSIAN
 
 
 def test_another_pickle_is_refused_in_words(tmp_path) -> None:

@@ -1,7 +1,5 @@
 """Residuals are zero where they should be, and count what they say they count."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -10,8 +8,8 @@ from fitting.body.kinematics import rotation_matrices
 from fitting.solver.terms.priors import REFERENCE_FPS, JointLimits, Upright, acceleration
 from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, project, projection_rows, robust_scale
 from fitting.solver.terms.scene import BELOW_STD_M, CONTACT_SPEED, FEET, Contact, Floor, SceneTerms
-from fitting.solver.terms.term import Window, charbonnier, geman_mcclure
-from fitting.solver.unknowns import BodyJacobian
+from fitting.solver.terms.term import charbonnier, geman_mcclure
+from fitting.solver.unknowns import BodyJacobian, Posed
 from tests.fitting.solver_problems import some_state
 
 DOUBLE = torch.float64
@@ -22,13 +20,13 @@ def points() -> torch.Tensor:
     return torch.randn(4, 17, 3, generator=g, dtype=DOUBLE) * 0.5 + torch.tensor([0.0, 0.0, 5.0], dtype=DOUBLE)
 
 
-def window(keypoints: torch.Tensor, world_rotation: torch.Tensor) -> Window:
+def posed(keypoints: torch.Tensor, world_rotation: torch.Tensor) -> Posed:
     """Frames whose keypoints are at given places."""
     state = some_state(len(keypoints), shared=True).to(torch.float32)
     jacobian = BodyJacobian(fitting.load_body(), 10)
-    geometry = replace(jacobian.place(state), keypoints=keypoints)
-    rows = slice(0, len(state))
-    return Window(jacobian, state, geometry, rows, 0, len(state), 30.0, world_rotation=world_rotation)
+    made = Posed(jacobian, state, 30.0, world_rotation=world_rotation)
+    vars(made)["keypoints"] = keypoints
+    return made
 
 
 def per_frame(x: float, y: float) -> torch.Tensor:
@@ -125,7 +123,7 @@ def test_a_point_in_contact_costs_by_its_speed_in_the_world() -> None:
     term = Contact(torch.ones(3, 4))
     still = torch.tensor([0.3, 1.0, 4.0])
     seen = torch.einsum("tji,j->ti", turn, still)[:, None].expand(3, 26, 3)
-    in_shot = window(seen, turn).points_shot(FEET)
+    in_shot = posed(seen, turn).points_shot(FEET)
     assert term.residual(in_shot, 30.0).abs().max() < 1e-3
     moved = in_shot + torch.tensor([CONTACT_SPEED / 30, 0, 0]) * torch.arange(3)[:, None, None]
     torch.testing.assert_close(term.residual(moved, 30.0)[..., 0], torch.ones(2, 4), atol=2e-3, rtol=0)

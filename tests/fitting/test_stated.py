@@ -12,10 +12,11 @@ from fitting import stated
 from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.fits import TrackFit
-from fitting.stated import COUNTED, NEUTRAL, calibrated, level_factor, probability_within
+from fitting.stated import COUNTED, calibrated, level_factor, probability_within
 from fitting.track import fit_track
 from pose2d.types import Keypoints
 from tests.walkers import walker
+from tools.stated_errors import NEUTRAL
 
 
 @pytest.fixture(scope="module")

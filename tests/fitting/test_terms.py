@@ -9,8 +9,8 @@ from torch import Tensor
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.levenberg_marquardt import Problem, costs, normal_equations, solve_track
 from fitting.solver.terms.reprojection import Reprojection
-from fitting.solver.terms.term import Blocks, Term, Window
-from fitting.solver.unknowns import STEP_SIZE, State
+from fitting.solver.terms.term import NormalEquations, Term
+from fitting.solver.unknowns import STEP_SIZE, Posed, State
 from tests.fitting.solver_problems import DOUBLE, dense, some_problem
 
 FRAMES = 6
@@ -86,22 +86,22 @@ class HandsTogether(Term):
     std_m: float = 0.05
     points: tuple[int, ...] = (9, 10)
 
-    def cost(self, window: Window) -> Tensor:
-        left, right = window.points_shot(self.points).unbind(1)
+    def cost(self, posed: Posed) -> Tensor:
+        left, right = posed.points_shot(self.points).unbind(1)
         apart = ((left - right) / self.std_m).square().sum() / 2
-        return apart if window.fps is None else apart + (torch.diff(left, dim=0) / self.std_m).square().sum() / 2
+        return apart if posed.fps is None else apart + (torch.diff(left, dim=0) / self.std_m).square().sum() / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        left, right = window.points_shot(self.points).unbind(1)
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        left, right = posed.points_shot(self.points).unbind(1)
         (left_step, right_step), (left_shape, right_shape) = (
-            part.unbind(1) for part in window.point_jacobians_shot(self.points)
+            part.unbind(1) for part in posed.point_jacobians_shot(self.points)
         )
         per = 1 / self.std_m
-        blocks.add_rows(per * (left - right), per * (left_step - right_step), per * (left_shape - right_shape))
-        if window.fps is not None:
+        equations.add_rows(per * (left - right), per * (left_step - right_step), per * (left_shape - right_shape))
+        if posed.fps is not None:
             moved = torch.diff(left, dim=0)
             weight = torch.full_like(moved, per**2)
-            blocks.add_difference((-1.0, 1.0), moved, weight, left_step, torch.diff(left_shape, dim=0))
+            equations.add_difference((-1.0, 1.0), moved, weight, left_step, torch.diff(left_shape, dim=0))
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -111,13 +111,5 @@ def test_a_new_term_is_one_class_in_the_list(shared: bool) -> None:
     torch.testing.assert_close(stated, exact, rtol=1e-4, atol=1e-5 * float(exact.abs().max()))
     if shared:
         together = solve_track(replace(problem, terms=(*problem.terms, HandsTogether(0.001))), state, 60)
-        left, right = problem.jacobian.place(together.state).keypoints[:, [9, 10]].unbind(1)
+        left, right = problem.posed(together.state).keypoints[:, [9, 10]].unbind(1)
         assert (left - right).norm(dim=-1).max() < 0.02
-
-
-def test_the_windows_of_a_new_term_make_the_same_equations(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, state = some_problem(9, True)
-    problem = replace(problem, terms=(*problem.terms, HandsTogether()))
-    whole = dense(normal_equations(problem, state))
-    monkeypatch.setattr("fitting.solver.levenberg_marquardt.CHUNK", 4)
-    torch.testing.assert_close(dense(normal_equations(problem, state)), whole)

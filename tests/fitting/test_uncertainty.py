@@ -15,14 +15,14 @@ from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, 
 from fitting.solver.terms.scene import Balance, Contact, Floor
 from fitting.training.motion_capture import load_motion
 from fitting.training.simulation import Noise, scene
-from tests.fitting.solver_problems import some_problem
+from tests.fitting.solver_problems import having, some_problem
 
 
 def test_sharper_keypoints_mean_smaller_deviations() -> None:
     problem, state = some_problem(4, True)
     seen = problem.seen
-    sharp = problem.having(replace(seen, weight=seen.weight * 100, robust=seen.robust * 1e6))
-    blunt = problem.having(replace(seen, robust=seen.robust * 1e6))
+    sharp = having(problem, replace(seen, weight=seen.weight * 100, robust=seen.robust * 1e6))
+    blunt = having(problem, replace(seen, robust=seen.robust * 1e6))
     assert (
         joint_deviations(sharp, state).camera_frame_m.mean()
         < 0.9 * joint_deviations(blunt, state).camera_frame_m.mean()
@@ -32,26 +32,23 @@ def test_sharper_keypoints_mean_smaller_deviations() -> None:
 def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     """Against an inverse of the whole matrix, for frames with shapes of their own."""
     problem, state = some_problem(3, False)
-    problem = problem.having(replace(problem.term(LikelyShape), weight=1.0))  # as frames by themselves have it
+    problem = having(problem, replace(problem.term(LikelyShape), weight=1.0))  # as frames by themselves have it
     guess, shape = problem.term(Guess), problem.term(LikelyShape)
-    doubted = problem.having(replace(guess, translation_std_m=DISTANCE_STD_FACTOR * guess.translation_std_m))
-    doubted = doubted.having(replace(shape, guess_std=DISTANCE_STD_FACTOR * shape.guess_std))
-    doubted = doubted.having(LikelyPose(problem.term(LikelyPose).prior.single_gaussian()))
+    doubted = having(problem, replace(guess, translation_std_m=DISTANCE_STD_FACTOR * guess.translation_std_m))
+    doubted = having(doubted, replace(shape, guess_std=DISTANCE_STD_FACTOR * shape.guess_std))
+    doubted = having(doubted, LikelyPose(problem.term(LikelyPose).prior.single_gaussian()))
     scene = Floor | Contact | Balance
     doubted = replace(doubted, terms=tuple(term for term in doubted.terms if not isinstance(term, scene)))
     system = normal_equations(doubted, state)
-    geometry = problem.jacobian.place(state)
-    step_jacobian, shape_jacobian = (
-        problem.jacobian.joint_step_jacobian(geometry),
-        problem.jacobian.joint_shape_jacobian(geometry),
-    )
+    posed = problem.posed(state)
+    step_jacobian, shape_jacobian = posed.joint_step_jacobian, posed.joint_shape_jacobian
     found = joint_deviations(problem, state)
     for t in range(3):
         top = torch.cat((system.matrix[t], system.arrow[t]), 1)
         whole = torch.cat((top, torch.cat((system.arrow[t].T, system.corner[t]), 1)))
         slope = torch.cat((step_jacobian[t], shape_jacobian[t]), -1)
         variance = torch.einsum("jcd,de,jce->jc", slope, torch.linalg.inv(whole), slope)
-        unmodelled = (UNMODELLED_SIZE * geometry.joints[t]).square()
+        unmodelled = (UNMODELLED_SIZE * posed.joints[t]).square()
         torch.testing.assert_close(found.camera_frame_m[t], (variance + unmodelled).sqrt())
 
 

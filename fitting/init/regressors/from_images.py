@@ -9,6 +9,7 @@ Crops are windows with whole-pixel corners, black beyond the image, then resized
 networks were trained on rounded windows, so theirs are kept."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rot6d_to_
 from fitting.camera import Camera, cliff_box_info, crop_to_full
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_npz
+from pose2d.base.table import Table, column
 from pose2d.crops import check_boxes, check_image
 from pose2d.models.base import IMAGENET_RGB, compare, read_state, recognize
 from pose2d.models.hrnet import HRNetVector
@@ -47,13 +49,13 @@ CLIFF_CROPPING = Cropping((192, 256), 1.1, np.rint, cv2.INTER_LINEAR)
 
 
 @dataclass(frozen=True)
-class Windows:
+class Windows(Table):
     """Where N crops lie in their image. The height is the side b of the crop camera."""
 
-    center_px: np.ndarray  # [N, 2]
-    height_px: np.ndarray  # [N]
-    first: np.ndarray  # [N, 2] whole pixels, x and y of the top left corner
-    end: np.ndarray  # [N, 2] whole pixels, one beyond the bottom right corner
+    center_px: np.ndarray = column((2,), "d", "middle", unit="px")  # [N, 2]
+    height_px: np.ndarray = column((), "d", "height", unit="px")  # [N]
+    first: np.ndarray = column((2,), "i", "x and y of the top left corner", unit="px")  # [N, 2]
+    end: np.ndarray = column((2,), "i", "one beyond the bottom right corner", unit="px")  # [N, 2]
 
 
 def windows(boxes_px: np.ndarray, cropping: Cropping) -> Windows:
@@ -155,29 +157,23 @@ class BodyRegressor(nn.Module):
         return {k: value for k, value in named.items() if not k.startswith(("encoder.classifier.", "encoder.fc."))}
 
 
-@dataclass(frozen=True)
-class RegressorCard:
-    name: str
-    build: Callable[[], BodyRegressor]
-    parameters: int  # number of weights, statistics and mean parameters not counted
+class RegressorCard(NamedTuple):
+    trunk: Callable[[], ResNet | HRNetVector]
+    cropping: Cropping
     source: str  # where the checkpoint comes from
-    licence: str  # of the published weights
+
+    def build(self) -> BodyRegressor:
+        return BodyRegressor(self.trunk(), self.cropping, reads_box=self.cropping is CLIFF_CROPPING)
 
 
-def _built(trunk: Callable[[], ResNet | HRNetVector], cropping: Cropping) -> BodyRegressor:
-    return BodyRegressor(trunk(), cropping, reads_box=cropping is CLIFF_CROPPING)
-
-
-_SMPL = "non-commercial: trained on research data sets with SMPL"
 _CLIFF = "github.com/huawei-noah/noah-research, folder CLIFF"
-_SPIN = "github.com/nkolot/SPIN (fetch_data.sh: data/model_checkpoint.pt)"
+_LICENCE = "non-commercial: trained on research data sets with SMPL"  # of the published weights
 CARDS = {
-    name: RegressorCard(name, partial(_built, trunk, cropping), parameters, source, _SMPL)
-    for name, trunk, cropping, parameters, source in (
-        ("spin", partial(ResNet, 50), SPIN_CROPPING, 26_977_501, _SPIN),
-        ("cliff-res50", partial(ResNet, 50), CLIFF_CROPPING, 26_980_573, f"{_CLIFF} (res50-*.pt)"),
-        ("cliff-hr48", partial(HRNetVector, 48), CLIFF_CROPPING, 78_893_405, f"{_CLIFF} (hr48-*.pt)"),
-    )
+    "spin": RegressorCard(
+        partial(ResNet, 50), SPIN_CROPPING, "github.com/nkolot/SPIN (fetch_data.sh: data/model_checkpoint.pt)"
+    ),
+    "cliff-res50": RegressorCard(partial(ResNet, 50), CLIFF_CROPPING, f"{_CLIFF} (res50-*.pt)"),
+    "cliff-hr48": RegressorCard(partial(HRNetVector, 48), CLIFF_CROPPING, f"{_CLIFF} (hr48-*.pt)"),
 }
 FAMILIES = {"cliff": ("cliff-hr48", "cliff-res50")}  # whichever of them the checkpoint fits
 
@@ -196,7 +192,7 @@ def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Pat
         raise UserError(f"unknown body regressor {name!r}: choose {', '.join((spin, *FAMILIES, *cliffs))}.")
     card = CARDS[name]
     if checkpoint is None:
-        raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {card.licence}).")
+        raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {_LICENCE}).")
     state = read_state(checkpoint)
     converted = BodyRegressor.convert(state)
     if mean_params is not None:
@@ -247,50 +243,35 @@ def initialise(
     network: BodyRegressor, image: np.ndarray, boxes_px: np.ndarray, camera: Camera, batch: int = 32
 ) -> BodyParams:
     """The people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image; row n of every tensor is person n."""
-    boxes = check_boxes(boxes_px)
-    return _answers(network, ((image, boxes[first : first + batch]) for first in range(0, len(boxes), batch)), camera)
+    return initialise_track(network, itertools.repeat(image, len(boxes_px)), boxes_px, camera, batch)
 
 
 def initialise_track(
     network: BodyRegressor, images: Iterable[np.ndarray], boxes_px: np.ndarray, camera: Camera, batch: int = 32
 ) -> BodyParams:
     """One person over T frames: box t [T, 4] is in image t. Images are read one at a time."""
-    boxes = check_boxes(boxes_px)
-    jobs = ((image, boxes[t : t + 1]) for t, image in enumerate(images))
-    found = _answers(network, jobs, camera, batch)
-    if len(found.pose) != len(boxes):
-        raise UserError(f"there are {len(boxes)} boxes for {len(found.pose)} images; a track has one box per image.")
-    return found
-
-
-def _answers(
-    network: BodyRegressor, jobs: Iterable[tuple[np.ndarray, np.ndarray]], camera: Camera, batch: int = 1
-) -> BodyParams:
-    """Jobs (image, boxes in it) are cut one after the other, and read by the network `batch` jobs at a time."""
-    parts = [BodyParams(torch.empty(0, 24, 3), torch.empty(0, 10), torch.empty(0, 3))]
-    waiting: list[tuple[Tensor, Tensor, Tensor]] = []  # crops, window centres and heights
-    for image, boxes in jobs:
+    where, crops, count = windows(boxes_px, network.cropping), [], 0
+    parts = [BodyParams(torch.empty(0, 24, 3), torch.empty(0, SHAPE), torch.empty(0, 3))]
+    for count, image in enumerate(images, 1):
         if image.ndim == 3 and tuple(image.shape[1::-1]) != tuple(camera.size):
             sizes = [f"{width} x {height}" for width, height in (image.shape[1::-1], camera.size)]
             raise UserError(f"the image is {sizes[0]}, but the camera sees {sizes[1]} pixels.")
-        where = windows(boxes, network.cropping)
-        crops = cut(image, where, network.cropping)
-        waiting.append((crops, torch.from_numpy(where.center_px).float(), torch.from_numpy(where.height_px).float()))
-        if len(waiting) == batch:
-            parts.append(_read(network, waiting, camera))
-            waiting = []
-    if waiting:
-        parts.append(_read(network, waiting, camera))
+        crops.append(cut(image, where.rows(slice(count - 1, count)), network.cropping))
+        if len(crops) == batch or count == len(where):
+            parts.append(_answer(network, torch.cat(crops), where.rows(slice(count - len(crops), count)), camera))
+            crops = []
+    if count != len(where):
+        raise UserError(f"there are {len(where)} boxes for {count} images; a track has one box per image.")
     return BodyParams.concat(parts)
 
 
 @torch.inference_mode()
-def _read(network: BodyRegressor, waiting: list[tuple[Tensor, Tensor, Tensor]], camera: Camera) -> BodyParams:
-    crops, center, side = (torch.cat(field) for field in zip(*waiting, strict=True))
+def _answer(network: BodyRegressor, crops: Tensor, where: Windows, camera: Camera) -> BodyParams:
+    center, side = (torch.from_numpy(value).float() for value in (where.center_px, where.height_px))
     straight = camera.undistort(center)  # the formulas below know a perfect lens only
     center = torch.where(torch.isfinite(straight), straight, center)
-    box_info = cliff_box_info(center, side, camera) if network.reads_box else None
     device = network.init_pose.device
-    answer = network(network.normalize(crops.to(device)), None if box_info is None else box_info.to(device))
+    box_info = cliff_box_info(center, side, camera).to(device) if network.reads_box else None
+    answer = network(network.normalize(crops.to(device)), box_info)
     pose = matrix_to_axis_angle(answer.rotation.cpu())
     return BodyParams(pose, answer.shape.cpu(), crop_to_full(answer.crop_camera.cpu(), center, side, camera))

@@ -12,6 +12,7 @@ over time, so the rate cancels: a video of twice the rate has twice as many term
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -22,11 +23,12 @@ import torch
 from torch import Tensor
 
 from fitting.body.kinematics import matrix_to_axis_angle
-from fitting.solver.terms.term import SECOND_DIFFERENCE, Blocks, Term, Window, charbonnier, geman_mcclure
-from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, BodyJacobian, State, left_jacobian
+from fitting.solver.terms.term import SECOND_DIFFERENCE, NormalEquations, Term, charbonnier, geman_mcclure
+from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, BodyJacobian, Posed, State, left_jacobian
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 
+GAUSSIAN = 1e9  # degrees of freedom with which a t distribution is a Gaussian, to rounding
 EMBEDDED = files("fitting") / "data" / "pose_prior.npz"  # written by `fitting/training/pose_prior.py`
 
 
@@ -37,15 +39,14 @@ class Mixture:
     weights: np.ndarray  # [M]
     means: np.ndarray  # [M, 69] radians
     covariances: np.ndarray  # [M, 69, 69], symmetric and positive definite; of a t distribution its scale matrix
-    freedom: float = math.inf  # degrees of freedom; inf for Gaussians
+    freedom: float = GAUSSIAN  # degrees of freedom
 
 
 def read_mixture(path: str | Path | None = None) -> Mixture:
     """The embedded mixture, or SMPLify's (gmm_08.pkl)."""
     if path is None:
         with np.load(str(EMBEDDED)) as file:
-            freedom = float(file["freedom"]) if "freedom" in file else math.inf
-            return Mixture(file["weights"], file["means"], _unpacked(file["covariances"]), freedom)
+            return Mixture(file["weights"], file["means"], _unpacked(file["covariances"]), float(file["freedom"]))
     content = unpickle.load(path)
     try:
         weights, means, covariances = (np.asarray(content[name], np.float64) for name in ("weights", "means", "covars"))
@@ -87,20 +88,16 @@ class PosePrior:
         Tensor  # [24] m/s^2, standard deviation of each joint's acceleration along one axis, at 30 frames/s
     )
     angular_std: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
-    freedom: Tensor  # [] degrees of freedom of the components; inf for Gaussians
+    freedom: Tensor  # [] degrees of freedom of the components
 
     def energies(self, pose: Tensor) -> Tensor:
         """-log(weight_m density_m) of poses [T, 57] -> [T, M]."""
         away = torch.einsum("mij,tj->tmi", self.factor, pose)
         squared = (away - torch.einsum("mij,mj->mi", self.factor, self.mean)).square().sum(-1)
-        if bool(self.freedom.isinf()):
-            return squared / 2 + self.constant
         return (self.freedom + pose.shape[-1]) / 2 * torch.log1p(squared / self.freedom) + self.constant
 
     def pull(self, pose: Tensor, component: Tensor) -> Tensor:
         """2 e'(q), how much of given components' precision counts at poses [T, 57], [T]."""
-        if bool(self.freedom.isinf()):
-            return torch.ones_like(pose[:, 0])
         away = torch.einsum("tij,tj->ti", self.factor[component], pose - self.mean[component])
         squared = away.square().sum(-1)
         return (self.freedom + pose.shape[-1]) / (self.freedom + squared)
@@ -113,16 +110,12 @@ class PosePrior:
         """log p of the whole mixture, [T]."""
         return torch.logsumexp(-self.energies(pose), 1)
 
-    def shares(self) -> Tensor:
-        """The mixture's weights, [M]."""
-        return (-self.constant - self.precision.logdet() / 2).softmax(0)
-
     def single_gaussian(self) -> "PosePrior":
         """One Gaussian with the whole mixture's mean and covariance."""
-        share = self.shares().double()
+        share = (-self.constant - self.precision.logdet() / 2).softmax(0).double()  # the mixture's weights
         mean = share @ self.mean.double()
         away = self.mean.double() - mean
-        wider = 1.0 if bool(self.freedom.isinf()) else float(self.freedom / (self.freedom - 2))  # than the scale matrix
+        wider = float(self.freedom / (self.freedom - 2))  # than the scale matrix
         covariance = wider * torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
         covariance += torch.einsum("m,mi,mj->ij", share, away, away)
         precision = torch.linalg.inv(covariance)
@@ -134,39 +127,35 @@ class PosePrior:
             factor=lower.T[None].to(self.mean),
             precision=precision[None].to(self.mean),
             constant=constant[None].to(self.mean),
-            freedom=torch.tensor(math.inf),
+            freedom=torch.tensor(GAUSSIAN),
         )
 
     def to(self, dtype: torch.dtype) -> "PosePrior":
         return PosePrior(**{name: value.to(dtype) for name, value in vars(self).items()})
 
 
-def from_mixture(mixture: Mixture, acceleration_std: np.ndarray, angular_std: np.ndarray) -> PosePrior:
-    """The marginal over the joints with keypoints.
-
-    acceleration_std: [24] and angular_std: [57], as in `PosePrior`.
-    """
-    body = [3 * (joint - 1) + axis for joint in BODY_JOINTS for axis in range(3)]
+def from_mixture(
+    mixture: Mixture, acceleration_std: np.ndarray, angular_std: np.ndarray, joints: Sequence[int] = BODY_JOINTS
+) -> PosePrior:
+    """The marginal over some joints, those with keypoints. acceleration_std and angular_std: as in `PosePrior`."""
+    body = [3 * (joint - 1) + axis for joint in joints for axis in range(3)]
     covariance = mixture.covariances[:, body][:, :, body].astype(np.float64)
     precision = np.linalg.inv(covariance)
     lower = np.linalg.cholesky(precision)
     half_log_det = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)
-    constant = -np.log(mixture.weights) - half_log_det + _log_normaliser(len(body), mixture.freedom)
+    # Minus the log of the density of a standard t distribution at its mean.
+    freedom = min(mixture.freedom, GAUSSIAN)
+    half, size = freedom / 2, len(body) / 2
+    normaliser = math.lgamma(half) - math.lgamma(half + size) + size * math.log(2 * math.pi * half)
+    constant = -np.log(mixture.weights) - half_log_det + normaliser
 
     def real(array: np.ndarray | float) -> Tensor:
         return torch.tensor(array, dtype=torch.float32)
 
     return PosePrior(
         real(mixture.means[:, body]), real(np.swapaxes(lower, 1, 2)), real(precision), real(constant),
-        real(acceleration_std), real(angular_std), real(mixture.freedom),
+        real(acceleration_std), real(angular_std), real(freedom),
     )  # fmt: skip
-
-
-def _log_normaliser(size: int, freedom: float) -> float:
-    """Of a standard Gaussian or Student t over so many numbers: minus the log of its density at the mean."""
-    if math.isinf(freedom):
-        return size / 2 * math.log(2 * math.pi)
-    return math.lgamma(freedom / 2) - math.lgamma((freedom + size) / 2) + size / 2 * math.log(math.pi * freedom)
 
 
 @lru_cache(maxsize=4)
@@ -190,15 +179,15 @@ class LikelyPose(Term):
     prior: PosePrior
     weight: float = 1.0  # less beside a guess that was made with such a prior itself
 
-    def cost(self, window: Window) -> Tensor:
-        return self.weight * self.prior.energy(window.state.body_pose)[0]
+    def cost(self, posed: Posed) -> Tensor:
+        return self.weight * self.prior.energy(posed.state.body_pose)[0]
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        pose = window.state.body_pose
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        pose = posed.state.body_pose
         _, nearest = self.prior.energy(pose)
         counts = self.weight * self.prior.pull(pose, nearest)
         precision = counts[:, None, None] * self.prior.precision[nearest]
-        blocks.add_block(POSE, torch.einsum("tij,tj->ti", precision, pose - self.prior.mean[nearest]), precision)
+        equations.add_block(POSE, torch.einsum("tij,tj->ti", precision, pose - self.prior.mean[nearest]), precision)
 
     def in_doubt(self) -> "LikelyPose":
         """One Gaussian as wide as the whole mixture."""
@@ -216,12 +205,12 @@ class JointLimits(Term):
         """How far numbers [T, 57] reach beyond their range, in stds: zero inside."""
         return ((pose - self.high).clamp(min=0) + (pose - self.low).clamp(max=0)) / LIMIT_STD_RAD
 
-    def cost(self, window: Window) -> Tensor:
-        return self.beyond(window.state.body_pose).square().sum(-1) / 2
+    def cost(self, posed: Posed) -> Tensor:
+        return self.beyond(posed.state.body_pose).square().sum(-1) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        beyond = self.beyond(window.state.body_pose)
-        blocks.add_diagonal(POSE, beyond / LIMIT_STD_RAD, (beyond != 0) / LIMIT_STD_RAD**2)
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        beyond = self.beyond(posed.state.body_pose)
+        equations.add_diagonal(POSE, beyond / LIMIT_STD_RAD, (beyond != 0) / LIMIT_STD_RAD**2)
 
 
 @dataclass(frozen=True)
@@ -242,17 +231,17 @@ class Upright(Term):
         """The lean of bodies turned by root [T, 3, 3], in stds [T]."""
         return (root[:, :, 1] * self.axis).sum(-1) / self.std_rad
 
-    def cost(self, window: Window) -> Tensor:
-        squared = self.residual(window.state.root).square()
-        return geman_mcclure(squared, squared.new_tensor(LEAN_SCALE**2))[0] / 2
+    def cost(self, posed: Posed) -> Tensor:
+        squared = self.residual(posed.state.root).square()
+        return geman_mcclure(squared, LEAN_SCALE**2)[0] / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        residual = self.residual(window.state.root)
-        _, slope = geman_mcclure(residual.square(), residual.new_tensor(LEAN_SCALE**2))
-        up = window.state.root[:, :, 1]  # a turn w moves it by w x up, and axis . (w x up) = w . (up x axis)
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        residual = self.residual(posed.state.root)
+        _, slope = geman_mcclure(residual.square(), LEAN_SCALE**2)
+        up = posed.state.root[:, :, 1]  # a turn w moves it by w x up, and axis . (w x up) = w . (up x axis)
         row = torch.linalg.cross(up, self.axis) / self.std_rad
         matrix = slope[:, None, None] * row[:, :, None] * row[:, None]
-        blocks.add_block(slice(3), (slope * residual)[:, None] * row, matrix)
+        equations.add_block(slice(3), (slope * residual)[:, None] * row, matrix)
 
 
 def optical_axis(like: Tensor) -> Tensor:
@@ -287,17 +276,17 @@ class Guess(Term):
         pose = (state.body_pose - self.pose) / self.pose_std_rad
         return root, pose, (state.translation - self.translation) / self.translation_std_m
 
-    def cost(self, window: Window) -> Tensor:
-        root, pose, translation = (part.square().sum(-1) for part in self.residuals(window.state))
+    def cost(self, posed: Posed) -> Tensor:
+        root, pose, translation = (part.square().sum(-1) for part in self.residuals(posed.state))
         return (root + pose + translation) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        root, pose, translation = self.residuals(window.state)
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        root, pose, translation = self.residuals(posed.state)
         # root = log(R R_guess^T): its derivative by a turn of R is the inverse left Jacobian at that vector.
         slope = torch.linalg.inv(left_jacobian(root * self.root_std_rad)) / self.root_std_rad[..., None]
-        blocks.add_block(slice(3), torch.einsum("tij,ti->tj", slope, root), slope.mT @ slope)
-        blocks.add_diagonal(POSE, pose / self.pose_std_rad, 1 / self.pose_std_rad**2)
-        blocks.add_diagonal(TRANSLATION, translation / self.translation_std_m, 1 / self.translation_std_m**2)
+        equations.add_block(slice(3), torch.einsum("tij,ti->tj", slope, root), slope.mT @ slope)
+        equations.add_diagonal(POSE, pose / self.pose_std_rad, 1 / self.pose_std_rad**2)
+        equations.add_diagonal(TRANSLATION, translation / self.translation_std_m, 1 / self.translation_std_m**2)
 
     def in_doubt(self) -> "Guess":
         return replace(self, translation_std_m=DISTANCE_STD_FACTOR * self.translation_std_m)
@@ -316,38 +305,32 @@ class ShapeEvidence:
 class LikelyShape(Term):
     """The shape's prior, of standard deviation 1 in every direction, the guess of it, and other evidence."""
 
-    weight: float = 1.0  # so many frames a track is worth (`fitting.optimise`)
-    guess: Tensor | None = None  # [S], or [T, S] where each frame has its own
-    guess_std: float = 1.0
-    evidence: ShapeEvidence | None = None
+    weight: float  # so many frames a track is worth (`fitting.optimise`)
+    guess: Tensor  # [S], or [T, S] where each frame has its own
+    guess_std: float
+    precision: Tensor  # [S, S] of other evidence; zeros: there is none
+    information: Tensor  # [S]
 
-    def cost(self, window: Window) -> Tensor:
-        shape = window.state.shape
-        cost = shape.square().sum(-1) / 2
-        if self.guess is not None:
-            cost = cost + ((shape - self.guess) / self.guess_std).square().sum(-1) / 2
-        if (known := self.evidence) is not None:
-            cost = cost + (shape * (shape @ known.precision / 2 - known.information)).sum(-1)
-        return self.weight * cost
+    @classmethod
+    def of(cls, weight: float, guess: Tensor, guess_std: float, known: ShapeEvidence | None) -> "LikelyShape":
+        size = guess.shape[-1]
+        if known is None or not size:  # of a body whose shape is built in, nothing is left to be known
+            known = ShapeEvidence(guess.new_zeros(size, size), guess.new_zeros(size))
+        return cls(weight, guess, guess_std, known.precision, known.information)
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        shape = window.state.shape
-        eye = torch.eye(shape.shape[-1], dtype=shape.dtype)
-        blocks.add_shape(self.weight * shape, self.weight * eye)
-        if self.guess is not None:
-            per = self.weight / self.guess_std**2
-            blocks.add_shape(per * (shape - self.guess), per * eye)
-        if (known := self.evidence) is not None:
-            blocks.add_shape(self.weight * (shape @ known.precision - known.information), self.weight * known.precision)
+    def cost(self, posed: Posed) -> Tensor:
+        shape = posed.state.shape
+        squares = shape.square() + ((shape - self.guess) / self.guess_std).square()
+        return self.weight * (squares / 2 + shape * (shape @ self.precision / 2 - self.information)).sum(-1)
+
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        shape, per = posed.state.shape, 1 / self.guess_std**2
+        gradient = shape + per * (shape - self.guess) + shape @ self.precision - self.information
+        matrix = (1 + per) * torch.eye(shape.shape[-1], dtype=shape.dtype) + self.precision
+        equations.add_shape(self.weight * gradient, self.weight * matrix)
 
     def frames(self, index: Tensor | slice) -> "LikelyShape":
-        return self if self.guess is None or self.guess.ndim == 1 else replace(self, guess=self.guess[index])
-
-    def to(self, dtype: torch.dtype) -> "LikelyShape":
-        made, known = super().to(dtype), self.evidence
-        if known is not None:
-            known = replace(known, precision=known.precision.to(dtype), information=known.information.to(dtype))
-        return replace(made, evidence=known)
+        return self if self.guess.ndim == 1 else replace(self, guess=self.guess[index])
 
     def in_doubt(self) -> "LikelyShape":
         return replace(self, guess_std=DISTANCE_STD_FACTOR * self.guess_std)
@@ -381,21 +364,21 @@ class _Acceleration(Term):
     std: Tensor
     weight: float
 
-    def residual(self, window: Window, fps: float) -> Tensor:
+    def residual(self, posed: Posed, fps: float) -> Tensor:
         """[t - 2, n, 3]"""
         raise NotImplementedError
 
-    def cost(self, window: Window) -> Tensor:
-        if window.fps is None:
+    def cost(self, posed: Posed) -> Tensor:
+        if posed.fps is None:
             return self.std.new_zeros(())
-        squared = self.residual(window, window.fps).square().sum(-1)
-        return self.weight * (charbonnier(squared, MOTION_SCALE)[0] * window.follows(2)).sum() / 2
+        squared = self.residual(posed, posed.fps).square().sum(-1)
+        return self.weight * (charbonnier(squared, MOTION_SCALE)[0] * posed.follows(2)).sum() / 2
 
-    def weighted(self, window: Window, fps: float) -> tuple[Tensor, Tensor]:
+    def weighted(self, posed: Posed, fps: float) -> tuple[Tensor, Tensor]:
         """Residuals as they count and the slopes of their loss for each number, [t - 2, 3 n] both."""
-        residual = self.residual(window, fps)
+        residual = self.residual(posed, fps)
         _, slope = charbonnier(residual.square().sum(-1), MOTION_SCALE)
-        slope = (slope * window.follows(2)).repeat_interleave(3, dim=1)
+        slope = (slope * posed.follows(2)).repeat_interleave(3, dim=1)
         return self.weight**0.5 * residual.flatten(1), slope
 
     def in_doubt(self) -> "_Acceleration":
@@ -413,32 +396,32 @@ class JointAcceleration(_Acceleration):
     def _std(self, jacobian: BodyJacobian, shape: Tensor) -> Tensor:
         return (self.std * jacobian.size(shape))[:, None]
 
-    def residual(self, window: Window, fps: float) -> Tensor:
-        return acceleration(window.joints_shot, fps, self._std(window.jacobian, window.state.shape))
+    def residual(self, posed: Posed, fps: float) -> Tensor:
+        return acceleration(posed.joints_shot, fps, self._std(posed.jacobian, posed.state.shape))
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        if window.fps is None:
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        if posed.fps is None:
             return
-        jacobian, shape = window.jacobian, window.state.shape
-        linear, slope = self.weighted(window, window.fps)
-        scale = acceleration_factor(window.fps) * self.weight**0.5 / self._std(jacobian, shape)
-        step, by_shape = ((part * scale.unsqueeze(-1)).flatten(1, 2) for part in window.joint_jacobians_shot)
+        jacobian, shape = posed.jacobian, posed.state.shape
+        linear, slope = self.weighted(posed, posed.fps)
+        scale = acceleration_factor(posed.fps) * self.weight**0.5 / self._std(jacobian, shape)
+        step, by_shape = ((part * scale.unsqueeze(-1)).flatten(1, 2) for part in posed.joint_jacobians_shot)
         # a / size(shape): the shape moves the joints, and changes the size they are measured by.
         relative = jacobian.size_gradient / jacobian.size(shape)
         by_shape = second_difference(by_shape) - linear.unsqueeze(-1) * relative
-        blocks.add_difference(SECOND_DIFFERENCE, linear, slope, step, by_shape)
+        equations.add_difference(SECOND_DIFFERENCE, linear, slope, step, by_shape)
 
 
 @dataclass(frozen=True)
 class AngularAcceleration(_Acceleration):
     """Of the axis-angle numbers of BODY_JOINTS. std: [57] rad/s^2."""
 
-    def residual(self, window: Window, fps: float) -> Tensor:
-        return acceleration(window.state.body_pose, fps, self.std).unflatten(1, (-1, 3))
+    def residual(self, posed: Posed, fps: float) -> Tensor:
+        return acceleration(posed.state.body_pose, fps, self.std).unflatten(1, (-1, 3))
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        if window.fps is None:
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        if posed.fps is None:
             return
-        angular, slope = self.weighted(window, window.fps)
-        scale = acceleration_factor(window.fps) * self.weight**0.5 / self.std
-        blocks.add_diagonal_difference(SECOND_DIFFERENCE, angular, slope, POSE, scale)
+        angular, slope = self.weighted(posed, posed.fps)
+        scale = acceleration_factor(posed.fps) * self.weight**0.5 / self.std
+        equations.add_diagonal_difference(SECOND_DIFFERENCE, angular, slope, POSE, scale)

@@ -9,7 +9,7 @@ differences of depth along the line of sight.
 """
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import PARENTS, WRISTS
+from fitting.body.body import AttachedPoints
+from fitting.body.kinematics import WRISTS, tree
 from fitting.keypoints.observed import PALM, SeenHands
-from fitting.solver.terms.term import Blocks, Term, Window, geman_mcclure
-from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, cross_matrix
+from fitting.solver.terms.term import NormalEquations, Term, geman_mcclure
+from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, BonePoints, Posed
 from fitting.thresholds import NEAREST_KEYPOINT_M
 
 ROBUST_SCALE = 5.0  # stds at which a keypoint counts half of its square; bench/weighting.py compares it with 1000
@@ -118,21 +119,21 @@ class Reprojection(Term):
             return rho, slope.unsqueeze(-1)
         return mixture_loss(residual.square(), self.mixture_weight, self.mixture_precision)
 
-    def cost(self, window: Window) -> Tensor:
-        rho, _ = self.loss(self.residual(window.keypoints))
-        return (rho.sum(-1) / 2).masked_fill(self.behind(window.keypoints), torch.inf)
+    def cost(self, posed: Posed) -> Tensor:
+        rho, _ = self.loss(self.residual(posed.keypoints))
+        return (rho.sum(-1) / 2).masked_fill(self.behind(posed.keypoints), torch.inf)
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        points, jacobian = window.keypoints, window.jacobian
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        points, jacobian = posed.keypoints, posed.jacobian
         residual = self.residual(points)
         root_slope = self.loss(residual)[1].sqrt()
         rows = projection_rows(self.in_camera(points), self.focal_px)
         rows = rows * (root_slope * self.weight.sqrt().unsqueeze(-1)).unsqueeze(-1)
         if self.rotation is not None:
             rows = rows @ self.rotation
-        step = jacobian.keypoint_step_jacobian(window.geometry, rows)
-        shape = rows @ jacobian.keypoint_shape_jacobian(window.geometry, window.joint_shape_jacobian)
-        blocks.add_rows((residual * root_slope).flatten(1), step.flatten(1, 2), shape.flatten(1, 2))
+        step = jacobian.keypoints.step_jacobian(posed, posed.carried, rows)
+        shape = rows @ jacobian.keypoints.shape_jacobian(posed)
+        equations.add_rows((residual * root_slope).flatten(1), step.flatten(1, 2), shape.flatten(1, 2))
 
 
 ROBUST = 3.0  # stds at which a knuckle counts half of its square
@@ -151,8 +152,7 @@ class Palm(Term):
     depth_m: Tensor  # [T, 2, 6] along the line of sight, from the wrist
     depth_weight: Tensor  # [T, 2] 1 / m^2
     line: Tensor  # [T, 2, 3] unit vectors of the line of sight
-    offset: Tensor  # [2, 6, 3] metres in the T-pose, from the wrist's joint
-    offset_shapedirs: Tensor  # [2, 6, 3, S]
+    on_wrists: BonePoints  # the 12 points
 
     @classmethod
     def of(cls, seen: SeenHands | None, keypoints: Reprojection, body: Body, shape_size: int) -> "Palm | None":
@@ -165,20 +165,24 @@ class Palm(Term):
         for one in torch.eye(body.shape_size)[:shape_size]:
             rest = body.rest_joints + body.rest_joint_shapedirs @ one.to(body.dtype)
             directions.append((fingers.flat_points(rest, one.to(body.dtype)) - flat)[:, palm])
-        offset = (flat + fingers.offsets)[:, palm]
-        along = torch.stack(directions, -1) if directions else offset.new_zeros(*offset.shape, 0)
+        offset = (flat + fingers.offsets)[:, palm].flatten(0, 1)
+        along = torch.stack(directions, -1).flatten(0, 1) if directions else offset.new_zeros(*offset.shape, 0)
+        wrist = torch.tensor(WRISTS).repeat_interleave(len(palm))
+        each = torch.eye(len(wrist), dtype=offset.dtype)
+        points = AttachedPoints(wrist, torch.ones_like(each[0]), offset, along, None, each)
         return cls(
             keypoints.focal_px, keypoints.center_px, seen.xy_px[:, :, palm], seen.weight[:, :, palm],
-            seen.depth_m[:, :, palm], seen.depth_weight, seen.line, offset, along,
+            seen.depth_m[:, :, palm], seen.depth_weight, seen.line, BonePoints(points, shape_size),
         )  # fmt: skip
 
-    def _points(self, window: Window) -> Tensor:
+    def _carried(self, posed: Posed) -> Tensor:
+        """[T, 12, 3] metres in the camera frame, before the translation."""
+        points = self.on_wrists.points
+        return points.carried(posed.placement, points.moments(posed.state.shape, None))
+
+    def _points(self, posed: Posed) -> Tensor:
         """[T, 2, 6, 3] metres in the camera frame."""
-        wrists = list(WRISTS)
-        offset = self.offset + torch.einsum("hkcs,...s->...hkc", self.offset_shapedirs, window.state.shape)
-        offset = offset.expand(len(window.state), *self.offset.shape)
-        turned = torch.einsum("thij,thkj->thki", window.geometry.placement.rotation[:, wrists], offset)
-        return window.geometry.joints[:, wrists].unsqueeze(2) + turned
+        return (self._carried(posed) + posed.state.translation[:, None]).unflatten(1, (2, -1))
 
     def _residuals(self, points: Tensor) -> tuple[Tensor, Tensor]:
         """Whitened pixels [T, 12, 2] and depths [T, 12]; those of wrists are zero."""
@@ -188,15 +192,15 @@ class Palm(Term):
         depth = self.depth_weight.sqrt().unsqueeze(-1) * (away - self.depth_m)
         return self.weight.sqrt().flatten(1).unsqueeze(-1) * pixels, depth.flatten(1)
 
-    def cost(self, window: Window) -> Tensor:
-        pixels, depth = self._residuals(self._points(window))
-        rho, _ = geman_mcclure(pixels.square().sum(-1), pixels.new_tensor(ROBUST**2))
+    def cost(self, posed: Posed) -> Tensor:
+        pixels, depth = self._residuals(self._points(posed))
+        rho, _ = geman_mcclure(pixels.square().sum(-1), ROBUST**2)
         return (rho.sum(-1) + depth.square().sum(-1)) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        points = self._points(window)
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        points = self._points(posed)
         pixels, depth = self._residuals(points)
-        slope = geman_mcclure(pixels.square().sum(-1), pixels.new_tensor(ROBUST**2))[1].sqrt()
+        slope = geman_mcclure(pixels.square().sum(-1), ROBUST**2)[1].sqrt()
         rows = projection_rows(points.flatten(1, 2), self.focal_px)
         rows = rows * (slope * self.weight.flatten(1).sqrt())[..., None, None]
         line = self.depth_weight.sqrt().unsqueeze(-1) * self.line
@@ -206,24 +210,10 @@ class Palm(Term):
             deeper = torch.einsum("thc,thkcd->thkd", line, point - point[:, :, :1])
             return torch.cat(((rows @ point.flatten(1, 2)).flatten(1, 2), deeper.flatten(1, 2)), 1)
 
-        step, shape = self._jacobians(points, window)
+        step = self.on_wrists.step_jacobian(posed, self._carried(posed)).unflatten(1, (2, -1))
+        shape = self.on_wrists.shape_jacobian(posed).unflatten(1, (2, -1))
         residual = torch.cat(((pixels * slope.unsqueeze(-1)).flatten(1), depth), 1)
-        blocks.add_rows(residual, stacked(step), stacked(shape))
-
-    def _jacobians(self, points: Tensor, window: Window) -> tuple[Tensor, Tensor]:
-        """By the step [T, 2, 6, 3, 63] and by the shape [T, 2, 6, 3, S]: joints above turn the points."""
-        geometry = window.geometry
-        step = points.new_zeros(*points.shape, STEP_SIZE)
-        for side, joint in enumerate(WRISTS):
-            while joint >= 0:
-                place = MOVED_JOINTS.index(joint)
-                arm = geometry.joints[:, joint, None] - points[:, side]
-                by_joint = cross_matrix(arm) @ geometry.axis_jacobian[:, place].unsqueeze(1)
-                step[:, side, :, :, : POSE.stop].unflatten(-1, (-1, 3))[..., place, :] = by_joint
-                joint = PARENTS[joint]
-        step[..., TRANSLATION] = torch.eye(3, dtype=points.dtype)
-        turned = torch.einsum("thij,hkjs->thkis", geometry.placement.rotation[:, list(WRISTS)], self.offset_shapedirs)
-        return step, window.joint_shape_jacobian[:, list(WRISTS)].unsqueeze(2) + turned
+        equations.add_rows(residual, stacked(step), stacked(shape))
 
 
 # Of a person's outline, metres (bench/masks.py). What covers the skin of trunk, legs and arms (by the joints that move
@@ -284,13 +274,10 @@ class Silhouette(Term):
         """With one garment thicker by a deviation."""
         return replace(self, clothes_m=self.clothes_m + CLOTHES_UNSURE_M * self.covered[..., garment])
 
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(super().to(dtype), vertex=self.vertex)
-
-    def _carried(self, window: Window) -> tuple[Tensor, Tensor]:
+    def _carried(self, posed: Posed) -> tuple[Tensor, Tensor]:
         """[T, N, 24, 3] where each bone would carry the vertices, and the bones' shares [T, N, 24]."""
-        body, state, placement = window.jacobian.body, window.state, window.geometry.placement
-        size = window.jacobian.shape_size
+        body, state, placement = posed.jacobian.body, posed.state, posed.placement
+        size = posed.jacobian.shape_size
         rest = body.v_template[self.vertex] + torch.einsum(
             "tncs,ts->tnc", body.shapedirs[self.vertex][..., :size], state.shape.expand(len(state), -1)
         )
@@ -298,7 +285,7 @@ class Silhouette(Term):
         if body.posedirs is not None and feature is not None:
             rest = rest + torch.einsum("tncp,tp->tnc", body.posedirs[self.vertex], feature)
         joints = body.rest_joints + torch.einsum(
-            "jcs,ts->tjc", window.jacobian.rest_shapedirs, state.shape.expand(len(state), -1)
+            "jcs,ts->tjc", posed.jacobian.rest_shapedirs, state.shape.expand(len(state), -1)
         )
         turned = torch.einsum("tjcd,tnjd->tnjc", placement.rotation, rest[:, :, None] - joints[:, None])
         return placement.joints[:, None] + turned, body.weights[self.vertex]
@@ -310,37 +297,37 @@ class Silhouette(Term):
         per_m = torch.where(gap < 0, 1 / BODY_OUTSIDE_M, 1 / CLOTHES_STD_M).to(gap.dtype)
         return gap * per_m, per_m
 
-    def cost(self, window: Window) -> Tensor:
-        carried, share = self._carried(window)
-        points = (share[..., None] * carried).sum(2) + window.state.translation[:, None]
+    def cost(self, posed: Posed) -> Tensor:
+        carried, share = self._carried(posed)
+        points = (share[..., None] * carried).sum(2) + posed.state.translation[:, None]
         residual, _ = self._residual(points)
-        rho, _ = geman_mcclure(residual.square(), residual.new_tensor(OUTLINE_ROBUST**2))
+        rho, _ = geman_mcclure(residual.square(), OUTLINE_ROBUST**2)
         return (self.weight * rho).sum(-1) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        jacobian, geometry, placement = window.jacobian, window.geometry, window.geometry.placement
-        carried, share = self._carried(window)
-        points = (share[..., None] * carried).sum(2) + window.state.translation[:, None]
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        jacobian, placement = posed.jacobian, posed.placement
+        carried, share = self._carried(posed)
+        points = (share[..., None] * carried).sum(2) + posed.state.translation[:, None]
         residual, per_m = self._residual(points)
-        _, slope = geman_mcclure(residual.square(), residual.new_tensor(OUTLINE_ROBUST**2))
+        _, slope = geman_mcclure(residual.square(), OUTLINE_ROBUST**2)
         root = (self.weight * slope).sqrt()
         row = torch.einsum("tnp,tnpc->tnc", self.normal, projection_rows(points, self.focal_px))
         row = row * (-root * per_m * self.m_per_px)[..., None]
         moved = list(MOVED_JOINTS)
-        under = share[..., None] * jacobian.carries[:, moved]  # [T, N, 24, 20]
+        under = share[..., None] * tree(points.dtype, points.device)[1][:, moved]  # [T, N, 24, 20]
         arm = torch.einsum("tnjc,tnjm->tnmc", carried, under)
         arm = arm - under.sum(2)[..., None] * placement.joints[:, None, moved]
         moment = torch.linalg.cross(arm, row[:, :, None].expand_as(arm))
         step = row.new_zeros(*row.shape[:2], STEP_SIZE)
-        step[..., : POSE.stop] = torch.einsum("tnmc,tmcd->tnmd", moment, geometry.axis_jacobian).flatten(2)
+        step[..., : POSE.stop] = torch.einsum("tnmc,tmcd->tnmd", moment, posed.axis_jacobian).flatten(2)
         step[..., TRANSLATION] = row
         on_bone = share[..., None] * torch.einsum("tnc,tjcd->tnjd", row, placement.rotation)  # [T, N, 24, 3]
         shape = torch.einsum(
             "tnd,tnds->tns", on_bone.sum(2), jacobian.body.shapedirs[self.vertex][..., : jacobian.shape_size]
         )
         shape = shape - torch.einsum("tnjd,jds->tns", on_bone, jacobian.rest_shapedirs)
-        shape = shape + torch.einsum("tnj,tnc,tjcs->tns", share, row, window.joint_shape_jacobian)
-        blocks.add_rows(root * residual, step, shape)
+        shape = shape + torch.einsum("tnj,tnc,tjcs->tns", share, row, posed.joint_shape_jacobian)
+        equations.add_rows(root * residual, step, shape)
 
 
 def _rim_of(
@@ -385,18 +372,13 @@ def _rim_of(
     return rim[nearest, ends.argmin(1)], belongs
 
 
-@cache
-def _edges_of(faces: bytes, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+@lru_cache(maxsize=1)
+def _edges(body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Faces [F, 3], edges of a closed surface [E, 2], and the two faces at each [E, 2]."""
-    table = np.frombuffer(faces, np.int64).reshape(shape)
-    ends = np.sort(np.concatenate([table[:, [0, 1]], table[:, [1, 2]], table[:, [2, 0]]]), 1)
-    face = np.tile(np.arange(len(table)), 3)
+    faces = body.faces.to(torch.int64).numpy()
+    ends = np.sort(np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]]), 1)
+    face = np.tile(np.arange(len(faces)), 3)
     order = np.lexsort(ends.T)
     ends, face = ends[order], face[order]
     first = np.flatnonzero((ends[:-1] == ends[1:]).all(1))
-    return table, ends[first], np.stack([face[first], face[first + 1]], 1)
-
-
-def _edges(body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    faces = body.faces.to(torch.int64).numpy()
-    return _edges_of(faces.tobytes(), faces.shape)
+    return faces, ends[first], np.stack([face[first], face[first + 1]], 1)

@@ -12,13 +12,15 @@ All lengths are those of the body at its own shape, before its size multiplies i
 a floor of half the camera's height.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.solver.terms.term import Blocks, Term, Window, charbonnier, geman_mcclure
+from fitting.solver.terms.term import NormalEquations, Term, charbonnier, geman_mcclure
+from fitting.solver.unknowns import Posed
 
 # Points of the body that can be in contact, among Halpe's 26 keypoints: left heel and big toe, right heel and big toe.
 # Wrists, knees and pelvis among them changed nothing (bench/world.py, bench/scene_evidence.py).
@@ -54,6 +56,15 @@ class SceneTerms:
         given = {name: getattr(self, name) for name in ("world_rotation", "contact", "on_floor", "carries")}
         return replace(self, **{name: value[index] for name, value in given.items() if value is not None})
 
+    def terms(self, body: Body) -> Iterator[Term]:
+        """What pulls on a body for what is known."""
+        if self.up is not None and self.floor_m is not None:
+            yield Floor(self.up, self.floor_m, foot_lifts(body), self.on_floor, self.floor_std_m)
+        if self.up is not None and self.carries is not None and self.carries.any():
+            yield Balance(self.up, self.carries)
+        if self.contact is not None:
+            yield Contact(self.contact)
+
     def lean_axis(self, frames: int) -> Tensor:
         """[T, 3] the horizontal direction away from the camera, in each frame's camera."""
         assert self.up is not None
@@ -64,14 +75,6 @@ class SceneTerms:
         size = ahead.norm(dim=-1, keepdim=True)
         # Straight up or down nothing leans out of the image.
         return torch.where(size > 0.3, ahead / size.clamp(min=1e-6), torch.zeros_like(ahead))
-
-
-def _floor_loss(squared: Tensor) -> tuple[Tensor, Tensor]:
-    return geman_mcclure(squared, squared.new_tensor(FLOOR_SCALE**2))
-
-
-def _contact_loss(squared: Tensor) -> tuple[Tensor, Tensor]:
-    return geman_mcclure(squared, squared.new_tensor(CONTACT_SCALE**2))
 
 
 def foot_lifts(body: Body) -> Tensor:
@@ -93,12 +96,6 @@ class Floor(Term):
     on_floor: Tensor | None = None  # [T, 4]
     std_m: float = FLOOR_STD_M
 
-    @classmethod
-    def of(cls, scene: SceneTerms | None, body: Body) -> "Floor | None":
-        if scene is None or scene.up is None or scene.floor_m is None:
-            return None
-        return cls(scene.up, scene.floor_m, foot_lifts(body), scene.on_floor, scene.floor_std_m)
-
     def residuals(self, points_shot: Tensor) -> tuple[Tensor, Tensor]:
         """Points [T, n, 3] in the shot's axes -> residuals [T, n], and their derivative by the height [T, n]."""
         height = points_shot @ self.up - self.floor_m - self.lift
@@ -106,16 +103,16 @@ class Floor(Term):
         share = torch.where(height < 0, torch.full_like(height, 1 / BELOW_STD_M), held / self.std_m)
         return share * height, share
 
-    def cost(self, window: Window) -> Tensor:
-        residual, _ = self.residuals(window.points_shot(FEET))
-        return _floor_loss(residual.square())[0].sum(-1) / 2
+    def cost(self, posed: Posed) -> Tensor:
+        residual, _ = self.residuals(posed.points_shot(FEET))
+        return geman_mcclure(residual.square(), FLOOR_SCALE**2)[0].sum(-1) / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        residual, share = self.residuals(window.points_shot(FEET))
-        root_slope = _floor_loss(residual.square())[1].sqrt()
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        residual, share = self.residuals(posed.points_shot(FEET))
+        root_slope = geman_mcclure(residual.square(), FLOOR_SCALE**2)[1].sqrt()
         row = (root_slope * share).unsqueeze(-1) * self.up  # [t, n, 3]
-        step, shape = (torch.einsum("tnc,tncd->tnd", row, part) for part in window.point_jacobians_shot(FEET))
-        blocks.add_rows(root_slope * residual, step, shape)
+        step, shape = (torch.einsum("tnc,tncd->tnd", row, part) for part in posed.point_jacobians_shot(FEET))
+        equations.add_rows(root_slope * residual, step, shape)
 
     def in_doubt(self) -> None:
         """A floor that was found with the same keypoints may be wrong where those are."""
@@ -129,10 +126,6 @@ class Contact(Term):
 
     contact: Tensor  # [T, 4] 0..1 probability
 
-    @classmethod
-    def of(cls, scene: SceneTerms | None) -> "Contact | None":
-        return None if scene is None or scene.contact is None else cls(scene.contact)
-
     def share(self, fps: float) -> Tensor:
         """[T - 1, n] from the step of a point between neighbouring frames to its residual.
 
@@ -145,21 +138,21 @@ class Contact(Term):
         """Of points [T, n, 3], [T - 1, n, 3]."""
         return self.share(fps).unsqueeze(-1) * torch.diff(points_shot, dim=0)
 
-    def cost(self, window: Window) -> Tensor:
-        if window.fps is None:
+    def cost(self, posed: Posed) -> Tensor:
+        if posed.fps is None:
             return self.contact.new_zeros(())
-        residual = self.residual(window.points_shot(FEET), window.fps)
-        return _contact_loss(residual.square().sum(-1))[0].sum() / 2
+        residual = self.residual(posed.points_shot(FEET), posed.fps)
+        return geman_mcclure(residual.square().sum(-1), CONTACT_SCALE**2)[0].sum() / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        if window.fps is None:
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        if posed.fps is None:
             return
-        share = self.share(window.fps)
-        moved = torch.diff(window.points_shot(FEET), dim=0)  # [t - 1, 4, 3]
-        slope = _contact_loss((share.unsqueeze(-1) * moved).square().sum(-1))[1]
+        share = self.share(posed.fps)
+        moved = torch.diff(posed.points_shot(FEET), dim=0)  # [t - 1, 4, 3]
+        slope = geman_mcclure((share.unsqueeze(-1) * moved).square().sum(-1), CONTACT_SCALE**2)[1]
         weight = (slope * share.square()).repeat_interleave(3, dim=1)
-        step, shape = (part.flatten(1, 2) for part in window.point_jacobians_shot(FEET))
-        blocks.add_difference((-1.0, 1.0), moved.flatten(1), weight, step, torch.diff(shape, dim=0))
+        step, shape = (part.flatten(1, 2) for part in posed.point_jacobians_shot(FEET))
+        equations.add_difference((-1.0, 1.0), moved.flatten(1), weight, step, torch.diff(shape, dim=0))
 
     def in_doubt(self) -> None:
         """As the floor's."""
@@ -190,12 +183,6 @@ class Balance(Term):
     up: Tensor  # [3]
     carries: Tensor  # [T, 4] shares of the weight; less than 1 in all: less is known
 
-    @classmethod
-    def of(cls, scene: SceneTerms | None) -> "Balance | None":
-        if scene is None or scene.up is None or scene.carries is None or not scene.carries.any():
-            return None
-        return cls(scene.up, scene.carries)
-
     @property
     def known(self) -> Tensor:
         return self.carries.sum(-1)
@@ -212,16 +199,16 @@ class Balance(Term):
     def loss(self, residual: Tensor) -> tuple[Tensor, Tensor]:
         return charbonnier(residual.square().sum(-1), BALANCE_SCALE)
 
-    def cost(self, window: Window) -> Tensor:
-        residual = self.horizontal(window.joints_shot, window.points_shot(FEET))
+    def cost(self, posed: Posed) -> Tensor:
+        residual = self.horizontal(posed.joints_shot, posed.points_shot(FEET))
         return self.loss(residual)[0] / 2
 
-    def add(self, window: Window, blocks: Blocks) -> None:
-        residual = self.horizontal(window.joints_shot, window.points_shot(FEET))
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        residual = self.horizontal(posed.joints_shot, posed.points_shot(FEET))
         root_slope = self.loss(residual)[1].sqrt()[:, None]
-        joints, feet = window.joint_jacobians_shot, window.point_jacobians_shot(FEET)
+        joints, feet = posed.joint_jacobians_shot, posed.point_jacobians_shot(FEET)
         step, shape = (self.horizontal(*parts) * root_slope[..., None] for parts in zip(joints, feet, strict=True))
-        blocks.add_rows(root_slope * residual, step, shape)
+        equations.add_rows(root_slope * residual, step, shape)
 
     def in_doubt(self) -> None:
         """As the floor's."""
@@ -233,6 +220,6 @@ def kept_contact(contact: Tensor, points_shot: Tensor, fps: float) -> Tensor:
     if len(contact) < 2:
         return contact
     residual = Contact(contact).residual(points_shot, fps)
-    pull = _contact_loss(residual.square().sum(-1))[1]
+    pull = geman_mcclure(residual.square().sum(-1), CONTACT_SCALE**2)[1]
     ends = pull.new_zeros(1, pull.shape[1])
     return contact * torch.maximum(torch.cat((pull, ends)), torch.cat((ends, pull)))

@@ -1,4 +1,4 @@
-"""A term of the cost: what it is made from (`Window`), and what it adds to the normal equations (`Blocks`).
+"""A term of the cost: what it is made from (`solver.unknowns.Posed`), and what it adds to the normal equations.
 
 A new term is one file here, a frozen dataclass with its data, `cost` and `add`, and one line in the list of
 `fitting.optimise.terms_of`. Costs are in natural units: half a sum of squares is a negative log-likelihood, up to a
@@ -7,194 +7,105 @@ constant. A robust residual enters the equations with the slope of its loss (ite
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from fitting.solver.unknowns import STEP_SIZE, BodyJacobian, Geometry, State
+from fitting.solver.unknowns import STEP_SIZE, Posed
 
 SECOND_DIFFERENCE = (1.0, -2.0, 1.0)
 FARTHEST = 2  # frames that one difference may reach over: the matrix has so many off-diagonals
 
 
 @dataclass(frozen=True)
-class Window:
-    """Frames of a track at a state, and where their bodies are; derivatives are made once, when first asked for.
+class NormalEquations:
+    """Half the cost's second-order model: cost(x + d) ~ cost + g . d + d . H d / 2. Terms add to it in place."""
 
-    Only the rows `inner` get their equations from this window: the others are neighbours that differences reach to.
-    """
+    gradient: Tensor  # [T, 63]
+    matrix: Tensor  # [T, 63, 63]
+    arrow: Tensor  # [T, 63, S] step against shape
+    shape_gradient: Tensor  # [S], or [T, S] when each frame has its own shape
+    corner: Tensor  # [S, S] or [T, S, S]
+    # [T - 1, 63, 63] frame t against t + 1 and [T - 2, 63, 63] against t + 2; none: frames are not coupled
+    off_diagonals: tuple[Tensor, ...] = ()
 
-    jacobian: BodyJacobian
-    state: State  # [t]
-    geometry: Geometry  # [t] in each frame's camera
-    inner: slice
-    first: int  # number of the first inner frame in the track
-    frames: int  # of the whole track
-    fps: float | None  # frames per second; None: frames do not touch each other
-    segment: Tensor | None = None  # [t] frames with the same number follow each other; None: all do
-    world_rotation: Tensor | None = None  # [t, 3, 3] from each frame's camera to the shot's axes; None: all the same
+    @staticmethod
+    def zeros(posed: Posed) -> "NormalEquations":
+        frames, shape = len(posed.state), posed.state.shape
+        new = posed.keypoints.new_zeros
+        lags = range(1, FARTHEST + 1) if posed.fps is not None else ()
+        return NormalEquations(
+            new(frames, STEP_SIZE), new(frames, STEP_SIZE, STEP_SIZE), new(frames, STEP_SIZE, shape.shape[-1]),
+            new(shape.shape), new(*shape.shape, shape.shape[-1]),
+            tuple(new(frames - lag, STEP_SIZE, STEP_SIZE) for lag in lags),
+        )  # fmt: skip
 
-    @property
-    def keypoints(self) -> Tensor:
-        """[t, 26, 3] metres in each frame's camera."""
-        return self.geometry.keypoints
+    def double(self) -> "NormalEquations":
+        """The same in float64."""
+        whole = {name: value.double() for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **whole, off_diagonals=tuple(value.double() for value in self.off_diagonals))
 
-    def to_shot(self, vectors: Tensor) -> Tensor:
-        """Vectors [t, n, 3] of each frame's camera, or their derivatives [t, n, 3, d], in axes that do not turn."""
-        if self.world_rotation is None:
-            return vectors
-        return torch.einsum("tij,tnj...->tni...", self.world_rotation, vectors)
-
-    @cached_property
-    def joints_shot(self) -> Tensor:
-        """[t, 24, 3] metres in the shot's axes."""
-        return self.to_shot(self.geometry.joints)
-
-    @cached_property
-    def joint_shape_jacobian(self) -> Tensor:
-        """[t, 24, 3, S] in each frame's camera."""
-        return self.jacobian.joint_shape_jacobian(self.geometry)
-
-    @cached_property
-    def joint_jacobians_shot(self) -> tuple[Tensor, Tensor]:
-        """Of the joints by the step [t, 24, 3, 63] and by the shape [t, 24, 3, S], in the shot's axes."""
-        step = self.jacobian.joint_step_jacobian(self.geometry)
-        return self.to_shot(step), self.to_shot(self.joint_shape_jacobian)
-
-    def points_shot(self, points: tuple[int, ...]) -> Tensor:
-        """[t, n, 3] some keypoints in the shot's axes."""
-        return self.to_shot(self.keypoints[:, points])
-
-    @cached_property
-    def _point_jacobians(self) -> dict[tuple[int, ...], tuple[Tensor, Tensor]]:
-        return {}
-
-    def point_jacobians_shot(self, points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Of some keypoints by the step [t, n, 3, 63] and by the shape [t, n, 3, S], in the shot's axes."""
-        made = self._point_jacobians
-        if points not in made:
-            step = self.jacobian.some_keypoints_step_jacobian(self.geometry, points)
-            shape = self.jacobian.some_keypoints_shape_jacobian(self.geometry, self.joint_shape_jacobian, points)
-            made[points] = self.to_shot(step), self.to_shot(shape)
-        return made[points]
-
-    def follows(self, order: int) -> Tensor | float:
-        """[t - order, 1] 1 where a difference of this order stays within a segment, 0 where the person was away."""
-        if self.segment is None:
-            return 1.0
-        return (self.segment[order:] == self.segment[:-order]).to(self.state.theta.dtype)[:, None]
-
-    def begin(self, order: int) -> slice:
-        """The differences of this order that begin at an inner frame."""
-        begin = self.inner.start
-        return slice(begin, max(begin, min(self.inner.stop, begin + self.frames - order - self.first)))
-
-
-class Blocks:
-    """The equations of a window's inner frames: cost(x + d) ~ cost + g . d + d . H d / 2. Terms add to them."""
-
-    def __init__(self, window: Window) -> None:
-        self.window = window
-        n, size = window.inner.stop - window.inner.start, window.jacobian.shape_size
-        new = window.geometry.keypoints.new_zeros
-        self.gradient = new(n, STEP_SIZE)
-        self.matrix = new(n, STEP_SIZE, STEP_SIZE)
-        self.arrow = new(n, STEP_SIZE, size)  # step against shape
-        self.shape_gradient = new(n, size)
-        self.corner = new(n, size, size)
-        # Frame t against t + 1 and t + 2; None: nothing yet.
-        self.off_diagonals: list[Tensor | None] = [None] * FARTHEST
-        # Of a shape that all frames share, counted once in a track.
-        self.shared_gradient, self.shared_corner = new(size), new(size, size)
+    def damped(self, damping: Tensor) -> "NormalEquations":
+        """Marquardt's: diagonals grow by a share, [] or one per frame [T]."""
+        matrix, corner = self.matrix.clone(), self.corner.clone()
+        for square in (matrix, corner):
+            square.diagonal(dim1=-2, dim2=-1).mul_(1 + damping[..., None])
+        return replace(self, matrix=matrix, corner=corner)
 
     def add_rows(self, residual: Tensor, step: Tensor, shape: Tensor) -> None:
-        """Residuals [t, n] within frames, and their derivatives [t, n, 63] and [t, n, S]."""
-        inner = self.window.inner
-        x, a, r = step[inner].mT, shape[inner], residual[inner].unsqueeze(-1)
-        self.gradient += (x @ r).squeeze(-1)
-        self.matrix += x @ x.mT
-        self.arrow += x @ a
-        self.shape_gradient += (a.mT @ r).squeeze(-1)
-        self.corner += a.mT @ a
+        """Residuals [T, n] within frames, and their derivatives [T, n, 63] and [T, n, S]."""
+        x, r = step.mT, residual.unsqueeze(-1)
+        self.gradient.add_((x @ r).squeeze(-1))
+        self.matrix.add_(x @ step)
+        self.arrow.add_(x @ shape)
+        if self.corner.ndim == 2:  # one shape for all frames
+            shape, r = shape.flatten(0, 1), r.flatten(0, 1)
+        self.shape_gradient.add_((shape.mT @ r).squeeze(-1))
+        self.corner.add_(shape.mT @ shape)
 
     def add_block(self, columns: slice, gradient: Tensor, matrix: Tensor) -> None:
-        """What concerns some numbers of the step only: gradient [t, k] and matrix [t, k, k]."""
-        self.gradient[:, columns] += gradient[self.window.inner]
-        self.matrix[:, columns, columns] += matrix[self.window.inner]
+        """What concerns some numbers of the step only: gradient [T, k] and matrix [T, k, k]."""
+        self.gradient[:, columns] += gradient
+        self.matrix[:, columns, columns] += matrix
 
     def add_diagonal(self, columns: slice, gradient: Tensor, diagonal: Tensor) -> None:
-        """The same where each number stands by itself: diagonal [t, k] or [k]."""
-        inner = self.window.inner
-        self.gradient[:, columns] += gradient[inner]
-        self.matrix.diagonal(dim1=-2, dim2=-1)[:, columns] += diagonal if diagonal.ndim == 1 else diagonal[inner]
+        """The same where each number stands by itself: diagonal [T, k] or [k]."""
+        self.gradient[:, columns] += gradient
+        self.matrix.diagonal(dim1=-2, dim2=-1)[:, columns] += diagonal
 
     def add_shape(self, gradient: Tensor, matrix: Tensor) -> None:
-        """What concerns the shape only: gradient [S], or [t, S] where each frame has its own; matrix [S, S]."""
-        if gradient.ndim == 2:
-            self.shape_gradient += gradient[self.window.inner]
-            self.corner += matrix
-        elif self.window.first == 0:
-            self.shared_gradient += gradient
-            self.shared_corner += matrix
+        """What concerns the shape only: gradient [S], or [T, S] where each frame has its own; matrix [S, S]."""
+        self.shape_gradient.add_(gradient)
+        self.corner.add_(matrix)
 
     def add_difference(
         self, stencil: Sequence[float], residual: Tensor, weight: Tensor, step: Tensor, shape: Tensor
     ) -> None:
-        """Differences over time, r_t = sum_k c_k x_{t+k}, each number with a weight: residual, weight [t - order, n].
+        """Differences over time, r_t = sum_k c_k x_{t+k}, each number with a weight: residual, weight [T - order, n].
 
-        step: dx/dstep [t, n, 63], X_t. shape: dr/dshape [t - order, n, S], D_t. A difference makes blocks
+        step: dx/dstep [T, n, 63], X_t. shape: dr/dshape [T - order, n, S], D_t. A difference makes blocks
         c_j c_k X_{t+j}^T w X_{t+k}, hence off-diagonals, and c_k X_{t+k}^T w D_t of the arrow.
         """
-        inner, begin = self.window.inner, self.window.begin(len(stencil) - 1)
-        x = step[inner].mT
-        self.gradient += torch.einsum("tdn,tn->td", x, _transposed(stencil, weight * residual)[inner])
-        self.arrow += x @ _transposed(stencil, weight.unsqueeze(-1) * shape)[inner]
-        self.matrix += x @ (_products(stencil, weight, 0)[inner].unsqueeze(-1) * step[inner])
-        for lag in range(1, len(stencil)):
-            rows = self.window.begin(lag)
-            after = step[rows.start + lag : rows.stop + lag]
-            off = x[: len(after)] @ (_products(stencil, weight, lag)[rows].unsqueeze(-1) * after)
-            self._add_off_diagonal(lag, off)
-        part = weight[begin].unsqueeze(-1) * shape[begin]
-        self.shape_gradient[: len(part)] += torch.einsum("tns,tn->ts", part, residual[begin])
-        self.corner[: len(part)] += part.mT @ shape[begin]
+        x, pulled = step.mT, weight.unsqueeze(-1) * shape
+        self.gradient.add_(torch.einsum("tdn,tn->td", x, _transposed(stencil, weight * residual)))
+        self.arrow.add_(x @ _transposed(stencil, pulled))
+        for lag, blocks in enumerate((self.matrix, *self.off_diagonals[: len(stencil) - 1])):
+            blocks.add_(x[: len(blocks)] @ (_products(stencil, weight, lag).unsqueeze(-1) * step[lag:]))
+        self.shape_gradient.add_(torch.einsum("tns,tn->s", pulled, residual))
+        self.corner.add_(pulled.flatten(0, 1).mT @ shape.flatten(0, 1))
 
     def add_diagonal_difference(
         self, stencil: Sequence[float], residual: Tensor, weight: Tensor, columns: slice, scale: Tensor
     ) -> None:
         """The same for x_t = scale times some numbers of the step, [k]; the shape does not move them."""
-        inner = self.window.inner
-        self.gradient[:, columns] += _transposed(stencil, weight * residual)[inner] * scale
-        own = _products(stencil, weight, 0)[inner] * scale**2
-        self.matrix.diagonal(dim1=-2, dim2=-1)[:, columns] += own
-        for lag in range(1, len(stencil)):
-            off = _products(stencil, weight, lag)[self.window.begin(lag)] * scale**2
-            self._off_diagonal(lag).diagonal(dim1=-2, dim2=-1)[:, columns] += off
-
-    def _add_off_diagonal(self, lag: int, value: Tensor) -> None:
-        """`value` is not used by anybody else."""
-        there = self.off_diagonals[lag - 1]
-        self.off_diagonals[lag - 1] = value if there is None else there.add_(value)
-
-    def _off_diagonal(self, lag: int) -> Tensor:
-        rows = self.window.begin(lag)
-        there = self.off_diagonals[lag - 1]
-        if there is None:
-            there = self.off_diagonals[lag - 1] = self.matrix.new_zeros(rows.stop - rows.start, STEP_SIZE, STEP_SIZE)
-        return there
-
-    def parts(self) -> tuple[Tensor, ...]:
-        """gradient, matrix, arrow, shape_gradient, corner and, where frames touch each other, the off-diagonals."""
-        parts = self.gradient, self.matrix, self.arrow, self.shape_gradient, self.corner
-        if self.window.fps is None:
-            return parts
-        return *parts, *(self._off_diagonal(lag) for lag in range(1, FARTHEST + 1))
+        self.gradient[:, columns] += _transposed(stencil, weight * residual) * scale
+        for lag, blocks in enumerate((self.matrix, *self.off_diagonals)):
+            blocks.diagonal(dim1=-2, dim2=-1)[:, columns] += _products(stencil, weight, lag) * scale**2
 
 
 def _transposed(stencil: Sequence[float], values: Tensor) -> Tensor:
-    """The transpose of the difference: [t - order, ...] -> [t, ...]."""
+    """The transpose of the difference: [T - order, ...] -> [T, ...]."""
     order = len(stencil) - 1
     out = values.new_zeros(len(values) + order, *values.shape[1:])
     for k, c in enumerate(stencil):
@@ -203,7 +114,7 @@ def _transposed(stencil: Sequence[float], values: Tensor) -> Tensor:
 
 
 def _products(stencil: Sequence[float], weight: Tensor, lag: int) -> Tensor:
-    """Weights of differences [t - order, n] -> of the products of frames t and t + lag, [t - lag, n]."""
+    """Weights of differences [T - order, n] -> of the products of frames t and t + lag, [T - lag, n]."""
     order = len(stencil) - 1
     out = weight.new_zeros(len(weight) + order - lag, weight.shape[1])
     for k in range(order - lag + 1):
@@ -217,16 +128,16 @@ class Term:
 
     PER_FRAME: ClassVar[tuple[str, ...]] = ()
 
-    def cost(self, window: Window) -> Tensor:
-        """Of each frame by itself [t], or of all together [], where frames touch each other or share what it is of."""
+    def cost(self, posed: Posed) -> Tensor:
+        """Of each frame by itself [T], or of all together [], where frames touch each other or share what it is of."""
         raise NotImplementedError
 
-    def add(self, window: Window, blocks: Blocks) -> None:
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
         """The gradient of `cost`, and its Gauss-Newton matrix."""
         raise NotImplementedError
 
     def in_doubt(self) -> "Term | None":
-        """The term as it counts where a fit states how far it may be off (`solver.uncertainty`); None: not at all."""
+        """The term as it counts where a fit states how far it may be off (`joint_deviations`); None: not at all."""
         return self
 
     def frames(self, index: Tensor | slice) -> Self:
@@ -235,11 +146,13 @@ class Term:
         return replace(self, **{name: value[index] for name, value in given.items()})
 
     def to(self, dtype: torch.dtype) -> Self:
+        """With what is real in another precision."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return replace(self, **{name: value.to(dtype) for name, value in values.items() if hasattr(value, "to")})
+        real = {n: v for n, v in values.items() if hasattr(v, "to") and getattr(v, "dtype", None) != torch.int64}
+        return replace(self, **{name: value.to(dtype) for name, value in real.items()})
 
 
-def geman_mcclure(squared: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def geman_mcclure(squared: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
     """rho(e) = e c^2 / (c^2 + e) of a squared residual e, and its slope (c^2 / (c^2 + e))^2."""
     share = scale / (scale + squared)
     return squared * share, share.square()

@@ -126,14 +126,21 @@ def spooled(frames: Iterable[np.ndarray], fps: float | None, out: Path) -> Itera
         raise UserError("frames need fps: how many of them are shown in a second.")
     ranges.FPS.check("fps", fps)
     check_writable(out)
-    with tempfile.TemporaryDirectory(prefix=".frames-", dir=out) as folder:
-        unfinished.add(Path(folder))
+    with scratch_folder(".frames-", out) as folder:
+        write_lossless(folder / "frames.mp4", frames, Fraction(fps).limit_denominator(100_000))
+        yield Video(folder / "frames.mp4")
+
+
+@contextmanager
+def scratch_folder(prefix: str, inside: Path | None = None) -> Iterator[Path]:
+    """A new one that goes again with the block; with the process too, if that has time."""
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=inside, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        unfinished.add(folder)
         try:
-            path = Path(folder, "frames.mp4")
-            write_lossless(path, frames, Fraction(fps).limit_denominator(100_000))
-            yield Video(path)
+            yield folder
         finally:
-            unfinished.discard(Path(folder))
+            unfinished.discard(folder)
 
 
 def write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) -> None:
@@ -302,7 +309,10 @@ class Shard:
     of: int
 
     @classmethod
-    def parse(cls, text: str) -> "Shard":
+    def parse(cls, text: str | None) -> "Shard":
+        """None: everything."""
+        if text is None:
+            return cls(1, 1)
         match = re.fullmatch(r"\s*([0-9]{1,7})\s*/\s*([0-9]{1,7})\s*", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise UserError(f"--shard must read like 3/20, the third of twenty parts; got {text[:40]!r}.")
@@ -311,6 +321,3 @@ class Shard:
     def share(self, clips: Sequence[T]) -> list[T]:
         """Every `of`-th."""
         return list(clips[self.number - 1 :: self.of])
-
-
-WHOLE = Shard(1, 1)

@@ -10,7 +10,7 @@ import typer
 
 from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
-from fitmesh.ui.events import ClipEnded, Clips, Message, Reporter, as_json_lines, on_stderr, starting
+from fitmesh.ui.events import Message, Reporter, as_json_lines, on_stderr, starting
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ def _many_asked(asked: RunCommand) -> bool:
 
 def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     """The exit code."""
-    from fitmesh.inputs import WHOLE, Shard, find_clips
-    from fitmesh.many.summary import check_out, kept, recipe_of, write_summary
+    from fitmesh.many.batch import run_clips
     from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:
@@ -145,25 +144,11 @@ def _run_videos(many: RunCommand, reporter: Reporter) -> int:
         raise UserError("many videos were asked for: give --out, the folder above their folders of results.")
     if many.jobs is not None and many.ray is not None:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
-    shard = WHOLE if many.shard is None else Shard.parse(many.shard)
-    given = find_clips(many.video, many.videos, many.out)
-    clips = shard.share(given.clips)
-    before = None if many.overwrite else kept(clips, recipe_of(many), many.out, many.retry_failed)
-    if before is not None:
-        check_out(many.out)
-        reporter.emit(Clips(len(before)))
-        for number, status in enumerate(before, start=1):
-            reporter.emit(ClipEnded(status, number, len(before)))
-        reporter.emit(Clips(None))
-        write_summary(given.clips, {status.name: status for status in before}, many.out)
-        reporter.say(_summary(before, many.out))
-        return SOME_FAILED if any(not status.is_good for status in before) else 0
-    with starting(reporter):
-        from fitmesh.many.batch import run_clips
     with working():
         statuses = run_clips(
-            many, given, many.out, shard, reporter, jobs=many.jobs or 1, ray=many.ray, retry_failed=many.retry_failed
-        )
+            many, many.video, many.videos, many.out, reporter, shard=many.shard, jobs=many.jobs or 1, ray=many.ray,
+            retry_failed=many.retry_failed,
+        )  # fmt: skip
         reporter.say(_summary(statuses, many.out))
     return SOME_FAILED if any(not status.is_good for status in statuses) else 0
 

@@ -6,6 +6,7 @@ Whether clips were done before and nothing has changed since, told without impor
 A stage is valid by its own cache key. The key here is coarser, of a whole run: its options, the clip, every file that
 an option names, and all code and weights of this project. Where it differs, the stages' keys decide."""
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -75,9 +76,14 @@ class ClipStatus:
         warnings = f", {count(len(self.warnings), 'warnings')}" if self.warnings else ""
         return f"{people} in {count(self.frames, 'frames')}, {self.seconds:.1f} s{warnings}"
 
-    def write(self, folder: Path) -> None:
-        with atomic_file(folder / STATUS_FILE) as temporary:
-            temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+    def write(self, folder: str) -> None:
+        """Into a folder or URL."""
+        _put(json.dumps(asdict(self), indent=1) + "\n", f"{folder}/{STATUS_FILE}")
+
+    def note(self, folder: str) -> None:
+        """For summaries of later runs and other machines, if that can be; whoever asked is told anyway."""
+        with contextlib.suppress(Exception):
+            self.write(folder)
 
     @classmethod
     def read(cls, folder: str | Path) -> "ClipStatus | None":
@@ -123,17 +129,20 @@ MOST_SHOWN = 3  # warnings of a clip; the rest are folded
 def write_summary(clips: Sequence[ClipSource], known: Mapping[str, ClipStatus], out: str) -> None:
     """Both files, from what this run knows (by name) and, for the rest, from what is in the clips' folders."""
     waiting = {clip.name: ClipStatus(clip.name, clip.source, "waiting", worker="") for clip in clips}
-    if is_url(out):
+    # Of several machines the last one to write has seen what all have done.
+    with contextlib.nullcontext() if is_url(out) else folder_lock(Path(out), PATIENCE_S):
         statuses = [known.get(name) or ClipStatus.read(f"{out}/{name}") or one for name, one in waiting.items()]
-        store.put(table(statuses).encode("utf-8", "replace"), f"{out}/{CSV_FILE}")
-        store.put(page(statuses).encode("utf-8", "replace"), f"{out}/{PAGE_FILE}")
+        _put(table(statuses), f"{out}/{CSV_FILE}")
+        _put(page(statuses), f"{out}/{PAGE_FILE}")
+
+
+def _put(text: str, place: str) -> None:
+    """Into a file or object storage."""
+    if is_url(place):
+        store.put(text.encode("utf-8", "replace"), place)
         return
-    folder = Path(out)
-    with folder_lock(folder, PATIENCE_S):  # of several machines the last one to write has seen what all have done
-        statuses = [known.get(name) or ClipStatus.read(folder / name) or one for name, one in waiting.items()]
-        for name, text in ((CSV_FILE, table(statuses)), (PAGE_FILE, page(statuses))):
-            with atomic_file(folder / name) as temporary:
-                temporary.write_text(text, encoding="utf-8", errors="replace")
+    with atomic_file(place) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
 
 
 def table(statuses: Sequence[ClipStatus]) -> str:
@@ -242,33 +251,34 @@ def recipe_of(options: RunOptions) -> str:
 
 
 def clip_key(recipe: str, source: str, out: str) -> str:
-    """Of everything that what becomes of one clip depends on, without fetching it; empty without a recipe or a clip, or
-    where a clip from object storage has its results here."""
-    if not recipe or (is_url(source) and not is_url(out)):
+    """Of everything that what becomes of one clip depends on, without fetching it; empty without a recipe or a clip."""
+    if not recipe or not (is_url(source) or Path(source).is_file()):
         return ""
-    if is_url(source):
-        version = store.version_of(source)
-    elif Path(source).is_file():
-        edits = Path(out, EDITS_FILE)
-        version = content_digest([Path(source), edits] if not is_url(out) and edits.is_file() else [Path(source)])
-    else:
-        return ""
+    version = store.version_of(source) if is_url(source) else content_digest([Path(source)])
+    edits = Path(out, EDITS_FILE)
+    version += content_digest([edits]) if not is_url(out) and edits.is_file() else ""
     return hashlib.sha256(f"{recipe} {version}".encode()).hexdigest()
 
 
-def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool = False) -> list[ClipStatus] | None:
-    """What became of the clips, if all of them are as they were left; None where one has to be looked at."""
-    if not recipe or is_url(out):
+def as_before(source: str, out: str, recipe: str, retry_failed: bool) -> ClipStatus | None:
+    """What became of a clip, if that stands: nothing has changed since, and its files here are as they were left. None
+    where it has to be looked at."""
+    status = ClipStatus.read(out)
+    if status is None or not status.key or (retry_failed and not status.is_good):
         return None
-    statuses = []
+    if status.is_good and not is_url(out) and not Manifest.read(Path(out)).is_whole():
+        return None
+    return status.again() if status.key == clip_key(recipe, source, out) else None
+
+
+def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool = False) -> list[ClipStatus] | None:
+    """What became of the clips, if that of all stands and no store has to be asked."""
+    statuses: list[ClipStatus] = []
     for clip in clips:
-        folder = Path(out, clip.name)
-        status = None if is_url(clip.source) else ClipStatus.read(folder)
-        if status is None or not status.key or (status.is_good and not Manifest.read(folder).is_whole()):
+        here = not is_url(out) and not is_url(clip.source)
+        if not here or (status := as_before(clip.source, f"{out}/{clip.name}", recipe, retry_failed)) is None:
             return None
-        if status.key != clip_key(recipe, clip.source, str(folder)) or (retry_failed and not status.is_good):
-            return None
-        statuses.append(status.again())
+        statuses.append(status)
     return statuses
 
 

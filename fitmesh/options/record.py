@@ -5,8 +5,8 @@
         every: int = option(1, "Use every n-th frame only.", limits=ranges.EVERY)  # ... instead of 1: has to be given
 
 Name, default, range and help stand there once. A number must lie in its Range (a number without one is a mistake in the
-record, and says so when the program starts), a path or text must not be empty. Mistakes on the command line are found
-while it is read, before anything heavy is imported; `check_ranges` finds the same ones in a call of the function.
+record, and says so when the program starts), a path or text must not be empty. Mistakes are found before anything heavy
+is imported, on the command line as in a call of the function.
 `read_config` reads the same options by name from a TOML file; the command line takes precedence."""
 
 import difflib
@@ -69,7 +69,11 @@ def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]
         parameters = [_parameter(name, *of) for name, of in options.items()]
 
         def call(**given: Any) -> None:
-            work(record(**{options[name][0].name: _value(*options[name][:2], value) for name, value in given.items()}))
+            asked = record(
+                **{options[name][0].name: _value(*options[name][:2], value) for name, value in given.items()}
+            )
+            check_ranges(asked)
+            work(asked)
 
         call.__name__, call.__doc__ = work.__name__, work.__doc__
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -95,7 +99,7 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
                 signature.bind(*values, **options)
             except TypeError as error:
                 raise TypeError(f"{work.__name__}() {error}") from None
-            return work(record(*values, **options))
+            return work(_checked(record(*values, **options)))
 
         help_of = {of.name: about.help for of, about, _ in _options(record)}
         lines = [f"{name}: {help_of[name]}" for name in signature.parameters]
@@ -112,6 +116,11 @@ def check_ranges(options: Any) -> None:
     for of, about, _ in _options(type(options)):
         if about.limits is not None:
             about.limits.check(f"--{(about.name or of.name).replace('_', '-')}", getattr(options, of.name))
+
+
+def _checked(options: Record) -> Record:
+    check_ranges(options)
+    return options
 
 
 def shared(options: Any, record: type) -> dict[str, Any]:
@@ -181,59 +190,44 @@ def _parser(name: str, kind: Any, option: Option, may_be_empty: bool) -> Any:
     if kind in (int, float):
         if option.limits is None:
             raise TypeError(f"option {name} is a number without a Range")
-        return NumberParser(kind, option.limits)
+        return _number_parser(kind)
     if kind is Path:
         return parse_path
     return parse_text if kind is str and not may_be_empty and not option.commas else None
 
 
-class NumberParser:
-    """A number of a Range."""
-
-    def __init__(self, kind: type, limits: Range) -> None:
-        self.kind, self.limits = kind, limits
-        self.__name__ = "INTEGER" if kind is int else "FLOAT"
-
-    def __call__(self, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise typer.BadParameter(f"{value!r} is not a number.")
+def _number_parser(kind: type) -> Callable[[Any], Any]:
+    def parse(value: Any) -> Any:
         try:
-            number = self.kind(value)
-            if self.kind is int and isinstance(value, float) and number != value:
-                raise ValueError
-        except (ValueError, OverflowError):
-            what = "a whole number" if self.kind is int else "a number"
+            return kind(str(value))  # of a configuration too, where true is no number and 1.5 no whole one
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
             raise typer.BadParameter(f"{str(value)[:80]!r} is not {what}.") from None
-        if problem := self.limits.problem(number):
-            raise typer.BadParameter(f"it {problem}.")
-        return number
+
+    parse.__name__ = "INTEGER" if kind is int else "FLOAT"
+    return parse
 
 
 def parse_text(value: Any) -> str:
-    """Text that is not empty."""
+    """Text that is not empty, and could be a path."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise typer.BadParameter(f"{value!r} is not text.")
     text = str(value)
     if not text.strip():
         raise typer.BadParameter("it is empty.")
-    if "\0" in text or "\n" in text or len(text) > LONGEST_TEXT:
+    if "\0" in text or len(os.fsencode(text)) >= LONGEST_TEXT:
         raise typer.BadParameter(f"{text[:40]!r} is not a name.")
     return text
 
 
 def parse_path(value: Any) -> Path:
-    """A path that could be one: not empty, and short enough for a file system."""
+    """A path that is short enough for a file system."""
     if not isinstance(value, str | Path):
         raise typer.BadParameter(f"{value!r} is not a path.")
-    text = str(value)
-    if not text.strip():
-        raise typer.BadParameter("it is empty; expected a path.")
-    if "\0" in text:
-        raise typer.BadParameter("a path cannot hold the character 0.")
-    size = max(len(os.fsencode(part)) for part in Path(text).parts or (text,))
-    if size > LONGEST_NAME or len(os.fsencode(text)) >= LONGEST_TEXT:
-        raise typer.BadParameter(f"{text[:40]}... is too long: a file name has at most {LONGEST_NAME} bytes.")
-    return Path(text)
+    path = Path(parse_text(str(value)))
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
+        raise typer.BadParameter(f"{str(path)[:40]}... is too long: a file name has at most {LONGEST_NAME} bytes.")
+    return path
 
 
 def parse_place(value: Any) -> str:
@@ -264,8 +258,8 @@ def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()
         option = name.replace("-", "_")
         if option not in valid:
             near = difflib.get_close_matches(option, valid, 1)
-            hint = f"did you mean {near[0].replace('_', '-')}?" if near else f"choose {_listed(valid)}."
-            raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(sorted(valid))}."
+            raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint.replace('_', '-')}")
         if isinstance(value, dict):
             raise UserError(f"the configuration {path} has a table [{name}]; expected one value, {name} = ...")
         if option in several:
@@ -273,7 +267,3 @@ def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()
         else:
             values[option] = ",".join(map(str, value)) if isinstance(value, list) else value
     return values
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(name.replace("_", "-") for name in names))

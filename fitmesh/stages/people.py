@@ -143,21 +143,16 @@ def is_current(out: Path, key: CacheKey) -> bool:
 def make(job: Job, key: CacheKey) -> None:
     """Find everyone in the frames of the span."""
     info, settings = job.clip.info, job.settings
-    job.networks.start()  # while the first frames are decoded
+    job.loader.networks.start()  # while the first frames are decoded
     tracker = Tracker((info.width_px, info.height_px), settings.tracker)
     background = BackgroundMotion((info.width_px, info.height_px))
     given = settings.detections is not None
     finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
     fps = float(info.rate / settings.span.every)
-
-    def let_go() -> None:
-        job.networks.let_go()
-        job.detector.let_go()
-
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
         seen = finder.find(
             job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity,
-            seen_all=let_go,
+            seen_all=job.loader.let_go,
         )  # fmt: skip
     write(
         job, key, seen,
@@ -169,9 +164,9 @@ def make(job: Job, key: CacheKey) -> None:
 def _estimate(job: Job) -> Estimate:
     @torch.inference_mode()
     def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
-        networks = job.networks.get()
-        boxes_px, poses = estimate_people(networks.pose, images, boxes_px)
-        return boxes_px, networks.confidence(poses)
+        model, confidence = job.loader.networks.get()
+        boxes_px, poses = estimate_people(model, images, boxes_px)
+        return boxes_px, confidence(poses)
 
     return estimate
 
@@ -183,8 +178,8 @@ def _detect(job: Job) -> Detect:
     if settings.detections is not None:
         given, nobody = read_detections(settings.detections), Boxes(np.zeros((0, 4)), np.zeros(0))
         return lambda frame: given.get(frame.index, nobody)
-    job.detector.start()  # while the first frames are decoded
-    return lambda frame: job.detector.get().detect(frame.rgb)
+    job.loader.detector.start()  # while the first frames are decoded
+    return lambda frame: job.loader.detector.get().detect(frame.rgb)
 
 
 def write(

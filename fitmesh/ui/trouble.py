@@ -193,28 +193,20 @@ PACKAGES = ("fitmesh", "pose2d", "ccnet", "fitting", "eval3dpw")
 LEVELS = ("debug", "info", "warning", "error")
 
 
-class _Lines(logging.Formatter):
-    """A warning is for everybody; the rest says when and where it comes from."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        if record.levelno == logging.WARNING:
-            return f"Warning: {record.getMessage()}"
-        when = self.formatTime(record, "%H:%M:%S")
-        return f"{when}.{record.msecs:03.0f} {record.levelname.lower()} {record.name}: {record.getMessage()}"
-
-
 class _Stderr(logging.Handler):
-    """To whatever stderr is at that moment: a progress bar takes its place while it is shown."""
+    """To whatever stderr is at that moment: a progress bar takes its place while it is shown. A warning is for
+    everybody; the rest says when and where it comes from."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            print(self.format(record), file=sys.stderr)
-        except Exception:
-            self.handleError(record)
+        about = "Warning"
+        if record.levelno != logging.WARNING:
+            when = time.strftime("%H:%M:%S", time.localtime(record.created))
+            about = f"{when}.{record.msecs:03.0f} {record.levelname.lower()} {record.name}"
+        with contextlib.suppress(OSError, ValueError):
+            print(f"{about}: {record.getMessage()}", file=sys.stderr)
 
 
 _HANDLER = _Stderr()
-_HANDLER.setFormatter(_Lines())
 
 
 def show_log(level: str) -> None:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, get_origin
 import numpy as np
 import typer
 
-from fitmesh.options.record import NumberParser
 from tools.hostile.inputs import Valid, pickled
 from tools.hostile.mutations import damaged_bytes, damaged_json, damaged_npz
 from tools.hostile.runner import Case, command
@@ -53,7 +52,7 @@ def option_cases(valid: Valid) -> Iterator[Case]:
                 continue
             if isinstance(hint.__metadata__[0], typer.models.ArgumentInfo):
                 continue
-            numeric = isinstance(hint.__metadata__[0].parser, NumberParser)
+            numeric = getattr(hint.__metadata__[0].parser, "__name__", "") in ("INTEGER", "FLOAT")
             flag = f"--{option.replace('_', '-')}"
             for value in BAD_NUMBERS if numeric else BAD_TEXTS:
                 arguments = [*base.get(name, []), f"{flag}=".encode() + os.fsencode(value)]

@@ -69,11 +69,8 @@ def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]
         parameters = [_parameter(name, *of) for name, of in options.items()]
 
         def call(**given: Any) -> None:
-            asked = record(
-                **{options[name][0].name: _value(*options[name][:2], value) for name, value in given.items()}
-            )
-            check_ranges(asked)
-            work(asked)
+            values = {options[name][0].name: _value(*options[name][:2], value) for name, value in given.items()}
+            work(_checked(record(**values)))
 
         call.__name__, call.__doc__ = work.__name__, work.__doc__
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -112,10 +109,25 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
 
 
 def check_ranges(options: Any) -> None:
-    """Raise UserError where a number is not in the Range of its field."""
+    """Raise UserError where a number is not in the Range of its field, or a path or text cannot be one."""
     for of, about, _ in _options(type(options)):
+        name, value = f"--{(about.name or of.name).replace('_', '-')}", getattr(options, of.name)
         if about.limits is not None:
-            about.limits.check(f"--{(about.name or of.name).replace('_', '-')}", getattr(options, of.name))
+            about.limits.check(name, value)
+        for text in () if value == of.default else value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str | Path) and (problem := _text_problem(str(text))):
+                raise UserError(f"{name} {problem}.")
+
+
+def _text_problem(text: str) -> str:
+    """Why nothing can have this name or path; empty where something can."""
+    if not text.strip():
+        return "is empty"
+    if "\0" in text or len(os.fsencode(text)) >= LONGEST_TEXT:
+        return f"is {text[:40]!r}.., which is no name"
+    if "://" not in text and any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(text).parts):
+        return f"is {text[:40]}..: a file name has at most {LONGEST_NAME} bytes"
+    return ""
 
 
 def _checked(options: Record) -> Record:
@@ -145,8 +157,11 @@ def _parameter(name: str, field: "Field[Any]", option: Option, hint: Any) -> ins
     elif isinstance(default, tuple):
         default = ",".join(default) if option.commas else None
     typed = list[kind] | None if is_several else kind if default is not None else kind | None  # type: ignore[valid-type]
-    parser = _parser(field.name, kind, option, may_be_empty=default == "")
-    about: dict[str, Any] = {"help": option.help or None, "parser": parser}
+    if kind in (int, float) and option.limits is None:
+        raise TypeError(f"option {field.name} is a number without a Range")
+    about: dict[str, Any] = {"help": option.help or None}
+    if option.is_place or kind is Path:
+        about["parser"] = _place if option.is_place else Path
     if option.shown is not None:
         about["show_default"] = option.shown
     info: Any
@@ -183,59 +198,12 @@ def _kind(hint: Any) -> tuple[Any, bool]:
     return (inner[0], True) if inner and get_origin(hint) is not None else (hint, False)
 
 
-def _parser(name: str, kind: Any, option: Option, may_be_empty: bool) -> Any:
-    """What checks a value on the command line; `__name__` is what --help shows."""
-    if option.is_place:
-        return parse_place
-    if kind in (int, float):
-        if option.limits is None:
-            raise TypeError(f"option {name} is a number without a Range")
-        return _number_parser(kind)
-    if kind is Path:
-        return parse_path
-    return parse_text if kind is str and not may_be_empty and not option.commas else None
-
-
-def _number_parser(kind: type) -> Callable[[Any], Any]:
-    def parse(value: Any) -> Any:
-        try:
-            return kind(str(value))  # of a configuration too, where true is no number and 1.5 no whole one
-        except ValueError:
-            what = "a whole number" if kind is int else "a number"
-            raise typer.BadParameter(f"{str(value)[:80]!r} is not {what}.") from None
-
-    parse.__name__ = "INTEGER" if kind is int else "FLOAT"
-    return parse
-
-
-def parse_text(value: Any) -> str:
-    """Text that is not empty, and could be a path."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise typer.BadParameter(f"{value!r} is not text.")
-    text = str(value)
-    if not text.strip():
-        raise typer.BadParameter("it is empty.")
-    if "\0" in text or len(os.fsencode(text)) >= LONGEST_TEXT:
-        raise typer.BadParameter(f"{text[:40]!r} is not a name.")
-    return text
-
-
-def parse_path(value: Any) -> Path:
-    """A path that is short enough for a file system."""
-    if not isinstance(value, str | Path):
-        raise typer.BadParameter(f"{value!r} is not a path.")
-    path = Path(parse_text(str(value)))
-    if any(len(os.fsencode(part)) > LONGEST_NAME for part in path.parts):
-        raise typer.BadParameter(f"{str(path)[:40]}... is too long: a file name has at most {LONGEST_NAME} bytes.")
-    return path
-
-
-def parse_place(value: Any) -> str:
+def _place(value: str) -> str:
     """A path, or the URL of something in object storage (s3://bucket/clip.mp4), as text."""
-    return parse_text(value) if isinstance(value, str) and "://" in value else str(parse_path(value))
+    return value
 
 
-parse_text.__name__, parse_path.__name__, parse_place.__name__ = "TEXT", "PATH", "PATH"  # shown by --help
+_place.__name__ = "PATH"  # shown by --help
 MOST_BYTES = 1 << 20
 
 
@@ -262,8 +230,7 @@ def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()
             raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint.replace('_', '-')}")
         if isinstance(value, dict):
             raise UserError(f"the configuration {path} has a table [{name}]; expected one value, {name} = ...")
-        if option in several:
-            values[option] = value if isinstance(value, list) else [value]
-        else:
-            values[option] = ",".join(map(str, value)) if isinstance(value, list) else value
+        # As on the command line, where true is no number and 1.5 no whole one.
+        each = [str(one) for one in value] if isinstance(value, list) else [str(value)]
+        values[option] = each if option in several else ",".join(each)
     return values

@@ -6,7 +6,7 @@ import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 import typer
@@ -52,7 +52,7 @@ def option_cases(valid: Valid) -> Iterator[Case]:
                 continue
             if isinstance(hint.__metadata__[0], typer.models.ArgumentInfo):
                 continue
-            numeric = getattr(hint.__metadata__[0].parser, "__name__", "") in ("INTEGER", "FLOAT")
+            numeric = bool({int, float} & {hint.__origin__, *get_args(hint.__origin__)})
             flag = f"--{option.replace('_', '-')}"
             for value in BAD_NUMBERS if numeric else BAD_TEXTS:
                 arguments = [*base.get(name, []), f"{flag}=".encode() + os.fsencode(value)]

@@ -14,7 +14,6 @@ from fitmesh.ui.events import Message, Reporter, as_json_lines, on_stderr, start
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 
 if TYPE_CHECKING:
-    from fitmesh.many.summary import ClipStatus
     from fitmesh.result import Result
     from fitmesh.stages.settings import Job
 
@@ -136,6 +135,7 @@ def _many_asked(asked: RunCommand) -> bool:
 def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     """The exit code."""
     from fitmesh.many.batch import run_clips
+    from fitmesh.many.summary import in_words
     from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:
@@ -149,16 +149,6 @@ def _run_videos(many: RunCommand, reporter: Reporter) -> int:
             many, many.video, many.videos, many.out, reporter, shard=many.shard, jobs=many.jobs or 1, ray=many.ray,
             retry_failed=many.retry_failed,
         )  # fmt: skip
-        reporter.say(_summary(statuses, many.out))
+        root = many.out.rstrip("/")
+        reporter.say(f"{in_words(statuses)}: {root}/index.html, {root}/summary.csv")
     return SOME_FAILED if any(not status.is_good for status in statuses) else 0
-
-
-def _summary(statuses: list["ClipStatus"], out: str) -> str:
-    done, kept = (sum(status.state == state for status in statuses) for state in ("done", "kept"))
-    failed = len(statuses) - done - kept
-    text = f"{done + kept} of {count(len(statuses), 'clips')} done"
-    text += f" ({kept} before)" if kept else ""
-    text += f", {failed} failed" if failed else ""
-    warned = sum(bool(status.warnings) for status in statuses)
-    text += f", {warned} with warnings" if warned else ""
-    return f"{text}: {out.rstrip('/')}/index.html, {out.rstrip('/')}/summary.csv"

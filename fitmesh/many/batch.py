@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fitmesh.inputs import Shard, find_clips
+from fitmesh.inputs import find_clips, share_of
 from fitmesh.many.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from fitmesh.many.summary import ClipStatus, check_out, kept, recipe_of, write_summary
 from fitmesh.options.run import RunOptions
@@ -30,8 +30,8 @@ def run_clips(
     """What became of each clip of the shard, in order. The two files over all clips are renewed on the way. video,
     videos: as in `find_clips`; jobs: local processes, None: this one does everything; ray: address of a cluster
     instead. retry_failed: also clips that are known to be broken."""
-    part, given = Shard.parse(shard), find_clips(video, videos, out)
-    clips = part.share(given.clips)
+    given = find_clips(video, videos, out)
+    clips = share_of(given.clips, shard)
     before = None if options.overwrite else kept(clips, recipe_of(options), out, retry_failed)
     if before is not None:
         check_out(out)
@@ -49,7 +49,7 @@ def run_clips(
             reporter.warn(f"{path} was given more than once: it is done once.")
         if given.left_out:
             reporter.say(f"{count(given.left_out, 'files')} in {out} match too; they are results and left out.")
-        of = f" (part {part.number} of {part.of} of {len(given.clips)})" if part.of > 1 else ""
+        of = "" if shard is None else f" (part {shard} of {len(given.clips)})"
         reporter.say(f"{count(len(tasks), 'clips')}{of}, {executor}")
         statuses = _all(process_clip, tasks, executor, reporter)
     known: dict[str, ClipStatus] = {}

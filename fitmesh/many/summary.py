@@ -67,14 +67,17 @@ class ClipStatus:
         said = self.error.removesuffix(_NOT_TRIED)
         return replace(self, error=said + _NOT_TRIED)
 
+    @property
+    def facts(self) -> str:
+        people = count(self.people, "people") if self.people else "nobody"
+        return f"{people} in {count(self.frames, 'frames')}, {self.seconds:.1f} s"
+
     def describe(self) -> str:
         if not self.is_good:
             return f"failed. {self.error}"
         if self.state == "kept":
             return "up to date, kept"
-        people = count(self.people, "people") if self.people else "nobody"
-        warnings = f", {count(len(self.warnings), 'warnings')}" if self.warnings else ""
-        return f"{people} in {count(self.frames, 'frames')}, {self.seconds:.1f} s{warnings}"
+        return self.facts + (f", {count(len(self.warnings), 'warnings')}" if self.warnings else "")
 
     def write(self, folder: str) -> None:
         """Into a folder or URL."""
@@ -165,8 +168,6 @@ def check_out(out: str, overwrite: bool = False) -> None:
         store.remove(f"{out}/.fitmesh_probe")
         return
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file. --out takes a folder for the results.")
     for name, mark in ((CSV_FILE, ",".join(COLUMNS)), (PAGE_FILE, _TITLE)):
         if not overwrite and (folder / name).is_file():
             with open_regular(folder / name) as file:
@@ -179,32 +180,28 @@ def check_out(out: str, overwrite: bool = False) -> None:
 
 def page(statuses: Sequence[ClipStatus]) -> str:
     rows = sorted(statuses, key=lambda status: (_ORDER[status.state], not status.warnings))
+    people, seconds = sum(status.people for status in statuses), sum(status.seconds for status in statuses)
     css = (_HERE / "index.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<title>{count(len(statuses), 'clips')}{_TITLE}<style>{css}</style></head><body><main>"
-        f"<h1>{count(len(statuses), 'clips')}</h1>{_tiles(statuses)}"
+        f"<h1>{count(len(statuses), 'clips')}</h1>"
+        f"<p>{in_words(statuses)}; {count(people, 'people')}, {seconds / 3600:.2f} h of work</p>"
         f"<ul>{''.join(map(_clip, rows))}</ul>"
         f'<footer>The same as a table: <a href="summary.csv">summary.csv</a> · fitmesh {escape(__version__)}</footer>'
         "</main></body></html>\n"
     )
 
 
-def _tiles(statuses: Sequence[ClipStatus]) -> str:
-    good = [status for status in statuses if status.is_good]
-    failed = sum(status.state == "failed" for status in statuses)
-    rest = len(statuses) - len(good) - failed
-    seconds = sum(status.seconds for status in statuses)
-    tiles = [
-        (str(len(good)), "done", ""), (str(failed), "failed", "bad" if failed else ""),
-        *([(str(rest), "not done yet", "")] if rest else []),
-        (str(sum(status.people for status in good)), "people", ""),
-        (str(sum(bool(status.warnings) for status in good)), "with warnings", ""), (_time(seconds), "of work", ""),
-    ]  # fmt: skip
-    shown = "".join(f'<div class="{kind}"><b>{a}</b><span>{b}</span></div>' for a, b, kind in tiles)
-    return f'<div class="tiles">{shown}</div>'
+def in_words(statuses: Sequence[ClipStatus]) -> str:
+    """How many clips are done."""
+    good, failed = (sum(one.state in states for one in statuses) for states in (("done", "kept"), ("failed",)))
+    before, warned = sum(one.state == "kept" for one in statuses), sum(bool(one.warnings) for one in statuses)
+    text = f"{good} of {count(len(statuses), 'clips')} done" + (f" ({before} before)" if before else "")
+    rest = ((failed, "failed"), (len(statuses) - good - failed, "not done yet"), (warned, "with warnings"))
+    return ", ".join([text, *(f"{number} {what}" for number, what in rest if number)])
 
 
 def _clip(status: ClipStatus) -> str:
@@ -215,24 +212,15 @@ def _clip(status: ClipStatus) -> str:
         image = f'<a href="{folder}/report.html">{video}</a>'
     name = escape(status.name)
     title = f'<a href="{folder}/report.html">{name}</a>' if status.is_good else name
-    facts = [_WORDS.get(status.state, status.state)]
-    if status.is_good:
-        who = count(status.people, "people") if status.people else "nobody found"
-        facts += [who, count(status.frames, "frames"), _time(status.seconds)]
+    facts = _WORDS.get(status.state, status.state) + (f" · {status.facts}" if status.is_good else "")
     error = f'<p class="error">{escape(status.error)}</p>' if status.error else ""
     lines = [f'<p class="warning">{escape(text)}</p>' for text in status.warnings]
     rest = "".join(lines[MOST_SHOWN:])
     more = f"<details><summary>{len(lines) - MOST_SHOWN} more</summary>{rest}</details>" if rest else ""
-    warnings = "".join(lines[:MOST_SHOWN]) + more
     return (
-        f'<li class="{status.state}">{image}<div><h2>{title}</h2><p class="facts">{" · ".join(facts)}</p>'
-        f'{error}{warnings}<p class="source">{escape(status.source)}</p></div></li>'
+        f'<li class="{status.state}">{image}<div><h2>{title}</h2><p class="facts">{facts}</p>{error}'
+        f'{"".join(lines[:MOST_SHOWN])}{more}<p class="source">{escape(status.source)}</p></div></li>'
     )
-
-
-def _time(seconds: float) -> str:
-    size, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (0, "s")) if seconds >= s)
-    return f"{seconds / (size or 1):.1f} {unit}"
 
 
 _NO_MATTER = ("threads", "overwrite")  # options that change no number

@@ -11,7 +11,7 @@ from fitmesh.inputs import find_clips, share_of
 from fitmesh.many.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from fitmesh.many.summary import ClipStatus, check_out, kept, recipe_of, write_summary
 from fitmesh.options.run import RunOptions
-from fitmesh.ui.events import ClipEnded, Clips, Event, FromClip, Reporter, starting
+from fitmesh.ui.events import ClipEnded, Event, FromClip, Reporter, starting
 from fitmesh.ui.trouble import count
 from pose2d.base.threads import cores
 
@@ -54,19 +54,19 @@ def run_clips(
         statuses = _all(process_clip, tasks, executor, reporter)
     known: dict[str, ClipStatus] = {}
     renewed, pause_s = time.monotonic(), SUMMARY_EVERY_S
-    reporter.emit(Clips(len(clips)))
-    try:
-        for status in statuses:
-            known[status.name] = status
-            reporter.emit(ClipEnded(status, len(known), len(clips)))
-            began = time.monotonic()
-            if began - renewed > pause_s:
-                write_summary(given.clips, known, out)
-                renewed = time.monotonic()
-                pause_s = max(SUMMARY_EVERY_S, (renewed - began) / SUMMARY_SHARE)
-    finally:  # also after Ctrl-C
-        reporter.emit(Clips(None))
-        write_summary(given.clips, known, out)
+    with reporter.stage("all clips", len(clips), "clips") as tick:
+        try:
+            for status in statuses:
+                known[status.name] = status
+                tick(1)
+                reporter.emit(ClipEnded(status, len(known), len(clips)))
+                began = time.monotonic()
+                if began - renewed > pause_s:
+                    write_summary(given.clips, known, out)
+                    renewed = time.monotonic()
+                    pause_s = max(SUMMARY_EVERY_S, (renewed - began) / SUMMARY_SHARE)
+        finally:  # also after Ctrl-C
+            write_summary(given.clips, known, out)
     return [known[clip.name] for clip in clips]
 
 

@@ -58,13 +58,6 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Clips:
-    """Many clips are to be done; None: all of them are, or an error ended the work."""
-
-    total: int | None
-
-
-@dataclass(frozen=True)
 class FromClip:
     """An event of one clip among many."""
 
@@ -81,7 +74,7 @@ class ClipEnded:
     total: int
 
 
-Event = Message | Stage | Clips | FromClip | ClipEnded
+Event = Message | Stage | FromClip | ClipEnded
 Sink = Callable[[Event], None]
 
 
@@ -100,8 +93,8 @@ def describe(event: Event) -> str:
             return text
         case Stage(name, "kept"):
             return f"{name:<10} is up to date, kept"
-        case Stage(name, unit="", beat=beat):
-            return f"{name} .." if beat == BUSY_BEATS else ""
+        case Stage(name, unit="" | "clips" as unit, beat=beat):  # every clip has a line of its own
+            return f"{name} .." if beat == BUSY_BEATS and not unit else ""
         case Stage(name, "running", done, total, unit, seconds, beat) if beat and beat % STAGE_BEATS == 0:
             of = f" of {total}" if total else ""
             return f"{name:<10} {done}{of} {unit}, {done / seconds:.1f}/s"
@@ -218,28 +211,22 @@ class Bars(Lines):
                            bars.TextColumn("{task.description:<10}"), bars.BarColumn(bar_width=30),
                            bars.MofNCompleteColumn(), bars.TextColumn("{task.fields[rate]}", "progress.data.speed"),
                            bars.TimeRemainingColumn(elapsed_when_finished=True))  # fmt: skip
-            case Clips(int(total)):
-                self._show("all clips", total, bars.TextColumn("{task.description}"), bars.BarColumn(bar_width=30),
-                           bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), bars.TextColumn("left"),
-                           bars.TimeRemainingColumn())  # fmt: skip
             case Stage(_, "running", done, _, unit, seconds) if self._live:
                 rate = f"{done / seconds:5.1f} {unit}/s" if done and seconds else "starting"
                 self._live.update(bars.TaskID(0), completed=done, rate=rate)
             case Stage(_, "done" | "failed" as state, done) if self._live:
                 # A stated number of frames may be off by a few.
                 self._live.update(bars.TaskID(0), completed=done, total=done if state == "done" else None)
-                self._hide()
-            case Clips(None):
-                self._hide()
+                self._live.stop()
+                self._live = None
             case FromClip(name, Stage(stage, "started" | "running", done, total, unit)) if self._live and unit:
                 if name not in self._clips:
-                    self._clips[name] = self._live.add_task(name, total=None)
+                    self._clips[name] = self._live.add_task(name, total=None, rate="")
                 title = f"{name[:LONGEST_NAME]}: {stage}"
                 self._live.update(self._clips[name], description=title, total=total, completed=done)
-            case ClipEnded(status, done, _) if self._live:
+            case ClipEnded(status) if self._live:
                 if (bar := self._clips.pop(status.name, None)) is not None:
                     self._live.remove_task(bar)
-                self._live.update(bars.TaskID(0), completed=done)
                 if not status.is_good or status.warnings:
                     super().__call__(event)
             case Message() | Stage(_, "kept"):
@@ -249,11 +236,6 @@ class Bars(Lines):
         self._live = bars.Progress(*columns, console=self.console, transient=transient)
         self._live.add_task(title, total=total, rate="starting")
         self._live.start()
-
-    def _hide(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-        self._live = None
 
 
 def as_json_lines(event: Event) -> None:
@@ -272,8 +254,8 @@ def _facts(event: Event) -> dict[str, Any]:
             return {"event": kind, **(facts or {"text": text})}
         case Stage(stage, "kept"):
             return {"event": "stage", "stage": stage, "state": "kept"}
-        case Stage(text, unit="", beat=beat):
-            return {"event": "busy", "text": text, "seconds": beat * BEAT_S} if beat else {}
+        case Stage(text, unit="" | "clips" as unit, beat=beat):
+            return {"event": "busy", "text": text, "seconds": beat * BEAT_S} if beat and not unit else {}
         case Stage(stage, state, done, total, unit, seconds, beat) if state not in ("running", "failed") or beat:
             counted = {"done": done, "total": total, "unit": unit, "seconds": round(seconds, 3)}
             return {"event": "stage", "stage": stage, "state": state, **counted}

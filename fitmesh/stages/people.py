@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -100,36 +100,33 @@ class KeypointsFile:
         )
 
 
-def cache_key(job: Job) -> CacheKey:
+def key_parts(job: Job) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings and inputs that count whoever found the keypoints."""
     settings = job.settings
-    inputs, boxes = {"clip": job.clip_digest}, "detector"
+    told = {
+        "span": asdict(settings.span), "rate": str(job.clip.info.rate), "tracker": asdict(settings.tracker),
+        "max_people": settings.max_people, "identity": asdict(settings.identity), "hands": settings.hands,
+        "shape": settings.shape,
+    }  # fmt: skip
+    return told, {"clip": job.clip_digest, "hands": content_digest([HAND_CONSTANTS])}
+
+
+def cache_key(job: Job) -> CacheKey:
+    settings, (told, inputs) = job.settings, key_parts(job)
+    told |= {"pose_model": settings.pose_model, "confidence": settings.confidence}
     if settings.whole_image:
-        boxes = "whole"
+        told["boxes"] = "whole"
     elif settings.detections is not None:
-        boxes, inputs["detections"] = "given", content_digest([settings.detections])
+        told["boxes"], inputs["detections"] = "given", content_digest([settings.detections])
+    else:
+        told["boxes"], told["detector"] = "detector", [settings.detector, asdict(settings.detector_options)]
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
     if head := head_digest(settings.confidence, settings.pose_model, settings.ccnet):
         inputs["ccnet"] = head
-    if settings.hands == AUTO:
-        inputs["hands"] = content_digest([HAND_CONSTANTS])
     return CacheKey(
-        stage="people",
-        settings={
-            "span": asdict(settings.span),
-            "rate": str(job.clip.info.rate),
-            "boxes": boxes,
-            "detector": [settings.detector, asdict(settings.detector_options)] if boxes == "detector" else None,
-            "tracker": asdict(settings.tracker),
-            "max_people": settings.max_people,
-            "identity": asdict(settings.identity),
-            "pose_model": settings.pose_model,
-            "confidence": settings.confidence,
-            "hands": settings.hands,
-            "shape": settings.shape,
-        },
-        inputs=inputs,
-        code=code_digest(
+        "people", told, inputs,
+        code_digest(
             "pose2d.people", f"pose2d.detect.{DETECTORS[settings.detector][0]}", module_of(settings.pose_model),
             "ccnet.confidence", "pose2d.hands", "pose2d.masks", "fitting.scene.camera_motion",
         ),

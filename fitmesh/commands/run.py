@@ -52,15 +52,14 @@ def run(asked: RunCommand) -> None:
             _say_input(one)
         return_memory()
         with working():
-            result = run_stages(job)
+            files, _ = run_stages(job)
             from fitmesh.result import FIT_FILE, load
             from fitmesh.stages.pipeline import warnings_of
 
             for text in warnings_of(out):
                 reporter.warn(text)
-            if out / FIT_FILE in result.files:
+            if out / FIT_FILE in files:
                 _say_people(load(out), reporter)
-            files = result.files
             shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
             reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])
     except UserError as error:

@@ -99,11 +99,11 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
 def _run(task: ClipTask, source: Path, out: Path, key: str, reporter: Reporter, warned: list[str]) -> ClipStatus:
     """Between files that this machine sees. key: by which a later run tells that nothing has changed."""
     began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
-    written = run_stages(Job(open_clip(source), task.settings, out, reporter, _loader(task.settings)))
-    names = {path.relative_to(out).as_posix() for path in written.files}
+    files, made = run_stages(Job(open_clip(source), task.settings, out, reporter, _loader(task.settings)))
+    names = {path.relative_to(out).as_posix() for path in files}
     if not is_url(task.out) and not names <= set(Manifest.read(out).digests):
         key = ""  # digests would not tell of all files
-    if before is not None and before.is_good and not written.made:
+    if before is not None and before.is_good and not made:
         status = replace(before, key=key)
     else:
         seen = read_tracks(out)
@@ -111,11 +111,11 @@ def _run(task: ClipTask, source: Path, out: Path, key: str, reporter: Reporter, 
         status = ClipStatus(
             task.name, task.source, "done", people=len(people), frames=len(seen.frames),
             seconds=round(time.monotonic() - began, 2), cpu_s=round(time.process_time() - cpu_began, 2),
-            made=written.made, warnings=tuple([*warned, *warnings_of(out)][:MOST_WARNINGS]), peak_mb=_peak_mb(),
+            made=tuple(made), warnings=tuple([*warned, *warnings_of(out)][:MOST_WARNINGS]), peak_mb=_peak_mb(),
             key=key,
         )  # fmt: skip
     status.write(str(out))
-    return status if written.made else replace(status, state="kept", made=())
+    return status if made else replace(status, state="kept", made=())
 
 
 @lru_cache(maxsize=1)

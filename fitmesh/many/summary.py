@@ -102,10 +102,10 @@ class ClipStatus:
     @classmethod
     def of(cls, stated: Mapping[str, Any]) -> "ClipStatus | None":
         """Of what a file says, which anyone may have edited."""
-        kinds: dict[str, Any] = {"seconds": (int, float), "cpu_s": (int, float), "made": list, "warnings": list}
-        kinds |= dict.fromkeys(("people", "frames", "peak_mb"), int)
-        known = {f.name: stated[f.name] for f in fields(cls) if f.name in stated}
-        if not all(isinstance(value, kinds.get(name, str)) for name, value in known.items()):
+        usual = asdict(cls("", "", "failed"))
+        known = {name: stated[name] for name in usual if name in stated}
+        kinds: dict[type, Any] = {float: (int, float), tuple: list}
+        if not all(isinstance(known[name], kinds.get(type(usual[name]), type(usual[name]))) for name in known):
             return None
         if {"name", "source", "state"} - set(known) or known["state"] not in get_args(State):
             return None

@@ -221,11 +221,8 @@ def person_rows(
     identity: int, shot: int, seen: TracksFile, people: KeypointsFile, track_fit: TrackFit, body: Body
 ) -> Person:
     """One person's rows of `fit.npz`; none where the person is absent."""
-    rows, shape, size = (
-        track_fit.index(people.frames[identity]),
-        track_fit.fit.params.shape,
-        float(track_fit.fit.params.size),
-    )
+    rows, params = track_fit.index(people.frames[identity]), track_fit.fit.params
+    shape, size = params.shape, float(params.size)
     height_m = body.height_m(shape) * size
 
     def part(some: slice) -> Person:

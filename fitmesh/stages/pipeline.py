@@ -40,14 +40,6 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class RunFiles:
-    """What a run leaves behind for its user."""
-
-    files: tuple[Path, ...]  # the fit, the overlay, the exports
-    made: tuple[str, ...]  # the stages that were not skipped
-
-
-@dataclass(frozen=True)
 class Stage:
     """From a job's settings and earlier files to one file, or some."""
 
@@ -58,8 +50,9 @@ class Stage:
     files: Callable[[], Sequence[str]]  # what it leaves, from the folder of the run
 
 
-def run_stages(job: Job) -> RunFiles:
-    """From a clip to its files in `job.out`, of which this process is the only writer meanwhile."""
+def run_stages(job: Job) -> tuple[list[Path], list[str]]:
+    """From a clip to its files in `job.out`, of which this process is the only writer meanwhile: those for the user
+    (the fit, the overlay, the exports), and the names of the stages that were not skipped."""
     with job.reporter.busy("checking the settings"):
         check(job)
     # The lock says in words why a folder cannot be written to.
@@ -67,7 +60,7 @@ def run_stages(job: Job) -> RunFiles:
         return _run_stages(job)
 
 
-def _run_stages(job: Job) -> RunFiles:
+def _run_stages(job: Job) -> tuple[list[Path], list[str]]:
     with job.reporter.busy("checking the files that are there"):
         manifest = Manifest.read(job.out)
         planned = stages(job)
@@ -84,7 +77,7 @@ def _run_stages(job: Job) -> RunFiles:
         timings = numbers_of(read_json(job.out / RUN_FILE).get("timings_s", {}).value)  # of an earlier run
     except UserError:
         timings = {}
-    made = []
+    made: list[str] = []
     if job.settings.videos and not all(stage.is_current() for stage in planned[: 1 + len(job.cameras)]):
         import_module(TOGETHER).preview(job)
     for stage in planned:
@@ -108,7 +101,7 @@ def _run_stages(job: Job) -> RunFiles:
     names = dict.fromkeys(name for stage in planned for name in stage.files())
     on_the_way = () if job.settings.only_people else (people.TRACKS_FILE, people.KEYPOINTS_FILE)
     shown = [name for name in names if Path(name).name not in on_the_way]
-    return RunFiles(tuple(job.out / name for name in shown), tuple(made))
+    return [job.out / name for name in shown], made
 
 
 def _inputs(job: Job) -> list[Path]:

@@ -18,8 +18,8 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # type checkers take it for true
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -64,8 +64,6 @@ def _stop(number: int, _: "FrameType | None") -> None:
     if not _State.working or _State.asked:
         leave(128 + number)
     _State.asked = True
-    import threading
-
     timer = threading.Timer(PATIENCE_S, leave, (128 + number,))
     timer.daemon = True
     timer.start()
@@ -141,17 +139,12 @@ def describe_error(error: BaseException) -> tuple[list[str], int]:
 
 
 def say(text: str) -> None:
-    """On stderr, whatever characters it holds, and also when nobody listens."""
+    """On stderr, also when nobody listens."""
     try:
         colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-        print(f"\033[31m{printable(text)}\033[0m" if colour else printable(text), file=sys.stderr, flush=True)
+        print(f"\033[31m{text}\033[0m" if colour else text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
-
-
-def printable(text: object) -> str:
-    """File names need not be valid UTF-8; what is not is shown as a question mark in a box."""
-    return str(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def count(number: int, several: str) -> str:
@@ -182,7 +175,7 @@ def _log(error: BaseException) -> Path | None:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         from fitmesh.version import __version__  # reads the installed files: not before signals are watched for
 
-        facts = f"fitmesh {__version__}\n{sys.version}\n{[printable(word) for word in sys.argv]}\n\n"
+        facts = f"fitmesh {__version__}\n{sys.version}\n{sys.argv}\n\n"
         path.write_text(facts + "".join(lines), "utf-8", "backslashreplace")
         return path
     except OSError:

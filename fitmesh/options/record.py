@@ -70,7 +70,7 @@ def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]
 
         def call(**given: Any) -> None:
             values = {options[name][0].name: _value(*options[name][:2], value) for name, value in given.items()}
-            work(_checked(record(**values)))
+            work(check_ranges(record(**values)))
 
         call.__name__, call.__doc__ = work.__name__, work.__doc__
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -96,7 +96,7 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
                 signature.bind(*values, **options)
             except TypeError as error:
                 raise TypeError(f"{work.__name__}() {error}") from None
-            return work(_checked(record(*values, **options)))
+            return work(check_ranges(record(*values, **options)))
 
         help_of = {of.name: about.help for of, about, _ in _options(record)}
         lines = [f"{name}: {help_of[name]}" for name in signature.parameters]
@@ -108,15 +108,16 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
     return wrap
 
 
-def check_ranges(options: Any) -> None:
-    """Raise UserError where a number is not in the Range of its field, or a path or text cannot be one."""
+def check_ranges(options: Record) -> Record:
+    """The same again; UserError where a number is not in the Range of its field, or a path or text cannot be one."""
     for of, about, _ in _options(type(options)):
         name, value = f"--{(about.name or of.name).replace('_', '-')}", getattr(options, of.name)
         if about.limits is not None:
             about.limits.check(name, value)
-        for text in () if value == of.default else value if isinstance(value, tuple) else (value,):
-            if isinstance(text, str | Path) and (problem := _text_problem(str(text))):
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str | Path) and text != of.default and (problem := _text_problem(str(text))):
                 raise UserError(f"{name} {problem}.")
+    return options
 
 
 def _text_problem(text: str) -> str:
@@ -128,11 +129,6 @@ def _text_problem(text: str) -> str:
     if "://" not in text and any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(text).parts):
         return f"is {text[:40]}..: a file name has at most {LONGEST_NAME} bytes"
     return ""
-
-
-def _checked(options: Record) -> Record:
-    check_ranges(options)
-    return options
 
 
 def shared(options: Any, record: type) -> dict[str, Any]:

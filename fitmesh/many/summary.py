@@ -33,7 +33,6 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular, read_json
 
 MOST_WARNINGS = 50
-_NOT_TRIED = " (as before; not tried again without --retry-failed)"
 State = Literal["done", "kept", "failed", "busy", "waiting"]
 
 
@@ -64,8 +63,7 @@ class ClipStatus:
         """Of a run that found it so and did nothing."""
         if self.is_good:
             return replace(self, state="kept", made=())
-        said = self.error.removesuffix(_NOT_TRIED)
-        return replace(self, error=said + _NOT_TRIED)
+        return replace(self, error=f"{self.error} (as before; not tried again without --retry-failed)")
 
     @property
     def facts(self) -> str:
@@ -91,17 +89,19 @@ class ClipStatus:
     @classmethod
     def read(cls, folder: str | Path) -> "ClipStatus | None":
         """Of a folder or URL; None: there is none, or nobody can make sense of it."""
+        place = f"{folder}/{STATUS_FILE}"
         try:
-            if not is_url(str(folder)):
-                return cls.of(read_json(Path(folder, STATUS_FILE)).object())
-            said = json.loads(store.read_bytes(f"{folder}/{STATUS_FILE}", gone_is_fine=True) or b"null")
+            if is_url(place):
+                return cls.of(json.loads(store.read_bytes(place, gone_is_fine=True) or b"null"))
+            return cls.of(read_json(place).value)
         except (UserError, ValueError):
             return None
-        return cls.of(said) if isinstance(said, dict) else None
 
     @classmethod
-    def of(cls, stated: Mapping[str, Any]) -> "ClipStatus | None":
+    def of(cls, stated: Any) -> "ClipStatus | None":
         """Of what a file says, which anyone may have edited."""
+        if not isinstance(stated, dict):
+            return None
         usual = asdict(cls("", "", "failed"))
         known = {name: stated[name] for name in usual if name in stated}
         kinds: dict[type, Any] = {float: (int, float), tuple: list}

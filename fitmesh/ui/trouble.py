@@ -76,10 +76,8 @@ def leave(code: int) -> None:
     if files is not None:
         files.remove_unfinished()
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(Exception):
             stream.flush()
-        except Exception:
-            continue
     try:
         # A progress bar had hidden the cursor, and nobody else will show it again.
         os.write(2, (_SHOW_CURSOR if os.isatty(2) else "").encode() + f"{WORDS}\n".encode())
@@ -153,16 +151,6 @@ def count(number: int, several: str) -> str:
         return f"{number} {several}"
     irregular = {"people": "person", "processes": "process", "passes": "pass"}
     return f"1 {irregular.get(several) or several.removesuffix('s')}"
-
-
-def watch_threads() -> None:
-    """An error that ends a thread goes into a log file; whoever waits for the thread raises it again."""
-
-    def note(about: threading.ExceptHookArgs) -> None:
-        if about.exc_value is not None:
-            _log(about.exc_value)
-
-    threading.excepthook = note
 
 
 def _log(error: BaseException) -> Path | None:

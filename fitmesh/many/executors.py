@@ -33,7 +33,8 @@ _STARTUP_FAILURE = (
     "every program must that starts processes."
 )
 Notify = Callable[[Any], None]
-# A function of a module, by whose name workers find it: task -> result, both small. On the way it may notify.
+# A function of a module, by whose name workers find it: task -> result, both small. On the way it may notify. It does
+# not raise: a result says that a task could not be done, and an error is the end of its worker.
 Work = Callable[[Any, Notify], Any]
 
 
@@ -109,8 +110,6 @@ class ProcessExecutor:
                     worker.ready = True
                     if kind == "notified":
                         notify(number, content)
-                    elif kind == "raised":
-                        raise content
                     elif kind == "ended":
                         worker.task = None
                         yield Outcome(number, content)
@@ -175,12 +174,7 @@ def _serve(connection: Connection, work: Work) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             number, task = connection.recv()
-            try:
-                tell("ended", number, work(task, partial(tell, "notified", number)))
-            except UserError as error:
-                tell("raised", number, error)
-            except Exception as error:  # not every exception can be sent
-                tell("raised", number, RuntimeError(f"{type(error).__name__}: {error}"))
+            tell("ended", number, work(task, partial(tell, "notified", number)))
 
 
 def _leave_with_parent() -> None:
@@ -232,9 +226,6 @@ class RayExecutor:
                     try:
                         yield Outcome(number, ray.get(reference))
                     except ray.exceptions.RayTaskError as error:
-                        cause = getattr(error, "cause", None)
-                        if isinstance(cause, UserError):
-                            raise cause from None
                         raise UserError(  # one that cannot import fitmesh, or has another one
                             f"a Ray worker cannot do its task: {_first(error)}. Every machine of the cluster needs the "
                             "same fitmesh and the same Python."

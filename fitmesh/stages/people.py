@@ -147,10 +147,7 @@ def make(job: Job, key: CacheKey) -> None:
     finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
     fps = float(info.rate / settings.span.every)
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
-        seen = finder.find(
-            job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity,
-            seen_all=job.loader.let_go,
-        )  # fmt: skip
+        seen = finder.find(job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity)
     write(
         job, key, seen,
         pose_model=settings.pose_model, skeleton=card(settings.pose_model).skeleton.name, source=settings.confidence,

@@ -154,7 +154,6 @@ class NetworkLoader:
     """Loads what the settings name, once, in the background, while the first frames are decoded."""
 
     settings: RunSettings
-    stays: bool = True  # for the next job of the same settings
 
     @cached_property
     def networks(self) -> Background[tuple[PoseModel, ConfidenceFunction]]:
@@ -174,12 +173,6 @@ class NetworkLoader:
         options = replace(options, score_threshold=min(options.score_threshold, settings.tracker.doubtful_score))
         return Background(lambda: load_detector(settings.detector, options).to(settings.device))
 
-    def let_go(self) -> None:
-        """Out of memory, unless somebody else will need them."""
-        if not self.stays:
-            self.networks.let_go()
-            self.detector.let_go()
-
 
 @dataclass(frozen=True)
 class Job:
@@ -189,19 +182,18 @@ class Job:
     settings: RunSettings
     out: Path
     reporter: Reporter
-    shared_loader: NetworkLoader | None = None  # with other jobs; None: networks are let go when their stage is done
+    shared_loader: NetworkLoader | None = None  # with other jobs of the same settings
 
     @cached_property
     def loader(self) -> NetworkLoader:
-        return self.shared_loader or NetworkLoader(self.settings, stays=False)
+        return self.shared_loader or NetworkLoader(self.settings)
 
     @cached_property
     def cameras(self) -> list["Job"]:
         """Of the other cameras that recorded the scene, each in a folder of its own."""
         videos, alone = self.settings.videos, replace(self.settings, videos=())
-        loader = self.shared_loader or NetworkLoader(alone)
         return [
-            Job(open_clip(video), alone, self.out / CAMERAS_FOLDER / name, self.reporter, loader)
+            Job(open_clip(video), alone, self.out / CAMERAS_FOLDER / name, self.reporter, self.loader)
             for name, video in zip(names_of([str(self.clip.path), *map(str, videos)])[1:], videos, strict=True)
         ]
 

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -33,9 +33,6 @@ from pose2d.skeletons import COCO17
 
 # Stages that few runs need, imported when one does: several cameras, and keypoints that a file brings.
 TOGETHER, GIVEN = "fitmesh.stages.together", "fitmesh.stages.given_keypoints"
-PATHS = (
-    "detections", "checkpoint", "plugin", "ccnet", "keypoints", "body_model", "init_checkpoint", "intrinsics",
-)  # fmt: skip
 _log = logging.getLogger(__name__)
 
 
@@ -223,7 +220,8 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
         raise UserError(f"{name} is for several cameras: give --video for each of them, and --together.")
     use_plugin(options.plugin)
     given: dict[str, Any] = shared(options, RunOptions)
-    given |= {name: Path(given[name]) for name in PATHS if given[name] is not None}
+    paths = [of.name for of in fields(RunSettings) if of.type == Path | None]
+    given |= {name: Path(given[name]) for name in paths if given[name] is not None}
     keypoints, checkpoint, ccnet = given["keypoints"], given["checkpoint"], given["ccnet"]
     if options.whole_image and options.detections is not None:
         raise UserError("--whole-image and --detections contradict each other: give one of them.")

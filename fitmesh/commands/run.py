@@ -12,6 +12,7 @@ from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
 from fitmesh.ui.events import Message, Reporter, as_json_lines, on_stderr, starting
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
+from pose2d.base.errors import UserError
 
 if TYPE_CHECKING:
     from fitmesh.result import Result
@@ -30,7 +31,6 @@ def run(asked: RunCommand) -> None:
     """
     from fitmesh.exports import check_exports
     from fitmesh.inputs import folder_beside, given_by_name, open_given
-    from pose2d.base.errors import UserError
 
     if asked.quiet and asked.json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
@@ -43,7 +43,8 @@ def run(asked: RunCommand) -> None:
         clip, others = open_given(asked)
         out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         with starting(reporter):  # after what is cheap to check: torch alone takes seconds
-            from fitmesh.stages.pipeline import run_settings, run_stages
+            from fitmesh.result import FIT_FILE, load
+            from fitmesh.stages.pipeline import run_settings, run_stages, warnings_of
             from fitmesh.stages.settings import Job
             from pose2d.base.threads import return_memory
         settings = run_settings(asked, others)
@@ -53,9 +54,6 @@ def run(asked: RunCommand) -> None:
         return_memory()
         with working():
             files, _ = run_stages(job)
-            from fitmesh.result import FIT_FILE, load
-            from fitmesh.stages.pipeline import warnings_of
-
             for text in warnings_of(out):
                 reporter.warn(text)
             if out / FIT_FILE in files:
@@ -116,7 +114,6 @@ def _say_people(result: "Result", reporter: Reporter) -> None:
 def _many_asked(asked: RunCommand) -> bool:
     """Whether options ask for a folder a clip. One --video has its results in --out itself."""
     from fitmesh.inputs import is_url
-    from pose2d.base.errors import UserError
 
     if asked.together:
         return False
@@ -135,7 +132,6 @@ def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     """The exit code."""
     from fitmesh.many.batch import run_clips
     from fitmesh.many.summary import in_words
-    from pose2d.base.errors import UserError
 
     if not many.video and not many.videos:
         raise UserError("give --video or --videos: results in object storage are of videos.")

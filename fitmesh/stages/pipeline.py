@@ -65,8 +65,6 @@ def _run_stages(job: Job) -> tuple[list[Path], list[str]]:
         files = [stage.files() if one is None else (one.entry,) for stage, one in zip(planned, exporters, strict=True)]
         entries = [RUN_FILE, *(Path(name).parts[0] for names in files for name in names)]
         manifest.claim(entries, _inputs(job), job.settings.overwrite)
-        if any(stage.key.stage == "overlay" and not stage.is_current() for stage in planned):
-            job.renderer.start()
     for folder in (job.out, *(one.out for one in job.cameras)):
         for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, OVERLAY_FILE, RUN_FILE):
             remove_temporary(folder / name)

@@ -207,14 +207,3 @@ class Job:
     @cached_property
     def clip_digest(self) -> str:
         return content_digest(self.clip.files())
-
-    @cached_property
-    def renderer(self) -> Background[None]:
-        """Compiled, which takes seconds after installing, while the people are looked for."""
-
-        def compiled() -> None:
-            from fitting.render.draw import compile_renderer  # brings numba with it
-
-            compile_renderer()
-
-        return Background(compiled)

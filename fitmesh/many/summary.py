@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
@@ -119,9 +120,6 @@ COLUMNS = (
     "clip", "folder", "state", "people", "frames", "seconds", "cpu_seconds", "memory_mb", "warnings", "error", "worker",
 )  # fmt: skip
 PATIENCE_S = 120.0  # for others who write the same two files
-_HERE = Path(__file__).parent
-# Nothing may be loaded but the overlays below the page, whatever a file name in the page contains.
-_POLICY = "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'"
 _ORDER = {"failed": 0, "busy": 1, "done": 2, "kept": 2, "waiting": 3}
 _WORDS = {"kept": "done", "busy": "in another run", "waiting": "not begun"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets compute what begins so, whoever named a file so
@@ -181,17 +179,10 @@ def check_out(out: str, overwrite: bool = False) -> None:
 def page(statuses: Sequence[ClipStatus]) -> str:
     rows = sorted(statuses, key=lambda status: (_ORDER[status.state], not status.warnings))
     people, seconds = sum(status.people for status in statuses), sum(status.seconds for status in statuses)
-    css = (_HERE / "index.css").read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{count(len(statuses), 'clips')}{_TITLE}<style>{css}</style></head><body><main>"
-        f"<h1>{count(len(statuses), 'clips')}</h1>"
-        f"<p>{in_words(statuses)}; {count(people, 'people')}, {seconds / 3600:.2f} h of work</p>"
-        f"<ul>{''.join(map(_clip, rows))}</ul>"
-        f'<footer>The same as a table: <a href="summary.csv">summary.csv</a> · fitmesh {escape(__version__)}</footer>'
-        "</main></body></html>\n"
+    words = f"{in_words(statuses)}; {count(people, 'people')}, {seconds / 60:.1f} min of work"
+    template = Template((Path(__file__).parent / PAGE_FILE).read_text(encoding="utf-8"))
+    return template.substitute(
+        count=count(len(statuses), "clips"), words=words, clips="".join(map(_clip, rows)), version=escape(__version__)
     )
 
 

@@ -58,19 +58,13 @@ def check_recorded(text: str) -> None:
 
 
 def given_by_name(asked: "RunCommand") -> "RunCommand":
-    """With the paths that stand alone where --video, --images and --image have them."""
+    """With the paths that stand alone where --video has them, whatever they are."""
     for text in asked.clip:
         if text.lower() in _SWITCHES and not Path(text).exists():
             raise UserError(f"{text!r} stands alone: options like --relink are given without a value, or left out.")
     for text in (*asked.clip, *asked.video):
         check_recorded(text)
-    if len(asked.clip) == 1 and not asked.video and not asked.videos:
-        path = Path(asked.clip[0])
-        if path.is_dir() and asked.images is None:
-            return replace(asked, images=path, clip=())
-        if path.suffix.lower() in SUFFIXES and asked.image is None:
-            return replace(asked, image=path, clip=())
-    return replace(asked, video=(*asked.clip, *asked.video), clip=())
+    return replace(asked, video=(*asked.clip, *asked.video))
 
 
 def open_given(asked: "RunCommand") -> tuple[Clip, tuple[str, ...]]:
@@ -95,7 +89,7 @@ def open_given(asked: "RunCommand") -> tuple[Clip, tuple[str, ...]]:
             f"give a video, `fitmesh run clip.mp4`, or one of --video, --images and --image; got {names or 'none'}."
         )
     ((path, is_folder, words),) = given
-    if path.is_dir() != is_folder:
+    if path.is_dir() != is_folder and not asked.clip:
         raise UserError(f"{path} {words}")
     is_image = path == asked.image and asked.fps is None  # whatever its suffix
     return ImageFolder(path) if is_image else open_clip(path, asked.fps), asked.video[1:]

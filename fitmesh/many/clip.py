@@ -99,6 +99,8 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
 def _run(task: ClipTask, source: Path, out: Path, key: str, reporter: Reporter, warned: list[str]) -> ClipStatus:
     """Between files that this machine sees. key: by which a later run tells that nothing has changed."""
     began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
+    if before is not None and before.key:
+        replace(before, key="").write(str(out))  # while files change, no key vouches for them
     files, made = run_stages(Job(open_clip(source), task.settings, out, reporter, _loader(task.settings)))
     names = {path.relative_to(out).as_posix() for path in files}
     if not is_url(task.out) and not names <= set(Manifest.read(out).digests):

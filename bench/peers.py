@@ -76,7 +76,7 @@ settings = RunSettings(
 job = Job(open_clip(video), settings, out, Reporter())
 marks = {}
 start = time.perf_counter()
-job.loader.networks.get(), job.loader.detector.get()
+job.loader.networks, job.loader.detector
 stages = pipeline.stages(job)
 loading = time.perf_counter() - start
 start, start_cpu = time.perf_counter(), time.process_time()

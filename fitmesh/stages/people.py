@@ -140,14 +140,13 @@ def is_current(out: Path, key: CacheKey) -> bool:
 def make(job: Job, key: CacheKey) -> None:
     """Find everyone in the frames of the span."""
     info, settings = job.clip.info, job.settings
-    job.loader.networks.start()  # while the first frames are decoded
     tracker = Tracker((info.width_px, info.height_px), settings.tracker)
     background = BackgroundMotion((info.width_px, info.height_px))
-    given = settings.detections is not None
-    finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
-    fps = float(info.rate / settings.span.every)
-    with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
-        seen = finder.find(job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity)
+    fps, given = float(info.rate / settings.span.every), settings.detections is not None
+    with job.reporter.stage("people", settings.span.expected_frames(info)) as tick:
+        finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
+        with torch.inference_mode():
+            seen = finder.find(job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity)
     write(
         job, key, seen,
         pose_model=settings.pose_model, skeleton=card(settings.pose_model).skeleton.name, source=settings.confidence,
@@ -156,9 +155,10 @@ def make(job: Job, key: CacheKey) -> None:
 
 
 def _estimate(job: Job) -> Estimate:
+    model, confidence = job.loader.networks
+
     @torch.inference_mode()
     def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
-        model, confidence = job.loader.networks.get()
         boxes_px, poses = estimate_people(model, images, boxes_px)
         return boxes_px, confidence(poses)
 
@@ -172,8 +172,8 @@ def _detect(job: Job) -> Detect:
     if settings.detections is not None:
         given, nobody = read_detections(settings.detections), Boxes(np.zeros((0, 4)), np.zeros(0))
         return lambda frame: given.get(frame.index, nobody)
-    job.loader.detector.start()  # while the first frames are decoded
-    return lambda frame: job.loader.detector.get().detect(frame.rgb)
+    detector = job.loader.detector
+    return lambda frame: detector.detect(frame.rgb)
 
 
 def write(

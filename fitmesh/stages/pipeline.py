@@ -167,7 +167,7 @@ def check(job: Job) -> None:
     if settings.keypoints is not None:
         layout_matters = import_module(GIVEN).read_given(settings.keypoints, settings.keypoint_layout).openpose
     elif settings.checkpoint is not None or settings.ccnet is not None:
-        job.loader.networks.get()  # a file of the wrong family is told of before any stage starts
+        _ = job.loader.networks  # a file of the wrong family is told of before any stage starts
     if settings.keypoint_layout != RunSettings.keypoint_layout and not layout_matters:
         job.reporter.warn("--keypoint-layout has no effect: it is for --keypoints in OpenPose's format.")
 

@@ -15,7 +15,7 @@ from fitting.body.load import OPEN_BODY, find_body_file
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
-from pose2d.base.threads import Background, cores
+from pose2d.base.threads import cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
 from pose2d.models.base import PoseModel
 from pose2d.models.base import load as load_pose_model
@@ -151,27 +151,23 @@ def _of_people(given: str, name: str, words: str, low: float, high: float) -> di
 
 @dataclass(frozen=True)
 class NetworkLoader:
-    """Loads what the settings name, once, in the background, while the first frames are decoded."""
+    """Loads what the settings name, once for all jobs of them."""
 
     settings: RunSettings
 
     @cached_property
-    def networks(self) -> Background[tuple[PoseModel, ConfidenceFunction]]:
+    def networks(self) -> tuple[PoseModel, ConfidenceFunction]:
         """What reads a crop."""
         wanted = self.settings
-
-        def load() -> tuple[PoseModel, ConfidenceFunction]:
-            model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(wanted.device)
-            return model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet)
-
-        return Background(load)
+        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(wanted.device)
+        return model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet)
 
     @cached_property
-    def detector(self) -> Background[PersonDetector]:
+    def detector(self) -> PersonDetector:
         settings, options = self.settings, self.settings.detector_options
         # The tracker has a use for boxes too doubtful to start a person.
         options = replace(options, score_threshold=min(options.score_threshold, settings.tracker.doubtful_score))
-        return Background(lambda: load_detector(settings.detector, options).to(settings.device))
+        return load_detector(settings.detector, options).to(settings.device)
 
 
 @dataclass(frozen=True)

@@ -76,12 +76,12 @@ settings = RunSettings(
 job = Job(open_clip(video), settings, out, Reporter())
 marks = {}
 start = time.perf_counter()
-job.networks.get(), job.detector.get()
+job.loader.networks, job.loader.detector
 stages = pipeline.stages(job)
 loading = time.perf_counter() - start
 start, start_cpu = time.perf_counter(), time.process_time()
 for stage in stages[:3]:
-    stage.make(job, stage.key)
+    stage.make()
     marks[stage.key.stage] = time.perf_counter() - start
     if stage.key.stage == "fit":
         peak, cpu = PEAK_MB, time.process_time() - start_cpu

@@ -36,7 +36,7 @@ SAME_IOU = 0.5  # boxes of one person in one frame, found both ways
 def found(video: Path, threads: int, every_frame: bool) -> tuple[People, float]:
     with tempfile.TemporaryDirectory() as folder:
         job = Job(open_clip(video), RunSettings(threads=threads), Path(folder), Reporter())
-        job.networks.get()
+        _ = job.loader.networks
         info = job.clip.info
         finder = PeopleFinder(people._detect(job), people._estimate(job), every_frame, by_boxes=True)
         tracker = Tracker((info.width_px, info.height_px), job.settings.tracker)

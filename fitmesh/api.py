@@ -9,7 +9,7 @@ import numpy as np
 from fitmesh.inputs import folder_beside, open_clip, spooled
 from fitmesh.many.summary import ClipStatus
 from fitmesh.options import ranges
-from fitmesh.options.record import check_ranges, function, option
+from fitmesh.options.record import function, option
 from fitmesh.options.run import RunOptions
 from fitmesh.result import Result, load
 from fitmesh.stages.pipeline import run_settings, run_stages
@@ -104,21 +104,17 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
     video that fails does not end the others: look at the `state` and `error` of what is returned, one status a video of
     the shard. The options are those of `fitmesh.run`, but keypoints or detections of one clip are refused. Raises
     `fitmesh.UserError` where nothing can be done at all."""
-    from fitmesh.inputs import WHOLE, Shard, find_clips
     from fitmesh.many.batch import run_clips
 
-    check_ranges(asked)
-    several = [] if isinstance(asked.videos, str | Path) else [str(video) for video in asked.videos]
-    given = find_clips(several, [] if several else [str(asked.videos)], str(asked.out))
-    shard = Shard.parse(asked.shard) if asked.shard is not None else WHOLE
+    one, several = ([asked.videos], []) if isinstance(asked.videos, str | Path) else ([], asked.videos)
 
     def sink(event: Event) -> None:
         if isinstance(event, ClipEnded) and asked.progress is not None:
             asked.progress(event.status)
 
     return run_clips(
-        asked, given, str(asked.out), shard, Reporter(sink), jobs=asked.jobs if asked.jobs > 1 else None, ray=asked.ray,
-        retry_failed=asked.retry_failed,
+        asked, list(map(str, several)), list(map(str, one)), str(asked.out), Reporter(sink), shard=asked.shard,
+        jobs=asked.jobs if asked.jobs > 1 else None, ray=asked.ray, retry_failed=asked.retry_failed,
     )  # fmt: skip
 
 
@@ -127,7 +123,7 @@ def _to_function(progress: Callable[[Progress], None]) -> Sink:
 
     def sink(event: Event) -> None:
         match event:
-            case Stage(stage, "started" | "running", done, total, unit, beat=None):
+            case Stage(stage, "started" | "running", done, total, unit, beat=None) if unit:
                 progress(Progress(stage, done, total, unit))
             case _:
                 to_log(event)

@@ -10,7 +10,7 @@ import typer.core
 import typer.main
 
 from fitmesh.ui import trouble
-from fitmesh.ui.trouble import Stopped, exit_code_of, install, watch_threads
+from fitmesh.ui.trouble import Stopped, exit_code_of, install
 from fitmesh.version import __version__
 
 # By name: the module of `fitmesh.commands` that has it.
@@ -79,7 +79,6 @@ def root(
 def main() -> None:
     """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code (`fitmesh.ui.trouble`)."""
     install()  # signals first: the imports of a command take long enough to be interrupted
-    watch_threads()
     for stream in (sys.stdout, sys.stderr):  # a file name need not be valid UTF-8
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -27,7 +27,6 @@ from pose2d.video.frames import DEFAULT_RATE, SUFFIXES, Clip, ImageFolder, Video
 if TYPE_CHECKING:
     from fitmesh.options.run import RunCommand
 
-
 T = TypeVar("T")
 _LIVE = re.compile(r"[0-9]+|/dev/video[0-9]+|(rtsps?|rtmps?|rtp|udp|srt|mms)://.*", re.IGNORECASE)
 _SWITCHES = ("true", "false", "yes", "no", "on", "off")
@@ -43,7 +42,7 @@ def open_clip(path: str | Path, fps: float | None = None) -> Clip:
     if path.is_dir():
         return ImageFolder(path, DEFAULT_RATE if fps is None else Fraction(fps).limit_denominator(100_000))
     if fps is not None:
-        raise UserError("--fps is for a folder of images: a video knows its own rate.")
+        raise UserError("--fps is for --images, a folder of them: a video knows its own rate.")
     return ImageFolder(path) if path.suffix.lower() in SUFFIXES else Video(path)
 
 
@@ -59,48 +58,41 @@ def check_recorded(text: str) -> None:
 
 
 def given_by_name(asked: "RunCommand") -> "RunCommand":
-    """With the paths that stand alone where --video, --images and --image have them."""
+    """With the paths that stand alone where --video has them, whatever they are."""
     for text in asked.clip:
         if text.lower() in _SWITCHES and not Path(text).exists():
             raise UserError(f"{text!r} stands alone: options like --relink are given without a value, or left out.")
     for text in (*asked.clip, *asked.video):
         check_recorded(text)
-    if len(asked.clip) == 1 and not asked.video and not asked.videos:
-        path = Path(asked.clip[0])
-        if path.is_dir() and asked.images is None:
-            return replace(asked, images=path, clip=())
-        if path.suffix.lower() in SUFFIXES and asked.image is None:
-            return replace(asked, image=path, clip=())
-    return replace(asked, video=(*asked.clip, *asked.video), clip=())
+    return replace(asked, video=(*asked.clip, *asked.video))
 
 
 def open_given(asked: "RunCommand") -> tuple[Clip, tuple[str, ...]]:
     """The one of --video, --images and --image that was given, and the videos of the other cameras."""
-    images, image = asked.images, asked.image
     if asked.together:
-        if len(asked.video) < 2 or asked.videos or images or image:
+        if len(asked.video) < 2 or asked.videos or asked.images or asked.image:
             raise UserError("--together is of several cameras: give --video for each of them, two at least.")
         if len({Path(video).resolve() for video in asked.video}) < len(asked.video):
             raise UserError("--together: one video was given twice, and every camera has its own.")
     for text in asked.video[1:]:
         open_clip(text)  # a mistyped path is answered at once
     video = Path(asked.video[0]) if asked.video else None
-    given = {name: path for name, path in (("--video", video), ("--images", images), ("--image", image)) if path}
+    ways = (
+        ("--video", video, False, "is a folder, not a video file. For a folder of images use --images."),
+        ("--images", asked.images, True, "is not a folder. --images takes a folder of images; for one use --image."),
+        ("--image", asked.image, False, "is a folder. --image takes one image; for a folder use --images."),
+    )
+    given = [(path, is_folder, words) for _, path, is_folder, words in ways if path is not None]
     if len(given) != 1:
+        names = " and ".join(name for name, path, *_ in ways if path is not None)
         raise UserError(
-            f"give a video, `fitmesh run clip.mp4`, or one of --video, --images and --image; got "
-            f"{' and '.join(given) or 'none'}."
+            f"give a video, `fitmesh run clip.mp4`, or one of --video, --images and --image; got {names or 'none'}."
         )
-    if asked.fps is not None and images is None:
-        raise UserError("--fps is for --images: a video knows its own rate.")
-    if images is not None and not images.is_dir():
-        raise UserError(f"{images} is not a folder. --images takes a folder of images; for one image use --image.")
-    if video is not None and video.is_dir():
-        raise UserError(f"{video} is a folder, not a video file. For a folder of images use --images.")
-    if image is not None and image.is_dir():
-        raise UserError(f"{image} is a folder. --image takes one image; for a folder use --images.")
-    clip = open_clip(next(iter(given.values())), asked.fps) if image is None else ImageFolder(image)
-    return clip, asked.video[1:]
+    ((path, is_folder, words),) = given
+    if path.is_dir() != is_folder and not asked.clip:
+        raise UserError(f"{path} {words}")
+    is_image = path == asked.image and asked.fps is None  # whatever its suffix
+    return ImageFolder(path) if is_image else open_clip(path, asked.fps), asked.video[1:]
 
 
 def folder_beside(clip: Path) -> Path:
@@ -126,14 +118,21 @@ def spooled(frames: Iterable[np.ndarray], fps: float | None, out: Path) -> Itera
         raise UserError("frames need fps: how many of them are shown in a second.")
     ranges.FPS.check("fps", fps)
     check_writable(out)
-    with tempfile.TemporaryDirectory(prefix=".frames-", dir=out) as folder:
-        unfinished.add(Path(folder))
+    with scratch_folder(".frames-", out) as folder:
+        write_lossless(folder / "frames.mp4", frames, Fraction(fps).limit_denominator(100_000))
+        yield Video(folder / "frames.mp4")
+
+
+@contextmanager
+def scratch_folder(prefix: str, inside: Path | None = None) -> Iterator[Path]:
+    """A new one that goes again with the block; with the process too, if that has time."""
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=inside, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        unfinished.add(folder)
         try:
-            path = Path(folder, "frames.mp4")
-            write_lossless(path, frames, Fraction(fps).limit_denominator(100_000))
-            yield Video(path)
+            yield folder
         finally:
-            unfinished.discard(Path(folder))
+            unfinished.discard(folder)
 
 
 def write_lossless(path: Path, frames: Iterable[np.ndarray], rate: Fraction) -> None:
@@ -294,23 +293,9 @@ def names_of(sources: Sequence[str]) -> list[str]:
     return names
 
 
-@dataclass(frozen=True)
-class Shard:
-    """One part of several."""
-
-    number: int  # from 1
-    of: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Shard":
-        match = re.fullmatch(r"\s*([0-9]{1,7})\s*/\s*([0-9]{1,7})\s*", text)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise UserError(f"--shard must read like 3/20, the third of twenty parts; got {text[:40]!r}.")
-        return cls(int(match[1]), int(match[2]))
-
-    def share(self, clips: Sequence[T]) -> list[T]:
-        """Every `of`-th."""
-        return list(clips[self.number - 1 :: self.of])
-
-
-WHOLE = Shard(1, 1)
+def share_of(clips: Sequence[T], shard: str | None) -> list[T]:
+    """Of the shard "3/20" every 20th, from the third; None: all."""
+    match = re.fullmatch(r"\s*([0-9]{1,7})\s*/\s*([0-9]{1,7})\s*", "1/1" if shard is None else shard)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise UserError(f"--shard must read like 3/20, the third of twenty parts; got {str(shard)[:40]!r}.")
+    return list(clips[int(match[1]) - 1 :: int(match[2])])

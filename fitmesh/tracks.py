@@ -234,16 +234,15 @@ def edited_keypoints(out: Path) -> KeypointsFile:
     return KeypointsFile.of(rows, hands, outlines, pose_model)
 
 
-def edits_digest(out: Path) -> str | None:
-    """For cache keys; None where there are no edits."""
-    edits = _read(out)[1]
-    return hashlib.sha256(repr(edits).encode()).hexdigest() if edits else None
-
-
 def read_edits(out: Path, tracks: TracksFile) -> list[Edit]:
-    """In the order they were made; UserError where they were made for other tracks than these."""
-    fingerprint, edits = _read(out)
-    if edits and fingerprint != _fingerprint(tracks):
+    """In the order they were made, none where there is no file; UserError where they were made for other tracks."""
+    if not (out / EDITS_FILE).exists():
+        return []
+    content = read_json(
+        out / EDITS_FILE, "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them."
+    )
+    edits = [_edit(entry) for entry in content.item("edits").items()]
+    if edits and content.item("tracks").text() != _fingerprint(tracks):
         raise UserError(
             f"the edits in {out / EDITS_FILE} were made for other tracks than those of {out / TRACKS_FILE}, which "
             f"other settings or another version have found anew. Remove them with `fitmesh tracks {out} --clear`, and "
@@ -268,16 +267,6 @@ def _fingerprint(tracks: TracksFile) -> str:
         digest.update(np.int64(identity).tobytes())
         digest.update(np.asarray(track.frame, "<i8").tobytes())
     return digest.hexdigest()[:32]
-
-
-def _read(out: Path) -> tuple[str, list[Edit]]:
-    """Fingerprint of the tracks, and the edits; none where there is no file."""
-    if not (out / EDITS_FILE).exists():
-        return "", []
-    content = read_json(
-        out / EDITS_FILE, "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them."
-    )
-    return content.item("tracks").text(), [_edit(entry) for entry in content.item("edits").items()]
 
 
 def _edit(entry: Json) -> Edit:

@@ -6,13 +6,11 @@ wrong becomes a sentence."""
 import hashlib
 import importlib
 import json
-import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +18,7 @@ import typer
 
 from fitmesh.options.record import command, option
 from fitmesh.version import __version__
+from pose2d.base.threads import cores
 
 ROOT = Path(__file__).parents[2]  # the folder that holds the packages, installed or not
 EMBEDDED = ROOT / "fitmesh" / "embedded.json"  # made by tools/embedded_digests.py
@@ -27,8 +26,7 @@ OLDEST_PYTHON = (3, 10)
 REINSTALL = "pip install --force-reinstall --no-deps fitmesh"
 
 CPU_TORCH = "For CPUs alone: pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cpu"
-MARKS = {"ok": "[green]ok     [/green]", "missing": "[yellow]missing[/yellow]", "broken": "[red]broken [/red]"}
-TITLES = {"program": "Program", "embedded": "Embedded", "machine": "Machine", "optional": "Optional"}
+COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 # What every command needs: the name to install, the name to import. pyproject.toml has the versions.
 NEEDED = (
     ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"), ("opencv-python-headless", "cv2"), ("pillow", "PIL"),
@@ -75,30 +73,24 @@ def doctor(asked: DoctorOptions) -> None:
 
     Says for everything that is missing or broken what to do. The exit code is 1 if fitmesh cannot work like this.
     """
-    checks = []
+    checks: list[Check] = []
+    say: Callable[[str], None] = (lambda text: None) if asked.json else typer.echo
+    say(typer.style(f"fitmesh {__version__}", bold=True))
+    for check in examine():  # shown as they come: the first import of torch takes seconds
+        if not checks or check.part != checks[-1].part:
+            say(typer.style(f"\n{check.part.capitalize()}", bold=True))
+        say(f"  {typer.style(f'{check.state:<7}', COLOURS[check.state])} {check.name:<24}{check.about}")
+        if check.state != "ok":
+            say(f"{'':<34}-> {check.fix}")
+        checks.append(check)
+    broken = [check.name for check in checks if check.failed]
+    say(
+        typer.style(f"\nMend first: {', '.join(broken)}." if broken else "\nAll is well.", "red" if broken else "green")
+    )
     if asked.json:
-        checks = list(examine())
-        sound = not any(check.failed for check in checks)
-        facts = {"fitmesh": __version__, "sound": sound, "checks": [asdict(check) for check in checks]}
+        facts = {"fitmesh": __version__, "sound": not broken, "checks": [asdict(check) for check in checks]}
         typer.echo(json.dumps(facts, indent=1))
-    else:
-        from rich.console import Console
-        from rich.markup import escape
-
-        console = Console(highlight=False, soft_wrap=True)
-        console.print(f"[bold]fitmesh {__version__}[/bold]")
-        part = ""
-        for check in examine():  # shown as they come: the first import of torch takes seconds
-            if check.part != part:
-                part = check.part
-                console.print(f"\n[bold]{TITLES[part]}[/bold]")
-            console.print(f"  {MARKS[check.state]} {check.name:<24}{escape(check.about)}")
-            if check.state != "ok":
-                console.print(f"{'':<34}-> {escape(check.fix)}")
-            checks.append(check)
-        broken = [check.name for check in checks if check.failed]
-        console.print(f"\n[red]Mend first: {', '.join(broken)}.[/red]" if broken else "\n[green]All is well.[/green]")
-    if any(check.failed for check in checks):
+    if broken:
         raise typer.Exit(1)
 
 
@@ -111,7 +103,8 @@ def examine() -> Iterator[Check]:
     for package, module in NEEDED:
         yield _library("program", package, module, "", f"pip install --force-reinstall {package}", needed=True)
     yield from embedded()
-    for check in (_cores, _torch_device, _video_encoder):
+    yield Check("machine", "processor cores", "ok", f"{cores()}, which --threads uses unless told otherwise")
+    for check in (_torch_device, _video_encoder):
         try:
             yield check()
         except Exception as error:
@@ -128,16 +121,12 @@ def examine() -> Iterator[Check]:
 def _library(part: str, package: str, module: str, purpose: str, how: str, needed: bool) -> Check:
     """Imported, since a package that is there may still not load."""
     try:
-        absent = find_spec(module) is None
-    except (ImportError, ValueError):
-        absent = True
-    if absent:
-        return Check(part, package, "missing", f"for {purpose}" if purpose else "not installed", how, needed)
-    try:
         importlib.import_module(module)
         if module == "pytorch3d":  # its Python part alone draws nothing
             importlib.import_module("pytorch3d._C")
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and module.startswith(error.name):
+            return Check(part, package, "missing", f"for {purpose}" if purpose else "not installed", how, needed)
         return Check(part, package, "broken", f"does not load: {_first_line(error)}", how, needed)
     try:
         return Check(part, package, "ok", version(package))
@@ -160,12 +149,6 @@ def embedded() -> Iterator[Check]:
         except OSError as error:
             is_sound, about = False, f"{name}: {error.strerror or error}"
         yield Check("embedded", facts["what"], "ok" if is_sound else "broken", about, "" if is_sound else REINSTALL)
-
-
-def _cores() -> Check:
-    affinity = getattr(os, "sched_getaffinity", None)
-    count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return Check("machine", "processor cores", "ok", f"{count}, which --threads uses unless told otherwise")
 
 
 def _torch_device() -> Check:

@@ -10,11 +10,11 @@ import typer
 
 from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
-from fitmesh.ui.events import ClipEnded, Clips, Message, Reporter, as_json_lines, on_stderr, starting
+from fitmesh.ui.events import Message, Reporter, as_json_lines, on_stderr, starting
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
+from pose2d.base.errors import UserError
 
 if TYPE_CHECKING:
-    from fitmesh.many.summary import ClipStatus
     from fitmesh.result import Result
     from fitmesh.stages.settings import Job
 
@@ -31,7 +31,6 @@ def run(asked: RunCommand) -> None:
     """
     from fitmesh.exports import check_exports
     from fitmesh.inputs import folder_beside, given_by_name, open_given
-    from pose2d.base.errors import UserError
 
     if asked.quiet and asked.json:
         raise UserError("--quiet and --json contradict each other: give one of them.")
@@ -44,7 +43,8 @@ def run(asked: RunCommand) -> None:
         clip, others = open_given(asked)
         out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         with starting(reporter):  # after what is cheap to check: torch alone takes seconds
-            from fitmesh.stages.pipeline import run_settings, run_stages
+            from fitmesh.result import FIT_FILE, load
+            from fitmesh.stages.pipeline import run_settings, run_stages, warnings_of
             from fitmesh.stages.settings import Job
             from pose2d.base.threads import return_memory
         settings = run_settings(asked, others)
@@ -53,15 +53,11 @@ def run(asked: RunCommand) -> None:
             _say_input(one)
         return_memory()
         with working():
-            result = run_stages(job)
-            from fitmesh.result import FIT_FILE, load
-            from fitmesh.stages.pipeline import warnings_of
-
+            files, _ = run_stages(job)
             for text in warnings_of(out):
                 reporter.warn(text)
-            if out / FIT_FILE in result.files:
+            if out / FIT_FILE in files:
                 _say_people(load(out), reporter)
-            files = result.files
             shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
             reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])
     except UserError as error:
@@ -118,7 +114,6 @@ def _say_people(result: "Result", reporter: Reporter) -> None:
 def _many_asked(asked: RunCommand) -> bool:
     """Whether options ask for a folder a clip. One --video has its results in --out itself."""
     from fitmesh.inputs import is_url
-    from pose2d.base.errors import UserError
 
     if asked.together:
         return False
@@ -135,9 +130,8 @@ def _many_asked(asked: RunCommand) -> bool:
 
 def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     """The exit code."""
-    from fitmesh.inputs import WHOLE, Shard, find_clips
-    from fitmesh.many.summary import check_out, kept, recipe_of, write_summary
-    from pose2d.base.errors import UserError
+    from fitmesh.many.batch import run_clips
+    from fitmesh.many.summary import in_words
 
     if not many.video and not many.videos:
         raise UserError("give --video or --videos: results in object storage are of videos.")
@@ -145,35 +139,11 @@ def _run_videos(many: RunCommand, reporter: Reporter) -> int:
         raise UserError("many videos were asked for: give --out, the folder above their folders of results.")
     if many.jobs is not None and many.ray is not None:
         raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
-    shard = WHOLE if many.shard is None else Shard.parse(many.shard)
-    given = find_clips(many.video, many.videos, many.out)
-    clips = shard.share(given.clips)
-    before = None if many.overwrite else kept(clips, recipe_of(many), many.out, many.retry_failed)
-    if before is not None:
-        check_out(many.out)
-        reporter.emit(Clips(len(before)))
-        for number, status in enumerate(before, start=1):
-            reporter.emit(ClipEnded(status, number, len(before)))
-        reporter.emit(Clips(None))
-        write_summary(given.clips, {status.name: status for status in before}, many.out)
-        reporter.say(_summary(before, many.out))
-        return SOME_FAILED if any(not status.is_good for status in before) else 0
-    with starting(reporter):
-        from fitmesh.many.batch import run_clips
     with working():
         statuses = run_clips(
-            many, given, many.out, shard, reporter, jobs=many.jobs or 1, ray=many.ray, retry_failed=many.retry_failed
-        )
-        reporter.say(_summary(statuses, many.out))
+            many, many.video, many.videos, many.out, reporter, shard=many.shard, jobs=many.jobs or 1, ray=many.ray,
+            retry_failed=many.retry_failed,
+        )  # fmt: skip
+        root = many.out.rstrip("/")
+        reporter.say(f"{in_words(statuses)}: {root}/index.html, {root}/summary.csv")
     return SOME_FAILED if any(not status.is_good for status in statuses) else 0
-
-
-def _summary(statuses: list["ClipStatus"], out: str) -> str:
-    done, kept = (sum(status.state == state for status in statuses) for state in ("done", "kept"))
-    failed = len(statuses) - done - kept
-    text = f"{done + kept} of {count(len(statuses), 'clips')} done"
-    text += f" ({kept} before)" if kept else ""
-    text += f", {failed} failed" if failed else ""
-    warned = sum(bool(status.warnings) for status in statuses)
-    text += f", {warned} with warnings" if warned else ""
-    return f"{text}: {out.rstrip('/')}/index.html, {out.rstrip('/')}/summary.csv"

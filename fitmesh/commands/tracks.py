@@ -1,12 +1,14 @@
 """`fitmesh tracks`: look at who is who in a run, and correct it by hand."""
 
-import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
 from fitmesh.options.record import command, option
+from fitmesh.ui.trouble import count
+from pose2d.base.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,6 @@ def tracks(asked: TracksOptions) -> None:
     """
     from fitmesh.stages.people import read_tracks
     from fitmesh.tracks import edit_tracks, edited_tracks, list_tracks, read_edits, write_edits
-    from fitmesh.ui.trouble import count
-    from pose2d.base.errors import UserError
 
     out, wanted = asked.out, any((asked.merge, asked.split, asked.drop))
     if sum((wanted, asked.undo, asked.clear, asked.list)) > 1:
@@ -64,8 +64,6 @@ def tracks(asked: TracksOptions) -> None:
 
 
 def _identities(text: str, option: str, example: str) -> "list[int]":
-    from pose2d.base.errors import UserError
-
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 16 for part in parts):
         raise UserError(f"{option} takes the numbers of people, such as {example}; got {text!r}.")
@@ -73,13 +71,7 @@ def _identities(text: str, option: str, example: str) -> "list[int]":
 
 
 def _split(text: str) -> tuple[int, float]:
-    from pose2d.base.errors import UserError
-
-    identity, at, time = text.partition("@")
-    try:
-        seconds = float(time.strip().removesuffix("s"))
-    except ValueError:
-        seconds = math.nan
-    if not at or not identity.strip().isdecimal() or len(identity) > 15 or not math.isfinite(seconds):
+    match = re.fullmatch(r"\s*([0-9]{1,15})\s*@\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*s?\s*", text)
+    if match is None:
         raise UserError(f"--split takes a person and a time of the video in seconds, such as 2@4.5s; got {text!r}.")
-    return int(identity), seconds
+    return int(match[1]), float(match[2])

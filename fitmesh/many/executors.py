@@ -12,6 +12,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -32,7 +33,8 @@ _STARTUP_FAILURE = (
     "every program must that starts processes."
 )
 Notify = Callable[[Any], None]
-# A function of a module, by whose name workers find it: task -> result, both small. On the way it may notify.
+# A function of a module, by whose name workers find it: task -> result, both small. On the way it may notify. It does
+# not raise: a result says that a task could not be done, and an error is the end of its worker.
 Work = Callable[[Any, Notify], Any]
 
 
@@ -108,8 +110,6 @@ class ProcessExecutor:
                     worker.ready = True
                     if kind == "notified":
                         notify(number, content)
-                    elif kind == "raised":
-                        raise content
                     elif kind == "ended":
                         worker.task = None
                         yield Outcome(number, content)
@@ -155,46 +155,33 @@ def _stop(workers: Sequence[_Worker]) -> None:
         if worker.task is not None:
             worker.process.terminate()
     for worker in workers:
-        worker.process.join(PATIENCE_S)
-        if worker.process.is_alive():
-            worker.process.kill()
-            worker.process.join()
+        _end(worker)
 
 
 def _serve(connection: Connection, work: Work) -> None:
     """A worker's life: tasks come, results go, until nobody is at the other end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
     signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
-
-    def leave_with_parent() -> None:
-        """A worker whose parent was killed must not go on writing: the next run wants its folder."""
-        if (parent := parent_process()) is not None:
-            parent.join()
-        _leave(1)
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
     return_memory()
-    with contextlib.suppress(EOFError, OSError):
-        connection.send(("ready", None, None))
-        while True:
-            number, task = connection.recv()
-            connection.send(_done(connection, work, number, task))
-
-
-def _done(connection: Connection, work: Work, number: int, task: Any) -> tuple[str, int, Any]:
-    """What to tell of a task that has come to its end."""
     lock = threading.Lock()  # a task may notify from several threads
 
-    def notify(what: Any) -> None:
+    def tell(kind: str, number: int | None, content: Any) -> None:
         with lock, contextlib.suppress(OSError):  # without a parent this process is about to end
-            connection.send(("notified", number, what))
+            connection.send((kind, number, content))
 
-    try:
-        return "ended", number, work(task, notify)
-    except UserError as error:
-        return "raised", number, error
-    except Exception as error:  # not every exception can be sent
-        return "raised", number, RuntimeError(f"{type(error).__name__}: {error}")
+    tell("ready", None, None)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            number, task = connection.recv()
+            tell("ended", number, work(task, partial(tell, "notified", number)))
+
+
+def _leave_with_parent() -> None:
+    """A worker whose parent was killed must not go on writing: the next run wants its folder."""
+    if (parent := parent_process()) is not None:
+        parent.join()
+    _leave(1)
 
 
 def _leave(code: int) -> None:
@@ -239,9 +226,6 @@ class RayExecutor:
                     try:
                         yield Outcome(number, ray.get(reference))
                     except ray.exceptions.RayTaskError as error:
-                        cause = getattr(error, "cause", None)
-                        if isinstance(cause, UserError):
-                            raise cause from None
                         raise UserError(  # one that cannot import fitmesh, or has another one
                             f"a Ray worker cannot do its task: {_first(error)}. Every machine of the cluster needs the "
                             "same fitmesh and the same Python."

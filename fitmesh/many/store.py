@@ -7,11 +7,10 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pose2d.base.errors import UserError
 
-T = TypeVar("T")
 STATUS_FILE = "status.json"
 TRIES = 6  # of a call; at one failure in twenty, one call in 64 million fails for good
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # between two tries; twice as long each time
@@ -20,37 +19,29 @@ _FINAL = (FileNotFoundError, PermissionError, NotImplementedError, IsADirectoryE
 
 def matching(pattern: str) -> list[str]:
     """URLs of the files that a pattern matches, in order."""
-    fs, path = _open(pattern)
-    paths = _again(lambda: fs.glob(path), f"list {pattern}")
-    return sorted(fs.unstrip_protocol(one) for one in paths)
+    return _call(lambda fs, path: sorted(map(fs.unstrip_protocol, fs.glob(path))), "list", pattern)
 
 
 def version_of(url: str) -> str:
     """Another one for another content: an object's tag, or its size and time."""
-    fs, path = _open(url)
-    return str(_again(lambda: fs.ukey(path), f"read {url}"))
+    return str(_call(lambda fs, path: fs.ukey(path), "read", url))
 
 
 def fetch(url: str, to: Path) -> None:
     """One file."""
-    fs, path = _open(url)
-    _again(lambda: fs.get_file(path, str(to)), f"read {url}")
+    _call(lambda fs, path: fs.get_file(path, str(to)), "read", url)
 
 
 def fetch_folder(url: str, to: Path) -> None:
     """Every file below; none where there is no such folder."""
-    fs, path = _open(url)
     try:
-        paths = _again(lambda: fs.find(path), f"list {url}")
+        names = _call(lambda fs, path: [one[len(path) :].lstrip("/") for one in fs.find(path)], "list", url)
     except UserError:
         return
-    for one in paths:
-        below = one[len(path) :].lstrip("/")
-        target = to / below
-        if not below or not target.resolve().is_relative_to(to.resolve()):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _again(lambda one=one, target=target: fs.get_file(one, str(target)), f"read {url}/{below}")  # type: ignore[misc]
+    for name in names:
+        if name and (to / name).resolve().is_relative_to(to.resolve()):
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            fetch(f"{url}/{name}", to / name)
 
 
 def put_folder(folder: Path, url: str) -> None:
@@ -64,44 +55,44 @@ def put_folder(folder: Path, url: str) -> None:
 
 def remove(url: str) -> None:
     """One file, if it is there."""
-    fs, path = _open(url)
-    _again(lambda: fs.rm_file(path), f"remove {url}", gone_is_fine=True)
+    _call(lambda fs, path: fs.rm_file(path), "remove", url, gone_is_fine=True)
 
 
 def put(content: bytes | Path, url: str) -> None:
     """One file."""
-    fs, path = _open(url)
 
-    def send() -> None:
+    def send(fs: Any, path: str) -> None:
         fs.makedirs(fs._parent(path), exist_ok=True)  # a store has no folders; a file system behind fsspec does
         if isinstance(content, bytes):
             fs.pipe_file(path, content)
         else:
             fs.put_file(str(content), path)
 
-    _again(send, f"write {url}")
+    _call(send, "write", url)
 
 
 def read_bytes(url: str, gone_is_fine: bool = False) -> bytes:
     """`gone_is_fine`: None where there is nothing."""
+    return _call(lambda fs, path: fs.cat_file(path), "read", url, gone_is_fine)
+
+
+def _call(call: Callable[[Any, str], Any], verb: str, url: str, gone_is_fine: bool = False) -> Any:
+    """The answer of a call with a file system and a path in it, tried several times. `gone_is_fine`: None where there
+    is nothing at the place."""
     fs, path = _open(url)
-    return _again(lambda: fs.cat_file(path), f"read {url}", gone_is_fine)
-
-
-def _again(call: Callable[[], T], what: str, gone_is_fine: bool = False) -> T:
-    """The answer of a call, tried several times. `gone_is_fine`: None where there is nothing at the place."""
     pause_s = FIRST_PAUSE_S
     for left in reversed(range(TRIES)):
         try:
-            return call()
+            return call(fs, path)
         except _FINAL as error:
             if gone_is_fine and isinstance(error, FileNotFoundError):
-                return None  # type: ignore[return-value]
+                return None
             reason = "there is nothing" if isinstance(error, FileNotFoundError) else error
-            raise UserError(f"cannot {what}: {reason}.") from error
+            raise UserError(f"cannot {verb} {url}: {reason}.") from error
         except Exception as error:  # every store has exceptions of its own
             if not left:
-                raise UserError(f"cannot {what}, tried {TRIES} times: {type(error).__name__}: {error}") from error
+                why = f"{type(error).__name__}: {error}"
+                raise UserError(f"cannot {verb} {url}, tried {TRIES} times: {why}") from error
             time.sleep(pause_s * random.uniform(0.5, 1.5))  # many machines should not all come back at once
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
     raise AssertionError

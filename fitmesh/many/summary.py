@@ -6,6 +6,7 @@ Whether clips were done before and nothing has changed since, told without impor
 A stage is valid by its own cache key. The key here is coarser, of a whole run: its options, the clip, every file that
 an option names, and all code and weights of this project. Where it differs, the stages' keys decide."""
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from html import escape
 from pathlib import Path
+from string import Template
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
@@ -32,7 +34,6 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular, read_json
 
 MOST_WARNINGS = 50
-_NOT_TRIED = " (as before; not tried again without --retry-failed)"
 State = Literal["done", "kept", "failed", "busy", "waiting"]
 
 
@@ -63,40 +64,49 @@ class ClipStatus:
         """Of a run that found it so and did nothing."""
         if self.is_good:
             return replace(self, state="kept", made=())
-        said = self.error.removesuffix(_NOT_TRIED)
-        return replace(self, error=said + _NOT_TRIED)
+        return replace(self, error=f"{self.error} (as before; not tried again without --retry-failed)")
+
+    @property
+    def facts(self) -> str:
+        people = count(self.people, "people") if self.people else "nobody"
+        return f"{people} in {count(self.frames, 'frames')}, {self.seconds:.1f} s"
 
     def describe(self) -> str:
         if not self.is_good:
             return f"failed. {self.error}"
         if self.state == "kept":
             return "up to date, kept"
-        people = count(self.people, "people") if self.people else "nobody"
-        warnings = f", {count(len(self.warnings), 'warnings')}" if self.warnings else ""
-        return f"{people} in {count(self.frames, 'frames')}, {self.seconds:.1f} s{warnings}"
+        return self.facts + (f", {count(len(self.warnings), 'warnings')}" if self.warnings else "")
 
-    def write(self, folder: Path) -> None:
-        with atomic_file(folder / STATUS_FILE) as temporary:
-            temporary.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+    def write(self, folder: str) -> None:
+        """Into a folder or URL."""
+        _put(json.dumps(asdict(self), indent=1) + "\n", f"{folder}/{STATUS_FILE}")
+
+    def note(self, folder: str) -> None:
+        """For summaries of later runs and other machines, if that can be; whoever asked is told anyway."""
+        with contextlib.suppress(Exception):
+            self.write(folder)
 
     @classmethod
     def read(cls, folder: str | Path) -> "ClipStatus | None":
         """Of a folder or URL; None: there is none, or nobody can make sense of it."""
+        place = f"{folder}/{STATUS_FILE}"
         try:
-            if not is_url(str(folder)):
-                return cls.of(read_json(Path(folder, STATUS_FILE)).object())
-            said = json.loads(store.read_bytes(f"{folder}/{STATUS_FILE}", gone_is_fine=True) or b"null")
+            if is_url(place):
+                return cls.of(json.loads(store.read_bytes(place, gone_is_fine=True) or b"null"))
+            return cls.of(read_json(place).value)
         except (UserError, ValueError):
             return None
-        return cls.of(said) if isinstance(said, dict) else None
 
     @classmethod
-    def of(cls, stated: Mapping[str, Any]) -> "ClipStatus | None":
+    def of(cls, stated: Any) -> "ClipStatus | None":
         """Of what a file says, which anyone may have edited."""
-        kinds: dict[str, Any] = {"seconds": (int, float), "cpu_s": (int, float), "made": list, "warnings": list}
-        kinds |= dict.fromkeys(("people", "frames", "peak_mb"), int)
-        known = {f.name: stated[f.name] for f in fields(cls) if f.name in stated}
-        if not all(isinstance(value, kinds.get(name, str)) for name, value in known.items()):
+        if not isinstance(stated, dict):
+            return None
+        usual = asdict(cls("", "", "failed"))
+        known = {name: stated[name] for name in usual if name in stated}
+        kinds: dict[type, Any] = {float: (int, float), tuple: list}
+        if not all(isinstance(known[name], kinds.get(type(usual[name]), type(usual[name]))) for name in known):
             return None
         if {"name", "source", "state"} - set(known) or known["state"] not in get_args(State):
             return None
@@ -110,9 +120,6 @@ COLUMNS = (
     "clip", "folder", "state", "people", "frames", "seconds", "cpu_seconds", "memory_mb", "warnings", "error", "worker",
 )  # fmt: skip
 PATIENCE_S = 120.0  # for others who write the same two files
-_HERE = Path(__file__).parent
-# Nothing may be loaded but the overlays below the page, whatever a file name in the page contains.
-_POLICY = "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'"
 _ORDER = {"failed": 0, "busy": 1, "done": 2, "kept": 2, "waiting": 3}
 _WORDS = {"kept": "done", "busy": "in another run", "waiting": "not begun"}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets compute what begins so, whoever named a file so
@@ -123,17 +130,20 @@ MOST_SHOWN = 3  # warnings of a clip; the rest are folded
 def write_summary(clips: Sequence[ClipSource], known: Mapping[str, ClipStatus], out: str) -> None:
     """Both files, from what this run knows (by name) and, for the rest, from what is in the clips' folders."""
     waiting = {clip.name: ClipStatus(clip.name, clip.source, "waiting", worker="") for clip in clips}
-    if is_url(out):
+    # Of several machines the last one to write has seen what all have done.
+    with contextlib.nullcontext() if is_url(out) else folder_lock(Path(out), PATIENCE_S):
         statuses = [known.get(name) or ClipStatus.read(f"{out}/{name}") or one for name, one in waiting.items()]
-        store.put(table(statuses).encode("utf-8", "replace"), f"{out}/{CSV_FILE}")
-        store.put(page(statuses).encode("utf-8", "replace"), f"{out}/{PAGE_FILE}")
+        _put(table(statuses), f"{out}/{CSV_FILE}")
+        _put(page(statuses), f"{out}/{PAGE_FILE}")
+
+
+def _put(text: str, place: str) -> None:
+    """Into a file or object storage."""
+    if is_url(place):
+        store.put(text.encode("utf-8", "replace"), place)
         return
-    folder = Path(out)
-    with folder_lock(folder, PATIENCE_S):  # of several machines the last one to write has seen what all have done
-        statuses = [known.get(name) or ClipStatus.read(folder / name) or one for name, one in waiting.items()]
-        for name, text in ((CSV_FILE, table(statuses)), (PAGE_FILE, page(statuses))):
-            with atomic_file(folder / name) as temporary:
-                temporary.write_text(text, encoding="utf-8", errors="replace")
+    with atomic_file(place) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
 
 
 def table(statuses: Sequence[ClipStatus]) -> str:
@@ -156,8 +166,6 @@ def check_out(out: str, overwrite: bool = False) -> None:
         store.remove(f"{out}/.fitmesh_probe")
         return
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file. --out takes a folder for the results.")
     for name, mark in ((CSV_FILE, ",".join(COLUMNS)), (PAGE_FILE, _TITLE)):
         if not overwrite and (folder / name).is_file():
             with open_regular(folder / name) as file:
@@ -170,32 +178,21 @@ def check_out(out: str, overwrite: bool = False) -> None:
 
 def page(statuses: Sequence[ClipStatus]) -> str:
     rows = sorted(statuses, key=lambda status: (_ORDER[status.state], not status.warnings))
-    css = (_HERE / "index.css").read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{count(len(statuses), 'clips')}{_TITLE}<style>{css}</style></head><body><main>"
-        f"<h1>{count(len(statuses), 'clips')}</h1>{_tiles(statuses)}"
-        f"<ul>{''.join(map(_clip, rows))}</ul>"
-        f'<footer>The same as a table: <a href="summary.csv">summary.csv</a> · fitmesh {escape(__version__)}</footer>'
-        "</main></body></html>\n"
+    people, seconds = sum(status.people for status in statuses), sum(status.seconds for status in statuses)
+    words = f"{in_words(statuses)}; {count(people, 'people')}, {seconds / 60:.1f} min of work"
+    template = Template((Path(__file__).parent / PAGE_FILE).read_text(encoding="utf-8"))
+    return template.substitute(
+        count=count(len(statuses), "clips"), words=words, clips="".join(map(_clip, rows)), version=escape(__version__)
     )
 
 
-def _tiles(statuses: Sequence[ClipStatus]) -> str:
-    good = [status for status in statuses if status.is_good]
-    failed = sum(status.state == "failed" for status in statuses)
-    rest = len(statuses) - len(good) - failed
-    seconds = sum(status.seconds for status in statuses)
-    tiles = [
-        (str(len(good)), "done", ""), (str(failed), "failed", "bad" if failed else ""),
-        *([(str(rest), "not done yet", "")] if rest else []),
-        (str(sum(status.people for status in good)), "people", ""),
-        (str(sum(bool(status.warnings) for status in good)), "with warnings", ""), (_time(seconds), "of work", ""),
-    ]  # fmt: skip
-    shown = "".join(f'<div class="{kind}"><b>{a}</b><span>{b}</span></div>' for a, b, kind in tiles)
-    return f'<div class="tiles">{shown}</div>'
+def in_words(statuses: Sequence[ClipStatus]) -> str:
+    """How many clips are done."""
+    good, failed = (sum(one.state in states for one in statuses) for states in (("done", "kept"), ("failed",)))
+    before, warned = sum(one.state == "kept" for one in statuses), sum(bool(one.warnings) for one in statuses)
+    text = f"{good} of {count(len(statuses), 'clips')} done" + (f" ({before} before)" if before else "")
+    rest = ((failed, "failed"), (len(statuses) - good - failed, "not done yet"), (warned, "with warnings"))
+    return ", ".join([text, *(f"{number} {what}" for number, what in rest if number)])
 
 
 def _clip(status: ClipStatus) -> str:
@@ -206,24 +203,15 @@ def _clip(status: ClipStatus) -> str:
         image = f'<a href="{folder}/report.html">{video}</a>'
     name = escape(status.name)
     title = f'<a href="{folder}/report.html">{name}</a>' if status.is_good else name
-    facts = [_WORDS.get(status.state, status.state)]
-    if status.is_good:
-        who = count(status.people, "people") if status.people else "nobody found"
-        facts += [who, count(status.frames, "frames"), _time(status.seconds)]
+    facts = _WORDS.get(status.state, status.state) + (f" · {status.facts}" if status.is_good else "")
     error = f'<p class="error">{escape(status.error)}</p>' if status.error else ""
     lines = [f'<p class="warning">{escape(text)}</p>' for text in status.warnings]
     rest = "".join(lines[MOST_SHOWN:])
     more = f"<details><summary>{len(lines) - MOST_SHOWN} more</summary>{rest}</details>" if rest else ""
-    warnings = "".join(lines[:MOST_SHOWN]) + more
     return (
-        f'<li class="{status.state}">{image}<div><h2>{title}</h2><p class="facts">{" · ".join(facts)}</p>'
-        f'{error}{warnings}<p class="source">{escape(status.source)}</p></div></li>'
+        f'<li class="{status.state}">{image}<div><h2>{title}</h2><p class="facts">{facts}</p>{error}'
+        f'{"".join(lines[:MOST_SHOWN])}{more}<p class="source">{escape(status.source)}</p></div></li>'
     )
-
-
-def _time(seconds: float) -> str:
-    size, unit = next((s, u) for s, u in ((3600, "h"), (60, "min"), (0, "s")) if seconds >= s)
-    return f"{seconds / (size or 1):.1f} {unit}"
 
 
 _NO_MATTER = ("threads", "overwrite")  # options that change no number
@@ -242,33 +230,34 @@ def recipe_of(options: RunOptions) -> str:
 
 
 def clip_key(recipe: str, source: str, out: str) -> str:
-    """Of everything that what becomes of one clip depends on, without fetching it; empty without a recipe or a clip, or
-    where a clip from object storage has its results here."""
-    if not recipe or (is_url(source) and not is_url(out)):
+    """Of everything that what becomes of one clip depends on, without fetching it; empty without a recipe or a clip."""
+    if not recipe or not (is_url(source) or Path(source).is_file()):
         return ""
-    if is_url(source):
-        version = store.version_of(source)
-    elif Path(source).is_file():
-        edits = Path(out, EDITS_FILE)
-        version = content_digest([Path(source), edits] if not is_url(out) and edits.is_file() else [Path(source)])
-    else:
-        return ""
+    version = store.version_of(source) if is_url(source) else content_digest([Path(source)])
+    edits = Path(out, EDITS_FILE)
+    version += content_digest([edits]) if not is_url(out) and edits.is_file() else ""
     return hashlib.sha256(f"{recipe} {version}".encode()).hexdigest()
 
 
-def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool = False) -> list[ClipStatus] | None:
-    """What became of the clips, if all of them are as they were left; None where one has to be looked at."""
-    if not recipe or is_url(out):
+def as_before(source: str, out: str, recipe: str, retry_failed: bool) -> ClipStatus | None:
+    """What became of a clip, if that stands: nothing has changed since, and its files here are as they were left. None
+    where it has to be looked at."""
+    status = ClipStatus.read(out)
+    if status is None or not status.key or (retry_failed and not status.is_good):
         return None
-    statuses = []
+    if status.is_good and not is_url(out) and not Manifest.read(Path(out)).is_whole():
+        return None
+    return status.again() if status.key == clip_key(recipe, source, out) else None
+
+
+def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool = False) -> list[ClipStatus] | None:
+    """What became of the clips, if that of all stands and no store has to be asked."""
+    statuses: list[ClipStatus] = []
     for clip in clips:
-        folder = Path(out, clip.name)
-        status = None if is_url(clip.source) else ClipStatus.read(folder)
-        if status is None or not status.key or (status.is_good and not Manifest.read(folder).is_whole()):
+        here = not is_url(out) and not is_url(clip.source)
+        if not here or (status := as_before(clip.source, f"{out}/{clip.name}", recipe, retry_failed)) is None:
             return None
-        if status.key != clip_key(recipe, clip.source, str(folder)) or (retry_failed and not status.is_good):
-            return None
-        statuses.append(status.again())
+        statuses.append(status)
     return statuses
 
 

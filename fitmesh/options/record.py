@@ -5,8 +5,8 @@
         every: int = option(1, "Use every n-th frame only.", limits=ranges.EVERY)  # ... instead of 1: has to be given
 
 Name, default, range and help stand there once. A number must lie in its Range (a number without one is a mistake in the
-record, and says so when the program starts), a path or text must not be empty. Mistakes on the command line are found
-while it is read, before anything heavy is imported; `check_ranges` finds the same ones in a call of the function.
+record, and says so when the program starts), a path or text must not be empty. Mistakes are found before anything heavy
+is imported, on the command line as in a call of the function.
 `read_config` reads the same options by name from a TOML file; the command line takes precedence."""
 
 import difflib
@@ -69,7 +69,8 @@ def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]
         parameters = [_parameter(name, *of) for name, of in options.items()]
 
         def call(**given: Any) -> None:
-            work(record(**{options[name][0].name: _value(*options[name][:2], value) for name, value in given.items()}))
+            values = {options[name][0].name: _value(*options[name][:2], value) for name, value in given.items()}
+            work(check_ranges(record(**values)))
 
         call.__name__, call.__doc__ = work.__name__, work.__doc__
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -95,7 +96,7 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
                 signature.bind(*values, **options)
             except TypeError as error:
                 raise TypeError(f"{work.__name__}() {error}") from None
-            return work(record(*values, **options))
+            return work(check_ranges(record(*values, **options)))
 
         help_of = {of.name: about.help for of, about, _ in _options(record)}
         lines = [f"{name}: {help_of[name]}" for name in signature.parameters]
@@ -107,11 +108,27 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
     return wrap
 
 
-def check_ranges(options: Any) -> None:
-    """Raise UserError where a number is not in the Range of its field."""
+def check_ranges(options: Record) -> Record:
+    """The same again; UserError where a number is not in the Range of its field, or a path or text cannot be one."""
     for of, about, _ in _options(type(options)):
+        name, value = f"--{(about.name or of.name).replace('_', '-')}", getattr(options, of.name)
         if about.limits is not None:
-            about.limits.check(f"--{(about.name or of.name).replace('_', '-')}", getattr(options, of.name))
+            about.limits.check(name, value)
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str | Path) and text != of.default and (problem := _text_problem(str(text))):
+                raise UserError(f"{name} {problem}.")
+    return options
+
+
+def _text_problem(text: str) -> str:
+    """Why nothing can have this name or path; empty where something can."""
+    if not text.strip():
+        return "is empty"
+    if "\0" in text or len(os.fsencode(text)) >= LONGEST_TEXT:
+        return f"is {text[:40]!r}.., which is no name"
+    if "://" not in text and any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(text).parts):
+        return f"is {text[:40]}..: a file name has at most {LONGEST_NAME} bytes"
+    return ""
 
 
 def shared(options: Any, record: type) -> dict[str, Any]:
@@ -136,8 +153,11 @@ def _parameter(name: str, field: "Field[Any]", option: Option, hint: Any) -> ins
     elif isinstance(default, tuple):
         default = ",".join(default) if option.commas else None
     typed = list[kind] | None if is_several else kind if default is not None else kind | None  # type: ignore[valid-type]
-    parser = _parser(field.name, kind, option, may_be_empty=default == "")
-    about: dict[str, Any] = {"help": option.help or None, "parser": parser}
+    if kind in (int, float) and option.limits is None:
+        raise TypeError(f"option {field.name} is a number without a Range")
+    about: dict[str, Any] = {"help": option.help or None}
+    if option.is_place or kind is Path:
+        about["parser"] = _place if option.is_place else Path
     if option.shown is not None:
         about["show_default"] = option.shown
     info: Any
@@ -174,74 +194,12 @@ def _kind(hint: Any) -> tuple[Any, bool]:
     return (inner[0], True) if inner and get_origin(hint) is not None else (hint, False)
 
 
-def _parser(name: str, kind: Any, option: Option, may_be_empty: bool) -> Any:
-    """What checks a value on the command line; `__name__` is what --help shows."""
-    if option.is_place:
-        return parse_place
-    if kind in (int, float):
-        if option.limits is None:
-            raise TypeError(f"option {name} is a number without a Range")
-        return NumberParser(kind, option.limits)
-    if kind is Path:
-        return parse_path
-    return parse_text if kind is str and not may_be_empty and not option.commas else None
-
-
-class NumberParser:
-    """A number of a Range."""
-
-    def __init__(self, kind: type, limits: Range) -> None:
-        self.kind, self.limits = kind, limits
-        self.__name__ = "INTEGER" if kind is int else "FLOAT"
-
-    def __call__(self, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise typer.BadParameter(f"{value!r} is not a number.")
-        try:
-            number = self.kind(value)
-            if self.kind is int and isinstance(value, float) and number != value:
-                raise ValueError
-        except (ValueError, OverflowError):
-            what = "a whole number" if self.kind is int else "a number"
-            raise typer.BadParameter(f"{str(value)[:80]!r} is not {what}.") from None
-        if problem := self.limits.problem(number):
-            raise typer.BadParameter(f"it {problem}.")
-        return number
-
-
-def parse_text(value: Any) -> str:
-    """Text that is not empty."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise typer.BadParameter(f"{value!r} is not text.")
-    text = str(value)
-    if not text.strip():
-        raise typer.BadParameter("it is empty.")
-    if "\0" in text or "\n" in text or len(text) > LONGEST_TEXT:
-        raise typer.BadParameter(f"{text[:40]!r} is not a name.")
-    return text
-
-
-def parse_path(value: Any) -> Path:
-    """A path that could be one: not empty, and short enough for a file system."""
-    if not isinstance(value, str | Path):
-        raise typer.BadParameter(f"{value!r} is not a path.")
-    text = str(value)
-    if not text.strip():
-        raise typer.BadParameter("it is empty; expected a path.")
-    if "\0" in text:
-        raise typer.BadParameter("a path cannot hold the character 0.")
-    size = max(len(os.fsencode(part)) for part in Path(text).parts or (text,))
-    if size > LONGEST_NAME or len(os.fsencode(text)) >= LONGEST_TEXT:
-        raise typer.BadParameter(f"{text[:40]}... is too long: a file name has at most {LONGEST_NAME} bytes.")
-    return Path(text)
-
-
-def parse_place(value: Any) -> str:
+def _place(value: str) -> str:
     """A path, or the URL of something in object storage (s3://bucket/clip.mp4), as text."""
-    return parse_text(value) if isinstance(value, str) and "://" in value else str(parse_path(value))
+    return value
 
 
-parse_text.__name__, parse_path.__name__, parse_place.__name__ = "TEXT", "PATH", "PATH"  # shown by --help
+_place.__name__ = "PATH"  # shown by --help
 MOST_BYTES = 1 << 20
 
 
@@ -264,16 +222,11 @@ def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()
         option = name.replace("-", "_")
         if option not in valid:
             near = difflib.get_close_matches(option, valid, 1)
-            hint = f"did you mean {near[0].replace('_', '-')}?" if near else f"choose {_listed(valid)}."
-            raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(sorted(valid))}."
+            raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint.replace('_', '-')}")
         if isinstance(value, dict):
             raise UserError(f"the configuration {path} has a table [{name}]; expected one value, {name} = ...")
-        if option in several:
-            values[option] = value if isinstance(value, list) else [value]
-        else:
-            values[option] = ",".join(map(str, value)) if isinstance(value, list) else value
+        # As on the command line, where true is no number and 1.5 no whole one.
+        each = [str(one) for one in value] if isinstance(value, list) else [str(value)]
+        values[option] = each if option in several else ",".join(each)
     return values
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(name.replace("_", "-") for name in names))

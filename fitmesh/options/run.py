@@ -9,7 +9,7 @@ import typer
 
 from fitmesh.options import ranges
 from fitmesh.options.ranges import DEFAULT_MODEL, KEYPOINTS, PLUGIN, POSE_MODEL
-from fitmesh.options.record import option
+from fitmesh.options.record import option, read_config
 
 INPUT, PEOPLE = "Input (one of the first four)", "People"
 BODY, SCENE, OUTPUT, MANY = "Bodies", "Scene", "Output", "Many videos (docs/scale.md)"
@@ -171,8 +171,6 @@ class _Inputs:
 def _read_config(context: typer.Context, path: Path | None) -> Path | None:
     """Make what the file says the defaults, before any other option is looked at."""
     if path is not None and not context.resilient_parsing:
-        from fitmesh.options.record import read_config
-
         parameters: list[Any] = [p for p in context.command.params if p.name and p.name != "config"]
         repeated = [p.name for p in parameters if getattr(p, "multiple", False)]
         options = read_config(path, [p.name for p in parameters], repeated)

@@ -160,9 +160,6 @@ def make_overlay(job: Job, key: CacheKey) -> None:
     painter, clip, span = _Painter(job.out), job.clip, job.settings.span
     sound = clip.path if clip.info.has_audio else None
     rate = clip.info.rate / span.every
-    if not job.renderer.start().done():
-        with job.reporter.busy("compiling the renderer, once after installing"):
-            job.renderer.get()
     with (
         job.reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         single_thread(),  # skinning; decoding and encoding have threads of their own

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Mode, Person
+from fitmesh.result import EDITS_FILE, FIT_FILE, SCHEMA_VERSION, Mode, Person
 from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
 from fitmesh.stages.scene import OFF, Lens, describe, scene_arrays, scene_options
 from fitmesh.stages.settings import Job, RunSettings
-from fitmesh.tracks import edited_keypoints, edited_tracks, edits_digest
+from fitmesh.tracks import edited_keypoints, edited_tracks
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
 from fitting.camera import Camera, refocused_params
@@ -62,11 +62,10 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
         "stated": content_digest([TABLE]),
         "hands": content_digest([OPEN_HANDS]),
     }
-    if edits := edits_digest(job.out):
-        inputs["edits"] = edits
     if settings.init == "lifter":
         inputs["init"] = content_digest([OPEN_BODY.with_name("lifter.npz")])
-    for name, path in (("floor", settings.floor_file), ("intrinsics", settings.intrinsics)):
+    edits = job.out / EDITS_FILE if (job.out / EDITS_FILE).exists() else None
+    for name, path in (("edits", edits), ("floor", settings.floor_file), ("intrinsics", settings.intrinsics)):
         if path is not None:
             inputs[name] = content_digest([path])
     if settings.init_checkpoint is not None:
@@ -222,11 +221,8 @@ def person_rows(
     identity: int, shot: int, seen: TracksFile, people: KeypointsFile, track_fit: TrackFit, body: Body
 ) -> Person:
     """One person's rows of `fit.npz`; none where the person is absent."""
-    rows, shape, size = (
-        track_fit.index(people.frames[identity]),
-        track_fit.fit.params.shape,
-        float(track_fit.fit.params.size),
-    )
+    rows, params = track_fit.index(people.frames[identity]), track_fit.fit.params
+    shape, size = params.shape, float(params.size)
     height_m = body.height_m(shape) * size
 
     def part(some: slice) -> Person:

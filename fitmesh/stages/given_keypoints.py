@@ -3,8 +3,8 @@
 They stand in for stage 1: the same two files come out. docs/run.md shows each format."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -19,7 +19,6 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, read_json, read_npy
 from pose2d.base.threads import prefetch
-from pose2d.hands import HAND_CONSTANTS
 from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
 from pose2d.tracking.appearance import describe
 from pose2d.tracking.identity import People, people_of, tracked
@@ -39,21 +38,13 @@ MARGIN = 0.1  # a person reaches so far beyond the keypoints, as a share of thei
 
 
 def cache_key(job: Job) -> CacheKey:
-    file = _file(job)
+    file, (settings, inputs) = _file(job), people.key_parts(job)
     return CacheKey(
         stage="people",
-        settings={
-            "span": asdict(job.settings.span), "rate": str(job.clip.info.rate), "boxes": "given keypoints",
-            "name": file.name, "layout": job.settings.keypoint_layout, "tracker": asdict(job.settings.tracker),
-            "max_people": job.settings.max_people, "identity": asdict(job.settings.identity),
-            "hands": job.settings.hands, "shape": job.settings.shape,
-        },
-        inputs={
-            "clip": job.clip_digest, "keypoints": content_digest(files_of(file)),
-            "hands": content_digest([HAND_CONSTANTS]),
-        },
+        settings={**settings, "boxes": "given keypoints", "name": file.name, "layout": job.settings.keypoint_layout},
+        inputs={**inputs, "keypoints": content_digest(files_of(file))},
         code=code_digest("pose2d.people", "pose2d.hands", "pose2d.masks", "fitmesh.stages.given_keypoints"),
-    )  # fmt: skip
+    )
 
 
 def make(job: Job, key: CacheKey) -> None:
@@ -156,8 +147,7 @@ def read_given(path: Path, layout: str = "auto", size: tuple[int, int] = (1000, 
         return _from_npz(path)
     if path.suffix.lower() == ".npy":
         return _given(_array(path), path)
-    files = files_of(path)
-    persons: list[_Person] = []
+    files, persons = files_of(path), list[Person]()
     for number, file in enumerate(files):
         content = read_json(file, _FORMATS)
         if "people" in content:
@@ -179,16 +169,11 @@ _FORMATS = (
     "Halpe's 26 or COCO-WholeBody's 133; track_id where it is known), or files of OpenPose (people, "
     "pose_keypoints_2d), mmpose (instances) or MediaPipe (pose_landmarks): docs/run.md."
 )
+# Frame, identity where it is known, and [26, 3] x, y, confidence; NaN where the layout has no such keypoint.
+Person = tuple[int, int | None, np.ndarray]
 
 
-@dataclass(frozen=True)
-class _Person:
-    frame: int
-    identity: int | None
-    points: np.ndarray  # [26, 3] x, y, confidence; NaN where the layout has no such keypoint
-
-
-def _one_file(content: Json, size: tuple[int, int]) -> list[_Person]:
+def _one_file(content: Json, size: tuple[int, int]) -> Iterable[Person]:
     """Told apart by the words of the first entry."""
     entries = content
     for name in ("instance_info", "frames"):
@@ -198,35 +183,33 @@ def _one_file(content: Json, size: tuple[int, int]) -> list[_Person]:
         if "instances" in first:
             return _mmpose(entries)
         if "keypoint_scores" in first:
-            return [_mmpose_person(person, 0) for person in entries.items()]
+            return (_mmpose_person(person, 0) for person in entries.items())
         if "pose_landmarks" in first:
             return _mediapipe(entries, size)
     return _coco(content)
 
 
-def _mmpose(frames: Json) -> list[_Person]:
+def _mmpose(frames: Json) -> Iterator[Person]:
     """An entry a frame, counted from the first one: mmpose's scripts differ in where they begin."""
-    persons: list[_Person] = []
     begin = None
     for number, frame in enumerate(frames.items()):
         index = frame.get("frame_id", number).integer()
         begin = index if begin is None else begin
-        persons += [_mmpose_person(person, index - begin) for person in frame.item("instances").items()]
-    return persons
+        for person in frame.item("instances").items():
+            yield _mmpose_person(person, index - begin)
 
 
-def _mmpose_person(person: Json, frame: int) -> _Person:
+def _mmpose_person(person: Json, frame: int) -> Person:
     xy = [one.numbers(2) for one in person.item("keypoints").items()]
     scores = person.item("keypoint_scores").numbers(len(xy))
     flat = [float(value) for point, score in zip(xy, scores, strict=True) for value in (*point, score)]
     points = _points(Json(flat, person.path, f"{person.where}.keypoints", person.expected), COCO_LAYOUTS)
     named = next((name for name in ("track_id", "instance_id") if name in person), None)
-    return _Person(frame, None if named is None else person.item(named).integer(), points)
+    return frame, None if named is None else person.item(named).integer(), points
 
 
-def _mediapipe(frames: Json, size: tuple[int, int]) -> list[_Person]:
+def _mediapipe(frames: Json, size: tuple[int, int]) -> Iterator[Person]:
     """An entry a frame: {"pose_landmarks": ..} of one person ({"landmark": [..]}, legacy) or of several (Tasks)."""
-    persons = []
     for number, frame in enumerate(frames.items()):
         given = frame.get("pose_landmarks", [])
         several = [given.item("landmark")] if "landmark" in given else list(given.items())
@@ -238,11 +221,10 @@ def _mediapipe(frames: Json, size: tuple[int, int]) -> list[_Person]:
                 x, y = one.item("x").number() * size[0], one.item("y").number() * size[1]
                 flat += [x, y, one.get("visibility", 1.0).number(0, 1)]
             points = _points(Json(flat, person.path, person.where, person.expected), {33: ARRAY_LAYOUTS[33]})
-            persons.append(_Person(frame.get("frame", number).integer(), None, points))
-    return persons
+            yield frame.get("frame", number).integer(), None, points
 
 
-def _array(path: Path) -> list[_Person]:
+def _array(path: Path) -> list[Person]:
     """[T, K, 2 or 3] of one person, or [T, P, K, 2 or 3] of P: pixels and, in the third place, confidence (else 1)."""
     values = read_npy(path, "Expected keypoints.").astype(np.float64)
     if values.ndim == 3:
@@ -257,30 +239,24 @@ def _array(path: Path) -> list[_Person]:
         values = np.concatenate([values, np.ones_like(values[..., :1])], -1)
     out = _in_halpe(values, ARRAY_LAYOUTS[values.shape[2]])
     return [
-        _Person(frame, who, out[frame, who])
-        for frame, who in zip(*np.nonzero(np.isfinite(out).all(-1).any(-1)), strict=True)
+        (frame, who, out[frame, who]) for frame, who in zip(*np.nonzero(np.isfinite(out).all(-1).any(-1)), strict=True)
     ]
 
 
-def _coco(content: Json) -> list[_Person]:
+def _coco(content: Json) -> Iterator[Person]:
     labelled = isinstance(content.value, Mapping)  # there the third number says: 0 not labelled, 1 hidden, 2 visible
-    persons = []
     for entry in (content.item("annotations") if labelled else content).items():
         points = _points(entry.item("keypoints"), COCO_LAYOUTS)
         if labelled:
             points[:, 2] = np.where(np.isnan(points[:, 2]), np.nan, points[:, 2] > 0)
         identity = None if entry.get("track_id", None).value is None else entry.item("track_id").integer()
-        persons.append(_Person(entry.item("image_id").integer(), identity, points))
-    return persons
+        yield entry.item("image_id").integer(), identity, points
 
 
-def _openpose(content: Json, frame: int, layouts: Mapping[int, Layout]) -> list[_Person]:
-    persons = []
+def _openpose(content: Json, frame: int, layouts: Mapping[int, Layout]) -> Iterator[Person]:
     for person in content.item("people").items():
-        points = _points(person.item("pose_keypoints_2d"), layouts)
         identity = next((one.integer() for one in person.get("person_id", []).items()), -1)
-        persons.append(_Person(frame, identity if identity >= 0 else None, points))
-    return persons
+        yield frame, identity if identity >= 0 else None, _points(person.item("pose_keypoints_2d"), layouts)
 
 
 def _points(numbers: Json, layouts: Mapping[int, Layout]) -> np.ndarray:
@@ -297,8 +273,8 @@ def _in_halpe(points: np.ndarray, layout: Layout) -> np.ndarray:
     return out
 
 
-def _given(persons: list[_Person], path: Path) -> GivenKeypoints:
-    points = np.stack([person.points for person in persons]) if persons else np.zeros((0, HALPE26.size, 3))
+def _given(persons: list[Person], path: Path) -> GivenKeypoints:
+    points = np.stack([points for *_, points in persons]) if persons else np.zeros((0, HALPE26.size, 3))
     finite = np.asarray(np.isfinite(points).all(-1))
     if (farthest := np.abs(points[finite][:, :2]).max(initial=0.0)) > FARTHEST_PX:
         raise UserError(f"{path} has a keypoint at {farthest:.3g} px: no image is so large.")
@@ -315,7 +291,7 @@ def _given(persons: list[_Person], path: Path) -> GivenKeypoints:
     persons = [persons[row] for row in visible]
     points, confidence, finite = points[visible], confidence[visible], finite[visible]
     seen = confidence >= SEEN
-    identities = [person.identity for person in persons]
+    identities = [identity for _, identity, _ in persons]
     if None in identities and any(identity is not None for identity in identities):
         raise UserError(f"{path} says of some people who they are and of others not: give all an identity, or none.")
     named = bool(identities) and None not in identities
@@ -323,7 +299,7 @@ def _given(persons: list[_Person], path: Path) -> GivenKeypoints:
     high = np.where(seen[..., None], points[..., :2], -np.inf).max(1, initial=-np.inf)
     edge = MARGIN * (high - low).max(1, keepdims=True, initial=1)
     box = np.concatenate([low - edge, high + edge], 1)
-    frames = np.array([person.frame for person in persons], np.int64)
+    frames = np.array([frame for frame, *_ in persons], np.int64)
     names = np.array(identities if named else [NOBODY] * len(frames), np.int64)
     pairs, count = np.unique(np.stack([frames, names], 1), axis=0, return_counts=True)
     if named and (count > 1).any():

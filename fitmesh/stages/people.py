@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -100,36 +100,33 @@ class KeypointsFile:
         )
 
 
-def cache_key(job: Job) -> CacheKey:
+def key_parts(job: Job) -> tuple[dict[str, Any], dict[str, str]]:
+    """The settings and inputs that count whoever found the keypoints."""
     settings = job.settings
-    inputs, boxes = {"clip": job.clip_digest}, "detector"
+    told = {
+        "span": asdict(settings.span), "rate": str(job.clip.info.rate), "tracker": asdict(settings.tracker),
+        "max_people": settings.max_people, "identity": asdict(settings.identity), "hands": settings.hands,
+        "shape": settings.shape,
+    }  # fmt: skip
+    return told, {"clip": job.clip_digest, "hands": content_digest([HAND_CONSTANTS])}
+
+
+def cache_key(job: Job) -> CacheKey:
+    settings, (told, inputs) = job.settings, key_parts(job)
+    told |= {"pose_model": settings.pose_model, "confidence": settings.confidence}
     if settings.whole_image:
-        boxes = "whole"
+        told["boxes"] = "whole"
     elif settings.detections is not None:
-        boxes, inputs["detections"] = "given", content_digest([settings.detections])
+        told["boxes"], inputs["detections"] = "given", content_digest([settings.detections])
+    else:
+        told["boxes"], told["detector"] = "detector", [settings.detector, asdict(settings.detector_options)]
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
     if head := head_digest(settings.confidence, settings.pose_model, settings.ccnet):
         inputs["ccnet"] = head
-    if settings.hands == AUTO:
-        inputs["hands"] = content_digest([HAND_CONSTANTS])
     return CacheKey(
-        stage="people",
-        settings={
-            "span": asdict(settings.span),
-            "rate": str(job.clip.info.rate),
-            "boxes": boxes,
-            "detector": [settings.detector, asdict(settings.detector_options)] if boxes == "detector" else None,
-            "tracker": asdict(settings.tracker),
-            "max_people": settings.max_people,
-            "identity": asdict(settings.identity),
-            "pose_model": settings.pose_model,
-            "confidence": settings.confidence,
-            "hands": settings.hands,
-            "shape": settings.shape,
-        },
-        inputs=inputs,
-        code=code_digest(
+        "people", told, inputs,
+        code_digest(
             "pose2d.people", f"pose2d.detect.{DETECTORS[settings.detector][0]}", module_of(settings.pose_model),
             "ccnet.confidence", "pose2d.hands", "pose2d.masks", "fitting.scene.camera_motion",
         ),
@@ -143,22 +140,13 @@ def is_current(out: Path, key: CacheKey) -> bool:
 def make(job: Job, key: CacheKey) -> None:
     """Find everyone in the frames of the span."""
     info, settings = job.clip.info, job.settings
-    job.networks.start()  # while the first frames are decoded
     tracker = Tracker((info.width_px, info.height_px), settings.tracker)
     background = BackgroundMotion((info.width_px, info.height_px))
-    given = settings.detections is not None
-    finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
-    fps = float(info.rate / settings.span.every)
-
-    def let_go() -> None:
-        job.networks.let_go()
-        job.detector.let_go()
-
-    with job.reporter.stage("people", settings.span.expected_frames(info)) as tick, torch.inference_mode():
-        seen = finder.find(
-            job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity,
-            seen_all=let_go,
-        )  # fmt: skip
+    fps, given = float(info.rate / settings.span.every), settings.detections is not None
+    with job.reporter.stage("people", settings.span.expected_frames(info)) as tick:
+        finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
+        with torch.inference_mode():
+            seen = finder.find(job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity)
     write(
         job, key, seen,
         pose_model=settings.pose_model, skeleton=card(settings.pose_model).skeleton.name, source=settings.confidence,
@@ -167,11 +155,12 @@ def make(job: Job, key: CacheKey) -> None:
 
 
 def _estimate(job: Job) -> Estimate:
+    model, confidence = job.loader.networks
+
     @torch.inference_mode()
     def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
-        networks = job.networks.get()
-        boxes_px, poses = estimate_people(networks.pose, images, boxes_px)
-        return boxes_px, networks.confidence(poses)
+        boxes_px, poses = estimate_people(model, images, boxes_px)
+        return boxes_px, confidence(poses)
 
     return estimate
 
@@ -183,8 +172,8 @@ def _detect(job: Job) -> Detect:
     if settings.detections is not None:
         given, nobody = read_detections(settings.detections), Boxes(np.zeros((0, 4)), np.zeros(0))
         return lambda frame: given.get(frame.index, nobody)
-    job.detector.start()  # while the first frames are decoded
-    return lambda frame: job.detector.get().detect(frame.rgb)
+    detector = job.loader.detector
+    return lambda frame: detector.detect(frame.rgb)
 
 
 def write(

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 from ccnet.confidence import check_source, default_source
 from fitmesh.exports import EXPORTERS, check_exports, wanted
-from fitmesh.options.record import check_ranges, shared
+from fitmesh.options.record import shared
 from fitmesh.options.run import RunOptions
 from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest, numbers_of
 from fitmesh.stages import export, fit, people
@@ -37,31 +37,19 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class RunFiles:
-    """What a run leaves behind for its user."""
-
-    files: tuple[Path, ...]  # the fit, the overlay, the exports
-    made: tuple[str, ...]  # the stages that were not skipped
-
-
-@dataclass(frozen=True)
 class Stage:
-    """A function from a job's settings and earlier files to one file (or an export's files)."""
+    """From a job's settings and earlier files to one file, or some."""
 
+    name: str  # with the camera's, of several
     key: CacheKey
-    is_current: Callable[[Path, CacheKey], bool]
-    path: Path
-    make: Callable[[Job, CacheKey], None]
-    files: Callable[[], Sequence[str]]  # what it leaves in `out`
-    camera: str = ""  # whose, of several; empty: the first one's
-
-    @property
-    def name(self) -> str:
-        return f"{self.key.stage} {self.camera}".rstrip()
+    is_current: Callable[[], bool]
+    make: Callable[[], None]
+    files: Callable[[], Sequence[str]]  # what it leaves, from the folder of the run
 
 
-def run_stages(job: Job) -> RunFiles:
-    """From a clip to its files in `job.out`, of which this process is the only writer meanwhile."""
+def run_stages(job: Job) -> tuple[list[Path], list[str]]:
+    """From a clip to its files in `job.out`, of which this process is the only writer meanwhile: those for the user
+    (the fit, the overlay, the exports), and the names of the stages that were not skipped."""
     with job.reporter.busy("checking the settings"):
         check(job)
     # The lock says in words why a folder cannot be written to.
@@ -69,7 +57,7 @@ def run_stages(job: Job) -> RunFiles:
         return _run_stages(job)
 
 
-def _run_stages(job: Job) -> RunFiles:
+def _run_stages(job: Job) -> tuple[list[Path], list[str]]:
     with job.reporter.busy("checking the files that are there"):
         manifest = Manifest.read(job.out)
         planned = stages(job)
@@ -77,8 +65,6 @@ def _run_stages(job: Job) -> RunFiles:
         files = [stage.files() if one is None else (one.entry,) for stage, one in zip(planned, exporters, strict=True)]
         entries = [RUN_FILE, *(Path(name).parts[0] for names in files for name in names)]
         manifest.claim(entries, _inputs(job), job.settings.overwrite)
-        if any(stage.key.stage == "overlay" and not stage.is_current(stage.path, stage.key) for stage in planned):
-            job.renderer.start()
     for folder in (job.out, *(one.out for one in job.cameras)):
         for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, OVERLAY_FILE, RUN_FILE):
             remove_temporary(folder / name)
@@ -86,13 +72,13 @@ def _run_stages(job: Job) -> RunFiles:
         timings = numbers_of(read_json(job.out / RUN_FILE).get("timings_s", {}).value)  # of an earlier run
     except UserError:
         timings = {}
-    made = []
-    if job.settings.videos and not all(s.is_current(s.path, s.key) for s in planned[: 1 + len(job.cameras)]):
+    made: list[str] = []
+    if job.settings.videos and not all(stage.is_current() for stage in planned[: 1 + len(job.cameras)]):
         import_module(TOGETHER).preview(job)
     for stage in planned:
         name = stage.name
         damaged = manifest.changed(stage.files())
-        if not job.settings.overwrite and not damaged and stage.is_current(stage.path, stage.key):
+        if not job.settings.overwrite and not damaged and stage.is_current():
             job.reporter.emit(events.Stage(name, "kept"))
         else:
             if damaged and not job.settings.overwrite:
@@ -102,7 +88,7 @@ def _run_stages(job: Job) -> RunFiles:
                 _write_run_json(job, timings, manifest)
             _log.debug("%s is made, cache key %s", name, stage.key.text)
             start = time.monotonic()
-            stage.make(job, stage.key)
+            stage.make()
             timings[name] = round(time.monotonic() - start, 3)  # a stage that is kept keeps its time
             made.append(name)
             manifest.record(stage.files())
@@ -110,7 +96,7 @@ def _run_stages(job: Job) -> RunFiles:
     names = dict.fromkeys(name for stage in planned for name in stage.files())
     on_the_way = () if job.settings.only_people else (people.TRACKS_FILE, people.KEYPOINTS_FILE)
     shown = [name for name in names if Path(name).name not in on_the_way]
-    return RunFiles(tuple(job.out / name for name in shown), tuple(made))
+    return [job.out / name for name in shown], made
 
 
 def _inputs(job: Job) -> list[Path]:
@@ -132,40 +118,42 @@ def warnings_of(folder: Path) -> list[str]:
 
 def stages(job: Job) -> list[Stage]:
     """In the order they are made."""
-    out, settings = job.out, job.settings
+    settings, everyone = job.settings, (job, *job.cameras)
+
+    def stage(
+        one: Job, key: CacheKey, is_current: Callable[[Path, CacheKey], bool], file: str,
+        make: Callable[[Job, CacheKey], None], files: Callable[[], Sequence[str]],
+    ) -> Stage:  # fmt: skip
+        """Of one of the cameras, in its own folder."""
+        folder = one.out.relative_to(job.out)
+        return Stage(
+            f"{key.stage} {folder.name}".rstrip(), key, partial(is_current, one.out / file, key),
+            partial(make, one, key), lambda: [str(folder / name) for name in files()],
+        )  # fmt: skip
+
     source: Any = people if settings.keypoints is None else import_module(GIVEN)
-    both, drawn_files = (people.TRACKS_FILE, people.KEYPOINTS_FILE), (OVERLAY_FILE,)
-    seen = [Stage(source.cache_key(job), people.is_current, out, source.make, lambda: both)]
-    seen += [_of_camera(job, one, Stage(people.cache_key(one), people.is_current, one.out, people.make, lambda: both))
-             for one in job.cameras]  # fmt: skip
+    both, drawn = (people.TRACKS_FILE, people.KEYPOINTS_FILE), (OVERLAY_FILE,)
+    planned = [stage(one, source.cache_key(one), people.is_current, "", source.make, lambda: both) for one in everyone]
     if not settings.videos:
-        fit_key = fit.cache_key(job, seen[0].key)
-        fitted = Stage(fit_key, fit.is_current, out / fit.FILE, fit.make, lambda: (fit.FILE,))
+        fit_key = fit.cache_key(job, planned[0].key)
+        fitted = stage(job, fit_key, fit.is_current, fit.FILE, fit.make, lambda: (fit.FILE,))
     else:
         together = import_module(TOGETHER)
-        fit_key = together.cache_key(job, [stage.key for stage in seen])
-        current, files = partial(together.is_current, job), partial(together.files, job)
-        fitted = Stage(fit_key, current, out / fit.FILE, together.make, files)
-    if settings.outputs:
-        planned = seen if settings.only_people else [*seen, fitted]
-    else:
-        drawn = [
-            Stage(export.overlay_key(one, fit_key), export.overlay_is_current, one.out / OVERLAY_FILE,
-                  export.make_overlay, lambda: drawn_files)
-            for one in (job, *job.cameras)
-        ]  # fmt: skip
-        planned = [*seen, fitted, drawn[0], *map(partial(_of_camera, job), job.cameras, drawn[1:])]
-    overlay_key = export.overlay_key(job, fit_key)
+        fit_key = together.cache_key(job, [seen.key for seen in planned])
+        is_current, files = partial(together.is_current, job), partial(together.files, job)
+        fitted = stage(job, fit_key, is_current, fit.FILE, together.make, files)
+    overlay_key = partial(export.overlay_key, fit_key=fit_key)
+    if not settings.only_people:
+        planned.append(fitted)
+    if not settings.outputs:
+        planned += [
+            stage(one, overlay_key(one), export.overlay_is_current, OVERLAY_FILE, export.make_overlay, lambda: drawn)
+            for one in everyone
+        ]
     for name in wanted(settings.exports, () if settings.outputs else None):
-        key, files = export.cache_key(job, name, fit_key, overlay_key), partial(export.noted_files, out, name)
-        planned.append(Stage(key, export.is_current, out, export.make, files))
+        key = export.cache_key(job, name, fit_key, overlay_key(job))
+        planned.append(stage(job, key, export.is_current, "", export.make, partial(export.noted_files, job.out, name)))
     return planned
-
-
-def _of_camera(job: Job, one: Job, stage: Stage) -> Stage:
-    """A stage of one of several cameras, in its own folder."""
-    inside = [str((one.out / name).relative_to(job.out)) for name in stage.files()]
-    return replace(stage, make=lambda _, key: stage.make(one, key), files=lambda: inside, camera=one.out.name)
 
 
 def check(job: Job) -> None:
@@ -179,7 +167,7 @@ def check(job: Job) -> None:
     if settings.keypoints is not None:
         layout_matters = import_module(GIVEN).read_given(settings.keypoints, settings.keypoint_layout).openpose
     elif settings.checkpoint is not None or settings.ccnet is not None:
-        job.networks.get()  # a file of the wrong family is told of before any stage starts
+        _ = job.loader.networks  # a file of the wrong family is told of before any stage starts
     if settings.keypoint_layout != RunSettings.keypoint_layout and not layout_matters:
         job.reporter.warn("--keypoint-layout has no effect: it is for --keypoints in OpenPose's format.")
 
@@ -225,17 +213,19 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
 
 def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -> RunSettings:
     """From options to settings; refuses options that would have no effect. other_videos: of more cameras than one."""
-    check_ranges(options)
     if not other_videos and (options.cameras is not None or options.sync != RunOptions.sync):
         name = "--sync" if options.cameras is None else "--cameras"
         raise UserError(f"{name} is for several cameras: give --video for each of them, and --together.")
     use_plugin(options.plugin)
-    keypoints, ccnet = _path(options.keypoints), _path(options.ccnet)
+    given: dict[str, Any] = shared(options, RunOptions)
+    paths = [of.name for of in fields(RunSettings) if of.type == Path | None]
+    given |= {name: Path(given[name]) for name in paths if given[name] is not None}
+    keypoints, checkpoint, ccnet = given["keypoints"], given["checkpoint"], given["ccnet"]
     if options.whole_image and options.detections is not None:
         raise UserError("--whole-image and --detections contradict each other: give one of them.")
     if keypoints is not None:
         for name in ("detections", "whole_image", "checkpoint", "ccnet", "plugin"):
-            if getattr(options, name):
+            if given[name]:
                 spelled = name.replace("_", "-")
                 raise UserError(
                     f"--{spelled} has no effect with --keypoints, which brings its own: leave one of them out."
@@ -247,28 +237,23 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
                     f"--confidence {options.confidence} has no effect with --keypoints: {keypoints} brings its own "
                     f"({brought}). Leave one of them out."
                 )
+    elif checkpoint is None:
+        checkpoint = fetched(options.pose_model)
     outputs = tuple(options.outputs)
     if unknown := sorted(set(outputs) - {"people", "fit"}):
         raise UserError(f"unknown --only {', '.join(unknown)}: choose people or fit.")
     if outputs and "fit" not in outputs and options.exports:
         raise UserError("--only people stops before there is anything to --export: leave one of them out.")
-    if options.hands not in ("auto", "off"):
-        raise UserError(f"unknown --hands {options.hands!r}: choose auto or off.")
-    if options.shape not in ("keypoints", "masks"):
-        raise UserError(f"unknown --shape {options.shape!r}: choose keypoints or masks.")
-    checkpoint = _path(options.checkpoint) or (fetched(options.pose_model) if keypoints is None else None)
-    source: Any = options.confidence or default_source(options.pose_model, checkpoint, ccnet)
-    given = shared(options, RunOptions)
-    paths = ("detections", "plugin", "body_model", "init_checkpoint", "intrinsics")
-    given |= {name: _path(given[name]) for name in paths}
-    return RunSettings(
-        **given | {
-            "keypoints": keypoints, "ccnet": ccnet, "checkpoint": checkpoint, "confidence": source,
-            "floor": str(options.floor), "height_m": _text(options.height_m), "weight_kg": _text(options.weight_kg),
-            "exports": tuple(options.exports), "outputs": outputs, "device": options.device or default_device(),
-            "videos": tuple(map(Path, other_videos)),
-        }
-    )  # fmt: skip
+    for name, choices in (("hands", ("auto", "off")), ("shape", ("keypoints", "masks"))):
+        if given[name] not in choices:
+            raise UserError(f"unknown --{name} {given[name]!r}: choose {' or '.join(choices)}.")
+    given |= {
+        "checkpoint": checkpoint, "floor": str(options.floor), "exports": tuple(options.exports), "outputs": outputs,
+        "confidence": options.confidence or default_source(options.pose_model, checkpoint, ccnet),
+        "height_m": _text(options.height_m), "weight_kg": _text(options.weight_kg),
+        "device": options.device or default_device(), "videos": tuple(map(Path, other_videos)),
+    }  # fmt: skip
+    return RunSettings(**given)
 
 
 def _text(given: float | Mapping[int, float] | str | None) -> str:
@@ -276,7 +261,3 @@ def _text(given: float | Mapping[int, float] | str | None) -> str:
     if isinstance(given, Mapping):
         return ",".join(f"{identity}:{number}" for identity, number in given.items())
     return "" if given is None else str(given)
-
-
-def _path(given: str | Path | None) -> Path | None:
-    return None if given is None else Path(given)

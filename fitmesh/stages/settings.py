@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
 
 from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
@@ -16,7 +15,7 @@ from fitting.body.load import OPEN_BODY, find_body_file
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
-from pose2d.base.threads import Background, cores
+from pose2d.base.threads import cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
 from pose2d.models.base import PoseModel
 from pose2d.models.base import load as load_pose_model
@@ -25,7 +24,6 @@ from pose2d.tracking.tracker import TrackerOptions
 from pose2d.types import ConfidenceSource
 from pose2d.video.frames import Clip, Span
 
-T = TypeVar("T")
 CAMERAS_FOLDER = "cameras"  # of the other cameras' files
 HEIGHT = ("height", "metres for everybody (1.82) or identity:metres (2:1.25)", 0.4, 2.6)  # of people, least and most
 WEIGHT = ("weight", "kilograms for everybody (82) or identity:kilograms (2:24)", 4.0, 300.0)
@@ -152,42 +150,24 @@ def _of_people(given: str, name: str, words: str, low: float, high: float) -> di
 
 
 @dataclass(frozen=True)
-class Networks:
-    """What reads a crop: loaded once, in the background, while the first frames are decoded."""
-
-    pose: PoseModel
-    confidence: ConfidenceFunction
-
-
-class Cached(Background[T]):
-    """Stays in memory after its first user, for the next one."""
-
-    def let_go(self) -> None:
-        pass
-
-
-@dataclass(frozen=True)
 class NetworkLoader:
-    """Loads what the settings name. One loader for several jobs of the same settings loads once."""
+    """Loads what the settings name, once for all jobs of them."""
 
     settings: RunSettings
-    background: type[Background[Any]] = Cached
 
     @cached_property
-    def networks(self) -> Background[Networks]:
-        return self.background(self._networks)
+    def networks(self) -> tuple[PoseModel, ConfidenceFunction]:
+        """What reads a crop."""
+        wanted = self.settings
+        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(wanted.device)
+        return model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet)
 
     @cached_property
-    def detector(self) -> Background[PersonDetector]:
+    def detector(self) -> PersonDetector:
         settings, options = self.settings, self.settings.detector_options
         # The tracker has a use for boxes too doubtful to start a person.
         options = replace(options, score_threshold=min(options.score_threshold, settings.tracker.doubtful_score))
-        return self.background(lambda: load_detector(settings.detector, options).to(settings.device))
-
-    def _networks(self) -> Networks:
-        wanted = self.settings
-        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(wanted.device)
-        return Networks(model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet))
+        return load_detector(settings.detector, options).to(settings.device)
 
 
 @dataclass(frozen=True)
@@ -198,15 +178,18 @@ class Job:
     settings: RunSettings
     out: Path
     reporter: Reporter
-    loader: NetworkLoader | None = None  # shared with other jobs; None: networks are let go when their stage is done
+    shared_loader: NetworkLoader | None = None  # with other jobs of the same settings
+
+    @cached_property
+    def loader(self) -> NetworkLoader:
+        return self.shared_loader or NetworkLoader(self.settings)
 
     @cached_property
     def cameras(self) -> list["Job"]:
         """Of the other cameras that recorded the scene, each in a folder of its own."""
         videos, alone = self.settings.videos, replace(self.settings, videos=())
-        loader = self.loader or NetworkLoader(alone)
         return [
-            Job(open_clip(video), alone, self.out / CAMERAS_FOLDER / name, self.reporter, loader)
+            Job(open_clip(video), alone, self.out / CAMERAS_FOLDER / name, self.reporter, self.loader)
             for name, video in zip(names_of([str(self.clip.path), *map(str, videos)])[1:], videos, strict=True)
         ]
 
@@ -220,26 +203,3 @@ class Job:
     @cached_property
     def clip_digest(self) -> str:
         return content_digest(self.clip.files())
-
-    @cached_property
-    def _loads(self) -> NetworkLoader:
-        return self.loader or NetworkLoader(self.settings, Background)
-
-    @property
-    def networks(self) -> Background[Networks]:
-        return self._loads.networks
-
-    @property
-    def detector(self) -> Background[PersonDetector]:
-        return self._loads.detector
-
-    @cached_property
-    def renderer(self) -> Background[None]:
-        """Compiled, which takes seconds after installing, while the people are looked for."""
-
-        def compiled() -> None:
-            from fitting.render.draw import compile_renderer  # brings numba with it
-
-            compile_renderer()
-
-        return Background(compiled)

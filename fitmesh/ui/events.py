@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich import progress as bars
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from fitmesh.ui.trouble import count
 
@@ -45,31 +44,17 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Busy:
-    """Something without steps to count: begun (beat 0), still at it (1, 2, .. every BEAT_S), ended (None)."""
-
-    text: str
-    beat: int | None
-
-
-@dataclass(frozen=True)
 class Stage:
-    """How far a stage is. kept: its files are up to date; failed: an error ended it."""
+    """How far a stage is, or something else that takes a while. kept: its files are up to date; failed: an error ended
+    it."""
 
     name: str
     state: Literal["kept", "started", "running", "done", "failed"]
     done: int = 0  # steps
     total: int | None = None  # about, if that is known
-    unit: str = ""  # what is counted: frames, people, ..
+    unit: str = ""  # what is counted: frames, people, ..; empty: nothing, and it is no stage
     seconds: float = 0.0  # since it started
     beat: int | None = None  # 1, 2, ..: BEAT_S have passed since the last one
-
-
-@dataclass(frozen=True)
-class Clips:
-    """Many clips are to be done; None: all of them are, or an error ended the work."""
-
-    total: int | None
 
 
 @dataclass(frozen=True)
@@ -89,7 +74,7 @@ class ClipEnded:
     total: int
 
 
-Event = Message | Busy | Stage | Clips | FromClip | ClipEnded
+Event = Message | Stage | FromClip | ClipEnded
 Sink = Callable[[Event], None]
 
 
@@ -106,10 +91,10 @@ def describe(event: Event) -> str:
     match event:
         case Message(text, kind) if kind not in ("warning", "error"):
             return text
-        case Busy(text, beat) if beat == BUSY_BEATS:
-            return f"{text} .."
         case Stage(name, "kept"):
             return f"{name:<10} is up to date, kept"
+        case Stage(name, unit="" | "clips" as unit, beat=beat):  # every clip has a line of its own
+            return f"{name} .." if beat == BUSY_BEATS and not unit else ""
         case Stage(name, "running", done, total, unit, seconds, beat) if beat and beat % STAGE_BEATS == 0:
             of = f" of {total}" if total else ""
             return f"{name:<10} {done}{of} {unit}, {done / seconds:.1f}/s"
@@ -132,15 +117,9 @@ class Reporter:
     def warn(self, text: str) -> None:
         self.emit(Message(text, "warning"))
 
-    @contextmanager
-    def busy(self, text: str) -> Iterator[None]:
+    def busy(self, text: str) -> AbstractContextManager[Tick]:
         """While something is done that has no steps to count: `text` says what."""
-        self.emit(Busy(text, 0))
-        try:
-            with heartbeat(lambda beat: self.emit(Busy(text, beat)), BEAT_S):
-                yield
-        finally:
-            self.emit(Busy(text, None))
+        return self.stage(text, None, unit="")
 
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
@@ -194,7 +173,7 @@ def on_stderr(quiet: bool = False) -> Sink:
     return Bars(console) if console.is_terminal and not quiet else Lines(console, quiet)
 
 
-def starting(reporter: Reporter | None = None) -> AbstractContextManager[None]:
+def starting(reporter: Reporter | None = None) -> AbstractContextManager[Tick]:
     """Around a command's imports: torch alone takes a second or two."""
     return (reporter or Reporter(on_stderr())).busy("starting")
 
@@ -224,35 +203,30 @@ class Bars(Lines):
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Busy(text, 0):
+            case Stage(text, "started", unit=""):
                 self._show(text, None, bars.SpinnerColumn(), bars.TextColumn("{task.description}", markup=False),
                            bars.TimeElapsedColumn(), transient=True)  # fmt: skip
-            case Stage(stage, "started", _, total, unit):
+            case Stage(stage, "started", _, total):
                 self._show(stage, total, bars.SpinnerColumn(finished_text=" "),
                            bars.TextColumn("{task.description:<10}"), bars.BarColumn(bar_width=30),
-                           bars.MofNCompleteColumn(), _Rate(unit),
+                           bars.MofNCompleteColumn(), bars.TextColumn("{task.fields[rate]}", "progress.data.speed"),
                            bars.TimeRemainingColumn(elapsed_when_finished=True))  # fmt: skip
-            case Clips(int(total)):
-                self._show("all clips", total, bars.TextColumn("{task.description}"), bars.BarColumn(bar_width=30),
-                           bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), bars.TextColumn("left"),
-                           bars.TimeRemainingColumn())  # fmt: skip
-            case Stage(_, "running", done) if self._live:
-                self._live.update(bars.TaskID(0), completed=done)
+            case Stage(_, "running", done, _, unit, seconds) if self._live:
+                rate = f"{done / seconds:5.1f} {unit}/s" if done and seconds else "starting"
+                self._live.update(bars.TaskID(0), completed=done, rate=rate)
             case Stage(_, "done" | "failed" as state, done) if self._live:
                 # A stated number of frames may be off by a few.
                 self._live.update(bars.TaskID(0), completed=done, total=done if state == "done" else None)
-                self._hide()
-            case Busy(_, None) | Clips(None):
-                self._hide()
-            case FromClip(name, Stage(stage, "started" | "running", done, total)) if self._live:
+                self._live.stop()
+                self._live = None
+            case FromClip(name, Stage(stage, "started" | "running", done, total, unit)) if self._live and unit:
                 if name not in self._clips:
-                    self._clips[name] = self._live.add_task(name, total=None)
+                    self._clips[name] = self._live.add_task(name, total=None, rate="")
                 title = f"{name[:LONGEST_NAME]}: {stage}"
                 self._live.update(self._clips[name], description=title, total=total, completed=done)
-            case ClipEnded(status, done, _) if self._live:
+            case ClipEnded(status) if self._live:
                 if (bar := self._clips.pop(status.name, None)) is not None:
                     self._live.remove_task(bar)
-                self._live.update(bars.TaskID(0), completed=done)
                 if not status.is_good or status.warnings:
                     super().__call__(event)
             case Message() | Stage(_, "kept"):
@@ -260,27 +234,8 @@ class Bars(Lines):
 
     def _show(self, title: str, total: int | None, *columns: bars.ProgressColumn, transient: bool = False) -> None:
         self._live = bars.Progress(*columns, console=self.console, transient=transient)
-        self._live.add_task(title, total=total)
+        self._live.add_task(title, total=total, rate="starting")
         self._live.start()
-
-    def _hide(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-        self._live = None
-
-
-class _Rate(bars.ProgressColumn):
-    """Steps a second over the whole stage so far; a word until there is a first one."""
-
-    def __init__(self, unit: str) -> None:
-        super().__init__()
-        self._unit = unit
-
-    def render(self, task: bars.Task) -> Text:
-        if not task.completed:
-            return Text("starting", style="progress.data.speed")
-        rate = task.completed / task.elapsed if task.elapsed else 0.0
-        return Text(f"{rate:5.1f} {self._unit}/s", style="progress.data.speed")
 
 
 def as_json_lines(event: Event) -> None:
@@ -297,11 +252,13 @@ def _facts(event: Event) -> dict[str, Any]:
     match event:
         case Message(text, kind, facts):
             return {"event": kind, **(facts or {"text": text})}
-        case Busy(text, beat) if beat:
-            return {"event": "busy", "text": text, "seconds": beat * BEAT_S}
+        case Stage(stage, "kept"):
+            return {"event": "stage", "stage": stage, "state": "kept"}
+        case Stage(text, unit="" | "clips" as unit, beat=beat):
+            return {"event": "busy", "text": text, "seconds": beat * BEAT_S} if beat and not unit else {}
         case Stage(stage, state, done, total, unit, seconds, beat) if state not in ("running", "failed") or beat:
             counted = {"done": done, "total": total, "unit": unit, "seconds": round(seconds, 3)}
-            return {"event": "stage", "stage": stage, "state": state, **(counted if state != "kept" else {})}
+            return {"event": "stage", "stage": stage, "state": state, **counted}
         case FromClip(name, inner):
             facts = _facts(inner)
             return facts and {**facts, "name": name}

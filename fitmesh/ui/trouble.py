@@ -18,8 +18,8 @@ import threading
 import time
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # type checkers take it for true
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -64,8 +64,6 @@ def _stop(number: int, _: "FrameType | None") -> None:
     if not _State.working or _State.asked:
         leave(128 + number)
     _State.asked = True
-    import threading
-
     timer = threading.Timer(PATIENCE_S, leave, (128 + number,))
     timer.daemon = True
     timer.start()
@@ -78,10 +76,8 @@ def leave(code: int) -> None:
     if files is not None:
         files.remove_unfinished()
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(Exception):
             stream.flush()
-        except Exception:
-            continue
     try:
         # A progress bar had hidden the cursor, and nobody else will show it again.
         os.write(2, (_SHOW_CURSOR if os.isatty(2) else "").encode() + f"{WORDS}\n".encode())
@@ -141,17 +137,12 @@ def describe_error(error: BaseException) -> tuple[list[str], int]:
 
 
 def say(text: str) -> None:
-    """On stderr, whatever characters it holds, and also when nobody listens."""
+    """On stderr, also when nobody listens."""
     try:
         colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-        print(f"\033[31m{printable(text)}\033[0m" if colour else printable(text), file=sys.stderr, flush=True)
+        print(f"\033[31m{text}\033[0m" if colour else text, file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
-
-
-def printable(text: object) -> str:
-    """File names need not be valid UTF-8; what is not is shown as a question mark in a box."""
-    return str(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def count(number: int, several: str) -> str:
@@ -160,16 +151,6 @@ def count(number: int, several: str) -> str:
         return f"{number} {several}"
     irregular = {"people": "person", "processes": "process", "passes": "pass"}
     return f"1 {irregular.get(several) or several.removesuffix('s')}"
-
-
-def watch_threads() -> None:
-    """An error that ends a thread goes into a log file; whoever waits for the thread raises it again."""
-
-    def note(about: threading.ExceptHookArgs) -> None:
-        if about.exc_value is not None:
-            _log(about.exc_value)
-
-    threading.excepthook = note
 
 
 def _log(error: BaseException) -> Path | None:
@@ -182,7 +163,7 @@ def _log(error: BaseException) -> Path | None:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         from fitmesh.version import __version__  # reads the installed files: not before signals are watched for
 
-        facts = f"fitmesh {__version__}\n{sys.version}\n{[printable(word) for word in sys.argv]}\n\n"
+        facts = f"fitmesh {__version__}\n{sys.version}\n{sys.argv}\n\n"
         path.write_text(facts + "".join(lines), "utf-8", "backslashreplace")
         return path
     except OSError:
@@ -193,28 +174,20 @@ PACKAGES = ("fitmesh", "pose2d", "ccnet", "fitting", "eval3dpw")
 LEVELS = ("debug", "info", "warning", "error")
 
 
-class _Lines(logging.Formatter):
-    """A warning is for everybody; the rest says when and where it comes from."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        if record.levelno == logging.WARNING:
-            return f"Warning: {record.getMessage()}"
-        when = self.formatTime(record, "%H:%M:%S")
-        return f"{when}.{record.msecs:03.0f} {record.levelname.lower()} {record.name}: {record.getMessage()}"
-
-
 class _Stderr(logging.Handler):
-    """To whatever stderr is at that moment: a progress bar takes its place while it is shown."""
+    """To whatever stderr is at that moment: a progress bar takes its place while it is shown. A warning is for
+    everybody; the rest says when and where it comes from."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            print(self.format(record), file=sys.stderr)
-        except Exception:
-            self.handleError(record)
+        about = "Warning"
+        if record.levelno != logging.WARNING:
+            when = time.strftime("%H:%M:%S", time.localtime(record.created))
+            about = f"{when}.{record.msecs:03.0f} {record.levelname.lower()} {record.name}"
+        with contextlib.suppress(OSError, ValueError):
+            print(f"{about}: {record.getMessage()}", file=sys.stderr)
 
 
 _HANDLER = _Stderr()
-_HANDLER.setFormatter(_Lines())
 
 
 def show_log(level: str) -> None:

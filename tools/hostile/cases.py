@@ -6,12 +6,11 @@ import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 import typer
 
-from fitmesh.options.record import NumberParser
 from tools.hostile.inputs import Valid, pickled
 from tools.hostile.mutations import damaged_bytes, damaged_json, damaged_npz
 from tools.hostile.runner import Case, command
@@ -53,7 +52,7 @@ def option_cases(valid: Valid) -> Iterator[Case]:
                 continue
             if isinstance(hint.__metadata__[0], typer.models.ArgumentInfo):
                 continue
-            numeric = isinstance(hint.__metadata__[0].parser, NumberParser)
+            numeric = bool({int, float} & {hint.__origin__, *get_args(hint.__origin__)})
             flag = f"--{option.replace('_', '-')}"
             for value in BAD_NUMBERS if numeric else BAD_TEXTS:
                 arguments = [*base.get(name, []), f"{flag}=".encode() + os.fsencode(value)]

@@ -4,10 +4,8 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 from fitmesh.many.executors import Notify
-from pose2d.base.errors import UserError
 
 
 def square(task: int, notify: Notify) -> tuple[int, int]:
@@ -28,10 +26,6 @@ def die_some_times(task: tuple[Path, int], notify: Notify) -> int:
     if path.stat().st_size <= times:
         os.kill(os.getpid(), signal.SIGKILL)
     return path.stat().st_size
-
-
-def refuse(task: Any, notify: Notify) -> None:
-    raise UserError(f"{task} is not good.")
 
 
 def sleep(task: Path, notify: Notify) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.inputs import Shard, find_clips, names_of
+from fitmesh.inputs import find_clips, names_of, share_of
 from pose2d.base.errors import UserError
 
 
@@ -81,13 +81,14 @@ def test_a_mistake_is_named(clips: Path, pattern: str, words: str) -> None:
 
 
 def test_shards_together_are_everything_and_share_nothing() -> None:
-    parts = [Shard.parse(f"{k}/7").share(range(60)) for k in range(1, 8)]
+    parts = [share_of(range(60), f"{k}/7") for k in range(1, 8)]
     assert sorted(n for part in parts for n in part) == list(range(60))
     assert parts[2][:2] == [2, 9]
-    assert Shard.parse("9/20").share(range(3)) == []
+    assert share_of(range(3), "9/20") == []
+    assert share_of(range(3), None) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1/0", "3", "a/b", "-1/4", "1/2/3", ""])
 def test_a_shard_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="--shard must read like 3/20"):
-        Shard.parse(text)
+        share_of([], text)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fitmesh.many.executors import RETRIES, ProcessExecutor, SerialExecutor
-from pose2d.base.errors import UserError
 from tests.fitmesh.many import jobs
 
 ROOT = Path(__file__).parents[3]
@@ -45,11 +44,6 @@ def test_a_task_whose_process_was_killed_is_tried_again_and_the_others_go_on(tmp
     assert (tmp_path / "always").stat().st_size == 1 + RETRIES
     assert ended[2].lost.startswith("the worker process was killed (SIGKILL")
     assert f"{1 + RETRIES} times" in ended[2].lost
-
-
-def test_what_a_task_raises_is_raised_here() -> None:
-    with pytest.raises(UserError, match="5 is not good"):
-        list(ProcessExecutor(1, 1).map(jobs.refuse, [5], nothing))
 
 
 def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:

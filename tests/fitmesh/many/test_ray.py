@@ -90,12 +90,6 @@ def test_a_task_that_kills_its_worker_is_tried_a_bounded_number_of_times(ray: An
 
 
 @pytest.mark.slow
-def test_what_a_task_raises_is_raised_here(ray: Any) -> None:
-    with pytest.raises(UserError, match="5 is not good"):
-        list(RayExecutor("auto", 1).map(jobs.refuse, [5], nothing))
-
-
-@pytest.mark.slow
 def test_more_threads_than_any_machine_has_are_refused(ray: Any) -> None:
     with pytest.raises(UserError, match="--threads 64 is more than any machine of the Ray cluster has"):
         RayExecutor("auto", 64)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fitmesh as package
-from fitmesh.many import batch
+from fitmesh.many import batch, clip
 from fitmesh.stages import settings as stage_settings
 from pose2d.base.caching import folder_lock
 from pose2d.base.errors import UserError
@@ -68,8 +68,8 @@ def test_a_broken_clip_is_tried_again_when_it_is_asked_for_or_has_changed(
     done: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = []
-    opened = batch.open_clip
-    monkeypatch.setattr(batch, "open_clip", lambda path: tried.append(Path(path).name) or opened(path))
+    opened = clip.open_clip
+    monkeypatch.setattr(clip, "open_clip", lambda path: tried.append(Path(path).name) or opened(path))
     for _ in range(2):
         *_, broken = package.run_many(str(clips / "*.m*"), done, **LIGHT)
         assert broken.error.count("(as before; not tried again without --retry-failed)") == 1
@@ -97,7 +97,7 @@ def test_networks_are_loaded_once(clips: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(
         stage_settings, "load_pose_model", lambda name, checkpoint: loaded.append(name) or load(name, checkpoint)
     )
-    batch._loader.cache_clear()
+    clip._loader.cache_clear()
     package.run_many([clips / "a.mp4", clips / "b.mov"], tmp_path, **LIGHT)
     assert loaded == ["movenet-lightning"]
 
@@ -123,7 +123,7 @@ def test_a_clip_that_another_run_holds_is_done_last(
 
 
 def test_a_full_disk_fails_one_clip_in_words(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_stages = batch.run_stages
+    run_stages = clip.run_stages
 
     def full(job):  # type: ignore[no-untyped-def]
         if job.out.name == "a":
@@ -131,7 +131,7 @@ def test_a_full_disk_fails_one_clip_in_words(clips: Path, tmp_path: Path, monkey
             raise OSError(28, "No space left on device", str(job.out / "fit.npz"))
         return run_stages(job)
 
-    monkeypatch.setattr(batch, "run_stages", full)
+    monkeypatch.setattr(clip, "run_stages", full)
     failed, done = package.run_many([clips / "a.mp4", clips / "b.mov"], tmp_path, **LIGHT)
     assert (failed.state, done.state) == ("failed", "done")
     assert failed.error == f"{tmp_path / 'a' / 'fit.npz'}: No space left on device."

@@ -1,0 +1,136 @@
+"""One clip among many: fetch it, run the stages, leave the results, say what came of it, wherever the worker runs."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from fitmesh.inputs import ClipSource, is_url, open_clip, scratch_folder
+from fitmesh.many import store
+from fitmesh.many.executors import Notify
+from fitmesh.many.summary import MOST_WARNINGS, ClipStatus, as_before, clip_key, recipe_of
+from fitmesh.options.run import RunOptions
+from fitmesh.result import Manifest, load
+from fitmesh.stages.people import read_tracks
+from fitmesh.stages.pipeline import check_settings, run_settings, run_stages, warnings_of
+from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
+from fitmesh.ui.events import Event, Message, Reporter, Stage
+from fitmesh.ui.trouble import describe_error
+from fitmesh.version import __version__
+from pose2d.base.caching import FolderBusy
+from pose2d.base.errors import UserError
+from pose2d.models.base import use_plugin
+
+
+@dataclass(frozen=True)
+class ClipTask:
+    name: str
+    source: str  # path or URL of the clip
+    out: str  # path or URL of the folder for its results
+    settings: RunSettings
+    recipe: str  # `summary.recipe_of` the options
+    retry_failed: bool
+    fitmesh: str = __version__  # of whoever asks; another one would make other results
+
+
+def tasks_of(options: RunOptions, clips: Sequence[ClipSource], out: str, retry_failed: bool) -> list[ClipTask]:
+    """Refuses options that cannot be used, or that describe one clip."""
+    settings = run_settings(options)
+    for option, given in (("keypoints", settings.keypoints), ("detections", settings.detections)):
+        if given is not None:
+            raise UserError(f"--{option} belong to one clip, and many videos were asked for: leave them out.")
+    if any(identity is not None for identity in settings.heights()):
+        raise UserError("--height of single people belongs to one clip: with many videos give one for everybody.")
+    check_settings(settings)
+    has_fetched = settings.checkpoint is not None and options.checkpoint is None
+    recipe = "" if has_fetched else recipe_of(options)  # of a checkpoint that was fetched no option names the file
+    root = out.rstrip("/")
+    return [ClipTask(clip.name, clip.source, f"{root}/{clip.name}", settings, recipe, retry_failed) for clip in clips]
+
+
+def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
+    """From a clip to a folder of results and a status. Never raises for a clip that cannot be done: others go on."""
+    began, warned, key = time.monotonic(), list[str](), ""
+
+    def pass_on(event: Event) -> None:
+        """Of advances one a second; warnings are kept."""
+        if isinstance(event, Message) and event.kind == "warning":
+            warned.append(event.text)
+        if not isinstance(event, Stage) or event.state != "running" or event.beat:
+            notify(event)
+
+    failed = ClipStatus(task.name, task.source, "failed")
+    try:
+        if task.fitmesh != __version__:
+            raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
+        use_plugin(task.settings.plugin)
+        if not task.settings.overwrite and (before := as_before(task.source, task.out, task.recipe, task.retry_failed)):
+            return before
+        key = clip_key(task.recipe, task.source, task.out)
+        with scratch_folder("fitmesh-") as scratch:
+            source, out = Path(task.source), Path(task.out)
+            if is_url(task.source):
+                source = scratch / "clip" / Path(task.source).name
+                source.parent.mkdir()
+                store.fetch(task.source, source)
+            if is_url(task.out):
+                out = scratch / "out"
+                out.mkdir()
+                if not task.settings.overwrite and ClipStatus.read(task.out) is not None:
+                    store.fetch_folder(task.out, out)  # stages of it may still be valid
+            done = _run(task, source, out, key, Reporter(pass_on), warned)
+            if is_url(task.out):
+                store.put_folder(out, task.out)
+            return done
+    except FolderBusy as error:
+        return replace(failed, state="busy", error=str(error))
+    except Exception as error:
+        is_of_clip = isinstance(error, UserError) and not isinstance(error.__cause__, OSError)  # no full disk
+        failed = replace(
+            failed, error=" ".join(describe_error(error)[0]), warnings=tuple(warned[:MOST_WARNINGS]),
+            seconds=round(time.monotonic() - began, 2), peak_mb=_peak_mb(), key=key if is_of_clip else "",
+        )  # fmt: skip
+        failed.note(task.out)
+        return failed
+
+
+def _run(task: ClipTask, source: Path, out: Path, key: str, reporter: Reporter, warned: list[str]) -> ClipStatus:
+    """Between files that this machine sees. key: by which a later run tells that nothing has changed."""
+    began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
+    if before is not None and before.key:
+        replace(before, key="").write(str(out))  # while files change, no key vouches for them
+    files, made = run_stages(Job(open_clip(source), task.settings, out, reporter, _loader(task.settings)))
+    names = {path.relative_to(out).as_posix() for path in files}
+    if not is_url(task.out) and not names <= set(Manifest.read(out).digests):
+        key = ""  # digests would not tell of all files
+    if before is not None and before.is_good and not made:
+        status = replace(before, key=key)
+    else:
+        seen = read_tracks(out)
+        people = seen.same_as if task.settings.only_people else load(out).people
+        status = ClipStatus(
+            task.name, task.source, "done", people=len(people), frames=len(seen.frames),
+            seconds=round(time.monotonic() - began, 2), cpu_s=round(time.process_time() - cpu_began, 2),
+            made=tuple(made), warnings=tuple([*warned, *warnings_of(out)][:MOST_WARNINGS]), peak_mb=_peak_mb(),
+            key=key,
+        )  # fmt: skip
+    status.write(str(out))
+    return status if made else replace(status, state="kept", made=())
+
+
+@lru_cache(maxsize=1)
+def _loader(settings: RunSettings) -> NetworkLoader:
+    """The networks stay loaded from clip to clip."""
+    return NetworkLoader(settings)
+
+
+def _peak_mb() -> int:
+    try:
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
+    except ImportError:  # not on Windows
+        return 0

@@ -179,7 +179,7 @@ def flat_palms(params: BodyParams, body: Body, up: Tensor) -> BodyParams:
         elbow, on = PARENTS[joint], share[:, side, None]
         bend = axis_angle_to_quaternion(matrix_to_axis_angle(placed[:, elbow].mT @ flat))
         axis = torch.nn.functional.normalize(body.rest_joints[joint] - body.rest_joints[elbow], dim=0)
-        half = torch.atan((bend[:, 1:] @ axis) / bend[:, 0].where(bend[:, 0].abs() > 1e-6, bend.new_tensor(1e-6)))
+        half = torch.atan((bend[:, :3] @ axis) / bend[:, 3].where(bend[:, 3].abs() > 1e-6, bend.new_tensor(1e-6)))
         twisted = rotation_matrices(on * 2 * half[:, None] * axis)  # about the forearm: the elbow's joint does it
         turned = placed[:, joint] @ rotation_matrices(on * matrix_to_axis_angle(placed[:, joint].mT @ flat))
         fore = matrix_to_axis_angle(rotation_matrices(pose[:, elbow]) @ twisted)

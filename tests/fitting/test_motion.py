@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 import fitting
 from fitting.body import BodyParams
-from fitting.body.kinematics import WRISTS, rotation_matrices
+from fitting.body.kinematics import WRISTS, axis_angle_to_quaternion, rotation_matrices
 from fitting.hands import flat_palms
 from fitting.training import rare_poses
 from fitting.training.capture_corrections import (
@@ -224,6 +224,10 @@ def test_palms_of_people_on_their_hands_are_laid_flat_whatever_the_wrists_were(b
     assert (sunk[1] > -0.03).float().mean() > 0.9
     turned = body.placement(rotation_matrices(flat.pose), torch.zeros(body.shape_size)).rotation[on_hands]
     assert turned[:, WRISTS, 1, 1].median() > 0.95  # palms face down
+    for joint, elbow in zip(WRISTS, (18, 19), strict=True):  # wrists bend; turning about the forearm is the elbow's
+        forearm = normalize(body.rest_joints[joint] - body.rest_joints[elbow], dim=0)
+        bent = axis_angle_to_quaternion(flat.pose[on_hands][:, joint])
+        assert torch.rad2deg(2 * torch.atan(bent[:, :3] @ forearm / bent[:, 3])).abs().quantile(0.9) < 5
     upright = rare.frames_of(np.isin(described, ("sitting", "kneeling", "reaching")))
     assert (flat.pose[upright] == params.pose[upright]).all(-1).all(-1).float().mean() > 0.98
 

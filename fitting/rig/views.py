@@ -40,35 +40,18 @@ ON_FLOOR_M = 0.12  # feet on a floor at 0
 def resampled(keypoints: Keypoints, time_s: np.ndarray, want_s: np.ndarray) -> Keypoints:
     """One person's keypoints at other times: between two frames that both show it, NaN and presence 0 elsewhere.
 
-    A keypoint in between is as uncertain as the worse of both.
+    In between they are as uncertain as in the frame that is less sure.
     """
     before, after, share = neighbours(time_s, want_s)
-    inside = torch.from_numpy(share >= 0)
-    part = torch.from_numpy(share.clip(0)).float()
-    keypoints = replace(
-        keypoints,
-        xy_px=keypoints.xy_px.float(),
-        area_px2=None if keypoints.area_px2 is None else keypoints.area_px2.float(),
-    )
-    a, b = keypoints.rows(before), keypoints.rows(after)
-    worse = a.confidence * a.presence <= b.confidence * b.presence
-    error = a.error
-    if error is not None and b.error is not None:
-        error = replace(
-            error,
-            weight=torch.where(worse[..., None], error.weight, b.error.weight),
-            sigma=torch.where(worse[..., None], error.sigma, b.error.sigma),
-            log_ratio=None if error.log_ratio is None or b.error.log_ratio is None
-            else torch.where(worse, error.log_ratio, b.error.log_ratio),
-        )  # fmt: skip
+    inside, part = torch.from_numpy(share >= 0), torch.from_numpy(share.clip(0)).float()
+    sure = (keypoints.confidence * keypoints.presence).mean(1).numpy()
+    unsure = keypoints.rows(np.where(sure[before] <= sure[after], before, after))
+    xy_px = torch.lerp(keypoints.xy_px[before].float(), keypoints.xy_px[after].float(), part[:, None, None])
     return replace(
-        a,
-        xy_px=torch.lerp(a.xy_px, b.xy_px, part[:, None, None]).masked_fill(~inside[:, None, None], torch.nan),
-        confidence=torch.where(worse, a.confidence, b.confidence) * inside[:, None],
-        presence=torch.minimum(a.presence, b.presence) * inside[:, None],
-        area_px2=None if a.area_px2 is None or b.area_px2 is None else torch.lerp(a.area_px2, b.area_px2, part),
-        raw=None if a.raw is None or b.raw is None else torch.where(worse, a.raw, b.raw),
-        error=error,
+        unsure,
+        xy_px=xy_px.masked_fill(~inside[:, None, None], torch.nan),
+        confidence=unsure.confidence * inside[:, None],
+        presence=unsure.presence * inside[:, None],
     )
 
 

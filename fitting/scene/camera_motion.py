@@ -331,6 +331,7 @@ class CameraMotionEstimator:
         self._focal = focal_px * self._scale
         self._focal_px = float(focal_px)
         self._key: Key | None = None
+        self._image = np.zeros((0, 0), np.uint8)  # that was looked at last
         self._looked: list[_Looked] = []
         self._frames: list[int] = []
         self._calm = _CALM  # frames looked at in a row without motion
@@ -355,7 +356,7 @@ class CameraMotionEstimator:
         mask = self._background(np.asarray(boxes_px, np.float64).reshape(-1, 4))
         if self._key is None:
             pose = Pose(np.eye(3), 0.0)
-            self._key = self._new_key(small, mask, pose)
+            self._key, self._image = self._new_key(small, mask, pose), small
             self._looked.append(_Looked(frame, pose, NO_PARALLAX, len(self._key.corners)))
             return
         self._look(frame, small, mask)
@@ -381,12 +382,16 @@ class CameraMotionEstimator:
     def _look(self, frame: int, small: np.ndarray, mask: np.ndarray) -> None:
         start = self._looked[-1].pose
         looked = self._against(start, frame, small, mask)
-        followed_none = looked is None
+        if looked is None:  # the key frame may be too far away
+            self._key = self._new_key(self._image, mask, start)
+            looked = self._against(start, frame, small, mask)
+        lost = looked is None
         looked = looked or _Looked(frame, start, NO_PARALLAX, 0)  # nothing to follow: the pose is kept
-        if followed_none or self._worn(looked):
+        if lost or self._worn(looked):
             anew = self._new_key(small, mask, looked.pose)
             if len(anew.corners) >= LEAST_CORNERS:
                 self._key = anew
+        self._image = small
         step = shift_px(start, looked.pose, self._focal, self._small)
         self._calm = self._calm + 1 if step < STATIC_PX else 0
         self._moved = self._calm < _CALM

@@ -322,7 +322,7 @@ class _Problem:
             below = feet.point @ self.up(np.zeros(2)) - feet.lift
             log_camera = math.log(max(-np.median(below), 0.3)) if len(below) else math.log(CAMERA_M)
             one_floor = np.concatenate(([0, 0, log_camera, 0], start_size, np.zeros(len(start_size))))
-            for start in (one_floor, *self._sized(one_floor, below)):
+            for start in (one_floor, *self._on_levels(one_floor, below)):
                 found = least_squares(self.residuals, start, method="trf", x_scale="jac", max_nfev=ROUGH_STEPS)
                 if np.isfinite(found.cost) and (best is None or found.cost < best[0]):
                     best = (float(found.cost), found.x, self.base)
@@ -354,19 +354,21 @@ class _Problem:
             stance_points=len(feet), on_one_floor=float((np.abs(away) < 2).mean()) if len(away) else 0.0,
         )  # fmt: skip
 
-    def _sized(self, start: np.ndarray, below: np.ndarray) -> Iterator[np.ndarray]:
-        """Where feet are on floors far apart, the same start with everybody of such a size that they stand on the
-        middle one. below [N]: up . x of the soles."""
-        whose = self.evidence.feet.person
-        height = {n: float(np.median(below[whose == n])) * math.exp(start[4 + n]) for n in np.unique(whose)}
-        if len(height) < 2 or np.ptp(list(height.values())) < 2 * LEVEL_M:
+    def _on_levels(self, start: np.ndarray, below: np.ndarray) -> Iterator[np.ndarray]:
+        """The same start where feet are on floors far apart: with everybody at their size on a level of their own, and
+        with everybody of such a size that they stand on the middle one. below [N]: up . x of the soles."""
+        whose, count = self.evidence.feet.person, len(self.heights_m)
+        who = np.unique(whose)
+        height = np.array([np.median(below[whose == n]) * math.exp(start[4 + n]) for n in who])
+        if len(who) < 2 or np.ptp(height) < 2 * LEVEL_M:
             return
-        other = start.copy()
-        middle_m = max(-float(np.median(list(height.values()))), 0.3)
-        other[2] = math.log(middle_m)
-        for n, height_m in height.items():
-            other[4 + n] += math.log(np.clip(middle_m / max(-height_m, 0.1), 0.4, 1.1))
-        yield other
+        levels, sizes = start.copy(), start.copy()
+        lowest_m, middle_m = np.maximum((-height.min(), -np.median(height)), 0.3)
+        levels[2], sizes[2] = math.log(lowest_m), math.log(middle_m)
+        levels[4 + count + who] = height + lowest_m
+        sizes[4 + who] += np.log(np.clip(middle_m / np.maximum(-height, 0.1), 0.4, 1.1))
+        yield levels
+        yield sizes
 
 
 def _height_m(state: np.ndarray) -> float:

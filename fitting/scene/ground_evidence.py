@@ -213,12 +213,14 @@ JOINT_M = 0.05  # of a foot relative to the pelvis: the median of what fits stat
 FOOT_M = 0.025  # of a stance point from the floor, beside its depth's error
 DEPTH_LOG_SIGMA = 0.03  # of a fitted depth, as it changes over a shot
 STEP_DEPTH_LOG_SIGMA = 0.015  # of how a fitted depth changes during one stance
+STEP_GAIN_SIGMA = 0.18  # of how much fits shrink a leg's swing in depth, between shots
 STRAIGHT_KNEE_DEG, STRAIGHT_HIP_DEG = 40.0, 40.0  # bends up to which somebody counts as standing
 # Lunges and side bends are no plumb lines. Walkers' legs are up to STRIDE_DEG apart, their trunk within BENT_DEG of the
 # line from their feet to their hips; they pass one leg by the other, so that in a quarter of the time these are closer
 # than HELD_DEG, and bend their knees by turns, by UNLIKE_DEG at most in the median. Beyond, the axis is as uncertain as
 # a share of the excess, and soon none at all.
 STRIDE_DEG, HELD_DEG, BENT_DEG, UNLIKE_DEG, EXCESS, MOST_EXCESS_DEG = 50.0, 34.0, 12.0, 18.0, 0.7, 25.0
+ALIKE = 0.15  # correlation of different people's leans: fits err by the same lens and the same habits
 # Trunks of people who sit, kneel or squat: most lean, forwards or back, so each says little of gravity.
 SEATED_HIP_DEG, SEATED_IMAGE_DEG, SEATED_DEPTH_DEG, SEATED_FROM_UP_DEG = 55.0, 9.0, 16.0, 40.0
 # Who moves head, hands and feet against the hips by less than this share of the height in LEAST_STILL_S is a mannequin
@@ -297,7 +299,8 @@ class Evidence:
 
 def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float]:
     """Also the seconds that people were upright."""
-    plumb, feet, steps, standing_s = [PlumbLines.empty()], [StanceFeet.empty()], [np.zeros((0, 5))], 0.0
+    plumb, feet, steps = [PlumbLines.empty()], [StanceFeet.empty()], [np.zeros((0, 5))]
+    upright, standing_s = 0, 0.0  # people, and the time of all of them
     for number, person in enumerate(people):
         if len(person.frames) == 0 or never_moves(person, camera.fps):
             continue
@@ -310,11 +313,15 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
         if stance.any(1).sum() < LEAST_RESTING * standing.holds.sum():  # somebody in the air need not be upright
             stance = np.zeros_like(stance)
             standing = replace(standing, deviation_deg=(AIRBORNE_DEG, AIRBORNE_DEG))
-        plumb += [_plumb_lines(person, posture, turn, camera) for posture in (standing, _seated(person))]
+        lines = [_plumb_lines(person, posture, turn, camera) for posture in (standing, _seated(person))]
+        plumb, upright = [*plumb, *lines], upright + any(map(len, lines))
         feet.append(_stance_feet(person, number, stance, standing.excess_rad, turn, camera))
         if not camera.moving:
             steps.append(_steps(person, stance, turn, camera))
-    return Evidence(PlumbLines.concat(plumb), StanceFeet.concat(feet), np.concatenate(steps)), standing_s
+    together = PlumbLines.concat(plumb)
+    wider = np.array([1.0, math.sqrt(1 + ALIKE * max(upright - 1, 0))])
+    together = replace(together, sigma=together.sigma * wider)
+    return Evidence(together, StanceFeet.concat(feet), np.concatenate(steps)), standing_s
 
 
 def never_moves(person: PersonEvidence, fps: float) -> bool:
@@ -480,7 +487,7 @@ def _steps(person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera:
                 np.sum(relative * along, 1),
             )
             change = [float(part[-ends:].mean() - part[:ends].mean()) for part in parts]
-            sigma = math.hypot(STEP_DEPTH_LOG_SIGMA * float(root[:, 2].mean()), FOOT_M)
+            sigma = math.hypot(STEP_DEPTH_LOG_SIGMA * float(root[:, 2].mean()), FOOT_M, STEP_GAIN_SIGMA * change[2])
             rows.append((*change, sigma))
     share = min(1.0, (8 / max(len(rows), 1)) ** 0.5)
     return np.array([(*row, share) for row in rows]).reshape(-1, 5)

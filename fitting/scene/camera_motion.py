@@ -335,13 +335,12 @@ class CameraMotionEstimator:
         self._looked: list[_Looked] = []
         self._frames: list[int] = []
         self._calm = _CALM  # frames looked at in a row without motion
-        self._moved = False
         self._turns: list[Turn] = []  # the farthest from each key frame
         self._next_turn = LEAST_TURN  # so far the image must move before the focal length is looked at again
 
     def wants(self, frame: int) -> bool:
         """Whether `feed` would look at this frame's image."""
-        stride = TURNING_STRIDE if self._moved else STILL_STRIDE
+        stride = TURNING_STRIDE if self._calm < _CALM else STILL_STRIDE
         return not self._looked or frame - self._looked[-1].frame >= stride
 
     def feed(self, frame: int, image: np.ndarray | None, boxes_px: np.ndarray | Sequence[Sequence[float]]) -> None:
@@ -394,7 +393,6 @@ class CameraMotionEstimator:
         self._image = small
         step = shift_px(start, looked.pose, self._focal, self._small)
         self._calm = self._calm + 1 if step < STATIC_PX else 0
-        self._moved = self._calm < _CALM
         self._looked.append(looked)
         self._refocus()
 
@@ -560,8 +558,7 @@ class BackgroundMotion:
 
     def arrays(self, frames: np.ndarray, shot_first_frame: np.ndarray) -> Mapping[str, Any]:
         """For `tracks.npz`: per shot [S] and per frame [F]. A shot whose begin was not told in time is "unknown"."""
-        told = dict(self._shots)
-        kinds, reasons, motions = [], [], []
+        told, motions = dict(self._shots), []
         ends = [*shot_first_frame[1:].tolist(), np.inf]
         for first, end in zip(shot_first_frame.tolist(), ends, strict=True):
             numbers = frames[(frames >= first) & (frames < end)]
@@ -571,16 +568,14 @@ class BackgroundMotion:
                 vertical = self._vertical.get(first)
                 if vertical is not None:
                     motion = replace(motion, vertical=under_focal(vertical, motion.focal_px / self._focal))
-            kinds.append(motion.kind)
-            reasons.append(motion.reason)
             motions.append(motion)
 
         def joined(name: str, empty: np.ndarray) -> np.ndarray:
             return np.concatenate([empty, *(getattr(m, name) for m in motions)]).astype(np.float32)
 
         return {
-            "camera_kind": np.array(kinds, np.str_),
-            "camera_reason": np.array(reasons, np.str_),
+            "camera_kind": np.array([m.kind for m in motions], np.str_),
+            "camera_reason": np.array([m.reason for m in motions], np.str_),
             "camera_focal_px": np.array([m.focal_px for m in motions], np.float64),
             "camera_first_from_frame": joined("first_from_camera", np.zeros((0, 3, 3))),
             "camera_zoom": joined("zoom", np.zeros(0)),

@@ -214,15 +214,6 @@ def likely_heights_m(shares: np.ndarray) -> np.ndarray:
     return np.exp(_HEIGHTS_LOG[costs.argmin(0)])
 
 
-def _size_residual(log_height: np.ndarray, known_m: np.ndarray, shares: np.ndarray, likely_m: np.ndarray) -> np.ndarray:
-    """A height's cost as a residual whose square it is, negative below the likeliest. Known heights are held."""
-    likely = np.log(likely_m)
-    excess = _size_cost(log_height, shares) - _size_cost(likely, shares)
-    residual = np.sign(log_height - likely) * np.sqrt(2 * np.maximum(excess, 0))
-    known = (log_height - np.log(np.where(np.isfinite(known_m), known_m, 1.0))) / KNOWN_LOG_SIGMA
-    return np.where(np.isfinite(known_m), known, residual)
-
-
 def _level_residual(level_m: np.ndarray) -> np.ndarray:
     """Of people who stand on something else than the floor: any height costs about the same, a pit more than a roof."""
     away = level_m**2 / (level_m**2 + LEVEL_M**2)
@@ -243,6 +234,7 @@ class _Problem:
 
     def __post_init__(self) -> None:
         self.likely_m = likely_heights_m(self.head_shares)
+        self.likely_cost = _size_cost(np.log(self.likely_m), self.head_shares)
         self.base = np.eye(3)  # columns: two tangents and the up direction that the tangents turn
         # Feet of one person share that person's errors: together they weigh as a few measurements, those of somebody
         # who stays in one place as four.
@@ -278,7 +270,7 @@ class _Problem:
                 _heavy(leans.ravel()),
                 _heavy(self.off_floor(state) * self.foot_share),
                 _heavy(step),
-                _size_residual(np.log(self.heights_m) + log_size, self.known_m, self.head_shares, self.likely_m),
+                self._size_residual(np.log(self.heights_m) + log_size),
                 _level_residual(level),
                 *self._given_residuals(up, _height_m(state), ratio),
                 [
@@ -300,6 +292,13 @@ class _Problem:
         below = place @ up
         over = (_height_m(state) - level[feet.person]) * np.exp(-log_size[feet.person])
         return (below - feet.lift + over) / np.hypot(feet.sigma_m, DEPTH_LOG_SIGMA * np.abs(below))
+
+    def _size_residual(self, log_height: np.ndarray) -> np.ndarray:
+        """A height's cost as a residual whose square it is, negative below the likeliest. Known heights are held."""
+        excess = _size_cost(log_height, self.head_shares) - self.likely_cost
+        residual = np.sign(log_height - np.log(self.likely_m)) * np.sqrt(2 * np.maximum(excess, 0))
+        known = (log_height - np.log(np.where(np.isfinite(self.known_m), self.known_m, 1.0))) / KNOWN_LOG_SIGMA
+        return np.where(np.isfinite(self.known_m), known, residual)
 
     def _given_residuals(self, up: np.ndarray, camera_height: float, ratio: float) -> Iterator[np.ndarray]:
         if self.vertical is not None:

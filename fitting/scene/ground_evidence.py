@@ -1,4 +1,4 @@
-"""What people of a shot say about gravity and floor: plumb lines, stance feet and steps (`fitting.scene.ground`).
+"""What fits of a shot's people say about gravity and floor: plumb lines, stance feet and steps (`scene.ground`).
 
 And which points of the feet rest on something. A point that bears weight stands still. Its speed is measured in the
 image, with the camera's own motion taken out, in body heights per second, so that it means the same near and far. The
@@ -121,9 +121,11 @@ def contact_probability(
     speed, sigma = speeds(motion)
     log_odds = _speed_log_odds(speed, sigma)
     if depth_speed is not None:
-        log_odds = log_odds + np.where(np.isfinite(sigma), _depth_speed_log_odds(depth_speed), 0.0)
+        along = _normal_log_odds(depth_speed, REST_DEPTH_SPEED, FREE_DEPTH_SPEED)
+        log_odds = log_odds + np.where(np.isfinite(sigma), along, 0.0)
     if height_m is not None:
-        log_odds = log_odds + _height_log_odds(height_m)
+        over_m = np.maximum(height_m, 0.0)  # below the floor is as good as on it
+        log_odds = log_odds + _normal_log_odds(over_m, HEIGHT_SIGMA_M, math.hypot(FREE_HEIGHT_M, HEIGHT_SIGMA_M))
     # Speeds of neighbouring frames share their window: one independent measurement in each half window.
     step = np.gradient(motion.time_s) if len(log_odds) > 1 else np.ones(1)
     log_odds = np.clip(log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS) * np.minimum(1.0, step / SHARED_S)[:, None]
@@ -165,19 +167,10 @@ def _speed_log_odds(speed: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     return np.where(seen, odds, 0.0)
 
 
-def _depth_speed_log_odds(speed: np.ndarray) -> np.ndarray:
-    """Two normal densities."""
-    rest2, free2 = REST_DEPTH_SPEED**2, FREE_DEPTH_SPEED**2
-    odds = 0.5 * np.log(free2 / rest2) - np.nan_to_num(speed) ** 2 / 2 * (1 / rest2 - 1 / free2)
-    return np.where(np.isfinite(speed), odds, 0.0)
-
-
-def _height_log_odds(height_m: np.ndarray) -> np.ndarray:
-    """A normal density around the floor against a wider one; below the floor is as good as on it."""
-    h = np.maximum(np.nan_to_num(height_m), 0.0)
-    near2, wide2 = HEIGHT_SIGMA_M**2, FREE_HEIGHT_M**2 + HEIGHT_SIGMA_M**2
-    odds = 0.5 * np.log(wide2 / near2) - h**2 / 2 * (1 / near2 - 1 / wide2)
-    return np.where(np.isfinite(height_m), odds, 0.0)
+def _normal_log_odds(value: np.ndarray, rest: float, free: float) -> np.ndarray:
+    """Two normal densities around 0 with these deviations; 0 where the value is not known."""
+    odds = math.log(free / rest) - np.nan_to_num(value) ** 2 / 2 * (1 / rest**2 - 1 / free**2)
+    return np.where(np.isfinite(value), odds, 0.0)
 
 
 def _smoothed(log_odds: np.ndarray, time_s: np.ndarray, free_s: float, resting_s: float) -> np.ndarray:

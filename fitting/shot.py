@@ -2,38 +2,30 @@
 
 The scene is how the camera turned, the lens, gravity and floor, everyone's size, and which points of their bodies rest
 (`fitting.scene`). Each of them may be unknown; what is not known constrains nothing: without gravity everyone is fitted
-alone, as if nobody had looked. Whoever the scene does not suit is fitted without it (`fitting.scene.from_fit`).
+alone, as if nobody had looked.
+
+Gravity, floor and contacts are hypotheses. Terms of the solver let go of single contacts that keypoints contradict;
+here the whole is judged, person by person: fitted with the scene against without. Where keypoints are hardly worse
+explained with it, it is used; else it is softened, and dropped when that does not help either.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 import torch
 
 from fitting.body import Body, BodyOutput, BodyParams
 from fitting.body.kinematics import WRISTS
-from fitting.camera import GIVEN_LOG_SIGMA, PRIOR_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
+from fitting.camera import GIVEN_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
 from fitting.hands import fit_hands, flat_palms
 from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
 from fitting.optimise import OtherView
 from fitting.scene.camera_motion import CameraMotion
-from fitting.scene.from_fit import (
-    DAMAGED,
-    DOUBTFUL,
-    PREDICTED,
-    Judged,
-    Verdict,
-    misfit_ratio,
-    person_evidence,
-    prediction_ratio,
-    resting_points,
-    shown_head_share,
-    with_some_left_out,
-)
 from fitting.scene.ground import (
     ADULT_M,
     GivenGround,
@@ -43,7 +35,7 @@ from fitting.scene.ground import (
     estimate_ground,
     head_share,
 )
-from fitting.scene.ground_evidence import ShotCamera
+from fitting.scene.ground_evidence import ShotCamera, person_evidence, resting_points, shown_head_share
 from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import (
     FEET,
@@ -71,7 +63,10 @@ LEVEL_UP = np.array([0.0, -1.0, 0.0])  # of a camera held level
 # clothes and food on the scales, and a body model without inner air.
 KG_PER_M3, WEIGHT_LOG_STD = 1010.0, 0.05
 HEIGHT_STD_M = 0.002  # by which a fit may leave a height that is stated
-CONTRADICTION = 3.0  # deviations between metadata and people from which on metadata is not used
+# Mean distance to the keypoints with the scene over that without: below, nobody sees a difference; above, fits with it
+# were visibly worse (bench/scene_evidence.py).
+DOUBTFUL = 1.10
+Verdict = Literal["used", "softened", "dropped", "not known"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +93,14 @@ class SceneOptions:
     given: GivenGround = field(default_factory=GivenGround)
     fit: FitOptions = DEFAULTS  # of every person
     progress: Callable[[int], None] = lambda frames: None  # told how many frames were fitted, each once
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One person's scene."""
+
+    verdict: Verdict
+    misfit: float  # mean distance to the keypoints with the scene over that without
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,11 @@ class _View:
         """[T] focal length over the first frame's; None: it stays the same."""
         return None if self.motion is None else self.motion.zooming(self.rows(frame))
 
+    def zoomed(self, xy_px: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """Pixels [T, .., 2] as focal lengths so many times [T] as long would show them."""
+        center = np.array(self.camera.center_px, np.float32)
+        return center + (xy_px - center) * factor.astype(np.float32).reshape(-1, *(1,) * (xy_px.ndim - 1))
+
     def with_focal(self, focal: FocalEstimate) -> "_View":
         """The same image under another focal length."""
         ratio = focal.focal_px / self.focal.focal_px
@@ -198,6 +206,7 @@ def fit_shot(
     first_frame, several = start if motion is None else int(motion.frames[0]), any(p.others for p in people)
     view = _View(camera, focal, motion, body, first_frame, every, fps, several)
     view = _refined_by_turning(view)
+    people = [_unzoomed(person, view) for person in people]
     if not options.ground:
         return _without_scene(people, view, how, progress, "not looked for")
     first: dict[int, tuple[PreparedTrack, TrackFit]] = {}
@@ -213,13 +222,12 @@ def fit_shot(
     of = {person.identity: person for person in people}
     found_first = {identity: found for identity, (_, found) in first.items()}
     answer = _ground(found_first, known, view, options.given)
-    if several and answer.ground is not None and not options.given.states_floor:
-        stated = _measured_ground(answer.ground.up_cam, found_first.values(), body)
-        answer = replace(_ground(found_first, known, view, stated), reason=answer.reason)
     ground = answer.ground
     if ground is None:
         ready = {identity: prepared for identity, (prepared, _) in first.items()}
         return _without_scene(people, view, how, progress, answer.reason, ready)
+    if several and not options.given.states_floor:
+        ground = _on_lowest_feet(ground, found_first.values(), body)
     seen = view.with_focal(view.focal if ground.focal is None or several else ground.focal)
     sized: dict[int, _Sized] = {}
     judged: dict[int, Judged] = {}
@@ -298,14 +306,23 @@ def _refined_by_turning(view: _View) -> _View:
     return view.with_focal(combined([view.focal, told]))
 
 
-def _unzoomed(keypoints: Keypoints, camera: Camera, zoom: np.ndarray | None) -> Keypoints:
-    """Pixels as the first frame's focal length would show them."""
-    if zoom is None:
-        return keypoints
-    factor = 1 / torch.from_numpy(zoom).to(keypoints.xy_px)
-    center = keypoints.xy_px.new_tensor(camera.center_px)
-    area = None if keypoints.area_px2 is None else keypoints.area_px2 * factor.to(keypoints.area_px2).square()
-    return replace(keypoints, xy_px=center + (keypoints.xy_px - center) * factor[:, None, None], area_px2=area)
+def _zoomed(keypoints: Keypoints, view: _View, factor: np.ndarray) -> Keypoints:
+    """Pixels as focal lengths so many times [T] as long would show them."""
+    area = None if keypoints.area_px2 is None else keypoints.area_px2 * torch.from_numpy(factor).float().square()
+    return replace(keypoints, xy_px=torch.from_numpy(view.zoomed(keypoints.xy_px.numpy(), factor)), area_px2=area)
+
+
+def _unzoomed(person: ShotPerson, view: _View) -> ShotPerson:
+    """As the first frame's focal length would show them."""
+    if (zoom := view.zoom(person.frame)) is None:
+        return person
+    hands, outlines = person.hands, person.outlines
+    if hands is not None:
+        std_px = hands.std_px / zoom.astype(np.float32)[:, None, None]
+        hands = replace(hands, xy_px=view.zoomed(hands.xy_px, 1 / zoom), std_px=std_px)
+    if outlines is not None:
+        outlines = replace(outlines, xy_px=view.zoomed(outlines.xy_px, 1 / zoom[outlines.row]))
+    return replace(person, keypoints=_zoomed(person.keypoints, view, 1 / zoom), hands=hands, outlines=outlines)
 
 
 def _with_head(keypoints: Keypoints, factor: float) -> Keypoints:
@@ -318,23 +335,16 @@ def _with_head(keypoints: Keypoints, factor: float) -> Keypoints:
 
 
 def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
-    zoom, hands = view.zoom(person.frame), person.hands
-    keypoints = _unzoomed(person.keypoints, view.camera, zoom)
+    keypoints, frame, hands = person.keypoints, person.frame, person.hands
     if view.several:
         from fitting.rig.views import prepare_views  # one camera does not need it
 
         assert isinstance(person.init, str)
         return prepare_views(
-            keypoints, person.frame, view.camera, person.others, view.body, person.init, fps=view.fps, every=view.every
+            keypoints, frame, view.camera, person.others, view.body, person.init, fps=view.fps, every=view.every
         )
-    if hands is not None and zoom is not None:
-        factor, center = (1 / zoom).astype(np.float32)[:, None, None], np.array(view.camera.center_px, np.float32)
-        xy_px = center + (hands.xy_px - center) * factor[..., None]
-        hands = replace(hands, xy_px=xy_px, std_px=hands.std_px * factor)
-    prepared = prepare_track(
-        keypoints, person.frame, view.camera, view.body, person.init, fps=view.fps, every=view.every
-    )
-    return prepared if hands is None else with_hands(prepared, hands, person.frame, view.body)
+    prepared = prepare_track(keypoints, frame, view.camera, view.body, person.init, fps=view.fps, every=view.every)
+    return prepared if hands is None else with_hands(prepared, hands, frame, view.body)
 
 
 def _shaped(
@@ -342,7 +352,10 @@ def _shaped(
 ) -> tuple[PreparedTrack, TrackFit]:
     """With what a person's outlines, height and weight say of the shape, where any is known."""
     if person.outlines is not None and len(person.outlines) and not view.several:
-        prepared, found = _outlined(prepared, found, person.outlines, person.frame, view, how)
+        rows = np.searchsorted(prepared.grid.frame, person.frame[person.outlines.row])
+        usable = (prepared.grid.segment[rows] >= 0) & found.fit.observed.numpy()[rows]
+        outlines = replace(person.outlines, row=rows).rows(usable)
+        prepared, found = with_outlines(prepared, found, outlines, view.camera, view.body, how)
     body, shape = view.body, found.fit.params.shape.double()
 
     def log_kg(shape: torch.Tensor) -> float:
@@ -369,30 +382,15 @@ def _shaped(
     return prepared, found
 
 
-def _outlined(
-    prepared: PreparedTrack, found: TrackFit, outlines: Outlines, frames: np.ndarray, view: _View, how: FitOptions
-) -> tuple[PreparedTrack, TrackFit]:
-    """With what outlines of some rows of these frames say of the shape."""
-    frame, xy_px = frames[outlines.row], outlines.xy_px
-    zoom = view.zoom(frame)
-    if zoom is not None:
-        center = np.array(view.camera.center_px, np.float32)
-        xy_px = center + (xy_px - center) / zoom.astype(np.float32)[:, None, None]
-    rows = np.searchsorted(prepared.grid.frame, frame)
-    seen = (prepared.grid.segment[rows] >= 0) & found.fit.observed.numpy()[rows]
-    outlines = replace(outlines, row=rows, xy_px=xy_px).rows(seen)
-    return with_outlines(prepared, found, outlines, view.camera, view.body, how)
-
-
 def _ground(
     tracks: Mapping[int, TrackFit], known: Mapping[int, float | None], view: _View, given: GivenGround
 ) -> GroundAnswer:
-    focal, motion = view.focal, view.motion
+    motion = view.motion
     evidence = [
         person_evidence(found, view.body, view.rows(found.frame), known[identity]) for identity, found in tracks.items()
     ]
     seen = ShotCamera(
-        focal=focal,
+        focal=view.focal,
         center_px=view.camera.center_px,
         fps=view.fps,
         first_from_camera=None if motion is None else motion.turning(np.arange(len(motion.frames))),
@@ -400,29 +398,15 @@ def _ground(
         vertical=None if motion is None else motion.vertical,
     )
     answer = estimate_ground(evidence, seen, given)
-    answer = replace(answer, warnings=contradictions(evidence, seen, given, answer.ground))
-    if not focal.source.startswith("metadata"):
-        return answer
-    # Metadata may be that of another lens or of the uncropped image: where people and floor contradict it clearly,
-    # it is not used.
-    doubted = estimate_ground(evidence, replace(seen, focal=replace(focal, log_sigma=PRIOR_LOG_SIGMA)), given)
-    if doubted.ground is None or doubted.ground.focal is None:
-        return answer
-    other = doubted.ground.focal
-    away = abs(math.log(other.focal_px / focal.focal_px)) / math.hypot(other.log_sigma, focal.log_sigma)
-    if away < CONTRADICTION:
-        return answer
-    words = f"{doubted.reason}; people and floor contradict the file's focal length of {focal.focal_px:.0f} px"
-    found = replace(other, source="people and floor, against the file's metadata")
-    return GroundAnswer(replace(doubted.ground, focal=found), words, answer.warnings)
+    return replace(answer, warnings=contradictions(evidence, seen, given, answer.ground))
 
 
-def _measured_ground(up: np.ndarray, tracks: Iterable[TrackFit], body: Body) -> GivenGround:
-    """The floor under the lowest feet, whose distances are known."""
+def _on_lowest_feet(ground: GroundEstimate, tracks: Iterable[TrackFit], body: Body) -> GroundEstimate:
+    """With the floor under the lowest feet, where distances are known."""
     feet = [body.at(found.fit.params).keypoints[found.fit.observed][:, FEET] for found in tracks]
-    heights = torch.cat(feet).double().numpy() @ up - foot_lifts(body).double().numpy()
-    x, y, z = up.tolist()
-    return GivenGround((x, y, z), -float(np.quantile(heights, LOWEST_FEET)))
+    heights = torch.cat(feet).double().numpy() @ ground.up_cam - foot_lifts(body).double().numpy()
+    height_m = -float(np.quantile(heights, LOWEST_FEET))
+    return replace(ground, floor_known=True, camera_height_m=height_m, on_floor=np.ones_like(ground.on_floor))
 
 
 def _size(
@@ -466,18 +450,17 @@ def _judged(
     misfit = misfit_ratio(again, found)
     if misfit <= DOUBTFUL or stated:
         return again, Judged("used", misfit)
-    rough = replace(how, rough=True)
-    part, hidden = with_some_left_out(prepared, view.fps)
-    both = _within(part, found, view, place, rough), _plain(part, view, rough, found.fit.params)
-    predicted = [view.camera.project(view.body.at(fit.fit.params).keypoints) for fit in both]
-    solved = both[1].fit.used.any(1, keepdim=True)
-    ratio = prediction_ratio(predicted[0], predicted[1], prepared.keypoints.xy_px, hidden & solved)
-    if misfit <= DAMAGED and ratio <= PREDICTED:
-        return again, Judged("used", misfit, ratio)
     soft = _within(prepared, found, view, replace(place, softer=SOFTER), how)
     if misfit_ratio(soft, found) <= DOUBTFUL:
-        return soft, Judged("softened", misfit, ratio)
-    return _plain(prepared, view, how, found.fit.params), Judged("dropped", misfit, ratio)
+        return soft, Judged("softened", misfit)
+    return _plain(prepared, view, how, found.fit.params), Judged("dropped", misfit)
+
+
+def misfit_ratio(scene: TrackFit, alone: TrackFit) -> float:
+    """Of the keypoints that count in both."""
+    a, b = scene.fit.reprojection_px.numpy(), alone.fit.reprojection_px.numpy()
+    both = np.isfinite(a) & np.isfinite(b)
+    return float(a[both].mean() / max(b[both].mean(), 1e-6)) if both.any() else 1.0
 
 
 def _plain(prepared: PreparedTrack, view: _View, how: FitOptions, start: BodyParams | None = None) -> TrackFit:
@@ -580,7 +563,7 @@ def _as_found(
         params = replace(params, pose=pose, hands=torch.from_numpy(hands.pose_rad))
     zoom = view.zoom(found.frame)
     if zoom is not None:
-        keypoints = _unzoomed(keypoints, view.camera, 1 / zoom)
+        keypoints = _zoomed(keypoints, view, zoom)
         reprojection = reprojection * torch.from_numpy(zoom).float()[:, None]
     fit = replace(
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection

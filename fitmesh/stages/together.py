@@ -25,16 +25,15 @@ from fitmesh.ui.trouble import count
 from fitting.body import Body
 from fitting.body.kinematics import WRISTS
 from fitting.body.load import load_body
-from fitting.camera import Camera, given_focal, params_to_world
+from fitting.camera import Camera, given_focal
 from fitting.fits import FitOptions, TrackFit, mixed
 from fitting.hands import fit_hands
 from fitting.keypoints.observed import body_keypoints, reordered, seen_hands
 from fitting.keypoints.weights import PRESENT
 from fitting.optimise import OtherView
-from fitting.rig.check import checked, stated_ground
-from fitting.rig.meeting import Offset, Sight, Track, doubtful, grouped, neighbours, pair_gains
+from fitting.rig.meeting import Offset, Sight, Track, associate, checked, neighbours
 from fitting.rig.rig import Rig, read_rig, write_rig
-from fitting.rig.views import resampled, rest_pelvis
+from fitting.rig.views import moved, resampled, stated_ground
 from fitting.scene.camera_motion import read_motion
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from fitting.stated import widened_by_cameras
@@ -42,13 +41,10 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_cu
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.hands import HandKeypoints
-from pose2d.tracking import appearance
-from pose2d.types import Appearance, Keypoints
+from pose2d.types import Keypoints
 
 RIG_FILE = "rig.toml"
 PREVIEW_FROM_S, PREVIEW_S = 60.0, 10.0  # of videos longer than the first, so much is looked at before all of it
-LOOKS_FRAMES = 5  # of a track, in which its appearance is looked at
-LOOKS = 60.0  # gains that one unit of appearance's log-likelihood ratio is worth: neighbours in time are alike
 SHORTEST_TRACK = 5  # rows: what is shorter says nothing of geometry
 
 
@@ -80,16 +76,19 @@ def preview(job: Job) -> None:
         for number, one in enumerate(jobs):
             short = replace(one, settings=replace(one.settings, end_s=end_s, videos=()), out=Path(folder) / str(number))
             people.make(short, people.cache_key(short))
-            seen.append(_seen(short, str(number)))
+            seen.append(_Seen.of(short))
         placed = _read_rig(job, settings.rig_file)
         with single_thread():
             checked(placed, _sights(seen, placed), settings.offsets_s(), [1 / one.tracks.fps for one in seen])
 
 
 def _read_rig(job: Job, file: Path) -> Rig:
-    jobs = [job, *job.cameras]
-    names = names_of([str(one.clip.path) for one in jobs])
-    return read_rig(file, names, [(one.clip.info.width_px, one.clip.info.height_px) for one in jobs])
+    sizes = [(one.clip.info.width_px, one.clip.info.height_px) for one in (job, *job.cameras)]
+    return read_rig(file, _names(job), sizes)
+
+
+def _names(job: Job) -> list[str]:
+    return names_of([str(one.clip.path) for one in (job, *job.cameras)])
 
 
 def cache_key(job: Job, people_keys: Sequence[CacheKey]) -> CacheKey:
@@ -124,126 +123,89 @@ class _Seen:
     """What one camera's network saw."""
 
     job: Job
-    name: str
     tracks: TracksFile
-    people: KeypointsFile
-    identities: tuple[int, ...]  # whose tracks are long enough
+    people: KeypointsFile  # tracks that say something of geometry; once it is known who is who, by everybody's identity
+
+    @classmethod
+    def of(cls, job: Job) -> "_Seen":
+        file = edited_keypoints(job.out)
+        long = {i: points for i, points in file.people.items() if len(points) >= SHORTEST_TRACK}
+        return cls(job, edited_tracks(job.out), replace(file, people=long))
+
+    def sights(self, camera: Camera) -> list[Sight]:
+        """Of every track."""
+        return [Sight.of(points, self.time_s(identity), camera) for identity, points in self.people.people.items()]
 
     def time_s(self, identity: int) -> np.ndarray:
-        """[N] of a track's rows, on the camera's clock."""
+        """[N] of a person's rows, on the camera's clock."""
         return self.tracks.times(self.people.frames[identity])
 
-    def joined(self, numbers: Sequence[int]) -> tuple[Keypoints, HandKeypoints, np.ndarray, np.ndarray]:
-        """Keypoints, hands, frames and boxes of some tracks that are one person's; where two overlap, the earlier's."""
-        who = sorted((self.identities[number] for number in numbers), key=lambda i: self.people.frames[i][0])
-        file = self.people
-        if not who:
-            empty = next(iter(file.people.values())).rows(slice(0))
-            return empty, HandKeypoints.empty(), np.zeros(0, np.int64), np.zeros((0, 4), np.float32)
-        frames, first = np.unique(np.concatenate([file.frames[i] for i in who]), return_index=True)
-        boxes = np.concatenate([file.boxes_px[i] for i in who])[first]
-        hands = (
-            HandKeypoints.concat([file.hands[i] for i in who]) if file.hands else HandKeypoints.unseen(1 + max(first))
+    def by_person(self, people: Mapping[int, Sequence[int]], nobody: Keypoints) -> "_Seen":
+        """With each person's tracks joined; where two overlap, the earlier's rows. people: this camera's identities of
+        each; nobody: no rows, as those have who are not seen."""
+        file, points, hands, frames, boxes_px = self.people, {}, {}, {}, {}
+        for identity, own in people.items():
+            who = sorted(own, key=lambda i: file.frames[i][0])
+            every = np.concatenate([np.zeros(0, np.int64), *(file.frames[i] for i in who)])
+            frames[identity], first = np.unique(every, return_index=True)
+            points[identity] = Keypoints.concat([nobody, *(file.people[i] for i in who)]).rows(first)
+            boxes_px[identity] = np.concatenate([np.zeros((0, 4)), *(file.boxes_px[i] for i in who)])[first]
+            if file.hands:
+                none = HandKeypoints.empty()
+                hands[identity] = HandKeypoints.concat([none, *(file.hands[i] for i in who)]).rows(first)
+        same = {identity: identity for identity in people}
+        return replace(
+            self,
+            people=replace(file, people=points, hands=hands, frames=frames, boxes_px=boxes_px),
+            tracks=replace(self.tracks, same_as=same, shot_first_frame=np.zeros(1)),
         )
-        return Keypoints.concat([file.people[i] for i in who]).rows(first), hands.rows(first), frames, boxes
 
 
 def make(job: Job, key: CacheKey) -> None:
     """Fit everyone whom the cameras see."""
     settings = job.settings
     jobs, body, seen = [job, *job.cameras], load_body(settings.body_file), []
-    for one, name in zip(jobs, names_of([str(one.clip.path) for one in jobs]), strict=True):
-        seen.append(_seen(one, name))
+    for one in jobs:
+        seen.append(_Seen.of(one))
         motion = read_motion(read_npz(one.out / TRACKS_FILE), 0)
         if motion is not None and motion.kind in ("rotating", "moving"):
             job.reporter.warn(f"{one.clip.path}: the camera seems to be {motion.kind}, and several cameras must stand.")
     with job.reporter.busy("comparing the cameras"), single_thread():
         seen, rig, offsets, stds = _placed(job, seen, body)
-        tracks = _sights(seen, rig)
-        gain = pair_gains(rig, tracks, [one.seconds for one in offsets])
-        groups = grouped(gain, tracks)
-        if doubtful(gain, groups):
-            groups = grouped(_with_appearance(gain, seen), tracks)
+        groups = associate(rig, _sights(seen, rig), [one.seconds for one in offsets])
     _say(job, rig, offsets, groups)
-    recorded = _Recorded(seen, rig, offsets)
-    people = recorded.people(groups)
+    recorded = _Recorded(_joined(seen, groups), rig, offsets)
+    views = {identity: recorded.views(identity) for identity in recorded.seen[0].people.people}
     options = scene_options(settings.floor)
     if options.ground and not options.given.states_anything:
-        options = SceneOptions(given=stated_ground(rig, [recorded.views(one) for one in people.values()]))
-    camera, shown = rig.cameras[0].camera, []
-    for identity, tracks_of in people.items():
-        first, *others = recorded.views(tracks_of)
-        frames = recorded.frames(tracks_of)
-        shown.append(ShotPerson(identity, first.keypoints, frames, settings.init, others=tuple(others)))
+        options = SceneOptions(given=stated_ground(rig, list(views.values())))
+    shown = [
+        ShotPerson(identity, first.keypoints, recorded.frames(identity), settings.init, others=tuple(others))
+        for identity, (first, *others) in views.items()
+    ]
+    camera, first = rig.cameras[0].camera, seen[0].tracks
     with job.reporter.stage("fit", sum(len(one.frame) for one in shown)) as tick, single_thread():
         shot_fit = fit_shot(
-            shown,
-            camera, given_focal(camera.mean_focal_px, camera.size), body,
-            fps=seen[0].tracks.fps, every=seen[0].tracks.every,
+            shown, camera, given_focal(camera.mean_focal_px, camera.size), body, fps=first.fps, every=first.every,
             options=replace(options, fit=FitOptions(settings.weighting), progress=tick),
         )  # fmt: skip
-    if people and settings.floor != OFF:
+    if shown and settings.floor != OFF:
         job.reporter.say(describe(shot_fit, "scene"), "scene")
-    for identity in people:
-        if identity not in shot_fit.people:
-            words = "never shows enough confident keypoints at once: no body is fitted."
-            job.reporter.warn(f"person {identity} {words}")
+    for identity in shot_fit.left_out:
+        job.reporter.warn(f"person {identity} never shows enough confident keypoints at once: no body is fitted.")
     for identity, track in shot_fit.people.items():
         track = widened_by_cameras(track, *stds, body) if any(stds) else track
-        shot_fit.people[identity] = (
-            track if body.fingers is None else recorded.with_fingers(people[identity], track, body)
-        )
+        shot_fit.people[identity] = track if body.fingers is None else recorded.with_fingers(identity, track, body)
     if rig.source == "people" and shot_fit.ground is not None:
         height_m = shot_fit.ground.camera_height_m if shot_fit.ground.floor_known else -fit.lowest_foot(shot_fit, body)
         rig = rig.upright(shot_fit.ground.up_cam, height_m)
     write_rig(job.out / RIG_FILE, rig)
     for number in reversed(range(len(seen))):  # the first camera's last: it says that the others are done
-        _write(number, recorded, people, shot_fit, body, key)
-
-
-def _with_appearance(
-    gain: Mapping[tuple[Track, Track], float], seen: Sequence[_Seen]
-) -> dict[tuple[Track, Track], float]:
-    """With how alike people look, where rays alone leave doubt."""
-    looks = [_appearances(one) for one in seen]
-    return {
-        ((a, i), (b, j)): value
-        + LOOKS * float(appearance.log_likelihood_ratio(looks[a].rows([i]), looks[b].rows([j]))[0, 0])
-        for ((a, i), (b, j)), value in gain.items()
-    }
-
-
-def _appearances(one: _Seen) -> Appearance:
-    """Of every track, in a few of its frames."""
-    wanted: dict[int, list[tuple[int, int]]] = {}  # frame -> numbers of tracks and rows
-    for number, identity in enumerate(one.identities):
-        frames = one.people.frames[identity]
-        for row in np.unique(np.linspace(0, len(frames) - 1, LOOKS_FRAMES).astype(int)):
-            wanted.setdefault(int(frames[row]), []).append((number, int(row)))
-    looks: list[list[Appearance]] = [[] for _ in one.identities]
-    for image in one.job.clip.frames(one.job.settings.span):
-        for number, row in wanted.pop(image.index, []):
-            points = one.people.people[one.identities[number]].rows(slice(row, row + 1))
-            sure = (points.confidence * points.presence).numpy()
-            looks[number].append(appearance.describe(image.rgb, points.xy_px.numpy(), sure, points.skeleton))
-        if not wanted:
-            break
-    none = appearance.unseen(1)
-    each = [appearance.overall(Appearance.concat(parts)) if parts else none for parts in looks]
-    return Appearance.concat(each) if each else none.rows(slice(0))
-
-
-def _seen(job: Job, name: str) -> _Seen:
-    keypoints = edited_keypoints(job.out)
-    long = tuple(i for i, frames in keypoints.frames.items() if len(frames) >= SHORTEST_TRACK)
-    return _Seen(job, name, edited_tracks(job.out), keypoints, long)
+        _write(number, recorded, shot_fit, body, key)
 
 
 def _sights(seen: Sequence[_Seen], rig: Rig) -> list[list[Sight]]:
-    return [
-        [Sight.of(one.people.people[i], one.time_s(i), placed.camera) for i in one.identities]
-        for one, placed in zip(seen, rig.cameras, strict=True)
-    ]
+    return [one.sights(placed.camera) for one, placed in zip(seen, rig.cameras, strict=True)]
 
 
 def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, list[Offset], tuple[float, float]]:
@@ -256,20 +218,20 @@ def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, 
         return seen, *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), (0.0, 0.0)
     from fitting.rig.from_people import Lifted, Recorded, place_cameras  # where nobody has recorded a board
 
-    lenses = [one.job.lens for one in seen]
+    lenses, names = [one.job.lens for one in seen], _names(job)
     people, exchanged = (
         [
-            [Lifted.of(one.people.people[i], one.time_s(i), lens.camera, body, one.tracks.fps, other)
-             for i in one.identities]
+            [Lifted.of(points, one.time_s(i), lens.camera, body, one.tracks.fps, other)
+             for i, points in one.people.people.items()]
             for one, lens in zip(seen, lenses, strict=True)
         ]
         for other in (False, True)
     )  # fmt: skip
     placed = place_cameras(
         Recorded(
-            names=[one.name for one in seen], cameras=[lens.camera for lens in lenses],
-            focals=[lens.focal for lens in lenses], people=people, stated_s=settings.offsets_s(), steps_s=steps,
-            height_m=settings.heights().get(None), exchanged=exchanged,
+            names=names, cameras=[lens.camera for lens in lenses], focals=[lens.focal for lens in lenses],
+            people=people, stated_s=settings.offsets_s(), steps_s=steps, height_m=settings.heights().get(None),
+            exchanged=exchanged,
         )
     )  # fmt: skip
     job.reporter.say(
@@ -279,12 +241,12 @@ def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, 
     )  # fmt: skip
     if (number := placed.exchanged) is not None:
         job.reporter.warn(
-            f"{seen[number].name}: people's left is taken for their right, so that rays meet (a mirrored video, or "
+            f"{names[number]}: people's left is taken for their right, so that rays meet (a mirrored video, or "
             "backs that look like fronts)."
         )
-        one = seen[number]
-        turned = {i: reordered(k, np.tile(k.skeleton.flip_order, (len(k), 1))) for i, k in one.people.people.items()}
-        seen = [*seen[:number], replace(one, people=replace(one.people, people=turned)), *seen[number + 1 :]]
+        file = seen[number].people
+        turned = {i: reordered(k, np.tile(k.skeleton.flip_order, (len(k), 1))) for i, k in file.people.items()}
+        seen[number] = replace(seen[number], people=replace(file, people=turned))
     return seen, placed.rig, placed.offsets, (placed.scale_log_std, math.radians(float(placed.turn_std_deg.mean())))
 
 
@@ -307,86 +269,62 @@ def _say(job: Job, rig: Rig, offsets: Sequence[Offset], groups: Sequence[Sequenc
     )  # fmt: skip
 
 
-Tracks = tuple[tuple[int, ...], ...]  # [C] of one person: numbers of tracks in each camera
-
-
 @dataclass(frozen=True)
 class _Recorded:
     """What all cameras saw, where they stand, and when they looked."""
 
-    seen: list[_Seen]
+    seen: list[_Seen]  # all with the same people
     rig: Rig
     offsets: list[Offset]
 
-    def people(self, groups: Sequence[Sequence[tuple[int, int]]]) -> "dict[int, Tracks]":
-        """By numbers as the first camera has them; whom it does not see have numbers after."""
-        people: dict[int, Tracks] = {}
-        free = max([0, *self.seen[0].people.people]) + 1
-        for group in groups:
-            tracks = tuple(tuple(n for camera, n in group if camera == number) for number in range(len(self.seen)))
-            own = [self.seen[0].identities[n] for n in tracks[0]]
-            people[min(own, default=free)] = tracks
-            free += not own
-        return dict(sorted(people.items()))
-
-    def frames(self, one: Tracks) -> np.ndarray:
+    def frames(self, identity: int) -> np.ndarray:
         """The first camera's frames while anybody sees the person."""
-        times = [
-            there.time_s(there.identities[n])[[0, -1]] + offset.seconds
-            for there, numbers, offset in zip(self.seen, one, self.offsets, strict=True)
-            for n in numbers
-        ]
         first = self.seen[0].tracks
+        times = np.concatenate([self.time_s(number, identity) for number in range(len(self.seen))])
         half = 0.5 / first.fps
-        inside = (first.time_s >= min(t[0] for t in times) - half) & (first.time_s <= max(t[1] for t in times) + half)
-        return first.frames[inside]
+        return first.frames[(first.time_s >= times.min() - half) & (first.time_s <= times.max() + half)]
 
-    def views(self, one: Tracks) -> list[OtherView]:
+    def time_s(self, number: int, identity: int) -> np.ndarray:
+        """[N] of a person's rows in a camera, on the first camera's clock."""
+        return self.seen[number].time_s(identity) + self.offsets[number].seconds
+
+    def views(self, identity: int) -> list[OtherView]:
         """What the first camera, and every other that sees the person, show at the first camera's frames."""
-        first = self.seen[0].tracks
-        want_s = first.times(self.frames(one))
-        anybody = next(k for there in self.seen for k in there.people.people.values()).rows(slice(1))
+        want_s = self.seen[0].tracks.times(self.frames(identity))
         views = []
-        for number, (there, numbers, offset) in enumerate(zip(self.seen, one, self.offsets, strict=True)):
-            if number and not numbers:
+        for number, there in enumerate(self.seen):
+            points, time_s = there.people.people[identity], self.time_s(number, identity)
+            if number and not len(points):
                 continue
-            points, time_s = anybody, np.array([-np.inf])
-            if numbers:
-                points, _, own, _ = there.joined(numbers)
-                time_s = there.tracks.times(own) + offset.seconds
-            rotation, moved = (torch.from_numpy(part).float() for part in self.rig.relative(number))
-            camera = self.rig.cameras[number].camera
-            views.append(OtherView(resampled(points, time_s, want_s), camera, rotation, moved))
+            there_s = resampled(points, time_s, want_s) if len(points) else points.scatter([], len(want_s))
+            rotation, offset_m = (torch.from_numpy(part).float() for part in self.rig.relative(number))
+            views.append(OtherView(there_s, self.rig.cameras[number].camera, rotation, offset_m))
         return views
 
-    def with_fingers(self, one: Tracks, track: TrackFit, body: Body) -> TrackFit:
+    def with_fingers(self, identity: int, track: TrackFit, body: Body) -> TrackFit:
         """Each hand as the camera sees it that shows it longest and largest: fingers and wrists bend alike for all."""
         first, params = self.seen[0].tracks, track.fit.params
-        track_s = first.times(track.frame)
         best, most = None, np.zeros(2)
-        for number, (there, numbers, offset) in enumerate(zip(self.seen, one, self.offsets, strict=True)):
-            if not there.people.hands:
+        for number, there in enumerate(self.seen):
+            hands = there.people.hands.get(identity)
+            if hands is None or not len(hands):
                 continue
-            _, hands, frames, _ = there.joined(numbers)
-            own_s = there.tracks.times(frames) + offset.seconds
-            before, after, share = neighbours(own_s, track_s)
+            before, after, share = neighbours(self.time_s(number, identity), first.times(track.frame))
             near = np.flatnonzero(share >= 0)
             hands = hands.rows(np.where(share < 0.5, before, after)[near]).scatter(near, len(track))
-            camera, to_camera = self.rig.cameras[number].camera, _matrix(*self.rig.relative(number))
-            moved = params_to_world(params, rest_pelvis(params.shape, body), np.tile(to_camera, (len(track), 1, 1)))
-            wrists = camera.project(body.at(moved).joints[:, list(WRISTS)]).numpy()
+            camera, there_params = self.rig.cameras[number].camera, moved(params, self.to_camera(number), body)
+            wrists = camera.project(body.at(there_params).joints[:, list(WRISTS)]).numpy()
             away = [np.nansum(np.abs(hands.xy_px[:, :, 0] - at), (1, 2)) for at in (wrists, wrists[:, ::-1])]
             hands = hands.exchanged(away[1] < away[0])  # that hang on arms with the wrong name
             hand_fit = fit_hands(
-                seen_hands(hands, camera, body), moved, camera, body, first.fps, track.present.astype(int)
+                seen_hands(hands, camera, body), there_params, camera, body, first.fps, track.present.astype(int)
             )
             shown = (hands.presence * hands.size_px).sum(0)
             best = best or hand_fit
             for side in np.flatnonzero(shown > most):
-                counts = {"pose_rad": 15, "std_deg": 15, "seen": 1, "wrist_rad": 1, "point_std_mm": 1}
-                for name, width in counts.items():
-                    part = slice(side * width, (side + 1) * width)
-                    getattr(best, name)[:, part] = getattr(hand_fit, name)[:, part]
+                for name in ("pose_rad", "std_deg", "seen", "wrist_rad", "point_std_mm"):
+                    mine, its = (np.array_split(getattr(one, name), 2, axis=1)[side] for one in (best, hand_fit))
+                    mine[:] = its
             most = np.maximum(most, shown)
         if best is None:
             return track
@@ -395,44 +333,56 @@ class _Recorded:
         params = replace(params, pose=pose, hands=torch.from_numpy(best.pose_rad))
         return replace(track, fit=replace(track.fit, params=params), hands=best)
 
+    def to_camera(self, number: int, base: int = 0) -> np.ndarray:
+        """[4, 4] from one camera's frame to another's."""
+        matrix = np.eye(4)
+        matrix[:3, :3], matrix[:3, 3] = self.rig.relative(number, base)
+        return matrix
 
-def _write(
-    number: int, recorded: _Recorded, people: Mapping[int, Tracks], shot_fit: ShotFit, body: Body, key: CacheKey
-) -> None:
+
+def _joined(seen: Sequence[_Seen], groups: Sequence[Sequence[Track]]) -> list[_Seen]:
+    """By everybody's identities: as the first camera has them; whom it does not see have numbers after."""
+    own = [list(one.people.people) for one in seen]
+    free = max([0, *seen[0].people.frames]) + 1
+    people: dict[int, list[list[int]]] = {}  # identities in each camera
+    for group in groups:
+        tracks = [[own[camera][n] for camera, n in group if camera == number] for number in range(len(seen))]
+        people[min(tracks[0], default=free)] = tracks
+        free += not tracks[0]
+    people = dict(sorted(people.items()))
+    everybody = [points for one in seen for points in one.people.people.values()]
+    nobody = everybody[0].rows(slice(0)) if everybody else Keypoints.empty({"keypoints": 26}, source="ones")
+    return [
+        one.by_person({i: tracks[number] for i, tracks in people.items()}, nobody) for number, one in enumerate(seen)
+    ]
+
+
+def _write(number: int, recorded: _Recorded, shot_fit: ShotFit, body: Body, key: CacheKey) -> None:
     """`fit.npz` of one camera."""
-    there, rig, first = recorded.seen[number], recorded.rig, recorded.seen[0].tracks
-    camera, to_camera = rig.cameras[number].camera, _matrix(*rig.relative(number))
-    tracks = replace(there.tracks, same_as={identity: identity for identity in people}, shot_first_frame=np.zeros(1))
-    fitted = []
-    for identity, one in people.items():
-        track = shot_fit.people.get(identity)
-        points, _, frames, boxes = there.joined(one[number])
-        if track is not None and number:
-            track_s = first.times(track.frame) - recorded.offsets[number].seconds
-            track = _in_camera(track, track_s, there.tracks, (points, frames), camera, to_camera, body)
+    there, camera = recorded.seen[number], recorded.rig.cameras[number].camera
+    to_camera, fitted = recorded.to_camera(number), []
+    for identity, found in shot_fit.people.items():
+        track: TrackFit | None = found
+        if number:
+            track = _in_camera(found, number, identity, recorded, body)
         if track is not None:
+            frames = there.people.frames[identity]
             inside = np.isin(frames, track.frame)
-            file = replace(there.people, frames={identity: frames[inside]}, boxes_px={identity: boxes[inside]})
-            fitted.append(fit.person_rows(identity, 0, tracks, file, track, body))
-    lowest, here, ground = fit.lowest_foot(shot_fit, body), replace(shot_fit, people={}), shot_fit.ground
+            boxes_px = {identity: there.people.boxes_px[identity][inside]}
+            file = replace(there.people, frames={identity: frames[inside]}, boxes_px=boxes_px)
+            fitted.append(fit.person_rows(identity, 0, there.tracks, file, track, body))
+    lowest, ground, alone = fit.lowest_foot(shot_fit, body), shot_fit.ground, replace(shot_fit, people={})
     if ground is not None and number:
         up = to_camera[:3, :3] @ ground.up_cam
         ground = replace(ground, up_cam=up, camera_height_m=ground.camera_height_m - float(up @ to_camera[:3, 3]))
-    here = replace(here, camera=camera, ground=ground, focal=given_focal(camera.mean_focal_px, camera.size))
-    begin = tracks.frames[:1]
-    scene = dict(scene_arrays([here], begin, tracks.frames, [lowest]))
+    here = replace(alone, camera=camera, ground=ground, focal=given_focal(camera.mean_focal_px, camera.size))
+    tracks = replace(there.tracks, events=[] if number else there.tracks.events)
+    scene, base = (dict(scene_arrays([one], tracks.frames[:1], tracks.frames, [lowest])) for one in (here, alone))
     # One world for all cameras: the first one's.
-    base = scene_arrays([replace(shot_fit, people={})], begin, tracks.frames, [lowest])["world_from_camera"]
-    scene |= {"world_from_camera": (base @ np.linalg.inv(to_camera)).astype(np.float32), "shot_camera": ["static"]}
-    tracks = replace(tracks, events=[] if number else tracks.events)
+    world = (base["world_from_camera"] @ np.linalg.inv(to_camera)).astype(np.float32)
+    scene |= {"world_from_camera": world, "shot_camera": ["static"]}
     rows = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
     fit.write_fit(there.job, key, tracks, there.people, camera, {**scene, **rows, **_views_table(recorded, number)})
-
-
-def _matrix(rotation: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    matrix = np.eye(4)
-    matrix[:3, :3], matrix[:3, 3] = rotation, offset
-    return matrix
 
 
 def _views_table(recorded: _Recorded, number: int) -> Mapping[str, Any]:
@@ -444,19 +394,17 @@ def _views_table(recorded: _Recorded, number: int) -> Mapping[str, Any]:
             np.array(v) for v in (placed.camera.focal_px, placed.camera.center_px, placed.camera.size)
         )
         std_s = offset.std_s if np.isfinite(offset.std_s) else np.nan
-        matrix = _matrix(*recorded.rig.relative(other, number))
+        matrix = recorded.to_camera(other, number)
         views.append(View(placed.name, matrix, focal, center, size, offset.seconds, std_s))
     return View.stack(views).to_arrays()
 
 
 def _in_camera(
-    track: TrackFit, track_s: np.ndarray, own: TracksFile, points: tuple[Keypoints, np.ndarray], camera: Camera,
-    to_camera: np.ndarray, body: Body,
+    track: TrackFit, number: int, identity: int, recorded: _Recorded, body: Body
 ) -> TrackFit | None:  # fmt: skip
-    """The bodies at another camera's frames and in its frame, with its own keypoints; None: not in its time.
-
-    track_s [T]: the track's frames on the other camera's clock. points: its keypoints, and at which of its frames.
-    """
+    """The bodies at another camera's frames and in its frame, with its own keypoints; None: not in its time."""
+    own, camera = recorded.seen[number].tracks, recorded.rig.cameras[number].camera
+    track_s = recorded.seen[0].tracks.times(track.frame) - recorded.offsets[number].seconds
     inside = (own.time_s >= track_s[0]) & (own.time_s <= track_s[-1])
     frame, time_s = own.frames[inside], own.time_s[inside]
     if not len(frame):
@@ -466,25 +414,21 @@ def _in_camera(
     after = np.minimum(before + 1, len(track_s) - 1)
     share = torch.from_numpy(place - before).float()
     params = mixed(track.fit.params.rows(before), track.fit.params.rows(after), share)
-    pelvis = rest_pelvis(params.shape, body)
-    params = params_to_world(params, pelvis, np.tile(to_camera, (len(frame), 1, 1)))
-    mine, frames = points
+    params = moved(params, recorded.to_camera(number), body)
+    mine = recorded.seen[number].people
+    points, frames = mine.people[identity], mine.frames[identity]
     rows = np.isin(frames, frame)
     at = np.searchsorted(frame, frames[rows])
     detected = np.isin(frame, frames)
-    seen = body_keypoints(mine.rows(rows).scatter(at, len(frame)))
+    seen = body_keypoints(points.rows(rows).scatter(at, len(frame)))
     used = torch.from_numpy(detected)[:, None] & (seen.presence >= PRESENT)
     away = (camera.project(body.at(params).keypoints) - seen.xy_px).norm(dim=-1)
-    fitted = track.fit.rows(nearest)
-    return TrackFit(
+    found = track.rows(nearest)
+    return replace(
+        found,
         frame=frame,
-        present=track.present[nearest],
         detected=detected,
         keypoints=seen,
         swapped=np.zeros((len(frame), 26), np.bool_),
-        joint_observed=track.joint_observed[nearest],
-        fit=replace(fitted, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
-        contact=None if track.contact is None else track.contact[nearest],
-        worst_error_mm=None if track.worst_error_mm is None else track.worst_error_mm[nearest],
-        hands=None if track.hands is None else track.hands.rows(nearest),
+        fit=replace(found.fit, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
     )

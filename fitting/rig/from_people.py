@@ -18,7 +18,6 @@ from fitting.camera import Camera, FocalEstimate
 from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import body_keypoints, reordered, side_order
 from fitting.optimise import CONSTANT_ERROR_SHARE
-from fitting.rig.check import meeting, next_offset
 from fitting.rig.meeting import (
     FEWEST,
     INDEPENDENT_PER_SECOND,
@@ -30,7 +29,9 @@ from fitting.rig.meeting import (
     associate,
     gains,
     matched,
+    meeting,
     neighbours,
+    next_offset,
     sample_times,
     triangulate,
 )
@@ -96,9 +97,7 @@ class RigEstimate:
     rig: Rig
     offsets: list[Offset]
     turn_std_deg: np.ndarray  # [C - 1]
-    place_std: (
-        np.ndarray
-    )  # [C - 1] of the position, as a share of the distance to the first camera, at one scale for all
+    place_std: np.ndarray  # [C - 1] of the position, of the distance to the first camera, at one scale for all
     scale_log_std: float
     shared: int  # of people whom more than one camera sees, those cameras' sum
     meeting: float  # how well their rays meet, 0 .. 1
@@ -172,7 +171,7 @@ def _placed(recorded: Recorded) -> tuple[float, RigEstimate]:
     """With the adjustment's cost."""
     names = recorded.names
     rig = Rig((PlacedCamera(names[0], recorded.cameras[0], np.eye(3), np.zeros(3)),), "people")
-    offsets, covariance, cost = [Offset(0.0, 0.0, False)], np.zeros((7, 7)), 0.0
+    offsets, covariance, cost = [Offset(0.0, 0.0)], np.zeros((7, 7)), 0.0
     for number in range(1, len(names)):
         start = _started(recorded, rig, offsets, number)
         if start is None:
@@ -181,7 +180,7 @@ def _placed(recorded: Recorded) -> tuple[float, RigEstimate]:
         rig = replace(
             rig, cameras=(*rig.cameras, PlacedCamera(names[number], recorded.cameras[number], rotation, translation))
         )
-        offsets.append(Offset(seconds, np.inf, False))
+        offsets.append(Offset(seconds, np.inf))
         for loose in (True, False, False):  # offset and place, each with the other's answer
             rig, covariance, cost = _adjusted(recorded, rig, offsets, loose)
             *known, now = offsets
@@ -195,12 +194,11 @@ def _placed(recorded: Recorded) -> tuple[float, RigEstimate]:
     deviation = np.sqrt(np.diag(other @ covariance @ other).clip(0)).reshape(-1, 7)[1:]
     far = np.array([np.linalg.norm(placed.translation_m) for placed in rig.cameras[1:]])
     turn, place = np.degrees(np.linalg.norm(deviation[:, :3], axis=1)), np.linalg.norm(deviation[:, 3:6], axis=1) / far
-    seen_by = [
-        len({camera for camera, _ in group}) for group in associate(rig, tracks, [one.seconds for one in offsets])
-    ]
+    offsets_s = [one.seconds for one in offsets]
+    seen_by = [len({camera for camera, _ in group}) for group in associate(rig, tracks, offsets_s)]
     shared = [cameras for cameras in seen_by if cameras > 1]
     log_std = ADULT_LOG_STD / math.sqrt(max(len(shared), 1)) if recorded.height_m is None else KNOWN_LOG_STD
-    return cost, RigEstimate(rig, offsets, turn, place, log_std, sum(shared), meeting(rig, tracks, offsets))
+    return cost, RigEstimate(rig, offsets, turn, place, log_std, sum(shared), meeting(rig, tracks, offsets_s))
 
 
 def _started(

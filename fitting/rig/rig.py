@@ -7,7 +7,7 @@ A camera is placed by x_camera = rotation x_world + translation, OpenCV's conven
                              M1 D1 M2 D2 R T of OpenCV's stereo samples, whose world is the first camera
     OpenCap's pickles        intrinsicMat, distortion, rotation, translation in millimetres; a folder of them
 
-A folder is read file by file. What unit a file's translations have, people tell (`fitting.rig.check`).
+A folder is read file by file. What unit a file's translations have, people tell (`fitting.rig.meeting`).
 """
 
 import math
@@ -134,7 +134,7 @@ def read_rig(path: Path, names: Sequence[str], sizes: Sequence[tuple[int, int]])
     return Rig(tuple(cameras), str(path), tuple(notes))
 
 
-def write_rig(path: Path, rig: Rig, error_px: float = 0.0) -> None:
+def write_rig(path: Path, rig: Rig) -> None:
     """As Pose2Sim's toml."""
     lines = []
     for one in rig.cameras:
@@ -149,7 +149,7 @@ def write_rig(path: Path, rig: Rig, error_px: float = 0.0) -> None:
         name = one.name.replace("\\", "_").replace('"', "_")
         lines += [f"[{key}]", f'name = "{name}"', *(f"{name} = {value}" for name, value in numbers.items())]
         lines += ["fisheye = false", ""]
-    lines += ["[metadata]", "adjusted = false", f"error = {error_px:.3f}", ""]
+    lines += ["[metadata]", "adjusted = false", "error = 0.000", ""]
     with atomic_file(path) as temporary:
         temporary.write_text("\n".join(lines))
 

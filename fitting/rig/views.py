@@ -1,21 +1,24 @@
 """One person in several cameras, on one grid of frames: keypoints at the same times, and where their fit starts."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
 import torch
+from scipy.ndimage import binary_closing, label
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera, params_to_world
 from fitting.fits import Grid, InitialGuess
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints, reordered
 from fitting.optimise import OtherView
-from fitting.rig.meeting import FAR, INDEPENDENT_PER_SECOND, Sight, neighbours, squared_misfit, triangulate
+from fitting.rig.meeting import FAR, FEWEST, INDEPENDENT_PER_SECOND, Sight, neighbours, squared_misfit, triangulate
+from fitting.rig.rig import Rig
+from fitting.scene.ground import GivenGround
 from fitting.track import PreparedTrack, prepare_track
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
@@ -29,40 +32,26 @@ SIDES_GAIN = 0.75
 MOTION = 0.4  # of keypoints in a second, as tangents: 1.6 m/s at 4 m
 MOST_SIDES = 8  # cameras of which all ways are tried
 GAP_FRAMES = 2  # between segments that two cameras see, one after the other: no absence
+NECK, PELVIS, ANKLES, FEET = 18, 19, (15, 16), (20, 21, 22, 23, 24, 25)
+STRAIGHT_COS, GRAVITY_COS = np.cos(np.radians(20)), np.cos(np.radians(8))  # who stands; a world axis that is up
+ON_FLOOR_M = 0.12  # feet on a floor at 0
 
 
 def resampled(keypoints: Keypoints, time_s: np.ndarray, want_s: np.ndarray) -> Keypoints:
     """One person's keypoints at other times: between two frames that both show it, NaN and presence 0 elsewhere.
 
-    A keypoint in between is as uncertain as the worse of both.
+    In between they are as uncertain as in the frame that is less sure.
     """
     before, after, share = neighbours(time_s, want_s)
-    inside = torch.from_numpy(share >= 0)
-    part = torch.from_numpy(share.clip(0)).float()
-    keypoints = replace(
-        keypoints,
-        xy_px=keypoints.xy_px.float(),
-        area_px2=None if keypoints.area_px2 is None else keypoints.area_px2.float(),
-    )
-    a, b = keypoints.rows(before), keypoints.rows(after)
-    worse = a.confidence * a.presence <= b.confidence * b.presence
-    error = a.error
-    if error is not None and b.error is not None:
-        error = replace(
-            error,
-            weight=torch.where(worse[..., None], error.weight, b.error.weight),
-            sigma=torch.where(worse[..., None], error.sigma, b.error.sigma),
-            log_ratio=None if error.log_ratio is None or b.error.log_ratio is None
-            else torch.where(worse, error.log_ratio, b.error.log_ratio),
-        )  # fmt: skip
+    inside, part = torch.from_numpy(share >= 0), torch.from_numpy(share.clip(0)).float()
+    sure = (keypoints.confidence * keypoints.presence).mean(1).numpy()
+    unsure = keypoints.rows(np.where(sure[before] <= sure[after], before, after))
+    xy_px = torch.lerp(keypoints.xy_px[before].float(), keypoints.xy_px[after].float(), part[:, None, None])
     return replace(
-        a,
-        xy_px=torch.lerp(a.xy_px, b.xy_px, part[:, None, None]).masked_fill(~inside[:, None, None], torch.nan),
-        confidence=torch.where(worse, a.confidence, b.confidence) * inside[:, None],
-        presence=torch.minimum(a.presence, b.presence) * inside[:, None],
-        area_px2=None if a.area_px2 is None or b.area_px2 is None else torch.lerp(a.area_px2, b.area_px2, part),
-        raw=None if a.raw is None or b.raw is None else torch.where(worse, a.raw, b.raw),
-        error=error,
+        unsure,
+        xy_px=xy_px.masked_fill(~inside[:, None, None], torch.nan),
+        confidence=unsure.confidence * inside[:, None],
+        presence=unsure.presence * inside[:, None],
     )
 
 
@@ -72,28 +61,24 @@ def prepare_views(
 ) -> PreparedTrack:  # fmt: skip
     """Rows of all cameras at the same frames [T], without gaps: sides repaired in each camera, absences where no camera
     sees the person, and one guess. Raises TooFewKeypoints where none shows enough."""
-    here, *others = with_sides([OtherView(keypoints, camera, torch.eye(3), torch.zeros(3)), *others], fps)
-    ready = [_prepared(view, frame, body, init, fps, every) for view in (here, *others)]
-    shown = [track for track in ready if track is not None]
-    if not shown:
+    views = with_sides([OtherView(keypoints, camera, torch.eye(3), torch.zeros(3)), *others], fps)
+    shown, tracks = [], []
+    for view in views:
+        with suppress(TooFewKeypoints):
+            track = prepare_track(view.keypoints, frame, view.camera, body, init, fps=fps, every=every)
+            tracks.append(track)
+            shown.append(replace(view, keypoints=track.keypoints))
+    if not tracks:
         raise TooFewKeypoints("no camera shows enough confident keypoints of this person at once.")
-    there = np.asarray(np.stack([track.grid.segment >= 0 for track in shown]).any(0))
-    kept = [
-        replace(view, keypoints=track.keypoints)
-        for view, track in zip((here, *others), ready, strict=True)
-        if track is not None
-    ]
-    guess = _joined_guess(kept, shown, body)
-    if (base := ready[0]) is None:  # this camera does not show the person
+    guess, there = _joined_guess(shown, tracks, body), np.max([track.grid.segment >= 0 for track in tracks], axis=0)
+    if shown[0].rotation is views[0].rotation:
+        base, *shown = tracks[0], *shown[1:]
+    else:  # this camera does not show the person
         empty = body_keypoints(replace(keypoints, presence=torch.zeros_like(keypoints.presence)))
         nobody = np.zeros((len(frame), 26), np.bool_)
         base = PreparedTrack(Grid.over(frame, fps, every), nobody[:, 0], empty, nobody, guess)
-    return replace(
-        base,
-        grid=replace(base.grid, segment=_segments(there)),
-        guess=guess,
-        others=tuple(view for view in kept if view.rotation is not here.rotation),
-    )
+    grid = replace(base.grid, segment=_segments(there))
+    return replace(base, grid=grid, guess=guess, others=tuple(shown))
 
 
 def with_sides(views: Sequence[OtherView], fps: float) -> list[OtherView]:
@@ -149,59 +134,32 @@ def _cheapest(cost: np.ndarray, jump: np.ndarray) -> np.ndarray:
     return np.array(path[::-1])
 
 
-def _prepared(
-    view: OtherView, frame: np.ndarray, body: Body, init: str, fps: float, every: int
-) -> PreparedTrack | None:
-    try:
-        return prepare_track(view.keypoints, frame, view.camera, body, init, fps=fps, every=every)
-    except TooFewKeypoints:
-        return None
-
-
 def _segments(there: np.ndarray) -> np.ndarray:
     """[T] number of the run of frames in which somebody is seen, or -1; runs a frame or two apart are one."""
-    there = there.copy()
-    rows = np.flatnonzero(there)
-    for gap in np.flatnonzero((np.diff(rows) > 1) & (np.diff(rows) <= GAP_FRAMES + 1)):
-        there[rows[gap] : rows[gap + 1]] = True
-    begins = there & ~np.concatenate(([False], there[:-1]))
-    return np.where(there, np.cumsum(begins) - 1, -1)
+    padded = np.pad(there, GAP_FRAMES)
+    return label(binary_closing(padded, np.ones(GAP_FRAMES + 1)))[0][GAP_FRAMES:-GAP_FRAMES] - 1
 
 
 def _joined_guess(views: Sequence[OtherView], tracks: Sequence[PreparedTrack], body: Body) -> InitialGuess:
-    """All cameras' guesses in one: joints as their mean, weighted by what each camera shows and by the deviations that
-    each guess states; the body placed and turned so that its keypoints lie where rays meet, else as the best view."""
-    known = [track.guess for track in tracks]
-    moved = [_moved(guess, view, body) for guess, view in zip(known, views, strict=True)]
+    """In every frame that of the camera that shows most, placed and turned so that keypoints lie where rays meet."""
     shows = torch.stack([(v.keypoints.confidence * v.keypoints.presence).mean(1).square() for v in views])  # [V, T]
-    shows = shows + 1e-6
-    std = torch.stack([guess.rotation_std_rad for guess in known])  # [V, T, 24]
-    weight = shows[..., None] / std.square()
-    weight = weight / weight.sum(0)
-    best = shows.argmax(0)
-    rows = torch.arange(len(best))
-    turns = axis_angle_to_quaternion(torch.stack([params.pose for params in moved]))  # [V, T, 24, 4]
-    turns = torch.where((turns * turns[best, rows]).sum(-1, keepdim=True) < 0, -turns, turns)
-    mean = torch.nn.functional.normalize((weight[..., None] * turns).sum(0), dim=-1)
-    pose = quaternion_to_axis_angle(mean)
-    share = (shows / shows.sum(0))[..., None]
-    shape = (share * torch.stack([p.shape.expand(len(best), -1) for p in moved])).sum(0)
-    pose[:, 0] = torch.stack([params.pose[:, 0] for params in moved])[best, rows]
-    translation = torch.stack([params.translation for params in moved])[best, rows]
-    params = _placed(BodyParams(pose, shape, translation), views, body)
-    depth_std = torch.stack([guess.depth_std for guess in known])[best, rows]
-    return InitialGuess(params, (weight * std).sum(0), depth_std, known[0].shape_std)
+    guesses = []
+    for view, track in zip(views, tracks, strict=True):
+        back = np.eye(4)
+        back[:3, :3] = view.rotation.double().numpy().T
+        back[:3, 3] = -back[:3, :3] @ view.offset_m.double().numpy()
+        guesses.append(replace(track.guess, params=moved(track.guess.params, back, body)))
+    best = shows.argmax(0).numpy() * shows.shape[1] + np.arange(shows.shape[1])
+    guess = InitialGuess.concat(guesses).rows(best)
+    return replace(guess, params=_placed(guess.params, views, body))
 
 
-def _moved(guess: InitialGuess, view: OtherView, body: Body) -> BodyParams:
-    """A guess in the first camera's frame."""
-    back = np.eye(4)
-    back[:3, :3] = view.rotation.double().numpy().T
-    back[:3, 3] = -back[:3, :3] @ view.offset_m.double().numpy()
-    return params_to_world(guess.params, rest_pelvis(guess.params.shape, body), np.tile(back, (len(guess), 1, 1)))
+def moved(params: BodyParams, matrix: np.ndarray, body: Body) -> BodyParams:
+    """Bodies in another camera's frame, by [4, 4]."""
+    return params_to_world(params, _rest_pelvis(params.shape, body), np.tile(matrix, (len(params), 1, 1)))
 
 
-def rest_pelvis(shape: Tensor, body: Body) -> Tensor:
+def _rest_pelvis(shape: Tensor, body: Body) -> Tensor:
     """[3] or [T, 3] where the pelvis is at rest."""
     return body.rest_joints[0] + shape.to(body.dtype) @ body.rest_joint_shapedirs[0, :, : shape.shape[-1]].mT
 
@@ -223,7 +181,7 @@ def _placed(params: BodyParams, views: Sequence[OtherView], body: Body) -> BodyP
     if len(views) < 2:
         return params
     points, std = points_of(views)
-    pelvis = rest_pelvis(params.shape, body).double().numpy()
+    pelvis = _rest_pelvis(params.shape, body).double().numpy()
     still = replace(params, translation=torch.zeros_like(params.translation))
     arms = body.at(still).keypoints.double().numpy() - pelvis[:, None]
     pose, translation = params.pose.clone(), params.translation.clone()
@@ -238,3 +196,29 @@ def _placed(params: BodyParams, views: Sequence[OtherView], body: Body) -> BodyP
         pose[row, 0] = torch.from_numpy(root.as_rotvec())
         translation[row] = torch.from_numpy(middle_at - turn.apply(middle_own) - pelvis[row])
     return replace(params, pose=pose, translation=translation)
+
+
+def stated_ground(rig: Rig, people: Sequence[Sequence[OtherView]]) -> GivenGround:
+    """Gravity and floor of a calibration whose world has an axis along which people stand, and its floor at 0; what it
+    does not state stays open. people: what the cameras show of each, in the first camera's frame."""
+    base = rig.cameras[0]
+    shown = [points_of(views)[0] for views in people if len(views) > 1]
+    if not shown or rig.source == "people":
+        return GivenGround()
+    points = (np.concatenate(shown) - base.translation_m) @ base.rotation  # in the world
+    trunk = points[:, NECK] - points[:, PELVIS]
+    legs = points[:, PELVIS] - points[:, ANKLES].mean(1)
+    with np.errstate(invalid="ignore"):
+        upright = (trunk * legs).sum(-1) > STRAIGHT_COS * np.linalg.norm(trunk, axis=-1) * np.linalg.norm(legs, axis=-1)
+    if upright.sum() < FEWEST / 3:
+        return GivenGround()
+    axis = np.nanmedian((trunk + legs)[upright], axis=0)
+    along = int(np.abs(axis).argmax())
+    if abs(axis[along]) < GRAVITY_COS * np.linalg.norm(axis):
+        return GivenGround()
+    up = np.sign(axis[along]) * np.eye(3)[along]
+    x, y, z = (base.rotation @ up).tolist()
+    feet = points[:, FEET] @ up
+    lowest = np.nanquantile(feet, 0.05) if np.isfinite(feet).any() else np.inf
+    height = float(base.position_m @ up)
+    return GivenGround((x, y, z), height if abs(lowest) < ON_FLOOR_M and height > 0 else None)

@@ -2,9 +2,15 @@
 
 Corners of the background (outside people's boxes) are followed on a small grey image, from a key frame to the current
 one directly, so that errors do not add up; a static shot keeps one key frame for its whole length. Rotation and zoom
-are fitted first, robustly (`background_flow`). What they leave is noise, things that move by themselves, or parallax,
-which follows lines through one point of the image. Translation itself is not estimated: from neighbouring frames it is
-mostly noise, and its length is never observable."""
+are fitted first, robustly. What they leave is noise, things that move by themselves, or parallax, which follows lines
+through one point of the image. Translation itself is not estimated: from neighbouring frames it is
+mostly noise, and its length is never observable.
+
+A camera that turns by R and zooms by z moves every image point by the same homography, whatever the scene's depth:
+
+    x' ~ K_z R K^-1 x,      K_z = diag(z f, z f, 1)
+
+Pixels are those of the small image, from its centre."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,29 +19,10 @@ from typing import Any, Literal, cast
 
 import cv2
 import numpy as np
-from scipy.spatial.transform import Rotation, Slerp
+from scipy.optimize import minimize_scalar
+from scipy.spatial.transform import Rotation
 
 from fitting.camera import focal_prior
-from fitting.scene.background_flow import (
-    CORNERS,
-    LEAST_CORNERS,
-    NO_PARALLAX,
-    Key,
-    Parallax,
-    Pose,
-    Turn,
-    fit_rotation,
-    fit_with_translation,
-    focal_from_turns,
-    followed,
-    measure_parallax,
-    moved_points,
-    shift_px,
-    shrunk,
-    turns_cost,
-    under_focal,
-    vertical_direction,
-)
 from pose2d.base.table import Table, column, shared
 from pose2d.video.frames import Frame
 
@@ -59,6 +46,13 @@ LEAST_ZOOM, ZOOMED_SHARE, SLIDE_LOG, SLIDES = 0.08, 0.12, 2.0, 0.9
 PARALLAX_ALONG = 0.8  # of its energy that must follow lines through one point; noise gives a half
 _CALM = 8  # looks without motion, after which fewer are taken
 _KEY_SHIFT = 0.22  # of the image's longer side, after which a new key frame is taken
+CORNERS = 120  # followed at a time
+LEAST_CORNERS = 12  # fewer, or all of them in one place, say nothing
+LEAST_FOCAL_LOG_SIGMA, WORST_FOCAL_LOG_SIGMA = 0.03, 0.15  # of a focal length from turning: distortion, rolling shutter
+NOISE_PX = 0.25  # of a followed corner, at least
+PARALLAX_PX = 0.9  # residual displacement that counts as one
+_WIDE_START, _NEAR_START = (8.0, 5.0, 3.0, 2.0, 1.5, 1.5, 1.2, 1.2), (1.5, 1.2, 1.2)  # robust scales, pixels
+_LK_STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 20, 0.02)
 
 
 @dataclass(frozen=True)
@@ -89,19 +83,6 @@ class CameraMotion(Table):
             return None
         return self.zoom[rows.clip(0, len(self.frames) - 1)]
 
-    def at(self, frames: np.ndarray) -> "CameraMotion":
-        """At other frames [F]: in between evenly, before the first and after the last as there."""
-        if len(self.frames) == len(frames) and (self.frames == frames).all():
-            return self
-        known = self.frames.astype(float)
-        wanted = np.clip(frames, known[0], known[-1])
-        near = self.rows(np.clip(np.searchsorted(known, wanted), 0, len(known) - 1))
-        rotation = self.first_from_camera[np.zeros(len(frames), int)]
-        if len(known) > 1:
-            rotation = Slerp(known, Rotation.from_matrix(self.first_from_camera))(wanted).as_matrix()
-        zoom = np.exp(np.interp(wanted, known, np.log(self.zoom)))
-        return replace(near, frames=np.asarray(frames), first_from_camera=rotation, zoom=zoom)
-
     def with_focal(self, focal_px: float) -> "CameraMotion":
         """The same image motion under another focal length: turns about x and y scale by old / new."""
         ratio = self.focal_px / focal_px
@@ -129,6 +110,204 @@ def with_scaled_turns(first_from_camera: np.ndarray, focal_ratio: float) -> np.n
     return np.stack(total)
 
 
+# --- two images ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pose:
+    first_from_camera: np.ndarray  # [3, 3]
+    log_zoom: float
+
+
+@dataclass(frozen=True)
+class Key:
+    """The frame that corners are followed from."""
+
+    image: np.ndarray  # [h, w] uint8
+    corners: np.ndarray  # [N, 2] small pixels from the image's centre
+    pose: Pose
+
+
+@dataclass(frozen=True)
+class Parallax:
+    """What rotation and zoom leave."""
+
+    share: float  # of corners with a residual
+    along: float  # share of the residual's energy along lines through one point
+
+
+NO_PARALLAX = Parallax(0.0, 0.0)
+
+
+def shrunk(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """[h, w] grey levels of an image [H, W] or [H, W, 3] at another size (width, height)."""
+    if image.shape[1::-1] != size:
+        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
+    return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if image.ndim == 3 else np.ascontiguousarray(image)
+
+
+def moved_points(corners: np.ndarray, key: Pose, pose: Pose, focal: float) -> np.ndarray:
+    """Where points [N, 2] of one frame should be at another pose, both in centred pixels."""
+    relative = pose.first_from_camera.T @ key.first_from_camera
+    rays = np.concatenate((corners / (focal * math.exp(key.log_zoom)), np.ones((len(corners), 1))), 1) @ relative.T
+    return focal * math.exp(pose.log_zoom) * rays[:, :2] / np.maximum(rays[:, 2:], 0.05)
+
+
+def followed(
+    key: Key, guess: np.ndarray, small: np.ndarray, mask: np.ndarray, center: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Corners of the key frame that are found in the current one, outside people there too: both [M, 2], centred."""
+    before = (key.corners + center).astype(np.float32)
+    start = np.clip(guess + center, -20, np.array(small.shape[::-1]) + 20).astype(np.float32)
+    after, status, error = cv2.calcOpticalFlowPyrLK(
+        key.image, small, before, start, winSize=(15, 15), maxLevel=3, criteria=_LK_STOP,
+        flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
+    )  # fmt: skip
+    pixel = np.rint(after).astype(int)
+    height, width = small.shape
+    inside = ((pixel >= 0) & (pixel < (width, height))).all(1)
+    free = mask[np.clip(pixel[:, 1], 0, height - 1), np.clip(pixel[:, 0], 0, width - 1)] > 0
+    found = (status[:, 0] == 1) & inside & free & (error[:, 0] < 30)
+    return key.corners[found].astype(np.float64), after[found].astype(np.float64) - center
+
+
+def fit_rotation(corners: np.ndarray, points: np.ndarray, key: Pose, pose: Pose, focal: float) -> tuple[Pose, float]:
+    """Rotation and zoom from the key frame by robust Gauss-Newton from a pose; and how many corners they explain."""
+    jacobian, weight = np.zeros((len(points), 2, 4)), np.ones(len(points))
+    apart = np.linalg.norm(points - moved_points(corners, key, pose, focal), axis=1)
+    for scale in _NEAR_START if np.quantile(apart, 0.6) < 1.0 else _WIDE_START:  # wide first draws far starts in
+        seen = moved_points(corners, key, pose, focal)
+        residual = points - seen
+        weight = (scale**2 / (scale**2 + np.sum(residual**2, 1))) ** 2  # Geman-McClure
+        f = focal * math.exp(pose.log_zoom)
+        u, v = seen[:, 0], seen[:, 1]
+        jacobian[:, 0] = np.stack((-u * v / f, f + u * u / f, -v, u), -1)
+        jacobian[:, 1] = np.stack((-f - v * v / f, u * v / f, u, v), -1)
+        weighted = jacobian * weight[:, None, None]
+        normal = np.einsum("nki,nkj->ij", weighted, jacobian) + np.diag([1e-6, 1e-6, 1e-6, 1e-3])
+        step = np.linalg.solve(normal, np.einsum("nki,nk->i", weighted, residual))
+        turned = pose.first_from_camera @ Rotation.from_rotvec(-step[:3]).as_matrix()
+        pose = Pose(turned, pose.log_zoom + float(step[3]))
+    return pose, float(weight.sum())
+
+
+def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> Parallax:
+    """Share of corners that rotation does not explain, and how much of their motion follows lines through one point. A
+    camera that goes by t moves the image of a point at (u, v) along (f t_x - u t_z, f t_y - v t_z), whatever its depth,
+    so n . t = 0 with n = (-f r_v, f r_u, u r_v - v r_u)."""
+    length = np.linalg.norm(residual, axis=1)
+    moved = (length > PARALLAX_PX) & (length < 40)
+    share = float(moved.mean())
+    if moved.sum() < LEAST_CORNERS:
+        return Parallax(share, 0.0)
+    r, p = residual[moved], points[moved]
+    unit = r / length[moved, None]
+    n = np.stack((-focal * unit[:, 1], focal * unit[:, 0], p[:, 0] * unit[:, 1] - p[:, 1] * unit[:, 0]), -1)
+    weight = np.ones(len(n))
+    along = np.zeros(len(n))
+    for _ in range(6):
+        _, vectors = np.linalg.eigh((n * weight[:, None]).T @ n)
+        t = vectors[:, 0]
+        line = np.stack((focal * t[0] - p[:, 0] * t[2], focal * t[1] - p[:, 1] * t[2]), -1)
+        size = np.maximum(np.linalg.norm(line, axis=1), 1e-9)
+        along = (np.sum(unit * line, 1) / size) ** 2
+        weight = 1 / np.maximum(size, 1e-6) ** 2 / (0.1 + 1 - along)
+    energy = np.minimum(length[moved], 6.0) ** 2
+    return Parallax(share, float(energy @ along / energy.sum()))
+
+
+def shift_px(a: Pose, b: Pose, focal: float, size: tuple[int, int]) -> float:
+    """How far the image moves between two poses, small pixels: root mean square over a grid."""
+    grid = np.stack(np.meshgrid(*(np.linspace(-0.4, 0.4, 3) * side for side in size)), -1).reshape(-1, 2)
+    return float(np.sqrt(np.mean(np.sum((moved_points(grid, a, b, focal) - grid) ** 2, 1))))
+
+
+# Of straight lines: least length, of the image's longer side; how far from the image's own vertical; std of where they
+# point; share of their length that must meet in one point, the most that may meet in another, and how far that is.
+LINE_SHARE, STEEP_DEG, LINE_DEG, LEAST_MET, MOST_ELSEWHERE, ELSEWHERE_DEG = 0.05, 25.0, 1.0, 0.5, 0.8, 6.0
+LEAST_LINES, LINES_PX = 8, 640  # so many, and the longer side of the image that they are looked for in
+
+
+def vertical_direction(image: np.ndarray, boxes_px: np.ndarray, focal_px: float) -> np.ndarray | None:
+    """[3] the direction against gravity in the camera, as door frames, walls and posts show it: where most of the long
+    steep lines outside the boxes [P, 4] meet. None: too few do, or they meet in two places."""
+    scale = min(1.0, LINES_PX / max(image.shape[:2]))
+    size = round(image.shape[1] * scale), round(image.shape[0] * scale)
+    found = cv2.createLineSegmentDetector().detect(shrunk(image, size))[0]
+    lines = np.zeros((0, 2, 2)) if found is None else found.reshape(-1, 2, 2).astype(float)
+    middle, along = lines.mean(1), lines[:, 1] - lines[:, 0]
+    length = np.linalg.norm(along, axis=1)
+    steep = np.degrees(np.arctan2(np.abs(along[:, 0]), np.abs(along[:, 1]))) < STEEP_DEG
+    inside = (middle[:, None] > boxes_px[:, :2] * scale) & (middle[:, None] < boxes_px[:, 2:] * scale)
+    kept = steep & (length > LINE_SHARE * max(size)) & ~inside.all(-1).any(1)
+    if kept.sum() < LEAST_LINES:
+        return None
+    along, length = along[kept] / length[kept, None], length[kept]
+    middle = (middle[kept] - (np.array(size) - 1) / 2) / (focal_px * scale)
+    pitch, roll = np.radians(np.meshgrid(np.arange(-30.0, 46.0), np.arange(-12.0, 13.0))).reshape(2, -1)
+    up = np.stack((np.sin(roll) * np.cos(pitch), -np.cos(roll) * np.cos(pitch), -np.sin(pitch)), 1)
+    to = up[:, None, :2] - up[:, None, 2:] * middle  # [directions, lines, 2] from each line's middle to where all meet
+    sine = (to[..., 0] * along[:, 1] - to[..., 1] * along[:, 0]) / np.maximum(np.linalg.norm(to, axis=-1), 1e-9)
+    met = np.exp(-((sine / math.radians(LINE_DEG)) ** 2) / 2) @ length / length.sum()
+    best = up[met.argmax()]
+    elsewhere = met[up @ best < math.cos(math.radians(ELSEWHERE_DEG))].max()
+    return best if met.max() > LEAST_MET and elsewhere < MOST_ELSEWHERE * met.max() else None
+
+
+def under_focal(direction: np.ndarray, ratio: float) -> np.ndarray:
+    """[3] a vanishing direction as another focal length (new / old) shows it: its place in the image stays."""
+    other = direction / np.array([ratio, ratio, 1.0])
+    return other / np.linalg.norm(other)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Corners of a key frame and where they were when the camera had turned far."""
+
+    corners: np.ndarray  # [N, 2]
+    points: np.ndarray  # [N, 2]
+    key: Pose
+    pose: Pose
+
+
+def focal_from_turns(turns: list[Turn], focal: float) -> tuple[float, float] | None:
+    """The focal length that explains the turns best, over `focal`, as a logarithm with its deviation; None: any does. A
+    camera that pans by d moves a point at x focal lengths from the axis by d (1 + x^2) focal lengths: how much faster
+    the edges move than the middle tells how wide the lens is."""
+    wide, fine = np.linspace(-0.9, 0.9, 10), 0.05
+    costs = [turns_cost(turns, focal, value) for value in wide]
+    best = int(np.argmin(costs))
+    if best in (0, len(wide) - 1):
+        return None
+    found = minimize_scalar(
+        lambda value: turns_cost(turns, focal, value), bounds=(wide[best - 1], wide[best + 1]), method="bounded",
+        options={"xatol": 2e-3},
+    )  # fmt: skip
+    around = [turns_cost(turns, focal, found.x + step) for step in (-fine, 0.0, fine)]
+    curvature = (around[0] - 2 * around[1] + around[2]) / fine**2
+    if not np.isfinite(curvature) or curvature <= 0:
+        return None
+    sigma = math.hypot(curvature**-0.5, LEAST_FOCAL_LOG_SIGMA)
+    return (float(found.x), sigma) if sigma < WORST_FOCAL_LOG_SIGMA else None
+
+
+def turns_cost(turns: list[Turn], focal: float, log_ratio: float) -> float:
+    """-log likelihood of all turns, each with the rotation and zoom that suit this focal length best."""
+    ratio, total = math.exp(log_ratio), 0.0
+    for turn in turns:
+        turned = Rotation.from_matrix(turn.key.first_from_camera.T @ turn.pose.first_from_camera).as_rotvec()
+        start = Rotation.from_rotvec(turned * np.array([1 / ratio, 1 / ratio, 1.0])).as_matrix()
+        start_pose = Pose(turn.key.first_from_camera @ start, turn.pose.log_zoom)
+        pose, _ = fit_rotation(turn.corners, turn.points, turn.key, start_pose, focal * ratio)
+        squared = np.sum((turn.points - moved_points(turn.corners, turn.key, pose, focal * ratio)) ** 2, 1)
+        # Neighbouring corners err alike (compression blocks, rolling shutter): a quarter of them count.
+        total += float(np.sum(squared / (1 + squared))) / (8 * NOISE_PX**2)
+    return total
+
+
+# --- a shot ----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class _Looked:
     """What one looked-at frame told."""
@@ -152,39 +331,40 @@ class CameraMotionEstimator:
         self._focal = focal_px * self._scale
         self._focal_px = float(focal_px)
         self._key: Key | None = None
-        self._last: Key | None = None  # the frame looked at last, a key frame to be
+        self._image = np.zeros((0, 0), np.uint8)  # that was looked at last
         self._looked: list[_Looked] = []
         self._frames: list[int] = []
         self._calm = _CALM  # frames looked at in a row without motion
-        self._moved = False
-        self._direction: np.ndarray | None = None  # [3] where the camera went last, if it went anywhere
         self._turns: list[Turn] = []  # the farthest from each key frame
         self._next_turn = LEAST_TURN  # so far the image must move before the focal length is looked at again
 
     def wants(self, frame: int) -> bool:
-        """Whether `feed` would look at this frame's image: the caller need not make a grey image otherwise."""
-        stride = TURNING_STRIDE if self._moved else STILL_STRIDE
+        """Whether `feed` would look at this frame's image."""
+        stride = TURNING_STRIDE if self._calm < _CALM else STILL_STRIDE
         return not self._looked or frame - self._looked[-1].frame >= stride
 
-    def feed(self, frame: int, grey: np.ndarray | None, boxes_px: np.ndarray | Sequence[Sequence[float]]) -> None:
-        """grey [h, w] uint8, the whole frame at any size (None when not `wants`); boxes_px [P, 4] x1, y1, x2, y2."""
+    def feed(self, frame: int, image: np.ndarray | None, boxes_px: np.ndarray | Sequence[Sequence[float]]) -> None:
+        """image [h, w] or [h, w, 3] uint8, the whole frame at any size (may be None when not `wants`); boxes_px [P, 4]
+        x1, y1, x2, y2."""
         if self._frames and frame <= self._frames[-1]:
             raise ValueError(f"frames must come in order: {frame} after {self._frames[-1]}")
         self._frames.append(frame)
-        if grey is None or not self.wants(frame):
+        if image is None or not self.wants(frame):
             return
-        small = shrunk(grey, self._small)
+        small = shrunk(image, self._small)
         mask = self._background(np.asarray(boxes_px, np.float64).reshape(-1, 4))
         if self._key is None:
             pose = Pose(np.eye(3), 0.0)
-            self._key = self._last = self._new_key(small, mask, pose)
+            self._key, self._image = self._new_key(small, mask, pose), small
             self._looked.append(_Looked(frame, pose, NO_PARALLAX, len(self._key.corners)))
             return
         self._look(frame, small, mask)
 
-    def finish(self) -> CameraMotion:
-        """The camera of all frames fed so far."""
-        found, turns = _summary(self._frames, self._looked, self._focal, self._focal_px, self._small), self._turns
+    def finish(self, frames: np.ndarray | None = None) -> CameraMotion:
+        """The camera of these frames, or of all that were fed so far: in between looks evenly, before the first and
+        after the last as there."""
+        frames = np.array(self._frames, int) if frames is None else frames
+        found, turns = _summary(frames, self._looked, self._focal, self._focal_px, self._small), self._turns
         if found.kind != "rotating" or not turns:
             return found
         here, far = (turns_cost(turns[:MOST_TURNS], self._focal, value) for value in (0.0, SLIDE_LOG))
@@ -199,38 +379,29 @@ class CameraMotionEstimator:
     # --- one frame ------------------------------------------------------------------------------------------------
 
     def _look(self, frame: int, small: np.ndarray, mask: np.ndarray) -> None:
-        assert self._key is not None
-        assert self._last is not None
-        start = self._last.pose
-        looked = self._against(self._key, start, frame, small, mask)
-        if looked is None and self._last is not self._key:
-            looked = self._against(self._last, start, frame, small, mask)
-            if looked is not None:
-                self._key = self._last
-        if looked is None:  # nothing to follow: the pose is kept
-            looked = _Looked(frame, start, NO_PARALLAX, 0)
-            anew = self._new_key(small, mask, start)
+        start = self._looked[-1].pose
+        looked = self._against(start, frame, small, mask)
+        if looked is None:  # the key frame may be too far away
+            self._key = self._new_key(self._image, mask, start)
+            looked = self._against(start, frame, small, mask)
+        lost = looked is None
+        looked = looked or _Looked(frame, start, NO_PARALLAX, 0)  # nothing to follow: the pose is kept
+        if lost or self._worn(looked):
+            anew = self._new_key(small, mask, looked.pose)
             if len(anew.corners) >= LEAST_CORNERS:
-                self._key = self._last = anew
-        else:
-            self._last = self._new_key(small, mask, looked.pose) if self._worn(looked) else Key(
-                small, np.zeros((0, 2), np.float32), looked.pose
-            )  # fmt: skip
-            if len(self._last.corners) >= LEAST_CORNERS:
-                self._key = self._last
+                self._key = anew
+        self._image = small
         step = shift_px(start, looked.pose, self._focal, self._small)
         self._calm = self._calm + 1 if step < STATIC_PX else 0
-        self._moved = self._calm < _CALM
         self._looked.append(looked)
         self._refocus()
 
-    def _against(self, key: Key, start: Pose, frame: int, small: np.ndarray, mask: np.ndarray) -> _Looked | None:
+    def _against(self, start: Pose, frame: int, small: np.ndarray, mask: np.ndarray) -> _Looked | None:
+        """From the key frame's corners; None: too few are found."""
+        assert self._key is not None
+        key = self._key
         if len(key.corners) < LEAST_CORNERS:
-            if key is self._key:
-                return None
-            key = self._new_key(key.image, mask, key.pose)  # the last frame becomes a key frame only when needed
-            if len(key.corners) < LEAST_CORNERS:
-                return None
+            return None
         guess = moved_points(key.corners, key.pose, start, self._focal)
         corners, points = followed(key, guess, small, mask, self._center)
         if len(corners) < LEAST_CORNERS:
@@ -240,14 +411,11 @@ class CameraMotionEstimator:
         at_rest = np.linalg.norm(points - moved_points(corners, key.pose, start, self._focal), axis=1) < REST_PX
         still = self._calm >= _CALM and at_rest.sum() >= LEAST_CORNERS and bool(at_rest.mean() >= REST_SHARE)
         used = at_rest if still else np.ones(len(points), bool)
-        pose = fit_rotation(corners[used], points[used], key.pose, start, self._focal)
-        if pose is None:
+        pose, explained = fit_rotation(corners[used], points[used], key.pose, start, self._focal)
+        if explained < 6 or not np.isfinite(pose.first_from_camera).all() or abs(pose.log_zoom) > 3:
             return None
         residual = points - moved_points(corners, key.pose, pose, self._focal)
         parallax = measure_parallax(points, residual, self._focal)
-        if not still and parallax.share >= 0.4 and parallax.along >= PARALLAX_ALONG:
-            starts = [parallax.direction, *([] if self._direction is None else [self._direction])]
-            pose, self._direction = fit_with_translation(corners, points, key.pose, pose, self._focal, starts)
         self._remember(Turn(corners, points, key.pose, pose))
         from_first = key.pose.log_zoom == 0.0 and bool((key.pose.first_from_camera == np.eye(3)).all())
         in_place = float((np.linalg.norm(points - corners, axis=1) < REST_PX).mean()) if from_first else 0.0
@@ -282,12 +450,8 @@ class CameraMotionEstimator:
         new = {id(a): replace(a, first_from_camera=b) for a, b in zip(old, places, strict=True)}
         self._looked = [replace(look, pose=new[id(look.pose)], parallax=NO_PARALLAX) for look in self._looked]
         assert self._key is not None
-        assert self._last is not None
-        same = self._last is self._key
-        self._key = replace(self._key, pose=new.get(id(self._key.pose), self._key.pose))
-        self._last = self._key if same else replace(self._last, pose=new.get(id(self._last.pose), self._last.pose))
+        self._key = replace(self._key, pose=new[id(self._key.pose)])
         self._turns = []
-        self._direction = None
         self._focal, self._focal_px = self._focal * ratio, self._focal_px * ratio
 
     def _worn(self, looked: _Looked) -> bool:
@@ -320,20 +484,20 @@ class CameraMotionEstimator:
 
 
 def _summary(
-    frames: list[int], looked: list[_Looked], focal: float, focal_px: float, size: tuple[int, int],
-) -> CameraMotion:  # fmt: skip
+    frames: np.ndarray, looked: list[_Looked], focal: float, focal_px: float, size: tuple[int, int]
+) -> CameraMotion:
     known = [look for look in looked if look.corners > 0]
     kind, reason = _kind(looked, known, focal, size)
     if kind in ("static", "unknown"):
-        return replace(unknown_motion(np.array(frames, int), focal_px, reason), kind=kind)
+        return replace(unknown_motion(frames, focal_px, reason), kind=kind)
     at = np.array([look.frame for look in looked], float)
     rotations = Rotation.from_matrix(np.stack([look.pose.first_from_camera for look in looked]))
     steps = (rotations[:-1].inv() * rotations[1:]).as_rotvec()
     place = np.clip(np.searchsorted(at, frames, side="right") - 1, 0, len(at) - 2)
-    part = np.clip((np.array(frames) - at[place]) / (at[place + 1] - at[place]), 0, 1)
+    part = np.clip((frames - at[place]) / (at[place + 1] - at[place]), 0, 1)
     turned = (rotations[place] * Rotation.from_rotvec(steps[place] * part[:, None])).as_matrix()
     log_zoom = np.interp(frames, at, [look.pose.log_zoom for look in looked])
-    return CameraMotion(kind, np.array(frames, int), turned, np.exp(log_zoom), focal_px, reason)
+    return CameraMotion(kind, frames, turned, np.exp(log_zoom), focal_px, reason)
 
 
 def _kind(looked: list[_Looked], known: list[_Looked], focal: float, size: tuple[int, int]) -> tuple[Kind, str]:
@@ -390,31 +554,28 @@ class BackgroundMotion:
         self._last, (first, estimator) = frame.index, self._shots[-1]
         if first not in self._vertical:
             self._vertical[first] = vertical_direction(frame.rgb, boxes_px, self._focal)
-        estimator.feed(frame.index, _grey(frame.rgb) if estimator.wants(frame.index) else None, boxes_px)
+        estimator.feed(frame.index, frame.rgb, boxes_px)
 
     def arrays(self, frames: np.ndarray, shot_first_frame: np.ndarray) -> Mapping[str, Any]:
         """For `tracks.npz`: per shot [S] and per frame [F]. A shot whose begin was not told in time is "unknown"."""
-        told = dict(self._shots)
-        kinds, reasons, motions = [], [], []
+        told, motions = dict(self._shots), []
         ends = [*shot_first_frame[1:].tolist(), np.inf]
         for first, end in zip(shot_first_frame.tolist(), ends, strict=True):
             numbers = frames[(frames >= first) & (frames < end)]
             motion = unknown_motion(numbers, self._focal, "the background was not looked at")
             if first in told and not any(first < other < end for other in told):
-                motion = told[first].finish().at(numbers)
+                motion = told[first].finish(numbers)
                 vertical = self._vertical.get(first)
                 if vertical is not None:
                     motion = replace(motion, vertical=under_focal(vertical, motion.focal_px / self._focal))
-            kinds.append(motion.kind)
-            reasons.append(motion.reason)
             motions.append(motion)
 
         def joined(name: str, empty: np.ndarray) -> np.ndarray:
             return np.concatenate([empty, *(getattr(m, name) for m in motions)]).astype(np.float32)
 
         return {
-            "camera_kind": np.array(kinds, np.str_),
-            "camera_reason": np.array(reasons, np.str_),
+            "camera_kind": np.array([m.kind for m in motions], np.str_),
+            "camera_reason": np.array([m.reason for m in motions], np.str_),
             "camera_focal_px": np.array([m.focal_px for m in motions], np.float64),
             "camera_first_from_frame": joined("first_from_camera", np.zeros((0, 3, 3))),
             "camera_zoom": joined("zoom", np.zeros(0)),
@@ -445,11 +606,3 @@ def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | N
         turning_focal_log_sigma=float(arrays["camera_turning_focal_log_std"][shot]),
         vertical=vertical if np.isfinite(vertical).all() else None,
     )
-
-
-def _grey(rgb: np.ndarray) -> np.ndarray:
-    height, width = rgb.shape[:2]
-    scale = min(1.0, SIDE_PX / max(width, height))
-    size = (max(8, round(width * scale)), max(8, round(height * scale)))
-    small = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
-    return cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)

@@ -13,20 +13,19 @@ Each part is a hypothesis. Plumb lines alone are solved first; feet are joined w
 them, is under the camera and holds most of them: people on an escalator, on a slope or in the air share no floor."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from fitting.camera import FocalEstimate
-from fitting.scene.background_flow import under_focal
-from fitting.scene.ground_evidence import Evidence, PersonEvidence, ShotCamera, gathered, without_feet
+from fitting.scene.camera_motion import under_focal
+from fitting.scene.ground_evidence import DEPTH_LOG_SIGMA, Evidence, PersonEvidence, ShotCamera, gathered
 
-SMALLEST_M, SMALLEST_LOG_SIGMA = 0.7, 0.05  # below stand no people, on their own feet
-# Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood, whatever the height; but
-# nobody is farther than the highest level from the floor.
-LEVEL_M, LEVEL_COST, HIGHEST_LEVEL_M, HIGHEST_SIGMA_M = 0.15, 6.0, 2.5, 0.2
+SMALLEST_M = 0.7  # below stand no people, on their own feet
+# Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood, whatever the height.
+LEVEL_M, LEVEL_COST = 0.15, 6.0
 # Of gravity from lines of the background: 98 rendered first frames show it in 39, off by 1.4 degrees in the median and
 # 3.0 in nine of ten; what looks like a door frame may lean. Not tuned
 VERTICAL_DEG = 2.5
@@ -38,10 +37,10 @@ CHILDREN, CHILD_M, CHILD_LOG_SIGMA = 0.25, 1.15, 0.3  # share of people who are 
 # reads it scatters by 0.16 (log) upwards; heads that nod or are seen from behind look small, which tells little.
 HEAD_M, HEAD_GROWTH, ANKLE_SHARE, HEAD_LOG_SIGMA, HEAD_BIAS = 0.182, 0.0225, 0.957, 0.16, 0.08
 # Fits shrink a leg's swing in depth: by 1.2 against CMU walkers at the true focal length, 1.0 to 1.4 between shots.
-STEP_GAIN, STEP_GAIN_SIGMA = 1.15, 0.18
+STEP_GAIN = 1.15
 # The camera itself: people hold it level and look slightly down. Wide, and with heavy tails.
 PITCH_DEG, PITCH_SIGMA_DEG, ROLL_SIGMA_DEG = 6.0, 12.0, 6.0
-CAMERA_M, CAMERA_LOG_SIGMA, LOWEST_CAMERA_M = 1.4, 0.6, 0.12
+CAMERA_M, CAMERA_LOG_SIGMA = 1.4, 0.6
 # When feet are left out: they turn gravity by more deviations of the plumb lines than this, or fewer of them than this
 # share are within twice their deviation of one floor.
 MOST_TURNED, LEAST_ON_ONE_FLOOR = 2.5, 0.6
@@ -106,34 +105,33 @@ def estimate_ground(
     evidence, standing_s = gathered(people, camera)
     frames = np.concatenate([np.zeros(0), *(person.frames for person in people)])
     shown_s = (float(np.ptp(frames)) + 1) / camera.fps if len(frames) else 0.0
-    if given.up_cam is None and len(evidence.axis) == 0:
+    if given.up_cam is None and len(evidence.plumb) == 0:
         return GroundAnswer(None, f"nobody stands or sits upright ({standing_s:.1f} s in all)")
     heights = np.array([person.height_m for person in people], float)
     heights = np.where(np.isfinite(heights) & (heights > 0.3), heights, ADULT_M)
     shares = np.array([person.head_share for person in people], float)
     known = np.array([np.nan if p.known_height_m is None else p.known_height_m for p in people], float)
-    parts = _Parts(heights, camera.focal, known, shares, given)
-    plumb = _solved(without_feet(evidence), parts)
-    lines = ""
+    problem = _Problem(evidence.without_feet(), heights, known, shares, camera.focal, given)
+    plumb, lines = problem.solved(), ""
     if camera.vertical is not None and given.up_cam is None:
-        away = math.degrees(math.acos(float(np.clip(plumb.up_cam @ camera.vertical, -1, 1))))
+        away = _angle_deg(plumb.up_cam, camera.vertical)
         if away < MOST_TURNED * math.hypot(plumb.up_sigma_deg, VERTICAL_DEG):
-            parts, lines = replace(parts, vertical=camera.vertical), ", verticals of the background"
-            plumb = _solved(without_feet(evidence), parts)
+            problem, lines = replace(problem, vertical=camera.vertical), ", verticals of the background"
+            plumb = problem.solved()
         else:
             lines = f"; verticals of the background are {away:.0f} degrees away and not used"
     ground, why_not = plumb, ""
-    if len(evidence.foot) == 0 or standing_s < min(LEAST_STANDING_S, shown_s / 2):
+    if len(evidence.feet) == 0 or standing_s < min(LEAST_STANDING_S, shown_s / 2):
         why_not = "nobody's feet are seen to stand still"
     else:
-        ground = _solved(evidence, parts, plumb)
+        ground = replace(problem, evidence=evidence).solved(plumb.up_cam)
         why_not = "" if given.states_floor else _no_floor(ground, plumb)
     if why_not:
         ground = plumb
     if not np.isfinite(ground.up_cam).all() or ground.up_sigma_deg > WORST_UP_SIGMA_DEG:
         return GroundAnswer(None, f"the up direction is uncertain by {ground.up_sigma_deg:.0f} degrees")
     if why_not:
-        return GroundAnswer(ground, f"{len(evidence.axis)} plumb lines{lines}; floor not known: {why_not}")
+        return GroundAnswer(ground, f"{len(evidence.plumb)} plumb lines{lines}; floor not known: {why_not}")
     who = int(ground.on_floor.sum())
     people_text = "1 person" if who == 1 else f"{who} people"
     return GroundAnswer(
@@ -151,41 +149,35 @@ def contradictions(
     free = estimate_ground([replace(person, known_height_m=None) for person in people], camera).ground
     if free is None:
         return ()
-    found = []
-    turned = math.degrees(math.acos(float(np.clip(ground.up_cam @ free.up_cam, -1, 1))))
-    if given.up_cam is not None and turned > CONTRADICTION * free.up_sigma_deg:
-        found.append(
-            f"the stated up direction is {turned:.0f} degrees from what upright people show (+- "
-            f"{free.up_sigma_deg:.0f}); it is used as stated."
-        )
+    found: list[tuple[float, float, str]] = []  # how far away, the deviation, and words
+    if given.up_cam is not None:
+        turned = _angle_deg(ground.up_cam, free.up_cam)
+        words = f"the stated up direction is {turned:.0f} degrees from what upright people show"
+        found.append((turned, free.up_sigma_deg, f"{words} (+- {free.up_sigma_deg:.0f})"))
     if given.camera_height_m is not None and free.floor_known:
-        log_std = free.camera_height_sigma_m / free.camera_height_m
-        if abs(math.log(given.camera_height_m / free.camera_height_m)) > CONTRADICTION * max(log_std, 0.1):
-            found.append(
-                f"the stated camera height of {given.camera_height_m:.2f} m contradicts the people, who show "
-                f"{free.camera_height_m:.2f} +- {free.camera_height_sigma_m:.2f} m; it is used as stated."
-            )
-    for number in known:
-        stated, shown = people[number].known_height_m, float(free.height_m[number])
-        if stated is None or not free.on_floor[number] or free.on_floor.sum() < 2:
-            continue
-        if abs(math.log(stated / shown)) > CONTRADICTION * max(float(free.scale_log_sigma[number]), 0.05):
-            found.append(
-                f"a stated height of {stated:.2f} m contradicts the floor that this person shares with others, on "
-                f"which it would be {shown:.2f} m; it is used as stated."
-            )
-    return tuple(found)
+        stated, shown, std_m = given.camera_height_m, free.camera_height_m, free.camera_height_sigma_m
+        words = f"the stated camera height of {stated:.2f} m contradicts the people, who show {shown:.2f}"
+        found.append((abs(math.log(stated / shown)), max(std_m / shown, 0.1), f"{words} +- {std_m:.2f} m"))
+    for number in known if free.on_floor.sum() > 1 else ():
+        stated, shown = people[number].known_height_m or math.nan, float(free.height_m[number])
+        words = f"a stated height of {stated:.2f} m contradicts the floor that this person shares with others, on which"
+        deviation = max(float(free.scale_log_sigma[number]), 0.05) if free.on_floor[number] else math.inf
+        found.append((abs(math.log(stated / shown)), deviation, f"{words} it would be {shown:.2f} m"))
+    return tuple(f"{words}; it is used as stated." for away, std, words in found if away > CONTRADICTION * std)
+
+
+def _angle_deg(a: np.ndarray, b: np.ndarray) -> float:
+    """Between unit directions [3]."""
+    return math.degrees(math.acos(float(np.clip(a @ b, -1, 1))))
 
 
 def _no_floor(ground: GroundEstimate, plumb: GroundEstimate) -> str:
     """Why the feet's floor is not one; empty: it is."""
-    turned = math.degrees(math.acos(float(np.clip(ground.up_cam @ plumb.up_cam, -1, 1))))
+    turned = _angle_deg(ground.up_cam, plumb.up_cam)
     if turned > MOST_TURNED * plumb.up_sigma_deg:
         return f"feet would tilt it by {turned:.0f} degrees against upright bodies: a slope, or no floor"
     if ground.up_sigma_deg > WORST_FLOOR_DEG:
         return f"it may be tilted by {ground.up_sigma_deg:.0f} degrees"
-    if ground.camera_height_m < LOWEST_CAMERA_M:
-        return f"the camera would be {100 * ground.camera_height_m:.0f} cm over it"
     if ground.on_one_floor < LEAST_ON_ONE_FLOOR:
         return f"only {100 * ground.on_one_floor:.0f} % of resting feet would be on it"
     return ""
@@ -210,8 +202,7 @@ def _size_cost(log_height: np.ndarray, shares: np.ndarray) -> np.ndarray:
     child = math.log(CHILDREN / (CHILD_M * CHILD_LOG_SIGMA)) - (np.log(height / CHILD_M) / CHILD_LOG_SIGMA) ** 2 / 2
     head = np.log(np.where(np.isfinite(shares), shares, 1.0) / head_share(height)) / HEAD_LOG_SIGMA
     head = np.where(np.isfinite(shares), np.where(head < 0, _heavy(head), head), 0.0)
-    too_small = np.maximum(math.log(SMALLEST_M) - log_height, 0) / SMALLEST_LOG_SIGMA
-    return (head**2 + too_small**2) / 2 - np.logaddexp(adult, child)
+    return head**2 / 2 - np.logaddexp(adult, child)
 
 
 _HEIGHTS_LOG = np.log(np.linspace(SMALLEST_M, 2.1, 141))
@@ -223,97 +214,67 @@ def likely_heights_m(shares: np.ndarray) -> np.ndarray:
     return np.exp(_HEIGHTS_LOG[costs.argmin(0)])
 
 
-def _size_residual(log_height: np.ndarray, known_m: np.ndarray, shares: np.ndarray, likely_m: np.ndarray) -> np.ndarray:
-    """A height's cost as a residual whose square it is, negative below the likeliest. Known heights are held."""
-    likely = np.log(likely_m)
-    excess = _size_cost(log_height, shares) - _size_cost(likely, shares)
-    residual = np.sign(log_height - likely) * np.sqrt(2 * np.maximum(excess, 0))
-    known = (log_height - np.log(np.where(np.isfinite(known_m), known_m, 1.0))) / KNOWN_LOG_SIGMA
-    return np.where(np.isfinite(known_m), known, residual)
-
-
 def _level_residual(level_m: np.ndarray) -> np.ndarray:
     """Of people who stand on something else than the floor: any height costs about the same, a pit more than a roof."""
     away = level_m**2 / (level_m**2 + LEVEL_M**2)
-    cost = 2 * away * np.where(level_m < 0, LEVEL_COST + 1.0, LEVEL_COST)
-    too_far = np.maximum(np.abs(level_m) - HIGHEST_LEVEL_M, 0) / HIGHEST_SIGMA_M
-    return np.sqrt(cost + too_far**2) * np.sign(level_m)
+    return np.sqrt(2 * away * np.where(level_m < 0, LEVEL_COST + 1.0, LEVEL_COST)) * np.sign(level_m)
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """What is known beside the evidence."""
+@dataclass
+class _Problem:
+    """Unknowns: up (2 tangent numbers), log H, log focal ratio, and log size and level of each person."""
 
+    evidence: Evidence
     heights_m: np.ndarray  # [P] of the fitted bodies
-    focal: FocalEstimate
     known_m: np.ndarray  # [P] heights that are stated; NaN: not known
     head_shares: np.ndarray  # [P] NaN: not seen
+    focal: FocalEstimate
     given: GivenGround
     vertical: np.ndarray | None = None  # [3] against gravity, as the background shows it under `focal`
 
-
-def _solved(evidence: Evidence, parts: _Parts, near: GroundEstimate | None = None) -> GroundEstimate:
-    """Sizes and levels are unknowns of those whose feet take part; the others have the most likely size. near: where
-    the search also begins."""
-    who, place = np.unique(evidence.foot_person, return_inverse=True)
-    some = replace(
-        parts, heights_m=parts.heights_m[who], known_m=parts.known_m[who], head_shares=parts.head_shares[who]
-    )
-    own = replace(evidence, foot_person=place)
-    problem = _Problem(own, some)
-    state, covariance = problem.solved(None if near is None else near.up_cam)
-    return _read(problem, state, covariance, own, parts, who)
-
-
-class _Problem:
-    """Unknowns: up (2 tangent numbers), log H, log focal ratio, gain of steps, log size and level of each person."""
-
-    def __init__(self, evidence: Evidence, parts: _Parts) -> None:
-        self._evidence, self._heights, self._focal = evidence, parts.heights_m, parts.focal
-        self._known, self._shares, self._given = parts.known_m, parts.head_shares, parts.given
-        self._likely, self._vertical = likely_heights_m(self._shares), parts.vertical
-        self._base = np.eye(3)  # columns: two tangents and the up direction that the tangents turn
+    def __post_init__(self) -> None:
+        self.likely_m = likely_heights_m(self.head_shares)
+        self.likely_cost = _size_cost(np.log(self.likely_m), self.head_shares)
+        self.base = np.eye(3)  # columns: two tangents and the up direction that the tangents turn
         # Feet of one person share that person's errors: together they weigh as a few measurements, those of somebody
         # who stays in one place as four.
-        self._foot_share = np.ones(len(evidence.foot))
-        for number in range(len(parts.heights_m)):
-            own = evidence.foot_person == number
-            walked_m = float(np.linalg.norm(np.ptp(evidence.foot_root[own], axis=0))) if own.any() else 0.0
-            self._foot_share[own] = max(1.0, own.sum() / (4 * min(1 + walked_m, 3.0))) ** -0.5
+        feet = self.evidence.feet
+        self.foot_share = np.ones(len(feet))
+        for number in np.unique(feet.person):
+            own = feet.person == number
+            walked_m = float(np.linalg.norm(np.ptp(feet.root[own], axis=0)))
+            self.foot_share[own] = max(1.0, own.sum() / (4 * min(1 + walked_m, 3.0))) ** -0.5
 
     def up(self, state: np.ndarray) -> np.ndarray:
-        up = self._base @ np.array([state[0], state[1], 1.0])
+        up = self.base @ np.array([state[0], state[1], 1.0])
         return up / np.linalg.norm(up)
 
     def residuals(self, state: np.ndarray) -> np.ndarray:
-        e = self._evidence
-        up, camera_height, log_ratio, gain = self.up(state), math.exp(np.clip(state[2], -6, 6)), state[3], state[4]
-        log_size, level = np.split(state[5:], 2)
+        plumb, up, log_ratio = self.evidence.plumb, self.up(state), state[3]
+        log_size, level = np.split(state[4:], 2)
         ratio = math.exp(log_ratio)
-        axis = _refocused_axes(e.axis, e.axis_root, e.view_axis, ratio)
-        ray = _stretched(e.axis_root, e.view_axis, ratio)
+        axis = _refocused_axes(plumb.axis, plumb.root, plumb.view_axis, ratio)
+        ray = _stretched(plumb.root, plumb.view_axis, ratio)
         ray = ray / np.linalg.norm(ray, axis=1, keepdims=True)
         across = np.cross(ray, axis)
         across /= np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-6)
         along = np.cross(axis, across)  # towards or away from the camera, square to the axis
-        plumb = np.stack((across @ up / e.axis_sigma[:, 0], along @ up / e.axis_sigma[:, 1]), -1)
-        floor = self._floor(up, camera_height, ratio, log_size, level)
+        leans = np.stack((across @ up, along @ up), -1) / plumb.sigma
         # Divided by the ratio: the pelvis' depth is what is noisy, and must not multiply an unknown.
-        by_depth, by_turning, relative, step_sigma = e.step.T
-        step = (by_depth + (by_turning + gain * relative) / ratio) / step_sigma * e.step_share
+        by_depth, by_turning, relative, step_sigma, step_share = self.evidence.step.T
+        step = (by_depth + (by_turning + STEP_GAIN * relative) / ratio) / step_sigma * step_share
         pitch = math.degrees(math.asin(np.clip(-up[2], -1, 1)))  # looking down: up leans towards the camera
         roll = math.degrees(math.atan2(up[0], -up[1]))
         return np.concatenate(
             (
-                _heavy(plumb.ravel()),
-                _heavy(floor),
+                _heavy(leans.ravel()),
+                _heavy(self.off_floor(state) * self.foot_share),
                 _heavy(step),
-                _size_residual(np.log(self._heights) + log_size, self._known, self._shares, self._likely),
+                self._size_residual(np.log(self.heights_m) + log_size),
                 _level_residual(level),
-                self._given_residuals(up, camera_height, ratio),
+                *self._given_residuals(up, _height_m(state), ratio),
                 [
-                    log_ratio / max(self._focal.log_sigma, 1e-3),
-                    (gain - STEP_GAIN) / STEP_GAIN_SIGMA,
+                    log_ratio / max(self.focal.log_sigma, 1e-3),
                     _heavy((pitch - PITCH_DEG) / PITCH_SIGMA_DEG),
                     _heavy(roll / ROLL_SIGMA_DEG),
                     _heavy((state[2] - math.log(CAMERA_M)) / CAMERA_LOG_SIGMA),
@@ -321,85 +282,97 @@ class _Problem:
             )
         )
 
-    def _floor(
-        self, up: np.ndarray, camera_height: float, ratio: float, log_size: np.ndarray, level: np.ndarray
-    ) -> np.ndarray:
+    def off_floor(self, state: np.ndarray) -> np.ndarray:
         """[N] how far resting feet are from the floor, in deviations."""
-        e = self._evidence
-        foot = _stretched(e.foot_root, e.foot_view_axis, ratio) + _refocused_axes(
-            e.foot - e.foot_root, e.foot_root, e.foot_view_axis, ratio
+        feet, up, ratio = self.evidence.feet, self.up(state), math.exp(state[3])
+        log_size, level = np.split(state[4:], 2)
+        place = _stretched(feet.root, feet.view_axis, ratio) + _refocused_axes(
+            feet.point - feet.root, feet.root, feet.view_axis, ratio
         )
-        below = foot @ up
-        size = np.exp(-log_size[e.foot_person])
-        sigma = np.hypot(e.foot_sigma[:, 0], e.foot_sigma[:, 1] * np.abs(below))
-        over = camera_height - level[e.foot_person]
-        return (below - e.foot_lift + over * size) / sigma * self._foot_share
+        below = place @ up
+        over = (_height_m(state) - level[feet.person]) * np.exp(-log_size[feet.person])
+        return (below - feet.lift + over) / np.hypot(feet.sigma_m, DEPTH_LOG_SIGMA * np.abs(below))
 
-    def on_one_floor(self, state: np.ndarray) -> float:
-        """Share of the resting feet that are within twice their deviation of the floor."""
-        log_size, level = np.split(state[5:], 2)
-        away = self._floor(self.up(state), math.exp(state[2]), math.exp(state[3]), log_size, level) / self._foot_share
-        return float((np.abs(away) < 2).mean()) if len(away) else 0.0
+    def _size_residual(self, log_height: np.ndarray) -> np.ndarray:
+        """A height's cost as a residual whose square it is, negative below the likeliest. Known heights are held."""
+        excess = _size_cost(log_height, self.head_shares) - self.likely_cost
+        residual = np.sign(log_height - np.log(self.likely_m)) * np.sqrt(2 * np.maximum(excess, 0))
+        known = (log_height - np.log(np.where(np.isfinite(self.known_m), self.known_m, 1.0))) / KNOWN_LOG_SIGMA
+        return np.where(np.isfinite(self.known_m), known, residual)
 
-    def _given_residuals(self, up: np.ndarray, camera_height: float, ratio: float) -> np.ndarray:
-        rows: list[np.ndarray] = []
-        if self._vertical is not None:
-            rows.append(_heavy(np.cross(up, under_focal(self._vertical, ratio)) / math.radians(VERTICAL_DEG)))
-        if self._given.up_cam is not None:
-            rows.append(np.cross(up, self._given.up_cam) / math.radians(GIVEN_UP_DEG))
-        if self._given.camera_height_m is not None:
-            rows.append(np.array([(camera_height / self._given.camera_height_m - 1) / KNOWN_LOG_SIGMA]))
-        return np.concatenate([np.zeros(0), *rows])
+    def _given_residuals(self, up: np.ndarray, camera_height: float, ratio: float) -> Iterator[np.ndarray]:
+        if self.vertical is not None:
+            yield _heavy(np.cross(up, under_focal(self.vertical, ratio)) / math.radians(VERTICAL_DEG))
+        if self.given.up_cam is not None:
+            yield np.cross(up, self.given.up_cam) / math.radians(GIVEN_UP_DEG)
+        if self.given.camera_height_m is not None:
+            yield np.array([(camera_height / self.given.camera_height_m - 1) / KNOWN_LOG_SIGMA])
 
-    def solved(self, near: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-        """The best of several starts, and the covariance of the unknowns."""
-        e = self._evidence
-        start_size = np.log(np.where(np.isfinite(self._known), self._known, self._likely) / self._heights)
-        mean = np.median(e.axis, axis=0) if len(e.axis) else np.array([0.0, -1.0, 0.0])
-        count = len(start_size)
-        best: tuple[float, np.ndarray, np.ndarray] | None = None
+    def solved(self, near: np.ndarray | None = None) -> GroundEstimate:
+        """The best of several starts. near: an up direction that is one of them."""
+        feet, axes = self.evidence.feet, self.evidence.plumb.axis
+        start_size = np.log(np.where(np.isfinite(self.known_m), self.known_m, self.likely_m) / self.heights_m)
+        mean = np.median(axes, axis=0) if len(axes) else np.array([0.0, -1.0, 0.0])
         usual = np.array([mean[0], mean[1], -math.tan(math.radians(PITCH_DEG)) * np.hypot(mean[0], mean[1])])
+        best: tuple[float, np.ndarray, np.ndarray] | None = None
         starts = (mean if near is None else near, usual)
-        for up in starts if self._given.up_cam is None else (np.array(self._given.up_cam),):
-            self._base = _basis(up)
-            below = e.foot @ self.up(np.zeros(2)) - e.foot_lift
+        for up in starts if self.given.up_cam is None else (np.array(self.given.up_cam),):
+            self.base = _basis(up)
+            below = feet.point @ self.up(np.zeros(2)) - feet.lift
             log_camera = math.log(max(-np.median(below), 0.3)) if len(below) else math.log(CAMERA_M)
-            one_floor = np.concatenate(([0, 0, log_camera, 0, STEP_GAIN], start_size, np.zeros(count)))
+            one_floor = np.concatenate(([0, 0, log_camera, 0], start_size, np.zeros(len(start_size))))
             for start in (one_floor, *self._on_levels(one_floor, below)):
                 found = least_squares(self.residuals, start, method="trf", x_scale="jac", max_nfev=ROUGH_STEPS)
                 if np.isfinite(found.cost) and (best is None or found.cost < best[0]):
-                    best = (float(found.cost), found.x, self._base)
+                    best = (float(found.cost), found.x, self.base)
         assert best is not None
-        _, state, self._base = best
+        _, state, self.base = best
         found = least_squares(self.residuals, state, method="trf", x_scale="jac", max_nfev=60)
         covariance = np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(state)))
-        if covariance[3, 3] >= (LEAST_TOLD * self._focal.log_sigma) ** 2:
+        focal, told = self.focal, covariance[3, 3] < (LEAST_TOLD * self.focal.log_sigma) ** 2
+        if not told:
             # The lens stays as it was, and people are fitted again with it: gravity and floor must be those of it.
-            self._focal = replace(self._focal, log_sigma=0.0)
+            self.focal = replace(focal, log_sigma=0.0)
             found.x[3] = 0.0
             found = least_squares(self.residuals, found.x, method="trf", x_scale="jac", max_nfev=60)
-        return found.x, covariance
+            self.focal = focal
+        state, sigma = found.x, np.sqrt(np.maximum(np.diag(covariance), 0))
+        people = FocalEstimate(
+            focal.focal_px * math.exp(state[3]), float(sigma[3]), f"{focal.source} + people and floor"
+        )
+        known = len(feet) > 0 or self.given.states_floor
+        camera_m, stretch = _height_m(state), 1 / (1 + state[0] ** 2 + state[1] ** 2)  # of tangent numbers to radians
+        (log_size, level), log_sigma = np.split(state[4:], 2), np.split(sigma[4:], 2)[0]
+        away = self.off_floor(state)
+        return GroundEstimate(
+            up_cam=self.up(state), up_sigma_deg=float(np.degrees(max(sigma[0], sigma[1]) * stretch)),
+            floor_known=known, camera_height_m=camera_m if known else math.nan,
+            camera_height_sigma_m=float(sigma[2]) * camera_m if known else math.nan, scale=np.exp(log_size),
+            scale_log_sigma=log_sigma, height_m=self.heights_m * np.exp(log_size),
+            on_floor=np.isin(np.arange(len(level)), feet.person), level_m=level, focal=people if told else None,
+            stance_points=len(feet), on_one_floor=float((np.abs(away) < 2).mean()) if len(away) else 0.0,
+        )  # fmt: skip
 
-    def _on_levels(self, start: np.ndarray, below: np.ndarray) -> list[np.ndarray]:
-        """The same start where floors are far apart: with everybody at their size on a level of their own, and with
-        everybody of such a size that they stand on the middle one."""
-        count = len(self._heights)
-        size = np.exp(start[5 : 5 + count])
-        who = [n for n in range(count) if (self._evidence.foot_person == n).any()]
-        height = {n: float(np.median(below[self._evidence.foot_person == n])) * size[n] for n in who}
-        if len(who) < 2 or max(height.values()) - min(height.values()) < 2 * LEVEL_M:
-            return []
-        other = start.copy()
-        camera_m = max(-min(height.values()), 0.3)
-        other[2] = math.log(camera_m)
-        for n in who:
-            other[5 + count + n] = height[n] + camera_m
-        middle = start.copy()
-        middle_m = max(-float(np.median(list(height.values()))), 0.3)
-        middle[2] = math.log(middle_m)
-        for n in who:
-            middle[5 + n] += math.log(np.clip(middle_m / max(-height[n], 0.1), 0.4, 1.1))
-        return [other, middle]
+    def _on_levels(self, start: np.ndarray, below: np.ndarray) -> Iterator[np.ndarray]:
+        """The same start where feet are on floors far apart: with everybody at their size on a level of their own, and
+        with everybody of such a size that they stand on the middle one. below [N]: up . x of the soles."""
+        whose, count = self.evidence.feet.person, len(self.heights_m)
+        who = np.unique(whose)
+        height = np.array([np.median(below[whose == n]) * math.exp(start[4 + n]) for n in who])
+        if len(who) < 2 or np.ptp(height) < 2 * LEVEL_M:
+            return
+        levels, sizes = start.copy(), start.copy()
+        lowest_m, middle_m = np.maximum((-height.min(), -np.median(height)), 0.3)
+        levels[2], sizes[2] = math.log(lowest_m), math.log(middle_m)
+        levels[4 + count + who] = height + lowest_m
+        sizes[4 + who] += np.log(np.clip(middle_m / np.maximum(-height, 0.1), 0.4, 1.1))
+        yield levels
+        yield sizes
+
+
+def _height_m(state: np.ndarray) -> float:
+    """Of the camera."""
+    return math.exp(np.clip(state[2], -6, 6))
 
 
 def _stretched(points: np.ndarray, view_axis: np.ndarray, ratio: float) -> np.ndarray:
@@ -423,27 +396,3 @@ def _basis(up: np.ndarray) -> np.ndarray:
     side = np.cross(up, [0.0, 0.0, 1.0] if abs(up[2]) < 0.9 else [1.0, 0.0, 0.0])
     side /= np.linalg.norm(side)
     return np.stack((side, np.cross(up, side), up), 1)
-
-
-def _read(
-    problem: _Problem, state: np.ndarray, covariance: np.ndarray, evidence: Evidence, parts: _Parts, who: np.ndarray
-) -> GroundEstimate:
-    """who: the people whose sizes and levels are among the unknowns."""
-    sigma = np.sqrt(np.maximum(np.diag(covariance), 0))
-    stretch = 1 / (1 + state[0] ** 2 + state[1] ** 2)  # of tangent numbers to radians
-    count, focal = len(who), parts.focal
-    told = sigma[3] < LEAST_TOLD * focal.log_sigma
-    people = FocalEstimate(focal.focal_px * math.exp(state[3]), float(sigma[3]), f"{focal.source} + people and floor")
-    known = len(evidence.foot) > 0 or parts.given.states_floor
-    likely = np.where(np.isfinite(parts.known_m), parts.known_m, likely_heights_m(parts.head_shares))
-    log_size, log_sigma = np.log(likely / parts.heights_m), np.full(len(likely), ADULT_SIGMA_M / ADULT_M)
-    level, on_floor = np.zeros(len(likely)), np.zeros(len(likely), bool)
-    log_size[who], log_sigma[who] = state[5 : 5 + count], sigma[5 : 5 + count]
-    level[who], on_floor[who] = state[5 + count :], True
-    return GroundEstimate(
-        up_cam=problem.up(state), up_sigma_deg=float(np.degrees(max(sigma[0], sigma[1]) * stretch)), floor_known=known,
-        camera_height_m=math.exp(state[2]) if known else math.nan,
-        camera_height_sigma_m=float(sigma[2]) * math.exp(state[2]) if known else math.nan, scale=np.exp(log_size),
-        scale_log_sigma=log_sigma, height_m=parts.heights_m * np.exp(log_size), on_floor=on_floor, level_m=level,
-        focal=people if told else None, stance_points=len(evidence.foot), on_one_floor=problem.on_one_floor(state),
-    )  # fmt: skip

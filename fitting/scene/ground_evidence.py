@@ -1,4 +1,4 @@
-"""What people of a shot say about gravity and floor: plumb lines, stance feet and steps (`fitting.scene.ground`).
+"""What fits of a shot's people say about gravity and floor: plumb lines, stance feet and steps (`scene.ground`).
 
 And which points of the feet rest on something. A point that bears weight stands still. Its speed is measured in the
 image, with the camera's own motion taken out, in body heights per second, so that it means the same near and far. The
@@ -13,8 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from scipy.ndimage import maximum_filter1d
 
-from fitting.camera import FocalEstimate
+from fitting.body import Body
+from fitting.camera import Camera, FocalEstimate
+from fitting.fits import TrackFit
+from fitting.keypoints.observed import OBSERVED_PROBABILITY
+from fitting.keypoints.weights import PRESENT, stated_error_px
+from fitting.optimise import CONSTANT_ERROR_SHARE
+from fitting.solver.terms.scene import FEET, foot_lifts
+from pose2d.base.files import release_scratch, scratch_array
+from pose2d.base.table import BLOCK, Table, blocks, column
 
 WINDOW_S = 0.1  # half the time over which a speed is measured
 SHARED_S = 0.1  # time within which speeds are one measurement: they share their windows, and noise is slow
@@ -111,9 +121,11 @@ def contact_probability(
     speed, sigma = speeds(motion)
     log_odds = _speed_log_odds(speed, sigma)
     if depth_speed is not None:
-        log_odds = log_odds + np.where(np.isfinite(sigma), _depth_speed_log_odds(depth_speed), 0.0)
+        along = _normal_log_odds(depth_speed, REST_DEPTH_SPEED, FREE_DEPTH_SPEED)
+        log_odds = log_odds + np.where(np.isfinite(sigma), along, 0.0)
     if height_m is not None:
-        log_odds = log_odds + _height_log_odds(height_m)
+        over_m = np.maximum(height_m, 0.0)  # below the floor is as good as on it
+        log_odds = log_odds + _normal_log_odds(over_m, HEIGHT_SIGMA_M, math.hypot(FREE_HEIGHT_M, HEIGHT_SIGMA_M))
     # Speeds of neighbouring frames share their window: one independent measurement in each half window.
     step = np.gradient(motion.time_s) if len(log_odds) > 1 else np.ones(1)
     log_odds = np.clip(log_odds, -_MOST_LOG_ODDS, _MOST_LOG_ODDS) * np.minimum(1.0, step / SHARED_S)[:, None]
@@ -127,6 +139,24 @@ def intervals(probability: np.ndarray, on: float = ON, off: float = OFF) -> list
     return [(int(first), int(end)) for first, end in edges if (probability[first:end] >= on).any()]
 
 
+def resting(
+    xy_px: np.ndarray, sigma_px: np.ndarray, points_cam_m: np.ndarray, pelvis_cam_m: np.ndarray, height_m: float,
+    time_s: np.ndarray, view: tuple[float, tuple[float, float], np.ndarray | None], over_m: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """[T, N] probability that points of the feet rest, zero outside the spans of `intervals`, and whether each is seen:
+    by pixels [T, N, 2] with deviations, and by the fitted body of this height. view: focal length in pixels, centre and
+    rotations, as of `point_motion`; over_m: heights as of `contact_probability`."""
+    focal_px, center_px, turn = view
+    height_px = focal_px * height_m / np.maximum(np.nan_to_num(pelvis_cam_m[:, 2]), 0.2)
+    motion = point_motion(xy_px, sigma_px, height_px, time_s, focal_px, center_px, turn)
+    probability = contact_probability(motion, depth_speeds(points_cam_m, pelvis_cam_m, time_s, height_m), over_m)
+    rest = np.zeros_like(probability)
+    for point, each in enumerate(probability.T):
+        for first, end in intervals(each):
+            rest[first:end, point] = each[first:end]
+    return rest, np.isfinite(motion.sigma_rad)
+
+
 def _speed_log_odds(speed: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Rayleigh's density at rest against a gamma density (shape 2) in motion, both in the plane of the image."""
     seen = np.isfinite(sigma)
@@ -137,45 +167,29 @@ def _speed_log_odds(speed: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     return np.where(seen, odds, 0.0)
 
 
-def _depth_speed_log_odds(speed: np.ndarray) -> np.ndarray:
-    """Two normal densities."""
-    rest2, free2 = REST_DEPTH_SPEED**2, FREE_DEPTH_SPEED**2
-    odds = 0.5 * np.log(free2 / rest2) - np.nan_to_num(speed) ** 2 / 2 * (1 / rest2 - 1 / free2)
-    return np.where(np.isfinite(speed), odds, 0.0)
-
-
-def _height_log_odds(height_m: np.ndarray) -> np.ndarray:
-    """A normal density around the floor against a wider one; below the floor is as good as on it."""
-    h = np.maximum(np.nan_to_num(height_m), 0.0)
-    near2, wide2 = HEIGHT_SIGMA_M**2, FREE_HEIGHT_M**2 + HEIGHT_SIGMA_M**2
-    odds = 0.5 * np.log(wide2 / near2) - h**2 / 2 * (1 / near2 - 1 / wide2)
-    return np.where(np.isfinite(height_m), odds, 0.0)
+def _normal_log_odds(value: np.ndarray, rest: float, free: float) -> np.ndarray:
+    """Two normal densities around 0 with these deviations; 0 where the value is not known."""
+    odds = math.log(free / rest) - np.nan_to_num(value) ** 2 / 2 * (1 / rest**2 - 1 / free**2)
+    return np.where(np.isfinite(value), odds, 0.0)
 
 
 def _smoothed(log_odds: np.ndarray, time_s: np.ndarray, free_s: float, resting_s: float) -> np.ndarray:
     """Posterior of the resting state of a two-state chain with these mean dwell times, [T, N]."""
-    count, points = log_odds.shape
-    share = resting_s / (free_s + resting_s)
+    prior = np.array([free_s, resting_s]) / (free_s + resting_s)
     like = np.stack((np.ones_like(log_odds), np.exp(log_odds)), -1)  # [T, N, (free, resting)]
-    prior = np.array([1 - share, share])
-    forward = np.zeros((count, points, 2))
-    forward[0] = prior * like[0]
-    forward[0] /= forward[0].sum(-1, keepdims=True)
-    # exp(Q dt) of a two-state chain
-    keep = np.exp(-np.diff(time_s) * (1 / free_s + 1 / resting_s))
-    move = keep[:, None, None] * np.eye(2) + (1 - keep)[:, None, None] * np.stack((prior, prior))
-    for i in range(1, count):
-        forward[i] = (forward[i - 1] @ move[i - 1]) * like[i]
-        forward[i] /= forward[i].sum(-1, keepdims=True)
-    backward = np.ones((points, 2))
-    resting = np.zeros((count, points))
-    for i in range(count - 1, -1, -1):
-        both = forward[i] * backward
-        resting[i] = both[:, 1] / both.sum(-1)
-        if i:
-            backward = (like[i] * backward) @ move[i - 1].T
-            backward /= backward.sum(-1, keepdims=True)
-    return resting
+    keep = np.exp(-np.diff(time_s) * (1 / free_s + 1 / resting_s))  # exp(Q dt) of a two-state chain
+
+    def predicted(like: np.ndarray, keep: np.ndarray) -> np.ndarray:
+        """[T, N, 2] what all frames before say of each."""
+        said = np.tile(prior, (*like.shape[:2], 1))
+        for i, share in enumerate(keep):
+            both = said[i] * like[i]
+            said[i + 1] = share * both / both.sum(-1, keepdims=True) + (1 - share) * prior
+        return said
+
+    # The chain is the same in both directions of time.
+    both = predicted(like, keep) * like * predicted(like[::-1], keep[::-1])[::-1] / prior
+    return both[..., 1] / both.sum(-1)
 
 
 PELVIS, HIPS, KNEES, ANKLES, TOES, NECK, SHOULDERS = 0, (1, 2), (4, 5), (7, 8), (10, 11), 12, (16, 17)
@@ -192,6 +206,7 @@ JOINT_M = 0.05  # of a foot relative to the pelvis: the median of what fits stat
 FOOT_M = 0.025  # of a stance point from the floor, beside its depth's error
 DEPTH_LOG_SIGMA = 0.03  # of a fitted depth, as it changes over a shot
 STEP_DEPTH_LOG_SIGMA = 0.015  # of how a fitted depth changes during one stance
+STEP_GAIN_SIGMA = 0.18  # of how much fits shrink a leg's swing in depth, between shots
 STRAIGHT_KNEE_DEG, STRAIGHT_HIP_DEG = 40.0, 40.0  # bends up to which somebody counts as standing
 # Lunges and side bends are no plumb lines. Walkers' legs are up to STRIDE_DEG apart, their trunk within BENT_DEG of the
 # line from their feet to their hips; they pass one leg by the other, so that in a quarter of the time these are closer
@@ -208,7 +223,6 @@ STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
 # show no floor, and nothing holds them upright.
 LEAST_RESTING, AIRBORNE_DEG = 0.5, 12.0
 FARTHEST_FROM_UP_DEG = 65.0  # of a standing person's axis from the camera's own up direction
-LEAST_UPRIGHT_S = 0.3  # who stands for less shows no floor: a moment of somebody who sits
 CHUNK_S = 0.5  # evidence of one person within this time is one measurement
 
 
@@ -239,63 +253,68 @@ class ShotCamera:
 
 
 @dataclass(frozen=True)
+class PlumbLines(Table):
+    """Axes of people who are upright, in the first camera's axes."""
+
+    axis: np.ndarray = column((3,), "d", "unit")
+    root: np.ndarray = column((3,), "d", "pelvis", unit="m")
+    sigma: np.ndarray = column((2,), "d", "deviation across and along the line of sight", unit="rad")
+    view_axis: np.ndarray = column((3,), "d", "optical axis at that time")
+
+
+@dataclass(frozen=True)
+class StanceFeet(Table):
+    """Points of feet that bear weight, in the first camera's axes."""
+
+    point: np.ndarray = column((3,), "d", "joint of the foot", unit="m")
+    root: np.ndarray = column((3,), "d", "pelvis", unit="m")
+    lift: np.ndarray = column((), "d", "of the joint over its sole", unit="m")
+    sigma_m: np.ndarray = column((), "d", "deviation from the floor, beside the depth's", unit="m")
+    person: np.ndarray = column((), "i", "whose")
+    view_axis: np.ndarray = column((3,), "d", "optical axis at that time")
+
+
+@dataclass(frozen=True)
 class Evidence:
-    """Everything that the problem needs, in the first camera's axes; M plumb lines, N stance points."""
+    """Everything that the problem needs."""
 
-    axis: np.ndarray  # [M, 3] unit
-    axis_root: np.ndarray  # [M, 3] pelvis, metres
-    axis_sigma: np.ndarray  # [M, 2] radians, across and along the line of sight
-    axis_person: np.ndarray  # [M]
-    foot: np.ndarray  # [N, 3] metres
-    foot_root: np.ndarray  # [N, 3]
-    foot_lift: np.ndarray  # [N] metres of the joint over its sole
-    foot_sigma: np.ndarray  # [N, 2] metres across, log of depth
-    foot_person: np.ndarray  # [N]
-    view_axis: np.ndarray  # [M, 3] optical axis at the plumb line's time
-    foot_view_axis: np.ndarray  # [N, 3]
-    step: np.ndarray  # [K, 4] metres along the optical axis from a stance's begin to its end: of the pelvis by its
-    # depth, of the pelvis by the camera's turning, of the foot relative to the pelvis; and the deviation
-    step_share: np.ndarray  # [K] weight of each, so that one person's steps together weigh as a few
+    plumb: PlumbLines
+    feet: StanceFeet
+    # [K, 5] metres along the optical axis from a stance's begin to its end: of the pelvis by its depth, of the pelvis
+    # by the camera's turning, of the foot relative to the pelvis; the deviation; and a weight, so that one person's
+    # steps together weigh as a few
+    step: np.ndarray
 
-
-def without_feet(evidence: Evidence) -> Evidence:
-    """Plumb lines alone."""
-    rows = {name: getattr(evidence, name)[:0] for name in _OF_FEET}
-    return replace(evidence, **rows)
-
-
-_OF_FEET = ("foot", "foot_root", "foot_lift", "foot_sigma", "foot_person", "foot_view_axis", "step", "step_share")
+    def without_feet(self) -> "Evidence":
+        """Plumb lines alone."""
+        return Evidence(self.plumb, self.feet.rows(slice(0)), self.step[:0])
 
 
 def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float]:
     """Also the seconds that people were upright."""
-    axes: list[tuple] = []
-    feet: list[tuple] = []
-    steps: list[tuple] = []
-    standing_s = 0.0
+    plumb, feet, steps = [PlumbLines.empty()], [StanceFeet.empty()], [np.zeros((0, 5))]
+    upright, standing_s = 0, 0.0  # people, and the time of all of them
     for number, person in enumerate(people):
         if len(person.frames) == 0 or never_moves(person, camera.fps):
             continue
         turn = np.broadcast_to(np.eye(3), (len(person.frames), 3, 3))
         if camera.first_from_camera is not None:
             turn = camera.first_from_camera[person.frames]
-        standing, seated = _upright(person), _seated(person)
-        upright = standing.holds
-        standing_s += float(upright.sum()) / camera.fps
-        stance = _stance(person, upright, standing.axis, turn, camera)
-        if stance.any(1).sum() < LEAST_RESTING * upright.sum():  # somebody in the air need not be upright
+        standing = _upright(person)
+        standing_s += float(standing.holds.sum()) / camera.fps
+        stance = _stance(person, standing, turn, camera)
+        if stance.any(1).sum() < LEAST_RESTING * standing.holds.sum():  # somebody in the air need not be upright
             stance = np.zeros_like(stance)
             standing = replace(standing, deviation_deg=(AIRBORNE_DEG, AIRBORNE_DEG))
-        axes += _axis_chunks(person, number, standing, turn, camera)
-        axes += _axis_chunks(person, number, seated, turn, camera)
-        if upright.sum() < min(LEAST_UPRIGHT_S * camera.fps, len(upright) / 2):
-            stance = np.zeros_like(stance)
-        feet += _foot_chunks(person, number, stance, standing.excess_rad, turn, camera)
+        lines = [_plumb_lines(person, posture, turn, camera) for posture in (standing, _seated(person))]
+        plumb, upright = [*plumb, *lines], upright + any(map(len, lines))
+        feet.append(_stance_feet(person, number, stance, standing.excess_rad, turn, camera))
         if not camera.moving:
-            steps += _steps(person, stance, turn, camera)
-    found = _packed(axes, feet, steps)
-    alike = math.sqrt(1 + ALIKE * max(len(np.unique(found.axis_person)) - 1, 0))
-    return replace(found, axis_sigma=found.axis_sigma * np.array([1.0, alike])), standing_s
+            steps.append(_steps(person, stance, turn, camera))
+    together = PlumbLines.concat(plumb)
+    wider = np.array([1.0, math.sqrt(1 + ALIKE * max(upright - 1, 0))])
+    together = replace(together, sigma=together.sigma * wider)
+    return Evidence(together, StanceFeet.concat(feet), np.concatenate(steps)), standing_s
 
 
 def never_moves(person: PersonEvidence, fps: float) -> bool:
@@ -383,9 +402,7 @@ def _chunks(frames: np.ndarray, keep: np.ndarray, fps: float) -> list[np.ndarray
     return np.split(index, np.flatnonzero(np.diff(group)) + 1)
 
 
-def _axis_chunks(
-    person: PersonEvidence, number: int, posture: _Axis, turn: np.ndarray, camera: ShotCamera
-) -> list[tuple]:
+def _plumb_lines(person: PersonEvidence, posture: _Axis, turn: np.ndarray, camera: ShotCamera) -> PlumbLines:
     holds, axis = posture.holds, posture.axis
     chunks = _chunks(person.frames, holds, camera.fps)
     # Posture is one error however long somebody stands; who walks changes it with every step.
@@ -402,42 +419,32 @@ def _axis_chunks(
         )
         sigma = [math.hypot(math.radians(s), scatter) * spread for s in posture.deviation_deg]
         root = np.einsum("tij,tj->ti", turn[index], person.joints_cam_m[index, PELVIS]).mean(0)
-        rows.append((mean, root, sigma, number, turn[index, :, 2].mean(0)))
-    return rows
+        rows.append(PlumbLines(mean, root, np.array(sigma), turn[index, :, 2].mean(0)))
+    return PlumbLines.stack(rows)
 
 
-def _stance(
-    person: PersonEvidence, upright: np.ndarray, axis: np.ndarray, turn: np.ndarray, camera: ShotCamera
-) -> np.ndarray:
+def _stance(person: PersonEvidence, standing: _Axis, turn: np.ndarray, camera: ShotCamera) -> np.ndarray:
     """[T, 4] whether left ankle, left toe, right ankle, right toe bear the weight of somebody upright."""
-    joints, focal = person.joints_cam_m, camera.focal.focal_px
+    joints = person.joints_cam_m
     if camera.moving or len(joints) == 1:  # nothing tells what rests: the lower foot along the body's own axis
-        low = -np.einsum("tkj,tj->tk", joints[:, (*ANKLES, *TOES)], axis)
+        low = -np.einsum("tkj,tj->tk", joints[:, (*ANKLES, *TOES)], standing.axis)
         left, right = low[:, (0, 2)].max(1), low[:, (1, 3)].max(1)
-        return np.stack((left > right, left > right, right > left, right > left), 1) & upright[:, None]
-    height_px = focal * person.height_m / np.maximum(np.nan_to_num(joints[:, PELVIS, 2]), 0.2)
-    motion = point_motion(
-        person.feet_px, person.feet_sigma_px, height_px, person.frames / camera.fps, focal, camera.center_px, turn
-    )
-    feet = joints[:, (7, 7, 10, 8, 8, 11)]
-    by_depth = depth_speeds(feet, joints[:, PELVIS], motion.time_s, person.height_m)
-    probability = contact_probability(motion, by_depth)
-    seen = np.isfinite(motion.sigma_rad)
-    resting = np.zeros(probability.shape, bool)
-    for point in range(probability.shape[1]):
-        for first, end in intervals(probability[:, point]):
-            resting[first:end, point] = True
-    resting &= seen
+        return np.stack((left > right, left > right, right > left, right > left), 1) & standing.holds[:, None]
+    rest, seen = resting(
+        person.feet_px, person.feet_sigma_px, joints[:, (7, 7, 10, 8, 8, 11)], joints[:, PELVIS], person.height_m,
+        person.frames / camera.fps, (camera.focal.focal_px, camera.center_px, turn),
+    )  # fmt: skip
+    resting_now = (rest > 0) & seen
     # The ankle tells of the heel where no heel is seen: it stays put until the heel lifts.
-    heel = np.where(seen[:, (1, 4)], resting[:, (1, 4)], resting[:, (0, 3)])
-    toe = np.where(seen[:, (2, 5)], resting[:, (2, 5)], False)
-    return np.stack((heel[:, 0], toe[:, 0], heel[:, 1], toe[:, 1]), 1) & upright[:, None]
+    heel = np.where(seen[:, (1, 4)], resting_now[:, (1, 4)], resting_now[:, (0, 3)])
+    toe = resting_now[:, (2, 5)]
+    return np.stack((heel[:, 0], toe[:, 0], heel[:, 1], toe[:, 1]), 1) & standing.holds[:, None]
 
 
-def _foot_chunks(
+def _stance_feet(
     person: PersonEvidence, number: int, stance: np.ndarray, excess_rad: np.ndarray, turn: np.ndarray,
     camera: ShotCamera,
-) -> list[tuple]:  # fmt: skip
+) -> StanceFeet:  # fmt: skip
     """excess_rad [T]: of the posture. Legs of lunges are seen badly in depth, and so is where their feet are."""
     joints = np.einsum("tij,tkj->tki", turn, np.nan_to_num(person.joints_cam_m))
     rows = []
@@ -447,15 +454,14 @@ def _foot_chunks(
         for index in _chunks(person.frames, stance[:, point] & person.observed[:, joint], camera.fps):
             sigma = 3 * FOOT_M if camera.moving or len(joints) == 1 else FOOT_M
             sigma = math.hypot(sigma, JOINT_M, LEG_SHARE * person.height_m * float(np.median(excess_rad[index])))
-            rows.append(
-                (joints[index, joint].mean(0), joints[index, PELVIS].mean(0), lift, (sigma, DEPTH_LOG_SIGMA), number,
-                 turn[index, :, 2].mean(0))
-            )  # fmt: skip
-    return rows
+            place, root = joints[index, joint].mean(0), joints[index, PELVIS].mean(0)
+            of_foot = np.array(lift), np.array(sigma), np.array(number)
+            rows.append(StanceFeet(place, root, *of_foot, turn[index, :, 2].mean(0)))
+    return StanceFeet.stack(rows)
 
 
-def _steps(person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera: ShotCamera) -> list[tuple]:
-    """How pelvis and foot move along the optical axis while a foot stands, from its first to its last fifth."""
+def _steps(person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera: ShotCamera) -> np.ndarray:
+    """[K, 5] how pelvis and foot move along the optical axis while a foot stands, from its first to its last fifth."""
     rows = []
     joints = np.nan_to_num(person.joints_cam_m)
     for side, joint in enumerate(ANKLES):
@@ -474,20 +480,96 @@ def _steps(person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera:
                 np.sum(relative * along, 1),
             )
             change = [float(part[-ends:].mean() - part[:ends].mean()) for part in parts]
-            sigma = math.hypot(STEP_DEPTH_LOG_SIGMA * float(root[:, 2].mean()), FOOT_M)
+            sigma = math.hypot(STEP_DEPTH_LOG_SIGMA * float(root[:, 2].mean()), FOOT_M, STEP_GAIN_SIGMA * change[2])
             rows.append((*change, sigma))
-    share = min(1.0, (8 / len(rows)) ** 0.5) if rows else 1.0
-    return [(row, share) for row in rows]
+    share = min(1.0, (8 / max(len(rows), 1)) ** 0.5)
+    return np.array([(*row, share) for row in rows]).reshape(-1, 5)
 
 
-def _packed(axes: list[tuple], feet: list[tuple], steps: list[tuple]) -> Evidence:
-    def column(rows: list[tuple], place: int, shape: tuple[int, ...]) -> np.ndarray:
-        return np.array([row[place] for row in rows], float).reshape(len(rows), *shape)
+_FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # FOOT_POINTS among Halpe's 26
+# A foot that rests so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
+OFF_FLOOR_M = 0.2
+UNSEEN_S = 0.1
 
-    return Evidence(
-        axis=column(axes, 0, (3,)), axis_root=column(axes, 1, (3,)), axis_sigma=column(axes, 2, (2,)),
-        axis_person=column(axes, 3, ()).astype(int), view_axis=column(axes, 4, (3,)), foot=column(feet, 0, (3,)),
-        foot_root=column(feet, 1, (3,)), foot_lift=column(feet, 2, ()), foot_sigma=column(feet, 3, (2,)),
-        foot_person=column(feet, 4, ()).astype(int), foot_view_axis=column(feet, 5, (3,)), step=column(steps, 0, (4,)),
-        step_share=column(steps, 1, ()),
+
+def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
+    """[T, 26] deviation of the keypoints that count as seen, as it changes over time; inf: not seen. Of the core of the
+    stated distribution: whoever is in its tail is plainly wrong, and mostly so in all neighbouring frames. The constant
+    share of an error moves no keypoint."""
+    if len(found) > BLOCK:
+        return np.concatenate([keypoint_sigma_px(found.rows(some)) for some in blocks(len(found))])
+    points = found.keypoints
+    weight, sigma_px = stated_error_px(replace(points, xy_px=torch.nan_to_num(points.xy_px)))
+    sigma = ((1 - CONSTANT_ERROR_SHARE) ** 0.5 * (weight / sigma_px.square()).sum(-1).rsqrt()).numpy()
+    seen = found.keypoint_observed >= OBSERVED_PROBABILITY
+    seen &= (points.presence.numpy() >= PRESENT) & found.detected[:, None]
+    return np.where(seen, sigma, np.inf)
+
+
+def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_m: float | None) -> PersonEvidence:
+    """rows [T]: the places of the track's frames among those of the shot."""
+    fit = found.fit
+    joints = scratch_array((len(found), 24, 3), np.float64)
+    for some in blocks(len(found)):
+        part = fit.rows(some)
+        joints[some] = np.where(part.observed.numpy()[:, None, None], body.at(part.params).joints.numpy(), np.nan)
+    release_scratch()
+    return PersonEvidence(
+        frames=rows, joints_cam_m=joints, observed=found.joint_observed,
+        feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
+        feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS], height_m=body.height_m(fit.params.shape),
+        known_height_m=known_height_m, head_share=shown_head_share(found),
     )  # fmt: skip
+
+
+def shown_head_share(found: TrackFit) -> float:
+    """Neck to crown over ankle to neck in the image, median of the frames that show all of it; NaN: too few do."""
+    points, seen = found.keypoints.xy_px.numpy(), found.keypoints.presence.numpy() >= 0.5
+
+    def length(a: int, b: int) -> np.ndarray:
+        return np.linalg.norm(points[:, a] - points[:, b], axis=-1)
+
+    whole = seen[:, (11, 12, 13, 14, 15, 16, 17, 18, 19)].all(1) & found.detected
+    if whole.sum() < min(3, len(found)):
+        return math.nan
+    legs = np.maximum(length(11, 13) + length(13, 15), length(12, 14) + length(14, 16))
+    return float(np.median((length(17, 18) / np.maximum(length(18, 19) + legs, 1e-6))[whole]))
+
+
+def resting_points(
+    found: TrackFit, body: Body, time_s: np.ndarray, camera: Camera, first_from_camera: np.ndarray | None,
+    up: np.ndarray, floor_m: float | None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """[T, 4] probability that each of FEET rests, zero outside the spans of `intervals`, and that it is on the floor.
+    found: the body at size 1, as the ground has it. first_from_camera [T, 3, 3]; None: the camera does not turn.
+    floor_m: up . x of the floor at the body's size 1; None: not known."""
+    params, focal_px = found.fit.params, camera.mean_focal_px
+    turn = np.broadcast_to(np.eye(3), (len(params), 3, 3)) if first_from_camera is None else first_from_camera
+    points_cam, pelvis = np.empty((len(params), len(FEET), 3)), np.empty((len(params), 3))
+    sigma = np.zeros((len(params), len(FEET)))
+    for some in blocks(len(params)):
+        part = found.rows(some)
+        at = body.at(part.fit.params)
+        points_cam[some], pelvis[some] = at.keypoints[:, FEET].numpy(), at.joints[:, 0].numpy()
+        sigma[some] = keypoint_sigma_px(part)[:, FEET]
+        release_scratch()
+    height_m, xy = body.height_m(params.shape), found.keypoints.xy_px[:, FEET].numpy()
+    over = None
+    if floor_m is not None:
+        points = np.einsum("tij,tnj->tni", turn, points_cam)
+        over = points @ up - floor_m - foot_lifts(body).double().numpy()
+    # Feet far over the floor may stand on a step: their speed decides.
+    told = None if over is None else np.where(over > OFF_FLOOR_M, np.nan, over)
+    view = focal_px, camera.center_px, first_from_camera
+    rest, seen = resting(xy, sigma, points_cam, pelvis, height_m, time_s, view, told)
+    rest *= _near_in_time(seen & found.fit.observed.numpy()[:, None], time_s)
+    if over is None:
+        return rest, np.zeros_like(rest)
+    return rest, rest * (np.abs(over) < OFF_FLOOR_M)
+
+
+def _near_in_time(seen: np.ndarray, time_s: np.ndarray) -> np.ndarray:
+    """[T, n] whether a point is seen within UNSEEN_S of each frame: one that is missed once rests all the same."""
+    step = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 1.0
+    reach = max(0, round(UNSEEN_S / max(step, 1e-6)))
+    return maximum_filter1d(seen.astype(np.uint8), 2 * reach + 1, axis=0, mode="constant") > 0

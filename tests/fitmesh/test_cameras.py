@@ -99,6 +99,22 @@ def test_the_function_takes_a_list_of_videos(clips: Path) -> None:
         package.run([clips / "cam1.mp4"], clips / "other")
 
 
+def test_somebody_whom_the_first_camera_does_not_see_has_a_body(clips: Path, sim: SimulatedRig) -> None:
+    hidden = sim.keypoints[0].pop()
+    try:
+        result = package.run(
+            [clips / "cam1.mp4", clips / "cam2.mp4"], clips / "out", cameras=clips / "rig.toml", outputs=("fit",)
+        )
+    finally:
+        sim.keypoints[0].append(hidden)
+    seen, unseen = result.people
+    assert np.isfinite(seen.keypoints_px).any()
+    assert not np.isfinite(unseen.keypoints_px).any()
+    assert np.isfinite(unseen.joints_m).all()
+    other = package.load(clips / "out" / "cameras" / "cam2").people[1]
+    assert np.nanmedian(other.reprojection_px) < 12
+
+
 def test_a_calibration_in_the_wrong_order_is_said_before_the_fit(fitmesh_command: Fitmesh, clips: Path) -> None:
     text = (clips / "rig.toml").read_text()
     (clips / "wrong.toml").write_text(text.replace("cam1", "b").replace("cam2", "a"))

@@ -12,7 +12,7 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
-from fitting.scene.background_flow import under_focal, vertical_direction
+from fitting.scene.camera_motion import under_focal, vertical_direction
 from fitting.scene.ground import GivenGround, GroundEstimate, estimate_ground, head_share, likely_heights_m
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.training.motion_capture import load_motion

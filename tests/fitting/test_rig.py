@@ -14,11 +14,10 @@ from bench.lib.rigs import SimulatedRig, placed_around, simulate
 from fitting.camera import Camera, given_focal
 from fitting.keypoints.observed import reordered
 from fitting.optimise import OtherView
-from fitting.rig.check import checked, stated_ground
 from fitting.rig.from_people import Lifted, Recorded, place_cameras
-from fitting.rig.meeting import Sight, associate, doubtful, find_offset, grouped, pair_gains, triangulate
+from fitting.rig.meeting import Sight, associate, checked, find_offset, triangulate
 from fitting.rig.rig import Rig, read_rig, write_rig
-from fitting.rig.views import points_of, prepare_views, resampled, with_sides
+from fitting.rig.views import points_of, prepare_views, resampled, stated_ground, with_sides
 from fitting.shot import ShotPerson, fit_shot
 from fitting.training.simulation import Noise
 from pose2d.base.errors import UserError
@@ -187,16 +186,6 @@ def test_people_are_told_apart_over_cameras(people: int) -> None:
     mixed = [[own[n] for n in numbers] for own, numbers in zip(tracks, order, strict=True)]
     groups = associate(sim.rig, mixed, [0.0] * 3)
     assert sorted(sorted(order[c][n] for c, n in group) for group in groups) == [[n] * 3 for n in range(people)]
-
-
-def test_doubt_is_noticed_where_two_people_could_be_each_other() -> None:
-    sim = simulate(placed_around([0, 90]), BODY, 6, people=2, frames=60, noise=GOOD)
-    tracks = sights(sim)
-    gain = pair_gains(sim.rig, tracks, [0.0, 0.0])
-    groups = grouped(gain, tracks)
-    assert not doubtful(gain, groups)
-    alike = {pair: (value if value > 0 else 0.8 * max(gain.values())) for pair, value in gain.items()}
-    assert doubtful(alike, grouped(alike, tracks))
 
 
 def test_somebody_whom_one_camera_sees_stays_alone() -> None:

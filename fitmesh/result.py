@@ -1,9 +1,7 @@
 """What `fitmesh run` found, read back: `fitmesh.load("out/")`.
 
-`Manifest`: is a file in that folder ours, and still what we wrote? Names, sizes and digests are kept in run.json, and
-once more beside it."""
+`Manifest`: is a file in that folder ours, and still what we wrote? Names, sizes and digests are kept in run.json."""
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +15,10 @@ import numpy as np
 import fitting
 from pose2d.base.caching import content_digest, read_npz, stated_key
 from pose2d.base.errors import UserError
-from pose2d.base.files import Array, atomic_file, file_sha256, read_json
+from pose2d.base.files import Array, check_arrays, file_sha256, read_json
 from pose2d.base.table import Table, column
 from pose2d.events import Event
+from pose2d.skeletons import BY_NAME, COCO17
 
 SCHEMA_VERSION = 5
 MOST_RAD, FAR_M, FAR_PX = 100.0, 1e6, 1e7  # no joint turns further, nobody is farther away
@@ -123,14 +122,12 @@ class Person(Table):
     # [T, 4] left heel, left toes, right heel, right toes
     contact: np.ndarray = column((4,), "f", "probability that heels and toes stand", low=0, high=1)
     # [T, 24, 3] x right, y down, z along the optical axis: 68 % of errors are below
-    joint_std_axes_mm: np.ndarray | None = column(
-        (24, 3), "f", "std relative to the pelvis along the camera's axes", unit="mm", low=0, optional=True
+    joint_std_axes_mm: np.ndarray = column(
+        (24, 3), "f", "std relative to the pelvis along the camera's axes", unit="mm", low=0
     )
-    pose_std_deg: np.ndarray | None = column((24,), "f", "std of joints' rotations", unit="deg", low=0, optional=True)
+    pose_std_deg: np.ndarray = column((24,), "f", "std of joints' rotations", unit="deg", low=0)
     # [T] of its joints relative to the pelvis (`reliable`)
-    worst_error_mm: np.ndarray | None = column(
-        (), "f", "median of the largest joint error; NaN: unknown", unit="mm", low=0, optional=True
-    )
+    worst_error_mm: np.ndarray = column((), "f", "median of the largest joint error; NaN: unknown", unit="mm", low=0)
     second_probability: np.ndarray | None = column(  # [T]
         (), "f", "that another pose is nearer to the truth (`Result.second`); 0: none is likely", low=0, high=1,
         optional=True, in_files=False,
@@ -166,8 +163,6 @@ class Person(Table):
 
         if not limit_mm > 0:
             raise UserError(f"reliable({limit_mm}): give a limit in millimetres above 0.")
-        if self.worst_error_mm is None:
-            return np.full(len(self), np.nan)
         return np.where(self.observed, probability_within(self.worst_error_mm, limit_mm), 0.0)
 
     def bounds_mm(self, level: float = 0.95) -> np.ndarray:
@@ -177,8 +172,6 @@ class Person(Table):
 
         if not 0 < level < 1:
             raise UserError(f"bounds_mm({level}): give a share of errors between 0 and 1.")
-        if self.joint_std_axes_mm is None:
-            return np.full((len(self), 24, 3), np.nan)
         return self.joint_std_axes_mm * level_factor(level, self.joint_observed, self.scene_used)
 
     def speeds_m_s(self) -> tuple[np.ndarray, np.ndarray]:
@@ -301,23 +294,19 @@ class Result:
 
     def segments_m(self, person: Person) -> dict[str, tuple[float, float]]:
         """Lengths of limbs from joint to joint, and one standard deviation (NaN: unknown)."""
-        import torch
-
         from fitting.body.kinematics import SEGMENTS
 
-        lengths, stds = self.body.segments_m(
-            person.shape, list(SEGMENTS.values()), torch.from_numpy(person.shape_covariance.astype(np.float32))
-        )
+        covariance = self.params(person).shape.new_tensor(person.shape_covariance)
+        lengths, stds = self.body.segments_m(person.shape, list(SEGMENTS.values()), covariance)
         pairs = zip(person.size * lengths, person.size * stds, strict=True)
         return {name: (float(a), float(b)) for name, (a, b) in zip(SEGMENTS, pairs, strict=True)}
 
     def girths_m(self, person: Person) -> dict[str, tuple[float, float]]:
         """Round chest, waist, hip and thigh of the body without clothes, and one standard deviation (NaN: unknown)."""
-        import torch
-
         from fitting.body.body import GIRTHS
 
-        lengths, stds = self.body.girths_m(person.shape, torch.from_numpy(person.shape_covariance.astype(np.float32)))
+        covariance = self.params(person).shape.new_tensor(person.shape_covariance)
+        lengths, stds = self.body.girths_m(person.shape, covariance)
         return {name: (person.size * a, person.size * b) for name, a, b in zip(GIRTHS, lengths, stds, strict=True)}
 
     def vertex_std_mm(self, person: Person) -> np.ndarray:
@@ -330,15 +319,138 @@ class Result:
 
     def vertices(self, person: Person, row: int) -> np.ndarray:
         """The mesh [V, 3] in metres, camera frame, of one row; faces are `body.faces`."""
-        posed = self.body.at(self.params(person, slice(row, row + 1) if row != -1 else slice(row, None)), vertices=True)
+        posed = self.body.at(self.params(person, np.array([row])), vertices=True)
         assert posed.vertices is not None
         return posed.vertices[0].numpy()
 
 
-def tables() -> dict[str, Array]:
-    """The arrays of shots and people in fit.npz."""
-    return {**Shot.schema(rows="shots"), **Person.schema(), **View.schema(rows="views", optional=True),
-            **Mode.schema(rows="modes", optional=True)}  # fmt: skip
+# What the arrays of tracks.npz, keypoints.npz and fit.npz look like; docs/run.md says what they mean. Files may come
+# from another machine or be damaged: nothing reads them before they have been checked here.
+
+_TEXT = Array("U", ())
+_SIDE = Array("i", (), low=1, high=1 << 20)  # of an image, pixels
+_CLIP = {
+    "width_px": _SIDE,
+    "height_px": _SIDE,
+    "rate": Array("i", (2,), low=1, high=2**53),
+    "frame": Array("i", ("frames",), low=0, high=2**53),
+    "time_s": Array("f", ("frames",), finite=True, low=-1e9, high=1e9),
+}
+_ROWS = {
+    "identity": Array("i", ("people",)),
+    "first_row": Array("i", ("people + 1",), low=0),
+    "row_frame": Array("i", ("rows",), low=0, high=2**53),
+}
+_EVENTS = Event.schema(rows="events")
+TRACKS = {
+    **_CLIP, **_ROWS, "row_box_px": Array("f", ("rows", 4), finite=True, low=-FAR_PX, high=FAR_PX),
+    "row_score": Array("f", ("rows",)), "warnings": Array("U", ("warnings",)),
+    "shot_first_frame": Array("i", ("shots",), low=0), "same_as": Array("i", ("people",)), **_EVENTS,
+    "camera_kind": Array("U", ("shots",), optional=True), "camera_reason": Array("U", ("shots",), optional=True),
+    "camera_focal_px": Array("f", ("shots",), low=1, high=FAR_PX, finite=True, optional=True),
+    "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True, low=-1.1, high=1.1),
+    "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
+    "camera_turning_focal_px": Array("f", ("shots",), optional=True, low=1e-3),
+    "camera_turning_focal_log_std": Array("f", ("shots",), optional=True, low=0),
+    "camera_vertical": Array("f", ("shots", 3), optional=True, low=-1.1, high=1.1),
+}  # fmt: skip
+
+
+def fit_schema() -> dict[str, Array]:
+    """Of fit.npz: what its tables declare, and what is the same for the whole clip."""
+    return {
+        **_CLIP,
+        **_ROWS,
+        **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
+        "focal_px": Array("f", (2,), finite=True, low=1e-3, high=FAR_PX),
+        "center_px": Array("f", (2,), finite=True, low=-FAR_PX, high=FAR_PX),
+        "distortion": Array("f", ("coefficients",), finite=True, optional=True, low=-1e3, high=1e3),
+        "frame_focal_px": Array("f", ("frames",), finite=True, low=1e-3, high=FAR_PX),
+        "world_from_camera": Array("f", ("frames", 4, 4), low=-1e6, high=1e6),
+        **_EVENTS,
+        **Shot.schema(rows="shots"),
+        **Person.schema(),
+        **View.schema(rows="views", optional=True),
+        **Mode.schema(rows="modes", optional=True),
+    }
+
+
+def check_tracks(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    check_arrays(arrays, TRACKS, path, "a tracks.npz of fitmesh")
+    _check_rows(arrays, path)
+    _check_clip(arrays, path)
+
+
+def keypoints_schema(names: Iterable[str] = ()) -> dict[str, Array]:
+    """Of a keypoints.npz that has arrays of these names: those of hands and masks come together, or not at all."""
+    from pose2d.types import HandKeypoints, Keypoints, Outlines  # bring torch with them
+
+    schema = {
+        **_ROWS, "pose_model": _TEXT, "skeleton": _TEXT, "source": _TEXT,
+        "row_box_px": Array("f", ("rows", 4), low=-FAR_PX, high=FAR_PX), **Keypoints.schema(),
+        "row_xy_px": Array("f", ("rows", "keypoints", 2), low=-FAR_PX, high=FAR_PX),
+        "row_area_px2": Array("f", ("rows",), low=0), "row_raw": Array("f", ("rows", "keypoints")),
+    }  # fmt: skip
+    for table, rows in ((HandKeypoints, "rows"), (Outlines, "masks")):
+        schema |= table.schema(rows=rows, optional=not any(name.startswith(table.PREFIX) for name in names))
+    return schema
+
+
+def check_keypoints(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    check_arrays(arrays, keypoints_schema(arrays), path, "a keypoints.npz of fitmesh")
+    _check_rows(arrays, path)
+    masks = arrays.get("mask_row", np.zeros(0))
+    _demand((masks < len(arrays["row_frame"])).all(), path, "a mask belongs to nobody's row")
+    name = str(arrays["skeleton"])
+    if name not in BY_NAME:
+        raise UserError(f"{path} has keypoints of {name[:80]!r}; expected one of {', '.join(BY_NAME)}.")
+    skeleton = BY_NAME[name]
+    if skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
+        raise UserError(f"{path} has keypoints of {name}; expected COCO's 17 or a set that begins with them.")
+    if arrays["row_xy_px"].shape[1] != skeleton.size:
+        raise UserError(f"{path} has {arrays['row_xy_px'].shape[1]} keypoints a person; {name} has {skeleton.size}.")
+
+
+def check_fit(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    stated = arrays.get("schema_version")
+    number = int(stated) if stated is not None and stated.shape == () and stated.dtype.kind in "iu" else 0
+    if number != SCHEMA_VERSION:
+        raise UserError(
+            f"{path} has schema {number}, and this fitmesh reads {SCHEMA_VERSION}: make it anew with `fitmesh run`."
+        )
+    check_arrays(arrays, fit_schema(), path, "a fit.npz of fitmesh")
+    _check_rows(arrays, path)
+    _check_clip(arrays, path)
+    _demand((arrays["shot"] < len(arrays["shot_first_frame"])).all(), path, "a person is in a shot that is not there")
+
+
+def _demand(is_so: bool | np.bool_, path: Path, otherwise: str) -> None:
+    if not is_so:
+        raise UserError(f"{path} is damaged: {otherwise}.")
+
+
+def _check_rows(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    """Everyone's rows, one after the other, frames rising."""
+    first, frame = arrays["first_row"].astype(np.int64), arrays["row_frame"].astype(np.int64)
+    people = len(arrays["identity"])
+    rising = len(first) == people + 1 and first[0] == 0 and first[-1] == len(frame) and (np.diff(first) > 0).all()
+    _demand(rising, path, "first_row does not say which rows belong to whom")
+    _demand(len(np.unique(arrays["identity"])) == people, path, "two people have one identity")
+    within = np.ones(max(len(frame) - 1, 0), np.bool_)
+    within[first[1:-1] - 1] = False  # from one person to the next
+    _demand((np.diff(frame)[within] > 0).all(), path, "the frames of a person do not rise")
+
+
+def _check_clip(arrays: Mapping[str, np.ndarray], path: Path) -> None:
+    """Frames, shots and people of a clip."""
+    for name in ("frame", "time_s"):
+        _demand((np.diff(arrays[name]) > 0).all(), path, f"{name} does not rise")
+    known = np.isin(arrays["row_frame"], arrays["frame"]).all()
+    _demand(known, path, "it has somebody in a frame that was not looked at")
+    first = arrays["shot_first_frame"].astype(np.int64)
+    rising = (np.diff(first) > 0).all() and (len(first) > 0 or not len(arrays["frame"]))
+    _demand(rising, path, "shot_first_frame does not say where shots begin")
+    _demand(np.isin(arrays["same_as"], arrays["identity"]).all(), path, "same_as names somebody who is not there")
 
 
 def load(folder: str | Path) -> Result:
@@ -349,9 +461,7 @@ def load(folder: str | Path) -> Result:
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder of results. Give the --out folder of `fitmesh run`.")
     arrays = read_npz(folder / FIT_FILE)
-    from fitmesh.schemas import check_fit  # brings torch with it, for which a mistyped folder does not wait
-
-    check_fit(arrays, folder / FIT_FILE, SCHEMA_VERSION, tables())
+    check_fit(arrays, folder / FIT_FILE)
     try:
         about = read_json(folder / RUN_FILE).object()  # what the run said of itself; the fit can be read without it
     except UserError:
@@ -372,8 +482,8 @@ def load(folder: str | Path) -> Result:
         people=[replace(person, world_from_camera=_known(person.world_from_camera)) for person in people],
         shots=[replace(shot, up_cam=_known(shot.up_cam)) for shot in Shot.from_arrays(arrays).each()],
         camera=fitting.Camera(
-            (float(arrays["focal_px"][0]), float(arrays["focal_px"][1])),
-            (float(arrays["center_px"][0]), float(arrays["center_px"][1])),
+            tuple(arrays["focal_px"].astype(float).tolist()),
+            tuple(arrays["center_px"].astype(float).tolist()),
             (int(arrays["width_px"]), int(arrays["height_px"])),
             tuple(arrays.get("distortion", np.zeros(0)).tolist()),
         ),
@@ -387,14 +497,10 @@ def load(folder: str | Path) -> Result:
         rate=Fraction(*map(int, arrays["rate"])),
         body_name=str(arrays["body"]),
         body_path=Path(body_path) if body_path else None,
-        body_digest=str(arrays["body_digest"]),
-        weighting=str(arrays["weighting"]),
-        init=str(arrays["init"]),
-        source=str(arrays["source"]),
-        pose_model=str(arrays["pose_model"]),
         clip_path=Path(about["clip"]) if isinstance(about.get("clip"), str) and about["clip"] else None,
         settings=about["settings"] if isinstance(about.get("settings"), dict) else {},
         timings_s=numbers_of(about.get("timings_s")),
+        **{name: str(arrays[name]) for name in ("body_digest", "weighting", "init", "source", "pose_model")},
     )
 
 
@@ -416,8 +522,7 @@ def numbers_of(stated: Any) -> dict[str, float]:
 
 
 MOST_FILES = 200
-CACHE_FOLDER = ".cache_keys"  # also holds the notes of exports
-COPY = f"{CACHE_FOLDER}/files.json"
+CACHE_FOLDER = ".cache_keys"  # of exports
 
 
 @dataclass
@@ -430,24 +535,15 @@ class Manifest:
 
     @classmethod
     def read(cls, out: Path) -> "Manifest":
-        """As the last run recorded them. Where that is lost, a folder with notes of ours is ours as a whole."""
-        for name in (RUN_FILE, COPY):
-            try:
-                stated = read_json(out / name)
-                digests, entries = stated.item("files").object(), stated.get("entries", None).value
-            except UserError:
-                continue
-            known = {name: value for name, value in digests.items() if isinstance(value, str)}
-            return cls(out, known, set(map(str, entries)) if isinstance(entries, list) else _all_in(out))
-        is_ours = (out / CACHE_FOLDER).is_dir() or any(map(stated_key, out.glob("*.npz")))
-        return cls(out, entries=_all_in(out) if is_ours else set())
-
-    def write_copy(self) -> None:
-        """For the case that run.json is lost, once there is a folder for it."""
-        if not (self.out / CACHE_FOLDER).is_dir():
-            return
-        with atomic_file(self.out / COPY) as temporary:
-            temporary.write_text(json.dumps({"files": self.digests, "entries": sorted(self.entries)}) + "\n")
+        """As the last run recorded them. Where that is lost, a folder with cache keys of ours is ours as a whole."""
+        try:
+            stated = read_json(out / RUN_FILE)
+            digests, entries = stated.item("files").object(), stated.item("entries").items()
+        except UserError:
+            is_ours = (out / CACHE_FOLDER).is_dir() or any(map(stated_key, out.glob("*.npz")))
+            return cls(out, entries={path.name for path in out.iterdir()} if is_ours else set())
+        known = {name: value for name, value in digests.items() if isinstance(value, str)}
+        return cls(out, known, {str(entry.value) for entry in entries})
 
     def claim(self, names: Sequence[str], inputs: Iterable[Path], overwrite: bool) -> None:
         """These names are written from now on. UserError where one is an input, or what no run has written."""
@@ -473,9 +569,8 @@ class Manifest:
 
     def is_whole(self) -> bool:
         """Whether every file that was written is there as it was; not so where nothing is recorded."""
-        return bool(self.digests) and all(
-            (self.out / name).is_file() and _digest(self.out / name) == digest for name, digest in self.digests.items()
-        )
+        there = all((self.out / name).is_file() for name in self.digests)
+        return bool(self.digests) and there and not self.changed(self.digests)
 
     def record(self, names: Iterable[str]) -> None:
         """Of an export of more files than MOST_FILES (an .obj a frame) only the sizes are known, in its own note."""
@@ -485,14 +580,7 @@ class Manifest:
 
     def forget(self, names: Iterable[str]) -> bool:
         """Whether there was anything to forget."""
-        known = [name for name in names if name in self.digests]
-        for name in known:
-            del self.digests[name]
-        return bool(known)
-
-
-def _all_in(out: Path) -> set[str]:
-    return {path.name for path in out.iterdir()}
+        return any([self.digests.pop(name, "") for name in names])
 
 
 def _digest(path: Path) -> str:

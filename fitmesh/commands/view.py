@@ -41,10 +41,9 @@ def view(asked: ViewOptions) -> None:
             webbrowser.open(server.url)
         with working():
             server.serve_forever()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped) as stopped:
         typer.echo("Stopped.")
-    except Stopped as stopped:  # Ctrl-C is how one ends it
-        typer.echo("Stopped.")
-        raise typer.Exit(0 if stopped.exit_code == INTERRUPTED else stopped.exit_code) from None
+        code = getattr(stopped, "exit_code", INTERRUPTED)
+        raise typer.Exit(0 if code == INTERRUPTED else code) from None  # Ctrl-C is how one ends it
     finally:
         server.server_close()

@@ -9,9 +9,10 @@ middle finger's first bone."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pose2d.base.errors import UserError
 
@@ -99,57 +100,45 @@ class Exporter:
     """One format. Its module is imported when it is used: a run needs few of them, and those last."""
 
     name: str  # of its module here: `write(result, folder, progress)`, with the convention where it names bones
-    entry: str  # the one file or folder that it leaves in `out`; of a folder, the module's files(result) has the names
+    entry: str  # the one file or folder that it leaves in `out`
     names_bones: bool = False
-    is_motion: bool = False  # of what `exports.motion` makes of a result
-    is_emptied: bool = False  # keeps the rows of frames that are left out, without their numbers
+    motion: str = ""  # it shows what this function of `exports.motion` makes of a result
     write_function: str = "write"
-    suffix: str = ""  # of a folder with a file per person and segment, each by write(result, scene, path, person, rows)
+    each: str = ""  # a folder, with a file for each person, segment or frame (`exports.scene.write_pieces`) ..
+    suffix: str = ""  # .. whose names end so
 
     @property
     def module(self) -> str:
         return f"{__name__}.{self.name}"
 
-    def files(self, result: "Result", motion: Motion = PLAIN) -> list[str]:
-        """The names it writes, relative to the folder."""
-        result = self._moved(result, motion)
-        if self.suffix:
-            from fitmesh.exports.scene import named_segments
-
-            segments = [pair for person in result.people for pair in named_segments(result, person)]
-            return [f"{self.entry}/{name}{self.suffix}" for name, _ in segments]
-        return getattr(import_module(self.module), "files", lambda _: [self.entry])(result)
-
     def write(
         self, result: "Result", folder: Path, progress: "Reporter", bone_names: str = DEFAULT, motion: Motion = PLAIN,
-    ) -> None:  # fmt: skip
-        convention = (bone_names,) if self.names_bones else ()
-        write, result = getattr(import_module(self.module), self.write_function), self._moved(result, motion)
-        if self.suffix:
-            from fitmesh.exports.scene import write_each_segment
+    ) -> list[str]:  # fmt: skip
+        """The names of the files that it wrote, relative to the folder."""
+        write = getattr(import_module(self.module), self.write_function)
+        if self.motion:
+            result = getattr(import_module(f"{__name__}.motion"), self.motion)(result, motion)
+        if self.names_bones:
+            write = partial(write, convention=bone_names)
+        if not self.each:
+            write(result, folder, progress)
+            return [self.entry]
+        from fitmesh.exports.scene import write_pieces
 
-            write_each_segment(result, folder / self.entry, progress, write, self.suffix)
-        else:
-            write(result, folder, progress, *convention)
-
-    def _moved(self, result: "Result", motion: Motion) -> "Result":
-        if motion == PLAIN or not (self.is_motion or self.is_emptied):
-            return result
-        module = import_module(f"{__name__}.motion")
-        return module.reworked(result, motion) if self.is_motion else module.emptied(result, motion)
+        return write_pieces(result, folder / self.entry, progress, self.each, self.suffix, write)
 
 
-_SKELETON: Any = {"names_bones": True, "is_motion": True}
 EXPORTERS = {
-    "glb": Exporter("scene_glb", "scene.glb", **_SKELETON),  # animated, skinned meshes with the camera
-    "fbx": Exporter("fbx", "scene.fbx", **_SKELETON),  # the same, by Blender
+    "glb": Exporter("scene_glb", "scene.glb", True, "reworked"),  # animated, skinned meshes with the camera
+    "fbx": Exporter("fbx", "scene.fbx", True, "reworked"),  # the same, by Blender
     "report": Exporter("report", "report.html"),  # a page that shows the quality of the run
-    "obj": Exporter("obj", "obj"),  # the exact mesh of every person and frame
-    "bvh": Exporter("bvh", "bvh", **_SKELETON),  # skeleton motion, one file per person
-    "amass": Exporter("amass", "amass", is_motion=True, suffix=".npz"),  # SMPL-H poses in AMASS's layout
-    "trc": Exporter("trc", "trc", is_motion=True, suffix=".trc"),  # markers for OpenSim and Pose2Sim
-    "json": Exporter("csv_json", "motion.json", is_emptied=True, write_function="write_json"),
-    "csv": Exporter("csv_json", "motion.csv", is_emptied=True, write_function="write_csv"),
+    "obj": Exporter("obj", "obj", each="frame", suffix=".obj"),  # the exact mesh of every person and frame
+    "bvh": Exporter("bvh", "bvh", True, "evened", each="person", suffix=".bvh"),  # skeleton motion
+    # SMPL-H poses in AMASS's layout, and markers for OpenSim and Pose2Sim
+    "amass": Exporter("amass", "amass", motion="evened", each="segment", suffix=".npz"),
+    "trc": Exporter("trc", "trc", motion="evened", each="segment", suffix=".trc"),
+    "json": Exporter("csv_json", "motion.json", motion="emptied", write_function="write_json"),
+    "csv": Exporter("csv_json", "motion.csv", motion="emptied", write_function="write_csv"),
 }
 ALWAYS = ("glb", "report")
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitmesh.exports.scene import SceneFrame, evenly, frame_rate, joint_poses, rest_body, scene_rotations
+from fitmesh.exports.scene import SceneFrame, frame_rate, motion_of, rest_body
 from fitmesh.result import Person, Result
 
 Z_UP_FROM_Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
@@ -25,12 +25,8 @@ SMPL_REST_PELVIS_M = np.array([-0.0018, -0.2233, 0.0282])
 
 
 def write(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
-    rate = frame_rate(result)
-    rest, frame = rest_body(result.body, person), person.frame[rows]
-    pelvis_m = scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], frame)[:, 0]
-    rotations, pelvis_m = evenly(
-        person.time_s[rows], scene_rotations(joint_poses(person, rows), scene.at(frame)), pelvis_m, float(1 / rate)
-    )
+    rate, rest = frame_rate(result), rest_body(result.body, person)
+    rotations, pelvis_m = motion_of(result, person, scene, rows)
     rotations[0] = Rotation.from_matrix(Z_UP_FROM_Y_UP) * rotations[0]
     body = np.concatenate([rotation.as_rotvec() for rotation in rotations[:BODY_JOINTS]], 1)
     hands = np.zeros((len(body), HAND_NUMBERS))

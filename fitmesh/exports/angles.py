@@ -43,11 +43,11 @@ def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np
         from_rest.append(turn if parent < 0 else from_rest[parent] * turn)
     angles: dict[str, np.ndarray] = {}
     for side, outward in (("left", 1.0), ("right", -1.0)):
-        flexion, abduction, rotation = _xzy_deg(local[_JOINT[f"{side}_hip"]])
+        flexion, abduction, rotation = euler_deg(local[_JOINT[f"{side}_hip"]], "XZY").T
         angles[f"{side}_hip_flexion"] = -flexion  # a rotation about +x swings the leg back
         angles[f"{side}_hip_abduction"] = outward * abduction
         angles[f"{side}_hip_internal_rotation"] = -outward * rotation
-        angles[f"{side}_ankle_dorsiflexion"] = -_xzy_deg(local[_JOINT[f"{side}_ankle"]])[0]
+        angles[f"{side}_ankle_dorsiflexion"] = -euler_deg(local[_JOINT[f"{side}_ankle"]], "XZY")[:, 0]
         for joint, chain in (("knee", ("hip", "knee", "ankle")), ("elbow", ("shoulder", "elbow", "wrist"))):
             above, at, below = (joints_m[:, _JOINT[f"{side}_{name}"]] for name in chain)
             angles[f"{side}_{joint}_flexion"] = _between_deg(at - above, below - at)
@@ -55,14 +55,9 @@ def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np
         angles[f"{side}_shoulder_elevation"] = _between_deg(arm, -from_rest[_JOINT["spine3"]].as_matrix()[:, :, 1])
     for name, lower, upper in (("trunk", "pelvis", "spine3"), ("neck", "spine3", "head")):
         relative = from_rest[_JOINT[lower]].inv() * from_rest[_JOINT[upper]]
-        parts = zip(("flexion", "bending_right", "rotation_left"), _xzy_deg(relative), strict=True)
+        parts = zip(("flexion", "bending_right", "rotation_left"), euler_deg(relative, "XZY").T, strict=True)
         angles |= {f"{name}_{part}": value for part, value in parts}
     return {name: angles[name] for name in ANGLE_NAMES}
-
-
-def _xzy_deg(rotation: Rotation) -> np.ndarray:
-    """[3, T] angles about x, z, y with R = Rx Rz Ry."""
-    return euler_deg(rotation, "XZY").T
 
 
 def euler_deg(rotation: Rotation, axes: str) -> np.ndarray:

@@ -15,32 +15,20 @@ from fitmesh.exports import scene as scenes
 from fitmesh.exports.angles import euler_deg
 from fitmesh.exports.scene import RestBody, SceneFrame
 from fitmesh.result import Person, Result
-from fitmesh.ui.events import Reporter
-from pose2d.base.files import atomic_folder
-
-FOLDER = "bvh"
 
 
-def files(result: Result) -> list[str]:
-    return [f"{FOLDER}/person_{person.identity}.bvh" for person in result.people]
+def write(
+    result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice, convention: str = DEFAULT
+) -> None:
+    """All rows of a person; bones are named after the `convention` of another program."""
+    rest = scenes.rest_body(result.body, person)
+    order, lines = _hierarchy(rest, bone_names(convention, rest.joint_names))
+    path.write_text("\n".join([*lines, *_motion(result, person, scene, order)]) + "\n")
 
 
-def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
-    """One file per person, its bones named after the `convention` of another program."""
-    scene = scenes.scene_frame(result)
-    with progress.stage("bvh", len(result.people), "people") as tick, atomic_folder(out / FOLDER) as folder:
-        for person in result.people:
-            rest = scenes.rest_body(result.body, person)
-            weights = scenes.skin_weights(result.body, person).astype(np.float64)
-            order, lines = _hierarchy(rest, weights, bone_names(convention, rest.joint_names))
-            lines += _motion(result, person, rest, scene, order)
-            (folder / f"person_{person.identity}.bvh").write_text("\n".join(lines) + "\n")
-            tick(1)
-
-
-def _hierarchy(rest: RestBody, weights: np.ndarray, names: Sequence[str]) -> tuple[list[int], list[str]]:
+def _hierarchy(rest: RestBody, names: Sequence[str]) -> tuple[list[int], list[str]]:
     """Joints in the order of their channels (depth first), and the text. The bone of a joint without children ends at
-    twice the way from the joint to the centre of its skin; weights [V, J] of skinning."""
+    twice the way from the joint to the centre of its skin."""
     order: list[int] = []
     lines = ["HIERARCHY"]
 
@@ -63,7 +51,8 @@ def _hierarchy(rest: RestBody, weights: np.ndarray, names: Sequence[str]) -> tup
         for child in children:
             append(child, depth + 1)
         if not children:
-            centre_m = weights[:, joint] @ rest.vertices_m / weights[:, joint].sum()
+            weights = rest.weights[:, joint].astype(np.float64)
+            centre_m = weights @ rest.vertices_m / weights.sum()
             tip = numbers(2 * (centre_m - rest.joints_m[joint]))
             lines.extend((f"{inner}End Site", f"{inner}{{", f"{inner}\tOFFSET {tip}", f"{inner}}}"))
         lines.append(f"{tab}}}")
@@ -72,19 +61,12 @@ def _hierarchy(rest: RestBody, weights: np.ndarray, names: Sequence[str]) -> tup
     return order, lines
 
 
-def _motion(result: Result, person: Person, rest: RestBody, scene: SceneFrame, order: list[int]) -> list[str]:
+def _motion(result: Result, person: Person, scene: SceneFrame, order: list[int]) -> list[str]:
     step_s = float(1 / scenes.frame_rate(result))
     # In every frame of the clip up to the person's last: before the first row that one, in an absence the last before.
-    rows = scenes.on_every_frame(result, person, np.arange(len(person)), -1)
-    first = int(np.searchsorted(result.frames, person.frame[0]))
-    rows = np.concatenate([np.zeros(first, rows.dtype), np.maximum.accumulate(rows)])
-    time_s = result.time_s[: len(rows)] - result.time_s[0]
-    rotations, pelvis_m = scenes.evenly(
-        time_s,
-        scenes.scene_rotations(scenes.joint_poses(person, rows), scene.at(person.frame[rows])),
-        scene.points((person.translation_m[rows] + rest.joints_m[0])[:, None], person.frame[rows])[:, 0],
-        step_s,
-    )
+    frames = result.frames[result.frames <= person.frame[-1]]
+    rows = np.maximum(np.searchsorted(person.frame, frames, side="right") - 1, 0)
+    rotations, pelvis_m = scenes.motion_of(result, person, scene, rows)
     angles = _continuous(np.stack([euler_deg(rotations[joint], "ZXY") for joint in order], 1))
     rows = np.concatenate([pelvis_m, angles.reshape(len(angles), -1)], 1)
     line = " ".join(["%.5f"] * rows.shape[1])

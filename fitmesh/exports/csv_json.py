@@ -5,15 +5,16 @@ keypoints pixels. docs/exports.md explains every column and key. A value that is
 and null in the json. Frames in which a person is absent have no row."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fitmesh.exports.angles import ANGLE_JOINTS, ANGLE_NAMES, joint_angles_deg
-from fitmesh.exports.scene import absences, chunks, clip_time_s, frame_rate, rest_body
+from fitmesh.exports.scene import absences, clip_time_s, frame_rate, rest_body
 from fitmesh.result import Person, Result, Shot
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
@@ -26,27 +27,67 @@ from pose2d.skeletons import HALPE26
 CSV_FILE, JSON_FILE = "motion.csv", "motion.json"
 JSON_SCHEMA = 2
 CONTACTS = ("left_heel", "left_toes", "right_heel", "right_toes")
-RELIABLE_MM = (50, 100)
-_RELIABLE = tuple(f"{limit}_mm" for limit in RELIABLE_MM)
-_OF_JOINTS = ("std_mm", "relative_std_mm", "speed_m_s", "speed_std_m_s", "observed")
-_HAND_COLUMNS = ["left_hand_seen", "right_hand_seen"] + [
-    f"{joint}_{part}_deg" for joint in FINGER_JOINTS for part in ("x", "y", "z", "std")
+AT_ONCE = 500  # frames, so that memory does not grow with the track
+# Values whose numbers have names in the json.
+_KEYS = {
+    "contact": CONTACTS, "reliable": ("50_mm", "100_mm"), "angles_deg": ANGLE_NAMES, "angle_std_deg": ANGLE_NAMES,
+}  # fmt: skip
+# The csv's columns in groups: what they are of, and of each of these the values, with the name of every number.
+_COLUMNS: list[tuple[Sequence[str], dict[str, str]]] = [
+    (("",), {name: name for name in ("person", "frame", "time_s", "observed", "shot")}),
+    (("",), {"reliable": "reliable_50_mm reliable_100_mm", "second_probability": "second_probability"}),
+    (ANGLE_NAMES, {"angles_deg": "_deg", "angle_std_deg": "_std_deg"}),
+    (CONTACTS, {"contact": "_contact"}),
+    (JOINT_NAMES, {
+        "joints_world_m": "_world_x_m _world_y_m _world_z_m", "joints_camera_m": "_camera_x_m _camera_y_m _camera_z_m",
+        "joint_std_mm": "_std_mm", "joint_std_relative_mm": "_relative_std_mm", "joint_speed_m_s": "_speed_m_s",
+        "joint_speed_std_m_s": "_speed_std_m_s", "joint_observed": "_observed",
+    }),
+    ([f"2d_{name}" for name in HALPE26.keypoints], {
+        "keypoints_px": "_x_px _y_px", "keypoint_confidence": "_confidence", "keypoint_presence": "_presence",
+        "reprojection_px": "_reprojection_px",
+    }),
+    # Without its last row, which is 0 0 0 1.
+    (("world_from_camera_",), {"world_from_camera": "00 01 02 03 10 11 12 13 20 21 22 23"}),
+]  # fmt: skip
+_HAND_COLUMNS: list[tuple[Sequence[str], dict[str, str]]] = [
+    (("left_hand", "right_hand"), {"hand_seen": "_seen"}),
+    (FINGER_JOINTS, {"hand_axis_angle_deg": "_x_deg _y_deg _z_deg", "hand_std_deg": "_std_deg"}),
 ]
-_MATRIX = [f"world_from_camera_{row}{column}" for row in range(3) for column in range(4)]  # its last row is 0 0 0 1
+
+
+_json = partial(json.dumps, allow_nan=False)
+# What the json has elsewhere.
+_CSV_ONLY = ("person", "shot", "world_from_camera")
 
 
 def write_csv(result: Result, out: Path, progress: Reporter) -> None:
     """For spreadsheets and statistics."""
+    groups = [*_COLUMNS, *(_HAND_COLUMNS if _with_hands(result) else ())]
+    names = [f"{of}{name}" for whom, named in groups for of in whom for name in " ".join(named.values()).split()]
     with (
         progress.stage("csv", sum(map(len, result.people)), "rows") as tick,
         atomic_file(out / CSV_FILE) as temporary,
         temporary.open("w", newline="") as file,
     ):
-        file.write(",".join(csv_columns(_with_hands(result))) + "\n")
+        file.write(",".join(names) + "\n")
         for person in result.people:
-            for part, values in _chunks(result, person):
-                file.writelines(_csv_lines(part, values))
-                tick(len(part))
+            for count, values in _chunks(result, person):
+                formats, cells = [], []
+                for whom, named in groups:
+                    parts = [(*values[value], len(each.split())) for value, each in named.items()]
+                    formats += [f"%.{digits}f" for digits, _, width in parts for _ in range(width)] * len(whom)
+                    shaped = [_cells(value, digits, (count, len(whom), width)) for digits, value, width in parts]
+                    cells.append(np.concatenate(shaped, 2).reshape(count, -1))
+                for row in np.concatenate(cells, 1).tolist():  # NaN != NaN
+                    file.write(",".join(f % x if x == x else "" for f, x in zip(formats, row, strict=True)) + "\n")
+                tick(count)
+
+
+def _cells(value: np.ndarray | None, digits: int, size: tuple[int, ...]) -> np.ndarray:
+    """Rounded, without minus zeros; NaN: unknown."""
+    known = np.full(size, np.nan) if value is None else np.reshape(value, size).astype(np.float64)
+    return known.round(digits) + 0.0
 
 
 def write_json(result: Result, out: Path, progress: Reporter) -> None:
@@ -60,56 +101,46 @@ def write_json(result: Result, out: Path, progress: Reporter) -> None:
         for number, person in enumerate(result.people):
             file.write(("," if number else "") + "\n" + _json(_json_person(result, person))[:-1] + ',\n"frames": [\n')
             separator = ""
-            for part, values in _chunks(result, person):
-                rounded = {name: _rounded(values[name], digits) for name, digits in _DIGITS.items() if name in values}
-                for row in range(len(part)):
-                    record = {name: each and each[row] for name, each in rounded.items()}
+            for count, values in _chunks(result, person):
+                rounded = {name: _rounded(value, digits) for name, (digits, value) in values.items()}
+                for row in range(count):
+                    record = {name: each and each[row] for name, each in rounded.items() if name not in _CSV_ONLY}
                     record |= {name: dict(zip(keys, record[name], strict=True)) for name, keys in _KEYS.items()}
                     file.write(separator + _json(record))
                     separator = ",\n"
-                tick(len(part))
+                tick(count)
             file.write("\n]}")
         file.write("\n]}\n")
 
 
-# What both formats hold of every frame, in the json's order, and to how many digits it has it; -1: as it is.
-_DIGITS = {
-    "frame": -1, "time_s": 6, "observed": -1, "joints_world_m": 4, "joints_camera_m": 4, "contact": 3,
-    "joint_std_mm": 1, "joint_std_relative_mm": 1, "joint_bounds_95_mm": 1, "joint_speed_m_s": 3,
-    "joint_speed_std_m_s": 3, "reliable": 3, "second_probability": 3, "joint_observed": -1, "angles_deg": 2,
-    "angle_std_deg": 2, "pose_axis_angle_deg": 3, "translation_camera_m": 4, "keypoints_px": 2,
-    "keypoint_confidence": 3, "keypoint_presence": 3, "reprojection_px": 2, "box_px": 1, "hand_seen": -1,
-    "hand_axis_angle_deg": 2, "hand_std_deg": 1, "hand_keypoints_camera_m": 4,
-}  # fmt: skip
-# Those whose numbers have names.
-_KEYS = {"contact": CONTACTS, "reliable": _RELIABLE, "angles_deg": ANGLE_NAMES, "angle_std_deg": ANGLE_NAMES}
-
-
-def _chunks(result: Result, person: Person) -> Iterator[tuple[Person, dict[str, np.ndarray | None]]]:
-    """Some frames of a person at a time, with the values [T, ..] of _DIGITS; None: gravity is not known."""
+def _chunks(result: Result, person: Person) -> Iterator[tuple[int, dict[str, tuple[int, Any]]]]:
+    """What both formats hold of some frames at a time: how many frames, and by name to how many digits and the values
+    [T, ..]; None: gravity is not known."""
     speed, speed_std = person.speeds_m_s()  # which need the frames around
-    first = 0
-    for part in chunks(person):
-        rows = slice(first, first + len(part))
-        first += len(part)
+    for first in range(0, len(person), AT_ONCE):
+        rows = slice(first, first + AT_ONCE)
+        part = person.rows(rows)
         blank = ~np.isfinite(part.joints_m).all((1, 2))  # by --keep-reliable
         angles = joint_angles_deg(np.where(blank[:, None, None], 0, part.pose_rad), part.joints_m)
-        unknown = np.full((len(part), 24), np.nan)
-        stds = angle_std_deg(unknown if part.pose_std_deg is None else part.pose_std_deg, ANGLE_JOINTS)
-        values = {
-            "frame": part.frame, "time_s": clip_time_s(result, part), "observed": part.observed,
-            "joints_world_m": part.joints_world_m, "joints_camera_m": part.joints_m, "contact": part.contact,
-            "joint_std_mm": part.joint_std_mm, "joint_std_relative_mm": part.joint_std_relative_mm,
-            "joint_bounds_95_mm": part.bounds_mm(), "joint_speed_m_s": speed[rows],
-            "joint_speed_std_m_s": speed_std[rows],
-            "reliable": np.stack([part.reliable(limit) for limit in RELIABLE_MM], -1),
-            "second_probability": np.zeros(len(part)) if part.second_probability is None else part.second_probability,
-            "joint_observed": part.joint_observed,
-            "angles_deg": np.stack([np.where(blank, np.nan, angles[name]) + 0.0 for name in ANGLE_NAMES], -1),
-            "angle_std_deg": np.stack([stds[name] for name in ANGLE_NAMES], -1),
-            "pose_axis_angle_deg": np.degrees(part.pose_rad), "translation_camera_m": part.translation_m,
-            "keypoints_px": part.keypoints_px, "keypoint_confidence": part.confidence,
-            "keypoint_presence": part.presence, "reprojection_px": part.reprojection_px, "box_px": part.box_px,
+        stds = angle_std_deg(part.pose_std_deg, ANGLE_JOINTS)
+        world, second = part.world_from_camera, part.second_probability
+        values: dict[str, tuple[int, Any]] = {
+            "person": (0, np.full(len(part), part.identity)), "shot": (0, np.full(len(part), part.shot + 1)),
+            "world_from_camera": (6, None if world is None else world[:, :3]),
+            "frame": (0, part.frame), "time_s": (6, clip_time_s(result, part)), "observed": (0, part.observed),
+            "joints_world_m": (4, part.joints_world_m), "joints_camera_m": (4, part.joints_m),
+            "contact": (3, part.contact), "joint_std_mm": (1, part.joint_std_mm),
+            "joint_std_relative_mm": (1, part.joint_std_relative_mm), "joint_bounds_95_mm": (1, part.bounds_mm()),
+            "joint_speed_m_s": (3, speed[rows]), "joint_speed_std_m_s": (3, speed_std[rows]),
+            "reliable": (3, np.stack([part.reliable(limit) for limit in (50, 100)], -1)),
+            "second_probability": (3, np.zeros(len(part)) if second is None else second),
+            "joint_observed": (0, part.joint_observed),
+            "angles_deg": (2, np.stack([np.where(blank, np.nan, angles[name]) + 0.0 for name in ANGLE_NAMES], -1)),
+            "angle_std_deg": (2, np.stack([stds[name] for name in ANGLE_NAMES], -1)),
+            "pose_axis_angle_deg": (3, np.degrees(part.pose_rad)), "translation_camera_m": (4, part.translation_m),
+            "keypoints_px": (2, part.keypoints_px), "keypoint_confidence": (3, part.confidence),
+            "keypoint_presence": (3, part.presence), "reprojection_px": (2, part.reprojection_px),
+            "box_px": (1, part.box_px),
         }  # fmt: skip
         if part.hand_pose_rad is not None and part.hand_std_deg is not None and part.hand_seen is not None:
             there = ("pose_rad", "translation_m", "hand_pose_rad")
@@ -117,59 +148,15 @@ def _chunks(result: Result, person: Person) -> Iterator[tuple[Person, dict[str, 
             hands = result.body.at(result.params(whole)).hands
             assert hands is not None
             values |= {
-                "hand_seen": part.hand_seen, "hand_axis_angle_deg": np.degrees(part.hand_pose_rad),
-                "hand_std_deg": part.hand_std_deg,
-                "hand_keypoints_camera_m": np.where(blank[:, None, None, None], np.nan, hands.numpy()),
+                "hand_seen": (0, part.hand_seen), "hand_axis_angle_deg": (2, np.degrees(part.hand_pose_rad)),
+                "hand_std_deg": (1, part.hand_std_deg),
+                "hand_keypoints_camera_m": (4, np.where(blank[:, None, None, None], np.nan, hands.numpy())),
             }  # fmt: skip
-        yield part, values
+        yield len(part), values
 
 
 def _with_hands(result: Result) -> bool:
     return any(person.hand_pose_rad is not None for person in result.people)
-
-
-def csv_columns(hands: bool = False) -> list[str]:
-    """The header; hands: they were looked for."""
-    places = [f"{frame}_{axis}_m" for frame in ("world", "camera") for axis in "xyz"]
-    joints = [f"{joint}_{part}" for joint in JOINT_NAMES for part in (*places, *_OF_JOINTS)]
-    contacts = [f"{point}_contact" for point in CONTACTS]
-    keypoints = [
-        f"{keypoint}_{part}"
-        for keypoint in HALPE26.keypoints
-        for part in ("x_px", "y_px", "confidence", "presence", "reprojection_px")
-    ]
-    angles = [f"{angle}_{part}" for angle in ANGLE_NAMES for part in ("deg", "std_deg")]
-    return [
-        "person", "frame", "time_s", "observed", "shot", *(f"reliable_{limit}" for limit in _RELIABLE),
-        "second_probability", *angles,
-        *contacts, *joints, *(f"2d_{name}" for name in keypoints), *_MATRIX, *(_HAND_COLUMNS if hands else ()),
-    ]  # fmt: skip
-
-
-def _csv_lines(person: Person, values: Mapping[str, np.ndarray | None]) -> Iterator[str]:
-    of: Mapping[str, Any] = values
-    count, world = len(person), person.world_from_camera
-    angles = np.stack([of["angles_deg"], of["angle_std_deg"]], -1).reshape(count, -1).round(2) + 0.0  # no minus zero
-    joints_world_m = np.full_like(person.joints_m, np.nan) if world is None else of["joints_world_m"]
-    each = [of[name] for name in ("joint_std_mm", "joint_std_relative_mm", "joint_speed_m_s", "joint_speed_std_m_s")]
-    joints = np.concatenate([joints_world_m, person.joints_m, np.stack([*each, person.joint_observed], -1)], -1)
-    keypoints = np.concatenate(
-        [person.keypoints_px, np.stack([person.confidence, person.presence, person.reprojection_px], -1)], -1
-    )
-    matrix = np.full((count, len(_MATRIX)), np.nan) if world is None else world[:, :3].reshape(count, -1)
-    columns = [of["reliable"], of["second_probability"][:, None], angles, person.contact]
-    columns += [joints.reshape(count, -1), keypoints.reshape(count, -1), matrix]
-    formats = ["%.3f"] * (len(RELIABLE_MM) + 1) + ["%.2f"] * 2 * len(ANGLE_NAMES) + ["%.3f"] * len(CONTACTS)
-    formats += [*["%.4f"] * 6, "%.1f", "%.1f", "%.3f", "%.3f", "%d"] * len(JOINT_NAMES)
-    formats += ["%.2f", "%.2f", "%.3f", "%.3f", "%.2f"] * HALPE26.size + ["%.6f"] * len(_MATRIX)
-    if "hand_seen" in of:
-        of_joints = np.concatenate([of["hand_axis_angle_deg"], of["hand_std_deg"][..., None]], -1)
-        columns += [of["hand_seen"], of_joints.reshape(count, -1) + 0.0]
-        formats += ["%d"] * 2 + ["%.2f", "%.2f", "%.2f", "%.1f"] * len(FINGER_JOINTS)
-    heads = zip(person.frame.tolist(), of["time_s"].tolist(), person.observed.tolist(), strict=True)
-    for (frame, time_s, observed), row in zip(heads, np.concatenate(columns, 1).tolist(), strict=True):
-        cells = (one % value if value == value else "" for one, value in zip(formats, row, strict=True))  # NaN != NaN
-        yield f"{person.identity},{frame},{time_s:.6f},{int(observed)},{person.shot + 1}," + ",".join(cells) + "\n"
 
 
 def _json_head(result: Result) -> dict[str, Any]:
@@ -244,18 +231,9 @@ def _json_person(result: Result, person: Person) -> dict[str, Any]:
 
 
 def _rounded(values: np.ndarray | None, digits: int) -> Any:
-    """Nested lists; what is not a finite number becomes null."""
-    if values is None or digits < 0:
+    """Nested lists; what is not a finite number becomes null. To 0 digits: whole numbers and truth values."""
+    if values is None or not digits:
         return None if values is None else values.tolist()
-    values = np.round(np.asarray(values, np.float64), digits)
-    return values.tolist() if np.isfinite(values).all() else _nulls(values.tolist())
-
-
-def _nulls(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_nulls(part) for part in value]
-    return value if np.isfinite(value) else None
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
+    rounded = np.array(np.round(np.asarray(values, np.float64), digits), object)
+    rounded[~np.isfinite(values)] = None
+    return rounded.tolist()

@@ -6,13 +6,13 @@ confidence of its two ends; left limbs are orange and right limbs blue."""
 
 import colorsys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import cv2
 import numpy as np
-from torch import Tensor
 
+from fitmesh.exports.scene import observed_surface
+from fitmesh.result import Person, Result
 from fitting.camera import Camera
 from fitting.render.draw import Mesh, render_onto
 from pose2d.hands import HAND_BONES
@@ -31,17 +31,6 @@ MESH_SOFTNESS = 16  # smoothing rounds: an overlay shows the pose, not the anato
 DOTS_PX = 80.0  # on a smaller hand 21 dots would hide it
 PALE = 0.82  # grey of a surface of which nothing was observed ..
 PALE_OPACITY = 0.5  # .. and how opaque it is beside one that was
-
-
-@dataclass(frozen=True)
-class DrawnPerson:
-    """One person in one frame."""
-
-    identity: int
-    vertices_m: np.ndarray  # [V, 3] camera frame
-    observed: np.ndarray  # [V] share of observed joints, 1: the surface rests on what was observed, 0: on priors
-    keypoints_px: np.ndarray  # [K, 2], NaN where there is none
-    confidence: np.ndarray  # [K] times presence, in 0..1
 
 
 WORST_SCALE_MM = 400.0  # of a frame's worst joint: the red end of the bar under the video
@@ -69,21 +58,20 @@ def confidence_colour(confidence: float) -> RGB:
     return round(255 * min(1.0, 2 - 2 * confidence)), round(220 * min(1.0, 2 * confidence)), 40
 
 
-def draw_meshes(rgb: np.ndarray, people: Sequence[DrawnPerson], camera: Camera, faces: Tensor | np.ndarray) -> None:
-    """Everybody's mesh, keypoints and number, into `rgb` [H, W, 3] in place; nearer people hide farther ones."""
-    meshes = []
-    for person in people:
-        opaque = PALE_OPACITY + (1 - PALE_OPACITY) * person.observed
-        colour = surface_colour(person.identity, person.observed)
-        meshes.append(Mesh(person.vertices_m, faces, colour, MESH_SOFTNESS, opaque))
+def draw_meshes(rgb: np.ndarray, result: Result, frame: int, rows: Sequence[tuple[Person, int]]) -> None:
+    """The mesh, keypoints and number of people in their rows of a frame, into `rgb` [H, W, 3] in place; nearer people
+    hide farther ones."""
+    camera, meshes = result.camera_at(frame), []
+    for person, row in rows:
+        observed = observed_surface(result.body, person.joint_observed[row : row + 1])
+        colour, opaque = surface_colour(person.identity, observed), PALE_OPACITY + (1 - PALE_OPACITY) * observed
+        meshes.append(Mesh(result.vertices(person, row), result.body.faces, colour, MESH_SOFTNESS, opaque))
     render_onto(rgb, meshes, camera, alpha=MESH_OPACITY)
-    for person in people:  # small dots, so that the mesh below stays visible
-        _draw_joints(rgb, person.keypoints_px, person.confidence, _line_width(rgb) / 2)
-    taken: list[tuple[int, int, int]] = []
-    for person in people:
-        corner = _upper_left(person.vertices_m, camera)
-        if corner is not None:
-            taken.append(_tag(rgb, person.identity, *corner, taken))
+    for person, row in rows:  # small dots, so that the mesh below stays visible
+        confidence = person.confidence[row] * person.presence[row]
+        _draw_joints(rgb, person.keypoints_px[row], confidence, _line_width(rgb) / 2)
+    corners = [_upper_left(np.asarray(mesh.vertices_cam), camera) for mesh in meshes]
+    _tags(rgb, {person.identity: at for (person, _), at in zip(rows, corners, strict=True) if at is not None})
 
 
 def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
@@ -92,9 +80,7 @@ def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
     for identity, box in boxes_px.items():
         x1, y1, x2, y2 = (round(float(v)) for v in box)
         cv2.rectangle(rgb, (x1, y1), (x2, y2), identity_colour(identity), width, cv2.LINE_AA)
-    taken: list[tuple[int, int, int]] = []  # left, right, top of the tags so far, which all have one height
-    for identity, box in boxes_px.items():
-        taken.append(_tag(rgb, identity, round(float(box[0])), round(float(box[1])), taken))
+    _tags(rgb, {identity: (round(float(box[0])), round(float(box[1]))) for identity, box in boxes_px.items()})
 
 
 def draw_skeleton(
@@ -106,17 +92,15 @@ def draw_skeleton(
     for a, b in skeleton.edges:
         if np.isfinite(xy_px[[a, b]]).all():
             side = sides[a] if sides[a] == sides[b] else None
-            _bone(
-                rgb, xy_px[a], xy_px[b], side or identity_colour(identity), _opacity(min(confidence[a], confidence[b])),
-                width,
-            )  # fmt: skip
+            opacity = _opacity(min(confidence[a], confidence[b]))
+            _mark(rgb, xy_px[[a, b]], side or identity_colour(identity), opacity, width)
     _draw_joints(rgb, xy_px, confidence, width)
 
 
 def _draw_joints(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, width: float) -> None:
     for point, value in zip(xy_px, confidence, strict=True):
         if np.isfinite(point).all():
-            _joint(rgb, point, confidence_colour(float(value)), _opacity(float(value)), width)
+            _mark(rgb, point[None], confidence_colour(float(value)), _opacity(value), width * 0.9 + 0.6)
 
 
 def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
@@ -130,7 +114,7 @@ def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
         sure = presence * np.clip(1 - 10 * hands.std_px[row, hand] / max(size_px, 1), 0, 1)
         points = hands.xy_px[row, hand]
         for a, b in HAND_BONES:
-            _bone(rgb, points[a], points[b], colour, _opacity(float(min(sure[a], sure[b]))), width)
+            _mark(rgb, points[[a, b]], colour, _opacity(min(sure[a], sure[b])), width)
         if size_px > DOTS_PX:
             _draw_joints(rgb, points, sure, width / 2)
 
@@ -143,7 +127,7 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
     pale = round(255 * PALE)
     entries = (
         ("not observed", ((pale, pale, pale),) * height),
-        (f"{source} confidence 0 to 1", _confidence_ramp(ramp)),
+        (f"{source} confidence 0 to 1", tuple(confidence_colour(i / (ramp - 1)) for i in range(ramp))),
     )
     for text, colours in entries:
         (width, _), _ = cv2.getTextSize(text, FONT, size, 1)
@@ -151,13 +135,10 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
             return
         rgb[y - height : y, x : x + len(colours)] = colours
         x += len(colours) + gap
-        _text(rgb, text, (x, y), size)
+        for dx, dy in ((-1, 0), (1, 0), (0, -1), (0, 1)):  # a halo; a thicker font would also be wider
+            cv2.putText(rgb, text, (x + dx, y + dy), FONT, size, HALO, 1, cv2.LINE_AA)
+        cv2.putText(rgb, text, (x, y), FONT, size, (255, 255, 255), 1, cv2.LINE_AA)
         x += width + 2 * gap
-
-
-@cache
-def _confidence_ramp(steps: int) -> tuple[RGB, ...]:
-    return tuple(confidence_colour(i / (steps - 1)) for i in range(steps))
 
 
 def surface_colour(identity: int, observed: np.ndarray) -> np.ndarray:
@@ -168,75 +149,53 @@ def surface_colour(identity: int, observed: np.ndarray) -> np.ndarray:
 
 def _upper_left(vertices_m: np.ndarray, camera: Camera) -> tuple[int, int] | None:
     """Pixel x, y of a projected mesh's bounding box; None when all of it is behind the camera."""
-    x, y, z = vertices_m.T
-    in_front = z > 0.05
-    if not in_front.any():
+    seen = vertices_m[vertices_m[:, 2] > 0.05]
+    if not len(seen):
         return None
     (fx, fy), (cx, cy) = camera.focal_px, camera.center_px
-    left, top = (np.min(side / z, where=in_front, initial=np.inf) for side in (x, y))
-    return round(min(max(float(left) * fx + cx, -1e6), 1e6)), round(min(max(float(top) * fy + cy, -1e6), 1e6))
+    left, top = (seen[:, :2] / seen[:, 2:]).min(0).tolist()
+    return round(min(max(left * fx + cx, -1e6), 1e6)), round(min(max(top * fy + cy, -1e6), 1e6))
 
 
-def _tag(rgb: np.ndarray, identity: int, x: int, y: int, taken: list[tuple[int, int, int]]) -> tuple[int, int, int]:
-    """A person's number over the corner x, y of the box, or to the right of a tag that is there already."""
-    text, size = str(identity), _text_size(rgb)
-    (width, height), _ = cv2.getTextSize(text, FONT, size, 1)
-    pad = max(2, height // 3)
-    wide, high = width + 2 * pad, height + 2 * pad
-    top = min(max(0, y - high), rgb.shape[0] - high)  # above the box, or inside it at the image's upper edge
-    left = min(max(0, x), rgb.shape[1] - wide)
-    for other_left, other_right, other_top in sorted(taken):
-        if abs(other_top - top) < high and other_left - wide < left < other_right:
-            left = other_right
-    cv2.rectangle(rgb, (left, top), (left + wide, top + high), identity_colour(identity), cv2.FILLED)
-    cv2.putText(rgb, text, (left + pad, top + pad + height), FONT, size, HALO, 1, cv2.LINE_AA)
-    return left, left + wide, top
+def _tags(rgb: np.ndarray, corners: dict[int, tuple[int, int]]) -> None:
+    """People's numbers over the corners x, y of their boxes, each to the right of tags that are there already."""
+    taken: list[tuple[int, int, int]] = []  # left, right, top of the tags so far
+    size = _text_size(rgb)
+    for identity, (x, y) in corners.items():
+        (width, height), _ = cv2.getTextSize(str(identity), FONT, size, 1)
+        pad = max(2, height // 3)
+        wide, high = width + 2 * pad, height + 2 * pad
+        top = min(max(0, y - high), rgb.shape[0] - high)  # above the box, or inside it at the image's upper edge
+        left = min(max(0, x), rgb.shape[1] - wide)
+        for other_left, other_right, other_top in sorted(taken):
+            if abs(other_top - top) < high and other_left - wide < left < other_right:
+                left = other_right
+        cv2.rectangle(rgb, (left, top), (left + wide, top + high), identity_colour(identity), cv2.FILLED)
+        cv2.putText(rgb, str(identity), (left + pad, top + pad + height), FONT, size, HALO, 1, cv2.LINE_AA)
+        taken.append((left, left + wide, top))
 
 
-def _text(rgb: np.ndarray, text: str, at: tuple[int, int], size: float) -> None:
-    for dx, dy in ((-1, 0), (1, 0), (0, -1), (0, 1)):  # a halo; a thicker font would also be wider
-        cv2.putText(rgb, text, (at[0] + dx, at[1] + dy), FONT, size, HALO, 1, cv2.LINE_AA)
-    cv2.putText(rgb, text, at, FONT, size, (255, 255, 255), 1, cv2.LINE_AA)
-
-
-def _bone(rgb: np.ndarray, a: np.ndarray, b: np.ndarray, colour: RGB, opacity: float, width: int) -> None:
-    part, origin = _window(rgb, (a, b), width + 3)
-    if part.size == 0:
-        return
-    painted = part.copy()
-    start, end = _fixed(a, origin), _fixed(b, origin)
-    cv2.line(painted, start, end, HALO, width + 2, cv2.LINE_AA, SUBPIXEL)
-    cv2.line(painted, start, end, colour, width, cv2.LINE_AA, SUBPIXEL)
-    cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
-
-
-def _joint(rgb: np.ndarray, point: np.ndarray, colour: RGB, opacity: float, width: float) -> None:
-    radius = width * 0.9 + 0.6
-    part, origin = _window(rgb, (point,), int(radius) + 3)
-    if part.size == 0:
-        return
-    painted = part.copy()
-    centre = _fixed(point, origin)
-    cv2.circle(painted, centre, round((radius + 1) * 2**SUBPIXEL), HALO, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
-    cv2.circle(painted, centre, round(radius * 2**SUBPIXEL), colour, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
-    cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
-
-
-def _window(rgb: np.ndarray, points: Sequence[np.ndarray], margin: int) -> tuple[np.ndarray, tuple[int, int]]:
-    """The part of `rgb` (a view) that something at `points` may touch, and its origin x, y. Empty when outside."""
-    xs, ys = zip(*(point.tolist() for point in points), strict=True)
+def _mark(rgb: np.ndarray, points_px: np.ndarray, colour: RGB, opacity: float, size: float) -> None:
+    """A bone between two points [2, 2], `size` wide, or a dot of this radius at one [1, 2], with a halo."""
     height, width = rgb.shape[:2]
-    left, top = max(0.0, min(xs) - margin), max(0.0, min(ys) - margin)
-    right, bottom = min(float(width), max(xs) + margin + 2), min(float(height), max(ys) + margin + 2)
+    xs, ys = points_px.T.tolist()
+    margin = int(size) + 3
+    left, top = int(max(0, min(xs) - margin)), int(max(0, min(ys) - margin))
+    right, bottom = int(min(width, max(xs) + margin + 2)), int(min(height, max(ys) + margin + 2))
     if right <= left or bottom <= top:
-        return rgb[:0, :0], (0, 0)
-    return rgb[int(top) : int(bottom), int(left) : int(right)], (int(left), int(top))
-
-
-def _fixed(point: np.ndarray, origin: tuple[int, int]) -> tuple[int, int]:
-    """From the origin, in cv2's fractions of a pixel."""
-    x, y = (min(max(a - b, -1e4), 1e4) * 2**SUBPIXEL for a, b in zip(point.tolist(), origin, strict=True))
-    return round(x), round(y)
+        return
+    part = rgb[top:bottom, left:right]  # what it may touch; a view
+    painted = part.copy()
+    at = [  # in cv2's fractions of a pixel
+        (round(min(max(x - left, -1e4), 1e4) * 2**SUBPIXEL), round(min(max(y - top, -1e4), 1e4) * 2**SUBPIXEL))
+        for x, y in zip(xs, ys, strict=True)
+    ]
+    for wider, paint in ((1, HALO), (0, colour)):
+        if len(at) == 2:
+            cv2.line(painted, at[0], at[1], paint, round(size) + 2 * wider, cv2.LINE_AA, SUBPIXEL)
+        else:
+            cv2.circle(painted, at[0], round((size + wider) * 2**SUBPIXEL), paint, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
+    cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
 
 
 def _opacity(confidence: float) -> float:

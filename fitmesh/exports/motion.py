@@ -1,21 +1,21 @@
 """Motion as an animator asks for it: at another frame rate, smoother, on the spot. The formats of motion are made of it
-(`Exporter.is_motion`); fit.npz, csv and json keep the numbers of the fit."""
+(`reworked`); fit.npz, csv and json keep the numbers of the fit."""
 
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation
+from scipy.spatial.transform import Rotation, Slerp
 
 from fitmesh.exports import Motion
 from fitmesh.exports import scene as scenes
-from fitmesh.exports.gltf import one_hemisphere
-from fitmesh.exports.scene import SceneFrame
+from fitmesh.exports.scene import SceneFrame, one_hemisphere
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import BODY_JOINTS
 
 STRONGEST_S = 0.1  # standard deviation of the filter of --smooth 1: it halves the power of what moves at 1.3 Hz
+SAME_TIME = 0.05  # of a frame: containers round time stamps, to a millisecond in mkv
 _REACH = 3  # standard deviations that the filter looks around
 
 
@@ -27,23 +27,30 @@ def reworked(result: Result, motion: Motion) -> Result:
         motion = replace(motion, keep_reliable=None, reliable_mm=Motion.reliable_mm)
     if motion == Motion():
         return result
-    scene, made, rows = scenes.scene_frame(result), _other_frames(result, motion.fps), np.arange(len(result.frames))
-    shots = np.array([result.shot_at(frame) for frame in result.frames.tolist()])
-    made_shots = np.array([made.shot_at(frame) for frame in made.frames.tolist()])
+    scene, made = scenes.scene_frame(result), _other_frames(result, motion.fps)
     camera = np.tile(np.eye(4), (len(made.frames), 1, 1))
-    for shot in range(len(result.shots)):
-        old, new = rows[shots == shot], made_shots == shot
-        if len(old) and new.any():
-            pose = scene.from_camera[old]
+    world = np.full((len(made.frames), 4, 4), np.nan, np.float32)
+    for old, new, upright in zip(scenes.shot_rows(result), scenes.shot_rows(made), scene.upright, strict=True):
+        pose, time_s = scene.from_camera[old], made.time_s[new]
+        if len(pose) and len(time_s):
             turns = [Rotation.from_matrix(pose[:, :3, :3])]
-            (turn,), camera[new, :3, 3] = scenes.at_times(result.time_s[old], turns, pose[:, :3, 3], made.time_s[new])
+            (turn,), camera[new, :3, 3] = at_times(result.time_s[old], turns, pose[:, :3, 3], time_s)
             camera[new, :3, :3] = turn.as_matrix()
-    known = np.array(scene.upright)[made_shots]
-    made = replace(made, world_from_camera=np.where(known[:, None, None], camera, np.nan).astype(np.float32))
+            world[new] = camera[new] if upright else np.nan
+    made = replace(made, world_from_camera=world)
     frame = SceneFrame(made.frames, camera, scene.upright)
     made = replace(made, people=[_person(result, person, made, scene, frame, motion) for person in result.people])
     made.__dict__["body"] = result.body  # what the cached property would read again
     return made
+
+
+def evened(result: Result, motion: Motion) -> Result:
+    """The same for formats with one frame rate: frames at uneven times are resampled at the video's."""
+    rate = float(scenes.frame_rate(result))
+    at = (result.time_s - result.time_s[:1]) * rate  # in frames
+    if motion.fps is None and (np.abs(at - np.arange(len(at))) > SAME_TIME).any():
+        motion = replace(motion, fps=rate)
+    return reworked(result, motion)
 
 
 def emptied(result: Result, motion: Motion) -> Result:
@@ -54,12 +61,10 @@ def emptied(result: Result, motion: Motion) -> Result:
              "pose_std_deg", "contact", "hand_pose_rad", "hand_std_deg")  # fmt: skip
     people = []
     for person in result.people:
-        kept = _is_kept(person, motion)
-        columns = {name: value for name in names if (value := getattr(person, name)) is not None}
-        blank: dict[str, Any] = {
-            n: np.where(kept.reshape(-1, *[1] * (v.ndim - 1)), v, np.nan) for n, v in columns.items()
-        }
-        people.append(replace(person, **blank))
+        values: dict[str, Any] = {n: value.copy() for n in names if (value := getattr(person, n)) is not None}
+        for value in values.values():
+            value[~_is_kept(person, motion)] = np.nan
+        people.append(replace(person, **values))
     return replace(result, people=people)
 
 
@@ -73,10 +78,10 @@ def _other_frames(result: Result, fps: float | None) -> Result:
     if fps is None or not len(result.frames):
         return result
     start_s, end_s = float(result.time_s[0]), float(result.time_s[-1])
-    time_s = start_s + np.arange(int((end_s - start_s) * fps + scenes.SAME_TIME) + 1) / fps
+    time_s = start_s + np.arange(int((end_s - start_s) * fps + SAME_TIME) + 1) / fps
     nearest = np.abs(np.searchsorted((result.time_s[1:] + result.time_s[:-1]) / 2, time_s))
     first = np.searchsorted(result.frames, [shot.first_frame for shot in result.shots])
-    begins = np.searchsorted(time_s, result.time_s[first] - scenes.SAME_TIME / fps)
+    begins = np.searchsorted(time_s, result.time_s[first] - SAME_TIME / fps)
     return replace(
         result,
         frames=np.arange(len(time_s)),
@@ -92,18 +97,18 @@ def _person(
 ) -> Person:
     """Segment by segment, in the scene frame: a camera that turns does not bend the way of a foot that stands."""
     pelvis_rest_m = scenes.rest_body(result.body, person).joints_m[0]
+    near_s = SAME_TIME / float(scenes.frame_rate(made))
     parts = []
     for rows in scenes.segments(result, person):
-        frame, time_s = person.frame[rows], person.time_s[rows]
-        turns = scenes.scene_rotations(scenes.joint_poses(person, rows), scene.at(frame))
-        pelvis_m = scene.points((person.translation_m[rows] + pelvis_rest_m)[:, None], frame)[:, 0]
+        time_s = person.time_s[rows]
+        turns, pelvis_m = scenes.motion_of(result, person, scene, rows)
         if motion.smooth:
             turns, pelvis_m = _smoothed(time_s, turns, pelvis_m, motion.smooth * STRONGEST_S)
-        at = np.arange(*np.searchsorted(made.time_s, [time_s[0] - 1e-9, time_s[-1] + 1e-9]))
+        at = np.arange(*np.searchsorted(made.time_s, [time_s[0] - near_s, time_s[-1] + near_s]))
         if not len(at):  # shorter than a frame of the other rate
             at = np.array([min(int(np.searchsorted(made.time_s, time_s[0])), len(made.time_s) - 1)])
         place = np.interp(made.time_s[at], time_s, np.arange(len(time_s)))
-        turns, pelvis_m = scenes.at_times(time_s, turns, pelvis_m, made.time_s[at])
+        turns, pelvis_m = at_times(time_s, turns, pelvis_m, made.time_s[at])
         if motion.in_place:
             pelvis_m[:, [0, 2]] = 0
         camera = made_scene.from_camera[at]
@@ -127,6 +132,18 @@ def _person(
     moved = Person.concat(parts)
     moved = moved.rows(np.unique(moved.frame, return_index=True)[1])  # two short segments may share a frame
     return replace(moved, joints_m=result.body.at(result.params(moved)).joints.numpy())
+
+
+def at_times(
+    time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, wanted_s: np.ndarray
+) -> tuple[list[Rotation], np.ndarray]:
+    """Rotations of T frames and positions [T, ...] at times [T] -> the same at others; beyond the ends they stand."""
+    wanted_s = np.clip(wanted_s, time_s[0], time_s[-1])
+    flat = position_m.reshape(len(position_m), -1)
+    moved = np.stack([np.interp(wanted_s, time_s, axis) for axis in flat.T], -1)
+    single = np.zeros(len(wanted_s), int)
+    turned = [Slerp(time_s, turn)(wanted_s) if len(time_s) > 1 else turn[single] for turn in rotations]
+    return turned, moved.reshape(-1, *position_m.shape[1:])
 
 
 def _smoothed(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.exports.scene import SceneFrame, clip_time_s, evenly, frame_rate
+from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate
 from fitmesh.result import Person, Result
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.hands import FINGERS
@@ -25,16 +25,13 @@ _KEYS = (
 )  # fmt: skip
 
 
-def marker_names() -> list[str]:
-    """Of Halpe's 26 keypoints (left_big_toe: LBigToe), then of SMPL's 24 joints."""
+def marker_names(hands: bool) -> list[str]:
+    """Of Halpe's 26 keypoints (left_big_toe: LBigToe), of SMPL's 24 joints, and of the fingers' ends (LThumbTip) where
+    hands were looked for."""
     sides = ((name, *name.partition("_")[::2]) for name in HALPE26.keypoints)
     named = [_MIDDLE.get(name) or side[0].upper() + part.title().replace("_", "") for name, side, part in sides]
-    return named + [f"joint_{name}" for name in JOINT_NAMES]
-
-
-def tip_names() -> list[str]:
-    """Of the fingers' ends, where hands were looked for: LThumbTip, .."""
-    return [f"{side}{finger.capitalize()}Tip" for side in "LR" for finger in FINGERS]
+    tips = [f"{side}{finger.capitalize()}Tip" for side in "LR" for finger in FINGERS]
+    return named + [f"joint_{name}" for name in JOINT_NAMES] + (tips if hands else [])
 
 
 def write(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
@@ -43,10 +40,8 @@ def write(result: Result, scene: SceneFrame, path: Path, person: Person, rows: s
     places = np.concatenate([posed.keypoints.double().numpy(), posed.joints.double().numpy()], 1)
     if posed.hands is not None:
         places = np.concatenate([places, posed.hands[:, :, 4::4].flatten(1, 2).double().numpy()], 1)
-    time_s = clip_time_s(result, person)[rows]
-    _, points = evenly(time_s, [], scene.points(places, person.frame[rows]), 1 / rate)
-    times = time_s if len(points) == len(time_s) else time_s[0] + np.arange(len(points)) / rate
-    names, count = marker_names() + (tip_names() if posed.hands is not None else []), len(points)
+    times, points = clip_time_s(result, person)[rows], scene.points(places, person.frame[rows])
+    names, count = marker_names(posed.hands is not None), len(points)
     stated = f"{rate:.6f}"
     row = "%d\t%.6f" + "\t%.5f" * points[0].size
     lines = [

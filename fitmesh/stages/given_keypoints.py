@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ccnet.confidence import SOURCES
-from fitmesh.schemas import FARTHEST_PX, check_keypoints
+from fitmesh.result import FAR_PX, check_keypoints
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
@@ -276,7 +276,7 @@ def _in_halpe(points: np.ndarray, layout: Layout) -> np.ndarray:
 def _given(persons: list[Person], path: Path) -> GivenKeypoints:
     points = np.stack([points for *_, points in persons]) if persons else np.zeros((0, HALPE26.size, 3))
     finite = np.asarray(np.isfinite(points).all(-1))
-    if (farthest := np.abs(points[finite][:, :2]).max(initial=0.0)) > FARTHEST_PX:
+    if (farthest := np.abs(points[finite][:, :2]).max(initial=0.0)) > FAR_PX:
         raise UserError(f"{path} has a keypoint at {farthest:.3g} px: no image is so large.")
     if (points[finite][:, 2] < 0).any():
         raise UserError(f"{path} has confidences below 0; expected 0 to 1.")

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ccnet.confidence import head_digest
-from fitmesh.schemas import check_keypoints, check_tracks
+from fitmesh.result import check_keypoints, check_tracks
 from fitmesh.stages.settings import AUTO, Job
 from fitmesh.ui.trouble import count
 from fitting.scene.camera_motion import BackgroundMotion

@@ -147,7 +147,7 @@ def stages(job: Job) -> list[Stage]:
         planned.append(fitted)
     if not settings.outputs:
         planned += [
-            stage(one, overlay_key(one), export.overlay_is_current, OVERLAY_FILE, export.make_overlay, lambda: drawn)
+            stage(one, overlay_key(one), export.is_current, "", export.make, lambda: drawn)
             for one in everyone
         ]
     for name in wanted(settings.exports, () if settings.outputs else None):
@@ -206,7 +206,6 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
         "files": manifest.digests,
         "entries": sorted(manifest.entries),
     }
-    manifest.write_copy()
     with atomic_file(job.out / RUN_FILE) as temporary:
         temporary.write_text(json.dumps(facts, indent=1, default=str) + "\n")
 

@@ -7,7 +7,6 @@ import itertools
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from fitmesh.exports import PLAIN, Motion
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour
 from fitmesh.exports.motion import reworked
-from fitmesh.exports.scene import SceneFrame, about_frame, foot_points, runs, scene_frame, segments
+from fitmesh.exports.scene import SceneFrame, about_frame, clip_name, foot_points, runs, scene_frame, segments
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
 from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES, PARENTS
@@ -27,16 +26,8 @@ STANDS = 0.5  # probability of contact
 SCALE_PERCENTILE = 95  # of all uncertainties: the end of the colour scale, so that a few outliers do not compress it
 
 
-@dataclass(frozen=True)
-class ViewerData:
-    """The two files that the server sends."""
-
-    meta: bytes  # JSON
-    values: bytes  # float32, little-endian
-
-
-def viewer_data(result: Result) -> ViewerData:
-    """Of all people, as they move in scene.glb."""
+def viewer_data(result: Result) -> tuple[bytes, bytes]:
+    """The JSON, and the little-endian numbers, of all people as they move in scene.glb."""
     result = reworked(result, _motion(result.settings))
     scene = scene_frame(result)
     blocks: list[bytes] = []
@@ -69,13 +60,12 @@ def viewer_data(result: Result) -> ViewerData:
     run_again = ["fitmesh", "run", str(result.clip_path), "--out", f"{result.folder}-part"]
     meta = {
         "fitmesh": __version__,
-        "name": result.clip_path.name if result.clip_path is not None else result.folder.resolve().name,
+        "name": clip_name(result),
         "frames": result.frames.tolist(),
         "time_s": (result.time_s - result.time_s[:1]).tolist(),
         "start_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
         # What runs on the same clip into a folder of its own, without the times.
         "trim": "" if result.clip_path is None else shlex.join(run_again),
-        "width_px": result.camera.size[0],
         "height_px": result.camera.size[1],
         "focal_y_px": (result.focal_px * (result.camera.focal_px[1] / result.camera.focal_px[0])).round(3).tolist(),
         "shots": [
@@ -104,7 +94,7 @@ def viewer_data(result: Result) -> ViewerData:
         "worst_scale_mm": WORST_SCALE_MM,
         "people": people,
     }
-    return ViewerData(json.dumps(meta, allow_nan=False).encode(), b"".join(blocks))
+    return json.dumps(meta, allow_nan=False).encode(), b"".join(blocks)
 
 
 def _motion(stated: Mapping[str, Any]) -> Motion:
@@ -129,8 +119,7 @@ def _arrays(result: Result, person: Person, scene: SceneFrame) -> dict[str, np.n
         "second": np.zeros(len(person)) if person.second_probability is None else person.second_probability,
         "joints_m": scene.points(person.joints_m, person.frame), "relative_mm": person.joint_std_relative_mm,
         "absolute_mm": person.joint_std_mm,
-        "worst_mm": np.full(len(person), np.nan) if person.worst_error_mm is None else person.worst_error_mm,
-        "reliable": person.reliable(100), "joint_observed": person.joint_observed,
+        "worst_mm": person.worst_error_mm, "reliable": person.reliable(100), "joint_observed": person.joint_observed,
         "bone_observed": observed_bones(person.joint_observed), "observed": person.observed,
         "angles_deg": np.stack(list(joint_angles_deg(person.pose_rad, person.joints_m).values()), -1),
         "confidence": person.confidence, "presence": person.presence, "reprojection_px": person.reprojection_px,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from socketserver import BaseServer
 from typing import Any, BinaryIO
@@ -38,12 +39,11 @@ _INLINE_SCRIPT = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DO
 
 @dataclass(frozen=True)
 class Content:
-    """What one URL serves: a file that is read on request, or bytes."""
+    """What one URL serves: bytes, or a file of the result that is read on request."""
 
     kind: str  # media type
     source: Path | bytes
     policy: str = ""  # Content-Security-Policy
-    within: Path | None = None  # the file must lie in this folder, wherever links lead
 
 
 class ViewerServer(ThreadingHTTPServer):
@@ -76,19 +76,20 @@ def serve(result: Result, port: int = 0) -> ViewerServer:
     scene = result.folder / "scene.glb"
     if not scene.is_file():
         raise UserError(f"{scene} is not there. Run `fitmesh run` again: it makes missing files.")
-    data = viewer_data(result)
+    meta, values = viewer_data(result)
     contents = {
-        f"/{path.relative_to(PAGE).as_posix()}": Content(_TYPES[path.suffix], path)
+        f"/{path.relative_to(PAGE).as_posix()}": Content(_TYPES[path.suffix], path.read_bytes())
         for path in PAGE.rglob("*")
         if path.suffix in _TYPES
     }
-    contents["/"] = Content(_TYPES[".html"], PAGE / "index.html", _policy((PAGE / "index.html").read_bytes()))
-    contents["/meta.json"] = Content(_TYPES[".json"], data.meta)
-    contents["/values.bin"] = Content("application/octet-stream", data.values)
+    page = (PAGE / "index.html").read_bytes()
+    contents["/"] = Content(_TYPES[".html"], page, _policy(page))
+    contents["/meta.json"] = Content(_TYPES[".json"], meta)
+    contents["/values.bin"] = Content("application/octet-stream", values)
     for path in (scene, result.overlay_path, result.folder / "report.html"):
         if path.is_file():
             policy = _REPORT_POLICY if path.suffix == ".html" else ""
-            contents[f"/{path.name}"] = Content(_TYPES[path.suffix], path, policy, result.folder)
+            contents[f"/{path.name}"] = Content(_TYPES[path.suffix], path, policy)
     return ViewerServer(contents, port)
 
 
@@ -106,40 +107,38 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, with_body: bool) -> None:
+        """What was asked for, or a part of it: browsers seek in videos by asking for ranges of bytes."""
         assert isinstance(self.server, ViewerServer)
         if self.headers.get("Host") not in self.server.hosts:
             return self._refuse(HTTPStatus.FORBIDDEN)
         content = self.server.contents.get(self.path.split("?")[0].split("#")[0])
         if content is None:
             return self._refuse(HTTPStatus.NOT_FOUND)
+        file: BinaryIO
         if isinstance(content.source, bytes):
-            self._head(HTTPStatus.OK, content, len(content.source))
-            self.wfile.write(content.source if with_body else b"")
-            return None
-        try:
-            real = content.source.resolve(strict=True)
-            if content.within is not None and not real.is_relative_to(content.within.resolve()):
-                return self._refuse(HTTPStatus.FORBIDDEN)  # a link out of the folder
-            file = real.open("rb")
-        except OSError:  # it was deleted meanwhile
-            return self._refuse(HTTPStatus.NOT_FOUND)
+            file = BytesIO(content.source)
+        else:
+            try:
+                real = content.source.resolve(strict=True)
+                if not real.is_relative_to(content.source.parent.resolve()):
+                    return self._refuse(HTTPStatus.FORBIDDEN)  # a link out of the folder
+                file = real.open("rb")
+            except OSError:  # it was deleted meanwhile
+                return self._refuse(HTTPStatus.NOT_FOUND)
         with file:
-            self._send_file(content, file, os.fstat(file.fileno()).st_size, with_body)
-
-    def _send_file(self, content: Content, file: BinaryIO, size: int, with_body: bool) -> None:
-        """The part that was asked for: browsers seek in videos by asking for ranges of bytes."""
-        part = _part(self.headers.get("Range"), size)
-        if part is None:
-            return self._refuse(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"})
-        first, end = part
-        whole = "Range" not in self.headers
-        extra = {} if whole else {"Content-Range": f"bytes {first}-{end - 1}/{size}"}
-        self._head(HTTPStatus.OK if whole else HTTPStatus.PARTIAL_CONTENT, content, end - first, extra)
-        file.seek(first)
-        left = end - first if with_body else 0
-        while left > 0 and (block := file.read(min(_BLOCK, left))):
-            self.wfile.write(block)
-            left -= len(block)
+            size = file.seek(0, os.SEEK_END)
+            part = _part(self.headers.get("Range"), size)
+            if part is None:
+                return self._refuse(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"})
+            first, end = part
+            whole = "Range" not in self.headers
+            extra = {} if whole else {"Content-Range": f"bytes {first}-{end - 1}/{size}"}
+            self._head(HTTPStatus.OK if whole else HTTPStatus.PARTIAL_CONTENT, content, end - first, extra)
+            file.seek(first)
+            left = end - first if with_body else 0
+            while left > 0 and (block := file.read(min(_BLOCK, left))):
+                self.wfile.write(block)
+                left -= len(block)
 
     def _head(self, status: HTTPStatus, content: Content, length: int, extra: Mapping[str, str] | None = None) -> None:
         self.send_response(status)

@@ -99,7 +99,7 @@ def test_the_report_says_when_and_draws_no_line_through_it(result: Result) -> No
 
 
 def test_the_viewer_is_told_the_spans(result: Result) -> None:
-    person, always = json.loads(viewer_data(result).meta)["people"]
+    person, always = json.loads(viewer_data(result)[0])["people"]
     assert person["spans"] == [{"first": 0, "row": 0, "count": 10}, {"first": 25, "row": 10, "count": 15}]
     assert len(always["spans"]) == 1
 

@@ -118,10 +118,8 @@ def test_an_absence_begins_a_new_file(result: Result, tmp_path: Path) -> None:
     gone = replace(result, people=[result.people[0].rows(np.delete(np.arange(24), [9, 10, 11]))], folder=tmp_path)
     gone.__dict__["body"] = result.body
     for name in ("amass", "trc"):
-        EXPORTERS[name].write(gone, tmp_path, QUIET)
-        assert sorted(EXPORTERS[name].files(gone)) == sorted(
-            str(path.relative_to(tmp_path)) for path in (tmp_path / name).iterdir()
-        )
+        files = EXPORTERS[name].write(gone, tmp_path, QUIET)
+        assert sorted(files) == sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / name).iterdir())
     _, _, first = read_trc(tmp_path / "trc" / "person_1.trc")
     _, _, second = read_trc(tmp_path / "trc" / "person_1_part_2.trc")
     assert (len(first), len(second)) == (9, 12)
@@ -154,5 +152,4 @@ def test_uneven_frames_become_even(tmp_path: Path) -> None:
 def test_nobody_is_no_file(tmp_path: Path) -> None:
     empty = replace(walkers(tmp_path, frames=3), people=[])
     for name in ("amass", "trc"):
-        EXPORTERS[name].write(empty, tmp_path, QUIET)
-        assert EXPORTERS[name].files(empty) == []
+        assert EXPORTERS[name].write(empty, tmp_path, QUIET) == []

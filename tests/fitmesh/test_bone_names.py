@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.exports import CHOICES, bone_names, bvh, scene_glb
+from fitmesh.exports import CHOICES, EXPORTERS, bone_names
 from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from pose2d.base.errors import UserError
@@ -58,8 +58,8 @@ def test_an_unknown_convention_is_refused_before_any_work(fitmesh: Fitmesh, walk
 
 def test_bvh_and_glb_have_the_names(tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=4)
-    for write in (bvh.write, scene_glb.write):
-        write(result, tmp_path, Reporter(), "unreal")
+    for name in ("bvh", "glb"):
+        EXPORTERS[name].write(result, tmp_path, Reporter(), "unreal")
     lines = (tmp_path / "bvh" / "person_1.bvh").read_text().splitlines()
     in_bvh = [line.split()[1] for line in lines if line.split()[0] in ("ROOT", "JOINT")]
     assert sorted(in_bvh) == sorted(bone_names("unreal", JOINT_NAMES))

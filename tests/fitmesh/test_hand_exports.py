@@ -12,7 +12,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitmesh.exports import CHOICES, EXPORTERS, Motion, bone_names, bvh, csv_json, scene_glb, trc
+from fitmesh.exports import CHOICES, EXPORTERS, Motion, bone_names, csv_json, scene_glb, trc
 from fitmesh.exports.motion import reworked
 from fitmesh.exports.scene import joint_poses, rest_body
 from fitmesh.result import Person, Result
@@ -118,7 +118,7 @@ def test_finger_bones_have_names_of_their_own_and_end_at_the_hand(convention: st
 
 def test_bvh_has_a_channel_for_every_finger_joint(tmp_path: Path) -> None:
     result = with_hands(walkers(tmp_path, frames=4))
-    bvh.write(result, tmp_path, Reporter())
+    EXPORTERS["bvh"].write(result, tmp_path, Reporter())
     lines = (tmp_path / "bvh" / "person_1.bvh").read_text().splitlines()
     names = [line.split()[1] for line in lines if line.split()[0] in ("ROOT", "JOINT")]
     assert sorted(names) == sorted(JOINT_NAMES_52)
@@ -143,7 +143,7 @@ def test_markers_of_finger_tips_and_hand_keypoints_are_those_of_the_body(tmp_pat
     csv_json.write_csv(result, tmp_path, Reporter())
     lines = (tmp_path / "trc" / "person_1.trc").read_text().splitlines()
     names = [name for name in lines[3].split("\t")[2:] if name]
-    assert names[-10:] == trc.tip_names()
+    assert names[-10:] == trc.marker_names(hands=True)[-10:]
     assert "LMiddleTip" in names
     tip = np.array(lines[-1].split("\t")[2:], float).reshape(-1, 3)[names.index("LMiddleTip")]
     hip = np.array(lines[-1].split("\t")[2:], float).reshape(-1, 3)[names.index("joint_pelvis")]
@@ -172,10 +172,10 @@ def test_motion_at_another_rate_moves_fingers_along(tmp_path: Path) -> None:
 
 
 def test_the_viewer_is_told_whose_colours_finger_bones_have(tmp_path: Path) -> None:
-    plain = json.loads(viewer_data(walkers(tmp_path, frames=4)).meta)
+    plain = json.loads(viewer_data(walkers(tmp_path, frames=4))[0])
     assert plain["joint_of_bone"] == list(range(24))
     assert not plain["has_hands"]
-    meta = json.loads(viewer_data(with_hands(walkers(tmp_path, frames=4))).meta)
+    meta = json.loads(viewer_data(with_hands(walkers(tmp_path, frames=4)))[0])
     assert len(meta["joint_of_bone"]) == 52
     assert meta["joint_of_bone"][-1] == 23
     assert meta["has_hands"]

@@ -18,7 +18,7 @@ from fitmesh.exports.report.person_section import (
     UNOBSERVED,
     keypoint_status,
 )
-from fitmesh.exports.report.plots import Axis, Line, plot, runs, thinned
+from fitmesh.exports.report.plots import Line, Times, plot, runs, thinned
 from fitmesh.result import Event, Result
 from fitmesh.ui.events import Reporter
 from tests.fitmesh.walkers import walkers
@@ -159,16 +159,16 @@ def test_uncertainty_that_is_unknown_is_said_to_be_unknown(tmp_path: Path) -> No
 
 def test_a_long_track_is_drawn_with_few_points(tmp_path: Path) -> None:
     values = np.sin(np.arange(9000) / 50)
-    drawn = plot(
-        Axis("a", "", np.arange(9000) / 30, np.zeros(9000, bool), np.zeros(9000, bool)), [Line("", values, "one")]
-    )
+    times = Times(np.arange(9000) / 30, np.zeros(9000, bool), np.zeros(9000, bool))
+    drawn = plot(times, "a", "", [Line("", values, "one")])
     assert len(drawn) < 20_000
     assert len(thinned(values)) <= 600
 
 
 def test_gaps_interrupt_a_line() -> None:
     values = np.array([1.0, 2.0, np.nan, 3.0, 4.0, np.nan, 5.0])
-    drawn = plot(Axis("a", "", np.arange(7.0), ~np.isfinite(values), np.zeros(7, bool)), [Line("", values, "one")])
+    times = Times(np.arange(7.0), ~np.isfinite(values), np.zeros(7, bool))
+    drawn = plot(times, "a", "", [Line("", values, "one")])
     assert drawn.count("<polyline") == 2
     assert drawn.count('class="dot') == 1
     assert runs(~np.isfinite(values)) == [(2, 2), (5, 5)]

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import fitmesh
-from fitmesh.result import SCHEMA_VERSION, tables
-from fitmesh.schemas import fit_schema
+from fitmesh.result import SCHEMA_VERSION, fit_schema
 from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.fitmesh.walkers import save, walkers
@@ -249,7 +248,7 @@ def test_the_documentation_tells_every_array_of_fit_npz_and_its_size() -> None:
     told = {name: cells[2] for cells in lines for name in re.findall(r"`(\w+)`", cells[1])}
     letters = {"rows": "R", "people": "P", "people + 1": "P + 1", "shots": "S", "frames": "F", "events": "E",
                "views": "V", "modes": "M", "coefficients": "D", "directions": "10", "fitted": "10"}  # fmt: skip
-    declared = fit_schema(tables())
+    declared = fit_schema()
     assert set(told) == {*declared, "schema_version", "cache_key"}
     for name, array in declared.items():
         size = ", ".join(letters.get(str(side), str(side)) for side in array.shape)

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.draw import PALE, DrawnPerson, draw_meshes, identity_colour, surface_colour
-from fitmesh.exports.scene import MeshSequence
+from fitmesh.exports.draw import PALE, draw_meshes, identity_colour, surface_colour
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from tests.fitmesh.test_export_glb import Glb
@@ -49,14 +48,13 @@ def test_the_overlay_shows_unseen_limbs_pale_and_through_them_the_image(tmp_path
     legs = [NUMBER[f"{side}_{name}"] for side in ("left", "right") for name in ("knee", "ankle", "foot")]
     person.joint_observed[:] = True
     person.joint_observed[:, legs] = False
-    sequence = MeshSequence(result, person)
+    person.keypoints_px[:] = np.nan
     images = []
     for background in (0, 120):
         rgb = np.full((result.size[1], result.size[0], 3), background, np.uint8)
-        drawn = DrawnPerson(1, sequence.vertices_m(0), sequence.observed(0), np.full((26, 2), np.nan), np.zeros(26))
-        draw_meshes(rgb, [drawn], result.camera, result.body.faces)
+        draw_meshes(rgb, result, int(result.frames[0]), [(person, 0)])
         images.append(rgb.astype(int))
-    pixels = result.camera.project(torch.from_numpy(sequence.vertices_m(0))).numpy()
+    pixels = result.camera.project(torch.from_numpy(result.vertices(person, 0))).numpy()
 
     def looks(joint: str) -> tuple[float, float]:
         """Colourfulness over black, and how much of the image shines through."""

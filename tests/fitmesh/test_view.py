@@ -166,8 +166,8 @@ def test_the_page_may_run_nothing_but_its_own_scripts(server: ViewerServer) -> N
 
 
 def test_the_numbers_the_page_gets_are_those_of_the_result(result: Result) -> None:
-    data = viewer_data(result)
-    meta, numbers = json.loads(data.meta), np.frombuffer(data.values, "<f4")
+    meta_json, values = viewer_data(result)
+    meta, numbers = json.loads(meta_json), np.frombuffer(values, "<f4")
 
     def array(person: int, name: str) -> np.ndarray:
         entry = meta["people"][person]["arrays"][name]
@@ -190,15 +190,15 @@ def test_the_viewer_has_a_second_pose_where_there_is_one(result: Result) -> None
         np.full(2, person.identity), person.frame[rows], np.full(2, 0.3, np.float32), 0 * person.pose_rad[rows],
         person.translation_m[rows],
     )  # fmt: skip
-    data = viewer_data(replace(result, modes=modes))
-    place = json.loads(data.meta)["people"][0]["arrays"]["second_m"]
-    second = np.frombuffer(data.values, "<f4")[place["first"] :][: np.prod(place["shape"])].reshape(place["shape"])
+    meta_json, values = viewer_data(replace(result, modes=modes))
+    place = json.loads(meta_json)["people"][0]["arrays"]["second_m"]
+    second = np.frombuffer(values, "<f4")[place["first"] :][: np.prod(place["shape"])].reshape(place["shape"])
     assert np.flatnonzero(np.isfinite(second).all((1, 2))).tolist() == [2, 3]
     assert np.abs(second[2] - person.joints_m[2]).max() > 0.1
 
 
 def test_no_people_and_unknown_uncertainty_can_be_viewed(result: Result) -> None:
-    nobody = json.loads(viewer_data(replace(result, people=[])).meta)
+    nobody = json.loads(viewer_data(replace(result, people=[]))[0])
     assert nobody["people"] == []
     unknown = [
         replace(
@@ -208,7 +208,7 @@ def test_no_people_and_unknown_uncertainty_can_be_viewed(result: Result) -> None
         )
         for person in result.people
     ]
-    meta = json.loads(viewer_data(replace(result, people=unknown)).meta)
+    meta = json.loads(viewer_data(replace(result, people=unknown))[0])
     assert meta["scale_mm"] == {"relative": None, "absolute": None}
 
 
@@ -325,7 +325,7 @@ def test_every_stance_leaves_one_footprint_where_the_foot_stood(tmp_path: Path) 
     np.testing.assert_allclose(left["toes_m"], np.median(places[4:7, 1], 0), atol=5.1e-5)
     np.testing.assert_allclose(right["toes_m"], np.median(places[9:12, 3], 0), atol=5.1e-5)
     np.testing.assert_allclose(right["heel_m"], np.median(places[9:12, 2], 0), atol=5.1e-5)
-    meta = json.loads(viewer_data(replace(result, people=[person])).meta)
+    meta = json.loads(viewer_data(replace(result, people=[person]))[0])
     assert [(print_["first"], print_["last"]) for print_ in meta["people"][0]["footprints"]] == [(2, 6), (9, 11)]
     assert meta["shots"][0]["upright"] is True
     assert "camera 1.40 m high" in meta["shots"][0]["about"]
@@ -334,15 +334,15 @@ def test_every_stance_leaves_one_footprint_where_the_foot_stood(tmp_path: Path) 
 def test_without_gravity_there_are_no_footprints(result: Result) -> None:
     person = replace(result.people[0], contact=np.ones((len(result.people[0]), 4), np.float32))
     assert footprints(result, person, scene_frame(result)) == []
-    assert "gravity not known" in json.loads(viewer_data(result).meta)["shots"][0]["about"]
+    assert "gravity not known" in json.loads(viewer_data(result)[0])["shots"][0]["about"]
 
 
 def test_the_page_has_the_motion_of_the_scene(result: Result) -> None:
     """Of a run that exported in place, joints lie in the meshes that stay over the origin."""
     moved = replace(result, settings={"export_fps": 24.0, "smooth": 0.0, "in_place": True})
-    data = viewer_data(moved)
-    at = json.loads(data.meta)["people"][0]["arrays"]["joints_m"]
-    joints = np.frombuffer(data.values, "<f4")[at["first"] :][: np.prod(at["shape"])].reshape(at["shape"])
+    meta_json, values = viewer_data(moved)
+    at = json.loads(meta_json)["people"][0]["arrays"]["joints_m"]
+    joints = np.frombuffer(values, "<f4")[at["first"] :][: np.prod(at["shape"])].reshape(at["shape"])
     np.testing.assert_allclose(joints[:, 0, [0, 2]], 0, atol=2e-3)
     for damaged in ({}, {"smooth": "a"}, {"smooth": 9, "in_place": 1}):
-        assert viewer_data(replace(result, settings=damaged)).values == viewer_data(result).values
+        assert viewer_data(replace(result, settings=damaged))[1] == viewer_data(result)[1]

@@ -112,7 +112,8 @@ def walker(
         reprojection_px=np.where(used, np.linalg.norm(error, axis=-1), np.nan).astype(np.float32),
         box_px=np.concatenate([low, high], 1), converged=np.ones(count, bool), stopped="converged",
         shot=0, same_as=identity, size=1.0, height_m=body.height_m(shape), contact=np.zeros((count, 4), np.float32),
-        world_from_camera=None,
+        world_from_camera=None, joint_std_axes_mm=np.full((count, 24, 3), np.nan, np.float32),
+        pose_std_deg=np.full((count, 24), np.nan, np.float32), worst_error_mm=np.full(count, np.nan, np.float32),
     )  # fmt: skip
 
 

@@ -96,9 +96,8 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from ccnet.data.datasets import read_split
     from eval3dpw.bodies import read_predictions
     from eval3dpw.sequences import read_sequence, read_spin_npz
-    from fitmesh import schemas
     from fitmesh.options.record import read_config
-    from fitmesh.result import tables
+    from fitmesh.result import TRACKS, fit_schema, keypoints_schema
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.people import read_keypoints, read_tracks
     from fitting.init.lifter import load_lifter
@@ -110,7 +109,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from pose2d.skeletons import COCO17, MPII16
     from pose2d.video.frames import Video, read_image
 
-    known = {**schemas.fit_schema(tables()), **schemas.KEYPOINTS, **schemas.TRACKS}
+    known = {**fit_schema(), **keypoints_schema(), **TRACKS}
     required = {name for name, array in known.items() if not array.optional}
 
     def binary(title: str, loader: Loader, name: str, data: bytes) -> Iterator[Case]:

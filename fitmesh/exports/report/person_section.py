@@ -1,8 +1,7 @@
 """What the report says of one person."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from html import escape
 from typing import cast
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 
 from fitmesh.exports.angles import joint_angles_deg
-from fitmesh.exports.report.plots import MOST_POINTS, Axis, Line, plot, row_statistic, runs, time_marks
+from fitmesh.exports.report.plots import Line, Times, plot, row_statistic, runs, thinned, time_marks
 from fitmesh.exports.scene import on_every_frame
 from fitmesh.result import Person, Result
 from fitmesh.ui.trouble import count
@@ -34,79 +33,44 @@ _PAIRS = (
 )
 
 
-@dataclass(frozen=True)
-class KeypointStatus:
-    """One colour of the report. The solver weights keypoints and removes none: this is for readers."""
-
-    key: str  # class name in report.css
-    title: str
-    about: str
-
-
-STATUSES = (
-    KeypointStatus(
-        "reliable",
+# The colours of the report: class name in report.css -> title and explanation. The solver weights keypoints and removes
+# none: this is for readers.
+STATUSES = {
+    "reliable": (
         "reliable",
         f"confidence of at least {MIN_CONFIDENCE:g}, and the body within {OUTLIER_SIGMAS:g} standard deviations of it",
     ),
-    KeypointStatus(
-        "unobserved", "frame not observed", "nobody was detected, or too little was visible: the frame was filled in"
-    ),
-    KeypointStatus("absent", "not present", f"probability of being in the image below {MIN_PRESENCE:g}"),
-    KeypointStatus("uncertain", "low confidence", f"confidence below {MIN_CONFIDENCE:g}"),
-    KeypointStatus(
-        "outlier", "outlier", f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it"
-    ),
-    KeypointStatus("swapped", "side swapped", "the network gave it the name of the other side, which was corrected"),
-    KeypointStatus("away", "person absent", "nobody was seen for more than half a second: there is no body"),
-)
+    "unobserved": ("frame not observed", "nobody was detected, or too little was visible: the frame was filled in"),
+    "absent": ("not present", f"probability of being in the image below {MIN_PRESENCE:g}"),
+    "uncertain": ("low confidence", f"confidence below {MIN_CONFIDENCE:g}"),
+    "outlier": ("outlier", f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it"),
+    "swapped": ("side swapped", "the network gave it the name of the other side, which was corrected"),
+    "away": ("person absent", "nobody was seen for more than half a second: there is no body"),
+}
 RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, SWAPPED, AWAY = range(len(STATUSES))
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """A person's rows laid on every frame from the first to the last, NaN where the person is absent."""
-
-    result: Result
-    person: Person
-
-    def spread(self, values: np.ndarray) -> np.ndarray:
-        """[T, ...] of the rows -> [G, ...]."""
-        return on_every_frame(self.result, self.person, values.astype(np.float64))
-
-    @cached_property
-    def time_s(self) -> np.ndarray:
-        """[G] since the first processed frame."""
-        first = int(np.searchsorted(self.result.frames, self.person.frame[0]))
-        return self.result.time_s[first : first + len(self.away)] - self.result.time_s[0]
-
-    @cached_property
-    def away(self) -> np.ndarray:
-        """[G] bool: the person is absent."""
-        return on_every_frame(self.result, self.person, np.zeros(len(self.person), np.bool_), True)
-
-    def axis(self, title: str, unit: str, low: float | None = None, high: float | None = None) -> Axis:
-        gaps = on_every_frame(self.result, self.person, ~self.person.observed, False)
-        return Axis(title, unit, self.time_s, gaps, self.away, low, high)
 
 
 def person_section(result: Result, person: Person) -> str:
     """Plots over time, and the status of every keypoint."""
-    grid = _Grid(result, person)
-    status = on_every_frame(result, person, keypoint_status(result, person).astype(np.int64), AWAY)
-    plots = _quality(result, person, grid) + _angles(person, grid)
+    spread = partial(on_every_frame, result, person)  # from the first to the last row, NaN where the person is absent
+    away = spread(np.zeros(len(person), np.bool_), True)
+    first = int(np.searchsorted(result.frames, person.frame[0]))
+    time_s = result.time_s[first : first + len(away)] - result.time_s[0]
+    times = Times(time_s, spread(~person.observed, False), away)
+    status = spread(keypoint_status(result, person).astype(np.int64), AWAY)
+    plots = _quality(result, person, times, spread) + _angles(person, times, spread)
     legend = "".join(
-        f'<li title="{escape(status.about)}"><span class="swatch {status.key}"></span>{escape(status.title)}</li>'
-        for status in STATUSES
+        f'<li title="{escape(about)}"><span class="swatch {key}"></span>{escape(title)}</li>'
+        for key, (title, about) in STATUSES.items()
     )
     return (
-        f'<p class="soft">{_when(result, person, grid)}; the fit stopped: {escape(person.stopped)}. '
+        f'<p class="soft">{_when(person, times)}; the fit stopped: {escape(person.stopped)}. '
         f"Dotted angles were not observed.</p><p>{_shape(result, person)}</p>"
         f'<div class="card plots">{plots}</div>'
         "<h3>Which keypoints were reliable, and why the others were not</h3><p>The solver removes no keypoint: each is "
         "weighted by its confidence. Where several reasons apply, the first one is shown.</p>"
         f'<ul class="legend">{legend}</ul>'
-        f'<div class="card">{_strips(status, person, grid.time_s)}</div>'
+        f'<div class="card">{_strips(status, person, time_s)}</div>'
     )
 
 
@@ -118,103 +82,79 @@ def _shape(result: Result, person: Person) -> str:
     return f"Shape from {source}: {', '.join(told)} cm (without clothes)."
 
 
-def _when(result: Result, person: Person, grid: _Grid) -> str:
+def _when(person: Person, times: Times) -> str:
     seen = f"{person.observed.mean():.0%} of {count(len(person), 'frames')} observed"
-    text = f"{grid.time_s[0]:.2f} to {grid.time_s[-1]:.2f} s, {seen}"
-    away = runs(grid.away)
+    text = f"{times.time_s[0]:.2f} to {times.time_s[-1]:.2f} s, {seen}"
+    away = runs(times.away)
     if not away:
         return text
-    spans = [f"{grid.time_s[a]:.2f} to {grid.time_s[b]:.2f} s" for a, b in away[:MOST_ABSENCES]]
+    spans = [f"{times.time_s[a]:.2f} to {times.time_s[b]:.2f} s" for a, b in away[:MOST_ABSENCES]]
     more = f" and {len(away) - MOST_ABSENCES} more times" if len(away) > MOST_ABSENCES else ""
     return f"{text}, absent from {', '.join(spans)}{more}"
 
 
-def _quality(result: Result, person: Person, grid: _Grid) -> str:
+def _quality(result: Result, person: Person, times: Times, spread: Callable[..., np.ndarray]) -> str:
     seen = np.where(person.observed[:, None], person.confidence, np.nan)
 
     def statistic(values: np.ndarray, measure: Callable[..., np.ndarray]) -> np.ndarray:
-        return grid.spread(row_statistic(values, measure))
+        return spread(row_statistic(values, measure))
 
-    confidence = plot(
-        grid.axis(f"Keypoint confidence ({result.source}), mean and range of the middle 80 %", "", 0, 1),
-        [Line("", statistic(seen, np.nanmean), "one")],
-        (statistic(seen, partial(np.nanpercentile, q=10)), statistic(seen, partial(np.nanpercentile, q=90))),
-    )
-    error, weight = person.reprojection_px, person.confidence * person.presence
+    low, high = (statistic(seen, partial(np.nanpercentile, q=q)) for q in (10, 90))
+    title = f"Keypoint confidence ({result.source}), mean and range of the middle 80 %"
+    plots = plot(times, title, "", [Line("", statistic(seen, np.nanmean), "one")], (low, high), 0, 1)
+    error, weight, spread_mm = person.reprojection_px, person.confidence * person.presence, person.joint_std_relative_mm
     half = np.where(weight >= np.median(weight, 1, keepdims=True), error, np.nan)  # the others had little weight
-    reprojection = plot(
-        grid.axis("Reprojection error", " px", 0),
-        [
-            Line("median", statistic(error, np.nanmedian), "one"),
-            Line("largest of the more confident half", statistic(half, np.nanmax), "left"),
-        ],
-    )
-    if not np.isfinite(person.joint_std_mm).any():
-        return confidence + reprojection
-    spread = plot(
-        grid.axis("Uncertainty of joints relative to the pelvis, standard deviation", " mm", 0),
-        [
-            Line("mean", statistic(person.joint_std_relative_mm, np.nanmean), "one"),
-            Line("largest", statistic(person.joint_std_relative_mm, np.nanmax), "left"),
-        ],
-    )
-    return confidence + reprojection + spread
+    lines = [
+        Line("median", statistic(error, np.nanmedian), "one"),
+        Line("largest of the more confident half", statistic(half, np.nanmax), "left"),
+    ]
+    plots += plot(times, "Reprojection error", " px", lines, low=0)
+    if np.isfinite(person.joint_std_mm).any():
+        mean, largest = (statistic(spread_mm, measure) for measure in (np.nanmean, np.nanmax))
+        lines = [Line("mean", mean, "one"), Line("largest", largest, "left")]
+        plots += plot(times, "Uncertainty of joints relative to the pelvis, standard deviation", " mm", lines, low=0)
+    return plots
 
 
-def _angles(person: Person, grid: _Grid) -> str:
+def _angles(person: Person, times: Times, spread: Callable[..., np.ndarray]) -> str:
     angles = joint_angles_deg(person.pose_rad, person.joints_m)
-    plots = []
+    plots = ""
     for title, name, needed in _PAIRS:
         lines = []
         for side in ("left", "right"):
             values = angles[f"{side}_{name}"]
             seen = person.joint_observed[:, JOINT_NAMES.index(f"{side}_{needed}")]
-            lines.append(Line(side, grid.spread(np.where(seen, values, np.nan)), side))
-            lines.append(Line("", grid.spread(np.where(seen, np.nan, values)), f"{side} inferred"))
-        plots.append(plot(grid.axis(title, "°"), lines))
-    return "".join(plots)
+            lines.append(Line(side, spread(np.where(seen, values, np.nan)), side))
+            lines.append(Line("", spread(np.where(seen, np.nan, values)), f"{side} inferred"))
+        plots += plot(times, title, "°", lines)
+    return plots
 
 
 def _strips(statuses: np.ndarray, person: Person, time_s: np.ndarray) -> str:
     """One strip over time for each keypoint, coloured by status."""
-    shown = _binned(statuses)
+    shown = thinned(statuses)
     cells = ['<span class="head">keypoint</span><span></span><span class="head num">reliable</span>']
     cells.append('<span class="head why">main reason otherwise</span>')
+    size = f'viewBox="0 0 {len(shown)} 1" preserveAspectRatio="none"'
+    titles = [title for title, _ in STATUSES.values()]
     for keypoint, name in enumerate(HALPE26.keypoints):
-        count = np.bincount(statuses[:, keypoint], minlength=len(STATUSES))[:AWAY]
-        share = count / count.sum()
-        others = share.copy()
-        others[RELIABLE] = 0
-        why = STATUSES[others.argmax()].title if others.any() else ""
-        title = f"{name}: mean confidence {person.confidence[:, keypoint].mean():.2f}"
+        share = np.bincount(statuses[:, keypoint], minlength=len(STATUSES))[:AWAY] / (statuses[:, 0] != AWAY).sum()
+        others = np.where(np.arange(AWAY) == RELIABLE, 0, share)
+        rects = "".join(
+            f'<rect class="{key}" x="{first}" width="{last - first + 1}" height="1"/>'
+            for number, key in enumerate(STATUSES)
+            if number != RELIABLE
+            for first, last in runs(shown[:, keypoint] == number)
+        )
+        why = titles[others.argmax()] if others.any() else ""
+        about = f"{name}: mean confidence {person.confidence[:, keypoint].mean():.2f}"
         cells.append(
-            f"<span>{name.replace('_', ' ')}</span>{_strip(shown[:, keypoint], title)}"
-            f'<span class="num">{share[RELIABLE]:.0%}</span><span class="why soft">{escape(why)}</span>'
+            f"<span>{name.replace('_', ' ')}</span>"
+            f'<svg {size} role="img"><title>{escape(about)}</title>{rects}</svg>'
+            f'<span class="num">{share[RELIABLE]:.0%}</span><span class="why soft">{why}</span>'
         )
     times = time_marks(float(time_s[0]), float(time_s[-1]))
     return f'<div class="keypoints">{"".join(cells)}{times}</div>'
-
-
-def _strip(row: np.ndarray, title: str) -> str:
-    rects = "".join(
-        f'<rect class="{status.key}" x="{first}" width="{last - first + 1}" height="1"/>'
-        for number, status in enumerate(STATUSES)
-        if number != RELIABLE
-        for first, last in runs(row == number)
-    )
-    size = f'viewBox="0 0 {len(row)} 1" preserveAspectRatio="none"'
-    return f'<svg {size} role="img"><title>{escape(title)}</title>{rects}</svg>'
-
-
-def _binned(statuses: np.ndarray) -> np.ndarray:
-    """[T, 26] -> at most MOST_POINTS rows: the most frequent status of neighbours."""
-    if len(statuses) <= MOST_POINTS:
-        return statuses
-    edges = np.linspace(0, len(statuses), MOST_POINTS + 1).round().astype(int)
-    counts = np.stack(
-        [np.add.reduceat((statuses == number).astype(int), edges[:-1]) for number in range(len(STATUSES))]
-    )
-    return counts.argmax(0)
 
 
 def keypoint_status(result: Result, person: Person) -> np.ndarray:

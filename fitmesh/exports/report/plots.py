@@ -10,7 +10,7 @@ import numpy as np
 from fitmesh.exports.scene import runs
 
 WIDTH, HEIGHT = 1000, 100  # of the view box, stretched to the page
-MOST_POINTS = 600  # longer lines are drawn through the means of neighbours
+MOST_POINTS = 600  # of a line
 
 
 @dataclass(frozen=True)
@@ -23,43 +23,59 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """What the curves of a plot share."""
+class Times:
+    """What all plots of a person share."""
 
-    title: str
-    unit: str
     time_s: np.ndarray  # [T]
     gaps: np.ndarray  # [T] bool, frames that were filled in: shaded
     away: np.ndarray  # [T] bool, frames in which the person is absent: shaded differently
-    low: float | None = None  # fixed lower end; None: as the values need
-    high: float | None = None
 
 
-def plot(axis: Axis, lines: Sequence[Line], band: tuple[np.ndarray, np.ndarray] | None = None) -> str:
-    """A titled plot; `band` is shaded from its first to its second curve [T]."""
-    together = [line.values for line in lines] + list(band or ())
-    low, high = _range(np.concatenate(together), axis)
+def plot(
+    times: Times, title: str, unit: str, lines: Sequence[Line], band: tuple[np.ndarray, np.ndarray] | None = None,
+    low: float | None = None, high: float | None = None,
+) -> str:  # fmt: skip
+    """A titled plot; `band` is shaded from its first to its second curve [T]; low, high: the ends of its axis, None: as
+    the values need."""
+    low, high = _range(np.concatenate([line.values for line in lines] + list(band or ())), low, high)
+    x, half = _x(times.time_s), WIDTH / max(len(times.time_s) - 1, 1) / 2
+    thin_x = _x(thinned(times.time_s))
+
+    def y(value: float) -> float:
+        return round(HEIGHT * (high - value) / (high - low), 2)
+
+    def points(at: slice, values: np.ndarray) -> str:
+        return " ".join(f"{a:.1f},{y(b)}" for a, b in zip(thin_x[at].tolist(), values[at].tolist(), strict=True))
+
+    parts = []
+    for kind, flags in (("gap", times.gaps), ("away", times.away)):
+        for first, last in runs(flags):
+            left, right = max(0.0, x[first] - half), min(float(WIDTH), x[last] + half)
+            parts.append(f'<rect class="{kind}" x="{left:.1f}" width="{right - left:.1f}" y="0" height="{HEIGHT}"/>')
     ticks = _ticks(low, high)
-    start, end = float(axis.time_s[0]), float(axis.time_s[-1])
-    parts = [
-        _shade(kind, first, last, axis.time_s)
-        for kind, flags in (("gap", axis.gaps), ("away", axis.away))
-        for first, last in runs(flags)
-    ]
-    parts += [
-        f'<line class="grid" x1="0" x2="{WIDTH}" y1="{_y(t, low, high)}" y2="{_y(t, low, high)}"/>' for t in ticks
-    ]
+    parts += [f'<line class="grid" x1="0" x2="{WIDTH}" y1="{y(t)}" y2="{y(t)}"/>' for t in ticks]
     if band is not None:
-        parts.append(_band(axis.time_s, *band, low, high))
-    parts += [_curve(line, axis.time_s, low, high) for line in lines]
-    marks = "".join(f'<span class="ytick" style="top:{_y(t, low, high) / HEIGHT:.2%}">{t:g}</span>' for t in ticks)
+        lower, upper = map(thinned, band)
+        for first, last in runs(np.isfinite(lower) & np.isfinite(upper)):
+            there, back = (points(slice(first, last + 1), side) for side in (upper, lower))
+            parts.append(f'<polygon class="band" points="{there} {" ".join(reversed(back.split()))}"/>')
+    for line in lines:
+        values = thinned(line.values)
+        for first, last in runs(np.isfinite(values)):
+            if first == last:  # a line needs two ends
+                parts.append(f'<path d="M{thin_x[first]:.1f} {y(values[first])}h.01" class="dot {line.colour}"/>')
+            else:
+                drawn = f'data-title="{escape(line.title)}" points="{points(slice(first, last + 1), values)}"'
+                parts.append(f'<polyline class="curve {line.colour}" {drawn}/>')
+    start, end = float(times.time_s[0]), float(times.time_s[-1])
+    marks = "".join(f'<span class="ytick" style="top:{y(t) / HEIGHT:.2%}">{t:g}</span>' for t in ticks)
     names = "".join(f'<span class="key {line.colour}">{escape(line.title)}</span>' for line in lines if line.title)
     return (
         f'<figure class="plot" data-low="{low}" data-high="{high}" data-start="{start}" data-end="{end}" '
-        f'data-unit="{escape(axis.unit)}"><figcaption><b>{escape(axis.title)}</b> {names}'
+        f'data-unit="{escape(unit)}"><figcaption><b>{escape(title)}</b> {names}'
         f'<output></output></figcaption><div class="area">{marks}'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{escape(axis.title)} over time">{"".join(parts)}</svg></div>{time_marks(start, end)}</figure>'
+        f'aria-label="{escape(title)} over time">{"".join(parts)}</svg></div>{time_marks(start, end)}</figure>'
     )
 
 
@@ -76,14 +92,8 @@ def time_marks(start_s: float, end_s: float) -> str:
 
 
 def thinned(values: np.ndarray, most: int = MOST_POINTS) -> np.ndarray:
-    """[T, ...] -> at most `most` rows: means of neighbours, NaN where all of them are."""
-    if len(values) <= most:
-        return values
-    edges = np.linspace(0, len(values), most + 1).round().astype(int)
-    finite = np.isfinite(values)
-    counts = np.add.reduceat(finite.astype(float), edges[:-1])
-    sums = np.add.reduceat(np.where(finite, values, 0.0), edges[:-1])
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    """[T, ...] -> at most `most` rows, evenly taken."""
+    return values[np.unique(np.linspace(0, len(values) - 1, most).round().astype(int))]
 
 
 def row_statistic(values: np.ndarray, measure: Callable[..., np.ndarray]) -> np.ndarray:
@@ -100,52 +110,15 @@ def _x(time_s: np.ndarray) -> np.ndarray:
     return (time_s - time_s[0]) / span * WIDTH if span > 0 else np.full(len(time_s), WIDTH / 2)
 
 
-def _y(value: float, low: float, high: float) -> float:
-    return round(HEIGHT * (high - value) / (high - low), 2)
-
-
-def _points(x: np.ndarray, values: np.ndarray, low: float, high: float) -> str:
-    return " ".join(f"{a:.1f},{_y(b, low, high)}" for a, b in zip(x.tolist(), values.tolist(), strict=True))
-
-
-def _curve(line: Line, time_s: np.ndarray, low: float, high: float) -> str:
-    x, values = _x(thinned(time_s)), thinned(line.values)
-    parts = []
-    for first, last in runs(np.isfinite(values)):
-        piece = slice(first, last + 1)
-        if first == last:  # a line needs two ends
-            parts.append(f'<path d="M{x[first]:.1f} {_y(values[first], low, high)}h.01" class="dot {line.colour}"/>')
-        else:
-            points = _points(x[piece], values[piece], low, high)
-            parts.append(f'<polyline class="curve {line.colour}" data-title="{escape(line.title)}" points="{points}"/>')
-    return "".join(parts)
-
-
-def _band(time_s: np.ndarray, lower: np.ndarray, upper: np.ndarray, low: float, high: float) -> str:
-    x, lower, upper = _x(thinned(time_s)), thinned(lower), thinned(upper)
-    parts = []
-    for first, last in runs(np.isfinite(lower) & np.isfinite(upper)):
-        piece = slice(first, last + 1)
-        there = _points(x[piece], upper[piece], low, high)
-        back = _points(x[piece][::-1], lower[piece][::-1], low, high)
-        parts.append(f'<polygon class="band" points="{there} {back}"/>')
-    return "".join(parts)
-
-
-def _shade(kind: str, first: int, last: int, time_s: np.ndarray) -> str:
-    x, half = _x(time_s), WIDTH / max(len(time_s) - 1, 1) / 2
-    left, right = max(0.0, x[first] - half), min(float(WIDTH), x[last] + half)
-    return f'<rect class="{kind}" x="{left:.1f}" width="{right - left:.1f}" y="0" height="{HEIGHT}"/>'
-
-
-def _range(values: np.ndarray, axis: Axis) -> tuple[float, float]:
+def _range(values: np.ndarray, low: float | None, high: float | None) -> tuple[float, float]:
+    """The ends of the axis: those that are given, else a little beyond the values."""
     finite = values[np.isfinite(values)]
-    low = float(finite.min()) if axis.low is None and len(finite) else (axis.low or 0.0)
-    high = float(finite.max()) if axis.high is None and len(finite) else (axis.high or 1.0)
-    if high - low < 1e-6:
-        return low - 0.5, high + 0.5
-    slack = 0.06 * (high - low)
-    return (low if axis.low is not None else low - slack), (high if axis.high is not None else high + slack)
+    least = float(finite.min()) if low is None and len(finite) else (low or 0.0)
+    most = float(finite.max()) if high is None and len(finite) else (high or 1.0)
+    if most - least < 1e-6:
+        return least - 0.5, most + 0.5
+    slack = 0.06 * (most - least)
+    return (least if low is not None else least - slack), (most if high is not None else most + slack)
 
 
 def _ticks(low: float, high: float) -> list[float]:

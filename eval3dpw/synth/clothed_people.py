@@ -1,4 +1,4 @@
-"""People in the world frame (y up, ground at 0, metres): motion, shape and position, clothes, and their clothed meshes.
+"""What people wear and look like, and their clothed meshes.
 
 An outfit says what a person wears and looks like; its lengths are positions on the open body at rest (metres). At rest
 the body stands in a T: arms along x (shoulder 0.18, elbow 0.43, wrist 0.67), y up from the pelvis at 0 (hip -0.08, knee
@@ -16,15 +16,12 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from eval3dpw.synth import textures
-from eval3dpw.synth.motion import Clip, rotated
 from eval3dpw.synth.textures import linear_rgb
 from fitting.body import Body
 from fitting.body.body import skin
-from fitting.body.kinematics import Placement, rotation_matrices
+from fitting.body.kinematics import Placement
 from fitting.render.draw import vertex_normals
-from fitting.training.motion_capture import legs_m
 
-BETAS = 10  # as many as 3DPW's files hold
 LATTICE_STEPS = 3  # every face stores its appearance on a lattice of this many steps along its edges
 _PELVIS, _LEFT_HIP, _RIGHT_HIP, _UPPER_SPINE = 0, 1, 2, 9
 _CENTER_OF_HEAD = np.array([0.0, 0.60, 0.045])
@@ -312,71 +309,6 @@ def _shoes(points: np.ndarray, outfit: Outfit) -> np.ndarray:
     color = np.where((y < -0.963)[:, None], np.asarray(outfit.sole), np.asarray(outfit.shoes))
     laces = (z > 0.0) & (z < 0.07) & (y > -0.945) & (np.sin(z * 450) > 0.2)
     return np.where(laces[:, None], color * 0.4 + 0.25, color)
-
-
-@dataclass(frozen=True)
-class SyntheticPerson:
-    clip: str
-    shape: Tensor  # [10]
-    pose: Tensor  # [T, 24, 3] axis-angle, the root in the world
-    translation: Tensor  # [T, 3]
-    joints: Tensor  # [T, 24, 3]
-    keypoints: Tensor  # [T, 26, 3] Halpe's; the first 17 are COCO's
-    placement: Placement  # before size and translation
-    size: float = 1.0  # multiplies the whole body about the origin, before the translation: children
-
-    @property
-    def path(self) -> np.ndarray:
-        """[T, 2] x, z of the pelvis."""
-        return self.joints[:, 0, ::2].numpy()
-
-
-def draw_shape(rng: np.random.Generator) -> Tensor:
-    return torch.from_numpy(np.clip(rng.normal(0, 1, BETAS), -2.2, 2.2).astype(np.float32))
-
-
-def person_from_clip(body: Body, clip: Clip, shape: Tensor, first: int, count: int, yaw: float) -> SyntheticPerson:
-    """Some frames of a clip, rotated by `yaw`, feet on the ground, the path centred on the origin."""
-    piece = rotated(Clip(clip.name, clip.pose[first : first + count], clip.root_m[first : first + count]), yaw)
-    leg_ratio = leg_length(body, shape) / leg_length(body, torch.zeros(BETAS))
-    translation = (
-        piece.root_m * leg_ratio - body.placement(torch.eye(3).expand(1, 24, 3, 3), _padded(body, shape)).joints[0, 0]
-    )
-    middle = (translation.amin(0) + translation.amax(0)) / 2
-    posed = body(piece.pose, _padded(body, shape), translation, vertices=True).vertices
-    assert posed is not None
-    lowest = torch.quantile(posed[..., 1].amin(1), 0.1)  # not the minimum: one odd frame must not lift the body
-    shift = torch.stack((middle[0], lowest, middle[2]))
-    return sized_person(body, clip.name, piece.pose, shape, translation - shift)
-
-
-def sized_person(
-    body: Body, clip: str, pose: Tensor, shape: Tensor, translation: Tensor, size: float = 1.0
-) -> SyntheticPerson:
-    """As posed, with every point of the body multiplied by `size` before it is moved."""
-    output = body(pose, _padded(body, shape))
-    placement = body.placement(rotation_matrices(pose), _padded(body, shape))
-    joints, keypoints = (size * points + translation[:, None] for points in (output.joints, output.keypoints))
-    return SyntheticPerson(clip, shape, pose, translation, joints, keypoints, placement, size)
-
-
-def moved(body: Body, person: SyntheticPerson, shift_m: Tensor) -> SyntheticPerson:
-    """The same person elsewhere: shift_m [3] or [T, 3]."""
-    return sized_person(body, person.clip, person.pose, person.shape, person.translation + shift_m, person.size)
-
-
-def moved_to(body: Body, person: SyntheticPerson, x: float, z: float) -> SyntheticPerson:
-    """Moved along the floor."""
-    return moved(body, person, torch.tensor([x, 0.0, z], dtype=torch.float32))
-
-
-def _padded(body: Body, shape: Tensor) -> Tensor:
-    """The shape with zeros for the body's other directions."""
-    return torch.cat((shape, shape.new_zeros(body.shape_size - len(shape))))
-
-
-def leg_length(body: Body, shape: Tensor) -> float:
-    return legs_m(body.rest_joints + torch.einsum("jcs,s->jc", body.rest_joint_shapedirs, _padded(body, shape)))
 
 
 @dataclass(frozen=True)

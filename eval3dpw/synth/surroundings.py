@@ -146,7 +146,6 @@ class ClearArea:
 
     paths_m: np.ndarray  # [n, 2] x, z of all people at all times
     cameras_m: np.ndarray  # [n, 2] x, z of the camera at all times
-    azimuth: float  # from the people to the camera
 
     @property
     def center_m(self) -> np.ndarray:
@@ -154,8 +153,14 @@ class ClearArea:
 
     @property
     def behind(self) -> np.ndarray:
-        """Unit x, z away from the camera."""
-        return -np.array([np.sin(self.azimuth), np.cos(self.azimuth)])
+        """Unit x, z away from the first camera."""
+        away = self.center_m - self.cameras_m[0]
+        return away / np.linalg.norm(away)
+
+    @property
+    def azimuth(self) -> float:
+        """Radians, from the people to the first camera."""
+        return float(np.arctan2(-self.behind[0], -self.behind[1]))
 
     @property
     def aside(self) -> np.ndarray:
@@ -190,7 +195,7 @@ def build_scene(kind: SceneKind, area: ClearArea, rng: np.random.Generator) -> S
 def _street(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
     objects = [floor(60, str(rng.choice(["asphalt", "paving"])))]
     line, along = rng.uniform(2.5, 9) + area.deepest_m(), -24.0
-    yaw = np.arctan2(-area.behind[0], -area.behind[1]) + rng.normal(0, 0.25)
+    yaw = area.azimuth + rng.normal(0, 0.25)
     while along < 24:
         wide, high = rng.uniform(5, 12), rng.uniform(5, 14)
         spot = area.center_m + (line + 4 + rng.uniform(0, 0.6)) * area.behind + (along + wide / 2) * area.aside
@@ -211,7 +216,7 @@ def _park(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
 
 def _yard(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
     objects = [floor(60, str(rng.choice(["paving", "concrete", "tiles", "asphalt"])))]
-    yaw = np.arctan2(-area.behind[0], -area.behind[1]) + rng.normal(0, 0.15)
+    yaw = area.azimuth + rng.normal(0, 0.15)
     spot = area.center_m + (area.deepest_m() + rng.uniform(1.2, 4.5) + 0.2) * area.behind
     surface = str(rng.choice(["bricks", "concrete", "plaster", "facade"]))
     wall = box((30, rng.uniform(2.0, 6.0), 0.4), surface, casts_shadow=False)
@@ -225,7 +230,7 @@ def _room(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
     local = everything @ frame.T
     low, high = local.min(0) - rng.uniform(0.8, 2.0, 2), local.max(0) + rng.uniform(0.8, 2.2, 2)
     middle, (wide, deep) = (low + high) / 2 @ frame, high - low
-    yaw = np.arctan2(-area.behind[0], -area.behind[1])
+    yaw = area.azimuth
     walls = str(rng.choice(["plaster", "plaster", "bricks", "planks"]))
     tall = rng.uniform(2.5, 3.4)
     objects = [floor(60, str(rng.choice(["planks", "carpet", "tiles", "planks"])))]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bench.lib.simulation import Noise, noisy
 from eval3dpw.synth.motion import Clip, load_clips
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.scripted import draw_plan
@@ -18,7 +19,6 @@ from fitmesh.inputs import write_lossless
 from fitting.body import Body
 from fitting.camera import Camera
 from fitting.rig.rig import PlacedCamera, Rig, write_rig
-from fitting.training.simulation import Noise, noisy
 from pose2d.types import Keypoints
 
 FPS = 30.0

@@ -14,6 +14,7 @@ import torch
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
+from bench.lib.simulation import Noise, noisy
 from eval3dpw.synth.motion import FPS, Clip, Kind
 from eval3dpw.synth.staging import (
     StagedView,
@@ -29,7 +30,6 @@ from eval3dpw.synth.textures import SmoothNoise
 from fitting.body import Body
 from fitting.camera import Camera
 from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m
-from fitting.training.simulation import Noise, noisy
 from pose2d.types import Keypoints
 
 STEP = 2  # of captured motion at FPS

@@ -1,8 +1,8 @@
 """Simulated shots with exact truth: captured motion of people on one floor, seen by a camera whose lens is not told.
 
 Nothing is rendered but a small grey background for the camera's motion (bench/world_background.py): keypoints are
-projected exactly and read with noise of the stated size (`training.simulation.Noise`). World frame: y up, metres, floor
-at y = 0.
+projected exactly and read with noise of the stated size (`bench.lib.simulation.Noise`). World frame: y up, metres,
+floor at y = 0.
 """
 
 import math
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from bench.lib.simulation import Noise, noisy
 from eval3dpw.synth.motion import FPS, KINDS, Clip, Kind
 from eval3dpw.synth.staging import CameraKind, SyntheticPerson, contacts, draw_size, framed, stage
 from fitting.body import Body
 from fitting.camera import Camera
 from fitting.training.capture_corrections import FEET_KEYPOINTS
-from fitting.training.simulation import Noise, noisy
 from pose2d.types import Keypoints
 
 SIZES = ((1280, 720), (1920, 1080), (720, 1280), (960, 720))

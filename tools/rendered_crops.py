@@ -196,7 +196,7 @@ def rendered(
                 continue
             camera = Camera.from_focal(focal, tuple(map(int, end - first)), tuple(size / 2 - first))
             azimuth = float(np.arctan2(-ahead[0], -ahead[2]))
-            light = (around.outdoor_light if rng.random() < 0.6 else around.indoor_light)(rng, azimuth)
+            light = around.draw_light(rng, azimuth, indoors=rng.random() > 0.6)
             photo = next(photos)
             scene = around.Scene(solids, light, np.zeros((2, 4, 3), np.float32))
             # Drawing textures takes longer than everything else: all crops share one set.

@@ -16,6 +16,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from eval3dpw.synth import textures
+from eval3dpw.synth.surroundings import grid_faces
 from eval3dpw.synth.textures import linear_rgb
 from fitting.body import Body
 from fitting.body.body import skin
@@ -405,9 +406,7 @@ def _clothing_thickness_m(surface: SurfacePoints, outfit: Outfit, rng: np.random
 
 def _two_sided_grid(rows: int, columns: int) -> np.ndarray:
     """Faces of a grid of points, both sides, so that it is seen from inside as well."""
-    i, j = np.mgrid[: rows - 1, : columns - 1].reshape(2, -1)
-    a, b, c, d = i * columns + j, i * columns + j + 1, (i + 1) * columns + j, (i + 1) * columns + j + 1
-    front = np.concatenate((np.stack((a, b, c), 1), np.stack((b, d, c), 1)))
+    front = grid_faces(rows, columns)
     return np.concatenate((front, front[:, ::-1]))
 
 

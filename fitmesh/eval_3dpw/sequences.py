@@ -78,7 +78,7 @@ def sequence_count(settings: EvalSettings) -> int:
     return len(_sources(settings))
 
 
-Content = tuple[list[TruthTrack], np.ndarray | None]  # everyone in a sequence; intrinsics, where they are known
+Content = tuple[Sequence[TruthTrack], np.ndarray | None]  # everyone in a sequence; intrinsics, where they are known
 
 
 def _sources(settings: EvalSettings) -> dict[str, tuple[Path, Callable[[], Content]]]:
@@ -87,7 +87,7 @@ def _sources(settings: EvalSettings) -> dict[str, tuple[Path, Callable[[], Conte
 
         def content(path: Path) -> Content:
             sequence = truth.read_sequence(path)
-            return truth.tracks_of(sequence), sequence.intrinsics
+            return sequence.people, sequence.intrinsics
 
         files = truth.sequence_files(settings.data, settings.split, settings.sequences)
         return {path.stem: (path, partial(content, path)) for path in files}

@@ -233,7 +233,7 @@ def main() -> None:
     cv2.setNumThreads(1)
     body, rng, generator = load_body(), np.random.default_rng([given.seed, 5]), torch.Generator()
     generator.manual_seed(given.seed)
-    banks = [bank(motion, body, motion.learned) for motion in load_motions(given, body).all]
+    banks = [bank(motion, body, motion.learned) for motion in load_motions(given, body).values()]
     model = load_model(POSE_MODEL)
     confidence = confidence_function("ccnet", POSE_MODEL, model, None)
     people = rendered(banks, body, photographs(given.photos, given.annotations, rng), rng, generator)

@@ -49,13 +49,7 @@ def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip
             names = tuple(str(name) for name in file["clip_name"])
             motion = Motion(pose, torch.from_numpy(file["root_m"]), file["clip_start"], names, FPS)
     else:
-        try:
-            motion = load_motion(path, body, FPS)
-        except (KeyError, ValueError, OSError) as error:
-            raise UserError(
-                f"{path} is not a file of CMU clips: expected an .npz with euler_zyx_deg_x100, root_pos, joint, "
-                f"parent, offset, clip_start and clip_name at {FPS} frames/s."
-            ) from error
+        motion = load_motion(path, body, FPS)
     if motion.root_m is None:
         raise UserError(f"{path} has no root positions (root_pos); which place people on the ground.")
     clips = []

@@ -81,23 +81,27 @@ def sequence_count(settings: EvalSettings) -> int:
 Content = tuple[Sequence[TruthTrack], np.ndarray | None]  # everyone in a sequence; intrinsics, where they are known
 
 
+def _of_pickle(path: Path) -> Content:
+    sequence = truth.read_sequence(path)
+    return sequence.people, sequence.intrinsics
+
+
+def _of_spin(tracks: list[TruthTrack]) -> Content:
+    return tracks, None
+
+
 def _sources(settings: EvalSettings) -> dict[str, tuple[Path, Callable[[], Content]]]:
     """By the sequence's name: the file that its truth comes from, and what reads it."""
     if settings.data.suffix != ".npz":
-
-        def content(path: Path) -> Content:
-            sequence = truth.read_sequence(path)
-            return sequence.people, sequence.intrinsics
-
         files = truth.sequence_files(settings.data, settings.split, settings.sequences)
-        return {path.stem: (path, partial(content, path)) for path in files}
+        return {path.stem: (path, partial(_of_pickle, path)) for path in files}
     by_name: dict[str, list[TruthTrack]] = {}
     for track in truth.read_spin_npz(settings.data):
         by_name.setdefault(track.sequence, []).append(track)
     if unknown := [name for name in settings.sequences if name not in by_name]:
         raise UserError(f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}.")
     names = settings.sequences or by_name
-    return {name: (settings.data, lambda own=own: (own, None)) for name, own in by_name.items() if name in names}
+    return {name: (settings.data, partial(_of_spin, by_name[name])) for name in by_name if name in names}
 
 
 def _image_root(data: Path) -> Path:

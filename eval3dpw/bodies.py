@@ -136,8 +136,8 @@ class Predictions:
 
 def read_predictions(path: Path) -> Predictions:
     arrays = read_npz(path, "Expected predictions in an .npz (docs/eval-3dpw.md).", _PREDICTED)
-    if "pose" in arrays and arrays["pose"].ndim == 3:
-        arrays["pose"] = arrays["pose"].reshape(len(arrays["pose"]), -1)
+    if arrays.get("pose", np.zeros(0)).shape[1:] == (24, 3):
+        arrays["pose"] = arrays["pose"].reshape(-1, 72)
     needed = {*_KEYS, "joints"} if "joints" in arrays else {*_KEYS, "pose", "shape"}
     wanted = {name: replace(array, optional=name not in needed) for name, array in _PREDICTED.items()}
     check_arrays(arrays, wanted, path, "predictions as docs/eval-3dpw.md says")

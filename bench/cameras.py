@@ -35,13 +35,13 @@ import fitmesh
 import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.rigs import placed_around, render, simulate
+from bench.lib.simulation import Noise
 from eval3dpw.scoring import pa_mpjpe_mm
 from fitmesh.stages.people import KEYPOINTS_FILE, TRACKS_FILE
 from fitting.camera import given_focal
 from fitting.rig.from_people import Lifted, Recorded, place_cameras
 from fitting.rig.meeting import Sight, find_offset
 from fitting.rig.rig import Rig, read_rig, write_rig
-from fitting.training.simulation import Noise
 from pose2d.base.errors import UserError
 
 SIZE = (640, 360)

@@ -33,11 +33,11 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
     """Errors of both ways to fit on the same person-frames."""
     bodies = body_set(None)
     evaluation = Evaluation(settings, cache, bodies, Reporter())
-    starter, body = fits.Starter(settings), bodies.load("neutral")
+    body = bodies.load("neutral")
     by_sequence: dict[str, dict[str, Score]] = {}
     for sequence in eval_sequences(settings, []):
         people = evaluation.keypoints(sequence, keypoints.cache_key(sequence, settings, bodies))
-        starts = [starter.start(sequence, person, body, ROW.source) for person in people]
+        starts = [fits.start_person(person, sequence, body, ROW.source, settings) for person in people]
         isotropic = [
             replace(
                 person,
@@ -54,7 +54,7 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
         by_sequence[sequence.name] = {
             label: scorer.score(
                 {
-                    track.person: fits.fit_person(person, sequence, body, start, ROW, settings).params
+                    track.person: fits.fit_person(person, sequence, body, start, ROW, settings)
                     for track, person, start in zip(sequence.tracks, stated, starts, strict=True)
                 }
             )

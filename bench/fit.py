@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.memory import Peak, alone
+from bench.lib.simulation import Noise, Scene, scene
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
 from fitting.init.lifter import guess_from_keypoints, lift_frames
@@ -40,7 +41,6 @@ from fitting.smplify.smplify import SmplifySettings, Through, smplify
 from fitting.solver.levenberg_marquardt import costs
 from fitting.solver.unknowns import State, from_params, to_params
 from fitting.training.motion_capture import load_motion
-from fitting.training.simulation import Noise, Scene, scene
 from pose2d.types import Keypoints
 
 

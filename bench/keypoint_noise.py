@@ -3,7 +3,7 @@
 A network estimates the keypoints of rendered people, whose true ones are known; COCO's 17 are compared. Errors of
 keypoints in view are put in units of their OKS tolerance, and each keypoint's error over time is taken apart: the part
 that is the same throughout, and the rest, which a first-order process forgets with some time constant.
-`fitting.training.simulation.Noise` draws its errors so (constant_share, memory_s).
+`bench.lib.simulation.Noise` draws its errors so (constant_share, memory_s).
 
     python bench/keypoint_noise.py --data synth_dev [--split validation]
 """
@@ -21,13 +21,13 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
+from bench.lib.simulation import Noise
 from eval3dpw.bodies import body_set
 from eval3dpw.synth.dataset import truth_path
 from eval3dpw.synth.sequence import SEEN
 from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, true_keypoints_px
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitting.training.simulation import Noise
 from pose2d.skeletons import COCO17
 from pose2d.types import l_squared
 

@@ -27,9 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.table import Table
 
 from bench.lib.claim import Console, claim
-from eval3dpw.synth import sequence
 from eval3dpw.synth.motion import load_clips
 from eval3dpw.synth.rendering import seen_by
+from eval3dpw.synth.scripted import Stage, draw_plan, walk_about
+from eval3dpw.synth.sequence import exposed_light
 from eval3dpw.synth.staging import exposure_gain, sensor_image
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES, rotation_matrices
@@ -79,16 +80,14 @@ def render(folder: Path, body: Body, motion: Path | None, sequences: int) -> Non
         path = folder / f"{number:03d}.npz"
         if path.is_file():
             continue
-        drawn = sequence.draw_plan(SEED, number, len(clips), SIZE[0])
-        view = replace(drawn.view, motion="orbit", person_share=0.78, aim_y_m=0.9)
-        drawn = replace(drawn, people=drawn.people[:1], bystanders=(), occlusion="none", view=view)
-        made = sequence.build_sequence(drawn, body, clips, SIZE, 40)
+        drawn = replace(draw_plan(SEED, number), people=1, bystanders=0, occlusion="none", camera="orbit")
+        made = walk_about(Stage(drawn, body, {"any": clips}, SIZE, 40, drawn.rng("script"), [0]), tall=0.78)
         person, posed, rng = made.people[0], made.posed(), drawn.rng("sensor")
         frames = np.linspace(0, made.frames - 1, FRAMES).astype(int)
         images, depths, transforms = [], [], []
         for frame in frames:
-            light = sequence.exposed_light(made, posed, int(frame))
-            image = sensor_image(drawn.sensor, light, exposure_gain(drawn.sensor, light), rng)
+            light = exposed_light(made, posed, int(frame))
+            image = sensor_image(made.sensor, light, exposure_gain(made.sensor, light), rng)
             transform = made.path.world_to_cam(float(frame))
             buffer = seen_by(made.mesh.vertices_m([posed[0][frame]]), made.mesh.faces, made.camera, transform)
             images.append(image)

@@ -31,10 +31,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitting
 from bench.lib.claim import Console, claim
-from eval3dpw.synth import staging
-from eval3dpw.synth.clothed_people import draw_outfit
 from eval3dpw.synth.motion import load_clips
-from eval3dpw.synth.sequence import build_sequence, draw_plan, render_frames
+from eval3dpw.synth.scripted import build_shots, draw_plan
+from eval3dpw.synth.sequence import render_frames
+from eval3dpw.synth.staging import CameraPath
 from fitmesh.stages.people import TRACKS_FILE
 from fitmesh.stages.scene import lens_of
 from fitmesh.tracks import edited_keypoints, edited_tracks
@@ -64,25 +64,24 @@ def render(root: Path, people: int) -> None:
         folder = root / f"{number:02d}"
         if (folder / "truth.npz").exists():
             continue
-        plan = draw_plan(SEED, number, len(clips), SIZE[0])
-        view = staging.draw_view(np.random.default_rng([SEED, number, 5]), "pan")
-        sensor = replace(plan.sensor, shutter=plan.sensor.shutter / STEP)
-        plan = replace(plan, people=plan.people[:1], bystanders=(), occlusion="none", view=view, sensor=sensor)
-        made = build_sequence(plan, body, clips, SIZE, FRAMES)
+        plan = replace(draw_plan(SEED, number), people=1, bystanders=0, occlusion="none", camera="pan")
+        (made,) = build_shots(plan, body, {"any": clips}, SIZE, FRAMES)
+        sensor = replace(made.sensor, shutter=made.sensor.shutter / STEP)
         (whole,) = made.people
         rows = np.arange(0, len(whole.pose), STEP)
         names = ("pose", "translation", "joints", "keypoints")
         person = replace(whole, **{name: getattr(whole, name)[rows] for name in names})
         shape = torch.nn.functional.pad(person.shape, (0, body.shape_size - len(person.shape)))
         person = replace(person, placement=body.placement(rotation_matrices(person.pose), shape))
-        made = replace(made, people=[person])
+        path = CameraPath(made.path.camera_from_world[rows])
+        made = replace(made, people=[person], path=path, sensor=sensor)
         (folder / "images").mkdir(parents=True, exist_ok=True)
         for frame, (jpeg, _) in enumerate(render_frames(made, subframes=2)):
             (folder / "images" / f"{frame:05d}.jpg").write_bytes(jpeg)
-        outfit = draw_outfit(plan.rng("looks 0"))
+        outfit = plan.outfit(0)
         np.savez(
             folder / "truth.npz", shape=person.shape, pose=person.pose, translation=person.translation,
-            cam_poses=made.cam_poses(), focal=made.camera.focal_px[0], skirt=outfit.skirt_end_y_m is not None,
+            cam_poses=path.camera_from_world, focal=made.camera.focal_px[0], skirt=outfit.skirt_end_y_m is not None,
             thick=[outfit.top.thickness_m, outfit.bottom.thickness_m],
         )  # fmt: skip
 

@@ -28,6 +28,7 @@ from bench.lib.claim import Console, claim
 from eval3dpw.sequences import image_path
 from eval3dpw.synth.dataset import SynthSettings, make_dataset
 from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, SEEN
+from fitmesh.commands.synth import in_processes
 from pose2d.crops import estimate
 from pose2d.types import keypoint_oks, l_squared
 
@@ -107,7 +108,9 @@ def speed(frames: int, jobs: int, console: Console) -> None:
         )  # numba compiles
         began = time.perf_counter()
         done = list(
-            make_dataset(Path(folder) / "timed", SynthSettings(sequences=2 * jobs, frames=frames, seed=1), jobs)
+            make_dataset(
+                Path(folder) / "timed", SynthSettings(sequences=2 * jobs, frames=frames, seed=1), in_processes(jobs)
+            )
         )
         took = time.perf_counter() - began
     count = sum(sequence.frames for sequence in done)

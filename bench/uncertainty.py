@@ -30,6 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.rendered_fits import rendered_fits
+from bench.lib.simulation import Noise, scene
 from eval3dpw.stated import Stated, figures, text_rows
 from eval3dpw.stated import rows as by_kind
 from fitting.body.kinematics import matrix_to_axis_angle, quaternion_to_matrix
@@ -37,7 +38,6 @@ from fitting.fits import Fit
 from fitting.optimise import SHAPE_SIZE
 from fitting.training.motion_bank import bank
 from fitting.training.motion_capture import Motion, load_motion
-from fitting.training.simulation import Noise, scene
 from pose2d.skeletons import HALPE26
 
 MARK_M = 0.012  # standard deviation of where keypoints are marked, per axis: as far as COCO's are from the body's own

@@ -8,7 +8,7 @@ points in metres, `joints` [M, 14, 3] with, as the protocol needs them, `pelvis`
 `kinematic` [M, 24, 3], `translation` [M, 3] (see `Bodies`)."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eval3dpw.sequences import TruthTrack
+from eval3dpw.sequences import LARGEST, TruthTrack
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, read_npy, read_npz
+from pose2d.base.files import Array, atomic_file, check_arrays, read_npy, read_npz
 from pose2d.base.table import Table, column
 
 # 14 of Human3.6M's 17: ankles, knees, hips, wrists, elbows, shoulders, thorax, head; in the order of SPIN's list.
@@ -100,9 +100,16 @@ def _read_regressor(path: Path | None, body: Body) -> Tensor:
     return torch.as_tensor(array, dtype=torch.float32)
 
 
-_KEYS = ("sequence", "person", "frame")
-LARGEST = 1e6  # metres, radians, standard deviations: nothing of a body comes near
-_POINTS = ("joints", "pelvis", "vertices", "kinematic", "translation")
+def _numbers(*shape: int | str) -> Array:
+    return Array("f", ("rows", *shape), finite=True, low=-LARGEST, high=LARGEST)
+
+
+_KEYS = {"sequence": Array("U", ("rows",)), "person": Array("i", ("rows",)), "frame": Array("i", ("rows",))}
+_POINTS = {
+    "joints": _numbers(14, 3), "pelvis": _numbers(3), "vertices": _numbers("vertices", 3), "kinematic": _numbers(24, 3),
+    "translation": _numbers(3),
+}  # fmt: skip
+_PREDICTED = {**_KEYS, **_POINTS, "pose": _numbers(72), "shape": _numbers("numbers")}
 
 
 @dataclass(frozen=True)
@@ -128,24 +135,12 @@ class Predictions:
 
 
 def read_predictions(path: Path) -> Predictions:
-    arrays = read_npz(path, "Expected predictions in an .npz (docs/eval-3dpw.md).")
-    needed = _KEYS if "joints" in arrays else (*_KEYS, "pose", "shape")
-    if missing := [name for name in needed if name not in arrays]:
-        raise UserError(f"{path} lacks {', '.join(missing)}; docs/eval-3dpw.md says what predictions hold.")
-    kinds = {"sequence": "U", "person": "iu", "frame": "iu"}
-    known = {name: value for name, value in arrays.items() if name in (*_KEYS, *_POINTS, "pose", "shape")}
-    for name, value in known.items():
-        if value.dtype.kind not in kinds.get(name, "fiu") or value.ndim < 1 or (name in _KEYS and value.ndim != 1):
-            what = f"{value.dtype} {list(value.shape)}"
-            raise UserError(f"{path}: {name} holds {what}; docs/eval-3dpw.md says what it may.")
-    count = len(arrays["frame"])
-    sizes = {"pose": 72, "joints": 14 * 3, "translation": 3, "pelvis": 3, "kinematic": 24 * 3}
-    for name, value in known.items():
-        if len(value) != count or (name in sizes and int(np.prod(value.shape[1:])) != sizes[name]):
-            wanted = f", {sizes[name]} numbers each" if name in sizes else ""
-            raise UserError(f"{path}: {name} has size {list(value.shape)}; expected {count} rows{wanted}.")
-        if name not in _KEYS and (not np.isfinite(value).all() or np.abs(value).max(initial=0) > LARGEST):
-            raise UserError(f"{path}: {name} has a number that is not finite (NaN or infinity) or above {LARGEST:g}.")
+    arrays = read_npz(path, "Expected predictions in an .npz (docs/eval-3dpw.md).", _PREDICTED)
+    if arrays.get("pose", np.zeros(0)).shape[1:] == (24, 3):
+        arrays["pose"] = arrays["pose"].reshape(-1, 72)
+    needed = {*_KEYS, "joints"} if "joints" in arrays else {*_KEYS, "pose", "shape"}
+    wanted = {name: replace(array, optional=name not in needed) for name, array in _PREDICTED.items()}
+    check_arrays(arrays, wanted, path, "predictions as docs/eval-3dpw.md says")
     keys = zip(arrays["sequence"].tolist(), arrays["person"].tolist(), arrays["frame"].tolist(), strict=True)
     return Predictions({(str(s), int(p), int(f)): row for row, (s, p, f) in enumerate(keys)}, arrays)
 

@@ -65,58 +65,6 @@ class PerFrame:
     acceleration_mm: Tensor | None  # [N] per frame^2, NaN where a neighbour is missing; None: no tracks were given
 
 
-def spin(predicted: Bodies, truth: Bodies) -> PerFrame:
-    """SPIN, EFT: 14 joints relative to Human3.6M's pelvis. They report no MVE; here it is relative to that pelvis."""
-    roots = _required(predicted.pelvis, truth.pelvis, "pelvis", "spin")
-    return _errors(truth, predicted.joints, truth.joints, roots, _mve(predicted, truth, roots))
-
-
-def wham(predicted: Bodies, truth: Bodies) -> PerFrame:
-    """WHAM: joints and mesh relative to the middle of the hips."""
-    roots = _mid_hips(predicted), _mid_hips(truth)
-    return _errors(truth, predicted.joints, truth.joints, roots, _mve(predicted, truth, roots))
-
-
-def vibe(predicted: Bodies, truth: Bodies) -> PerFrame:
-    """VIBE: joints relative to the middle of the hips; meshes as the body model leaves them, without translation."""
-    mve = None
-    if predicted.vertices is not None and truth.vertices is not None:
-        origins = _required(predicted.translation, truth.translation, "translation", "vibe")
-        mve = _mve(predicted, truth, origins)
-    return _errors(truth, predicted.joints, truth.joints, (_mid_hips(predicted), _mid_hips(truth)), mve)
-
-
-def challenge(predicted: Bodies, truth: Bodies) -> PerFrame:
-    """The 3DPW challenge: SMPL's own 24 joints relative to the first of them; no mesh."""
-    joints, true_joints = _required(predicted.kinematic, truth.kinematic, "kinematic", "challenge")
-    return _errors(truth, joints, true_joints, (joints[:, 0], true_joints[:, 0]), None)
-
-
-def _mve(predicted: Bodies, truth: Bodies, roots: tuple[Tensor, Tensor]) -> Tensor | None:
-    if predicted.vertices is None or truth.vertices is None:
-        return None
-    return mve_mm(predicted.vertices, truth.vertices, *roots)
-
-
-def _errors(
-    truth: Bodies, joints: Tensor, true_joints: Tensor, roots: tuple[Tensor, Tensor], mve: Tensor | None
-) -> PerFrame:
-    own, true = (points - root[:, None] for points, root in zip((joints, true_joints), roots, strict=True))
-    mpjpe = mpjpe_mm(joints, true_joints, *roots)
-    return PerFrame(mpjpe, pa_mpjpe_mm(joints, true_joints), mve, _acceleration_mm(own, true, truth))
-
-
-def _mid_hips(bodies: Bodies) -> Tensor:
-    return bodies.joints[:, HIPS, :].mean(1)
-
-
-def _required(predicted: Tensor | None, truth: Tensor | None, field: str, protocol: str) -> tuple[Tensor, Tensor]:
-    if predicted is None or truth is None:
-        whose = "the prediction" if predicted is None else "the truth"
-        raise UserError(f"the protocol {protocol} needs `{field}`, which {whose} does not have (eval3dpw.Bodies).")
-    return predicted, truth
-
-
 def _seen(enough: Callable[[np.ndarray], np.ndarray]) -> Callable[[TruthTrack], np.ndarray]:
     """Frames [T] with a valid camera in which OpenPose's keypoints [T, 18, 3], where they are known, are enough."""
 
@@ -131,26 +79,41 @@ HAS_SEVEN_KEYPOINTS = _seen(lambda points: (points[..., 2] > VIBE_CONFIDENCE).su
 HAS_ANY_KEYPOINT = _seen(lambda points: (points != 0).any((1, 2)))
 
 
+Root = Literal["pelvis", "hips", "first joint", "translation"]  # what points are relative to
+# The field of `Bodies` that has it, and which of that field's points it is: None, the field itself.
+_ROOTS: dict[Root, tuple[str, tuple[int, ...] | None]] = {
+    "pelvis": ("pelvis", None), "hips": ("joints", HIPS), "first joint": ("kinematic", (0,)),
+    "translation": ("translation", None),
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Protocol:
     """One published way to measure."""
 
     name: str
     truth_body: Literal["gendered", "neutral"]  # the body file of the true mesh
+    joints: Literal["joints", "kinematic"]  # the field of `Bodies` that is compared
+    root: Root  # of joints
+    mesh_root: Root | None  # of the mesh; None: no MVE
     counts: Callable[[TruthTrack], np.ndarray]
-    errors: Callable[[Bodies, Bodies], PerFrame]
     left_out: str  # what the frames lack that do not count
 
 
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        Protocol("spin", "gendered", HAS_CAMERA, spin, "no valid camera"),
-        Protocol("vibe", "neutral", HAS_SEVEN_KEYPOINTS, vibe, "no valid camera or fewer than 7 keypoints by OpenPose"),
-        Protocol("wham", "gendered", HAS_CAMERA, wham, "no valid camera"),
-        Protocol("challenge", "gendered", HAS_ANY_KEYPOINT, challenge, "no valid camera or not seen by OpenPose"),
+        # SPIN, EFT: relative to Human3.6M's pelvis. They report no MVE; here it is relative to that pelvis.
+        Protocol("spin", "gendered", "joints", "pelvis", "pelvis", HAS_CAMERA, "no valid camera"),
+        # Meshes as the body model leaves them, without translation.
+        Protocol("vibe", "neutral", "joints", "hips", "translation", HAS_SEVEN_KEYPOINTS,
+                 "no valid camera or fewer than 7 keypoints by OpenPose"),
+        Protocol("wham", "gendered", "joints", "hips", "hips", HAS_CAMERA, "no valid camera"),
+        # The 3DPW challenge: SMPL's own 24 joints.
+        Protocol("challenge", "gendered", "kinematic", "first joint", None, HAS_ANY_KEYPOINT,
+                 "no valid camera or not seen by OpenPose"),
     )
-}
+}  # fmt: skip
 
 
 def protocol_named(name: str) -> Protocol:
@@ -188,9 +151,29 @@ def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report
         for whose, value in (("prediction", found), ("truth", true)):
             if value is not None and not torch.isfinite(value).all():
                 raise UserError(f"{field} of the {whose} have a number that is not finite (NaN or infinity).")
-    errors = protocol_named(protocol).errors(predicted, truth)
+    errors = _errors(predicted, truth, protocol_named(protocol))
     means = {name: None if value is None else float(value.nanmean()) for name, value in vars(errors).items()}
     return Report(protocol=protocol, frames=len(truth), per_frame=errors, **means)  # type: ignore[arg-type]
+
+
+def _errors(predicted: Bodies, truth: Bodies, protocol: Protocol) -> PerFrame:
+    def both(field: str) -> tuple[Tensor, Tensor]:
+        of_prediction, of_truth = getattr(predicted, field), getattr(truth, field)
+        if of_prediction is None or of_truth is None:
+            whose = "the prediction" if of_prediction is None else "the truth"
+            needs = f"the protocol {protocol.name} needs `{field}`"
+            raise UserError(f"{needs}, which {whose} does not have (eval3dpw.Bodies).")
+        return of_prediction, of_truth
+
+    def both_roots(root: Root) -> list[Tensor]:
+        field, middle_of = _ROOTS[root]
+        return [points if middle_of is None else points[:, middle_of, :].mean(1) for points in both(field)]
+
+    joints, roots, mve = both(protocol.joints), both_roots(protocol.root), None
+    if protocol.mesh_root is not None and predicted.vertices is not None and truth.vertices is not None:
+        mve = mve_mm(predicted.vertices, truth.vertices, *both_roots(protocol.mesh_root))
+    own, true = (points - root[:, None] for points, root in zip(joints, roots, strict=True))
+    return PerFrame(mpjpe_mm(*joints, *roots), pa_mpjpe_mm(*joints), mve, _acceleration_mm(own, true, truth))
 
 
 def _acceleration_mm(joints_m: Tensor, true_joints_m: Tensor, truth: Bodies) -> Tensor | None:

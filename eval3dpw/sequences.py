@@ -104,7 +104,7 @@ class Sequence:
     name: str
     intrinsics: np.ndarray  # [3, 3] pixels
     T_cam_world: np.ndarray  # [N, 4, 4] world -> camera, metres
-    people: tuple[TruthTrack, ...]
+    people: tuple[TruthTrack, ...]  # all frames, also those without a valid camera
 
     def __len__(self) -> int:
         return len(self.T_cam_world)
@@ -169,11 +169,6 @@ def _numbers(value: Any, path: Path, key: str, shape: tuple[int, ...]) -> np.nda
         sizes = ", ".join("any" if side == -1 else str(side) for side in shape)
         raise UserError(f"{path} is damaged: {key} has size {list(array.shape)}; expected [{sizes}]. {_GET_AGAIN}.")
     return array
-
-
-def tracks_of(sequence: Sequence) -> list[TruthTrack]:
-    """Everyone in a sequence, all frames, also those without a valid camera."""
-    return list(sequence.people)
 
 
 def camera_params(track: TruthTrack, body: Body) -> BodyParams:

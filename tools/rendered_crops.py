@@ -196,7 +196,7 @@ def rendered(
                 continue
             camera = Camera.from_focal(focal, tuple(map(int, end - first)), tuple(size / 2 - first))
             azimuth = float(np.arctan2(-ahead[0], -ahead[2]))
-            light = (around.outdoor_light if rng.random() < 0.6 else around.indoor_light)(rng, azimuth)
+            light = around.draw_light(rng, azimuth, indoors=rng.random() > 0.6)
             photo = next(photos)
             scene = around.Scene(solids, light, np.zeros((2, 4, 3), np.float32))
             # Drawing textures takes longer than everything else: all crops share one set.
@@ -233,7 +233,7 @@ def main() -> None:
     cv2.setNumThreads(1)
     body, rng, generator = load_body(), np.random.default_rng([given.seed, 5]), torch.Generator()
     generator.manual_seed(given.seed)
-    banks = [bank(motion, body, motion.learned) for motion in load_motions(given, body).all]
+    banks = [bank(motion, body, motion.learned) for motion in load_motions(given, body).values()]
     model = load_model(POSE_MODEL)
     confidence = confidence_function("ccnet", POSE_MODEL, model, None)
     people = rendered(banks, body, photographs(given.photos, given.annotations, rng), rng, generator)

@@ -1,23 +1,24 @@
 """People of captured motion before several cameras: truth, and what each camera's network would say of them."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from eval3dpw.synth.clothed_people import SyntheticPerson, draw_shape, moved_to, person_from_clip
+from bench.lib.simulation import Noise, noisy
 from eval3dpw.synth.motion import Clip, load_clips
 from eval3dpw.synth.rendering import build_scene_mesh
-from eval3dpw.synth.sequence import SyntheticSequence, draw_plan, dressed, frame_images
+from eval3dpw.synth.scripted import draw_plan
+from eval3dpw.synth.sequence import Shot, frame_images
+from eval3dpw.synth.staging import CameraPath, SyntheticPerson, draw_sensor, draw_shape, staged_person
 from eval3dpw.synth.surroundings import ClearArea, build_scene
 from fitmesh.inputs import write_lossless
 from fitting.body import Body
 from fitting.camera import Camera
 from fitting.rig.rig import PlacedCamera, Rig, write_rig
-from fitting.training.simulation import Noise, noisy
 from pose2d.types import Keypoints
 
 FPS = 30.0
@@ -66,9 +67,10 @@ def _everyone(
     everyone = []
     for number in range(people):
         chosen: Clip = long[int(rng.integers(len(long)))] if clip is None else long[(clip + number) % len(long)]
-        person = person_from_clip(body, chosen, draw_shape(rng), 0, frames, rng.uniform(-np.pi, np.pi))
+        shape, yaw = draw_shape(rng), rng.uniform(-np.pi, np.pi)
+        person = staged_person(body, chosen, np.arange(frames), shape, 1.0, yaw)
         angle, out = 2 * np.pi * number / people + 0.5, 0.0 if people == 1 else 0.9 if people < 4 else 1.3
-        everyone.append(moved_to(body, person, out * np.sin(angle), out * np.cos(angle)))
+        everyone.append(person.moved_to(out * np.sin(angle), out * np.cos(angle)))
     return everyone
 
 
@@ -98,17 +100,7 @@ def simulate(
 
 
 @dataclass(frozen=True)
-class _Tripod:
-    """A camera that stands, in the renderer's world with y up."""
-
-    pose: np.ndarray  # [4, 4]
-
-    def world_to_cam(self, frame: float) -> np.ndarray:
-        return self.pose
-
-
-@dataclass(frozen=True)
-class _Later(SyntheticSequence):
+class _Later(Shot):
     """The same scene some frames later, fractions included."""
 
     later: float = 0.0
@@ -126,18 +118,23 @@ def render(
     out.mkdir(parents=True, exist_ok=True)
     offsets_s = offsets_s or [0.0] * len(rig)
     margin = math.ceil(FPS * max(map(abs, offsets_s))) + 2
-    plan = replace(draw_plan(seed, 0, 1, rig.cameras[0].camera.size[0]), scene="park", occlusion="none")
+    plan = draw_plan(seed, 0)
+    sensor = draw_sensor(plan.rng("sensor"), rig.cameras[0].camera.size[0])
     everyone = _everyone(body, plan.rng("people"), people, frames + 2 * margin, clip)
     places = np.stack([(placed.position_m @ Z_UP)[[0, 2]] for placed in rig.cameras])
-    area = ClearArea(np.concatenate([person.path for person in everyone]), np.repeat(places, 10, 0), plan.view.azimuth)
+    area = ClearArea(np.concatenate([person.path for person in everyone]), np.repeat(places, 10, 0))
     around = build_scene("park", area, plan.rng("scene"))
-    clothed = dressed(plan, everyone, body)
+    clothed = plan.dressed(everyone, range(people), body)
     mesh = build_scene_mesh(clothed, around, plan.rng("mesh"))
     for number, (placed, offset) in enumerate(zip(rig.cameras, offsets_s, strict=True)):
         pose = np.eye(4)
         pose[:3, :3], pose[:3, 3] = placed.rotation @ Z_UP, placed.translation_m
-        sequence = _Later(plan, everyone, [], clothed, placed.camera, _Tripod(pose), mesh, FPS * offset)
-        noise = plan.rng(f"sensor {number}")
+        path, seed_of = CameraPath(pose[None]), (*plan.seed, number)  # it stands, in the renderer's world with y up
+        sequence = _Later(
+            everyone, list(range(people)), [], clothed, placed.camera, "static", path, "park", mesh, sensor, seed_of,
+            FPS * offset,
+        )  # fmt: skip
+        noise = np.random.default_rng(seed_of)
         shown = range(margin, margin + frames)
         images = frame_images(sequence, sequence.posed(), shown, noise, subframes)
         write_lossless(out / f"{placed.name}.mp4", images, Fraction(int(FPS)))

@@ -14,14 +14,22 @@ import torch
 from scipy.spatial.transform import Rotation
 from torch import Tensor
 
-from eval3dpw.synth.clothed_people import SyntheticPerson, draw_shape, sized_person
+from bench.lib.simulation import Noise, noisy
 from eval3dpw.synth.motion import FPS, Clip, Kind
-from eval3dpw.synth.staging import StagedView, camera_path, draw_size, moved, staged_person, there_and_back
+from eval3dpw.synth.staging import (
+    StagedView,
+    SyntheticPerson,
+    camera_path,
+    draw_shape,
+    draw_size,
+    sized_person,
+    staged_person,
+    there_and_back,
+)
 from eval3dpw.synth.textures import SmoothNoise
 from fitting.body import Body
 from fitting.camera import Camera
 from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m
-from fitting.training.simulation import Noise, noisy
 from pose2d.types import Keypoints
 
 STEP = 2  # of captured motion at FPS
@@ -90,7 +98,7 @@ class _Stage:
         shift = torch.stack((-pelvis[:, 0], lowest, -pelvis[:, 2]), 1)
         feet = person.keypoints[:, list(FEET_KEYPOINTS)].mean(1)
         shift[:, (0, 2)] = -(feet[:, (0, 2)])  # feet stay where they are
-        return moved(self.body, person, shift)
+        return person.moved(shift)
 
     def lowest(self, person: SyntheticPerson) -> Tensor:
         """[T] so far up that the lowest of feet, and of pelvis and shoulders with their flesh, is on the floor."""
@@ -102,10 +110,10 @@ class _Stage:
     def placed(self, person: SyntheticPerson, x: float, z: float, y: float | np.ndarray = 0.0) -> SyntheticPerson:
         shift = np.zeros((self.frames, 3))
         shift[:, 0], shift[:, 1], shift[:, 2] = x, y, z
-        return moved(self.body, person, torch.from_numpy(shift).float())
+        return person.moved(torch.from_numpy(shift).float())
 
     def moving(self, person: SyntheticPerson, path_m: np.ndarray) -> SyntheticPerson:
-        return moved(self.body, person, torch.from_numpy(path_m).float())
+        return person.moved(torch.from_numpy(path_m).float())
 
     @property
     def time_s(self) -> np.ndarray:

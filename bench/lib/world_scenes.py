@@ -1,8 +1,8 @@
 """Simulated shots with exact truth: captured motion of people on one floor, seen by a camera whose lens is not told.
 
 Nothing is rendered but a small grey background for the camera's motion (bench/world_background.py): keypoints are
-projected exactly and read with noise of the stated size (`training.simulation.Noise`). World frame: y up, metres, floor
-at y = 0.
+projected exactly and read with noise of the stated size (`bench.lib.simulation.Noise`). World frame: y up, metres,
+floor at y = 0.
 """
 
 import math
@@ -11,13 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from eval3dpw.synth.clothed_people import SyntheticPerson
+from bench.lib.simulation import Noise, noisy
 from eval3dpw.synth.motion import FPS, KINDS, Clip, Kind
-from eval3dpw.synth.staging import StagedCameraKind, contacts, draw_size, framed, stage
+from eval3dpw.synth.staging import CameraKind, SyntheticPerson, contacts, draw_size, framed, stage
 from fitting.body import Body
 from fitting.camera import Camera
 from fitting.training.capture_corrections import FEET_KEYPOINTS
-from fitting.training.simulation import Noise, noisy
 from pose2d.types import Keypoints
 
 SIZES = ((1280, 720), (1920, 1080), (720, 1280), (960, 720))
@@ -50,7 +49,7 @@ class ShotTruth:
 
     name: str
     kind: Kind
-    camera_kind: StagedCameraKind
+    camera_kind: CameraKind
     people: list[PersonTruth]
     camera: Camera  # the true one
     camera_from_world: np.ndarray  # [T, 4, 4]
@@ -88,7 +87,7 @@ def simulated_shot(
     rng = np.random.default_rng([seed, number, 17])
     kind = KINDS[(0, 1, 0, 2, 0, 3, 1, 4)[number % 8]]  # walking, standing, walking, jumping, walking, sitting, ..
     count = (1, 2, 2, 1, 3, 2, 1, 2, 4, 1)[number % 10]
-    cameras: tuple[StagedCameraKind, ...] = ("static", "pan", "static", "hand", "static", "static", "pan")
+    cameras: tuple[CameraKind, ...] = ("static", "pan", "static", "hand", "static", "static", "pan")
     camera_kind = cameras[number % len(cameras)]
     has_child = count > 1 and bool(rng.random() < 0.5)
     kinds = [kind, *[COMPANY.get(kind, kind)] * (count - 1)]
@@ -102,25 +101,22 @@ def simulated_shot(
         share = math.exp(rng.uniform(*np.log(LENS_SHARE)))
         camera = Camera.from_focal(share * math.hypot(*size_px), size_px)
         tries = (framed(people, camera, camera_kind, FPS, rng) for _ in range(8))
-        found = next((view_and_path for view_and_path in tries if view_and_path is not None), None)
-    path = found[1].camera_from_world
+        found = next((path for path in tries if path is not None), None)
+    path = found.camera_from_world
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    truths = [
-        _seen(person, of, camera, path, body, noise or Noise(), generator)
-        for person, of in zip(people, kinds, strict=True)
-    ]
+    truths = [_seen(person, camera, path, body, noise or Noise(), generator) for person in people]
     name = f"{number:02d} {kind}, {count} {'with a child, ' if has_child else ''}{camera_kind}"
     return ShotTruth(name, kind, camera_kind, truths, camera, path, FPS, (seed, number))
 
 
 def _seen(
-    person: SyntheticPerson, kind: Kind, camera: Camera, path: np.ndarray, body: Body, noise: Noise,
+    person: SyntheticPerson, camera: Camera, path: np.ndarray, body: Body, noise: Noise,
     generator: torch.Generator,
 ) -> PersonTruth:  # fmt: skip
     points = person.keypoints.double().numpy()
     cam = np.einsum("tij,tnj->tni", path[:, :3, :3], points) + path[:, None, :3, 3]
     exact = camera.project(torch.from_numpy(cam).float())
-    stands, still = contacts(body, person, FPS, has_steps=kind == "stairs")
+    stands, still = contacts(body, person, FPS)
     return PersonTruth(
         person.clip, person.size, person.size * height_m(body, person.shape), person.joints.double().numpy(), points,
         stands, still, noisy(exact, generator, noise, FPS),

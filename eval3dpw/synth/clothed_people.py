@@ -1,4 +1,4 @@
-"""People in the world frame (y up, ground at 0, metres): motion, shape and position, clothes, and their clothed meshes.
+"""What people wear and look like, and their clothed meshes.
 
 An outfit says what a person wears and looks like; its lengths are positions on the open body at rest (metres). At rest
 the body stands in a T: arms along x (shoulder 0.18, elbow 0.43, wrist 0.67), y up from the pelvis at 0 (hip -0.08, knee
@@ -10,21 +10,19 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.sparse import coo_matrix
+from scipy.sparse import coo_matrix, eye
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 from torch import Tensor
 
 from eval3dpw.synth import textures
-from eval3dpw.synth.motion import Clip, rotated
+from eval3dpw.synth.surroundings import grid_faces
 from eval3dpw.synth.textures import linear_rgb
 from fitting.body import Body
 from fitting.body.body import skin
-from fitting.body.kinematics import Placement, rotation_matrices
+from fitting.body.kinematics import Placement
 from fitting.render.draw import vertex_normals
-from fitting.training.motion_capture import legs_m
 
-BETAS = 10  # as many as 3DPW's files hold
 LATTICE_STEPS = 3  # every face stores its appearance on a lattice of this many steps along its edges
 _PELVIS, _LEFT_HIP, _RIGHT_HIP, _UPPER_SPINE = 0, 1, 2, 9
 _CENTER_OF_HEAD = np.array([0.0, 0.60, 0.045])
@@ -118,42 +116,26 @@ def _varied(rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], 
     return float(r), float(g), float(b)
 
 
-@dataclass(frozen=True)
-class SurfacePoints:
-    rest_m: np.ndarray  # [n, 3] on the mean body
-    bone: np.ndarray  # [n] 0..23, the joint with the largest skinning weight
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """How much of a point each garment covers: 0 or 1, in between at edges. All [n]."""
-
-    hair: np.ndarray
-    top: np.ndarray
-    bottom: np.ndarray
-    socks: np.ndarray
-    shoes: np.ndarray
-
-
 def soft_step(value: np.ndarray, at: float | np.ndarray, width_m: float = 0.004) -> np.ndarray:
     """0 below `at`, 1 above, linear over `width_m` in between."""
     return np.clip((value - at) / width_m + 0.5, 0, 1)
 
 
-def coverage(points: SurfacePoints, outfit: Outfit, width_m: float = 0.004) -> Coverage:
-    """Of the garments of an outfit, by the places that its lengths name."""
-    x, y, z = points.rest_m.T
+def coverage(points: np.ndarray, bone: np.ndarray, outfit: Outfit, width_m: float = 0.004) -> dict[str, np.ndarray]:
+    """How much of each point [n, 3] of the mean body hair, top, bottom, socks and shoes cover, by the places that the
+    outfit's lengths name: 0 or 1 [n], in between at edges. bone [n]: the joint with the largest skinning weight."""
+    x, y, z = points.T
     arm = np.abs(x)  # distance along the arm
-    head, foot = points.bone == _HEAD, np.isin(points.bone, _FEET)
-    neck = np.isin(points.bone, (_HEAD, _NECK))
-    torso = soft_step(y, outfit.hem_y_m, width_m) * soft_step(_from_neck(points.rest_m), outfit.neckline_m, width_m)
+    head, foot = bone == _HEAD, np.isin(bone, _FEET)
+    neck = np.isin(bone, (_HEAD, _NECK))
+    torso = soft_step(y, outfit.hem_y_m, width_m) * soft_step(_from_neck(points), outfit.neckline_m, width_m)
     covers_torso = torso * ~(neck & (y > 0.5))
-    top = covers_torso * (1 - soft_step(arm, outfit.sleeve_end_m, width_m)) * ~np.isin(points.bone, _LEGS[2:])
+    top = covers_torso * (1 - soft_step(arm, outfit.sleeve_end_m, width_m)) * ~np.isin(bone, _LEGS[2:])
     below_waist = ~(y > 0.14) & (arm < 0.4)
-    bottom = below_waist * soft_step(y, outfit.leg_end_y_m, width_m)
+    bottom = below_waist * soft_step(y, outfit.leg_end_y_m, width_m) * (1 - top)
     shoes = foot * (1 - soft_step(y, -0.885 - 0.02 * (z > 0.03), width_m))
-    socks = (np.isin(points.bone, _LEGS) & (y < -0.6)) * (1 - soft_step(y, -0.82, width_m))
-    return Coverage(head * _scalp(x, y, z), top, bottom * (1 - top), socks, shoes)
+    socks = (np.isin(bone, _LEGS) & (y < -0.6)) * (1 - soft_step(y, -0.82, width_m))
+    return {"hair": head * _scalp(x, y, z), "top": top, "bottom": bottom, "socks": socks, "shoes": shoes}
 
 
 def _from_neck(points: np.ndarray) -> np.ndarray:
@@ -173,11 +155,11 @@ def _scalp(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def surface_appearance(
-    surface: SurfacePoints, kind: np.ndarray, outfit: Outfit, rng: np.random.Generator
+    points: np.ndarray, bone: np.ndarray, kind: np.ndarray, outfit: Outfit, rng: np.random.Generator
 ) -> np.ndarray:
     """[n, CHANNELS] at points of the surface; `kind` [n] is BODY, EYE, or HAIR and SKIRT for meshes of their own."""
-    covered, points, noise = coverage(surface, outfit), surface.rest_m, textures.value_noise
-    hair, skirt = np.maximum(covered.hair, kind == HAIR), (kind == SKIRT).astype(float)
+    covered, noise = coverage(points, bone, outfit), textures.value_noise
+    hair, bottom = np.maximum(covered["hair"], kind == HAIR), np.maximum(covered["bottom"], kind == SKIRT)
 
     def locks(p: np.ndarray) -> np.ndarray:
         shade = noise(p, (0.006, 0.05, 0.012), rng) + 0.6 * noise(p, 0.02, rng)
@@ -190,39 +172,31 @@ def surface_appearance(
     def strands(p: np.ndarray) -> np.ndarray:
         return 0.5 * np.stack([noise(p, (0.008, 0.06, 0.015), rng) for _ in range(3)], 1)
 
-    color = _skin(surface, outfit, rng)
-    _blend_where(color, covered.socks, points, lambda p: np.tile(outfit.socks, (len(p), 1)))
-    _blend_where(color, np.maximum(covered.bottom, skirt), points, lambda p: _fabric(p, outfit.bottom, rng))
-    _blend_where(color, covered.top, points, lambda p: _top(p, outfit, rng))
-    _blend_where(color, covered.shoes, points, lambda p: _shoes(p, outfit))
-    _blend_where(color, hair, points, locks)
-    _blend_where(color, (kind == EYE).astype(float), points, _eyeballs)
-
-    normal_offset = np.zeros((len(points), 3))
-    loose = covered.top * outfit.top.folds + np.maximum(covered.bottom, skirt) * outfit.bottom.folds
-    _blend_where(normal_offset, loose, points, folds)
-    _blend_where(normal_offset, hair, points, strands)
+    color, normal_offset = _skin(points, bone, outfit, rng), np.zeros((len(points), 3))
+    loose = covered["top"] * outfit.top.folds + bottom * outfit.bottom.folds
+    layers: tuple[tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], np.ndarray]], ...] = (
+        (color, covered["socks"], lambda p: np.tile(outfit.socks, (len(p), 1))),
+        (color, bottom, lambda p: _fabric(p, outfit.bottom, rng)),
+        (color, covered["top"], lambda p: _top(p, outfit, rng)),
+        (color, covered["shoes"], lambda p: _shoes(p, outfit)),
+        (color, hair, locks),
+        (color, (kind == EYE).astype(float), _eyeballs),
+        (normal_offset, loose, folds),
+        (normal_offset, hair, strands),
+    )
+    for under, share, over in layers:  # computed only where there is some of it
+        where = share > 0
+        under[where] = _blend(under[where], share[where], over(points[where]))
     return np.concatenate((np.clip(color, 0.002, 0.95), normal_offset), 1).astype(np.float32)
-
-
-def _blend_where(
-    under: np.ndarray, share: np.ndarray, points: np.ndarray, over: Callable[[np.ndarray], np.ndarray]
-) -> None:
-    """Blend `over(points)` into `under` by its share, in place; computed only where the share is above 0."""
-    where = share > 0
-    under[where] = _blend(under[where], share[where], over(points[where]))
 
 
 def _blend(under: np.ndarray, share: np.ndarray, color: np.ndarray) -> np.ndarray:
     return under + share[:, None] * (color - under)
 
 
-def _skin(surface: SurfacePoints, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
-    points = surface.rest_m
+def _skin(points: np.ndarray, bone: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
     color = np.asarray(outfit.skin) * np.exp(0.10 * textures.fractal_noise(points, 0.05, rng))[:, None]
-    knuckles = np.isin(surface.bone, (20, 21, 22, 23)) * 0.12
-    color = color * (1 - knuckles[:, None] * np.array([0.2, 0.8, 0.8]))
-    head = surface.bone == 15
+    head = bone == _HEAD
     color[head] = _face(points[head], color[head], outfit)
     return color
 
@@ -315,71 +289,6 @@ def _shoes(points: np.ndarray, outfit: Outfit) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class SyntheticPerson:
-    clip: str
-    shape: Tensor  # [10]
-    pose: Tensor  # [T, 24, 3] axis-angle, the root in the world
-    translation: Tensor  # [T, 3]
-    joints: Tensor  # [T, 24, 3]
-    keypoints: Tensor  # [T, 26, 3] Halpe's; the first 17 are COCO's
-    placement: Placement  # before size and translation
-    size: float = 1.0  # multiplies the whole body about the origin, before the translation: children
-
-    @property
-    def path(self) -> np.ndarray:
-        """[T, 2] x, z of the pelvis."""
-        return self.joints[:, 0, ::2].numpy()
-
-
-def draw_shape(rng: np.random.Generator) -> Tensor:
-    return torch.from_numpy(np.clip(rng.normal(0, 1, BETAS), -2.2, 2.2).astype(np.float32))
-
-
-def person_from_clip(body: Body, clip: Clip, shape: Tensor, first: int, count: int, yaw: float) -> SyntheticPerson:
-    """Some frames of a clip, rotated by `yaw`, feet on the ground, the path centred on the origin."""
-    piece = rotated(Clip(clip.name, clip.pose[first : first + count], clip.root_m[first : first + count]), yaw)
-    leg_ratio = leg_length(body, shape) / leg_length(body, torch.zeros(BETAS))
-    translation = (
-        piece.root_m * leg_ratio - body.placement(torch.eye(3).expand(1, 24, 3, 3), _padded(body, shape)).joints[0, 0]
-    )
-    middle = (translation.amin(0) + translation.amax(0)) / 2
-    posed = body(piece.pose, _padded(body, shape), translation, vertices=True).vertices
-    assert posed is not None
-    lowest = torch.quantile(posed[..., 1].amin(1), 0.1)  # not the minimum: one odd frame must not lift the body
-    shift = torch.stack((middle[0], lowest, middle[2]))
-    return sized_person(body, clip.name, piece.pose, shape, translation - shift)
-
-
-def sized_person(
-    body: Body, clip: str, pose: Tensor, shape: Tensor, translation: Tensor, size: float = 1.0
-) -> SyntheticPerson:
-    """As posed, with every point of the body multiplied by `size` before it is moved."""
-    output = body(pose, _padded(body, shape))
-    placement = body.placement(rotation_matrices(pose), _padded(body, shape))
-    joints, keypoints = (size * points + translation[:, None] for points in (output.joints, output.keypoints))
-    return SyntheticPerson(clip, shape, pose, translation, joints, keypoints, placement, size)
-
-
-def moved(body: Body, person: SyntheticPerson, shift_m: Tensor) -> SyntheticPerson:
-    """The same person elsewhere: shift_m [3] or [T, 3]."""
-    return sized_person(body, person.clip, person.pose, person.shape, person.translation + shift_m, person.size)
-
-
-def moved_to(body: Body, person: SyntheticPerson, x: float, z: float) -> SyntheticPerson:
-    """Moved along the floor."""
-    return moved(body, person, torch.tensor([x, 0.0, z], dtype=torch.float32))
-
-
-def _padded(body: Body, shape: Tensor) -> Tensor:
-    """The shape with zeros for the body's other directions."""
-    return torch.cat((shape, shape.new_zeros(body.shape_size - len(shape))))
-
-
-def leg_length(body: Body, shape: Tensor) -> float:
-    return legs_m(body.rest_joints + torch.einsum("jcs,s->jc", body.rest_joint_shapedirs, _padded(body, shape)))
-
-
-@dataclass(frozen=True)
 class ClothedBody:
     """One person as rendered: the body with clothes that stand off it, hair, and perhaps a skirt. The truth is the body
     underneath. Clothes are skinned to the same joints as the skin they cover."""
@@ -387,7 +296,7 @@ class ClothedBody:
     rest: Tensor  # [3, V] metres, clothed and of this person's shape, in the T-pose
     weights: Tensor  # [24, V]
     faces: np.ndarray  # [F, 3] int32
-    appearance: np.ndarray  # [F, (LATTICE_STEPS + 1)^2, CHANNELS] float32, see outfit.py
+    appearance: np.ndarray  # [F, (LATTICE_STEPS + 1)^2, CHANNELS] float32
     body_vertices: int  # the first of the V are the body's own, in its order
 
     def posed(self, placement: Placement, translation: Tensor, size: float = 1.0) -> np.ndarray:
@@ -401,12 +310,16 @@ def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Gener
     faces = body.faces.numpy().astype(np.int32)
     # [V] true for the small components that are not connected to the skin.
     count = len(mean)
-    edges = np.concatenate((faces[:, :2], faces[:, 1:]))
+    edges = np.concatenate((faces[:, :2], faces[:, 1:], faces[:, ::2]))
     joined = coo_matrix((np.ones(len(edges)), edges.T), shape=(count, count))
     _, piece = connected_components(joined, directed=False)
     eyes = piece != np.bincount(piece).argmax()
-    stand_off = _clothing_thickness_m(SurfacePoints(mean, weights.argmax(1)), outfit, rng) * ~eyes
-    normals = _smooth_normals(mean, faces)
+    stand_off = _clothing_thickness_m(mean, weights.argmax(1), outfit, rng) * ~eyes
+    normals = vertex_normals(mean, faces).astype(np.float64)
+    around = joined + joined.T + eye(count)
+    for _ in range(4):  # averaged over neighbours, so that cloth does not follow every fold of the skin
+        normals = around @ normals
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     parts = [mean + stand_off[:, None] * normals]
     all_weights, all_faces = [weights], [faces]
     kinds = [np.where(eyes[faces[:, 0]], EYE, BODY)]  # of faces
@@ -432,50 +345,36 @@ def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Gener
     places = np.stack((i, j, np.maximum(1 - i - j, 0)), 1)
     places = places / places.sum(1, keepdims=True)  # rounding can place a corner beyond the far edge
     bones = weight_array.argmax(1)[face_array[:, places.argmax(1)]]  # [F, n^2] the bone changes half-way
-    surface = SurfacePoints(np.einsum("pk,fkc->fpc", places, unshaped[face_array]).reshape(-1, 3), bones.ravel())
+    surface = np.einsum("pk,fkc->fpc", places, unshaped[face_array]).reshape(-1, 3)
     of_face = np.broadcast_to(np.concatenate(kinds)[:, None], bones.shape).ravel()
     return ClothedBody(
         rest=torch.from_numpy(whole.T.astype(np.float32).copy()),
         weights=torch.from_numpy(weight_array.T.astype(np.float32).copy()),
         faces=face_array,
-        appearance=surface_appearance(surface, of_face, outfit, rng).reshape(*bones.shape, CHANNELS),
+        appearance=surface_appearance(surface, bones.ravel(), of_face, outfit, rng).reshape(*bones.shape, CHANNELS),
         body_vertices=len(mean),
     )
 
 
-def _smooth_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """Normals averaged over neighbours, so that cloth does not follow every fold of the skin."""
-    normals = vertex_normals(vertices, faces).astype(np.float64)
-    edges = np.concatenate((faces[:, :2], faces[:, 1:], faces[:, ::2]))
-    for _ in range(4):
-        total = normals.copy()
-        np.add.at(total, edges[:, 0], normals[edges[:, 1]])
-        np.add.at(total, edges[:, 1], normals[edges[:, 0]])
-        normals = total / np.linalg.norm(total, axis=1, keepdims=True)
-    return normals
-
-
-def _clothing_thickness_m(surface: SurfacePoints, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
+def _clothing_thickness_m(points: np.ndarray, bone: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
     """[V] metres between the skin and what covers it."""
-    covered = coverage(surface, outfit, width_m=0.012)
-    x, y, _ = surface.rest_m.T
+    covered = coverage(points, bone, outfit, width_m=0.012)
+    x, y, _ = points.T
     # Loose cloth hangs: more air at the hem, at cuffs and round the waist than on the shoulders.
     hangs = np.interp(y, (outfit.hem_y_m, 0.15, 0.32, 0.40), (1.5, 1.2, 0.7, 0.35))
     sleeve = np.interp(np.abs(x), (0.17, 0.24, 0.66), (0.4, 1.0, 1.0))
     top = outfit.top.thickness_m * np.where(np.abs(x) > 0.2, sleeve, hangs)
     bottom = outfit.bottom.thickness_m * np.interp(y, (-0.9, -0.5, -0.2, 0.1), (1.5, 1.1, 0.7, 0.3))
-    unevenness = 1 + 0.35 * textures.fractal_noise(surface.rest_m, 0.10, rng)
-    cloth_m = (covered.top * (top + 0.004) + covered.bottom * bottom) * unevenness
-    tousled = 1 + 0.5 * textures.fractal_noise(surface.rest_m, 0.04, rng)
+    unevenness = 1 + 0.35 * textures.fractal_noise(points, 0.10, rng)
+    cloth_m = (covered["top"] * (top + 0.004) + covered["bottom"] * bottom) * unevenness
+    tousled = 1 + 0.5 * textures.fractal_noise(points, 0.04, rng)
     crown = np.clip((y - 0.55) / 0.1, 0.35, 1)
-    return cloth_m + covered.hair * outfit.hair_thickness_m * tousled * crown + covered.shoes * 0.009
+    return cloth_m + covered["hair"] * outfit.hair_thickness_m * tousled * crown + covered["shoes"] * 0.009
 
 
 def _two_sided_grid(rows: int, columns: int) -> np.ndarray:
     """Faces of a grid of points, both sides, so that it is seen from inside as well."""
-    i, j = np.mgrid[: rows - 1, : columns - 1].reshape(2, -1)
-    a, b, c, d = i * columns + j, i * columns + j + 1, (i + 1) * columns + j, (i + 1) * columns + j + 1
-    front = np.concatenate((np.stack((a, b, c), 1), np.stack((b, d, c), 1)))
+    front = grid_faces(rows, columns)
     return np.concatenate((front, front[:, ::-1]))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.kinematics import MIRROR
 from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
 from fitting.training.motion_capture import COPIES_OF_HELD_OUT, HELD_OUT_EVERY, Motion, load_motion
 from pose2d.base.errors import UserError
@@ -31,6 +31,15 @@ class Clip:
     pose: Tensor  # [T, 24, 3] axis-angle
     root_m: Tensor  # [T, 3] pelvis
 
+    @property
+    def subject(self) -> int:
+        return int(self.name.split("_")[0])
+
+    def mirrored(self) -> "Clip":
+        """Left and right are exchanged."""
+        pose = self.pose[:, MIRROR] * self.pose.new_tensor([1, -1, -1])
+        return Clip(self.name + "m", pose, self.root_m * self.root_m.new_tensor([-1, 1, 1]))
+
 
 def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip, ...]:
     """The clips of a split, from a file of CMU clips or, without one, the embedded clips."""
@@ -40,13 +49,7 @@ def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip
             names = tuple(str(name) for name in file["clip_name"])
             motion = Motion(pose, torch.from_numpy(file["root_m"]), file["clip_start"], names, FPS)
     else:
-        try:
-            motion = load_motion(path, body, FPS)
-        except (KeyError, ValueError, OSError) as error:
-            raise UserError(
-                f"{path} is not a file of CMU clips: expected an .npz with euler_zyx_deg_x100, root_pos, joint, "
-                f"parent, offset, clip_start and clip_name at {FPS} frames/s."
-            ) from error
+        motion = load_motion(path, body, FPS)
     if motion.root_m is None:
         raise UserError(f"{path} has no root positions (root_pos); which place people on the ground.")
     clips = []
@@ -64,23 +67,6 @@ def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip
             "test only. Give a file of CMU clips with --motion."
         )
     raise UserError(f"{path} has no clip of at least {SHORTEST_CLIP} frames for the split {split!r}.")
-
-
-def mirrored(clip: Clip) -> Clip:
-    """The mirrored motion: left and right are exchanged."""
-    pose = clip.pose[:, _MIRROR] * clip.pose.new_tensor([1, -1, -1])
-    return Clip(clip.name + "m", pose, clip.root_m * clip.root_m.new_tensor([-1, 1, 1]))
-
-
-def rotated(clip: Clip, yaw: float) -> Clip:
-    """The same motion in another direction: rotated about the vertical through the origin."""
-    rotation = rotation_matrices(torch.tensor([0.0, yaw, 0.0], dtype=clip.pose.dtype))
-    pose = clip.pose.clone()
-    pose[:, 0] = matrix_to_axis_angle(rotation @ rotation_matrices(clip.pose[:, 0]))
-    return Clip(clip.name, pose, clip.root_m @ rotation.mT)
-
-
-_MIRROR = [0, 2, 1, 3, 5, 4, 6, 8, 7, 9, 11, 10, 12, 14, 13, 15, 17, 16, 19, 18, 21, 20, 23, 22]
 
 
 Kind = Literal["walking", "standing", "jumping", "sitting", "stairs"]
@@ -117,35 +103,21 @@ def clip_kind(clip: Clip, body: Body) -> Kind | None:
     return "jumping" if 0.08 < flies < 0.5 and speed_m_s < 1.0 and stands > 0.35 else None
 
 
-def is_held_out(clip: Clip) -> bool:
-    """Whether neither the pose prior nor the lifter was trained on this subject."""
-    return _subject(clip) % HELD_OUT_EVERY == 0
-
-
-def _subject(clip: Clip) -> int:
-    return int(clip.name.split("_")[0])
-
-
-def clips_by_kind(body: Body, reporting: bool, motion: Path | None = None) -> dict[Kind, list[Clip]]:
+def clips_by_kind(body: Body, reporting: bool, motion: Path | None = None) -> dict[str, list[Clip]]:
     """Clips of a file (or the embedded ones) to report on: held-out subjects; or, not `reporting`, to choose with. Of a
     kind that no held-out subject shows (sitting, stairs), every other subject is for reporting, so that choices and
     reports still share no subject, though the pose prior has seen them. The embedded clips are all of held-out
     subjects: those of the validation split are for choosing."""
-    splits: tuple[Split, ...] = ("test", "validation") if motion is None else ("test", "train", "validation")
-    by_kind: dict[Kind, list[Clip]] = {kind: [] for kind in KINDS}
-    test = set()
-    for split in splits:
-        for clip in load_clips(body, split, motion):
-            if (kind := clip_kind(clip, body)) is not None:
-                by_kind[kind].append(clip)
-                test |= {_subject(clip)} if split == "test" else set()
-    found = {}
-    for kind, clips in by_kind.items():
-        subjects = sorted({_subject(clip) for clip in clips})
-        mine = set(subjects[int(reporting) :: 2])
-        if motion is None:
-            mine = {subject for subject in subjects if (subject in test) == reporting}
-        elif any(is_held_out(clip) for clip in clips):
-            mine = {subject for subject in subjects if (subject % HELD_OUT_EVERY == 0) == reporting}
-        found[kind] = [clip for clip in clips if _subject(clip) in mine]
-    return found
+    every: tuple[Split, ...] = ("test", "train", "validation")
+    own = {split: load_clips(body, split, motion) for split in every if split != "train" or motion is not None}
+    test = {clip.subject for clip in own["test"]}
+    by_kind: dict[str, list[Clip]] = {kind: [] for kind in KINDS}
+    for clip in (clip for clips in own.values() for clip in clips):
+        if (kind := clip_kind(clip, body)) is not None:
+            by_kind[kind].append(clip)
+    for name, clips in by_kind.items():
+        subjects = sorted({clip.subject for clip in clips})
+        held_out = {subject for subject in subjects if subject % HELD_OUT_EVERY == 0}
+        reported = test if motion is None else held_out or set(subjects[1::2])
+        by_kind[name] = [clip for clip in clips if (clip.subject in reported) == reporting]
+    return by_kind

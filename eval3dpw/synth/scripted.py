@@ -1,9 +1,11 @@
-"""Scripted scenes: people who cross, embrace, hide and come back, with and without cuts; and people on a floor.
+"""What sequences show: people who walk about; who cross, embrace, hide and come back, with and without cuts; who are on
+a floor.
 
-Each script stages the people and the things around them; `build_shots` dresses and renders them. A sequence has one or
-more shots: at a cut another camera shows another place, with all or some of the same people in the same clothes."""
+A script stages people, the things around them and a camera, and films them. A sequence has one or more shots: at a cut
+another camera shows another place, with all or some of the same people in the same clothes."""
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,12 +14,12 @@ import torch
 from torch import Tensor
 
 from eval3dpw.synth import staging, surroundings
-from eval3dpw.synth.clothed_people import Outfit, SyntheticPerson, clothed_body, draw_outfit, draw_shape, moved_to
-from eval3dpw.synth.motion import FPS, Clip, Kind, mirrored
+from eval3dpw.synth.clothed_people import ClothedBody, Outfit, clothed_body, draw_outfit
+from eval3dpw.synth.motion import FPS, Clip, Kind
 from eval3dpw.synth.rendering import build_scene_mesh
-from eval3dpw.synth.sequence import ClipChoice, SequencePlan, SyntheticSequence
-from eval3dpw.synth.staging import CameraView, draw_sensor
-from eval3dpw.synth.surroundings import SCENE_KINDS, ClearArea, Solid, build_scene
+from eval3dpw.synth.sequence import Shot
+from eval3dpw.synth.staging import CameraKind, CameraPath, SyntheticPerson, draw_shape, heading, staged_person
+from eval3dpw.synth.surroundings import OCCLUSION_LEVELS, SCENE_KINDS, OcclusionLevel, Solid
 from fitting.body import Body
 from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera
@@ -30,167 +32,245 @@ _CASTS: dict[SceneScript, tuple[tuple[int, bool], ...]] = {
     "behind": ((2, False), (4, False), (3, True)), "cuts": ((3, False), (4, True), (2, False)), "world": ((1, False),),
 }  # fmt: skip
 _SECONDS: dict[SceneScript, float] = {"crossing": 6.0, "embrace": 6.5, "behind": 7.0, "cuts": 7.5, "world": 4.5}
-FRAME_RATE: dict[SceneScript, int] = {"crossing": 15, "embrace": 15, "behind": 15, "cuts": 15, "world": 30}
 # What rendered worlds show, in turn: kind, people, a child among them, camera, focal length over the diagonal.
-WORLDS: tuple[tuple[Kind, int, bool, staging.StagedCameraKind, float], ...] = (
+WORLDS: tuple[tuple[Kind, int, bool, CameraKind, float], ...] = (
     ("walking", 1, False, "static", 0.62), ("walking", 3, True, "static", 0.95), ("jumping", 1, False, "static", 0.72),
     ("sitting", 2, False, "static", 0.80), ("walking", 2, True, "pan", 1.25), ("stairs", 1, False, "static", 0.66),
     ("standing", 2, True, "hand", 0.58), ("walking", 4, True, "hand", 1.05),
 )  # fmt: skip
 _COMPANY: dict[Kind, Kind] = {"sitting": "standing", "stairs": "walking"}
 _ARMS = [16, 17, 18, 19]  # left and right shoulder, left and right elbow
+# Of people who walk about, in turn.
+CAMERAS: tuple[CameraKind, ...] = ("static", "hand", "pan", "orbit", "hand", "dolly")
+CAMERA_NAMES: dict[CameraKind, str] = {"static": "fixed"}  # in the names of sequences, where they are others
+BYSTANDER_SHARE: dict[OcclusionLevel, float] = {"none": 0.25, "some": 0.4, "heavy": 0.5}  # of sequences with one
+_APART_M, _FROM_CAMERA_M, _FARTHEST_M = 0.6, 2.2, 14.0
 
 
 @dataclass(frozen=True)
-class ScriptedPlan:
-    """One scripted sequence: drawn from the seed and its number alone."""
+class Plan:
+    """One sequence: drawn from the seed and its number alone."""
 
     name: str
-    script: SceneScript
+    seed: tuple[int, int]  # of everything that is drawn later
     people: int
-    uniforms: bool
-    kind: Kind  # of motion
-    turn: int  # how many sequences of this script come before
-    fps: int
-    seed: tuple[int, int]
+    script: SceneScript | None = None  # None: people walk about
+    turn: int = 0  # how many sequences of this script come before
+    uniforms: bool = False
+    kind: Kind = "walking"  # of motion, where there is a script
+    camera: CameraKind = "static"  # of people who walk about
+    occlusion: OcclusionLevel = "none"
+    bystanders: int = 0  # in the images, but not in the truth
+
+    @property
+    def fps(self) -> int:
+        return FPS if self.script in (None, "world") else FPS // 2
 
     def rng(self, what: str) -> np.random.Generator:
+        """A generator for one part, so that a change of one part leaves the others as they were. The names are part of
+        the seed: another name makes other images."""
         return np.random.default_rng([*self.seed, *what.encode()])
 
+    def outfit(self, identity: int) -> Outfit:
+        """Uniforms differ in skin and hair alone."""
+        own = draw_outfit(self.rng(f"looks {identity}"))
+        if not self.uniforms:
+            return own
+        return replace(
+            draw_outfit(self.rng("looks 0")), skin=own.skin, hair=own.hair, hair_thickness_m=own.hair_thickness_m,
+            hair_falls_to_m=own.hair_falls_to_m, beard=own.beard,
+        )  # fmt: skip
 
-@dataclass(frozen=True)
-class ScriptedShot:
-    sequence: SyntheticSequence
-    identities: list[int]  # of the people
-    camera_kind: staging.StagedCameraKind
-    has_steps: list[bool]  # of the people: their feet stand on steps
+    def dressed(self, people: Sequence[SyntheticPerson], identities: Sequence[int], body: Body) -> list[ClothedBody]:
+        """In clothes that are the same in every shot."""
+        each = zip(people, identities, strict=True)
+        return [clothed_body(body, p.shape, self.outfit(n), self.rng(f"cloth {n}")) for p, n in each]
 
 
-@dataclass(frozen=True)
-class Staged:
-    """What a script stages: people, the things around them, and a camera."""
-
-    people: list[SyntheticPerson]
-    objects: list[Solid]
-    azimuth: float  # radians, from the people to the camera
-    path: staging.RecordedPath
-    camera: Camera
-    camera_kind: staging.StagedCameraKind
+def draw_plan(seed: int, number: int, scripts: Sequence[SceneScript] = ()) -> Plan:
+    """scripts: in turn; none: people walk about."""
+    if not scripts:
+        count, camera = 2 if number % 5 in (1, 3) else 1, CAMERAS[(number // 2 + number) % len(CAMERAS)]
+        level = OCCLUSION_LEVELS[number % len(OCCLUSION_LEVELS)]
+        place, kind = SCENE_KINDS[(number + seed) % len(SCENE_KINDS)], CAMERA_NAMES.get(camera, camera)
+        bystanders = int(np.random.default_rng([seed, number]).random() < BYSTANDER_SHARE[level])
+        name = f"synth_{number:03d}_{place}_{count}p_{kind}_{level}"
+        return Plan(name, (seed, number), count, camera=camera, occlusion=level, bystanders=bystanders)
+    script, turn = scripts[number % len(scripts)], number // len(scripts)
+    count, uniforms = _CASTS[script][(turn + seed) % len(_CASTS[script])]
+    motion: Kind = "walking"
+    if script == "world":
+        motion, count, *_ = WORLDS[turn % len(WORLDS)]
+    looks = "_uniforms" if uniforms else ""
+    name = f"{script}_{number:03d}_{motion + '_' if script == 'world' else ''}{count}p{looks}"
+    return Plan(name, (seed, number), count, script, turn, uniforms, motion)
 
 
 @dataclass(frozen=True)
 class Stage:
     """What every script works with."""
 
-    plan: ScriptedPlan
+    plan: Plan
     body: Body
-    clips: dict[Kind, list[Clip]]
+    clips: Mapping[str, Sequence[Clip]]  # by kind; without a script all of them are under "any"
     size: tuple[int, int]  # of the images
+    frames: int  # of the shot, at most
     rng: np.random.Generator
+    who: list[int]  # identities of the people
+    number: int = 0  # of the shot
+
+    def shape(self, identity: int) -> Tensor:
+        return draw_shape(self.plan.rng(f"shape {identity}"))
 
     def walking_clip(self) -> Clip:
         clips = self.clips["walking"]
         return clips[int(self.rng.integers(len(clips)))]
 
-    def walker(self, shape: Tensor, frames: int, heading: float) -> SyntheticPerson:
-        """Somebody who walks along `heading` (radians, x = sin) and, when the clip ends, backwards again."""
+    def walker(self, identity: int, direction: float) -> SyntheticPerson:
+        """Somebody who walks along `direction` (radians, x = sin) and, when the clip ends, backwards again."""
         clip, fps = self.walking_clip(), self.plan.fps
-        clip = mirrored(clip) if self.rng.random() < 0.5 else clip
-        rows = staging.there_and_back(len(clip.pose), frames * (FPS // fps))[:: FPS // fps]
-        return staging.staged_person(self.body, clip, rows, shape, 1.0, heading - _clip_heading(clip), fps)
+        clip = clip.mirrored() if self.rng.random() < 0.5 else clip
+        rows = staging.there_and_back(len(clip.pose), self.frames * (FPS // fps))[:: FPS // fps]
+        yaw = direction - heading(clip.root_m)
+        return staged_person(self.body, clip, rows, self.shape(identity), 1.0, yaw, fps)
 
-    def close_up(self, people: list[SyntheticPerson], objects: list[Solid], kind: staging.StagedCameraKind) -> Staged:
-        """A camera at +z, as near as shows the middle of the walks; people may walk out of the image and in again."""
+    def close_up(
+        self, people: list[SyntheticPerson], kind: CameraKind, azimuth: float, tall: float, height_m: float,
+        aim_m: float = 0.9, everybody: bool = False,
+    ) -> tuple[Camera, CameraPath]:  # fmt: skip
+        """As near as a person in front is so tall, of the image's height. everybody: and as far as shows nearly all of
+        the walks; otherwise people may walk out of the image and in again."""
         size, rng = self.size, self.rng
         camera = Camera.from_focal(rng.uniform(0.65, 1.1) * math.hypot(*size), size)
-        centers = np.mean([p.joints[:, 0].double().numpy() for p in people], axis=0)
-        nearest = max(float(p.path[:, 1].max()) for p in people) - float((centers.min(0) + centers.max(0))[2] / 2)
-        tall = rng.uniform(0.6, 0.9)  # of the image's height, a person in the front lane
+        pelvises = np.stack([p.joints[:, 0].double().numpy() for p in people], 1)
+        centers = pelvises.mean(1)
+        towards = np.array([math.sin(azimuth), 0, math.cos(azimuth)])
+        nearest = float(((pelvises - (centers.min(0) + centers.max(0)) / 2) @ towards).max())
         distance = nearest + camera.focal_px[1] * 1.7 / (tall * size[1])
-        height = rng.uniform(1.1, 1.9)
-        pitch = math.degrees(math.atan2(height - 0.9, distance))
-        view = staging.StagedView(rng.normal(0, 0.12), distance, height, pitch, rng.normal(0, 1))
-        path = staging.camera_path(view, kind, centers, self.plan.fps, rng)
-        return Staged(people, objects, view.azimuth, path, camera, kind)
+        roll, seed = rng.normal(0, 1), int(rng.integers(2**31))
+        while True:
+            pitch = math.degrees(math.atan2(height_m - aim_m, distance))
+            view = staging.StagedView(azimuth, distance, height_m, pitch, roll)
+            path = staging.camera_path(view, kind, centers, self.plan.fps, np.random.default_rng(seed))
+            x, _, z = np.moveaxis(path.in_camera(pelvises), -1, 0)
+            inside = np.abs(x) * camera.focal_px[0] < 0.40 * size[0] * np.maximum(z, 0.1)
+            if not everybody or inside.mean() >= 0.95 or distance > _FARTHEST_M:
+                return camera, path
+            distance *= 1.1
 
-
-def scripted_plan(seed: int, number: int, scripts: tuple[SceneScript, ...]) -> ScriptedPlan:
-    script = scripts[number % len(scripts)]
-    turn = number // len(scripts)
-    count, uniforms = _CASTS[script][(turn + seed) % len(_CASTS[script])]
-    kind: Kind = "walking"
-    if script == "world":
-        kind, count, *_ = WORLDS[turn % len(WORLDS)]
-    looks = "_uniforms" if uniforms else ""
-    name = f"{script}_{number:03d}_{kind + '_' if script == 'world' else ''}{count}p{looks}"
-    return ScriptedPlan(name, script, count, uniforms, kind, turn, FRAME_RATE[script], (seed, number))
+    def film(
+        self, people: list[SyntheticPerson], camera: Camera, kind: CameraKind, path: CameraPath,
+        objects: Sequence[Solid] = (), bystanders: Sequence[SyntheticPerson] = (),
+    ) -> Shot:  # fmt: skip
+        """In a place that is built around the people, with what may hide them."""
+        plan, rng = self.plan, self.plan.rng(f"scene {self.number}")
+        place = SCENE_KINDS[(sum(plan.seed) + self.number) % len(SCENE_KINDS)]
+        everyone = [*people, *bystanders]
+        area = surroundings.ClearArea(np.concatenate([p.path for p in everyone]), path.positions_m[:, ::2])
+        around = surroundings.build_scene(place, area, rng)
+        keypoints = torch.stack([person.keypoints[::5, :17] for person in people], 1).numpy()
+        views = path.camera_from_world[::5]
+        hiding = surroundings.place_occluders(plan.occlusion, area, keypoints, views, camera, place, rng)
+        around.solids.extend([*objects, *hiding])
+        clothed = plan.dressed(everyone, [*self.who, *range(plan.people, plan.people + len(bystanders))], self.body)
+        mesh = build_scene_mesh(clothed, around, rng)
+        sensor = staging.draw_sensor(plan.rng(f"sensor {self.number}"), self.size[0])
+        return Shot(
+            people, self.who, list(bystanders), clothed, camera, kind, path, place, mesh, sensor,
+            (*plan.seed, self.number),
+        )  # fmt: skip
 
 
 def build_shots(
-    plan: ScriptedPlan, body: Body, clips: dict[Kind, list[Clip]], size: tuple[int, int], seconds: float | None = None
-) -> list[ScriptedShot]:
-    """seconds: of the whole sequence; None: as the script has it."""
-    frames, everybody = round((seconds or _SECONDS[plan.script]) * plan.fps), list(range(plan.people))
-    on = Stage(plan, body, clips, size, plan.rng("script"))
-    shapes = [draw_shape(plan.rng(f"shape {n}")) for n in everybody]
-    wardrobe = _outfits(plan)
-    if plan.script == "world":
-        staged, of = _world(on, frames)
-        return [_filmed(on, 0, staged, everybody, wardrobe, [kind == "stairs" for kind in of])]
-    scripts = {"crossing": (_crossing,), "embrace": (_embrace,), "behind": (_behind,)}
+    plan: Plan, body: Body, clips: Mapping[str, Sequence[Clip]], size: tuple[int, int], frames: int | None = None
+) -> list[Shot]:
+    """frames: of the whole sequence; None: as the script has it."""
+    if frames is None:
+        assert plan.script is not None
+        frames = round(_SECONDS[plan.script] * plan.fps)
     # With cuts three shots; from the second on somebody may be missing, and is back later.
-    chosen = scripts.get(plan.script, (_crossing, _behind, _crossing))
-    parts, shots = np.diff(np.linspace(0, frames, len(chosen) + 1).round().astype(int)).tolist(), []
+    scripts: dict[SceneScript | None, tuple[Callable[[Stage], Shot], ...]] = {
+        None: (walk_about,), "crossing": (_crossing,), "embrace": (_embrace,), "behind": (_behind,),
+        "cuts": (_crossing, _behind, _crossing), "world": (_world,),
+    }  # fmt: skip
+    chosen, rng, shots = scripts[plan.script], plan.rng("script"), []
+    parts = np.diff(np.linspace(0, frames, len(chosen) + 1).round().astype(int)).tolist()
     for number, (script, length) in enumerate(zip(chosen, parts, strict=True)):
-        who = everybody.copy()
+        who = list(range(plan.people))
         if number == 1 and plan.people > 2:
-            who.pop(int(on.rng.integers(len(who))))
-        shots.append((script(on, [shapes[n] for n in who], length), who))
-    return [
-        _filmed(on, number, staged, who, wardrobe, [False] * len(who)) for number, (staged, who) in enumerate(shots)
-    ]
+            who.pop(int(rng.integers(len(who))))
+        shots.append(script(Stage(plan, body, clips, size, length, rng, who, number)))
+    return shots
 
 
-def _clip_heading(clip: Clip) -> float:
-    went = (clip.root_m[-1] - clip.root_m[0])[::2]
-    return float(torch.atan2(went[0], went[1]))
+def walk_about(on: Stage, tall: float | None = None) -> Shot:
+    """One or two people do what was captured, together or past each other. tall: of the image's height."""
+    plan, rng, clips = on.plan, on.rng, on.clips["any"]
+    # Clips in random order, so that they all come before one is seen again.
+    order = np.random.default_rng([plan.seed[0], len(clips)]).permutation(len(clips))
+    chosen = [clips[order[(2 * plan.seed[1] + n) % len(clips)]] for n in on.who]
+    chosen = [clip.mirrored() if rng.random() < 0.5 else clip for clip in chosen]
+    count = min(on.frames, *(len(clip.pose) for clip in chosen))
+    azimuth, cross, people = rng.uniform(-np.pi, np.pi), len(chosen) > 1 and rng.random() < 0.6, list[SyntheticPerson]()
+    for n, clip in enumerate(chosen):
+        rows = int(rng.integers(len(clip.pose) - count + 1)) + np.arange(count)
+        across = azimuth + (np.pi / 2 if n else -np.pi / 2) + rng.normal(0, 0.35) - heading(clip.root_m[rows])
+        yaw = across if cross else rng.uniform(-np.pi, np.pi)
+        person = staged_person(on.body, clip, rows, on.shape(n), 1.0, yaw)
+        people.append(staging.apart(person, [(p.path, _APART_M) for p in people], rng) if people else person)
+    close = rng.random() < 0.15  # the upper body alone
+    share = rng.uniform(1.0, 1.35) if close else math.exp(rng.uniform(math.log(0.42), 0.0))
+    aim = rng.uniform(1.1, 1.3) if close else rng.uniform(0.8, 1.05)
+    height = float(np.clip(rng.normal(1.5, 0.45), 0.6, 2.8))
+    camera, path = on.close_up(people, plan.camera, azimuth, tall or share, height, 0.9 if tall else aim, True)
+    bystanders: list[SyntheticPerson] = []
+    for n in range(plan.bystanders):
+        clip = clips[int(rng.integers(len(clips)))]
+        rows = np.minimum(np.arange(count), len(clip.pose) - 1)  # a shorter clip ends standing still
+        shape = on.shape(plan.people + n)
+        person = staged_person(on.body, clip, rows, shape, 1.0, rng.uniform(-np.pi, np.pi))
+        near = [(p.path, _APART_M) for p in (*people, *bystanders)]
+        bystanders.append(staging.apart(person, [*near, (path.positions_m[:, ::2], _FROM_CAMERA_M)], rng))
+    return on.film(people, camera, plan.camera, path, bystanders=bystanders)
 
 
-def _crossing(on: Stage, shapes: list[Tensor], frames: int) -> Staged:
-    """People walk past each other across the view, each in a lane of their own, close behind one another. The camera
-    stands at +z and looks along -z, so lanes are depths."""
+def _lanes(on: Stage, kind: CameraKind, people: list[SyntheticPerson], objects: Sequence[Solid] = ()) -> Shot:
+    """A camera at +z that looks along -z at people who walk to the left and right, so lanes are depths."""
+    rng = on.rng
+    camera, path = on.close_up(people, kind, rng.normal(0, 0.12), rng.uniform(0.6, 0.9), rng.uniform(1.1, 1.9))
+    return on.film(people, camera, kind, path, objects)
+
+
+def _crossing(on: Stage) -> Shot:
+    """People walk past each other across the view, each in a lane of their own, close behind one another."""
     rng, people = on.rng, []
-    order = rng.permutation(len(shapes))
-    for lane, place in enumerate(order):
-        heading = (math.pi / 2 if lane % 2 else -math.pi / 2) + rng.normal(0, 0.15)
-        walker = on.walker(shapes[place], frames, heading)
-        lane_m = (lane - (len(shapes) - 1) / 2) * rng.uniform(0.55, 0.8)
-        people.append(moved_to(on.body, walker, rng.uniform(-0.6, 0.6), -lane_m))
-    in_order = [people[int(np.flatnonzero(order == n)[0])] for n in range(len(shapes))]
-    kind: staging.StagedCameraKind = ("static", "pan", "hand")[int(rng.integers(3))]
-    return on.close_up(in_order, [], kind)
+    for identity, lane in zip(on.who, rng.permutation(len(on.who)), strict=True):
+        walker = on.walker(identity, (math.pi / 2 if lane % 2 else -math.pi / 2) + rng.normal(0, 0.15))
+        lane_m = (lane - (len(on.who) - 1) / 2) * rng.uniform(0.55, 0.8)
+        people.append(walker.moved_to(rng.uniform(-0.6, 0.6), -lane_m))
+    kinds: tuple[CameraKind, ...] = ("static", "pan", "hand")
+    return _lanes(on, kinds[int(rng.integers(3))], people)
 
 
-def _behind(on: Stage, shapes: list[Tensor], frames: int) -> Staged:
+def _behind(on: Stage) -> Shot:
     """People walk behind something high and wide in the middle and come out, on the other side or on the same."""
     rng, people = on.rng, []
-    for lane, shape in enumerate(shapes):
-        heading = (math.pi / 2 if lane % 2 else -math.pi / 2) + rng.normal(0, 0.1)
-        walker = on.walker(shape, frames, heading)
+    for lane, identity in enumerate(on.who):
+        walker = on.walker(identity, (math.pi / 2 if lane % 2 else -math.pi / 2) + rng.normal(0, 0.1))
         back = -0.75 * lane - 0.3 * float(np.ptp(walker.path[:, 1]))
-        people.append(moved_to(on.body, walker, rng.uniform(-0.5, 0.5), back))
+        people.append(walker.moved_to(rng.uniform(-0.5, 0.5), back))
     front = max(float(p.path[:, 1].max()) for p in people) + 0.4
     walked = float(np.mean([np.ptp(p.path[:, 0]) for p in people]))
     wide = float(np.clip(rng.uniform(0.25, 0.4) * walked, 0.45, 1.3))  # hides people for a part of their way
     what = str(rng.choice(["posters", "painted", "concrete", "planks"]))
     wall = surroundings.box((wide, 2.3, 0.25), what).moved((rng.uniform(-0.2, 0.2), 0, front + 0.2))
-    return on.close_up(people, [wall], "static")
+    return _lanes(on, "static", people, [wall])
 
 
-def _embrace(on: Stage, shapes: list[Tensor], frames: int) -> Staged:
+def _embrace(on: Stage) -> Shot:
     """Two walk up to each other, hold each other for two seconds and part; anybody else walks past behind or before."""
-    rng, fps, step, people = on.rng, on.plan.fps, FPS // on.plan.fps, []
-    for shape, sign in zip(shapes, (1, -1), strict=False):
+    rng, fps, step, frames, people = on.rng, on.plan.fps, FPS // on.plan.fps, on.frames, []
+    for identity, sign in zip(on.who, (1, -1), strict=False):
         clip = on.walking_clip()
         coming = min(round(2.1 * fps), (len(clip.pose) - 1) // step)
         hold = round(rng.uniform(1.8, 2.2) * fps)
@@ -199,14 +279,14 @@ def _embrace(on: Stage, shapes: list[Tensor], frames: int) -> Staged:
         since = np.clip((np.arange(frames) - coming + 0.35 * fps) / (0.5 * fps), 0, 1)
         until = np.clip((coming + hold + 0.25 * fps - np.arange(frames)) / (0.5 * fps), 0, 1)
         pose = _arms_around(clip.pose[rows], torch.from_numpy(np.minimum(since, until)).float())
-        yaw = sign * math.pi / 2 - _clip_heading(clip)
-        walker = staging.staged_person(on.body, clip, rows, shape, 1.0, yaw, fps, pose=pose)
+        yaw = sign * math.pi / 2 - heading(clip.root_m)
+        walker = staged_person(on.body, clip, rows, on.shape(identity), 1.0, yaw, fps, pose=pose)
         met = walker.path[min(coming + hold // 2, frames - 1)]
-        people.append(moved_to(on.body, walker, float(-0.14 * sign - met[0]), float(rng.normal(0, 0.04) - met[1])))
-    for number, shape in enumerate(shapes[2:]):
-        walker = on.walker(shape, frames, math.pi / 2 if number % 2 else -math.pi / 2)
-        people.append(moved_to(on.body, walker, 0.0, float(rng.choice((-1, 1))) * 0.9))
-    return on.close_up(people, [], "static" if rng.random() < 0.6 else "hand")
+        people.append(walker.moved_to(float(-0.14 * sign - met[0]), float(rng.normal(0, 0.04) - met[1])))
+    for number, identity in enumerate(on.who[2:]):
+        walker = on.walker(identity, math.pi / 2 if number % 2 else -math.pi / 2)
+        people.append(walker.moved_to(0.0, float(rng.choice((-1, 1))) * 0.9))
+    return _lanes(on, "static" if rng.random() < 0.6 else "hand", people)
 
 
 def _arms_around(pose: Tensor, share: Tensor) -> Tensor:
@@ -218,23 +298,22 @@ def _arms_around(pose: Tensor, share: Tensor) -> Tensor:
     return quaternion_to_axis_angle(torch.nn.functional.normalize(torch.lerp(a, b, share[:, None, None]), dim=-1))
 
 
-def _world(on: Stage, frames: int) -> tuple[Staged, list[Kind]]:
-    """People on one floor, with boxes to sit on and steps where they take them, all of them in view; what each does."""
+def _world(on: Stage) -> Shot:
+    """People on one floor, with boxes to sit on and steps where they take them, all of them in view."""
     kind, count, child, camera_kind, share = WORLDS[on.plan.turn % len(WORLDS)]
     kinds: list[Kind] = [kind, *[_COMPANY.get(kind, kind)] * (count - 1)]
     camera, rng, fps = Camera.from_focal(share * math.hypot(*on.size), on.size), on.rng, on.plan.fps
-    found, people = None, []
-    while found is None:
+    path, people = None, []
+    while path is None:
         chosen = [on.clips[of][int(rng.integers(len(on.clips[of])))] for of in kinds]
         sizes = [staging.draw_size(rng, child=child and place == count - 1) for place in range(count)]
-        people = staging.stage(on.body, chosen, list(kinds), sizes, frames, fps, rng)
+        people = staging.stage(on.body, chosen, list(kinds), sizes, on.frames, fps, rng)
         tries = (staging.framed(people, camera, camera_kind, fps, rng, least_tall=0.3) for _ in range(6))
-        found = next((one for one in tries if one is not None), None)
-    view, path = found
+        path = next((one for one in tries if one is not None), None)
     objects: list[Solid] = []
     for person, of in zip(people, kinds, strict=True):
         objects += _seat(person) if of == "sitting" else _steps(person) if of == "stairs" else []
-    return Staged(people, objects, view.azimuth, path, camera, camera_kind), kinds
+    return on.film(people, camera, camera_kind, path, objects)
 
 
 def _seat(person: SyntheticPerson) -> list[Solid]:
@@ -265,39 +344,3 @@ def _steps(person: SyntheticPerson) -> list[Solid]:
                 tops.append((spot, high))
                 blocks.append(surroundings.box((0.42, high, 0.42), "concrete").moved((spot[0], 0, spot[1])))
     return blocks
-
-
-def _outfits(plan: ScriptedPlan) -> list[Outfit]:
-    """One for each person; uniforms differ in skin and hair alone."""
-    outfits = [draw_outfit(plan.rng(f"looks {n}")) for n in range(plan.people)]
-    if not plan.uniforms:
-        return outfits
-    first = outfits[0]
-    return [
-        replace(first, skin=one.skin, hair=one.hair, hair_thickness_m=one.hair_thickness_m,
-                hair_falls_to_m=one.hair_falls_to_m, beard=one.beard)
-        for one in outfits
-    ]  # fmt: skip
-
-
-def _filmed(
-    on: Stage, number: int, staged: Staged, identities: list[int], wardrobe: list[Outfit], has_steps: list[bool]
-) -> ScriptedShot:
-    plan, rng = on.plan, on.plan.rng(f"scene {number}")
-    kind = SCENE_KINDS[(plan.seed[1] + number + plan.seed[0]) % len(SCENE_KINDS)]
-    paths = np.concatenate([person.path for person in staged.people])
-    around = build_scene(kind, ClearArea(paths, staged.path.positions_m[:, ::2], staged.azimuth), rng)
-    around.solids.extend(staged.objects)
-    clothed = [
-        clothed_body(on.body, person.shape, wardrobe[identity], plan.rng(f"cloth {identity}"))  # alike in every shot
-        for person, identity in zip(staged.people, identities, strict=True)
-    ]
-    shot_plan = SequencePlan(
-        name=plan.name, people=tuple(ClipChoice(0, mirrored=False) for _ in staged.people), bystanders=(), scene=kind,
-        occlusion="none", view=CameraView("fixed", staged.azimuth, 0.0, 0.0, 0.0, 0.0, 0.0),
-        focal_px=staged.camera.focal_px[0], sensor=draw_sensor(plan.rng(f"sensor {number}"), on.size[0]),
-        crossing=plan.script == "crossing", seed=(plan.seed[0], 1000 * plan.seed[1] + number),
-    )  # fmt: skip
-    mesh = build_scene_mesh(clothed, around, rng)
-    sequence = SyntheticSequence(shot_plan, staged.people, [], clothed, staged.camera, staged.path, mesh)
-    return ScriptedShot(sequence, identities, staged.camera_kind, has_steps)

@@ -49,14 +49,19 @@ def floor(half_m: float, texture: str) -> Solid:
     return Solid(corners, np.array([[0, 1, 2], [0, 2, 3]]), corners[:, [0, 2]], texture, casts_shadow=False)
 
 
+def grid_faces(rows: int, columns: int) -> np.ndarray:
+    """Triangles [F, 3] between points [rows * columns] of a grid."""
+    i, j = np.mgrid[: rows - 1, : columns - 1].reshape(2, -1)
+    a, b = i * columns + j, (i + 1) * columns + j
+    return np.concatenate((np.stack((a, b, b + 1), 1), np.stack((a, b + 1, a + 1), 1)))
+
+
 def cylinder(radius_m: float, height_m: float, texture: str, top_radius_m: float | None = None) -> Solid:
     angle = np.linspace(0, 2 * np.pi, 17)
-    rings = [(radius_m, 0.0), (radius_m if top_radius_m is None else top_radius_m, height_m), (0.0, height_m)]
+    rings = [(0.0, height_m), (radius_m if top_radius_m is None else top_radius_m, height_m), (radius_m, 0.0)]
     vertices = np.array([(r * np.sin(a), y, r * np.cos(a)) for r, y in rings for a in angle])
     uv = np.array([(a * radius_m, y + radius_m - r) for r, y in rings for a in angle])
-    lower = np.concatenate([np.arange(16) + 17 * k for k in range(2)])
-    faces = np.concatenate((np.stack((lower, lower + 1, lower + 18), 1), np.stack((lower, lower + 18, lower + 17), 1)))
-    return Solid(vertices, faces, uv, texture)
+    return Solid(vertices, grid_faces(3, 17), uv, texture)
 
 
 def bush(radius_m: tuple[float, float, float], texture: str, rng: np.random.Generator) -> Solid:
@@ -66,11 +71,8 @@ def bush(radius_m: tuple[float, float, float], texture: str, rng: np.random.Gene
     ball = np.stack((np.sin(theta) * np.sin(phi), np.cos(theta), np.sin(theta) * np.cos(phi)), -1).reshape(-1, 3)
     ragged = 1 + 0.3 * textures.fractal_noise(ball, 0.6, rng) + 0.28 * textures.value_noise(ball, 0.13, rng)
     vertices = (ball * ragged[:, None] + (0, 1, 0)) * radius_m
-    i, j = np.mgrid[: polar - 1, : around - 1].reshape(2, -1)
-    a, b = i * around + j, (i + 1) * around + j
-    faces = np.concatenate((np.stack((a, b, b + 1), 1), np.stack((a, b + 1, a + 1), 1)))
     uv = np.stack((phi.ravel() * radius_m[0], theta.ravel() * radius_m[1]), 1)
-    return Solid(vertices, faces, uv, texture)
+    return Solid(vertices, grid_faces(polar, around), uv, texture)
 
 
 def table(size_m: tuple[float, float, float], texture: str) -> list[Solid]:
@@ -80,18 +82,9 @@ def table(size_m: tuple[float, float, float], texture: str) -> list[Solid]:
     return [box((w, 0.05, d), texture).moved((0, h - 0.05, 0)), *legs]
 
 
-def chair(texture: str) -> list[Solid]:
-    legs = [box((0.04, 0.45, 0.04), texture).moved((x * 0.19, 0, z * 0.19)) for x in (-1, 1) for z in (-1, 1)]
-    seat, back = box((0.44, 0.05, 0.44), texture), box((0.44, 0.45, 0.04), texture)
-    return [seat.moved((0, 0.45, 0)), back.moved((0, 0.5, -0.2)), *legs]
-
-
-def bench(texture: str) -> list[Solid]:
-    slats = [box((1.5, 0.04, 0.12), texture).moved((0, 0.43, z)) for z in (-0.14, 0.0, 0.14)]
-    back = [box((1.5, 0.11, 0.04), texture).moved((0, y, -0.24)) for y in (0.58, 0.74)]
-    sides = [(x, z, high) for x in (-0.65, 0.65) for z, high in ((-0.22, 0.85), (0.18, 0.43))]
-    feet = [box((0.06, high, 0.06), texture).moved((x, 0, z)) for x, z, high in sides]
-    return [*slats, *back, *feet]
+def seat(wide_m: float, texture: str) -> list[Solid]:
+    """A chair or a bench."""
+    return [*table((wide_m, 0.47, 0.44), texture), box((wide_m, 0.35, 0.04), texture).moved((0, 0.52, -0.2))]
 
 
 def fence(length_m: float, height_m: float, texture: str) -> list[Solid]:
@@ -118,6 +111,29 @@ def car() -> list[Solid]:
     return [body, box((2.2, 0.5, 1.5), "facade").moved((-0.2, 0.95, 0)), *wheels]
 
 
+def _surface(rng: np.random.Generator, *choices: str) -> str:
+    return str(rng.choice(choices))
+
+
+# What stands around and in the way, by kind; of things of any size `wide` and `high` are metres.
+PROPS: dict[str, Callable[[np.random.Generator, float, float], list[Solid]]] = {
+    "bush": lambda rng, wide, high: [bush((wide * 0.6, high / 2, 0.4), "foliage", rng)],
+    "tree": lambda rng, wide, high: tree(rng),
+    "bench": lambda rng, wide, high: seat(1.5, "planks"),
+    "fence": lambda rng, wide, high: fence(2 * wide, high, _surface(rng, "planks", "painted")),
+    "pole": lambda rng, wide, high: [cylinder(wide / 8, 3.5, _surface(rng, "bark", "concrete", "painted"))],
+    "bin": lambda rng, wide, high: [cylinder(0.28, high, "painted")],
+    "block": lambda rng, wide, high: [box((wide, high, 0.5), _surface(rng, "planks", "painted", "concrete"))],
+    "shop": lambda rng, wide, high: [box((1.4, 2.0, 0.6), "posters")],
+    "car": lambda rng, wide, high: car(),
+    "table": lambda rng, wide, high: table((wide + 0.3, high * 0.9, 0.6), _surface(rng, "planks", "painted")),
+    "chair": lambda rng, wide, high: seat(0.44, _surface(rng, "planks", "painted")),
+    "shelf": lambda rng, wide, high: [box((wide, high, 0.4), _surface(rng, "planks", "posters", "painted"))],
+    "pillar": lambda rng, wide, high: [box((wide / 4, 2.7, 0.25), "plaster")],
+    "plant": lambda rng, wide, high: [cylinder(0.16, 0.35, "painted"), bush((0.3, high / 2, 0.3), "foliage", rng)],
+}
+
+
 SceneKind = Literal["street", "park", "yard", "room"]
 SCENE_KINDS: tuple[SceneKind, ...] = ("street", "park", "yard", "room")
 OcclusionLevel = Literal["none", "some", "heavy"]
@@ -126,6 +142,8 @@ OCCLUSION_LEVELS: tuple[OcclusionLevel, ...] = ("none", "some", "heavy")
 HIDDEN_SHARE: dict[OcclusionLevel, tuple[float, float]] = {
     "none": (0.0, 0.0), "some": (0.12, 0.4), "heavy": (0.32, 0.62),
 }  # fmt: skip
+INDOOR_OCCLUDERS = ("table", "chair", "shelf", "pillar", "plant")
+OUTDOOR_OCCLUDERS = ("bush", "bench", "fence", "pole", "block", "bin")
 _TRIES = 120
 
 
@@ -146,7 +164,6 @@ class ClearArea:
 
     paths_m: np.ndarray  # [n, 2] x, z of all people at all times
     cameras_m: np.ndarray  # [n, 2] x, z of the camera at all times
-    azimuth: float  # from the people to the camera
 
     @property
     def center_m(self) -> np.ndarray:
@@ -154,8 +171,14 @@ class ClearArea:
 
     @property
     def behind(self) -> np.ndarray:
-        """Unit x, z away from the camera."""
-        return -np.array([np.sin(self.azimuth), np.cos(self.azimuth)])
+        """Unit x, z away from the first camera."""
+        away = self.center_m - self.cameras_m[0]
+        return away / np.linalg.norm(away)
+
+    @property
+    def azimuth(self) -> float:
+        """Radians, from the people to the first camera."""
+        return float(np.arctan2(-self.behind[0], -self.behind[1]))
 
     @property
     def aside(self) -> np.ndarray:
@@ -182,65 +205,73 @@ class Scene:
 
 
 def build_scene(kind: SceneKind, area: ClearArea, rng: np.random.Generator) -> Scene:
-    objects = {"street": _street, "park": _park, "yard": _yard, "room": _room}[kind](area, rng)
-    light = (indoor_light if kind == "room" else outdoor_light)(rng, area.azimuth)
-    return Scene(objects, light, _sky(light, rng))
+    grounds, backdrop, (least, most), props = SCENES[kind]
+    solids = [floor(60, _surface(rng, *grounds)), *backdrop(area, rng)]
+    solids += _scattered(area, rng, int(rng.integers(least, most)), props)
+    light = draw_light(rng, area.azimuth, indoors=kind == "room")
+    return Scene(solids, light, _sky(light, rng))
 
 
-def _street(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
-    objects = [floor(60, str(rng.choice(["asphalt", "paving"])))]
-    line, along = rng.uniform(2.5, 9) + area.deepest_m(), -24.0
-    yaw = np.arctan2(-area.behind[0], -area.behind[1]) + rng.normal(0, 0.25)
+def _houses(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
+    houses, line, along = [], rng.uniform(2.5, 9) + area.deepest_m(), -24.0
+    yaw = area.azimuth + rng.normal(0, 0.25)
     while along < 24:
         wide, high = rng.uniform(5, 12), rng.uniform(5, 14)
         spot = area.center_m + (line + 4 + rng.uniform(0, 0.6)) * area.behind + (along + wide / 2) * area.aside
-        front = str(rng.choice(["facade", "facade", "bricks", "plaster"]))
-        objects.append(box((wide, high, 8), front, casts_shadow=False).moved((spot[0], 0, spot[1]), yaw))
+        front = _surface(rng, "facade", "facade", "bricks", "plaster")
+        houses.append(box((wide, high, 8), front, casts_shadow=False).moved((spot[0], 0, spot[1]), yaw))
         along += wide + (rng.uniform(1, 5) if rng.random() < 0.3 else 0)
-    return objects + _scattered(area, rng, int(rng.integers(2, 6)), ("car", "pole", "tree", "bin", "shop"))
+    return houses
 
 
-def _park(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
-    objects = [floor(60, str(rng.choice(["grass", "grass", "paving"])))]
-    for _ in range(int(rng.integers(6, 14))):  # trees far away
+def _far_trees(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
+    trees = []
+    for _ in range(int(rng.integers(6, 14))):
         spot = area.center_m + rng.uniform(14, 26) * area.behind + rng.uniform(-22, 22) * area.aside
         size = rng.uniform(2.5, 4.5)
-        objects.append(bush((size, size * 0.8, size), "foliage", rng).moved((spot[0], -0.5, spot[1])))
-    return objects + _scattered(area, rng, int(rng.integers(5, 11)), ("tree", "tree", "bush", "bench", "fence"))
+        trees.append(bush((size, size * 0.8, size), "foliage", rng).moved((spot[0], -0.5, spot[1])))
+    return trees
 
 
-def _yard(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
-    objects = [floor(60, str(rng.choice(["paving", "concrete", "tiles", "asphalt"])))]
-    yaw = np.arctan2(-area.behind[0], -area.behind[1]) + rng.normal(0, 0.15)
+def _wall(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
     spot = area.center_m + (area.deepest_m() + rng.uniform(1.2, 4.5) + 0.2) * area.behind
-    surface = str(rng.choice(["bricks", "concrete", "plaster", "facade"]))
-    wall = box((30, rng.uniform(2.0, 6.0), 0.4), surface, casts_shadow=False)
-    objects.append(wall.moved((spot[0], 0, spot[1]), yaw))
-    return objects + _scattered(area, rng, int(rng.integers(2, 7)), ("bin", "bush", "pole", "bench", "shop", "tree"))
+    wall = box((30, rng.uniform(2.0, 6.0), 0.4), _surface(rng, "bricks", "concrete", "plaster", "facade"), False)
+    return [wall.moved((spot[0], 0, spot[1]), area.azimuth + rng.normal(0, 0.15))]
 
 
-def _room(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
-    everything = np.concatenate((area.paths_m, area.cameras_m))
+def _four_walls(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
+    """Around people and camera, with a ceiling, and furniture and images against one of them."""
     frame = np.stack((area.aside, area.behind))
-    local = everything @ frame.T
+    local = np.concatenate((area.paths_m, area.cameras_m)) @ frame.T
     low, high = local.min(0) - rng.uniform(0.8, 2.0, 2), local.max(0) + rng.uniform(0.8, 2.2, 2)
     middle, (wide, deep) = (low + high) / 2 @ frame, high - low
-    yaw = np.arctan2(-area.behind[0], -area.behind[1])
-    walls = str(rng.choice(["plaster", "plaster", "bricks", "planks"]))
-    tall = rng.uniform(2.5, 3.4)
-    objects = [floor(60, str(rng.choice(["planks", "carpet", "tiles", "planks"])))]
+    walls, tall = _surface(rng, "plaster", "plaster", "bricks", "planks"), rng.uniform(2.5, 3.4)
     back, side = box((wide + 0.4, tall, 0.2), walls, False), box((0.2, tall, deep + 0.4), walls, False)
-    sides = [back.moved((0, 0, sign * (deep / 2 + 0.1))) for sign in (-1, 1)]
-    sides += [side.moved((sign * (wide / 2 + 0.1), 0, 0)) for sign in (-1, 1)]
-    sides.append(box((wide + 0.4, 0.1, deep + 0.4), "plaster", False).moved((0, tall, 0)))
-    against_wall = []
+    solids = [back.moved((0, 0, sign * (deep / 2 + 0.1))) for sign in (-1, 1)]
+    solids += [side.moved((sign * (wide / 2 + 0.1), 0, 0)) for sign in (-1, 1)]
+    solids.append(box((wide + 0.4, 0.1, deep + 0.4), "plaster", False).moved((0, tall, 0)))
     for _ in range(int(rng.integers(2, 6))):
         x, w, h = rng.uniform(-wide / 2, wide / 2), rng.uniform(0.5, 1.6), rng.uniform(0.4, 2.1)
-        kind = str(rng.choice(["posters", "planks", "painted", "facade"]))
         lift = 1.2 if h < 1.0 and rng.random() < 0.5 else 0.0
-        deep_m = 0.05 if lift else 0.3
-        against_wall.append(box((w, h, deep_m), kind, False).moved((x, lift, -deep / 2 + deep_m / 2)))
-    return objects + [s.moved((middle[0], 0, middle[1]), yaw) for s in (*sides, *against_wall)]
+        thick = 0.05 if lift else 0.3
+        thing = box((w, h, thick), _surface(rng, "posters", "planks", "painted", "facade"), False)
+        solids.append(thing.moved((x, lift, -deep / 2 + thick / 2)))
+    return [solid.moved((middle[0], 0, middle[1]), area.azimuth) for solid in solids]
+
+
+Backdrop = Callable[[ClearArea, np.random.Generator], list[Solid]]
+# The ground's textures, what is behind the people, how many things stand around, and which.
+SCENES: dict[SceneKind, tuple[tuple[str, ...], Backdrop, tuple[int, int], tuple[str, ...]]] = {
+    "street": (("asphalt", "paving"), _houses, (2, 6), ("car", "pole", "tree", "bin", "shop")),
+    "park": (("grass", "grass", "paving"), _far_trees, (5, 11), ("tree", "tree", "bush", "bench", "fence")),
+    "yard": (
+        ("paving", "concrete", "tiles", "asphalt"),
+        _wall,
+        (2, 7),
+        ("bin", "bush", "pole", "bench", "shop", "tree"),
+    ),
+    "room": (("planks", "tiles", "planks"), _four_walls, (0, 1), ("chair",)),
+}
 
 
 def _scattered(area: ClearArea, rng: np.random.Generator, count: int, kinds: tuple[str, ...]) -> list[Solid]:
@@ -251,24 +282,13 @@ def _scattered(area: ClearArea, rng: np.random.Generator, count: int, kinds: tup
             break
         spot = area.center_m + rng.uniform(0.5, 9) * area.behind + rng.uniform(-7, 7) * area.aside
         kind = kinds[rng.integers(len(kinds))]
+        sizes = rng.uniform(0.5, 1.5), rng.uniform(0.7, 1.2)
         if area.is_free(spot, 1.4 if kind == "car" else 0.6):
-            objects += [part.moved((spot[0], 0, spot[1]), rng.uniform(-np.pi, np.pi)) for part in PROPS[kind](rng)]
+            objects += [
+                part.moved((spot[0], 0, spot[1]), rng.uniform(-np.pi, np.pi)) for part in PROPS[kind](rng, *sizes)
+            ]
             count -= 1
     return objects
-
-
-def _hedge(rng: np.random.Generator) -> list[Solid]:
-    r = rng.uniform(0.4, 0.9)
-    return [bush((r, r * 0.7, r), "foliage", rng)]
-
-
-# What stands around, by kind.
-PROPS: dict[str, Callable[[np.random.Generator], list[Solid]]] = {
-    "bush": _hedge, "tree": tree, "bench": lambda rng: bench("planks"),
-    "fence": lambda rng: fence(rng.uniform(2, 4), rng.uniform(0.7, 1.2), "planks"),
-    "pole": lambda rng: [cylinder(0.07, 4.0, "concrete")], "bin": lambda rng: [box((0.5, 1.0, 0.5), "painted")],
-    "shop": lambda rng: [box((1.4, 2.0, 0.6), "posters")], "car": lambda rng: car(),
-}  # fmt: skip
 
 
 def _sky(light: Light, rng: np.random.Generator) -> np.ndarray:
@@ -306,27 +326,22 @@ def assign_textures(objects: list[Solid], rng: np.random.Generator) -> tuple[tex
     return atlas, chosen
 
 
-def outdoor_light(rng: np.random.Generator, azimuth: float) -> Light:
-    """Sun from anywhere but straight behind the people, or an overcast sky."""
-    overcast = rng.random() < 0.35
-    warm = rng.uniform(0, 1)
-    strength = rng.uniform(0.15, 0.5) if overcast else rng.uniform(1.2, 2.6)
-    sun = strength * np.array([1.0, 0.97 - 0.12 * warm, 0.90 - 0.30 * warm])
-    sky = (rng.uniform(0.7, 1.1) if overcast else rng.uniform(0.35, 0.65)) * np.array([0.92, 0.98, 1.08])
-    towards = _towards(azimuth + rng.uniform(-2.4, 2.4), rng.uniform(0.45, 1.25))
-    return Light(towards, sun, sky, 0.35 * sky * (1.05, 1, 0.85), 8.0 if overcast else rng.uniform(0.8, 2.5))
-
-
-def indoor_light(rng: np.random.Generator, azimuth: float) -> Light:
-    """A lamp or window, and light reflected by the walls."""
-    warm = rng.uniform(0, 1)
-    color = np.array([1.0, 0.96 - 0.12 * warm, 0.92 - 0.35 * warm])
-    towards = _towards(azimuth + rng.uniform(-2.0, 2.0), rng.uniform(0.7, 1.4))
-    return Light(towards, rng.uniform(0.3, 0.9) * color, rng.uniform(0.4, 0.7) * color, 0.3 * color, rng.uniform(4, 12))
-
-
-def _towards(azimuth: float, elevation: float) -> np.ndarray:
-    return np.array([np.sin(azimuth) * np.cos(elevation), np.sin(elevation), np.cos(azimuth) * np.cos(elevation)])
+def draw_light(rng: np.random.Generator, azimuth: float, indoors: bool) -> Light:
+    """Sun from anywhere but straight behind the people, or an overcast sky; a lamp or window, and light reflected by
+    the walls."""
+    overcast, warm = not indoors and rng.random() < 0.35, rng.uniform(0, 1)
+    color = np.array([1.0, 0.97 - 0.12 * warm, 0.90 - 0.30 * warm])
+    blue = np.array([0.92, 0.98, 1.08])
+    # Strength of the sun or lamp and of what comes from above, the softness of shadows, and the elevation.
+    sun, above, soft, high = (
+        ((0.3, 0.9), (0.4, 0.7), (4, 12), (0.7, 1.4)) if indoors
+        else ((0.15, 0.5), (0.7, 1.1), (8, 8), (0.45, 1.25)) if overcast
+        else ((1.2, 2.6), (0.35, 0.65), (0.8, 2.5), (0.45, 1.25))
+    )  # fmt: skip
+    sky = rng.uniform(*above) * (color if indoors else blue)
+    a, elevation = azimuth + rng.uniform(-2.4, 2.4), rng.uniform(*high)
+    towards = np.array([np.sin(a) * np.cos(elevation), np.sin(elevation), np.cos(a) * np.cos(elevation)])
+    return Light(towards, rng.uniform(*sun) * color, sky, 0.4 * sky * (1.05, 1, 0.85), rng.uniform(*soft))
 
 
 def place_occluders(
@@ -355,7 +370,11 @@ def place_occluders(
         place = keypoints_m[frame, person, 11:13, ::2].mean(0)  # between the hips
         apart = np.linalg.norm(cameras[frame] - place)
         towards = (cameras[frame] - place) / apart
-        parts, half_depth = _occluder(level, kind, rng)
+        high = rng.uniform(0.75, 1.15) if level == "heavy" else rng.uniform(0.45, 0.85)
+        parts = PROPS[_surface(rng, *(INDOOR_OCCLUDERS if kind == "room" else OUTDOOR_OCCLUDERS))](
+            rng, rng.uniform(0.5, 1.2), high
+        )
+        half_depth = max(float(part.vertices_m[:, 2].max()) for part in parts)
         nearer = rng.uniform(0.5, 1.1) + half_depth
         spot = place + nearer * towards + rng.uniform(-0.3, 0.3) * np.array([towards[1], -towards[0]])
         yaw = np.arctan2(towards[0], towards[1]) + rng.normal(0, 0.25)
@@ -372,23 +391,3 @@ def place_occluders(
         if hidden.mean() >= enough:
             break
     return objects
-
-
-def _occluder(level: OcclusionLevel, kind: SceneKind, rng: np.random.Generator) -> tuple[list[Solid], float]:
-    high = rng.uniform(0.75, 1.15) if level == "heavy" else rng.uniform(0.45, 0.85)
-    wide = rng.uniform(0.5, 1.2)
-    surface = str(rng.choice(["planks", "painted", "concrete", "painted"]))
-    shelf = str(rng.choice(["planks", "posters", "painted"]))
-    post = str(rng.choice(["bark", "concrete", "painted"]))
-    indoor: list[Callable[[], tuple[list[Solid], float]]] = [
-        lambda: (table((wide + 0.3, high * 0.9, 0.6), surface), 0.3), lambda: (chair(surface), 0.25),
-        lambda: ([box((wide, high, 0.4), shelf)], 0.2), lambda: ([box((wide / 4, 2.7, 0.25), "plaster")], 0.15),
-        lambda: ([cylinder(0.16, 0.35, "painted"), bush((0.3, high / 2, 0.3), "foliage", rng).moved((0, 0.3, 0))], 0.3),
-    ]  # fmt: skip
-    outdoor: list[Callable[[], tuple[list[Solid], float]]] = [
-        lambda: ([bush((wide * 0.6, high / 2, 0.4), "foliage", rng)], 0.4), lambda: (bench("planks"), 0.3),
-        lambda: (fence(2 * wide, high, surface), 0.1), lambda: ([cylinder(wide / 8, 3.2, post)], 0.12),
-        lambda: ([box((wide, high, 0.5), surface)], 0.25), lambda: ([cylinder(0.28, high, "painted")], 0.28),
-    ]  # fmt: skip
-    choices = indoor if kind == "room" else outdoor
-    return choices[rng.integers(len(choices))]()

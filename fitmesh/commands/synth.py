@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -61,7 +62,7 @@ def synth(asked: SynthOptions) -> None:
             split=split, sequences=count, frames=asked.frames, size=size, seed=asked.seed, motion=asked.motion,
             scenes=scenes or (), seconds=asked.seconds,
         )  # fmt: skip
-        made = make_dataset(asked.out, settings, min(workers, count))
+        made = make_dataset(asked.out, settings, in_processes(min(workers, count)))
         console, began, new_frames, person_frames, sequences = Console(highlight=False), time.monotonic(), 0, 0, 0
         with working(), Reporter(on_stderr()).busy("rendering"):
             for done in made:
@@ -73,6 +74,26 @@ def synth(asked: SynthOptions) -> None:
         more = f"; {counted(new_frames, 'new frames')}, {new_frames / took:.1f} a second" if new_frames else ""
         text = f"{counted(sequences, 'sequences')} with {counted(person_frames, 'person-frames')} in {asked.out}"
         console.print(text + more)
+
+
+def in_processes(jobs: int) -> Callable[..., Iterable[Any]]:
+    """As `map`, with so many processes, in the order in which they are done."""
+    from fitmesh.many.executors import ProcessExecutor
+    from pose2d.base.errors import UserError
+
+    def run(make: Callable[[int], Any], numbers: Iterable[int]) -> Iterator[Any]:
+        tasks = [(make, number) for number in numbers]
+        for ended in ProcessExecutor(jobs, 1).map(_made, tasks, lambda *_: None):
+            if ended.lost:
+                raise UserError(f"sequence {ended.number}: {ended.lost}")
+            yield ended.result
+
+    return map if jobs == 1 else run
+
+
+def _made(task: tuple[Callable[[int], Any], int], _: object) -> Any:
+    make, number = task
+    return make(number)
 
 
 def _size(text: str) -> tuple[int, int]:

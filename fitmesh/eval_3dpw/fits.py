@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,27 +44,22 @@ class Start:
         return self.guess.params.rows(nearest(self.frame, frame))
 
 
-class Starter:
-    """What gives the first guess: an image regressor, or an initialiser that reads keypoints."""
-
-    def __init__(self, settings: EvalSettings) -> None:
-        self.settings, self.network = settings, None
-        if settings.init in regressors.NAMES:
-            assert settings.checkpoint is not None
-            self.network = regressors.load(settings.init, settings.checkpoint).to(settings.device)
-
-    def start(self, sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource) -> Start:
-        """source: whose confidence an initialiser reads. A regressor answers where the person is inside the image."""
-        frame, camera, init, every = _detected_frames(person), sequence.camera, self.settings.init, self.settings.every
-        if self.network is not None:
-            images = (read_image(sequence.image(number)) for number in frame.tolist())
-            answers = regressors.initialise_track(self.network, images, person.boxes_px[person.detected], camera)
-            return Start(frame, with_default_errors(answers))
-        keypoints = person.keypoints(source)
-        if self.settings.single_frames:
-            return Start(frame, initial_guess(init, keypoints, [camera], body, None))
-        guess = prepare_track(keypoints, frame, camera, body, init, fps=FPS / every, every=every).guess
-        return Start(np.arange(frame[0], frame[-1] + 1, every), guess)
+def start_person(
+    person: PersonKeypoints, sequence: EvalSequence, body: Body, source: ConfidenceSource, settings: EvalSettings,
+    network: Any = None,
+) -> Start:  # fmt: skip
+    """The first guess. network: a regressor, which answers where the person is inside the image; without one
+    `settings.init` reads keypoints with the confidence of `source`."""
+    frame, camera, init, every = _detected_frames(person), sequence.camera, settings.init, settings.every
+    if network is not None:
+        images = (read_image(sequence.image(number)) for number in frame.tolist())
+        answers = regressors.initialise_track(network, images, person.boxes_px[person.detected], camera)
+        return Start(frame, with_default_errors(answers))
+    keypoints = person.keypoints(source)
+    if settings.single_frames:
+        return Start(frame, initial_guess(init, keypoints, [camera], body, None))
+    guess = prepare_track(keypoints, frame, camera, body, init, fps=FPS / every, every=every).guess
+    return Start(np.arange(frame[0], frame[-1] + 1, every), guess)
 
 
 def fit_person(

@@ -2,21 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ccnet.confidence import check_source
 from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
 from fitmesh.eval_3dpw import fits, keypoints, score_table, sequences
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
-from fitmesh.eval_3dpw.fits import PersonFit, Start, Starter
+from fitmesh.eval_3dpw.fits import PersonFit, Start
 from fitmesh.eval_3dpw.keypoints import KeypointEstimator, PersonKeypoints, stored_keypoints
 from fitmesh.eval_3dpw.score_table import Score, Scores
 from fitmesh.eval_3dpw.sequences import EvalSequence, Skipped
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
+from fitting.init import regressors
 from pose2d.base.caching import CacheKey, npz_is_current
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
@@ -53,9 +54,8 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
     evaluation = Evaluation(settings, out, bodies, reporter)
     # Weights that the user names are read before any work, so that a wrong file is told of at once.
     if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
-        evaluation.estimator = KeypointEstimator(settings)
-    if settings.checkpoint is not None:
-        evaluation.starter = Starter(settings)
+        _ = evaluation.estimator
+    _ = evaluation.regressor
     if group.world_size > 1:
         for number, sequence in enumerate(sequences.eval_sequences(settings, [])):
             if number % group.world_size == group.rank:
@@ -82,10 +82,20 @@ class Evaluation:
     def __init__(self, settings: EvalSettings, out: Path, bodies: BodySet, reporter: Reporter) -> None:
         self.settings, self.out, self.bodies, self.reporter = settings, out, bodies, reporter
         self.protocol = protocol_named(settings.protocol)
-        self.estimator: KeypointEstimator | None = None
-        self.starter: Starter | None = None
         self._failures: dict[str, str] = {}  # why people could not be fitted
         self.fitted: dict[str, list[tuple[EvalSequence, dict[int, PersonFit]]]] = {}
+
+    @cached_property
+    def estimator(self) -> KeypointEstimator:
+        return KeypointEstimator(self.settings)
+
+    @cached_property
+    def regressor(self) -> Any:
+        """The network that starts fits; None: an initialiser that reads keypoints does."""
+        settings = self.settings
+        if settings.checkpoint is None:
+            return None
+        return regressors.load(settings.init, settings.checkpoint).to(settings.device)
 
     def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> dict[str, Score]:
         """Errors of every row; a person who cannot be fitted under one row is left out of all."""
@@ -122,7 +132,6 @@ class Evaluation:
                 if not self.settings.has_network:
                     people = stored_keypoints(sequence, self.bodies, self.settings)
                 else:
-                    self.estimator = self.estimator or KeypointEstimator(self.settings)
                     people = self.estimator.estimate(sequence, self.bodies, tick)
             keypoints.write(path, key, sequence, people)
         return keypoints.read(path, sequence, self.settings.confidence)
@@ -153,10 +162,9 @@ class Evaluation:
         self, sequence: EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None, number: int
     ) -> Start:
         """Without a source, from the best calibrated confidence at hand."""
-        self.starter = self.starter or Starter(self.settings)
-        sources = self.settings.confidence
+        sources, body = self.settings.confidence, self.bodies.load("neutral")
         whose = source or ("ccnet" if "ccnet" in sources else sources[0])
-        return self.starter.start(sequence, people[number], self.bodies.load("neutral"), whose)
+        return fits.start_person(people[number], sequence, body, whose, self.settings, self.regressor)
 
     def _fit(
         self, sequence: EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start], row: Row, number: int

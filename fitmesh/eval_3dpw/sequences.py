@@ -1,8 +1,10 @@
 """The data set, one sequence at a time; what is left out is listed with its reason."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -57,60 +59,59 @@ class EvalSequence:
 
 def eval_sequences(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSequence]:
     """Every sequence that can be used, read when it is its turn; what cannot is added to `skipped`."""
-    if settings.data.suffix == ".npz":
-        yield from _from_npz(settings, skipped)
-        return
-    for path in truth.sequence_files(settings.data, settings.split, settings.sequences):
+    root = _image_root(settings.data)
+    for name, (path, read) in _sources(settings).items():
+        frames = None
         try:
-            sequence = truth.read_sequence(path)
-            tracks = truth.tracks_of(sequence)
-            frames = sum(len(track) for track in tracks)
-            if not any(track.camera_valid.any() for track in tracks):
-                raise _Unusable("no frame has a valid camera", frames)
-            kept = [_usable(track, settings, settings.data, skipped) for track in tracks]
-            tracks = [track for track in kept if len(track)]
-            if tracks:
-                camera = _camera(settings.data, sequence.name, tracks, sequence.intrinsics, frames)
-                yield EvalSequence(sequence.name, tuple(tracks), settings.data, camera, content_digest([path]))
-        except _Unusable as reason:
-            skipped.append(Skipped(path.stem, str(reason), reason.frames, whole=True))
+            everyone, intrinsics = read()
+            frames = sum(map(len, everyone))
+            if not any(track.camera_valid.any() for track in everyone):
+                raise UserError("no frame has a valid camera")
+            kept = [_usable(track, settings, root, skipped) for track in everyone]
+            if tracks := tuple(track for track in kept if len(track)):
+                yield EvalSequence(name, tracks, root, _camera(root, tracks, intrinsics), content_digest([path]))
         except UserError as error:
-            skipped.append(Skipped(path.stem, str(error), None, whole=True))
+            skipped.append(Skipped(name, str(error), frames, whole=True))
 
 
 def sequence_count(settings: EvalSettings) -> int:
-    if settings.data.suffix == ".npz":
-        return len({track.sequence for track in truth.read_spin_npz(settings.data)})
-    return len(truth.sequence_files(settings.data, settings.split, settings.sequences))
+    return len(_sources(settings))
 
 
-class _Unusable(Exception):
-    def __init__(self, why: str, frames: int) -> None:
-        super().__init__(why)
-        self.frames = frames
+Content = tuple[Sequence[TruthTrack], np.ndarray | None]  # everyone in a sequence; intrinsics, where they are known
 
 
-def _from_npz(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSequence]:
+def _of_pickle(path: Path) -> Content:
+    sequence = truth.read_sequence(path)
+    return sequence.people, sequence.intrinsics
+
+
+def _of_spin(tracks: list[TruthTrack]) -> Content:
+    return tracks, None
+
+
+def _sources(settings: EvalSettings) -> dict[str, tuple[Path, Callable[[], Content]]]:
+    """By the sequence's name: the file that its truth comes from, and what reads it."""
+    if settings.data.suffix != ".npz":
+        files = truth.sequence_files(settings.data, settings.split, settings.sequences)
+        return {path.stem: (path, partial(_of_pickle, path)) for path in files}
     by_name: dict[str, list[TruthTrack]] = {}
     for track in truth.read_spin_npz(settings.data):
         by_name.setdefault(track.sequence, []).append(track)
     if unknown := [name for name in settings.sequences if name not in by_name]:
         raise UserError(f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}.")
-    around = settings.data.resolve().parents[:3]  # beside the file or above it
-    root = next((folder for folder in around if (folder / "imageFiles").is_dir()), None)
+    names = settings.sequences or by_name
+    return {name: (settings.data, partial(_of_spin, by_name[name])) for name in by_name if name in names}
+
+
+def _image_root(data: Path) -> Path:
+    """The folder that holds imageFiles: 3DPW's, or of SPIN's file one beside it or above."""
+    if data.suffix != ".npz":
+        return data
+    root = next((folder for folder in data.resolve().parents[:3] if (folder / "imageFiles").is_dir()), None)
     if root is None:
-        raise UserError(f"there is no folder imageFiles beside {settings.data}. Put the file into 3DPW's folder.")
-    digest = content_digest([settings.data])
-    for name, everyone in by_name.items():
-        if settings.sequences and name not in settings.sequences:
-            continue
-        kept = [_usable(track, settings, root, skipped) for track in everyone]
-        tracks = [track for track in kept if len(track)]
-        if tracks:
-            try:
-                yield EvalSequence(name, tuple(tracks), root, _camera(root, name, tracks, None, 0), digest)
-            except _Unusable as reason:
-                skipped.append(Skipped(name, str(reason), sum(map(len, tracks)), whole=True))
+        raise UserError(f"there is no folder imageFiles beside {data}. Put the file into 3DPW's folder.")
+    return root
 
 
 def _usable(track: TruthTrack, settings: EvalSettings, root: Path, skipped: list[Skipped]) -> TruthTrack:
@@ -128,22 +129,20 @@ def _usable(track: TruthTrack, settings: EvalSettings, root: Path, skipped: list
     return track
 
 
-def _camera(root: Path, name: str, tracks: list[TruthTrack], intrinsics: np.ndarray | None, frames: int) -> Camera:
+def _camera(root: Path, tracks: Sequence[TruthTrack], intrinsics: np.ndarray | None) -> Camera:
     """The sequence's camera; its size is that of an image, or twice the principal point where there is none."""
     size = None
     for number in tracks[0].frame[:10]:
-        try:
-            height, width = read_image(truth.image_path(root, name, int(number))).shape[:2]
+        with suppress(UserError):
+            height, width = read_image(truth.image_path(root, tracks[0].sequence, int(number))).shape[:2]
             size = (width, height)
             break
-        except UserError:
-            continue
     if intrinsics is None:
         if size is None:
-            raise _Unusable("no image could be read", frames)
+            raise UserError("no image could be read")
         return Camera.default(size)
     try:
         size = size or (max(1, round(2 * intrinsics[0, 2])), max(1, round(2 * intrinsics[1, 2])))
         return Camera.from_intrinsics(intrinsics, size)
     except (UserError, ValueError, OverflowError) as error:
-        raise _Unusable("no valid camera intrinsics", frames) from error
+        raise UserError("no valid camera intrinsics") from error

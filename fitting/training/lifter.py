@@ -22,7 +22,7 @@ from fitting.body.load import load_body
 from fitting.init.lifter import LOG_STD_RANGE, Lifter, LifterOutput, load_lifter, save_lifter
 from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.lifter_examples import Crops, Examples, crop_examples, examples, load_crops, placed
-from fitting.training.motion_bank import Bank, add_arguments, bank, load_motions
+from fitting.training.motion_bank import HELD_OUT, Bank, add_arguments, bank, load_motions
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
@@ -228,8 +228,9 @@ def main() -> None:
     motions = load_motions(given, body)
     settings = TrainingSettings(steps=given.steps, seed=given.seed)
     start = None if given.start is None else load_lifter(given.start).state_dict()
-    learned = [bank(motion, body, motion.learned) for motion in motions.all]
-    kept = [bank(motion, body, motion.held_out & ~motion.left_out) for motion in motions.held_out]
+    learned = [bank(motion, body, motion.learned) for motion in motions.values()]
+    measured = [motions[name] for name in HELD_OUT]
+    kept = [bank(motion, body, motion.held_out & ~motion.left_out) for motion in measured]
 
     def say(line: str) -> None:
         print(time.strftime("%H:%M:%S"), line, flush=True)

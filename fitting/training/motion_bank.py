@@ -203,22 +203,7 @@ RARE_CLIPS, RARE_SEED = 6000, 0
 MOTION_SHARES = (0.2, 0.42, 0.13, 0.07, 0.18)
 
 
-@dataclass(frozen=True)
-class Motions:
-    clips: Motion  # CMU at 30 frames a second
-    poses: Motion  # CMU at 5
-    exercises: Motion  # UI-PRMD
-    woman: Motion  # ACCAD
-    rare: Motion  # made, on learned upper bodies
-
-    @property
-    def all(self) -> tuple[Motion, ...]:
-        return self.clips, self.poses, self.exercises, self.woman, self.rare
-
-    @property
-    def held_out(self) -> tuple[Motion, ...]:
-        """Those with subjects that nothing is learned from."""
-        return self.clips, self.poses, self.exercises
+HELD_OUT = ("clips", "poses", "exercises")  # motions with subjects that nothing is learned from
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -229,10 +214,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, type=Path, required=True, help=f"{what} (.npz)")
 
 
-def load_motions(given: argparse.Namespace, body: Body) -> Motions:
+def load_motions(given: argparse.Namespace, body: Body) -> dict[str, Motion]:
+    """In the order of MOTION_SHARES: CMU at 30 and at 5 frames a second, UI-PRMD, ACCAD, and what is made on learned
+    upper bodies."""
     clips, poses = load_motion(given.clips, body, 30.0), load_motion(given.poses, body, 5.0, given.clips)
     exercises, woman = load_ui_prmd(given.exercises, body), load_accad(given.woman, body)
     captured = torch.cat([motion.poses_of(motion.learned) for motion in (poses, woman)])
     kind = torch.cat([pose_kinds(body(part).joints) for part in captured.split(8192)])
     rare = rare_motion(captured[(kind == STANDING) | (kind == UPRIGHT)], body, RARE_CLIPS, RARE_SEED)
-    return Motions(clips, poses, exercises, woman, rare)
+    return {"clips": clips, "poses": poses, "exercises": exercises, "woman": woman, "rare": rare}

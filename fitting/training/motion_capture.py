@@ -23,6 +23,7 @@ Data: Vakanski, Jun, Paul, Baker: A Data Set of Human Body Movements for Physica
 3(1), 2; public domain (ODC PDDL 1.0)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -141,15 +142,9 @@ def load_motion(path: str | Path, body: Body, fps: float, skeleton: str | Path |
 
 def load_accad(path: str | Path, body: Body) -> Motion:
     """ACCAD's one woman, at 30 frames a second. Her collars follow the arms as CMU's do: the file's hardly move."""
-    motion = _load(path, body, 30.0, None, _ACCAD)
+    motion = load_captured(path, body, 30.0, source=_ACCAD)
     names = tuple(f"1_{name}" for name in motion.clip_name)
     return replace(motion, pose=corrections.with_raised_collars(motion.pose, body), clip_name=names)
-
-
-def load_captured(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
-    """A file of CMU's clips as captured: `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and `clip_desc`,
-    `root_pos`). skeleton: the file that has `joint`, `parent` and `offset`; the same one unless given."""
-    return _load(path, body, fps, skeleton, _CMU)
 
 
 def _checked(path: str | Path, wanted: dict[str, Array], what: str) -> dict[str, np.ndarray]:
@@ -158,7 +153,12 @@ def _checked(path: str | Path, wanted: dict[str, Array], what: str) -> dict[str,
     return arrays
 
 
-def _load(path: str | Path, body: Body, fps: float, skeleton: str | Path | None, source: tuple[str, ...]) -> Motion:
+def load_captured(
+    path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None, source: tuple[str, ...] = _CMU
+) -> Motion:
+    """A file of clips as captured: `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and `clip_desc`,
+    `root_pos`). skeleton: the file that has `joint`, `parent` and `offset`; the same one unless given. source: [24]
+    captured joint that turns each of ours."""
     bones = _checked(skeleton or path, _BONES, "a file of motion capture")
     file = _checked(path, _CLIPS, "a file of motion capture")
     # Every joint there, each after its parent; clips one after the other.
@@ -199,8 +199,13 @@ def _retarget(euler: Tensor, parents: list[int], turning: list[int], align: list
     for joint, parent in enumerate(parents):
         world.append(local[:, joint] if parent < 0 else world[parent] @ local[:, joint])
     turned = [world[theirs] @ turn for theirs, turn in zip(turning, align, strict=True)]
-    relative = [turned[0]] + [turned[PARENTS[j]].mT @ turned[j] for j in range(1, JOINT_COUNT)]
-    return matrix_to_axis_angle(torch.stack(relative, 1))
+    return _relative(turned)
+
+
+def _relative(turned: Sequence[Tensor] | dict[int, Tensor]) -> Tensor:
+    """Poses [N, 24, 3] of bones turned by [N, 3, 3] each."""
+    parts = [turned[0]] + [turned[PARENTS[joint]].mT @ turned[joint] for joint in range(1, JOINT_COUNT)]
+    return matrix_to_axis_angle(torch.stack(parts, 1))
 
 
 def _alignments(offsets: dict[str, np.ndarray], order: list[str], above: dict[str, int], body: Body) -> list[Tensor]:
@@ -355,8 +360,7 @@ def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
         _arm(marker, turn, rest, side)
     size = legs_m(rest) / sum(lengths)
     root = size * (hips[0] + hips[1]) / 2 - rotate(turn[0], (rest[1] + rest[2]) / 2 - rest[0])
-    local = [turn[0]] + [turn[PARENTS[joint]].mT @ turn[joint] for joint in range(1, JOINT_COUNT)]
-    return matrix_to_axis_angle(torch.stack(local, 1)), root
+    return _relative(turn), root
 
 
 def _leg(marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side: Side, hip_m: Tensor) -> float:

@@ -23,14 +23,7 @@ from fitting.body.kinematics import JOINT_NAMES, MIRROR
 from fitting.solver.terms.priors import Mixture as Mixture69
 from fitting.solver.terms.priors import from_mixture, packed
 from fitting.solver.unknowns import BODY_JOINTS
-from fitting.training.motion_bank import (
-    MOTION_SHARES,
-    Motions,
-    add_arguments,
-    drawing_weights,
-    load_motions,
-    pose_kinds,
-)
+from fitting.training.motion_bank import MOTION_SHARES, add_arguments, drawing_weights, load_motions, pose_kinds
 from fitting.training.motion_capture import Motion
 from pose2d.base.files import atomic_file
 
@@ -91,10 +84,10 @@ def learn(x: Tensor, components: int, freedom: float, rounds: int) -> Mixture:
     return mixture
 
 
-def drawn_poses(motions: Motions, body: fitting.Body, count: int, generator: torch.Generator) -> Tensor:
+def drawn_poses(motions: dict[str, Motion], body: fitting.Body, count: int, generator: torch.Generator) -> Tensor:
     """[2 count, 69] of what may be learned from, with mirror images."""
     found = []
-    for motion, share in zip(motions.all, MOTION_SHARES, strict=True):
+    for motion, share in zip(motions.values(), MOTION_SHARES, strict=True):
         pose = motion.poses_of(motion.learned)
         kind = torch.cat([pose_kinds(body(part).joints) for part in pose.split(8192)])
         chosen = torch.multinomial(drawing_weights(kind), int(share * count), replacement=True, generator=generator)
@@ -141,12 +134,13 @@ def main() -> None:
     motions = load_motions(arguments, body)
     generator = torch.Generator().manual_seed(0)
     learned = drawn_poses(motions, body, arguments.samples, generator)
+    poses, exercises = motions["poses"], motions["exercises"]
     measured = {
-        "CMU's held-out subjects": motions.poses.poses_of(motions.poses.held_out),
-        "UI-PRMD's": motions.exercises.poses_of(motions.exercises.held_out),
-        "left-out kinds": motions.poses.poses_of(motions.poses.left_out),
+        "CMU's held-out subjects": poses.poses_of(poses.held_out),
+        "UI-PRMD's": exercises.poses_of(exercises.held_out),
+        "left-out kinds": poses.poses_of(poses.left_out),
     }
-    linear, angular = smoothness(motions.clips, body)
+    linear, angular = smoothness(motions["clips"], body)
     chosen = (arguments.components, arguments.freedom)
     others = [(1, math.inf), (16, math.inf), (24, math.inf), (16, 20.0), (24, 40.0), (24, 10.0), (32, 20.0)]
     for components, freedom in [*(others if arguments.compare else ()), chosen]:
@@ -154,8 +148,8 @@ def main() -> None:
         weights, means, scales = (part.double().numpy() for part in mixture)
         prior = from_mixture(Mixture69(weights, means, scales, freedom), linear, angular)
         cells = []
-        for name, poses in measured.items():
-            pose = poses[:: max(1, len(poses) // 10_000), BODY_JOINTS].flatten(1)
+        for name, own in measured.items():
+            pose = own[:: max(1, len(own) // 10_000), BODY_JOINTS].flatten(1)
             cells.append(f"{name} {float(prior.log_likelihood(pose).mean()):.2f}")
         print(f"{components:3d} components, {freedom:g} degrees of freedom: {', '.join(cells)} nats", flush=True)
     with atomic_file(arguments.out) as path:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eval3dpw.bodies import body_set
-from eval3dpw.sequences import camera_params, read_sequence, read_spin_npz, tracks_of
+from eval3dpw.sequences import camera_params, read_sequence, read_spin_npz
 from fitmesh.eval_3dpw import pipeline
 from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.ui.events import Reporter
@@ -40,7 +40,7 @@ def smpl(tmp_path_factory) -> Path:
 
 def predictions(data: Path, smpl: Path, out: Path) -> Path:
     """The true parameters, offered as a prediction."""
-    (track,) = tracks_of(read_sequence(data / "sequenceFiles" / "test" / "one_00.pkl"))
+    (track,) = read_sequence(data / "sequenceFiles" / "test" / "one_00.pkl").people
     params = camera_params(track, body_set(smpl, smpl / "J_regressor_h36m.npy").load("neutral"))
     count = len(track)
     np.savez(
@@ -79,7 +79,7 @@ def test_smpl_without_the_regressor_names_the_file(tmp_path: Path, smpl: Path) -
 
 def test_spins_file_is_enough_to_fit_and_measure(tmp_path: Path, smpl: Path) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
-    (track,) = tracks_of(read_sequence(data / "sequenceFiles" / "test" / "one_00.pkl"))
+    (track,) = read_sequence(data / "sequenceFiles" / "test" / "one_00.pkl").people
     params = camera_params(track, body_set(smpl, smpl / "J_regressor_h36m.npy").load("male"))
     count = len(track)
     np.savez(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.sequences import camera_params, image_numbers, read_sequence, read_spin_npz, sequence_files, tracks_of
+from eval3dpw.sequences import camera_params, image_numbers, read_sequence, read_spin_npz, sequence_files
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError
 from tests.eval3dpw import tiny_3dpw
@@ -17,7 +17,7 @@ def test_the_truth_in_the_camera_is_the_world_seen_by_the_camera(tmp_path: Path)
     data = tiny_3dpw.write(tmp_path)
     sequence = read_sequence(data / "sequenceFiles" / "test" / "two_00.pkl")
     body = load_body()
-    for number, track in enumerate(tracks_of(sequence)):
+    for number, track in enumerate(sequence.people):
         found = body.at(camera_params(track, body), vertices=True).vertices
         torch.testing.assert_close(found, tiny_3dpw.true_mesh(tiny_3dpw.actor(10 + number)), atol=2e-5, rtol=0)
 

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.synth.dataset import SynthSettings, make_dataset, make_scripted_sequence, truth_path
-from eval3dpw.synth.motion import FPS, KINDS, Clip, clips_by_kind, is_held_out, load_clips
-from eval3dpw.synth.scripted import build_shots, scripted_plan
+from eval3dpw.synth.dataset import SynthSettings, make_dataset, make_sequence, truth_path
+from eval3dpw.synth.motion import FPS, KINDS, Clip, clips_by_kind, load_clips
+from eval3dpw.synth.scripted import build_shots, draw_plan
 from eval3dpw.synth.sequence import BY_NOBODY, BY_OBJECT, HIDDEN, OUTSIDE, frame_truth
-from eval3dpw.synth.staging import RecordedPath, contacts, staged_person, there_and_back
+from eval3dpw.synth.staging import CameraPath, contacts, staged_person, there_and_back
 from fitting.body.load import load_body
 from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
+from fitting.training.motion_capture import HELD_OUT_EVERY
 from pose2d.base.errors import UserError
 
 TINY = SynthSettings(scenes=("cuts", "behind"), sequences=2, seconds=0.6, size=(96, 64), seed=4)
@@ -85,17 +86,15 @@ def test_projected_keypoints_agree_with_camera_and_visibility(made: Path) -> Non
 def test_the_mesh_before_a_hidden_keypoint_belongs_to_who_hides_it() -> None:
     """Everybody but the one who hides is taken away: the keypoint must then be covered by that one still."""
     body = load_body()
-    plan = scripted_plan(3, 0, ("crossing",))
-    shot = build_shots(plan, body, clips_by_kind(body, True), (160, 90), seconds=1.2)[0].sequence
+    plan = draw_plan(3, 0, ("crossing",))
+    shot = build_shots(plan, body, clips_by_kind(body, True), (160, 90), 18)[0]
     posed, checked = shot.posed(), 0
-    keypoints = torch.stack([p.keypoints for p in shot.people], 1).numpy()
     for frame in range(shot.frames):
-        bodies, camera = [v[frame] for v in posed], shot.path.world_to_cam(frame)
-        truth = frame_truth(shot.mesh, shot.mesh.vertices_m(bodies), bodies, keypoints[frame], shot.camera, camera)
+        bodies = [v[frame] for v in posed]
+        truth = frame_truth(shot, bodies, frame)
         for person, point in zip(*np.nonzero(truth.hidden_by >= 0), strict=True):
             alone = [v if n == truth.hidden_by[person, point] else v + 100 for n, v in enumerate(bodies)]
-            without = frame_truth(shot.mesh, shot.mesh.vertices_m(alone), alone, keypoints[frame], shot.camera, camera)
-            assert without.visibility[person, point] == HIDDEN
+            assert frame_truth(shot, alone, frame).visibility[person, point] == HIDDEN
             checked += 1
             if checked > 5:
                 return
@@ -104,32 +103,27 @@ def test_the_mesh_before_a_hidden_keypoint_belongs_to_who_hides_it() -> None:
 
 def test_something_hides_people_who_walk_behind_it(made: Path) -> None:
     body = load_body()
-    plan = scripted_plan(4, 0, ("behind",))
-    shot = build_shots(plan, body, clips_by_kind(body, True), (160, 90), seconds=4.0)[0].sequence
+    plan = draw_plan(4, 0, ("behind",))
+    shot = build_shots(plan, body, clips_by_kind(body, True), (160, 90), 60)[0]
     posed = shot.posed()
-    keypoints = torch.stack([p.keypoints for p in shot.people], 1).numpy()
     by_wall = 0
     for frame in range(0, shot.frames, 4):
-        bodies = [v[frame] for v in posed]
-        truth = frame_truth(
-            shot.mesh, shot.mesh.vertices_m(bodies), bodies, keypoints[frame], shot.camera,
-            shot.path.world_to_cam(frame),
-        )  # fmt: skip
+        truth = frame_truth(shot, [v[frame] for v in posed], frame)
         by_wall += int(((truth.hidden_by == BY_OBJECT).sum(1) >= 20).sum())
     assert by_wall > 0
 
 
 def test_the_same_seed_makes_the_same_files_and_another_does_not(made: Path, tmp_path: Path) -> None:
-    make_scripted_sequence(tmp_path, TINY, 1)
+    make_sequence(tmp_path, TINY, 1)
     name = next(path.name for path in (made / "imageFiles").iterdir() if path.name.startswith("behind"))
     for path in sorted((made / "imageFiles" / name).iterdir()):
         assert path.read_bytes() == (tmp_path / "imageFiles" / name / path.name).read_bytes()
     for key, value in np.load(truth_path(made, name)).items():
         np.testing.assert_array_equal(value, np.load(truth_path(tmp_path, name))[key])
-    other = scripted_plan(5, 1, TINY.scenes)
-    a, b = (build_shots(p, load_body(), clips_by_kind(load_body(), True), (96, 64), 0.3) for p in
-            (scripted_plan(4, 1, TINY.scenes), other))  # fmt: skip
-    assert not np.allclose(a[0].sequence.people[0].joints, b[0].sequence.people[0].joints)
+    other = draw_plan(5, 1, TINY.scenes)
+    a, b = (build_shots(p, load_body(), clips_by_kind(load_body(), True), (96, 64), 5) for p in
+            (draw_plan(4, 1, TINY.scenes), other))  # fmt: skip
+    assert not np.allclose(a[0].people[0].joints, b[0].people[0].joints)
 
 
 def test_images_are_as_many_as_frames_and_of_the_size_asked_for(made: Path) -> None:
@@ -140,11 +134,9 @@ def test_images_are_as_many_as_frames_and_of_the_size_asked_for(made: Path) -> N
 
 
 def test_uniforms_share_clothes_and_not_faces() -> None:
-    from eval3dpw.synth.scripted import _outfits
-
-    plan = scripted_plan(2, 0, ("crossing",))
+    plan = draw_plan(2, 0, ("crossing",))
     assert plan.uniforms
-    outfits = _outfits(plan)
+    outfits = [plan.outfit(n) for n in range(plan.people)]
     assert len({outfit.top for outfit in outfits}) == 1
     assert len({outfit.skin for outfit in outfits}) == len(outfits)
 
@@ -177,7 +169,7 @@ def test_a_camera_between_two_frames_is_between_them() -> None:
     other = turn.copy()
     other[:3, :3] = cv2.Rodrigues(np.array([0.0, 0.2, 0.0]))[0]
     other[:3, 3] = -other[:3, :3] @ np.array([1.0, 0, 0])
-    path = RecordedPath(np.stack((turn, other)))
+    path = CameraPath(np.stack((turn, other)))
     half = path.world_to_cam(0.5)
     np.testing.assert_allclose(cv2.Rodrigues(half[:3, :3])[0][:, 0], [0, 0.1, 0], atol=1e-9)
     np.testing.assert_allclose(-half[:3, :3].T @ half[:3, 3], [0.5, 0, 0], atol=1e-9)
@@ -195,7 +187,7 @@ def test_embedded_clips_for_choosing_and_reporting_share_no_subject() -> None:
         found = clips_by_kind(body, reporting)
         assert set(found) == set(KINDS)
         every = [clip for clips in found.values() for clip in clips]
-        assert all(is_held_out(clip) for clip in every)
+        assert all(clip.subject % HELD_OUT_EVERY == 0 for clip in every)
         subjects.append({clip.name.split("_")[0] for clip in every})
     assert not subjects[0] & subjects[1]
     assert clips_by_kind(body, True)["walking"]

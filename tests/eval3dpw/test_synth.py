@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.synth import sequence
 from eval3dpw.synth.dataset import SynthSettings, make_dataset, make_sequence, openpose18, truth_path
 from eval3dpw.synth.motion import SPLITS, VALIDATION_SUBJECTS, load_clips
-from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, OUTSIDE, SEEN
+from eval3dpw.synth.scripted import build_shots, draw_plan
+from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, OUTSIDE, SEEN, exposed_light
 from fitting import Camera, load_body
 from pose2d.base.errors import UserError
 from pose2d.base.unpickle import load as load_pickle
@@ -87,15 +87,15 @@ def test_projected_joints_land_on_the_drawn_person() -> None:
     """Everything but the person is made black, so the silhouette can be read off the image itself."""
     body = load_body()
     clips = load_clips(body, "test")
-    drawn = sequence.draw_plan(5, 0, len(clips), 320)  # number 0: one person, nothing in the way
-    scene = sequence.build_sequence(drawn, body, clips, (320, 180), 2)
+    drawn = draw_plan(5, 0)  # number 0: one person, nothing in the way
+    (scene,) = build_shots(drawn, body, {"any": clips}, (320, 180), 2)
     mesh, person_faces = scene.mesh, scene.mesh.person_faces
     mesh.atlas.texels[:] = 0
     mesh.scene.sky[:] = 0
     mesh.appearance[: person_faces[1], :, :3], mesh.appearance[person_faces[1] :] = 0.5, 0
-    light = sequence.exposed_light(scene, scene.posed(), 0).sum(2)
+    light = exposed_light(scene, scene.posed(), 0).sum(2)
     joints = scene.people[0].joints[0]
-    transform = torch.from_numpy(scene.cam_poses()[0])
+    transform = torch.from_numpy(scene.path.camera_from_world[0])
     camera = Camera.from_intrinsics(scene.camera.intrinsics, (320, 180))
     pixels = camera.project(joints.double() @ transform[:3, :3].T + transform[:3, 3]).round().int().tolist()
     inside = [(x, y) for x, y in pixels if 0 <= x < 320 and 0 <= y < 180]
@@ -159,7 +159,7 @@ def test_a_killed_run_continues_where_it_stopped(made: Path, tmp_path: Path) -> 
         if second not in name:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(content)
-    half = tmp_path / "imageFiles" / f".{second}"  # what a killed run leaves of the sequence it was at
+    half = tmp_path / "imageFiles" / f".{second}.partial"  # what a killed run leaves of the sequence it was at
     half.mkdir(parents=True)
     (half / "image_00000.jpg").write_bytes(b"cut short")
     before = (tmp_path / "imageFiles" / first / "image_00000.jpg").stat().st_mtime_ns

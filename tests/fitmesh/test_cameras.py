@@ -10,10 +10,10 @@ import torch
 import fitmesh as package
 import fitting
 from bench.lib.rigs import Z_UP, SimulatedRig, placed_around, simulate
+from bench.lib.simulation import Noise
 from fitmesh.stages import people, together
 from fitmesh.stages.settings import Job
 from fitting.rig.rig import read_rig, write_rig
-from fitting.training.simulation import Noise
 from pose2d.base.caching import CacheKey
 from pose2d.hands import HandKeypoints
 from pose2d.tracking.identity import People

@@ -9,7 +9,16 @@ import fitting
 from fitting.body.kinematics import MIRROR, quaternion_to_matrix, rotation_matrices
 from fitting.init.lifter import FEATURES, Lifter, LifterOutput, Observation, load_lifter
 from fitting.training.lifter import Training, TrainingSettings, learning_rate, losses, total, train
-from fitting.training.lifter_examples import DISTANCE_M, Crops, crop_examples, examples, observe, placed, views
+from fitting.training.lifter_examples import (
+    DISTANCE_M,
+    Crops,
+    crop_examples,
+    examples,
+    observe,
+    placed,
+    stated_mixtures,
+    views,
+)
 from fitting.training.motion_bank import (
     LYING,
     SEATED,
@@ -22,7 +31,6 @@ from fitting.training.motion_bank import (
     varied,
     windows,
 )
-from fitting.training.simulation import stated_mixtures
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 

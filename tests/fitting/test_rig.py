@@ -11,6 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from bench.lib.rigs import SimulatedRig, placed_around, simulate
+from bench.lib.simulation import Noise
 from fitting.camera import Camera, given_focal
 from fitting.keypoints.observed import reordered
 from fitting.optimise import OtherView
@@ -19,7 +20,6 @@ from fitting.rig.meeting import Sight, associate, checked, find_offset, triangul
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import points_of, prepare_views, resampled, stated_ground, with_sides
 from fitting.shot import ShotPerson, fit_shot
-from fitting.training.simulation import Noise
 from pose2d.base.errors import UserError
 
 GOOD = Noise(confidence=(0.9, 0.98), outliers=0.01, constant_share=0.2, mixtures=True)

@@ -2,7 +2,7 @@
 
 import torch
 
-from fitting.training.simulation import Noise, correlated_noise
+from bench.lib.simulation import Noise, correlated_noise
 
 
 def draws(noise: Noise, frames: int = 90) -> torch.Tensor:

@@ -13,29 +13,10 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import about_axis, matrix_to_axis_angle, rotate, rotation_matrices
 from fitting.camera import Camera
 from fitting.keypoints.observed import JOINT_OF
+from fitting.training.lifter_examples import Random, drawn_sigma, stated_mixtures
 from fitting.training.motion_capture import Motion
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import AREA_OF_BOX, ErrorDistribution, Keypoints, l_squared, sigma_px
-
-
-class Random:
-    """Random numbers of a generator, of one shape unless another is given."""
-
-    def __init__(self, generator: torch.Generator, shape: tuple[int, ...] = ()) -> None:
-        self.generator, self.shape = generator, shape
-
-    def even(self, low: float, high: float, shape: tuple[int, ...] | None = None) -> Tensor:
-        return low + (high - low) * torch.rand(self.shape if shape is None else shape, generator=self.generator)
-
-    def scale(self, low: float, high: float) -> Tensor:
-        """Even in the logarithm."""
-        return self.even(math.log(low), math.log(high)).exp()
-
-    def normal(self, shape: tuple[int, ...] | None = None) -> Tensor:
-        return torch.randn(self.shape if shape is None else shape, generator=self.generator)
-
-    def chance(self, share: float | Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
-        return self.even(0, 1, shape) < share
 
 
 @dataclass(frozen=True)
@@ -142,29 +123,3 @@ def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float
     xy = torch.where(astray[..., None], anywhere, exact_px + error)
     presence = (~draw.chance(noise.missing)).to(xy.dtype)
     return Keypoints(xy, confidence, presence, "oracle", area, skeleton, stated)
-
-
-LOG_SIGMAS, LOG_SIGMA_SPREAD = (-1.5, -0.3, 1.2), 0.3  # core, ordinary, plainly wrong; as a trained head's are
-
-
-def stated_mixtures(confidence: Tensor, mixed: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Weights and sigmas [..., 3], in units of l, with the expected OKS `confidence` [...]; not mixed: one Gaussian.
-    sum_m w_m / (1 + sigma_m^2) = s fixes the core's weight once the sigmas and the rest's share are drawn."""
-    log_sigma = torch.tensor(LOG_SIGMAS) + LOG_SIGMA_SPREAD * torch.randn(*confidence.shape, 3, generator=generator)
-    sigma = log_sigma.exp()
-    one = (1 / confidence - 1).sqrt()  # of the one Gaussian
-    sigma[..., 0] = torch.minimum(sigma[..., 0], 0.7 * one)
-    oks = 1 / (1 + sigma.square())
-    ordinary = torch.rand(confidence.shape, generator=generator).sqrt()
-    rest = ordinary * oks[..., 1] + (1 - ordinary) * oks[..., 2]
-    core = (1 - (oks[..., 0] - confidence) / (oks[..., 0] - rest).clamp(min=1e-3)).clamp(0.02, 0.98)
-    weight = torch.stack((core, (1 - core) * ordinary, (1 - core) * (1 - ordinary)), -1)
-    plain = torch.tensor([1.0, 0.0, 0.0])
-    return torch.where(mixed[..., None], weight, plain), torch.where(mixed[..., None], sigma, one[..., None])
-
-
-def drawn_sigma(weight: Tensor, sigma: Tensor, normal: Tensor) -> Tensor:
-    """The sigma [...] of the component that standard normal numbers [...] pick from mixtures [..., M]."""
-    place = torch.special.ndtr(normal)[..., None]
-    component = (place > weight.cumsum(-1)[..., :-1]).sum(-1, keepdim=True)
-    return sigma.gather(-1, component).squeeze(-1)

@@ -11,8 +11,8 @@ from functools import cache
 
 import cv2
 import numpy as np
-import torch
 
+from pose2d.crops import squares
 from pose2d.detect.detector import intersection
 from pose2d.models.base import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
@@ -118,12 +118,7 @@ def _middle(xy_px: np.ndarray) -> np.ndarray:
 
 def mask_of(rgb: np.ndarray, region: np.ndarray) -> np.ndarray:
     """[256, 256] logits of the person in a square [3]: its centre and its side in pixels."""
-    step = region[2] / CROP
-    corner = region[:2] - step * (CROP - 1) / 2
-    affine, flags = np.array([[step, 0, corner[0]], [0, step, corner[1]]]), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    crop = cv2.warpAffine(rgb, affine, (CROP, CROP), flags=flags).astype(np.float32) / 255
-    with torch.inference_mode():
-        return network()(torch.from_numpy(crop[None]))[0].numpy().reshape(CROP, CROP)
+    return network()(squares([rgb], np.array([[*region, 0.0]]), CROP))[0].numpy().reshape(CROP, CROP)
 
 
 def person_mask(

@@ -11,9 +11,8 @@ up with the likelihood of the box's motion. A person half hidden gets the keypoi
 one in front; so it counts only as far as a detection's pose is its own.
 
 The filter is on a person's box, in units of the person's own size. Position moves with a velocity that changes by
-random accelerations and decays; the logarithm of width and height drifts, and fast where the image's edge cuts the
-person off. Both axes are alike and independent, so each is a 2x2 filter (position, velocity) and a scalar one (size),
-in closed form."""
+random accelerations and decays; the logarithm of width and height drifts. Both axes are alike and independent, so each
+is a 2x2 filter (position, velocity) and a scalar one (size), in closed form."""
 
 from dataclasses import dataclass, field
 
@@ -36,7 +35,6 @@ class State:
     motion_cov: np.ndarray  # [2, 2, 2] for each axis that of (position, velocity), in body sizes and seconds
     size_var: np.ndarray  # [2]
     body_px: float  # the body's size: the largest recent diagonal of the box, which a half-hidden person keeps
-    cut: np.ndarray  # [2] bool: the last box ended at the image's edge
 
     @property
     def box_px(self) -> np.ndarray:
@@ -57,18 +55,16 @@ class MotionOptions:
     size_noise: float = 0.1  # of a detected box's log width and height
     sudden_size_noise: float = 0.3  # share of a sudden change of log size that counts as noise
     size_drift: float = 0.4  # of the log size over one second: people crouch and stretch
-    cut_drift: float = 2.0  # the same across an edge of the image: people come in and go out
-    edge: float = 0.03  # a box ending this near an edge, in image sides, is cut by it
     body_memory_s: float = 5.0  # the largest recent size falls to 1/e in this time
 
 
-def initial_state(box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptions) -> State:
+def initial_state(box_px: np.ndarray, options: MotionOptions) -> State:
     """After one box."""
     centre, log_size = _measured(box_px)
     cov = np.diag([options.position_noise**2, options.first_speed**2])
     return State(
         centre, np.zeros(2), log_size, np.stack([cov, cov]), np.full(2, options.size_noise**2),
-        float(np.hypot(*np.exp(log_size))), _cut(box_px, image_wh, options),
+        float(np.hypot(*np.exp(log_size))),
     )  # fmt: skip
 
 
@@ -85,13 +81,12 @@ def predict(state: State, dt_s: float, options: MotionOptions) -> State:
         kept * state.velocity_px,
         state.log_size,
         np.einsum("ij,ajk,lk->ail", step, state.motion_cov, step) + spread,
-        state.size_var + np.where(state.cut, options.cut_drift, options.size_drift) ** 2 * dt_s,
+        state.size_var + options.size_drift**2 * dt_s,
         state.body_px * float(np.exp(-dt_s / options.body_memory_s)),
-        state.cut,
     )
 
 
-def update(state: State, box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptions) -> State:
+def update(state: State, box_px: np.ndarray, options: MotionOptions) -> State:
     """The state after a new box."""
     centre, log_size = _measured(box_px)
     position_noise2, size_noise2 = _noise2(state, log_size, options)
@@ -103,7 +98,7 @@ def update(state: State, box_px: np.ndarray, image_wh: np.ndarray, options: Moti
     return State(
         state.centre_px + gain[:, 0] * innovation_px, state.velocity_px + gain[:, 1] * innovation_px, log_size,
         cov - np.einsum("ai,aj->aij", gain, cov[:, 0]), (1 - size_gain) * state.size_var,
-        max(state.body_px, float(np.hypot(*np.exp(log_size)))), _cut(box_px, image_wh, options),
+        max(state.body_px, float(np.hypot(*np.exp(log_size)))),
     )  # fmt: skip
 
 
@@ -137,11 +132,6 @@ def _noise2(state: State, log_size: np.ndarray, options: MotionOptions) -> tuple
     )
 
 
-def _cut(box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptions) -> np.ndarray:
-    margin = options.edge * image_wh
-    return (box_px[:2] < margin) | (box_px[2:] > image_wh - margin)
-
-
 def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centre and log size, [..., 2] each."""
     first, last = boxes_px[..., :2], boxes_px[..., 2:]
@@ -164,7 +154,6 @@ class TrackerOptions:
     same_person_iou: float = 0.6  # a box overlapping a track's box by more than this starts no new track
     same_pose: float = 0.6  # of two boxes whose poses have at least this OKS only the better one is used
     appearance_range: tuple[float, float] = (-8.0, 4.0)  # of its log-likelihood ratio, so that it does not decide alone
-    alone_iou: float = 0.2  # what people whose boxes overlap by more look like is not remembered: it may be the other's
     motion: MotionOptions = field(default_factory=MotionOptions)
 
 
@@ -218,13 +207,12 @@ class Tracker:
         cost = self._costs(tracks, seen.rows(boxes), distinct[boxes])
         pairs = assign(cost, self._cost_limit(tracks, seen.score[boxes]))
         owner = np.full(len(seen), NOBODY, np.int64)
-        alone = _alone(seen.box_px, boxes, options.alone_iou)
         for row, column in pairs:
             track, box = tracks[row], int(boxes[column])
             owner[box] = track.identity
-            track.state = update(track.state, seen.box_px[box], self._image_wh, options.motion)
+            track.state = update(track.state, seen.box_px[box], options.motion)
             self._append(track, box, seen, time_s)
-            if track.appearance is not None and seen.appearance is not None and alone[box]:
+            if track.appearance is not None and seen.appearance is not None:
                 track.appearance = blend(track.appearance, seen.appearance.rows([box]))
         taken = {column for _, column in pairs}
         for box in (int(b) for i, b in enumerate(boxes) if i not in taken):
@@ -276,7 +264,7 @@ class Tracker:
         overlap = iou(seen.box_px[box][None], np.reshape(here, (-1, 4)))
         if (overlap > self.options.same_person_iou).any():
             return NOBODY
-        state = initial_state(seen.box_px[box], self._image_wh, self.options.motion)
+        state = initial_state(seen.box_px[box], self.options.motion)
         track = _OpenTrack(len(self._ended) + len(self._open), state, time_s, time_s, len(self._shot_frames) - 1)
         if seen.appearance is not None:
             track.appearance = seen.appearance.rows([box])
@@ -287,13 +275,6 @@ class Tracker:
     def _append(self, track: _OpenTrack, box: int, seen: Detections, time_s: float) -> None:
         track.last_box_s, track.last_box_px = time_s, seen.box_px[box]
         track.sure_frames += int(seen.score[box] >= self.options.sure_score)
-
-
-def _alone(boxes_px: np.ndarray, likely: np.ndarray, most_iou: float) -> np.ndarray:
-    """Which boxes [N] overlap no other of the likely ones by more than `most_iou`."""
-    overlap = iou(boxes_px, boxes_px[likely])
-    overlap[likely, np.arange(len(likely))] = 0
-    return np.all(overlap <= most_iou, axis=1)
 
 
 def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:

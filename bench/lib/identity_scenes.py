@@ -1,6 +1,8 @@
 """Scenes with exact identities for bench/identity.py: simulated people, and real clips joined end to end."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -11,10 +13,19 @@ from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE
 from pose2d.tracking.tracker import keypoint_l2
 from pose2d.types import Appearance
-from pose2d.video.shots import find_cuts
+from pose2d.video.frames import Frame
+from pose2d.video.shots import Cut, ShotMarker
 
 IMAGE_WH = (1000, 600)
 FPS = 25.0
+
+
+def find_cuts(frames: Iterable[tuple[int, float, np.ndarray]]) -> list[Cut]:
+    """The cuts of a whole video, from (frame number, seconds, RGB image)."""
+    marker = ShotMarker()
+    for _ in marker.mark(Frame(number, Fraction(time_s), rgb) for number, time_s, rgb in frames):
+        pass
+    return sorted(marker.cuts, key=lambda cut: cut.frame)
 
 
 @dataclass(frozen=True)

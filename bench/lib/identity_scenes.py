@@ -11,8 +11,7 @@ from pose2d.detect.detector import iou
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE
-from pose2d.tracking.tracker import keypoint_l2
-from pose2d.types import Appearance
+from pose2d.types import AREA_OF_BOX, Appearance, l_squared
 from pose2d.video.frames import Frame
 from pose2d.video.shots import Cut, ShotMarker
 
@@ -135,7 +134,7 @@ def _seen(
     time_s: float,
 ) -> SeenFrame:
     boxes, xy, looks, weights, visible = [], [], [], [], []
-    l_px = np.sqrt(keypoint_l2(exact, COCO17))
+    l_px = np.sqrt(l_squared(AREA_OF_BOX * (exact[:, 2:] - exact[:, :2]).prod(-1), COCO17))
     noise = random.normal(size=person_look.shape) * np.sqrt(within / 2)
     seen_look = np.einsum("npd,pde->npe", person_look + noise, back) + np.array([40, 55, 70, 0, 5, 10, 0, 8, 15])
     for p in range(len(height)):

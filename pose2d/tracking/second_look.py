@@ -9,12 +9,13 @@ likelihood of the boxes under it and of their appearance; at the end the appeara
 that before it. The same comparison says whether a track that begins is the continuation of one that has ended."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
+from pose2d.detect.detector import intersection
 from pose2d.tracking.appearance import (
     TrackPath,
     log_likelihood_ratio_of_pairs,
@@ -27,9 +28,18 @@ from pose2d.types import Appearance, Detections
 
 
 @dataclass(frozen=True)
-class ExchangeOptions:
+class SecondLookOptions:
     """Chosen on the tuning seeds of bench/identity.py. Lengths are in body sizes (box diagonals), times in seconds."""
 
+    gap_s: float = 0.3  # a longer gap ends a track, until it is joined again
+    meet: float = 0.2  # two people meet while their boxes share this much of the smaller one
+    apart_s: float = 1.0  # encounters that follow each other sooner are one
+    longest_s: float = 5.0  # nobody is expected back after a longer absence
+    fallen: float = 0.5  # change of a box's log height beyond which somebody may have fallen, or got up
+    fastest: float = 3.0  # body sizes a second that somebody unseen may move
+    least_gain: float = 0.5  # log likelihood from which tracks are changed
+    switch_candidate: float = 2.0  # an exchange this little less likely is reported
+    rounds: int = 2  # of telling people apart and joining
     before_s: float = 1.0  # boxes of so long before an encounter tell where and how fast each person moves
     after_s: float = 1.0  # and so long after it which of them went on as which
     appearance_s: float = 4.0  # appearance before and after comes from so long
@@ -79,7 +89,7 @@ class _Beam:
 
 
 def decide(
-    one: TrackPath, other: TrackPath, start_s: float, end_s: float, image_wh: tuple[int, int], o: ExchangeOptions,
+    one: TrackPath, other: TrackPath, start_s: float, end_s: float, image_wh: tuple[int, int], o: SecondLookOptions,
 ) -> Decision | None:  # fmt: skip
     """The two may be exchanged from `start_s` until the first frame after `end_s`; None if either was not near."""
     paths = (one, other)
@@ -126,7 +136,7 @@ def _mean_appearance(path: TrackPath, start_s: float, end_s: float) -> Appearanc
     return overall(path.appearance.rows(clear if len(clear) else rows))
 
 
-def _ratio(person: Appearance, seen: Appearance, o: ExchangeOptions) -> np.ndarray:
+def _ratio(person: Appearance, seen: Appearance, o: SecondLookOptions) -> np.ndarray:
     """Log-likelihood ratio [M] that M detections are of the person who looks like `person` [1]."""
     same = log_likelihood_ratio_of_pairs(person.rows(np.zeros(len(seen), np.int64)), seen)
     return np.clip(same, *o.appearance_range)
@@ -140,7 +150,7 @@ def _first(frames: int) -> _Beam:
     )  # fmt: skip
 
 
-def _branched(beam: _Beam, o: ExchangeOptions) -> _Beam:
+def _branched(beam: _Beam, o: SecondLookOptions) -> _Beam:
     """Every hypothesis goes on as it is, or with the two exchanged."""
     count = len(beam.score)
     flip = np.tile([False, True], count)
@@ -157,7 +167,7 @@ def _best(beam: _Beam, keep: int) -> np.ndarray:
     return np.unique(np.concatenate([*best, np.flatnonzero(~beam.history.any(1))]))
 
 
-def _predict(beam: _Beam, dt_s: float, o: ExchangeOptions) -> None:
+def _predict(beam: _Beam, dt_s: float, o: SecondLookOptions) -> None:
     """All states `dt_s` later, as in pose2d/tracking/tracker.py."""
     kept = np.exp(-dt_s / o.velocity_memory_s)
     reach_s = o.velocity_memory_s * (1 - kept)
@@ -171,7 +181,7 @@ def _predict(beam: _Beam, dt_s: float, o: ExchangeOptions) -> None:
 
 def _see(
     beam: _Beam, value: np.ndarray, seen: np.ndarray, anywhere: np.ndarray, body_px: float, room: float,
-    o: ExchangeOptions,
+    o: SecondLookOptions,
 ) -> None:  # fmt: skip
     """Each hypothesis gives its two people boxes, `value` [H, 2, 3], or none where not `seen` [H, 2]. anywhere [H, 2]:
     log likelihood of each box as somebody new's; room: the largest variance of a place."""
@@ -207,53 +217,29 @@ def _see(
         beam.known = beam.known | seen
 
 
-@dataclass(frozen=True)
-class SecondLookOptions:
-    """Chosen on the tuning seeds of bench/identity.py. Lengths are in body sizes (box diagonals), times in seconds."""
-
-    gap_s: float = 0.3  # a longer gap ends a track, until it is joined again
-    meet: float = 0.2  # two people meet while their boxes share this much of the smaller one
-    apart_s: float = 1.0  # encounters that follow each other sooner are one
-    longest_s: float = 5.0  # nobody is expected back after a longer absence
-    fallen: float = 0.5  # change of a box's log height beyond which somebody may have fallen, or got up
-    fastest: float = 3.0  # body sizes a second that somebody unseen may move
-    least_gain: float = 0.5  # log likelihood from which tracks are changed
-    switch_candidate: float = 2.0  # an exchange this little less likely is reported
-    rounds: int = 2  # of telling people apart and joining
-    exchange: ExchangeOptions = field(default_factory=ExchangeOptions)
+Switch = tuple[float, int, int]  # when, in seconds, which two tracks may have been exchanged
 
 
-@dataclass(frozen=True)
-class SwitchCandidate:
-    """Two tracks that may have been exchanged."""
-
-    time_s: float
-    tracks: tuple[int, int]
-
-
-def look_again(
-    seen: Detections, image_wh: tuple[int, int], o: SecondLookOptions
-) -> tuple[np.ndarray, list[SwitchCandidate]]:
+def look_again(seen: Detections, image_wh: tuple[int, int], o: SecondLookOptions) -> tuple[np.ndarray, list[Switch]]:
     """Track numbers [N] after a second look, and exchanges that are nearly as likely."""
     alone = ~_met(seen, o)
     seen = replace(seen, identity=_cut_at_gaps(seen, o.gap_s))
-    candidates: list[SwitchCandidate] = []
+    candidates: list[Switch] = []
     settled: dict[_Pair, float] = {}
     for _ in range(o.rounds):
         track, candidates = _told_apart(seen, alone, image_wh, o, settled)
         seen = replace(seen, identity=track)
         track = _joined(seen, alone, image_wh, o)
         renamed = dict(zip(seen.identity.tolist(), track.tolist(), strict=True))
-        candidates = [replace(d, tracks=(renamed[d.tracks[0]], renamed[d.tracks[1]])) for d in candidates]
+        candidates = [(when, renamed[one], renamed[other]) for when, one, other in candidates]
         seen = replace(seen, identity=track)
-    return seen.identity, [d for d in candidates if d.tracks[0] != d.tracks[1]]
+    return seen.identity, [switch for switch in candidates if switch[1] != switch[2]]
 
 
 def shared(boxes_px: np.ndarray) -> np.ndarray:
     """The share of the smaller of two boxes that they have in common, [N, N] for boxes [N, 4]; 0 with itself."""
-    both = np.minimum(boxes_px[:, None, 2:], boxes_px[:, 2:]) - np.maximum(boxes_px[:, None, :2], boxes_px[:, :2])
     area = (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1)
-    share = both.clip(0).prod(-1) / np.maximum(np.minimum(area[:, None], area), 1e-9)
+    share = intersection(boxes_px, boxes_px) / np.maximum(np.minimum(area[:, None], area), 1e-9)
     np.fill_diagonal(share, 0.0)
     return share
 
@@ -306,17 +292,17 @@ _Pair = tuple[bytes, bytes, float]  # the detections of two tracks, and when an 
 
 def _told_apart(
     seen: Detections, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions, settled: dict[_Pair, float]
-) -> tuple[np.ndarray, list[SwitchCandidate]]:
+) -> tuple[np.ndarray, list[Switch]]:
     """Track numbers [N] after every encounter was decided. settled: encounters in which nothing was to be changed, and
     by what margin; not decided again."""
     track = seen.identity.copy()
-    candidates: list[SwitchCandidate] = []
+    candidates: list[Switch] = []
     for start_s, tracks, end_s in _encounters(seen, o):
         one, other = (_rows(seen, track, number) for number in tracks)
         pair = one.tobytes(), other.tobytes(), start_s
         if pair not in settled and len(one) and len(other):
             paths = [track_path(seen, rows, image_wh, alone) for rows in (one, other)]
-            decision = decide(paths[0], paths[1], start_s, end_s, image_wh, o.exchange)
+            decision = decide(paths[0], paths[1], start_s, end_s, image_wh, o)
             if decision is None:
                 continue
             if decision.gain > o.least_gain:
@@ -325,7 +311,7 @@ def _told_apart(
                 continue
             settled[pair] = decision.margin
         if settled.get(pair, np.inf) < o.switch_candidate:
-            candidates.append(SwitchCandidate(end_s, tracks))
+            candidates.append((end_s, *tracks))
     return track, candidates
 
 
@@ -349,7 +335,7 @@ def _joined(seen: Detections, alone: np.ndarray, image_wh: tuple[int, int], o: S
         a, b = paths[i], paths[j]
         if abs(float(np.median(a.place[-5:, 2]) - np.median(b.place[:5, 2]))) > o.fallen:
             a, b = (_lying_or_not(path) for path in (a, b))
-        decision = decide(a, b, float(a.time_s[-1]), float(b.time_s[0]), image_wh, o.exchange)
+        decision = decide(a, b, float(a.time_s[-1]), float(b.time_s[0]), image_wh, o)
         if decision is not None and decision.after and decision.gain > 0:
             pairs.append((i, j, decision.gain))
     # Whoever ends is joined to somebody who begins, or at no gain to nobody, who has a column for each.

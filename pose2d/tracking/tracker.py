@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from pose2d.detect.detector import iou
 from pose2d.skeletons import Skeleton
 from pose2d.tracking.appearance import blend, log_likelihood_ratio_of_pairs
-from pose2d.types import AREA_OF_BOX, NOBODY, Appearance, Detections
+from pose2d.types import AREA_OF_BOX, NOBODY, Appearance, Detections, l_squared
 
 
 @dataclass(frozen=True)
@@ -286,12 +286,6 @@ def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]
     return [(int(row), int(column)) for row, column in pairs if gain[row, column] < 0]
 
 
-def keypoint_l2(boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:
-    """OKS's l^2 in pixels^2 of each keypoint of people in boxes [N, 4]: [N, K]."""
-    sides = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0)
-    return AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance
-
-
 def best_of_each_pose(
     scores: np.ndarray, boxes_px: np.ndarray, xy_px: np.ndarray, alike: np.ndarray, limit: float
 ) -> np.ndarray:
@@ -318,7 +312,7 @@ def pose_similarity(xy_px: np.ndarray, boxes_px: np.ndarray, skeleton: Skeleton)
     first, last = boxes_px[:, None, :2], boxes_px[:, None, 2:]
     overlap = ((first < boxes_px[:, 2:]) & (last > boxes_px[:, :2])).all(-1)
     i, j = np.nonzero(np.triu(overlap, 1))
-    l2 = keypoint_l2(boxes_px, skeleton)
+    l2 = l_squared(AREA_OF_BOX * np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0).prod(-1), skeleton)
     d2 = np.nan_to_num(((xy_px[i] - xy_px[j]) ** 2).sum(-1), nan=np.inf)
     alike[i, j] = alike[j, i] = np.exp(-d2 / (2 * np.minimum(l2[i], l2[j]))).mean(-1)
     return alike

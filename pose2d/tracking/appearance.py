@@ -199,7 +199,7 @@ def relink(appearance: Appearance, first_s: np.ndarray, last_s: np.ndarray, leas
 
 
 TORSO_SURE = 0.3  # confidence times presence from which a keypoint of the torso says where it is
-EDGE = 0.03  # a box ending this near an edge, in image sides, is cut by it, as in kalman.MotionOptions
+EDGE = 0.03  # a box ending this near an edge, in image sides, is cut by it
 
 
 @dataclass(frozen=True)

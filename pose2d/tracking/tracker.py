@@ -43,11 +43,23 @@ class State:
 
 
 @dataclass(frozen=True)
-class MotionOptions:
-    """How people move and how boxes jitter, in body sizes (box diagonals) and seconds. Estimated by hand from walking
-    and running people and from detected boxes; bench/tracker.py measures the tracker as a whole. Not tuned one by
-    one."""
+class TrackerOptions:
+    """Scores, gaps and costs. bench/tracker.py compares the whole with published trackers on scenes with exact truth;
+    the values were chosen by hand on those scenes, none was tuned on its own."""
 
+    sure_score: float = 0.55  # a track is confirmed by boxes of this score in `least_frames` frames; others are dropped
+    start_score: float = 0.3  # a box of at least this score may start a track
+    doubtful_score: float = 0.2  # a box of at least this score may continue one
+    gap_s: float = 2.0  # a track without a box for longer ends; the person comes back under a new identity
+    farthest: float = 13.3  # largest squared Mahalanobis distance of a pair: 99 % of chi-squared with 4 degrees
+    sure_cost: float = 9.0  # largest cost (see `mahalanobis`) of a sure box on a confirmed track
+    doubtful_cost: float = 0.0  # the same for a box that is not sure, or a track not yet confirmed
+    least_frames: int = 3  # a shot of fewer frames asks for as many as it has
+    same_person_iou: float = 0.6  # a box overlapping a track's box by more than this starts no new track
+    same_pose: float = 0.6  # of two boxes whose poses have at least this OKS only the better one is used
+    appearance_range: tuple[float, float] = (-8.0, 4.0)  # of its log-likelihood ratio, so that it does not decide alone
+    # How people move and how boxes jitter, in body sizes (box diagonals) and seconds, estimated by hand from walking
+    # and running people and from detected boxes:
     acceleration: float = 2.0  # standard deviation; free fall is about 5, and rare
     velocity_memory_s: float = 1.0  # without a box, velocity falls to 1/e in this time
     first_speed: float = 1.0  # standard deviation at the first box; a brisk walk is about 1, a sprint 4
@@ -58,7 +70,7 @@ class MotionOptions:
     body_memory_s: float = 5.0  # the largest recent size falls to 1/e in this time
 
 
-def initial_state(box_px: np.ndarray, options: MotionOptions) -> State:
+def initial_state(box_px: np.ndarray, options: TrackerOptions) -> State:
     """After one box."""
     centre, log_size = _measured(box_px)
     cov = np.diag([options.position_noise**2, options.first_speed**2])
@@ -68,7 +80,7 @@ def initial_state(box_px: np.ndarray, options: MotionOptions) -> State:
     )  # fmt: skip
 
 
-def predict(state: State, dt_s: float, options: MotionOptions) -> State:
+def predict(state: State, dt_s: float, options: TrackerOptions) -> State:
     """The state `dt_s` later, without a new box."""
     kept = np.exp(-dt_s / options.velocity_memory_s)
     reach_s = options.velocity_memory_s * (1 - kept)  # how long the velocity counts for
@@ -86,7 +98,7 @@ def predict(state: State, dt_s: float, options: MotionOptions) -> State:
     )
 
 
-def update(state: State, box_px: np.ndarray, options: MotionOptions) -> State:
+def update(state: State, box_px: np.ndarray, options: TrackerOptions) -> State:
     """The state after a new box."""
     centre, log_size = _measured(box_px)
     position_noise2, size_noise2 = _noise2(state, log_size, options)
@@ -102,7 +114,7 @@ def update(state: State, box_px: np.ndarray, options: MotionOptions) -> State:
     )  # fmt: skip
 
 
-def mahalanobis(states: list[State], boxes_px: np.ndarray, options: MotionOptions) -> tuple[np.ndarray, np.ndarray]:
+def mahalanobis(states: list[State], boxes_px: np.ndarray, options: TrackerOptions) -> tuple[np.ndarray, np.ndarray]:
     """Of each box under each state: squared Mahalanobis distance, and -2 log likelihood without its constant; both
     [states, boxes]. The distance gates (99 % of right pairs stay below 13.3). The likelihood ranks: its log det term
     prefers a state that is certain to one that has long had no box. Positions count in body sizes, so that both mean
@@ -120,7 +132,7 @@ def mahalanobis(states: list[State], boxes_px: np.ndarray, options: MotionOption
     return distance2, likelihood
 
 
-def _noise2(state: State, log_size: np.ndarray, options: MotionOptions) -> tuple[np.ndarray, np.ndarray]:
+def _noise2(state: State, log_size: np.ndarray, options: TrackerOptions) -> tuple[np.ndarray, np.ndarray]:
     """Variances of a box's centre (body sizes^2) and log size, for boxes of log sizes [..., 2]; both [..., 2]. A box
     that suddenly ends at the hips (half the person is hidden) moves its centre by half of what it lost, without any
     motion of the person: so half the change in size counts as noise of the centre."""
@@ -136,25 +148,6 @@ def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centre and log size, [..., 2] each."""
     first, last = boxes_px[..., :2], boxes_px[..., 2:]
     return (first + last) / 2, np.log(np.maximum(last - first, 1.0))
-
-
-@dataclass(frozen=True)
-class TrackerOptions:
-    """Scores, gaps and costs. bench/tracker.py compares the whole with published trackers on scenes with exact truth;
-    the values were chosen by hand on those scenes, none was tuned on its own."""
-
-    sure_score: float = 0.55  # a track is confirmed by boxes of this score in `least_frames` frames; others are dropped
-    start_score: float = 0.3  # a box of at least this score may start a track
-    doubtful_score: float = 0.2  # a box of at least this score may continue one
-    gap_s: float = 2.0  # a track without a box for longer ends; the person comes back under a new identity
-    farthest: float = 13.3  # largest squared Mahalanobis distance of a pair: 99 % of chi-squared with 4 degrees
-    sure_cost: float = 9.0  # largest cost (see `mahalanobis`) of a sure box on a confirmed track
-    doubtful_cost: float = 0.0  # the same for a box that is not sure, or a track not yet confirmed
-    least_frames: int = 3  # a shot of fewer frames asks for as many as it has
-    same_person_iou: float = 0.6  # a box overlapping a track's box by more than this starts no new track
-    same_pose: float = 0.6  # of two boxes whose poses have at least this OKS only the better one is used
-    appearance_range: tuple[float, float] = (-8.0, 4.0)  # of its log-likelihood ratio, so that it does not decide alone
-    motion: MotionOptions = field(default_factory=MotionOptions)
 
 
 @dataclass
@@ -175,7 +168,6 @@ class Tracker:
     def __init__(self, image_wh: tuple[int, int], options: TrackerOptions | None = None) -> None:
         self.options = options or TrackerOptions()
         self.image_wh = image_wh
-        self._image_wh = np.array(image_wh)
         self._open: list[_OpenTrack] = []
         self._ended: list[_OpenTrack] = []
         self._shot_frames = [0]  # frames of each shot so far
@@ -192,7 +184,7 @@ class Tracker:
         options = self.options
         self._shot_frames[-1] += 1
         for track in self._open:
-            track.state = predict(track.state, time_s - track.state_s, options.motion)
+            track.state = predict(track.state, time_s - track.state_s, options)
             track.state_s = time_s
         self._end_tracks(time_s)
         boxes = np.flatnonzero(seen.score >= options.doubtful_score)
@@ -210,7 +202,7 @@ class Tracker:
         for row, column in pairs:
             track, box = tracks[row], int(boxes[column])
             owner[box] = track.identity
-            track.state = update(track.state, seen.box_px[box], options.motion)
+            track.state = update(track.state, seen.box_px[box], options)
             self._append(track, box, seen, time_s)
             if track.appearance is not None and seen.appearance is not None:
                 track.appearance = blend(track.appearance, seen.appearance.rows([box]))
@@ -227,7 +219,7 @@ class Tracker:
     def _costs(self, tracks: list[_OpenTrack], seen: Detections, distinct: np.ndarray) -> np.ndarray:
         """-2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far away. distinct [boxes]: how
         far the pose of each is its own, 1 - the OKS with the most similar other."""
-        distance2, cost = mahalanobis([t.state for t in tracks], seen.box_px, self.options.motion)
+        distance2, cost = mahalanobis([t.state for t in tracks], seen.box_px, self.options)
         near = distance2 < self.options.farthest
         known = [t.appearance for t in tracks if t.appearance is not None]
         if seen.appearance is not None and known and len(known) == len(tracks):
@@ -241,7 +233,7 @@ class Tracker:
 
         def ends(track: _OpenTrack) -> bool:
             box = track.state.box_px
-            outside = (box[2:] < 0).any() or (box[:2] > self._image_wh).any()
+            outside = (box[2:] < 0).any() or (box[:2] > self.image_wh).any()
             return time_s - track.last_box_s > self.options.gap_s or bool(outside)
 
         self._ended += [track for track in self._open if ends(track)]
@@ -264,7 +256,7 @@ class Tracker:
         overlap = iou(seen.box_px[box][None], np.reshape(here, (-1, 4)))
         if (overlap > self.options.same_person_iou).any():
             return NOBODY
-        state = initial_state(seen.box_px[box], self.options.motion)
+        state = initial_state(seen.box_px[box], self.options)
         track = _OpenTrack(len(self._ended) + len(self._open), state, time_s, time_s, len(self._shot_frames) - 1)
         if seen.appearance is not None:
             track.appearance = seen.appearance.rows([box])

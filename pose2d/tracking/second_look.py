@@ -222,12 +222,13 @@ Switch = tuple[float, int, int]  # when, in seconds, which two tracks may have b
 
 def look_again(seen: Detections, image_wh: tuple[int, int], o: SecondLookOptions) -> tuple[np.ndarray, list[Switch]]:
     """Track numbers [N] after a second look, and exchanges that are nearly as likely."""
-    alone = ~_met(seen, o)
+    met, alone = _meetings(seen, o), np.ones(len(seen), bool)
+    alone[met] = False
     seen = replace(seen, identity=_cut_at_gaps(seen, o.gap_s))
     candidates: list[Switch] = []
     settled: dict[_Pair, float] = {}
     for _ in range(o.rounds):
-        track, candidates = _told_apart(seen, alone, image_wh, o, settled)
+        track, candidates = _told_apart(seen, met, alone, image_wh, o, settled)
         seen = replace(seen, identity=track)
         track = _joined(seen, alone, image_wh, o)
         renamed = dict(zip(seen.identity.tolist(), track.tolist(), strict=True))
@@ -244,12 +245,10 @@ def shared(boxes_px: np.ndarray) -> np.ndarray:
     return share
 
 
-def _met(seen: Detections, o: SecondLookOptions) -> np.ndarray:
-    """Which detections [N] another person's box overlaps."""
-    out = np.zeros(len(seen.identity), bool)
-    for rows in rows_of_frames(seen):
-        out[rows] = shared(seen.box_px[rows]).max(1) >= o.meet
-    return out
+def _meetings(seen: Detections, o: SecondLookOptions) -> np.ndarray:
+    """Rows [M, 2] of one frame whose boxes overlap, in order of time."""
+    pairs = [rows[np.argwhere(np.triu(shared(seen.box_px[rows]) >= o.meet))] for rows in rows_of_frames(seen)]
+    return np.concatenate([np.zeros((0, 2), np.int64), *pairs])
 
 
 def _cut_at_gaps(seen: Detections, gap_s: float) -> np.ndarray:
@@ -261,14 +260,12 @@ def _cut_at_gaps(seen: Detections, gap_s: float) -> np.ndarray:
     return np.where(seen.identity < 0, -1, number)
 
 
-def _encounters(seen: Detections, o: SecondLookOptions) -> list[tuple[float, tuple[int, int], float]]:
+def _encounters(seen: Detections, met: np.ndarray, o: SecondLookOptions) -> list[tuple[float, tuple[int, int], float]]:
     """When two tracks met, in order of time: start in seconds, both, and end. It lasts until both are seen again, and
     begins when both last were."""
     met_s: dict[tuple[int, int], list[float]] = {}
-    for rows in rows_of_frames(seen):
-        for i, j in np.argwhere(np.triu(shared(seen.box_px[rows]) >= o.meet)):
-            pair = int(seen.identity[rows[i]]), int(seen.identity[rows[j]])
-            met_s.setdefault(pair, []).append(float(seen.time_s[rows[i]]))
+    for (one, other), time_s in zip(np.sort(seen.identity[met], 1).tolist(), seen.time_s[met[:, 0]], strict=True):
+        met_s.setdefault((one, other), []).append(float(time_s))
     seen_s = {number: seen.time_s[rows] for number, rows in rows_of_tracks(seen).items()}
     out = []
     for pair, times in met_s.items():
@@ -291,13 +288,14 @@ _Pair = tuple[bytes, bytes, float]  # the detections of two tracks, and when an 
 
 
 def _told_apart(
-    seen: Detections, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions, settled: dict[_Pair, float]
-) -> tuple[np.ndarray, list[Switch]]:
+    seen: Detections, met: np.ndarray, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions,
+    settled: dict[_Pair, float],
+) -> tuple[np.ndarray, list[Switch]]:  # fmt: skip
     """Track numbers [N] after every encounter was decided. settled: encounters in which nothing was to be changed, and
     by what margin; not decided again."""
     track = seen.identity.copy()
     candidates: list[Switch] = []
-    for start_s, tracks, end_s in _encounters(seen, o):
+    for start_s, tracks, end_s in _encounters(seen, met, o):
         one, other = (_rows(seen, track, number) for number in tracks)
         pair = one.tobytes(), other.tobytes(), start_s
         if pair not in settled and len(one) and len(other):
@@ -339,12 +337,11 @@ def _joined(seen: Detections, alone: np.ndarray, image_wh: tuple[int, int], o: S
         if decision is not None and decision.after and decision.gain > 0:
             pairs.append((i, j, decision.gain))
     # Whoever ends is joined to somebody who begins, or at no gain to nobody, who has a column for each.
-    i, j, gain = np.array(pairs + [(n, count + n, 1e-9) for n in range(count)]).reshape(-1, 3).T
-    gains = coo_array((gain, (i.astype(int), j.astype(int))), shape=(count, 2 * count)).tocsr()
+    row, column, gain = np.array(pairs + [(n, count + n, 1e-9) for n in range(count)]).reshape(-1, 3).T
+    gains = coo_array((gain, (row.astype(int), column.astype(int))), shape=(count, 2 * count)).tocsr()
     number = np.arange(count)
-    for row, column in zip(*min_weight_full_bipartite_matching(gains, maximize=True), strict=True):
-        if column < count:
-            number[column] = row
+    first, second = min_weight_full_bipartite_matching(gains, maximize=True)
+    number[second[second < count]] = first[second < count]
     track = np.full(len(seen.identity), -1, np.int64)
     for n, path in enumerate(paths):
         while number[n] != n:

@@ -26,10 +26,10 @@ from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.tracking.tracker import Tracker
-from pose2d.video.shots import ShotDetector
+from pose2d.video.shots import ShotMarker
 
 PARTS: dict[str, tuple[Any, str]] = {
-    "shots": (ShotDetector, "add"),
+    "shots": (ShotMarker, "_look"),
     "appearance": (pose2d.people, "describe"),
     "tracker": (Tracker, "update"),
     "second look": (pose2d.people, "people_of"),

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-import cv2
 import numpy as np
-import torch
 
 from pose2d.base.table import Table, column, column_fields
+from pose2d.crops import squares, turns
 from pose2d.models.base import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
@@ -81,17 +80,8 @@ def look(images: Sequence[np.ndarray], regions: np.ndarray) -> Look:
     """RGB images [N] and a square in each, [N, 4]: its centre, its side in pixels, and the angle it is turned by."""
     if not len(regions):
         return Look.empty()
-    turn = _turns(regions[:, 3])
-    crops = np.empty((len(regions), CROP, CROP, 3), np.float32)
-    for image, region, turned, crop in zip(images, regions, turn, crops, strict=True):
-        # From the crop to the image; a pixel's middle is a whole number in the image, and 1/2 in the crop.
-        step = turned * region[2] / CROP
-        corner = region[:2] - step.sum(1) * (CROP - 1) / 2
-        affine = np.column_stack([step, corner])
-        flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-        crop[:] = cv2.warpAffine(image, affine, (CROP, CROP), flags=flags)
-    crops /= 255
-    landmarks, score, right, metres = (part.numpy() for part in network()(torch.from_numpy(crops)))
+    turn = turns(regions[:, 3])
+    landmarks, score, right, metres = (part.numpy() for part in network()(squares(images, regions, CROP)))
     inside = landmarks.reshape(-1, 21, 3)[..., :2] / CROP - 0.5
     metres = metres.reshape(-1, 21, 3)
     metres = metres - metres[:, :1]
@@ -103,7 +93,7 @@ def look(images: Sequence[np.ndarray], regions: np.ndarray) -> Look:
 def region_around(xy_px: np.ndarray) -> np.ndarray:
     """[N, 4] the square to look at next for hands [N, 21, 2]: from the wrist to the knuckles is up."""
     towards = xy_px[:, 5] / 4 + xy_px[:, 9] / 2 + xy_px[:, 13] / 4 - xy_px[:, 0]
-    turn = _turns(np.arctan2(towards[:, 1], towards[:, 0]) + np.pi / 2)
+    turn = turns(np.arctan2(towards[:, 1], towards[:, 0]) + np.pi / 2)
     palm = xy_px[:, PALM] @ turn  # along the square's own axes
     low, high = palm.min(1), palm.max(1)
     side = (high - low).max(1)
@@ -118,12 +108,6 @@ def region_of_arm(arms: "Arms") -> np.ndarray:
     along = arm / np.maximum(np.linalg.norm(arm, axis=1, keepdims=True), 1)
     middle = arms.wrist_px + 0.3 * arms.forearm_px[:, None] * along
     return np.column_stack([middle, 1.7 * arms.forearm_px, np.arctan2(arm[:, 1], arm[:, 0]) + np.pi / 2])
-
-
-def _turns(angle: np.ndarray) -> np.ndarray:
-    """[N, 2, 2] from a square's axes to the image's."""
-    cos, sin = np.cos(angle), np.sin(angle)
-    return np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
 
 
 def forearm_px(xy_px: np.ndarray, sure: np.ndarray) -> np.ndarray:

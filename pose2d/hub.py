@@ -125,20 +125,21 @@ def fetch(offer: Offer, tick: Callable[[int], None] = lambda size: None) -> Path
     part = target.with_name(f"{offer.sha256[:16]}.part")  # of this very content: another is never continued
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if part.is_file():
-            tick(part.stat().st_size)
-        requests = failures = 0
-        size = part.stat().st_size if part.is_file() else 0
-        while size < offer.size:
+        part.touch()
+        before, size, failures, problem = 0, part.stat().st_size, 0, ""
+        tick(size)
+        for _ in range(_REQUESTS):
+            if size >= offer.size or failures >= _ATTEMPTS:
+                break
             problem = _read_on(offer, part, tick)
-            _log.debug("%s: %d bytes so far (%s)", offer.url, part.stat().st_size, problem)
-            failures = failures + 1 if part.stat().st_size <= size else 0
-            size, requests = part.stat().st_size, requests + 1
-            if size < offer.size and (failures >= _ATTEMPTS or requests >= _REQUESTS):
-                raise UserError(
-                    f"the download of {offer.url} broke off after {size / 1e6:.1f} of {offer.size / 1e6:.1f} MB "
-                    f"({problem}). The same command goes on from there."
-                )
+            before, size = size, part.stat().st_size
+            failures = failures + 1 if size <= before else 0
+            _log.debug("%s: %d bytes so far (%s)", offer.url, size, problem)
+        if size < offer.size:
+            raise UserError(
+                f"the download of {offer.url} broke off after {size / 1e6:.1f} of {offer.size / 1e6:.1f} MB "
+                f"({problem}). The same command goes on from there."
+            )
         if size != offer.size or file_sha256(part) != offer.sha256:
             part.unlink()
             raise UserError(
@@ -156,7 +157,7 @@ def fetch(offer: Offer, tick: Callable[[int], None] = lambda size: None) -> Path
 
 def _read_on(offer: Offer, part: Path, tick: Callable[[int], None]) -> str:
     """Append what is missing to `part`; why it ended early, if it did."""
-    have = part.stat().st_size if part.is_file() else 0
+    have = part.stat().st_size
     request = urllib.request.Request(offer.url, headers={"Range": f"bytes={have}-"} if have else {})
     with part.open("ab") as file:
         try:

@@ -11,12 +11,13 @@ from functools import cache
 
 import cv2
 import numpy as np
-import torch
 
+from pose2d.crops import squares
 from pose2d.detect.detector import intersection
 from pose2d.models.base import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
+from pose2d.tracking.appearance import rows_of_frames
 from pose2d.types import OUTLINE_POINTS, Detections, Outlines
 from pose2d.video.frames import Frame
 
@@ -45,13 +46,13 @@ def chosen_rows(rows: Detections, size_wh: tuple[int, int]) -> np.ndarray:
     """Rows of `rows` (person after person) of which masks are made: at most MASKS a person."""
     if rows.keypoints is None or not len(rows):
         return np.zeros(0, np.int64)
-    xy, sure, box = rows.xy_px.astype(np.float64)[:, :17], rows.sure[:, :17], rows.box_px.astype(np.float64)
+    xy, sure = rows.xy_px.astype(np.float64)[:, :17], rows.sure[:, :17]
     inside = ((xy >= 0) & (xy <= np.array(size_wh) - 1)).all(-1)
     seen = np.where(inside, sure, 0) * np.isfinite(xy).all(-1)
     torso = seen[:, _SHOULDERS + _HIPS].min(1)
     whole = np.minimum(torso, seen[:, _KNEES + _ANKLES].min(1))
     known = np.where((seen >= LEAST_SURE)[..., None], xy, np.nan)
-    good = (torso >= LEAST_SURE) & (_covered_by_others(rows.frame, box) <= FREE)
+    good = (torso >= LEAST_SURE) & (_covered_by_others(rows) <= FREE)
     good[good] = (np.nanmax(known[good, :, 1], 1) - np.nanmin(known[good, :, 1], 1)) >= LEAST_PX
     quality = np.where(whole >= LEAST_SURE, 1 + whole, 0.5 * torso) * good
     trunk = xy[:, _SHOULDERS].mean(1) - xy[:, _HIPS].mean(1)
@@ -72,15 +73,13 @@ def chosen_rows(rows: Detections, size_wh: tuple[int, int]) -> np.ndarray:
     return np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
 
 
-def _covered_by_others(frame: np.ndarray, box: np.ndarray) -> np.ndarray:
+def _covered_by_others(rows: Detections) -> np.ndarray:
     """[N] the largest share of a box that one other box of its frame covers."""
-    covered = np.zeros(len(box))
-    order = np.argsort(frame, kind="stable")
-    for here in np.split(order, np.flatnonzero(np.diff(frame[order])) + 1):
-        if len(here) > 1:
-            mine = box[here]
-            share = intersection(mine, mine) / np.maximum((mine[:, 2:] - mine[:, :2]).prod(-1), 1)[:, None]
-            covered[here] = (share - 2 * np.eye(len(here))).max(1)
+    covered = np.zeros(len(rows))
+    for here in rows_of_frames(rows):
+        mine = rows.box_px[here].astype(np.float64)
+        share = intersection(mine, mine) / np.maximum((mine[:, 2:] - mine[:, :2]).prod(-1), 1)[:, None]
+        covered[here] = (share * (1 - np.eye(len(here)))).max(1)
     return covered
 
 
@@ -102,7 +101,7 @@ class MaskFinder:
         for frame in frames:
             for row in self._wanted.pop(frame.index, ()):
                 keypoints, sure = self.rows.xy_px[row].astype(np.float64), self.rows.sure[row]
-                self.made.append(outline_of(frame.rgb, keypoints[sure >= LEAST_SURE], _middle(keypoints), row))
+                self.made.append(outline_of(frame.rgb, keypoints[sure >= LEAST_SURE], keypoints[_HIPS].mean(0), row))
             yield frame
 
     @property
@@ -112,18 +111,9 @@ class MaskFinder:
         return made.rows(np.argsort(made.row, kind="stable"))
 
 
-def _middle(xy_px: np.ndarray) -> np.ndarray:
-    return np.asarray(xy_px[_HIPS].mean(0))
-
-
 def mask_of(rgb: np.ndarray, region: np.ndarray) -> np.ndarray:
     """[256, 256] logits of the person in a square [3]: its centre and its side in pixels."""
-    step = region[2] / CROP
-    corner = region[:2] - step * (CROP - 1) / 2
-    affine, flags = np.array([[step, 0, corner[0]], [0, step, corner[1]]]), cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    crop = cv2.warpAffine(rgb, affine, (CROP, CROP), flags=flags).astype(np.float32) / 255
-    with torch.inference_mode():
-        return network()(torch.from_numpy(crop[None]))[0].numpy().reshape(CROP, CROP)
+    return network()(squares([rgb], np.array([[*region, 0.0]]), CROP))[0].numpy().reshape(CROP, CROP)
 
 
 def person_mask(

@@ -76,7 +76,11 @@ class PeopleFinder:
         long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
         state, shots = _Progress(tracker, self._watch), ShotMarker()
         with ThreadPoolExecutor(workers) as pool, torch_threads(1):
-            for interval, starts_shot, last in self._ahead(pool, _intervals(prefetch(shots.mark(frames)), step, long)):
+            looks = (
+                (interval, starts_shot, pool.submit(self._look, interval[-1]))
+                for interval, starts_shot in _intervals(shots.mark(frames), step, long)
+            )
+            for interval, starts_shot, last in prefetch(looks, depth=1):
                 state.begin(interval, starts_shot)
                 now, same_iou = last.result(), LONG_IOU if len(interval) > step else SHORT_IOU
                 if len(interval) > 1 and state.undisturbed(now, same_iou):
@@ -121,17 +125,6 @@ class PeopleFinder:
         images, rows = _between(*before, *state.last, between)
         for part in (slice(first, first + TASK) for first in range(0, len(rows), TASK)):
             state.waiting.append(pool.submit(self._with_keypoints, images[part], rows.rows(part)))
-
-    def _ahead(
-        self, pool: ThreadPoolExecutor, intervals: Iterable[tuple[list[Frame], bool]]
-    ) -> Iterator[tuple[list[Frame], bool, "Future[Detections]"]]:
-        """Every interval with a look at its last frame; the next look is under way while one is used."""
-        queue: deque[tuple[list[Frame], bool, Future[Detections]]] = deque()
-        for frames, starts_shot in intervals:
-            queue.append((frames, starts_shot, pool.submit(self._look, frames[-1])))
-            if len(queue) > 1:
-                yield queue.popleft()
-        yield from queue
 
     def _look(self, frame: Frame) -> Detections:
         boxes = self._detect(frame)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from bench.lib.identity_metrics import FrameBoxes
-from bench.lib.identity_scenes import SeenFrame
+from bench.lib.identity_scenes import SeenFrame, find_cuts
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
@@ -21,7 +21,7 @@ from pose2d.skeletons import HALPE26
 from pose2d.tracking.appearance import describe
 from pose2d.types import Appearance
 from pose2d.video.frames import ImageFolder
-from pose2d.video.shots import find_cuts, shrunk
+from pose2d.video.shots import shrunk
 
 LEAST_SEEN = 0.3  # share of a person that must be visible to be expected
 

@@ -1,6 +1,8 @@
 """Scenes with exact identities for bench/identity.py: simulated people, and real clips joined end to end."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -9,12 +11,20 @@ from pose2d.detect.detector import iou
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE
-from pose2d.tracking.tracker import keypoint_l2
-from pose2d.types import Appearance
-from pose2d.video.shots import find_cuts
+from pose2d.types import AREA_OF_BOX, Appearance, l_squared
+from pose2d.video.frames import Frame
+from pose2d.video.shots import Cut, ShotMarker
 
 IMAGE_WH = (1000, 600)
 FPS = 25.0
+
+
+def find_cuts(frames: Iterable[tuple[int, float, np.ndarray]]) -> list[Cut]:
+    """The cuts of a whole video, from (frame number, seconds, RGB image)."""
+    marker = ShotMarker()
+    for _ in marker.mark(Frame(number, Fraction(time_s), rgb) for number, time_s, rgb in frames):
+        pass
+    return sorted(marker.cuts, key=lambda cut: cut.frame)
 
 
 @dataclass(frozen=True)
@@ -124,7 +134,7 @@ def _seen(
     time_s: float,
 ) -> SeenFrame:
     boxes, xy, looks, weights, visible = [], [], [], [], []
-    l_px = np.sqrt(keypoint_l2(exact, COCO17))
+    l_px = np.sqrt(l_squared(AREA_OF_BOX * (exact[:, 2:] - exact[:, :2]).prod(-1), COCO17))
     noise = random.normal(size=person_look.shape) * np.sqrt(within / 2)
     seen_look = np.einsum("npd,pde->npe", person_look + noise, back) + np.array([40, 55, 70, 0, 5, 10, 0, 8, 15])
     for p in range(len(height)):

@@ -9,10 +9,10 @@ A subclass declares its columns once, each with what it holds:
         score: np.ndarray | None = column((), "f", "of the detector", low=0, high=1, optional=True)
         detector: str = "yolox-tiny"  # no column: the same for all rows
 
-From that follow `rows`, `concat`, `scatter` and `empty`, the arrays of a file (`to_arrays`, `from_arrays`), the check
-of arrays that come from outside (`schema`) and the table of the documentation (`documentation`). A column holds a NumPy
-array or a tensor, another Table, or None where it is optional. A value with one dimension fewer than its column is the
-same for all rows: one shape for all frames."""
+From that follow `rows`, `concat`, `scatter` and `empty`, the arrays of a file (`to_arrays`, `from_arrays`) and the
+check of arrays that come from outside (`schema`). A column holds a NumPy array or a tensor, another Table, or None
+where it is optional. A value with one dimension fewer than its column is the same for all rows: one shape for all
+frames."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
@@ -197,12 +197,6 @@ class Table:
                 stated = replace(c, shape=(c.each or rows, *c.shape), optional=optional or c.optional)
                 wanted[("" if c.each else prefix) + f.name] = stated
         return wanted
-
-    @classmethod
-    def documentation(cls, prefix: str | None = None, rows: str = "rows") -> Iterator[tuple[str, str, str]]:
-        """Name, size and meaning of every array of a file."""
-        for name, c in cls.schema(prefix, rows).items():
-            yield name, f"[{', '.join(map(str, c.shape))}]", c.meaning + (f", {c.unit}" if c.unit else "")
 
     # A table whose values are single ones, with one dimension fewer than their columns, is one row: `Shot`, `Event`.
 

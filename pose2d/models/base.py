@@ -338,38 +338,23 @@ def renamed(state: Mapping[str, Tensor], *rules: tuple[str, str]) -> dict[str, T
     return {name: state[key] for key, name in names.items()}
 
 
-class _Ignored:
-    """Stands where a file has an object that is of no use here. It keeps nothing and does nothing."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def __setstate__(self, _: Any) -> None:
-        pass
-
-
-def _called(full_name: str, function: Callable) -> Callable:
-    """A thin wrapper of `function` that answers to the full name a pickle asks for."""
-
-    def wrapper(*arguments: Any) -> Any:
-        return function(*arguments)
-
-    wrapper.__module__, _, wrapper.__name__ = full_name.rpartition(".")
-    wrapper.__qualname__ = wrapper.__name__
-    return wrapper
-
-
-def _ignored(full_name: str) -> type:
-    """An `_Ignored` that answers to the full name a pickle asks for."""
+def _stand_in(full_name: str, make: Callable[..., Any] = object) -> type:
+    """A class that answers to the full name a pickle asks for. Of it comes what `make` makes, or an object that keeps
+    nothing and does nothing."""
     module, _, name = full_name.rpartition(".")
-    return type(name, (_Ignored,), {"__module__": module, "__qualname__": name})
+    members = {
+        "__new__": lambda cls, *given: object.__new__(cls) if make is object else make(*given),
+        "__init__": lambda self, *_: None,
+        "__setstate__": lambda self, _: None,
+    }
+    return type(name, (), {"__module__": module, "__qualname__": name, **members})
 
 
 def _numpy_values() -> list[Any]:
     """Arrays, scalars and their types: plain data, whose construction runs no code of the file's."""
     multiarray = importlib.import_module(("numpy._core" if hasattr(np, "_core") else "numpy.core") + ".multiarray")
     makers = [
-        _called(f"numpy.{core}.multiarray.{name}", getattr(multiarray, name))
+        _stand_in(f"numpy.{core}.multiarray.{name}", getattr(multiarray, name))
         for core in ("core", "_core")  # NumPy 1's and NumPy 2's name of the same module
         for name in ("_reconstruct", "scalar")
     ]
@@ -379,8 +364,8 @@ def _numpy_values() -> list[Any]:
 
 _HARMLESS = [
     *_numpy_values(),
-    _ignored("mmengine.logging.history_buffer.HistoryBuffer"),
-    _ignored("builtins.getattr"),  # a HistoryBuffer names its methods so; the real one is never called
+    _stand_in("mmengine.logging.history_buffer.HistoryBuffer"),
+    _stand_in("builtins.getattr"),  # a HistoryBuffer names its methods so; the real one is never called
 ]
 
 
@@ -436,11 +421,10 @@ def use_plugin(path: str | Path | None) -> None:
     file = Path(path).resolve()
     if file.suffix != ".py" or not file.is_file():
         raise UserError(f"{path}: expected a Python file (.py) that calls pose2d.register(card) (docs/own-network.md).")
-    name, main = file.stem, getattr(sys.modules.get("__main__"), "__file__", None)
-    if main is not None and Path(main).resolve() == file:
-        return  # the script itself
-    if name in sys.modules and Path(getattr(sys.modules[name], "__file__", None) or "/").resolve() == file:
-        return
+    name = file.stem
+    loaded = [getattr(sys.modules.get(one), "__file__", None) or "/" for one in ("__main__", name)]
+    if file in [Path(one).resolve() for one in loaded]:
+        return  # the script itself, or run before
     other = None if name in sys.modules else importlib.util.find_spec(name)
     if name in sys.modules or (other is not None and other.origin != str(file)):
         raise UserError(f"{path}: there is a module called {name} already. Give the file another name.")

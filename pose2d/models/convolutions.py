@@ -166,7 +166,6 @@ class OnnxNetwork:
         """graph: file in pose2d/graphs; weights: by the names of its initialisers."""
         import onnxruntime
 
-        self._made_of = (graph, dict(weights))
         path = Path(__file__).parents[1] / "graphs" / graph
         options = onnxruntime.SessionOptions()
         # A pool of its own would spin while it waits, and take that time from whatever else runs.
@@ -178,10 +177,6 @@ class OnnxNetwork:
         options.add_external_initializers(list(weights), values)
         self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._input = self._session.get_inputs()[0].name
-
-    def __reduce__(self) -> tuple[type["OnnxNetwork"], tuple[str, dict[str, Tensor]]]:
-        """Copies and pickles are made anew: a session can be neither."""
-        return OnnxNetwork, self._made_of
 
     def __call__(self, inputs: Tensor) -> list[Tensor]:
         """Every output for a batch [N, ...] of float32, in as many threads as torch would use."""

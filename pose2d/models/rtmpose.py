@@ -4,7 +4,6 @@ The head says for every keypoint how likely each half pixel of x and of y is (Si
 
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +27,6 @@ NORM_EPSILON = 1e-5  # of the batch norms in OpenMMLab's checkpoints, and of `Sc
 # read over fewer than 10 says little of how wrong a keypoint is.
 MEAN_RADIUS, SPREAD_RADIUS = 5.0, 13.0
 LEAST_SIGMA_BINS = 0.5
-
-Refinement = Literal["none", "mean"]
 
 
 class ScaleNorm(nn.Module):
@@ -86,8 +83,6 @@ class RTMPose(PoseModel):
     """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map comes with them. The
     raw confidence is the smaller of the two axes' highest outputs, clipped to [0, 1], as OpenMMLab reads it."""
 
-    refinement: ClassVar[Refinement] = "mean"
-
     def __init__(self, depth: float, width: float, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
         super().__init__()
         self.input_wh, self.skeleton = input_wh, skeleton
@@ -125,7 +120,7 @@ class RTMPose(PoseModel):
 
     def _decoded(self, x: Tensor, y: Tensor) -> Prediction:
         axes = [
-            decode_axis(outputs, target, self.refinement)
+            decode_axis(outputs, target)
             for outputs, target in zip((x, y), TARGET_SIGMA_BINS[self.input_wh[0]], strict=True)
         ]
         place, height, sigma = (torch.stack(parts, -1) for parts in zip(*axes, strict=True))
@@ -155,18 +150,16 @@ class RTMPose(PoseModel):
         return converted | (dict(zip(vectors, values, strict=True)) if len(values) == len(vectors) else {})
 
 
-def decode_axis(outputs: Tensor, target_sigma: float, refinement: Refinement) -> tuple[Tensor, Tensor, Tensor]:
+def decode_axis(outputs: Tensor, target_sigma: float) -> tuple[Tensor, Tensor, Tensor]:
     """Place, height and sigma of the peaks of one axis's outputs [N, K, bins]: each [N, K], place and sigma in bins.
     The training loss makes p = softmax(10 * outputs) the distribution of the keypoint, widened by the target's own
-    softmax. Place: the highest bin, or the mean of p around it. Sigma: the root of the second moment of p about that
+    softmax. Place: the mean of p around the highest bin. Sigma: the root of the second moment of p about that
     place, less the target's. Far bins are left out: their small, equal p adds up."""
     height, index = outputs.max(-1)
     p = (TEMPERATURE * (outputs - height[..., None])).exp()
     step = torch.arange(outputs.shape[-1], device=outputs.device) - index[..., None]  # [N, K, bins]
-    place = index.to(outputs.dtype)
-    if refinement == "mean":
-        near = p * (step.abs() <= MEAN_RADIUS * target_sigma)
-        place = place + (near * step).sum(-1) / near.sum(-1)
+    near = p * (step.abs() <= MEAN_RADIUS * target_sigma)
+    place = index.to(outputs.dtype) + (near * step).sum(-1) / near.sum(-1)
     around = p * (step.abs() <= SPREAD_RADIUS * target_sigma)
     moment = (around * (step - (place - index)[..., None]).square()).sum(-1) / around.sum(-1)
     sigma = (moment - _target_moment(target_sigma)).clamp(min=LEAST_SIGMA_BINS**2).sqrt()

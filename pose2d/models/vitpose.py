@@ -91,8 +91,6 @@ def from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """transformers: `backbone.encoder.layer.i`, with query, key and value as three tensors."""
-    if not any(key.startswith("backbone.encoder.") for key in state):
-        return dict(state)
     layer, block = r"^backbone\.encoder\.layer\.(\d+)\.", r"backbone.blocks.\1."
     names = renamed(
         state, (r"^backbone\.embeddings\.position_embeddings$", "backbone.pos_embed"),

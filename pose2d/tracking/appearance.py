@@ -199,7 +199,7 @@ def relink(appearance: Appearance, first_s: np.ndarray, last_s: np.ndarray, leas
 
 
 TORSO_SURE = 0.3  # confidence times presence from which a keypoint of the torso says where it is
-EDGE = 0.03  # a box ending this near an edge, in image sides, is cut by it, as in kalman.MotionOptions
+EDGE = 0.03  # a box ending this near an edge, in image sides, is cut by it
 
 
 @dataclass(frozen=True)
@@ -217,9 +217,7 @@ class TrackPath(Table):
     appearance: Appearance = nested(Appearance, "weight 0 where nobody looked")
 
 
-def track_path(
-    seen: Detections, row: np.ndarray, image_wh: tuple[int, int], alone: np.ndarray | None = None
-) -> TrackPath:
+def track_path(seen: Detections, row: np.ndarray, image_wh: tuple[int, int], alone: np.ndarray) -> TrackPath:
     """From the numbers `row` [T] of a track's detections, in order of time, among all N; alone [N]. A box shrinks and
     moves when something hides the legs; the torso does not: its centre is used in every frame in which all its
     keypoints reach TORSO_SURE."""
@@ -236,7 +234,7 @@ def track_path(
         row=row, frame=part.frame, time_s=part.time_s, centre_px=centre,
         place=np.stack([(boxes[:, 0] + boxes[:, 2]) / 2, boxes[:, 1], np.log(height)], 1),
         body_px=body_sizes(part.time_s, boxes), inside=inside_image(boxes, image_wh),
-        alone=np.zeros(len(row), bool) if alone is None else alone[row],
+        alone=alone[row],
         appearance=unseen(len(row)) if part.appearance is None else part.appearance,
     )  # fmt: skip
 

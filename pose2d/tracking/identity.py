@@ -12,7 +12,7 @@ from pose2d.base.files import release_scratch
 from pose2d.base.table import joined
 from pose2d.events import Event
 from pose2d.tracking.appearance import RELINK_RATIO, inside_image, overall, relink, rows_of_tracks
-from pose2d.tracking.second_look import SecondLookOptions, look_again
+from pose2d.tracking.second_look import SecondLookOptions, Switch, look_again
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import NOBODY, Appearance, Detections
 
@@ -90,7 +90,7 @@ def settle(
     """shot_first_frame [S]: where shots begin; last_frame_s [S]: the time of each shot's last frame."""
     shot = np.searchsorted(shot_first_frame, seen.frame, side="right") - 1
     track = _renumbered(seen.identity, shot)
-    switches: list[tuple[float, int, int]] = []
+    switches: list[Switch] = []
     if seen.keypoints is not None and seen.appearance is not None:
         track, switches = _look_again(replace(seen, identity=track), shot, image_wh, options.second_look)
         release_scratch()
@@ -123,7 +123,7 @@ def _renumbered(track: np.ndarray, shot: np.ndarray) -> np.ndarray:
 
 def _look_again(
     seen: Detections, shot: np.ndarray, image_wh: tuple[int, int], options: SecondLookOptions
-) -> tuple[np.ndarray, list[tuple[float, int, int]]]:
+) -> tuple[np.ndarray, list[Switch]]:
     """Track numbers [N] after people who met, or were hidden, were told apart by what they were before and after; and
     when two of them may have been exchanged."""
     track, switches = np.full(len(seen), -1, np.int64), []
@@ -133,17 +133,8 @@ def _look_again(
         again, candidates = look_again(part, image_wh, options)
         fresh = int(track.max(initial=-1)) + 1
         track[rows] = np.where(again < 0, -1, fresh + again)
-        switches += [(one.time_s, fresh + one.tracks[0], fresh + one.tracks[1]) for one in candidates]
-    return _once_a_frame(replace(seen, identity=track)), switches
-
-
-def _once_a_frame(seen: Detections) -> np.ndarray:
-    """Track numbers [N]: where a track has two detections in one frame, the surer one stays."""
-    order = np.lexsort((-seen.sure.sum(1), seen.frame, seen.identity))
-    again = (np.diff(seen.identity[order]) == 0) & (np.diff(seen.frame[order]) == 0)
-    track = seen.identity.copy()
-    track[order[1:][again]] = -1
-    return track
+        switches += [(when, fresh + one, fresh + other) for when, one, other in candidates]
+    return track, switches
 
 
 def _in_order_of_appearance(seen: Detections) -> dict[int, int]:

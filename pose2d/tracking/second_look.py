@@ -9,13 +9,13 @@ likelihood of the boxes under it and of their appearance; at the end the appeara
 that before it. The same comparison says whether a track that begins is the continuation of one that has ended."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
+from pose2d.detect.detector import intersection
 from pose2d.tracking.appearance import (
     TrackPath,
     log_likelihood_ratio_of_pairs,
@@ -28,9 +28,18 @@ from pose2d.types import Appearance, Detections
 
 
 @dataclass(frozen=True)
-class ExchangeOptions:
+class SecondLookOptions:
     """Chosen on the tuning seeds of bench/identity.py. Lengths are in body sizes (box diagonals), times in seconds."""
 
+    gap_s: float = 0.3  # a longer gap ends a track, until it is joined again
+    meet: float = 0.2  # two people meet while their boxes share this much of the smaller one
+    apart_s: float = 1.0  # encounters that follow each other sooner are one
+    longest_s: float = 5.0  # nobody is expected back after a longer absence
+    fallen: float = 0.5  # change of a box's log height beyond which somebody may have fallen, or got up
+    fastest: float = 3.0  # body sizes a second that somebody unseen may move
+    least_gain: float = 0.5  # log likelihood from which tracks are changed
+    switch_candidate: float = 2.0  # an exchange this little less likely is reported
+    rounds: int = 2  # of telling people apart and joining
     before_s: float = 1.0  # boxes of so long before an encounter tell where and how fast each person moves
     after_s: float = 1.0  # and so long after it which of them went on as which
     appearance_s: float = 4.0  # appearance before and after comes from so long
@@ -48,7 +57,6 @@ class ExchangeOptions:
     size_spread: float = 0.4  # of people's log heights
     exchange_cost: float = 1.5  # -log probability that the tracker exchanged the two from one frame to the next
     appearance_range: tuple[float, float] = (-8.0, 6.0)  # limits of the log-likelihood ratio
-    appearance_now: float = 0.2  # what that of a single detection within an encounter counts for: others cover it
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class _Beam:
 
 
 def decide(
-    one: TrackPath, other: TrackPath, start_s: float, end_s: float, image_wh: tuple[int, int], o: ExchangeOptions,
+    one: TrackPath, other: TrackPath, start_s: float, end_s: float, image_wh: tuple[int, int], o: SecondLookOptions,
 ) -> Decision | None:  # fmt: skip
     """The two may be exchanged from `start_s` until the first frame after `end_s`; None if either was not near."""
     paths = (one, other)
@@ -100,7 +108,6 @@ def decide(
     anywhere = -np.log(room * o.size_spread) - o.new_person - o.inside * inside
     before = [_mean_appearance(p, start_s - o.appearance_s, start_s) for p in paths]
     after = [_mean_appearance(p, end_s, end_s + o.appearance_s) for p in paths]
-    now = _appearance_now(paths, at, before, o)
     value = np.stack([p.place[rows] for p, rows in zip(paths, at, strict=True)])  # [track, T, 3]
     beam = _first(len(frames))
     for t, time_s in enumerate(times):
@@ -109,8 +116,6 @@ def decide(
         if time_s >= start_s and (time_s <= end_s or times[max(t - 1, 0)] <= end_s):
             beam = _branched(beam, o)
         whose = np.array([[0, 1], [1, 0]])[beam.crossed.astype(np.intp)]  # [H, 2] each person's track
-        if start_s <= time_s <= end_s:
-            beam.score = beam.score + now[0, whose[:, 0], t] + now[1, whose[:, 1], t]
         _see(beam, value[:, t][whose], (at[:, t] >= 0)[whose], anywhere[:, t][whose], body, room, o)
         beam.history[:, t] = beam.crossed
         if len(beam.score) > o.beam:
@@ -131,22 +136,10 @@ def _mean_appearance(path: TrackPath, start_s: float, end_s: float) -> Appearanc
     return overall(path.appearance.rows(clear if len(clear) else rows))
 
 
-def _ratio(person: Appearance, seen: Appearance, o: ExchangeOptions) -> np.ndarray:
+def _ratio(person: Appearance, seen: Appearance, o: SecondLookOptions) -> np.ndarray:
     """Log-likelihood ratio [M] that M detections are of the person who looks like `person` [1]."""
     same = log_likelihood_ratio_of_pairs(person.rows(np.zeros(len(seen), np.int64)), seen)
     return np.clip(same, *o.appearance_range)
-
-
-def _appearance_now(
-    paths: tuple[TrackPath, TrackPath], at: np.ndarray, before: list[Appearance], o: ExchangeOptions
-) -> np.ndarray:
-    """What the appearance of single detections counts for, [person, track, T]."""
-    out = np.zeros((2, *at.shape))
-    for track, path in enumerate(paths):
-        seen = np.flatnonzero(at[track] >= 0)
-        for who in range(2):
-            out[who, track, seen] = o.appearance_now * _ratio(before[who], path.appearance.rows(at[track, seen]), o)
-    return out
 
 
 def _first(frames: int) -> _Beam:
@@ -157,7 +150,7 @@ def _first(frames: int) -> _Beam:
     )  # fmt: skip
 
 
-def _branched(beam: _Beam, o: ExchangeOptions) -> _Beam:
+def _branched(beam: _Beam, o: SecondLookOptions) -> _Beam:
     """Every hypothesis goes on as it is, or with the two exchanged."""
     count = len(beam.score)
     flip = np.tile([False, True], count)
@@ -174,7 +167,7 @@ def _best(beam: _Beam, keep: int) -> np.ndarray:
     return np.unique(np.concatenate([*best, np.flatnonzero(~beam.history.any(1))]))
 
 
-def _predict(beam: _Beam, dt_s: float, o: ExchangeOptions) -> None:
+def _predict(beam: _Beam, dt_s: float, o: SecondLookOptions) -> None:
     """All states `dt_s` later, as in pose2d/tracking/tracker.py."""
     kept = np.exp(-dt_s / o.velocity_memory_s)
     reach_s = o.velocity_memory_s * (1 - kept)
@@ -188,7 +181,7 @@ def _predict(beam: _Beam, dt_s: float, o: ExchangeOptions) -> None:
 
 def _see(
     beam: _Beam, value: np.ndarray, seen: np.ndarray, anywhere: np.ndarray, body_px: float, room: float,
-    o: ExchangeOptions,
+    o: SecondLookOptions,
 ) -> None:  # fmt: skip
     """Each hypothesis gives its two people boxes, `value` [H, 2, 3], or none where not `seen` [H, 2]. anywhere [H, 2]:
     log likelihood of each box as somebody new's; room: the largest variance of a place."""
@@ -197,11 +190,16 @@ def _see(
     place_var = beam.cov[..., 0, 0] + o.place_noise**2
     var = np.minimum(place_var, room)
     grown_var = beam.size_var + o.size_noise**2
-    usual = np.log1p(-o.wild) + _log_normal(off, grown, var, grown_var)
-    wild = np.log(o.wild) + _log_normal(off, grown, var + o.wild_noise**2, grown_var + o.wild_noise**2)
+    # Log densities of the place and the log height, without (2 pi)^-1.5
+    usual, wild = (
+        np.log(share)
+        - ((off**2).sum(-1) / (var + more) + grown**2 / (grown_var + more)) / 2
+        - np.log(var + more)
+        - np.log(grown_var + more) / 2
+        for share, more in ((1 - o.wild, 0.0), (o.wild, o.wild_noise**2))
+    )
     both = np.logaddexp(usual, wild)
-    likelihood = np.where(beam.known, np.maximum(both, anywhere), anywhere)
-    beam.score = beam.score + (seen * likelihood).sum(1)
+    beam.score = beam.score + (seen * np.where(beam.known, np.maximum(both, anywhere), anywhere)).sum(1)
     believed = seen * np.exp(usual - both)  # a wild box hardly moves the filter
     gain = (believed / place_var)[..., None] * beam.cov[..., 0]  # [H, 2, (position, velocity)]
     size_gain = believed * beam.size_var / grown_var
@@ -219,69 +217,38 @@ def _see(
         beam.known = beam.known | seen
 
 
-def _log_normal(off: np.ndarray, grown: np.ndarray, var: np.ndarray, grown_var: np.ndarray) -> np.ndarray:
-    """Log density of a place `off` [..., 2] and a log height `grown` [...], without (2 pi)^-1.5."""
-    return -((off**2).sum(-1) / var + grown**2 / grown_var) / 2 - np.log(var) - np.log(grown_var) / 2
+Switch = tuple[float, int, int]  # when, in seconds, which two tracks may have been exchanged
 
 
-@dataclass(frozen=True)
-class SecondLookOptions:
-    """Chosen on the tuning seeds of bench/identity.py. Lengths are in body sizes (box diagonals), times in seconds."""
-
-    gap_s: float = 0.3  # a longer gap ends a track, until it is joined again
-    meet: float = 0.2  # two people meet while their boxes share this much of the smaller one
-    apart_s: float = 1.0  # encounters that follow each other sooner are one
-    longest_s: float = 5.0  # nobody is expected back after a longer absence
-    fallen: float = 0.5  # change of a box's log height beyond which somebody may have fallen, or got up
-    fastest: float = 3.0  # body sizes a second that somebody unseen may move
-    least_gain: float = 0.5  # log likelihood from which tracks are changed
-    kept: float = 3.0  # what it says for joining two tracks that the tracker had as one
-    switch_candidate: float = 2.0  # an exchange this little less likely is reported
-    rounds: int = 2  # of telling people apart and joining
-    exchange: ExchangeOptions = field(default_factory=ExchangeOptions)
-
-
-@dataclass(frozen=True)
-class SwitchCandidate:
-    """Two tracks that may have been exchanged."""
-
-    time_s: float
-    tracks: tuple[int, int]
-
-
-def look_again(
-    seen: Detections, image_wh: tuple[int, int], o: SecondLookOptions
-) -> tuple[np.ndarray, list[SwitchCandidate]]:
+def look_again(seen: Detections, image_wh: tuple[int, int], o: SecondLookOptions) -> tuple[np.ndarray, list[Switch]]:
     """Track numbers [N] after a second look, and exchanges that are nearly as likely."""
-    alone, tracker = ~_met(seen, o), seen.identity
+    met, alone = _meetings(seen, o), np.ones(len(seen), bool)
+    alone[met] = False
     seen = replace(seen, identity=_cut_at_gaps(seen, o.gap_s))
-    candidates: list[SwitchCandidate] = []
+    candidates: list[Switch] = []
     settled: dict[_Pair, float] = {}
     for _ in range(o.rounds):
-        track, candidates = _told_apart(seen, alone, image_wh, o, settled)
+        track, candidates = _told_apart(seen, met, alone, image_wh, o, settled)
         seen = replace(seen, identity=track)
-        track = _joined(seen, tracker, alone, image_wh, o)
+        track = _joined(seen, alone, image_wh, o)
         renamed = dict(zip(seen.identity.tolist(), track.tolist(), strict=True))
-        candidates = [replace(d, tracks=(renamed[d.tracks[0]], renamed[d.tracks[1]])) for d in candidates]
+        candidates = [(when, renamed[one], renamed[other]) for when, one, other in candidates]
         seen = replace(seen, identity=track)
-    return seen.identity, [d for d in candidates if d.tracks[0] != d.tracks[1]]
+    return seen.identity, [switch for switch in candidates if switch[1] != switch[2]]
 
 
 def shared(boxes_px: np.ndarray) -> np.ndarray:
     """The share of the smaller of two boxes that they have in common, [N, N] for boxes [N, 4]; 0 with itself."""
-    both = np.minimum(boxes_px[:, None, 2:], boxes_px[:, 2:]) - np.maximum(boxes_px[:, None, :2], boxes_px[:, :2])
     area = (boxes_px[:, 2:] - boxes_px[:, :2]).prod(1)
-    share = both.clip(0).prod(-1) / np.maximum(np.minimum(area[:, None], area), 1e-9)
+    share = intersection(boxes_px, boxes_px) / np.maximum(np.minimum(area[:, None], area), 1e-9)
     np.fill_diagonal(share, 0.0)
     return share
 
 
-def _met(seen: Detections, o: SecondLookOptions) -> np.ndarray:
-    """Which detections [N] another person's box overlaps."""
-    out = np.zeros(len(seen.identity), bool)
-    for rows in rows_of_frames(seen):
-        out[rows] = shared(seen.box_px[rows]).max(1) >= o.meet
-    return out
+def _meetings(seen: Detections, o: SecondLookOptions) -> np.ndarray:
+    """Rows [M, 2] of one frame whose boxes overlap, in order of time."""
+    pairs = [rows[np.argwhere(np.triu(shared(seen.box_px[rows]) >= o.meet))] for rows in rows_of_frames(seen)]
+    return np.concatenate([np.zeros((0, 2), np.int64), *pairs])
 
 
 def _cut_at_gaps(seen: Detections, gap_s: float) -> np.ndarray:
@@ -293,20 +260,12 @@ def _cut_at_gaps(seen: Detections, gap_s: float) -> np.ndarray:
     return np.where(seen.identity < 0, -1, number)
 
 
-@dataclass(frozen=True)
-class _Encounter:
-    start_s: float
-    end_s: float
-    tracks: tuple[int, int]
-
-
-def _encounters(seen: Detections, o: SecondLookOptions) -> list[_Encounter]:
-    """When two tracks met, in order of time. It lasts until both are seen again, and begins when both last were."""
+def _encounters(seen: Detections, met: np.ndarray, o: SecondLookOptions) -> list[tuple[float, tuple[int, int], float]]:
+    """When two tracks met, in order of time: start in seconds, both, and end. It lasts until both are seen again, and
+    begins when both last were."""
     met_s: dict[tuple[int, int], list[float]] = {}
-    for rows in rows_of_frames(seen):
-        for i, j in np.argwhere(np.triu(shared(seen.box_px[rows]) >= o.meet)):
-            pair = int(seen.identity[rows[i]]), int(seen.identity[rows[j]])
-            met_s.setdefault(pair, []).append(float(seen.time_s[rows[i]]))
+    for (one, other), time_s in zip(np.sort(seen.identity[met], 1).tolist(), seen.time_s[met[:, 0]], strict=True):
+        met_s.setdefault((one, other), []).append(float(time_s))
     seen_s = {number: seen.time_s[rows] for number, rows in rows_of_tracks(seen).items()}
     out = []
     for pair, times in met_s.items():
@@ -315,8 +274,8 @@ def _encounters(seen: Detections, o: SecondLookOptions) -> list[_Encounter]:
             around = [_around(seen_s[number], start, end) for number in pair]
             start = min([start, *(a for a, _ in around if start - a <= o.longest_s)])
             end = max([end, *(b for _, b in around if b - end <= o.longest_s)])
-            out.append(_Encounter(start, end, pair))
-    return sorted(out, key=lambda e: (e.start_s, e.tracks))
+            out.append((start, pair, end))
+    return sorted(out)
 
 
 def _around(times_s: np.ndarray, start_s: float, end_s: float) -> tuple[float, float]:
@@ -329,27 +288,28 @@ _Pair = tuple[bytes, bytes, float]  # the detections of two tracks, and when an 
 
 
 def _told_apart(
-    seen: Detections, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions, settled: dict[_Pair, float]
-) -> tuple[np.ndarray, list[SwitchCandidate]]:
+    seen: Detections, met: np.ndarray, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions,
+    settled: dict[_Pair, float],
+) -> tuple[np.ndarray, list[Switch]]:  # fmt: skip
     """Track numbers [N] after every encounter was decided. settled: encounters in which nothing was to be changed, and
     by what margin; not decided again."""
     track = seen.identity.copy()
-    candidates: list[SwitchCandidate] = []
-    for met in _encounters(seen, o):
-        one, other = (_rows(seen, track, number) for number in met.tracks)
-        pair = one.tobytes(), other.tobytes(), met.start_s
+    candidates: list[Switch] = []
+    for start_s, tracks, end_s in _encounters(seen, met, o):
+        one, other = (_rows(seen, track, number) for number in tracks)
+        pair = one.tobytes(), other.tobytes(), start_s
         if pair not in settled and len(one) and len(other):
             paths = [track_path(seen, rows, image_wh, alone) for rows in (one, other)]
-            decision = decide(paths[0], paths[1], met.start_s, met.end_s, image_wh, o.exchange)
+            decision = decide(paths[0], paths[1], start_s, end_s, image_wh, o)
             if decision is None:
                 continue
             if decision.gain > o.least_gain:
                 mine, theirs = (path.row[_to_exchange(path, decision)] for path in paths)
-                track[mine], track[theirs] = met.tracks[1], met.tracks[0]
+                track[mine], track[theirs] = tracks[1], tracks[0]
                 continue
             settled[pair] = decision.margin
         if settled.get(pair, np.inf) < o.switch_candidate:
-            candidates.append(SwitchCandidate(met.end_s, met.tracks))
+            candidates.append((end_s, *tracks))
     return track, candidates
 
 
@@ -365,27 +325,23 @@ def _to_exchange(path: TrackPath, decision: Decision) -> np.ndarray:
     return np.where(within, decision.crossed[where], (path.frame > decision.frames[-1]) & decision.after)
 
 
-def _joined(
-    seen: Detections, tracker: np.ndarray, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions
-) -> np.ndarray:
-    """Track numbers [N] after tracks that end were joined to those that begin; tracker [N]: what the tracker said."""
+def _joined(seen: Detections, alone: np.ndarray, image_wh: tuple[int, int], o: SecondLookOptions) -> np.ndarray:
+    """Track numbers [N] after tracks that end were joined to those that begin."""
     paths = [track_path(seen, rows, image_wh, alone) for rows in rows_of_tracks(seen).values()]
-    first, second = _candidates(paths, o)
-    gain = np.zeros(len(first))
-    for n, (i, j) in enumerate(zip(first, second, strict=True)):
+    count, pairs = len(paths), []
+    for i, j in _candidates(paths, o):
         a, b = paths[i], paths[j]
         if abs(float(np.median(a.place[-5:, 2]) - np.median(b.place[:5, 2]))) > o.fallen:
             a, b = (_lying_or_not(path) for path in (a, b))
-        decision = decide(a, b, float(a.time_s[-1]), float(b.time_s[0]), image_wh, o.exchange)
-        if decision is not None:
-            joined = decision.gain if decision.after else -decision.margin
-            gain[n] = joined + o.kept * (tracker[a.row[-1]] == tracker[b.row[0]])
-    good = gain > 0
-    number = np.arange(len(paths))
-    for rows, columns, gains in components(first[good], second[good], gain[good], len(paths)):
-        for r, c in zip(*linear_sum_assignment(-gains), strict=True):
-            if gains[r, c] > 0:
-                number[columns[c]] = rows[r]
+        decision = decide(a, b, float(a.time_s[-1]), float(b.time_s[0]), image_wh, o)
+        if decision is not None and decision.after and decision.gain > 0:
+            pairs.append((i, j, decision.gain))
+    # Whoever ends is joined to somebody who begins, or at no gain to nobody, who has a column for each.
+    row, column, gain = np.array(pairs + [(n, count + n, 1e-9) for n in range(count)]).reshape(-1, 3).T
+    gains = coo_array((gain, (row.astype(int), column.astype(int))), shape=(count, 2 * count)).tocsr()
+    number = np.arange(count)
+    first, second = min_weight_full_bipartite_matching(gains, maximize=True)
+    number[second[second < count]] = first[second < count]
     track = np.full(len(seen.identity), -1, np.int64)
     for n, path in enumerate(paths):
         while number[n] != n:
@@ -400,34 +356,13 @@ def _lying_or_not(path: TrackPath) -> TrackPath:
     return replace(path, place=np.stack([path.centre_px[:, 0], top, np.log(path.body_px)], 1))
 
 
-def _candidates(paths: list[TrackPath], o: SecondLookOptions, block: int = 64) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of paths of which the second begins soon after and near where the first ends; some at a time, since of
-    hundreds of people nearly all pairs are not."""
-    empty = np.zeros(0, np.int64)
-    if not paths:
-        return empty, empty
-    ends, starts = (np.array([[p.time_s[at], *p.place[at, :2], p.body_px[at]] for p in paths]) for at in (-1, 0))
-    pairs = [(empty, empty)]
-    for begin in range(0, len(paths), block):
-        end = ends[begin : begin + block, None]
-        wait = starts[None, :, 0] - end[..., 0]
-        away = np.linalg.norm(starts[None, :, 1:3] - end[..., 1:3], axis=-1) / np.sqrt(end[..., 3] * starts[:, 3])
-        i, j = np.nonzero((wait > 0) & (wait <= o.longest_s) & (away <= 0.5 + o.fastest * wait))
-        pairs.append((begin + i, j))
-    return np.concatenate([i for i, _ in pairs]), np.concatenate([j for _, j in pairs])
-
-
-def components(
-    i: np.ndarray, j: np.ndarray, gain: np.ndarray, count: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Groups of pairs with a member in common: first members [R], second members [C], and gains [R, C], 0 for none."""
-    if not len(i):
-        return
-    graph = coo_array((np.ones(len(i)), (i, j + count)), shape=(2 * count, 2 * count))
-    label = connected_components(graph, directed=False)[1][i]
-    for mine in np.split(np.argsort(label, kind="stable"), np.flatnonzero(np.diff(np.sort(label))) + 1):
-        rows, row = np.unique(i[mine], return_inverse=True)
-        columns, column = np.unique(j[mine], return_inverse=True)
-        gains = np.zeros((len(rows), len(columns)))
-        gains[row, column] = gain[mine]
-        yield rows, columns, gains
+def _candidates(paths: list[TrackPath], o: SecondLookOptions) -> Iterator[tuple[int, int]]:
+    """Pairs of paths of which the second begins soon after and near where the first ends."""
+    ends, starts = (
+        np.reshape([[p.time_s[at], *p.place[at, :2], p.body_px[at]] for p in paths], (-1, 4)) for at in (-1, 0)
+    )
+    for i, end in enumerate(ends):
+        wait = starts[:, 0] - end[0]
+        away = np.linalg.norm(starts[:, 1:3] - end[1:3], axis=-1) / np.sqrt(end[3] * starts[:, 3])
+        near = (wait > 0) & (wait <= o.longest_s) & (away <= 0.5 + o.fastest * wait)
+        yield from ((i, int(j)) for j in np.flatnonzero(near))

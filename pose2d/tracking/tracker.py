@@ -11,9 +11,8 @@ up with the likelihood of the box's motion. A person half hidden gets the keypoi
 one in front; so it counts only as far as a detection's pose is its own.
 
 The filter is on a person's box, in units of the person's own size. Position moves with a velocity that changes by
-random accelerations and decays; the logarithm of width and height drifts, and fast where the image's edge cuts the
-person off. Both axes are alike and independent, so each is a 2x2 filter (position, velocity) and a scalar one (size),
-in closed form."""
+random accelerations and decays; the logarithm of width and height drifts. Both axes are alike and independent, so each
+is a 2x2 filter (position, velocity) and a scalar one (size), in closed form."""
 
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from pose2d.detect.detector import iou
 from pose2d.skeletons import Skeleton
 from pose2d.tracking.appearance import blend, log_likelihood_ratio_of_pairs
-from pose2d.types import AREA_OF_BOX, NOBODY, Appearance, Detections
+from pose2d.types import AREA_OF_BOX, NOBODY, Appearance, Detections, l_squared
 
 
 @dataclass(frozen=True)
@@ -36,116 +35,11 @@ class State:
     motion_cov: np.ndarray  # [2, 2, 2] for each axis that of (position, velocity), in body sizes and seconds
     size_var: np.ndarray  # [2]
     body_px: float  # the body's size: the largest recent diagonal of the box, which a half-hidden person keeps
-    cut: np.ndarray  # [2] bool: the last box ended at the image's edge
 
     @property
     def box_px(self) -> np.ndarray:
         half = np.exp(self.log_size) / 2
         return np.concatenate([self.centre_px - half, self.centre_px + half])
-
-
-@dataclass(frozen=True)
-class MotionOptions:
-    """How people move and how boxes jitter, in body sizes (box diagonals) and seconds. Estimated by hand from walking
-    and running people and from detected boxes; bench/tracker.py measures the tracker as a whole. Not tuned one by
-    one."""
-
-    acceleration: float = 2.0  # standard deviation; free fall is about 5, and rare
-    velocity_memory_s: float = 1.0  # without a box, velocity falls to 1/e in this time
-    first_speed: float = 1.0  # standard deviation at the first box; a brisk walk is about 1, a sprint 4
-    position_noise: float = 0.03  # of a detected box's centre
-    size_noise: float = 0.1  # of a detected box's log width and height
-    sudden_size_noise: float = 0.3  # share of a sudden change of log size that counts as noise
-    size_drift: float = 0.4  # of the log size over one second: people crouch and stretch
-    cut_drift: float = 2.0  # the same across an edge of the image: people come in and go out
-    edge: float = 0.03  # a box ending this near an edge, in image sides, is cut by it
-    body_memory_s: float = 5.0  # the largest recent size falls to 1/e in this time
-
-
-def initial_state(box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptions) -> State:
-    """After one box."""
-    centre, log_size = _measured(box_px)
-    cov = np.diag([options.position_noise**2, options.first_speed**2])
-    return State(
-        centre, np.zeros(2), log_size, np.stack([cov, cov]), np.full(2, options.size_noise**2),
-        float(np.hypot(*np.exp(log_size))), _cut(box_px, image_wh, options),
-    )  # fmt: skip
-
-
-def predict(state: State, dt_s: float, options: MotionOptions) -> State:
-    """The state `dt_s` later, without a new box."""
-    kept = np.exp(-dt_s / options.velocity_memory_s)
-    reach_s = options.velocity_memory_s * (1 - kept)  # how long the velocity counts for
-    step = np.array([[1.0, reach_s], [0.0, kept]])
-    # White noise on the acceleration, so that uncertainty does not depend on the frame rate:
-    # Q = q [[dt^3/3, dt^2/2], [dt^2/2, dt]] with q = acceleration^2 x 1 s.
-    spread = options.acceleration**2 * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])
-    return State(
-        state.centre_px + reach_s * state.velocity_px,
-        kept * state.velocity_px,
-        state.log_size,
-        np.einsum("ij,ajk,lk->ail", step, state.motion_cov, step) + spread,
-        state.size_var + np.where(state.cut, options.cut_drift, options.size_drift) ** 2 * dt_s,
-        state.body_px * float(np.exp(-dt_s / options.body_memory_s)),
-        state.cut,
-    )
-
-
-def update(state: State, box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptions) -> State:
-    """The state after a new box."""
-    centre, log_size = _measured(box_px)
-    position_noise2, size_noise2 = _noise2(state, log_size, options)
-    cov = state.motion_cov
-    gain = cov[:, :, 0] / (cov[:, 0, 0] + position_noise2)[:, None]  # [axis, (position, velocity)]
-    size_gain = state.size_var / (state.size_var + size_noise2)
-    innovation_px = centre - state.centre_px
-    log_size = state.log_size + size_gain * (log_size - state.log_size)
-    return State(
-        state.centre_px + gain[:, 0] * innovation_px, state.velocity_px + gain[:, 1] * innovation_px, log_size,
-        cov - np.einsum("ai,aj->aij", gain, cov[:, 0]), (1 - size_gain) * state.size_var,
-        max(state.body_px, float(np.hypot(*np.exp(log_size)))), _cut(box_px, image_wh, options),
-    )  # fmt: skip
-
-
-def mahalanobis(states: list[State], boxes_px: np.ndarray, options: MotionOptions) -> tuple[np.ndarray, np.ndarray]:
-    """Of each box under each state: squared Mahalanobis distance, and -2 log likelihood without its constant; both
-    [states, boxes]. The distance gates (99 % of right pairs stay below 13.3). The likelihood ranks: its log det term
-    prefers a state that is certain to one that has long had no box. Positions count in body sizes, so that both mean
-    the same for near and far people."""
-    shape = (len(states), len(boxes_px))
-    distance2, likelihood = np.zeros(shape), np.zeros(shape)
-    centre, log_size = _measured(boxes_px)
-    for row, state in enumerate(states):
-        position_noise2, size_noise2 = _noise2(state, log_size, options)
-        position_var = state.motion_cov[:, 0, 0] + position_noise2  # [boxes, axis]
-        size_var = state.size_var + size_noise2
-        offset = (centre - state.centre_px) / state.body_px
-        distance2[row] = (offset**2 / position_var + (log_size - state.log_size) ** 2 / size_var).sum(-1)
-        likelihood[row] = distance2[row] + np.log(position_var * size_var).sum(-1)
-    return distance2, likelihood
-
-
-def _noise2(state: State, log_size: np.ndarray, options: MotionOptions) -> tuple[np.ndarray, np.ndarray]:
-    """Variances of a box's centre (body sizes^2) and log size, for boxes of log sizes [..., 2]; both [..., 2]. A box
-    that suddenly ends at the hips (half the person is hidden) moves its centre by half of what it lost, without any
-    motion of the person: so half the change in size counts as noise of the centre."""
-    change = (np.exp(log_size) - np.exp(state.log_size)) / state.body_px
-    change_of_log = log_size - state.log_size
-    return (
-        options.position_noise**2 + (change / 2) ** 2,
-        options.size_noise**2 + (options.sudden_size_noise * change_of_log) ** 2,
-    )
-
-
-def _cut(box_px: np.ndarray, image_wh: np.ndarray, options: MotionOptions) -> np.ndarray:
-    margin = options.edge * image_wh
-    return (box_px[:2] < margin) | (box_px[2:] > image_wh - margin)
-
-
-def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and log size, [..., 2] each."""
-    first, last = boxes_px[..., :2], boxes_px[..., 2:]
-    return (first + last) / 2, np.log(np.maximum(last - first, 1.0))
 
 
 @dataclass(frozen=True)
@@ -164,8 +58,96 @@ class TrackerOptions:
     same_person_iou: float = 0.6  # a box overlapping a track's box by more than this starts no new track
     same_pose: float = 0.6  # of two boxes whose poses have at least this OKS only the better one is used
     appearance_range: tuple[float, float] = (-8.0, 4.0)  # of its log-likelihood ratio, so that it does not decide alone
-    alone_iou: float = 0.2  # what people whose boxes overlap by more look like is not remembered: it may be the other's
-    motion: MotionOptions = field(default_factory=MotionOptions)
+    # How people move and how boxes jitter, in body sizes (box diagonals) and seconds, estimated by hand from walking
+    # and running people and from detected boxes:
+    acceleration: float = 2.0  # standard deviation; free fall is about 5, and rare
+    velocity_memory_s: float = 1.0  # without a box, velocity falls to 1/e in this time
+    first_speed: float = 1.0  # standard deviation at the first box; a brisk walk is about 1, a sprint 4
+    position_noise: float = 0.03  # of a detected box's centre
+    size_noise: float = 0.1  # of a detected box's log width and height
+    sudden_size_noise: float = 0.3  # share of a sudden change of log size that counts as noise
+    size_drift: float = 0.4  # of the log size over one second: people crouch and stretch
+    body_memory_s: float = 5.0  # the largest recent size falls to 1/e in this time
+
+
+def initial_state(box_px: np.ndarray, options: TrackerOptions) -> State:
+    """After one box."""
+    centre, log_size = _measured(box_px)
+    cov = np.diag([options.position_noise**2, options.first_speed**2])
+    return State(
+        centre, np.zeros(2), log_size, np.stack([cov, cov]), np.full(2, options.size_noise**2),
+        float(np.hypot(*np.exp(log_size))),
+    )  # fmt: skip
+
+
+def predict(state: State, dt_s: float, options: TrackerOptions) -> State:
+    """The state `dt_s` later, without a new box."""
+    kept = np.exp(-dt_s / options.velocity_memory_s)
+    reach_s = options.velocity_memory_s * (1 - kept)  # how long the velocity counts for
+    step = np.array([[1.0, reach_s], [0.0, kept]])
+    # White noise on the acceleration, so that uncertainty does not depend on the frame rate:
+    # Q = q [[dt^3/3, dt^2/2], [dt^2/2, dt]] with q = acceleration^2 x 1 s.
+    spread = options.acceleration**2 * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])
+    return State(
+        state.centre_px + reach_s * state.velocity_px,
+        kept * state.velocity_px,
+        state.log_size,
+        np.einsum("ij,ajk,lk->ail", step, state.motion_cov, step) + spread,
+        state.size_var + options.size_drift**2 * dt_s,
+        state.body_px * float(np.exp(-dt_s / options.body_memory_s)),
+    )
+
+
+def update(state: State, box_px: np.ndarray, options: TrackerOptions) -> State:
+    """The state after a new box."""
+    centre, log_size = _measured(box_px)
+    position_noise2, size_noise2 = _noise2(state, log_size, options)
+    cov = state.motion_cov
+    gain = cov[:, :, 0] / (cov[:, 0, 0] + position_noise2)[:, None]  # [axis, (position, velocity)]
+    size_gain = state.size_var / (state.size_var + size_noise2)
+    innovation_px = centre - state.centre_px
+    log_size = state.log_size + size_gain * (log_size - state.log_size)
+    return State(
+        state.centre_px + gain[:, 0] * innovation_px, state.velocity_px + gain[:, 1] * innovation_px, log_size,
+        cov - np.einsum("ai,aj->aij", gain, cov[:, 0]), (1 - size_gain) * state.size_var,
+        max(state.body_px, float(np.hypot(*np.exp(log_size)))),
+    )  # fmt: skip
+
+
+def mahalanobis(states: list[State], boxes_px: np.ndarray, options: TrackerOptions) -> tuple[np.ndarray, np.ndarray]:
+    """Of each box under each state: squared Mahalanobis distance, and -2 log likelihood without its constant; both
+    [states, boxes]. The distance gates (99 % of right pairs stay below 13.3). The likelihood ranks: its log det term
+    prefers a state that is certain to one that has long had no box. Positions count in body sizes, so that both mean
+    the same for near and far people."""
+    shape = (len(states), len(boxes_px))
+    distance2, likelihood = np.zeros(shape), np.zeros(shape)
+    centre, log_size = _measured(boxes_px)
+    for row, state in enumerate(states):
+        position_noise2, size_noise2 = _noise2(state, log_size, options)
+        position_var = state.motion_cov[:, 0, 0] + position_noise2  # [boxes, axis]
+        size_var = state.size_var + size_noise2
+        offset = (centre - state.centre_px) / state.body_px
+        distance2[row] = (offset**2 / position_var + (log_size - state.log_size) ** 2 / size_var).sum(-1)
+        likelihood[row] = distance2[row] + np.log(position_var * size_var).sum(-1)
+    return distance2, likelihood
+
+
+def _noise2(state: State, log_size: np.ndarray, options: TrackerOptions) -> tuple[np.ndarray, np.ndarray]:
+    """Variances of a box's centre (body sizes^2) and log size, for boxes of log sizes [..., 2]; both [..., 2]. A box
+    that suddenly ends at the hips (half the person is hidden) moves its centre by half of what it lost, without any
+    motion of the person: so half the change in size counts as noise of the centre."""
+    change = (np.exp(log_size) - np.exp(state.log_size)) / state.body_px
+    change_of_log = log_size - state.log_size
+    return (
+        options.position_noise**2 + (change / 2) ** 2,
+        options.size_noise**2 + (options.sudden_size_noise * change_of_log) ** 2,
+    )
+
+
+def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and log size, [..., 2] each."""
+    first, last = boxes_px[..., :2], boxes_px[..., 2:]
+    return (first + last) / 2, np.log(np.maximum(last - first, 1.0))
 
 
 @dataclass
@@ -186,7 +168,6 @@ class Tracker:
     def __init__(self, image_wh: tuple[int, int], options: TrackerOptions | None = None) -> None:
         self.options = options or TrackerOptions()
         self.image_wh = image_wh
-        self._image_wh = np.array(image_wh)
         self._open: list[_OpenTrack] = []
         self._ended: list[_OpenTrack] = []
         self._shot_frames = [0]  # frames of each shot so far
@@ -203,7 +184,7 @@ class Tracker:
         options = self.options
         self._shot_frames[-1] += 1
         for track in self._open:
-            track.state = predict(track.state, time_s - track.state_s, options.motion)
+            track.state = predict(track.state, time_s - track.state_s, options)
             track.state_s = time_s
         self._end_tracks(time_s)
         boxes = np.flatnonzero(seen.score >= options.doubtful_score)
@@ -218,13 +199,12 @@ class Tracker:
         cost = self._costs(tracks, seen.rows(boxes), distinct[boxes])
         pairs = assign(cost, self._cost_limit(tracks, seen.score[boxes]))
         owner = np.full(len(seen), NOBODY, np.int64)
-        alone = _alone(seen.box_px, boxes, options.alone_iou)
         for row, column in pairs:
             track, box = tracks[row], int(boxes[column])
             owner[box] = track.identity
-            track.state = update(track.state, seen.box_px[box], self._image_wh, options.motion)
+            track.state = update(track.state, seen.box_px[box], options)
             self._append(track, box, seen, time_s)
-            if track.appearance is not None and seen.appearance is not None and alone[box]:
+            if track.appearance is not None and seen.appearance is not None:
                 track.appearance = blend(track.appearance, seen.appearance.rows([box]))
         taken = {column for _, column in pairs}
         for box in (int(b) for i, b in enumerate(boxes) if i not in taken):
@@ -239,7 +219,7 @@ class Tracker:
     def _costs(self, tracks: list[_OpenTrack], seen: Detections, distinct: np.ndarray) -> np.ndarray:
         """-2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far away. distinct [boxes]: how
         far the pose of each is its own, 1 - the OKS with the most similar other."""
-        distance2, cost = mahalanobis([t.state for t in tracks], seen.box_px, self.options.motion)
+        distance2, cost = mahalanobis([t.state for t in tracks], seen.box_px, self.options)
         near = distance2 < self.options.farthest
         known = [t.appearance for t in tracks if t.appearance is not None]
         if seen.appearance is not None and known and len(known) == len(tracks):
@@ -253,7 +233,7 @@ class Tracker:
 
         def ends(track: _OpenTrack) -> bool:
             box = track.state.box_px
-            outside = (box[2:] < 0).any() or (box[:2] > self._image_wh).any()
+            outside = (box[2:] < 0).any() or (box[:2] > self.image_wh).any()
             return time_s - track.last_box_s > self.options.gap_s or bool(outside)
 
         self._ended += [track for track in self._open if ends(track)]
@@ -276,7 +256,7 @@ class Tracker:
         overlap = iou(seen.box_px[box][None], np.reshape(here, (-1, 4)))
         if (overlap > self.options.same_person_iou).any():
             return NOBODY
-        state = initial_state(seen.box_px[box], self._image_wh, self.options.motion)
+        state = initial_state(seen.box_px[box], self.options)
         track = _OpenTrack(len(self._ended) + len(self._open), state, time_s, time_s, len(self._shot_frames) - 1)
         if seen.appearance is not None:
             track.appearance = seen.appearance.rows([box])
@@ -289,13 +269,6 @@ class Tracker:
         track.sure_frames += int(seen.score[box] >= self.options.sure_score)
 
 
-def _alone(boxes_px: np.ndarray, likely: np.ndarray, most_iou: float) -> np.ndarray:
-    """Which boxes [N] overlap no other of the likely ones by more than `most_iou`."""
-    overlap = iou(boxes_px, boxes_px[likely])
-    overlap[likely, np.arange(len(likely))] = 0
-    return np.all(overlap <= most_iou, axis=1)
-
-
 def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:
     """The pairs (row, column) of the assignment with the least total cost, where leaving a pair unmade costs its
     `limit` (one, or [rows, columns]): a pair that costs more than that is never made."""
@@ -303,12 +276,6 @@ def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]
     gain = np.minimum(cost - limit, 0)  # of making the pair over not making it
     pairs = zip(*linear_sum_assignment(gain), strict=True) if rows and columns else ()
     return [(int(row), int(column)) for row, column in pairs if gain[row, column] < 0]
-
-
-def keypoint_l2(boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:
-    """OKS's l^2 in pixels^2 of each keypoint of people in boxes [N, 4]: [N, K]."""
-    sides = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0)
-    return AREA_OF_BOX * sides.prod(-1)[:, None] * skeleton.oks_variance
 
 
 def best_of_each_pose(
@@ -337,7 +304,7 @@ def pose_similarity(xy_px: np.ndarray, boxes_px: np.ndarray, skeleton: Skeleton)
     first, last = boxes_px[:, None, :2], boxes_px[:, None, 2:]
     overlap = ((first < boxes_px[:, 2:]) & (last > boxes_px[:, :2])).all(-1)
     i, j = np.nonzero(np.triu(overlap, 1))
-    l2 = keypoint_l2(boxes_px, skeleton)
+    l2 = l_squared(AREA_OF_BOX * np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0).prod(-1), skeleton)
     d2 = np.nan_to_num(((xy_px[i] - xy_px[j]) ** 2).sum(-1), nan=np.inf)
     alike[i, j] = alike[j, i] = np.exp(-d2 / (2 * np.minimum(l2[i], l2[j]))).mean(-1)
     return alike

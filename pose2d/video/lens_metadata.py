@@ -11,13 +11,12 @@ import math
 import re
 import struct
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import av
 from PIL import Image
 
 from pose2d.base.files import open_regular
@@ -33,7 +32,6 @@ LOG_SIGMA_VIDEO = 0.08
 
 _END_BYTES = 8 << 20  # metadata lies in the first bytes of a file, or in its last
 _MOST_BOXES, _MOST_TAGS, _FAR_BYTES = 64, 64, 16 << 10  # `keys` boxes, names in each, and how far values lie behind
-_IMAGE_SIGNATURES = (b"\xff\xd8", b"\x89PNG", b"RIFF", b"II*\0", b"MM\0*")
 
 
 @dataclass(frozen=True)
@@ -54,19 +52,16 @@ def read_lens_metadata(path: str | Path, size_px: tuple[int, int]) -> LensMetada
     try:
         with open_regular(path) as stream:
             head = stream.read(_END_BYTES)
-            if head.startswith(_IMAGE_SIGNATURES) and head[8:12] not in (b"AVI ", b"WAVE"):
-                return from_exif(_exif_block(head), size_px)
             stream.seek(max(len(head), stream.seek(0, 2) - _END_BYTES))
             tail = stream.read()
-        lens = _nothing("the file states no focal length.")
-        for name, f35 in chain(_container_tags(path), _quicktime_keys(head), _quicktime_keys(tail)):
-            lens = _checked(focal_px_from_35mm(f35, size_px), size_px, f"{name} {f35:g} mm", LOG_SIGMA_VIDEO)
-            if lens.focal_px is not None:
-                return lens
-        exif = from_exif(_exif_block(head), size_px)  # AVIF, HEIC
-        return lens if exif.focal_px is None else exif
-    except (OSError, ValueError, MemoryError) as error:
+    except OSError as error:
         return _nothing(f"{path} cannot be read ({error}).")
+    block = _exif_block(head)
+    lens = from_exif(block, size_px) if block else _nothing("the file states no focal length.")
+    for name, f35 in (*_quicktime_keys(head), *_quicktime_keys(tail)):
+        if lens.focal_px is None:
+            lens = _checked(focal_px_from_35mm(f35, size_px), size_px, f"{name} {f35:g} mm", LOG_SIGMA_VIDEO)
+    return lens
 
 
 def focal_px_from_35mm(f35_mm: float, size_px: tuple[int, int]) -> float:
@@ -159,26 +154,13 @@ def _exif_block(head: bytes) -> bytes:
 # --- Video --------------------------------------------------------------------------------------------------------
 
 # Names under which cameras and programs write the 35 mm equivalent (Apple; exiftool's names).
-_F35_NAMES = re.compile(
-    r"focal_?length[._]?(?:35mm_?equivalent|in35mm(?:film|format))|focallength35efl", re.IGNORECASE
-)  # fmt: skip
+_F35_NAMES = re.compile(r"focal_?length[._]?(?:35mm_?equivalent|in35mm(?:film|format))|focallength35efl", re.I)
 _DECIMAL = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)(?:\s*/\s*([0-9]+(?:\.[0-9]+)?))?")
 _SIGNED, _UNSIGNED = (21, 65, 66, 67, 74), (22, 75, 76, 77, 78)  # QuickTime's well-known types of whole numbers
 
 
-def _container_tags(path: Path) -> Iterator[tuple[str, float]]:
-    """What FFmpeg passes on: QuickTime keys of the file and of its streams, Matroska tags."""
-    try:
-        with av.open(str(path), options={"protocol_whitelist": "file"}) as container:
-            places: list[Mapping[str, str]] = [container.metadata, *(s.metadata for s in container.streams)]
-            tags = [(key, _parsed(value)) for part in places for key, value in part.items() if _F35_NAMES.search(key)]
-    except (av.error.FFmpegError, OSError, ValueError):
-        return
-    yield from tags
-
-
 def _quicktime_keys(content: bytes) -> Iterator[tuple[str, float]]:
-    """Keys of the file and of its tracks, which FFmpeg leaves out. A `keys` box lists names, and the items of the
+    """Keys of the file and of its tracks, which FFmpeg would leave out. A `keys` box lists names, and the items of the
     `ilst` box after it have a name's number and a `data` box."""
     for box in islice(re.finditer(rb"keys\0{4}.{4}", content, re.DOTALL), _MOST_BOXES):
         at = box.end()

@@ -56,9 +56,11 @@ class _Seen:
     time_s: float
     grey: np.ndarray  # [36, 64] float32, bars included
     contrast: float  # its standard deviation
-    before: np.ndarray | None  # the last frame with structure before it; None at the start or where it has none itself
+    image: Frame | None  # until it is passed on
+    before: np.ndarray | None = None  # the last frame with structure before it; None at the start, or without any
     score: float = 0.0
     after_blank: bool = False
+    decided: bool = False  # whether it is a cut
     is_start: bool = False  # a cut was reported here
 
 
@@ -93,21 +95,56 @@ def new_structure(before: np.ndarray, after: np.ndarray) -> float:
     return 1 - old_structure / total if total > 0 else 0.0
 
 
-class ShotDetector:
-    """Feed it frames in order with `add`; cuts come back a few frames later, once they are certain."""
+class ShotMarker:
+    """Frames as they are decoded, each with whether a shot begins there. A frame waits only while it, or one before it,
+    may still turn out to be the first of a shot: a few frames after a sudden change, none otherwise. A dissolve, or a
+    fade that does not reach black, is known only after it has ended; where these shots begin is in `late`, for whoever
+    used the frames to take into account afterwards."""
 
     def __init__(self) -> None:
+        self.cuts: list[Cut] = []
+        self.late: list[Cut] = []  # not known by the time that their frame was passed on
+        self._starts: set[int] = set()
         self._recent: deque[_Seen] = deque()
-        self._undecided: deque[_Seen] = deque()
         self._reference: np.ndarray | None = None  # the last frame with structure
         self._blank = False  # frames without structure lie between it and now
         self._brightest = np.zeros(SIZE_PX[::-1], np.float32)
 
-    def add(self, frame: int, time_s: float, rgb: np.ndarray) -> list[Cut]:
-        """The cuts that this frame, an RGB uint8 image of any size, makes certain. Times must increase."""
-        grey = thumbnail(rgb)
+    def mark(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, bool]]:
+        """Each frame, and whether a shot begins with it: the first, and after a cut. Times must increase."""
+        for frame in frames:
+            self._starts = self._starts or {frame.index}
+            seen = self._look(frame)
+            self._decide(seen.time_s)
+            self._soft_cut(seen)
+            yield from self._settled()
+            while len(self._recent) > LOOKAHEAD_FRAMES or (
+                len(self._recent) > 4 and seen.time_s - self._recent[0].time_s > max(2 * FLASH_S, 1.1 * max(DISSOLVE_S))
+            ):
+                if not self._recent[0].decided:
+                    break
+                self._recent.popleft()
+        self._decide(np.inf)
+        yield from self._settled()
+
+    def _report(self, seen: _Seen, score: float, kind: Literal["cut", "fade", "dissolve"]) -> None:
+        self.cuts.append(Cut(seen.frame, seen.time_s, score, kind))
+        self._starts.add(seen.frame)
+        self.late += [] if seen.image is not None else self.cuts[-1:]
+
+    def _settled(self) -> Iterator[tuple[Frame, bool]]:
+        """Those before the first frame that may still be a cut or the end of a fade through black."""
+        for seen in self._recent:
+            if not seen.decided and seen.before is not None and seen.score >= CUT_SCORE:
+                return
+            if seen.image is not None:
+                image, seen.image = seen.image, None
+                yield image, image.index in self._starts
+
+    def _look(self, frame: Frame) -> _Seen:
+        grey = thumbnail(frame.rgb)
         np.maximum(self._brightest, grey, out=self._brightest)
-        seen = _Seen(frame, time_s, grey, float(grey.std()), None)
+        seen = _Seen(frame.index, float(frame.time_s), grey, float(grey.std()), frame)
         if seen.contrast < LEAST_CONTRAST:
             self._blank = True
         else:
@@ -116,39 +153,20 @@ class ShotDetector:
                 seen.score = self._compare(self._reference, grey)
             self._reference, self._blank = grey, False
         self._recent.append(seen)
-        self._undecided.append(seen)
-        cuts = self._decide(time_s) + self._soft_cut(seen)
-        while len(self._recent) > LOOKAHEAD_FRAMES or (
-            len(self._recent) > 4 and time_s - self._recent[0].time_s > max(2 * FLASH_S, 1.1 * max(DISSOLVE_S))
-        ):
-            if self._undecided and self._recent[0] is self._undecided[0]:
-                break
-            self._recent.popleft()
-        return cuts
+        return seen
 
-    def finish(self) -> list[Cut]:
-        """The cuts that only the end of the video makes certain."""
-        return self._decide(np.inf)
-
-    def first_undecided(self) -> int | None:
-        """The first frame that may still be reported as a cut or as the end of a fade through black."""
-        open_cuts = (seen for seen in self._undecided if seen.before is not None and seen.score >= CUT_SCORE)
-        return next((seen.frame for seen in open_cuts), None)
-
-    def _decide(self, now_s: float) -> list[Cut]:
+    def _decide(self, now_s: float) -> None:
         """Decide on every frame that was followed by enough others."""
-        cuts = []
-        while self._undecided:
-            seen = self._undecided[0]
-            after = [later for later in self._undecided if later is not seen]
+        undecided = [seen for seen in self._recent if not seen.decided]
+        while undecided:
+            seen, *after = undecided
             waited = now_s - seen.time_s > FLASH_S or len(after) >= FLASH_FRAMES
             if now_s != np.inf and not (len(after) >= 2 and waited):
                 break
-            self._undecided.popleft()
+            seen.decided, undecided = True, after
             if self._is_cut(seen, after):
                 seen.is_start = True
-                cuts.append(Cut(seen.frame, seen.time_s, seen.score, "fade" if seen.after_blank else "cut"))
-        return cuts
+                self._report(seen, seen.score, "fade" if seen.after_blank else "cut")
 
     def _is_cut(self, seen: _Seen, after: list[_Seen]) -> bool:
         if seen.before is None or seen.score < CUT_SCORE:
@@ -185,10 +203,10 @@ class ShotDetector:
         level_after = min((later.score for later in after[:2]), default=0.0)
         return max(level_before, level_after)
 
-    def _soft_cut(self, seen: _Seen) -> list[Cut]:
+    def _soft_cut(self, seen: _Seen) -> None:
         """A fade or dissolve that this frame ends."""
         if seen.before is None:
-            return []
+            return
         for length_s in DISSOLVE_S:
             window = [other for other in self._recent if seen.time_s - other.time_s <= length_s + 1e-6]
             if len(window) < 5 or seen.time_s - window[0].time_s < 0.75 * length_s:
@@ -202,8 +220,8 @@ class ShotDetector:
                 if (score := self._compare(before.grey, after.grey)) >= DISSOLVE_SCORE:
                     for other in self._recent:  # one transition is reported once
                         other.is_start = other.is_start or middle.time_s <= other.time_s
-                    return [Cut(middle.frame, middle.time_s, score, kind)]  # type: ignore[arg-type]
-        return []
+                    self._report(middle, score, kind)  # type: ignore[arg-type]
+                    return
 
     def _dimmed(self, window: list[_Seen]) -> tuple[_Seen, _Seen, _Seen] | None:
         """If the image fades out and in again: the last frame before that, the darkest, the first one after."""
@@ -250,43 +268,6 @@ class ShotDetector:
         if inside is None:
             return new_structure(before, after)
         return new_structure(*(cv2.resize(image[inside], SIZE_PX) for image in (before, after)))
-
-
-class ShotMarker:
-    """Frames as they are decoded, each with whether a shot begins there. A frame waits only while it, or one before it,
-    may still turn out to be the first of a shot: a few frames after a sudden change, none otherwise. A dissolve, or a
-    fade that does not reach black, is known only after it has ended; where these shots begin is in `late`, for whoever
-    used the frames to take into account afterwards."""
-
-    def __init__(self) -> None:
-        self._detector = ShotDetector()
-        self._waiting: deque[Frame] = deque()
-        self._starts: set[int] = set()
-        self.late: list[Cut] = []  # not known by the time that their frame was passed on
-
-    def mark(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, bool]]:
-        """Each frame, and whether a shot begins with it: the first, and after a cut."""
-        for frame in frames:
-            if not self._starts:
-                self._starts.add(frame.index)
-            self._waiting.append(frame)
-            yield from self._settled(self._detector.add(frame.index, float(frame.time_s), frame.rgb))
-        yield from self._settled(self._detector.finish())
-
-    def _settled(self, cuts: list[Cut]) -> Iterator[tuple[Frame, bool]]:
-        self.late += [cut for cut in cuts if all(cut.frame != frame.index for frame in self._waiting)]
-        self._starts |= {cut.frame for cut in cuts}
-        undecided = self._detector.first_undecided()
-        while self._waiting and (undecided is None or self._waiting[0].index < undecided):
-            frame = self._waiting.popleft()
-            yield frame, frame.index in self._starts
-
-
-def find_cuts(frames: Iterable[tuple[int, float, np.ndarray]]) -> list[Cut]:
-    """The cuts of a whole video, from (frame number, seconds, RGB image)."""
-    detector = ShotDetector()
-    cuts = [cut for frame, time_s, rgb in frames for cut in detector.add(frame, time_s, rgb)]
-    return sorted(cuts + detector.finish(), key=lambda cut: cut.frame)
 
 
 def _inside_bars(brightest: np.ndarray, level: float) -> tuple[slice, slice] | None:

@@ -148,7 +148,15 @@ class Sound:
 
     def copy_until(self, end_s: Fraction, zero_s: Fraction) -> None:
         """Pass on what sounds before `end_s`; `zero_s` on the source's clock becomes zero in the target."""
-        for packet in self._packets_until(end_s):
+        while True:
+            try:
+                packet = next(self._packets, None) if self._waiting is None else self._waiting
+            except (av.error.FFmpegError, OSError):  # the file breaks off here, and so does its sound
+                return
+            late = packet is not None and packet.pts is not None and packet.pts * packet.time_base >= end_s
+            self._waiting = packet if late else None
+            if packet is None or late:
+                return
             if packet.pts is None or packet.pts * packet.time_base < zero_s:
                 continue
             if self._copy:
@@ -164,20 +172,6 @@ class Sound:
             for frame in (*self._resampler.resample(None), None):
                 self._target.mux(self._stream.encode(frame))
         self._source.close()
-
-    def _packets_until(self, end_s: Fraction) -> Iterator[av.Packet]:
-        while True:
-            try:
-                packet = next(self._packets, None) if self._waiting is None else self._waiting
-            except (av.error.FFmpegError, OSError):  # the file breaks off here, and so does its sound
-                packet = None
-            self._waiting = None
-            if packet is None:
-                return
-            if packet.pts is not None and packet.pts * packet.time_base >= end_s:
-                self._waiting = packet
-                return
-            yield packet
 
     def _encode(self, packet: av.Packet, zero_s: Fraction) -> None:
         try:

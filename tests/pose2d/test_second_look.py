@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from pose2d.tracking.appearance import PARTS, SIZE
-from pose2d.tracking.second_look import SecondLookOptions, SwitchCandidate, look_again
+from pose2d.tracking.second_look import SecondLookOptions, Switch, look_again
 from pose2d.types import Appearance, Detections
 
 OPTIONS, WH, FPS = SecondLookOptions(), (1000, 600), 25.0
@@ -37,7 +37,7 @@ def crossing(frames: int = 100) -> np.ndarray:
     return np.stack([200 + 6.0 * t, 803 - 6.0 * t], 1)
 
 
-def result(seen: Detections, truth: np.ndarray, x: np.ndarray) -> tuple[list[set[int]], list[SwitchCandidate]]:
+def result(seen: Detections, truth: np.ndarray, x: np.ndarray) -> tuple[list[set[int]], list[Switch]]:
     """For each found track whom it shows."""
     track, candidates = look_again(seen, WH, OPTIONS)
     who = truth[np.isfinite(x)]

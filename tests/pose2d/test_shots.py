@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pose2d.video.frames import Frame, Video
-from pose2d.video.shots import Cut, ShotDetector, ShotMarker, find_cuts, new_structure, shrunk, thumbnail
+from pose2d.video.shots import Cut, ShotMarker, new_structure, shrunk, thumbnail
 
 
 def scene(seed: int) -> np.ndarray:
@@ -32,7 +32,9 @@ def shot(seed: int, count: int, step_px: float = 2.0) -> np.ndarray:
 
 
 def cuts_of(frames: np.ndarray, fps: float = 25.0) -> list[Cut]:
-    return find_cuts((i, i / fps, rgb) for i, rgb in enumerate(frames))
+    marker = ShotMarker()
+    list(marker.mark(Frame(i, Fraction(i) / Fraction(fps), rgb) for i, rgb in enumerate(frames)))
+    return sorted(marker.cuts, key=lambda cut: cut.frame)
 
 
 def starts_of(frames: np.ndarray, fps: float = 25.0) -> list[int]:
@@ -79,7 +81,7 @@ def test_black_and_frozen_frames_and_a_single_frame_are_no_cut() -> None:
     assert starts_of(np.zeros((50, 90, 160, 3), np.uint8)) == []
     assert starts_of(np.repeat(shot(1, 1), 50, 0)) == []
     assert starts_of(shot(1, 1)) == []
-    assert find_cuts([]) == []
+    assert cuts_of(np.zeros((0, 90, 160, 3), np.uint8)) == []
 
 
 def test_black_between_two_shots_is_a_fade_where_the_new_shot_appears() -> None:
@@ -118,11 +120,9 @@ def test_a_dark_video_is_cut_alike() -> None:
 def test_a_cut_every_two_frames_is_found_and_memory_stays_bounded() -> None:
     frames = np.concatenate([shot(seed, 2) for seed in range(40)])
     assert starts_of(frames) == list(range(2, 80, 2))
-    detector = ShotDetector()
-    for number in range(2000):
-        detector.add(number, number / 1000, frames[number % 80])
-    assert len(detector._recent) <= 50
-    assert len(detector._undecided) <= 10
+    marker = ShotMarker()
+    list(marker.mark(Frame(number, Fraction(number, 1000), frames[number % 80]) for number in range(2000)))
+    assert len(marker._recent) <= 50
 
 
 def marked(frames: np.ndarray, fps: float = 25.0) -> tuple[list[int], list[int], ShotMarker, int]:

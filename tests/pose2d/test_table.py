@@ -97,8 +97,3 @@ def test_the_schema_refuses_what_a_column_does_not_allow() -> None:
     arrays = _points(2, score=np.array([[0, 0.5, 2.0]] * 2)).to_arrays()
     with pytest.raises(UserError, match=r"row_score has 2\.0, expected at most 1"):
         check_arrays(arrays, Points.schema(), "x.npz", "a file")
-
-
-def test_the_documentation_names_every_array() -> None:
-    assert list(Points.documentation())[1] == ("row_xy_px", "[rows, points, 2]", "position, px")
-    assert [name for name, *_ in Points.documentation()] == list(Points.schema())

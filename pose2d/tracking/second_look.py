@@ -57,6 +57,7 @@ class SecondLookOptions:
     size_spread: float = 0.4  # of people's log heights
     exchange_cost: float = 1.5  # -log probability that the tracker exchanged the two from one frame to the next
     appearance_range: tuple[float, float] = (-8.0, 6.0)  # limits of the log-likelihood ratio
+    appearance_now: float = 0.2  # what that of a single detection within an encounter counts for: others cover it
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ def decide(
     anywhere = -np.log(room * o.size_spread) - o.new_person - o.inside * inside
     before = [_mean_appearance(p, start_s - o.appearance_s, start_s) for p in paths]
     after = [_mean_appearance(p, end_s, end_s + o.appearance_s) for p in paths]
+    now = _appearance_now(paths, at, before, o)
     value = np.stack([p.place[rows] for p, rows in zip(paths, at, strict=True)])  # [track, T, 3]
     beam = _first(len(frames))
     for t, time_s in enumerate(times):
@@ -116,6 +118,8 @@ def decide(
         if time_s >= start_s and (time_s <= end_s or times[max(t - 1, 0)] <= end_s):
             beam = _branched(beam, o)
         whose = np.array([[0, 1], [1, 0]])[beam.crossed.astype(np.intp)]  # [H, 2] each person's track
+        if start_s <= time_s <= end_s:
+            beam.score = beam.score + now[0, whose[:, 0], t] + now[1, whose[:, 1], t]
         _see(beam, value[:, t][whose], (at[:, t] >= 0)[whose], anywhere[:, t][whose], body, room, o)
         beam.history[:, t] = beam.crossed
         if len(beam.score) > o.beam:
@@ -140,6 +144,18 @@ def _ratio(person: Appearance, seen: Appearance, o: SecondLookOptions) -> np.nda
     """Log-likelihood ratio [M] that M detections are of the person who looks like `person` [1]."""
     same = log_likelihood_ratio_of_pairs(person.rows(np.zeros(len(seen), np.int64)), seen)
     return np.clip(same, *o.appearance_range)
+
+
+def _appearance_now(
+    paths: tuple[TrackPath, TrackPath], at: np.ndarray, before: list[Appearance], o: SecondLookOptions
+) -> np.ndarray:
+    """What the appearance of single detections counts for, [person, track, T]."""
+    out = np.zeros((2, *at.shape))
+    for track, path in enumerate(paths):
+        seen = np.flatnonzero(at[track] >= 0)
+        for who in range(2):
+            out[who, track, seen] = o.appearance_now * _ratio(before[who], path.appearance.rows(at[track, seen]), o)
+    return out
 
 
 def _first(frames: int) -> _Beam:

@@ -15,7 +15,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY
 from fitting.camera import given_focal
 from fitting.fits import FitOptions, InitialGuess, nearest, with_default_errors
-from fitting.init import regressors
+from fitting.init import REGRESSORS
 from fitting.optimise import fit_frames, initial_guess
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import TABLE
@@ -48,16 +48,20 @@ class Starter:
 
     def __init__(self, settings: EvalSettings) -> None:
         self.settings, self.network = settings, None
-        if settings.init in regressors.NAMES:
+        if settings.init in REGRESSORS:
             assert settings.checkpoint is not None
+            from fitting.init import regressors  # slow to import
+
             self.network = regressors.load(settings.init, settings.checkpoint).to(settings.device)
 
     def start(self, sequence: EvalSequence, person: PersonKeypoints, body: Body, source: ConfidenceSource) -> Start:
         """source: whose confidence an initialiser reads. A regressor answers where the person is inside the image."""
         frame, camera, init, every = _detected_frames(person), sequence.camera, self.settings.init, self.settings.every
         if self.network is not None:
+            from fitting.init.regressors import initialise_track
+
             images = (read_image(sequence.image(number)) for number in frame.tolist())
-            answers = regressors.initialise_track(self.network, images, person.boxes_px[person.detected], camera)
+            answers = initialise_track(self.network, images, person.boxes_px[person.detected], camera)
             return Start(frame, with_default_errors(answers))
         keypoints = person.keypoints(source)
         if self.settings.single_frames:

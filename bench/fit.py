@@ -37,7 +37,7 @@ from fitting.body import BodyParams
 from fitting.init.lifter import guess_from_keypoints, lift_frames
 from fitting.keypoints.observed import body_keypoints
 from fitting.optimise import FitInput, make_problem
-from fitting.smplify.smplify import SmplifySettings, Through, smplify
+from fitting.smplify import SmplifySettings, Through, smplify
 from fitting.solver.levenberg_marquardt import costs
 from fitting.solver.unknowns import State, from_params, to_params
 from fitting.training.motion_capture import load_motion

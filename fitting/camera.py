@@ -41,6 +41,9 @@ from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices, sho
 from pose2d.base.errors import UserError
 
 COUNTS = (0, 4, 5, 8, 12)  # how many distortion coefficients may be given
+# Metres: a point closer to the camera's plane has no image. The solver keeps bodies beyond the first; the renderer cuts
+# triangles at the second, nearer one, so that no body the solver accepts is cut. Not tuned.
+NEAREST_KEYPOINT_M, NEAR_PLANE_M = 0.1, 0.05
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,18 @@ from fitting.fits import (
     mixed,
     with_default_errors,
 )
+from fitting.init import REGRESSORS
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.observed import SeenHands, body_keypoints, counting, enough, undistorted, usable_frames
-from fitting.keypoints.weights import GATE, Weighting, keypoint_weights, warn_of_scores
+from fitting.keypoints.observed import (
+    LEAST_KEYPOINTS,
+    SeenHands,
+    body_keypoints,
+    counting,
+    enough,
+    undistorted,
+    usable_frames,
+)
+from fitting.keypoints.weights import CALIBRATED, GATE, Weighting, keypoint_weights, warn_of_scores
 from fitting.solver.levenberg_marquardt import (
     TOLERANCE,
     Problem,
@@ -58,7 +67,6 @@ from fitting.solver.terms.reprojection import GARMENTS, ROBUST_SCALE, Palm, Repr
 from fitting.solver.terms.scene import SceneTerms
 from fitting.solver.terms.term import FARTHEST, Term
 from fitting.solver.unknowns import SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
-from fitting.thresholds import CALIBRATED, LEAST_KEYPOINTS
 from pose2d.base.errors import UserError
 from pose2d.base.table import Table, joined, nested, shared
 from pose2d.base.threads import single_thread
@@ -357,9 +365,7 @@ def initial_guess(
 ) -> InitialGuess:
     """The guess that `init` stands for, a row per frame. fps None: frames by themselves."""
     if isinstance(init, str):
-        from fitting.init.regressors import NAMES  # only for the message
-
-        if init in NAMES:
+        if init in REGRESSORS:
             raise UserError(
                 f"init={init!r} reads images, and a fit has keypoints only. Make the guess first and pass it as init: "
                 f"network = fitting.init.regressors.load({init!r}, checkpoint); "

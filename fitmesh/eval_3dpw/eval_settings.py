@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 from fitmesh.options.measure import Eval3dpwOptions
 from fitmesh.options.record import check_ranges
-from fitting.init import regressors
-from fitting.keypoints.weights import GATE, WEIGHTINGS, Weighting
+from fitting.init import REGRESSORS
+from fitting.keypoints.weights import CALIBRATED, GATE, WEIGHTINGS, Weighting
 from fitting.solver.terms.reprojection import ROBUST_SCALE
-from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 
@@ -77,7 +76,7 @@ class EvalSettings(Eval3dpwOptions):
 
     @property
     def needs_images(self) -> bool:
-        return self.predictions is None and (self.has_network or self.init in regressors.NAMES)
+        return self.predictions is None and (self.has_network or self.init in REGRESSORS)
 
     def check(self) -> None:
         """Find now what would otherwise be found after an hour's work."""
@@ -87,12 +86,12 @@ class EvalSettings(Eval3dpwOptions):
         for option, given in (("--confidence", self.confidence), ("--weighting", self.weighting)):
             if not given and not self.named_rows:
                 raise UserError(f"{option} names nothing: give at least one.")
-        names = ("lifter", *regressors.NAMES)
+        names = ("lifter", *REGRESSORS)
         if self.init not in names:
             raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(names)}.")
-        if self.init in regressors.NAMES and self.checkpoint is None:
+        if self.init in REGRESSORS and self.checkpoint is None:
             raise UserError(f"--init {self.init} needs its network's weights: --checkpoint (docs/initialisers.md).")
-        if self.init not in regressors.NAMES and self.checkpoint is not None:
+        if self.init not in REGRESSORS and self.checkpoint is not None:
             raise UserError(f"--checkpoint has no effect with --init {self.init}: leave it out.")
         if wrong := [w for w in self.weighting if w not in WEIGHTINGS]:
             raise UserError(f"unknown weighting {wrong[0]!r}: choose {', '.join(WEIGHTINGS)}.")

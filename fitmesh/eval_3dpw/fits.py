@@ -16,7 +16,6 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY
 from fitting.camera import given_focal
 from fitting.fits import FitOptions, InitialGuess, nearest, with_default_errors
-from fitting.init import regressors
 from fitting.optimise import fit_frames, initial_guess
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import TABLE
@@ -52,8 +51,10 @@ def start_person(
     `settings.init` reads keypoints with the confidence of `source`."""
     frame, camera, init, every = _detected_frames(person), sequence.camera, settings.init, settings.every
     if network is not None:
+        from fitting.init.regressors import initialise_track  # slow to import
+
         images = (read_image(sequence.image(number)) for number in frame.tolist())
-        answers = regressors.initialise_track(network, images, person.boxes_px[person.detected], camera)
+        answers = initialise_track(network, images, person.boxes_px[person.detected], camera)
         return Start(frame, with_default_errors(answers))
     keypoints = person.keypoints(source)
     if settings.single_frames:

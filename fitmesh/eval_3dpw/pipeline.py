@@ -17,7 +17,6 @@ from fitmesh.eval_3dpw.score_table import Score, Scores
 from fitmesh.eval_3dpw.sequences import EvalSequence, Skipped
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
-from fitting.init import regressors
 from pose2d.base.caching import CacheKey, npz_is_current
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
@@ -95,6 +94,8 @@ class Evaluation:
         settings = self.settings
         if settings.checkpoint is None:
             return None
+        from fitting.init import regressors  # slow to import
+
         return regressors.load(settings.init, settings.checkpoint).to(settings.device)
 
     def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> dict[str, Score]:

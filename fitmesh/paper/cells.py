@@ -13,7 +13,7 @@ import pose2d
 from ccnet.data.datasets import read_split, usual_split
 from fitmesh.coco import eval_coco, train_ccnet
 from fitmesh.options.measure import EvalCocoOptions, PaperOptions, TrainCcnetOptions
-from fitting.init import regressors
+from fitting.init import REGRESSORS
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, plain_value, read_json
@@ -54,7 +54,7 @@ def given_models(
     for path in (*files.values(), *map(Path, head_of.values())):
         if not path.exists():
             raise UserError(f"no file at {path}.")
-    starts = {name: files.pop(name) for name in list(files) if name in regressors.NAMES}
+    starts = {name: files.pop(name) for name in list(files) if name in REGRESSORS}
     models = []
     for name in dict.fromkeys((*names, *files)):
         card = pose2d.card(name)

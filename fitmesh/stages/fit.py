@@ -16,7 +16,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
 from fitting.camera import Camera, refocused_params
 from fitting.fits import FitOptions, TrackFit
-from fitting.init import regressors
+from fitting.init import REGRESSORS
 from fitting.keypoints.weights import WEIGHTINGS
 from fitting.scene.camera_motion import read_motion
 from fitting.shot import ShotFit, ShotPerson, fit_shot
@@ -42,12 +42,14 @@ def check(settings: RunSettings) -> None:
     load_body(settings.body_file)
     if settings.weighting not in WEIGHTINGS:
         raise UserError(f"unknown --weighting {settings.weighting!r}: choose {', '.join(WEIGHTINGS)}.")
-    names = ("lifter", *regressors.NAMES)
+    names = ("lifter", *REGRESSORS)
     if settings.init not in names:
         raise UserError(f"unknown --init {settings.init!r}: choose {', '.join(names)}.")
-    if settings.init in regressors.NAMES:
+    if settings.init in REGRESSORS:
         if settings.init_checkpoint is None:
             raise UserError(f"--init {settings.init} ships no weights: pass --init-checkpoint (docs/initialisers.md).")
+        from fitting.init import regressors  # slow to import
+
         regressors.load(settings.init, settings.init_checkpoint)
     elif settings.init_checkpoint is not None:
         raise UserError(f"--init-checkpoint has no effect with --init {settings.init}: leave one of them out.")
@@ -197,6 +199,8 @@ def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[
     settings = job.settings
     if settings.init_checkpoint is None:
         return dict.fromkeys(people.people, settings.init)
+    from fitting.init import regressors
+
     network = regressors.load(settings.init, settings.init_checkpoint).to(settings.device)
     camera = lens.camera if lens.known else Camera.default(lens.camera.size)
     ratio = lens.camera.mean_focal_px / camera.mean_focal_px

@@ -34,7 +34,9 @@ from fitting.body.kinematics import (
     JOINT_COUNT,
     Fingers,
     Placement,
+    Rows,
     forward_kinematics,
+    mesh_rows,
     rotate,
     rotation_matrices,
     with_tensors_to,
@@ -131,10 +133,7 @@ class Body:
     rest_joints: Tensor = field(init=False)  # [24, 3] metres at zero shape
     rest_joint_shapedirs: Tensor = field(init=False)  # [24, 3, S]
     keypoint_terms: AttachedPoints = field(init=False)  # the keypoints as terms on bones
-    _template_rows: Tensor = field(init=False)  # [3 V] v_template, all x, then all y, then all z
-    _shape_rows: Tensor = field(init=False)  # [S, 3 V]
-    _pose_rows: Tensor | None = field(init=False)  # [P, 3 V]
-    _weight_rows: Tensor = field(init=False)  # [24, V]
+    rows: Rows = field(init=False)  # the mesh, for `mesh`
 
     def __post_init__(self) -> None:
         def derive(name: str, value: object) -> None:
@@ -143,10 +142,7 @@ class Body:
         derive("rest_joints", self.J_regressor @ self.v_template)
         derive("rest_joint_shapedirs", torch.einsum("jv,vcs->jcs", self.J_regressor, self.shapedirs))
         derive("keypoint_terms", self.points(self.keypoint_joints, self.keypoint_vertices))
-        derive("_template_rows", self.v_template.T.flatten())
-        derive("_shape_rows", torch.einsum("vcs->scv", self.shapedirs).flatten(1))
-        derive("_pose_rows", None if self.posedirs is None else torch.einsum("vcp->pcv", self.posedirs).flatten(1))
-        derive("_weight_rows", self.weights.T.contiguous())
+        derive("rows", mesh_rows(self.v_template, self.shapedirs, self.posedirs, self.weights))
 
     def __call__(
         self, pose: ArrayLike, shape: ArrayLike | None = None, translation: ArrayLike | None = None,
@@ -251,12 +247,12 @@ class Body:
             return measure((self.v_template + self.shapedirs[..., : len(some)] @ some.to(self.dtype)).numpy())
 
         shape = self._tensor(shape, "shape").double()
-        found = of(shape)
+        measured = of(shape)
         if covariance is None:
-            return found, np.full_like(found, np.nan)
+            return measured, np.full_like(measured, np.nan)
         steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)[: len(covariance)]
         slope = np.stack([of(shape + step) - of(shape - step) for step in steps], 1)
-        return found, np.sqrt(np.einsum("gs,sr,gr->g", slope, covariance.double().numpy(), slope).clip(0))
+        return measured, np.sqrt(np.einsum("gs,sr,gr->g", slope, covariance.double().numpy(), slope).clip(0))
 
     def volume_m3(self, shape: ArrayLike) -> float:
         """Of one shape [S] at rest, before any size."""
@@ -288,7 +284,7 @@ class Body:
     def mesh(self, placement: Placement, shape: Tensor, pose_feature: Tensor | None) -> Tensor:
         """All vertices, [T, V, 3] metres, of the 24 joints or of the 52 with fingers; a few frames at a time, so that
         what lies between stays small."""
-        template, by_shape, weights = self._template_rows, self._shape_rows, self._weight_rows
+        template, by_shape, by_pose, weights = self.rows
         finger_feature = by_finger = None
         if placement.joints.shape[1] != JOINT_COUNT:
             fingers = self.with_fingers()
@@ -299,8 +295,8 @@ class Body:
             frames = slice(first, first + _FRAMES_AT_A_TIME)
             of_frames = Placement(*(p[frames] if p.ndim > 2 else p for p in placement))
             rest = template + (shape if shape.ndim == 1 else shape[frames]) @ by_shape
-            if self._pose_rows is not None and pose_feature is not None:
-                rest = rest + pose_feature[frames] @ self._pose_rows
+            if by_pose is not None and pose_feature is not None:
+                rest = rest + pose_feature[frames] @ by_pose
             if by_finger is not None and finger_feature is not None:
                 rest = rest + finger_feature[frames] @ by_finger
             posed = skin(rest.unflatten(-1, (3, -1)), weights, of_frames)

@@ -240,6 +240,17 @@ OPEN_KEYPOINTS_MM = (
 )
 
 
+Rows = tuple[Tensor, Tensor, Tensor | None, Tensor]
+
+
+def mesh_rows(v_template: Tensor, shapedirs: Tensor, posedirs: Tensor | None, weights: Tensor) -> Rows:
+    """As `Body.mesh` wants them, all x, then all y, then all z: template [3 V], shape [S, 3 V], correctives [P, 3 V];
+    weights [24 or 52, V]."""
+    by_shape, by_pose = (None if d is None else torch.einsum("vcn->ncv", d).flatten(1) for d in (shapedirs, posedirs))
+    assert by_shape is not None
+    return v_template.T.flatten(), by_shape, by_pose, weights.T.contiguous()
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Fingers:
     """The fingers of one body, at zero shape and its directions, in the flat hand of the T-pose."""
@@ -254,11 +265,8 @@ class Fingers:
     posedirs: Tensor | None = None  # [V, 3, 270] metres per unit of (R - I) of the finger joints; None: none
 
     @cached_property
-    def rows(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """As `Body.mesh` wants them: template [3 V], shape [S, 3 V], correctives, weights [52, V]."""
-        pose = None if self.posedirs is None else torch.einsum("vcp->pcv", self.posedirs).flatten(1)
-        shape = torch.einsum("vcs->scv", self.shapedirs).flatten(1)
-        return self.v_template.T.flatten(), shape, pose, self.weights.T.contiguous()
+    def rows(self) -> Rows:
+        return mesh_rows(self.v_template, self.shapedirs, self.posedirs, self.weights)
 
     def rest(self, shape: Tensor) -> tuple[Tensor, Tensor]:
         """Joints [2, 5, 3, 3] and tips [2, 5, 3] of a shape [S] in the T-pose."""

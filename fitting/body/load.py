@@ -1,13 +1,24 @@
-"""From files to bodies: the embedded one, or SMPL, SMPL-H and SMPL-X. Pickles are read safely and never executed."""
+"""From files to bodies: the embedded one, or SMPL, SMPL-H and SMPL-X. Pickles are read safely and never executed.
 
+SMPL's families go through the `smplx` package, which is for non-commercial use. It is given arrays that were read
+safely, never a path: with a path it would unpickle the file itself.
+
+SMPL-H and SMPL-X have hands and faces that body keypoints say nothing about: jaw and eyes stay at rest, and so do
+fingers where nobody looks for hands. A bone at rest moves exactly as its parent does, so their skinning weights are
+added to wrist and head, and what remains has the 22 body joints plus `left_hand` and `right_hand`, taken at the root of
+the middle finger. Rotations given for those last two move nothing. The fingers are a layer on top (`Body.fingers`)."""
+
+import contextlib
 import io
+import json
 import math
 import re
-import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,11 +26,21 @@ import torch
 from torch import Tensor
 
 from fitting.body.body import Body
-from fitting.body.kinematics import JOINT_COUNT, OPEN_KEYPOINTS_MM, Fingers
+from fitting.body.kinematics import (
+    BODY_JOINTS,
+    FINGERS,
+    JOINT_COUNT,
+    JOINT_NAMES,
+    OPEN_KEYPOINTS_MM,
+    PARENTS,
+    WRISTS,
+    Fingers,
+)
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_ARRAY_BYTES, MOST_GROWTH, Array, check_arrays, most_bytes, size_text
+from pose2d.base.files import MOST_ARRAY_BYTES, Array, check_arrays, most_bytes, read_npz
 from pose2d.base.threads import single_thread
+from pose2d.skeletons import COCO17
 
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
 OPEN_HANDS = OPEN_BODY.with_name("open_hands.npz")  # by the same tool; of the body in open_body.npz alone
@@ -45,8 +66,6 @@ def _read_body(path: Path, mtime_ns: int, size: int) -> Body:
     try:
         if "J_regressor_coco17" in arrays:
             return _open_body(arrays, path)
-        from fitting.body.smpl_files import smpl_body
-
         return smpl_body(arrays, path)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = (str(error).splitlines() or [""])[0][:200]
@@ -57,7 +76,7 @@ def _open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
     """A body whose file defines its own keypoints, as `tools/build_open_body.py` writes it."""
 
     def real(name: str) -> Tensor:
-        return torch.as_tensor(arrays[name], dtype=torch.float32)
+        return torch.tensor(arrays[name], dtype=torch.float32)
 
     vertices = len(arrays["v_template"])
     sizes = {"J_regressor_halpe26": (26, vertices), "J_regressor_h36m17": (17, vertices), "kintree_table": (2, 24)}
@@ -108,14 +127,16 @@ def find_body_file(path: Path, gender: str) -> Path:
         return path
     if not path.is_dir():
         raise UserError(f"there is no body file or folder {path}. Expected {WHERE}")
-    found = sorted(entry for depth in range(_DEEPEST + 1) for entry in path.glob("*/" * depth + "*") if entry.is_file())
+    entries = sorted(
+        entry for depth in range(_DEEPEST + 1) for entry in path.glob("*/" * depth + "*") if entry.is_file()
+    )
 
     def named(gender: str) -> list[Path]:
         short = gender if gender == "neutral" else gender[0]
         names = [name.replace("{G}", gender).replace("{g}", f"({short}|{gender})") for name in _NAMES]
         # The folder's own name counts too: its path may end in smplh/male.
-        places = {entry: f"{path.resolve().name}/{entry.relative_to(path).as_posix()}" for entry in found}
-        return [e for name in names for e in found if re.search(rf"(^|/){name}$", places[e], re.I)]
+        places = {entry: f"{path.resolve().name}/{entry.relative_to(path).as_posix()}" for entry in entries}
+        return [e for name in names for e in entries if re.search(rf"(^|/){name}$", places[e], re.I)]
 
     if mine := named(gender):
         return mine[0]
@@ -136,7 +157,7 @@ _READ = (
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays that define a body, by the names SMPL's files use; other entries of the file are left alone."""
     if path.suffix == ".npz":
-        arrays = _read_npz(path)
+        arrays = read_npz(path, "Expected a body file; get it again.", _READ)
     elif path.suffix == ".pkl":
         content = unpickle.load(path)
         if not isinstance(content, dict):
@@ -160,48 +181,129 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray]:
-    cap = most_bytes(MOST_ARRAY_BYTES)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {member.filename: member for member in archive.infolist()}
-            wanted = {n: members[f"{n}.npy"] for n in _READ if f"{n}.npy" in members}
-            total = sum(member.file_size for member in wanted.values())
-            if total > cap or total > MOST_GROWTH * path.stat().st_size:
-                raise UserError(
-                    f"{path} claims {size_text(total)} of arrays, more than it can hold or than may be read "
-                    f"({size_text(cap)}). Get it again."
-                )
-            return {name: _entry(io.BytesIO(archive.read(member))) for name, member in wanted.items()}
-    except UserError:
-        raise
-    except unpickle.Refused as refusal:
-        raise UserError(f"{path} was refused: {refusal}. Get the file again from its official site.") from refusal
-    except Exception as error:  # what damaged bytes raise is as varied as the bytes
-        raise UserError(
-            f"{path} is not a readable .npz: damaged, cut short, or another kind of file. Get it again."
-        ) from error
-
-
-def _entry(content: io.BytesIO) -> np.ndarray:
-    """One array; one stored as Python objects (a sparse matrix, say) goes through our own unpickler."""
-    version = np.lib.format.read_magic(content)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = header(content)
-    if dtype.hasobject:
-        return _dense(unpickle.load_stream(content))
-    if math.prod(shape) * dtype.itemsize > len(content.getbuffer()):
-        raise ValueError("an array claims more than there is")
-    content.seek(0)
-    return np.lib.format.read_array(content, allow_pickle=False)
-
-
 def _dense(value: Any) -> np.ndarray:
-    if isinstance(value, np.ndarray) and value.dtype.hasobject and value.ndim == 0:
-        value = value.item()
     # A scipy.sparse matrix is known by its method, so that scipy.sparse, slow to import, is not needed.
     if not hasattr(value, "toarray"):
         return np.asarray(value)
     if math.prod(value.shape) * 8 > most_bytes(MOST_ARRAY_BYTES):
         raise UserError(f"a sparse matrix of size {value.shape} is no part of a body: the file is damaged.")
     return value.toarray()
+
+
+_SHAPES = 10  # directions that fits, 3DPW and the published networks use
+
+
+@dataclass(frozen=True)
+class _Family:
+    name: str
+    vertices: int
+    joints: int
+    left_hand: int  # the number of the first left finger joint; the right hand follows after 15
+    vertex_names: str  # smplx's table of named vertices
+
+
+_FAMILIES = (
+    _Family("SMPL", 6890, 24, 24, "smplh"),
+    _Family("SMPL-H", 6890, 52, 22, "smplh"),
+    _Family("SMPL-X", 10475, 55, 25, "smplx"),
+)
+_FACE_VERTICES = {
+    "nose": "nose", "left_eye": "leye", "right_eye": "reye", "left_ear": "lear", "right_ear": "rear",
+}  # fmt: skip
+
+
+def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
+    """The body of a file in SMPL's layout."""
+    vertices, joints = len(arrays["v_template"]), len(arrays["J_regressor"])
+    family = next((f for f in _FAMILIES if (f.vertices, f.joints) == (vertices, joints)), None)
+    if family is None:
+        families = "; ".join(f"{f.name} {f.vertices} and {f.joints}" for f in _FAMILIES)
+        raise UserError(f"{path} has {vertices} vertices and {joints} joints, which is no known body ({families}).")
+    model, picks = _through_smplx(arrays, family)
+
+    carrier = _carriers(model.parents.tolist(), family, path)
+    middle = 22 if joints == JOINT_COUNT else family.left_hand + 3 * FINGERS.index("middle")  # the left hand's
+    kept = [*range(22), middle, middle + (1 if joints == JOINT_COUNT else 15)]
+    weights = torch.zeros(vertices, JOINT_COUNT).index_add_(1, torch.tensor(carrier), model.lbs_weights)
+    moved = 9 * (JOINT_COUNT - 1 if joints == JOINT_COUNT else 21)  # correctives of resting joints are zero
+    posedirs = model.posedirs[:moved].T.unflatten(0, (vertices, 3))
+    keypoint_joints, keypoint_vertices = _halpe26(picks, vertices, family.name)
+    return Body(
+        name=family.name, v_template=model.v_template, shapedirs=model.shapedirs,
+        posedirs=posedirs if posedirs.any() else None, J_regressor=model.J_regressor[kept], weights=weights,
+        faces=model.faces_tensor, keypoint_joints=keypoint_joints, keypoint_vertices=keypoint_vertices,
+        vertex_picks=picks, fingers=None if joints == JOINT_COUNT else _fingers(model, family, picks, weights),
+    )  # fmt: skip
+
+
+def _fingers(model: Any, family: _Family, picks: Mapping[str, int], weights: Tensor) -> Fingers:
+    """The file's own: its hands are flat at rest, and its joints in this order."""
+    own = list(range(family.left_hand, family.left_hand + 30))
+    shares = torch.cat((weights[:, :BODY_JOINTS], model.lbs_weights[:, own]), 1)
+    for side, wrist in enumerate(WRISTS):
+        shares[:, wrist] -= shares[:, BODY_JOINTS + 15 * side : BODY_JOINTS + 15 * (side + 1)].sum(1)
+    of_joints = model.J_regressor[own]
+    correctives = model.posedirs[9 * (own[0] - 1) : 9 * own[-1]].T.unflatten(0, (len(shares), 3))
+    return Fingers(
+        v_template=model.v_template, shapedirs=model.shapedirs, weights=shares,
+        rest_joints=of_joints @ model.v_template,
+        rest_joint_shapedirs=torch.einsum("jv,vcs->jcs", of_joints, model.shapedirs),
+        tips=torch.tensor([picks[f"{side}{finger}"] for side in "lr" for finger in FINGERS]),
+        offsets=torch.zeros(2, 21, 3), posedirs=correctives if correctives.any() else None,
+    )  # fmt: skip
+
+
+def _through_smplx(arrays: Mapping[str, np.ndarray], family: _Family) -> tuple[Any, dict[str, int]]:
+    try:
+        import smplx
+        from smplx.vertex_ids import vertex_ids
+    except ImportError as error:
+        raise UserError(
+            "SMPL files need the `smplx` package: pip install smplx (for non-commercial use). "
+            "The embedded open body works without it."
+        ) from error
+    picks = dict(vertex_ids[family.vertex_names])
+    flat_hands: dict[str, np.ndarray] = {}  # SMPLH asks for them; hands stay at rest here
+    for side in "lr":
+        flat_hands |= {f"hands_components{side}": np.zeros((45, 45)), f"hands_mean{side}": np.zeros(45)}
+    data = SimpleNamespace(**flat_hands, **arrays)
+    # smplx.SMPLX reads a path and nothing else; SMPLH, its parent, sets up the same tensors from arrays.
+    build = smplx.SMPL if family.name == "SMPL" else smplx.SMPLH
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints a warning about ten shape directions
+        model = build(
+            "", data_struct=data, vertex_ids=picks, num_betas=_SHAPES, create_betas=False, create_transl=False,
+            create_global_orient=False, create_body_pose=False,
+        )  # fmt: skip
+    return model.requires_grad_(False), picks
+
+
+def _carriers(parents: list[int], family: _Family, path: Path) -> list[int]:
+    """For every joint of the file, which of the 24 moves what hangs on it."""
+    body = JOINT_COUNT if family.joints == JOINT_COUNT else 22
+    if tuple(parents[1:body]) != PARENTS[1:body]:
+        raise UserError(f"{path}: kintree_table is not the joint tree of {family.name}; the file is damaged.")
+    carriers = list(range(body))
+    for joint in range(body, family.joints):
+        if not 0 <= parents[joint] < joint:
+            raise UserError(f"{path}: kintree_table puts joint {joint} before its parent; the file is damaged.")
+        carriers.append(carriers[parents[joint]])
+    return carriers
+
+
+def _halpe26(picks: Mapping[str, int], vertices: int, family: str) -> tuple[Tensor, Tensor]:
+    """The customary COCO points of SMPL bodies (limbs are the joints themselves, the face five vertices), and Halpe's
+    nine more as `data/halpe26_on_smpl.json` has them. A mesh that is not SMPL's own has no such vertices."""
+    joint_part, vertex_part = torch.zeros(26, JOINT_COUNT), torch.zeros(26, vertices)
+    table = json.loads((files("fitting") / "data" / "halpe26_on_smpl.json").read_text())
+    for number, name in enumerate(table["order"], start=COCO17.size):
+        shares = table["SMPL-X" if family == "SMPL-X" else "SMPL"][name]
+        for vertex, share in shares["vertices"].items():
+            vertex_part[number, int(vertex)] = share
+        for joint, share in shares["joints"].items():
+            joint_part[number, JOINT_NAMES.index(joint)] = share
+    for number, keypoint in enumerate(COCO17.keypoints):
+        if keypoint in _FACE_VERTICES:
+            vertex_part[number, picks[_FACE_VERTICES[keypoint]]] = 1
+        else:
+            joint_part[number, JOINT_NAMES.index(keypoint)] = 1
+    return joint_part, vertex_part

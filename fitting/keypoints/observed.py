@@ -29,13 +29,15 @@ from fitting.body import Body
 from fitting.body.kinematics import PARENTS, matrix_to_axis_angle, nearest_rotation, rotation_matrices
 from fitting.camera import Camera
 from fitting.keypoints.weights import GATE, Weighting, keypoint_area, keypoint_weights
-from fitting.thresholds import LEAST_KEYPOINTS, OBSERVED_SCORE, USABLE_CONFIDENCE
 from pose2d.base.errors import UserError
 from pose2d.base.table import BLOCK, Column, Table, blocks, column, joined
 from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, in_halpe26
 from pose2d.types import MOST_LOG_RATIO, HandKeypoints, Keypoints, l_squared
 
 FARTHEST_PX = 1e6  # from the image's corner
+# A frame is fitted by itself when so many keypoints have at least this confidence times presence. Low on purpose: the
+# weights already say how much a keypoint counts, and a frame that is left out is filled from its neighbours. Not tuned.
+USABLE_CONFIDENCE, LEAST_KEYPOINTS = 0.2, 4
 
 
 class TooFewKeypoints(UserError):
@@ -148,6 +150,7 @@ FOLLOWED = {10: 7, 11: 8, 22: 20, 23: 21}  # toes and hands: what is seen of ank
 # 1/2 since the stated probability is too low there: 0.49 on average, where 0.65 of the keypoints are so close.
 NEAR = 0.1
 OBSERVED_PROBABILITY = 0.3
+OBSERVED_SCORE = 0.25  # the same of a network's own score, which states no probability. Not tuned
 
 
 def probability_observed(keypoints: Keypoints, near: float = NEAR) -> Tensor:

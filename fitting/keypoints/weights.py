@@ -50,15 +50,22 @@ from torch import Tensor
 
 from fitting.body import BodyOutput
 from fitting.camera import Camera
-from fitting.thresholds import CALIBRATED
 from pose2d.base.errors import UserError
 from pose2d.base.files import release_scratch
 from pose2d.base.table import Table, blocks, column, nested
 from pose2d.skeletons import HALPE26
-from pose2d.types import AREA_OF_BOX, Keypoints, l_squared, sigma_along_axes, variance_from_expected_oks
+from pose2d.types import (
+    AREA_OF_BOX,
+    ConfidenceSource,
+    Keypoints,
+    l_squared,
+    sigma_along_axes,
+    variance_from_expected_oks,
+)
 
 Weighting = Literal["ones", "confidence", "squared", "precision", "likelihood", "gate"]
 WEIGHTINGS: tuple[str, ...] = get_args(Weighting)
+CALIBRATED: tuple[ConfidenceSource, ...] = ("closed-form", "ccnet", "oracle")  # sources of an expected OKS
 
 REFERENCE_SIGMA = 0.04  # of sqrt(area): the error of a good keypoint where no pixel variance is stated. Not tuned here;
 # bench/weighting.py chooses a factor on it for each weighting (bench/weighting_scales.json)

@@ -21,8 +21,7 @@ import numba
 import numpy as np
 import torch
 
-from fitting.camera import Camera, valid_radius
-from fitting.thresholds import NEAR_PLANE_M
+from fitting.camera import NEAR_PLANE_M, Camera, valid_radius
 
 F = TypeVar("F", bound=Callable)
 

@@ -41,11 +41,11 @@ import torch
 from torch import Tensor
 
 from fitting.body.kinematics import JOINT_COUNT
+from fitting.keypoints.observed import LEAST_KEYPOINTS
 from fitting.solver.terms.priors import LikelyShape
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import NormalEquations, Term
 from fitting.solver.unknowns import MOVED_JOINTS, POSE, BodyJacobian, Posed, State
-from fitting.thresholds import LEAST_KEYPOINTS
 
 Kind = TypeVar("Kind", bound=Term)
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.load import load_body
+from fitting.camera import NEAREST_KEYPOINT_M
 from fitting.init.lifter import LOG_STD_RANGE, Lifter, LifterOutput, load_lifter, save_lifter
-from fitting.thresholds import NEAREST_KEYPOINT_M
 from fitting.training.lifter_examples import Crops, Examples, crop_examples, examples, load_crops, placed
 from fitting.training.motion_bank import HELD_OUT, Bank, add_arguments, bank, load_motions
 from pose2d.base.errors import UserError

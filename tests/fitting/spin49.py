@@ -9,7 +9,7 @@ import torch
 
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_COUNT
-from fitting.smplify.smplify import FitPoints
+from fitting.smplify import FitPoints
 
 NAMES = (
     "OP Nose", "OP Neck", "OP RShoulder", "OP RElbow", "OP RWrist", "OP LShoulder", "OP LElbow", "OP LWrist",

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.init.regressors import BodyRegressor, load
-from fitting.init.regressors.from_images import CARDS, CLIFF_CROPPING, cut, windows
+from fitting.init.regressors import CARDS, CLIFF_CROPPING, BodyRegressor, cut, load, windows
 from pose2d.base.errors import UserError
-from pose2d.models.base import compare
+from pose2d.models.base import IMAGENET_RGB, compare
 from tests.references import answers, hollow, relative_error, state_and_input
 
 
@@ -35,7 +34,7 @@ def test_the_crop_is_cliffs():
     where = windows(np.array([[x - width / 2, y - side / 2, x + width / 2, y + side / 2]]), CLIFF_CROPPING)
     assert where.first[0].tolist() == expected["cliff_ul"].tolist()
     assert where.end[0].tolist() == expected["cliff_br"].tolist()
-    crops = bare("cliff-res50").normalize(cut(expected["cliff_img"], where, CLIFF_CROPPING))
+    crops = IMAGENET_RGB(cut(expected["cliff_img"], where, CLIFF_CROPPING))
     np.testing.assert_allclose(crops[0].numpy(), expected["cliff_norm"], atol=1e-4)
 
 

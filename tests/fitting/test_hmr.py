@@ -7,8 +7,17 @@ from torch import nn
 
 from fitting import Camera
 from fitting.camera import crop_to_full
-from fitting.init.regressors import BodyRegressor, initialise, initialise_track, load
-from fitting.init.regressors.from_images import CARDS, CLIFF_CROPPING, SPIN_CROPPING, cut, windows
+from fitting.init.regressors import (
+    CARDS,
+    CLIFF_CROPPING,
+    SPIN_CROPPING,
+    BodyRegressor,
+    cut,
+    initialise,
+    initialise_track,
+    load,
+    windows,
+)
 from pose2d.base.errors import UserError
 from tests.references import answers, hollow, relative_error, state_and_input
 

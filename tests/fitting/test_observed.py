@@ -8,11 +8,11 @@ import torch
 
 from fitting.keypoints.observed import (
     OBSERVED_PROBABILITY,
+    OBSERVED_SCORE,
     observed_bones,
     observed_joints,
     probability_observed,
 )
-from fitting.thresholds import OBSERVED_SCORE
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.camera import Camera
+from fitting.camera import NEAR_PLANE_M, Camera
 from fitting.render import Mesh, render
 from fitting.render import raster as product
-from fitting.thresholds import NEAR_PLANE_M
 from tests.fitting.shapes import SMALL, TOY, at, sphere
 
 

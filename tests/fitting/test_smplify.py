@@ -9,7 +9,7 @@ import torch
 
 import fitting
 from fitting import BodyParams, Camera
-from fitting.smplify.smplify import (
+from fitting.smplify import (
     Observations,
     SmplifySettings,
     bend,

@@ -19,10 +19,10 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.body import AttachedPoints
 from fitting.body.kinematics import WRISTS, tree
+from fitting.camera import NEAREST_KEYPOINT_M
 from fitting.keypoints.observed import PALM, SeenHands
 from fitting.solver.terms.term import NormalEquations, Term, geman_mcclure
 from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, BonePoints, Posed
-from fitting.thresholds import NEAREST_KEYPOINT_M
 
 ROBUST_SCALE = 5.0  # stds at which a keypoint counts half of its square; bench/weighting.py compares it with 1000
 

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import JOINT_COUNT, PARENTS, rotation_matrices
-from fitting.camera import Camera
+from fitting.camera import NEAREST_KEYPOINT_M, Camera
 from fitting.keypoints.observed import body_keypoints, undistorted
 from fitting.solver.terms.priors import GAUSSIAN, Mixture, PosePrior, from_mixture, read_mixture
 from fitting.solver.terms.reprojection import project
 from fitting.solver.terms.term import geman_mcclure
-from fitting.thresholds import NEAREST_KEYPOINT_M
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 
@@ -96,18 +95,6 @@ class SmplifySettings:
                 "SMPLify needs iterations >= 0, batch >= 1, step > 0 and conf_power >= 0, got "
                 f"{self.iterations}, {self.batch}, {self.step}, {self.conf_power}."
             )
-
-
-def reprojection(
-    projected_px: Tensor,  # [N, K, 2]
-    xy_px: Tensor,  # [N, K, 2]
-    weight: Tensor,  # [N, K] confidence ** conf_power
-    pixel_scale: Tensor,  # [N] crop pixels per image pixel
-    robust_px: float,
-) -> Tensor:
-    """weight * sum over x and y of rho(d), [N, K], with rho the Geman-McClure function of crop pixels."""
-    squared = ((projected_px - xy_px) * pixel_scale[:, None, None]).square()
-    return weight * geman_mcclure(squared, robust_px**2)[0].sum(-1)
 
 
 def torso_reprojection(
@@ -229,7 +216,8 @@ def body_loss(
     weight = seen.confidence**settings.conf_power * (seen.confidence > 0)
     weight[:, list(points.ignored)] = 0
     projected = project(placed + translation[:, None], seen.focal_px, seen.center_px)
-    errors = reprojection(projected, seen.xy_px, weight, seen.pixel_scale, settings.robust_px)
+    squared = ((projected - seen.xy_px) * seen.pixel_scale[:, None, None]).square()  # crop pixels
+    errors = weight * geman_mcclure(squared, settings.robust_px**2)[0].sum(-1)
     loss = errors.sum(1) + settings.pose_weight**2 * prior.energy(body_pose)[0]
     loss = loss + settings.bend_weight**2 * bend(body_pose).sum(1) + settings.shape_weight**2 * shape.square().sum(1)
     return loss, errors

@@ -1,4 +1,5 @@
 """SPIN and CLIFF by name: from a checkpoint to a network, and from images, boxes and the camera to initial guesses.
+Their weights are not shipped; `docs/initialisers.md` says where they come from.
 
 One network for SPIN's HMR and for CLIFF: a trunk, and a regressor that corrects its own answer three times.
 
@@ -24,11 +25,12 @@ from torch import Tensor, nn
 from fitting.body import BodyParams
 from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rot6d_to_matrix
 from fitting.camera import Camera, cliff_box_info, crop_to_full
+from fitting.init import REGRESSORS
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_npz
 from pose2d.base.table import Table, column
 from pose2d.crops import check_boxes, check_image
-from pose2d.models.base import IMAGENET_RGB, compare, read_state, recognize
+from pose2d.models.base import IMAGENET_RGB, compare, read_state, recognize, unfilled
 from pose2d.models.hrnet import HRNetVector
 from pose2d.models.resnet import ResNet
 
@@ -124,10 +126,6 @@ class BodyRegressor(nn.Module):
         for name, size in zip(MEAN_PARAMS, (POSE, SHAPE, CAMERA), strict=True):
             self.register_buffer(name, torch.zeros(1, size))
 
-    def normalize(self, crops: Tensor) -> Tensor:
-        """RGB crops [N, 3, H, W], 0..255 -> the network's input."""
-        return IMAGENET_RGB(crops)
-
     def forward(self, crops: Tensor, box_info: Tensor | None = None) -> Regression:
         """Normalised crops [N, 3, H, W], and for CLIFF `crop_camera.cliff_box_info` [N, 3]."""
         width, height = self.cropping.input_wh
@@ -175,21 +173,17 @@ CARDS = {
     "cliff-res50": RegressorCard(partial(ResNet, 50), CLIFF_CROPPING, f"{_CLIFF} (res50-*.pt)"),
     "cliff-hr48": RegressorCard(partial(HRNetVector, 48), CLIFF_CROPPING, f"{_CLIFF} (hr48-*.pt)"),
 }
-FAMILIES = {"cliff": ("cliff-hr48", "cliff-res50")}  # whichever of them the checkpoint fits
 
 
 def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Path | None = None) -> BodyRegressor:
     """The network of that name in eval mode with the weights of an official checkpoint; "cliff" is either CLIFF.
     mean_params: smpl_mean_params.npz; only for a checkpoint that does not hold them itself. The official ones do."""
-    if name in FAMILIES:
-        *others, last = FAMILIES[name]
-        for candidate in others:
-            with contextlib.suppress(UserError):
-                return load(candidate, checkpoint, mean_params)
-        return load(last, checkpoint, mean_params)
+    if name == "cliff":  # whichever of them the checkpoint fits
+        with contextlib.suppress(UserError):
+            return load("cliff-hr48", checkpoint, mean_params)
+        name = "cliff-res50"
     if name not in CARDS:
-        spin, *cliffs = CARDS
-        raise UserError(f"unknown body regressor {name!r}: choose {', '.join((spin, *FAMILIES, *cliffs))}.")
+        raise UserError(f"unknown body regressor {name!r}: choose {', '.join(REGRESSORS)}.")
     card = CARDS[name]
     if checkpoint is None:
         raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {_LICENCE}).")
@@ -201,15 +195,10 @@ def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Pat
         raise UserError(
             f"{checkpoint} has no mean parameters (init_pose, ..): pass smpl_mean_params.npz as mean_params."
         )
-    with torch.device("meta"):  # the file fills every tensor, so no time is spent on random numbers
-        network = card.build()
-    wanted = network.state_dict()
-    mismatch = compare(wanted, converted)
-    if mismatch:
+    network = unfilled(card.build)
+    if mismatch := compare(network.state_dict(), converted):
         raise UserError(f"{checkpoint} does not fit {name}: {mismatch}. {_looks_like(state)}")
-    network.to_empty(device="cpu")
-    counters = {key: torch.zeros(()) for key in wanted if key not in converted}
-    network.load_state_dict({**counters, **converted})
+    network.load_state_dict(converted, strict=False)  # batch counters may lack
     return network.eval().requires_grad_(False)
 
 
@@ -231,9 +220,9 @@ def _read_mean_params(path: Path) -> dict[str, Tensor]:
     sizes = {"pose": POSE, "shape": SHAPE, "cam": CAMERA}
     wanted = ", ".join(f"`{name}` [{size}]" for name, size in sizes.items())
     expected = f"SMPL's mean parameters: expected an .npz with {wanted}."
-    found = read_npz(path, f"It should hold {expected}", sizes)
+    arrays = read_npz(path, f"It should hold {expected}", sizes)
     try:
-        values = [torch.tensor(found[name], dtype=torch.float32).view(1, size) for name, size in sizes.items()]
+        values = [torch.tensor(arrays[name], dtype=torch.float32).view(1, size) for name, size in sizes.items()]
     except Exception as error:  # no such entry, another size, text instead of numbers
         raise UserError(f"{path} does not hold {expected}") from error
     return dict(zip(MEAN_PARAMS, values, strict=True))
@@ -272,6 +261,6 @@ def _answer(network: BodyRegressor, crops: Tensor, where: Windows, camera: Camer
     center = torch.where(torch.isfinite(straight), straight, center)
     device = network.init_pose.device
     box_info = cliff_box_info(center, side, camera).to(device) if network.reads_box else None
-    answer = network(network.normalize(crops.to(device)), box_info)
+    answer = network(IMAGENET_RGB(crops.to(device)), box_info)
     pose = matrix_to_axis_angle(answer.rotation.cpu())
     return BodyParams(pose, answer.shape.cpu(), crop_to_full(answer.crop_camera.cpu(), center, side, camera))

@@ -1,1 +1,0 @@
-"""SMPLify with SPIN's losses, the baseline."""

@@ -44,16 +44,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         outs = {mode: Path(folder) / mode for mode in modes}
         rounds = [[timed(options.video, outs[mode], mode) for mode in modes] for _ in range(options.rounds)]
-        found = read_keypoints(outs["auto"])
+        seen_people = read_keypoints(outs["auto"])
+    hands = seen_people.rows.hands
+    assert hands is not None
     best = np.array(rounds).min(0)  # [modes, (clock, processor)]
     table = Table("--hands", "seconds", "processor seconds", "times", title=f"fitmesh run, {options.video.name}")
     for mode, (clock, processor) in zip(modes, best, strict=True):
         table.add_row(mode, f"{clock:.1f}", f"{processor:.1f}", f"{processor / best[0, 1]:.2f}")
     console.print(table)
-    people, rows = len(found.people), sum(map(len, found.people.values()))
-    seen = np.concatenate([hands.presence > 0 for hands in found.hands.values()])
-    size = np.concatenate([hands.size_px for hands in found.hands.values()])[seen]
-    std = np.concatenate([hands.std_px for hands in found.hands.values()])[seen]
+    people, rows = len(seen_people.people), len(seen_people.rows)
+    seen = hands.presence > 0
+    size, std = hands.size_px[seen], hands.std_px[seen]
     console.print(
         f"{people} people in {rows} person-frames; hands found: left {seen[:, 0].mean():.0%}, right "
         f"{seen[:, 1].mean():.0%}; {np.median(size):.0f} px long, keypoints stated to be {np.median(std):.1f} px off"

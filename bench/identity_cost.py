@@ -84,7 +84,7 @@ def main() -> None:
             video.name, str(len(found.frames)), shown, str(len(found.same_as)), *(f"{ms:.2f}" for ms in per_frame),
             f"{sum(per_frame[1:]) / per_frame[0]:.1%}",
         )  # fmt: skip
-        for identity, track in found.rows.people().items():
+        for identity, track in found.people.items():
             span = f"frames {track.frame[0]} to {track.frame[-1]}"
             lines.append(f"{video.name}: person {identity}, {span}, seen in {len(track)}")
         lines += [f"{video.name}: {event.text}" for event in found.events]

@@ -37,7 +37,7 @@ from eval3dpw.synth.sequence import render_frames
 from eval3dpw.synth.staging import CameraPath
 from fitmesh.stages.people import TRACKS_FILE
 from fitmesh.stages.scene import lens_of
-from fitmesh.tracks import edited_keypoints, edited_tracks
+from fitmesh.tracks import edited_keypoints
 from fitting.body.body import GIRTHS
 from fitting.body.kinematics import rotation_matrices
 from fitting.camera import Camera
@@ -97,14 +97,14 @@ def fits(
     out: Path, clip: Path, *, masks: bool, focal_px: float | None = None, height_m: float | None = None
 ) -> Iterator[ShotFit]:
     """As `run` fits what it found."""
-    seen, people, arrays = edited_tracks(out), edited_keypoints(out), read_npz(out / TRACKS_FILE)
+    seen, arrays = edited_keypoints(out), read_npz(out / TRACKS_FILE)
     lens = lens_of(clip, (seen.width_px, seen.height_px), focal_px)
     for shot, first in enumerate(seen.shot_first_frame):
         end = seen.shot_first_frame[shot + 1] if shot + 1 < len(seen.shot_first_frame) else np.inf
         here = [
-            ShotPerson(i, points, people.frames[i], height_m=height_m, outlines=people.outlines[i] if masks else None)
-            for i, points in people.people.items()
-            if first <= people.frames[i][0] < end
+            ShotPerson(i, rows.points, rows.frame, height_m=height_m, outlines=seen.outlines_of(i) if masks else None)
+            for i, rows in seen.people.items()
+            if first <= rows.frame[0] < end
         ]
         motion = read_motion(arrays, shot)
         motion = None if motion is None else motion.with_focal(lens.focal.focal_px)
@@ -256,18 +256,19 @@ class MaskedImage:
 
 def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
     """Of frames from which no shape was found."""
-    people, found = edited_keypoints(out), []
+    seen, images = edited_keypoints(out), []
     wanted: dict[int, list[tuple[int, int]]] = {}
-    for identity, frames in people.frames.items():
-        free = np.setdiff1d(np.arange(len(frames)), people.outlines[identity].row)
-        sure = (people.people[identity].confidence * people.people[identity].presence).numpy()
+    for identity, person in seen.people.items():
+        outlines, sure = seen.outlines_of(identity), person.sure
+        assert outlines is not None
+        free = np.setdiff1d(np.arange(len(person)), outlines.row)
         free = free[sure[free][:, WHOLE].min(1) >= LEAST_SURE]  # who is cut off has no whole mask
         for row in free[np.linspace(0, len(free) - 1, min(IOU_FRAMES, len(free))).astype(int)].tolist():
-            wanted.setdefault(int(frames[row]), []).append((identity, row))
+            wanted.setdefault(int(person.frame[row]), []).append((identity, row))
     for frame in (ImageFolder if clip.is_dir() else Video)(clip).frames(Span()):
         for identity, row in wanted.get(frame.index, ()):
-            points = people.people[identity].rows(slice(row, row + 1))
-            xy, sure = points.xy_px[0].double().numpy(), (points.confidence * points.presence)[0].numpy()
+            points = seen.people[identity].rows(slice(row, row + 1))
+            xy, sure = points.xy_px[0].astype(np.float64), points.sure[0]
             made = person_mask(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
             if made is not None:
                 region, _, mask = made
@@ -276,8 +277,8 @@ def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
                     (pixel + at >= 0) & (pixel + at < n)
                     for at, n in zip(region[:2], frame.rgb.shape[1::-1], strict=True)
                 )
-                found.append(MaskedImage(identity, frame.index, region, mask, y[:, None] & x))
-    return found
+                images.append(MaskedImage(identity, frame.index, region, mask, y[:, None] & x))
+    return images
 
 
 def seen_whole(folder: Path) -> list[MaskedImage]:

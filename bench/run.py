@@ -197,9 +197,9 @@ class Looped:
     frame's number."""
 
     def __init__(self, folder: Path, people: int) -> None:
-        found = read_keypoints(folder)
-        identity = max(found.people, key=lambda one: len(found.people[one]))
-        self.keypoints, boxes_px = found.people[identity], found.boxes_px[identity]
+        seen = read_keypoints(folder)
+        identity = max(seen.people, key=lambda one: len(seen.people[one]))
+        self.keypoints, boxes_px = seen.people[identity].points, seen.people[identity].box_px
         self.order = np.concatenate([np.arange(len(boxes_px)), np.arange(len(boxes_px) - 2, 0, -1)])
         self.apart_px = np.array([1.2 * np.ptp(boxes_px[:, ::2]), 0.0])
         beside = np.arange(people)[:, None] * np.tile(self.apart_px, 2)

@@ -14,14 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fitmesh.result import EDITS_FILE
-from fitmesh.stages.people import (
-    KEYPOINTS_FILE,
-    TRACKS_FILE,
-    KeypointsFile,
-    TracksFile,
-    read_keypoint_rows,
-    read_tracks,
-)
+from fitmesh.stages.people import TRACKS_FILE, SeenPeople, read_keypoints, read_tracks
 from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, atomic_file, read_json
@@ -43,7 +36,7 @@ def list_tracks(out: str | Path) -> list[TrackSummary]:
     """Everyone, by rising identity."""
     tracks = edited_tracks(Path(out))
     people = []
-    for identity, track in tracks.rows.people().items():
+    for identity, track in tracks.people.items():
         start_s, end_s = tracks.times(track.frame[[0, -1]]).tolist()
         people.append(TrackSummary(identity, len(track), start_s, end_s, tracks.same_as[identity]))
     return people
@@ -81,7 +74,7 @@ def edit_tracks(
 class Identities:
     """Who is who after some edits, which change it in place."""
 
-    tracks: TracksFile  # as found
+    tracks: SeenPeople  # as found
     owner: np.ndarray  # [N] the identity that each row has now, or NOBODY where it was dropped
     person: dict[int, int]  # identity -> a number that identities of the same person share
 
@@ -91,11 +84,11 @@ class Identities:
 
     def frames(self, identity: int) -> np.ndarray:
         """Frame numbers, rising. UserError: there is no such person."""
-        found = np.sort(self.tracks.rows.frame[self.owner == identity])
-        if identity == NOBODY or not len(found):
+        frames = np.sort(self.tracks.rows.frame[self.owner == identity])
+        if identity == NOBODY or not len(frames):
             names = ", ".join(map(str, self.everyone())) or "none"
             raise UserError(f"there is no person {identity} in the tracks: there are {names}.")
-        return found
+        return frames
 
     def next_identity(self) -> int:
         """One that nobody has or had."""
@@ -184,7 +177,7 @@ class Drop:
 Edit = Merge | Split | Drop
 
 
-def identities_after(tracks: TracksFile, edits: Sequence[Edit]) -> Identities:
+def identities_after(tracks: SeenPeople, edits: Sequence[Edit]) -> Identities:
     """UserError for an edit that cannot be made."""
     now = Identities(tracks, tracks.rows.identity.copy(), dict(tracks.same_as))
     for edit in edits:
@@ -192,13 +185,19 @@ def identities_after(tracks: TracksFile, edits: Sequence[Edit]) -> Identities:
     return now
 
 
-def edited_tracks(out: Path) -> TracksFile:
+def edited_tracks(out: Path) -> SeenPeople:
     """`tracks.npz` with the edits applied."""
     tracks = read_tracks(out)
     return after_edits(tracks, read_edits(out, tracks))
 
 
-def after_edits(tracks: TracksFile, edits: Sequence[Edit]) -> TracksFile:
+def edited_keypoints(out: Path) -> SeenPeople:
+    """The same with keypoints, hands and outlines."""
+    people = read_keypoints(out)
+    return after_edits(people, read_edits(out, people))
+
+
+def after_edits(tracks: SeenPeople, edits: Sequence[Edit]) -> SeenPeople:
     if not edits:
         return tracks
     now, events = identities_after(tracks, edits), []
@@ -211,30 +210,18 @@ def after_edits(tracks: TracksFile, edits: Sequence[Edit]) -> TracksFile:
                 continue  # nobody's, or the loss was corrected
             event = replace(event, identity=identity)
         events.append(event)
-    rows = replace(tracks.rows, identity=now.owner).by_person()
-    return replace(tracks, rows=rows, same_as=now.same_as(), events=events)
+    order = np.lexsort((tracks.rows.frame, now.owner))
+    order = order[now.owner[order] != NOBODY]
+    rows, outlines = replace(tracks.rows, identity=now.owner).picked(order), tracks.outlines
+    if outlines is not None:
+        place = np.full(len(now.owner), -1)
+        place[order] = np.arange(len(order))
+        outlines = replace(outlines, row=place[outlines.row])
+        outlines = outlines.rows(outlines.row >= 0)
+    return replace(tracks, rows=rows, same_as=now.same_as(), events=events, outlines=outlines)
 
 
-def edited_keypoints(out: Path) -> KeypointsFile:
-    """`keypoints.npz` with the edits applied."""
-    tracks, (rows, hands, outlines, pose_model) = read_tracks(out), read_keypoint_rows(out)
-    if any(not np.array_equal(getattr(tracks.rows, name), getattr(rows, name)) for name in ("identity", "frame")):
-        raise UserError(f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew.")
-    if edits := read_edits(out, tracks):
-        owner = identities_after(tracks, edits).owner
-        order = np.lexsort((rows.frame, owner))
-        order = order[owner[order] != NOBODY]
-        rows = replace(rows, identity=owner).rows(order)
-        hands = None if hands is None else hands.rows(order)
-        if outlines is not None:
-            place = np.full(len(owner), -1)
-            place[order] = np.arange(len(order))
-            outlines = replace(outlines, row=place[outlines.row])
-            outlines = outlines.rows(outlines.row >= 0)
-    return KeypointsFile.of(rows, hands, outlines, pose_model)
-
-
-def read_edits(out: Path, tracks: TracksFile) -> list[Edit]:
+def read_edits(out: Path, tracks: SeenPeople) -> list[Edit]:
     """In the order they were made, none where there is no file; UserError where they were made for other tracks."""
     if not (out / EDITS_FILE).exists():
         return []
@@ -251,7 +238,7 @@ def read_edits(out: Path, tracks: TracksFile) -> list[Edit]:
     return edits
 
 
-def write_edits(out: Path, tracks: TracksFile, edits: Sequence[Edit]) -> None:
+def write_edits(out: Path, tracks: SeenPeople, edits: Sequence[Edit]) -> None:
     """All edits; none removes the file."""
     if not edits:
         (out / EDITS_FILE).unlink(missing_ok=True)
@@ -260,10 +247,10 @@ def write_edits(out: Path, tracks: TracksFile, edits: Sequence[Edit]) -> None:
         temporary.write_text(json.dumps({"tracks": _fingerprint(tracks), "edits": list(map(asdict, edits))}) + "\n")
 
 
-def _fingerprint(tracks: TracksFile) -> str:
+def _fingerprint(tracks: SeenPeople) -> str:
     """Who was found in which frames."""
     digest = hashlib.sha256()
-    for identity, track in tracks.rows.people().items():
+    for identity, track in tracks.people.items():
         digest.update(np.int64(identity).tobytes())
         digest.update(np.asarray(track.frame, "<i8").tobytes())
     return digest.hexdigest()[:32]

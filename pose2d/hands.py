@@ -151,12 +151,11 @@ class Arms(Table):
 
 def arms_of(rows: Detections) -> Arms:
     """Both arms of each person, one after the other."""
-    assert rows.keypoints is not None
     xy_px, sure, wrists = rows.xy_px.astype(np.float64), rows.sure, _ARMS[:, 2]
-    known = rows.keypoints.area_px2
+    known = rows.points.area_px2
     area = AREA_OF_BOX * (rows.box_px[:, 2:] - rows.box_px[:, :2]).prod(1) if known is None else np.asarray(known)
-    falloff = l_squared(area, rows.keypoints.skeleton)[:, wrists]
-    std = sigma_px(np.asarray(rows.keypoints.confidence)[:, wrists].clip(0.05, 1), falloff)
+    falloff = l_squared(area, rows.points.skeleton)[:, wrists]
+    std = sigma_px(np.asarray(rows.points.confidence)[:, wrists].clip(0.05, 1), falloff)
     return Arms(
         elbow_px=xy_px[:, _ARMS[:, 1]].reshape(-1, 2), wrist_px=xy_px[:, wrists].reshape(-1, 2),
         wrist_std_px=std.ravel(), forearm_px=forearm_px(xy_px, sure).ravel(), sure=sure[:, wrists].ravel(),

@@ -68,10 +68,8 @@ class PeopleFinder:
     def find(
         self, frames: Iterable[Frame], fps: float, tracker: Tracker, workers: int = 1,
         progress: Callable[[int], None] = lambda frames: None, identity: IdentityOptions | None = None,
-        seen_all: Callable[[], None] = lambda: None,
     ) -> People:  # fmt: skip
-        """fps: frames per second of `frames`, which sets how many make an interval. seen_all: called when neither
-        detector nor estimate are needed any more; who is who is settled after that."""
+        """fps: frames per second of `frames`, which sets how many make an interval."""
         step = 1 if self._every_frame else max(1, round(SHORT_S * fps))
         long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
         state, shots = _Progress(tracker, self._watch), ShotMarker()
@@ -93,7 +91,6 @@ class PeopleFinder:
             while state.waiting:
                 state.add(state.waiting.popleft().result())
         state.last = None
-        seen_all()
         return state.people(identity or IdentityOptions(), [cut.frame for cut in shots.late])
 
     def _step_by_step(

@@ -220,6 +220,7 @@ class Detections(Table):
     keypoints: Keypoints | None = nested(Keypoints, "in the box", optional=True, flat=True)
     time_s: np.ndarray = column((), "d", "when the frame is shown", unit="s", optional=True)  # None in files
     appearance: Appearance | None = nested(Appearance, "weight 0 where the detector did not look", optional=True)
+    hands: HandKeypoints | None = nested(HandKeypoints, "both hands, where they were looked for", optional=True)
 
     @classmethod
     def in_frame(cls, frame: int, time_s: float, box_px: np.ndarray, score: np.ndarray) -> "Detections":
@@ -228,16 +229,20 @@ class Detections(Table):
         return cls(np.full(count, frame), np.full(count, NOBODY), box_px, score, time_s=np.full(count, time_s))
 
     @property
+    def points(self) -> Keypoints:
+        """`keypoints` of rows that have them."""
+        assert self.keypoints is not None
+        return self.keypoints
+
+    @property
     def xy_px(self) -> np.ndarray:
         """[N, K, 2] keypoints."""
-        assert self.keypoints is not None
-        return np.asarray(self.keypoints.xy_px)
+        return np.asarray(self.points.xy_px)
 
     @property
     def sure(self) -> np.ndarray:
         """[N, K] confidence times presence."""
-        assert self.keypoints is not None
-        confidence, presence = np.asarray(self.keypoints.confidence), np.asarray(self.keypoints.presence)
+        confidence, presence = np.asarray(self.points.confidence), np.asarray(self.points.presence)
         made = scratch_array(confidence.shape, np.result_type(confidence, presence))
         for some in blocks(len(made)):
             np.multiply(confidence[some], presence[some], out=made[some])
@@ -247,9 +252,11 @@ class Detections(Table):
     def people(self) -> "dict[int, Detections]":
         """Each person's rows by rising identity, frames rising."""
         rows = self.by_person()
-        return {int(who): rows.rows(rows.identity == who) for who in np.unique(rows.identity)}
+        each = zip(*np.unique(rows.identity, return_index=True, return_counts=True), strict=True)
+        return {int(who): rows.rows(slice(first, first + count)) for who, first, count in each}
 
     def by_person(self) -> "Detections":
         """Person after person in order of identity, frames rising; nobody's rows are left out."""
         order = np.lexsort((self.frame, self.identity))
-        return self.picked(order[self.identity[order] != NOBODY])
+        order = order[self.identity[order] != NOBODY]
+        return self if np.array_equal(order, np.arange(len(self))) else self.picked(order)

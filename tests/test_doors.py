@@ -324,13 +324,13 @@ def test_formulas_do_not_reach_a_spreadsheet() -> None:
 def test_edits_that_contradict_each_other_are_refused_when_they_are_made() -> None:
     from fractions import Fraction
 
-    from fitmesh.stages.people import TracksFile
+    from fitmesh.stages.people import SeenPeople
     from fitmesh.tracks import Merge, Split, identities_after
     from pose2d.types import Detections
 
     frame, who = np.concatenate([np.arange(first, first + 5) for first in (0, 0, 10)]), np.repeat([1, 2, 3], 5)
     rows = Detections(frame, who, np.zeros((15, 4)), np.ones(15))
-    tracks = TracksFile(
+    tracks = SeenPeople(
         64, 48, Fraction(10), np.arange(20), np.arange(20) / 10, rows,
         np.array([0, 10]), {1: 1, 2: 2, 3: 3}, [], [],
     )  # fmt: skip

@@ -292,7 +292,7 @@ def edits_target(valid: Valid) -> Target:
             shutil.copy(valid.out / name, path.parent / name)
         rows = edited_tracks(path.parent).rows
         tracks = [np.sort(rows.frame[rows.identity == who]) for who in np.unique(rows.identity)]
-        for frames in (*tracks, *edited_keypoints(path.parent).frames.values()):
+        for frames in (*tracks, *(person.frame for person in edited_keypoints(path.parent).people.values())):
             if (np.diff(frames) <= 0).any():
                 raise AssertionError("somebody is twice in a frame")
 

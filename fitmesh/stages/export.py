@@ -87,24 +87,24 @@ class _Painter:
     keys were compared."""
 
     def __init__(self, out: Path) -> None:
-        self.result, self.keypoints = fitmesh.result.load(out), edited_keypoints(out)
+        self.result, self.people = fitmesh.result.load(out), edited_keypoints(out).people
         # Frame number -> who is there, in which row: of people with a body, and of all tracks.
         self.bodies: dict[int, list[tuple[Person, int]]] = defaultdict(list)
         self.tracks: dict[int, dict[int, int]] = defaultdict(dict)
         for person in self.result.people:
             for row, frame in enumerate(person.frame.tolist()):
                 self.bodies[frame].append((person, row))
-        for identity, frames in self.keypoints.frames.items():
-            for row, frame in enumerate(frames.tolist()):
+        for identity, rows in self.people.items():
+            for row, frame in enumerate(rows.frame.tolist()):
                 self.tracks[frame][identity] = row
 
     def paint(self, rgb: np.ndarray, frame: int) -> None:
         """Into the image [H, W, 3] itself."""
         from fitmesh.exports.draw import draw_boxes, draw_hands, draw_legend, draw_meshes, draw_skeleton
 
-        bodies, tracks, seen = self.bodies.get(frame, []), self.tracks.get(frame, {}), self.keypoints
+        bodies, tracks, people = self.bodies.get(frame, []), self.tracks.get(frame, {}), self.people
         draw_meshes(rgb, self.result, frame, bodies)
-        boxes = {identity: seen.boxes_px[identity][row] for identity, row in tracks.items()}
+        boxes = {identity: people[identity].box_px[row] for identity, row in tracks.items()}
         if self.result.views:  # of several cameras: a person may be several tracks, and has a number of its own
             taken = [person.box_px[row] for person, row in bodies]
             fitted = {i for i, box in boxes.items() if any((box.astype(np.float32) == other).all() for other in taken)}
@@ -113,11 +113,11 @@ class _Painter:
         draw_boxes(rgb, {identity: box for identity, box in boxes.items() if identity not in fitted})
         for identity, row in tracks.items():
             if identity not in fitted:
-                person, (_, top, _, bottom) = seen.people[identity], boxes[identity]
-                confidence = (person.confidence[row] * person.presence[row]).numpy()
-                draw_skeleton(rgb, person.xy_px[row].numpy(), confidence, person.skeleton, identity, bottom - top)
-            if identity in seen.hands:
-                draw_hands(rgb, seen.hands[identity], row)
+                points, (_, top, _, bottom) = people[identity].points, boxes[identity]
+                confidence = (points.confidence[row] * points.presence[row]).numpy()
+                draw_skeleton(rgb, points.xy_px[row].numpy(), confidence, points.skeleton, identity, bottom - top)
+            if (hands := people[identity].hands) is not None:
+                draw_hands(rgb, hands, row)
         draw_legend(rgb, self.result.source)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from fitmesh.result import EDITS_FILE, FIT_FILE, SCHEMA_VERSION, Mode, Person
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
+from fitmesh.stages.people import TRACKS_FILE, SeenPeople
 from fitmesh.stages.scene import OFF, Lens, describe, scene_arrays, scene_options
 from fitmesh.stages.settings import Job, RunSettings
-from fitmesh.tracks import edited_keypoints, edited_tracks
+from fitmesh.tracks import edited_keypoints
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
 from fitting.camera import Camera, refocused_params
@@ -28,6 +28,7 @@ from pose2d.base.table import blocks, joined
 from pose2d.base.threads import prefetch, single_thread
 from pose2d.events import Event
 from pose2d.skeletons import HALPE26
+from pose2d.types import Detections
 
 FILE = FIT_FILE
 HALPE_FEET = tuple(
@@ -94,7 +95,7 @@ def cache_key(job: Job, people_key: CacheKey) -> CacheKey:
 def make(job: Job, key: CacheKey) -> None:
     """Fit everyone in `keypoints.npz`, shot by shot. Only image regressors (SPIN, CLIFF) look at the clip again."""
     settings = job.settings
-    seen, people, arrays = edited_tracks(job.out), edited_keypoints(job.out), read_npz(job.out / TRACKS_FILE)
+    seen, arrays = edited_keypoints(job.out), read_npz(job.out / TRACKS_FILE)
     body = load_body(settings.body_file)
     lens = job.lens
     if lens.warning:
@@ -102,11 +103,11 @@ def make(job: Job, key: CacheKey) -> None:
     heights, weights = settings.heights(), settings.weights()
     for name, known in (("height", heights), ("weight", weights)):
         for identity in known:
-            if identity is not None and identity not in people.people:
+            if identity is not None and identity not in seen.people:
                 job.reporter.warn(f"--{name} of person {identity} has no effect: there is no such person.")
-    starts = _starts(job, people, lens, body)
+    starts = _starts(job, seen.people, lens, body)
     firsts = seen.shot_first_frame
-    total = sum(int(frame[-1] - frame[0]) // seen.every + 1 for frame in people.frames.values())
+    total = sum(int(rows.frame[-1] - rows.frame[0]) // seen.every + 1 for rows in seen.people.values())
     fitted: list[Person] = []
     modes: list[Mode] = []
     fits: list[ShotFit] = []
@@ -116,11 +117,11 @@ def make(job: Job, key: CacheKey) -> None:
             end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
             here = [
                 ShotPerson(
-                    i, points, people.frames[i], starts[i], heights.get(i, heights.get(None)), people.hands.get(i),
-                    people.outlines.get(i), weights.get(i, weights.get(None)),
+                    i, rows.points, rows.frame, starts[i], heights.get(i, heights.get(None)), rows.hands,
+                    seen.outlines_of(i), weights.get(i, weights.get(None)),
                 )
-                for i, points in people.people.items()
-                if firsts[shot] <= people.frames[i][0] < end  # a track lies within one shot
+                for i, rows in seen.people.items()
+                if firsts[shot] <= rows.frame[0] < end  # a track lies within one shot
             ]  # fmt: skip
             motion = read_motion(arrays, shot)
             shot_fit = fit_shot(
@@ -134,8 +135,9 @@ def make(job: Job, key: CacheKey) -> None:
                         f"person {person.identity} never shows enough confident keypoints at once: no body is fitted."
                     )
                     continue
-                made = person_rows(person.identity, shot, seen, people, shot_fit.people[person.identity], body)
-                modes.append(mode_rows(person.identity, shot_fit.people[person.identity]))
+                track, rows = shot_fit.people[person.identity], seen.people[person.identity]
+                made = person_rows(person.identity, shot, seen, rows, track, body)
+                modes.append(mode_rows(person.identity, track))
                 if 2 * (count := len(modes[-1])) > len(made):
                     words = f"in {count / len(made):.0%} of frames another pose explains the keypoints nearly as well"
                     job.reporter.say(f"person {person.identity}: {words}", "scene")
@@ -154,13 +156,11 @@ def make(job: Job, key: CacheKey) -> None:
     camera = fits[0].camera if fits else lens.camera
     scene = scene_arrays(fits, firsts, seen.frames, lowest)
     second = Mode.concat(modes).to_arrays() if any(map(len, modes)) else {}
-    rows = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
-    write_fit(job, key, seen, people, camera, {**scene, **rows, **second})
+    groups = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
+    write_fit(job, key, seen, camera, {**scene, **groups, **second})
 
 
-def write_fit(
-    job: Job, key: CacheKey, seen: TracksFile, people: KeypointsFile, camera: Camera, arrays: Mapping[str, Any]
-) -> None:
+def write_fit(job: Job, key: CacheKey, seen: SeenPeople, camera: Camera, arrays: Mapping[str, Any]) -> None:
     """`fit.npz`: what was found, and what it was made from."""
     settings = job.settings
     write_npz(
@@ -171,7 +171,7 @@ def write_fit(
             "body": load_body(settings.body_file).name if settings.body_model is None else settings.body_file.name,
             "body_path": "" if settings.body_model is None else str(settings.body_file.resolve()),
             "body_digest": key.inputs["body"], "weighting": settings.weighting, "init": settings.init,
-            "source": people.source, "pose_model": people.pose_model, "width_px": seen.width_px,
+            "source": seen.rows.points.source, "pose_model": seen.pose_model, "width_px": seen.width_px,
             "height_px": seen.height_px, "rate": [seen.rate.numerator, seen.rate.denominator], "frame": seen.frames,
             "time_s": seen.time_s, "focal_px": np.array(camera.focal_px), "center_px": np.array(camera.center_px),
             "distortion": np.array(camera.distortion, np.float64), **Event.stack(seen.events).to_arrays(), **arrays,
@@ -193,26 +193,26 @@ def lowest_foot(shot_fit: ShotFit, body: Body) -> float:
     return min(lowest)
 
 
-def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[int, str | BodyParams]:
+def _starts(job: Job, people: Mapping[int, Detections], lens: Lens, body: Body) -> Mapping[int, str | BodyParams]:
     """Where each person's fit starts: the name of an initialiser, or an image regressor's answers, a row a box.
     Regressors are asked in the convention they were trained with: an unknown focal length is the image's diagonal."""
     settings = job.settings
     if settings.init_checkpoint is None:
-        return dict.fromkeys(people.people, settings.init)
+        return dict.fromkeys(people, settings.init)
     from fitting.init import regressors
 
     network = regressors.load(settings.init, settings.init_checkpoint).to(settings.device)
     camera = lens.camera if lens.known else Camera.default(lens.camera.size)
     ratio = lens.camera.mean_focal_px / camera.mean_focal_px
     wanted: dict[int, list[tuple[int, int]]] = {}  # frame number -> identity and row
-    for identity, frames in people.frames.items():
-        for row, frame in enumerate(frames.tolist()):
+    for identity, mine in people.items():
+        for row, frame in enumerate(mine.frame.tolist()):
             wanted.setdefault(frame, []).append((identity, row))
-    answers: dict[int, dict[int, BodyParams]] = {identity: {} for identity in people.people}
+    answers: dict[int, dict[int, BodyParams]] = {identity: {} for identity in people}
     with job.reporter.stage("first guess", settings.span.expected_frames(job.clip.info)) as tick:
         for image in prefetch(job.clip.frames(settings.span)):
             if here := wanted.get(image.index):
-                boxes_px = np.stack([people.boxes_px[identity][row] for identity, row in here]).astype(np.float64)
+                boxes_px = np.stack([people[identity].box_px[row] for identity, row in here]).astype(np.float64)
                 answer = regressors.initialise(network, image.rgb, boxes_px, camera)
                 for number, (identity, row) in enumerate(here):
                     answers[identity][row] = answer.rows(slice(number, number + 1))
@@ -222,10 +222,10 @@ def _starts(job: Job, people: KeypointsFile, lens: Lens, body: Body) -> Mapping[
 
 
 def person_rows(
-    identity: int, shot: int, seen: TracksFile, people: KeypointsFile, track_fit: TrackFit, body: Body
+    identity: int, shot: int, seen: SeenPeople, detections: Detections, track_fit: TrackFit, body: Body
 ) -> Person:
     """One person's rows of `fit.npz`; none where the person is absent."""
-    rows, params = track_fit.index(people.frames[identity]), track_fit.fit.params
+    rows, params = track_fit.index(detections.frame), track_fit.fit.params
     shape, size = params.shape, float(params.size)
     height_m = body.height_m(shape) * size
 
@@ -240,7 +240,7 @@ def person_rows(
         lengths = [_or_nan(None if std is None else std.norm(dim=-1), (len(track), 24)) for std in stds]
         boxes_px = np.full((len(track), 4), np.nan, np.float32)
         here = slice(*np.searchsorted(rows, (some.start, some.stop)).tolist())
-        boxes_px[rows[here] - some.start] = people.boxes_px[identity][here]
+        boxes_px[rows[here] - some.start] = detections.box_px[here]
         person = Person(
             identity=identity, frame=track.frame,
             time_s=seen.time_s[np.searchsorted(seen.frames, track.frame).clip(0, len(seen.frames) - 1)],
@@ -270,13 +270,13 @@ def person_rows(
     return replace(person, height_std_m=body.height_std_m(covariance) * size, shape_covariance=covariance.numpy())
 
 
-def mode_rows(identity: int, found: TrackFit) -> Mode:
+def mode_rows(identity: int, track: TrackFit) -> Mode:
     """The frames in which a person may have another pose."""
-    if (second := found.second) is None:
+    if (second := track.second) is None:
         return Mode.empty()
-    rows = np.flatnonzero(found.present & (second.probability > 0))
+    rows = np.flatnonzero(track.present & (second.probability > 0))
     second = second.rows(rows)
-    frame, whose = found.frame[rows], np.full(len(rows), identity)
+    frame, whose = track.frame[rows], np.full(len(rows), identity)
     return Mode(whose, frame, second.probability, second.pose_rad, second.translation_m)
 
 

@@ -6,24 +6,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import torch
 
 from ccnet.confidence import SOURCES
-from fitmesh.result import FAR_PX, check_keypoints
+from fitmesh.result import FAR_PX
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job
-from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz
+from pose2d.base.caching import CacheKey, code_digest, content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import Json, read_json, read_npy
 from pose2d.base.threads import prefetch
-from pose2d.skeletons import BY_NAME, COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
+from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
 from pose2d.tracking.appearance import describe
 from pose2d.tracking.identity import People, people_of, tracked
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, NOBODY, ConfidenceSource, Detections, Keypoints
+from pose2d.types import AREA_OF_BOX, NOBODY, Detections, Keypoints
 from pose2d.video.shots import ShotMarker
 
 Layout = tuple[int | None, ...]  # for each of Halpe's 26 keypoints its place in a file, None where it is not there
@@ -84,7 +83,7 @@ def make(job: Job, key: CacheKey) -> None:
     else:
         seen_people = _as_named(Detections.concat(parts), numbers, seconds, cuts)
     people.write(
-        job, key, seen_people, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.keypoints.source
+        job, key, seen_people, pose_model=given.pose_model, skeleton=HALPE26.name, source=given.rows.points.source
     )
 
 
@@ -120,11 +119,6 @@ class GivenKeypoints:
     named: bool  # whether it says who is who
     pose_model: str  # who found them
     openpose: bool = False  # the file is in OpenPose's format
-
-    @property
-    def keypoints(self) -> Keypoints:
-        assert self.rows.keypoints is not None
-        return self.rows.keypoints
 
 
 def files_of(path: Path) -> list[Path]:
@@ -316,14 +310,12 @@ def _given(persons: list[Person], path: Path) -> GivenKeypoints:
 
 
 def _from_npz(path: Path) -> GivenKeypoints:
-    arrays = read_npz(path)
-    check_keypoints(arrays, path)
-    skeleton, source = BY_NAME[str(arrays["skeleton"])], str(arrays["source"])
+    rows, _, pose_model = people.read_keypoint_rows(path)
+    source, skeleton = rows.points.source, rows.points.skeleton.name
     if source not in SOURCES:
         raise UserError(f"{path} has confidence from {source[:80]!r}; expected one of {', '.join(SOURCES)}.")
-    keypoints = Keypoints.from_arrays(arrays, source=cast(ConfidenceSource, source), skeleton=HALPE26).along(
-        "keypoints", lambda value, stated: torch.from_numpy(in_halpe26(value.numpy(), skeleton.name, stated.fill))
+    keypoints = replace(rows.points, skeleton=HALPE26).along(
+        "keypoints", lambda value, stated: torch.from_numpy(in_halpe26(value.numpy(), skeleton, stated.fill))
     )
-    frame, identity = arrays["row_frame"], np.repeat(arrays["identity"], np.diff(arrays["first_row"]))
-    rows = Detections(frame, identity, arrays["row_box_px"], np.ones(len(frame)), keypoints)
-    return GivenKeypoints(rows, True, str(arrays["pose_model"]))
+    rows = replace(rows, score=np.ones(len(rows)), keypoints=keypoints, hands=None)
+    return GivenKeypoints(rows, True, pose_model)

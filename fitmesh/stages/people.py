@@ -5,6 +5,7 @@ Both files come out of one pass over the video (`pose2d.people`)."""
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from fitmesh.stages.settings import AUTO, Job
 from fitmesh.ui.trouble import count
 from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
+from pose2d.base.errors import UserError
 from pose2d.base.threads import prefetch, torch_threads
 from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
@@ -35,8 +37,8 @@ TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
 
 
 @dataclass(frozen=True)
-class TracksFile:
-    """What `tracks.npz` holds."""
+class SeenPeople:
+    """Who is where in a clip: `tracks.npz`, and `keypoints.npz` where it was asked for."""
 
     width_px: int
     height_px: int
@@ -48,6 +50,9 @@ class TracksFile:
     same_as: dict[int, int]  # identity -> the earliest identity of the same person, where --relink found one
     events: list[Event]  # what a person should look at, in order of time
     warnings: list[str]  # about the video
+    # Of keypoints.npz, which also gives `rows` their keypoints, and hands where somebody looked for them
+    pose_model: str = ""
+    outlines: Outlines | None = None  # None: nobody looked for masks
 
     def times(self, frame: np.ndarray | int) -> np.ndarray:
         """When frames that were read are shown."""
@@ -63,41 +68,18 @@ class TracksFile:
         """Frames per second that were read, which `--every` makes fewer."""
         return float(self.rate / Fraction(self.every))
 
+    @cached_property
+    def people(self) -> dict[int, Detections]:
+        """Each person's rows, by identity."""
+        return self.rows.people()
 
-@dataclass(frozen=True)
-class KeypointsFile:
-    """What `keypoints.npz` holds."""
-
-    people: dict[int, Keypoints]  # by identity; row t of a person's arrays belongs to `frames[identity][t]`
-    frames: dict[int, np.ndarray]  # [T] frame numbers
-    boxes_px: dict[int, np.ndarray]  # [T, 4] the boxes the crops were cut around
-    pose_model: str
-    source: ConfidenceSource
-    hands: dict[int, HandKeypoints]  # by identity, a row for each of the person's; empty where nobody looked for hands
-    outlines: dict[int, Outlines]  # by identity, of some of the person's rows; empty where nobody looked for masks
-
-    @staticmethod
-    def of(
-        rows: Detections, hands: HandKeypoints | None, outlines: Outlines | None, pose_model: str
-    ) -> "KeypointsFile":
-        """Rows person after person, frames rising."""
-        names, first, counts = np.unique(rows.identity, return_index=True, return_counts=True)
-        spans = {int(i): slice(a, a + n) for i, a, n in zip(names, first.tolist(), counts.tolist(), strict=True)}
-        everyone, masks = rows.keypoints, {}
-        assert everyone is not None
-        if outlines is not None:
-            for identity, span in spans.items():
-                mine = outlines.rows((outlines.row >= span.start) & (outlines.row < span.stop))
-                masks[identity] = replace(mine, row=mine.row - span.start)
-        return KeypointsFile(
-            people={identity: everyone.rows(span) for identity, span in spans.items()},
-            frames={identity: rows.frame[span] for identity, span in spans.items()},
-            boxes_px={identity: rows.box_px[span] for identity, span in spans.items()},
-            pose_model=pose_model,
-            source=everyone.source,
-            hands={} if hands is None else {identity: hands.rows(span) for identity, span in spans.items()},
-            outlines=masks,
-        )
+    def outlines_of(self, identity: int) -> Outlines | None:
+        """Of some of a person's rows, which are counted from the person's first."""
+        if self.outlines is None:
+            return None
+        own = np.flatnonzero(self.rows.identity == identity)
+        mine = self.outlines.rows(np.isin(self.outlines.row, own))
+        return replace(mine, row=mine.row - own[0])
 
 
 def key_parts(job: Job) -> tuple[dict[str, Any], dict[str, str]]:
@@ -258,11 +240,11 @@ def _same_as(same_as: Mapping[int, int], kept: np.ndarray) -> np.ndarray:
     return np.array([earliest[same_as[identity]] for identity in kept.tolist()], np.int64)
 
 
-def read_tracks(out: Path) -> TracksFile:
+def read_tracks(out: Path) -> SeenPeople:
     """As found; later stages read them as corrected by hand (`fitmesh.tracks`)."""
     arrays = read_npz(out / TRACKS_FILE)
     check_tracks(arrays, out / TRACKS_FILE)
-    return TracksFile(
+    return SeenPeople(
         width_px=int(arrays["width_px"]), height_px=int(arrays["height_px"]), rate=Fraction(*map(int, arrays["rate"])),
         frames=arrays["frame"], time_s=arrays["time_s"],
         rows=Detections(arrays["row_frame"], _identities(arrays), arrays["row_box_px"], arrays["row_score"]),
@@ -272,22 +254,25 @@ def read_tracks(out: Path) -> TracksFile:
     )  # fmt: skip
 
 
-def read_keypoints(out: Path) -> KeypointsFile:
-    """As found, likewise."""
-    return KeypointsFile.of(*read_keypoint_rows(out))
+def read_keypoints(out: Path) -> SeenPeople:
+    """Both files as found, likewise."""
+    tracks, (rows, outlines, pose_model) = read_tracks(out), read_keypoint_rows(out / KEYPOINTS_FILE)
+    if any(not np.array_equal(getattr(tracks.rows, name), getattr(rows, name)) for name in ("identity", "frame")):
+        raise UserError(f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew.")
+    return replace(tracks, rows=rows, outlines=outlines, pose_model=pose_model)
 
 
-def read_keypoint_rows(out: Path) -> tuple[Detections, HandKeypoints | None, Outlines | None, str]:
-    """Everybody's rows, their hands and outlines where somebody looked for them, and the name of the network."""
-    arrays = read_npz(out / KEYPOINTS_FILE)
-    check_keypoints(arrays, out / KEYPOINTS_FILE)
+def read_keypoint_rows(path: Path) -> tuple[Detections, Outlines | None, str]:
+    """Everybody's rows, outlines where somebody looked for them, and the name of the network."""
+    arrays = read_npz(path)
+    check_keypoints(arrays, path)
     source = cast(ConfidenceSource, str(arrays["source"]))
     points = Keypoints.from_arrays(arrays, source=source, skeleton=BY_NAME[str(arrays["skeleton"])])
-    frame = arrays["row_frame"]
-    rows = Detections(frame, _identities(arrays), arrays["row_box_px"], np.full(len(frame), np.nan), points)
     hands = HandKeypoints.from_arrays(arrays) if HandKeypoints.PREFIX + "xy_px" in arrays else None
     outlines = Outlines.from_arrays(arrays) if Outlines.PREFIX + "row" in arrays else None
-    return rows, hands, outlines, str(arrays["pose_model"])
+    frame, box_px = arrays["row_frame"], arrays["row_box_px"]
+    rows = Detections(frame, _identities(arrays), box_px, np.full(len(frame), np.nan), points, hands=hands)
+    return rows, outlines, str(arrays["pose_model"])
 
 
 def _identities(arrays: Mapping[str, np.ndarray]) -> np.ndarray:

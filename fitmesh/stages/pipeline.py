@@ -227,7 +227,7 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
                     f"--{spelled} has no effect with --keypoints, which brings its own: leave one of them out."
                 )
         if options.confidence is not None:  # of another source than the file's: only pixels could give it
-            brought = import_module(GIVEN).read_given(keypoints, options.keypoint_layout).keypoints.source
+            brought = import_module(GIVEN).read_given(keypoints, options.keypoint_layout).rows.points.source
             if options.confidence != brought:
                 raise UserError(
                     f"--confidence {options.confidence} has no effect with --keypoints: {keypoints} brings its own "

@@ -17,10 +17,10 @@ import torch
 from fitmesh.inputs import names_of
 from fitmesh.result import FIT_FILE, Person, View
 from fitmesh.stages import fit, people
-from fitmesh.stages.people import TRACKS_FILE, KeypointsFile, TracksFile
+from fitmesh.stages.people import TRACKS_FILE, SeenPeople
 from fitmesh.stages.scene import OFF, describe, scene_arrays, scene_options
 from fitmesh.stages.settings import Job
-from fitmesh.tracks import edited_keypoints, edited_tracks
+from fitmesh.tracks import edited_keypoints
 from fitmesh.ui.trouble import count
 from fitting.body import Body
 from fitting.body.kinematics import WRISTS
@@ -40,8 +40,7 @@ from fitting.stated import widened_by_cameras
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
-from pose2d.hands import HandKeypoints
-from pose2d.types import Keypoints
+from pose2d.types import Detections
 
 RIG_FILE = "rig.toml"
 PREVIEW_FROM_S, PREVIEW_S = 60.0, 10.0  # of videos longer than the first, so much is looked at before all of it
@@ -123,42 +122,32 @@ class _Seen:
     """What one camera's network saw."""
 
     job: Job
-    tracks: TracksFile
-    people: KeypointsFile  # tracks that say something of geometry; once it is known who is who, by everybody's identity
+    tracks: SeenPeople
+    people: dict[int, Detections]  # tracks that say something of geometry; once it is known who is who, everybody
 
     @classmethod
     def of(cls, job: Job) -> "_Seen":
-        file = edited_keypoints(job.out)
-        long = {i: points for i, points in file.people.items() if len(points) >= SHORTEST_TRACK}
-        return cls(job, edited_tracks(job.out), replace(file, people=long))
+        tracks = edited_keypoints(job.out)
+        return cls(job, tracks, {i: rows for i, rows in tracks.people.items() if len(rows) >= SHORTEST_TRACK})
 
     def sights(self, camera: Camera) -> list[Sight]:
         """Of every track."""
-        return [Sight.of(points, self.time_s(identity), camera) for identity, points in self.people.people.items()]
+        return [Sight.of(rows.points, self.time_s(i), camera) for i, rows in self.people.items()]
 
     def time_s(self, identity: int) -> np.ndarray:
         """[N] of a person's rows, on the camera's clock."""
-        return self.tracks.times(self.people.frames[identity])
+        return self.tracks.times(self.people[identity].frame)
 
-    def by_person(self, people: Mapping[int, Sequence[int]], nobody: Keypoints) -> "_Seen":
+    def by_person(self, people: Mapping[int, Sequence[int]], nobody: Detections) -> "_Seen":
         """With each person's tracks joined; where two overlap, the earlier's rows. people: this camera's identities of
         each; nobody: no rows, as those have who are not seen."""
-        file, points, hands, frames, boxes_px = self.people, {}, {}, {}, {}
+        joined: dict[int, Detections] = {}
         for identity, own in people.items():
-            who = sorted(own, key=lambda i: file.frames[i][0])
-            every = np.concatenate([np.zeros(0, np.int64), *(file.frames[i] for i in who)])
-            frames[identity], first = np.unique(every, return_index=True)
-            points[identity] = Keypoints.concat([nobody, *(file.people[i] for i in who)]).rows(first)
-            boxes_px[identity] = np.concatenate([np.zeros((0, 4)), *(file.boxes_px[i] for i in who)])[first]
-            if file.hands:
-                none = HandKeypoints.empty()
-                hands[identity] = HandKeypoints.concat([none, *(file.hands[i] for i in who)]).rows(first)
+            tracks = sorted((self.people[i] for i in own), key=lambda rows: int(rows.frame[0]))
+            rows = Detections.concat([nobody, *tracks])
+            joined[identity] = rows.rows(np.unique(rows.frame, return_index=True)[1])
         same = {identity: identity for identity in people}
-        return replace(
-            self,
-            people=replace(file, people=points, hands=hands, frames=frames, boxes_px=boxes_px),
-            tracks=replace(self.tracks, same_as=same, shot_first_frame=np.zeros(1)),
-        )
+        return replace(self, people=joined, tracks=replace(self.tracks, same_as=same, shot_first_frame=np.zeros(1)))
 
 
 def make(job: Job, key: CacheKey) -> None:
@@ -175,7 +164,7 @@ def make(job: Job, key: CacheKey) -> None:
         groups = associate(rig, _sights(seen, rig), [one.seconds for one in offsets])
     _say(job, rig, offsets, groups)
     recorded = _Recorded(_joined(seen, groups), rig, offsets)
-    views = {identity: recorded.views(identity) for identity in recorded.seen[0].people.people}
+    views = {identity: recorded.views(identity) for identity in recorded.seen[0].people}
     options = scene_options(settings.floor)
     if options.ground and not options.given.states_anything:
         options = SceneOptions(given=stated_ground(rig, list(views.values())))
@@ -221,8 +210,8 @@ def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, 
     lenses, names = [one.job.lens for one in seen], _names(job)
     people, exchanged = (
         [
-            [Lifted.of(points, one.time_s(i), lens.camera, body, one.tracks.fps, other)
-             for i, points in one.people.people.items()]
+            [Lifted.of(rows.points, one.time_s(i), lens.camera, body, one.tracks.fps, other)
+             for i, rows in one.people.items()]
             for one, lens in zip(seen, lenses, strict=True)
         ]
         for other in (False, True)
@@ -244,9 +233,11 @@ def _placed(job: Job, seen: list[_Seen], body: Body) -> tuple[list[_Seen], Rig, 
             f"{names[number]}: people's left is taken for their right, so that rays meet (a mirrored video, or "
             "backs that look like fronts)."
         )
-        file = seen[number].people
-        turned = {i: reordered(k, np.tile(k.skeleton.flip_order, (len(k), 1))) for i, k in file.people.items()}
-        seen[number] = replace(seen[number], people=replace(file, people=turned))
+        turned = {}
+        for i, rows in seen[number].people.items():
+            order = np.tile(rows.points.skeleton.flip_order, (len(rows), 1))
+            turned[i] = replace(rows, keypoints=reordered(rows.points, order))
+        seen[number] = replace(seen[number], people=turned)
     return seen, placed.rig, placed.offsets, (placed.scale_log_std, math.radians(float(placed.turn_std_deg.mean())))
 
 
@@ -293,7 +284,7 @@ class _Recorded:
         want_s = self.seen[0].tracks.times(self.frames(identity))
         views = []
         for number, there in enumerate(self.seen):
-            points, time_s = there.people.people[identity], self.time_s(number, identity)
+            points, time_s = there.people[identity].points, self.time_s(number, identity)
             if number and not len(points):
                 continue
             there_s = resampled(points, time_s, want_s) if len(points) else points.scatter([], len(want_s))
@@ -306,7 +297,7 @@ class _Recorded:
         first, params = self.seen[0].tracks, track.fit.params
         best, most = None, np.zeros(2)
         for number, there in enumerate(self.seen):
-            hands = there.people.hands.get(identity)
+            hands = there.people[identity].hands
             if hands is None or not len(hands):
                 continue
             before, after, share = neighbours(self.time_s(number, identity), first.times(track.frame))
@@ -342,16 +333,16 @@ class _Recorded:
 
 def _joined(seen: Sequence[_Seen], groups: Sequence[Sequence[Track]]) -> list[_Seen]:
     """By everybody's identities: as the first camera has them; whom it does not see have numbers after."""
-    own = [list(one.people.people) for one in seen]
-    free = max([0, *seen[0].people.frames]) + 1
+    own = [list(one.people) for one in seen]
+    free = max([0, *seen[0].tracks.people]) + 1
     people: dict[int, list[list[int]]] = {}  # identities in each camera
     for group in groups:
         tracks = [[own[camera][n] for camera, n in group if camera == number] for number in range(len(seen))]
         people[min(tracks[0], default=free)] = tracks
         free += not tracks[0]
     people = dict(sorted(people.items()))
-    everybody = [points for one in seen for points in one.people.people.values()]
-    nobody = everybody[0].rows(slice(0)) if everybody else Keypoints.empty({"keypoints": 26}, source="ones")
+    everybody = [rows for one in seen for rows in one.people.values()]
+    nobody = everybody[0].rows(slice(0)) if everybody else Detections.empty()
     return [
         one.by_person({i: tracks[number] for i, tracks in people.items()}, nobody) for number, one in enumerate(seen)
     ]
@@ -361,16 +352,12 @@ def _write(number: int, recorded: _Recorded, shot_fit: ShotFit, body: Body, key:
     """`fit.npz` of one camera."""
     there, camera = recorded.seen[number], recorded.rig.cameras[number].camera
     to_camera, fitted = recorded.to_camera(number), []
-    for identity, found in shot_fit.people.items():
-        track: TrackFit | None = found
-        if number:
-            track = _in_camera(found, number, identity, recorded, body)
+    for identity, first in shot_fit.people.items():
+        track = _in_camera(first, number, identity, recorded, body) if number else first
         if track is not None:
-            frames = there.people.frames[identity]
-            inside = np.isin(frames, track.frame)
-            boxes_px = {identity: there.people.boxes_px[identity][inside]}
-            file = replace(there.people, frames={identity: frames[inside]}, boxes_px=boxes_px)
-            fitted.append(fit.person_rows(identity, 0, there.tracks, file, track, body))
+            rows = there.people[identity]
+            rows = rows.rows(np.isin(rows.frame, track.frame))
+            fitted.append(fit.person_rows(identity, 0, there.tracks, rows, track, body))
     lowest, ground, alone = fit.lowest_foot(shot_fit, body), shot_fit.ground, replace(shot_fit, people={})
     if ground is not None and number:
         up = to_camera[:3, :3] @ ground.up_cam
@@ -381,8 +368,8 @@ def _write(number: int, recorded: _Recorded, shot_fit: ShotFit, body: Body, key:
     # One world for all cameras: the first one's.
     world = (base["world_from_camera"] @ np.linalg.inv(to_camera)).astype(np.float32)
     scene |= {"world_from_camera": world, "shot_camera": ["static"]}
-    rows = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
-    fit.write_fit(there.job, key, tracks, there.people, camera, {**scene, **rows, **_views_table(recorded, number)})
+    groups = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
+    fit.write_fit(there.job, key, tracks, camera, {**scene, **groups, **_views_table(recorded, number)})
 
 
 def _views_table(recorded: _Recorded, number: int) -> Mapping[str, Any]:
@@ -415,20 +402,18 @@ def _in_camera(
     share = torch.from_numpy(place - before).float()
     params = mixed(track.fit.params.rows(before), track.fit.params.rows(after), share)
     params = moved(params, recorded.to_camera(number), body)
-    mine = recorded.seen[number].people
-    points, frames = mine.people[identity], mine.frames[identity]
-    rows = np.isin(frames, frame)
-    at = np.searchsorted(frame, frames[rows])
-    detected = np.isin(frame, frames)
-    seen = body_keypoints(points.rows(rows).scatter(at, len(frame)))
+    mine = recorded.seen[number].people[identity]
+    rows = mine.rows(np.isin(mine.frame, frame))
+    detected = np.isin(frame, mine.frame)
+    seen = body_keypoints(rows.points.scatter(np.searchsorted(frame, rows.frame), len(frame)))
     used = torch.from_numpy(detected)[:, None] & (seen.presence >= PRESENT)
     away = (camera.project(body.at(params).keypoints) - seen.xy_px).norm(dim=-1)
-    found = track.rows(nearest)
+    there = track.rows(nearest)
     return replace(
-        found,
+        there,
         frame=frame,
         detected=detected,
         keypoints=seen,
         swapped=np.zeros((len(frame), 26), np.bool_),
-        fit=replace(found.fit, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
+        fit=replace(there.fit, params=params, used=used, reprojection_px=torch.where(used, away, torch.nan)),
     )

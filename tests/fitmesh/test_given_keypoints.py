@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fitmesh.stages.given_keypoints import read_given
-from fitmesh.stages.people import read_keypoints, read_tracks
+from fitmesh.stages.people import read_keypoint_rows, read_keypoints, read_tracks
 from pose2d.base.errors import UserError
 from pose2d.skeletons import BODY_25B, COCO17, HALPE26, MEDIAPIPE33, WHOLEBODY133, Skeleton
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
@@ -36,7 +36,7 @@ def test_people_without_names_are_followed(
     assert fitmesh("run", "--video", walk[1], "--keypoints", given, "--out", tmp_path) == 0
     read = read_keypoints(tmp_path)
     assert len(read.people) == 2
-    found = sorted((person.xy_px.numpy() for person in read.people.values()), key=lambda xy: -xy[0, 0, 0])
+    found = sorted((person.xy_px for person in read.people.values()), key=lambda xy: -xy[0, 0, 0])
     for xy_px, truth in zip(found, people, strict=True):
         np.testing.assert_allclose(xy_px[:, :17], truth.keypoints_px, atol=1e-3)
 
@@ -65,13 +65,13 @@ def test_the_stated_error_is_read_back_as_it_was_written(tmp_path: Path, per_axi
     names = {"pose_model": "rtmpose-s-halpe26", "skeleton": "coco17", "source": "ccnet"}
     arrays = {**names, "identity": np.array([1]), "first_row": np.array([0, 2])}
     np.savez(tmp_path / "keypoints.npz", **arrays, **{f"row_{name}": value for name, value in rows.items()})
-    (read,) = read_keypoints(tmp_path).people.values()
-    given = read_given(tmp_path / "keypoints.npz").keypoints.error
-    assert read.error is not None
+    read = read_keypoint_rows(tmp_path / "keypoints.npz")[0].points.error
+    given = read_given(tmp_path / "keypoints.npz").rows.points.error
+    assert read is not None
     assert given is not None
-    assert (read.error.log_ratio is not None) == (given.log_ratio is not None) == per_axis
+    assert (read.log_ratio is not None) == (given.log_ratio is not None) == per_axis
     for name in given.to_arrays("error_"):
-        np.testing.assert_array_equal(getattr(read.error, name.removeprefix("error_")), rows[name])
+        np.testing.assert_array_equal(getattr(read, name.removeprefix("error_")), rows[name])
         np.testing.assert_array_equal(getattr(given, name.removeprefix("error_"))[:, :17], rows[name])
     if per_axis:
         assert not given.log_ratio[:, 17:].any(), "keypoints that are not there state no ratio"
@@ -100,8 +100,8 @@ def test_openpose_files_are_read_by_name(tmp_path: Path, names: list[str]) -> No
     expected = [100 + names.index(name) for name in COCO17.keypoints]
     np.testing.assert_array_equal(given.rows.xy_px[0, :17, 0], expected)
     np.testing.assert_array_equal(given.rows.xy_px[:, 0, 1], [203, 204])
-    assert (given.keypoints.confidence[:, :17] == 0.5).all()
-    feet = given.keypoints.presence[:, 20:]  # BODY_25 has feet, the model with 18 keypoints has not
+    assert (given.rows.points.confidence[:, :17] == 0.5).all()
+    feet = given.rows.points.presence[:, 20:]  # BODY_25 has feet, the model with 18 keypoints has not
     assert (feet == (1 if len(names) == 25 else 0)).all()
 
 
@@ -109,7 +109,7 @@ def test_body_25b_is_read_in_its_own_order_with_its_feet(tmp_path: Path) -> None
     flat = [value for i in range(25) for value in (100 + i, 200, 0.5)]
     write_json(tmp_path / "clip_0_keypoints.json", {"people": [{"person_id": [-1], "pose_keypoints_2d": flat}]})
     given = read_given(tmp_path, "body_25b")
-    present = given.keypoints.presence[0] > 0
+    present = given.rows.points.presence[0] > 0
     expected = [100 + BODY_25B.index(name) for name in HALPE26.keypoints if name in BODY_25B]
     np.testing.assert_array_equal(given.rows.xy_px[0, present, 0], expected)
     assert present[20:].all()
@@ -121,14 +121,14 @@ def test_layouts_with_feet_keep_them(tmp_path: Path, skeleton: Skeleton) -> None
     given = read_given(write_json(tmp_path / "k.json", [{"image_id": 0, "keypoints": flat, "score": 1.0}]))
     expected = [10.0 * skeleton.keypoints.index(name) for name in HALPE26.keypoints[20:]]
     np.testing.assert_array_equal(given.rows.xy_px[0, 20:, 0], expected)
-    assert (given.keypoints.presence[0, 20:] > 0).all()
+    assert (given.rows.points.presence[0, 20:] > 0).all()
 
 
 def test_labelled_data_count_as_seen_where_labelled(tmp_path: Path) -> None:
     points = [[10.0 * i, 5.0, i % 3] for i in range(17)]
     annotation = {"image_id": 7, "keypoints": [value for point in points for value in point]}
     given = read_given(write_json(tmp_path / "a.json", {"annotations": [annotation]}))
-    assert given.keypoints.confidence[0].tolist() == [float(i % 3 > 0) for i in range(17)] + [0.0] * 9
+    assert given.rows.points.confidence[0].tolist() == [float(i % 3 > 0) for i in range(17)] + [0.0] * 9
     assert given.rows.frame.tolist() == [7]
 
 
@@ -197,7 +197,7 @@ def test_mmpose_predictions_are_read_an_entry_a_frame(tmp_path: Path, first: int
     given = read_given(write_json(tmp_path / "k.json", content))
     assert given.rows.frame.tolist() == [0, 2]
     np.testing.assert_allclose(given.rows.xy_px[:, :17], xy[[0, 2]], rtol=1e-6)
-    assert (given.keypoints.confidence[:, :17] == 0.5).all()
+    assert (given.rows.points.confidence[:, :17] == 0.5).all()
     assert not given.named
 
 
@@ -211,7 +211,7 @@ def test_mediapipe_landmarks_are_scaled_to_the_image(tmp_path: Path, tasks: bool
     expected = of_names(list(MEDIAPIPE33), xy * (640, 360))
     np.testing.assert_allclose(given.rows.xy_px[0], expected, rtol=1e-6)
     feet = [HALPE26.keypoints.index(name) for name in ("left_heel", "right_big_toe")]
-    assert (given.keypoints.presence[0, feet] == 1).all()
+    assert (given.rows.points.presence[0, feet] == 1).all()
 
 
 @pytest.mark.parametrize(("count", "people", "numbers"), [(17, 0, 3), (26, 2, 2), (33, 0, 3), (133, 1, 3)])
@@ -227,7 +227,7 @@ def test_arrays_are_read(tmp_path: Path, count: int, people: int, numbers: int) 
     assert given.rows.frame.tolist() == np.repeat([0, 2, 3], each).tolist()
     assert given.named
     assert given.rows.identity.tolist() == [*range(each)] * 3
-    assert (given.keypoints.confidence[:, 0] == (0.5 if numbers == 3 else 1)).all()
+    assert (given.rows.points.confidence[:, 0] == (0.5 if numbers == 3 else 1)).all()
     first = values[0, 0] if people else values[0]
     np.testing.assert_allclose(given.rows.xy_px[0, 0], first[0, :2], rtol=1e-6)
 

@@ -25,7 +25,8 @@ def run(fitmesh: Fitmesh, folder: Path, video: Path, size: tuple[int, int], *mor
 
 def test_a_video_without_a_hand_has_none(fitmesh: Fitmesh, tmp_path: Path) -> None:
     video = write_video(tmp_path / "a.mp4", [0, 40, 80], SIZE)
-    (hands,) = read_keypoints(run(fitmesh, tmp_path, video, SIZE)).hands.values()
+    hands = read_keypoints(run(fitmesh, tmp_path, video, SIZE)).rows.hands
+    assert hands is not None
     assert hands.presence.shape == (3, 2)
     assert not hands.presence.any()
     assert np.isnan(hands.xy_px).all()
@@ -33,7 +34,7 @@ def test_a_video_without_a_hand_has_none(fitmesh: Fitmesh, tmp_path: Path) -> No
 
 def test_hands_are_left_out_when_nobody_wants_them(fitmesh: Fitmesh, tmp_path: Path) -> None:
     video = write_video(tmp_path / "a.mp4", [0, 40, 80], SIZE)
-    assert read_keypoints(run(fitmesh, tmp_path, video, SIZE, "--hands", "off")).hands == {}
+    assert read_keypoints(run(fitmesh, tmp_path, video, SIZE, "--hands", "off")).rows.hands is None
     assert fitmesh("run", "--video", video, "--out", tmp_path / "other", "--hands", "yes") != 0
     assert "unknown --hands 'yes': choose auto or off" in fitmesh.said
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fitmesh.stages.people import KeypointsFile, read_keypoints
+from fitmesh.stages.people import read_keypoints
 from pose2d.base.errors import UserError
 from pose2d.types import OUTLINE_POINTS, Outlines
 from tests.fitmesh.conftest import Fitmesh
@@ -34,10 +34,12 @@ def fitted(out: Path) -> dict[str, np.ndarray]:
 def test_a_video_without_people_has_no_mask_and_the_fit_is_that_of_keypoints(fitmesh: Fitmesh, tmp_path: Path) -> None:
     """Keypoints are given, but there is nobody in the images."""
     plain = fitted(run(fitmesh, tmp_path, "--shape", "keypoints"))
-    assert read_keypoints(tmp_path / "out").outlines == {}
+    assert read_keypoints(tmp_path / "out").outlines is None
     masked = fitted(run(fitmesh, tmp_path, "--shape", "masks"))
-    (found,) = read_keypoints(tmp_path / "out").outlines.values()
-    assert not len(found)
+    read = read_keypoints(tmp_path / "out")
+    (outlines,) = map(read.outlines_of, read.people)
+    assert outlines is not None
+    assert not len(outlines)
     assert masked["masks"].tolist() == [0]
     for name in ("shape", "row_pose_rad", "row_translation_m", "shape_covariance"):
         np.testing.assert_array_equal(masked[name], plain[name])
@@ -71,10 +73,10 @@ def test_outlines_go_with_their_rows(fitmesh: Fitmesh, tmp_path: Path) -> None:
     arrays, wanted = dict(np.load(out / "keypoints.npz")), some_outlines([1, 4])
     np.savez(out / "keypoints.npz", **arrays | wanted.to_arrays())
     read = read_keypoints(out)
-    assert isinstance(read, KeypointsFile)
-    (found,) = read.outlines.values()
-    assert found.row.tolist() == [1, 4]
-    np.testing.assert_array_equal(found.xy_px, wanted.xy_px)
+    (outlines,) = map(read.outlines_of, read.people)
+    assert outlines is not None
+    assert outlines.row.tolist() == [1, 4]
+    np.testing.assert_array_equal(outlines.xy_px, wanted.xy_px)
     np.savez(out / "keypoints.npz", **arrays | replace(wanted, row=np.array([1, 600])).to_arrays())
     with pytest.raises(UserError, match="a mask belongs to nobody's row"):
         read_keypoints(out)

@@ -42,10 +42,10 @@ def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_pa
     seen, read = read_tracks(tmp_path), read_keypoints(tmp_path)
     assert seen.frames.tolist() == list(range(39, 120, 9))
     assert [len(track) for track in tracks_of(seen.rows)] == [9, 9]
-    assert read.source == "raw"
+    assert read.rows.points.source == "raw"
     for track in tracks_of(seen.rows):
-        person = read.people[track.identity[0]]
-        np.testing.assert_array_equal(read.frames[track.identity[0]], track.frame)
+        person = read.people[track.identity[0]].points
+        np.testing.assert_array_equal(read.people[track.identity[0]].frame, track.frame)
         assert person.xy_px.shape == (9, 26, 2)
         assert 0.3 < float(person.confidence.mean()) < 1
         x1, y1, x2, y2 = track.box_px.T
@@ -120,12 +120,12 @@ def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Pa
     read = read_keypoints(tmp_path)
     model = pose2d.load("movenet-lightning")
     frames = {frame.index: frame.rgb for frame in Video(EXAMPLE).frames(Span(end_s=0.16))}
-    assert sum(len(f) for f in read.frames.values()) == 15
-    for identity, person in read.people.items():
-        for row, (frame, box) in enumerate(zip(read.frames[identity], read.boxes_px[identity], strict=True)):
+    assert len(read.rows) == 15
+    for person in read.people.values():
+        for row, (frame, box) in enumerate(zip(person.frame, person.box_px, strict=True)):
             alone = estimate(model, frames[int(frame)], box[None])
             np.testing.assert_allclose(person.xy_px[row], alone.xy_px[0], atol=0.01)
-            np.testing.assert_allclose(person.confidence[row], alone.score[0], atol=1e-4)
+            np.testing.assert_allclose(person.points.confidence[row], alone.score[0], atol=1e-4)
 
 
 @pytest.fixture

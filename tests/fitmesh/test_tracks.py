@@ -10,7 +10,7 @@ import pytest
 
 import fitmesh as package
 from fitmesh.result import EDITS_FILE
-from fitmesh.stages.people import TracksFile, read_keypoints, read_tracks
+from fitmesh.stages.people import SeenPeople, read_keypoints, read_tracks
 from fitmesh.tracks import (
     Drop,
     Edit,
@@ -76,13 +76,13 @@ def test_a_merged_person_has_the_rows_of_both_in_order(out: Path) -> None:
     edit_tracks(out, merge=[(3, 2)])
     after = edited_keypoints(out)
     assert sorted(after.people) == [1, 3]
-    np.testing.assert_array_equal(after.frames[3], np.arange(FRAMES))
+    np.testing.assert_array_equal(after.people[3].frame, np.arange(FRAMES))
     expected = np.concatenate([before.people[2].xy_px, before.people[3].xy_px])
     np.testing.assert_array_equal(after.people[3].xy_px, expected)
-    raw = [before.people[2].raw, before.people[3].raw]
-    np.testing.assert_array_equal(after.people[3].raw, np.concatenate(raw))
+    raw = [before.people[i].points.raw for i in (2, 3)]
+    np.testing.assert_array_equal(after.people[3].points.raw, np.concatenate(raw))
     (track,) = [track for track in tracks_of(edited_tracks(out).rows) if track.identity[0] == 3]
-    np.testing.assert_array_equal(track.box_px, after.boxes_px[3])
+    np.testing.assert_array_equal(track.box_px, after.people[3].box_px)
 
 
 def with_hands(out: Path) -> HandKeypoints:
@@ -96,11 +96,12 @@ def with_hands(out: Path) -> HandKeypoints:
 
 def test_a_merged_person_has_the_hands_of_both_in_order(out: Path) -> None:
     with_hands(out)
-    before = read_keypoints(out).hands
+    before = read_keypoints(out).people
     edit_tracks(out, merge=[(3, 2)])
-    after = edited_keypoints(out).hands
-    np.testing.assert_array_equal(after[3].xy_px, np.concatenate([before[2].xy_px, before[3].xy_px]))
-    assert not after[3].presence.any()
+    merged, *parts = (rows.hands for rows in (edited_keypoints(out).people[3], before[2], before[3]))
+    assert merged is not None
+    np.testing.assert_array_equal(merged.xy_px, np.concatenate([part.xy_px for part in parts if part is not None]))
+    assert not merged.presence.any()
 
 
 def test_outlines_stay_with_their_frames_through_a_merge(out: Path) -> None:
@@ -110,17 +111,20 @@ def test_outlines_stay_with_their_frames_through_a_merge(out: Path) -> None:
     np.savez(out / "keypoints.npz", **arrays | Outlines(rows, points, np.zeros_like(points)).to_arrays())
     edit_tracks(out, merge=[(3, 2)])
     after = edited_keypoints(out)
-    for identity, found in after.outlines.items():
-        were = found.xy_px[:, 0, 0].astype(int)  # rows in the file
-        np.testing.assert_array_equal(after.frames[identity][found.row], arrays["row_frame"][were])
-    assert sum(map(len, after.outlines.values())) == len(rows)
+    for identity, person in after.people.items():
+        outlines = after.outlines_of(identity)
+        assert outlines is not None
+        were = outlines.xy_px[:, 0, 0].astype(int)  # rows in the file
+        np.testing.assert_array_equal(person.frame[outlines.row], arrays["row_frame"][were])
+    assert after.outlines is not None
+    assert len(after.outlines) == len(rows)
 
 
 def test_a_file_of_an_older_version_has_no_hands(out: Path) -> None:
     arrays = {name: value for name, value in np.load(out / "keypoints.npz").items() if "_hand_" not in name}
     np.savez(out / "keypoints.npz", **arrays)
-    assert read_keypoints(out).hands == {}
-    assert edited_keypoints(out).hands == {}
+    assert read_keypoints(out).rows.hands is None
+    assert edited_keypoints(out).rows.hands is None
 
 
 def test_a_file_with_half_of_its_hands_is_refused(out: Path) -> None:
@@ -225,12 +229,12 @@ def test_a_folder_without_tracks_is_named(fitmesh: Fitmesh, tmp_path: Path) -> N
     assert "tracks.npz is not there" in " ".join(fitmesh.said.split())
 
 
-def tracks_with_a_cut() -> TracksFile:
+def tracks_with_a_cut() -> SeenPeople:
     """Person 1 before the cut at frame 6, 2 after it, 3 and 4 one after the other in the first shot."""
     spans = {1: range(6), 2: range(6, 12), 3: range(3), 4: range(4, 6)}
     who = np.repeat(list(spans), list(map(len, spans.values())))
     rows = Detections(np.concatenate(list(spans.values())), who, np.tile([0.0, 0.0, 9.0, 9.0], (len(who), 1)), who / 10)
-    return TracksFile(
+    return SeenPeople(
         width_px=64, height_px=48, rate=Fraction(10), frames=np.arange(12), time_s=np.arange(12) / 10, rows=rows,
         shot_first_frame=np.array([0, 6]), same_as={who: who for who in spans},
         events=[Event(0.2, 3, "lost", "gone"), Event(0.45, 4, "swap", "with 1"), Event(1.1, 2, "lost", "gone")],
@@ -238,7 +242,7 @@ def tracks_with_a_cut() -> TracksFile:
     )  # fmt: skip
 
 
-def edited(*edits: Edit) -> TracksFile:
+def edited(*edits: Edit) -> SeenPeople:
     tracks = tracks_with_a_cut()
     return after_edits(tracks, edits)
 

@@ -99,7 +99,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from fitmesh.options.record import read_config
     from fitmesh.result import TRACKS, fit_schema, keypoints_schema
     from fitmesh.stages.given_keypoints import read_given
-    from fitmesh.stages.people import read_keypoints, read_tracks
+    from fitmesh.stages.people import read_keypoint_rows, read_tracks
     from fitting.init.lifter import load_lifter
     from fitting.solver.terms.priors import read_mixture
     from fitting.training.motion_capture import load_motion
@@ -128,7 +128,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
 
     yield from arrays("fit.npz", lambda p: fitmesh.load(p.parent), "fit.npz", valid.arrays(valid.out / "fit.npz"), True)
     given = valid.arrays(valid.out / "keypoints.npz")
-    yield from arrays("keypoints.npz", lambda p: read_keypoints(p.parent), "keypoints.npz", given, True)
+    yield from arrays("keypoints.npz", read_keypoint_rows, "keypoints.npz", given, True)
     yield from arrays("--keypoints npz", read_given, "k.npz", given, True)
     seen = valid.arrays(valid.out / "tracks.npz")
     yield from arrays("tracks.npz", lambda p: read_tracks(p.parent), "tracks.npz", seen, True)

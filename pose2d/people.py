@@ -94,7 +94,7 @@ class PeopleFinder:
                 state.add(state.waiting.popleft().result())
         state.last = None
         seen_all()
-        return state.people(identity or IdentityOptions(), [cut.frame for cut in shots.late])
+        return state.people(identity or IdentityOptions(), shots.late)
 
     def _step_by_step(
         self, state: "_Progress", pool: ThreadPoolExecutor, interval: list[Frame], last: Detections, step: int

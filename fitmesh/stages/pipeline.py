@@ -146,10 +146,7 @@ def stages(job: Job) -> list[Stage]:
     if not settings.only_people:
         planned.append(fitted)
     if not settings.outputs:
-        planned += [
-            stage(one, overlay_key(one), export.is_current, "", export.make, lambda: drawn)
-            for one in everyone
-        ]
+        planned += [stage(one, overlay_key(one), export.is_current, "", export.make, lambda: drawn) for one in everyone]
     for name in wanted(settings.exports, () if settings.outputs else None):
         key = export.cache_key(job, name, fit_key, overlay_key(job))
         planned.append(stage(job, key, export.is_current, "", export.make, partial(export.noted_files, job.out, name)))

@@ -1,17 +1,17 @@
-"""Where and in how many threads things are calculated, and work in a thread of its own, a few steps ahead or behind.
+"""Where and in how many threads things are calculated, and work in a thread of its own, a few steps ahead.
 
-Sums are split among threads, and the split shows in the last digits. Decoding and encoding overlap with the rest."""
+Sums are split among threads, and the split shows in the last digits. Decoding overlaps with the rest."""
 
 import contextlib
 import ctypes
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from pose2d.base.errors import UserError
 
@@ -107,50 +107,6 @@ def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
             worker.shutdown()  # where this is garbage, its thread may have ended: nothing more may be asked of it
             if hasattr(source, "close"):  # a file left open here would only be closed by chance
                 source.close()
-
-
-class Background(Generic[T]):
-    """Something that takes a moment to make and will be needed: `start` it while something else is being done."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._made: Future[T] | None = None
-
-    def start(self) -> "Future[T]":
-        if self._made is None:
-            worker = ThreadPoolExecutor(1)
-            self._made = worker.submit(self._make)
-            worker.shutdown(wait=False)  # no more work will come
-        return self._made
-
-    def get(self) -> T:
-        """Waits until it is made. An error in making it is raised here."""
-        return self.start().result()
-
-    def let_go(self) -> None:
-        """It does not stay in memory longer than its user; whoever asks again waits until it is made again."""
-        self._made = None
-
-
-@contextmanager
-def background_writer(write: Callable[[T], None], depth: int = DEPTH) -> Iterator[Callable[[T], None]]:
-    """A `write` that returns at once and does its work in another thread, in order; on leaving, all of it is done. An
-    error in writing is raised by the next call, or on leaving, and what waits is thrown away."""
-    waiting: deque[Future[None]] = deque()
-    with ThreadPoolExecutor(1) as worker:
-
-        def hand_over(item: T) -> None:
-            while len(waiting) > depth or (waiting and waiting[0].done()):
-                waiting.popleft().result()
-            waiting.append(worker.submit(write, item))
-
-        try:
-            yield hand_over
-            while waiting:
-                waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
 
 
 _DEVICES = {"cpu": "processor", "cuda": "NVIDIA GPU", "mps": "Apple GPU"}

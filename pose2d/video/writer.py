@@ -1,7 +1,7 @@
 """Videos out: H.264 in an mp4 that a browser plays, at the times its frames had, with the sound they had."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -86,21 +86,16 @@ class VideoWriter:
 
 @contextmanager
 def video_writer(
-    path: str | Path,
-    rate: Fraction,
-    tick_s: Fraction,
-    sound_from: Path | None = None,
-    tags: Mapping[str, str] | None = None,
+    path: str | Path, rate: Fraction, tick_s: Fraction, sound_from: Path | None = None
 ) -> Iterator[VideoWriter]:
     """Write a video atomically: it appears at `path` when it is complete. `rate` is the mean frames per second;
     `tick_s` divides every frame's time. Odd sizes grow by one pixel, since 4:2:0 colour halves both sides; images with
-    a side above 8192 pixels are shrunk. `tags` are kept in the file (mp4 knows "title", "comment" and the like)."""
+    a side above 8192 pixels are shrunk."""
     faststart = {"movflags": "+faststart"}  # the index comes first: a browser can play before it has everything
     with (
         atomic_file(path) as temporary,
         av.open(str(temporary), "w", format="mp4", options=faststart) as container,
     ):
-        container.metadata.update(tags or {})
         writer = VideoWriter(container, rate, tick_s, sound_from)
         yield writer
         writer.finish()

@@ -1,4 +1,4 @@
-"""Threads that work ahead and behind: order, errors and leaving early."""
+"""A thread that works ahead: order, errors and leaving early."""
 
 import threading
 import time
@@ -6,16 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from pose2d.base.threads import Background, background_writer, prefetch
+from pose2d.base.threads import prefetch
 
 
 def test_everything_comes_in_order() -> None:
     assert list(prefetch(range(100))) == list(range(100))
-    written: list[int] = []
-    with background_writer(written.append) as write:
-        for number in range(100):
-            write(number)
-    assert written == list(range(100))
 
 
 def test_work_goes_on_while_the_last_item_is_used() -> None:
@@ -44,17 +39,6 @@ def test_an_error_arrives_where_it_can_be_handled() -> None:
     with pytest.raises(ValueError, match="broken video"):
         next(reader)
 
-    def fail(number: int) -> None:
-        raise OSError("disk full")
-
-    def write_much() -> None:
-        with background_writer(fail) as write:
-            for number in range(1000):
-                write(number)
-
-    with pytest.raises(OSError, match="disk full"):
-        write_much()
-
 
 def test_leaving_early_ends_the_thread_and_closes_the_source() -> None:
     closed = threading.Event()
@@ -75,31 +59,3 @@ def test_leaving_early_ends_the_thread_and_closes_the_source() -> None:
         time.sleep(0.01)
     assert closed.is_set()
     assert threading.active_count() == before
-
-    def write_and_stop() -> None:
-        with background_writer(lambda item: None) as write:
-            write(1)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_and_stop()
-    assert threading.active_count() == before
-
-
-def test_what_is_needed_soon_is_made_once_meanwhile_and_its_error_arrives_where_it_is_needed() -> None:
-    threads: list[int] = []
-
-    def make() -> str:
-        threads.append(threading.get_ident())
-        return "made"
-
-    soon = Background(make)
-    soon.start()
-    soon.start()
-    assert (soon.get(), soon.get(), len(threads)) == ("made", "made", 1)
-    assert threads[0] != threading.get_ident()
-    broken = Background(lambda: 1 // 0)
-    broken.start()
-    with pytest.raises(ZeroDivisionError):
-        broken.get()
-    assert Background(make).get() == "made"  # also when nobody started it

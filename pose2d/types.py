@@ -253,3 +253,14 @@ class Detections(Table):
         """Person after person in order of identity, frames rising; nobody's rows are left out."""
         order = np.lexsort((self.frame, self.identity))
         return self.picked(order[self.identity[order] != NOBODY])
+
+
+@dataclass(frozen=True)
+class Event(Table):
+    """Something about who is who that a person should look at."""
+
+    PREFIX = "event_"
+    time_s: float = column((), "d", "when", unit="s", finite=True)
+    identity: int = column((), "i", "whose")
+    kind: Literal["swap", "lost"] = column((), "U", "swap (likely exchanged with somebody) or lost")
+    text: str = column((), "U", "a plain sentence")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -93,7 +94,7 @@ class DecoderLayer(nn.Module):
 
     def forward(self, query: Tensor, place: Tensor, reference: Tensor, maps: list[Tensor]) -> Tensor:
         """`place` says which keypoint a query is; among keypoints it steers the attention but is not passed on."""
-        among, around = self.attentions
+        among, around = cast(Any, self.attentions)
         key = query + place
         query = self.norms[0](query + among.attn(key, key, query, need_weights=False)[0])
         query = self.norms[1](query + around(query + place, reference, maps))

@@ -34,7 +34,7 @@ Finder = Callable[[Frames, float], list[int]]  # frames and frames per second ->
 
 
 def ours(frames: Frames, fps: float) -> list[int]:
-    return [cut.frame for cut in find_cuts((i, i / fps, rgb) for i, rgb in enumerate(frames))]
+    return find_cuts((i, i / fps, rgb) for i, rgb in enumerate(frames))
 
 
 def pyscenedetect(name: str) -> Finder:

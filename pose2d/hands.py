@@ -181,11 +181,11 @@ def find_hands(
         for number, who in enumerate(whose):
             if who in last and time_s - last[who][0] <= LONGEST_S:
                 before[number] = last[who][2] + here.wrist_px[number] - last[who][1]
-        found = hands_in_image(frame.rgb, here, before)
-        kept = np.flatnonzero(found.presence >= SEEN)
+        seen = hands_in_image(frame.rgb, here, before)
+        kept = np.flatnonzero(seen.presence >= SEEN)
         for f, _ in column_fields(HandKeypoints):
-            getattr(hands, f.name)[here.row[kept], here.right[kept].astype(int)] = getattr(found, f.name)[kept]
-        last |= {whose[n]: (time_s, here.wrist_px[n], found.xy_px[n]) for n in kept.tolist()}
+            getattr(hands, f.name)[here.row[kept], here.right[kept].astype(int)] = getattr(seen, f.name)[kept]
+        last |= {whose[n]: (time_s, here.wrist_px[n], seen.xy_px[n]) for n in kept.tolist()}
         progress(1)
         if not in_frame:
             break

@@ -133,10 +133,10 @@ def person_mask(
 
 def outline_of(rgb: np.ndarray, seen_px: np.ndarray, middle_px: np.ndarray, row: int) -> Outlines:
     """The outline of who has keypoints seen_px [K, 2] around the hips' middle [2]; no row where it is nobody's."""
-    found = person_mask(rgb, seen_px, middle_px)
-    if found is None:
+    mask = person_mask(rgb, seen_px, middle_px)
+    if mask is None:
         return Outlines.empty()
-    region, probable, mine = found
+    region, probable, mine = mask
     side = region[2]
     contours, _ = cv2.findContours(mine.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
     points = np.concatenate([line[:, 0] for line in contours if len(line) > 8]).astype(np.float64)

@@ -91,7 +91,7 @@ class PeopleFinder:
             while state.waiting:
                 state.add(state.waiting.popleft().result())
         state.last = None
-        return state.people(identity or IdentityOptions(), [cut.frame for cut in shots.late])
+        return state.people(identity or IdentityOptions(), shots.late)
 
     def _step_by_step(
         self, state: "_Progress", pool: ThreadPoolExecutor, interval: list[Frame], last: Detections, step: int

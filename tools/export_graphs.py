@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import pose2d
 from pose2d.base.files import atomic_file
 from pose2d.detect.detector import YOLOX_GRAPH, load_yolox
-from pose2d.models.rtmpose import RTMPose
+from pose2d.models.rtmpose import TOKENS, RTMPose
 
 OUT = Path(__file__).resolve().parents[1] / "pose2d" / "graphs"
 OPSET = 17
@@ -31,7 +31,7 @@ class Features(nn.Module):
 
     def forward(self, crops: Tensor) -> tuple[Tensor, Tensor]:
         maps = self.backbone(crops)
-        return self.head.tokens(maps), maps
+        return self.head[TOKENS](maps), maps
 
 
 def export(module: nn.Module, example: Tensor, axes: dict[str, dict[int, str]], name: str) -> None:

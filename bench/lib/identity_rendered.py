@@ -59,7 +59,7 @@ def _rendered(name: str, seen: dict[str, np.ndarray], truth: Mapping[str, np.nda
     fps = float(truth["fps"]) if "fps" in truth else 30.0
     starts = truth["shot_first_frame"] if "shot_first_frame" in truth else np.zeros(1, int)
     visible = truth["seen_px2"] > LEAST_SEEN * np.maximum(truth["area_px2"], 1)
-    found = {cut.frame for cut in find_cuts((n, n / fps, rgb) for n, rgb in enumerate(seen["small"]))}
+    found = set(find_cuts((n, n / fps, rgb) for n, rgb in enumerate(seen["small"])))
     frames = []
     for number in range(count):
         shot = int(np.searchsorted(starts, number, side="right")) - 1

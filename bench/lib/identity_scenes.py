@@ -13,18 +13,18 @@ from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE
 from pose2d.types import AREA_OF_BOX, Appearance, l_squared
 from pose2d.video.frames import Frame
-from pose2d.video.shots import Cut, ShotMarker
+from pose2d.video.shots import ShotMarker
 
 IMAGE_WH = (1000, 600)
 FPS = 25.0
 
 
-def find_cuts(frames: Iterable[tuple[int, float, np.ndarray]]) -> list[Cut]:
-    """The cuts of a whole video, from (frame number, seconds, RGB image)."""
+def find_cuts(frames: Iterable[tuple[int, float, np.ndarray]]) -> list[int]:
+    """First frames of new shots of a whole video, from (frame number, seconds, RGB image)."""
     marker = ShotMarker()
     for _ in marker.mark(Frame(number, Fraction(time_s), rgb) for number, time_s, rgb in frames):
         pass
-    return sorted(marker.cuts, key=lambda cut: cut.frame)
+    return sorted(marker.cuts)
 
 
 @dataclass(frozen=True)
@@ -207,5 +207,5 @@ def joined_clips(people: dict[str, np.ndarray], seed: int, pieces: int = 6) -> t
             )
             images.append((len(images), now, image))
         named += int(row[:, 1].max()) + 1
-    starts = {cut.frame for cut in find_cuts(images)}
+    starts = set(find_cuts(images))
     return [replace(frame, is_cut=number in starts) for number, frame in enumerate(frames)], cuts

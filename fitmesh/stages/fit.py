@@ -26,9 +26,8 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import release_scratch
 from pose2d.base.table import blocks, joined
 from pose2d.base.threads import prefetch, single_thread
-from pose2d.events import Event
 from pose2d.skeletons import HALPE26
-from pose2d.types import Detections
+from pose2d.types import Detections, Event
 
 FILE = FIT_FILE
 HALPE_FEET = tuple(

@@ -76,7 +76,7 @@ def make(job: Job, key: CacheKey) -> None:
             f"{_file(job)} speaks of frames {everyone.frame.min()} to {everyone.frame.max()}, none of which is read "
             f"from {job.clip.path} (frames {frames[0]} to {frames[-1]}). Frame numbers count from 0."
         )
-    cuts = np.unique([*first_frames, *(cut.frame for cut in shots.late)]).astype(np.int64)
+    cuts = np.unique([*first_frames, *shots.late]).astype(np.int64)
     numbers, seconds = np.array(frames, np.int64), np.array(times)
     if not given.named:
         seen_people = people_of(parts, tracker, numbers, seconds, cuts, job.settings.identity)

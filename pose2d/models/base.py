@@ -221,9 +221,11 @@ class HeatmapModel(PoseModel):
     decode: Decoder = staticmethod(decode.quarter_offset)
     shift_mirrored: bool = True  # in the flip test, move the un-mirrored map one cell to the right
 
-    @abstractmethod
+    final_layer: nn.Module  # makes the maps, unless `maps` says otherwise
+
     def maps(self, features: Tensor) -> Tensor:
         """Features -> heatmaps [N, K, h, w]."""
+        return self.final_layer(features)
 
     def predict(self, features: Tensor) -> Prediction:
         return self.decode_maps(self.maps(features))

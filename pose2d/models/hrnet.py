@@ -131,9 +131,6 @@ class HRNetPose(HRNet, HeatmapModel):
         self.check_input(crops)
         return self.stages(crops)[0]
 
-    def maps(self, features: Tensor) -> Tensor:
-        return self.final_layer(features)
-
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         self.decode = decode.mmpose_default if is_mmpose(state) else decode.quarter_offset
         return renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pose2d.decode import fit_gaussian, windows
 from pose2d.models import convolutions
-from pose2d.models.base import CropConvention, FeaturesWithTrunk, ModelCard, PoseModel, renamed, trunk_of
+from pose2d.models.base import CropConvention, FeaturesWithTrunk, ModelCard, PoseModel, named, renamed, trunk_of
 from pose2d.skeletons import COCO17
 from pose2d.types import Prediction
 
@@ -67,16 +67,10 @@ class InvertedResidual(nn.Module):
         return out.add_(x) if self.residual else out
 
 
-class Separable(nn.Module):
+def separable(inputs: int, outputs: int) -> Any:
     """Filter each channel, then mix channels."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        self.depthwise = Conv(inputs, inputs, 3, groups=inputs, bias=False)
-        self.pointwise = Conv(inputs, outputs, activation="relu")
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.pointwise(self.depthwise(x))
+    depthwise = Conv(inputs, inputs, 3, groups=inputs, bias=False)
+    return named(depthwise=depthwise, pointwise=Conv(inputs, outputs, activation="relu"))
 
 
 class MapHead(nn.Module):
@@ -84,7 +78,7 @@ class MapHead(nn.Module):
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
-        self.hidden = Separable(TRUNK, HIDDEN)
+        self.hidden = separable(TRUNK, HIDDEN)
         self.out = Conv(HIDDEN, outputs)
 
     def forward(self, trunk: Tensor) -> Tensor:
@@ -120,7 +114,7 @@ class MoveNet(nn.Module):
         self.lateral = nn.ModuleList(
             [Conv(1280, 64)] + [Conv(_channels(c * width), out) for c, out in ((64, 64), (32, 32), (24, TRUNK))]
         )
-        self.merge = nn.ModuleList([Separable(64, 32), Separable(32, 24), Separable(24, TRUNK)])
+        self.merge = nn.ModuleList([separable(64, 32), separable(32, 24), separable(24, TRUNK)])
         self.heads = nn.ModuleDict({name: MapHead(outputs) for name, outputs in heads.items()})
         self.layout = torch.channels_last  # the faster one for convolutions on a CPU
         for weight in self.parameters():

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -80,30 +81,23 @@ def map_places(h: int, w: int) -> Tensor:
         return torch.cat(both, -1).permute(2, 0, 1).contiguous()
 
 
-class SelfAttention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attn = nn.MultiheadAttention(CHANNELS, HEADS, batch_first=True)
-
-    def forward(self, query: Tensor, place: Tensor) -> Tensor:
-        """`place` says which keypoint a query is; it steers the attention but is not passed on."""
-        key = query + place
-        return self.attn(key, key, query, need_weights=False)[0]
-
-
 class DecoderLayer(nn.Module):
     """Self-attention among keypoints, deformable attention to the maps, feed-forward; each with residual and norm."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.attentions = nn.ModuleList([SelfAttention(), DeformableAttention(CHANNELS, HEADS, LEVELS, POINTS)])
+        among = named(attn=nn.MultiheadAttention(CHANNELS, HEADS, batch_first=True))
+        self.attentions = nn.ModuleList([among, DeformableAttention(CHANNELS, HEADS, LEVELS, POINTS)])
         widen = nn.Sequential(nn.Linear(CHANNELS, HIDDEN), nn.ReLU(inplace=True))
         self.ffns = nn.ModuleList([named(layers=nn.Sequential(widen, nn.Linear(HIDDEN, CHANNELS)))])
         self.norms = nn.ModuleList(nn.LayerNorm(CHANNELS) for _ in range(3))
 
     def forward(self, query: Tensor, place: Tensor, reference: Tensor, maps: list[Tensor]) -> Tensor:
-        query = self.norms[0](query + self.attentions[0](query, place))
-        query = self.norms[1](query + self.attentions[1](query + place, reference, maps))
+        """`place` says which keypoint a query is; among keypoints it steers the attention but is not passed on."""
+        among, around = cast(Any, self.attentions)
+        key = query + place
+        query = self.norms[0](query + among.attn(key, key, query, need_weights=False)[0])
+        query = self.norms[1](query + around(query + place, reference, maps))
         return self.norms[2](query + self.ffns[0](query))
 
 
@@ -146,21 +140,12 @@ class Transformer(nn.Module):
         return query, reference
 
 
-def _branch(keypoints: bool) -> nn.Sequential:
+def _branch(xy: bool) -> nn.Sequential:
     """Three linear layers: of coordinates with ReLU between, of sigmas with nothing between, as in the repository."""
     first, second = nn.Linear(CHANNELS, CHANNELS), nn.Linear(CHANNELS, CHANNELS)
-    if keypoints:
+    if xy:
         return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(CHANNELS, 2))
     return nn.Sequential(first, second, named(linear=nn.Linear(CHANNELS, 2)))
-
-
-class PoseurHead(nn.Module):
-    def __init__(self, keypoints: int) -> None:
-        super().__init__()
-        self.transformer = Transformer(keypoints)
-        self.fc_coord_branches, self.fc_coord_output_branches, self.fc_sigma_branches = (
-            nn.ModuleList(_branch(keypoints) for _ in range(LAYERS)) for keypoints in (True, True, False)
-        )
 
 
 def certainty(sigma: Tensor) -> Tensor:
@@ -183,7 +168,11 @@ class Poseur(PoseModel):
         self.backbone = trunk
         convs = (nn.Conv2d(inputs, CHANNELS, 1, bias=False) for inputs in channels)  # each map to 256 channels
         self.neck = named(convs=nn.ModuleList(named(conv=conv, gn=nn.GroupNorm(32, CHANNELS)) for conv in convs))
-        self.keypoint_head = PoseurHead(skeleton.size)
+        coord, output, sigma = (nn.ModuleList(_branch(xy) for _ in range(LAYERS)) for xy in (True, True, False))
+        self.keypoint_head = named(
+            transformer=Transformer(skeleton.size), fc_coord_branches=coord, fc_coord_output_branches=output,
+            fc_sigma_branches=sigma,
+        )  # fmt: skip
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return renamed(state)

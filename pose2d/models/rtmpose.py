@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel, renamed
+from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel, named, renamed
 from pose2d.models.convolutions import CSPNeXt, OnnxNetwork, fold_batch_norms, onnx_convolutions
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction
 
 TOKEN, QUERY, VALUE = 256, 128, 512  # numbers per keypoint: its token, what it is compared by, what it passes on
 BINS = 2  # per pixel
+TOKENS = slice(4)  # layers of the head that make them
 STRIDE = 32  # crop pixels per cell of the backbone's map
 TEMPERATURE = 10.0  # the training loss compares softmax(TEMPERATURE * output) with the same of its target
 # The target is a Gaussian of height 1 over bins, this wide per axis (x, y) for a crop width of 192 or 288.
@@ -61,24 +62,6 @@ class GatedAttention(nn.Module):
         return tokens * self.res_scale["scale"] + self.o(gate * (attention @ value))
 
 
-class SimCCHead(nn.Module):
-    """The backbone's map -> tokens -> a score for every half pixel of each axis."""
-
-    def __init__(self, channels: int, keypoints: int, input_wh: tuple[int, int]) -> None:
-        super().__init__()
-        width, height = input_wh
-        cells = (width // STRIDE) * (height // STRIDE)
-        self.final_layer = nn.Conv2d(channels, keypoints, 7, padding=3)
-        self.mlp = nn.Sequential(ScaleNorm(cells), nn.Linear(cells, TOKEN, bias=False))
-        self.gau = GatedAttention()
-        self.cls_x = nn.Linear(TOKEN, BINS * width, bias=False)
-        self.cls_y = nn.Linear(TOKEN, BINS * height, bias=False)
-
-    def tokens(self, maps: Tensor) -> Tensor:
-        """Maps [N, C, h, w] -> [N, K, 256]."""
-        return self.gau(self.mlp(self.final_layer(maps).flatten(2)))
-
-
 class RTMPose(PoseModel):
     """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map comes with them. The
     raw confidence is the smaller of the two axes' highest outputs, clipped to [0, 1], as OpenMMLab reads it."""
@@ -88,7 +71,14 @@ class RTMPose(PoseModel):
         self.input_wh, self.skeleton = input_wh, skeleton
         self.feature_shape = (skeleton.size, TOKEN)
         self.backbone = CSPNeXt(depth, width)
-        self.head = SimCCHead(self.backbone.channels, skeleton.size, input_wh)
+        cells = input_wh[0] * input_wh[1] // STRIDE**2
+        # The backbone's map [N, C, h, w] -> (TOKENS) tokens [N, K, 256] -> a score for every half pixel of each axis
+        self.head = named(
+            final_layer=nn.Conv2d(self.backbone.channels, skeleton.size, 7, padding=3), flat=nn.Flatten(2),
+            mlp=nn.Sequential(ScaleNorm(cells), nn.Linear(cells, TOKEN, bias=False)), gau=GatedAttention(),
+            cls_x=nn.Linear(TOKEN, BINS * input_wh[0], bias=False),
+            cls_y=nn.Linear(TOKEN, BINS * input_wh[1], bias=False),
+        )  # fmt: skip
         self._onnx: OnnxNetwork | None = None
 
     def use_graph(self, graph: str) -> None:
@@ -100,7 +90,7 @@ class RTMPose(PoseModel):
         if self._onnx is not None and len(crops) and crops.device.type == "cpu" and not crops.requires_grad:
             return FeaturesWithTrunk.join(*self._onnx(crops))
         maps = self.backbone(crops)
-        return FeaturesWithTrunk.join(self.head.tokens(maps), maps)
+        return FeaturesWithTrunk.join(self.head[TOKENS](maps), maps)
 
     def simcc(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Features -> outputs per half pixel: x [N, K, 2 W] and y [N, K, 2 H]."""

@@ -32,9 +32,6 @@ class SimpleBaseline(ResNet, base.HeatmapModel):
         self.check_input(crops)
         return self.deconv_layers(self.stages(crops)[-1])
 
-    def maps(self, features: Tensor) -> Tensor:
-        return self.final_layer(features)
-
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if not base.is_mmpose(state):
             self.normalization, self.decode = base.IMAGENET_BGR, decode.quarter_offset

@@ -40,14 +40,7 @@ BAR_LEVEL = 24  # rows and columns that were never brighter are bars beside the 
 LOOKAHEAD_FRAMES = 48  # the most frames kept; bounds memory at any frame rate
 
 
-@dataclass(frozen=True)
-class Cut:
-    """The first frame of a new shot."""
-
-    frame: int
-    time_s: float
-    score: float  # share of its structure that is new, 0..1
-    kind: Literal["cut", "fade", "dissolve"]
+CutKind = Literal["cut", "fade", "dissolve"]
 
 
 @dataclass
@@ -102,9 +95,9 @@ class ShotMarker:
     used the frames to take into account afterwards."""
 
     def __init__(self) -> None:
-        self.cuts: list[Cut] = []
-        self.late: list[Cut] = []  # not known by the time that their frame was passed on
-        self._starts: set[int] = set()
+        self.cuts: dict[int, CutKind] = {}  # by the first frame of the new shot
+        self.late: list[int] = []  # those not known by the time that their frame was passed on
+        self._first: int | None = None  # frame of all
         self._recent: deque[_Seen] = deque()
         self._reference: np.ndarray | None = None  # the last frame with structure
         self._blank = False  # frames without structure lie between it and now
@@ -113,7 +106,7 @@ class ShotMarker:
     def mark(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, bool]]:
         """Each frame, and whether a shot begins with it: the first, and after a cut. Times must increase."""
         for frame in frames:
-            self._starts = self._starts or {frame.index}
+            self._first = frame.index if self._first is None else self._first
             seen = self._look(frame)
             self._decide(seen.time_s)
             self._soft_cut(seen)
@@ -127,10 +120,10 @@ class ShotMarker:
         self._decide(np.inf)
         yield from self._settled()
 
-    def _report(self, seen: _Seen, score: float, kind: Literal["cut", "fade", "dissolve"]) -> None:
-        self.cuts.append(Cut(seen.frame, seen.time_s, score, kind))
-        self._starts.add(seen.frame)
-        self.late += [] if seen.image is not None else self.cuts[-1:]
+    def _report(self, seen: _Seen, kind: CutKind) -> None:
+        self.cuts[seen.frame] = kind
+        if seen.image is None:
+            self.late.append(seen.frame)
 
     def _settled(self) -> Iterator[tuple[Frame, bool]]:
         """Those before the first frame that may still be a cut or the end of a fade through black."""
@@ -139,7 +132,7 @@ class ShotMarker:
                 return
             if seen.image is not None:
                 image, seen.image = seen.image, None
-                yield image, image.index in self._starts
+                yield image, image.index in (self._first, *self.cuts)
 
     def _look(self, frame: Frame) -> _Seen:
         grey = thumbnail(frame.rgb)
@@ -166,7 +159,7 @@ class ShotMarker:
             seen.decided, undecided = True, after
             if self._is_cut(seen, after):
                 seen.is_start = True
-                self._report(seen, seen.score, "fade" if seen.after_blank else "cut")
+                self._report(seen, "fade" if seen.after_blank else "cut")
 
     def _is_cut(self, seen: _Seen, after: list[_Seen]) -> bool:
         if seen.before is None or seen.score < CUT_SCORE:
@@ -217,10 +210,10 @@ class ShotMarker:
                 if (ends := find(window)) is None:
                     continue
                 before, middle, after = ends
-                if (score := self._compare(before.grey, after.grey)) >= DISSOLVE_SCORE:
+                if self._compare(before.grey, after.grey) >= DISSOLVE_SCORE:
                     for other in self._recent:  # one transition is reported once
                         other.is_start = other.is_start or middle.time_s <= other.time_s
-                    self._report(middle, score, kind)  # type: ignore[arg-type]
+                    self._report(middle, kind)  # type: ignore[arg-type]
                     return
 
     def _dimmed(self, window: list[_Seen]) -> tuple[_Seen, _Seen, _Seen] | None:

@@ -14,7 +14,7 @@ from pose2d import UserError, crops
 from pose2d.models import rtmpose
 from pose2d.models.base import FeaturesWithTrunk
 from pose2d.models.convolutions import ChannelAttention, Conv, fold_batch_norms
-from pose2d.models.rtmpose import BINS, NORM_EPSILON, RTMPose, decode_axis
+from pose2d.models.rtmpose import BINS, NORM_EPSILON, TOKENS, RTMPose, decode_axis
 from tests.patterns import pattern
 
 NAME = "rtmpose-s-halpe26"
@@ -125,7 +125,7 @@ class _Exported(torch.nn.Module):
 
     def forward(self, crops):
         head = self.model.head
-        tokens = head.tokens(self.model.backbone(crops))
+        tokens = head[TOKENS](self.model.backbone(crops))
         return head.cls_x(tokens), head.cls_y(tokens)
 
 

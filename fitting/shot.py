@@ -509,8 +509,17 @@ def _finished(
             (_as_found(one, view, some, up, inflation, hands and hands.rows(some)) for some in blocks(len(one.track))),
             len(one.track),
         )
-    scene = answer.ground, answer.reason, {}, answer.warnings, masks
-    return ShotFit(finished, left_out, view.camera, view.focal, view.motion, *scene)
+    return ShotFit(
+        finished,
+        left_out,
+        view.camera,
+        view.focal,
+        view.motion,
+        answer.ground,
+        answer.reason,
+        warnings=answer.warnings,
+        masks=masks,
+    )
 
 
 def _as_found(

@@ -7,7 +7,6 @@ windows with one shape.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -219,18 +218,8 @@ def shape_from_outlines(
     return ShapeEvidence(precision.float(), information.float(), int(usable.sum())), state.shape
 
 
-class Independence(NamedTuple):
-    """Weights of terms that all frames share, beside frames whose errors are alike."""
-
-    shape_weight: float = 1.0
-    motion_weight: float = 1.0
-
-
-ALONE = Independence()  # frames by themselves
-
-
-def independence(frames: int, fps: float) -> Independence:
-    """Of a track of so many usable frames.
+def independence(frames: int, fps: float) -> tuple[float, float]:
+    """Weights of shape and motion, which all of so many usable frames share.
 
     Errors of neighbouring frames are alike, and so are their poses: keypoints and pose prior both count as many times
     too often as there are frames per independent one, so acceleration gets that factor too. Part of the error never
@@ -240,7 +229,7 @@ def independence(frames: int, fps: float) -> Independence:
     frames_per_independent = max(1.0, fps / INDEPENDENT_FRAMES_PER_SECOND)
     independent = max(1.0, frames / frames_per_independent)
     share = CONSTANT_ERROR_SHARE
-    return Independence(frames * (share + (1 - share) / independent), MOTION_WEIGHT * frames_per_independent)
+    return frames * (share + (1 - share) / independent), MOTION_WEIGHT * frames_per_independent
 
 
 def terms_of(
@@ -249,12 +238,14 @@ def terms_of(
     options: FitOptions,
     given: FitInput,
     near: State,
-    weights: Independence = ALONE,
+    weights: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[Term, ...]:
     """Everything that pulls on a body: a new term is one line in this list.
 
     views: the keypoints of each camera. given: what else is known. near: its guess as a state, to stay near.
+    weights: of shape and motion (`independence`).
     """
+    shape_weight, motion_weight = weights
     guess, scene, prior = given.guess, given.scene, options.prior or load_prior()
     axis = scene.lean_axis(len(views[0].weight)) if scene and scene.up is not None else optical_axis(views[0].weight)
     if len(views) > 1:  # a second camera sees how far somebody leans
@@ -266,10 +257,10 @@ def terms_of(
         JointLimits(*ranges()),
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
         Guess.at(near, guess.rotation_std_rad, guess.depth_std),
-        JointAcceleration(prior.acceleration_std, weights.motion_weight),
-        AngularAcceleration(prior.angular_std, weights.motion_weight),
+        JointAcceleration(prior.acceleration_std, motion_weight),
+        AngularAcceleration(prior.angular_std, motion_weight),
         *(scene.terms(body) if scene else ()),
-        LikelyShape.of(weights.shape_weight, near.shape, guess.shape_std, given.shape),
+        LikelyShape.of(shape_weight, near.shape, guess.shape_std, given.shape),
     )
     return tuple(term for term in terms if term is not None)
 
@@ -316,7 +307,7 @@ def make_problem(
         count = torch.maximum(count, also)
     usable, body = enough(count), body.to(dtype=torch.float32)
     problem = Problem(BodyJacobian(body, min(SHAPE_SIZE, body.shape_size)), tuple(views))
-    near, weights = from_params(given.guess.params, problem.jacobian.shape_size), ALONE
+    near, weights = from_params(given.guess.params, problem.jacobian.shape_size), (1.0, 1.0)
     if fps is None:
         near = replace(near, shape=near.shape.expand(frames, -1))
     else:

@@ -1,8 +1,8 @@
 """Everyone of one shot: each fitted alone, then the scene that all of them stand in, then everyone again within it.
 
-The scene is how the camera turned, the lens, gravity and floor, everyone's size, and which points of their bodies rest
-(`fitting.scene`). Each of them may be unknown; what is not known constrains nothing: without gravity everyone is fitted
-alone, as if nobody had looked.
+The scene is how the camera turned, the lens, gravity and floor, everyone's size, and which points of their feet are in
+contact (`fitting.scene`). Each of them may be unknown; what is not known constrains nothing: without gravity everyone
+is fitted alone, as if nobody had looked.
 
 Gravity, floor and contacts are hypotheses. Terms of the solver let go of single contacts that keypoints contradict;
 here the whole is judged, person by person: fitted with the scene against without. Where keypoints are hardly worse
@@ -12,7 +12,8 @@ explained with it, it is used; else it is softened, and dropped when that does n
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ from fitting.scene.ground import (
     estimate_ground,
     head_share,
 )
-from fitting.scene.ground_evidence import ShotCamera, person_evidence, resting_points, shown_head_share
+from fitting.scene.ground_evidence import ShotCamera, foot_contacts, person_evidence, shown_head_share
 from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import (
     FEET,
@@ -58,7 +59,7 @@ CHILD_M = 1.4  # whose head says that they are smaller than this are no adults
 HEAD, ADULT_SHARE = [0, 1, 2, 3, 4, 17], float(head_share(np.array(ADULT_M)))  # its keypoints, and its size
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 LOWEST_FEET = 0.05  # quantile of feet's heights that is the floor, where distances are measured
-LEVEL_UP = np.array([0.0, -1.0, 0.0])  # of a camera held level
+LEVEL_UP = np.array([0.0, -1.0, 0.0])  # of a camera held level, for one of which nothing is known
 # Density of people with air in their lungs (0.98 to 1.04), and how exactly a body's volume tells its weight: density,
 # clothes and food on the scales, and a body model without inner air.
 KG_PER_M3, WEIGHT_LOG_STD = 1010.0, 0.05
@@ -143,6 +144,7 @@ class _View:
     every: int
     fps: float
     several: bool  # cameras, so that lens and distances are known
+    options: SceneOptions
 
     def rows(self, frame: np.ndarray) -> np.ndarray:
         """The places of frame numbers among the shot's frames."""
@@ -170,7 +172,7 @@ class _View:
 
     @property
     def stays(self) -> bool:
-        """A camera that goes somewhere leaves no feet at rest and no floor in its place."""
+        """A camera that goes somewhere leaves no feet in contact and no floor in its place."""
         return self.motion is None or self.motion.kind != "moving"
 
 
@@ -183,6 +185,11 @@ class _Sized:
     hands: HandKeypoints | None  # [T]
     segment: np.ndarray  # [T]
     masks: int  # that the shape was found from
+
+    @classmethod
+    def of(cls, track: TrackFit, size: float, prepared: PreparedTrack) -> "_Sized":
+        masks = 0 if prepared.shape is None else prepared.shape.masks
+        return cls(track, size, prepared.hands, prepared.grid.segment, masks)
 
 
 @single_thread()
@@ -201,77 +208,65 @@ def fit_shot(
     of the shot. fps, every: of the frames that were read, as in `fit_track`.
     """
     options = options or SceneOptions()
-    how, progress = options.fit, options.progress
+    given = options.given
     start = min((int(person.frame[0]) for person in people), default=0)
     first_frame, several = start if motion is None else int(motion.frames[0]), any(p.others for p in people)
-    view = _View(camera, focal, motion, body, first_frame, every, fps, several)
-    view = _refined_by_turning(view)
+    view = _refined_by_turning(_View(camera, focal, motion, body, first_frame, every, fps, several, options))
     people = [_unzoomed(person, view) for person in people]
     if not options.ground:
-        return _without_scene(people, view, how, progress, "not looked for")
-    first: dict[int, tuple[PreparedTrack, TrackFit]] = {}
+        return _without_scene(people, view, "not looked for")
+    prepared: dict[int, PreparedTrack] = {}
+    alone: dict[int, TrackFit] = {}
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            prepared = stored(_prepared(person, view))
-            found = _plain(prepared, view, replace(how, rough=True, lean_rad=ROUGH_LEAN_RAD))
-            first[person.identity] = prepared, found
+            track = stored(_prepared(person, view))
+            alone[person.identity] = _plain(track, view, rough=True, lean_rad=ROUGH_LEAN_RAD)
+            prepared[person.identity] = track
         except TooFewKeypoints as error:
             left_out[person.identity] = error
-    known = {person.identity: person.height_m for person in people}
-    of = {person.identity: person for person in people}
-    found_first = {identity: found for identity, (_, found) in first.items()}
-    answer = _ground(found_first, known, view, options.given)
+    fitted_people = [person for person in people if person.identity in prepared]
+    answer = _ground([(alone[person.identity], person.height_m) for person in fitted_people], view, given)
     ground = answer.ground
     if ground is None:
-        ready = {identity: prepared for identity, (prepared, _) in first.items()}
-        return _without_scene(people, view, how, progress, answer.reason, ready)
-    if several and not options.given.states_floor:
-        ground = _on_lowest_feet(ground, found_first.values(), body)
+        return _without_scene(people, view, answer.reason, prepared)
+    if several and not given.states_floor:
+        ground = _on_lowest_feet(ground, alone.values(), body)
     seen = view.with_focal(view.focal if ground.focal is None or several else ground.focal)
     sized: dict[int, _Sized] = {}
     judged: dict[int, Judged] = {}
-    for number, identity in enumerate(list(first)):
-        prepared, found = first.pop(identity)  # of long videos, these are most of what is held
-        size = 1.0 if several else _size(number, found, body, ground, known[identity])
-        again = _refocused(prepared, found, body, seen.focal.focal_px / view.focal.focal_px)
-        again = _shaped(*again, of[identity], seen, how, size)
+    for number, person in enumerate(fitted_people):
+        identity = person.identity
+        track, first = prepared.pop(identity), alone.pop(identity)  # of long videos, these are most of what is held
+        # Whose feet show no floor is an adult, unless the head is a child's.
+        shown = ground.on_floor[number] or ground.height_m[number] < CHILD_M
+        size = 1.0 if several else _size(first, body, person, float(ground.scale[number]) if shown else 1.0)
+        track, start_fit = _refocused(track, first, body, seen.focal.focal_px / view.focal.focal_px)
+        track, start_fit = _shaped(track, start_fit, person, seen, size)
         if not several:  # as tall as before
-            size *= body.height_m(found.fit.params.shape) / body.height_m(again[1].fit.params.shape)
+            size *= body.height_m(first.fit.params.shape) / body.height_m(start_fit.fit.params.shape)
         floor_m = None
         if seen.stays and ground.floor_known and ground.on_floor[number]:
             level_m = 0.0 if several else ground.level_m[number]  # of what this person stands on
             floor_m = (level_m - ground.camera_height_m) / size
-        place = _Place(ground.up_cam, math.radians(ground.up_sigma_deg), floor_m)
         # The body model has an adult's head; on a child's shoulders it fits a large one by leaning towards the camera.
-        larger = max(1.0, shown_head_share(found) / ADULT_SHARE) if ground.height_m[number] < CHILD_M else 1.0
-        prepared = replace(again[0], keypoints=_with_head(again[0].keypoints, 1 / larger))
-        track, judged[identity] = _judged(prepared, again[1], seen, place, how, stated=options.given.states_anything)
-        track = replace(track, keypoints=_with_head(track.keypoints, larger))
-        masks = 0 if prepared.shape is None else prepared.shape.masks
-        sized[identity] = _Sized(track, size, prepared.hands, prepared.grid.segment, masks)
-        progress(len(found))
+        larger = max(1.0, shown_head_share(first) / ADULT_SHARE) if ground.height_m[number] < CHILD_M else 1.0
+        track = replace(track, keypoints=_with_head(track.keypoints, 1 / larger))
+        fit, judged[identity] = _judged(track, start_fit, seen, ground, floor_m, given.states_anything)
+        sized[identity] = _Sized.of(replace(fit, keypoints=_with_head(fit.keypoints, larger)), size, track)
+        options.progress(len(first))
     dropped = [one.misfit for one in judged.values() if one.verdict == "dropped"]
     if 2 * len(dropped) > len(judged):
         reason = f"keypoints contradict it: they are {np.median(dropped):.2f} times as far from bodies that stand on it"
-        return replace(_without_scene(people, view, how, lambda frames: None, reason), judged=judged)
-    masks_of = {identity: one.masks for identity, one in sized.items()}
-    fitted = _finished(sized, seen, ground.up_cam)
-    return ShotFit(
-        fitted, left_out, seen.camera, seen.focal, seen.motion, ground, answer.reason, judged, answer.warnings, masks_of
-    )
+        view = replace(view, options=replace(options, progress=lambda frames: None))  # was told already
+        return replace(_without_scene(people, view, reason), judged=judged)
+    return replace(_finished(sized, left_out, seen, replace(answer, ground=ground)), judged=judged)
 
 
 def _without_scene(
-    people: Sequence[ShotPerson],
-    view: _View,
-    how: FitOptions,
-    progress: Callable[[int], None],
-    reason: str,
-    ready: Mapping[int, PreparedTrack] | None = None,
+    people: Sequence[ShotPerson], view: _View, reason: str, ready: Mapping[int, PreparedTrack] = MappingProxyType({})
 ) -> ShotFit:
     """Everyone alone: with a camera that turns, and with a known height. ready: who is prepared already."""
-    ready = ready or {}
     sized: dict[int, _Sized] = {}
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
@@ -279,21 +274,17 @@ def _without_scene(
             prepared = ready.get(person.identity) or _prepared(person, view)
             start = None
             if person.weight_kg is not None or (person.outlines is not None and len(person.outlines)):
-                found = _plain(prepared, view, replace(how, rough=True))
-                size = _size(0, found, view.body, None, person.height_m)
-                prepared, found = _shaped(prepared, found, person, view, how, size)
-                start = found.fit.params
-            found = _plain(prepared, view, how, start)
+                rough = _plain(prepared, view, rough=True)
+                prepared, rough = _shaped(prepared, rough, person, view, _size(rough, view.body, person))
+                start = rough.fit.params
+            track = _plain(prepared, view, start)
         except TooFewKeypoints as error:
             left_out[person.identity] = error
             continue
-        size = 1.0 if view.several else _size(0, found, view.body, None, person.height_m)
-        masks = 0 if prepared.shape is None else prepared.shape.masks
-        sized[person.identity] = _Sized(found, size, prepared.hands, prepared.grid.segment, masks)
-        progress(len(found))
-    masks_of = {identity: one.masks for identity, one in sized.items()}
-    found_all = _finished(sized, view)
-    return ShotFit(found_all, left_out, view.camera, view.focal, view.motion, None, reason, masks=masks_of)
+        size = 1.0 if view.several else _size(track, view.body, person)
+        sized[person.identity] = _Sized.of(track, size, prepared)
+        view.options.progress(len(track))
+    return _finished(sized, left_out, view, GroundAnswer(None, reason))
 
 
 def _refined_by_turning(view: _View) -> _View:
@@ -348,15 +339,15 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
 
 
 def _shaped(
-    prepared: PreparedTrack, found: TrackFit, person: ShotPerson, view: _View, how: FitOptions, size: float
+    prepared: PreparedTrack, track: TrackFit, person: ShotPerson, view: _View, size: float
 ) -> tuple[PreparedTrack, TrackFit]:
     """With what a person's outlines, height and weight say of the shape, where any is known."""
     if person.outlines is not None and len(person.outlines) and not view.several:
         rows = np.searchsorted(prepared.grid.frame, person.frame[person.outlines.row])
-        usable = (prepared.grid.segment[rows] >= 0) & found.fit.observed.numpy()[rows]
+        usable = (prepared.grid.segment[rows] >= 0) & track.fit.observed.numpy()[rows]
         outlines = replace(person.outlines, row=rows).rows(usable)
-        prepared, found = with_outlines(prepared, found, outlines, view.camera, view.body, how)
-    body, shape = view.body, found.fit.params.shape.double()
+        prepared, track = with_outlines(prepared, track, outlines, view.camera, view.body, view.options.fit)
+    body, shape = view.body, track.fit.params.shape.double()
 
     def log_kg(shape: torch.Tensor) -> float:
         """The volume times people's density."""
@@ -379,22 +370,19 @@ def _shaped(
             information=known.information + (slope * wanted / std**2).float(),
         )
         prepared = replace(prepared, shape=known)
-    return prepared, found
+    return prepared, track
 
 
-def _ground(
-    tracks: Mapping[int, TrackFit], known: Mapping[int, float | None], view: _View, given: GivenGround
-) -> GroundAnswer:
+def _ground(people: Sequence[tuple[TrackFit, float | None]], view: _View, given: GivenGround) -> GroundAnswer:
+    """people: each fitted alone, and the height that is known."""
     motion = view.motion
-    evidence = [
-        person_evidence(found, view.body, view.rows(found.frame), known[identity]) for identity, found in tracks.items()
-    ]
+    evidence = [person_evidence(track, view.body, view.rows(track.frame), height_m) for track, height_m in people]
     seen = ShotCamera(
         focal=view.focal,
         center_px=view.camera.center_px,
         fps=view.fps,
         first_from_camera=None if motion is None else motion.turning(np.arange(len(motion.frames))),
-        moving=motion is not None and motion.kind == "moving",
+        moving=not view.stays,
         vertical=None if motion is None else motion.vertical,
     )
     answer = estimate_ground(evidence, seen, given)
@@ -403,57 +391,42 @@ def _ground(
 
 def _on_lowest_feet(ground: GroundEstimate, tracks: Iterable[TrackFit], body: Body) -> GroundEstimate:
     """With the floor under the lowest feet, where distances are known."""
-    feet = [body.at(found.fit.params).keypoints[found.fit.observed][:, FEET] for found in tracks]
+    feet = [body.at(track.fit.params).keypoints[track.fit.observed][:, FEET] for track in tracks]
     heights = torch.cat(feet).double().numpy() @ ground.up_cam - foot_lifts(body).double().numpy()
     height_m = -float(np.quantile(heights, LOWEST_FEET))
     return replace(ground, floor_known=True, camera_height_m=height_m, on_floor=np.ones_like(ground.on_floor))
 
 
-def _size(
-    number: int, found: TrackFit, body: Body, ground: GroundEstimate | None, known_height_m: float | None
-) -> float:
-    """What multiplies the fitted body: so that it stands on the floor with everybody else, or has its known height.
-    Whose feet show no floor is an adult, unless the head is a child's."""
-    if known_height_m is not None:
-        return known_height_m / body.height_m(found.fit.params.shape)
-    if ground is None or not (ground.on_floor[number] or ground.height_m[number] < CHILD_M):
-        return 1.0
-    return float(ground.scale[number])
+def _size(track: TrackFit, body: Body, person: ShotPerson, scale: float = 1.0) -> float:
+    """What multiplies the fitted body, so that it has its known height; else the ground's scale, with which it stands
+    on the floor with everybody else."""
+    return scale if person.height_m is None else person.height_m / body.height_m(track.fit.params.shape)
 
 
 def _refocused(
-    prepared: PreparedTrack, found: TrackFit, body: Body, focal_ratio: float
+    prepared: PreparedTrack, track: TrackFit, body: Body, focal_ratio: float
 ) -> tuple[PreparedTrack, TrackFit]:
     """Guess and first fit under a focal length so many times as long."""
-    shape = found.fit.params.shape
+    shape = track.fit.params.shape
     pelvis = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, : len(shape)] @ shape.to(body.dtype)
-    start = refocused_params(found.fit.params, pelvis, focal_ratio)
+    start = refocused_params(track.fit.params, pelvis, focal_ratio)
     guess = replace(prepared.guess, params=refocused_params(prepared.guess.params, pelvis, focal_ratio))
-    return replace(prepared, guess=guess), replace(found, fit=replace(found.fit, params=start))
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Gravity and what one person stands on, at size 1."""
-
-    up: np.ndarray  # [3] in the shot's axes
-    up_std_rad: float
-    floor_m: float | None  # up . x of what the person stands on; None: not known
-    softer: float = 1.0  # on deviations
+    return replace(prepared, guess=guess), replace(track, fit=replace(track.fit, params=start))
 
 
 def _judged(
-    prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place, how: FitOptions, *, stated: bool
+    prepared: PreparedTrack, alone: TrackFit, view: _View, ground: GroundEstimate, floor_m: float | None, stated: bool
 ) -> tuple[TrackFit, Judged]:
-    """The fit with the scene, or without where keypoints contradict it; what the user states is obeyed."""
-    again = _within(prepared, found, view, place, how)
-    misfit = misfit_ratio(again, found)
+    """The fit with the scene, or without where keypoints contradict it; what the user states is obeyed. floor_m: up . x
+    of what the person stands on, at size 1; None: not known."""
+    within = _within(prepared, alone, view, ground, floor_m, 1.0)
+    misfit = misfit_ratio(within, alone)
     if misfit <= DOUBTFUL or stated:
-        return again, Judged("used", misfit)
-    soft = _within(prepared, found, view, replace(place, softer=SOFTER), how)
-    if misfit_ratio(soft, found) <= DOUBTFUL:
+        return within, Judged("used", misfit)
+    soft = _within(prepared, alone, view, ground, floor_m, SOFTER)
+    if misfit_ratio(soft, alone) <= DOUBTFUL:
         return soft, Judged("softened", misfit)
-    return _plain(prepared, view, how, found.fit.params), Judged("dropped", misfit)
+    return _plain(prepared, view, alone.fit.params), Judged("dropped", misfit)
 
 
 def misfit_ratio(scene: TrackFit, alone: TrackFit) -> float:
@@ -463,59 +436,66 @@ def misfit_ratio(scene: TrackFit, alone: TrackFit) -> float:
     return float(a[both].mean() / max(b[both].mean(), 1e-6)) if both.any() else 1.0
 
 
-def _plain(prepared: PreparedTrack, view: _View, how: FitOptions, start: BodyParams | None = None) -> TrackFit:
-    """A fit that knows nothing but how the camera turned."""
+def _plain(prepared: PreparedTrack, view: _View, start: BodyParams | None = None, **changed: Any) -> TrackFit:
+    """A fit that knows nothing but how the camera turned. changed: options of it."""
     turning = view.turning(prepared.grid.frame)
     scene = None if turning is None else SceneTerms(world_rotation=torch.from_numpy(turning).float())
+    how = replace(view.options.fit, **changed)
     return fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=start)
 
 
-def _within(prepared: PreparedTrack, found: TrackFit, view: _View, place: _Place, how: FitOptions) -> TrackFit:
-    """The fit again with the scene, at size 1, with the contacts that it kept."""
-    turning = view.turning(found.frame)
-    rest = on_floor = np.zeros((len(found), len(FEET)))
+def _within(
+    prepared: PreparedTrack, alone: TrackFit, view: _View, ground: GroundEstimate, floor_m: float | None, softer: float
+) -> TrackFit:
+    """The fit again with the scene, at size 1, with the contacts that it kept. softer: on deviations."""
+    turning, up = view.turning(alone.frame), ground.up_cam
+    probability = on_floor = np.zeros((len(alone), len(FEET)))
     if view.stays:
-        time_s = view.rows(found.frame) / view.fps
-        rest, on_floor = resting_points(found, view.body, time_s, view.camera, turning, place.up, place.floor_m)
-    rest = rest / place.softer**2
+        time_s = view.rows(alone.frame) / view.fps
+        probability, on_floor = foot_contacts(alone, view.body, time_s, view.camera, turning, up, floor_m)
+    contact = torch.from_numpy(probability / softer**2).float()
     scene = SceneTerms(
-        up=torch.from_numpy(place.up).float(),
+        up=torch.from_numpy(up).float(),
         world_rotation=None if turning is None else torch.from_numpy(turning).float(),
-        floor_m=place.floor_m,
-        contact=torch.from_numpy(rest).float() if rest.any() else None,
+        floor_m=floor_m,
+        contact=contact if contact.any() else None,
         on_floor=torch.from_numpy(on_floor).float(),
-        floor_std_m=place.softer * FLOOR_STD_M,
-        carries=_carried(found, view, place, turning, rest),
+        floor_std_m=softer * FLOOR_STD_M,
+        carries=_carried(alone, view, up, turning, probability / softer**2) / softer**2,
     )
-    how = replace(how, lean_rad=place.softer * math.hypot(UPRIGHT_RAD, place.up_std_rad))
-    again = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=found.fit.params)
-    feet = torch.cat([view.body.at(again.fit.params.rows(some)).keypoints[:, FEET] for some in blocks(len(again))])
+    how = replace(view.options.fit, lean_rad=softer * math.hypot(UPRIGHT_RAD, math.radians(ground.up_sigma_deg)))
+    track = fit_prepared(prepared, view.camera, view.body, how, scene=scene, start=alone.fit.params)
+    feet = torch.cat([view.body.at(track.fit.params.rows(some)).keypoints[:, FEET] for some in blocks(len(track))])
     if scene.world_rotation is not None:
         feet = torch.einsum("tij,tnj->tni", scene.world_rotation, feet)
-    kept = kept_contact(torch.from_numpy(rest).float(), feet, view.fps)
-    return replace(again, contact=kept.numpy().astype(np.float32))
+    return replace(track, contact=kept_contact(contact, feet, view.fps).numpy().astype(np.float32))
 
 
-def _carried(found: TrackFit, view: _View, place: _Place, turning: np.ndarray | None, rest: np.ndarray) -> torch.Tensor:
-    """[T, 4] how the feet that rest carry somebody who stands on them: known less where one foot rests, and not where
+def _carried(
+    track: TrackFit, view: _View, up: np.ndarray, turning: np.ndarray | None, contact: np.ndarray
+) -> torch.Tensor:
+    """[T, 4] how the feet in contact carry somebody who stands on them: known less where it is one foot, and not where
     the hips are low, as of people who sit."""
-    carries = torch.zeros(len(found), len(FEET))
-    for some in blocks(len(found)):
-        at = view.body.at(found.fit.params.rows(some)).joints.double().numpy()
-        up = place.up if turning is None else np.einsum("tij,i->tj", turning[some], place.up)
+    carries = torch.zeros(len(track), len(FEET))
+    for some in blocks(len(track)):
+        at = view.body.at(track.fit.params.rows(some)).joints.double().numpy()
+        up_cam = up if turning is None else np.einsum("tij,i->tj", turning[some], up)
         legs_m = np.linalg.norm(np.diff(at[:, (1, 4, 7)], axis=1), axis=-1).sum(1)
-        high = ((at[:, (1, 2)].mean(1) - at[:, (7, 8)].mean(1)) * up).sum(1) / legs_m  # 1: stands
+        high = ((at[:, (1, 2)].mean(1) - at[:, (7, 8)].mean(1)) * up_cam).sum(1) / legs_m  # 1: stands
         stands = np.clip((high - LOWEST_STANDING) / 0.1, 0, 1)
-        feet = rest[some]
+        feet = contact[some]
         each = feet.reshape(-1, 2, 2).max(2)
-        known = stands * (each.min(1) + ON_ONE_FOOT * (each.max(1) - each.min(1))) / place.softer**2
+        known = stands * (each.min(1) + ON_ONE_FOOT * (each.max(1) - each.min(1)))
         carries[some] = torch.from_numpy(feet / np.maximum(feet.sum(1), 1e-6)[:, None] * known[:, None]).float()
     return carries
 
 
-def _finished(sized: dict[int, _Sized], view: _View, up: np.ndarray = LEVEL_UP) -> dict[int, TrackFit]:
-    """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`. up [3]: of
-    a camera of which nothing is known, that of one held level."""
+def _finished(
+    sized: dict[int, _Sized], left_out: dict[int, TooFewKeypoints], view: _View, answer: GroundAnswer
+) -> ShotFit:
+    """Everyone as found, with less confidence in keypoints that lie behind others; none is left in `sized`."""
+    up = LEVEL_UP if answer.ground is None else answer.ground.up_cam
+    masks = {identity: one.masks for identity, one in sized.items()}
     people, finished = {}, {}
     for identity, one in sized.items() if len(sized) > 1 else ():
         params = one.track.fit.params
@@ -529,7 +509,17 @@ def _finished(sized: dict[int, _Sized], view: _View, up: np.ndarray = LEVEL_UP) 
             (_as_found(one, view, some, up, inflation, hands and hands.rows(some)) for some in blocks(len(one.track))),
             len(one.track),
         )
-    return finished
+    return ShotFit(
+        finished,
+        left_out,
+        view.camera,
+        view.focal,
+        view.motion,
+        answer.ground,
+        answer.reason,
+        warnings=answer.warnings,
+        masks=masks,
+    )
 
 
 def _as_found(
@@ -540,39 +530,39 @@ def _as_found(
     up [3]: in the shot's axes. inflation [T, 26], seen [n]: of keypoints, where others are near, and of hands, where
     anybody looked.
     """
-    found, size = one.track.rows(some), one.size
-    fit = found.fit
+    track, size = one.track.rows(some), one.size
+    fit = track.fit
     if inflation is not None:
-        points = with_variance_inflation(found.keypoints, inflation[some])
-        joints = found.joint_observed & observed_joints(points, view.camera.size)
-        found = replace(found, keypoints=points, joint_observed=joints)
+        points = with_variance_inflation(track.keypoints, inflation[some])
+        joints = track.joint_observed & observed_joints(points, view.camera.size)
+        track = replace(track, keypoints=points, joint_observed=joints)
     params = replace(fit.params, translation=size * fit.params.translation, size=torch.tensor(float(size)))
     camera_std, relative_std = fit.joint_std_mm, fit.joint_std_relative_mm
     if camera_std is not None and relative_std is not None:
         camera_std, relative_std = size * camera_std, size * relative_std
         by_lens = (not view.several) * 1000 * view.focal.log_sigma * params.translation[:, None, 2]
         camera_std = torch.cat((camera_std[..., :2], torch.hypot(camera_std[..., 2], by_lens)[..., None]), -1)
-    turning = view.turning(found.frame)
-    up = np.broadcast_to(up, (len(found), 3)) if turning is None else np.einsum("tij,i->tj", turning, up)
+    turning = view.turning(track.frame)
+    up = np.broadcast_to(up, (len(track), 3)) if turning is None else np.einsum("tij,i->tj", turning, up)
     params = flat_palms(params, view.body, torch.tensor(up, dtype=torch.float32))
-    keypoints, reprojection, hands = found.keypoints, fit.reprojection_px, None
+    keypoints, reprojection, hands = track.keypoints, fit.reprojection_px, None
     if seen is not None:
         hands = fit_hands(seen, params, view.camera, view.body, view.fps, one.segment[some])
         pose = params.pose.clone()
         pose[:, list(WRISTS)] = torch.from_numpy(hands.wrist_rad)
         params = replace(params, pose=pose, hands=torch.from_numpy(hands.pose_rad))
-    zoom = view.zoom(found.frame)
+    zoom = view.zoom(track.frame)
     if zoom is not None:
         keypoints = _zoomed(keypoints, view, zoom)
         reprojection = reprojection * torch.from_numpy(zoom).float()[:, None]
     fit = replace(
         fit, params=params, joint_std_mm=camera_std, joint_std_relative_mm=relative_std, reprojection_px=reprojection
     )
-    contact = np.zeros((len(found), len(FEET)), np.float32) if found.contact is None else found.contact
-    worst = None if found.worst_error_mm is None else np.float32(size) * found.worst_error_mm
-    second = found.second
+    contact = np.zeros((len(track), len(FEET)), np.float32) if track.contact is None else track.contact
+    worst = None if track.worst_error_mm is None else np.float32(size) * track.worst_error_mm
+    second = track.second
     if second is not None:
         second = replace(second, translation_m=np.float32(size) * second.translation_m)
     return replace(
-        found, keypoints=keypoints, fit=fit, contact=contact, worst_error_mm=worst, hands=hands, second=second
+        track, keypoints=keypoints, fit=fit, contact=contact, worst_error_mm=worst, hands=hands, second=second
     )

@@ -183,15 +183,6 @@ def render_onto(
             paint_by_pytorch3d(image, screen, colors, antialias=antialias)
 
 
-def compile_renderer() -> None:
-    """Compile what `render_onto` needs, or read what an earlier process has compiled: draws a small tetrahedron. Takes
-    seconds after installing and less than one later; in a thread of its own it costs nobody time."""
-    corners = np.array([(0.0, 0.0, 2.0), (1.0, 0.0, 3.0), (0.0, 1.0, 3.0), (-1.0, -1.0, 3.0)])
-    faces = np.array([(0, 1, 2), (0, 2, 3), (0, 3, 1), (1, 3, 2)])
-    camera = Camera.from_focal(8.0, (8, 8))
-    render_onto(np.zeros((8, 8, 3), np.uint8), [Mesh(corners, faces, softness=1)], camera)
-
-
 def _shown(mesh: Mesh, number: int, camera: Camera, alpha: float) -> tuple[Screen, np.ndarray]:
     """A mesh in the image, and its vertices there [V', 4]: lit colours 0..255 times opacity, and the opacity."""
     vertices, faces, color = _checked(mesh, number)

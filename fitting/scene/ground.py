@@ -283,7 +283,7 @@ class _Problem:
         )
 
     def off_floor(self, state: np.ndarray) -> np.ndarray:
-        """[N] how far resting feet are from the floor, in deviations."""
+        """[N] how far feet in contact are from the floor, in deviations."""
         feet, up, ratio = self.evidence.feet, self.up(state), math.exp(state[3])
         log_size, level = np.split(state[4:], 2)
         place = _stretched(feet.root, feet.view_axis, ratio) + _refocused_axes(

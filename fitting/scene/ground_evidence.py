@@ -1,12 +1,12 @@
 """What fits of a shot's people say about gravity and floor: plumb lines, stance feet and steps (`scene.ground`).
 
-And which points of the feet rest on something. A point that bears weight stands still. Its speed is measured in the
+And which points of the feet are in contact. A point that bears weight stands still. Its speed is measured in the
 image, with the camera's own motion taken out, in body heights per second, so that it means the same near and far. The
 image shows little of motion along the line of sight; there the fitted body speaks. How high a point is over the floor
 counts too when there is a floor.
 
-Two hypotheses (resting, free) with dwell times are filtered forwards and backwards in time: a state is held until there
-is evidence against it (hysteresis), and the answer is a probability."""
+Two hypotheses (in contact, free) with dwell times are filtered forwards and backwards in time: a state is held until
+there is evidence against it (hysteresis), and the answer is a probability."""
 
 import math
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ from pose2d.base.table import BLOCK, Table, blocks, column
 
 WINDOW_S = 0.1  # half the time over which a speed is measured
 SHARED_S = 0.1  # time within which speeds are one measurement: they share their windows, and noise is slow
-# Speeds in body heights per second: of a resting point (noise beside the stated one, rolling of the sole), and of a
+# Speeds in body heights per second: of a point in contact (noise beside the stated one, rolling of the sole), and of a
 # free one (mean of a gamma density). Feet of walking CMU subjects: 0.03 in the middle of a stance, 1.1 in a swing.
-REST_SPEED, FREE_SPEED = 0.04, 0.9
-# Along the line of sight, where the image shows little, the fit tells: deviation at rest, and of free points.
-REST_DEPTH_SPEED, FREE_DEPTH_SPEED = 0.22, 0.8
-# Height over the floor at rest, and of free points: a foot that swings clears the floor by a few centimetres.
+CONTACT_SPEED, FREE_SPEED = 0.04, 0.9
+# Along the line of sight, where the image shows little, the fit tells: deviation in contact, and of free points.
+CONTACT_DEPTH_SPEED, FREE_DEPTH_SPEED = 0.22, 0.8
+# Height over the floor in contact, and of free points: a foot that swings clears the floor by a few centimetres.
 HEIGHT_SIGMA_M, FREE_HEIGHT_M = 0.05, 0.12
 ON, OFF = 0.8, 0.6  # hysteresis of `intervals`; against 0.6 and 0.4 on shots of `bench/world.py --choose`
-_DWELL_S = (0.4, 0.5)  # mean time (free, resting)
+_DWELL_S = (0.4, 0.5)  # mean time (free, in contact)
 _MOST_LOG_ODDS = 6.0  # of one frame: no single measurement is beyond doubt
 
 
@@ -116,12 +116,12 @@ def _slope(values: np.ndarray, time_s: np.ndarray, window_s: float) -> np.ndarra
 def contact_probability(
     motion: PointMotion, depth_speed: np.ndarray | None = None, height_m: np.ndarray | None = None
 ) -> np.ndarray:
-    """[T, N] probability that each point of the feet rests on something. depth_speed [T, N]: from `depth_speeds`, NaN
+    """[T, N] probability that each point of the feet is in contact. depth_speed [T, N]: from `depth_speeds`, NaN
     where not known. height_m [T, N]: over the floor, NaN where not known; None without a floor."""
     speed, sigma = speeds(motion)
     log_odds = _speed_log_odds(speed, sigma)
     if depth_speed is not None:
-        along = _normal_log_odds(depth_speed, REST_DEPTH_SPEED, FREE_DEPTH_SPEED)
+        along = _normal_log_odds(depth_speed, CONTACT_DEPTH_SPEED, FREE_DEPTH_SPEED)
         log_odds = log_odds + np.where(np.isfinite(sigma), along, 0.0)
     if height_m is not None:
         over_m = np.maximum(height_m, 0.0)  # below the floor is as good as on it
@@ -133,51 +133,51 @@ def contact_probability(
 
 
 def intervals(probability: np.ndarray, on: float = ON, off: float = OFF) -> list[tuple[int, int]]:
-    """Spans [first, end) of one point's [T] during which it rests: all of them above `off`, somewhere above `on`."""
+    """Spans [first, end) of one point's [T] of contact: all of them above `off`, somewhere above `on`."""
     above = np.concatenate(([False], probability >= off, [False]))
     edges = np.flatnonzero(above[1:] != above[:-1]).reshape(-1, 2)
     return [(int(first), int(end)) for first, end in edges if (probability[first:end] >= on).any()]
 
 
-def resting(
+def contacts(
     xy_px: np.ndarray, sigma_px: np.ndarray, points_cam_m: np.ndarray, pelvis_cam_m: np.ndarray, height_m: float,
     time_s: np.ndarray, view: tuple[float, tuple[float, float], np.ndarray | None], over_m: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """[T, N] probability that points of the feet rest, zero outside the spans of `intervals`, and whether each is seen:
-    by pixels [T, N, 2] with deviations, and by the fitted body of this height. view: focal length in pixels, centre and
+    """[T, N] probability of contact of points of the feet, zero outside of `intervals`, and whether each is seen: by
+    pixels [T, N, 2] with deviations, and by the fitted body of this height. view: focal length in pixels, centre and
     rotations, as of `point_motion`; over_m: heights as of `contact_probability`."""
     focal_px, center_px, turn = view
     height_px = focal_px * height_m / np.maximum(np.nan_to_num(pelvis_cam_m[:, 2]), 0.2)
     motion = point_motion(xy_px, sigma_px, height_px, time_s, focal_px, center_px, turn)
     probability = contact_probability(motion, depth_speeds(points_cam_m, pelvis_cam_m, time_s, height_m), over_m)
-    rest = np.zeros_like(probability)
+    contact = np.zeros_like(probability)
     for point, each in enumerate(probability.T):
         for first, end in intervals(each):
-            rest[first:end, point] = each[first:end]
-    return rest, np.isfinite(motion.sigma_rad)
+            contact[first:end, point] = each[first:end]
+    return contact, np.isfinite(motion.sigma_rad)
 
 
 def _speed_log_odds(speed: np.ndarray, sigma: np.ndarray) -> np.ndarray:
-    """Rayleigh's density at rest against a gamma density (shape 2) in motion, both in the plane of the image."""
+    """Rayleigh's density in contact against a gamma density (shape 2) in motion, both in the plane of the image."""
     seen = np.isfinite(sigma)
     noise = np.square(np.where(seen, sigma, 1.0))
-    rest2 = REST_SPEED**2 + noise
+    held2 = CONTACT_SPEED**2 + noise
     mean2 = (FREE_SPEED / 2) ** 2 + noise
-    odds = np.log(mean2 / rest2) - speed**2 / (2 * rest2) + speed / np.sqrt(mean2)
+    odds = np.log(mean2 / held2) - speed**2 / (2 * held2) + speed / np.sqrt(mean2)
     return np.where(seen, odds, 0.0)
 
 
-def _normal_log_odds(value: np.ndarray, rest: float, free: float) -> np.ndarray:
+def _normal_log_odds(value: np.ndarray, contact: float, free: float) -> np.ndarray:
     """Two normal densities around 0 with these deviations; 0 where the value is not known."""
-    odds = math.log(free / rest) - np.nan_to_num(value) ** 2 / 2 * (1 / rest**2 - 1 / free**2)
+    odds = math.log(free / contact) - np.nan_to_num(value) ** 2 / 2 * (1 / contact**2 - 1 / free**2)
     return np.where(np.isfinite(value), odds, 0.0)
 
 
-def _smoothed(log_odds: np.ndarray, time_s: np.ndarray, free_s: float, resting_s: float) -> np.ndarray:
-    """Posterior of the resting state of a two-state chain with these mean dwell times, [T, N]."""
-    prior = np.array([free_s, resting_s]) / (free_s + resting_s)
-    like = np.stack((np.ones_like(log_odds), np.exp(log_odds)), -1)  # [T, N, (free, resting)]
-    keep = np.exp(-np.diff(time_s) * (1 / free_s + 1 / resting_s))  # exp(Q dt) of a two-state chain
+def _smoothed(log_odds: np.ndarray, time_s: np.ndarray, free_s: float, contact_s: float) -> np.ndarray:
+    """Posterior of contact, of a two-state chain with these mean dwell times, [T, N]."""
+    prior = np.array([free_s, contact_s]) / (free_s + contact_s)
+    like = np.stack((np.ones_like(log_odds), np.exp(log_odds)), -1)  # [T, N, (free, in contact)]
+    keep = np.exp(-np.diff(time_s) * (1 / free_s + 1 / contact_s))  # exp(Q dt) of a two-state chain
 
     def predicted(like: np.ndarray, keep: np.ndarray) -> np.ndarray:
         """[T, N, 2] what all frames before say of each."""
@@ -219,9 +219,9 @@ SEATED_HIP_DEG, SEATED_IMAGE_DEG, SEATED_DEPTH_DEG, SEATED_FROM_UP_DEG = 55.0, 9
 # Who moves head, hands and feet against the hips by less than this share of the height in LEAST_STILL_S is a mannequin
 # or a image: its feet may be anywhere. People who stand as still as they can sway by more.
 STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
-# Feet of people who stand or walk rest nearly all the time, of people on a trampoline in less than half of it: these
-# show no floor, and nothing holds them upright.
-LEAST_RESTING, AIRBORNE_DEG = 0.5, 12.0
+# Feet of people who stand or walk are in contact nearly always, of people on a trampoline less than half of the time:
+# these show no floor, and nothing holds them upright.
+LEAST_IN_CONTACT, AIRBORNE_DEG = 0.5, 12.0
 FARTHEST_FROM_UP_DEG = 65.0  # of a standing person's axis from the camera's own up direction
 CHUNK_S = 0.5  # evidence of one person within this time is one measurement
 
@@ -303,7 +303,7 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
         standing = _upright(person)
         standing_s += float(standing.holds.sum()) / camera.fps
         stance = _stance(person, standing, turn, camera)
-        if stance.any(1).sum() < LEAST_RESTING * standing.holds.sum():  # somebody in the air need not be upright
+        if stance.any(1).sum() < LEAST_IN_CONTACT * standing.holds.sum():  # somebody in the air need not be upright
             stance = np.zeros_like(stance)
             standing = replace(standing, deviation_deg=(AIRBORNE_DEG, AIRBORNE_DEG))
         lines = [_plumb_lines(person, posture, turn, camera) for posture in (standing, _seated(person))]
@@ -426,18 +426,18 @@ def _plumb_lines(person: PersonEvidence, posture: _Axis, turn: np.ndarray, camer
 def _stance(person: PersonEvidence, standing: _Axis, turn: np.ndarray, camera: ShotCamera) -> np.ndarray:
     """[T, 4] whether left ankle, left toe, right ankle, right toe bear the weight of somebody upright."""
     joints = person.joints_cam_m
-    if camera.moving or len(joints) == 1:  # nothing tells what rests: the lower foot along the body's own axis
+    if camera.moving or len(joints) == 1:  # nothing tells what is in contact: the lower foot along the body's own axis
         low = -np.einsum("tkj,tj->tk", joints[:, (*ANKLES, *TOES)], standing.axis)
         left, right = low[:, (0, 2)].max(1), low[:, (1, 3)].max(1)
         return np.stack((left > right, left > right, right > left, right > left), 1) & standing.holds[:, None]
-    rest, seen = resting(
+    contact, seen = contacts(
         person.feet_px, person.feet_sigma_px, joints[:, (7, 7, 10, 8, 8, 11)], joints[:, PELVIS], person.height_m,
         person.frames / camera.fps, (camera.focal.focal_px, camera.center_px, turn),
     )  # fmt: skip
-    resting_now = (rest > 0) & seen
+    touches = (contact > 0) & seen
     # The ankle tells of the heel where no heel is seen: it stays put until the heel lifts.
-    heel = np.where(seen[:, (1, 4)], resting_now[:, (1, 4)], resting_now[:, (0, 3)])
-    toe = resting_now[:, (2, 5)]
+    heel = np.where(seen[:, (1, 4)], touches[:, (1, 4)], touches[:, (0, 3)])
+    toe = touches[:, (2, 5)]
     return np.stack((heel[:, 0], toe[:, 0], heel[:, 1], toe[:, 1]), 1) & standing.holds[:, None]
 
 
@@ -465,8 +465,8 @@ def _steps(person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera:
     rows = []
     joints = np.nan_to_num(person.joints_cam_m)
     for side, joint in enumerate(ANKLES):
-        rests = stance[:, 2 * side] & person.observed[:, joint]
-        for first, end in intervals(rests.astype(float)):
+        stands = stance[:, 2 * side] & person.observed[:, joint]
+        for first, end in intervals(stands.astype(float)):
             ends = max(1, (end - first) // 5)
             if end - first < 0.25 * camera.fps or person.frames[end - 1] - person.frames[first] >= 1.5 * (end - first):
                 continue
@@ -487,73 +487,73 @@ def _steps(person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera:
 
 
 _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # FOOT_POINTS among Halpe's 26
-# A foot that rests so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
+# A foot in contact so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
 OFF_FLOOR_M = 0.2
 UNSEEN_S = 0.1
 
 
-def keypoint_sigma_px(found: TrackFit) -> np.ndarray:
+def keypoint_sigma_px(track: TrackFit) -> np.ndarray:
     """[T, 26] deviation of the keypoints that count as seen, as it changes over time; inf: not seen. Of the core of the
     stated distribution: whoever is in its tail is plainly wrong, and mostly so in all neighbouring frames. The constant
     share of an error moves no keypoint."""
-    if len(found) > BLOCK:
-        return np.concatenate([keypoint_sigma_px(found.rows(some)) for some in blocks(len(found))])
-    points = found.keypoints
+    if len(track) > BLOCK:
+        return np.concatenate([keypoint_sigma_px(track.rows(some)) for some in blocks(len(track))])
+    points = track.keypoints
     weight, sigma_px = stated_error_px(replace(points, xy_px=torch.nan_to_num(points.xy_px)))
     sigma = ((1 - CONSTANT_ERROR_SHARE) ** 0.5 * (weight / sigma_px.square()).sum(-1).rsqrt()).numpy()
-    seen = found.keypoint_observed >= OBSERVED_PROBABILITY
-    seen &= (points.presence.numpy() >= PRESENT) & found.detected[:, None]
+    seen = track.keypoint_observed >= OBSERVED_PROBABILITY
+    seen &= (points.presence.numpy() >= PRESENT) & track.detected[:, None]
     return np.where(seen, sigma, np.inf)
 
 
-def person_evidence(found: TrackFit, body: Body, rows: np.ndarray, known_height_m: float | None) -> PersonEvidence:
+def person_evidence(track: TrackFit, body: Body, rows: np.ndarray, known_height_m: float | None) -> PersonEvidence:
     """rows [T]: the places of the track's frames among those of the shot."""
-    fit = found.fit
-    joints = scratch_array((len(found), 24, 3), np.float64)
-    for some in blocks(len(found)):
+    fit = track.fit
+    joints = scratch_array((len(track), 24, 3), np.float64)
+    for some in blocks(len(track)):
         part = fit.rows(some)
         joints[some] = np.where(part.observed.numpy()[:, None, None], body.at(part.params).joints.numpy(), np.nan)
     release_scratch()
     return PersonEvidence(
-        frames=rows, joints_cam_m=joints, observed=found.joint_observed,
-        feet_px=found.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
-        feet_sigma_px=keypoint_sigma_px(found)[:, _FOOT_KEYPOINTS], height_m=body.height_m(fit.params.shape),
-        known_height_m=known_height_m, head_share=shown_head_share(found),
+        frames=rows, joints_cam_m=joints, observed=track.joint_observed,
+        feet_px=track.keypoints.xy_px.numpy()[:, _FOOT_KEYPOINTS].astype(float),
+        feet_sigma_px=keypoint_sigma_px(track)[:, _FOOT_KEYPOINTS], height_m=body.height_m(fit.params.shape),
+        known_height_m=known_height_m, head_share=shown_head_share(track),
     )  # fmt: skip
 
 
-def shown_head_share(found: TrackFit) -> float:
+def shown_head_share(track: TrackFit) -> float:
     """Neck to crown over ankle to neck in the image, median of the frames that show all of it; NaN: too few do."""
-    points, seen = found.keypoints.xy_px.numpy(), found.keypoints.presence.numpy() >= 0.5
+    points, seen = track.keypoints.xy_px.numpy(), track.keypoints.presence.numpy() >= 0.5
 
     def length(a: int, b: int) -> np.ndarray:
         return np.linalg.norm(points[:, a] - points[:, b], axis=-1)
 
-    whole = seen[:, (11, 12, 13, 14, 15, 16, 17, 18, 19)].all(1) & found.detected
-    if whole.sum() < min(3, len(found)):
+    whole = seen[:, (11, 12, 13, 14, 15, 16, 17, 18, 19)].all(1) & track.detected
+    if whole.sum() < min(3, len(track)):
         return math.nan
     legs = np.maximum(length(11, 13) + length(13, 15), length(12, 14) + length(14, 16))
     return float(np.median((length(17, 18) / np.maximum(length(18, 19) + legs, 1e-6))[whole]))
 
 
-def resting_points(
-    found: TrackFit, body: Body, time_s: np.ndarray, camera: Camera, first_from_camera: np.ndarray | None,
+def foot_contacts(
+    track: TrackFit, body: Body, time_s: np.ndarray, camera: Camera, first_from_camera: np.ndarray | None,
     up: np.ndarray, floor_m: float | None,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """[T, 4] probability that each of FEET rests, zero outside the spans of `intervals`, and that it is on the floor.
-    found: the body at size 1, as the ground has it. first_from_camera [T, 3, 3]; None: the camera does not turn.
+    """[T, 4] probability that each of FEET is in contact, zero outside of `intervals`, and that it is on the floor.
+    track: the body at size 1, as the ground has it. first_from_camera [T, 3, 3]; None: the camera does not turn.
     floor_m: up . x of the floor at the body's size 1; None: not known."""
-    params, focal_px = found.fit.params, camera.mean_focal_px
+    params, focal_px = track.fit.params, camera.mean_focal_px
     turn = np.broadcast_to(np.eye(3), (len(params), 3, 3)) if first_from_camera is None else first_from_camera
     points_cam, pelvis = np.empty((len(params), len(FEET), 3)), np.empty((len(params), 3))
     sigma = np.zeros((len(params), len(FEET)))
     for some in blocks(len(params)):
-        part = found.rows(some)
+        part = track.rows(some)
         at = body.at(part.fit.params)
         points_cam[some], pelvis[some] = at.keypoints[:, FEET].numpy(), at.joints[:, 0].numpy()
         sigma[some] = keypoint_sigma_px(part)[:, FEET]
         release_scratch()
-    height_m, xy = body.height_m(params.shape), found.keypoints.xy_px[:, FEET].numpy()
+    height_m, xy = body.height_m(params.shape), track.keypoints.xy_px[:, FEET].numpy()
     over = None
     if floor_m is not None:
         points = np.einsum("tij,tnj->tni", turn, points_cam)
@@ -561,15 +561,15 @@ def resting_points(
     # Feet far over the floor may stand on a step: their speed decides.
     told = None if over is None else np.where(over > OFF_FLOOR_M, np.nan, over)
     view = focal_px, camera.center_px, first_from_camera
-    rest, seen = resting(xy, sigma, points_cam, pelvis, height_m, time_s, view, told)
-    rest *= _near_in_time(seen & found.fit.observed.numpy()[:, None], time_s)
+    contact, seen = contacts(xy, sigma, points_cam, pelvis, height_m, time_s, view, told)
+    contact *= _near_in_time(seen & track.fit.observed.numpy()[:, None], time_s)
     if over is None:
-        return rest, np.zeros_like(rest)
-    return rest, rest * (np.abs(over) < OFF_FLOOR_M)
+        return contact, np.zeros_like(contact)
+    return contact, contact * (np.abs(over) < OFF_FLOOR_M)
 
 
 def _near_in_time(seen: np.ndarray, time_s: np.ndarray) -> np.ndarray:
-    """[T, n] whether a point is seen within UNSEEN_S of each frame: one that is missed once rests all the same."""
+    """[T, n] whether a point is seen within UNSEEN_S of each frame: one missed once is in contact all the same."""
     step = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 1.0
     reach = max(0, round(UNSEEN_S / max(step, 1e-6)))
     return maximum_filter1d(seen.astype(np.uint8), 2 * reach + 1, axis=0, mode="constant") > 0

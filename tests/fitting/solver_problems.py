@@ -8,7 +8,7 @@ import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.fits import FitOptions, InitialGuess
 from fitting.keypoints.observed import SeenHands
-from fitting.optimise import FitInput, Independence, terms_of
+from fitting.optimise import FitInput, terms_of
 from fitting.solver.levenberg_marquardt import NormalEquations, Problem
 from fitting.solver.terms.priors import LikelyPose, ShapeEvidence, Upright, optical_axis
 from fitting.solver.terms.reprojection import Reprojection, Silhouette, project
@@ -90,12 +90,12 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
     rotation_std = torch.linspace(0.3, 1.2, 24 * frames, dtype=DOUBLE).view(frames, 24)
     guess = InitialGuess(to_params(near), rotation_std, torch.linspace(0.2, 0.5, frames, dtype=DOUBLE), 1.5)
     scene = some_scene(frames, g) if keypoints else None
-    weights = Independence(shape_weight=3.0, motion_weight=0.2)
+    weights = (3.0, 0.2)  # of shape and motion
     if not keypoints:
         huge = torch.full_like(prior.acceleration_std, 1e18)
         # Accelerations far inside the robust scale are quadratic; the share makes up for their smallness.
         prior = replace(prior, acceleration_std=huge, angular_std=1e9 * prior.angular_std)
-        weights = Independence(shape_weight=3.0, motion_weight=0.2e18)
+        weights = (3.0, 0.2e18)
     hands = some_hands(frames, g) if keypoints else None
     some, known = torch.randn(10, 11, generator=g, dtype=DOUBLE), None
     if keypoints:

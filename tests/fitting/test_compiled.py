@@ -1,4 +1,4 @@
-"""The renderer is compiled ahead, once, and also where nothing can be kept on disk."""
+"""The renderer is compiled once, by its first drawing, and also where nothing can be kept on disk."""
 
 import os
 import subprocess
@@ -13,14 +13,12 @@ from fitting.render import Mesh, render
 from fitting.render.raster import compiled
 from tests.fitting.shapes import sphere
 
-_DRAWS_AFTER_COMPILING = """
+_DRAWS = """
 import numpy as np
 from fitting.camera import Camera
 from fitting.render import Mesh, draw, raster, render
-from fitting.render.draw import compile_renderer
 from tests.fitting.shapes import sphere
 
-compile_renderer()
 vertices, faces = sphere((0, 0, 3), 1.0)
 colours = np.full(vertices.shape, 0.5)
 for size, colour in (((64, 48), colours), ((640, 480), (0.1, 0.2, 0.3)), ((8, 8), None)):
@@ -33,8 +31,8 @@ for module in (raster, draw):
 """
 
 
-def test_after_compiling_ahead_no_drawing_compiles_again() -> None:
-    ended = subprocess.run([sys.executable, "-c", _DRAWS_AFTER_COMPILING], capture_output=True, text=True, check=True)
+def test_after_the_first_no_drawing_compiles_again() -> None:
+    ended = subprocess.run([sys.executable, "-c", _DRAWS], capture_output=True, text=True, check=True)
     counts = dict(line.split() for line in ended.stdout.splitlines())
     assert {"_blend", "_visibility", "_outline_visibility", "_vertex_normals", "_soften"} <= set(counts)
     assert {name: count for name, count in counts.items() if count not in "01"} == {}
@@ -54,10 +52,9 @@ def test_the_renderer_works_where_nothing_can_be_kept(monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_a_second_process_compiles_nothing(tmp_path) -> None:
-    code = "from fitting.render.draw import compile_renderer; compile_renderer()"
     kept = []
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
+        subprocess.run([sys.executable, "-c", _DRAWS], check=True, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
         kept.append({path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb?")})
     assert kept[0]
     assert kept[1] == kept[0]

@@ -341,18 +341,6 @@ def test_a_mirror_image_stands_on_the_same_floor(family: list[ShotPerson], body:
     assert finite(fit)
 
 
-def test_metadata_of_another_lens_gives_way_to_people_who_contradict_it(body: Body) -> None:
-    """A file that claims 2.2 times the true focal length."""
-    wrong = FocalEstimate(2.2 * FOCAL_PX, 0.08, "metadata: a tag")
-    camera = Camera.from_focal(wrong.focal_px, SIZE)
-    places = ((1.0, -1.6, 3.5), (1.0, 1.8, 7.5), (1.0, 0.2, 5.0))
-    people = [person(n, seen(in_camera(standing(body, s, x, z, n + 1)))) for n, (s, x, z) in enumerate(places)]
-    fit = fit_shot(people, camera, wrong, body, fps=FPS)
-    assert finite(fit)
-    if "contradict" in fit.reason:
-        assert abs(math.log(fit.focal.focal_px / FOCAL_PX)) < abs(math.log(wrong.focal_px / FOCAL_PX))
-
-
 def test_parameters_refocused_there_and_back_are_the_same(body: Body) -> None:
     from fitting.camera import refocused_params
 

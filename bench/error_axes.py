@@ -21,7 +21,7 @@ from eval3dpw.scoring import protocol_named
 from fitmesh.eval_3dpw import fits, keypoints
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.pipeline import Evaluation
-from fitmesh.eval_3dpw.score_table import Score, Scores, SequenceScorer, lines, metrics_of, show
+from fitmesh.eval_3dpw.score_table import Scores, lines, metrics_of, score_fits, show
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.ui.events import Reporter
 
@@ -34,7 +34,7 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
     bodies = body_set(None)
     evaluation = Evaluation(settings, cache, bodies, Reporter())
     body = bodies.load("neutral")
-    by_sequence: dict[str, dict[str, Score]] = {}
+    protocol, scores = protocol_named(settings.protocol), []
     for sequence in eval_sequences(settings, []):
         people = evaluation.keypoints(sequence, keypoints.cache_key(sequence, settings, bodies))
         starts = [fits.start_person(person, sequence, body, ROW.source, settings) for person in people]
@@ -48,19 +48,15 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
             )
             for person in people
         ]
-        scorer = SequenceScorer(
-            sequence.tracks, [person.readable for person in people], protocol_named(settings.protocol), bodies
-        )
-        by_sequence[sequence.name] = {
-            label: scorer.score(
-                {
-                    track.person: fits.fit_person(person, sequence, body, start, ROW, settings)
-                    for track, person, start in zip(sequence.tracks, stated, starts, strict=True)
-                }
-            )
-            for label, stated in ((ONE, isotropic), (EACH, people))
-        }
-    return Scores.gather(by_sequence)
+        for number, (track, start) in enumerate(zip(sequence.tracks, starts, strict=True)):
+            keep = protocol.counts(track) & people[number].readable
+            both = {
+                label: fits.fit_person(stated[number], sequence, body, start, ROW, settings)
+                for label, stated in ((ONE, isotropic), (EACH, people))
+            }
+            if keep.any():
+                scores.append((sequence.name, score_fits(track, keep, both, protocol, bodies)))
+    return Scores.gather(scores)
 
 
 def main() -> None:

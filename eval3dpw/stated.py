@@ -27,10 +27,10 @@ ENOUGH = 200  # person-frames of a row that can be judged
 class Stated(Table):
     """What a fit states of T frames."""
 
-    std_mm: np.ndarray = column((24, 3), "f", "of joints relative to the pelvis along x, y, z", unit="mm")
-    widening: np.ndarray = column((24, 3), "f", "95 % of errors are below so many deviations")
+    std_mm: np.ndarray = column((24, 3), "f", "of joints relative to the pelvis along x, y, z", unit="mm", fill=np.nan)
+    widening: np.ndarray = column((24, 3), "f", "95 % of errors are below so many deviations", fill=np.nan)
     seen: np.ndarray = column((24,), "b", "joints that keypoints show")
-    worst_error_mm: np.ndarray = column((), "f", "median of the largest joint error", unit="mm")
+    worst_error_mm: np.ndarray = column((), "f", "median of the largest joint error", unit="mm", fill=np.nan)
 
     @staticmethod
     def of(track: TrackFit, scene: bool = False) -> "Stated | None":

@@ -7,13 +7,17 @@ Subjects who never stand quietly get the median of all. `fitting/training/captur
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.lib.standing import stands_quietly
 from fitting import load_body
-from fitting.training.capture_corrections import TABLE, signed_flexion_deg, stands_quietly
+from fitting.training.capture_corrections import TABLE, signed_flexion_deg
 from fitting.training.motion_capture import load_captured
 from pose2d.base.files import atomic_file
 

@@ -429,12 +429,6 @@ class SimCCDistributionHead(CalibrationHead):
         oks = distribution_of(both).expected_oks().clamp(1e-4, 1 - 1e-4)
         return torch.cat([torch.logit(oks)[..., None], presence, error], -1)
 
-    def distribution(self, features: Tensor) -> ErrorDistribution:
-        """Of every keypoint, [N, K, M]; the log-ratio [N, K]."""
-        error = self.state(features)[2]
-        assert error is not None
-        return error
-
 
 def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Mean [C] of rows [M, C], and the AXES [C, AXES] along which the rows, each channel in its standard deviations,

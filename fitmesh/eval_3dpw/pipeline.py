@@ -6,9 +6,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ccnet.confidence import check_source
 from eval3dpw.bodies import BodySet, body_set, read_predictions, write_predictions
 from eval3dpw.scoring import protocol_named
+from eval3dpw.sequences import TruthTrack
 from fitmesh.eval_3dpw import fits, keypoints, score_table, sequences
 from fitmesh.eval_3dpw.eval_settings import EvalSettings, Row
 from fitmesh.eval_3dpw.fits import PersonFit, Start
@@ -17,6 +20,7 @@ from fitmesh.eval_3dpw.score_table import Score, Scores
 from fitmesh.eval_3dpw.sequences import EvalSequence, Skipped
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
+from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
@@ -61,11 +65,11 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
                 evaluation.scores(sequence, [])
         group.barrier()
         evaluation.fitted.clear()  # every sequence is gone over again: `write_predictions` writes each person once
-    by_sequence: dict[str, dict[str, Score]] = {}
+    people: list[tuple[str, dict[str, Score]]] = []
     for number, sequence in enumerate(sequences.eval_sequences(settings, skipped), 1):
         reporter.say(f"{sequence.name} ({number} of {total}): {count(sum(map(len, sequence.tracks)), 'person-frames')}")
-        by_sequence[sequence.name] = evaluation.scores(sequence, skipped)
-    scores = Scores.gather(by_sequence)
+        people += ((sequence.name, of) for of in evaluation.scores(sequence, skipped))
+    scores = Scores.gather(people)
     if not len(scores):
         raise UserError(f"nothing of {settings.data} could be measured: {_reasons(skipped)}")
     if group.is_main:
@@ -82,7 +86,7 @@ class Evaluation:
         self.settings, self.out, self.bodies, self.reporter = settings, out, bodies, reporter
         self.protocol = protocol_named(settings.protocol)
         self._failures: dict[str, str] = {}  # why people could not be fitted
-        self.fitted: dict[str, list[tuple[EvalSequence, dict[int, PersonFit]]]] = {}
+        self.fitted: dict[str, list[tuple[TruthTrack, BodyParams]]] = {}  # by row
 
     @cached_property
     def estimator(self) -> KeypointEstimator:
@@ -98,17 +102,11 @@ class Evaluation:
 
         return regressors.load(settings.init, settings.checkpoint).to(settings.device)
 
-    def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> dict[str, Score]:
-        """Errors of every row; a person who cannot be fitted under one row is left out of all."""
+    def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> list[dict[str, Score]]:
+        """Of everyone: errors of every row; a person who cannot be fitted under one row is left out of all."""
         settings, rows = self.settings, self.settings.rows()
         keypoints_key = keypoints.cache_key(sequence, settings, self.bodies)
         people = self.keypoints(sequence, keypoints_key)
-        for track, person in zip(sequence.tracks, people, strict=True):
-            if not person.readable.all():
-                skipped.append(Skipped(sequence.name, sequences.BROKEN_IMAGE, int((~person.readable).sum())))
-            ignored = int((~self.protocol.counts(track) & person.readable).sum())
-            if ignored:
-                skipped.append(Skipped(sequence.name, self.protocol.left_out, ignored))
         fitted: dict[str, dict[int, PersonFit]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
         frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
@@ -124,7 +122,23 @@ class Evaluation:
             key = fits.cache_key(keypoints_key, settings, row.key)
             fit = partial(self._fit, sequence, people, starts[row.start_source], row)
             fitted[label] = self._by_person(sequence, row.key, key, fits.read_fits, fits.write_fits, fit)
-        return self._scores(sequence, people, fitted, skipped)
+        scores = []
+        for track, person in zip(sequence.tracks, people, strict=True):
+            counts, readable = self.protocol.counts(track), person.readable
+            own = {label: of[track.person] for label, of in fitted.items() if track.person in of}
+            keep = counts & readable if len(own) == len(fitted) else np.zeros(len(track), bool)
+            for lost, why in (
+                (~readable, sequences.BROKEN_IMAGE), (~counts & readable, self.protocol.left_out),
+                (counts & readable & ~keep, self._failures.get(track.name, "")),
+            ):  # fmt: skip
+                if lost.any():
+                    skipped.append(Skipped(sequence.name, why, int(lost.sum())))
+            if len(own) == len(fitted):
+                for label, fit in own.items():
+                    self.fitted.setdefault(label, []).append((track, fit.params))
+            if keep.any():
+                scores.append(score_table.score_fits(track, keep, own, self.protocol, self.bodies))
+        return scores
 
     def keypoints(self, sequence: EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
         path = self.out / "keypoints" / f"{sequence.name}.npz"
@@ -181,30 +195,10 @@ class Evaluation:
         except UserError:
             return PersonFit(starts[person].params(people[number].frame))  # nothing has weight under this row
 
-    def _scores(
-        self, sequence: EvalSequence, people: list[PersonKeypoints], fitted: dict[str, dict[int, PersonFit]],
-        skipped: list[Skipped],
-    ) -> dict[str, Score]:  # fmt: skip
-        everywhere = set.intersection(*map(set, fitted.values()))
-        for track, person in zip(sequence.tracks, people, strict=True):
-            if track.person not in everywhere:
-                lost = int((self.protocol.counts(track) & person.readable).sum())
-                skipped.append(Skipped(sequence.name, self._failures[track.name], lost))
-        scorer = score_table.SequenceScorer(sequence.tracks, [p.readable for p in people], self.protocol, self.bodies)
-        scores: dict[str, Score] = {}
-        for name, fits_of in fitted.items():
-            kept = {person: fit for person, fit in fits_of.items() if person in everywhere}
-            scores[name] = scorer.score(kept)
-            self.fitted.setdefault(name, []).append((sequence, kept))
-        return scores
-
     def write_predictions(self) -> None:
         """What each row found, as files that `--predictions` reads."""
-        for name, fitted in self.fitted.items():
-            by_person = [({t.person: t for t in sequence.tracks}, params) for sequence, params in fitted]
-            pairs = [(tracks[person], fit.params) for tracks, params in by_person for person, fit in params.items()]
-            if pairs:
-                write_predictions(self.out / "predictions" / f"{_file_name(name)}.npz", pairs)
+        for label, people in self.fitted.items():
+            write_predictions(self.out / "predictions" / f"{_file_name(label)}.npz", people)
 
 
 def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
@@ -213,9 +207,8 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
     predictions, protocol = read_predictions(settings.predictions), protocol_named(settings.protocol)
     name = settings.predictions.stem
     skipped: list[Skipped] = []
-    by_sequence: dict[str, dict[str, Score]] = {}
+    people = []
     for sequence in sequences.eval_sequences(settings, skipped):
-        scores = [score_table.empty()]
         for track in sequence.tracks:
             counts, has = protocol.counts(track), predictions.has(track)
             for lost, why in ((~counts, protocol.left_out), (counts & ~has, sequences.NO_PREDICTION)):
@@ -224,9 +217,9 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
             if (counts & has).any():
                 part = track.rows(counts & has)
                 truth = score_table.true_bodies(part, protocol, bodies)
-                scores.append(score_table.score_track(part, predictions.bodies(part, bodies), truth, protocol))
-        by_sequence[sequence.name] = {name: score_table.joined(scores)}
-    gathered = Scores.gather(by_sequence)
+                score = score_table.score_track(part, predictions.bodies(part, bodies), truth, protocol)
+                people.append((sequence.name, {name: score}))
+    gathered = Scores.gather(people)
     if not len(gathered):
         raise UserError(f"{settings.predictions} says nothing of {settings.data}: {_reasons(skipped)}")
     return Outcome(gathered, tuple(skipped), name)

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table as RichTable
-from torch import Tensor
 
 from eval3dpw.bodies import Bodies, BodySet
 from eval3dpw.scoring import Protocol, evaluate
@@ -20,7 +19,6 @@ from eval3dpw.sequences import TruthTrack, camera_params
 from eval3dpw.stated import Stated, figures, rows, text_rows
 from fitmesh.eval_3dpw.fits import PersonFit
 from fitmesh.eval_3dpw.sequences import Skipped, summary
-from fitting.body import BodyParams
 from pose2d.base.files import atomic_file, plain_value
 from pose2d.base.resampling import RESAMPLES, Interval, clustered_means, draws, interval
 
@@ -36,62 +34,33 @@ def true_bodies(track: TruthTrack, protocol: Protocol, bodies: BodySet) -> Bodie
     return replace(truth, track=person, frame=torch.from_numpy(track.frame))
 
 
-def score_track(track: TruthTrack, predicted: Bodies, truth: Bodies, protocol: Protocol) -> Score:
+def score_track(
+    track: TruthTrack, predicted: Bodies, truth: Bodies, protocol: Protocol, stated: Stated | None = None
+) -> Score:
+    """stated: of the same frames; then errors of the joints come beside what was stated of them."""
     report = evaluate(predicted, truth, protocol.name).per_frame
     values = {name: getattr(report, name) for name in METRICS}
     score = {k: np.full(len(track), np.nan) if v is None else v.double().numpy() for k, v in values.items()}
-    return score | {"person": np.full(len(track), track.person), "frame": track.frame}
+    score |= {"person": np.full(len(track), track.person), "frame": track.frame}
+    if stated is None:
+        return score
+    assert predicted.kinematic is not None
+    assert truth.kinematic is not None
+    away = 1000 * (predicted.kinematic - truth.kinematic)
+    return score | {"joint_error_mm": (away - away[:, :1]).numpy(), **stated.to_arrays("stated_")}
 
 
-class SequenceScorer:
-    """Scores many fits of the same sequence; its true meshes are made once."""
-
-    def __init__(
-        self, tracks: Sequence[TruthTrack], readable: Sequence[np.ndarray], protocol: Protocol, bodies: BodySet
-    ) -> None:
-        """readable [T] of each track: frames whose image could be read."""
-        self.rows: dict[int, Tensor] = {}  # frames [T] that count, by person
-        self.tracks: dict[int, TruthTrack] = {}  # those frames
-        for track, one_readable in zip(tracks, readable, strict=True):
-            keep = protocol.counts(track) & one_readable
-            if keep.any():
-                self.rows[track.person], self.tracks[track.person] = torch.from_numpy(keep), track.rows(keep)
-        self.protocol, self.bodies = protocol, bodies
-        self._truth: dict[int, Bodies] = {}
-
-    def score(self, fits: Mapping[int, PersonFit]) -> Score:
-        """Everyone who was fitted, by person."""
-        scores = [empty()]
-        for person, track in self.tracks.items():
-            if person in fits:
-                if person not in self._truth:
-                    self._truth[person] = true_bodies(track, self.protocol, self.bodies)
-                params, keep = fits[person].params.rows(self.rows[person]), self.rows[person]
-                predicted = self.bodies.place(params)
-                score = score_track(track, predicted, self._truth[person], self.protocol)
-                scores.append(score | self._stated(track, params, fits[person].stated, keep))
-        return joined(scores)
-
-    def _stated(self, track: TruthTrack, params: BodyParams, stated: Stated | None, keep: Tensor) -> Score:
-        """Errors of the joints beside what was stated of them; NaN where nothing was."""
-        body = self.bodies.load("neutral" if self.protocol.truth_body == "neutral" else track.gender)
-        away = 1000 * (self.bodies.load("neutral").at(params).joints - body.at(camera_params(track, body)).joints)
-        if stated is None:
-            nothing = np.full((len(track), 24, 3), np.nan, np.float32)
-            stated = Stated(nothing, nothing, np.zeros((len(track), 24), bool), nothing[:, 0, 0])
-        else:
-            stated = stated.rows(keep.numpy())
-        return {"joint_error_mm": (away - away[:, :1]).numpy(), **stated.to_arrays("stated_")}
-
-
-def empty() -> Score:
-    score = {name: np.zeros(0) for name in METRICS} | Stated.empty().to_arrays("stated_")
-    more = {"joint_error_mm": np.zeros((0, 24, 3)), "person": np.zeros(0, np.int64), "frame": np.zeros(0, np.int64)}
-    return score | more
-
-
-def joined(scores: Sequence[Score]) -> Score:
-    return {name: np.concatenate([score[name] for score in scores]) for name in scores[-1]}
+def score_fits(
+    track: TruthTrack, keep: np.ndarray, fits: Mapping[str, PersonFit], protocol: Protocol, bodies: BodySet
+) -> dict[str, Score]:
+    """By label: fits of one person at the frames that count, [T] true in `keep`."""
+    part = track.rows(keep)
+    truth, scores = true_bodies(part, protocol, bodies), {}
+    for label, fit in fits.items():
+        stated = Stated.empty().scatter([], len(part)) if fit.stated is None else fit.stated.rows(keep)
+        predicted = bodies.place(fit.params.rows(torch.from_numpy(keep)))
+        scores[label] = score_track(part, predicted, truth, protocol, stated)
+    return scores
 
 
 LEAST_SEQUENCES = 3  # of an interval over sequences
@@ -107,17 +76,16 @@ class Scores:
     names: tuple[str, ...]  # of the sequences
 
     @staticmethod
-    def gather(by_sequence: Mapping[str, Mapping[str, Score]]) -> "Scores":
-        """sequence -> label -> errors, the same person-frames under each label."""
-        names = tuple(name for name, rows in by_sequence.items() if len(next(iter(rows.values()))["frame"]))
-        labels = list(by_sequence[names[0]]) if names else []
-        keys = next(iter(by_sequence[names[0]].values())) if names else {}
+    def gather(people: Sequence[tuple[str, Mapping[str, Score]]]) -> "Scores":
+        """Of everyone: the sequence, and label -> errors."""
+        names = tuple(dict.fromkeys(name for name, _ in people))
+        first = people[0][1] if people else {}
         rows = {
-            label: {key: np.concatenate([by_sequence[name][label][key] for name in names]) for key in keys}
-            for label in labels
+            label: {key: np.concatenate([scores[label][key] for _, scores in people]) for key in score}
+            for label, score in first.items()
         }
-        counts = [len(next(iter(by_sequence[name].values()))["frame"]) for name in names]
-        return Scores(rows, np.repeat(np.arange(len(names)), counts), names)
+        number = [np.full(len(next(iter(scores.values()))["frame"]), names.index(name)) for name, scores in people]
+        return Scores(rows, np.concatenate([np.zeros(0, np.int64), *number]), names)
 
     def __len__(self) -> int:
         return len(self.sequence)

@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import normalize
 
 import fitting
+from bench.lib.standing import stands_quietly
 from fitting.body import BodyParams
 from fitting.body.kinematics import WRISTS, axis_angle_to_quaternion, rotation_matrices
 from fitting.hands import flat_palms
@@ -16,7 +17,6 @@ from fitting.training.capture_corrections import (
     ARM_DEG,
     RISE_MM,
     signed_flexion_deg,
-    stands_quietly,
     straightened,
     subjects_excess_deg,
     with_raised_collars,

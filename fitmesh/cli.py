@@ -15,8 +15,8 @@ from fitmesh.version import __version__
 
 # By name: the module of `fitmesh.commands` that has it.
 COMMANDS = {
-    "run": "run", "view": "view", "tracks": "tracks", "body": "body", "doctor": "doctor", "train-ccnet": "measure",
-    "eval-coco": "measure", "eval-3dpw": "measure", "paper": "measure", "synth": "synth", "models": "models",
+    "run": "run", "view": "results", "tracks": "results", "body": "doctor", "doctor": "doctor", "synth": "synth",
+    **dict.fromkeys(("train-ccnet", "eval-coco", "eval-3dpw", "paper"), "measure"), "models": "models",
 }  # fmt: skip
 _HOW: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}
 

@@ -17,8 +17,8 @@ from pose2d.base.caching import content_digest, read_npz, stated_key
 from pose2d.base.errors import UserError
 from pose2d.base.files import Array, check_arrays, file_sha256, read_json
 from pose2d.base.table import Table, column
+from pose2d.events import Event
 from pose2d.skeletons import BY_NAME, COCO17
-from pose2d.types import Event
 
 SCHEMA_VERSION = 5
 MOST_RAD, FAR_M, FAR_PX = 100.0, 1e6, 1e7  # no joint turns further, nobody is farther away

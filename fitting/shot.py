@@ -230,7 +230,7 @@ def fit_shot(
     ground = answer.ground
     if ground is None:
         return _without_scene(people, view, answer.reason, prepared)
-    if several and not given.states_floor:
+    if several and given.camera_height_m is None:
         ground = _on_lowest_feet(ground, alone.values(), body)
     seen = view.with_focal(view.focal if ground.focal is None or several else ground.focal)
     sized: dict[int, _Sized] = {}

@@ -260,14 +260,3 @@ class Detections(Table):
         order = np.lexsort((self.frame, self.identity))
         order = order[self.identity[order] != NOBODY]
         return self if np.array_equal(order, np.arange(len(self))) else self.picked(order)
-
-
-@dataclass(frozen=True)
-class Event(Table):
-    """Something about who is who that a person should look at."""
-
-    PREFIX = "event_"
-    time_s: float = column((), "d", "when", unit="s", finite=True)
-    identity: int = column((), "i", "whose")
-    kind: Literal["swap", "lost"] = column((), "U", "swap (likely exchanged with somebody) or lost")
-    text: str = column((), "U", "a plain sentence")

@@ -134,8 +134,8 @@ class Evaluation:
                 if lost.any():
                     skipped.append(Skipped(sequence.name, why, int(lost.sum())))
             if len(own) == len(fitted):
-                for label, fit in own.items():
-                    self.fitted.setdefault(label, []).append((track, fit.params))
+                for label, one in own.items():
+                    self.fitted.setdefault(label, []).append((track, one.params))
             if keep.any():
                 scores.append(score_table.score_fits(track, keep, own, self.protocol, self.bodies))
         return scores

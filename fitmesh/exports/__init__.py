@@ -7,6 +7,7 @@ bone that turns about it: `left_hip` the thigh. Other programs find bones by the
 have the same tree, with more bones (twists) than are known here. SMPL's `left_hand` is where the fingers begin: the
 middle finger's first bone."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,43 +26,9 @@ DEFAULT = "smpl"
 _CENTRE = ("pelvis", "spine1", "spine2", "spine3", "neck", "head")
 _SIDE = ("hip", "knee", "ankle", "foot", "collar", "shoulder", "elbow", "wrist", "hand")
 _FINGERS = ("index", "middle", "pinky", "ring", "thumb")
-# Names of _CENTRE, names of _SIDE with {} for the side, the words for left and right, the name of a finger's bone, and
-# the words for _FINGERS and for a finger's three bones.
-_OTHERS = {
-    "mixamo": (
-        "mixamorig:Hips mixamorig:Spine mixamorig:Spine1 mixamorig:Spine2 mixamorig:Neck mixamorig:Head",
-        "mixamorig:{}UpLeg mixamorig:{}Leg mixamorig:{}Foot mixamorig:{}ToeBase mixamorig:{}Shoulder mixamorig:{}Arm "
-        "mixamorig:{}ForeArm mixamorig:{}Hand mixamorig:{}HandMiddle1",
-        ("Left", "Right"),
-        "mixamorig:{side}Hand{finger}{bone}",
-        ("Index", "Middle", "Pinky", "Ring", "Thumb"),
-        ("1", "2", "3"),
-    ),
-    "rigify": (  # the human metarig; its neck has two bones, spine.004 and spine.005, of which the second is not known
-        "spine spine.001 spine.002 spine.003 spine.004 spine.006",
-        "thigh.{} shin.{} foot.{} toe.{} shoulder.{} upper_arm.{} forearm.{} hand.{} f_middle.01.{}",
-        ("L", "R"),
-        "{finger}.{bone}.{side}",
-        ("f_index", "f_middle", "f_pinky", "f_ring", "thumb"),
-        ("01", "02", "03"),
-    ),
-    "unreal": (  # the mannequin; the newer one has two more spine bones and a second neck bone
-        "pelvis spine_01 spine_02 spine_03 neck_01 head",
-        "thigh_{} calf_{} foot_{} ball_{} clavicle_{} upperarm_{} lowerarm_{} hand_{} middle_01_{}",
-        ("l", "r"),
-        "{finger}_{bone}_{side}",
-        ("index", "middle", "pinky", "ring", "thumb"),
-        ("01", "02", "03"),
-    ),
-    "unity": (  # the humanoid avatar's own names
-        "Hips Spine Chest UpperChest Neck Head",
-        "{}UpperLeg {}LowerLeg {}Foot {}Toes {}Shoulder {}UpperArm {}LowerArm {}Hand {}MiddleProximal",
-        ("Left", "Right"),
-        "{side}{finger}{bone}",
-        ("Index", "Middle", "Little", "Ring", "Thumb"),
-        ("Proximal", "Intermediate", "Distal"),
-    ),
-}
+# By convention: names of _CENTRE, names of _SIDE with {} for the side, the words for left and right, the name of a
+# finger's bone, and the words for _FINGERS and for a finger's three bones.
+_OTHERS = json.loads(Path(__file__).with_name("bone_names.json").read_text("utf-8"))
 CHOICES = (DEFAULT, *_OTHERS)
 
 
@@ -71,13 +38,13 @@ def bone_names(convention: str, joints: Sequence[str]) -> tuple[str, ...]:
         raise UserError(f"unknown --bone-names {convention!r}: choose {', '.join(CHOICES)}.")
     if convention == DEFAULT:
         return tuple(joints)
-    centre, side, words, finger, fingers, bones = _OTHERS[convention]
-    names = dict(zip(_CENTRE, centre.split(), strict=True))
-    for ours, theirs in zip(("left", "right"), words, strict=True):
-        names |= {f"{ours}_{part}": name.format(theirs) for part, name in zip(_SIDE, side.split(), strict=True)}
-        for which, called in zip(_FINGERS, fingers, strict=True):
-            for number, bone in enumerate(bones, 1):
-                names[f"{ours}_{which}{number}"] = finger.format(side=theirs, finger=called, bone=bone)
+    theirs = _OTHERS[convention]
+    names = dict(zip(_CENTRE, theirs["centre"], strict=True))
+    for ours, side in zip(("left", "right"), theirs["sides"], strict=True):
+        names |= {f"{ours}_{part}": name.format(side) for part, name in zip(_SIDE, theirs["side"], strict=True)}
+        for which, finger in zip(_FINGERS, theirs["fingers"], strict=True):
+            for number, bone in enumerate(theirs["bones"], 1):
+                names[f"{ours}_{which}{number}"] = theirs["finger_bone"].format(side=side, finger=finger, bone=bone)
     return tuple(names[joint] for joint in joints)
 
 
@@ -132,11 +99,11 @@ EXPORTERS = {
     "glb": Exporter("scene_glb", "scene.glb", True, "reworked"),  # animated, skinned meshes with the camera
     "fbx": Exporter("fbx", "scene.fbx", True, "reworked"),  # the same, by Blender
     "report": Exporter("report", "report.html"),  # a page that shows the quality of the run
-    "obj": Exporter("obj", "obj", each="frame", suffix=".obj"),  # the exact mesh of every person and frame
-    "bvh": Exporter("bvh", "bvh", True, "evened", each="person", suffix=".bvh"),  # skeleton motion
-    # SMPL-H poses in AMASS's layout, and markers for OpenSim and Pose2Sim
-    "amass": Exporter("amass", "amass", motion="evened", each="segment", suffix=".npz"),
-    "trc": Exporter("trc", "trc", motion="evened", each="segment", suffix=".trc"),
+    # The exact mesh of every person and frame; a skeleton's motion; SMPL-H poses in AMASS's layout; markers for OpenSim
+    "obj": Exporter("person_files", "obj", write_function="write_obj", each="frame", suffix=".obj"),
+    "bvh": Exporter("person_files", "bvh", True, "evened", "write_bvh", each="person", suffix=".bvh"),
+    "amass": Exporter("person_files", "amass", False, "evened", "write_amass", each="segment", suffix=".npz"),
+    "trc": Exporter("person_files", "trc", False, "evened", "write_trc", each="segment", suffix=".trc"),
     "json": Exporter("csv_json", "motion.json", motion="emptied", write_function="write_json"),
     "csv": Exporter("csv_json", "motion.csv", motion="emptied", write_function="write_csv"),
 }

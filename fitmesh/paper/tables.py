@@ -1,6 +1,7 @@
 """The paper's tables on COCO, MPII, COCO-WholeBody and 3DPW: made, printed, and left as csv and Markdown."""
 
 import csv
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,32 +34,15 @@ from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133
 
 Printed = Mapping[tuple[str, str], Mapping[str, float]]  # model, confidence -> figures
 
-# model, confidence -> AP; AR is the same for every confidence and stands beside the network's own.
-PAPER_COCO: Printed = {
-    ("sbl-resnet50-256x192", "raw"): {"ap": 72.4, "ar": 75.6},
-    ("sbl-resnet152-384x288", "raw"): {"ap": 76.5, "ar": 79.3}, ("hrnet-w32-256x192", "raw"): {"ap": 76.0, "ar": 79.3},
-    ("hrnet-w48-384x288", "raw"): {"ap": 77.4, "ar": 80.9}, ("vitpose-b", "raw"): {"ap": 77.3, "ar": 80.4},
-    ("rle-resnet50-256x192", "raw"): {"ap": 72.2, "ar": 75.4},
-    ("rle-resnet152-384x288", "raw"): {"ap": 76.3, "ar": 79.2}, ("rle-hrnet-w32-256x192", "raw"): {"ap": 76.7},
-    ("rle-hrnet-w48-384x288", "raw"): {"ap": 77.9}, ("poseur-resnet50-256x192", "raw"): {"ap": 76.8, "ar": 79.7},
-    ("ipr-resnet50-256x256", "raw"): {"ap": 65.6, "ar": 74.9}, ("ipr-resnet50-256x256", "raw-heatmap"): {"ap": 69.5},
-}  # fmt: skip
-# The closed form by the area that it is given, on Simple Baselines' ResNet-50.
-PAPER_AREAS: Printed = {
-    ("sbl-resnet50-256x192", "raw"): {"ap": 72.4}, ("sbl-resnet50-256x192", "ones"): {"ap": 67.5},
-    ("sbl-resnet50-256x192", "closed-form"): {"ap": 72.2},
-    ("sbl-resnet50-256x192", "closed-form-predicted"): {"ap": 73.0},
-    ("sbl-resnet50-256x192", "closed-form-annotated"): {"ap": 73.6}, ("sbl-resnet50-256x192", "oracle"): {"ap": 75.6},
-}  # fmt: skip
-# Losses of the head, on RLE's ResNet-50 (72.2 with its own confidence).
-PAPER_LOSSES: Printed = {
-    ("rle-resnet50-256x192", "raw"): {"ap": 72.2}, ("rle-resnet50-256x192", "aleatoric"): {"ap": 73.4},
-    ("rle-resnet50-256x192", "cross-entropy"): {"ap": 73.5}, ("rle-resnet50-256x192", "ensemble"): {"ap": 73.5},
-    ("rle-resnet50-256x192", "soap"): {"ap": 73.4},
-}  # fmt: skip
-PAPER_MPII: Printed = {("sbl-resnet50-256x256-mpii", "raw"): {"pckh": 88.5, "pckh_0.1": 33.9}}
-# SPIN without keypoints: the start of the fits.
-PAPER_3DPW: Printed = {("spin", "none"): {"pa_mpjpe_mm": 60.2, "mpjpe_mm": 102.1, "mve_mm": 130.6}}
+
+def published(table: str) -> Printed:
+    """What the paper prints in one of its tables (published.json)."""
+    entries = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))[table]
+    return {(name.split()[0], name.split()[1]): figures for name, figures in entries.items() if name != "about"}
+
+
+PAPER_COCO, PAPER_AREAS, PAPER_LOSSES = published("coco"), published("areas"), published("losses")
+PAPER_MPII, PAPER_3DPW = published("mpii"), published("3dpw")
 
 
 @dataclass(frozen=True)
@@ -242,8 +226,7 @@ def mpii(request: PaperRequest) -> PaperTable:
             )  # fmt: skip
             rows.append(Row((model.name, label), ours, PAPER_MPII.get((model.name, label), {})))
     title = f"MPII, {_where(request, measured)}, head sizes: {measured.get('head_sizes')}"
-    left_out = _not_given(PAPER_MPII, cells)
-    return PaperTable(title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), left_out)
+    return PaperTable(title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), _not_given(PAPER_MPII, cells))
 
 
 def wholebody(request: PaperRequest) -> PaperTable:

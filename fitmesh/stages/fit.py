@@ -26,8 +26,9 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import release_scratch
 from pose2d.base.table import blocks, joined
 from pose2d.base.threads import prefetch, single_thread
+from pose2d.events import Event
 from pose2d.skeletons import HALPE26
-from pose2d.types import Detections, Event
+from pose2d.types import Detections
 
 FILE = FIT_FILE
 HALPE_FEET = tuple(

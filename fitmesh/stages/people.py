@@ -22,6 +22,7 @@ from pose2d.base.errors import UserError
 from pose2d.base.threads import prefetch, torch_threads
 from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
+from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
 from pose2d.masks import MaskFinder
 from pose2d.models.base import card, module_of
@@ -29,7 +30,7 @@ from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, Event, Keypoints, Outlines
+from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, Keypoints, Outlines
 from pose2d.video.frames import Frame
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"

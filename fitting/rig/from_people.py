@@ -68,7 +68,7 @@ class Lifted:
 
     sight: Sight
     points_m: np.ndarray  # [N, 26, 3] in the camera's frame
-    root: np.ndarray  # [N, 3, 3] turns the body into the camera's frame
+    own: np.ndarray  # [N, 26, 3] the same relative to the pelvis in the body's axes, which no camera changes
     height_m: float  # of the lifted body
 
     @classmethod
@@ -82,12 +82,8 @@ class Lifted:
         points = body.at(guess.params).keypoints.double().numpy()
         root = Rotation.from_rotvec(guess.params.pose[:, 0].double().numpy()).as_matrix()
         shape = guess.params.shape if guess.params.shape.ndim == 1 else guess.params.shape.mean(0)
-        return cls(Sight.of(keypoints, time_s, camera), points, root, body.height_m(shape))
-
-    @property
-    def own(self) -> np.ndarray:
-        """[N, 26, 3] the keypoints relative to the pelvis in the body's axes, which no camera changes."""
-        return np.einsum("nij,nki->nkj", self.root, self.points_m - self.points_m[:, 19:20])
+        own = np.einsum("nij,nki->nkj", root, points - points[:, 19:20])
+        return cls(Sight.of(keypoints, time_s, camera), points, own, body.height_m(shape))
 
 
 @dataclass(frozen=True)

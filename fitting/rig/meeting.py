@@ -215,7 +215,14 @@ def find_offset(
     ]
 
     def cost(seconds: float) -> float:
-        return sum(_moving_cost(*pair, seconds) for pair in pairs)
+        """Half the squared misfit of tracks of one person, without what is constant in each keypoint's: part of a
+        network's error never changes, and says nothing of time."""
+        total = 0.0
+        for one, two, theirs_s, pose, times_s in pairs:
+            away, _ = misfit(one.at(times_s), two.at(times_s - (seconds - theirs_s)), *pose)
+            away = away[:, np.isfinite(away).any(0)]
+            total += np.nansum(np.minimum(np.square(away - np.nanmedian(away, axis=0)), FAR)) / 2
+        return float(total)
 
     near = best + np.linspace(-NEAR_FRAMES, NEAR_FRAMES, 4 * NEAR_FRAMES + 1) * step_s
     lowest = float(near[int(np.argmin([cost(seconds) for seconds in near]))])
@@ -227,17 +234,6 @@ def find_offset(
     spacing = max(float(np.diff(t).mean()) if len(t) > 1 else SAMPLE_S for t in times)
     alike = max(1.0, 1 / (spacing * INDEPENDENT_PER_SECOND))  # samples that count as one
     return Offset(float(lowest - b / (2 * a)), float(np.sqrt(alike / (2 * a))))
-
-
-def _moving_cost(
-    one: Sight, two: Sight, theirs_s: float, pose: tuple[np.ndarray, np.ndarray], times_s: np.ndarray, seconds: float
-) -> float:
-    """Half the squared misfit of two tracks of one person, without what is constant in each keypoint's: part of a
-    network's error never changes, and says nothing of time."""
-    found, _ = misfit(one.at(times_s), two.at(times_s - (seconds - theirs_s)), *pose)
-    seen = np.isfinite(found).any(0)
-    found = found[:, seen] - np.nanmedian(found[:, seen], axis=0)
-    return float(np.nansum(np.minimum(np.square(found), FAR)) / 2)
 
 
 Track = tuple[int, int]  # a camera, and the number of a track in it

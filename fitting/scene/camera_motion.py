@@ -128,15 +128,9 @@ class Key:
     pose: Pose
 
 
-@dataclass(frozen=True)
-class Parallax:
-    """What rotation and zoom leave."""
-
-    share: float  # of corners with a residual
-    along: float  # share of the residual's energy along lines through one point
-
-
-NO_PARALLAX = Parallax(0.0, 0.0)
+# What rotation and zoom leave: the share of corners with a residual, and that of its energy along lines through a point
+Parallax = tuple[float, float]
+NO_PARALLAX = (0.0, 0.0)
 
 
 def shrunk(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -199,7 +193,7 @@ def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> 
     moved = (length > PARALLAX_PX) & (length < 40)
     share = float(moved.mean())
     if moved.sum() < LEAST_CORNERS:
-        return Parallax(share, 0.0)
+        return share, 0.0
     r, p = residual[moved], points[moved]
     unit = r / length[moved, None]
     n = np.stack((-focal * unit[:, 1], focal * unit[:, 0], p[:, 0] * unit[:, 1] - p[:, 1] * unit[:, 0]), -1)
@@ -213,7 +207,7 @@ def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> 
         along = (np.sum(unit * line, 1) / size) ** 2
         weight = 1 / np.maximum(size, 1e-6) ** 2 / (0.1 + 1 - along)
     energy = np.minimum(length[moved], 6.0) ** 2
-    return Parallax(share, float(energy @ along / energy.sum()))
+    return share, float(energy @ along / energy.sum())
 
 
 def shift_px(a: Pose, b: Pose, focal: float, size: tuple[int, int]) -> float:
@@ -506,7 +500,7 @@ def _kind(looked: list[_Looked], known: list[_Looked], focal: float, size: tuple
             return "static", "one frame was looked at"
         return "unknown", f"the background shows corners in {len(known)} of {len(looked)} frames looked at"
     shift = np.array([shift_px(known[0].pose, look.pose, focal, size) for look in known])
-    parallax = np.array([(look.parallax.share, look.parallax.along) for look in known[1:]])
+    parallax = np.array([look.parallax for look in known[1:]])
     telling = (parallax[:, 0] >= PARALLAX_SHARE) & (parallax[:, 1] >= PARALLAX_ALONG)
     share = float(np.quantile(parallax[:, 0], 0.9))
     # People whom nobody boxed, trees and water move corners, but a camera that moves leaves none in place for long.

@@ -61,12 +61,8 @@ class GivenGround:
     camera_height_m: float | None = None  # of the first camera over the floor; None: to be found
 
     @property
-    def states_floor(self) -> bool:
-        return self.camera_height_m is not None
-
-    @property
     def states_anything(self) -> bool:
-        return self.up_cam is not None or self.states_floor
+        return self.up_cam is not None or self.camera_height_m is not None
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,7 @@ def estimate_ground(
         why_not = "nobody's feet are seen to stand still"
     else:
         ground = replace(problem, evidence=evidence).solved(plumb.up_cam)
-        why_not = "" if given.states_floor else _no_floor(ground, plumb)
+        why_not = "" if given.camera_height_m is not None else _no_floor(ground, plumb)
     if why_not:
         ground = plumb
     if not np.isfinite(ground.up_cam).all() or ground.up_sigma_deg > WORST_UP_SIGMA_DEG:
@@ -340,7 +336,7 @@ class _Problem:
         people = FocalEstimate(
             focal.focal_px * math.exp(state[3]), float(sigma[3]), f"{focal.source} + people and floor"
         )
-        known = len(feet) > 0 or self.given.states_floor
+        known = len(feet) > 0 or self.given.camera_height_m is not None
         camera_m, stretch = _height_m(state), 1 / (1 + state[0] ** 2 + state[1] ** 2)  # of tangent numbers to radians
         (log_size, level), log_sigma = np.split(state[4:], 2), np.split(sigma[4:], 2)[0]
         away = self.off_floor(state)

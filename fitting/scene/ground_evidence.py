@@ -193,7 +193,6 @@ def _smoothed(log_odds: np.ndarray, time_s: np.ndarray, free_s: float, contact_s
 
 
 PELVIS, HIPS, KNEES, ANKLES, TOES, NECK, SHOULDERS = 0, (1, 2), (4, 5), (7, 8), (10, 11), 12, (16, 17)
-FOOT_POINTS = ("left_ankle", "left_heel", "left_toe", "right_ankle", "right_heel", "right_toe")
 
 # Height of the ankle and toe joints over the sole, of the open body (1.70 m).
 ANKLE_OVER_SOLE, TOE_OVER_SOLE = 0.072 / 1.70, 0.031 / 1.70  # of the body's height
@@ -233,7 +232,7 @@ class PersonEvidence:
     frames: np.ndarray  # [T] frame numbers of the shot, increasing
     joints_cam_m: np.ndarray  # [T, 24, 3] SMPL's joints in each frame's own camera, as fitted; NaN allowed
     observed: np.ndarray  # [T, 24] bool: the joint rests on something seen
-    feet_px: np.ndarray  # [T, 6, 2] FOOT_POINTS in full-frame pixels
+    feet_px: np.ndarray  # [T, 6, 2] full-frame pixels of ankle, heel and toe of the left foot, then of the right
     feet_sigma_px: np.ndarray  # [T, 6] deviation; inf or NaN: not seen
     height_m: float  # of the fitted body, standing
     known_height_m: float | None = None  # that the person is known to have
@@ -486,7 +485,7 @@ def _steps(person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera:
     return np.array([(*row, share) for row in rows]).reshape(-1, 5)
 
 
-_FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # FOOT_POINTS among Halpe's 26
+_FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # ankle, heel and toe, left and right, among Halpe's 26
 # A foot in contact so far from the floor stands on something else. Feet of people on the floor are found within 0.1 m.
 OFF_FLOOR_M = 0.2
 UNSEEN_S = 0.1

@@ -33,7 +33,8 @@ def load(path: str | Path, encoding: str = "latin1") -> Any:
     path = Path(path)
     try:
         with open_regular(path) as stream:
-            return load_stream(stream, encoding)
+            _check_memo(stream)
+            return _Finisher().finish(_Reader(stream, encoding=encoding).load())
     except Refused as refusal:
         raise UserError(f"{path} was refused: {refusal}. Get the file again from its official site.") from refusal
     except OSError as error:
@@ -42,12 +43,6 @@ def load(path: str | Path, encoding: str = "latin1") -> Any:
         raise UserError(
             f"{path} is not a readable pickle: damaged, cut short, or another kind of file. Get it again."
         ) from error
-
-
-def load_stream(stream: BinaryIO, encoding: str = "latin1") -> Any:
-    """The same from an open file. Raises Refused, or whatever damaged bytes cause."""
-    _check_memo(stream)
-    return _Finisher().finish(_Reader(stream, encoding=encoding).load())
 
 
 def _check_memo(stream: BinaryIO) -> None:

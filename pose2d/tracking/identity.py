@@ -10,10 +10,11 @@ import numpy as np
 
 from pose2d.base.files import release_scratch
 from pose2d.base.table import joined
+from pose2d.events import Event
 from pose2d.tracking.appearance import RELINK_RATIO, inside_image, overall, relink, rows_of_tracks
 from pose2d.tracking.second_look import SecondLookOptions, Switch, look_again
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import NOBODY, Appearance, Detections, Event
+from pose2d.types import NOBODY, Appearance, Detections
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.amass import SMPL_REST_PELVIS_M
+from fitmesh.exports.person_files import SMPL_REST_PELVIS_M
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from tests.fitmesh.walkers import in_world, walkers

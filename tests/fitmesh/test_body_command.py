@@ -35,7 +35,7 @@ def _code_in_a_pickle(folder: Path) -> Path:
     [
         (lambda folder: folder / "missing.pkl", "smpl.is.tue.mpg.de"),
         (lambda folder: folder, "SMPL_NEUTRAL"),  # an empty folder
-        (_truncated, "cut short"),
+        (_truncated, "cut off"),
         (_code_in_a_pickle, "os"),
     ],
     ids=["missing", "empty folder", "truncated", "code in a pickle"],

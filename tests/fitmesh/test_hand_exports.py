@@ -12,7 +12,7 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitmesh.exports import CHOICES, EXPORTERS, Motion, bone_names, csv_json, scene_glb, trc
+from fitmesh.exports import CHOICES, EXPORTERS, Motion, bone_names, csv_json, person_files, scene_glb
 from fitmesh.exports.motion import reworked
 from fitmesh.exports.scene import joint_poses, rest_body
 from fitmesh.result import Person, Result
@@ -143,7 +143,7 @@ def test_markers_of_finger_tips_and_hand_keypoints_are_those_of_the_body(tmp_pat
     csv_json.write_csv(result, tmp_path, Reporter())
     lines = (tmp_path / "trc" / "person_1.trc").read_text().splitlines()
     names = [name for name in lines[3].split("\t")[2:] if name]
-    assert names[-10:] == trc.marker_names(hands=True)[-10:]
+    assert names[-10:] == person_files.marker_names(hands=True)[-10:]
     assert "LMiddleTip" in names
     tip = np.array(lines[-1].split("\t")[2:], float).reshape(-1, 3)[names.index("LMiddleTip")]
     hip = np.array(lines[-1].split("\t")[2:], float).reshape(-1, 3)[names.index("joint_pelvis")]

@@ -23,7 +23,8 @@ from fitmesh.tracks import (
     list_tracks,
 )
 from pose2d.base.errors import UserError
-from pose2d.types import OUTLINE_POINTS, Detections, Event, HandKeypoints, Outlines
+from pose2d.events import Event
+from pose2d.types import OUTLINE_POINTS, Detections, HandKeypoints, Outlines
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.videos import write_video
 from tests.walkers import coco_results, tracks_of, walker, write_json

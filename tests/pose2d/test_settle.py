@@ -3,9 +3,10 @@
 import numpy as np
 
 from bench.lib.identity_scenes import pose_of
+from pose2d.events import Event
 from pose2d.tracking.appearance import unseen
 from pose2d.tracking.identity import IdentityOptions, Settled, settle
-from pose2d.types import Detections, Event, Keypoints
+from pose2d.types import Detections, Keypoints
 
 WH, FPS = (1000, 600), 25.0
 FAR = pose_of(np.array([700.0, 300]), 300, 0.0, 1.0)

@@ -327,7 +327,8 @@ class LikelyShape(Term):
         shape, per = posed.state.shape, 1 / self.guess_std**2
         gradient = shape + per * (shape - self.guess) + shape @ self.precision - self.information
         matrix = (1 + per) * torch.eye(shape.shape[-1], dtype=shape.dtype) + self.precision
-        equations.add_shape(self.weight * gradient, self.weight * matrix)
+        equations.shape_gradient.add_(self.weight * gradient)  # [S], or [T, S] where each frame has its own
+        equations.corner.add_(self.weight * matrix)
 
     def frames(self, index: Tensor | slice) -> "LikelyShape":
         return self if self.guess.ndim == 1 else replace(self, guess=self.guess[index])

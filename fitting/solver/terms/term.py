@@ -74,11 +74,6 @@ class NormalEquations:
         self.gradient[:, columns] += gradient
         self.matrix.diagonal(dim1=-2, dim2=-1)[:, columns] += diagonal
 
-    def add_shape(self, gradient: Tensor, matrix: Tensor) -> None:
-        """What concerns the shape only: gradient [S], or [T, S] where each frame has its own; matrix [S, S]."""
-        self.shape_gradient.add_(gradient)
-        self.corner.add_(matrix)
-
     def add_difference(
         self, stencil: Sequence[float], residual: Tensor, weight: Tensor, step: Tensor, shape: Tensor
     ) -> None:

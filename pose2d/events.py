@@ -1,0 +1,17 @@
+"""What happened to identities: a table in tracks.npz and fit.npz."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pose2d.base.table import Table, column
+
+
+@dataclass(frozen=True)
+class Event(Table):
+    """Something about who is who that a person should look at."""
+
+    PREFIX = "event_"
+    time_s: float = column((), "d", "when", unit="s", finite=True)
+    identity: int = column((), "i", "whose")
+    kind: Literal["swap", "lost"] = column((), "U", "swap (likely exchanged with somebody) or lost")
+    text: str = column((), "U", "a plain sentence")

@@ -94,7 +94,7 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
                 continue
             images = [read_image(sequence.image(int(frame))) for frame in track.frame[rows]]
             used_px, found = estimate_people(model, images, boxes_px[rows])
-            stated = head.state(found.features)[2]
+            stated = head.distribution(found.features)
             points = body.at(params).keypoints[rows].double()
             shape = torch.nn.functional.pad(params.shape, (0, body.shape_size - len(params.shape)))
             turned = body.placement(rotation_matrices(params.pose), shape).rotation[rows].double()

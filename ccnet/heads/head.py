@@ -429,6 +429,10 @@ class SimCCDistributionHead(CalibrationHead):
         oks = distribution_of(both).expected_oks().clamp(1e-4, 1 - 1e-4)
         return torch.cat([torch.logit(oks)[..., None], presence, error], -1)
 
+    def distribution(self, features: Tensor) -> ErrorDistribution:
+        """Of every keypoint, [N, K, M]; the log-ratio [N, K]."""
+        return cast(ErrorDistribution, self.state(features)[2])
+
 
 def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Mean [C] of rows [M, C], and the AXES [C, AXES] along which the rows, each channel in its standard deviations,

@@ -1,7 +1,7 @@
 """What sequences show: people who walk about; who cross, embrace, hide and come back, with and without cuts; who are on
 a floor.
 
-A script stages people, the things around them and a camera, and films them. A sequence has one or more shots: at a cut
+A script stages people, things around them and a camera that records them. A sequence has one or more shots: at a cut
 another camera shows another place, with all or some of the same people in the same clothes."""
 
 import math

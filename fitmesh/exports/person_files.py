@@ -41,8 +41,7 @@ def write_amass(result: Result, scene: SceneFrame, path: Path, person: Person, r
     hands = np.zeros((len(body), HAND_NUMBERS))
     if person.hand_pose_rad is not None:
         hands = np.concatenate([rotation.as_rotvec() for rotation in rotations[BODY_JOINTS:]], 1)
-    shape = np.zeros(BETAS)
-    rest_pelvis_m = SMPL_REST_PELVIS_M
+    shape, rest_pelvis_m = np.zeros(BETAS), SMPL_REST_PELVIS_M
     if result.body_path is not None:  # a model of the SMPL family: its own shape, its own pelvis
         shape[: len(person.shape)] = person.shape[:BETAS]
         rest_pelvis_m = rest.joints_m[0] / person.size
@@ -92,15 +91,13 @@ def write_trc(result: Result, scene: SceneFrame, path: Path, person: Person, row
     Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users report failures
     with NaN), so there are none: each segment of frames in which the person is there is a file of its own. Times are
     the overlay's."""
-    rate = float(frame_rate(result))
     posed = result.body.at(result.params(person, rows))
     places = np.concatenate([posed.keypoints.double().numpy(), posed.joints.double().numpy()], 1)
     if posed.hands is not None:
         places = np.concatenate([places, posed.hands[:, :, 4::4].flatten(1, 2).double().numpy()], 1)
     times, points = clip_time_s(result, person)[rows], scene.points(places, person.frame[rows])
     names, count = marker_names(posed.hands is not None), len(points)
-    stated = f"{rate:.6f}"
-    row = "%d\t%.6f" + "\t%.5f" * points[0].size
+    stated, row = f"{float(frame_rate(result)):.6f}", "%d\t%.6f" + "\t%.5f" * points[0].size
     lines = [
         f"PathFileType\t4\t(X/Y/Z)\t{path.name}",
         "\t".join(_KEYS),

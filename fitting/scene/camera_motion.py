@@ -129,7 +129,6 @@ class Key:
 
 
 # What rotation and zoom leave: the share of corners with a residual, and that of its energy along lines through a point
-Parallax = tuple[float, float]
 NO_PARALLAX = (0.0, 0.0)
 
 
@@ -185,7 +184,7 @@ def fit_rotation(corners: np.ndarray, points: np.ndarray, key: Pose, pose: Pose,
     return pose, float(weight.sum())
 
 
-def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> Parallax:
+def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> tuple[float, float]:
     """Share of corners that rotation does not explain, and how much of their motion follows lines through one point. A
     camera that goes by t moves the image of a point at (u, v) along (f t_x - u t_z, f t_y - v t_z), whatever its depth,
     so n . t = 0 with n = (-f r_v, f r_u, u r_v - v r_u)."""
@@ -308,7 +307,7 @@ class _Looked:
 
     frame: int
     pose: Pose
-    parallax: Parallax
+    parallax: tuple[float, float]  # as NO_PARALLAX
     corners: int  # that were followed; 0: none, and the pose is a guess
     still: bool = False  # enough corners are where they were
     at_rest: float = 1.0  # share of corners that are where they were in the shot's first image

@@ -48,7 +48,7 @@ def test_the_embedded_head_states_a_distribution_whose_oks_is_its_confidence() -
     with torch.inference_mode():
         features = model.features(model.normalize(crops))
         confidence, presence = head(features)
-        stated = head.state(features)[2]
+        stated = head.distribution(features)
     assert confidence.shape == presence.shape == (2, HALPE26.size)
     assert stated.weight.shape == (2, HALPE26.size, 3)
     torch.testing.assert_close(stated.expected_oks(), confidence, atol=2e-4, rtol=0)
@@ -151,7 +151,7 @@ def test_a_file_without_the_ratio_of_the_axes_loads_and_states_an_isotropic_erro
     assert isinstance(loaded, SimCCDistributionHead)
     features = FeaturesWithTrunk.join(torch.randn(1, HALPE26.size, 256), torch.randn(1, 512, 8, 6))
     with torch.inference_mode():
-        stated, (confidence, _) = loaded.state(features)[2], loaded(features)
+        stated, (confidence, _) = loaded.distribution(features), loaded(features)
     assert stated.log_ratio is None
     torch.testing.assert_close(stated.axis_sigma[..., 0], stated.axis_sigma[..., 1])
     torch.testing.assert_close((stated.weight / (1 + stated.sigma.square())).sum(-1), confidence, atol=2e-4, rtol=0)

@@ -64,7 +64,7 @@ class View(Table):
 
 @dataclass(frozen=True)
 class Mode(Table):
-    """Another body that explains a frame of somebody about as well as the one that is stated (`fitting.track`)."""
+    """Another body that explains a frame of somebody about as well as the one that is stated (`fitting.modes`)."""
 
     PREFIX = "mode_"
     identity: np.ndarray = column((), "i", "the person's number")

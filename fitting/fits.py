@@ -68,7 +68,7 @@ class HandFit(Table):
 
 @dataclass(frozen=True)
 class SecondMode(Table):
-    """Another body that explains T frames about as well (`fitting.track`); NaN where there is none."""
+    """Another body that explains T frames about as well (`fitting.modes`); NaN where there is none."""
 
     probability: np.ndarray = column((), "f", "that it is nearer to the truth than the body that is stated")
     pose_rad: np.ndarray = column((24, 3), "f", "axis-angle of each joint", unit="rad", fill=np.nan)  # [T, 24, 3]

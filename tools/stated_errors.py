@@ -41,9 +41,9 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import SEGMENTS, rotation_matrices
 from fitting.camera import given_focal
 from fitting.fits import TrackFit
+from fitting.modes import APART_M
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import AXIS, COUNTED, KIND, KINDS, ONE_STD, TABLE, StatedErrors
-from fitting.track import APART_M
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, plain_value
 from pose2d.types import Keypoints

@@ -7,8 +7,8 @@ import torch
 import fitting
 from fitting.body import BodyParams
 from fitting.keypoints.weights import ANNOTATOR_STD, LEAST_SHARE, joint_variance
+from fitting.modes import mirrored_limbs
 from fitting.solver.terms.scene import FEET, Balance, mass_shares
-from fitting.track import mirrored_limbs
 
 UP = torch.tensor([0.0, -1.0, 0.0])
 

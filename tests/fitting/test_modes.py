@@ -13,8 +13,9 @@ from fitting.body import BodyParams
 from fitting.body.kinematics import about_axis, matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.fits import TrackFit
+from fitting.modes import APART_M, ARMS, mirrored_limbs, mirrored_starts
 from fitting.stated import StatedErrors, calibrated
-from fitting.track import APART_M, ARMS, fit_track, mirrored_limbs, mirrored_starts
+from fitting.track import fit_track
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
 from tools.stated_errors import NEUTRAL

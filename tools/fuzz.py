@@ -268,13 +268,14 @@ def onnx_target(valid: Valid) -> Target:
 
 
 def edits_target(valid: Valid) -> Target:
-    from fitmesh.stages.people import FILE, read_tracks
+    from fitmesh.result import EDITS_FILE
+    from fitmesh.stages.people import read_tracks
     from fitmesh.tracks import Drop, Merge, Split, edited_keypoints, edited_tracks, write_edits
 
     tracks = read_tracks(valid.out)
     folder = Path(tempfile.mkdtemp())
     write_edits(folder, tracks, [Split(1, float(tracks.time_s[5]), 3), Merge((1, 3)), Drop(2)])
-    seed = json.loads((folder / FILE).read_text())
+    seed = json.loads((folder / EDITS_FILE).read_text())
     shutil.rmtree(folder)
 
     def draw(rng: Random) -> tuple[str, bytes]:
@@ -285,7 +286,7 @@ def edits_target(valid: Valid) -> Target:
             content["edits"].append(
                 [{"merge": who[: int(rng.integers(4))]}, split, {"drop": who[0]}][int(rng.integers(3))]
             )
-        return FILE, json.dumps(content).encode() if rng.random() < 0.5 else changed_json(seed, rng)
+        return EDITS_FILE, json.dumps(content).encode() if rng.random() < 0.5 else changed_json(seed, rng)
 
     def read(path: Path) -> None:
         for name in ("tracks.npz", "keypoints.npz"):

@@ -246,7 +246,10 @@ def test_a_body_file_that_runs_code_does_not_run(tmp_path, smpl_arrays, suffix, 
     if (suffix, entry) == ("npz", "extra"):  # an entry that nobody reads
         assert_body(fitting.load_body(path), smpl_arrays)
     else:
-        with pytest.raises(UserError, match=r"was refused: it asks for posix\.system|weights holds Python objects"):
+        refused = (
+            "was refused: it asks for posix" if suffix == "pkl" else "cannot be read: weights holds Python objects"
+        )
+        with pytest.raises(UserError, match=rf"SMPL_MALE\.{suffix} {refused}"):
             fitting.load_body(path)
     assert not mark.exists()
 
@@ -287,7 +290,7 @@ def test_another_kind_of_file_is_a_user_error(tmp_path, name):
     np.save(tmp_path / "array.npy", np.zeros(3))
     for content in (b"solid cube\n", (tmp_path / "array.npy").read_bytes(), pickle.dumps([1, 2])):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match=rf"{name} (is|cannot be read)"):
+        with pytest.raises(UserError, match=rf"{name} {'cannot be read' if name == 'x.npz' else 'is'}"):
             fitting.load_body(tmp_path / name)
 
 

@@ -1,7 +1,9 @@
-"""Claim: keypoints without the mesh cost a fraction of the full body, and the full body less than smplx's.
+"""Claim: keypoints without the mesh cost a fraction of the full body, and the full body less than
+smplx's.
 
-Places the open body in B frames by `smplx`, by `fitting` with the mesh, and by `fitting` with keypoints only, on
-one and two threads, and reports the time of a call and the memory it needs on top of the loaded body.
+Places the open body in B frames by `smplx`, by `fitting` with the mesh, and by `fitting` with
+keypoints only, on one and two threads, and reports the time of a call and the memory it needs on
+top of the loaded body.
 
     python bench/body.py
 """
@@ -36,13 +38,17 @@ def placer(way: str) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], obj
 
     if way.startswith("fitting"):
         body = fitting.load_body()
-        return lambda pose, shape, translation: body(pose, shape, translation, vertices=way.endswith("mesh"))
+        return lambda pose, shape, translation: body(
+            pose, shape, translation, vertices=way.endswith("mesh")
+        )
 
     import smplx
 
     with contextlib.redirect_stdout(io.StringIO()):
         model = smplx.SMPL(
-            "", data_struct=SimpleNamespace(**np.load(OPEN_BODY)), vertex_ids=fitting.load_body().vertex_picks
+            "",
+            data_struct=SimpleNamespace(**np.load(OPEN_BODY)),
+            vertex_ids=fitting.load_body().vertex_picks,
         )
     return lambda pose, shape, translation: model(
         betas=shape, global_orient=pose[:, :3], body_pose=pose[:, 3:], transl=translation
@@ -53,7 +59,11 @@ def peak_bytes(reset: bool = False) -> int:
     """The most memory this process has held since the last reset (Linux)."""
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     return int(line.split()[1]) * 1024
 
 
@@ -65,13 +75,15 @@ def measure(way: str, threads: int, seconds: float) -> dict[int, tuple[float, fl
     for batch in BATCHES:
         generator = torch.Generator().manual_seed(batch)
         pose = 0.3 * torch.randn(batch, 72, generator=generator)
-        shape, translation = torch.randn(batch, 10, generator=generator), torch.randn(batch, 3, generator=generator)
+        shape = torch.randn(batch, 10, generator=generator)
+        translation = torch.randn(batch, 3, generator=generator)
         with torch.no_grad():
             place(pose[:1], shape[:1], translation[:1])
             before = peak_bytes(reset=True)
             place(pose, shape, translation)
             memory = peak_bytes() - before
-            best, end = float("inf"), time.perf_counter() + seconds
+            best = float("inf")
+            end = time.perf_counter() + seconds
             while time.perf_counter() < end:
                 start = time.perf_counter()
                 place(pose, shape, translation)
@@ -81,8 +93,12 @@ def measure(way: str, threads: int, seconds: float) -> dict[int, tuple[float, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="how long to repeat each measurement")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="how long to repeat each measurement"
+    )
     parser.add_argument("--child", nargs=2, metavar=("WAY", "THREADS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -96,17 +112,39 @@ def main() -> None:
         # Each way has a process of its own, so that no one inherits another's memory.
         results = {}
         for way in WAYS:
-            command = [sys.executable, __file__, "--seconds", str(options.seconds), "--child", way, str(threads)]
-            results[way] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        table = Table("way", "B", "ms / call", "µs / frame", "times faster than smplx", "than our mesh", "peak MB")
+            command = [
+                sys.executable,
+                __file__,
+                "--seconds",
+                str(options.seconds),
+                "--child",
+                way,
+                str(threads),
+            ]
+            results[way] = json.loads(
+                subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            )
+        table = Table(
+            "way",
+            "B",
+            "ms / call",
+            "µs / frame",
+            "times faster than smplx",
+            "than our mesh",
+            "peak MB",
+        )
         for batch in map(str, BATCHES):
             for way in WAYS:
                 milliseconds, memory = results[way][batch]
                 table.add_row(
-                    way, batch, f"{milliseconds:.2f}", f"{1e3 * milliseconds / int(batch):.1f}",
+                    way,
+                    batch,
+                    f"{milliseconds:.2f}",
+                    f"{1e3 * milliseconds / int(batch):.1f}",
                     f"{results[WAYS[0]][batch][0] / milliseconds:.1f}",
-                    f"{results[WAYS[1]][batch][0] / milliseconds:.1f}", f"{memory:.1f}",
-                )  # fmt: skip
+                    f"{results[WAYS[1]][batch][0] / milliseconds:.1f}",
+                    f"{memory:.1f}",
+                )
         table.title = f"open body, {threads} thread{'s' * (threads > 1)}"
         Console().print(table)
 

@@ -1,8 +1,9 @@
 """Claim: CCNet's confidence ranks people better, and means more, than the network's own score.
 
-One run, one set of predictions per model, the confidence of four sources: raw score, closed form, CCNet, and the
-oracle, which is the true OKS; with paired bootstrap intervals over images. And what the head's two outputs leave to be
-gained: how much of the gap would be closed if it knew which keypoints are labelled, or the OKS of those that are.
+One run, one set of predictions per model, the confidence of four sources: raw score, closed form,
+CCNet, and the oracle, which is the true OKS; with paired bootstrap intervals over images. And what
+the head's two outputs leave to be gained: how much of the gap would be closed if it knew which
+keypoints are labelled, or the OKS of those that are.
 
     python bench/calibration.py --data COCO [--split val2017] [--model movenet-thunder ...] [--flip-test] [--out DIR]
 """
@@ -32,7 +33,8 @@ from pose2d.base.threads import use_threads
 
 def with_parts_known(predictions: Predictions) -> Mapping[str, Predictions]:
     """The same predictions, one of the head's two outputs replaced by the truth."""
-    stated, labelled = predictions.confidence["ccnet"], ~np.isnan(predictions.keypoint_oks)
+    stated = predictions.confidence["ccnet"]
+    labelled = ~np.isnan(predictions.keypoint_oks)
     true = np.where(labelled, predictions.keypoint_oks, stated.keypoint)
     known = {
         "which are labelled": SourceConfidence(stated.keypoint, labelled.astype(float)),
@@ -45,10 +47,14 @@ def with_parts_known(predictions: Predictions) -> Mapping[str, Predictions]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--split", default="val2017")
-    parser.add_argument("--model", action="append", help="default: every model with an embedded head")
+    parser.add_argument(
+        "--model", action="append", help="default: every model with an embedded head"
+    )
     parser.add_argument("--head", help="head file instead of the embedded one (with one --model)")
     parser.add_argument("--flip-test", action="store_true")
     parser.add_argument("--out", type=Path, help="folder for metrics and images")
@@ -57,23 +63,34 @@ def main() -> None:
     use_threads(chosen.threads)
     console = table_console()
     for name in chosen.model or ccnet.embedded():
-        model, head = pose2d.load(name), ccnet.load(chosen.head or name)
+        model = pose2d.load(name)
+        head = ccnet.load(chosen.head or name)
         split = read_split(chosen.data, chosen.split, model.skeleton)
         started = time.perf_counter()
-        predictions = predict_split(model, head, split, flip_test=chosen.flip_test).only(USUAL_SOURCES)
+        predictions = predict_split(model, head, split, flip_test=chosen.flip_test).only(
+            USUAL_SOURCES
+        )
         seconds = time.perf_counter() - started
         found = compare_sources(split, predictions)
-        for table in found.as_rich(f"{name} on {split.name}, {len(split.people)} people, annotated boxes"):
+        for table in found.as_rich(
+            f"{name} on {split.name}, {len(split.people)} people, annotated boxes"
+        ):
             console.print(table)
         for what, interval in found.intervals.items():
-            console.print(f"{what:>26}: {interval.value:+.4f}  95 % [{interval.low:+.4f}, {interval.high:+.4f}]")
+            console.print(
+                f"{what:>26}: {interval.value:+.4f}  95 % [{interval.low:+.4f}, {interval.high:+.4f}]"
+            )
         for what, better in with_parts_known(predictions).items():
             share = compare_sources(split, better).intervals["ccnet gap closed"]
-            console.print(f"{'knowing ' + what:>26}: {share.value:.0%} of the gap, [{share.low:.0%}, {share.high:.0%}]")
+            console.print(
+                f"{'knowing ' + what:>26}: {share.value:.0%} of the gap, [{share.low:.0%}, {share.high:.0%}]"
+            )
         raw, calibrated = (found.figures[source]["keypoint"] for source in ("raw", "ccnet"))
         if raw and calibrated:
             gain = calibrated["pearson"] - raw["pearson"]
-            console.print(f"keypoint Pearson {raw['pearson']:.3f} -> {calibrated['pearson']:.3f} ({gain:+.3f})")
+            console.print(
+                f"keypoint Pearson {raw['pearson']:.3f} -> {calibrated['pearson']:.3f} ({gain:+.3f})"
+            )
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         console.print(f"{len(split.people) / seconds:.1f} people/s, peak memory {memory:.2f} GB\n")
         if chosen.out:

@@ -1,11 +1,12 @@
-"""What moves the accuracy of the embedded 2D models on real COCO images: crop, flip test, decoding, boxes.
+"""What moves the accuracy of the embedded 2D models on real COCO images: crop, flip test, decoding,
+boxes.
 
     python bench/coco_accuracy.py --data ../shared/data/coco
 
-Every row is COCO's keypoint AP (pycocotools) over all images of a set. The score of a person is the mean of the
-network's own confidence over its keypoints, times the box's score where the boxes are detected. `oracle` is the AP
-if that score were the true OKS: what calibration could win; `OKS` is the mean over people.
-The holdout decides the defaults; val2017 is only reported.
+Every row is COCO's keypoint AP (pycocotools) over all images of a set. The score of a person is the
+mean of the network's own confidence over its keypoints, times the box's score where the boxes are
+detected. `oracle` is the AP if that score were the true OKS: what calibration could win; `OKS` is
+the mean over people. The holdout decides the defaults; val2017 is only reported.
 """
 
 import argparse
@@ -25,7 +26,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import pose2d
 from bench.lib import rtmpose_accuracy
 from bench.lib.claim import Console, claim
-from bench.lib.coco_people import SETS, Box, Cropping, PeopleSet, average_precision, cut_all, oks, read_set
+from bench.lib.coco_people import (
+    SETS,
+    Box,
+    Cropping,
+    PeopleSet,
+    average_precision,
+    cut_all,
+    oks,
+    read_set,
+)
 from pose2d import crops
 from pose2d.decode import fit_gaussian
 from pose2d.detect.detector import Boxes, DetectorOptions, iou
@@ -37,28 +47,42 @@ from pose2d.types import Prediction
 
 BATCH = 32
 
-# Decoding ------------------------------------------------------------------------------------------------------
+# Decoding
+# ------------------------------------------------------------------------------------------------------
 
 
 def decode_published(view: HeadMaps) -> Prediction:
-    """The published graph: distances from cell corners, the offset of the one best cell, no half pixel."""
+    """The published graph: distances from cell corners, the offset of the one best cell, no half
+    pixel.
+    """
     h, w = view.heat.shape[2:]
-    y, x = torch.arange(h)[:, None], torch.arange(w)
+    y = torch.arange(h)[:, None]
+    x = torch.arange(w)
     middle = 1 / (torch.hypot(x - w / 2, y - h / 2) + NEARNESS)
     expected = view.expected(cells_of((view.centre * middle).flatten(2).argmax(2), w))
     distance = torch.hypot(x - expected[..., 0, None, None], y - expected[..., 1, None, None])
-    return _at(view, (view.heat / (distance + NEARNESS)).flatten(2).argmax(2), lambda cells: _offset(view, cells))
+    return _at(
+        view,
+        (view.heat / (distance + NEARNESS)).flatten(2).argmax(2),
+        lambda cells: _offset(view, cells),
+    )
 
 
 def decode_peak(view: HeadMaps) -> Prediction:
     """No person prior: each heatmap's highest cell."""
-    return _at(view, view.heat.flatten(2).argmax(2), lambda cells: _offset(view, cells) - 0.5 / STRIDE)
+    return _at(
+        view, view.heat.flatten(2).argmax(2), lambda cells: _offset(view, cells) - 0.5 / STRIDE
+    )
 
 
 def decode_gaussian(view: HeadMaps) -> Prediction:
     """No person prior; the centre of a Gaussian fitted around each heatmap's highest cell."""
     half = 0.5 - 0.5 / STRIDE
-    return _at(view, view.heat.flatten(2).argmax(2), lambda cells: fit_gaussian(view.heat, cells).centre_cells + half)
+    return _at(
+        view,
+        view.heat.flatten(2).argmax(2),
+        lambda cells: fit_gaussian(view.heat, cells).centre_cells + half,
+    )
 
 
 def _offset(view: HeadMaps, cells: Tensor) -> Tensor:
@@ -70,10 +94,15 @@ def _at(view: HeadMaps, index: Tensor, place: Callable[[Tensor], Tensor]) -> Pre
     return Prediction(place(cells_of(index, view.heat.shape[-1])) * STRIDE, score)
 
 
-OTHER_DECODING = {"published": decode_published, "highest cell": decode_peak, "Gaussian fit": decode_gaussian}
+OTHER_DECODING = {
+    "published": decode_published,
+    "highest cell": decode_peak,
+    "Gaussian fit": decode_gaussian,
+}
 
 
-# Rows ----------------------------------------------------------------------------------------------------------
+# Rows
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Bench:
@@ -82,29 +111,48 @@ class Bench:
     def __init__(self, truth: PeopleSet, model: SinglePose) -> None:
         self.truth, self.model = truth, model
 
-    def measure(self, table: Table, how: Cropping, decodings: tuple[str, ...] = ("ours",), flip: bool = False) -> None:
+    def measure(
+        self,
+        table: Table,
+        how: Cropping,
+        decodings: tuple[str, ...] = ("ours",),
+        flip: bool = False,
+    ) -> None:
         """A row for every way of decoding the same crops, and one with the flip test."""
         trunks = self._trunks(how, self.truth.boxes)
         for decoding in decodings:
-            self._row(table, how, "no", decoding, [self._decoded(trunk, decoding) for trunk in trunks])
+            self._row(
+                table, how, "no", decoding, [self._decoded(trunk, decoding) for trunk in trunks]
+            )
         if flip:
             pairs = zip(trunks, self._trunks(how, self.truth.boxes, mirror=True), strict=True)
-            found = [self.model.predict_flip(self._features(a), self._features(b)) for a, b in pairs]
+            found = [
+                self.model.predict_flip(self._features(a), self._features(b)) for a, b in pairs
+            ]
             self._row(table, how, "yes", "ours", found)
 
     def measure_detected(self, table: Table, options: DetectorOptions) -> None:
         """A row for boxes that the detector finds."""
-        detector, how = MultiPose(options), Cropping(self.model.box_scale)
+        detector = MultiPose(options)
+        how = Cropping(self.model.box_scale)
         begin = time.process_time()
         found = {image_id: detector.detect(image) for image_id, image in self.truth.images.items()}
         seconds = (time.process_time() - begin) / len(found)
         boxes = [(image_id, box) for image_id, people in found.items() for box in people.boxes_px]
         box_score = np.concatenate([people.scores for people in found.values()])
-        xy, confidence = self._placed(how, boxes, [self._decoded(t, "ours") for t in self._trunks(how, boxes)])
+        xy, confidence = self._placed(
+            how, boxes, [self._decoded(t, "ours") for t in self._trunks(how, boxes)]
+        )
         stats = average_precision(self.truth, boxes, xy, box_score * confidence.mean(1)) * 100
         recall = [100 * share for share in recalls(self.truth, found)]
         figures = (*recall, len(boxes) / len(found), *stats[[0, 1, 2, 5]])
-        _add(table, self.truth.name, str(options.long_side), *(f"{v:.1f}" for v in figures), f"{1000 * seconds:.0f}")
+        _add(
+            table,
+            self.truth.name,
+            str(options.long_side),
+            *(f"{v:.1f}" for v in figures),
+            f"{1000 * seconds:.0f}",
+        )
 
     def _trunks(self, how: Cropping, boxes: list[Box], mirror: bool = False) -> list[Tensor]:
         """The maps from which all heads speak, in batches: every decoding can start from them."""
@@ -123,13 +171,19 @@ class Bench:
             return self.model.predict(self._features(trunk))
         return OTHER_DECODING[decoding](HeadMaps(self.model.net, self._features(trunk), trunk))
 
-    def _placed(self, how: Cropping, boxes: list[Box], found: list[Prediction]) -> tuple[np.ndarray, np.ndarray]:
+    def _placed(
+        self, how: Cropping, boxes: list[Box], found: list[Prediction]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Keypoints [N, 17, 2] in the image, confidence [N, 17]."""
-        affine = crops.affines(np.array([box for _, box in boxes]), self.model.input_wh, how.scale, "square")
+        affine = crops.affines(
+            np.array([box for _, box in boxes]), self.model.input_wh, how.scale, "square"
+        )
         xy = crops.move(crops.invert(affine), torch.cat([f.xy_px for f in found]).double())
         return xy.numpy(), torch.cat([f.score for f in found]).numpy()
 
-    def _row(self, table: Table, how: Cropping, flip: str, decoding: str, found: list[Prediction]) -> None:
+    def _row(
+        self, table: Table, how: Cropping, flip: str, decoding: str, found: list[Prediction]
+    ) -> None:
         xy, confidence = self._placed(how, self.truth.boxes, found)
         similarity = oks(self.truth, xy)
         stats = average_precision(self.truth, self.truth.boxes, xy, confidence.mean(1)) * 100
@@ -158,7 +212,9 @@ def recalls(truth: PeopleSet, found: dict[int, Boxes]) -> tuple[float, float, fl
 
 def measure_crops(bench: Bench, table: Table) -> None:
     default = bench.model.box_scale
-    bench.measure(table, Cropping(1.25, "whole square", antialias=False), ("published",))  # where this began
+    bench.measure(
+        table, Cropping(1.25, "whole square", antialias=False), ("published",)
+    )  # where this began
     for scale in (1.0, 1.1, 1.25, 1.5):
         bench.measure(table, Cropping(scale))
     bench.measure(table, Cropping(default, "box on black"))
@@ -183,13 +239,21 @@ def _table(title: str, words: tuple[str, ...], figures: tuple[str, ...]) -> Tabl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared/data/coco")
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared/data/coco"
+    )
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument(
-        "--model", default="movenet-thunder", choices=["movenet-thunder", "movenet-lightning", "rtmpose-s-halpe26"]
+        "--model",
+        default="movenet-thunder",
+        choices=["movenet-thunder", "movenet-lightning", "rtmpose-s-halpe26"],
     )
-    parser.add_argument("--checkpoint", type=Path, help="weights other than the embedded ones (RTMPose)")
-    parser.add_argument("--parts", nargs="+", choices=["crops", "detector"], default=["crops", "detector"])
+    parser.add_argument(
+        "--checkpoint", type=Path, help="weights other than the embedded ones (RTMPose)"
+    )
+    parser.add_argument(
+        "--parts", nargs="+", choices=["crops", "detector"], default=["crops", "detector"]
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -1,9 +1,12 @@
-"""Does asking for keypoints make a better person detector? Centre score alone against centre and keypoints together.
+"""Does asking for keypoints make a better person detector? Centre score alone against centre and
+keypoints together.
 
-python bench/detector_evidence.py --coco DIR      (annotations/person_keypoints_val2017.json and images/val2017 in it)
+python bench/detector_evidence.py --coco DIR      (annotations/person_keypoints_val2017.json and
+images/val2017 in it)
 
-Boxes count as found at IoU 0.5 with an annotated person; boxes on crowds count neither way. Only some of the people in
-COCO's images are annotated with keypoints, so figures are for comparing, not for quoting.
+Boxes count as found at IoU 0.5 with an annotated person; boxes on crowds count neither way. Only
+some of the people in COCO's images are annotated with keypoints, so figures are for comparing, not
+for quoting.
 """
 
 import argparse
@@ -39,7 +42,9 @@ def people(coco: Path) -> dict[Path, tuple[np.ndarray, np.ndarray]]:
     for a in data["annotations"]:
         x, y, w, h = a["bbox"]
         found.setdefault(a["image_id"], ([], []))[a.get("iscrowd", 0)].append([x, y, x + w, y + h])
-    files = {image["id"]: coco / "images" / "val2017" / image["file_name"] for image in data["images"]}
+    files = {
+        image["id"]: coco / "images" / "val2017" / image["file_name"] for image in data["images"]
+    }
     return {
         path: (np.reshape(found[i][0], (-1, 4)), np.reshape(found[i][1], (-1, 4)))
         for i, path in files.items()
@@ -47,7 +52,9 @@ def people(coco: Path) -> dict[Path, tuple[np.ndarray, np.ndarray]]:
     }
 
 
-def measure(detector: MultiPose, truth: dict[Path, tuple[np.ndarray, np.ndarray]]) -> tuple[float, list[float], float]:
+def measure(
+    detector: MultiPose, truth: dict[Path, tuple[np.ndarray, np.ndarray]]
+) -> tuple[float, list[float], float]:
     """AP at IoU 0.5, recall at a precision of 0.9, 0.8 and 0.7, milliseconds an image."""
     rows: list[tuple[float, bool]] = []
     seconds = 0.0
@@ -56,7 +63,8 @@ def measure(detector: MultiPose, truth: dict[Path, tuple[np.ndarray, np.ndarray]
         start = time.perf_counter()
         found = detector.detect(image)
         seconds += time.perf_counter() - start
-        overlap, on_crowd = iou(found.boxes_px, persons), iou(found.boxes_px, crowds)
+        overlap = iou(found.boxes_px, persons)
+        on_crowd = iou(found.boxes_px, crowds)
         free = np.ones(len(persons), bool)
         for i, score in enumerate(found.scores):
             hits = np.where(free, overlap[i], 0)
@@ -75,18 +83,31 @@ def measure(detector: MultiPose, truth: dict[Path, tuple[np.ndarray, np.ndarray]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--coco", type=Path, required=True)
     parser.add_argument("--sizes", type=int, nargs="+", default=[384, 512])
     arguments = parser.parse_args()
     truth = people(arguments.coco)
-    table = Table("size", "score", "AP50", "recall at P 0.9", "0.8", "0.7", "ms/image", "time ratio")
+    table = Table(
+        "size", "score", "AP50", "recall at P 0.9", "0.8", "0.7", "ms/image", "time ratio"
+    )
     for size in arguments.sizes:
         base = 0.0
         for name, kind in (("centre", CentreDetector), ("centre and keypoints", MultiPose)):
-            average, at, ms = measure(kind(DetectorOptions(long_side=size, score_threshold=0.02)), truth)
+            average, at, ms = measure(
+                kind(DetectorOptions(long_side=size, score_threshold=0.02)), truth
+            )
             base = base or ms
-            table.add_row(str(size), name, f"{average:.3f}", *(f"{r:.3f}" for r in at), f"{ms:.0f}", f"{ms / base:.2f}")
+            table.add_row(
+                str(size),
+                name,
+                f"{average:.3f}",
+                *(f"{r:.3f}" for r in at),
+                f"{ms:.0f}",
+                f"{ms / base:.2f}",
+            )
     Console().print(f"{len(truth)} images, {sum(len(p) for p, _ in truth.values())} people")
     Console(width=110).print(table)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")

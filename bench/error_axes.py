@@ -1,9 +1,11 @@
-"""Claim: fits that weigh the two axes of an error apart are not worse than fits with one sigma for both.
+"""Claim: fits that weigh the two axes of an error apart are not worse than fits with one sigma for
+both.
 
     python bench/error_axes.py --data synth_dev --split validation [--every 2] [--single-frames] [--head FILE]
 
-CCNet's keypoints on rendered people, fitted by `likelihood` from the lifter's start: with the stated ratio of sigma x
-to sigma y, and with their geometric mean on both axes. Nothing else differs. Intervals are over sequences, paired.
+CCNet's keypoints on rendered people, fitted by `likelihood` from the lifter's start: with the
+stated ratio of sigma x to sigma y, and with their geometric mean on both axes. Nothing else
+differs. Intervals are over sequences, paired.
 """
 
 import argparse
@@ -34,10 +36,13 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
     bodies = body_set(None)
     evaluation = Evaluation(settings, cache, bodies, Reporter())
     body = bodies.load("neutral")
-    protocol, scores = protocol_named(settings.protocol), []
+    protocol = protocol_named(settings.protocol)
+    scores = []
     for sequence in eval_sequences(settings, []):
         people = evaluation.keypoints(sequence, keypoints.cache_key(sequence, settings, bodies))
-        starts = [fits.start_person(person, sequence, body, ROW.source, settings) for person in people]
+        starts = [
+            fits.start_person(person, sequence, body, ROW.source, settings) for person in people
+        ]
         isotropic = [
             replace(
                 person,
@@ -60,25 +65,43 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="a set made by `fitmesh synth`")
     parser.add_argument("--split", default="validation")
     parser.add_argument("--every", type=int, default=2)
     parser.add_argument("--single-frames", action="store_true", help="every frame for itself")
     parser.add_argument("--head", type=Path, help="head file instead of the embedded one")
-    parser.add_argument("--cache", type=Path, default=Path("out/error_axes"), help="where keypoints are kept")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("out/error_axes"), help="where keypoints are kept"
+    )
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     settings = EvalSettings(
-        chosen.data, split=chosen.split, every=chosen.every, single_frames=chosen.single_frames, ccnet=chosen.head,
-        confidence=(ROW.source,), named_rows=((EACH, ROW),),
-    )  # fmt: skip
+        chosen.data,
+        split=chosen.split,
+        every=chosen.every,
+        single_frames=chosen.single_frames,
+        ccnet=chosen.head,
+        confidence=(ROW.source,),
+        named_rows=((EACH, ROW),),
+    )
     scores = scores_of(settings, chosen.cache)
-    found, console = lines(scores, ONE), Console(width=110)
-    show(console, f"{len(scores)} person-frames of {chosen.data.name}", found, ONE, metrics_of(scores))
+    found = lines(scores, ONE)
+    console = Console(width=110)
+    show(
+        console,
+        f"{len(scores)} person-frames of {chosen.data.name}",
+        found,
+        ONE,
+        metrics_of(scores),
+    )
     (each,) = (line for line in found if line.label == EACH)
     for metric, difference in each.difference.items():
-        console.print(f"{metric}: {difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]")
+        console.print(
+            f"{metric}: {difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
+        )
 
 
 if __name__ == "__main__":

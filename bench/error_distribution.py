@@ -2,11 +2,11 @@
 
     python bench/error_distribution.py --data COCO [--split val2017] [--head ccnet.safetensors]
 
-Of every labelled keypoint inside its crop: the mean log-likelihood of its error along x and y (in units of l, a density
-over the plane, so distributions with and without a ratio of the axes compare), and which share of the errors lies under
-the stated 10, 50, 90 and 97 % quantiles of their size, in all and by keypoint. Beside it the same distribution without
-the ratio of its axes, and the Gaussian that the same expected OKS implies. The last column is the middle of sigma x
-over sigma y.
+Of every labelled keypoint inside its crop: the mean log-likelihood of its error along x and y (in
+units of l, a density over the plane, so distributions with and without a ratio of the axes
+compare), and which share of the errors lies under the stated 10, 50, 90 and 97 % quantiles of their
+size, in all and by keypoint. Beside it the same distribution without the ratio of its axes, and the
+Gaussian that the same expected OKS implies. The last column is the middle of sigma x over sigma y.
 """
 
 import argparse
@@ -32,28 +32,43 @@ QUANTILES = (0.1, 0.5, 0.9, 0.97)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--split", default="val2017")
     parser.add_argument("--model", default="rtmpose-s-halpe26")
     parser.add_argument("--head", help="head file instead of the embedded one")
     arguments = parser.parse_args()
-    model, head = pose2d.load(arguments.model), ccnet.load(arguments.head or arguments.model)
+    model = pose2d.load(arguments.model)
+    head = ccnet.load(arguments.head or arguments.model)
     split = read_split(arguments.data, arguments.split, model.skeleton)
     with torch.inference_mode():
         seen = observe(model, head.inputs, split.people)
         logits = head.logits(seen.features)
-    present, distance2 = seen.present > 0, seen.error.square().sum(-1)
+    present = seen.present > 0
+    distance2 = seen.error.square().sum(-1)
     stated = distribution_of(logits)
     oks = stated.expected_oks().clamp(1e-3, 0.999)
-    gaussian = ErrorDistribution(torch.ones_like(oks)[..., None], ((1 - oks) / oks).sqrt()[..., None])
-    table = Table("keypoints", "count", "log-likelihood", *(f"under {q:.0%}" for q in QUANTILES), "x : y")
+    gaussian = ErrorDistribution(
+        torch.ones_like(oks)[..., None], ((1 - oks) / oks).sqrt()[..., None]
+    )
+    table = Table(
+        "keypoints", "count", "log-likelihood", *(f"under {q:.0%}" for q in QUANTILES), "x : y"
+    )
 
     def row(name: str, distribution: ErrorDistribution, where: torch.Tensor) -> None:
-        likelihood, below = distribution.log_likelihood(seen.error)[where], distribution.cdf(distance2)[where]
+        likelihood = distribution.log_likelihood(seen.error)[where]
+        below = distribution.cdf(distance2)[where]
         shares = (f"{float((below < q).float().mean()):.1%}" for q in QUANTILES)
-        ratio = "1" if distribution.log_ratio is None else f"{float(distribution.log_ratio[where].median().exp()):.2f}"
-        table.add_row(name, str(int(where.sum())), f"{float(likelihood.mean()):.3f}", *shares, ratio)
+        ratio = (
+            "1"
+            if distribution.log_ratio is None
+            else f"{float(distribution.log_ratio[where].median().exp()):.2f}"
+        )
+        table.add_row(
+            name, str(int(where.sum())), f"{float(likelihood.mean()):.3f}", *shares, ratio
+        )
 
     row("all, stated", stated, present)
     row("all, as if isotropic", ErrorDistribution(stated.weight, stated.sigma), present)

@@ -1,16 +1,20 @@
-"""Claim: fingers of one camera are within 12 mm of triangulated ones, and within 9 mm on rendered hands (Procrustes).
+"""Claim: fingers of one camera are within 12 mm of triangulated ones, and within 9 mm on rendered
+hands (Procrustes).
 
     python bench/fingers.py [--cameras DIR] [--rendered 300] [--offsets]
 
---cameras: a hand recorded by two calibrated cameras (TemugeB/handpose3d, MIT). Each camera is fitted by itself, on
-a body of which only the distance is guessed, by PnP of the palm; truth is triangulated from the 2D keypoints of both.
-The recording has no unit: its palms are made as long as the model's. Half of it chose the constants of
-`fitting/keypoints/observed.py` and `fitting/hands.py`; the figures are of the other half.
+--cameras: a hand recorded by two calibrated cameras (TemugeB/handpose3d, MIT). Each camera is
+fitted by itself, on a body of which only the distance is guessed, by PnP of the palm; truth is
+triangulated from the 2D keypoints of both. The recording has no unit: its palms are made as long as
+the model's. Half of it chose the constants of `fitting/keypoints/observed.py` and
+`fitting/hands.py`; the figures are of the other half.
 
---rendered: hands of the open body in random poses from random sides, with the network's own keypoints. The
-body's wrist is turned by 14 degrees about each axis and 5 % too near or too far (one std), as a body's fit leaves it.
+--rendered: hands of the open body in random poses from random sides, with the network's own
+keypoints. The body's wrist is turned by 14 degrees about each axis and 5 % too near or too far (one
+std), as a body's fit leaves it.
 
---offsets: where the network shows its keypoints on rendered hands (`OPEN_KEYPOINTS_MM` of `fitting.body.kinematics`).
+--offsets: where the network shows its keypoints on rendered hands (`OPEN_KEYPOINTS_MM` of
+`fitting.body.kinematics`).
 """
 
 import argparse
@@ -34,11 +38,21 @@ from fitting.camera import Camera
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
 from fitting.keypoints.observed import KNUCKLES, PALM, seen_hands
 from fitting.render import Mesh, render
-from pose2d.hands import HandKeypoints, Look, _constants, error_features, look, region_around, relative_std
+from pose2d.hands import (
+    HandKeypoints,
+    Look,
+    _constants,
+    error_features,
+    look,
+    region_around,
+    relative_std,
+)
 from pose2d.video.frames import Video
 
 TIPS = slice(4, None, 4)
-FIRST, START = 20, (((520, 250), 300, np.pi), ((370, 360), 300, np.pi / 2))  # the hand's first square in each camera
+# the hand's first square in each camera
+FIRST = 20
+START = (((520, 250), 300, np.pi), ((370, 360), 300, np.pi / 2))
 CONSISTENT_PX = 4.0  # a triangulated keypoint farther from either image is no truth
 SIZE = 360
 
@@ -62,7 +76,9 @@ def stated_px(seen: Look, guess_px: np.ndarray, size: tuple[int, int]) -> np.nda
 
 def followed(video: Path, start: tuple[tuple[int, int], int, float]) -> tuple[Look, np.ndarray]:
     """The one hand of a video, followed from a first square."""
-    found, stds, guess = [], [], np.full((1, 21, 2), np.nan)
+    found = []
+    stds = []
+    guess = np.full((1, 21, 2), np.nan)
     region = np.array([[*start[0], *start[1:]]], np.float64)
     for frame in Video(video).frames():
         if frame.index < FIRST:
@@ -84,28 +100,39 @@ def recording(folder: Path, number: int) -> Recording:
     intrinsics = rows(f"c{number}.dat", 1, 3)
     distortion = tuple(rows(f"c{number}.dat", 5, 1)[0].tolist())
     place = f"rot_trans_c{number}.dat"
-    focal, center = (
-        (float(intrinsics[0, 0]), float(intrinsics[1, 1])),
-        (float(intrinsics[0, 2]), float(intrinsics[1, 2])),
-    )
+    focal = (float(intrinsics[0, 0]), float(intrinsics[1, 1]))
+    center = (float(intrinsics[0, 2]), float(intrinsics[1, 2]))
     seen, std = followed(folder / f"cam{number}_test.mp4", START[number])
     return Recording(
-        Camera(focal, center, (720, 720), distortion), rows(place, 1, 3), rows(place, 5, 3)[:, 0], seen, std
+        Camera(focal, center, (720, 720), distortion),
+        rows(place, 1, 3),
+        rows(place, 5, 3)[:, 0],
+        seen,
+        std,
     )
 
 
 def triangulated(pair: list[Recording]) -> tuple[np.ndarray, np.ndarray]:
     """[T, 21, 3] in the recording's unit, and which of them both images agree on [T, 21]."""
     planes = [np.column_stack([one.rotation, one.translation]) for one in pair]
-    flat = [one.camera.undistort(torch.from_numpy(one.seen.xy_px)).numpy().reshape(-1, 2) for one in pair]
-    rays = [(xy - one.camera.center_px) / one.camera.focal_px for xy, one in zip(flat, pair, strict=True)]
+    flat = [
+        one.camera.undistort(torch.from_numpy(one.seen.xy_px)).numpy().reshape(-1, 2)
+        for one in pair
+    ]
+    rays = [
+        (xy - one.camera.center_px) / one.camera.focal_px
+        for xy, one in zip(flat, pair, strict=True)
+    ]
     points = cv2.triangulatePoints(*planes, rays[0].T, rays[1].T)
     points = (points[:3] / points[3]).T
     away = []
     for one, xy in zip(pair, flat, strict=True):
         there = points @ one.rotation.T + one.translation
         away.append(
-            np.linalg.norm(there[:, :2] / there[:, 2:] * one.camera.focal_px + one.camera.center_px - xy, axis=1)
+            np.linalg.norm(
+                there[:, :2] / there[:, 2:] * one.camera.focal_px + one.camera.center_px - xy,
+                axis=1,
+            )
         )
     shape = pair[0].seen.xy_px.shape[:2]
     return points.reshape(*shape, 3), (np.maximum(*away) < CONSISTENT_PX).reshape(shape)
@@ -127,9 +154,12 @@ def hung_on(palm: np.ndarray, wrist_m: np.ndarray, side: int, body: Body) -> Bod
 
 
 def as_hands(seen: Look, std_px: np.ndarray, side: int) -> HandKeypoints:
-    hands, ones = HandKeypoints.unseen(len(seen)), np.ones(len(seen))
+    hands = HandKeypoints.unseen(len(seen))
+    ones = np.ones(len(seen))
     given = (seen.xy_px, std_px, ones, seen.score, seen.landmarks_m, seen.size_px)
-    for name, values in zip(("xy_px", "std_px", "presence", "score", "landmarks_m", "size_px"), given, strict=True):
+    for name, values in zip(
+        ("xy_px", "std_px", "presence", "score", "landmarks_m", "size_px"), given, strict=True
+    ):
         getattr(hands, name)[:, side] = values
     return hands
 
@@ -142,23 +172,35 @@ class Found(NamedTuple):
 
 
 def fitted(
-    hands: HandKeypoints, params: BodyParams, camera: Camera, body: Body, segment: np.ndarray, side: int
+    hands: HandKeypoints,
+    params: BodyParams,
+    camera: Camera,
+    body: Body,
+    segment: np.ndarray,
+    side: int,
 ) -> Found:
     found = fit_hands(seen_hands(hands, camera, body), params, camera, body, 30.0, segment)
     fingers = body.with_fingers()
     shape = torch.zeros(body.shape_size)
     pose = params.pose.clone()
     pose[:, list(WRISTS)] = torch.from_numpy(found.wrist_rad)
-    placed = fingers.placement(body.placement(rotation_matrices(pose), shape), torch.from_numpy(found.pose_rad), shape)
+    placed = fingers.placement(
+        body.placement(rotation_matrices(pose), shape), torch.from_numpy(found.pose_rad), shape
+    )
     points = shown_points(fingers, placed, shape)[:, side].numpy()
     return Found(1000 * (points - points[:, :1]), found.point_std_mm[:, side])
 
 
-def aligned(points: np.ndarray, truth: np.ndarray, by: list[int] | slice, *, scale: bool) -> np.ndarray:
-    """[N, 21] distances after the rigid motion (and scale) that brings some of the points nearest to the truth."""
+def aligned(
+    points: np.ndarray, truth: np.ndarray, by: list[int] | slice, *, scale: bool
+) -> np.ndarray:
+    """[N, 21] distances after the rigid motion (and scale) that brings some of the points nearest
+    to the truth.
+    """
     out = []
     for a, b in zip(points, truth, strict=True):
-        am, bm = a[by].mean(0), b[by].mean(0)
+        am = a[by].mean(0)
+        bm = b[by].mean(0)
         u, s, v = np.linalg.svd((b[by] - bm).T @ (a[by] - am))
         sign = np.array([1, 1, np.sign(np.linalg.det(u @ v))])
         size = (s * sign).sum() / ((a[by] - am) ** 2).sum() if scale else 1.0
@@ -167,17 +209,28 @@ def aligned(points: np.ndarray, truth: np.ndarray, by: list[int] | slice, *, sca
 
 
 def two_cameras(folder: Path, console: Console) -> None:
-    body, side = load_body(), 1
+    body = load_body()
+    side = 1
     pair = [recording(folder, number) for number in (0, 1)]
     points, agreed = triangulated(pair)
     rest = rest_points(body, side)
     span = np.median(np.linalg.norm(points[:, KNUCKLES] - points[:, :1], axis=-1).mean(-1))
     unit_m = np.linalg.norm(rest[list(KNUCKLES)], axis=-1).mean() / span
     used = np.flatnonzero((pair[0].seen.score > 0.9) & (pair[1].seen.score > 0.9))
-    table = Table("camera", "frames", "tips, wrist aligned", "90 %", "tips, palm aligned", "all points, Procrustes",
-                  "within 1 std (68 %)", "within 2 std (95 %)", title="One camera, mm (median)")  # fmt: skip
+    table = Table(
+        "camera",
+        "frames",
+        "tips, wrist aligned",
+        "90 %",
+        "tips, palm aligned",
+        "all points, Procrustes",
+        "within 1 std (68 %)",
+        "within 2 std (95 %)",
+        title="One camera, mm (median)",
+    )
     for number, one in enumerate(pair):
-        seen, std = one.seen.rows(used), one.std_px[used]
+        seen = one.seen.rows(used)
+        std = one.std_px[used]
         truth = 1000 * unit_m * (points[used] - points[used, :1]) @ one.rotation.T
         xy = one.camera.undistort(torch.from_numpy(seen.xy_px)).numpy().astype(np.float64)
         matrix = np.array(
@@ -190,13 +243,21 @@ def two_cameras(folder: Path, console: Console) -> None:
         some = [0, *PALM]
         depth = np.array(
             [
-                cv2.solvePnP(rest[some].astype(np.float64), flat[some], matrix, None, flags=cv2.SOLVEPNP_SQPNP)[2][2, 0]
+                cv2.solvePnP(
+                    rest[some].astype(np.float64),
+                    flat[some],
+                    matrix,
+                    None,
+                    flags=cv2.SOLVEPNP_SQPNP,
+                )[2][2, 0]
                 for flat in xy
             ]
         )
         depth = np.array([np.median(depth[max(0, t - 15) : t + 16]) for t in range(len(depth))])
         wrist = (
-            np.column_stack([(xy[:, 0] - one.camera.center_px) / one.camera.focal_px, np.ones(len(xy))])
+            np.column_stack(
+                [(xy[:, 0] - one.camera.center_px) / one.camera.focal_px, np.ones(len(xy))]
+            )
             * depth[:, None]
         )
         hands = as_hands(seen, std, side)
@@ -206,15 +267,22 @@ def two_cameras(folder: Path, console: Console) -> None:
         half = np.arange(len(used)) >= len(used) // 2
         good = (agreed[used] & agreed[used, :1] & half[:, None])[:, 1:]
         off = np.linalg.norm(found.points - truth, axis=-1)
-        by_palm, by_all = (
-            aligned(found.points, truth, some, scale=False),
-            aligned(found.points, truth, slice(None), scale=True),
-        )
-        tips, inside = good[:, 3::4], [(off[:, 1:] < k * found.std[:, 1:])[good].mean() for k in (1, 2)]
+        by_palm = aligned(found.points, truth, some, scale=False)
+        by_all = aligned(found.points, truth, slice(None), scale=True)
+        tips = good[:, 3::4]
+        inside = [(off[:, 1:] < k * found.std[:, 1:])[good].mean() for k in (1, 2)]
         ends = off[:, TIPS][tips]
-        figures = (np.median(ends), np.percentile(ends, 90), np.median(by_palm[:, TIPS][tips]), np.median(by_all[half]))
+        figures = (
+            np.median(ends),
+            np.percentile(ends, 90),
+            np.median(by_palm[:, TIPS][tips]),
+            np.median(by_all[half]),
+        )
         table.add_row(
-            str(number), str(half.sum()), *(f"{mm:.1f}" for mm in figures), *(f"{part:.0%}" for part in inside)
+            str(number),
+            str(half.sum()),
+            *(f"{mm:.1f}" for mm in figures),
+            *(f"{part:.0%}" for part in inside),
         )
     console.print(table)
 
@@ -234,8 +302,14 @@ CAMERA = Camera((700.0, 700.0), (SIZE / 2, SIZE / 2), (SIZE, SIZE))
 
 
 def rendered(count: int, body: Body) -> Rendered:
-    rng, fingers = np.random.default_rng(5), body.with_fingers().to(dtype=torch.float64)
-    looks, stds, sides, palms, poses, points = [], [], [], [], [], []
+    rng = np.random.default_rng(5)
+    fingers = body.with_fingers().to(dtype=torch.float64)
+    looks = []
+    stds = []
+    sides = []
+    palms = []
+    poses = []
+    points = []
     while len(looks) < count:
         side = len(looks) % 2
         angles = rng.normal(RELAXED_DEG, 0.8 * PRIOR_STD_DEG)
@@ -243,19 +317,25 @@ def rendered(count: int, body: Body) -> Rendered:
             angles = rng.normal(0, 6, (5, 5)) * [1, 1, 0, 1, 1]
         angles = np.radians(np.clip(angles, LIMITS_DEG[..., 0], LIMITS_DEG[..., 1]))
         posed = body(
-            torch.zeros(1, 24, 3), vertices=True, hands=fingers.pose(torch.from_numpy(angles).expand(1, 2, 5, 5))
+            torch.zeros(1, 24, 3),
+            vertices=True,
+            hands=fingers.pose(torch.from_numpy(angles).expand(1, 2, 5, 5)),
         )
         assert posed.hands is not None
         assert posed.vertices is not None
         hand = posed.hands[0, side].numpy()
-        target, away = hand[[0, 5, 9, 17]].mean(0), rng.normal(size=3)
+        target = hand[[0, 5, 9, 17]].mean(0)
+        away = rng.normal(size=3)
         away /= np.linalg.norm(away)
         if away[0] * (1 - 2 * side) < -0.6:  # from inside the arm
             continue
-        eye, up = target + rng.uniform(0.6, 1.0) * away, rng.normal(size=3)
+        eye = target + rng.uniform(0.6, 1.0) * away
+        up = rng.normal(size=3)
         right = np.cross(-away, up) / np.linalg.norm(np.cross(-away, up))
         turn = np.stack([right, np.cross(-away, right), -away])
-        paper = np.full((SIZE, SIZE, 3), rng.integers(60, 230, 3)) + rng.normal(0, 12, (SIZE, SIZE, 1))
+        paper = np.full((SIZE, SIZE, 3), rng.integers(60, 230, 3)) + rng.normal(
+            0, 12, (SIZE, SIZE, 1)
+        )
         skin = tuple((np.array([0.80, 0.58, 0.47]) * rng.uniform(0.6, 1.1)).tolist())
         mesh = Mesh((posed.vertices[0].numpy() - eye) @ turn.T, body.faces, skin)
         image = render([mesh], CAMERA, paper.clip(0, 255).astype(np.uint8), alpha=1.0)
@@ -263,46 +343,84 @@ def rendered(count: int, body: Body) -> Rendered:
         guess = CAMERA.project(torch.from_numpy(there)).numpy()[None]
         for _ in range(2):
             seen = look([image], region_around(guess))
-            std, guess = stated_px(seen, guess, (SIZE, SIZE)), seen.xy_px
+            std = stated_px(seen, guess, (SIZE, SIZE))
+            guess = seen.xy_px
         for made, value in zip(
-            (looks, stds, sides, palms, poses, points), (seen, std, side, turn, angles, there), strict=True
+            (looks, stds, sides, palms, poses, points),
+            (seen, std, side, turn, angles, there),
+            strict=True,
         ):
             made.append(value)
     return Rendered(
-        Look.concat(looks), np.concatenate(stds), *(np.array(part) for part in (sides, palms, poses, points))
+        Look.concat(looks),
+        np.concatenate(stds),
+        *(np.array(part) for part in (sides, palms, poses, points)),
     )
 
 
 def of_rendered(count: int, console: Console) -> None:
-    body, made, rng = load_body(), rendered(count, load_body()), np.random.default_rng(0)
+    body = load_body()
+    made = rendered(count, load_body())
+    rng = np.random.default_rng(0)
     title = "Rendered hands, millimetres after Procrustes"
-    table = Table("hand", "seen", "median", "mean", "tips", "the network's landmarks, mean", title=title)
+    table = Table(
+        "hand", "seen", "median", "mean", "tips", "the network's landmarks, mean", title=title
+    )
     for side, name in enumerate(("left", "right")):
         rows = np.flatnonzero((made.side == side) & (made.seen.score > 0.5))
         turned = rotation_matrices(torch.from_numpy(rng.normal(0, 0.25, (len(rows), 3)))).numpy()
         wrist = made.points[rows, 0] * rng.normal(1, 0.05, (len(rows), 1))
         seen = made.seen.rows(rows)
         params = hung_on(made.palm[rows] @ turned, wrist, side, body)
-        found = fitted(as_hands(seen, made.std_px[rows], side), params, CAMERA, body, np.arange(len(rows)), side)
-        truth = 1000 * keypoints_of(made.points[rows], made.palm[rows], made.angles[rows], side, body)
-        off, theirs = (aligned(part, truth, slice(None), scale=True) for part in (found.points, seen.landmarks_m))
-        table.add_row(name, f"{len(rows)} of {(made.side == side).sum()}", f"{np.median(off):.1f}", f"{off.mean():.1f}",
-                      f"{np.median(off[:, TIPS]):.1f}", f"{theirs.mean():.1f}")  # fmt: skip
+        found = fitted(
+            as_hands(seen, made.std_px[rows], side),
+            params,
+            CAMERA,
+            body,
+            np.arange(len(rows)),
+            side,
+        )
+        truth = 1000 * keypoints_of(
+            made.points[rows], made.palm[rows], made.angles[rows], side, body
+        )
+        off, theirs = (
+            aligned(part, truth, slice(None), scale=True)
+            for part in (found.points, seen.landmarks_m)
+        )
+        table.add_row(
+            name,
+            f"{len(rows)} of {(made.side == side).sum()}",
+            f"{np.median(off):.1f}",
+            f"{off.mean():.1f}",
+            f"{np.median(off[:, TIPS]):.1f}",
+            f"{theirs.mean():.1f}",
+        )
     console.print(table)
 
 
 def bones_of(palm: np.ndarray, angles: np.ndarray, side: int, body: Body) -> np.ndarray:
     """[N, 21, 3, 3] rotations of the bones that keypoints turn with."""
-    fingers, shape = body.with_fingers(), torch.zeros(body.shape_size)
-    pose = fingers.to(dtype=torch.float64).pose(torch.from_numpy(angles)[:, None].expand(-1, 2, 5, 5)).float()
+    fingers = body.with_fingers()
+    shape = torch.zeros(body.shape_size)
+    pose = (
+        fingers.to(dtype=torch.float64)
+        .pose(torch.from_numpy(angles)[:, None].expand(-1, 2, 5, 5))
+        .float()
+    )
     still = body.placement(torch.eye(3).expand(len(angles), 24, 3, 3), shape)
-    turns = fingers.placement(still, pose, shape).rotation[:, 22:].unflatten(1, (2, 5, 3))[:, side, list(TO_MEDIAPIPE)]
+    turns = (
+        fingers.placement(still, pose, shape)
+        .rotation[:, 22:]
+        .unflatten(1, (2, 5, 3))[:, side, list(TO_MEDIAPIPE)]
+    )
     first = torch.eye(3).expand(len(angles), 5, 1, 3, 3)
     whole = torch.cat((first[:, 0], torch.cat((first, turns), 2).flatten(1, 2)), 1)
     return np.asarray(palm[:, None] @ whole.double().numpy())
 
 
-def keypoints_of(points: np.ndarray, palm: np.ndarray, angles: np.ndarray, side: int, body: Body) -> np.ndarray:
+def keypoints_of(
+    points: np.ndarray, palm: np.ndarray, angles: np.ndarray, side: int, body: Body
+) -> np.ndarray:
     """[N, 21, 3] metres, as the network should show them."""
     offsets = body.with_fingers().offsets[side].double().numpy()
     return points + np.einsum("nkij,kj->nki", bones_of(palm, angles, side, body), offsets)
@@ -310,15 +428,25 @@ def keypoints_of(points: np.ndarray, palm: np.ndarray, angles: np.ndarray, side:
 
 def offsets(count: int, console: Console) -> None:
     """Robust least squares of the pixels between where points are and where the network shows them."""
-    body, made = load_body(), rendered(count, load_body())
-    table = Table("keypoint", "x", "y", "z", "spread", title="From joint or tip to keypoint, millimetres, left hand")
+    body = load_body()
+    made = rendered(count, load_body())
+    table = Table(
+        "keypoint",
+        "x",
+        "y",
+        "z",
+        "spread",
+        title="From joint or tip to keypoint, millimetres, left hand",
+    )
     pixels = CAMERA.project(torch.from_numpy(made.points)).numpy()
     off = np.linalg.norm(made.seen.xy_px - pixels, axis=-1)
-    palm_px = 700 * np.linalg.norm(made.points[:, 9] - made.points[:, 0], axis=-1) / made.points[:, 0, 2]
+    palm_px = (
+        700 * np.linalg.norm(made.points[:, 9] - made.points[:, 0], axis=-1) / made.points[:, 0, 2]
+    )
     rows = np.flatnonzero((made.seen.score > 0.8) & (np.median(off, 1) < 0.3 * palm_px))
-    bones = np.stack([bones_of(made.palm[rows], made.angles[rows], side, body) for side in (0, 1)], 1)[
-        np.arange(len(rows)), made.side[rows]
-    ]
+    bones = np.stack(
+        [bones_of(made.palm[rows], made.angles[rows], side, body) for side in (0, 1)], 1
+    )[np.arange(len(rows)), made.side[rows]]
     mirror = np.where(made.side[rows, None] == 0, 1.0, [-1.0, 1, 1])
     for k in range(21):
         x, y, z = made.points[rows, k].T
@@ -326,13 +454,18 @@ def offsets(count: int, console: Console) -> None:
         lens = (
             700
             / z[:, None, None]
-            * np.stack([np.stack([zero + 1, zero, -x / z], 1), np.stack([zero, zero + 1, -y / z], 1)], 1)
+            * np.stack(
+                [np.stack([zero + 1, zero, -x / z], 1), np.stack([zero, zero + 1, -y / z], 1)], 1
+            )
         )
-        rest, wanted = (lens @ bones[:, k]) * mirror[:, None], made.seen.xy_px[rows, k] - pixels[rows, k]
+        rest = (lens @ bones[:, k]) * mirror[:, None]
+        wanted = made.seen.xy_px[rows, k] - pixels[rows, k]
         weight = np.ones(len(rows))
         for _ in range(15):
             root = np.sqrt(weight)[:, None, None]
-            found = np.linalg.lstsq((root * rest).reshape(-1, 3), (root[..., 0] * wanted).ravel(), rcond=None)[0]
+            found = np.linalg.lstsq(
+                (root * rest).reshape(-1, 3), (root[..., 0] * wanted).ravel(), rcond=None
+            )[0]
             left = rest @ found - wanted
             weight = 1 / (1 + (left**2).sum(1) / 16)
         spread = 1000 * 1.48 * np.median(np.abs(left) * (z / 700)[:, None])
@@ -341,11 +474,14 @@ def offsets(count: int, console: Console) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cameras", type=Path)
     parser.add_argument("--rendered", type=int, default=0)
     parser.add_argument("--offsets", action="store_true")
-    options, console = parser.parse_args(), Console()
+    options = parser.parse_args()
+    console = Console()
     if options.cameras is not None:
         two_cameras(options.cameras, console)
     if options.rendered:

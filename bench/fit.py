@@ -1,13 +1,16 @@
-"""Claim: the closed-form solver fits bodies at least a hundred times faster than SMPLify, and no worse.
+"""Claim: the closed-form solver fits bodies at least a hundred times faster than SMPLify, and no
+worse.
 
-Held-out CMU motion on the open body, a random camera, keypoint noise of the stated sigmas that lasts over time as a
-real network's does, outliers and missing keypoints. Everyone gets the same keypoints, the same body and the same number
-of threads, and runs in a process of its own. The gradient methods start from the start that the solver's own screening
-chose, and the time to find it is not counted for them; the solver's own time includes it. SMPLify has its own losses
-and weights (SPIN's) and two stages of 100 steps. It skins all vertices at every step, by the smplx package as published
-code does, or by the faster skinning here; being slow, those two rows fit --mesh-frames frames only, and the third, the
-same losses through the bones, shows the accuracy on all. The rows called lifter start from the embedded network
-instead, as `fitting.fit` does unless told otherwise. A second table shows how the time of a track grows.
+Held-out CMU motion on the open body, a random camera, keypoint noise of the stated sigmas that
+lasts over time as a real network's does, outliers and missing keypoints. Everyone gets the same
+keypoints, the same body and the same number of threads, and runs in a process of its own. The
+gradient methods start from the start that the solver's own screening chose, and the time to find it
+is not counted for them; the solver's own time includes it. SMPLify has its own losses and weights
+(SPIN's) and two stages of 100 steps. It skins all vertices at every step, by the smplx package as
+published code does, or by the faster skinning here; being slow, those two rows fit --mesh-frames
+frames only, and the third, the same losses through the bones, shows the accuracy on all. The rows
+called lifter start from the embedded network instead, as `fitting.fit` does unless told otherwise.
+A second table shows how the time of a track grows.
 
     python bench/fit.py --clips clips_30fps.npz [--frames 300 --mesh-frames 32 --threads 2]
 """
@@ -80,11 +83,17 @@ def solver_start(scenes: list[Scene], body: fitting.Body) -> State:
 
 
 def _by_descent(
-    scenes: list[Scene], body: fitting.Body, start: State, optimiser: Callable[[list[Tensor]], Any], steps: int
+    scenes: list[Scene],
+    body: fitting.Body,
+    start: State,
+    optimiser: Callable[[list[Tensor]], Any],
+    steps: int,
 ) -> BodyParams:
     """Any torch optimiser on the very cost that the solver minimises, all frames in one batch."""
     keypoints, cameras, _ = concatenated(scenes)
-    given = FitInput(body_keypoints(keypoints), guess_from_keypoints(keypoints, cameras, body, None))
+    given = FitInput(
+        body_keypoints(keypoints), guess_from_keypoints(keypoints, cameras, body, None)
+    )
     problem, _, _ = make_problem(given, cameras, body)
     step = torch.zeros(len(problem), 63, requires_grad=True)
     shape = torch.zeros_like(start.shape, requires_grad=True)
@@ -103,24 +112,32 @@ def _by_descent(
 
 
 def adam(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
-    return _by_descent(scenes, body, start, lambda unknowns: torch.optim.Adam(unknowns, lr=1e-2), 200)
+    return _by_descent(
+        scenes, body, start, lambda unknowns: torch.optim.Adam(unknowns, lr=1e-2), 200
+    )
 
 
 def lbfgs(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
     def make(unknowns: list[Tensor]) -> torch.optim.LBFGS:
-        return torch.optim.LBFGS(unknowns, lr=1.0, max_iter=20, history_size=10, line_search_fn="strong_wolfe")
+        return torch.optim.LBFGS(
+            unknowns, lr=1.0, max_iter=20, history_size=10, line_search_fn="strong_wolfe"
+        )
 
     return _by_descent(scenes, body, start, make, 10)
 
 
 def _smplify(scenes: list[Scene], body: fitting.Body, start: State, through: Through) -> BodyParams:
-    params, parts, first = to_params(start), [], 0
+    params = to_params(start)
+    parts = []
+    first = 0
     for one in scenes:
         rows = slice(first, first + len(one.keypoints.xy_px))
         first = rows.stop
         begin = BodyParams(params.pose[rows], params.shape[rows], params.translation[rows])
         settings = SmplifySettings(batch=32)
-        parts.append(smplify(one.keypoints, one.camera, body, begin, settings, through=through).params)
+        parts.append(
+            smplify(one.keypoints, one.camera, body, begin, settings, through=through).params
+        )
     return joined(parts)
 
 
@@ -142,7 +159,9 @@ def single_frames(scenes: list[Scene], body: fitting.Body, start: State) -> Body
 
 
 def over_time(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
-    return joined([fitting.fit(one.keypoints, one.camera, body, fps=one.fps).params for one in scenes])
+    return joined(
+        [fitting.fit(one.keypoints, one.camera, body, fps=one.fps).params for one in scenes]
+    )
 
 
 def joined(parts: list[BodyParams]) -> BodyParams:
@@ -153,7 +172,9 @@ def joined(parts: list[BodyParams]) -> BodyParams:
     )
 
 
-Contender = Callable[[list[Scene], fitting.Body, State], BodyParams]  # the state: where gradient methods begin
+Contender = Callable[
+    [list[Scene], fitting.Body, State], BodyParams
+]  # the state: where gradient methods begin
 NOWHERE = State(*(torch.empty(0) for _ in range(4)))  # for the solver, which finds its own start
 CONTENDERS: dict[str, Contender] = {
     "SMPLify, all vertices by smplx": smplify_published,
@@ -170,8 +191,10 @@ def _task(
     run: Contender, scenes: list[Scene], begin: tuple[np.ndarray, ...], threads: int
 ) -> tuple[float, tuple[np.ndarray, ...], float]:
     torch.set_num_threads(threads)
-    body, start = fitting.load_body(), State(*map(torch.from_numpy, begin))
-    peak, clock = Peak(), time.perf_counter()
+    body = fitting.load_body()
+    start = State(*map(torch.from_numpy, begin))
+    peak = Peak()
+    clock = time.perf_counter()
     params = run(scenes, body, start)
     seconds = time.perf_counter() - clock
     found = (params.pose, params.shape, params.translation)
@@ -190,10 +213,15 @@ def shortened(scenes: list[Scene], frames: int) -> list[Scene]:
     each = max(3, -(-frames // len(scenes)))
 
     def part(one: Scene) -> Scene:
-        k, rows = one.keypoints, slice(0, each)
+        k = one.keypoints
+        rows = slice(0, each)
         assert k.area_px2 is not None
         keypoints = replace(
-            k, xy_px=k.xy_px[rows], confidence=k.confidence[rows], presence=k.presence[rows], area_px2=k.area_px2[rows]
+            k,
+            xy_px=k.xy_px[rows],
+            confidence=k.confidence[rows],
+            presence=k.presence[rows],
+            area_px2=k.area_px2[rows],
         )
         return replace(
             one,
@@ -206,17 +234,23 @@ def shortened(scenes: list[Scene], frames: int) -> list[Scene]:
 
 def errors(params: BodyParams, scenes: list[Scene], body: fitting.Body) -> dict[str, float]:
     truth = concatenated(scenes)[2]
-    found, exact = body.at(params, vertices=True), body.at(truth, vertices=True)
+    found = body.at(params, vertices=True)
+    exact = body.at(truth, vertices=True)
     assert found.vertices is not None
     assert exact.vertices is not None
     roots = found.joints[:, 0], exact.joints[:, 0]
-    acceleration, pixels, first = [], [], 0
+    acceleration = []
+    pixels = []
+    first = 0
     for one in scenes:
         rows = slice(first, first + len(one.keypoints.xy_px))
         first = rows.stop
         acceleration.append(acceleration_error_mm(found.joints[rows], exact.joints[rows]))
         pixels.append(
-            (one.camera.project(found.keypoints[rows]) - one.camera.project(exact.keypoints[rows])).norm(dim=-1)
+            (
+                one.camera.project(found.keypoints[rows])
+                - one.camera.project(exact.keypoints[rows])
+            ).norm(dim=-1)
         )
     return {
         "px": float(torch.cat(pixels).nanmean()),
@@ -254,7 +288,11 @@ def long_scene(clips: Path, frames: int) -> Scene:
     k = one.keypoints
     assert k.area_px2 is not None
     keypoints = replace(
-        k, xy_px=k.xy_px[index], confidence=k.confidence[index], presence=k.presence[index], area_px2=k.area_px2[index]
+        k,
+        xy_px=k.xy_px[index],
+        confidence=k.confidence[index],
+        presence=k.presence[index],
+        area_px2=k.area_px2[index],
     )
     truth = BodyParams(one.truth.pose[index], one.truth.shape, one.truth.translation[index])
     return Scene(truth, one.camera, keypoints, one.fps)
@@ -264,7 +302,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clips", type=Path, required=True)
     parser.add_argument("--frames", type=int, default=300)
-    parser.add_argument("--mesh-frames", type=int, default=32, help="frames for SMPLify through all vertices")
+    parser.add_argument(
+        "--mesh-frames", type=int, default=32, help="frames for SMPLify through all vertices"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--lengths", type=int, nargs="*", default=[100, 300, 1000, 10_000])
     arguments = parser.parse_args()
@@ -278,7 +318,17 @@ def main() -> None:
     table = Table(
         title=f"{count} frames of {len(scenes)} held-out clips, {arguments.threads} threads; mm, accel in mm/frame²"
     )
-    for column in ("method", "fits/s", "ratio", "px", "PA-MPJPE", "MPJPE", "MVE", "accel", "peak MB"):
+    for column in (
+        "method",
+        "fits/s",
+        "ratio",
+        "px",
+        "PA-MPJPE",
+        "MPJPE",
+        "MVE",
+        "accel",
+        "peak MB",
+    ):
         table.add_column(column, justify="left" if column == "method" else "right")
     few = shortened(scenes, arguments.mesh_frames)
     slowest = 0.0
@@ -289,10 +339,16 @@ def main() -> None:
         slowest = slowest or row.seconds / fits
         e = errors(row.params, mine, body)
         table.add_row(
-            f"{name} ({fits} frames)", f"{fits / row.seconds:.1f}", f"{slowest * fits / row.seconds:.1f}x",
-            f"{e['px']:.2f}", f"{e['PA-MPJPE']:.1f}", f"{e['MPJPE']:.1f}", f"{e['MVE']:.1f}", f"{e['accel']:.1f}",
+            f"{name} ({fits} frames)",
+            f"{fits / row.seconds:.1f}",
+            f"{slowest * fits / row.seconds:.1f}x",
+            f"{e['px']:.2f}",
+            f"{e['PA-MPJPE']:.1f}",
+            f"{e['MPJPE']:.1f}",
+            f"{e['MVE']:.1f}",
+            f"{e['accel']:.1f}",
             f"{row.peak_mb:.0f}",
-        )  # fmt: skip
+        )
     console.print(table)
 
     growth = Table(title="one track with time: how the cost grows with its length")
@@ -301,11 +357,15 @@ def main() -> None:
     for length in arguments.lengths:
         one = long_scene(arguments.clips, length)
         row = measure(over_time, [one], NOWHERE, arguments.threads)
-        joints, exact = body.at(row.params).joints, body.at(one.truth).joints
+        joints = body.at(row.params).joints
+        exact = body.at(one.truth).joints
         growth.add_row(
-            f"{length:,}", f"{row.seconds:.2f}", f"{1000 * row.seconds / length:.2f}",
-            f"{pa_mpjpe_mm(joints, exact).mean():.1f}", f"{row.peak_mb:.0f}",
-        )  # fmt: skip
+            f"{length:,}",
+            f"{row.seconds:.2f}",
+            f"{1000 * row.seconds / length:.2f}",
+            f"{pa_mpjpe_mm(joints, exact).mean():.1f}",
+            f"{row.peak_mb:.0f}",
+        )
     console.print(growth)
 
 

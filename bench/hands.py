@@ -2,8 +2,9 @@
 
     python bench/hands.py VIDEO [--rounds 3]
 
-`fitmesh run` in a process of its own with --hands off and --hands auto, in turns; the quickest round of each counts.
-Processor time is that of all threads. Fingers are fitted where hands are found, so their fit counts too.
+`fitmesh run` in a process of its own with --hands off and --hands auto, in turns; the quickest
+round of each counts. Processor time is that of all threads. Fingers are fitted where hands are
+found, so their fit counts too.
 """
 
 import argparse
@@ -27,8 +28,19 @@ MOST = 1.6  # times the time of a run without hands, for `auto` to be the defaul
 
 def timed(video: Path, out: Path, hands: str) -> tuple[float, float]:
     """Seconds on the clock and of the processor."""
-    command = [sys.executable, "-m", "fitmesh", "run", "--video", str(video), "--out", str(out), "--overwrite"]
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    command = [
+        sys.executable,
+        "-m",
+        "fitmesh",
+        "run",
+        "--video",
+        str(video),
+        "--out",
+        str(out),
+        "--overwrite",
+    ]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
     subprocess.run([*command, "--hands", hands], check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -36,31 +48,47 @@ def timed(video: Path, out: Path, hands: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("video", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    console, modes = Console(), ("off", "auto")
+    console = Console()
+    modes = ("off", "auto")
     with tempfile.TemporaryDirectory() as folder:
         outs = {mode: Path(folder) / mode for mode in modes}
-        rounds = [[timed(options.video, outs[mode], mode) for mode in modes] for _ in range(options.rounds)]
+        rounds = [
+            [timed(options.video, outs[mode], mode) for mode in modes]
+            for _ in range(options.rounds)
+        ]
         seen_people = read_keypoints(outs["auto"])
     hands = seen_people.rows.hands
     assert hands is not None
     best = np.array(rounds).min(0)  # [modes, (clock, processor)]
-    table = Table("--hands", "seconds", "processor seconds", "times", title=f"fitmesh run, {options.video.name}")
+    table = Table(
+        "--hands",
+        "seconds",
+        "processor seconds",
+        "times",
+        title=f"fitmesh run, {options.video.name}",
+    )
     for mode, (clock, processor) in zip(modes, best, strict=True):
         table.add_row(mode, f"{clock:.1f}", f"{processor:.1f}", f"{processor / best[0, 1]:.2f}")
     console.print(table)
-    people, rows = len(seen_people.people), len(seen_people.rows)
+    people = len(seen_people.people)
+    rows = len(seen_people.rows)
     seen = hands.presence > 0
-    size, std = hands.size_px[seen], hands.std_px[seen]
+    size = hands.size_px[seen]
+    std = hands.std_px[seen]
     console.print(
         f"{people} people in {rows} person-frames; hands found: left {seen[:, 0].mean():.0%}, right "
         f"{seen[:, 1].mean():.0%}; {np.median(size):.0f} px long, keypoints stated to be {np.median(std):.1f} px off"
     )
     ratio = best[1, 1] / best[0, 1]
-    console.print(f"{ratio:.2f} times the processor time: {'within' if ratio <= MOST else 'above'} {MOST}")
+    console.print(
+        f"{ratio:.2f} times the processor time: {'within' if ratio <= MOST else 'above'} {MOST}"
+    )
 
 
 if __name__ == "__main__":

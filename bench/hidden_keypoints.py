@@ -1,14 +1,16 @@
-"""Does the stated confidence of a hidden keypoint hold? On a set made by `fitmesh synth`, which knows what hides what.
+"""Does the stated confidence of a hidden keypoint hold? On a set made by `fitmesh synth`, which
+knows what hides what.
 
-Of keypoints inside the image, by what hides them: the true OKS, and of three confidences the mean, the correlation with
-the OKS, the calibration error (10 bins) and the mean log-likelihood of the true errors under the stated mixture (errors
-in units of l, a density over the plane).
+Of keypoints inside the image, by what hides them: the true OKS, and of three confidences the mean,
+the correlation with the OKS, the calibration error (10 bins) and the mean log-likelihood of the
+true errors under the stated mixture (errors in units of l, a density over the plane).
 
-head        what the head states of the image
-alone       once the person's own body is fitted (`fitting.keypoints.weights`)
-together    once it is known who stands in front of whom (`fitting.keypoints.weights`); what `run` writes
+head        what the head states of the image alone       once the person's own body is fitted
+(`fitting.keypoints.weights`) together    once it is known who stands in front of whom
+(`fitting.keypoints.weights`); what `run` writes
 
-Below: how often the person's own fitted body covers keypoints that are seen, and that are behind the own body.
+Below: how often the person's own fitted body covers keypoints that are seen, and that are behind
+the own body.
 
     python bench/hidden_keypoints.py synth_dev --split validation --choose   # fit COVERED and TAKEN
     python bench/hidden_keypoints.py synth_test
@@ -55,7 +57,8 @@ GROUPS = {
     "behind oneself": (BEHIND_SELF,),
     "behind something else": (HIDDEN,),
 }
-SQUARED_ERROR = 20.0  # of the expected OKS, beside one of negative log-likelihood, when COVERED and TAKEN are chosen
+# of the expected OKS, beside one of negative log-likelihood, when COVERED and TAKEN are chosen
+SQUARED_ERROR = 20.0
 
 
 @dataclass(frozen=True)
@@ -93,23 +96,30 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
         with np.load(truth_path(data, sequence.name)) as file:
             states = file["visibility"]  # [P, T, 17]
-        before, fitted = {}, {}
+        before = {}
+        fitted = {}
         for number, person in enumerate(people):
             frame = person.frame[person.detected]
-            prepared = prepare_track(person.keypoints("ccnet"), frame, camera, body, "lifter", fps=FPS)
+            prepared = prepare_track(
+                person.keypoints("ccnet"), frame, camera, body, "lifter", fps=FPS
+            )
             found = fit_prepared(prepared, camera, body)
             before[number] = prepared.keypoints
-            fitted[number] = FittedBody(found.frame, found.present, found.keypoints, body.at(found.fit.params))
+            fitted[number] = FittedBody(
+                found.frame, found.present, found.keypoints, body.at(found.fit.params)
+            )
         began = time.process_time()
         behind = {number: behind_others(fitted, number, camera) for number in fitted}
         if len(people) > 1:
             seconds += time.process_time() - began
             person_frames += sum(len(one.frame) for one in fitted.values())
         for number, one in fitted.items():
-            track, person = sequence.tracks[number], people[number]
+            track = sequence.tracks[number]
+            person = people[number]
             frame = person.frame[person.detected]
             rows = torch.from_numpy(np.searchsorted(one.frame, frame))
-            alone, together = one.keypoints, with_variance_inflation(one.keypoints, behind[number].inflation)
+            alone = one.keypoints
+            together = with_variance_inflation(one.keypoints, behind[number].inflation)
             exact = torch.from_numpy(true_keypoints_px(track, camera, bodies)[person.detected])
             assert alone.area_px2 is not None
             assert alone.error is not None
@@ -121,31 +131,48 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
             inside = ((exact >= 0) & (exact <= exact.new_tensor(camera.size) - 1)).all(-1)
             inside &= torch.isfinite(error).all(-1)
             ratio = alone.error.log_ratio
-            front = surface_in_front_m(one.body.keypoints, one.body) - torch.from_numpy(DEPTH_M).float()
+            front = (
+                surface_in_front_m(one.body.keypoints, one.body) - torch.from_numpy(DEPTH_M).float()
+            )
             values = {
-                "head": head.weight, "alone": alone.error.weight, "together": together.error.weight,
-                "sigma": alone.error.sigma, "covered": behind[number].covered, "taken": behind[number].taken,
-                "by_oneself": front > 0, "log_ratio": torch.zeros_like(alone.confidence) if ratio is None else ratio,
-            }  # fmt: skip
+                "head": head.weight,
+                "alone": alone.error.weight,
+                "together": together.error.weight,
+                "sigma": alone.error.sigma,
+                "covered": behind[number].covered,
+                "taken": behind[number].taken,
+                "by_oneself": front > 0,
+                "log_ratio": torch.zeros_like(alone.confidence) if ratio is None else ratio,
+            }
             for name, value in values.items():
                 parts.setdefault(name, []).append(value[rows, : COCO17.size][inside])
             parts.setdefault("error", []).append(error[inside])
-            parts.setdefault("visibility", []).append(torch.from_numpy(states[track.person, frame])[inside])
+            parts.setdefault("visibility", []).append(
+                torch.from_numpy(states[track.person, frame])[inside]
+            )
     flat = {name: torch.cat(values) for name, values in parts.items()}
     weights = {name: flat[name].double() for name in ("head", "alone", "together")}
     return Sample(
-        weights, flat["sigma"].double(), flat["log_ratio"].double(), flat["error"].double(), flat["visibility"],
-        flat["covered"].double(), flat["taken"].double(), flat["by_oneself"], 1000 * seconds / max(person_frames, 1),
-    )  # fmt: skip
+        weights,
+        flat["sigma"].double(),
+        flat["log_ratio"].double(),
+        flat["error"].double(),
+        flat["visibility"],
+        flat["covered"].double(),
+        flat["taken"].double(),
+        flat["by_oneself"],
+        1000 * seconds / max(person_frames, 1),
+    )
 
 
 def choose(sample: Sample, covariates: list[Tensor]) -> tuple[list[float], float]:
-    """How much the errors widen with each covariate [M], and what is left of the loss: the negative log-likelihood of
-    the true errors, and the squared error of the expected OKS.
+    """How much the errors widen with each covariate [M], and what is left of the loss: the negative
+    log-likelihood of the true errors, and the squared error of the expected OKS.
     """
     numbers = torch.zeros(len(covariates), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([numbers], max_iter=30, line_search_fn="strong_wolfe")
-    stated, wide = sample.weights["alone"].clamp_min(1e-9).log(), sample.sigma.log()
+    stated = sample.weights["alone"].clamp_min(1e-9).log()
+    wide = sample.sigma.log()
     known = torch.stack(covariates, -1).double()
 
     def loss() -> Tensor:
@@ -153,7 +180,9 @@ def choose(sample: Sample, covariates: list[Tensor]) -> tuple[list[float], float
         logs = (stated + (known @ numbers)[:, None] * wide).log_softmax(-1)
         stated_now = sample.stated(logs.exp())
         error = (stated_now.expected_oks() - sample.oks).square()
-        value = (SQUARED_ERROR * error - stated_now.log_likelihood(sample.error).clamp_min(-12)).mean()
+        value = (
+            SQUARED_ERROR * error - stated_now.log_likelihood(sample.error).clamp_min(-12)
+        ).mean()
         value.backward()
         return value
 
@@ -162,13 +191,16 @@ def choose(sample: Sample, covariates: list[Tensor]) -> tuple[list[float], float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--split", default="test")
     parser.add_argument("--cache", type=Path, default=Path("hidden_cache"), help="of the keypoints")
     parser.add_argument("--choose", action="store_true", help="fit COVERED and TAKEN on this set")
     arguments = parser.parse_args()
-    sample, console = measured(arguments.data, arguments.split, arguments.cache), Console(width=150)
+    sample = measured(arguments.data, arguments.split, arguments.cache)
+    console = Console(width=150)
     if arguments.choose:
         others = [sample.covered, sample.taken]
         trials = {
@@ -178,10 +210,17 @@ def main() -> None:
         }
         for name, covariates in trials.items():
             numbers, left = choose(sample, covariates)
-            console.print(f"{name}: {', '.join(f'{number:.2f}' for number in numbers)}; loss {left:.4f}")
+            console.print(
+                f"{name}: {', '.join(f'{number:.2f}' for number in numbers)}; loss {left:.4f}"
+            )
         console.print(f"in use: {COVERED:g}, {TAKEN:g}")
     head = "mean, Pearson, ECE, log-likelihood"
-    table = Table("keypoints", "true OKS", *(f"{name}: {head}" for name in sample.weights), title=arguments.data.name)
+    table = Table(
+        "keypoints",
+        "true OKS",
+        *(f"{name}: {head}" for name in sample.weights),
+        title=arguments.data.name,
+    )
     for group, states in GROUPS.items():
         here = torch.isin(sample.visibility, torch.tensor(states, dtype=sample.visibility.dtype))
         oks = sample.oks[here].numpy()
@@ -191,15 +230,22 @@ def main() -> None:
             s = stated.expected_oks()[here].numpy()
             likelihood = float(stated.log_likelihood(sample.error)[here].mean())
             ece = reliability(s, oks, bins=10).expected_error
-            cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}, {likelihood:.2f}")
+            cells.append(
+                f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}, {likelihood:.2f}"
+            )
         table.add_row(f"{group} ({int(here.sum()):,})", f"{oks.mean():.2f}", *cells)
     console.print(table)
     own = {
-        name: sample.by_oneself[sample.visibility == state] for name, state in (("seen", SEEN), ("behind", BEHIND_SELF))
+        name: sample.by_oneself[sample.visibility == state]
+        for name, state in (("seen", SEEN), ("behind", BEHIND_SELF))
     }
-    shares = ", ".join(f"{name} {100 * float(value.double().mean()):.0f} %" for name, value in own.items())
+    shares = ", ".join(
+        f"{name} {100 * float(value.double().mean()):.0f} %" for name, value in own.items()
+    )
     console.print(f"covered by the own fitted body: {shares}")
-    console.print(f"who stands in front of whom: {sample.ms:.2f} ms per person-frame of a sequence with several people")
+    console.print(
+        f"who stands in front of whom: {sample.ms:.2f} ms per person-frame of a sequence with several people"
+    )
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 python bench/identity.py [--scenes 20] [--seed 100] [--people people.npz]
 
-Simulated people walk in front of each other: boxes, keypoints and colours with the noise that detector, pose network
-and appearance have; the truth is exact. Every tracker gets the same boxes. Seeds below 100 were used to choose
-constants, so figures are of seeds from 100 on. With --people (the cache of bench/appearance.py) also real clips joined
-end to end, with the cuts that pose2d/video/shots.py finds. Figures: bench/identity_metrics.py; trackers:
+Simulated people walk in front of each other: boxes, keypoints and colours with the noise that
+detector, pose network and appearance have; the truth is exact. Every tracker gets the same boxes.
+Seeds below 100 were used to choose constants, so figures are of seeds from 100 on. With --people
+(the cache of bench/appearance.py) also real clips joined end to end, with the cuts that
+pose2d/video/shots.py finds. Figures: bench/identity_metrics.py; trackers:
 bench/identity_trackers.py (ByteTrack and OC-SORT where the package `trackers` is installed).
 """
 
@@ -31,7 +32,11 @@ __all__ = ["KINDS", "follow", "measure", "motion_only", "pose_of"]
 def tracks_over_cuts(found: list[FrameBoxes], cuts: list[int]) -> int:
     """Identities seen on both sides of a cut."""
     shot = np.searchsorted(cuts, np.arange(len(found)), side="right")
-    pairs = {(int(identity), int(s)) for frame, s in zip(found, shot, strict=True) for identity in frame.identity}
+    pairs = {
+        (int(identity), int(s))
+        for frame, s in zip(found, shot, strict=True)
+        for identity in frame.identity
+    }
     return len(pairs) - len({identity for identity, _ in pairs})
 
 
@@ -43,7 +48,10 @@ def measure(kind: Kind, seeds: range, tracker: Follow) -> list[IdentityScores]:
         found = tracker(frames, IMAGE_WH)
         cuts = [0, *(n for n, frame in enumerate(frames) if frame.is_cut), len(frames)]
         shot = np.searchsorted(cuts, np.arange(len(frames)), side="right")
-        truth = [replace(f.truth, identity=f.truth.identity + kind.people * int(s)) for f, s in zip(frames, shot)]  # noqa: B905
+        truth = [
+            replace(f.truth, identity=f.truth.identity + kind.people * int(s))
+            for f, s in zip(frames, shot, strict=False)
+        ]
         scores.append(identity_scores(truth, found))
     return scores
 
@@ -55,7 +63,16 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
     kinds: dict[str, list[Rendered]] = {}
     for one in sequences(folder, cache):
         kinds.setdefault(one.name.split("_")[0], []).append(one)
-    table = Table("rendered", "tracker", "switches", "IDF1", "HOTA", "AssA", "false tracks", "tracks over a cut")
+    table = Table(
+        "rendered",
+        "tracker",
+        "switches",
+        "IDF1",
+        "HOTA",
+        "AssA",
+        "false tracks",
+        "tracks over a cut",
+    )
     totals: dict[str, int] = {}
     for kind, scenes in kinds.items():
         for tracker, run in contestants().items():
@@ -66,12 +83,19 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
             ]
             switches = sum(s.switches for s in scores)
             totals[tracker] = totals.get(tracker, 0) + switches
-            means = [float(np.mean([getattr(s, f) for s in scores])) for f in ("idf1", "hota", "association_accuracy")]
+            means = [
+                float(np.mean([getattr(s, f) for s in scores]))
+                for f in ("idf1", "hota", "association_accuracy")
+            ]
             over = sum(tracks_over_cuts(b, s.cuts) for s, b in zip(scenes, found, strict=True))
             table.add_row(
-                f"{kind} x{len(scenes)}", tracker, str(switches), *(f"{m:.3f}" for m in means),
-                str(sum(s.false_tracks for s in scores)), str(over),
-            )  # fmt: skip
+                f"{kind} x{len(scenes)}",
+                tracker,
+                str(switches),
+                *(f"{m:.3f}" for m in means),
+                str(sum(s.false_tracks for s in scores)),
+                str(over),
+            )
     Console(width=120).print(table)
     Console().print(f"switches in all: {totals}")
     everything = [scene for scenes in kinds.values() for scene in scenes]
@@ -83,25 +107,48 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenes", type=int, default=20, help="simulated ones of each kind; 0: none")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--scenes", type=int, default=20, help="simulated ones of each kind; 0: none"
+    )
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--people", type=Path)
     parser.add_argument("--seed", type=int, default=100, help="of the first scene")
-    parser.add_argument("--rendered", type=Path, help="made by `fitmesh synth --scenes crossing,embrace,behind,cuts`")
+    parser.add_argument(
+        "--rendered",
+        type=Path,
+        help="made by `fitmesh synth --scenes crossing,embrace,behind,cuts`",
+    )
     parser.add_argument("--cache", type=Path, help="of what the networks see in it")
     arguments = parser.parse_args()
     if arguments.rendered:
         on_rendered(arguments.rendered, arguments.cache)
-    trackers, seeds = contestants(), range(arguments.seed, arguments.seed + arguments.scenes)
+    trackers = contestants()
+    seeds = range(arguments.seed, arguments.seed + arguments.scenes)
     if arguments.people:
         people = dict(np.load(arguments.people))
-        joins = Table("joined clips", "tracker", "cuts", "found", "invented", "tracks over a cut", "switches", "IDF1")
+        joins = Table(
+            "joined clips",
+            "tracker",
+            "cuts",
+            "found",
+            "invented",
+            "tracks over a cut",
+            "switches",
+            "IDF1",
+        )
         scenes = [joined_clips(people, seed) for seed in seeds]
         for tracker, run in trackers.items():
             results = [(run(frames, IMAGE_WH), frames, cuts) for frames, cuts in scenes]
-            told = [({n for n, f in enumerate(frames) if f.is_cut}, set(cuts)) for _, frames, cuts in results]
-            scores = [identity_scores([f.truth for f in frames], found) for found, frames, _ in results]
+            told = [
+                ({n for n, f in enumerate(frames) if f.is_cut}, set(cuts))
+                for _, frames, cuts in results
+            ]
+            scores = [
+                identity_scores([f.truth for f in frames], found) for found, frames, _ in results
+            ]
             counts = (
                 sum(len(cuts) for _, cuts in told),
                 sum(len(starts & cuts) for starts, cuts in told),
@@ -110,11 +157,15 @@ def main() -> None:
                 sum(score.switches for score in scores),
             )
             idf1 = float(np.mean([score.idf1 for score in scores]))
-            joins.add_row(f"{arguments.scenes} x 6 pieces", tracker, *map(str, counts), f"{idf1:.3f}")
+            joins.add_row(
+                f"{arguments.scenes} x 6 pieces", tracker, *map(str, counts), f"{idf1:.3f}"
+            )
         Console(width=120).print(joins)
     if not arguments.scenes:
         return
-    table = Table("scene", "tracker", "switches", "IDF1", "HOTA", "AssA", "false tracks", "ms a frame")
+    table = Table(
+        "scene", "tracker", "switches", "IDF1", "HOTA", "AssA", "false tracks", "ms a frame"
+    )
     totals: dict[str, int] = {}
     for name in arguments.kinds:
         for tracker, run in trackers.items():
@@ -123,9 +174,19 @@ def main() -> None:
             cost = (time.process_time() - start) / arguments.scenes / 300
             switches = sum(s.switches for s in scores)
             totals[tracker] = totals.get(tracker, 0) + switches
-            means = [float(np.mean([getattr(s, f) for s in scores])) for f in ("idf1", "hota", "association_accuracy")]
+            means = [
+                float(np.mean([getattr(s, f) for s in scores]))
+                for f in ("idf1", "hota", "association_accuracy")
+            ]
             false = sum(s.false_tracks for s in scores)
-            table.add_row(name, tracker, str(switches), *(f"{m:.3f}" for m in means), str(false), f"{1e3 * cost:.2f}")
+            table.add_row(
+                name,
+                tracker,
+                str(switches),
+                *(f"{m:.3f}" for m in means),
+                str(false),
+                f"{1e3 * cost:.2f}",
+            )
     Console(width=120).print(table)
     Console().print(f"switches in all: {totals}")
 

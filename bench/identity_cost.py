@@ -2,8 +2,8 @@
 
     python bench/identity_cost.py VIDEO [VIDEO ..]
 
-Processor time of each part on one thread, in ms a frame, and as a share of the stage (decoding, detector, pose network
-and calibration head included); then who was found, and every event.
+Processor time of each part on one thread, in ms a frame, and as a share of the stage (decoding,
+detector, pose network and calibration head included); then who was found, and every event.
 """
 
 import argparse
@@ -62,11 +62,23 @@ def timed() -> Iterator[dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("videos", type=Path, nargs="+")
-    parser.add_argument("--out", type=Path, help="keep tracks.npz and keypoints.npz in a folder a video")
+    parser.add_argument(
+        "--out", type=Path, help="keep tracks.npz and keypoints.npz in a folder a video"
+    )
     arguments = parser.parse_args()
-    table = Table("video", "frames", "shots at", "people", "stage, ms", *(f"{part}, ms" for part in PARTS), "share")
+    table = Table(
+        "video",
+        "frames",
+        "shots at",
+        "people",
+        "stage, ms",
+        *(f"{part}, ms" for part in PARTS),
+        "share",
+    )
     lines = []
     for video in arguments.videos:
         with tempfile.TemporaryDirectory() as folder, timed() as spent:
@@ -81,9 +93,13 @@ def main() -> None:
         starts = found.shot_first_frame.tolist()
         shown = ", ".join(map(str, starts[:8])) + (", .." if len(starts) > 8 else "")
         table.add_row(
-            video.name, str(len(found.frames)), shown, str(len(found.same_as)), *(f"{ms:.2f}" for ms in per_frame),
+            video.name,
+            str(len(found.frames)),
+            shown,
+            str(len(found.same_as)),
+            *(f"{ms:.2f}" for ms in per_frame),
             f"{sum(per_frame[1:]) / per_frame[0]:.1%}",
-        )  # fmt: skip
+        )
         for identity, track in found.people.items():
             span = f"frames {track.frame[0]} to {track.frame[-1]}"
             lines.append(f"{video.name}: person {identity}, {span}, seen in {len(track)}")

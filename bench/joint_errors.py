@@ -1,8 +1,10 @@
-"""Claim: how far each joint and each joint angle is off, and what the fit says of it, on rendered people.
+"""Claim: how far each joint and each joint angle is off, and what the fit says of it, on rendered
+people.
 
-Rendered people (`fitmesh synth`) are read by the default network and fitted as `run` does. Joints are compared with the
-truth after both pelvises are put on top of each other. A joint is seen when the fit calls it observed. "Stated" is the
-median of the fit's own standard deviation (the length over x, y and z), "inside" the share of errors that are shorter.
+Rendered people (`fitmesh synth`) are read by the default network and fitted as `run` does. Joints
+are compared with the truth after both pelvises are put on top of each other. A joint is seen when
+the fit calls it observed. "Stated" is the median of the fit's own standard deviation (the length
+over x, y and z), "inside" the share of errors that are shorter.
 
     fitmesh synth --out synth_test --seed 23
     python bench/joint_errors.py --data synth_test [--only _none]
@@ -44,11 +46,14 @@ def joint_rows(people: list[RenderedFit]) -> list[str]:
         for number, name in enumerate(JOINT_NAMES):
             if name not in LEFT_OUT:
                 kind = name.removeprefix("left_").removeprefix("right_")
-                errors[kind].append(np.stack((error[:, number], std[:, number], seen[:, number]), 1))
+                errors[kind].append(
+                    np.stack((error[:, number], std[:, number], seen[:, number]), 1)
+                )
     rows = []
     for kind, parts in errors.items():
         error, std, seen = np.concatenate(parts).T
-        shown, hidden = seen > 0.5, seen <= 0.5
+        shown = seen > 0.5
+        hidden = seen <= 0.5
         rows.append(
             f"| {kind} | {np.median(error[shown]):.0f} | {np.percentile(error[shown], 90):.0f} "
             f"| {_median(error[hidden])} | {np.median(std[shown]):.0f} | {100 * np.mean(error < std):.0f} % |"
@@ -61,7 +66,9 @@ def angle_rows(people: list[RenderedFit]) -> list[str]:
     errors = defaultdict(list)
     for person in people:
         found, true = (
-            joint_angles_deg(params.pose.double().numpy(), person.body.at(params).joints.double().numpy())
+            joint_angles_deg(
+                params.pose.double().numpy(), person.body.at(params).joints.double().numpy()
+            )
             for params in (person.found, person.truth)
         )
         for name in ANGLE_NAMES:
@@ -90,24 +97,30 @@ def _median(values: np.ndarray) -> str:
     return f"{np.median(values):.0f}" if len(values) >= 30 else "too few"
 
 
-JOINT_HEAD = (
-    "| joint | median, mm | 90 % below | not seen: median | stated, seen | inside |\n|---|---:|---:|---:|---:|---:|"
-)
+JOINT_HEAD = "| joint | median, mm | 90 % below | not seen: median | stated, seen | inside |\n|---|---:|---:|---:|---:|---:|"
 ANGLE_HEAD = "| angle | median error, degrees | 90 % below | bias |\n" + "|---" * 4 + "|"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="a set made by `fitmesh synth`")
-    parser.add_argument("--cache", type=Path, default=Path("joint_errors_cache"), help="of the keypoints")
-    parser.add_argument("--only", default="", help="sequences whose name has this in it: _none, nothing hides anybody")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("joint_errors_cache"), help="of the keypoints"
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        help="sequences whose name has this in it: _none, nothing hides anybody",
+    )
     arguments = parser.parse_args()
     people = list(rendered_fits(arguments.data, arguments.cache, arguments.only))
     frames = sum(int(person.observed.sum()) for person in people)
     console = Console()
     console.print(f"{len(people)} people, {frames} person-frames")
     console.print_markdown("\n".join([JOINT_HEAD, *joint_rows(people)]))
-    console.print(f"{100 * share_in_depth(people):.0f} % of the squared error lies along the optical axis")
+    console.print(
+        f"{100 * share_in_depth(people):.0f} % of the squared error lies along the optical axis"
+    )
     console.print_markdown("\n".join([ANGLE_HEAD, *angle_rows(people)]))
 
 

@@ -1,13 +1,15 @@
-"""How much the pixels weigh against what is believed: keypoints of real video are left out and predicted.
+"""How much the pixels weigh against what is believed: keypoints of real video are left out and
+predicted.
 
     python bench/left_out.py [--clips real_keypoints] [--choose | --report] [--set NAME=VALUE,NAME=VALUE ...]
 
-Real clips have no truth in 3D, but a keypoint that the fit never saw is a truth in the image. Left out are single
-keypoints for half a second, a whole arm or leg over the whole track, and whole frames; the fit predicts each with the
-deviation that it states relative to the pelvis, and is scored by the log-likelihood of what the network saw there (nats
-per keypoint, errors in units of l) and by how many lie in the regions of 68 and 95 %. `--set` fits with other
-constants, once for each time it is given; they are chosen on half of the clips (--choose) and reported on the other
-half (--report, the default).
+Real clips have no truth in 3D, but a keypoint that the fit never saw is a truth in the image. Left
+out are single keypoints for half a second, a whole arm or leg over the whole track, and whole
+frames; the fit predicts each with the deviation that it states relative to the pelvis, and is
+scored by the log-likelihood of what the network saw there (nats per keypoint, errors in units of l)
+and by how many lie in the regions of 68 and 95 %. `--set` fits with other constants, once for each
+time it is given; they are chosen on half of the clips (--choose) and reported on the other half
+(--report, the default).
 """
 
 import argparse
@@ -55,13 +57,39 @@ CONSTANTS = {  # of the balance, by the names that --set takes
     "predicts": (sys.modules[__name__], "PREDICTS"),
 }
 LIMBS = {"arm": ([7, 9], [8, 10]), "leg": ([13, 15, 20, 22, 24], [14, 16, 21, 23, 25])}
-JOINT_OF = [15] * 5 + [16, 17, 18, 19, 20, 21, 1, 2, 4, 5, 7, 8, 15, 12, 1, 10, 11, 10, 11, 7, 8]  # of each keypoint
+JOINT_OF = [15] * 5 + [
+    16,
+    17,
+    18,
+    19,
+    20,
+    21,
+    1,
+    2,
+    4,
+    5,
+    7,
+    8,
+    15,
+    12,
+    1,
+    10,
+    11,
+    10,
+    11,
+    7,
+    8,
+]  # of each keypoint
 LONGEST, SHORTEST = 90, 18  # frames of a track
 SEEN = 0.5  # confidence times presence of a keypoint whose prediction is scored
-# What is stated is the distance to the truth, and a network's errors are alike: where it sees a keypoint that was left
-# out is predicted by so much of it, with Student's t of so many degrees of freedom (--choose --set predicts=..).
+# What is stated is the distance to the truth, and a network's errors are alike: where it sees a
+# keypoint that was left out is predicted by so much of it, with Student's t of so many degrees of
+# freedom (--choose --set predicts=..).
 PREDICTS, FREEDOM = 0.37, 3.0
-STRAY, STRAY_L = 0.02, 8.0  # so many of the network's keypoints lie anywhere: share, and how far in units of l
+STRAY, STRAY_L = (
+    0.02,
+    8.0,
+)  # so many of the network's keypoints lie anywhere: share, and how far in units of l
 
 
 @dataclass(frozen=True)
@@ -79,7 +107,8 @@ class Score:
 
     nats: Tensor  # [N] log-likelihood of the error in units of l
     distance: Tensor  # [N] in units of l
-    probability: Tensor  # [N, 2] of an error below this one, along x and y: uniform where deviations are right
+    # [N, 2] of an error below this one, along x and y: uniform where deviations are right
+    probability: Tensor
 
 
 def tracks(root: Path, choosing: bool) -> Iterator[RealTrack]:
@@ -91,12 +120,15 @@ def tracks(root: Path, choosing: bool) -> Iterator[RealTrack]:
         for identity, points in clip.keypoints.items():
             if len(points) >= SHORTEST:
                 rows = slice(0, LONGEST)
-                yield RealTrack(clip.name, points.rows(rows), clip.frame[identity][rows], clip.fps, camera)
+                yield RealTrack(
+                    clip.name, points.rows(rows), clip.frame[identity][rows], clip.fps, camera
+                )
 
 
 def left_out(track: RealTrack, seed: int) -> dict[str, np.ndarray]:
     """What is hidden from the fit, [T, 26] each."""
-    frames, rng = len(track.keypoints), np.random.default_rng(seed)
+    frames = len(track.keypoints)
+    rng = np.random.default_rng(seed)
     half_second = max(1, round(0.5 * track.fps))
     some = rng.random((-(-frames // half_second), 26)) < 0.15
     masks = {"keypoints": np.repeat(some, half_second, 0)[:frames]}
@@ -109,8 +141,13 @@ def left_out(track: RealTrack, seed: int) -> dict[str, np.ndarray]:
 
 
 def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
-    mask, seen = torch.from_numpy(hidden), track.keypoints
-    given = replace(seen, presence=seen.presence.masked_fill(mask, 0), confidence=seen.confidence.masked_fill(mask, 0))
+    mask = torch.from_numpy(hidden)
+    seen = track.keypoints
+    given = replace(
+        seen,
+        presence=seen.presence.masked_fill(mask, 0),
+        confidence=seen.confidence.masked_fill(mask, 0),
+    )
     found = fit_track(given, track.frame, track.camera, body, fps=track.fps)
     at = torch.from_numpy(np.searchsorted(found.frame, track.frame))
     points = body.at(found.fit.params.rows(at)).keypoints
@@ -135,21 +172,26 @@ def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
 
 
 def cells(scores: list[Score]) -> list[str]:
-    nats, distance = (torch.cat([getattr(one, name) for one in scores]) for name in ("nats", "distance"))
+    nats, distance = (
+        torch.cat([getattr(one, name) for one in scores]) for name in ("nats", "distance")
+    )
     below = torch.cat([one.probability for one in scores])
     inside = [100 * float(((below > p) & (below < 1 - p)).float().mean()) for p in (0.16, 0.025)]
     return [f"{nats.mean():.3f}", f"{distance.median():.2f}", f"{inside[0]:.0f} / {inside[1]:.0f}"]
 
 
 def row(settings: str, chosen: list[RealTrack], kinds: list[str], body: Body) -> list[str]:
-    began, scores = time.monotonic(), dict[str, list[Score]]()
+    began = time.monotonic()
+    scores = dict[str, list[Score]]()
     with ExitStack() as stack:
         for pair in settings.split(",") if settings else ():
             name, _, value = pair.partition("=")
             if name == UNCALIBRATED:
                 from tools.stated_errors import NEUTRAL  # which imports this file
 
-                stack.enter_context(mock.patch.object(stated, "stated_errors", return_value=NEUTRAL))
+                stack.enter_context(
+                    mock.patch.object(stated, "stated_errors", return_value=NEUTRAL)
+                )
                 name, value = "predicts", "1"
             if name not in CONSTANTS:
                 raise UserError(f"--set {pair}: choose {', '.join(CONSTANTS)}.")
@@ -172,10 +214,15 @@ def main() -> None:
     parser.add_argument("--kinds", default="keypoints,arm,leg,frames")
     arguments = parser.parse_args()
     if not arguments.clips.is_dir():
-        raise SystemExit(f"no folder {arguments.clips}: give the folder of real_keypoints with --clips.")
+        raise SystemExit(
+            f"no folder {arguments.clips}: give the folder of real_keypoints with --clips."
+        )
     torch.set_num_threads(1)
-    chosen, kinds = list(tracks(arguments.clips, arguments.choose)), arguments.kinds.split(",")
-    table = Table(title=f"left-out keypoints of {len({t.clip for t in chosen})} clips, {len(chosen)} tracks")
+    chosen = list(tracks(arguments.clips, arguments.choose))
+    kinds = arguments.kinds.split(",")
+    table = Table(
+        title=f"left-out keypoints of {len({t.clip for t in chosen})} clips, {len(chosen)} tracks"
+    )
     for name in (
         "constants",
         *(f"{kind}: {of}" for kind in ("all", *kinds) for of in ("nats", "error", "68 / 95")),

@@ -1,15 +1,17 @@
 """Claim: the lifter gives the fit a good start, and a fair guess by itself.
 
-Held-out CMU motion on the open body, random cameras, keypoint errors drawn from the stated sigmas and 2 % of outliers.
-Rows: how good the keypoints are (range of the confidence, an expected OKS), how many of the 26 are missing for the
-whole track, and COCO's 17 alone. Everyone gets the same keypoints. Then the legs are put out of the image: the error of
-knees and ankles, and how likely the pose prior finds what was made of them, beside the truth. Last, people who stand
-with straight legs: the bend of their knees, which the image hardly shows.
+Held-out CMU motion on the open body, random cameras, keypoint errors drawn from the stated sigmas
+and 2 % of outliers. Rows: how good the keypoints are (range of the confidence, an expected OKS),
+how many of the 26 are missing for the whole track, and COCO's 17 alone. Everyone gets the same
+keypoints. Then the legs are put out of the image: the error of knees and ankles, and how likely the
+pose prior finds what was made of them, beside the truth. Last, people who stand with straight legs:
+the bend of their knees, which the image hardly shows.
 
     python bench/lifter.py --clips clips_30fps.npz [--frames 480 --threads 1]
     python bench/lifter.py --clips clips_30fps.npz --choose  # how much the guess and the pose prior count beside it
 
-Constants are chosen on every second of the subjects that nothing is learned from; the tables are of the others.
+Constants are chosen on every second of the subjects that nothing is learned from; the tables are of
+the others.
 """
 
 import argparse
@@ -77,7 +79,9 @@ CONTENDERS: dict[str, Contender] = {
 
 
 def scenes(clips: Path, frames: int, condition: Condition, choosing: bool = False) -> list[Scene]:
-    """The same people and cameras for every condition, spread over all held-out clips; only the keypoints differ."""
+    """The same people and cameras for every condition, spread over all held-out clips; only the
+    keypoints differ.
+    """
     body = fitting.load_body()
     motion = load_motion(clips, body, 30.0)
     found: list[Scene] = []
@@ -87,8 +91,12 @@ def scenes(clips: Path, frames: int, condition: Condition, choosing: bool = Fals
     for number, clip in enumerate(clips_held_out[::every]):
         generator = torch.Generator().manual_seed(100 + number)
         noise = Noise(confidence=condition.confidence, outliers=0.02, missing=0.0)
-        one = scene(motion, int(clip), body, generator, noise, TRACK_FRAMES, skeleton=condition.skeleton)
-        gone = torch.randperm(condition.skeleton.size, generator=generator)[: condition.missing].tolist()
+        one = scene(
+            motion, int(clip), body, generator, noise, TRACK_FRAMES, skeleton=condition.skeleton
+        )
+        gone = torch.randperm(condition.skeleton.size, generator=generator)[
+            : condition.missing
+        ].tolist()
         found.append(without(one, gone))
     return found
 
@@ -101,9 +109,11 @@ def without(one: Scene, keypoints: list[int]) -> Scene:
 
 def errors(params: list[BodyParams], truth: list[Scene], body: fitting.Body) -> tuple[float, float]:
     """PA-MPJPE and MPJPE in mm, mean over frames."""
-    aligned, relative = [], []
+    aligned = []
+    relative = []
     for found, one in zip(params, truth, strict=True):
-        joints, exact = body.at(found).joints, body.at(one.truth).joints
+        joints = body.at(found).joints
+        exact = body.at(one.truth).joints
         aligned.append(pa_mpjpe_mm(joints, exact))
         relative.append(mpjpe_mm(joints, exact, joints[:, 0], exact[:, 0]))
     return float(torch.cat(aligned).mean()), float(torch.cat(relative).mean())
@@ -117,9 +127,11 @@ def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Cons
         table.add_column(column, justify="left" if column == "method" else "right")
 
     def row(name: str, params: list[BodyParams]) -> None:
-        away, energy = [], []
+        away = []
+        energy = []
         for found, one in zip(params, given, strict=True):
-            joints, exact = body.at(found).joints, body.at(one.truth).joints
+            joints = body.at(found).joints
+            exact = body.at(one.truth).joints
             legs = (joints - joints[:, :1] - exact + exact[:, :1])[:, KNEES_AND_ANKLES].norm(dim=-1)
             away.append(1000 * legs.mean(1))
             energy.append(prior.energy(found.pose[:, BODY_JOINTS].flatten(1))[0])
@@ -132,7 +144,9 @@ def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Cons
 
 
 def standing(clips: Path, frames: int, body: fitting.Body, console: Console) -> None:
-    """Held-out poses of people who stand quietly with straight legs: how far the knees are bent in what was found."""
+    """Held-out poses of people who stand quietly with straight legs: how far the knees are bent in
+    what was found.
+    """
     motion = load_motion(clips, body, 30.0)
     assert motion.root_m is not None
     joints = torch.cat([body(part).joints for part in motion.pose.split(8192)])
@@ -141,15 +155,27 @@ def standing(clips: Path, frames: int, body: fitting.Body, console: Console) -> 
     stands &= torch.from_numpy(motion.frames_of(motion.held_out))
     pose = motion.pose[stands][:: max(1, int(stands.sum()) // frames)]
     straight = replace(
-        motion, pose=pose.repeat_interleave(TRACK_FRAMES, 0), root_m=torch.zeros(len(pose) * TRACK_FRAMES, 3),
-        clip_start=np.arange(0, (len(pose) + 1) * TRACK_FRAMES, TRACK_FRAMES), clip_name=("0_0",) * len(pose),
+        motion,
+        pose=pose.repeat_interleave(TRACK_FRAMES, 0),
+        root_m=torch.zeros(len(pose) * TRACK_FRAMES, 3),
+        clip_start=np.arange(0, (len(pose) + 1) * TRACK_FRAMES, TRACK_FRAMES),
+        clip_name=("0_0",) * len(pose),
         clip_description=(),
-    )  # fmt: skip
+    )
     given = [
-        scene(straight, clip, body, torch.Generator().manual_seed(clip), Noise(CONDITIONS[2].confidence), TRACK_FRAMES)
+        scene(
+            straight,
+            clip,
+            body,
+            torch.Generator().manual_seed(clip),
+            Noise(CONDITIONS[2].confidence),
+            TRACK_FRAMES,
+        )
         for clip in range(len(pose))
     ]
-    table = Table(title=f"{len(pose)} people who stand with straight legs: signed bend of the knees in degrees")
+    table = Table(
+        title=f"{len(pose)} people who stand with straight legs: signed bend of the knees in degrees"
+    )
     for column in ("method", "median", "90 % below"):
         table.add_column(column, justify="left" if column == "method" else "right")
     rows = {name: [CONTENDERS[name](one, body) for one in given] for name in CONTENDERS}
@@ -160,7 +186,9 @@ def standing(clips: Path, frames: int, body: fitting.Body, console: Console) -> 
 
 
 def choose(clips: Path, frames: int, body: fitting.Body, console: Console) -> None:
-    """PA-MPJPE / MPJPE of tracks and of single frames by how much the guess and the prior beside it count."""
+    """PA-MPJPE / MPJPE of tracks and of single frames by how much the guess and the prior beside it
+    count.
+    """
     given = scenes(clips, frames, CONDITIONS[2], choosing=True)
     table = Table(title="ordinary keypoints of the other subjects: track; single frames")
     factors = (1.0, 1.3, 1.7, 2.2)
@@ -174,7 +202,9 @@ def choose(clips: Path, frames: int, body: fitting.Body, console: Console) -> No
                 mock.patch.object(optimise, "PRIOR_BESIDE_GUESS", weight),
             ):
                 tracks = [CONTENDERS["fit lifter"](one, body) for one in given]
-                single = [fitting.fit_frames(one.keypoints, one.camera, body).params for one in given]
+                single = [
+                    fitting.fit_frames(one.keypoints, one.camera, body).params for one in given
+                ]
             both = (errors(params, given, body) for params in (tracks, single))
             cells.append("; ".join("{:.1f} / {:.1f}".format(*pair) for pair in both))
         table.add_row(f"{weight:g}", *cells)
@@ -185,7 +215,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clips", type=Path, required=True)
     parser.add_argument("--frames", type=int, default=480)
-    parser.add_argument("--choose", action="store_true", help="compare weights of guess and prior on other subjects")
+    parser.add_argument(
+        "--choose", action="store_true", help="compare weights of guess and prior on other subjects"
+    )
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -194,8 +226,12 @@ def main() -> None:
     if arguments.choose:
         choose(arguments.clips, arguments.frames, body, console)
         return
-    count = sum(len(one.keypoints.xy_px) for one in scenes(arguments.clips, arguments.frames, CONDITIONS[0]))
-    table = Table(title=f"{count} frames of held-out motion, {arguments.threads} thread(s): PA-MPJPE / MPJPE in mm")
+    count = sum(
+        len(one.keypoints.xy_px) for one in scenes(arguments.clips, arguments.frames, CONDITIONS[0])
+    )
+    table = Table(
+        title=f"{count} frames of held-out motion, {arguments.threads} thread(s): PA-MPJPE / MPJPE in mm"
+    )
     table.add_column("keypoints")
     for name in CONTENDERS:
         table.add_column(name, justify="right")
@@ -210,7 +246,9 @@ def main() -> None:
             cells.append("{:.1f} / {:.1f}".format(*errors(params, given, body)))
         table.add_row(condition.name, *cells)
     table.add_section()
-    table.add_row("frames/s", *(f"{count * len(CONDITIONS) / seconds:.0f}" for seconds in spent.values()))
+    table.add_row(
+        "frames/s", *(f"{count * len(CONDITIONS) / seconds:.0f}" for seconds in spent.values())
+    )
     console.print(table)
     legs_out_of_view(arguments.clips, arguments.frames, body, console)
     standing(arguments.clips, arguments.frames // 8, body, console)

@@ -1,15 +1,17 @@
-"""Claim: with masks rendered people's shapes are nearer to the truth than from keypoints alone, with girths within 8 %
-at the median and joints no worse, and on real clips the mesh covers more of the person (IoU with the mask).
+"""Claim: with masks rendered people's shapes are nearer to the truth than from keypoints alone,
+with girths within 8 % at the median and joints no worse, and on real clips the mesh covers more of
+the person (IoU with the mask).
 
     python bench/masks.py --rendered DIR [--people 28] [--choose]    # renders what is not there yet, 30 frames a person
     python bench/masks.py --clips DIR_OF_VIDEOS --out DIR
     python bench/masks.py --cost VIDEO
 
-Rendered people have random shapes and clothes, whom nothing hides; the focal length is given. People with even numbers
-are for choosing constants (--choose tries some), those with odd numbers are reported. Errors are of the body without
-clothes: at rest (T-pose), and posed (all vertices, relative to the pelvis). IoU of mesh and mask is measured in frames
-that the shape was not found from, within the image, against masks that a run would use, of people whose legs and trunk
-are seen. Of rendered people the true body has one, too: that is what a body without clothes can reach.
+Rendered people have random shapes and clothes, whom nothing hides; the focal length is given.
+People with even numbers are for choosing constants (--choose tries some), those with odd numbers
+are reported. Errors are of the body without clothes: at rest (T-pose), and posed (all vertices,
+relative to the pelvis). IoU of mesh and mask is measured in frames that the shape was not found
+from, within the image, against masks that a run would use, of people whose legs and trunk are seen.
+Of rendered people the true body has one, too: that is what a body without clothes can reach.
 """
 
 import argparse
@@ -50,7 +52,12 @@ from pose2d.base.caching import read_npz
 from pose2d.masks import CROP, LEAST_SURE, person_mask
 from pose2d.video.frames import ImageFolder, Span, Video
 
-SIZE, SEED, STEP, FPS, FRAMES = (960, 540), 77, 3, 10.0, 90  # every third of 90 frames at 30 frames/s
+# every third of 90 frames at 30 frames/s
+SIZE = (960, 540)
+SEED = 77
+STEP = 3
+FPS = 10.0
+FRAMES = 90
 LOOSE_M = 0.015  # clothes thicker than this, and skirts, are loose
 IOU_FRAMES = 12  # of a person
 WHOLE = [5, 6, *range(11, 17)]  # keypoints of shoulders, hips and legs
@@ -64,7 +71,9 @@ def render(root: Path, people: int) -> None:
         folder = root / f"{number:02d}"
         if (folder / "truth.npz").exists():
             continue
-        plan = replace(draw_plan(SEED, number), people=1, bystanders=0, occlusion="none", camera="pan")
+        plan = replace(
+            draw_plan(SEED, number), people=1, bystanders=0, occlusion="none", camera="pan"
+        )
         (made,) = build_shots(plan, body, {"any": clips}, SIZE, FRAMES)
         sensor = replace(made.sensor, shutter=made.sensor.shutter / STEP)
         (whole,) = made.people
@@ -80,36 +89,70 @@ def render(root: Path, people: int) -> None:
             (folder / "images" / f"{frame:05d}.jpg").write_bytes(jpeg)
         outfit = plan.outfit(0)
         np.savez(
-            folder / "truth.npz", shape=person.shape, pose=person.pose, translation=person.translation,
-            cam_poses=path.camera_from_world, focal=made.camera.focal_px[0], skirt=outfit.skirt_end_y_m is not None,
+            folder / "truth.npz",
+            shape=person.shape,
+            pose=person.pose,
+            translation=person.translation,
+            cam_poses=path.camera_from_world,
+            focal=made.camera.focal_px[0],
+            skirt=outfit.skirt_end_y_m is not None,
             thick=[outfit.top.thickness_m, outfit.bottom.thickness_m],
-        )  # fmt: skip
+        )
 
 
 def found_in(clip: Path, out: Path, fps: float | None = None) -> None:
     """Keypoints and masks of a clip, kept in `out`."""
     command = ["--images", str(clip), "--fps", str(fps)] if fps else ["--video", str(clip)]
-    command = [sys.executable, "-m", "fitmesh", "run", *command, "--out", str(out), "--only", "people", "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "fitmesh",
+        "run",
+        *command,
+        "--out",
+        str(out),
+        "--only",
+        "people",
+        "--quiet",
+    ]
     subprocess.run([*command, "--shape", "masks"], check=True)
 
 
 def fits(
-    out: Path, clip: Path, *, masks: bool, focal_px: float | None = None, height_m: float | None = None
+    out: Path,
+    clip: Path,
+    *,
+    masks: bool,
+    focal_px: float | None = None,
+    height_m: float | None = None,
 ) -> Iterator[ShotFit]:
     """As `run` fits what it found."""
-    seen, arrays = edited_keypoints(out), read_npz(out / TRACKS_FILE)
+    seen = edited_keypoints(out)
+    arrays = read_npz(out / TRACKS_FILE)
     lens = lens_of(clip, (seen.width_px, seen.height_px), focal_px)
     for shot, first in enumerate(seen.shot_first_frame):
         end = seen.shot_first_frame[shot + 1] if shot + 1 < len(seen.shot_first_frame) else np.inf
         here = [
-            ShotPerson(i, rows.points, rows.frame, height_m=height_m, outlines=seen.outlines_of(i) if masks else None)
+            ShotPerson(
+                i,
+                rows.points,
+                rows.frame,
+                height_m=height_m,
+                outlines=seen.outlines_of(i) if masks else None,
+            )
             for i, rows in seen.people.items()
             if first <= rows.frame[0] < end
         ]
         motion = read_motion(arrays, shot)
         motion = None if motion is None else motion.with_focal(lens.focal.focal_px)
         yield fit_shot(
-            here, lens.camera, lens.focal, fitting.load_body(), fps=seen.fps, every=seen.every, motion=motion
+            here,
+            lens.camera,
+            lens.focal,
+            fitting.load_body(),
+            fps=seen.fps,
+            every=seen.every,
+            motion=motion,
         )
 
 
@@ -117,7 +160,8 @@ def fits(
 class Errors:
     """Of one rendered person."""
 
-    rest_mm: float  # mean over vertices in the T-pose, both with their soles on the floor and the pelvis above 0
+    # mean over vertices in the T-pose, both with their soles on the floor and the pelvis above 0
+    rest_mm: float
     posed_mm: float  # mean over vertices and frames, relative to the pelvis
     joints_mm: float
     pa_joints_mm: float
@@ -131,14 +175,20 @@ def errors(folder: Path, track: TrackFit) -> Errors:
     with np.load(folder / "truth.npz") as file:
         truth = {name: file[name] for name in file.files}
     params = track.fit.params
-    true_shape, shape = torch.from_numpy(truth["shape"]), params.shape
+    true_shape = torch.from_numpy(truth["shape"])
+    shape = params.shape
     size = float(params.size)
     rest = [
         (scale * (body.v_template + body.shapedirs[..., :10] @ one[:10])).numpy()
         for scale, one in ((1.0, true_shape), (size, shape))
     ]
     rest = [part - [0, part[:, 1].min(), 0] for part in rest]
-    world = body(torch.from_numpy(truth["pose"]), true_shape, torch.from_numpy(truth["translation"]), vertices=True)
+    world = body(
+        torch.from_numpy(truth["pose"]),
+        true_shape,
+        torch.from_numpy(truth["translation"]),
+        vertices=True,
+    )
     turn = torch.from_numpy(truth["cam_poses"][:, :3, :3]).float()
     found = body.at(params, vertices=True)
     assert found.vertices is not None
@@ -178,9 +228,19 @@ def _aligned(found: np.ndarray, true: np.ndarray) -> np.ndarray:
 def person_of(folder: Path, *, masks: bool, height: bool) -> TrackFit:
     """The rendered person: whoever is seen longest. height: it is stated."""
     with np.load(folder / "truth.npz") as file:
-        focal, height_m = float(file["focal"]), fitting.load_body().height_m(file["shape"]) if height else None
-    shots = fits(folder / "found", folder / "images" / "0.jpg", masks=masks, focal_px=focal, height_m=height_m)
-    return max((track for shot in shots for track in shot.people.values()), key=lambda track: int(track.detected.sum()))
+        focal = float(file["focal"])
+        height_m = fitting.load_body().height_m(file["shape"]) if height else None
+    shots = fits(
+        folder / "found",
+        folder / "images" / "0.jpg",
+        masks=masks,
+        focal_px=focal,
+        height_m=height_m,
+    )
+    return max(
+        (track for shot in shots for track in shot.people.values()),
+        key=lambda track: int(track.detected.sum()),
+    )
 
 
 def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
@@ -201,9 +261,18 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
         tried |= {f"{name} {value}, height known": {name: value} for value in values}
     images = [seen_whole(folder) for folder in folders]
     table = Table(
-        "shape from", "T-pose MVE", "posed MVE", "MPJPE", "PA-MPJPE", "height", *GIRTHS, "within 1 std", "tight", "IoU",
+        "shape from",
+        "T-pose MVE",
+        "posed MVE",
+        "MPJPE",
+        "PA-MPJPE",
+        "height",
+        *GIRTHS,
+        "within 1 std",
+        "tight",
+        "IoU",
         title=f"{len(folders)} rendered people ({int(tight.sum())} in tight clothes): mm; girths: median error, %",
-    )  # fmt: skip
+    )
     for name, changed in tried.items():
         before = {key: getattr(reprojection, key) for key in changed}
         for key, value in changed.items():
@@ -218,16 +287,28 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
         ]
         for key, value in before.items():
             setattr(reprojection, key, value)
-        girth, std = (np.stack([getattr(one, part) for one in all_of]) for part in ("girth", "girth_std"))
-        means = [np.mean([getattr(one, part) for one in all_of]) for part in ("rest_mm", "posed_mm")]
-        means += [np.mean([getattr(one, part) for one in all_of]) for part in ("joints_mm", "pa_joints_mm")]
+        girth, std = (
+            np.stack([getattr(one, part) for one in all_of]) for part in ("girth", "girth_std")
+        )
+        means = [
+            np.mean([getattr(one, part) for one in all_of]) for part in ("rest_mm", "posed_mm")
+        ]
+        means += [
+            np.mean([getattr(one, part) for one in all_of])
+            for part in ("joints_mm", "pa_joints_mm")
+        ]
         means.append(np.mean([abs(one.height_mm) for one in all_of]))
         table.add_row(
-            name, *(f"{value:.1f}" for value in means),
-            *(f"{100 * np.median(np.abs(girth[:, n])):.1f} ({100 * np.median(girth[:, n]):+.1f})" for n in range(4)),
+            name,
+            *(f"{value:.1f}" for value in means),
+            *(
+                f"{100 * np.median(np.abs(girth[:, n])):.1f} ({100 * np.median(girth[:, n]):+.1f})"
+                for n in range(4)
+            ),
             f"{100 * np.mean(np.abs(girth) < std):.0f} %",
-            f"{100 * np.median(np.abs(girth[tight])):.1f}" if tight.any() else "", f"{np.mean(ious):.3f}",
-        )  # fmt: skip
+            f"{100 * np.median(np.abs(girth[tight])):.1f}" if tight.any() else "",
+            f"{np.mean(ious):.3f}",
+        )
     truths = [
         iou(true_vertices(folder)[one.frame], one, true_camera(folder))
         for folder, ones in zip(folders, images, strict=True)
@@ -238,9 +319,12 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
 
 
 CHOICES: dict[str, tuple[object, ...]] = {
-    "CLOTHES_M": ((0.008, 0.006, 0.003), (0.015, 0.012, 0.008)), "CLOTHES_UNSURE_M": (1e-5, 0.008, 0.025),
-    "CLOTHES_STD_M": (0.005, 0.02), "OUTLINE_INDEPENDENT": (24.0, 48.0, 192.0), "OUTLINE_ROBUST": (3.0, 12.0),
-}  # fmt: skip
+    "CLOTHES_M": ((0.008, 0.006, 0.003), (0.015, 0.012, 0.008)),
+    "CLOTHES_UNSURE_M": (1e-5, 0.008, 0.025),
+    "CLOTHES_STD_M": (0.005, 0.02),
+    "OUTLINE_INDEPENDENT": (24.0, 48.0, 192.0),
+    "OUTLINE_ROBUST": (3.0, 12.0),
+}
 
 
 @dataclass(frozen=True)
@@ -256,19 +340,24 @@ class MaskedImage:
 
 def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
     """Of frames from which no shape was found."""
-    seen, images = edited_keypoints(out), []
+    seen = edited_keypoints(out)
+    images = []
     wanted: dict[int, list[tuple[int, int]]] = {}
     for identity, person in seen.people.items():
-        outlines, sure = seen.outlines_of(identity), person.sure
+        outlines = seen.outlines_of(identity)
+        sure = person.sure
         assert outlines is not None
         free = np.setdiff1d(np.arange(len(person)), outlines.row)
         free = free[sure[free][:, WHOLE].min(1) >= LEAST_SURE]  # who is cut off has no whole mask
-        for row in free[np.linspace(0, len(free) - 1, min(IOU_FRAMES, len(free))).astype(int)].tolist():
+        for row in free[
+            np.linspace(0, len(free) - 1, min(IOU_FRAMES, len(free))).astype(int)
+        ].tolist():
             wanted.setdefault(int(person.frame[row]), []).append((identity, row))
     for frame in (ImageFolder if clip.is_dir() else Video)(clip).frames(Span()):
         for identity, row in wanted.get(frame.index, ()):
             points = seen.people[identity].rows(slice(row, row + 1))
-            xy, sure = points.xy_px[0].astype(np.float64), points.sure[0]
+            xy = points.xy_px[0].astype(np.float64)
+            sure = points.sure[0]
             made = person_mask(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
             if made is not None:
                 region, _, mask = made
@@ -296,7 +385,9 @@ def true_camera(folder: Path) -> Camera:
 def true_vertices(folder: Path) -> np.ndarray:
     """[T, V, 3] in the camera."""
     with np.load(folder / "truth.npz") as file:
-        pose, shape, translation = (torch.from_numpy(file[name]) for name in ("pose", "shape", "translation"))
+        pose, shape, translation = (
+            torch.from_numpy(file[name]) for name in ("pose", "shape", "translation")
+        )
         camera = file["cam_poses"].astype(np.float32)
     vertices = fitting.load_body()(pose, shape, translation, vertices=True).vertices
     assert vertices is not None
@@ -305,7 +396,11 @@ def true_vertices(folder: Path) -> np.ndarray:
 
 def posed(track: TrackFit, frame: int) -> np.ndarray:
     """[V, 3] in the camera."""
-    made = fitting.load_body().at(track.fit.params.rows(track.index(np.array([frame]))), vertices=True).vertices
+    made = (
+        fitting.load_body()
+        .at(track.fit.params.rows(track.index(np.array([frame]))), vertices=True)
+        .vertices
+    )
     assert made is not None
     return made[0].numpy()
 
@@ -313,7 +408,9 @@ def posed(track: TrackFit, frame: int) -> np.ndarray:
 def iou(vertices: np.ndarray, image: MaskedImage, camera: Camera) -> float:
     ratio = CROP / image.region[2]
     x, y = ((np.array(camera.center_px) - image.region[:2]) * ratio + (CROP - 1) / 2).tolist()
-    crop = Camera.from_focal((camera.focal_px[0] * ratio, camera.focal_px[1] * ratio), (CROP, CROP), (x, y))
+    crop = Camera.from_focal(
+        (camera.focal_px[0] * ratio, camera.focal_px[1] * ratio), (CROP, CROP), (x, y)
+    )
     mesh = (rasterize(vertices, fitting.load_body().faces.numpy(), crop).face >= 0) & image.inside
     mask = image.mask & image.inside
     return float((mesh & mask).sum() / max((mesh | mask).sum(), 1))
@@ -332,15 +429,29 @@ def silhouettes(out: Path, clip: Path, shots: list[list[ShotFit]]) -> np.ndarray
     """[n, variants] IoU of meshes and masks; shots: of each variant."""
     found = []
     for one in masked_images(out, clip):
-        here = [next((shot for shot in variant if one.identity in shot.people), None) for variant in shots]
+        here = [
+            next((shot for shot in variant if one.identity in shot.people), None)
+            for variant in shots
+        ]
         fitted = [shot for shot in here if shot is not None]
         if len(fitted) == len(shots):
-            found.append([iou(posed(s.people[one.identity], one.frame), one, camera_at(s, one.frame)) for s in fitted])
+            found.append(
+                [
+                    iou(posed(s.people[one.identity], one.frame), one, camera_at(s, one.frame))
+                    for s in fitted
+                ]
+            )
     return np.array(found).reshape(-1, len(shots))
 
 
 def clips(root: Path, out: Path, console: Console) -> None:
-    table = Table("clip", "people-frames", "keypoints", "masks", title="IoU of mesh and mask, in frames not fitted to")
+    table = Table(
+        "clip",
+        "people-frames",
+        "keypoints",
+        "masks",
+        title="IoU of mesh and mask, in frames not fitted to",
+    )
     every = []
     for clip in sorted(root.iterdir()):
         if clip.suffix not in (".mp4", ".mkv"):
@@ -352,7 +463,11 @@ def clips(root: Path, out: Path, console: Console) -> None:
         every.append(iou)
         if len(iou):
             table.add_row(clip.name, str(len(iou)), *(f"{value:.3f}" for value in iou.mean(0)))
-    table.add_row("mean of clips", "", *(f"{v:.3f}" for v in np.mean([iou.mean(0) for iou in every if len(iou)], 0)))
+    table.add_row(
+        "mean of clips",
+        "",
+        *(f"{v:.3f}" for v in np.mean([iou.mean(0) for iou in every if len(iou)], 0)),
+    )
     console.print(table)
 
 
@@ -362,8 +477,22 @@ def cost(video: Path, console: Console) -> None:
         for shape, seconds in used.items():
             with tempfile.TemporaryDirectory() as folder:
                 before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                command = [sys.executable, "-m", "fitmesh", "run", "--video", str(video), "--out", folder, "--quiet"]
-                subprocess.run([*command, "--shape", shape], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                command = [
+                    sys.executable,
+                    "-m",
+                    "fitmesh",
+                    "run",
+                    "--video",
+                    str(video),
+                    "--out",
+                    folder,
+                    "--quiet",
+                ]
+                subprocess.run(
+                    [*command, "--shape", shape],
+                    check=True,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                )
                 after = resource.getrusage(resource.RUSAGE_CHILDREN)
                 seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     best = {shape: min(seconds) for shape, seconds in used.items()}
@@ -374,7 +503,9 @@ def cost(video: Path, console: Console) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rendered", type=Path)
     parser.add_argument("--people", type=int, default=28)
     parser.add_argument("--choose", action="store_true")

@@ -1,11 +1,12 @@
-"""How fast MoveNet's features come on a CPU, and in how much memory: ways to run the same weights, side by side.
+"""How fast MoveNet's features come on a CPU, and in how much memory: ways to run the same weights,
+side by side.
 
     python bench/movenet_speed.py --data ../shared/data/coco
 
-Each way runs in a process of its own (its peak memory is its own) on one thread and on two. A figure is the best of
-several rounds: crops per second through `features`, the part that costs. `AP` is COCO's keypoint AP on val2017 with
-annotated boxes, for the default and for the ways that change the numbers by more than rounding. A way that loses more
-than 0.3 AP cannot become the default.
+Each way runs in a process of its own (its peak memory is its own) on one thread and on two. A
+figure is the best of several rounds: crops per second through `features`, the part that costs. `AP`
+is COCO's keypoint AP on val2017 with annotated boxes, for the default and for the ways that change
+the numbers by more than rounding. A way that loses more than 0.3 AP cannot become the default.
 """
 
 import argparse
@@ -43,7 +44,11 @@ WAYS = {
     "onnxruntime": "exported, ONNX Runtime (needs onnxruntime)",
     "onnxruntime int8": "exported, quantised on 128 holdout crops (needs onnxruntime)",
 }
-OTHER_NUMBERS = ("chunks (default)", "bfloat16", "onnxruntime int8")  # whose accuracy is worth measuring
+OTHER_NUMBERS = (
+    "chunks (default)",
+    "bfloat16",
+    "onnxruntime int8",
+)  # whose accuracy is worth measuring
 BATCHES = (1, 16)
 
 
@@ -83,7 +88,9 @@ class _Both(torch.nn.Module):
 def _joined(both: Callable, back_to_float: movenet.SinglePose | None = None) -> Features:
     if back_to_float is not None:  # decoding stays in full precision
         for name, head in back_to_float.net.heads.items():
-            back_to_float.net.heads[name] = head.float() if name != "kpt_heatmap" else _float_output(head)
+            back_to_float.net.heads[name] = (
+                head.float() if name != "kpt_heatmap" else _float_output(head)
+            )
     return lambda crops: FeaturesWithTrunk.join(*both(crops))
 
 
@@ -92,7 +99,9 @@ def _float_output(head: torch.nn.Module) -> torch.nn.Module:
     return head
 
 
-def _onnx(model: movenet.SinglePose, data: Path, threads: int, int8: bool) -> Callable[[Tensor], list[Tensor]]:
+def _onnx(
+    model: movenet.SinglePose, data: Path, threads: int, int8: bool
+) -> Callable[[Tensor], list[Tensor]]:
     import onnxruntime
 
     folder = Path(tempfile.mkdtemp())
@@ -102,15 +111,22 @@ def _onnx(model: movenet.SinglePose, data: Path, threads: int, int8: bool) -> Ca
         if isinstance(conv, Conv):  # the exporter wants kernels that are constants
             conv.kernel = partial(torch.Tensor.detach, conv.kernel())  # type: ignore[method-assign]
     torch.onnx.export(
-        _Both(model), (torch.zeros(1, 3, side, side),), str(path), input_names=["crops"],
-        output_names=["hidden", "trunk"], dynamic_axes={"crops": {0: "n"}}, dynamo=False,
-    )  # fmt: skip
+        _Both(model),
+        (torch.zeros(1, 3, side, side),),
+        str(path),
+        input_names=["crops"],
+        output_names=["hidden", "trunk"],
+        dynamic_axes={"crops": {0: "n"}},
+        dynamo=False,
+    )
     if int8:
         path = _quantized(path, model, data)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda crops: [torch.from_numpy(out) for out in session.run(None, {"crops": crops.contiguous().numpy()})]
+    return lambda crops: [
+        torch.from_numpy(out) for out in session.run(None, {"crops": crops.contiguous().numpy()})
+    ]
 
 
 def _quantized(path: Path, model: movenet.SinglePose, data: Path) -> Path:
@@ -118,7 +134,9 @@ def _quantized(path: Path, model: movenet.SinglePose, data: Path) -> Path:
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     truth = read_set(data, "holdout")
-    pixels, _ = cut_all(truth.images, truth.boxes[::8][:128], Cropping(model.box_scale), model.input_wh[0])
+    pixels, _ = cut_all(
+        truth.images, truth.boxes[::8][:128], Cropping(model.box_scale), model.input_wh[0]
+    )
 
     class Reader(quantization.CalibrationDataReader):
         def __init__(self) -> None:
@@ -128,17 +146,23 @@ def _quantized(path: Path, model: movenet.SinglePose, data: Path) -> Path:
             crop = next(self.rest, None)
             return None if crop is None else {"crops": crop.numpy()}
 
-    prepared, small = path.with_name("prepared.onnx"), path.with_name("int8.onnx")
+    prepared = path.with_name("prepared.onnx")
+    small = path.with_name("int8.onnx")
     quant_pre_process(str(path), str(prepared), skip_symbolic_shape=True)
     quantization.quantize_static(
-        str(prepared), str(small), Reader(), per_channel=True,
-        activation_type=quantization.QuantType.QUInt8, weight_type=quantization.QuantType.QInt8,
-    )  # fmt: skip
+        str(prepared),
+        str(small),
+        Reader(),
+        per_channel=True,
+        activation_type=quantization.QuantType.QUInt8,
+        weight_type=quantization.QuantType.QInt8,
+    )
     return small
 
 
 def accuracy(truth: PeopleSet, model: movenet.SinglePose, features: Features) -> float:
-    how, side = Cropping(model.box_scale), model.input_wh[0]
+    how = Cropping(model.box_scale)
+    side = model.input_wh[0]
     pixels, affine = cut_all(truth.images, truth.boxes, how, side)
     found = [model.predict(features(model.normalize(part))) for part in pixels.split(8)]
     xy = crops.move(crops.invert(affine), torch.cat([f.xy_px for f in found]).double()).numpy()
@@ -152,7 +176,9 @@ def work(way: str, name: str, threads: int, rounds: int, data: Path, no_accuracy
     torch.manual_seed(0)
     model = pose2d.load(name)
     side = model.input_wh[0]
-    batch = model.normalize(torch.randint(0, 256, (max(BATCHES), side, side, 3)).permute(0, 3, 1, 2))
+    batch = model.normalize(
+        torch.randint(0, 256, (max(BATCHES), side, side, 3)).permute(0, 3, 1, 2)
+    )
     result: dict[str, float] = {}
     with torch.inference_mode(way != "torch.compile"), torch.no_grad():
         features = build(way, model, data, threads)
@@ -175,8 +201,12 @@ def main() -> None:
     from rich.table import Table
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared/data/coco")
-    parser.add_argument("--model", default="movenet-thunder", choices=["movenet-thunder", "movenet-lightning"])
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).resolve().parents[2] / "shared/data/coco"
+    )
+    parser.add_argument(
+        "--model", default="movenet-thunder", choices=["movenet-thunder", "movenet-lightning"]
+    )
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=10)
@@ -184,33 +214,69 @@ def main() -> None:
     parser.add_argument("--no-accuracy", action="store_true", help="speed and memory only")
     options = parser.parse_args()
     if options.work:
-        return work(options.work, options.model, options.threads[0], options.rounds, options.data, options.no_accuracy)
-    table = Table(title=f"{options.model}: crops per second through features()", header_style="bold")
-    for heading in ("way", "threads", *(f"batch {size}" for size in BATCHES), "of plain", "peak MB", "AP", "what"):
+        return work(
+            options.work,
+            options.model,
+            options.threads[0],
+            options.rounds,
+            options.data,
+            options.no_accuracy,
+        )
+    table = Table(
+        title=f"{options.model}: crops per second through features()", header_style="bold"
+    )
+    for heading in (
+        "way",
+        "threads",
+        *(f"batch {size}" for size in BATCHES),
+        "of plain",
+        "peak MB",
+        "AP",
+        "what",
+    ):
         table.add_column(heading, justify="left" if heading in ("way", "what") else "right")
     for threads in options.threads:
         base = None
         for way in options.ways:
-            silent = options.no_accuracy or threads != options.threads[0] or way not in OTHER_NUMBERS
+            silent = (
+                options.no_accuracy or threads != options.threads[0] or way not in OTHER_NUMBERS
+            )
             print(f"{way}, {threads} thread{'s' * (threads > 1)} ..", file=sys.stderr, flush=True)
             result = _run(way, options, threads, silent)
             if "error" in result:
-                table.add_row(way, str(threads), *["-"] * (len(BATCHES) + 3), str(result["error"])[-60:])
+                table.add_row(
+                    way, str(threads), *["-"] * (len(BATCHES) + 3), str(result["error"])[-60:]
+                )
                 continue
             base = base or result[f"batch {BATCHES[-1]}"]
             row = [f"{result[f'batch {size}']:.1f}" for size in BATCHES]
             precision = f"{100 * result['AP']:.1f}" if "AP" in result else ""
             ratio = f"{result[f'batch {BATCHES[-1]}'] / base:.2f}x"
-            table.add_row(way, str(threads), *row, ratio, f"{result['peak MB']:.0f}", precision, WAYS[way])
+            table.add_row(
+                way, str(threads), *row, ratio, f"{result['peak MB']:.0f}", precision, WAYS[way]
+            )
     Console(width=170).print(table)
 
 
 def _run(way: str, options: argparse.Namespace, threads: int, silent: bool) -> dict:
     command = [
-        sys.executable, __file__, "--work", way, "--model", options.model, "--threads", str(threads),
-        "--rounds", str(options.rounds), "--data", str(options.data), *(["--no-accuracy"] if silent else []),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+        sys.executable,
+        __file__,
+        "--work",
+        way,
+        "--model",
+        options.model,
+        "--threads",
+        str(threads),
+        "--rounds",
+        str(options.rounds),
+        "--data",
+        str(options.data),
+        *(["--no-accuracy"] if silent else []),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)}
+    )
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "failed"}
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -1,8 +1,9 @@
-"""Which keypoints does a result call observed, and are they? On a set made by `fitmesh synth`, which knows.
+"""Which keypoints does a result call observed, and are they? On a set made by `fitmesh synth`,
+which knows.
 
-A keypoint is called observed when the stated probability that it is in the image and within NEAR sqrt(area) of the
-truth is at least OBSERVED_PROBABILITY (`fitting.keypoints.observed`). The table has, for several NEAR, the share of
-keypoints called observed among those that
+A keypoint is called observed when the stated probability that it is in the image and within NEAR
+sqrt(area) of the truth is at least OBSERVED_PROBABILITY (`fitting.keypoints.observed`). The table
+has, for several NEAR, the share of keypoints called observed among those that
 
 seen     are visible, or behind the own body
 hidden   are hidden by an object or by somebody else, though inside the image
@@ -10,8 +11,9 @@ outside  are outside the image
 right    are visible and within 0.1 sqrt(area) of the truth (7 cm)
 wrong    are outside the image, or farther than 0.25 sqrt(area) from the truth (19 cm)
 
-and the balanced error, the mean of (1 - right) and wrong. `stated` and `true` are the mean stated probability and the
-share of keypoints that are in the image and within NEAR. The first row is confidence times presence of at least 0.25.
+and the balanced error, the mean of (1 - right) and wrong. `stated` and `true` are the mean stated
+probability and the share of keypoints that are in the image and within NEAR. The first row is
+confidence times presence of at least 0.25.
 
     fitmesh synth --split validation --sequences 12 --frames 24 --seed 31 --out val
     python bench/observed.py val
@@ -39,23 +41,34 @@ from fitmesh.ui.events import Reporter
 from fitting.keypoints.observed import NEAR, OBSERVED_PROBABILITY, probability_observed
 from pose2d.types import Keypoints
 
-OUTSIDE, HIDDEN, BEHIND_SELF = 0, 1, 2
+OUTSIDE = 0
+HIDDEN = 1
+BEHIND_SELF = 2
 LEGS = slice(13, 17)  # knees and ankles
 RIGHT, WRONG = 0.1, 0.25  # of sqrt(area)
 
 
-def measured(data: Path, split: str, every: int, cache: Path) -> tuple[list[Keypoints], np.ndarray, np.ndarray]:
-    """Keypoints after the fit, what is visible of each [N, 17], its distance from the truth in sqrt(area) [N, 17]."""
+def measured(
+    data: Path, split: str, every: int, cache: Path
+) -> tuple[list[Keypoints], np.ndarray, np.ndarray]:
+    """Keypoints after the fit, what is visible of each [N, 17], its distance from the truth in
+    sqrt(area) [N, 17].
+    """
     settings = EvalSettings(data, confidence=("ccnet",), split=split, every=every)
     bodies = body_set(None, None)
     evaluation = Evaluation(settings, cache, bodies, Reporter())
-    after, visibility, distance = [], [], []
+    after = []
+    visibility = []
+    distance = []
     for sequence in eval_sequences(settings, []):
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
         with np.load(truth_path(data, sequence.name)) as file:
             states = file["visibility"]  # [P, T, 17]
-        for number, found in fitted_together(sequence, people, bodies.load("neutral"), every).items():
-            track, person = sequence.tracks[number], people[number]
+        for number, found in fitted_together(
+            sequence, people, bodies.load("neutral"), every
+        ).items():
+            track = sequence.tracks[number]
+            person = people[number]
             state = states[track.person]
             frame = person.frame[person.detected]
             points = found.keypoints.rows(found.rows(frame))
@@ -69,13 +82,19 @@ def measured(data: Path, split: str, every: int, cache: Path) -> tuple[list[Keyp
 
 
 def row(
-    name: str, called: np.ndarray, stated: np.ndarray | None, near: float, state: np.ndarray, d: np.ndarray
+    name: str,
+    called: np.ndarray,
+    stated: np.ndarray | None,
+    near: float,
+    state: np.ndarray,
+    d: np.ndarray,
 ) -> list[str]:
     def share(of: np.ndarray) -> float:
         return float(called[of].mean()) if of.any() else float("nan")
 
     there = state >= BEHIND_SELF
-    right, wrong = share(there & (d <= RIGHT)), share((state == OUTSIDE) | (d > WRONG))
+    right = share(there & (d <= RIGHT))
+    wrong = share((state == OUTSIDE) | (d > WRONG))
     legs = np.zeros_like(there)
     legs[:, LEGS] = True
     cells = [
@@ -93,17 +112,34 @@ def row(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("--split", default="validation")
     parser.add_argument("--every", type=int, default=1, help="use every n-th frame")
-    parser.add_argument("--cache", type=Path, default=Path("observed_cache"), help="of the keypoints")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("observed_cache"), help="of the keypoints"
+    )
     parser.add_argument("--thresholds", type=float, nargs="*", default=[OBSERVED_PROBABILITY])
     arguments = parser.parse_args()
     thresholds: list[float] = arguments.thresholds
-    after, state, distance = measured(arguments.data, arguments.split, arguments.every, arguments.cache)
+    after, state, distance = measured(
+        arguments.data, arguments.split, arguments.every, arguments.cache
+    )
     table = Table(title=f"{arguments.data.name}: {len(state)} person-frames; called observed, %")
-    for column in ("NEAR", "seen", "hidden", "outside", "hidden legs", "right", "wrong", "error", "stated", "true"):
+    for column in (
+        "NEAR",
+        "seen",
+        "hidden",
+        "outside",
+        "hidden legs",
+        "right",
+        "wrong",
+        "error",
+        "stated",
+        "true",
+    ):
         table.add_column(column, justify="right")
     before = torch.cat([k.confidence[:, :17] * k.presence[:, :17] for k in after]).numpy() >= 0.25
     table.add_row(*row("0.25", before, None, 0, state, distance))

@@ -1,9 +1,10 @@
 """Claim: what the paper's tables cost on one processor core.
 
-Each network runs a few batches of random crops with random weights; processor time on one thread, which other programs
-hardly touch. Hours are for COCO: `val` evaluates 6,352 people with the flip test, `train` runs the network once over
-149,813 training people. `disk` is what the recipe `paper` keeps of one pass, in half precision; where that exceeds
-20 GB the network runs again in each of the two epochs, and `train` is twice as long.
+Each network runs a few batches of random crops with random weights; processor time on one thread,
+which other programs hardly touch. Hours are for COCO: `val` evaluates 6,352 people with the flip
+test, `train` runs the network once over 149,813 training people. `disk` is what the recipe `paper`
+keeps of one pass, in half precision; where that exceeds 20 GB the network runs again in each of the
+two epochs, and `train` is twice as long.
 
     python bench/paper_cost.py [--models sbl-resnet50-256x192 ...]
 """
@@ -31,7 +32,9 @@ CACHE_GB = 20
 
 @torch.inference_mode()
 def ms_a_crop(name: str, batch: int = 4, rounds: int = 2) -> tuple[float, tuple[int, ...]]:
-    """Processor milliseconds of features and prediction, the best round; and the shape of the features."""
+    """Processor milliseconds of features and prediction, the best round; and the shape of the
+    features.
+    """
     model = pose2d.card(name).build().eval()
     width, height = model.input_wh
     crops = model.normalize(torch.randint(0, 256, (batch, 3, height, width)))
@@ -44,11 +47,22 @@ def ms_a_crop(name: str, batch: int = 4, rounds: int = 2) -> tuple[float, tuple[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=[*MINI, *dict.fromkeys(name for name, _ in PAPER_COCO)])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--models", nargs="+", default=[*MINI, *dict.fromkeys(name for name, _ in PAPER_COCO)]
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
-    table = Table("network", "ms a crop", "val, h", "train, h", "disk, GB", title="one core, no GPU; full COCO")
+    table = Table(
+        "network",
+        "ms a crop",
+        "val, h",
+        "train, h",
+        "disk, GB",
+        title="one core, no GPU; full COCO",
+    )
     for name in options.models:
         ms, shape = ms_a_crop(name)
         disk = 2 * math.prod(shape) * TRAIN / 1e9

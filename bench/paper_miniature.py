@@ -1,8 +1,10 @@
-"""Claim: the paper's findings show on networks of its three families that one processor core can train.
+"""Claim: the paper's findings show on networks of its three families that one processor core can
+train.
 
-Simple Baselines, IPR and RLE with a ResNet-18 at 128x96, as tools/train_mini.py trains them, beside MoveNet and
-RTMPose: raw confidence, closed form and CCNet by the paper's recipe. The heads are trained on the networks' own
-training people, as in the paper. `--test` is a split that nothing was trained on or chosen by.
+Simple Baselines, IPR and RLE with a ResNet-18 at 128x96, as tools/train_mini.py trains them, beside
+MoveNet and RTMPose: raw confidence, closed form and CCNet by the paper's recipe. The heads are
+trained on the networks' own training people, as in the paper. `--test` is a split that nothing was
+trained on or chosen by.
 
     python tools/train_mini.py --data DATA --train train2017_256_train --train train2017 --out mini/
     python bench/paper_miniature.py --data DATA --mini mini/ --train train2017_256_train --train train2017
@@ -24,10 +26,16 @@ OF_ONE = {"area": "sbl-r18-128x96", "losses": "rle-r18-128x96", "ablations": "rl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--mini", type=Path, required=True, help="folder with the miniature's weights")
-    parser.add_argument("--train", action="append", required=True, help="split to train heads on; repeat for more")
+    parser.add_argument(
+        "--mini", type=Path, required=True, help="folder with the miniature's weights"
+    )
+    parser.add_argument(
+        "--train", action="append", required=True, help="split to train heads on; repeat for more"
+    )
     parser.add_argument("--test", default="val2017")
     parser.add_argument("--recipe", default="paper")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=["coco", *OF_ONE])
@@ -35,7 +43,11 @@ def main() -> None:
     options = parser.parse_args()
     out = (options.out or options.mini / "paper") / f"{options.test}-{options.recipe}"
     for name in options.tables:
-        wanted = [OF_ONE[name]] if name in OF_ONE else [n for n in MINI if weights(options.mini, n).is_file()]
+        wanted = (
+            [OF_ONE[name]]
+            if name in OF_ONE
+            else [n for n in MINI if weights(options.mini, n).is_file()]
+        )
         checkpoints = tuple(f"{model}={weights(options.mini, model)}" for model in wanted)
         models, starts = given_models(() if name in OF_ONE else BESIDE, checkpoints, ())
         request = PaperRequest(

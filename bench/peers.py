@@ -6,14 +6,15 @@ MediaPipe pins an old NumPy, so it runs in a Python of its own:
     python bench/peers.py --video CLIP --peer-python mp/bin/python [--threads 2] [--rounds 3]
     python bench/peers.py --video CLIP --peer-python mp/bin/python --copies 5     the clip five times in one image
 
-Both read the same video in turn, several rounds in one run; the middle of the rounds counts. What is paid once a run,
-loading the networks and fitmesh's cache keys, comes before the clock starts and has a column of its own; importing is
-left out for both. MediaPipe tracks one person (complexity 1, its default) on one core and decodes with OpenCV; fitmesh
-finds everyone. --busy keeps one core busy with something else meanwhile. Peak memory is that of each process up to the
-same point, without the overlay.
+Both read the same video in turn, several rounds in one run; the middle of the rounds counts. What
+is paid once a run, loading the networks and fitmesh's cache keys, comes before the clock starts and
+has a column of its own; importing is left out for both. MediaPipe tracks one person (complexity 1,
+its default) on one core and decodes with OpenCV; fitmesh finds everyone. --busy keeps one core busy
+with something else meanwhile. Peak memory is that of each process up to the same point, without the
+overlay.
 
---copies makes a video of 1920x1080 out of the clip, played forth and back for --frames frames: itself, or as many
-copies as asked for, each at another moment, in a grid of 3 x 3.
+--copies makes a video of 1920x1080 out of the clip, played forth and back for --frames frames:
+itself, or as many copies as asked for, each at another moment, in a grid of 3 x 3.
 """
 
 import argparse
@@ -92,16 +93,20 @@ print(json.dumps({"seconds": marks["fit"], "cpu_s": cpu, "overlay_s": marks["ove
 """
 
 
-# The kernel's own count: getrusage would also count what this process held when it started the other.
+# The kernel's own count: getrusage would also count what this process held when it started the
+# other.
 PEAK_MB = "int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) / 1024"
 PEER, OURS = (text.replace("PEAK_MB", PEAK_MB) for text in (PEER, OURS))
 SIZE_WH = (1920, 1080)
 
 
 def grid_clip(source: Path, target: Path, copies: int, frames: int) -> Path:
-    """The clip itself, or copies of it in a grid of 3 x 3, each a fifth of its length later than the one before."""
+    """The clip itself, or copies of it in a grid of 3 x 3, each a fifth of its length later than
+    the one before.
+    """
     side = 1 if copies == 1 else 3
-    width, height = SIZE_WH[0] // side, SIZE_WH[1] // side
+    width = SIZE_WH[0] // side
+    height = SIZE_WH[1] // side
     clip = open_clip(source)
     images = [_fitted(frame.rgb, width, height) for frame in clip.frames()]
     order = [*range(len(images)), *range(len(images) - 2, 0, -1)]
@@ -117,7 +122,9 @@ def grid_clip(source: Path, target: Path, copies: int, frames: int) -> Path:
 
 
 def _fitted(rgb: np.ndarray, width: int, height: int) -> np.ndarray:
-    """As large as fits, in the middle of the lower edge: who is cut off there stays cut off by the image."""
+    """As large as fits, in the middle of the lower edge: who is cut off there stays cut off by the
+    image.
+    """
     scale = min(width / rgb.shape[1], height / rgb.shape[0])
     small = cv2.resize(rgb, (round(scale * rgb.shape[1]), round(scale * rgb.shape[0])))
     image = np.full((height, width, 3), 128, np.uint8)
@@ -128,20 +135,29 @@ def _fitted(rgb: np.ndarray, width: int, height: int) -> np.ndarray:
 
 def measured(command: list[str], threads: int) -> dict[str, float]:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "GLOG_minloglevel": "3"}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[1])
+    ended = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[1]
+    )
     if ended.returncode:
         raise SystemExit(ended.stderr[-2000:])
     return json.loads(ended.stdout.splitlines()[-1])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--video", type=Path, required=True)
-    parser.add_argument("--peer-python", type=Path, help="a Python that has mediapipe; without it fitmesh alone")
+    parser.add_argument(
+        "--peer-python", type=Path, help="a Python that has mediapipe; without it fitmesh alone"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--copies", type=int, choices=range(1, 10), help="of the clip in one video; without it as it is"
+        "--copies",
+        type=int,
+        choices=range(1, 10),
+        help="of the clip in one video; without it as it is",
     )
     parser.add_argument("--frames", type=int, default=300, help="of a video made by --copies")
     parser.add_argument("--busy", action="store_true", help="another program keeps one core busy")
@@ -154,12 +170,27 @@ def main() -> None:
     video = arguments.video.resolve()
     work = Path(tempfile.mkdtemp())
     if arguments.copies:
-        video = grid_clip(video, work / f"{video.stem}_x{arguments.copies}.mp4", arguments.copies, arguments.frames)
+        video = grid_clip(
+            video,
+            work / f"{video.stem}_x{arguments.copies}.mp4",
+            arguments.copies,
+            arguments.frames,
+        )
     try:
         for _ in range(arguments.rounds):
             if arguments.peer_python is not None:
-                found["mediapipe"].append(measured([str(arguments.peer_python), "-c", PEER, str(video)], 1))
-            command = [sys.executable, "-c", OURS, str(video), str(work / "out"), str(arguments.threads), options]
+                found["mediapipe"].append(
+                    measured([str(arguments.peer_python), "-c", PEER, str(video)], 1)
+                )
+            command = [
+                sys.executable,
+                "-c",
+                OURS,
+                str(video),
+                str(work / "out"),
+                str(arguments.threads),
+                options,
+            ]
             found["fitmesh"].append(measured(command, arguments.threads))
     finally:
         if other is not None:
@@ -180,12 +211,14 @@ def main() -> None:
             each = [1000 * one["seconds"] / one["frames"] for one in rounds]
             overlay = [1000 * one.get("overlay_s", 0) / one["frames"] for one in rounds]
             table.add_row(
-                name, f"{statistics.median(each):.1f} ({min(each):.1f} to {max(each):.1f})",
+                name,
+                f"{statistics.median(each):.1f} ({min(each):.1f} to {max(each):.1f})",
                 f"{statistics.median(1000 * one['cpu_s'] / one['frames'] for one in rounds):.1f}",
                 f"{statistics.median(overlay):.1f}" if overlay[0] else "",
-                f"{statistics.median(one['loading_s'] for one in rounds):.1f}", str(rounds[0]["people"]),
+                f"{statistics.median(one['loading_s'] for one in rounds):.1f}",
+                str(rounds[0]["people"]),
                 f"{max(one['peak_mb'] for one in rounds):.0f}",
-            )  # fmt: skip
+            )
     Console(width=120).print(table)
 
 

@@ -2,9 +2,9 @@
 
     python bench/people.py VIDEO [VIDEO ..] [--threads 2]
 
-Each video is read twice, with the detector on every frame and as `fitmesh run` does it. Printed: people found, share of
-frames the detector looked at, person-frames found one way only, OKS between the keypoints of both ways (the mean, and
-the share above 0.9), and seconds on the clock.
+Each video is read twice, with the detector on every frame and as `fitmesh run` does it. Printed:
+people found, share of frames the detector looked at, person-frames found one way only, OKS between
+the keypoints of both ways (the mean, and the share above 0.9), and seconds on the clock.
 """
 
 import argparse
@@ -38,15 +38,20 @@ def found(video: Path, threads: int, every_frame: bool) -> tuple[People, float]:
         job = Job(open_clip(video), RunSettings(threads=threads), Path(folder), Reporter())
         _ = job.loader.networks
         info = job.clip.info
-        finder = PeopleFinder(people._detect(job), people._estimate(job), every_frame, by_boxes=True)
+        finder = PeopleFinder(
+            people._detect(job), people._estimate(job), every_frame, by_boxes=True
+        )
         tracker = Tracker((info.width_px, info.height_px), job.settings.tracker)
         start = time.perf_counter()
-        return finder.find(job.clip.frames(), float(info.rate), tracker, threads), time.perf_counter() - start
+        return finder.find(
+            job.clip.frames(), float(info.rate), tracker, threads
+        ), time.perf_counter() - start
 
 
 def compared(one: People, other: People) -> tuple[int, np.ndarray]:
     """Person-frames of either without a partner in the other, and the mean OKS of each pair."""
-    alone, oks = 0, []
+    alone = 0
+    oks = []
     rows = [(p.detections.frame, p.detections.box_px) for p in (one, other)]
     for frame in np.unique(np.concatenate([rows[0][0], rows[1][0]])):
         a, b = (np.flatnonzero(frames == frame) for frames, _ in rows)
@@ -62,19 +67,30 @@ def compared(one: People, other: People) -> tuple[int, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("videos", type=Path, nargs="+")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    table = Table("video", "people", "looked at", "one way only", "mean OKS", "above 0.9", "seconds")
+    table = Table(
+        "video", "people", "looked at", "one way only", "mean OKS", "above 0.9", "seconds"
+    )
     for video in arguments.videos:
-        (every, slow), (seldom, fast) = (found(video, arguments.threads, way) for way in (True, False))
+        (every, slow), (seldom, fast) = (
+            found(video, arguments.threads, way) for way in (True, False)
+        )
         alone, oks = compared(every, seldom)
         total = len(every.detections)
         table.add_row(
-            video.name, f"{len(every.same_as)}, {len(seldom.same_as)}", f"{seldom.detected.mean():.0%}",
-            f"{alone} of {total}", f"{oks.mean():.4f}", f"{(oks > 0.9).mean():.1%}", f"{slow:.1f}, {fast:.1f}",
-        )  # fmt: skip
+            video.name,
+            f"{len(every.same_as)}, {len(seldom.same_as)}",
+            f"{seldom.detected.mean():.0%}",
+            f"{alone} of {total}",
+            f"{oks.mean():.4f}",
+            f"{(oks > 0.9).mean():.1%}",
+            f"{slow:.1f}, {fast:.1f}",
+        )
     Console(width=120).print(table)
 
 

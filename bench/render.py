@@ -1,10 +1,12 @@
-"""Claim: the z-buffer in numba draws a body of 13.6k faces over a 1280x720 photograph in at most 15 ms on one thread.
+"""Claim: the z-buffer in numba draws a body of 13.6k faces over a 1280x720 photograph in at most 15
+ms on one thread.
 
     python bench/render.py [--frames 30]
 
-Every renderer gets new vertices each frame, computes normals and light (the same code for all), draws the body over
-a photograph and hands back uint8 RGB. Renderers that are not installed are listed as such. Rounds are interleaved,
-so that a busy machine is busy for all. CPU time counts all threads: software OpenGL uses every core.
+Every renderer gets new vertices each frame, computes normals and light (the same code for all),
+draws the body over a photograph and hands back uint8 RGB. Renderers that are not installed are
+listed as such. Rounds are interleaved, so that a busy machine is busy for all. CPU time counts all
+threads: software OpenGL uses every core.
 """
 
 import argparse
@@ -31,7 +33,9 @@ from fitting.render.raster import project_triangles
 
 os.environ.setdefault("PYOPENGL_PLATFORM", "egl")  # pyrender without a display
 SIZE = (1280, 720)
-TOO_SLOW_S = 20.0  # a renderer that takes longer for its first frame is measured by that frame alone
+TOO_SLOW_S = (
+    20.0  # a renderer that takes longer for its first frame is measured by that frame alone
+)
 CAMERA = Camera.default(SIZE)
 Draw = Callable[[np.ndarray], np.ndarray]  # vertices [V, 3] in the camera frame -> [H, W, 3] uint8
 BODY = load_body()
@@ -69,24 +73,34 @@ def pytorch3d() -> Draw:
 
 
 def numpy_z_buffer() -> Draw:
-    """Faces in bins of like size, all pixels of all boxes of a bin at once; the nearest wins by being written last."""
+    """Faces in bins of like size, all pixels of all boxes of a bin at once; the nearest wins by
+    being written last.
+    """
 
     def draw(vertices: np.ndarray) -> np.ndarray:
-        colors, screen = lit(vertices), project_triangles(vertices, FACES, CAMERA)
-        xy, inverse = screen.xy_px[FACES], screen.inverse_depth[FACES]  # [F, 3, 2], [F, 3]
+        colors = lit(vertices)
+        screen = project_triangles(vertices, FACES, CAMERA)
+        # [F, 3, 2], [F, 3]
+        xy = screen.xy_px[FACES]
+        inverse = screen.inverse_depth[FACES]
         (ax, ay), (bx, by), (cx, cy) = (xy[:, i].T for i in range(3))
         area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
         low = np.maximum(np.ceil(xy.min(axis=1)), 0).astype(int)
         high = np.minimum(np.floor(xy.max(axis=1)), np.array(SIZE) - 1).astype(int)
         extent = (high - low).max(axis=1) + 1
         visible = (area < 0) & (high >= low).all(axis=1)
-        pixels, owners, weights = [], [], []
+        pixels = []
+        owners = []
+        weights = []
         for size in 2 ** np.arange(12):
             f = np.flatnonzero(visible & (extent > size // 2) & (extent <= size))
             x = low[f, 0, None, None] + np.arange(size)
             y = low[f, 1, None, None] + np.arange(size)[:, None]
             x, y = np.broadcast_arrays(x, y)
-            corner = [(u[f, None, None] - x, v[f, None, None] - y) for u, v in ((ax, ay), (bx, by), (cx, cy))]
+            corner = [
+                (u[f, None, None] - x, v[f, None, None] - y)
+                for u, v in ((ax, ay), (bx, by), (cx, cy))
+            ]
             w = np.stack(
                 [
                     p[0] * q[1] - q[0] * p[1]
@@ -98,7 +112,8 @@ def numpy_z_buffer() -> Draw:
             pixels.append(y[inside] * SIZE[0] + x[inside])
             owners.append(np.broadcast_to(f[:, None, None], inside.shape)[inside])
             weights.append(w[inside])
-        pixel, owner = np.concatenate(pixels), np.concatenate(owners)
+        pixel = np.concatenate(pixels)
+        owner = np.concatenate(owners)
         weight = np.concatenate(weights) / area[owner, None] * inverse[owner]
         order = np.argsort(weight.sum(axis=1))
         winner = np.full(SIZE[0] * SIZE[1], -1)
@@ -106,15 +121,21 @@ def numpy_z_buffer() -> Draw:
         best = winner[winner >= 0]
         weight = weight[best] / weight[best].sum(axis=1, keepdims=True)
         image = PHOTO.copy()
-        image.reshape(-1, 3)[pixel[best]] = np.einsum("pi,pic->pc", weight, colors[FACES[owner[best]]]) + 0.5
+        image.reshape(-1, 3)[pixel[best]] = (
+            np.einsum("pi,pic->pc", weight, colors[FACES[owner[best]]]) + 0.5
+        )
         return image
 
     return draw
 
 
 def opengl_projection(near: float = 0.05, far: float = 50.0) -> np.ndarray:
-    """Camera frame (y down, z forward) -> clip space, with pixel centres at whole numbers. Row vectors."""
-    (fx, fy), (cx, cy), (width, height) = CAMERA.focal_px, CAMERA.center_px, SIZE
+    """Camera frame (y down, z forward) -> clip space, with pixel centres at whole numbers. Row
+    vectors.
+    """
+    fx, fy = CAMERA.focal_px
+    cx, cy = CAMERA.center_px
+    width, height = SIZE
     return np.array(
         [
             [2 * fx / width, 0, 2 * (cx + 0.5) / width - 1, 0],
@@ -167,7 +188,11 @@ def moderngl(samples: int = 0) -> Draw:
             body_array.render()
             if samples:
                 context.copy_framebuffer(target, drawn)
-            return np.frombuffer(target.read(components=3), np.uint8).reshape(SIZE[1], SIZE[0], 3)[::-1].copy()
+            return (
+                np.frombuffer(target.read(components=3), np.uint8)
+                .reshape(SIZE[1], SIZE[0], 3)[::-1]
+                .copy()
+            )
 
     return draw
 
@@ -181,13 +206,17 @@ def pyrender() -> Draw:
     import trimesh
 
     renderer = pr.OffscreenRenderer(*SIZE)
-    (fx, fy), (cx, cy) = CAMERA.focal_px, CAMERA.center_px
+    fx, fy = CAMERA.focal_px
+    cx, cy = CAMERA.center_px
 
     def draw(vertices: np.ndarray) -> np.ndarray:
         scene = pr.Scene(ambient_light=(1, 1, 1))
         scene.add(pr.IntrinsicsCamera(fx, fy, cx + 0.5, cy + 0.5, 0.05, 50))
         mesh = trimesh.Trimesh(
-            vertices * (1, -1, -1), FACES, vertex_colors=lit(vertices).astype(np.uint8), process=False
+            vertices * (1, -1, -1),
+            FACES,
+            vertex_colors=lit(vertices).astype(np.uint8),
+            process=False,
         )
         scene.add(pr.Mesh.from_trimesh(mesh))
         color, depth = renderer.render(scene, flags=pr.RenderFlags.FLAT)
@@ -240,8 +269,18 @@ def main() -> None:
 
     plain = images["numba"].astype(int)
     covered = (plain != PHOTO).any(axis=-1).sum()
-    table = Table(title=f"{SIZE[0]}x{SIZE[1]}, {len(FACES)} faces, {covered} pixels covered, {len(frames)} frames")
-    for column in ("renderer", "ms wall (median)", "(least)", "ms CPU", "ratio", "memory MB", "other pixels"):
+    table = Table(
+        title=f"{SIZE[0]}x{SIZE[1]}, {len(FACES)} faces, {covered} pixels covered, {len(frames)} frames"
+    )
+    for column in (
+        "renderer",
+        "ms wall (median)",
+        "(least)",
+        "ms CPU",
+        "ratio",
+        "memory MB",
+        "other pixels",
+    ):
         table.add_column(column, justify="left" if column == "renderer" else "right")
     base = float(np.median(cpu["numba, smooth outlines (default)"]))
     for name in RENDERERS:
@@ -263,18 +302,26 @@ def main() -> None:
     for name, why in missing.items():
         console.print(f"{name}: not measured: {why}", markup=False)
     with tempfile.TemporaryDirectory() as folder:
-        cold, warm = (in_own_process("numba, smooth outlines (default)", NUMBA_CACHE_DIR=folder) for _ in range(2))
+        cold, warm = (
+            in_own_process("numba, smooth outlines (default)", NUMBA_CACHE_DIR=folder)
+            for _ in range(2)
+        )
     console.print(
         f"first frame of numba: {cold['first_s']:.1f} s ({cold['first_cpu_s']:.1f} s CPU) when it must compile, "
         f"{warm['first_s']:.2f} s ({warm['first_cpu_s']:.2f} s CPU) from its cache."
     )
-    console.print("ratio: CPU time against the default. memory: peak while drawing, above the loaded body.")
-    console.print("other pixels: share that differs from `numba` by more than 8 of 255 (outlines, samples).")
+    console.print(
+        "ratio: CPU time against the default. memory: peak while drawing, above the loaded body."
+    )
+    console.print(
+        "other pixels: share that differs from `numba` by more than 8 of 255 (outlines, samples)."
+    )
 
 
 def timed(draw: Draw, vertices: np.ndarray) -> tuple[np.ndarray, float, float]:
     """The image, seconds on the wall, seconds of CPU."""
-    start, spent = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    spent = time.process_time()
     image = draw(vertices)
     return image, time.perf_counter() - start, time.process_time() - spent
 
@@ -283,7 +330,11 @@ def peak_mb(reset: bool = False) -> float:
     """The most memory this process has held since the last reset (Linux)."""
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -291,15 +342,19 @@ def alone(name: str) -> dict[str, float]:
     """First frame and memory of one renderer in a process of its own."""
     vertices = vertices_of_frame(0)
     before = peak_mb(reset=True)
-    start, spent = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    spent = time.process_time()
     RENDERERS[name]()(vertices)
-    first, first_cpu = time.perf_counter() - start, time.process_time() - spent
+    first = time.perf_counter() - start
+    first_cpu = time.process_time() - spent
     return {"first_s": first, "first_cpu_s": first_cpu, "peak_mb": peak_mb() - before}
 
 
 def in_own_process(name: str, **environment: str) -> dict[str, float]:
     command = [sys.executable, __file__, "--alone", name]
-    answer = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+    answer = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=True
+    )
     return json.loads(answer.stdout.splitlines()[-1])
 
 

@@ -1,17 +1,18 @@
 """Where the time and the memory of `fitmesh run` go.
 
-python bench/run.py                 the example clip: seconds per stage, and how much of it is the networks
-python bench/run.py --end 1         only its first second
-python bench/run.py --busy          frames per second when idle, and while another process keeps one core busy
-python bench/run.py --memory        peak memory for a short video and for the same video looped to 10,000 frames
-python bench/run.py --long          peak memory of both stages until fit.npz for five people over 3,000 and 12,000
+python bench/run.py                 the example clip: seconds per stage, and how much of it is the
+networks python bench/run.py --end 1         only its first second python bench/run.py --busy
+frames per second when idle, and while another process keeps one core busy python bench/run.py
+--memory        peak memory for a short video and for the same video looped to 10,000 frames python
+bench/run.py --long          peak memory of both stages until fit.npz for five people over 3,000 and
+12,000
                                     frames: a track of the example, looped, as if networks had found it in every frame
                                     (of each kind of fit the first windows are solved, in two iterations, and the others
                                     repeat what was found there: the solver's memory is that of one window)
 
-"networks" is the time in which detector, keypoint network or calibration head are at work, summed over the threads that
-run them, as a share of the stage's seconds times those threads. Loading the networks, cutting crops, decoding and
-waiting are the rest.
+"networks" is the time in which detector, keypoint network or calibration head are at work, summed
+over the threads that run them, as a share of the stage's seconds times those threads. Loading the
+networks, cutting crops, decoding and waiting are the rest.
 """
 
 import argparse
@@ -70,7 +71,9 @@ BUSY_LOOP = "while True: pass"
 
 
 class StageTimes(Reporter):
-    """Notes of every stage how long it took, how long networks were at work in it, and the peak memory so far."""
+    """Notes of every stage how long it took, how long networks were at work in it, and the peak
+    memory so far.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +83,8 @@ class StageTimes(Reporter):
 
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
-        before_s, start = self.network_s, time.perf_counter()
+        before_s = self.network_s
+        start = time.perf_counter()
         yield lambda steps: None
         self.stages[name] = {
             "seconds": time.perf_counter() - start,
@@ -112,9 +116,13 @@ def time_networks(times: StageTimes, settings: RunSettings) -> None:
 
 def run_settings(given: argparse.Namespace) -> RunSettings:
     return RunSettings(
-        end_s=given.end, detector=given.detector, detector_size=given.detector_size, pose_model=given.pose_model,
-        confidence=default_source(given.pose_model, None, None), threads=given.threads,
-    )  # fmt: skip
+        end_s=given.end,
+        detector=given.detector,
+        detector_size=given.detector_size,
+        pose_model=given.pose_model,
+        confidence=default_source(given.pose_model, None, None),
+        threads=given.threads,
+    )
 
 
 @contextmanager
@@ -139,9 +147,13 @@ def one_run(video: Path, settings: RunSettings) -> dict[str, Any]:
         people = len(read_keypoints(Path(folder)).people)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
-        "seconds": seconds, "frames": frames, "people": people, "peak_mb": peak_mb, "stages": times.stages,
+        "seconds": seconds,
+        "frames": frames,
+        "people": people,
+        "peak_mb": peak_mb,
+        "stages": times.stages,
         "workers": settings.workers,
-    }  # fmt: skip
+    }
 
 
 def run_in_child(video: Path, given: argparse.Namespace) -> dict[str, Any]:
@@ -150,7 +162,9 @@ def run_in_child(video: Path, given: argparse.Namespace) -> dict[str, Any]:
     command += ["--detector", given.detector]
     command += ["--detector-size", str(given.detector_size)] if given.detector_size else []
     command += ["--end", str(given.end)] if given.end is not None else []
-    ended = subprocess.run([*command, "--threads", str(given.threads)], check=True, stdout=subprocess.PIPE, text=True)
+    ended = subprocess.run(
+        [*command, "--threads", str(given.threads)], check=True, stdout=subprocess.PIPE, text=True
+    )
     return json.loads(ended.stdout.splitlines()[-1])
 
 
@@ -173,9 +187,17 @@ def show_split(found: dict[str, Any], title: str, console: Console) -> None:
     for name, stage in found["stages"].items():
         share = stage["seconds"] / found["seconds"]
         network = stage["network_s"] / (stage["seconds"] * workers.get(name, 1))
-        table.add_row(name, f"{stage['seconds']:.1f}", f"{share:.0%}", f"{network:.0%}", f"{stage['peak_mb']:.0f}")
+        table.add_row(
+            name,
+            f"{stage['seconds']:.1f}",
+            f"{share:.0%}",
+            f"{network:.0%}",
+            f"{stage['peak_mb']:.0f}",
+        )
     rest = found["seconds"] - sum(stage["seconds"] for stage in found["stages"].values())
-    table.add_row("between", f"{rest:.1f}", f"{rest / found['seconds']:.0%}", "", f"{found['peak_mb']:.0f}")
+    table.add_row(
+        "between", f"{rest:.1f}", f"{rest / found['seconds']:.0%}", "", f"{found['peak_mb']:.0f}"
+    )
     console.print(table)
     console.print(
         f"{found['frames']} frames, {found['people']} people in {found['seconds']:.1f} s with {found['workers']} "
@@ -193,13 +215,14 @@ def show_busy(idle: dict[str, Any], busy: dict[str, Any], title: str, console: C
 
 
 class Looped:
-    """Instead of networks: one track of a run, forth and back, as `people` people side by side. An image holds only its
-    frame's number."""
+    """Instead of networks: one track of a run, forth and back, as `people` people side by side. An
+    image holds only its frame's number."""
 
     def __init__(self, folder: Path, people: int) -> None:
         seen = read_keypoints(folder)
         identity = max(seen.people, key=lambda one: len(seen.people[one]))
-        self.keypoints, boxes_px = seen.people[identity].points, seen.people[identity].box_px
+        self.keypoints = seen.people[identity].points
+        boxes_px = seen.people[identity].box_px
         self.order = np.concatenate([np.arange(len(boxes_px)), np.arange(len(boxes_px) - 2, 0, -1)])
         self.apart_px = np.array([1.2 * np.ptp(boxes_px[:, ::2]), 0.0])
         beside = np.arange(people)[:, None] * np.tile(self.apart_px, 2)
@@ -219,7 +242,9 @@ class Looped:
         boxes_px = self.boxes_px[self.row(frame.rgb)]
         return Boxes(boxes_px, np.full(len(boxes_px), 0.9))
 
-    def estimate(self, images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
+    def estimate(
+        self, images: Sequence[np.ndarray], boxes_px: np.ndarray
+    ) -> tuple[np.ndarray, Keypoints]:
         rows = [self.row(image) for image in images]
         nearest = np.abs(self.boxes_px[rows] - boxes_px[:, None]).sum(-1).argmin(1)
         found = self.keypoints.rows(np.array(rows, np.int64))
@@ -230,13 +255,23 @@ class Looped:
 def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[float, float]:
     """Peak MB of a process that finds them and writes both files into `out`; MB before it."""
     return_memory()  # as the command does
-    looped, job = Looped(folder, people), long_job(out)
-    background, before = BackgroundMotion((64, 36)), memory_mb("VmRSS")
+    looped = Looped(folder, people)
+    job = long_job(out)
+    background = BackgroundMotion((64, 36))
+    before = memory_mb("VmRSS")
     finder = PeopleFinder(looped.detect, looped.estimate, watch=background)
     with scratch_for(out / FIT_FILE), torch.inference_mode():
         found = finder.find(looped.frames(frames), 30.0, Tracker((20_000, 994)))
         key = CacheKey("people", {}, {}, "")
-        write(job, key, found, "looped", looped.keypoints.skeleton.name, looped.keypoints.source, background)
+        write(
+            job,
+            key,
+            found,
+            "looped",
+            looped.keypoints.skeleton.name,
+            looped.keypoints.source,
+            background,
+        )
     return memory_mb("VmHWM"), before
 
 
@@ -244,7 +279,8 @@ def long_fit(out: Path) -> tuple[float, float]:
     """The same of their fit."""
     return_memory()
     vars(optimise).update(fit_input=few_searches(optimise.fit_input), ITERATIONS=2)
-    job, before = long_job(out), memory_mb("VmRSS")
+    job = long_job(out)
+    before = memory_mb("VmRSS")
     with scratch_for(out / FIT_FILE):
         fit.make(job, fit.cache_key(job, CacheKey("people", {}, {}, "")))
     return memory_mb("VmHWM"), before
@@ -254,7 +290,9 @@ def few_searches(fit_input: Callable[..., Fit], most: int = 2) -> Callable[..., 
     """Solves the first windows of each kind of fit, and answers later ones with what it found."""
     found: dict[tuple, list[Fit]] = {}
 
-    def solved_or_repeated(given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions) -> Fit:
+    def solved_or_repeated(
+        given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions
+    ) -> Fit:
         past = found.setdefault((body.shape_size, options.rough), [])
         if len(past) < most or len(past[0]) < 100:
             past.insert(0, fit_input(given, camera, body, fps, options))
@@ -269,16 +307,29 @@ def long_job(out: Path) -> Job:
 
 
 def show_long(frames: list[int], people: int, console: Console) -> None:
-    table = Table("people", "frames", "stage", "peak MB", "before it", "seconds", "fit.npz MB", title="peak memory")
+    table = Table(
+        "people",
+        "frames",
+        "stage",
+        "peak MB",
+        "before it",
+        "seconds",
+        "fit.npz MB",
+        title="peak memory",
+    )
     with tempfile.TemporaryDirectory() as folder:
         fitmesh.run(EXAMPLE, folder, outputs=("fit",), end_s=2.0)
         for count in frames:
             out = Path(folder) / str(count)
             out.mkdir()
-            for name, task in (("people", (long_people, Path(folder), out, count, people)), ("fit", (long_fit, out))):
+            for name, task in (
+                ("people", (long_people, Path(folder), out, count, people)),
+                ("fit", (long_fit, out)),
+            ):
                 began = time.perf_counter()
                 peak, before = alone("spawn", *task)
-                seconds, size = time.perf_counter() - began, (out / FIT_FILE).stat().st_size if name == "fit" else 0
+                seconds = time.perf_counter() - began
+                size = (out / FIT_FILE).stat().st_size if name == "fit" else 0
                 figures = (f"{value:.0f}" for value in (peak, before, seconds, size / 1e6))
                 table.add_row(str(people), f"{count:,}", name, *figures)
     console.print(table)
@@ -286,33 +337,51 @@ def show_long(frames: list[int], people: int, console: Console) -> None:
 
 def show_memory(runs: list[dict[str, Any]], console: Console) -> None:
     names = list(runs[0]["stages"])
-    table = Table("frames", "seconds", *names, "peak MB", "ratio", title="peak memory in MB after each stage")
+    table = Table(
+        "frames", "seconds", *names, "peak MB", "ratio", title="peak memory in MB after each stage"
+    )
     for run in runs:
         after = [f"{run['stages'][name]['peak_mb']:.0f}" for name in names]
         ratio = run["peak_mb"] / runs[0]["peak_mb"]
-        table.add_row(str(run["frames"]), f"{run['seconds']:.0f}", *after, f"{run['peak_mb']:.0f}", f"{ratio:.3f}")
+        table.add_row(
+            str(run["frames"]),
+            f"{run['seconds']:.0f}",
+            *after,
+            f"{run['peak_mb']:.0f}",
+            f"{ratio:.3f}",
+        )
     console.print(table)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--video", type=Path, default=EXAMPLE)
     parser.add_argument("--end", type=float, help="seconds into the video to stop at")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--people", type=int, default=5, help="of --long")
-    parser.add_argument("--frames", type=int, nargs="+", help="of --memory (500 10000) or --long (3000 12000)")
-    parser.add_argument("--pose-model", help=f"{RunSettings.pose_model}; for --memory movenet-lightning")
+    parser.add_argument(
+        "--frames", type=int, nargs="+", help="of --memory (500 10000) or --long (3000 12000)"
+    )
+    parser.add_argument(
+        "--pose-model", help=f"{RunSettings.pose_model}; for --memory movenet-lightning"
+    )
     parser.add_argument("--detector", choices=tuple(DETECTORS), default=RunSettings.detector)
     parser.add_argument("--detector-size", type=int, help="the detector's own; for --memory 256")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--busy", action="store_true", help="idle, and beside a process that keeps one core busy")
+    parser.add_argument(
+        "--busy", action="store_true", help="idle, and beside a process that keeps one core busy"
+    )
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.memory and given.end is not None:
         parser.error("--end has no effect with --memory: --frames says how long the videos are")
     light = given.memory
-    given.pose_model = given.pose_model or ("movenet-lightning" if light else RunSettings.pose_model)
+    given.pose_model = given.pose_model or (
+        "movenet-lightning" if light else RunSettings.pose_model
+    )
     given.detector_size = given.detector_size or (256 if light else None)
     torch.set_num_threads(given.threads)
     console = Console(width=140)
@@ -332,7 +401,9 @@ def main() -> None:
             busy = run_in_child(given.video, given)
         show_busy(idle, busy, f"fitmesh run, {given.video.name}, {given.threads} threads", console)
     else:
-        show_split(one_run(given.video, run_settings(given)), f"fitmesh run, {given.video.name}", console)
+        show_split(
+            one_run(given.video, run_settings(given)), f"fitmesh run, {given.video.name}", console
+        )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""How good fits of real videos are, as far as that can be told without truth: from the folders of `fitmesh run`.
+"""How good fits of real videos are, as far as that can be told without truth: from the folders of
+`fitmesh run`.
 
 python bench/run_quality.py out/park out/sign
 
-off     mean distance of the body's keypoints to the confident 2D keypoints, pixels and share of the person's height
-jitter  mean size of the second difference of joints from frame to frame: in the image (pixels), and relative to the
+off     mean distance of the body's keypoints to the confident 2D keypoints, pixels and share of the
+person's height jitter  mean size of the second difference of joints from frame to frame: in the
+image (pixels), and relative to the
         pelvis in space (mm). "2D" is the same of the confident keypoints themselves: what the fit had to smooth.
 still   the jitter in space where the 2D keypoints move least (the calmest quarter of the frames)
-turns   frames after which the pelvis has turned by more than 60 degrees (flips; people do not turn that fast)
+turns   frames after which the pelvis has turned by more than 60 degrees (flips; people do not turn
+that fast)
 """
 
 import argparse
@@ -47,8 +50,11 @@ def measured(result: Result, person: Person) -> dict[str, str]:
     height_px = mean((person.box_px[:, 3] - person.box_px[:, 1])[person.observed])
     off_px = mean(person.reprojection_px[confident])
     joints_px = result.camera.project(torch.from_numpy(person.joints_m)).numpy()
-    apart = np.diff(person.frame, prepend=person.frame[0]) > np.diff(result.frames).min(initial=np.iinfo(np.int64).max)
-    seen, confident = person.joint_observed.copy(), confident.copy()
+    apart = np.diff(person.frame, prepend=person.frame[0]) > np.diff(result.frames).min(
+        initial=np.iinfo(np.int64).max
+    )
+    seen = person.joint_observed.copy()
+    confident = confident.copy()
     seen[apart], confident[apart] = False, False  # no motion across an absence
     in_image = second_difference(joints_px, seen)
     in_2d = second_difference(person.keypoints_px, confident)
@@ -56,7 +62,11 @@ def measured(result: Result, person: Person) -> dict[str, str]:
     in_space = second_difference(relative_mm, np.broadcast_to(person.observed[:, None], seen.shape))
     motion = np.linalg.norm(person.keypoints_px[2:] - person.keypoints_px[:-2], axis=-1)
     motion = np.array([mean(row) for row in np.where(confident[1:-1], motion, np.nan)])
-    calm = motion <= np.nanquantile(motion, 0.25) if np.isfinite(motion).any() else np.zeros(len(motion), bool)
+    calm = (
+        motion <= np.nanquantile(motion, 0.25)
+        if np.isfinite(motion).any()
+        else np.zeros(len(motion), bool)
+    )
     flips = turns_deg(person)[person.observed[1:] & person.observed[:-1]] > FLIP_DEG
     return {
         "person": str(person.identity),
@@ -73,7 +83,9 @@ def measured(result: Result, person: Person) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", type=Path, nargs="+")
     arguments = parser.parse_args()
     console = Console(width=140)

@@ -1,12 +1,14 @@
-"""Many short clips by one process, by two, and by Ray with two workers; killed again and again; in a store that fails.
+"""Many short clips by one process, by two, and by Ray with two workers; killed again and again; in
+a store that fails.
 
-python bench/scale.py --videos VIDEO ..                      60 clips, ten kills: the figures of docs/scale.md
-python bench/scale.py --videos VIDEO .. --clips 8 --kills 3  the same in small
+python bench/scale.py --videos VIDEO ..                      60 clips, ten kills: the figures of
+docs/scale.md python bench/scale.py --videos VIDEO .. --clips 8 --kills 3  the same in small
 
-Clips of five frames, 320 pixels wide, are cut from the videos. Speed is that of whole commands, start-up included.
-Results are compared byte by byte (tracks, keypoints, fits, overlay, scene). A kill is SIGKILL, to the driver or to a
-worker at random, at a random moment; the command is started again when the driver was killed. A file that was there at
-a kill and is another one at the end was made twice.
+Clips of five frames, 320 pixels wide, are cut from the videos. Speed is that of whole commands,
+start-up included. Results are compared byte by byte (tracks, keypoints, fits, overlay, scene). A
+kill is SIGKILL, to the driver or to a worker at random, at a random moment; the command is started
+again when the driver was killed. A file that was there at a kill and is another one at the end was
+made twice.
 """
 
 import argparse
@@ -34,7 +36,11 @@ from pose2d.base.threads import cores
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ("tracks.npz", "keypoints.npz", "fit.npz", "overlay.mp4", "scene.glb")
-MODES = {"1 process": ("--jobs", "1"), "2 processes": ("--jobs", "2"), "Ray, 2 workers": ("--ray", "auto")}
+MODES = {
+    "1 process": ("--jobs", "1"),
+    "2 processes": ("--jobs", "2"),
+    "Ray, 2 workers": ("--ray", "auto"),
+}
 LONGEST_WAIT_S = 6.0  # from the first clip that is begun to a kill
 STORE_SHARE = 4  # one clip in so many goes through the store
 
@@ -52,19 +58,25 @@ class Speed:
 
 def command(clips: Path, out: Path, mode: str) -> list[str]:
     given = ["run", "--videos", str(clips / "*.mp4"), "--out", str(out), "--json", *MODES[mode]]
-    # Two threads in all, as two workers of one thread have: results do not depend on it, speed does.
+    # Two threads in all, as two workers of one thread have: results do not depend on it, speed
+    # does.
     return [sys.executable, "-m", "fitmesh", *given, "--threads", "1" if "--ray" in given else "2"]
 
 
 def environment() -> dict[str, str]:
-    # Ray gives its workers a low priority, and on a machine that is busy they would be compared unfairly.
+    # Ray gives its workers a low priority, and on a machine that is busy they would be compared
+    # unfairly.
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "RAY_worker_niceness": "0", "PYTHONPATH": path}
 
 
 def timed(clips: Path, out: Path, mode: str) -> Speed:
-    began, first_s, ended = time.monotonic(), 0.0, []
-    process = subprocess.Popen(command(clips, out, mode), stdout=subprocess.PIPE, text=True, env=environment())
+    began = time.monotonic()
+    first_s = 0.0
+    ended = []
+    process = subprocess.Popen(
+        command(clips, out, mode), stdout=subprocess.PIPE, text=True, env=environment()
+    )
     assert process.stdout is not None
     for line in process.stdout:
         news = json.loads(line)
@@ -89,7 +101,8 @@ def different(one: Path, other: Path) -> list[str]:
         f"{name}/{file}"
         for name in names
         for file in RESULTS
-        if not (other / name / file).is_file() or (one / name / file).read_bytes() != (other / name / file).read_bytes()
+        if not (other / name / file).is_file()
+        or (one / name / file).read_bytes() != (other / name / file).read_bytes()
     ]
 
 
@@ -123,17 +136,28 @@ class Kills:
     failed: int = 0  # clips
 
 
-def killed(clips: Path, out: Path, undisturbed: Path, kills: int, chance: random.Random, modes: Sequence[str]) -> Kills:
+def killed(
+    clips: Path,
+    out: Path,
+    undisturbed: Path,
+    kills: int,
+    chance: random.Random,
+    modes: Sequence[str],
+) -> Kills:
     """Run to the end, killed so many times on the way."""
     log = Kills()
-    states: list[tuple[dict[Path, tuple[int, int]], set[str]]] = []  # files, and clips in progress, at every kill
+    states: list[
+        tuple[dict[Path, tuple[int, int]], set[str]]
+    ] = []  # files, and clips in progress, at every kill
     process: subprocess.Popen[bytes] | None = None
     while log.drivers + log.workers < kills:
         if process is None or process.poll() is not None:
             if process is not None and process.returncode == 0:
                 break  # everything is done already
             mode = modes[log.starts % len(modes)]
-            process = subprocess.Popen(command(clips, out, mode), stdout=subprocess.DEVNULL, env=environment())
+            process = subprocess.Popen(
+                command(clips, out, mode), stdout=subprocess.DEVNULL, env=environment()
+            )
             log.starts += 1
         while process.poll() is None and not holders(out):
             time.sleep(0.05)
@@ -149,15 +173,21 @@ def killed(clips: Path, out: Path, undisturbed: Path, kills: int, chance: random
     if process is not None and process.poll() is None:
         process.wait()
     log.starts += 1
-    last = subprocess.run(command(clips, out, modes[0]), capture_output=True, text=True, env=environment())
+    last = subprocess.run(
+        command(clips, out, modes[0]), capture_output=True, text=True, env=environment()
+    )
     ended = [news for news in map(json.loads, last.stdout.splitlines()) if news["event"] == "ended"]
     log.failed = sum(news["state"] not in ("done", "kept") for news in ended)
     final = state_of(out)
     again = {
-        (path, path.parent.name in busy) for state, busy in states for path, which in state.items()
+        (path, path.parent.name in busy)
+        for state, busy in states
+        for path, which in state.items()
         if final.get(path) != which
-    }  # fmt: skip
-    log.twice, log.twice_of_killed = (sum(was_busy == wanted for _, was_busy in again) for wanted in (False, True))
+    }
+    log.twice, log.twice_of_killed = (
+        sum(was_busy == wanted for _, was_busy in again) for wanted in (False, True)
+    )
     log.different = len(different(undisturbed, out))
     return log
 
@@ -172,13 +202,21 @@ def stored(clips: Sequence[Path], scratch: Path, undisturbed: Path) -> dict[str,
     for clip in clips:
         (bucket / "in" / clip.name).write_bytes(clip.read_bytes())
     began = time.monotonic()
-    statuses = fitmesh.run_many(f"{PROTOCOL}://{bucket}/in/*.mp4", f"{PROTOCOL}://{bucket}/out", threads=2)
+    statuses = fitmesh.run_many(
+        f"{PROTOCOL}://{bucket}/in/*.mp4", f"{PROTOCOL}://{bucket}/out", threads=2
+    )
     done = sum(status.is_good for status in statuses)
-    wrong = [name for name in different(bucket / "out", undisturbed) if (bucket / "out" / name).exists()]
+    wrong = [
+        name for name in different(bucket / "out", undisturbed) if (bucket / "out" / name).exists()
+    ]
     return {
-        "clips": len(clips), "done": done, "calls": FailingStore.calls, "failures": FailingStore.failures,
-        "different": len(wrong), "seconds": time.monotonic() - began,
-    }  # fmt: skip
+        "clips": len(clips),
+        "done": done,
+        "calls": FailingStore.calls,
+        "failures": FailingStore.failures,
+        "different": len(wrong),
+        "seconds": time.monotonic() - began,
+    }
 
 
 def megabytes(paths: Sequence[Path]) -> float:
@@ -186,7 +224,9 @@ def megabytes(paths: Sequence[Path]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--videos", type=Path, nargs="+", default=[ROOT / "examples" / "park.mp4"])
     parser.add_argument("--clips", type=int, default=60)
     parser.add_argument("--frames", type=int, default=5, help="of a clip")
@@ -217,10 +257,14 @@ def main() -> None:
         for mode, out in zip(modes, outs, strict=True):
             speed = timed(scratch / "clips", out, mode)
             cells = (
-                mode, f"{60 * len(clips) / speed.seconds:.1f}", f"{speed.first_s:.0f} s",
-                f"{speed.work_s / len(clips):.1f} s", f"{speed.cpu_s / len(clips):.1f} s", f"{speed.memory_mb} MB",
+                mode,
+                f"{60 * len(clips) / speed.seconds:.1f}",
+                f"{speed.first_s:.0f} s",
+                f"{speed.work_s / len(clips):.1f} s",
+                f"{speed.cpu_s / len(clips):.1f} s",
+                f"{speed.memory_mb} MB",
                 str(len(different(outs[0], out))),
-            )  # fmt: skip
+            )
             rows.append(f"| {' | '.join(cells)} |")
         results = megabytes([path for path in outs[0].glob("*/*") if path.is_file()]) / len(clips)
         lines += ["", *rows, "", f"Results of a clip: {results:.2f} MB."]

@@ -1,10 +1,12 @@
-"""Does the scene earn its place: with gravity, floor and contacts against without, on real and simulated people?
+"""Does the scene earn its place: with gravity, floor and contacts against without, on real and
+simulated people?
 
     python bench/scene_evidence.py [--clips real_keypoints] [--choose | --report] [--only NAME,NAME] [--simulated N]
 
-Real clips have no truth in 3D but a weak one: what a person saw (`labels.csv`), and the keypoints themselves. The ratio
-of misfit is the mean distance to the keypoints with the scene over that without. Simulated scenes have a truth and are
-wrong on purpose: lunges only, people who sit, mannequins, a treadmill, a swing, an escalator, a trampoline.
+Real clips have no truth in 3D but a weak one: what a person saw (`labels.csv`), and the keypoints
+themselves. The ratio of misfit is the mean distance to the keypoints with the scene over that
+without. Simulated scenes have a truth and are wrong on purpose: lunges only, people who sit,
+mannequins, a treadmill, a swing, an escalator, a trampoline.
 """
 
 import argparse
@@ -63,7 +65,13 @@ def fitted(clip: RealClip, body: Body, options: SceneOptions) -> ShotFit:
     people = [ShotPerson(i, points, clip.frame[i]) for i, points in clip.keypoints.items()]
     camera = Camera.from_focal(focal.focal_px, clip.size_px)
     return fit_shot(
-        people, camera, focal, body, fps=clip.fps, motion=clip.motion.with_focal(focal.focal_px), options=options
+        people,
+        camera,
+        focal,
+        body,
+        fps=clip.fps,
+        motion=clip.motion.with_focal(focal.focal_px),
+        options=options,
     )
 
 
@@ -86,7 +94,9 @@ def up_of(found: ShotFit, frame: np.ndarray) -> np.ndarray:
     return np.einsum("tij,i->tj", found.motion.first_from_camera[at], up)
 
 
-def postures(clip: RealClip, found: ShotFit, body: Body, labels: list[Label]) -> tuple[int, int, dict[str, float]]:
+def postures(
+    clip: RealClip, found: ShotFit, body: Body, labels: list[Label]
+) -> tuple[int, int, dict[str, float]]:
     right = count = 0
     each: dict[str, float] = {}
     for label in labels:
@@ -96,10 +106,13 @@ def postures(clip: RealClip, found: ShotFit, body: Body, labels: list[Label]) ->
             time_s = track.frame / clip.fps
             rows = (time_s >= label.from_s - 1e-6) & (time_s <= label.to_s + 1e-6) & track.detected
             joints = body.at(track.fit.params).joints.double().numpy()[rows]
-            holds = posture_holds(label.posture, joints, up_of(found, track.frame[rows]), label.must_hold)
+            holds = posture_holds(
+                label.posture, joints, up_of(found, track.frame[rows]), label.must_hold
+            )
             if holds is None or not len(holds):
                 continue
-            right, count = right + int(holds.sum()), count + len(holds)
+            right = right + int(holds.sum())
+            count = count + len(holds)
             each[f"{identity} {label.posture} {label.from_s:g}"] = float(holds.mean())
     return right, count, each
 
@@ -110,7 +123,9 @@ def standing_speed(found: ShotFit, body: Body, fps: float) -> float:
     for track in found.people.values():
         feet = body.at(track.fit.params).keypoints[:, (24, 20, 25, 21)].double().numpy()
         if found.motion is not None and found.motion.kind in ("rotating", "moving"):
-            at = np.searchsorted(found.motion.frames, track.frame).clip(0, len(found.motion.frames) - 1)
+            at = np.searchsorted(found.motion.frames, track.frame).clip(
+                0, len(found.motion.frames) - 1
+            )
             feet = np.einsum("tij,tnj->tni", found.motion.first_from_camera[at], feet)
         held = (track.contact[1:] > 0.5) & (track.contact[:-1] > 0.5)
         speeds.append((100 * fps * np.linalg.norm(np.diff(feet, axis=0), axis=-1))[held])
@@ -118,7 +133,9 @@ def standing_speed(found: ShotFit, body: Body, fps: float) -> float:
     return float(np.median(values)) if len(values) else math.nan
 
 
-def figures(clip: RealClip, body: Body, labels: list[Label]) -> tuple[ClipFigures, dict[str, float]]:
+def figures(
+    clip: RealClip, body: Body, labels: list[Label]
+) -> tuple[ClipFigures, dict[str, float]]:
     began = time.monotonic()
     off = fitted(clip, body, SceneOptions(ground=False))
     between = time.monotonic()
@@ -135,7 +152,10 @@ def figures(clip: RealClip, body: Body, labels: list[Label]) -> tuple[ClipFigure
         math.nan if ground is None else math.degrees(math.asin(np.clip(-ground.up_cam[2], -1, 1))),
         math.nan if ground is None else ground.up_sigma_deg,
         math.nan if ground is None else ground.camera_height_m,
-        tuple(body.height_m(p.fit.params.shape) * float(p.fit.params.size) for p in auto.people.values()),
+        tuple(
+            body.height_m(p.fit.params.shape) * float(p.fit.params.size)
+            for p in auto.people.values()
+        ),
         (right, count),
         (right_off, count_off),
         standing_speed(auto, body, clip.fps),
@@ -147,16 +167,34 @@ def figures(clip: RealClip, body: Body, labels: list[Label]) -> tuple[ClipFigure
 
 def show(console: Console, rows: list[ClipFigures]) -> None:
     table = Table(title="with the scene against without")
-    for head in ("clip", "misfit %", "off", "ratio", "down", "camera m", "people m", "postures", "off", "feet", "s"):
+    for head in (
+        "clip",
+        "misfit %",
+        "off",
+        "ratio",
+        "down",
+        "camera m",
+        "people m",
+        "postures",
+        "off",
+        "feet",
+        "s",
+    ):
         table.add_column(head)
     for row in rows:
         table.add_row(
-            row.name, f"{row.misfit:.2f}", f"{row.misfit_off:.2f}", f"{row.ratio:.2f}",
-            f"{row.pitch_deg:.0f} +- {row.pitch_std_deg:.0f}", f"{row.camera_height_m:.1f}",
-            " ".join(f"{h:.2f}" for h in row.heights_m), f"{row.postures[0]}/{row.postures[1]}",
-            f"{row.postures_off[0]}/{row.postures_off[1]}", f"{row.standing_cm_s:.1f}",
+            row.name,
+            f"{row.misfit:.2f}",
+            f"{row.misfit_off:.2f}",
+            f"{row.ratio:.2f}",
+            f"{row.pitch_deg:.0f} +- {row.pitch_std_deg:.0f}",
+            f"{row.camera_height_m:.1f}",
+            " ".join(f"{h:.2f}" for h in row.heights_m),
+            f"{row.postures[0]}/{row.postures[1]}",
+            f"{row.postures_off[0]}/{row.postures_off[1]}",
+            f"{row.standing_cm_s:.1f}",
             f"{row.seconds:.1f} ({row.seconds_off:.1f})",
-        )  # fmt: skip
+        )
     console.print(table)
     for title, part in (
         ("all", rows),
@@ -177,10 +215,13 @@ def _summary(rows: list[ClipFigures]) -> str:
     )
 
 
-# --- simulated ------------------------------------------------------------------------------------------------------
+# --- simulated
+# ------------------------------------------------------------------------------------------------------
 
 # Gravity within so many degrees, camera height within such a share or so many metres.
-RIGHT_DEG, RIGHT_HEIGHT, RIGHT_HEIGHT_M = 10.0, 0.25, 0.3
+RIGHT_DEG = 10.0
+RIGHT_HEIGHT = 0.25
+RIGHT_HEIGHT_M = 0.3
 
 
 @dataclass(frozen=True)
@@ -202,7 +243,9 @@ class StagedFigures:
     @property
     def right(self) -> bool:
         apart = abs(self.camera_height_m - self.true_height_m)  # NaN: no floor is claimed
-        return self.gravity_deg < RIGHT_DEG and not apart > max(RIGHT_HEIGHT * self.true_height_m, RIGHT_HEIGHT_M)
+        return self.gravity_deg < RIGHT_DEG and not apart > max(
+            RIGHT_HEIGHT * self.true_height_m, RIGHT_HEIGHT_M
+        )
 
 
 def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
@@ -212,12 +255,22 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
     people = [ShotPerson(n, points, np.arange(frames)) for n, points in enumerate(scene.keypoints)]
     motion = still_motion(frames, focal.focal_px)
     found, off = (
-        fit_shot(people, camera, focal, body, fps=scene.fps, motion=motion, options=SceneOptions(ground=on))
+        fit_shot(
+            people,
+            camera,
+            focal,
+            body,
+            fps=scene.fps,
+            motion=motion,
+            options=SceneOptions(ground=on),
+        )
         for on in (True, False)
     )
     ground = found.ground
     misfit, misfit_off = (
-        np.nanmean(np.concatenate([p.fit.reprojection_px.numpy().ravel() for p in fit.people.values()]))
+        np.nanmean(
+            np.concatenate([p.fit.reprojection_px.numpy().ravel() for p in fit.people.values()])
+        )
         for fit in (found, off)
     )
     cosine = math.nan if ground is None else float(np.clip(ground.up_cam @ scene.up_cam, -1, 1))
@@ -229,7 +282,9 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
         ground.camera_height_m if ground is not None else math.nan,
         scene.camera_height_m,
         tuple(
-            math.log(body.height_m(p.fit.params.shape) * float(p.fit.params.size) / scene.heights_m[n])
+            math.log(
+                body.height_m(p.fit.params.shape) * float(p.fit.params.size) / scene.heights_m[n]
+            )
             for n, p in found.people.items()
         ),
         float(misfit / misfit_off),
@@ -250,7 +305,8 @@ def _mpjpe(fit: ShotFit, scene: StagedScene, body: Body) -> float:
     for number, person in fit.people.items():
         joints = body.at(person.fit.params).joints.double().numpy()
         true = scene.joints_cam_m[number][person.frame]
-        joints, true = joints - joints[:, :1], true - true[:, :1]
+        joints = joints - joints[:, :1]
+        true = true - true[:, :1]
         scale = (joints * true).sum() / (joints * joints).sum()
         errors.append(np.linalg.norm(scale * joints - true, axis=-1).mean())
     return 1000 * float(np.mean(errors)) if errors else math.nan
@@ -258,7 +314,18 @@ def _mpjpe(fit: ShotFit, scene: StagedScene, body: Body) -> float:
 
 def show_staged(console: Console, rows: list[StagedFigures]) -> None:
     table = Table(title="simulated scenes")
-    for head in ("scene", "known", "right", "gravity off", "stated", "camera x", "people x", "ratio", "mm", "off mm"):
+    for head in (
+        "scene",
+        "known",
+        "right",
+        "gravity off",
+        "stated",
+        "camera x",
+        "people x",
+        "ratio",
+        "mm",
+        "off mm",
+    ):
         table.add_column(head)
     kinds = list(dict.fromkeys(row.name.split()[0] for row in rows))
     for kind in kinds:
@@ -269,12 +336,17 @@ def show_staged(console: Console, rows: list[StagedFigures]) -> None:
             return f"{np.nanmedian(values):.2f}" if np.isfinite(values).any() else "-"
 
         table.add_row(
-            kind, f"{len(known)}/{len(of)}", f"{sum(r.right for r in known)}/{len(known)}",
-            " ".join(f"{r.gravity_deg:.0f}" for r in known), " ".join(f"{r.stated_deg:.0f}" for r in known),
+            kind,
+            f"{len(known)}/{len(of)}",
+            f"{sum(r.right for r in known)}/{len(known)}",
+            " ".join(f"{r.gravity_deg:.0f}" for r in known),
+            " ".join(f"{r.stated_deg:.0f}" for r in known),
             " ".join(f"{r.camera_height_m / r.true_height_m:.2f}" for r in known),
-            " ".join(f"{math.exp(max(r.heights, key=abs)):.2f}" for r in of), median([r.ratio for r in of]),
-            median([r.mpjpe_mm for r in of]), median([r.mpjpe_off_mm for r in of]),
-        )  # fmt: skip
+            " ".join(f"{math.exp(max(r.heights, key=abs)):.2f}" for r in of),
+            median([r.ratio for r in of]),
+            median([r.mpjpe_mm for r in of]),
+            median([r.mpjpe_off_mm for r in of]),
+        )
     console.print(table)
     known = [row for row in rows if row.known]
     floors = [row for row in known if math.isfinite(row.camera_height_m)]
@@ -290,17 +362,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clips", type=Path, default=DATA)
     parser.add_argument("--only", default="", help="these clips, with commas")
-    parser.add_argument("--choose", action="store_true", help="only the clips that constants are chosen on")
+    parser.add_argument(
+        "--choose", action="store_true", help="only the clips that constants are chosen on"
+    )
     parser.add_argument("--report", action="store_true", help="only the others")
-    parser.add_argument("--simulated", type=int, default=0, metavar="N", help="so many scenes of each kind")
+    parser.add_argument(
+        "--simulated", type=int, default=0, metavar="N", help="so many scenes of each kind"
+    )
     parser.add_argument("--kinds", default="", help="of simulated scenes, with commas")
     parser.add_argument("--json", type=Path, help="every clip's figures")
     arguments = parser.parse_args()
-    console, body = Console(width=160), fitting.load_body()
+    console = Console(width=160)
+    body = fitting.load_body()
     if arguments.simulated:
         clips = clips_by_kind(body, reporting=not arguments.choose)
         seed = CHOOSING_SEED if arguments.choose else REPORTING_SEED
-        kinds = [name for name in SCENES if not arguments.kinds or name in arguments.kinds.split(",")]
+        kinds = [
+            name for name in SCENES if not arguments.kinds or name in arguments.kinds.split(",")
+        ]
         found = [
             staged_figures(staged_scene(name, clips, body, seed, number), body)
             for name in kinds
@@ -311,7 +390,9 @@ def main() -> None:
             arguments.json.write_text(json.dumps([row.__dict__ for row in found], indent=1))
         return
     if not arguments.clips.is_dir():
-        sys.exit(f"{arguments.clips} is not here: keypoints of real clips are not part of the repository.")
+        sys.exit(
+            f"{arguments.clips} is not here: keypoints of real clips are not part of the repository."
+        )
     labels = read_labels(arguments.clips)
     names = sorted(path.parent.name for path in arguments.clips.glob("*/keypoints.npz"))
     if arguments.only:
@@ -325,7 +406,9 @@ def main() -> None:
         print(f"{name}: {row.ratio:.2f}; {row.reason}; {failed or ''}", file=sys.stderr)
     show(console, rows)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps([{**row.__dict__, "ratio": row.ratio} for row in rows], indent=1))
+        arguments.json.write_text(
+            json.dumps([{**row.__dict__, "ratio": row.ratio} for row in rows], indent=1)
+        )
 
 
 if __name__ == "__main__":

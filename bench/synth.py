@@ -1,11 +1,12 @@
-"""Claim: MoveNet reads rendered people (mean OKS >= 0.6 over visible keypoints), frames are as hard and easy as real
-footage, and the generator makes at least 5 frames a second at 640x360 on two cores.
+"""Claim: MoveNet reads rendered people (mean OKS >= 0.6 over visible keypoints), frames are as hard
+and easy as real footage, and the generator makes at least 5 frames a second at 640x360 on two
+cores.
 
     python bench/synth.py DATASET [--every 10]     # measure on an existing data set
     python bench/synth.py --speed [--frames 40]    # time the generator
 
-Boxes come from the truth, as COCO's do in the usual protocol. A keypoint counts as visible unless another thing or
-person hides it or it lies outside the image; bystanders are not counted.
+Boxes come from the truth, as COCO's do in the usual protocol. A keypoint counts as visible unless
+another thing or person hides it or it lies outside the image; bystanders are not counted.
 """
 
 import argparse
@@ -38,7 +39,12 @@ SMALLEST_PX2 = 100  # people with less in the image are left out
 def measure(root: Path, every: int, console: Console) -> None:
     """Keypoints by MoveNet against the truth, all sequences together and by occlusion level."""
     model = pose2d.load("movenet-thunder")
-    levels, oks, score, visibility, hidden_share, height = [], [], [], [], [], []
+    levels = []
+    oks = []
+    score = []
+    visibility = []
+    hidden_share = []
+    height = []
     for path in sorted((root / "synthFiles").glob("*.npz")):
         with np.load(path) as file:
             truth = {name: file[name] for name in file.files}
@@ -53,7 +59,9 @@ def measure(root: Path, every: int, console: Console) -> None:
             oks.append(keypoint_oks(off, falloff))
             score.append(found.score.numpy())
             visibility.append(truth["visibility"][people, frame])
-            hidden_share.append(1 - truth["seen_px2"][people, frame] / truth["area_px2"][people, frame])
+            hidden_share.append(
+                1 - truth["seen_px2"][people, frame] / truth["area_px2"][people, frame]
+            )
             height.append(truth["boxes_px"][people, frame, 3] - truth["boxes_px"][people, frame, 1])
             levels += [str(truth["occlusion"])] * len(people)
     level = np.array(levels)
@@ -71,28 +79,50 @@ def _table(
 ) -> None:
     table = Table(title="MoveNet Thunder on rendered people, true boxes")
     for column in (
-        "obstacles", "people", "OKS visible", "OKS seen", "OKS hidden", "score visible", "score hidden",
-        "r(score, OKS)", "hidden keypoints", "hidden area", "height px",
-    ):  # fmt: skip
+        "obstacles",
+        "people",
+        "OKS visible",
+        "OKS seen",
+        "OKS hidden",
+        "score visible",
+        "score hidden",
+        "r(score, OKS)",
+        "hidden keypoints",
+        "hidden area",
+        "height px",
+    ):
         table.add_column(column, justify="right")
     for name in ("none", "some", "heavy", "all"):
         rows = np.ones(len(level), bool) if name == "all" else level == name
         if not rows.any():
             continue
-        o, s, v = oks[rows], score[rows], visibility[rows]
-        visible, hidden = v >= BEHIND_SELF, v == HIDDEN
+        o = oks[rows]
+        s = score[rows]
+        v = visibility[rows]
+        visible = v >= BEHIND_SELF
+        hidden = v == HIDDEN
         in_image = v >= HIDDEN
         table.add_row(
-            name, str(rows.sum()), f"{o[visible].mean():.3f}", f"{o[v == SEEN].mean():.3f}", _mean(o[hidden]),
-            f"{s[visible].mean():.3f}", _mean(s[hidden]), f"{np.corrcoef(s[in_image], o[in_image])[0, 1]:.2f}",
-            f"{hidden.mean():.1%}", f"{hidden_share[rows].mean():.1%}", f"{np.median(height[rows]):.0f}",
-        )  # fmt: skip
+            name,
+            str(rows.sum()),
+            f"{o[visible].mean():.3f}",
+            f"{o[v == SEEN].mean():.3f}",
+            _mean(o[hidden]),
+            f"{s[visible].mean():.3f}",
+            _mean(s[hidden]),
+            f"{np.corrcoef(s[in_image], o[in_image])[0, 1]:.2f}",
+            f"{hidden.mean():.1%}",
+            f"{hidden_share[rows].mean():.1%}",
+            f"{np.median(height[rows]):.0f}",
+        )
     console.print(table)
     counts = (visibility >= BEHIND_SELF).sum(1)
     kept = counts > 0
     each = np.where(visibility >= BEHIND_SELF, oks, 0).sum(1)[kept] / counts[kept]
     deciles = " ".join(f"{q:.2f}" for q in np.quantile(each, np.linspace(0, 1, 11)))
-    console.print(f"OKS of a person, deciles 0 to 10: {deciles}; below 0.5: {np.mean(each < 0.5):.1%}")
+    console.print(
+        f"OKS of a person, deciles 0 to 10: {deciles}; below 0.5: {np.mean(each < 0.5):.1%}"
+    )
 
 
 def _mean(values: np.ndarray) -> str:
@@ -104,12 +134,16 @@ def speed(frames: int, jobs: int, console: Console) -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         list(
-            make_dataset(Path(folder) / "warm", SynthSettings(sequences=1, frames=2, size=(96, 64), seed=1))
+            make_dataset(
+                Path(folder) / "warm", SynthSettings(sequences=1, frames=2, size=(96, 64), seed=1)
+            )
         )  # numba compiles
         began = time.perf_counter()
         done = list(
             make_dataset(
-                Path(folder) / "timed", SynthSettings(sequences=2 * jobs, frames=frames, seed=1), in_processes(jobs)
+                Path(folder) / "timed",
+                SynthSettings(sequences=2 * jobs, frames=frames, seed=1),
+                in_processes(jobs),
             )
         )
         took = time.perf_counter() - began
@@ -121,7 +155,9 @@ def speed(frames: int, jobs: int, console: Console) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset", type=Path, nargs="?")
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--speed", action="store_true")
@@ -135,7 +171,10 @@ def main() -> None:
         measure(given.dataset, given.every, console)
     if given.speed:
         speed(given.frames, given.jobs, console)
-    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    peak = max(
+        resource.getrusage(who).ru_maxrss
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     console.print(f"peak memory of one process {peak / 1024:.0f} MB")
 
 

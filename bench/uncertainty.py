@@ -1,15 +1,17 @@
 """Claim: the stated standard deviations of 3D joints hold.
 
-Held-out CMU motion on the open body, random cameras and shapes, keypoint noise drawn from the stated sigmas; over time
-it lasts as a real network's does, or is drawn anew in every frame. Of every joint and axis the error of the fit is
-compared with the standard deviation that the fit states: 68 % intervals (one sigma) should hold 60 to 76 % of the
-errors, 95 % intervals (1.96 sigma) 90 to 98 %. Constants are chosen with --subjects training, never on the held-out.
-Further rows: errors stated as mixtures; only dance, jumps, flips and rolls; with --poses, kinds of motion that neither
-prior nor lifter ever saw (`LEFT_OUT_KINDS` of motion_capture.py); bodies whose bones have lengths that no shape of
-the fit reaches, with keypoints marked some millimetres from the body's own. These are the Gauss-Newton deviations of
-`fitting.fit`. With --synth, rendered people read by the real network, with the deviations that `run` states
-(`fitting.stated`): coverage at four levels, lengths of intervals, likelihood, Spearman, risk-coverage, ROC-AUC, and the
-calibration error of the probability that a frame can be used.
+Held-out CMU motion on the open body, random cameras and shapes, keypoint noise drawn from the
+stated sigmas; over time it lasts as a real network's does, or is drawn anew in every frame. Of
+every joint and axis the error of the fit is compared with the standard deviation that the fit
+states: 68 % intervals (one sigma) should hold 60 to 76 % of the errors, 95 % intervals (1.96 sigma)
+90 to 98 %. Constants are chosen with --subjects training, never on the held-out. Further rows:
+errors stated as mixtures; only dance, jumps, flips and rolls; with --poses, kinds of motion that
+neither prior nor lifter ever saw (`LEFT_OUT_KINDS` of motion_capture.py); bodies whose bones have
+lengths that no shape of the fit reaches, with keypoints marked some millimetres from the body's
+own. These are the Gauss-Newton deviations of `fitting.fit`. With --synth, rendered people read by
+the real network, with the deviations that `run` states (`fitting.stated`): coverage at four levels,
+lengths of intervals, likelihood, Spearman, risk-coverage, ROC-AUC, and the calibration error of the
+probability that a frame can be used.
 
     python bench/uncertainty.py --clips clips_30fps.npz --poses poses_5fps.npz [--tracks 36 --frames 90] [--synth DATA]
 """
@@ -40,8 +42,18 @@ from fitting.training.motion_bank import bank
 from fitting.training.motion_capture import Motion, load_motion
 from pose2d.skeletons import HALPE26
 
-MARK_M = 0.012  # standard deviation of where keypoints are marked, per axis: as far as COCO's are from the body's own
-ATHLETIC = ("dance", "jump", "flip", "roll", "kick", "hopscotch", "bend")  # in the clips' descriptions
+# standard deviation of where keypoints are marked, per axis: as far as COCO's are from the body's
+# own
+MARK_M = 0.012
+ATHLETIC = (
+    "dance",
+    "jump",
+    "flip",
+    "roll",
+    "kick",
+    "hopscotch",
+    "bend",
+)  # in the clips' descriptions
 NOISES = {
     "as stated": Noise(outliers=0.0),
     "as stated, sharp keypoints": Noise(confidence=(0.9, 0.99), outliers=0.0),
@@ -53,9 +65,14 @@ NOISES = {
 }
 
 
-def ratios(found: Fit, truth: fitting.BodyParams, body: fitting.Body, true_body: fitting.Body) -> tuple[Tensor, Tensor]:
-    """Error over stated deviation, per joint and axis: in the camera frame [T, 24, 3], from the pelvis [T, 23, 3]."""
-    joints, exact = body.at(found.params).joints * 1000, true_body.at(truth).joints * 1000
+def ratios(
+    found: Fit, truth: fitting.BodyParams, body: fitting.Body, true_body: fitting.Body
+) -> tuple[Tensor, Tensor]:
+    """Error over stated deviation, per joint and axis: in the camera frame [T, 24, 3], from the
+    pelvis [T, 23, 3].
+    """
+    joints = body.at(found.params).joints * 1000
+    exact = true_body.at(truth).joints * 1000
     assert found.joint_std_mm is not None
     assert found.joint_std_relative_mm is not None
     away = joints - exact
@@ -75,7 +92,8 @@ def measure(
 ) -> tuple[Tensor, Tensor]:
     """others: people who are not the fit's own body."""
     generator = torch.Generator().manual_seed(7)
-    place, pose = [], []
+    place = []
+    pose = []
     for clip in clips:
         true_body = other_body(body, generator) if others else body
         marks_m = MARK_M * torch.randn(HALPE26.size, 3, generator=generator) if others else None
@@ -96,12 +114,16 @@ def other_body(body: fitting.Body, generator: torch.Generator) -> fitting.Body:
 
 
 def measure_synth(data: Path, cache: Path) -> tuple[tuple[Tensor, Tensor], np.ndarray, Stated]:
-    """Rendered people, their keypoints read by the default network, fitted as `run` does: ratios, and errors [T, 24, 3]
-    relative to the pelvis beside what is stated of them."""
-    place, pose, errors, said = [], [], [], []
+    """Rendered people, their keypoints read by the default network, fitted as `run` does: ratios,
+    and errors [T, 24, 3] relative to the pelvis beside what is stated of them."""
+    place = []
+    pose = []
+    errors = []
+    said = []
     for person in rendered_fits(data, cache):
         away = (person.body.at(person.found).joints - person.body.at(person.truth).joints) * 1000
-        found, seen = person.track.fit, person.observed
+        found = person.track.fit
+        seen = person.observed
         assert found.joint_std_mm is not None
         assert found.joint_std_relative_mm is not None
         relative = away - away[:, :1]
@@ -115,66 +137,101 @@ def measure_synth(data: Path, cache: Path) -> tuple[tuple[Tensor, Tensor], np.nd
 
 
 def left_out_motion(poses: Path, skeleton: Path, body: fitting.Body) -> Motion:
-    """Clips of kinds that nothing is learned from, of all subjects, at 15 frames a second; the lower foot stands."""
+    """Clips of kinds that nothing is learned from, of all subjects, at 15 frames a second; the
+    lower foot stands.
+    """
     motion = load_motion(poses, body, 5.0, skeleton)
     kept = bank(motion, body, motion.left_out)
     pose = matrix_to_axis_angle(quaternion_to_matrix(kept.turn))
-    names = tuple(name for name, left in zip(motion.clip_name, motion.left_out, strict=True) if left)
+    names = tuple(
+        name for name, left in zip(motion.clip_name, motion.left_out, strict=True) if left
+    )
     return Motion(pose, kept.root_m, kept.clip_start.numpy(), names, kept.fps)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clips", type=Path, required=True)
-    parser.add_argument("--poses", type=Path, help="more captured motion, for kinds that are not among --clips")
+    parser.add_argument(
+        "--poses", type=Path, help="more captured motion, for kinds that are not among --clips"
+    )
     parser.add_argument("--tracks", type=int, default=36)
     parser.add_argument("--frames", type=int, default=90)
     parser.add_argument("--subjects", choices=("held-out", "training"), default="held-out")
     parser.add_argument("--synth", type=Path, help="a set made by `fitmesh synth`")
-    parser.add_argument("--cache", type=Path, default=Path("uncertainty_cache"), help="of the keypoints of --synth")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("uncertainty_cache"), help="of the keypoints of --synth"
+    )
     arguments = parser.parse_args()
     body = fitting.load_body()
     motion = load_motion(arguments.clips, body, 30.0)
     whose = np.flatnonzero(motion.held_out == (arguments.subjects == "held-out"))
-    clips = whose[np.linspace(0, len(whose) - 1, min(arguments.tracks, len(whose))).round().astype(int)]
+    clips = whose[
+        np.linspace(0, len(whose) - 1, min(arguments.tracks, len(whose))).round().astype(int)
+    ]
     console = Console(width=150)
     table = Table(
         title=f"{len(clips)} {arguments.subjects} clips, up to {arguments.frames} frames: errors inside the interval, %"
     )
     for column in ("noise", "fit", "joints", "68 %", "95 %", "68 % x y z", "95 % x y z", "holds"):
-        table.add_column(column, justify="left" if column in ("noise", "fit", "joints") else "right")
+        table.add_column(
+            column, justify="left" if column in ("noise", "fit", "joints") else "right"
+        )
 
     def add(name: str, fit: str, pairs: tuple[Tensor, Tensor]) -> None:
         for what, ratio in zip(("in the camera frame", "relative to pelvis"), pairs, strict=True):
             one, two = ((ratio.abs() < limit).double().mean((0, 1)) * 100 for limit in (1.0, 1.96))
             holds = 60 <= one.mean() <= 76 and 90 <= two.mean() <= 98
             table.add_row(
-                name, fit, what, f"{one.mean():.1f}", f"{two.mean():.1f}", " ".join(f"{v:.0f}" for v in one),
-                " ".join(f"{v:.0f}" for v in two), "yes" if holds else "no",
-            )  # fmt: skip
+                name,
+                fit,
+                what,
+                f"{one.mean():.1f}",
+                f"{two.mean():.1f}",
+                " ".join(f"{v:.0f}" for v in one),
+                " ".join(f"{v:.0f}" for v in two),
+                "yes" if holds else "no",
+            )
             print(name, fit, what, f"{one.mean():.1f} {two.mean():.1f}", flush=True)
 
     for over_time, fit in ((False, "single frames"), (True, "track")):
         for name, noise in NOISES.items():
             add(name, fit, measure(motion, body, noise, clips, arguments.frames, over_time))
         plain = NOISES["as stated"]
-        words = np.array([any(word in text.lower() for word in ATHLETIC) for text in motion.clip_description])
+        words = np.array(
+            [any(word in text.lower() for word in ATHLETIC) for text in motion.clip_description]
+        )
         athletic = whose[words[whose]]
-        add("as stated, dance, jumps, rolls", fit, measure(motion, body, plain, athletic, arguments.frames, over_time))
+        add(
+            "as stated, dance, jumps, rolls",
+            fit,
+            measure(motion, body, plain, athletic, arguments.frames, over_time),
+        )
         if arguments.poses is not None:
             new = left_out_motion(arguments.poses, arguments.clips, body)
             numbers = np.linspace(0, len(new.clip_name) - 1, arguments.tracks).round().astype(int)
-            add("as stated, kinds never seen", fit, measure(new, body, plain, numbers, arguments.frames, over_time))
-        add("as stated, other bodies", fit, measure(motion, body, plain, clips, arguments.frames, over_time, True))
+            add(
+                "as stated, kinds never seen",
+                fit,
+                measure(new, body, plain, numbers, arguments.frames, over_time),
+            )
+        add(
+            "as stated, other bodies",
+            fit,
+            measure(motion, body, plain, clips, arguments.frames, over_time, True),
+        )
     if arguments.synth is not None:
         pairs, error, said = measure_synth(arguments.synth, arguments.cache)
         add(f"the network's, {arguments.synth.name}", "track", pairs)
-        measures = Table("relative to the pelvis", f"{len(error)} person-frames", title=str(arguments.synth.name))
+        measures = Table(
+            "relative to the pelvis", f"{len(error)} person-frames", title=str(arguments.synth.name)
+        )
         for what, value in text_rows(figures(error, said)):
             measures.add_row(what, value)
         for name, part in by_kind(error, said).items():
             measures.add_row(
-                f"inside 68 / 95 %, {name}", f"{100 * part['inside_68']:.0f} / {100 * part['inside_95']:.0f}"
+                f"inside 68 / 95 %, {name}",
+                f"{100 * part['inside_68']:.0f} / {100 * part['inside_95']:.0f}",
             )
         console.print(measures)
     console.print(table)

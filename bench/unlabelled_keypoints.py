@@ -1,14 +1,17 @@
-"""Claim: the stated error distributions hold for keypoints that no label trained: toes, heels, head top, neck, pelvis.
+"""Claim: the stated error distributions hold for keypoints that no label trained: toes, heels, head
+top, neck, pelvis.
 
     python bench/unlabelled_keypoints.py --choose synth_dev --choose-split validation --data synth_test [--every 5]
 
-Rendered people, whose keypoints are known, read by the network and its head in the boxes of the true meshes. Where the
-network puts a keypoint beside the body's own is a matter of definition, not an error: as in bench/keypoint_offsets.py
-one offset along the bone's axes is found for each kind of keypoint on the people of --choose and added to those of
---data. For every kind: the mean stated and the mean true OKS, the expected calibration error, and which share of the
-errors lies under the stated 10, 50, 90 and 97 % quantiles. The last column is the factor on all sigmas that would
-have been most likely on the people of --choose. COCO's keypoints are there for comparison: rendered people are not
-those the head learnt from, and only what is worse than theirs is a matter of missing labels.
+Rendered people, whose keypoints are known, read by the network and its head in the boxes of the
+true meshes. Where the network puts a keypoint beside the body's own is a matter of definition, not
+an error: as in bench/keypoint_offsets.py one offset along the bone's axes is found for each kind of
+keypoint on the people of --choose and added to those of --data. For every kind: the mean stated and
+the mean true OKS, the expected calibration error, and which share of the errors lies under the
+stated 10, 50, 90 and 97 % quantiles. The last column is the factor on all sigmas that would have
+been most likely on the people of --choose. COCO's keypoints are there for comparison: rendered
+people are not those the head learnt from, and only what is worse than theirs is a matter of missing
+labels.
 """
 
 import argparse
@@ -46,7 +49,9 @@ from pose2d.video.frames import read_image
 QUANTILES = (0.1, 0.5, 0.9, 0.97)
 SCALES = np.geomspace(0.25, 4.0, 81)
 KINDS = tuple(dict.fromkeys(kind_of(name) for name in HALPE26.keypoints))
-NUMBERS = {kind: [i for i, name in enumerate(HALPE26.keypoints) if kind_of(name) == kind] for kind in KINDS}
+NUMBERS = {
+    kind: [i for i, name in enumerate(HALPE26.keypoints) if kind_of(name) == kind] for kind in KINDS
+}
 LABELLED = tuple(kind for kind in KINDS if NUMBERS[kind][0] < COCO17.size)
 
 
@@ -56,7 +61,8 @@ class People:
 
     error_l: Tensor  # [N, 26, 2] from the body's keypoint to the network's, in units of l
     l_per_mm: Tensor  # [N, 26] one millimetre at the keypoint's depth, in units of l
-    to_plane: Tensor  # [N, 26, 2, 3] offset along the bone's axes -> the image plane, millimetres to millimetres
+    # [N, 26, 2, 3] offset along the bone's axes -> the image plane, millimetres to millimetres
+    to_plane: Tensor
     counted: Tensor  # [N, 26] inside the image, and nothing but the own body before it
     weight: Tensor  # [N, 26, M]
     sigma: Tensor  # [N, 26, M]
@@ -74,15 +80,21 @@ class People:
 def read(data: Path, split: str, every: int, head_file: str) -> People:
     """Every so many frames of all sequences."""
     parts = list(_sequences(EvalSettings(data, split=split, every=every), head_file))
-    return People(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(People)))
+    return People(
+        *(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(People))
+    )
 
 
 @torch.inference_mode()
 def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
-    model, head, bodies = pose2d.load(settings.pose_model), ccnet.load(head_file), body_set(None)
+    model = pose2d.load(settings.pose_model)
+    head = ccnet.load(head_file)
+    bodies = body_set(None)
     assert isinstance(head, SimCCDistributionHead)
     shown_by = [COCO17.keypoints.index(STAND_IN.get(name, name)) for name in HALPE26.keypoints]
-    mirrored = torch.tensor([[-1.0 if name.startswith("right") else 1.0, 1, 1] for name in HALPE26.keypoints])
+    mirrored = torch.tensor(
+        [[-1.0 if name.startswith("right") else 1.0, 1, 1] for name in HALPE26.keypoints]
+    )
     for sequence in eval_sequences(settings, []):
         camera = sequence.camera
         for track in sequence.tracks:
@@ -107,7 +119,9 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
             to_plane[..., 2] = -points[..., :2] / points[..., 2:]
             bones = turned[:, [bone(number) for number in range(HALPE26.size)]]
             with np.load(truth_path(settings.data, sequence.name)) as file:
-                shown = file["visibility"][track.person, track.frame[rows]][:, shown_by] >= BEHIND_SELF
+                shown = (
+                    file["visibility"][track.person, track.frame[rows]][:, shown_by] >= BEHIND_SELF
+                )
             inside = ((exact >= 0) & (exact <= torch.tensor(camera.size) - 1.0)).all(-1)
             yield People(
                 error_l=((found.xy_px - exact) / l_px[..., None]).float(),
@@ -116,7 +130,9 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
                 counted=inside & torch.from_numpy(shown),
                 weight=stated.weight,
                 sigma=stated.sigma,
-                log_ratio=torch.zeros_like(stated.sigma[..., 0]) if stated.log_ratio is None else stated.log_ratio,
+                log_ratio=torch.zeros_like(stated.sigma[..., 0])
+                if stated.log_ratio is None
+                else stated.log_ratio,
             )
 
 
@@ -126,7 +142,9 @@ def offsets(people: People) -> dict[str, np.ndarray]:
     for kind, numbers in NUMBERS.items():
         use = people.counted[:, numbers]
         target = (people.error_l / people.l_per_mm[..., None])[:, numbers][use].double().numpy()
-        free = np.array([len(numbers) > 1, True, True])  # single keypoints lie in the body's plane of symmetry
+        free = np.array(
+            [len(numbers) > 1, True, True]
+        )  # single keypoints lie in the body's plane of symmetry
         found[kind] = robust_offset(people.to_plane[:, numbers][use].double().numpy(), target, free)
     return found
 
@@ -136,33 +154,55 @@ def likeliest_scale(people: People, error_l: Tensor, kinds: tuple[str, ...]) -> 
     numbers = [number for kind in kinds for number in NUMBERS[kind]]
     use = people.counted[:, numbers]
     weight, sigma, ratio, error = (
-        values[:, numbers][use] for values in (people.weight, people.sigma, people.log_ratio, error_l)
+        values[:, numbers][use]
+        for values in (people.weight, people.sigma, people.log_ratio, error_l)
     )
-    each = [float(ErrorDistribution(weight, float(s) * sigma, ratio).log_likelihood(error).mean()) for s in SCALES]
+    each = [
+        float(ErrorDistribution(weight, float(s) * sigma, ratio).log_likelihood(error).mean())
+        for s in SCALES
+    ]
     return float(SCALES[int(np.argmax(each))])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--choose", type=Path, required=True, help="a set made by `fitmesh synth`: offsets, factors")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--choose", type=Path, required=True, help="a set made by `fitmesh synth`: offsets, factors"
+    )
     parser.add_argument("--choose-split", default="validation")
     parser.add_argument("--data", type=Path, required=True, help="another one, to report on")
     parser.add_argument("--split", default="test")
     parser.add_argument("--every", type=int, default=5)
-    parser.add_argument("--head", default="rtmpose-s-halpe26", help="head file instead of the embedded one")
+    parser.add_argument(
+        "--head", default="rtmpose-s-halpe26", help="head file instead of the embedded one"
+    )
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     first = read(chosen.choose, chosen.choose_split, chosen.every, chosen.head)
     second = read(chosen.data, chosen.split, chosen.every, chosen.head)
     offset_mm = offsets(first)
-    error_first, error = first.moved(offset_mm), second.moved(offset_mm)
+    error_first = first.moved(offset_mm)
+    error = second.moved(offset_mm)
     d2 = error.square().sum(-1)
     stated = ErrorDistribution(second.weight, second.sigma, second.log_ratio)
-    confidence, likelihood, below = stated.expected_oks(), stated.log_likelihood(error), stated.cdf(d2)
-    table = Table("keypoints", "count", "offset, mm", "stated OKS", "true", "ECE", "log-l.", title=(
-        f"{len(second.weight)} people of {chosen.data.name}; offsets (a keypoint counts half at {CAUCHY_MM:g} mm) "
-        f"and factors from {len(first.weight)} of {chosen.choose.name}"
-    ))  # fmt: skip
+    confidence = stated.expected_oks()
+    likelihood = stated.log_likelihood(error)
+    below = stated.cdf(d2)
+    table = Table(
+        "keypoints",
+        "count",
+        "offset, mm",
+        "stated OKS",
+        "true",
+        "ECE",
+        "log-l.",
+        title=(
+            f"{len(second.weight)} people of {chosen.data.name}; offsets (a keypoint counts half at {CAUCHY_MM:g} mm) "
+            f"and factors from {len(first.weight)} of {chosen.choose.name}"
+        ),
+    )
     for q in QUANTILES:
         table.add_column(f"under {q:.0%}")
     table.add_column("sigma x")
@@ -170,14 +210,21 @@ def main() -> None:
     def row(name: str, kinds: tuple[str, ...]) -> None:
         numbers = [number for kind in kinds for number in NUMBERS[kind]]
         use = second.counted[:, numbers]
-        said, true = confidence[:, numbers][use].double().numpy(), torch.exp(-d2 / 2)[:, numbers][use].double().numpy()
+        said = confidence[:, numbers][use].double().numpy()
+        true = torch.exp(-d2 / 2)[:, numbers][use].double().numpy()
         shares = (f"{float((below[:, numbers][use] < q).float().mean()):.1%}" for q in QUANTILES)
         place = ", ".join(f"{v:.0f}" for v in offset_mm[kinds[0]]) if len(kinds) == 1 else ""
         table.add_row(
-            name, str(len(said)), place, f"{said.mean():.3f}", f"{true.mean():.3f}",
-            f"{reliability(said, true).expected_error:.3f}", f"{float(likelihood[:, numbers][use].mean()):.2f}",
-            *shares, f"{likeliest_scale(first, error_first, kinds):.2f}",
-        )  # fmt: skip
+            name,
+            str(len(said)),
+            place,
+            f"{said.mean():.3f}",
+            f"{true.mean():.3f}",
+            f"{reliability(said, true).expected_error:.3f}",
+            f"{float(likelihood[:, numbers][use].mean()):.2f}",
+            *shares,
+            f"{likeliest_scale(first, error_first, kinds):.2f}",
+        )
 
     unlabelled = tuple(kind for kind in KINDS if kind not in LABELLED)
     row("with COCO labels", LABELLED)

@@ -1,16 +1,20 @@
 """Claim: how people stand does not depend on where the camera is.
 
-Signed bend of both knees, the trunk's lean towards the camera and the hips' bend, by facing, of what the lifter and the
-fit find:
+Signed bend of both knees, the trunk's lean towards the camera and the hips' bend, by facing, of
+what the lifter and the fit find:
 
-- simulated: held-out people who stand quietly, the same ones seen from the front, the side and behind by cameras that
+- simulated: held-out people who stand quietly, the same ones seen from the front, the side and
+  behind by cameras that
   look down by 0, 15 and 30 degrees, keypoints with noise of the stated size; beside the truth.
-- real clips (--real): frames that a person saw standing with straight legs; there is no truth but that.
-- COCO's annotated people (--coco): those who show all keypoints and whose legs are straight in the image.
+- real clips (--real): frames that a person saw standing with straight legs; there is no truth but
+  that.
+- COCO's annotated people (--coco): those who show all keypoints and whose legs are straight in the
+  image.
 
     python bench/view_independence.py --clips clips_30fps.npz [--real real_keypoints] [--coco person_keypoints.json]
 
-Targets: knees of straight-legged people within 4 degrees of each other over facings and of the truth, lean within 3.
+Targets: knees of straight-legged people within 4 degrees of each other over facings and of the
+truth, lean within 3.
 """
 
 import argparse
@@ -44,11 +48,15 @@ from pose2d.types import ErrorDistribution, Keypoints
 FACINGS = {"front": 0.0, "side": math.pi / 2, "back": math.pi}
 PITCHES_DEG = (0, 15, 30)
 FRAMES, STRAIGHT_DEG = 12, 8.0
-FOCAL_PX, SIZE_PX, DISTANCE_M = 1400.0, (1280, 960), 4.5
+FOCAL_PX = 1400.0
+SIZE_PX = (1280, 960)
+DISTANCE_M = 4.5
 
 
 def lean_deg(joints_m: Tensor, up: Tensor | None = None) -> Tensor:
-    """[T, 24, 3] in the camera frame -> [T] lean of hips -> neck towards the camera, against `up` [3] (default -y)."""
+    """[T, 24, 3] in the camera frame -> [T] lean of hips -> neck towards the camera, against `up`
+    [3] (default -y).
+    """
     trunk = joints_m[:, 12] - joints_m[:, (1, 2)].mean(1)
     up = torch.tensor([0.0, -1.0, 0.0]) if up is None else up
     ahead = torch.tensor([0.0, 0.0, -1.0])
@@ -68,7 +76,11 @@ def row(joints: list[Tensor], lean: list[Tensor]) -> list[str]:
     knees = torch.cat([signed_flexion_deg(one).flatten() for one in joints])
     low, median, high = (float(knees.quantile(q)) for q in (0.1, 0.5, 0.9))
     hips = torch.cat([hip_bend_deg(one).flatten() for one in joints]).median()
-    return [f"{median:.1f} ({low:.0f} .. {high:.0f})", f"{float(hips):.0f}", f"{float(torch.cat(lean).median()):.1f}"]
+    return [
+        f"{median:.1f} ({low:.0f} .. {high:.0f})",
+        f"{float(hips):.0f}",
+        f"{float(torch.cat(lean).median()):.1f}",
+    ]
 
 
 def new_table(title: str) -> Table:
@@ -86,15 +98,21 @@ def simulated(clips: Path, people: int, body: fitting.Body) -> Table:
     held = torch.from_numpy(motion.frames_of(motion.held_out))
     chosen = motion.pose[quiet & straight & held]
     chosen = chosen[:: max(1, len(chosen) // people)][:people]
-    table = new_table(f"{len(chosen)} held-out people who stand with straight legs, simulated keypoints")
+    table = new_table(
+        f"{len(chosen)} held-out people who stand with straight legs, simulated keypoints"
+    )
     for pitch in PITCHES_DEG:
         for facing, yaw in FACINGS.items():
             found: dict[str, list[Tensor]] = {"truth": [], "lifter": [], "fit": []}
             for number, pose in enumerate(chosen):
                 truth, keypoints, camera, up = _seen(pose, yaw, pitch, body, number)
                 found["truth"].append(body.at(truth).joints[:1])
-                found["lifter"].append(body.at(lift(keypoints, camera, body, fps=30.0).params).joints[-1:])
-                found["fit"].append(body.at(fitting.fit(keypoints, camera, body, fps=30.0).params).joints[-1:])
+                found["lifter"].append(
+                    body.at(lift(keypoints, camera, body, fps=30.0).params).joints[-1:]
+                )
+                found["fit"].append(
+                    body.at(fitting.fit(keypoints, camera, body, fps=30.0).params).joints[-1:]
+                )
             for method, every in found.items():
                 cells = row(every, [lean_deg(one, up) for one in every])
                 table.add_row(f"{facing}, {pitch} down", method, str(len(chosen)), *cells)
@@ -107,7 +125,11 @@ def _seen(
     """One person who stands still before a camera: truth, keypoints, camera and where up is."""
     generator = torch.Generator().manual_seed(seed)
     ahead = rotation_matrices(pose[0])[:, 2]
-    turn = yaw + 0.2 * float(torch.randn((), generator=generator)) - math.atan2(float(ahead[0]), float(ahead[2]))
+    turn = (
+        yaw
+        + 0.2 * float(torch.randn((), generator=generator))
+        - math.atan2(float(ahead[0]), float(ahead[2]))
+    )
     flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
     down = rotation_matrices(torch.tensor([math.radians(pitch_deg), 0.0, 0.0]))
     world = down @ flip @ rotation_matrices(torch.tensor([0.0, turn, 0.0]))
@@ -137,7 +159,9 @@ def real(folder: Path, body: fitting.Body) -> Table:
             if key not in fits:
                 fits[key] = _real_fit(folder / label["clip"], identity, body)
             time_s, joints = fits[key]
-            inside = torch.from_numpy((time_s >= float(label["from_s"])) & (time_s <= float(label["to_s"])))
+            inside = torch.from_numpy(
+                (time_s >= float(label["from_s"])) & (time_s <= float(label["to_s"]))
+            )
             if inside.any():
                 seen = f"{label['facing']}: {label['clip']} {identity}, {label['from_s']} s"
                 table.add_row(seen, "fit", "1", *row([joints[inside]], [lean_deg(joints[inside])]))
@@ -150,7 +174,9 @@ def _real_fit(folder: Path, identity: int, body: fitting.Body) -> tuple[np.ndarr
         number = [int(i) for i in file["identity"]].index(identity)
         rows = slice(int(file["first_row"][number]), int(file["first_row"][number + 1]))
         columns = ("xy_px", "confidence", "presence", "area_px2", "error_weight", "error_sigma")
-        xy, confidence, presence, area, weight, sigma = (torch.from_numpy(file[f"row_{c}"][rows]) for c in columns)
+        xy, confidence, presence, area, weight, sigma = (
+            torch.from_numpy(file[f"row_{c}"][rows]) for c in columns
+        )
         time_s = tracks["time_s"][np.searchsorted(tracks["frame"], file["row_frame"][rows])]
         size = int(tracks["width_px"]), int(tracks["height_px"])
         camera = Camera.from_focal(float(tracks["camera_focal_px"][0]), size)
@@ -165,7 +191,9 @@ def coco(annotations: Path, people: int, body: fitting.Body) -> Table:
         content = json.load(stream)
     sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
     table = new_table("COCO's annotated people with straight legs in the image")
-    seen: dict[str, list[tuple[np.ndarray, tuple[int, int], float]]] = {name: [] for name in FACINGS}
+    seen: dict[str, list[tuple[np.ndarray, tuple[int, int], float]]] = {
+        name: [] for name in FACINGS
+    }
     for person in content["annotations"]:
         points = np.array(person["keypoints"], float).reshape(-1, 3)
         facing = _facing(points)
@@ -185,14 +213,22 @@ def coco(annotations: Path, people: int, body: fitting.Body) -> Table:
 
 
 def _facing(points: np.ndarray) -> str | None:
-    """Of somebody who stands with straight legs, by the shoulders and the face; None of everybody else."""
-    xy, there = points[:, :2], points[:, 2] > 0
+    """Of somebody who stands with straight legs, by the shoulders and the face; None of everybody
+    else.
+    """
+    xy = points[:, :2]
+    there = points[:, 2] > 0
     if not there[5:17].all():
         return None
     torso = np.linalg.norm(xy[[5, 6]].mean(0) - xy[[11, 12]].mean(0))
     for hip, knee, ankle in ((11, 13, 15), (12, 14, 16)):
-        thigh, shank = xy[knee] - xy[hip], xy[ankle] - xy[knee]
-        upright = min(thigh[1] / np.linalg.norm(thigh), shank[1] / np.linalg.norm(shank)) if torso > 0 else 0
+        thigh = xy[knee] - xy[hip]
+        shank = xy[ankle] - xy[knee]
+        upright = (
+            min(thigh[1] / np.linalg.norm(thigh), shank[1] / np.linalg.norm(shank))
+            if torso > 0
+            else 0
+        )
         if upright < 0.97 or np.linalg.norm(thigh) < 0.5 * torso:
             return None
     width = (xy[5, 0] - xy[6, 0]) / torso
@@ -211,7 +247,8 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=16)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    body, console = fitting.load_body(), Console()
+    body = fitting.load_body()
+    console = Console()
     if arguments.clips:
         console.print(simulated(arguments.clips, arguments.people, body))
     if arguments.real:

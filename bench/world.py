@@ -2,12 +2,14 @@
 
     python bench/world.py --clips clips_30fps.npz [--shots 24 --seconds 10 --choose] [--rendered DIR]
 
-Simulated shots with exact truth (bench/world_scenes.py): captured motion of one to four people, adults and children, on
-one floor, cameras that stand, pan or are held in a hand, lenses of 0.55 to 1.3 diagonals that nobody is told. Every
-column is one call of `fitting.shot.fit_shot`, which is what `fitmesh run` calls. Held-out subjects and their own seed
-are reported; --choose takes the other subjects and another seed, for choosing constants.
+Simulated shots with exact truth (bench/world_scenes.py): captured motion of one to four people,
+adults and children, on one floor, cameras that stand, pan or are held in a hand, lenses of 0.55 to
+1.3 diagonals that nobody is told. Every column is one call of `fitting.shot.fit_shot`, which is
+what `fitmesh run` calls. Held-out subjects and their own seed are reported; --choose takes the
+other subjects and another seed, for choosing constants.
 
-With --rendered also the rendered sequences of `fitmesh synth --scenes world`, from images, through `fitmesh.run`.
+With --rendered also the rendered sequences of `fitmesh synth --scenes world`, from images, through
+`fitmesh.run`.
 """
 
 import argparse
@@ -42,7 +44,11 @@ CHOOSING_SEED, REPORTING_SEED = 1, 2
 
 
 def fitted(
-    shot: ShotTruth, body: Body, focal: FocalEstimate, motion: CameraMotion | None, options: SceneOptions
+    shot: ShotTruth,
+    body: Body,
+    focal: FocalEstimate,
+    motion: CameraMotion | None,
+    options: SceneOptions,
 ) -> ShotEstimate:
     keypoints = [person.keypoints for person in shot.people if person.keypoints is not None]
     people = [ShotPerson(n, read, np.arange(shot.frames)) for n, read in enumerate(keypoints)]
@@ -54,18 +60,23 @@ def fitted(
 def estimate(found: ShotFit, body: Body, people: int) -> ShotEstimate:
     turns = found.motion is not None and found.motion.kind in ("rotating", "moving")
     return ShotEstimate(
-        people=[_person(found.people[n], body) if n in found.people else None for n in range(people)],
+        people=[
+            _person(found.people[n], body) if n in found.people else None for n in range(people)
+        ],
         up_cam=None if found.ground is None else found.ground.up_cam,
         camera_height_m=np.nan if found.ground is None else found.ground.camera_height_m,
         focal_px=found.focal.focal_px,
         kind=None if found.motion is None else found.motion.kind,
-        first_from_camera=found.motion.first_from_camera if found.motion is not None and turns else None,
+        first_from_camera=found.motion.first_from_camera
+        if found.motion is not None and turns
+        else None,
     )
 
 
 def _person(found: TrackFit, body: Body) -> PersonEstimate:
     params = found.fit.params
-    posed, size = body.at(params), float(params.size)
+    posed = body.at(params)
+    size = float(params.size)
     return PersonEstimate(
         rows=found.frame,
         joints_cam_m=posed.joints.double().numpy(),
@@ -94,18 +105,27 @@ def _new(shot: ShotTruth, body: Body, motion: CameraMotion) -> ShotEstimate:
     return fitted(shot, body, focal_prior(shot.camera.size), motion, SceneOptions())
 
 
-COLUMNS: dict[str, Column] = {"everything off": _everything_off, "only the lens's prior": _floor_off, "new": _new}
+COLUMNS: dict[str, Column] = {
+    "everything off": _everything_off,
+    "only the lens's prior": _floor_off,
+    "new": _new,
+}
 
 
 def measure(
-    shots: list[ShotTruth], body: Body, columns: dict[str, Column], console: Console, log: Path | None
+    shots: list[ShotTruth],
+    body: Body,
+    columns: dict[str, Column],
+    console: Console,
+    log: Path | None,
 ) -> dict[str, list[dict[str, float]]]:
     """The figures of every shot, by column."""
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in columns}
     for shot in shots:
         began = time.monotonic()
         motion = camera_motion(shot, focal_prior(shot.camera.size).focal_px)
-        looked_s, spent = time.monotonic() - began, {}
+        looked_s = time.monotonic() - began
+        spent = {}
         for name, column in columns.items():
             began = time.monotonic()
             rows[name].append(shot_metrics(shot, column(shot, body, motion)))
@@ -114,7 +134,8 @@ def measure(
         console.print(
             f"{shot.name}: gravity {last['gravity, deg']:.1f} deg, feet {last['standing feet, cm/s']:.1f} cm/s, depth "
             f"{last['depth, %']:.0f} %, height {last['height, %']:.0f} %, focal {last['focal length, %']:.0f} %, "
-            f"camera {motion.kind}; {looked_s:.0f} s + " + " + ".join(f"{s:.0f}" for s in spent.values()),
+            f"camera {motion.kind}; {looked_s:.0f} s + "
+            + " + ".join(f"{s:.0f}" for s in spent.values()),
             highlight=False,
         )
         if log is not None:
@@ -132,10 +153,16 @@ def measure_rendered(
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in COLUMNS}
     for shot in shots:
         diagonal = float(np.hypot(*shot.camera.size))
-        how = {"everything off": ("off", diagonal), "only the lens's prior": ("off", None), "new": ("auto", None)}
+        how = {
+            "everything off": ("off", diagonal),
+            "only the lens's prior": ("off", None),
+            "new": ("auto", None),
+        }
         for name, (floor, focal_px) in how.items():
             result = run(root, shot, out, floor, focal_px)
-            found = rendered_estimate(result, shot, boxes(root, shot.name), body, looked=name == "new")
+            found = rendered_estimate(
+                result, shot, boxes(root, shot.name), body, looked=name == "new"
+            )
             rows[name].append(shot_metrics(shot, found))
             seen = sum(person is not None for person in found.people)
         last = rows["new"][-1]
@@ -147,7 +174,9 @@ def measure_rendered(
     return shots, rows
 
 
-def show(console: Console, title: str, rows: dict[str, list[dict[str, float]]], truth: dict[str, float]) -> None:
+def show(
+    console: Console, title: str, rows: dict[str, list[dict[str, float]]], truth: dict[str, float]
+) -> None:
     table = Table(title=title)
     for head in ("median", "of the truth", *rows):
         table.add_column(head, justify="left" if head == "median" else "right")
@@ -161,14 +190,24 @@ def main() -> None:
     parser.add_argument("--clips", type=Path, help="CMU clips at 30 frames/s")
     parser.add_argument("--shots", type=int, default=24)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--choose", action="store_true", help="the subjects and the seed to choose constants with")
-    parser.add_argument("--only", default="", help="only shots with one of these numbers, with commas")
+    parser.add_argument(
+        "--choose", action="store_true", help="the subjects and the seed to choose constants with"
+    )
+    parser.add_argument(
+        "--only", default="", help="only shots with one of these numbers, with commas"
+    )
     parser.add_argument("--columns", default="", help="only these, with semicolons")
-    parser.add_argument("--rendered", type=Path, help="a set made by `fitmesh synth --scenes world`")
-    parser.add_argument("--out", type=Path, default=Path("world_rendered"), help="for the runs of --rendered")
+    parser.add_argument(
+        "--rendered", type=Path, help="a set made by `fitmesh synth --scenes world`"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("world_rendered"), help="for the runs of --rendered"
+    )
     parser.add_argument("--log", type=Path, help="every shot's figures, a line of JSON each")
     arguments = parser.parse_args()
-    console, began, body = Console(width=150), time.monotonic(), fitting.load_body()
+    console = Console(width=150)
+    began = time.monotonic()
+    body = fitting.load_body()
     wanted = arguments.columns.split(";") if arguments.columns else list(COLUMNS)
     picked = {name: column for name, column in COLUMNS.items() if name in wanted}
     parts: dict[str, dict[str, list[dict[str, float]]]] = {}

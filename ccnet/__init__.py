@@ -14,6 +14,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         **dict.fromkeys(("check_fits", "embedded", "load"), "ccnet.confidence"),
-        **dict.fromkeys(("CalibrationHead", "flip_average", "person_confidence"), "ccnet.heads.head"),
+        **dict.fromkeys(
+            ("CalibrationHead", "flip_average", "person_confidence"), "ccnet.heads.head"
+        ),
     },
 )

@@ -1,8 +1,9 @@
 """Losses of a calibration head.
 
-Each takes the head's logits [N, K, C] (channel 0: confidence, 1: presence, 2: where a loss needs it, log-variance)
-and the targets, and returns one number per person: summed over keypoints, so that the weight of the presence term
-means the same for every skeleton. The trainer averages over people."""
+Each takes the head's logits [N, K, C] (channel 0: confidence, 1: presence, 2: where a loss needs
+it, log-variance) and the targets, and returns one number per person: summed over keypoints, so that
+the weight of the presence term means the same for every skeleton. The trainer averages over
+people."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,10 +21,13 @@ PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term, as i
 class Targets:
     """What the head should predict for a batch of people."""
 
-    oks: Tensor  # [N, K] OKS of each predicted keypoint, or another correctness in [0, 1]; any value if not labelled
+    # [N, K] OKS of each predicted keypoint, or another correctness in [0, 1]; any value if not
+    # labelled
+    oks: Tensor
     present: Tensor  # [N, K] 1 if labelled and inside the crop, else 0
     labelled: Tensor  # [N, K] 1 if labelled, else 0
-    error: Tensor  # [N, K, 2] of each predicted keypoint along x and y, in units of l; any value if not labelled
+    # [N, K, 2] of each predicted keypoint along x and y, in units of l; any value if not labelled
+    error: Tensor
     index: Tensor  # [N] which person of the training set this is
 
     @property
@@ -41,12 +45,15 @@ def presence_loss(logits: Tensor, targets: Targets, weight: float = PRESENCE_WEI
     return weight * error.sum(1)
 
 
-def keypoint_loss(logits: Tensor, targets: Targets, kind: str = "mse", person_weight: float = 0.0) -> Tensor:
-    """Of confidence where a keypoint is present, and of presence; `person_weight` times the squared error of the
-    person's confidence is added. mse: squared error, whose minimum is the expected OKS. cross-entropy: against the OKS
-    as a soft target; its minimum is the expected OKS too. aleatoric: squared error with a learned log-variance u
-    (Kendall & Gal), e^-u (s - s')^2 / 2 + u / 2. likelihood: of the error along both axes, and of presence, by heads
-    that state its distribution."""
+def keypoint_loss(
+    logits: Tensor, targets: Targets, kind: str = "mse", person_weight: float = 0.0
+) -> Tensor:
+    """Of confidence where a keypoint is present, and of presence; `person_weight` times the squared
+    error of the person's confidence is added. mse: squared error, whose minimum is the expected
+    OKS. cross-entropy: against the OKS as a soft target; its minimum is the expected OKS too.
+    aleatoric: squared error with a learned log-variance u (Kendall & Gal), e^-u (s - s')^2 / 2 + u
+    / 2. likelihood: of the error along both axes, and of presence, by heads that state its
+    distribution."""
     presence_weight = PRESENCE_WEIGHT
     error = (logits[..., 0].sigmoid() - targets.oks).square()
     if kind == "cross-entropy":
@@ -55,7 +62,8 @@ def keypoint_loss(logits: Tensor, targets: Targets, kind: str = "mse", person_we
         log_variance = logits[..., 2]
         error = 0.5 * torch.exp(-log_variance) * error + 0.5 * log_variance
     elif kind == "likelihood":
-        error, presence_weight = -distribution_of(logits).log_likelihood(targets.error), 1.0
+        error = -distribution_of(logits).log_likelihood(targets.error)
+        presence_weight = 1.0
     loss = (targets.present * error).sum(1) + presence_loss(logits, targets, presence_weight)
     if person_weight:
         person = person_confidence(logits[..., 0].sigmoid(), logits[..., 1].sigmoid())
@@ -64,15 +72,19 @@ def keypoint_loss(logits: Tensor, targets: Targets, kind: str = "mse", person_we
 
 
 class SoapLoss(nn.Module):
-    """Average precision of the people's ranking itself (Qi et al. 2021), a person being right above an OKS. For a right
-    person i, precision at its rank is p_i / a_i, where a_i counts everyone ranked above it and p_i the right ones, both
-    through a squared hinge and as moving averages over batches. The gradient of -p/a is taken with the averages held
-    fixed. Only the order of people is learnt: expect no calibration from it."""
+    """Average precision of the people's ranking itself (Qi et al. 2021), a person being right above
+    an OKS. For a right person i, precision at its rank is p_i / a_i, where a_i counts everyone
+    ranked above it and p_i the right ones, both through a squared hinge and as moving averages over
+    batches. The gradient of -p/a is taken with the averages held fixed. Only the order of people is
+    learnt: expect no calibration from it."""
 
     right: Tensor  # [P, T] moving average of p_i
     all: Tensor  # [P, T] moving average of a_i
 
-    THRESHOLDS, MARGIN, MEMORY = (0.5, 0.6, 0.7, 0.8, 0.9), 0.2, 0.9  # of OKS, of the hinge, of the moving averages
+    # of OKS, of the hinge, of the moving averages
+    THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
+    MARGIN = 0.2
+    MEMORY = 0.9
 
     def __init__(self, people: int) -> None:
         super().__init__()
@@ -82,13 +94,16 @@ class SoapLoss(nn.Module):
     def forward(self, logits: Tensor, targets: Targets) -> Tensor:
         """Per person [N]; gradients equal those of the batch's surrogate loss."""
         confidence = person_confidence(logits[..., 0].sigmoid(), logits[..., 1].sigmoid())
-        above = F.relu(self.MARGIN + confidence - confidence[:, None]).square()  # [i, j]: j ranked above i
+        above = F.relu(
+            self.MARGIN + confidence - confidence[:, None]
+        ).square()  # [i, j]: j ranked above i
         thresholds = torch.tensor(self.THRESHOLDS, device=logits.device)
         positive = (targets.person_oks[:, None] > thresholds).float()  # [N, T]
         right = above @ positive / len(above)  # [N, T]
         everyone = above.sum(1, keepdim=True).expand_as(right) / len(above)
         with torch.no_grad():
-            old_right, old_all = self.right[targets.index], self.all[targets.index]
+            old_right = self.right[targets.index]
+            old_all = self.all[targets.index]
             fresh = old_all == 0
             p = torch.where(fresh, right, self.MEMORY * old_right + (1 - self.MEMORY) * right)
             a = torch.where(fresh, everyone, self.MEMORY * old_all + (1 - self.MEMORY) * everyone)
@@ -100,7 +115,14 @@ class SoapLoss(nn.Module):
         return per_person + presence_loss(logits, targets)
 
 
-NAMES = ("mse", "cross-entropy", "aleatoric", "likelihood", "soap", "ensemble")  # the last trains five heads by mse
+NAMES = (
+    "mse",
+    "cross-entropy",
+    "aleatoric",
+    "likelihood",
+    "soap",
+    "ensemble",
+)  # the last trains five heads by mse
 
 
 def default(head: str) -> str:

@@ -1,6 +1,8 @@
-"""Calibration metrics: correlation, expected calibration error, sparsification, average precision of keypoints.
+"""Calibration metrics: correlation, expected calibration error, sparsification, average precision
+of keypoints.
 
-Every function takes flat arrays of confidence and OKS, one entry per person or per labelled keypoint."""
+Every function takes flat arrays of confidence and OKS, one entry per person or per labelled
+keypoint."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +35,9 @@ class ReliabilityBins:
 
 @dataclass(frozen=True)
 class Sparsification:
-    """Mean of 1 - OKS among what remains once a share of the samples is removed, lowest confidence first."""
+    """Mean of 1 - OKS among what remains once a share of the samples is removed, lowest confidence
+    first.
+    """
 
     removed: np.ndarray  # [P] share removed, 0 up to just under 1
     error: np.ndarray  # [P] in the order of confidence
@@ -42,35 +46,42 @@ class Sparsification:
     ause: float  # 100 x area between `error` and `oracle`, not normalised
 
 
-def calibration(confidence: np.ndarray, oks: np.ndarray, against: str = "oks", bins: int = BINS) -> dict[str, Any]:
-    """The calibration numbers of one confidence source on one level (persons or keypoints), by name; samples whose OKS,
-    or what else it is calibrated against, is NaN (not labelled) are left out."""
+def calibration(
+    confidence: np.ndarray, oks: np.ndarray, against: str = "oks", bins: int = BINS
+) -> dict[str, Any]:
+    """The calibration numbers of one confidence source on one level (persons or keypoints), by
+    name; samples whose OKS, or what else it is calibrated against, is NaN (not labelled) are left
+    out."""
     confidence, oks = labelled_samples(confidence, oks)
     return {
-        "samples": len(oks), "pearson": pearson(confidence, oks), "ause": sparsification(confidence, oks).ause,
+        "samples": len(oks),
+        "pearson": pearson(confidence, oks),
+        "ause": sparsification(confidence, oks).ause,
         "ece": reliability(confidence, oks, bins).expected_error,
         "mean_confidence": float(confidence.mean()) if len(oks) else float("nan"),
         f"mean_{against}": float(oks.mean()) if len(oks) else float("nan"),
-    }  # fmt: skip
+    }
 
 
 def labelled_samples(confidence: np.ndarray, oks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Both flat, in double precision, without the samples whose OKS is NaN."""
-    confidence, oks = np.asarray(confidence, float).ravel(), np.asarray(oks, float).ravel()
+    confidence = np.asarray(confidence, float).ravel()
+    oks = np.asarray(oks, float).ravel()
     labelled = ~np.isnan(oks)
     return confidence[labelled], oks[labelled]
 
 
 def pearson(confidence: np.ndarray, oks: np.ndarray) -> float:
     """Linear correlation; NaN if either does not vary."""
-    a, b = confidence - np.mean(confidence), oks - np.mean(oks)
+    a = confidence - np.mean(confidence)
+    b = oks - np.mean(oks)
     scale = np.sqrt((a @ a) * (b @ b))
     return float(a @ b / scale) if scale > 0 else float("nan")
 
 
 def reliability(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> ReliabilityBins:
-    """Bins of [0, 1] of equal width. A confidence outside [0, 1] (a raw score may be) counts in the first or last bin,
-    with its own value."""
+    """Bins of [0, 1] of equal width. A confidence outside [0, 1] (a raw score may be) counts in the
+    first or last bin, with its own value."""
     edge = np.linspace(0, 1, bins + 1)
     which = np.clip((np.asarray(confidence) * bins).astype(int), 0, bins - 1)
     count = np.bincount(which, minlength=bins)
@@ -81,8 +92,9 @@ def reliability(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> Re
 
 
 def sparsification(confidence: np.ndarray, oks: np.ndarray) -> Sparsification:
-    """Mean error of the rest as the lowest confidence is removed first; AUSE is the distance to the best order. Samples
-    of equal confidence leave in no particular order: their errors count as the mean of their group."""
+    """Mean error of the rest as the lowest confidence is removed first; AUSE is the distance to the
+    best order. Samples of equal confidence leave in no particular order: their errors count as the
+    mean of their group."""
     error = 1 - np.asarray(oks, float)
     n = len(error)
     if n == 0:
@@ -94,7 +106,11 @@ def sparsification(confidence: np.ndarray, oks: np.ndarray) -> Sparsification:
     oracle = _mean_of_rest(-np.sort(-error))
     points = np.minimum((np.linspace(0, 1, REMOVED_POINTS) * n).astype(int), n - 1)
     return Sparsification(
-        points / n, curve[points], oracle[points], float(error.mean()), 100 * float((curve - oracle).mean())
+        points / n,
+        curve[points],
+        oracle[points],
+        float(error.mean()),
+        100 * float((curve - oracle).mean()),
     )
 
 
@@ -104,11 +120,15 @@ def _mean_of_rest(error: np.ndarray) -> np.ndarray:
 
 
 def keypoint_curves(confidence: np.ndarray, oks: np.ndarray) -> Curves:
-    """Precision and recall with every labelled keypoint as a detection of its own (one size range: all)."""
+    """Precision and recall with every labelled keypoint as a detection of its own (one size range:
+    all).
+    """
     confidence, oks = labelled_samples(confidence, oks)
     order = np.argsort(-confidence, kind="stable")
     outcome = np.where(oks[order] >= OKS_THRESHOLDS[:, None], TRUE, FALSE).astype(np.int8)
-    return curves(Matches(confidence[order], np.zeros(len(oks), int), outcome[None], np.array([[len(oks)]])))
+    return curves(
+        Matches(confidence[order], np.zeros(len(oks), int), outcome[None], np.array([[len(oks)]]))
+    )
 
 
 def keypoint_map(confidence: np.ndarray, oks: np.ndarray) -> float:

@@ -19,11 +19,23 @@ from pose2d.crops import Crops
 from pose2d.models.base import PoseModel
 from pose2d.types import ConfidenceSource
 
-SIZES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)  # sides of the patches, as shares of the person's size
+SIZES = (
+    0.0,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.8,
+    1.0,
+)  # sides of the patches, as shares of the person's size
 SOFTNESS = 0.5  # sigma of the blur over the patch's side: a larger patch also shows less
 OCCLUDED_KEYPOINT = "right_wrist"
 VISIBLE = 2  # COCO's mark of a keypoint that is labelled and in view
-MOST_PEOPLE = 100  # spread evenly over the split: each costs a run of the network for every patch size
+MOST_PEOPLE = (
+    100  # spread evenly over the split: each costs a run of the network for every patch size
+)
 
 
 @dataclass(frozen=True)
@@ -36,9 +48,11 @@ class OcclusionCurves:
     people: int
 
 
-def blur_patch(image: np.ndarray, centre_px: Sequence[float] | np.ndarray, side_px: float) -> np.ndarray:
-    """The image [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond recognition; image outside
-    is untouched."""
+def blur_patch(
+    image: np.ndarray, centre_px: Sequence[float] | np.ndarray, side_px: float
+) -> np.ndarray:
+    """The image [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond
+    recognition; image outside is untouched."""
     height, width = image.shape[:2]
     x, y = centre_px
     left, right = (int(np.clip(round(x + sign * side_px / 2), 0, width)) for sign in (-1, 1))
@@ -54,7 +68,9 @@ def people_to_occlude(model: PoseModel, people: Sequence[AnnotatedPerson]) -> li
     if OCCLUDED_KEYPOINT not in model.skeleton.keypoints:
         return []
     wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
-    return evenly([person for person in people if person.keypoints[wrist, 2] == VISIBLE], MOST_PEOPLE)
+    return evenly(
+        [person for person in people if person.keypoints[wrist, 2] == VISIBLE], MOST_PEOPLE
+    )
 
 
 def occlude_wrists(
@@ -64,14 +80,20 @@ def occlude_wrists(
     progress: Callable[[int], None] = lambda crops: None,
 ) -> OcclusionCurves:
     """The raw score's curve and the head's; `progress` counts every crop under every patch."""
-    wrist, sizes = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT), cycle(SIZES)
+    wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
+    sizes = cycle(SIZES)
 
-    def hide(model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator) -> Crops:
+    def hide(
+        model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
+    ) -> Crops:
         """Every person behind one patch after the other."""
-        cropped, size = plain_crop(model, person, image, random), next(sizes)
+        cropped = plain_crop(model, person, image, random)
+        size = next(sizes)
         if size == 0:
             return cropped
-        at_px = crops.move(cropped.affine, torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2]))[0, 0]
+        at_px = crops.move(
+            cropped.affine, torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2])
+        )[0, 0]
         scale2 = abs(np.linalg.det(cropped.affine[0, :, :2]))
         side_px = size * float(np.sqrt(person.area_px2 * scale2))
         hidden = blur_patch(cropped.pixels[0].permute(1, 2, 0).numpy(), at_px.tolist(), side_px)

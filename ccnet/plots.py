@@ -20,7 +20,9 @@ from pose2d.types import ConfidenceSource
 
 
 class _Style(NamedTuple):
-    """One confidence source has one style in every plot; marker and dashes tell it apart without colour."""
+    """One confidence source has one style in every plot; marker and dashes tell it apart without
+    colour.
+    """
 
     label: str
     colour: str  # from Okabe and Ito's set, which colour-blind people can tell apart
@@ -38,16 +40,28 @@ _STYLES: dict[ConfidenceSource, _Style] = {
 _PLURAL = {"keypoint": "keypoints", "person": "people"}
 _QUIET = "#777777"
 _SETTINGS: dict[Any, Any] = {
-    "font.family": "DejaVu Sans", "font.size": 10, "axes.titlesize": 11, "legend.fontsize": 8.5,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
-    "grid.color": "#e6e6e6", "axes.edgecolor": "#444444", "legend.framealpha": 0.85, "legend.edgecolor": "none",
-    "svg.fonttype": "none", "svg.hashsalt": "fitmesh",  # the same image gives the same file
-}  # fmt: skip
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "legend.fontsize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "axes.edgecolor": "#444444",
+    "legend.framealpha": 0.85,
+    "legend.edgecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fitmesh",  # the same image gives the same file
+}
 
 
-def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[ConfidenceSource, ReliabilityBins]]) -> None:
-    """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per source. On the diagonal,
-    confidence is calibrated. Below, the density of each confidence."""
+def reliability_diagram(
+    path: str | Path, levels: Mapping[str, Mapping[ConfidenceSource, ReliabilityBins]]
+) -> None:
+    """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per
+    source. On the diagonal, confidence is calibrated. Below, the density of each confidence."""
     with _figure(path, 4.6 * len(levels), 5.6) as figure:
         grid = figure.add_gridspec(2, len(levels), height_ratios=(3.4, 1), hspace=0.04)
         for column, (level, sources) in enumerate(levels.items()):
@@ -55,10 +69,20 @@ def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[Confidenc
             lower = figure.add_subplot(grid[1, column], sharex=upper)
             upper.plot([0, 1], [0, 1], color=_QUIET, linewidth=1, zorder=1, label="perfect")
             for name, bins in sources.items():
-                style, full = _STYLES[name], bins.count > 0
-                _line(upper, name, bins.confidence[full], bins.oks[full], f"(ECE {bins.expected_error:.3f})", True)
+                style = _STYLES[name]
+                full = bins.count > 0
+                _line(
+                    upper,
+                    name,
+                    bins.confidence[full],
+                    bins.oks[full],
+                    f"(ECE {bins.expected_error:.3f})",
+                    True,
+                )
                 share = bins.count / max(bins.count.sum(), 1) / np.maximum(np.diff(bins.edge), 1e-9)
-                lower.stairs(share, bins.edge, color=style.colour, linestyle=style.dashes, linewidth=1.4)
+                lower.stairs(
+                    share, bins.edge, color=style.colour, linestyle=style.dashes, linewidth=1.4
+                )
             _from_0_to_1(upper)
             upper.set(title=f"{level} level".capitalize(), ylabel="mean OKS" if column == 0 else "")
             upper.tick_params(labelbottom=False)
@@ -68,7 +92,9 @@ def reliability_diagram(path: str | Path, levels: Mapping[str, Mapping[Confidenc
 
 
 def precision_recall(path: str | Path, sources: Mapping[ConfidenceSource, KeypointAP]) -> None:
-    """Precision at every recall: mean over the ten OKS thresholds (the area under it is AP), and at OKS 0.75."""
+    """Precision at every recall: mean over the ten OKS thresholds (the area under it is AP), and at
+    OKS 0.75.
+    """
     three_quarters = int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
     with _figure(path, 9.2, 4.4) as figure:
         left, right = figure.subplots(1, 2)
@@ -87,9 +113,13 @@ def precision_recall(path: str | Path, sources: Mapping[ConfidenceSource, Keypoi
 
 
 def confidence_vs_oks(
-    path: str | Path, sources: Mapping[ConfidenceSource, tuple[np.ndarray, np.ndarray]], level: str = "keypoint"
+    path: str | Path,
+    sources: Mapping[ConfidenceSource, tuple[np.ndarray, np.ndarray]],
+    level: str = "keypoint",
 ) -> None:
-    """Where samples lie: confidence and OKS of each source ({name: (confidence, OKS)}), as a density."""
+    """Where samples lie: confidence and OKS of each source ({name: (confidence, OKS)}), as a
+    density.
+    """
     with _figure(path, 4.7 * len(sources), 4.2) as figure:
         all_axes = figure.subplots(1, len(sources), squeeze=False)[0]
         drawn = []
@@ -98,33 +128,54 @@ def confidence_vs_oks(
             style = _STYLES[name]
             colours = LinearSegmentedColormap.from_list(name, ["#eef1f4", style.colour, "#101010"])
             image = axes.hexbin(
-                confidence, oks, gridsize=34, extent=(0, 1, 0, 1), mincnt=1, cmap=colours, linewidths=0.1
+                confidence,
+                oks,
+                gridsize=34,
+                extent=(0, 1, 0, 1),
+                mincnt=1,
+                cmap=colours,
+                linewidths=0.1,
             )
             drawn.append(image)
             axes.plot([0, 1], [0, 1], color=_QUIET, linewidth=1)
             _from_0_to_1(axes)
-            axes.set(title=f"{style.label}  (Pearson {pearson(confidence, oks):.2f})", xlabel="confidence")
+            axes.set(
+                title=f"{style.label}  (Pearson {pearson(confidence, oks):.2f})",
+                xlabel="confidence",
+            )
         most = max(float(image.get_array().max()) for image in drawn)
         for image, axes in zip(drawn, all_axes, strict=True):
             image.set_norm(LogNorm(1, max(most, 10)))
-            figure.colorbar(image, ax=axes, fraction=0.046, pad=0.03, label=f"{_PLURAL[level]} per cell")
+            figure.colorbar(
+                image, ax=axes, fraction=0.046, pad=0.03, label=f"{_PLURAL[level]} per cell"
+            )
         all_axes[0].set_ylabel("OKS")
 
 
-def sparsification_curve(path: str | Path, sources: Mapping[ConfidenceSource, Sparsification]) -> None:
-    """Mean error of what remains when the lowest confidence is left out, between the best order and a random one."""
+def sparsification_curve(
+    path: str | Path, sources: Mapping[ConfidenceSource, Sparsification]
+) -> None:
+    """Mean error of what remains when the lowest confidence is left out, between the best order and
+    a random one.
+    """
     with _figure(path, 5.6, 4.4) as figure:
         axes = figure.subplots()
         first = next(iter(sources.values()))
-        axes.axhline(first.random, color=_QUIET, linewidth=1, linestyle=(0, (1, 2)), label="random order")
+        axes.axhline(
+            first.random, color=_QUIET, linewidth=1, linestyle=(0, (1, 2)), label="random order"
+        )
         for name, curve in sources.items():
             _line(axes, name, curve.removed, curve.error, f"(AUSE {curve.ause:.2f})")
         _line(axes, "oracle", first.removed, first.oracle)
         axes.set(
-            xlim=(0, 1), xlabel="share of people left out, lowest confidence first",
-            ylabel="mean 1 - OKS of the rest", title="Sparsification, person level",
-        )  # fmt: skip
-        axes.set_ylim(0, 1.25 * max(first.random, max(float(c.error.max()) for c in sources.values())))
+            xlim=(0, 1),
+            xlabel="share of people left out, lowest confidence first",
+            ylabel="mean 1 - OKS of the rest",
+            title="Sparsification, person level",
+        )
+        axes.set_ylim(
+            0, 1.25 * max(first.random, max(float(c.error.max()) for c in sources.values()))
+        )
         axes.legend(loc="best")
 
 
@@ -136,16 +187,20 @@ def occlusion_curve_plot(path: str | Path, curves: OcclusionCurves, keypoint: st
             _line(axes, name, curves.size, confidence, "(confidence)", markers=True)
         _line(axes, "oracle", curves.size, curves.oks, markers=True)
         axes.set(
-            ylim=(0, 1), xlabel="side of the blurred patch / size of the person",
-            ylabel=f"mean over {curves.people} crops", title=f"Hiding the {keypoint.replace('_', ' ')}",
-        )  # fmt: skip
+            ylim=(0, 1),
+            xlabel="side of the blurred patch / size of the person",
+            ylabel=f"mean over {curves.people} crops",
+            title=f"Hiding the {keypoint.replace('_', ' ')}",
+        )
         axes.set_xlim(left=0)
         axes.legend(loc="best")
 
 
 @contextmanager
 def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Figure]:
-    """A figure to draw on; saved when the block ends well. Needs no display and leaves no global state."""
+    """A figure to draw on; saved when the block ends well. Needs no display and leaves no global
+    state.
+    """
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(width_in, height_in), dpi=150, layout="constrained")
         yield figure
@@ -155,11 +210,26 @@ def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Fig
 
 
 def _line(
-    axes: Axes, name: ConfidenceSource, x: np.ndarray, y: np.ndarray, figure: str = "", markers: bool = False
+    axes: Axes,
+    name: ConfidenceSource,
+    x: np.ndarray,
+    y: np.ndarray,
+    figure: str = "",
+    markers: bool = False,
 ) -> None:
     style = _STYLES[name]
-    marker, label = style.marker if markers else None, f"{style.label}  {figure}"
-    axes.plot(x, y, style.dashes, marker=marker, color=style.colour, label=label, linewidth=1.8, markersize=5)
+    marker = style.marker if markers else None
+    label = f"{style.label}  {figure}"
+    axes.plot(
+        x,
+        y,
+        style.dashes,
+        marker=marker,
+        color=style.colour,
+        label=label,
+        linewidth=1.8,
+        markersize=5,
+    )
 
 
 def _from_0_to_1(axes: Axes) -> None:

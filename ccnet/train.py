@@ -1,4 +1,6 @@
-"""Training of a calibration head on a frozen network's features: its settings, its examples, its steps."""
+"""Training of a calibration head on a frozen network's features: its settings, its examples, its
+steps.
+"""
 
 import json
 import math
@@ -31,43 +33,58 @@ TARGETS: tuple[Target, ...] = ("oks", "pck")
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Two runs with equal settings and data give equal weights. Epochs, decay, `person_weight` and the passes were
-    chosen on the holdout of train2017 (docs/train-ccnet.md)."""
+    """Two runs with equal settings and data give equal weights. Epochs, decay, `person_weight` and
+    the passes were chosen on the holdout of train2017 (docs/train-ccnet.md)."""
 
     head: str = "peaks"  # "": what fits the network best; "paper": one layer that fits it
     head_width: int = 0  # of a hidden layer before the head's last one; 0: none, as in the paper
     features: str = "penultimate"  # what the head reads (ccnet/heads/head.py)
     loss: str = "mse"
-    target: Target = "oks"  # what the confidence means: expected OKS, or (MPII) how likely PCKh calls a keypoint right
+    # what the confidence means: expected OKS, or (MPII) how likely PCKh calls a keypoint right
+    target: Target = "oks"
     epochs: int = 8
     learning_rate: float = 1e-3
     decay_at: tuple[float, ...] = (0.6, 0.85)  # shares of all steps after which the rate falls
     decay: float = 0.2  # by this factor
     weight_decay: float = 1e-3
     batch: int = 128
-    person_weight: float = 3.0  # of the squared error of the person's confidence, beside the keypoints'
+    person_weight: float = (
+        3.0  # of the squared error of the person's confidence, beside the keypoints'
+    )
     seed: int = 0
     plain_passes: int = 1  # over the crops as they are (0 or 1)
     augmented_passes: int = 1  # over randomly augmented crops, each time differently
     augment: Augment = field(default_factory=Augment)
-    cache_bytes: int = 20 * 10**9  # where the cache would take more, the network runs in every epoch instead
+    cache_bytes: int = (
+        20 * 10**9
+    )  # where the cache would take more, the network runs in every epoch instead
 
     def __post_init__(self) -> None:
         for name, known in (("loss", ("", *losses.NAMES)), ("target", TARGETS)):
             if (given := getattr(self, name)) not in known:
-                raise UserError(f"unknown {name} {given!r}: choose one of {', '.join(filter(None, known))}.")
+                raise UserError(
+                    f"unknown {name} {given!r}: choose one of {', '.join(filter(None, known))}."
+                )
 
     def rate(self, done: float) -> float:
         """Learning rate after a share of all steps."""
         return self.learning_rate * self.decay ** sum(done >= share for share in self.decay_at)
 
 
-# What the paper states, and where it is silent (learning rate, batch) what is usual: one layer on the features, two
-# epochs of Adam with one step of decay, crops as they are, the keypoints' loss alone.
+# What the paper states, and where it is silent (learning rate, batch) what is usual: one layer on
+# the features, two epochs of Adam with one step of decay, crops as they are, the keypoints' loss
+# alone.
 PAPER = TrainingSettings(
-    head="paper", loss="", epochs=2, decay_at=(0.5,), decay=0.1, weight_decay=0.0, batch=32, person_weight=0.0,
+    head="paper",
+    loss="",
+    epochs=2,
+    decay_at=(0.5,),
+    decay=0.1,
+    weight_decay=0.0,
+    batch=32,
+    person_weight=0.0,
     augmented_passes=0,
-)  # fmt: skip
+)
 RECIPES = {"fitmesh": TrainingSettings(head="", loss=""), "paper": PAPER}
 
 
@@ -78,11 +95,15 @@ STREAMED_SCALE_EXAMPLES = 512  # the same where each one is a run of the network
 
 @dataclass
 class Examples:
-    """Batches in an order that depends on seed and epoch alone, so that training can resume at any step."""
+    """Batches in an order that depends on seed and epoch alone, so that training can resume at any
+    step.
+    """
 
     settings: TrainingSettings
     observed: Callable[[np.ndarray, int], Observations]  # numbers of examples, and the epoch
-    groups: Sequence[Sequence[int]] | np.ndarray  # examples that stay together when they are shuffled
+    groups: (
+        Sequence[Sequence[int]] | np.ndarray
+    )  # examples that stay together when they are shuffled
     sampled: int  # examples in a sample
     streamed: bool  # the network runs for each of them
     _order: tuple[int, np.ndarray] = (-1, np.zeros(0, int))  # epoch, and the order in it
@@ -95,7 +116,9 @@ class Examples:
     def order(self, epoch: int) -> np.ndarray:
         """The numbers of all examples in random order."""
         if self._order[0] != epoch:
-            shuffled = np.random.default_rng([self.settings.seed, epoch]).permutation(len(self.groups))
+            shuffled = np.random.default_rng([self.settings.seed, epoch]).permutation(
+                len(self.groups)
+            )
             self._order = epoch, np.array([i for group in shuffled for i in self.groups[group]])
         return self._order[1]
 
@@ -103,11 +126,17 @@ class Examples:
         """Typical examples."""
         return self.observed(np.sort(self.order(0)[: self.sampled]), 0)
 
-    def batch(self, epoch: int, number: int, size: int, group: ProcessGroup) -> tuple[Tensor, Targets]:
+    def batch(
+        self, epoch: int, number: int, size: int, group: ProcessGroup
+    ) -> tuple[Tensor, Targets]:
         """This process's share of one batch: the head's inputs, and the targets."""
-        index = self.order(epoch)[number * size : (number + 1) * size][group.rank :: group.world_size]
+        index = self.order(epoch)[number * size : (number + 1) * size][
+            group.rank :: group.world_size
+        ]
         o = self.observed(index, epoch)
-        correct = o.oks if self.settings.target == "oks" else o.pck  # what a confidence shall be on average
+        correct = (
+            o.oks if self.settings.target == "oks" else o.pck
+        )  # what a confidence shall be on average
         return o.features, Targets(correct, o.present, o.labelled, o.error, torch.from_numpy(index))
 
     def batches(self, size: int) -> int:
@@ -115,7 +144,9 @@ class Examples:
 
 
 def passes(settings: TrainingSettings) -> list[tuple[int, Augment | None]]:
-    """Passes over the training people, by number: the crops as they are first, then the augmented ones."""
+    """Passes over the training people, by number: the crops as they are first, then the augmented
+    ones.
+    """
     plain: list[tuple[int, Augment | None]] = [(0, None)] if settings.plain_passes else []
     every = [*plain, *((1 + n, settings.augment) for n in range(settings.augmented_passes))]
     if not every:
@@ -123,31 +154,44 @@ def passes(settings: TrainingSettings) -> list[tuple[int, Augment | None]]:
     return every
 
 
-def bytes_per_person(model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson]) -> int:
+def bytes_per_person(
+    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson]
+) -> int:
     """What caching one person's crop takes on disk, measured on the first one."""
     arrays = observe(model, head.inputs, people[:1]).to_arrays()
-    return sum(array.nbytes for array in arrays.values()) - arrays["row_features"].nbytes // 2  # half precision
+    return (
+        sum(array.nbytes for array in arrays.values()) - arrays["row_features"].nbytes // 2
+    )  # half precision
 
 
 def make_examples(
-    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], settings: TrainingSettings,
-    group: ProcessGroup, folder: Path, progress: Callable[[int], None] = lambda people: None,
-) -> Examples:  # fmt: skip
-    """Cached on disk if all passes fit into `settings.cache_bytes`, else streamed: the network runs in every epoch,
-    each time on differently augmented crops."""
+    model: PoseModel,
+    head: CalibrationHead,
+    people: Sequence[AnnotatedPerson],
+    settings: TrainingSettings,
+    group: ProcessGroup,
+    folder: Path,
+    progress: Callable[[int], None] = lambda people: None,
+) -> Examples:
+    """Cached on disk if all passes fit into `settings.cache_bytes`, else streamed: the network runs
+    in every epoch, each time on differently augmented crops."""
     every = passes(settings)
     if bytes_per_person(model, head, people) * len(people) * len(every) > settings.cache_bytes:
         crop = augmented(settings.augment if settings.augmented_passes else None)
 
         def streamed(index: np.ndarray, epoch: int) -> Observations:
-            return observe(model, head.inputs, [people[i] for i in index], crop, (settings.seed, epoch))
+            return observe(
+                model, head.inputs, [people[i] for i in index], crop, (settings.seed, epoch)
+            )
 
         # The people of one image together: each file is opened once.
         groups = [list(g) for _, g in groupby(range(len(people)), key=lambda i: people[i].image)]
         return Examples(settings, streamed, groups, STREAMED_SCALE_EXAMPLES, streamed=True)
 
     loaded = [
-        observe_cached(folder, model, head, people, augment, (settings.seed, number), group, progress)
+        observe_cached(
+            folder, model, head, people, augment, (settings.seed, number), group, progress
+        )
         for number, augment in every
     ]
     rest = Observations.concat([observations for observations, _ in loaded])
@@ -166,7 +210,9 @@ Progress = Callable[[int, float], None]  # so many steps more, and the loss of t
 
 
 def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> CalibrationHead:
-    """The untrained head of these settings for a model of that name; its first weights depend on the seed alone."""
+    """The untrained head of these settings for a model of that name; its first weights depend on
+    the seed alone.
+    """
     if (settings.loss == "likelihood") != (settings.head == SimCCDistributionHead.kind):
         raise UserError(
             f"loss {settings.loss!r} does not fit head {settings.head!r}: `likelihood` trains the head that states a "
@@ -174,21 +220,37 @@ def new_head(model: PoseModel, settings: TrainingSettings, name: str = "") -> Ca
         )
     torch.manual_seed(settings.seed)
     members = MEMBERS if settings.loss == "ensemble" else 1
-    return build(model, settings.head, losses.channels(settings.loss), members, width=settings.head_width, card=name)
+    return build(
+        model,
+        settings.head,
+        losses.channels(settings.loss),
+        members,
+        width=settings.head_width,
+        card=name,
+    )
 
 
 def train(
-    head: CalibrationHead, examples: Examples, settings: TrainingSettings, group: ProcessGroup, checkpoint: Path,
+    head: CalibrationHead,
+    examples: Examples,
+    settings: TrainingSettings,
+    group: ProcessGroup,
+    checkpoint: Path,
     progress: Progress = lambda steps, loss: None,
-) -> None:  # fmt: skip
-    """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of the same run. Every
-    step has its own random seed, so a run that was killed and continued ends in the same bytes. Several processes share
-    each batch and sum their gradients: the same steps as one process would make, up to rounding and to which units
-    dropout picks."""
+) -> None:
+    """AdamW with step decay over `settings.epochs`. Resumes from `checkpoint` if it is there and of
+    the same run. Every step has its own random seed, so a run that was killed and continued ends in
+    the same bytes. Several processes share each batch and sum their gradients: the same steps as
+    one process would make, up to rounding and to which units dropout picks."""
     head.to(group.device).train()
     loss: Loss = partial(keypoint_loss, kind=settings.loss, person_weight=settings.person_weight)
-    optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
-    state: dict[str, Any] = {"head": head, "optimizer": optimizer}  # all that changes from step to step
+    optimizer = torch.optim.AdamW(
+        head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
+    )
+    state: dict[str, Any] = {
+        "head": head,
+        "optimizer": optimizer,
+    }  # all that changes from step to step
     if settings.loss == "soap":
         loss = state["loss"] = SoapLoss(examples.count).to(group.device)
     per_epoch = examples.batches(settings.batch)
@@ -206,22 +268,30 @@ def train(
         inputs, targets = examples.batch(step // per_epoch, step % per_epoch, settings.batch, group)
         targets = Targets(*(value.to(group.device) for value in vars(targets).values()))
         inputs = inputs.to(group.device)
-        per_person = torch.stack([loss(member.logits(inputs), targets) for member in head.heads]).sum(0)
+        per_person = torch.stack(
+            [loss(member.logits(inputs), targets) for member in head.heads]
+        ).sum(0)
         total = per_person.sum() / min(settings.batch, examples.count)
         optimizer.zero_grad()
         total.backward()
-        group.all_reduce(parameter.grad for parameter in head.parameters() if parameter.grad is not None)
+        group.all_reduce(
+            parameter.grad for parameter in head.parameters() if parameter.grad is not None
+        )
         optimizer.step()
         progress(1, float(total.detach()))
         if group.is_main and (step + 1) % SAVE_EVERY == 0 and step + 1 < steps:
             content = {name: part.state_dict() for name, part in state.items()}
             with atomic_file(checkpoint) as temporary:
-                torch.save({"run": json.dumps(run, sort_keys=True), "step": step + 1, **content}, temporary)
+                torch.save(
+                    {"run": json.dumps(run, sort_keys=True), "step": step + 1, **content}, temporary
+                )
     head.eval()
 
 
 def _resume(path: Path, run: Mapping[str, Any], state: Mapping[str, Any]) -> int:
-    """Steps already done, with everything as it was then: 0 if there is no checkpoint of this very run."""
+    """Steps already done, with everything as it was then: 0 if there is no checkpoint of this very
+    run.
+    """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         if content["run"] != json.dumps(run, sort_keys=True):

@@ -1,11 +1,13 @@
-"""What protocols compare: joints, pelvis and mesh of bodies, and the body files that they are made with.
+"""What protocols compare: joints, pelvis and mesh of bodies, and the body files that they are made
+with.
 
 Bodies predicted by any method, in one .npz.
 
-`sequence` [M] (names), `person` [M] and `frame` [M] name the row; then either parameters of the neutral body in
-the camera frame, `pose` [M, 24, 3] or [M, 72] (axis-angle), `shape` [M, S] and optionally `translation` [M, 3]; or
-points in metres, `joints` [M, 14, 3] with, as the protocol needs them, `pelvis` [M, 3], `vertices` [M, V, 3],
-`kinematic` [M, 24, 3], `translation` [M, 3] (see `Bodies`)."""
+`sequence` [M] (names), `person` [M] and `frame` [M] name the row; then either parameters of the
+neutral body in the camera frame, `pose` [M, 24, 3] or [M, 72] (axis-angle), `shape` [M, S] and
+optionally `translation` [M, 3]; or points in metres, `joints` [M, 14, 3] with, as the protocol
+needs them, `pelvis` [M, 3], `vertices` [M, V, 3], `kinematic` [M, 24, 3], `translation` [M, 3] (see
+`Bodies`)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -24,7 +26,8 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import Array, atomic_file, check_arrays, read_npy, read_npz
 from pose2d.base.table import Table, column
 
-# 14 of Human3.6M's 17: ankles, knees, hips, wrists, elbows, shoulders, thorax, head; in the order of SPIN's list.
+# 14 of Human3.6M's 17: ankles, knees, hips, wrists, elbows, shoulders, thorax, head; in the order
+# of SPIN's list.
 H36M_14 = (6, 5, 4, 1, 2, 3, 16, 15, 14, 11, 12, 13, 8, 10)
 H36M_PELVIS = 0
 HIPS = (2, 3)  # of the 14
@@ -32,21 +35,35 @@ HIPS = (2, 3)  # of the 14
 
 @dataclass(frozen=True)
 class Bodies(Table):
-    """N bodies, all in one frame of reference per row, metres. `evaluate` compares two of these row by row."""
+    """N bodies, all in one frame of reference per row, metres. `evaluate` compares two of these row
+    by row.
+    """
 
     # [N, 14, 3] see H36M_14; any order, if both sides use it and hips are 2 and 3
     joints: Tensor = column((14, 3), "f", "Human3.6M's 14", unit="m")
-    pelvis: Tensor | None = column((3,), "f", "Human3.6M's joint 0", unit="m", optional=True)  # [N, 3]
-    vertices: Tensor | None = column(("vertices", 3), "f", "mesh", unit="m", optional=True)  # [N, V, 3]
+    pelvis: Tensor | None = column(
+        (3,), "f", "Human3.6M's joint 0", unit="m", optional=True
+    )  # [N, 3]
+    vertices: Tensor | None = column(
+        ("vertices", 3), "f", "mesh", unit="m", optional=True
+    )  # [N, V, 3]
     # [N, 24, 3]
-    kinematic: Tensor | None = column((24, 3), "f", "SMPL's joints by forward kinematics", unit="m", optional=True)
+    kinematic: Tensor | None = column(
+        (24, 3), "f", "SMPL's joints by forward kinematics", unit="m", optional=True
+    )
     # [N, 3] contained in the positions above
-    translation: Tensor | None = column((3,), "f", "the body's translation", unit="m", optional=True)
-    track: Tensor | None = column((), "i", "track; with `frame`, for the acceleration", optional=True)  # [N]
+    translation: Tensor | None = column(
+        (3,), "f", "the body's translation", unit="m", optional=True
+    )
+    track: Tensor | None = column(
+        (), "i", "track; with `frame`, for the acceleration", optional=True
+    )  # [N]
     frame: Tensor | None = column((), "i", "frame number", optional=True)  # [N]
 
     @staticmethod
-    def from_vertices(vertices: Tensor | np.ndarray, regressor: Tensor | np.ndarray, **others: Tensor) -> "Bodies":
+    def from_vertices(
+        vertices: Tensor | np.ndarray, regressor: Tensor | np.ndarray, **others: Tensor
+    ) -> "Bodies":
         """Joints and pelvis of meshes [N, V, 3] by a regressor [17, V] of Human3.6M's joints."""
         vertices = torch.as_tensor(vertices)
         regressor = torch.as_tensor(regressor).to(vertices)
@@ -71,19 +88,28 @@ class BodySet:
         out = body.at(params, vertices=True)
         assert out.vertices is not None
         return Bodies.from_vertices(
-            out.vertices, self.regressor, kinematic=out.joints, translation=params.translation.to(body.dtype)
+            out.vertices,
+            self.regressor,
+            kinematic=out.joints,
+            translation=params.translation.to(body.dtype),
         )
 
 
 def body_set(body_model: str | Path | None = None, regressor: str | Path | None = None) -> BodySet:
-    """SMPL's files with the user's regressor; or, for sets made by `fitmesh synth`, the open body with its own."""
+    """SMPL's files with the user's regressor; or, for sets made by `fitmesh synth`, the open body
+    with its own.
+    """
     load = lru_cache(maxsize=None)(lambda gender: load_body(body_model, gender))
     own = load("neutral").h36m_regressor
     if own is not None:
         if regressor is not None:
-            raise UserError("--regressor is for SMPL's bodies: the open body has joints of its own. Leave it out.")
+            raise UserError(
+                "--regressor is for SMPL's bodies: the open body has joints of its own. Leave it out."
+            )
         return BodySet(load, own)
-    return BodySet(load, _read_regressor(None if regressor is None else Path(regressor), load("neutral")))
+    return BodySet(
+        load, _read_regressor(None if regressor is None else Path(regressor), load("neutral"))
+    )
 
 
 def _read_regressor(path: Path | None, body: Body) -> Tensor:
@@ -95,7 +121,11 @@ def _read_regressor(path: Path | None, body: Body) -> Tensor:
     if path is None:
         raise UserError(f"3DPW is scored on joints that need {what}")
     array = read_npy(path, f"Expected {what}")
-    if array.dtype.kind not in "fiu" or array.shape != (17, vertices) or not np.isfinite(array).all():
+    if (
+        array.dtype.kind not in "fiu"
+        or array.shape != (17, vertices)
+        or not np.isfinite(array).all()
+    ):
         raise UserError(f"{path} holds {array.dtype} {list(array.shape)}; expected {what}")
     return torch.as_tensor(array, dtype=torch.float32)
 
@@ -104,11 +134,18 @@ def _numbers(*shape: int | str) -> Array:
     return Array("f", ("rows", *shape), finite=True, low=-LARGEST, high=LARGEST)
 
 
-_KEYS = {"sequence": Array("U", ("rows",)), "person": Array("i", ("rows",)), "frame": Array("i", ("rows",))}
+_KEYS = {
+    "sequence": Array("U", ("rows",)),
+    "person": Array("i", ("rows",)),
+    "frame": Array("i", ("rows",)),
+}
 _POINTS = {
-    "joints": _numbers(14, 3), "pelvis": _numbers(3), "vertices": _numbers("vertices", 3), "kinematic": _numbers(24, 3),
+    "joints": _numbers(14, 3),
+    "pelvis": _numbers(3),
+    "vertices": _numbers("vertices", 3),
+    "kinematic": _numbers(24, 3),
     "translation": _numbers(3),
-}  # fmt: skip
+}
 _PREDICTED = {**_KEYS, **_POINTS, "pose": _numbers(72), "shape": _numbers("numbers")}
 
 
@@ -119,7 +156,9 @@ class Predictions:
 
     def has(self, track: TruthTrack) -> np.ndarray:
         """Frames [T] of a track that were predicted."""
-        return np.array([(track.sequence, track.person, int(n)) in self.row for n in track.frame], bool)
+        return np.array(
+            [(track.sequence, track.person, int(n)) in self.row for n in track.frame], bool
+        )
 
     def bodies(self, track: TruthTrack, bodies: BodySet) -> Bodies:
         """Of a track all of whose frames were predicted."""
@@ -139,21 +178,33 @@ def read_predictions(path: Path) -> Predictions:
     if arrays.get("pose", np.zeros(0)).shape[1:] == (24, 3):
         arrays["pose"] = arrays["pose"].reshape(-1, 72)
     needed = {*_KEYS, "joints"} if "joints" in arrays else {*_KEYS, "pose", "shape"}
-    wanted = {name: replace(array, optional=name not in needed) for name, array in _PREDICTED.items()}
+    wanted = {
+        name: replace(array, optional=name not in needed) for name, array in _PREDICTED.items()
+    }
     check_arrays(arrays, wanted, path, "predictions as docs/eval-3dpw.md says")
-    keys = zip(arrays["sequence"].tolist(), arrays["person"].tolist(), arrays["frame"].tolist(), strict=True)
-    return Predictions({(str(s), int(p), int(f)): row for row, (s, p, f) in enumerate(keys)}, arrays)
+    keys = zip(
+        arrays["sequence"].tolist(),
+        arrays["person"].tolist(),
+        arrays["frame"].tolist(),
+        strict=True,
+    )
+    return Predictions(
+        {(str(s), int(p), int(f)): row for row, (s, p, f) in enumerate(keys)}, arrays
+    )
 
 
 def write_predictions(path: Path, found: Iterable[tuple[TruthTrack, BodyParams]]) -> None:
     rows = [
         {
-            "sequence": np.full(len(t), t.sequence), "person": np.full(len(t), t.person), "frame": t.frame,
-            "pose": p.pose.numpy(), "shape": p.shape.expand(len(p.pose), -1).numpy(),
+            "sequence": np.full(len(t), t.sequence),
+            "person": np.full(len(t), t.person),
+            "frame": t.frame,
+            "pose": p.pose.numpy(),
+            "shape": p.shape.expand(len(p.pose), -1).numpy(),
             "translation": p.translation.numpy(),
         }
         for t, p in found
-    ]  # fmt: skip
+    ]
     arrays: dict[str, Any] = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     with atomic_file(path) as temporary:
         np.savez_compressed(temporary, **arrays)

@@ -1,8 +1,8 @@
 """Predicted bodies against true ones: the metrics, the published protocols, and `evaluate`.
 
-Points are metres, [N, J, 3]; errors are millimetres per frame, [N]. Published tables differ in the body file of the
-truth, in the root that bodies are aligned at, in whether the mesh is aligned there too, and in the frames that count:
-one function of this file for each such choice."""
+Points are metres, [N, J, 3]; errors are millimetres per frame, [N]. Published tables differ in the
+body file of the truth, in the root that bodies are aligned at, in whether the mesh is aligned there
+too, and in the frames that count: one function of this file for each such choice."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,11 +21,13 @@ VIBE_KEYPOINTS = 7  # .. and how many of them a frame needs
 
 
 def procrustes(points: Tensor, target: Tensor) -> Tensor:
-    """Points [N, J, 3] under the similarity (shift, rotation, scale) that brings them closest to the target. The
-    rotation is a proper one: the last singular direction is flipped when the best orthogonal matrix would be a
-    reflection (Umeyama, 1991)."""
-    centre, target_centre = points.mean(-2, keepdim=True), target.mean(-2, keepdim=True)
-    x, y = points - centre, target - target_centre
+    """Points [N, J, 3] under the similarity (shift, rotation, scale) that brings them closest to
+    the target. The rotation is a proper one: the last singular direction is flipped when the best
+    orthogonal matrix would be a reflection (Umeyama, 1991)."""
+    centre = points.mean(-2, keepdim=True)
+    target_centre = target.mean(-2, keepdim=True)
+    x = points - centre
+    y = target - target_centre
     u, singular, vt = torch.linalg.svd(x.mT @ y)
     sign = torch.ones_like(singular)
     sign[..., -1] = torch.sign(torch.linalg.det(u @ vt))
@@ -62,29 +64,41 @@ class PerFrame:
     mpjpe_mm: Tensor  # [N]
     pa_mpjpe_mm: Tensor  # [N]
     mve_mm: Tensor | None  # [N]; None: the protocol has none, or no mesh was given
-    acceleration_mm: Tensor | None  # [N] per frame^2, NaN where a neighbour is missing; None: no tracks were given
+    acceleration_mm: (
+        Tensor | None
+    )  # [N] per frame^2, NaN where a neighbour is missing; None: no tracks were given
 
 
 def _seen(enough: Callable[[np.ndarray], np.ndarray]) -> Callable[[TruthTrack], np.ndarray]:
-    """Frames [T] with a valid camera in which OpenPose's keypoints [T, 18, 3], where they are known, are enough."""
+    """Frames [T] with a valid camera in which OpenPose's keypoints [T, 18, 3], where they are
+    known, are enough.
+    """
 
     def counts(track: TruthTrack) -> np.ndarray:
-        return track.camera_valid if track.poses2d_px is None else track.camera_valid & enough(track.poses2d_px)
+        return (
+            track.camera_valid
+            if track.poses2d_px is None
+            else track.camera_valid & enough(track.poses2d_px)
+        )
 
     return counts
 
 
 HAS_CAMERA = _seen(lambda points: np.ones(len(points), bool))  # SPIN's file, and WHAM's tracks
-HAS_SEVEN_KEYPOINTS = _seen(lambda points: (points[..., 2] > VIBE_CONFIDENCE).sum(1) >= VIBE_KEYPOINTS)
+HAS_SEVEN_KEYPOINTS = _seen(
+    lambda points: (points[..., 2] > VIBE_CONFIDENCE).sum(1) >= VIBE_KEYPOINTS
+)
 HAS_ANY_KEYPOINT = _seen(lambda points: (points != 0).any((1, 2)))
 
 
 Root = Literal["pelvis", "hips", "first joint", "translation"]  # what points are relative to
 # The field of `Bodies` that has it, and which of that field's points it is: None, the field itself.
 _ROOTS: dict[Root, tuple[str, tuple[int, ...] | None]] = {
-    "pelvis": ("pelvis", None), "hips": ("joints", HIPS), "first joint": ("kinematic", (0,)),
+    "pelvis": ("pelvis", None),
+    "hips": ("joints", HIPS),
+    "first joint": ("kinematic", (0,)),
     "translation": ("translation", None),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -103,17 +117,32 @@ class Protocol:
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
-        # SPIN, EFT: relative to Human3.6M's pelvis. They report no MVE; here it is relative to that pelvis.
+        # SPIN, EFT: relative to Human3.6M's pelvis. They report no MVE; here it is relative to that
+        # pelvis.
         Protocol("spin", "gendered", "joints", "pelvis", "pelvis", HAS_CAMERA, "no valid camera"),
         # Meshes as the body model leaves them, without translation.
-        Protocol("vibe", "neutral", "joints", "hips", "translation", HAS_SEVEN_KEYPOINTS,
-                 "no valid camera or fewer than 7 keypoints by OpenPose"),
+        Protocol(
+            "vibe",
+            "neutral",
+            "joints",
+            "hips",
+            "translation",
+            HAS_SEVEN_KEYPOINTS,
+            "no valid camera or fewer than 7 keypoints by OpenPose",
+        ),
         Protocol("wham", "gendered", "joints", "hips", "hips", HAS_CAMERA, "no valid camera"),
         # The 3DPW challenge: SMPL's own 24 joints.
-        Protocol("challenge", "gendered", "kinematic", "first joint", None, HAS_ANY_KEYPOINT,
-                 "no valid camera or not seen by OpenPose"),
+        Protocol(
+            "challenge",
+            "gendered",
+            "kinematic",
+            "first joint",
+            None,
+            HAS_ANY_KEYPOINT,
+            "no valid camera or not seen by OpenPose",
+        ),
     )
-}  # fmt: skip
+}
 
 
 def protocol_named(name: str) -> Protocol:
@@ -136,13 +165,15 @@ class Report:
 
 
 def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report:
-    """Score N predicted bodies, row n against row n of the truth. protocol: spin, vibe, wham or challenge. What each
-    needs besides `joints`: spin `pelvis`, vibe `translation` if there are meshes, challenge `kinematic`. MVE needs
-    `vertices`, acceleration `track` and `frame` of the truth."""
+    """Score N predicted bodies, row n against row n of the truth. protocol: spin, vibe, wham or
+    challenge. What each needs besides `joints`: spin `pelvis`, vibe `translation` if there are
+    meshes, challenge `kinematic`. MVE needs `vertices`, acceleration `track` and `frame` of the
+    truth."""
     if not len(truth):
         raise UserError("there are no bodies to score.")
     for field in ("joints", "pelvis", "vertices", "kinematic", "translation"):
-        found, true = getattr(predicted, field), getattr(truth, field)
+        found = getattr(predicted, field)
+        true = getattr(truth, field)
         if found is not None and true is not None and found.shape != true.shape:
             raise UserError(
                 f"{field} of the prediction have size {list(found.shape)}, of the truth {list(true.shape)}; rows and "
@@ -150,15 +181,21 @@ def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report
             )
         for whose, value in (("prediction", found), ("truth", true)):
             if value is not None and not torch.isfinite(value).all():
-                raise UserError(f"{field} of the {whose} have a number that is not finite (NaN or infinity).")
+                raise UserError(
+                    f"{field} of the {whose} have a number that is not finite (NaN or infinity)."
+                )
     errors = _errors(predicted, truth, protocol_named(protocol))
-    means = {name: None if value is None else float(value.nanmean()) for name, value in vars(errors).items()}
+    means = {
+        name: None if value is None else float(value.nanmean())
+        for name, value in vars(errors).items()
+    }
     return Report(protocol=protocol, frames=len(truth), per_frame=errors, **means)  # type: ignore[arg-type]
 
 
 def _errors(predicted: Bodies, truth: Bodies, protocol: Protocol) -> PerFrame:
     def both(field: str) -> tuple[Tensor, Tensor]:
-        of_prediction, of_truth = getattr(predicted, field), getattr(truth, field)
+        of_prediction = getattr(predicted, field)
+        of_truth = getattr(truth, field)
         if of_prediction is None or of_truth is None:
             whose = "the prediction" if of_prediction is None else "the truth"
             needs = f"the protocol {protocol.name} needs `{field}`"
@@ -167,23 +204,37 @@ def _errors(predicted: Bodies, truth: Bodies, protocol: Protocol) -> PerFrame:
 
     def both_roots(root: Root) -> list[Tensor]:
         field, middle_of = _ROOTS[root]
-        return [points if middle_of is None else points[:, middle_of, :].mean(1) for points in both(field)]
+        return [
+            points if middle_of is None else points[:, middle_of, :].mean(1)
+            for points in both(field)
+        ]
 
-    joints, roots, mve = both(protocol.joints), both_roots(protocol.root), None
-    if protocol.mesh_root is not None and predicted.vertices is not None and truth.vertices is not None:
+    joints = both(protocol.joints)
+    roots = both_roots(protocol.root)
+    mve = None
+    if (
+        protocol.mesh_root is not None
+        and predicted.vertices is not None
+        and truth.vertices is not None
+    ):
         mve = mve_mm(predicted.vertices, truth.vertices, *both_roots(protocol.mesh_root))
     own, true = (points - root[:, None] for points, root in zip(joints, roots, strict=True))
-    return PerFrame(mpjpe_mm(*joints, *roots), pa_mpjpe_mm(*joints), mve, _acceleration_mm(own, true, truth))
+    return PerFrame(
+        mpjpe_mm(*joints, *roots), pa_mpjpe_mm(*joints), mve, _acceleration_mm(own, true, truth)
+    )
 
 
 def _acceleration_mm(joints_m: Tensor, true_joints_m: Tensor, truth: Bodies) -> Tensor | None:
-    """[N] acceleration errors; NaN where a frame and its neighbours are not three evenly spaced frames of a track."""
+    """[N] acceleration errors; NaN where a frame and its neighbours are not three evenly spaced
+    frames of a track.
+    """
     if truth.track is None or truth.frame is None:
         return None
     result = joints_m.new_full((len(truth),), torch.nan)
     if len(truth) < 3:
         return result
-    same_track, step = truth.track[1:] == truth.track[:-1], torch.diff(truth.frame)
+    same_track = truth.track[1:] == truth.track[:-1]
+    step = torch.diff(truth.frame)
     if not bool(same_track.any()):
         return result
     consecutive = same_track & (step == step[same_track].min())

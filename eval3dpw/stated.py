@@ -1,7 +1,8 @@
-"""Whether stated uncertainty holds, in the measures that others use: coverage, sharpness, likelihood, ranking, ECE.
+"""Whether stated uncertainty holds, in the measures that others use: coverage, sharpness,
+likelihood, ranking, ECE.
 
-Errors are of joints relative to the pelvis, along the camera's axes; a stated deviation is the scale of Student's t
-(`fitting.stated`). Hands are left out: nothing measures them."""
+Errors are of joints relative to the pelvis, along the camera's axes; a stated deviation is the
+scale of Student's t (`fitting.stated`). Hands are left out: nothing measures them."""
 
 import math
 from collections.abc import Mapping
@@ -27,15 +28,22 @@ ENOUGH = 200  # person-frames of a row that can be judged
 class Stated(Table):
     """What a fit states of T frames."""
 
-    std_mm: np.ndarray = column((24, 3), "f", "of joints relative to the pelvis along x, y, z", unit="mm", fill=np.nan)
-    widening: np.ndarray = column((24, 3), "f", "95 % of errors are below so many deviations", fill=np.nan)
+    std_mm: np.ndarray = column(
+        (24, 3), "f", "of joints relative to the pelvis along x, y, z", unit="mm", fill=np.nan
+    )
+    widening: np.ndarray = column(
+        (24, 3), "f", "95 % of errors are below so many deviations", fill=np.nan
+    )
     seen: np.ndarray = column((24,), "b", "joints that keypoints show")
-    worst_error_mm: np.ndarray = column((), "f", "median of the largest joint error", unit="mm", fill=np.nan)
+    worst_error_mm: np.ndarray = column(
+        (), "f", "median of the largest joint error", unit="mm", fill=np.nan
+    )
 
     @staticmethod
     def of(track: TrackFit, scene: bool = False) -> "Stated | None":
         """None: the fit states nothing, its confidence is not calibrated."""
-        std, worst = track.fit.joint_std_relative_mm, track.worst_error_mm
+        std = track.fit.joint_std_relative_mm
+        worst = track.worst_error_mm
         if std is None or worst is None:
             return None
         widening = level_factor(0.95, track.joint_observed, scene).astype(np.float32)
@@ -44,8 +52,11 @@ class Stated(Table):
 
 def figures(error_mm: np.ndarray, stated: Stated) -> dict[str, Any]:
     """Of errors [T, 24, 3] relative to the pelvis and what was stated of them."""
-    error, std, widening = (values[:, COUNTED] for values in (error_mm, stated.std_mm, stated.widening))
-    length, expected = np.linalg.norm(error, axis=-1), np.linalg.norm(std, axis=-1)
+    error, std, widening = (
+        values[:, COUNTED] for values in (error_mm, stated.std_mm, stated.widening)
+    )
+    length = np.linalg.norm(error, axis=-1)
+    expected = np.linalg.norm(std, axis=-1)
     worst = length.max(1)
     return {
         "person_frames": len(error),
@@ -54,11 +65,16 @@ def figures(error_mm: np.ndarray, stated: Stated) -> dict[str, Any]:
         "spearman_frames": float(spearmanr(length.mean(1), expected.mean(1))[0]),
         "risk_coverage_mm": float(risk_coverage(length.ravel(), expected.ravel()).mean()),
         "best_risk_coverage_mm": float(risk_coverage(length.ravel(), length.ravel()).mean()),
-        **{f"auc_{limit:.0f}_mm": roc_auc(length.ravel() > limit, expected.ravel()) for limit in LIMITS_MM},
+        **{
+            f"auc_{limit:.0f}_mm": roc_auc(length.ravel() > limit, expected.ravel())
+            for limit in LIMITS_MM
+        },
         "worst": {
             f"{limit:.0f}_mm": {
                 "share": float((worst <= limit).mean()),
-                "ece": calibration_error(probability_within(stated.worst_error_mm, limit), worst <= limit),
+                "ece": calibration_error(
+                    probability_within(stated.worst_error_mm, limit), worst <= limit
+                ),
                 "auc": roc_auc(worst > limit, stated.worst_error_mm),
             }
             for limit in FRAME_LIMITS_MM
@@ -71,7 +87,12 @@ def rows(error_mm: np.ndarray, stated: Stated) -> dict[str, dict[str, float]]:
     seen = np.broadcast_to(stated.seen[..., None], error_mm.shape)
     kind = np.broadcast_to(KIND[:, None], error_mm.shape)
     along = np.broadcast_to(np.arange(3) == 2, error_mm.shape)
-    masks = {"seen": seen, "hidden": ~seen, "across the line of sight": ~along, "along the line of sight": along}
+    masks = {
+        "seen": seen,
+        "hidden": ~seen,
+        "across the line of sight": ~along,
+        "along the line of sight": along,
+    }
     masks |= {name: kind == number for number, name in enumerate(KINDS[:-1])}
     counts = np.isin(np.arange(24), COUNTED)[:, None]
     found = {}
@@ -92,27 +113,40 @@ def coverage(error: np.ndarray, std: np.ndarray, widening: np.ndarray) -> dict[s
         half = scale * t.ppf((1 + level) / 2, freedom)
         share[f"inside_{100 * level:.0f}"] = float((np.abs(error) <= half).mean())
         share[f"interval_{100 * level:.0f}_mm"] = float(2 * half.mean())
-    nats = -gammaln((freedom + 1) / 2) + gammaln(freedom / 2) + np.log(np.pi * freedom) / 2 + np.log(scale)
+    nats = (
+        -gammaln((freedom + 1) / 2)
+        + gammaln(freedom / 2)
+        + np.log(np.pi * freedom) / 2
+        + np.log(scale)
+    )
     nats = nats + (freedom + 1) / 2 * np.log1p((error / scale) ** 2 / freedom)
     return share | {"nats": float(nats.mean())}
 
 
 _FREEDOMS = np.geomspace(0.8, 1000, 200)
-_WIDENINGS = t.ppf(0.975, _FREEDOMS) / t.ppf((1 + ONE_STD) / 2, _FREEDOMS)  # falls with the degrees of freedom
+_WIDENINGS = t.ppf(0.975, _FREEDOMS) / t.ppf(
+    (1 + ONE_STD) / 2, _FREEDOMS
+)  # falls with the degrees of freedom
 
 
 def freedom_of(widening: np.ndarray | float) -> np.ndarray:
-    """Degrees of freedom of the t whose 95 % interval is so many times as long as that of one deviation."""
+    """Degrees of freedom of the t whose 95 % interval is so many times as long as that of one
+    deviation.
+    """
     return np.exp(np.interp(-np.asarray(widening, float), -_WIDENINGS, np.log(_FREEDOMS)))
 
 
 def risk_coverage(error: np.ndarray, stated: np.ndarray) -> np.ndarray:
-    """Mean error of the k that are stated to be best, for every k: the curve whose mean is its area."""
+    """Mean error of the k that are stated to be best, for every k: the curve whose mean is its
+    area.
+    """
     return np.cumsum(error[np.argsort(stated, kind="stable")]) / np.arange(1, len(error) + 1)
 
 
 def roc_auc(wrong: np.ndarray, stated: np.ndarray) -> float:
-    """How often what is wrong is stated to be worse than what is right; NaN where there is only one of both."""
+    """How often what is wrong is stated to be worse than what is right; NaN where there is only one
+    of both.
+    """
     bad = int(wrong.sum())
     if bad in (0, len(wrong)):
         return math.nan
@@ -134,14 +168,23 @@ def text_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("errors inside the 50 / 68 / 90 / 95 % interval, %", shares),
         ("mean length of these intervals, mm", lengths),
         ("-log likelihood, nats per axis", f"{found['nats']:.2f}"),
-        ("Spearman of stated and true error: joints, frames",
-         f"{found['spearman']:.2f}, {found['spearman_frames']:.2f}"),
-        ("area under risk-coverage, mm (best possible)",
-         f"{found['risk_coverage_mm']:.0f} ({found['best_risk_coverage_mm']:.0f})"),
-        ("ROC-AUC of joints off by more than 50, 100 mm", f"{found['auc_50_mm']:.2f}, {found['auc_100_mm']:.2f}"),
+        (
+            "Spearman of stated and true error: joints, frames",
+            f"{found['spearman']:.2f}, {found['spearman_frames']:.2f}",
+        ),
+        (
+            "area under risk-coverage, mm (best possible)",
+            f"{found['risk_coverage_mm']:.0f} ({found['best_risk_coverage_mm']:.0f})",
+        ),
+        (
+            "ROC-AUC of joints off by more than 50, 100 mm",
+            f"{found['auc_50_mm']:.2f}, {found['auc_100_mm']:.2f}",
+        ),
         *(
-            (f"no joint off by more than {limit.replace('_', ' ')}: frames, ECE, AUC",
-             f"{100 * one['share']:.0f} %, {one['ece']:.3f}, {one['auc']:.2f}")
+            (
+                f"no joint off by more than {limit.replace('_', ' ')}: frames, ECE, AUC",
+                f"{100 * one['share']:.0f} %, {one['ece']:.3f}, {one['auc']:.2f}",
+            )
             for limit, one in frames
         ),
-    ]  # fmt: skip
+    ]

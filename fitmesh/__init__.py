@@ -13,17 +13,30 @@ if TYPE_CHECKING:
     from pose2d.base.errors import UserError
 
 __all__ = [
-    "ClipStatus", "Event", "Person", "Progress", "Result", "Shot", "UserError", "__version__", "edit_tracks", "load",
-    "run", "run_many",
-]  # fmt: skip
+    "ClipStatus",
+    "Event",
+    "Person",
+    "Progress",
+    "Result",
+    "Shot",
+    "UserError",
+    "__version__",
+    "edit_tracks",
+    "load",
+    "run",
+    "run_many",
+]
 
-# Imported when first used: they bring torch with them, and `fitmesh --help` should not wait for torch.
+# Imported when first used: they bring torch with them, and `fitmesh --help` should not wait for
+# torch.
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         **dict.fromkeys(("Progress", "run", "run_many"), "fitmesh.api"),
         **dict.fromkeys(("Event", "Person", "Result", "Shot", "load"), "fitmesh.result"),
-        "ClipStatus": "fitmesh.many.summary", "UserError": "pose2d.base.errors", "__version__": "fitmesh.version",
+        "ClipStatus": "fitmesh.many.summary",
+        "UserError": "pose2d.base.errors",
+        "__version__": "fitmesh.version",
         "edit_tracks": "fitmesh.tracks",
     },
-)  # fmt: skip
+)

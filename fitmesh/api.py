@@ -33,11 +33,14 @@ class RunArguments(RunOptions):
     """Of `fitmesh.run`."""
 
     video: str | Path | Sequence[str | Path] | None = option(
-        None, "A video, an image, or a folder of images that follow each other. Several: cameras of one scene.",
+        None,
+        "A video, an image, or a folder of images that follow each other. Several: cameras of one scene.",
         kw_only=False,
-    )  # fmt: skip
+    )
     out: str | Path | None = option(
-        None, "Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.", kw_only=False
+        None,
+        "Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.",
+        kw_only=False,
     )
     frames: Iterable[np.ndarray] | None = option(
         None,
@@ -45,9 +48,13 @@ class RunArguments(RunOptions):
         "meanwhile they are in a lossless video in `out`.",
     )
     fps: float | None = option(
-        None, "Images per second of `frames`, or of a folder of images; None: 30.", limits=ranges.FPS
+        None,
+        "Images per second of `frames`, or of a folder of images; None: 30.",
+        limits=ranges.FPS,
     )
-    progress: Callable[[Progress], None] | None = option(None, "Called several times a second while a stage works.")
+    progress: Callable[[Progress], None] | None = option(
+        None, "Called several times a second while a stage works."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,30 +62,39 @@ class RunManyArguments(RunOptions):
     """Of `fitmesh.run_many`."""
 
     videos: str | Path | Sequence[str | Path] = option(
-        ..., 'Several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.',
+        ...,
+        'Several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.',
         kw_only=False,
-    )  # fmt: skip
+    )
     out: str | Path = option(..., "Folder or URL for the results.", kw_only=False)
     jobs: int = option(
-        1, "Processes that work side by side; with 1 this process does everything. More than one need a script that "
-        'calls this under `if __name__ == "__main__":`.', limits=ranges.JOBS,
-    )  # fmt: skip
+        1,
+        "Processes that work side by side; with 1 this process does everything. More than one need a script that "
+        'calls this under `if __name__ == "__main__":`.',
+        limits=ranges.JOBS,
+    )
     shard: str | None = option(None, '"3/20" does every 20th video from the third.')
     ray: str | None = option(None, 'Address of a Ray cluster, or "auto".')
     retry_failed: bool = option(False, "Try videos again that could not be read or used before.")
-    progress: Callable[[ClipStatus], None] | None = option(None, "Called with every video's status when it ends.")
+    progress: Callable[[ClipStatus], None] | None = option(
+        None, "Called with every video's status when it ends."
+    )
 
 
 @function(RunArguments)
 def run(asked: RunArguments) -> Result:
-    """Fit a body to everyone in a video and leave the files in the folder `out`, as `fitmesh run` does. What is in
-    `out` already and still valid is kept; `overwrite` makes it anew. Raises `fitmesh.UserError` for what a user can
-    fix."""
+    """Fit a body to everyone in a video and leave the files in the folder `out`, as `fitmesh run`
+    does. What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises
+    `fitmesh.UserError` for what a user can fix."""
     if (asked.video is None) == (asked.frames is None):
         raise UserError("give a video, or frames.")
-    several = () if asked.video is None or isinstance(asked.video, str | Path) else tuple(asked.video)
+    several = (
+        () if asked.video is None or isinstance(asked.video, str | Path) else tuple(asked.video)
+    )
     if not isinstance(asked.video, str | Path | None) and len(several) < 2:
-        raise UserError("several cameras are two at least: give their videos, or one video by itself.")
+        raise UserError(
+            "several cameras are two at least: give their videos, or one video by itself."
+        )
     settings = run_settings(asked, several[1:])
     if settings.only_people:
         raise UserError(
@@ -100,22 +116,32 @@ def run(asked: RunArguments) -> Result:
 
 @function(RunManyArguments)
 def run_many(asked: RunManyArguments) -> list[ClipStatus]:
-    """Fit bodies in many videos, a folder of results for each in `out`, with summary.csv and index.html over all. A
-    video that fails does not end the others: look at the `state` and `error` of what is returned, one status a video of
-    the shard. The options are those of `fitmesh.run`, but keypoints or detections of one clip are refused. Raises
-    `fitmesh.UserError` where nothing can be done at all."""
+    """Fit bodies in many videos, a folder of results for each in `out`, with summary.csv and
+    index.html over all. A video that fails does not end the others: look at the `state` and `error`
+    of what is returned, one status a video of the shard. The options are those of `fitmesh.run`,
+    but keypoints or detections of one clip are refused. Raises `fitmesh.UserError` where nothing
+    can be done at all."""
     from fitmesh.many.batch import run_clips
 
-    one, several = ([asked.videos], []) if isinstance(asked.videos, str | Path) else ([], asked.videos)
+    one, several = (
+        ([asked.videos], []) if isinstance(asked.videos, str | Path) else ([], asked.videos)
+    )
 
     def sink(event: Event) -> None:
         if isinstance(event, ClipEnded) and asked.progress is not None:
             asked.progress(event.status)
 
     return run_clips(
-        asked, list(map(str, several)), list(map(str, one)), str(asked.out), Reporter(sink), shard=asked.shard,
-        jobs=asked.jobs if asked.jobs > 1 else None, ray=asked.ray, retry_failed=asked.retry_failed,
-    )  # fmt: skip
+        asked,
+        list(map(str, several)),
+        list(map(str, one)),
+        str(asked.out),
+        Reporter(sink),
+        shard=asked.shard,
+        jobs=asked.jobs if asked.jobs > 1 else None,
+        ray=asked.ray,
+        retry_failed=asked.retry_failed,
+    )
 
 
 def _to_function(progress: Callable[[Progress], None]) -> Sink:

@@ -15,9 +15,15 @@ from fitmesh.version import __version__
 
 # By name: the module of `fitmesh.commands` that has it.
 COMMANDS = {
-    "run": "run", "view": "results", "tracks": "results", "body": "doctor", "doctor": "doctor", "synth": "synth",
-    **dict.fromkeys(("train-ccnet", "eval-coco", "eval-3dpw", "paper"), "measure"), "models": "models",
-}  # fmt: skip
+    "run": "run",
+    "view": "results",
+    "tracks": "results",
+    "body": "doctor",
+    "doctor": "doctor",
+    "synth": "synth",
+    **dict.fromkeys(("train-ccnet", "eval-coco", "eval-3dpw", "paper"), "measure"),
+    "models": "models",
+}
 _HOW: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}
 
 
@@ -64,7 +70,9 @@ def _show_version(wanted: bool) -> None:
 def root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and leave."
+        ),
     ] = False,
     log_level: Annotated[
         str, typer.Option(help="What to show of the log on stderr: debug, info, warning or error.")
@@ -72,12 +80,16 @@ def root(
 ) -> None:
     """Body meshes from ordinary video, every 2D keypoint weighted by its calibrated confidence."""
     if log_level.lower() not in trouble.LEVELS:
-        raise typer.BadParameter(f"unknown level {log_level!r}: choose {', '.join(trouble.LEVELS)}.")
+        raise typer.BadParameter(
+            f"unknown level {log_level!r}: choose {', '.join(trouble.LEVELS)}."
+        )
     trouble.show_log(log_level)
 
 
 def main() -> None:
-    """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code (`fitmesh.ui.trouble`)."""
+    """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code
+    (`fitmesh.ui.trouble`).
+    """
     install()  # signals first: the imports of a command take long enough to be interrupted
     for stream in (sys.stdout, sys.stderr):  # a file name need not be valid UTF-8
         if isinstance(stream, io.TextIOWrapper):

@@ -1,6 +1,7 @@
 """What `fitmesh run` found, read back: `fitmesh.load("out/")`.
 
-`Manifest`: is a file in that folder ours, and still what we wrote? Names, sizes and digests are kept in run.json."""
+`Manifest`: is a file in that folder ours, and still what we wrote? Names, sizes and digests are
+kept in run.json."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +22,13 @@ from pose2d.events import Event
 from pose2d.skeletons import BY_NAME, COCO17
 
 SCHEMA_VERSION = 5
-MOST_RAD, FAR_M, FAR_PX = 100.0, 1e6, 1e7  # no joint turns further, nobody is farther away
-FIT_FILE, OVERLAY_FILE, RUN_FILE = "fit.npz", "overlay.mp4", "run.json"
+# no joint turns further, nobody is farther away
+MOST_RAD = 100.0
+FAR_M = 1e6
+FAR_PX = 1e7
+FIT_FILE = "fit.npz"
+OVERLAY_FILE = "overlay.mp4"
+RUN_FILE = "run.json"
 EDITS_FILE = "tracks_edits.json"  # by `fitmesh tracks`
 
 
@@ -34,91 +40,163 @@ class Shot(Table):
     first_frame: int = column((), "i", "number of its first frame", low=0)
     camera: str = column((), "U", "how it moves: static, rotating, moving or unknown")
     # [3]; None: not known
-    up_cam: np.ndarray | None = column((3,), "f", "against gravity, in its first camera", low=-2, high=2, fill=np.nan)
+    up_cam: np.ndarray | None = column(
+        (3,), "f", "against gravity, in its first camera", low=-2, high=2, fill=np.nan
+    )
     up_std_deg: float = column((), "f", "std of that; NaN: not known", unit="deg", low=0)
     floor_known: bool = column((), "b", "false: the world's y = 0 is the lowest foot")
     camera_height_m: float = column(
-        (), "f", "of its first camera above the floor; NaN: not known", unit="m", low=-FAR_M, high=FAR_M
+        (),
+        "f",
+        "of its first camera above the floor; NaN: not known",
+        unit="m",
+        low=-FAR_M,
+        high=FAR_M,
     )
-    focal_px: float = column((), "d", "along x, of its first frame", unit="px", low=1e-3, high=FAR_PX, finite=True)
+    focal_px: float = column(
+        (), "d", "along x, of its first frame", unit="px", low=1e-3, high=FAR_PX, finite=True
+    )
     focal_log_std: float = column((), "d", "std of log(focal_px); NaN: not known", low=0)
     focal_source: str = column((), "U", "where the focal length comes from")
-    scene: str = column((), "U", "gravity, floor and contacts: used, softened, dropped or not known", default=str)
-    scene_reason: str = column((), "U", "what they rest on, or why not, and whom they do not suit", default=str)
+    scene: str = column(
+        (), "U", "gravity, floor and contacts: used, softened, dropped or not known", default=str
+    )
+    scene_reason: str = column(
+        (), "U", "what they rest on, or why not, and whom they do not suit", default=str
+    )
 
 
 @dataclass(frozen=True)
 class View(Table):
-    """One of several cameras that a result was made from; its own keypoints and overlay are in cameras/NAME."""
+    """One of several cameras that a result was made from; its own keypoints and overlay are in
+    cameras/NAME.
+    """
 
     PREFIX = "view_"
     name: str = column((), "U", "of the camera")
     # [4, 4] x_view = R x + t
-    from_camera: np.ndarray = column((4, 4), "d", "from this result's camera frame", unit="m", finite=True)
-    focal_px: np.ndarray = column((2,), "d", "along x, along y", unit="px", low=1e-3, high=FAR_PX, finite=True)
-    center_px: np.ndarray = column((2,), "d", "principal point", unit="px", low=-FAR_PX, high=FAR_PX, finite=True)
-    size_px: np.ndarray = column((2,), "i", "width, height of its images", unit="px", low=1, high=FAR_PX)
-    offset_s: float = column((), "d", "what its clock lacks to the first camera's", unit="s", finite=True)
+    from_camera: np.ndarray = column(
+        (4, 4), "d", "from this result's camera frame", unit="m", finite=True
+    )
+    focal_px: np.ndarray = column(
+        (2,), "d", "along x, along y", unit="px", low=1e-3, high=FAR_PX, finite=True
+    )
+    center_px: np.ndarray = column(
+        (2,), "d", "principal point", unit="px", low=-FAR_PX, high=FAR_PX, finite=True
+    )
+    size_px: np.ndarray = column(
+        (2,), "i", "width, height of its images", unit="px", low=1, high=FAR_PX
+    )
+    offset_s: float = column(
+        (), "d", "what its clock lacks to the first camera's", unit="s", finite=True
+    )
     offset_std_s: float = column((), "d", "std of that; 0: stated, NaN: not known", unit="s", low=0)
 
 
 @dataclass(frozen=True)
 class Mode(Table):
-    """Another body that explains a frame of somebody about as well as the one that is stated (`fitting.modes`)."""
+    """Another body that explains a frame of somebody about as well as the one that is stated
+    (`fitting.modes`).
+    """
 
     PREFIX = "mode_"
     identity: np.ndarray = column((), "i", "the person's number")
     frame: np.ndarray = column((), "i", "frame number in the clip", low=0)
     probability: np.ndarray = column((), "f", "that it is nearer to the truth", low=0, high=1)
-    pose_rad: np.ndarray = column((24, 3), "f", "axis-angle", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD)
-    translation_m: np.ndarray = column((3,), "f", "added to every point", unit="m", finite=True, low=-FAR_M, high=FAR_M)
+    pose_rad: np.ndarray = column(
+        (24, 3), "f", "axis-angle", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD
+    )
+    translation_m: np.ndarray = column(
+        (3,), "f", "added to every point", unit="m", finite=True, low=-FAR_M, high=FAR_M
+    )
 
 
 @dataclass(frozen=True)
 class Person(Table):
-    """One identity over the T frames of one shot in which the person is there: seen, or filled in over half a second.
+    """One identity over the T frames of one shot in which the person is there: seen, or filled in
+    over half a second.
 
-    `frame` may have gaps: no row means that the person is absent.
-    Camera frame: x right, y down, z forward. World frame: metres, y up, floor at 0, the shot's first camera above the
-    origin looking along -z (`fitting.camera`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
+    `frame` may have gaps: no row means that the person is absent. Camera frame: x right, y down, z
+    forward. World frame: metres, y up, floor at 0, the shot's first camera above the origin looking
+    along -z (`fitting.camera`). Pixels: x right, y down, (0, 0) is the top left pixel's centre.
     Keypoints in Halpe-26's order (COCO's 17 first), joints in SMPL's (`fitting.body.kinematics`).
-    The columns that are the same for all rows have one entry a person in fit.npz; docs/run.md says more of each.
+    The columns that are the same for all rows have one entry a person in fit.npz; docs/run.md says
+    more of each.
     """
 
     identity: int = column((), "i", "the person's number", each="people")
     frame: np.ndarray = column((), "i", "frame number in the clip", low=0)
     time_s: np.ndarray = column((), "d", "when each is shown", unit="s", in_files=False)
-    observed: np.ndarray = column((), "b", "false: too little was seen, filled in from the frames around")
-    # [T, 24, 3] each joint relative to its parent; joint 0 turns the body
-    pose_rad: np.ndarray = column((24, 3), "f", "axis-angle", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD)
-    translation_m: np.ndarray = column((3,), "f", "added to every point", unit="m", finite=True, low=-FAR_M, high=FAR_M)
-    shape: np.ndarray = column(
-        ("directions",), "f", "in standard deviations", each="people", finite=True, low=-1e3, high=1e3
+    observed: np.ndarray = column(
+        (), "b", "false: too little was seen, filled in from the frames around"
     )
-    joints_m: np.ndarray = column((24, 3), "f", "camera frame", unit="m", finite=True, low=-FAR_M, high=FAR_M)
+    # [T, 24, 3] each joint relative to its parent; joint 0 turns the body
+    pose_rad: np.ndarray = column(
+        (24, 3), "f", "axis-angle", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD
+    )
+    translation_m: np.ndarray = column(
+        (3,), "f", "added to every point", unit="m", finite=True, low=-FAR_M, high=FAR_M
+    )
+    shape: np.ndarray = column(
+        ("directions",),
+        "f",
+        "in standard deviations",
+        each="people",
+        finite=True,
+        low=-1e3,
+        high=1e3,
+    )
+    joints_m: np.ndarray = column(
+        (24, 3), "f", "camera frame", unit="m", finite=True, low=-FAR_M, high=FAR_M
+    )
     # [T, 24] length of the standard deviations along x, y, z
     joint_std_mm: np.ndarray = column((24,), "f", "error to expect; NaN: unknown", unit="mm", low=0)
-    joint_std_relative_mm: np.ndarray = column((24,), "f", "the same relative to the pelvis", unit="mm", low=0)
-    joint_observed: np.ndarray = column((24,), "b", "a confident keypoint lies at the joint or farther out on its limb")
-    # [T, 26]
-    keypoint_observed: np.ndarray = column((26,), "f", "probability that it is near the truth", low=0, high=1)
-    keypoints_px: np.ndarray = column(
-        (26, 2), "f", "as the 2D network saw them; NaN: no detection", unit="px", low=-FAR_PX, high=FAR_PX
+    joint_std_relative_mm: np.ndarray = column(
+        (24,), "f", "the same relative to the pelvis", unit="mm", low=0
     )
-    swapped: np.ndarray = column((26,), "b", "the network had called it by the name of the other side")
+    joint_observed: np.ndarray = column(
+        (24,), "b", "a confident keypoint lies at the joint or farther out on its limb"
+    )
+    # [T, 26]
+    keypoint_observed: np.ndarray = column(
+        (26,), "f", "probability that it is near the truth", low=0, high=1
+    )
+    keypoints_px: np.ndarray = column(
+        (26, 2),
+        "f",
+        "as the 2D network saw them; NaN: no detection",
+        unit="px",
+        low=-FAR_PX,
+        high=FAR_PX,
+    )
+    swapped: np.ndarray = column(
+        (26,), "b", "the network had called it by the name of the other side"
+    )
     confidence: np.ndarray = column((26,), "f", "from `source`", low=0, high=1)
-    presence: np.ndarray = column((26,), "f", "probability that the keypoint is in the image", low=0, high=1)
+    presence: np.ndarray = column(
+        (26,), "f", "probability that the keypoint is in the image", low=0, high=1
+    )
     raw: np.ndarray = column((26,), "f", "the 2D network's own confidence")
     used: np.ndarray = column((26,), "b", "keypoints that pulled on the body")
     # [T, 26] of the body's keypoint
-    reprojection_px: np.ndarray = column((26,), "f", "distance to the seen one; NaN: it did not pull", unit="px", low=0)
-    box_px: np.ndarray = column((4,), "f", "x1, y1, x2, y2; NaN: no detection", unit="px", low=-FAR_PX, high=FAR_PX)
+    reprojection_px: np.ndarray = column(
+        (26,), "f", "distance to the seen one; NaN: it did not pull", unit="px", low=0
+    )
+    box_px: np.ndarray = column(
+        (4,), "f", "x1, y1, x2, y2; NaN: no detection", unit="px", low=-FAR_PX, high=FAR_PX
+    )
     converged: np.ndarray = column((), "b", "the search converged")
     stopped: str = column((), "U", "why the search ended", each="people")
     shot: int = column((), "i", "number of its shot", each="people", low=0)
-    same_as: int = column((), "i", "the earliest identity of the same person, or its own", each="people")
-    size: float = column((), "f", "multiplies the posed body", each="people", finite=True, low=1e-3, high=1e3)
-    height_m: float = column((), "f", "standing, with its size", unit="m", each="people", finite=True, low=0, high=1e3)
+    same_as: int = column(
+        (), "i", "the earliest identity of the same person, or its own", each="people"
+    )
+    size: float = column(
+        (), "f", "multiplies the posed body", each="people", finite=True, low=1e-3, high=1e3
+    )
+    height_m: float = column(
+        (), "f", "standing, with its size", unit="m", each="people", finite=True, low=0, high=1e3
+    )
     # [T, 4] left heel, left toes, right heel, right toes
     contact: np.ndarray = column((4,), "f", "probability that heels and toes stand", low=0, high=1)
     # [T, 24, 3] x right, y down, z along the optical axis: 68 % of errors are below
@@ -127,27 +205,60 @@ class Person(Table):
     )
     pose_std_deg: np.ndarray = column((24,), "f", "std of joints' rotations", unit="deg", low=0)
     # [T] of its joints relative to the pelvis (`reliable`)
-    worst_error_mm: np.ndarray = column((), "f", "median of the largest joint error; NaN: unknown", unit="mm", low=0)
+    worst_error_mm: np.ndarray = column(
+        (), "f", "median of the largest joint error; NaN: unknown", unit="mm", low=0
+    )
     second_probability: np.ndarray | None = column(  # [T]
-        (), "f", "that another pose is nearer to the truth (`Result.second`); 0: none is likely", low=0, high=1,
-        optional=True, in_files=False,
-    )  # fmt: skip
-    height_std_m: float = column((), "f", "std of that; NaN: unknown", unit="m", each="people", default=lambda: np.nan)
-    shape_covariance: np.ndarray = column(
-        ("fitted", "fitted"), "f", "of the shape's first directions; NaN: unknown", each="people",
-        default=lambda: np.full((10, 10), np.nan),
-    )  # fmt: skip
-    scene_used: bool = column((), "b", "gravity and floor pulled on the body", each="people", default=bool)
-    masks: int = column((), "i", "masks that the shape was found from; 0: keypoints only", each="people", default=int)
-    # [T, 30, 3] SMPL-H's joints, zeros: flat hands; a hand that is not seen relaxes. None: hands were not looked for
-    hand_pose_rad: np.ndarray | None = column(
-        (30, 3), "f", "axis-angle of finger joints", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD,
+        (),
+        "f",
+        "that another pose is nearer to the truth (`Result.second`); 0: none is likely",
+        low=0,
+        high=1,
         optional=True,
-    )  # fmt: skip
-    hand_std_deg: np.ndarray | None = column((30,), "f", "std of their rotations", unit="deg", low=0, optional=True)
-    hand_seen: np.ndarray | None = column((2,), "b", "the left, the right hand is seen", optional=True)  # [T, 2]
+        in_files=False,
+    )
+    height_std_m: float = column(
+        (), "f", "std of that; NaN: unknown", unit="m", each="people", default=lambda: np.nan
+    )
+    shape_covariance: np.ndarray = column(
+        ("fitted", "fitted"),
+        "f",
+        "of the shape's first directions; NaN: unknown",
+        each="people",
+        default=lambda: np.full((10, 10), np.nan),
+    )
+    scene_used: bool = column(
+        (), "b", "gravity and floor pulled on the body", each="people", default=bool
+    )
+    masks: int = column(
+        (),
+        "i",
+        "masks that the shape was found from; 0: keypoints only",
+        each="people",
+        default=int,
+    )
+    # [T, 30, 3] SMPL-H's joints, zeros: flat hands; a hand that is not seen relaxes. None: hands
+    # were not looked for
+    hand_pose_rad: np.ndarray | None = column(
+        (30, 3),
+        "f",
+        "axis-angle of finger joints",
+        unit="rad",
+        finite=True,
+        low=-MOST_RAD,
+        high=MOST_RAD,
+        optional=True,
+    )
+    hand_std_deg: np.ndarray | None = column(
+        (30,), "f", "std of their rotations", unit="deg", low=0, optional=True
+    )
+    hand_seen: np.ndarray | None = column(
+        (2,), "b", "the left, the right hand is seen", optional=True
+    )  # [T, 2]
     # [T, 4, 4] of its frames; None: gravity is not known
-    world_from_camera: np.ndarray | None = column((4, 4), "f", "to the world frame", optional=True, in_files=False)
+    world_from_camera: np.ndarray | None = column(
+        (4, 4), "f", "to the world frame", optional=True, in_files=False
+    )
 
     @property
     def confident(self) -> np.ndarray:
@@ -157,8 +268,8 @@ class Person(Table):
         return self.used & (self.keypoint_observed >= OBSERVED_PROBABILITY)
 
     def reliable(self, limit_mm: float = 50.0) -> np.ndarray:
-        """[T] probability that no joint is off by more than limit_mm relative to the pelvis (hands apart); 0 in frames
-        that were filled in, NaN where nothing is known."""
+        """[T] probability that no joint is off by more than limit_mm relative to the pelvis (hands
+        apart); 0 in frames that were filled in, NaN where nothing is known."""
         from fitting.stated import probability_within
 
         if not limit_mm > 0:
@@ -166,8 +277,8 @@ class Person(Table):
         return np.where(self.observed, probability_within(self.worst_error_mm, limit_mm), 0.0)
 
     def bounds_mm(self, level: float = 0.95) -> np.ndarray:
-        """[T, 24, 3] how far a joint may be off along the camera's axes, relative to the pelvis: so large a share of
-        errors is smaller. NaN where nothing is known."""
+        """[T, 24, 3] how far a joint may be off along the camera's axes, relative to the pelvis: so
+        large a share of errors is smaller. NaN where nothing is known."""
         from fitting.stated import level_factor
 
         if not 0 < level < 1:
@@ -175,8 +286,8 @@ class Person(Table):
         return self.joint_std_axes_mm * level_factor(level, self.joint_observed, self.scene_used)
 
     def speeds_m_s(self) -> tuple[np.ndarray, np.ndarray]:
-        """[T, 24] speed of every joint, in the world where it is known, else seen from the camera, and one standard
-        deviation; NaN beside absences."""
+        """[T, 24] speed of every joint, in the world where it is known, else seen from the camera,
+        and one standard deviation; NaN beside absences."""
         from fitting.stated import speed_std_m_s
 
         joints = self.joints_m if self.joints_world_m is None else self.joints_world_m
@@ -222,8 +333,12 @@ class Result:
     settings: Mapping[str, Any]  # the run's options by name
     timings_s: Mapping[str, float]  # seconds per stage, of the run that made it
     events: list[Event] = field(default_factory=list)  # in order of time
-    views: list[View] = field(default_factory=list)  # of several cameras, this one first; empty: there is one
-    modes: Mode = field(default_factory=lambda: Mode.empty())  # frames of people who may have another pose
+    views: list[View] = field(
+        default_factory=list
+    )  # of several cameras, this one first; empty: there is one
+    modes: Mode = field(
+        default_factory=lambda: Mode.empty()
+    )  # frames of people who may have another pose
 
     @property
     def size(self) -> tuple[int, int]:
@@ -240,9 +355,13 @@ class Result:
         if self.body_path is None:
             return fitting.load_body()
         if not self.body_path.is_file():
-            raise UserError(f"the body file {self.body_path} is no longer there: put it back, or run again.")
+            raise UserError(
+                f"the body file {self.body_path} is no longer there: put it back, or run again."
+            )
         if content_digest([self.body_path]) != self.body_digest:
-            raise UserError(f"{self.body_path} is not the body that was fitted any more: put it back, or run again.")
+            raise UserError(
+                f"{self.body_path} is not the body that was fitted any more: put it back, or run again."
+            )
         return fitting.load_body(self.body_path)
 
     def person(self, identity: int) -> Person:
@@ -250,7 +369,9 @@ class Result:
             if person.identity == identity:
                 return person
         names = ", ".join(str(person.identity) for person in self.people)
-        raise UserError(f"there is no person {identity} in {self.folder}: there are {names or 'none'}.")
+        raise UserError(
+            f"there is no person {identity} in {self.folder}: there are {names or 'none'}."
+        )
 
     def camera_at(self, frame: int) -> "fitting.Camera":
         """The camera of one frame number."""
@@ -263,9 +384,13 @@ class Result:
 
     def shot_at(self, frame: int) -> int:
         """The number in `shots` of the shot that a frame number belongs to."""
-        return int(np.searchsorted([shot.first_frame for shot in self.shots], frame, side="right")) - 1
+        return (
+            int(np.searchsorted([shot.first_frame for shot in self.shots], frame, side="right")) - 1
+        )
 
-    def params(self, person: Person, rows: slice | np.ndarray = slice(None)) -> "fitting.BodyParams":
+    def params(
+        self, person: Person, rows: slice | np.ndarray = slice(None)
+    ) -> "fitting.BodyParams":
         """Of some rows of a person, as tensors."""
         import torch
 
@@ -278,18 +403,29 @@ class Result:
         )
 
     def second(self, person: Person) -> "tuple[np.ndarray, fitting.BodyParams]":
-        """The rows [M] of a person in which another pose explains the keypoints about as well, and that body, in the
-        camera frame; `person.second_probability` says how likely it is."""
+        """The rows [M] of a person in which another pose explains the keypoints about as well, and
+        that body, in the camera frame; `person.second_probability` says how likely it is."""
         import torch
 
         rows, modes = _modes_of(self.modes, person)
-        params, pose, translation = self.params(person, rows), modes.pose_rad, modes.translation_m
-        return rows, replace(params, pose=torch.from_numpy(pose), translation=torch.from_numpy(translation), hands=None)
+        params = self.params(person, rows)
+        pose = modes.pose_rad
+        translation = modes.translation_m
+        return rows, replace(
+            params,
+            pose=torch.from_numpy(pose),
+            translation=torch.from_numpy(translation),
+            hands=None,
+        )
 
     def world_std_mm(self, person: Person) -> np.ndarray:
-        """[T, 24] length of the error to expect in the world frame: that in the camera frame, and gravity's; NaN where
-        one of them is not known."""
-        lean = np.radians(self.shots[person.shot].up_std_deg) if person.world_from_camera is not None else np.nan
+        """[T, 24] length of the error to expect in the world frame: that in the camera frame, and
+        gravity's; NaN where one of them is not known."""
+        lean = (
+            np.radians(self.shots[person.shot].up_std_deg)
+            if person.world_from_camera is not None
+            else np.nan
+        )
         return np.hypot(person.joint_std_mm, 1000 * lean * np.linalg.norm(person.joints_m, axis=-1))
 
     def segments_m(self, person: Person) -> dict[str, tuple[float, float]]:
@@ -302,16 +438,21 @@ class Result:
         return {name: (float(a), float(b)) for name, (a, b) in zip(SEGMENTS, pairs, strict=True)}
 
     def girths_m(self, person: Person) -> dict[str, tuple[float, float]]:
-        """Round chest, waist, hip and thigh of the body without clothes, and one standard deviation (NaN: unknown)."""
+        """Round chest, waist, hip and thigh of the body without clothes, and one standard deviation
+        (NaN: unknown).
+        """
         from fitting.body.body import GIRTHS
 
         covariance = self.params(person).shape.new_tensor(person.shape_covariance)
         lengths, stds = self.body.girths_m(person.shape, covariance)
-        return {name: (person.size * a, person.size * b) for name, a, b in zip(GIRTHS, lengths, stds, strict=True)}
+        return {
+            name: (person.size * a, person.size * b)
+            for name, a, b in zip(GIRTHS, lengths, stds, strict=True)
+        }
 
     def vertex_std_mm(self, person: Person) -> np.ndarray:
-        """[V] how far each vertex of the body at rest may be off because its shape is not known: without masks, girth
-        is only guessed from bones. NaN: unknown."""
+        """[V] how far each vertex of the body at rest may be off because its shape is not known:
+        without masks, girth is only guessed from bones. NaN: unknown."""
         covariance = person.shape_covariance.astype(np.float64)
         directions = self.body.shapedirs[..., : len(covariance)].double().numpy()
         variance = np.einsum("vcs,sr,vcr->v", directions, covariance, directions)
@@ -324,8 +465,9 @@ class Result:
         return posed.vertices[0].numpy()
 
 
-# What the arrays of tracks.npz, keypoints.npz and fit.npz look like; docs/run.md says what they mean. Files may come
-# from another machine or be damaged: nothing reads them before they have been checked here.
+# What the arrays of tracks.npz, keypoints.npz and fit.npz look like; docs/run.md says what they
+# mean. Files may come from another machine or be damaged: nothing reads them before they have been
+# checked here.
 
 _TEXT = Array("U", ())
 _SIDE = Array("i", (), low=1, high=1 << 20)  # of an image, pixels
@@ -343,17 +485,25 @@ _ROWS = {
 }
 _EVENTS = Event.schema(rows="events")
 TRACKS = {
-    **_CLIP, **_ROWS, "row_box_px": Array("f", ("rows", 4), finite=True, low=-FAR_PX, high=FAR_PX),
-    "row_score": Array("f", ("rows",)), "warnings": Array("U", ("warnings",)),
-    "shot_first_frame": Array("i", ("shots",), low=0), "same_as": Array("i", ("people",)), **_EVENTS,
-    "camera_kind": Array("U", ("shots",), optional=True), "camera_reason": Array("U", ("shots",), optional=True),
+    **_CLIP,
+    **_ROWS,
+    "row_box_px": Array("f", ("rows", 4), finite=True, low=-FAR_PX, high=FAR_PX),
+    "row_score": Array("f", ("rows",)),
+    "warnings": Array("U", ("warnings",)),
+    "shot_first_frame": Array("i", ("shots",), low=0),
+    "same_as": Array("i", ("people",)),
+    **_EVENTS,
+    "camera_kind": Array("U", ("shots",), optional=True),
+    "camera_reason": Array("U", ("shots",), optional=True),
     "camera_focal_px": Array("f", ("shots",), low=1, high=FAR_PX, finite=True, optional=True),
-    "camera_first_from_frame": Array("f", ("frames", 3, 3), finite=True, optional=True, low=-1.1, high=1.1),
+    "camera_first_from_frame": Array(
+        "f", ("frames", 3, 3), finite=True, optional=True, low=-1.1, high=1.1
+    ),
     "camera_zoom": Array("f", ("frames",), low=1e-3, high=1e3, finite=True, optional=True),
     "camera_turning_focal_px": Array("f", ("shots",), optional=True, low=1e-3),
     "camera_turning_focal_log_std": Array("f", ("shots",), optional=True, low=0),
     "camera_vertical": Array("f", ("shots", 3), optional=True, low=-1.1, high=1.1),
-}  # fmt: skip
+}
 
 
 def fit_schema() -> dict[str, Array]:
@@ -361,7 +511,18 @@ def fit_schema() -> dict[str, Array]:
     return {
         **_CLIP,
         **_ROWS,
-        **{name: _TEXT for name in ("body", "body_path", "body_digest", "weighting", "init", "source", "pose_model")},
+        **{
+            name: _TEXT
+            for name in (
+                "body",
+                "body_path",
+                "body_digest",
+                "weighting",
+                "init",
+                "source",
+                "pose_model",
+            )
+        },
         "focal_px": Array("f", (2,), finite=True, low=1e-3, high=FAR_PX),
         "center_px": Array("f", (2,), finite=True, low=-FAR_PX, high=FAR_PX),
         "distortion": Array("f", ("coefficients",), finite=True, optional=True, low=-1e3, high=1e3),
@@ -382,17 +543,26 @@ def check_tracks(arrays: Mapping[str, np.ndarray], path: Path) -> None:
 
 
 def keypoints_schema(names: Iterable[str] = ()) -> dict[str, Array]:
-    """Of a keypoints.npz that has arrays of these names: those of hands and masks come together, or not at all."""
+    """Of a keypoints.npz that has arrays of these names: those of hands and masks come together, or
+    not at all.
+    """
     from pose2d.types import HandKeypoints, Keypoints, Outlines  # bring torch with them
 
     schema = {
-        **_ROWS, "pose_model": _TEXT, "skeleton": _TEXT, "source": _TEXT,
-        "row_box_px": Array("f", ("rows", 4), low=-FAR_PX, high=FAR_PX), **Keypoints.schema(),
+        **_ROWS,
+        "pose_model": _TEXT,
+        "skeleton": _TEXT,
+        "source": _TEXT,
+        "row_box_px": Array("f", ("rows", 4), low=-FAR_PX, high=FAR_PX),
+        **Keypoints.schema(),
         "row_xy_px": Array("f", ("rows", "keypoints", 2), low=-FAR_PX, high=FAR_PX),
-        "row_area_px2": Array("f", ("rows",), low=0), "row_raw": Array("f", ("rows", "keypoints")),
-    }  # fmt: skip
+        "row_area_px2": Array("f", ("rows",), low=0),
+        "row_raw": Array("f", ("rows", "keypoints")),
+    }
     for table, rows in ((HandKeypoints, "rows"), (Outlines, "masks")):
-        schema |= table.schema(rows=rows, optional=not any(name.startswith(table.PREFIX) for name in names))
+        schema |= table.schema(
+            rows=rows, optional=not any(name.startswith(table.PREFIX) for name in names)
+        )
     return schema
 
 
@@ -403,17 +573,27 @@ def check_keypoints(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     _demand((masks < len(arrays["row_frame"])).all(), path, "a mask belongs to nobody's row")
     name = str(arrays["skeleton"])
     if name not in BY_NAME:
-        raise UserError(f"{path} has keypoints of {name[:80]!r}; expected one of {', '.join(BY_NAME)}.")
+        raise UserError(
+            f"{path} has keypoints of {name[:80]!r}; expected one of {', '.join(BY_NAME)}."
+        )
     skeleton = BY_NAME[name]
     if skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
-        raise UserError(f"{path} has keypoints of {name}; expected COCO's 17 or a set that begins with them.")
+        raise UserError(
+            f"{path} has keypoints of {name}; expected COCO's 17 or a set that begins with them."
+        )
     if arrays["row_xy_px"].shape[1] != skeleton.size:
-        raise UserError(f"{path} has {arrays['row_xy_px'].shape[1]} keypoints a person; {name} has {skeleton.size}.")
+        raise UserError(
+            f"{path} has {arrays['row_xy_px'].shape[1]} keypoints a person; {name} has {skeleton.size}."
+        )
 
 
 def check_fit(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     stated = arrays.get("schema_version")
-    number = int(stated) if stated is not None and stated.shape == () and stated.dtype.kind in "iu" else 0
+    number = (
+        int(stated)
+        if stated is not None and stated.shape == () and stated.dtype.kind in "iu"
+        else 0
+    )
     if number != SCHEMA_VERSION:
         raise UserError(
             f"{path} has schema {number}, and this fitmesh reads {SCHEMA_VERSION}: make it anew with `fitmesh run`."
@@ -421,7 +601,11 @@ def check_fit(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     check_arrays(arrays, fit_schema(), path, "a fit.npz of fitmesh")
     _check_rows(arrays, path)
     _check_clip(arrays, path)
-    _demand((arrays["shot"] < len(arrays["shot_first_frame"])).all(), path, "a person is in a shot that is not there")
+    _demand(
+        (arrays["shot"] < len(arrays["shot_first_frame"])).all(),
+        path,
+        "a person is in a shot that is not there",
+    )
 
 
 def _demand(is_so: bool | np.bool_, path: Path, otherwise: str) -> None:
@@ -431,9 +615,15 @@ def _demand(is_so: bool | np.bool_, path: Path, otherwise: str) -> None:
 
 def _check_rows(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     """Everyone's rows, one after the other, frames rising."""
-    first, frame = arrays["first_row"].astype(np.int64), arrays["row_frame"].astype(np.int64)
+    first = arrays["first_row"].astype(np.int64)
+    frame = arrays["row_frame"].astype(np.int64)
     people = len(arrays["identity"])
-    rising = len(first) == people + 1 and first[0] == 0 and first[-1] == len(frame) and (np.diff(first) > 0).all()
+    rising = (
+        len(first) == people + 1
+        and first[0] == 0
+        and first[-1] == len(frame)
+        and (np.diff(first) > 0).all()
+    )
     _demand(rising, path, "first_row does not say which rows belong to whom")
     _demand(len(np.unique(arrays["identity"])) == people, path, "two people have one identity")
     within = np.ones(max(len(frame) - 1, 0), np.bool_)
@@ -450,7 +640,11 @@ def _check_clip(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     first = arrays["shot_first_frame"].astype(np.int64)
     rising = (np.diff(first) > 0).all() and (len(first) > 0 or not len(arrays["frame"]))
     _demand(rising, path, "shot_first_frame does not say where shots begin")
-    _demand(np.isin(arrays["same_as"], arrays["identity"]).all(), path, "same_as names somebody who is not there")
+    _demand(
+        np.isin(arrays["same_as"], arrays["identity"]).all(),
+        path,
+        "same_as names somebody who is not there",
+    )
 
 
 def load(folder: str | Path) -> Result:
@@ -459,19 +653,25 @@ def load(folder: str | Path) -> Result:
     if folder.is_file() and folder.name == FIT_FILE:
         folder = folder.parent
     if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder of results. Give the --out folder of `fitmesh run`.")
+        raise UserError(
+            f"{folder} is not a folder of results. Give the --out folder of `fitmesh run`."
+        )
     arrays = read_npz(folder / FIT_FILE)
     check_fit(arrays, folder / FIT_FILE)
     try:
-        about = read_json(folder / RUN_FILE).object()  # what the run said of itself; the fit can be read without it
+        about = read_json(
+            folder / RUN_FILE
+        ).object()  # what the run said of itself; the fit can be read without it
     except UserError:
         about = {}
     body_path = str(arrays["body_path"])
     at = np.searchsorted(arrays["frame"], arrays["row_frame"])
     people = Person.from_groups(
-        arrays, time_s=arrays["time_s"][at], world_from_camera=arrays["world_from_camera"][at],
+        arrays,
+        time_s=arrays["time_s"][at],
+        world_from_camera=arrays["world_from_camera"][at],
         second_probability=np.zeros(len(at), np.float32),
-    )  # fmt: skip
+    )
     modes = Mode.from_arrays(arrays) if "mode_frame" in arrays else Mode.empty()
     for person in people:
         rows, mine = _modes_of(modes, person)
@@ -479,8 +679,12 @@ def load(folder: str | Path) -> Result:
         person.second_probability[rows] = mine.probability
     return Result(
         folder=folder,
-        people=[replace(person, world_from_camera=_known(person.world_from_camera)) for person in people],
-        shots=[replace(shot, up_cam=_known(shot.up_cam)) for shot in Shot.from_arrays(arrays).each()],
+        people=[
+            replace(person, world_from_camera=_known(person.world_from_camera)) for person in people
+        ],
+        shots=[
+            replace(shot, up_cam=_known(shot.up_cam)) for shot in Shot.from_arrays(arrays).each()
+        ],
         camera=fitting.Camera(
             tuple(arrays["focal_px"].astype(float).tolist()),
             tuple(arrays["center_px"].astype(float).tolist()),
@@ -497,10 +701,15 @@ def load(folder: str | Path) -> Result:
         rate=Fraction(*map(int, arrays["rate"])),
         body_name=str(arrays["body"]),
         body_path=Path(body_path) if body_path else None,
-        clip_path=Path(about["clip"]) if isinstance(about.get("clip"), str) and about["clip"] else None,
+        clip_path=Path(about["clip"])
+        if isinstance(about.get("clip"), str) and about["clip"]
+        else None,
         settings=about["settings"] if isinstance(about.get("settings"), dict) else {},
         timings_s=numbers_of(about.get("timings_s")),
-        **{name: str(arrays[name]) for name in ("body_digest", "weighting", "init", "source", "pose_model")},
+        **{
+            name: str(arrays[name])
+            for name in ("body_digest", "weighting", "init", "source", "pose_model")
+        },
     )
 
 
@@ -518,7 +727,11 @@ def _known(values: np.ndarray | None) -> np.ndarray | None:
 def numbers_of(stated: Any) -> dict[str, float]:
     """The finite numbers of an object in run.json, which anyone may have edited."""
     given = stated.items() if isinstance(stated, dict) else ()
-    return {name: float(value) for name, value in given if type(value) in (int, float) and 0 <= value < 1e9}
+    return {
+        name: float(value)
+        for name, value in given
+        if type(value) in (int, float) and 0 <= value < 1e9
+    }
 
 
 MOST_FILES = 200
@@ -527,18 +740,25 @@ CACHE_FOLDER = ".cache_keys"  # of exports
 
 @dataclass
 class Manifest:
-    """Digests of the files that a run left in a folder, by name. A file without one is not vouched for by anybody."""
+    """Digests of the files that a run left in a folder, by name. A file without one is not vouched
+    for by anybody.
+    """
 
     out: Path
     digests: dict[str, str] = field(default_factory=dict)  # "BYTES SHA-256"
-    entries: set[str] = field(default_factory=set)  # names in the folder that runs have written or begun to write
+    entries: set[str] = field(
+        default_factory=set
+    )  # names in the folder that runs have written or begun to write
 
     @classmethod
     def read(cls, out: Path) -> "Manifest":
-        """As the last run recorded them. Where that is lost, a folder with cache keys of ours is ours as a whole."""
+        """As the last run recorded them. Where that is lost, a folder with cache keys of ours is
+        ours as a whole.
+        """
         try:
             stated = read_json(out / RUN_FILE)
-            digests, entries = stated.item("files").object(), stated.item("entries").items()
+            digests = stated.item("files").object()
+            entries = stated.item("entries").items()
         except UserError:
             is_ours = (out / CACHE_FOLDER).is_dir() or any(map(stated_key, out.glob("*.npz")))
             return cls(out, entries={path.name for path in out.iterdir()} if is_ours else set())
@@ -546,12 +766,21 @@ class Manifest:
         return cls(out, known, {str(entry.value) for entry in entries})
 
     def claim(self, names: Sequence[str], inputs: Iterable[Path], overwrite: bool) -> None:
-        """These names are written from now on. UserError where one is an input, or what no run has written."""
+        """These names are written from now on. UserError where one is an input, or what no run has
+        written.
+        """
         places = {self.out.resolve() / name for name in names}
         for path in inputs:
-            if any(not places.isdisjoint((p, *p.parents)) for p in (path.resolve(), path.parent.resolve() / path.name)):
-                raise UserError(f"{path} is an input of this run, which would write over it: choose another --out.")
-        foreign = [name for name in names if name not in self.entries and os.path.lexists(self.out / name)]
+            if any(
+                not places.isdisjoint((p, *p.parents))
+                for p in (path.resolve(), path.parent.resolve() / path.name)
+            ):
+                raise UserError(
+                    f"{path} is an input of this run, which would write over it: choose another --out."
+                )
+        foreign = [
+            name for name in names if name not in self.entries and os.path.lexists(self.out / name)
+        ]
         if foreign and not overwrite:
             raise UserError(
                 f"{self.out} holds {', '.join(foreign)}, which fitmesh has not written and would replace: choose "
@@ -564,7 +793,9 @@ class Manifest:
         return [
             name
             for name in names
-            if name in self.digests and (self.out / name).is_file() and _digest(self.out / name) != self.digests[name]
+            if name in self.digests
+            and (self.out / name).is_file()
+            and _digest(self.out / name) != self.digests[name]
         ]
 
     def is_whole(self) -> bool:
@@ -573,7 +804,9 @@ class Manifest:
         return bool(self.digests) and there and not self.changed(self.digests)
 
     def record(self, names: Iterable[str]) -> None:
-        """Of an export of more files than MOST_FILES (an .obj a frame) only the sizes are known, in its own note."""
+        """Of an export of more files than MOST_FILES (an .obj a frame) only the sizes are known, in
+        its own note.
+        """
         known = [name for name in names if (self.out / name).is_file()]
         if len(known) <= MOST_FILES:
             self.digests |= {name: _digest(self.out / name) for name in known}

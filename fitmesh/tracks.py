@@ -1,9 +1,11 @@
-"""Who is who in a run, corrected by hand: `fitmesh.edit_tracks`, and the tracks and keypoints that later stages read.
+"""Who is who in a run, corrected by hand: `fitmesh.edit_tracks`, and the tracks and keypoints that
+later stages read.
 
-`tracks_edits.json` in the folder of a run is applied to what was found: tracks.npz and keypoints.npz stay as they were,
-so that any edit can be taken back without looking at the video again; every later stage reads them through
-`edited_tracks` and `edited_keypoints`. The edits are part of the fit's cache key. They are bound to the tracks they
-were made for: should those be found anew and come out differently, nothing is guessed, and the edits are refused."""
+`tracks_edits.json` in the folder of a run is applied to what was found: tracks.npz and
+keypoints.npz stay as they were, so that any edit can be taken back without looking at the video
+again; every later stage reads them through `edited_tracks` and `edited_keypoints`. The edits are
+part of the fit's cache key. They are bound to the tracks they were made for: should those be found
+anew and come out differently, nothing is guessed, and the edits are refused."""
 
 import hashlib
 import json
@@ -43,27 +45,35 @@ def list_tracks(out: str | Path) -> list[TrackSummary]:
 
 
 def edit_tracks(
-    out: str | Path, *, merge: Sequence[Sequence[int]] = (), split: Sequence[tuple[int, float]] = (),
-    drop: Sequence[int] = (), undo: int = 0,
-) -> list[TrackSummary]:  # fmt: skip
+    out: str | Path,
+    *,
+    merge: Sequence[Sequence[int]] = (),
+    split: Sequence[tuple[int, float]] = (),
+    drop: Sequence[int] = (),
+    undo: int = 0,
+) -> list[TrackSummary]:
     """Correct the tracks of a run; `fitmesh.run` with the same settings then makes the rest anew.
 
-    merge: groups of identities that are one person, who keeps the first. They must not be seen in the same frame; in
-    different shots they stay two and are said to be the same.
-    split: an identity and a time of the video in seconds, from which on it is somebody else, with a new identity.
-    drop: identities to leave out. undo: take back so many of the last edits before that.
-    Merges come first, then splits, then drops. All is checked before anything is written (UserError). Returns everyone
-    after the edits.
+    merge: groups of identities that are one person, who keeps the first. They must not be seen in
+    the same frame; in different shots they stay two and are said to be the same. split: an identity
+    and a time of the video in seconds, from which on it is somebody else, with a new identity.
+    drop: identities to leave out. undo: take back so many of the last edits before that. Merges
+    come first, then splits, then drops. All is checked before anything is written (UserError).
+    Returns everyone after the edits.
     """
     folder = Path(out)
     tracks = read_tracks(folder)
     edits = read_edits(folder, tracks)
     if not 0 <= undo <= len(edits):
-        raise UserError(f"there are {len(edits)} edits in {folder}, and {undo} cannot be taken back.")
+        raise UserError(
+            f"there are {len(edits)} edits in {folder}, and {undo} cannot be taken back."
+        )
     edits = edits[: len(edits) - undo]
     edits += [Merge(tuple(group)) for group in merge]
     for identity, time_s in split:
-        edits.append(Split(identity, float(time_s), identities_after(tracks, edits).next_identity()))
+        edits.append(
+            Split(identity, float(time_s), identities_after(tracks, edits).next_identity())
+        )
     edits += [Drop(identity) for identity in drop]
     identities_after(tracks, edits)  # refuses what cannot be done
     write_edits(folder, tracks, edits)
@@ -104,7 +114,9 @@ class Identities:
 
 @dataclass(frozen=True)
 class Merge:
-    """Several tracks are one person. Nobody is followed over a cut: there they stay two, known to be the same."""
+    """Several tracks are one person. Nobody is followed over a cut: there they stay two, known to
+    be the same.
+    """
 
     merge: tuple[int, ...]  # in each shot, the first that is in it is kept
 
@@ -114,10 +126,14 @@ class Merge:
     def apply(self, now: Identities) -> None:
         """UserError where it cannot be made, as of the other edits."""
         if len(self.merge) < 2 or len(set(self.merge)) < len(self.merge):
-            raise UserError(f"a merge takes two or more different people, got {', '.join(map(str, self.merge))}.")
+            raise UserError(
+                f"a merge takes two or more different people, got {', '.join(map(str, self.merge))}."
+            )
         frames = {identity: now.frames(identity) for identity in self.merge}
         people = {now.person[identity] for identity in self.merge}
-        others = [i for i in now.everyone() if now.person[i] in people and i not in frames]  # by earlier merges
+        others = [
+            i for i in now.everyone() if now.person[i] in people and i not in frames
+        ]  # by earlier merges
         taken: dict[int, int] = {}
         for identity in (*self.merge, *others):
             mine = now.frames(identity).tolist()
@@ -132,7 +148,9 @@ class Merge:
         for identity, own in frames.items():
             shot = int(np.searchsorted(now.tracks.shot_first_frame, own[0], side="right"))
             now.owner[now.owner == identity] = keeps.setdefault(shot, identity)
-        now.person.update({one: now.person[self.merge[0]] for one, who in now.person.items() if who in people})
+        now.person.update(
+            {one: now.person[self.merge[0]] for one, who in now.person.items() if who in people}
+        )
 
 
 @dataclass(frozen=True)
@@ -149,7 +167,9 @@ class Split:
     def apply(self, now: Identities) -> None:
         first_s, last_s = now.tracks.times(now.frames(self.split)[[0, -1]]).tolist()
         if self.new in now.everyone():
-            raise UserError(f"a split of person {self.split} cannot make person {self.new}, who is there already.")
+            raise UserError(
+                f"a split of person {self.split} cannot make person {self.new}, who is there already."
+            )
         if not first_s < self.time_s <= last_s:
             raise UserError(
                 f"person {self.split} is seen from {first_s:.2f} to {last_s:.2f} s: a split at {self.time_s:g} s "
@@ -200,19 +220,23 @@ def edited_keypoints(out: Path) -> SeenPeople:
 def after_edits(tracks: SeenPeople, edits: Sequence[Edit]) -> SeenPeople:
     if not edits:
         return tracks
-    now, events = identities_after(tracks, edits), []
+    now = identities_after(tracks, edits)
+    events = []
     for event in tracks.events:
         own = np.flatnonzero(tracks.rows.identity == event.identity)
         if len(own):  # about the person with the identity's row nearest in time
             nearest = np.abs(tracks.times(tracks.rows.frame[own]) - event.time_s).argmin()
             identity = int(now.owner[own[nearest]])
-            if identity == NOBODY or (event.kind == "lost" and tracks.times(now.frames(identity)[-1]) > event.time_s):
+            if identity == NOBODY or (
+                event.kind == "lost" and tracks.times(now.frames(identity)[-1]) > event.time_s
+            ):
                 continue  # nobody's, or the loss was corrected
             event = replace(event, identity=identity)
         events.append(event)
     order = np.lexsort((tracks.rows.frame, now.owner))
     order = order[now.owner[order] != NOBODY]
-    rows, outlines = replace(tracks.rows, identity=now.owner).picked(order), tracks.outlines
+    rows = replace(tracks.rows, identity=now.owner).picked(order)
+    outlines = tracks.outlines
     if outlines is not None:
         place = np.full(len(now.owner), -1)
         place[order] = np.arange(len(order))
@@ -222,11 +246,14 @@ def after_edits(tracks: SeenPeople, edits: Sequence[Edit]) -> SeenPeople:
 
 
 def read_edits(out: Path, tracks: SeenPeople) -> list[Edit]:
-    """In the order they were made, none where there is no file; UserError where they were made for other tracks."""
+    """In the order they were made, none where there is no file; UserError where they were made for
+    other tracks.
+    """
     if not (out / EDITS_FILE).exists():
         return []
     content = read_json(
-        out / EDITS_FILE, "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them."
+        out / EDITS_FILE,
+        "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them.",
     )
     edits = [_edit(entry) for entry in content.item("edits").items()]
     if edits and content.item("tracks").text() != _fingerprint(tracks):
@@ -244,7 +271,9 @@ def write_edits(out: Path, tracks: SeenPeople, edits: Sequence[Edit]) -> None:
         (out / EDITS_FILE).unlink(missing_ok=True)
         return
     with atomic_file(out / EDITS_FILE) as temporary:
-        temporary.write_text(json.dumps({"tracks": _fingerprint(tracks), "edits": list(map(asdict, edits))}) + "\n")
+        temporary.write_text(
+            json.dumps({"tracks": _fingerprint(tracks), "edits": list(map(asdict, edits))}) + "\n"
+        )
 
 
 def _fingerprint(tracks: SeenPeople) -> str:
@@ -260,7 +289,11 @@ def _edit(entry: Json) -> Edit:
     if "merge" in entry:
         return Merge(tuple(one.integer(1) for one in entry.item("merge").items()))
     if "split" in entry:
-        return Split(entry.item("split").integer(1), entry.item("time_s").number(), entry.item("new").integer(1))
+        return Split(
+            entry.item("split").integer(1),
+            entry.item("time_s").number(),
+            entry.item("new").integer(1),
+        )
     if "drop" in entry:
         return Drop(entry.item("drop").integer(1))
     raise entry.refuse("is neither a merge nor a split nor a drop")

@@ -15,9 +15,21 @@ if TYPE_CHECKING:
     from fitting.track import fit_track
 
 __all__ = [
-    "Body", "BodyOutput", "BodyParams", "Camera", "Fit", "InitialGuess", "PosePrior", "SceneTerms", "TrackFit", "fit",
-    "fit_frames", "fit_track", "load_body", "load_prior",
-]  # fmt: skip
+    "Body",
+    "BodyOutput",
+    "BodyParams",
+    "Camera",
+    "Fit",
+    "InitialGuess",
+    "PosePrior",
+    "SceneTerms",
+    "TrackFit",
+    "fit",
+    "fit_frames",
+    "fit_track",
+    "load_body",
+    "load_prior",
+]
 
 __getattr__, __dir__ = lazy_names(
     __name__,

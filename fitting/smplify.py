@@ -1,8 +1,10 @@
-"""SMPLify as SPIN runs it: Adam on the place first, then on the pose. The baseline that fits are measured against.
+"""SMPLify as SPIN runs it: Adam on the place first, then on the pose. The baseline that fits are
+measured against.
 
-Stage 1 turns and moves the whole body until hips and shoulders fall on theirs; stage 2 bends it, the place held.
-Weights are in pixels of SPIN's 224-pixel crop, so in the full frame every error is scaled by 224 / b, with b the
-side of the square around the person. Each frame is fitted by itself and has a shape of its own."""
+Stage 1 turns and moves the whole body until hips and shoulders fall on theirs; stage 2 bends it,
+the place held. Weights are in pixels of SPIN's 224-pixel crop, so in the full frame every error is
+scaled by 224 / b, with b the side of the square around the person. Each frame is fitted by itself
+and has a shape of its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,7 +27,9 @@ from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 
 Through = Literal["mesh", "bones", "smplx"]
-Place = Callable[[Tensor, Tensor], Tensor]  # pose [N, 72] axis-angle, shape [N, S] -> points [N, K, 3], metres
+Place = Callable[
+    [Tensor, Tensor], Tensor
+]  # pose [N, 72] axis-angle, shape [N, S] -> points [N, K, 3], metres
 
 
 @dataclass(frozen=True)
@@ -34,19 +38,25 @@ class FitPoints:
 
     joint_part: Tensor  # [K, 24]
     vertex_part: Tensor  # [K, V]
-    torsos: tuple[tuple[int, ...], ...]  # hips and shoulders, for the first stage; the first set that is seen whole
+    torsos: tuple[
+        tuple[int, ...], ...
+    ]  # hips and shoulders, for the first stage; the first set that is seen whole
     ignored: tuple[int, ...]  # left out of the second stage
 
 
 def coco17(body: Body) -> FitPoints:
     """The body's own COCO keypoints, in the parts that SPIN gives their slots."""
-    return FitPoints(body.keypoint_joints[:17], body.keypoint_vertices[:17], ((12, 11, 6, 5),), (11, 12))
+    return FitPoints(
+        body.keypoint_joints[:17], body.keypoint_vertices[:17], ((12, 11, 6, 5),), (11, 12)
+    )
 
 
 def placer(body: Body, points: FitPoints, through: Through) -> Place:
-    """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the points need. "smplx"
-    skins every vertex by the smplx package, which is what published SMPLify code calls."""
-    attached, size = body.points(points.joint_part, points.vertex_part), 3 * len(body.v_template)
+    """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the
+    points need. "smplx" skins every vertex by the smplx package, which is what published SMPLify
+    code calls."""
+    attached = body.points(points.joint_part, points.vertex_part)
+    size = 3 * len(body.v_template)
     # SMPL's file has correctives, so smplx always adds them
     correctives = body.v_template.new_zeros(9 * (JOINT_COUNT - 1), size)
     if body.posedirs is not None:
@@ -56,23 +66,34 @@ def placer(body: Body, points: FitPoints, through: Through) -> Place:
         if through == "smplx":
             from smplx.lbs import lbs  # slow to import
 
-            template, tree = body.v_template[None], torch.tensor(PARENTS)
+            template = body.v_template[None]
+            tree = torch.tensor(PARENTS)
             vertices, joints = lbs(
-                shape, pose, template, body.shapedirs, correctives, body.J_regressor, tree, body.weights
+                shape,
+                pose,
+                template,
+                body.shapedirs,
+                correctives,
+                body.J_regressor,
+                tree,
+                body.weights,
             )
         else:
             rotation = rotation_matrices(pose.unflatten(1, (-1, 3)))
-            placement, feature = body.placement(rotation, shape), body.pose_feature(rotation)
+            placement = body.placement(rotation, shape)
+            feature = body.pose_feature(rotation)
             if through == "bones":
                 return attached.place(placement, attached.moments(shape, feature))
-            vertices, joints = body.mesh(placement, shape, feature), placement.joints
+            vertices = body.mesh(placement, shape, feature)
+            joints = placement.joints
         return points.joint_part @ joints + points.vertex_part @ vertices
 
     return place
 
 
 # Numbers of the 69 that bend elbows and knees, and the sign in which they bend backwards.
-_HINGES, _BACKWARDS = (52, 55, 9, 12), (1.0, -1.0, -1.0, -1.0)
+_HINGES = (52, 55, 9, 12)
+_BACKWARDS = (1.0, -1.0, -1.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -81,8 +102,12 @@ class SmplifySettings:
 
     iterations: int = 100  # of each of the two stages
     step: float = 1e-2  # Adam's learning rate
-    conf_power: float = 2.0  # an error counts confidence ** conf_power: 2 as in SPIN, 1 by the confidence itself
-    robust_px: float = 100.0  # error at which a keypoint counts half of its square, pixels of a 224-pixel crop
+    conf_power: float = (
+        2.0  # an error counts confidence ** conf_power: 2 as in SPIN, 1 by the confidence itself
+    )
+    robust_px: float = (
+        100.0  # error at which a keypoint counts half of its square, pixels of a 224-pixel crop
+    )
     pose_weight: float = 4.78
     bend_weight: float = 15.2
     shape_weight: float = 5.0
@@ -98,10 +123,14 @@ class SmplifySettings:
 
 
 def torso_reprojection(
-    projected_px: Tensor, xy_px: Tensor, confidence: Tensor, pixel_scale: Tensor, torsos: tuple[tuple[int, ...], ...]
+    projected_px: Tensor,
+    xy_px: Tensor,
+    confidence: Tensor,
+    pixel_scale: Tensor,
+    torsos: tuple[tuple[int, ...], ...],
 ) -> Tensor:
-    """Squared crop pixels of hips and shoulders, not weighted, [N]: of the first torso seen whole, else the last. Of
-    the last, points with confidence 0 are left out: they have no position."""
+    """Squared crop pixels of hips and shoulders, not weighted, [N]: of the first torso seen whole,
+    else the last. Of the last, points with confidence 0 are left out: they have no position."""
     squared = ((projected_px - xy_px) * pixel_scale[:, None, None]).square().sum(-1)
     *preferred, last = (list(torso) for torso in torsos)
     loss = (squared[:, last] * (confidence[:, last] > 0)).sum(1)
@@ -117,9 +146,11 @@ def bend(body_pose: Tensor) -> Tensor:
 
 
 def max_mixture(mixture: Mixture) -> PosePrior:
-    """SMPLify's pose prior over joints 1 to 23: of M Gaussians, the nearest counts. c_m = -log(w_m / ((2 pi)^(69/2)
-    sqrt(det_m) / min sqrt(det))), as SMPLify scales it."""
-    prior = from_mixture(replace(mixture, freedom=GAUSSIAN), np.ones(24), np.ones(69), range(1, JOINT_COUNT))
+    """SMPLify's pose prior over joints 1 to 23: of M Gaussians, the nearest counts. c_m = -log(w_m
+    / ((2 pi)^(69/2) sqrt(det_m) / min sqrt(det))), as SMPLify scales it."""
+    prior = from_mixture(
+        replace(mixture, freedom=GAUSSIAN), np.ones(24), np.ones(69), range(1, JOINT_COUNT)
+    )
     least = float(np.linalg.slogdet(mixture.covariances.astype(np.float64))[1].min()) / 2
     return replace(prior, constant=prior.constant - least)
 
@@ -160,24 +191,41 @@ class SmplifyFit:
 
 
 def smplify(
-    keypoints: Keypoints, camera: Camera, body: Body, start: BodyParams, settings: SmplifySettings | None = None, *,
-    prior: PosePrior | None = None, through: Through = "mesh",
-) -> SmplifyFit:  # fmt: skip
-    """Fit T frames in the full frame, from `start`. prior: `load_max_mixture(...)`; the embedded one if None.
-    through: "mesh" skins all vertices at every step, as the original does; "smplx" does so by the very package that the
-    original calls; "bones" places the keypoints alone. The result is the same."""
+    keypoints: Keypoints,
+    camera: Camera,
+    body: Body,
+    start: BodyParams,
+    settings: SmplifySettings | None = None,
+    *,
+    prior: PosePrior | None = None,
+    through: Through = "mesh",
+) -> SmplifyFit:
+    """Fit T frames in the full frame, from `start`. prior: `load_max_mixture(...)`; the embedded
+    one if None. through: "mesh" skins all vertices at every step, as the original does; "smplx"
+    does so by the very package that the original calls; "bones" places the keypoints alone. The
+    result is the same."""
     keypoints = undistorted(body_keypoints(keypoints), [camera])
-    xy_px, confidence = keypoints.xy_px[:, :17], (keypoints.confidence * keypoints.presence)[:, :17]
-    focal, center = (xy_px.new_tensor(pair).expand(len(xy_px), 2) for pair in (camera.focal_px, camera.center_px))
+    xy_px = keypoints.xy_px[:, :17]
+    confidence = (keypoints.confidence * keypoints.presence)[:, :17]
+    focal, center = (
+        xy_px.new_tensor(pair).expand(len(xy_px), 2) for pair in (camera.focal_px, camera.center_px)
+    )
     seen = Observations(xy_px, confidence, focal, center, CROP_PX / square_side(xy_px, confidence))
     body = body.to(dtype=torch.float32)
-    return fit_points(seen, body, coco17(body), start, prior or load_max_mixture(), settings, through)
+    return fit_points(
+        seen, body, coco17(body), start, prior or load_max_mixture(), settings, through
+    )
 
 
 def fit_points(
-    seen: Observations, body: Body, points: FitPoints, start: BodyParams, prior: PosePrior,
-    settings: SmplifySettings | None = None, through: Through = "mesh",
-) -> SmplifyFit:  # fmt: skip
+    seen: Observations,
+    body: Body,
+    points: FitPoints,
+    start: BodyParams,
+    prior: PosePrior,
+    settings: SmplifySettings | None = None,
+    through: Through = "mesh",
+) -> SmplifyFit:
     """The two stages for any set of points, such as SPIN's 49, `settings.batch` at a time."""
     settings = settings or SmplifySettings()
     frames = len(seen.xy_px)
@@ -185,33 +233,60 @@ def fit_points(
     size = min(SHAPE_SIZE, body.shape_size)
     shape = start.shape.detach().float()[..., :size]
     shape = torch.nn.functional.pad(shape, (0, size - shape.shape[-1])).expand(frames, size)
-    pose, translation = start.pose.detach().float().reshape(frames, -1), start.translation.detach().float()
-    place, missing = placer(body, points, through), body.shape_size - size
+    pose = start.pose.detach().float().reshape(frames, -1)
+    translation = start.translation.detach().float()
+    place = placer(body, points, through)
+    missing = body.shape_size - size
     if missing:  # shape directions beyond those that are fitted stay zero
         whole = place
         place = lambda pose, shape: whole(pose, torch.nn.functional.pad(shape, (0, missing)))  # noqa: E731
     parts = [
-        _two_stages(seen.frames(part), place, points, pose[part], shape[part], translation[part], prior, settings)
-        for part in (slice(first, first + settings.batch) for first in range(0, frames, settings.batch))
+        _two_stages(
+            seen.frames(part),
+            place,
+            points,
+            pose[part],
+            shape[part],
+            translation[part],
+            prior,
+            settings,
+        )
+        for part in (
+            slice(first, first + settings.batch) for first in range(0, frames, settings.batch)
+        )
     ]
-    loss, errors = (torch.cat([getattr(part, name) for part in parts]) for name in ("loss", "reprojection"))
+    loss, errors = (
+        torch.cat([getattr(part, name) for part in parts]) for name in ("loss", "reprojection")
+    )
     return SmplifyFit(BodyParams.concat([part.params for part in parts]), loss, errors)
 
 
 def camera_loss(
-    placed: Tensor, translation: Tensor, depth: Tensor, seen: Observations, points: FitPoints,
+    placed: Tensor,
+    translation: Tensor,
+    depth: Tensor,
+    seen: Observations,
+    points: FitPoints,
     settings: SmplifySettings,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Stage 1, [N]: the torso's error, and the distance held near `depth` [N]."""
     projected = project(placed + translation[:, None], seen.focal_px, seen.center_px)
-    torso = torso_reprojection(projected, seen.xy_px, seen.confidence, seen.pixel_scale, points.torsos)
+    torso = torso_reprojection(
+        projected, seen.xy_px, seen.confidence, seen.pixel_scale, points.torsos
+    )
     return torso + settings.depth_weight**2 * (translation[:, 2] - depth).square()
 
 
 def body_loss(
-    placed: Tensor, body_pose: Tensor, shape: Tensor, translation: Tensor, seen: Observations, points: FitPoints,
-    prior: PosePrior, settings: SmplifySettings,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    placed: Tensor,
+    body_pose: Tensor,
+    shape: Tensor,
+    translation: Tensor,
+    seen: Observations,
+    points: FitPoints,
+    prior: PosePrior,
+    settings: SmplifySettings,
+) -> tuple[Tensor, Tensor]:
     """Stage 2: the loss [N], and each keypoint's part of it [N, K]."""
     weight = seen.confidence**settings.conf_power * (seen.confidence > 0)
     weight[:, list(points.ignored)] = 0
@@ -219,7 +294,11 @@ def body_loss(
     squared = ((projected - seen.xy_px) * seen.pixel_scale[:, None, None]).square()  # crop pixels
     errors = weight * geman_mcclure(squared, settings.robust_px**2)[0].sum(-1)
     loss = errors.sum(1) + settings.pose_weight**2 * prior.energy(body_pose)[0]
-    loss = loss + settings.bend_weight**2 * bend(body_pose).sum(1) + settings.shape_weight**2 * shape.square().sum(1)
+    loss = (
+        loss
+        + settings.bend_weight**2 * bend(body_pose).sum(1)
+        + settings.shape_weight**2 * shape.square().sum(1)
+    )
     return loss, errors
 
 
@@ -227,20 +306,32 @@ def square_side(xy_px: Tensor, confidence: Tensor) -> Tensor:
     """Side [T] of the square around each person's keypoints; a frame without any has side 224."""
     sure = confidence > BOX_CONFIDENCE
     used = torch.where((sure.sum(1) >= 2)[:, None], sure, confidence > 0)[..., None]
-    low, high = torch.where(used, xy_px, torch.inf).amin(1), torch.where(used, xy_px, -torch.inf).amax(1)
+    low = torch.where(used, xy_px, torch.inf).amin(1)
+    high = torch.where(used, xy_px, -torch.inf).amax(1)
     side = (BOX_MARGIN * (high - low).amax(1)).clamp(min=1)
     return torch.where(used.sum((1, 2)) >= 2, side, torch.full_like(side, float(CROP_PX)))
 
 
 def _two_stages(
-    seen: Observations, place: Place, points: FitPoints, pose: Tensor, shape: Tensor, translation: Tensor,
-    prior: PosePrior, settings: SmplifySettings,
-) -> SmplifyFit:  # fmt: skip
-    root, bent, shape, translation = pose[:, :3].clone(), pose[:, 3:].clone(), shape.clone(), translation.clone()
+    seen: Observations,
+    place: Place,
+    points: FitPoints,
+    pose: Tensor,
+    shape: Tensor,
+    translation: Tensor,
+    prior: PosePrior,
+    settings: SmplifySettings,
+) -> SmplifyFit:
+    root = pose[:, :3].clone()
+    bent = pose[:, 3:].clone()
+    shape = shape.clone()
+    translation = translation.clone()
     depth = translation[:, 2].clone()
 
     def first_stage() -> Tensor:
-        return camera_loss(place(torch.cat((root, bent), 1), shape), translation, depth, seen, points, settings)
+        return camera_loss(
+            place(torch.cat((root, bent), 1), shape), translation, depth, seen, points, settings
+        )
 
     def second_stage() -> tuple[Tensor, Tensor]:
         placed = place(torch.cat((root, bent), 1), shape)
@@ -250,11 +341,17 @@ def _two_stages(
     _descend([bent, shape, root], lambda: second_stage()[0], settings)
     with torch.no_grad():
         loss, errors = second_stage()
-    return SmplifyFit(BodyParams(torch.cat((root, bent), 1).unflatten(1, (-1, 3)), shape, translation), loss, errors)
+    return SmplifyFit(
+        BodyParams(torch.cat((root, bent), 1).unflatten(1, (-1, 3)), shape, translation),
+        loss,
+        errors,
+    )
 
 
 def _descend(unknowns: list[Tensor], loss: Callable[[], Tensor], settings: SmplifySettings) -> None:
-    """Adam changes the unknowns in place. The frames' losses are added, which leaves each frame on its own."""
+    """Adam changes the unknowns in place. The frames' losses are added, which leaves each frame on
+    its own.
+    """
     for unknown in unknowns:
         unknown.requires_grad_(True)
     adam = torch.optim.Adam(unknowns, lr=settings.step, betas=(0.9, 0.999))
@@ -270,7 +367,9 @@ def _descend(unknowns: list[Tensor], loss: Callable[[], Tensor], settings: Smpli
 def _check_start(start: BodyParams, frames: int) -> None:
     if len(start) != frames:
         raise UserError(f"the start has {len(start)} frames; the keypoints have {frames}.")
-    if not all(bool(torch.isfinite(value).all()) for value in (start.pose, start.shape, start.translation)):
+    if not all(
+        bool(torch.isfinite(value).all()) for value in (start.pose, start.shape, start.translation)
+    ):
         raise UserError("the start has a number that is not finite (NaN or infinity).")
     behind = (start.translation[:, 2] < NEAREST_KEYPOINT_M).nonzero().flatten()
     if len(behind):

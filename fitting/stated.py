@@ -1,20 +1,23 @@
-"""What is stated is what happens: deviations as held-out people showed them, and how far off a frame's worst joint is.
+"""What is stated is what happens: deviations as held-out people showed them, and how far off a
+frame's worst joint is.
 
-The Gauss-Newton covariance (`solver.levenberg_marquardt.joint_deviations`) knows the noise of keypoints and the spread
-of the priors. It cannot know a wrong mode, a wrong scene, or clothes. `tools/stated_errors.py` fits rendered people
-whom nothing was learned from, and leaves in `data/stated_errors.json` how large their errors are beside what is stated
-(conformal prediction, normalised by the stated deviation):
+The Gauss-Newton covariance (`solver.levenberg_marquardt.joint_deviations`) knows the noise of
+keypoints and the spread of the priors. It cannot know a wrong mode, a wrong scene, or clothes.
+`tools/stated_errors.py` fits rendered people whom nothing was learned from, and leaves in
+`data/stated_errors.json` how large their errors are beside what is stated (conformal prediction,
+normalised by the stated deviation):
 
     stated = factor * ref (Gauss-Newton / ref)^a * exp(w . z),    error / stated ~ Student's t,
 
-where factor and degrees of freedom go by kind of joint, hidden or seen, across or along the optical axis, and without
-or with a scene, and z is how far the joint would move if its limb were mirrored in depth, and how far it is from the
-guess that the fit began from. The exponent a is below 1: a joint without any keypoint is nearly as uncertain as
-Gauss-Newton says, and one that a wrong keypoint pulls is far more so. The scale of t is such that 68 % of errors are
-below one stated deviation; its degrees of freedom are such that 95 % are below what `level_factor` says.
+where factor and degrees of freedom go by kind of joint, hidden or seen, across or along the optical
+axis, and without or with a scene, and z is how far the joint would move if its limb were mirrored
+in depth, and how far it is from the guess that the fit began from. The exponent a is below 1: a
+joint without any keypoint is nearly as uncertain as Gauss-Newton says, and one that a wrong
+keypoint pulls is far more so. The scale of t is such that 68 % of errors are below one stated
+deviation; its degrees of freedom are such that 95 % are below what `level_factor` says.
 
-The largest error of a frame's joints relative to the pelvis has a log-logistic distribution, whose median is a linear
-function of a few features of the frame (`frame_features`).
+The largest error of a frame's joints relative to the pelvis has a log-logistic distribution, whose
+median is a linear function of a few features of the frame (`frame_features`).
 """
 
 import math
@@ -34,18 +37,28 @@ from pose2d.base.files import read_json
 
 TABLE = Path(__file__).parent / "data" / "stated_errors.json"
 KINDS = ("trunk", "hip", "knee", "ankle", "foot", "head", "shoulder", "elbow", "wrist", "hand")
-KIND = np.array([next((k for k, kind in enumerate(KINDS) if name.endswith(kind)), 0) for name in JOINT_NAMES])
+KIND = np.array(
+    [next((k for k, kind in enumerate(KINDS) if name.endswith(kind)), 0) for name in JOINT_NAMES]
+)
 AXIS = np.array([0, 0, 1])  # across, across, along the optical axis
 ONE_STD = math.erf(math.sqrt(0.5))  # the share of errors that one stated deviation holds: 68.3 %
-COUNTED = np.array([n for n, name in enumerate(JOINT_NAMES) if n and "hand" not in name])  # nothing measures hands
-# Gauss-Newton takes neighbouring frames for more independent than they are, so what it states shrinks with their number
-# per second: as fps to minus these powers, relative to the pelvis and in the camera frame, across and along (the same
-# rendered people at 30, 15 and 10 frames a second). Below 6 frames a second they hardly touch.
-RATE, TURN_RATE, LEARNT_FPS, RATES = np.array([[0.16, 0.31], [0.09, 0.02]]), 0.48, 30.0, (6.0, 120.0)
-# Of several cameras: on Gauss-Newton's deviations, what is added along each axis (joints are elsewhere in the network
-# than in the body, in every camera alike), and the worst joint's median over the largest deviation. Chosen on rigs r1
-# and r2 of bench/cameras.py.
-SEVERAL_FACTOR, SEVERAL_MM, SEVERAL_WORST = 1.5, 12.0, 1.5
+COUNTED = np.array(
+    [n for n, name in enumerate(JOINT_NAMES) if n and "hand" not in name]
+)  # nothing measures hands
+# Gauss-Newton takes neighbouring frames for more independent than they are, so what it states
+# shrinks with their number per second: as fps to minus these powers, relative to the pelvis and in
+# the camera frame, across and along (the same rendered people at 30, 15 and 10 frames a second).
+# Below 6 frames a second they hardly touch.
+RATE = np.array([[0.16, 0.31], [0.09, 0.02]])
+TURN_RATE = 0.48
+LEARNT_FPS = 30.0
+RATES = (6.0, 120.0)
+# Of several cameras: on Gauss-Newton's deviations, what is added along each axis (joints are
+# elsewhere in the network than in the body, in every camera alike), and the worst joint's median
+# over the largest deviation. Chosen on rigs r1 and r2 of bench/cameras.py.
+SEVERAL_FACTOR = 1.5
+SEVERAL_MM = 12.0
+SEVERAL_WORST = 1.5
 LEAST_PROBABILITY = 0.2  # of a second mode that counts
 AROUND = 7  # frames over which a frame's worst error is averaged
 _MIRROR_MM, _GUESS_MM = 30.0, 20.0  # added before the logarithm: below, a difference says nothing
@@ -55,7 +68,8 @@ _MIRROR_MM, _GUESS_MM = 30.0, 20.0  # added before the logarithm: below, a diffe
 class StatedErrors:
     """What held-out people showed."""
 
-    factor: np.ndarray  # [2, kinds, 2, 2, 2] relative or camera frame; kind; hidden, seen; across, along; scene or not
+    # [2, kinds, 2, 2, 2] relative or camera frame; kind; hidden, seen; across, along; scene or not
+    factor: np.ndarray
     freedom: np.ndarray  # the same: degrees of freedom
     spread_mean: np.ndarray  # [2] of z
     spread: np.ndarray  # [2, 2] w across, along
@@ -65,7 +79,9 @@ class StatedErrors:
     angle: Mapping[str, float]  # by kind of angle: its deviation over that of the joints' rotations
     speed_per_s: np.ndarray  # [kinds, 2] m/s per metre of a joint's and the body's deviation
     shape: float  # factor on deviations of the shape
-    mode: np.ndarray  # [2] log odds of a second mode that costs as much as the first; what each nat more takes off
+    mode: (
+        np.ndarray
+    )  # [2] log odds of a second mode that costs as much as the first; what each nat more takes off
     worst_mean: np.ndarray  # [F] of `frame_features`
     worst_weight: np.ndarray  # [F] of features without their mean -> log of mm
     worst_log_mm: float  # at the mean
@@ -79,12 +95,16 @@ class StatedErrors:
     def mode_probability(self, second: SecondMode) -> np.ndarray:
         """[T] that the second mode is nearer to the truth, 0 where there is none that counts."""
         log_odds = self.mode[0] - self.mode[1] * np.nan_to_num(second.extra_cost)
-        probability = np.where(np.isfinite(second.extra_cost), 1 / (1 + np.exp(-log_odds)), 0.0).astype(np.float32)
+        probability = np.where(
+            np.isfinite(second.extra_cost), 1 / (1 + np.exp(-log_odds)), 0.0
+        ).astype(np.float32)
         return np.where(probability >= LEAST_PROBABILITY, probability, 0.0)
 
     @staticmethod
     def of(stated: Mapping[str, Any]) -> "StatedErrors":
-        arrays: dict[str, Any] = {n: np.array(v) if isinstance(v, list) else v for n, v in stated.items()}
+        arrays: dict[str, Any] = {
+            n: np.array(v) if isinstance(v, list) else v for n, v in stated.items()
+        }
         return StatedErrors(**arrays)
 
 
@@ -94,16 +114,29 @@ def stated_errors() -> StatedErrors:
 
 
 def calibrated(
-    track: TrackFit, guess: InitialGuess | None, body: Body, scene: bool, fps: float, table: StatedErrors | None = None
+    track: TrackFit,
+    guess: InitialGuess | None,
+    body: Body,
+    scene: bool,
+    fps: float,
+    table: StatedErrors | None = None,
 ) -> TrackFit:
-    """With deviations that hold, where the fit states any. scene: gravity was used; fps: of the frames that were solved
-    together."""
+    """With deviations that hold, where the fit states any. scene: gravity was used; fps: of the
+    frames that were solved together."""
     fit = track.fit
-    if fit.joint_std_mm is None or fit.joint_std_relative_mm is None or fit.rotation_std_deg is None:
+    if (
+        fit.joint_std_mm is None
+        or fit.joint_std_relative_mm is None
+        or fit.rotation_std_deg is None
+    ):
         return track
-    table, seen = table or stated_errors(), track.joint_observed.astype(int)
-    away, apart = spread_features(track, guess, body), modes_apart(track, body)
-    probability = np.zeros(len(track)) if track.second is None else table.mode_probability(track.second)
+    table = table or stated_errors()
+    seen = track.joint_observed.astype(int)
+    away = spread_features(track, guess, body)
+    apart = modes_apart(track, body)
+    probability = (
+        np.zeros(len(track)) if track.second is None else table.mode_probability(track.second)
+    )
     rate = float(np.clip(fps, *RATES)) / LEARNT_FPS
 
     def stated(std_mm: np.ndarray, place: int) -> torch.Tensor:
@@ -111,7 +144,9 @@ def calibrated(
         std_mm = table.powered(std_mm, place) * _cells(table.factor, place, seen, scene)
         return torch.from_numpy(std_mm.astype(np.float32))
 
-    wider = np.exp((away - table.spread_mean) @ table.spread.T)[..., AXIS].astype(np.float32)  # [T, 24, 3]
+    wider = np.exp((away - table.spread_mean) @ table.spread.T)[..., AXIS].astype(
+        np.float32
+    )  # [T, 24, 3]
     relative = stated(fit.joint_std_relative_mm.numpy(), 0) * torch.from_numpy(wider)
     deg = of_both_modes(fit.rotation_std_deg.numpy() * rate**TURN_RATE, apart.deg, probability)
     rotation = torch.from_numpy((deg * table.rotation[KIND, seen]).astype(np.float32))
@@ -119,10 +154,13 @@ def calibrated(
     found = replace(
         track,
         fit=replace(
-            fit, joint_std_mm=stated(fit.joint_std_mm.numpy(), 1), joint_std_relative_mm=relative,
-            rotation_std_deg=rotation, shape_covariance=covariance,
+            fit,
+            joint_std_mm=stated(fit.joint_std_mm.numpy(), 1),
+            joint_std_relative_mm=relative,
+            rotation_std_deg=rotation,
+            shape_covariance=covariance,
         ),
-    )  # fmt: skip
+    )
     if found.second is not None:
         found = replace(found, second=replace(found.second, probability=probability))
     features = frame_features(found, away, scene)
@@ -142,8 +180,10 @@ def modes_apart(track: TrackFit, body: Body) -> Apart:
     if track.second is None or not (there := np.isfinite(track.second.extra_cost)).any():
         return apart
     rows = np.flatnonzero(there)
-    first, second = track.fit.params.rows(rows), track.second.rows(rows)
-    pose, translation = torch.from_numpy(second.pose_rad), torch.from_numpy(second.translation_m)
+    first = track.fit.params.rows(rows)
+    second = track.second.rows(rows)
+    pose = torch.from_numpy(second.pose_rad)
+    translation = torch.from_numpy(second.translation_m)
     other = replace(first, pose=pose, translation=translation)
     moved = 1000 * (body.at(other).joints - body.at(first).joints).double().numpy()
     apart.mm[:, rows] = moved - moved[:, :1], moved
@@ -167,13 +207,20 @@ def calibrated_by_several(track: TrackFit) -> TrackFit:
         for std in (fit.joint_std_mm, fit.joint_std_relative_mm)
     )
     worst = SEVERAL_WORST * relative[:, COUNTED].norm(dim=-1).amax(1).numpy()
-    return replace(track, fit=replace(fit, joint_std_mm=std, joint_std_relative_mm=relative), worst_error_mm=worst)
+    return replace(
+        track,
+        fit=replace(fit, joint_std_mm=std, joint_std_relative_mm=relative),
+        worst_error_mm=worst,
+    )
 
 
-def widened_by_cameras(track: TrackFit, scale_log_std: float, turn_std_rad: float, body: Body) -> TrackFit:
-    """The same with the uncertainty of cameras that people placed: of all lengths, and of the cameras' turns, which
-    bend a body by about a quarter as much."""
-    fit, worst = track.fit, track.worst_error_mm
+def widened_by_cameras(
+    track: TrackFit, scale_log_std: float, turn_std_rad: float, body: Body
+) -> TrackFit:
+    """The same with the uncertainty of cameras that people placed: of all lengths, and of the
+    cameras' turns, which bend a body by about a quarter as much."""
+    fit = track.fit
+    worst = track.worst_error_mm
     if fit.joint_std_mm is None or fit.joint_std_relative_mm is None or worst is None:
         return track
     joints = 1000 * body.at(fit.params).joints
@@ -181,18 +228,25 @@ def widened_by_cameras(track: TrackFit, scale_log_std: float, turn_std_rad: floa
     bent = turn_std_rad / 4 * apart.norm(dim=-1, keepdim=True) / math.sqrt(3)
     std = torch.hypot(fit.joint_std_mm, torch.hypot(scale_log_std * joints, bent))
     more = torch.hypot(scale_log_std * apart, bent)
-    fit = replace(fit, joint_std_mm=std, joint_std_relative_mm=torch.hypot(fit.joint_std_relative_mm, more))
-    worst = np.hypot(worst, SEVERAL_WORST * more[:, COUNTED].norm(dim=-1).amax(1).numpy()).astype(np.float32)
+    fit = replace(
+        fit, joint_std_mm=std, joint_std_relative_mm=torch.hypot(fit.joint_std_relative_mm, more)
+    )
+    worst = np.hypot(worst, SEVERAL_WORST * more[:, COUNTED].norm(dim=-1).amax(1).numpy()).astype(
+        np.float32
+    )
     return replace(track, fit=fit, worst_error_mm=worst)
 
 
 def spread_features(track: TrackFit, guess: InitialGuess | None, body: Body) -> np.ndarray:
-    """[T, 24, 2] z: how far the joint would be if its limb were mirrored in depth, and how far it is from the guess,
-    both relative to the pelvis, logarithms of millimetres. Without a guess the second is the first."""
+    """[T, 24, 2] z: how far the joint would be if its limb were mirrored in depth, and how far it
+    is from the guess, both relative to the pelvis, logarithms of millimetres. Without a guess the
+    second is the first."""
     joints = _from_pelvis_mm(body.at(track.fit.params).joints)
     mirrored = np.zeros(joints.shape[:2])
     for joint, parent in enumerate(PARENTS[1:], 1):
-        mirrored[:, joint] = mirrored[:, parent] + np.abs(joints[:, joint, 2] - joints[:, parent, 2])
+        mirrored[:, joint] = mirrored[:, parent] + np.abs(
+            joints[:, joint, 2] - joints[:, parent, 2]
+        )
     moved = mirrored
     if guess is not None:
         moved = np.linalg.norm(_from_pelvis_mm(body.at(guess.params).joints) - joints, axis=-1)
@@ -200,24 +254,32 @@ def spread_features(track: TrackFit, guess: InitialGuess | None, body: Body) -> 
 
 
 def frame_features(track: TrackFit, away: np.ndarray, scene: bool) -> np.ndarray:
-    """[T, F] of a track whose deviations are calibrated: logarithms of the largest and the mean one, how many keypoints
-    are seen, log of the misfit, how far from the guess and how far mirrored limbs would be, how many joints are hidden,
-    and whether there is a scene. away: its `spread_features`."""
+    """[T, F] of a track whose deviations are calibrated: logarithms of the largest and the mean
+    one, how many keypoints are seen, log of the misfit, how far from the guess and how far mirrored
+    limbs would be, how many joints are hidden, and whether there is a scene. away: its
+    `spread_features`."""
     fit = track.fit
     assert fit.joint_std_relative_mm is not None
     std_mm = np.linalg.norm(fit.joint_std_relative_mm.numpy()[:, COUNTED], axis=-1)
     area = track.keypoints.area_px2
     side_px = np.ones(len(track)) if area is None else area.numpy().clip(1) ** 0.5
     pulled = np.isfinite(fit.reprojection_px.numpy())
-    misfit = np.where(pulled, fit.reprojection_px.numpy(), 0).sum(1) / pulled.sum(1).clip(1) / side_px
+    misfit = (
+        np.where(pulled, fit.reprojection_px.numpy(), 0).sum(1) / pulled.sum(1).clip(1) / side_px
+    )
     return np.stack(
         (
-            np.log(std_mm.max(1) + 1), np.log(std_mm.mean(1) + 1), track.keypoint_observed.mean(1),
-            np.log(misfit + 0.003), away[:, COUNTED, 1].mean(1), away[:, COUNTED, 0].max(1),
-            1 - track.joint_observed[:, COUNTED].mean(1), np.full(len(track), float(scene)),
+            np.log(std_mm.max(1) + 1),
+            np.log(std_mm.mean(1) + 1),
+            track.keypoint_observed.mean(1),
+            np.log(misfit + 0.003),
+            away[:, COUNTED, 1].mean(1),
+            away[:, COUNTED, 0].max(1),
+            1 - track.joint_observed[:, COUNTED].mean(1),
+            np.full(len(track), float(scene)),
         ),
         -1,
-    ).astype(np.float64)  # fmt: skip
+    ).astype(np.float64)
 
 
 def probability_within(worst_error_mm: np.ndarray, limit_mm: float) -> np.ndarray:
@@ -225,8 +287,11 @@ def probability_within(worst_error_mm: np.ndarray, limit_mm: float) -> np.ndarra
     return 1 / (1 + (worst_error_mm / limit_mm) ** (1 / stated_errors().worst_spread))
 
 
-def level_factor(level: float, joint_observed: np.ndarray, scene: bool, place: int = 0) -> np.ndarray:
-    """[T, 24, 3] by which one stated deviation is multiplied so that it holds this share of errors along each axis.
+def level_factor(
+    level: float, joint_observed: np.ndarray, scene: bool, place: int = 0
+) -> np.ndarray:
+    """[T, 24, 3] by which one stated deviation is multiplied so that it holds this share of errors
+    along each axis.
 
     place: 0 relative to the pelvis, 1 in the camera frame."""
     from scipy.stats import t
@@ -235,7 +300,9 @@ def level_factor(level: float, joint_observed: np.ndarray, scene: bool, place: i
     return t.ppf((1 + level) / 2, freedom) / t.ppf((1 + ONE_STD) / 2, freedom)
 
 
-def angle_std_deg(rotation_std_deg: np.ndarray, joints: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+def angle_std_deg(
+    rotation_std_deg: np.ndarray, joints: Mapping[str, tuple[int, ...]]
+) -> dict[str, np.ndarray]:
     """Of angles between bones [T]; joints: whose rotations make each angle, by its name."""
     factors = stated_errors().angle
     return {
@@ -246,8 +313,8 @@ def angle_std_deg(rotation_std_deg: np.ndarray, joints: Mapping[str, tuple[int, 
 
 
 def speed_std_m_s(relative_mm: np.ndarray, joint_observed: np.ndarray) -> np.ndarray:
-    """[T, 24] of a joint's speed, from the lengths of deviations relative to the pelvis: how far away somebody is
-    stays unknown, but does not change."""
+    """[T, 24] of a joint's speed, from the lengths of deviations relative to the pelvis: how far
+    away somebody is stays unknown, but does not change."""
     return stated_errors().speed_per_s[KIND, joint_observed.astype(int)] * moving_m(relative_mm)
 
 
@@ -263,7 +330,8 @@ def _cells(table: np.ndarray, place: int, seen: np.ndarray, scene: bool) -> np.n
 
 def _over_time(values: np.ndarray) -> np.ndarray:
     """Means of neighbouring frames [T], NaN where they are: what is wrong stays so for a while."""
-    known, half = np.isfinite(values), AROUND // 2
+    known = np.isfinite(values)
+    half = AROUND // 2
     parts = (np.pad(part, half) for part in (np.where(known, values, 0.0), known.astype(float)))
     total, count = (np.convolve(part, np.ones(AROUND), "valid") for part in parts)
     return np.where(known, total / count.clip(1), np.nan)

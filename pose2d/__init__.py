@@ -7,15 +7,39 @@ from pose2d.base.errors import lazy_names
 if TYPE_CHECKING:
     from pose2d.base.errors import UserError
     from pose2d.crops import PoseEstimate
-    from pose2d.models.base import HeatmapModel, ModelCard, PoseModel, card, cards, load, names, register
+    from pose2d.models.base import (
+        HeatmapModel,
+        ModelCard,
+        PoseModel,
+        card,
+        cards,
+        load,
+        names,
+        register,
+    )
     from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
     from pose2d.types import ConfidenceSource, Keypoints, Prediction
 
 __all__ = [
-    "COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "ConfidenceSource", "HeatmapModel", "Keypoints", "ModelCard",
-    "PoseEstimate", "PoseModel", "Prediction", "Skeleton", "UserError", "card", "cards", "load", "names",
+    "COCO17",
+    "HALPE26",
+    "MPII16",
+    "WHOLEBODY133",
+    "ConfidenceSource",
+    "HeatmapModel",
+    "Keypoints",
+    "ModelCard",
+    "PoseEstimate",
+    "PoseModel",
+    "Prediction",
+    "Skeleton",
+    "UserError",
+    "card",
+    "cards",
+    "load",
+    "names",
     "register",
-]  # fmt: skip
+]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
@@ -24,7 +48,9 @@ __getattr__, __dir__ = lazy_names(
         "PoseEstimate": "pose2d.crops",
         **dict.fromkeys(("HeatmapModel", "ModelCard", "PoseModel"), "pose2d.models.base"),
         **dict.fromkeys(("card", "cards", "load", "names", "register"), "pose2d.models.base"),
-        **dict.fromkeys(("COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"),
+        **dict.fromkeys(
+            ("COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"
+        ),
         **dict.fromkeys(("ConfidenceSource", "Keypoints", "Prediction"), "pose2d.types"),
     },
 )

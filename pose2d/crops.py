@@ -1,9 +1,10 @@
-"""Image and boxes -> a network's input -> keypoints in the image, with the network's own confidence and its features.
+"""Image and boxes -> a network's input -> keypoints in the image, with the network's own confidence
+and its features.
 
 Coordinates count pixels from the centre of the top left one, as OpenCV and COCO's keypoints do.
 
-Everything that runs a pose network calls `estimate_crops`: `fitmesh run` and `eval-3dpw` through `estimate_people`,
-`eval-coco` through `estimate`, `train-ccnet` with augmented crops of its own."""
+Everything that runs a pose network calls `estimate_crops`: `fitmesh run` and `eval-3dpw` through
+`estimate_people`, `eval-coco` through `estimate`, `train-ccnet` with augmented crops of its own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,16 +35,24 @@ def check_boxes(boxes_px: np.ndarray) -> np.ndarray:
     boxes = np.asarray(boxes_px, np.float64)
     boxes = boxes.reshape(0, 4) if boxes.size == 0 else boxes
     if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise UserError(f"boxes must have shape [N, 4] (x1, y1, x2, y2 in pixels), got {list(boxes.shape)}.")
+        raise UserError(
+            f"boxes must have shape [N, 4] (x1, y1, x2, y2 in pixels), got {list(boxes.shape)}."
+        )
     size = boxes[:, 2:] - boxes[:, :2]
     wrong = ~np.isfinite(boxes).all(1) | (size < 0).any(1) | (size <= 0).all(1)
     if wrong.any():
-        raise UserError(f"box {boxes[wrong][0].tolist()} is not x1, y1, x2, y2 with x2 > x1 and y2 > y1.")
+        raise UserError(
+            f"box {boxes[wrong][0].tolist()} is not x1, y1, x2, y2 with x2 > x1 and y2 > y1."
+        )
     return boxes
 
 
-def regions(boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Boxes [N, 4] -> centre [N, 2] and size [N, 2] of what is cropped: the input's aspect ratio, then grown."""
+def regions(
+    boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes [N, 4] -> centre [N, 2] and size [N, 2] of what is cropped: the input's aspect ratio,
+    then grown.
+    """
     boxes = check_boxes(boxes_px)
     centre = (boxes[:, :2] + boxes[:, 2:]) / 2
     width, height = (boxes[:, 2:] - boxes[:, :2]).T
@@ -55,9 +64,10 @@ def regions(boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float) -
 def affines(
     boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float, convention: CropConvention
 ) -> np.ndarray:
-    """Image pixels -> crop pixels for each box, [N, 2, 3]. With (cx, cy), (w, h) the region and (W, H) the input: "sbl"
-    scales W/w on both axes, the region's centre lands on (W/2, H/2); "udp" scales (W-1)/w and (H-1)/h, the centre lands
-    on ((W-1)/2, (H-1)/2); "square" is as "sbl", but `crop_boxes` shows nothing but the grown box itself."""
+    """Image pixels -> crop pixels for each box, [N, 2, 3]. With (cx, cy), (w, h) the region and (W,
+    H) the input: "sbl" scales W/w on both axes, the region's centre lands on (W/2, H/2); "udp"
+    scales (W-1)/w and (H-1)/h, the centre lands on ((W-1)/2, (H-1)/2); "square" is as "sbl", but
+    `crop_boxes` shows nothing but the grown box itself."""
     centre, size = regions(boxes_px, input_wh, box_scale)
     target = np.asarray(input_wh, np.float64) - (1 if convention == "udp" else 0)
     linear = (target / size)[:, :, None] * np.eye(2)
@@ -78,37 +88,54 @@ def move(affine: np.ndarray, xy: Tensor) -> Tensor:
 
 
 def crop_boxes(
-    image: np.ndarray, boxes_px: np.ndarray, input_wh: tuple[int, int], box_scale: float, convention: CropConvention,
+    image: np.ndarray,
+    boxes_px: np.ndarray,
+    input_wh: tuple[int, int],
+    box_scale: float,
+    convention: CropConvention,
     antialias: bool = True,
-) -> tuple[Tensor, np.ndarray]:  # fmt: skip
-    """Crops uint8 [N, 3, H, W] of an RGB image and the affine maps [N, 2, 3] that made them. "sbl" and "udp" fill the
-    input's whole frame from the image, black beyond its edges. "square" shows the grown box only and leaves the rest of
-    the square grey, so that a narrow box does not show its neighbours."""
+) -> tuple[Tensor, np.ndarray]:
+    """Crops uint8 [N, 3, H, W] of an RGB image and the affine maps [N, 2, 3] that made them. "sbl"
+    and "udp" fill the input's whole frame from the image, black beyond its edges. "square" shows
+    the grown box only and leaves the rest of the square grey, so that a narrow box does not show
+    its neighbours."""
     affine = affines(boxes_px, input_wh, box_scale, convention)
     if convention != "square":
         return cut(image, affine, input_wh, antialias), affine
     pixels = cut(image, affine, input_wh, antialias, fill=GREY)
     shown = grown_boxes(boxes_px, box_scale, affine)
-    first, end = np.ceil(shown[:, :2]).astype(int).clip(0), (np.floor(shown[:, 2:]).astype(int) + 1).clip(0)
+    first = np.ceil(shown[:, :2]).astype(int).clip(0)
+    end = (np.floor(shown[:, 2:]).astype(int) + 1).clip(0)
     for crop, (left, top), (right, bottom) in zip(pixels.numpy(), first, end, strict=True):
-        crop[:, :top], crop[:, bottom:], crop[:, :, :left], crop[:, :, right:] = GREY, GREY, GREY, GREY
+        crop[:, :top] = GREY
+        crop[:, bottom:] = GREY
+        crop[:, :, :left] = GREY
+        crop[:, :, right:] = GREY
     return pixels, affine
 
 
 def grown_boxes(boxes_px: np.ndarray, box_scale: float, affine: np.ndarray) -> np.ndarray:
     """What a "square" crop shows: the grown boxes [N, 4], x1, y1, x2, y2 in crop pixels."""
     boxes = check_boxes(boxes_px)
-    centre, half = (boxes[:, :2] + boxes[:, 2:]) / 2, (boxes[:, 2:] - boxes[:, :2]) / 2 * box_scale
+    centre = (boxes[:, :2] + boxes[:, 2:]) / 2
+    half = (boxes[:, 2:] - boxes[:, :2]) / 2 * box_scale
     corners = torch.from_numpy(np.stack([centre - half, centre + half], 1))
     return move(affine, corners).flatten(1).numpy()
 
 
 def cut(
-    image: np.ndarray, affine: np.ndarray, input_wh: tuple[int, int], antialias: bool = True, fill: int = 0,
-) -> Tensor:  # fmt: skip
-    """One crop per affine map [N, 2, 3] of an RGB image: uint8 [N, 3, H, W], `fill` outside the image."""
+    image: np.ndarray,
+    affine: np.ndarray,
+    input_wh: tuple[int, int],
+    antialias: bool = True,
+    fill: int = 0,
+) -> Tensor:
+    """One crop per affine map [N, 2, 3] of an RGB image: uint8 [N, 3, H, W], `fill` outside the
+    image.
+    """
     check_image(image)
-    (width, height), image_wh = input_wh, np.array(image.shape[1::-1])
+    width, height = input_wh
+    image_wh = np.array(image.shape[1::-1])
     crops = np.full((len(affine), height, width, 3), fill, np.uint8)
     corners = np.array([[-1, -1, 1], [width, -1, 1], [-1, height, 1], [width, height, 1]])
     for crop, forward, back in zip(crops, affine, invert(affine), strict=True):
@@ -119,7 +146,8 @@ def cut(
         end = np.clip(np.ceil(shown.max(0)) + margin, 0, image_wh).astype(int)
         if (end <= first).any():
             continue  # the box lies outside the image
-        part, factor = image[first[1] : end[1], first[0] : end[0]], np.ones(2)
+        part = image[first[1] : end[1], first[0] : end[0]]
+        factor = np.ones(2)
         if antialias and shrink > 1:  # weigh all the pixels that fall into one, then sample
             small = np.maximum(np.round((end - first) / shrink), 1).astype(int)
             factor = (end - first) / small
@@ -130,31 +158,46 @@ def cut(
         # Pixel centres of `part` in the image: first + factor * (p + 1/2) - 1/2.
         shift = forward[:, 2] + forward[:, :2] @ (first + factor / 2 - 0.5)
         matrix = np.column_stack([forward[:, :2] * factor, shift])
-        cv2.warpAffine(part, matrix, (width, height), crop, cv2.INTER_LINEAR, cv2.BORDER_CONSTANT, (fill, fill, fill))
+        cv2.warpAffine(
+            part,
+            matrix,
+            (width, height),
+            crop,
+            cv2.INTER_LINEAR,
+            cv2.BORDER_CONSTANT,
+            (fill, fill, fill),
+        )
     return torch.from_numpy(crops).permute(0, 3, 1, 2)
 
 
 def turns(angle: np.ndarray) -> np.ndarray:
     """[N, 2, 2] from the axes of squares that are turned by these angles to the image's."""
-    cos, sin = np.cos(angle), np.sin(angle)
+    cos = np.cos(angle)
+    sin = np.sin(angle)
     return np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], -2)
 
 
 def squares(images: Sequence[np.ndarray], regions: np.ndarray, side: int) -> Tensor:
-    """What MediaPipe's networks read: a square of each RGB image [N], [N, side, side, 3] in 0..1. regions [N, 4]: its
-    centre, its side in pixels, and the angle it is turned by."""
+    """What MediaPipe's networks read: a square of each RGB image [N], [N, side, side, 3] in 0..1.
+    regions [N, 4]: its centre, its side in pixels, and the angle it is turned by."""
     crops = np.empty((len(regions), side, side, 3), np.float32)
-    for image, region, turned, crop in zip(images, regions, turns(regions[:, 3]), crops, strict=True):
-        # From the crop to the image; a pixel's middle is a whole number in the image, and 1/2 in the crop.
+    for image, region, turned, crop in zip(
+        images, regions, turns(regions[:, 3]), crops, strict=True
+    ):
+        # From the crop to the image; a pixel's middle is a whole number in the image, and 1/2 in
+        # the crop.
         step = turned * region[2] / side
         affine = np.column_stack([step, region[:2] - step.sum(1) * (side - 1) / 2])
-        crop[:] = cv2.warpAffine(image, affine, (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP)
+        crop[:] = cv2.warpAffine(
+            image, affine, (side, side), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        )
     crops /= 255
     return torch.from_numpy(crops)
 
 
 BATCH = 4  # crops through the network at once: 8 save 3 % of the time and take 50 MB more
-# A crop grows where keypoints lie on its edge. bench/people.py measures what it brings; the numbers are not tuned.
+# A crop grows where keypoints lie on its edge. bench/people.py measures what it brings; the numbers
+# are not tuned.
 EDGE = 0.02  # this near the edge, as a share of the crop's side
 EDGE_SCORE = 0.3  # raw score of keypoints that count
 GROW = 0.1  # margin around the keypoints, as a share of their extent
@@ -174,11 +217,19 @@ class PoseEstimate(Table):
 
     xy_px: Tensor = column(("keypoints", 2), "f", "in the image", unit="px")  # [N, K, 2]
     score: Tensor = column(("keypoints",), "f", "the network's own (raw) confidence")  # [N, K]
-    sigma_px: Tensor = column(("keypoints", 2), "f", "std per axis; NaN where the network states none", unit="px")
+    sigma_px: Tensor = column(
+        ("keypoints", 2), "f", "std per axis; NaN where the network states none", unit="px"
+    )
     crop_area_px2: Tensor = column((), "f", "of each crop in the image", unit="px^2")  # [N]
-    features: Tensor = column((), "f", "what CCNet reads")  # [N, *feature_shape] on the network's device
-    flipped_features: Tensor | None = column((), "f", "of the mirrored crops, with the flip test", optional=True)
-    heatmap_score: Tensor | None = column(("keypoints",), "f", "where there is one beside `score`", optional=True)
+    features: Tensor = column(
+        (), "f", "what CCNet reads"
+    )  # [N, *feature_shape] on the network's device
+    flipped_features: Tensor | None = column(
+        (), "f", "of the mirrored crops, with the flip test", optional=True
+    )
+    heatmap_score: Tensor | None = column(
+        ("keypoints",), "f", "where there is one beside `score`", optional=True
+    )
 
 
 def crop_people(model: PoseModel, image: np.ndarray, boxes_px: np.ndarray) -> Crops:
@@ -192,21 +243,36 @@ def estimate_crops(model: PoseModel, crops: Crops, flip_test: bool = False) -> P
     inputs = model.normalize(crops.pixels.to(next(model.parameters()).device))
     features = model.features(inputs)
     flipped = model.features(inputs.flip(-1)) if flip_test else None
-    prediction = model.predict(features) if flipped is None else model.predict_flip(features, flipped)
+    prediction = (
+        model.predict(features) if flipped is None else model.predict_flip(features, flipped)
+    )
     image_from_crop = invert(crops.affine)
     # image pixels^2 per crop pixel^2
     zoom = torch.from_numpy(np.abs(np.linalg.det(image_from_crop[:, :, :2]))).float()
-    sigma = torch.full_like(prediction.xy_px, torch.nan) if prediction.sigma_px is None else prediction.sigma_px
+    sigma = (
+        torch.full_like(prediction.xy_px, torch.nan)
+        if prediction.sigma_px is None
+        else prediction.sigma_px
+    )
     return PoseEstimate(
-        xy_px=move(image_from_crop, prediction.xy_px.cpu().double()).float(), score=prediction.score.float().cpu(),
+        xy_px=move(image_from_crop, prediction.xy_px.cpu().double()).float(),
+        score=prediction.score.float().cpu(),
         sigma_px=sigma.float().cpu() * zoom.sqrt()[:, None, None],
-        crop_area_px2=zoom * model.input_wh[0] * model.input_wh[1], features=features, flipped_features=flipped,
-        heatmap_score=None if prediction.heatmap_score is None else prediction.heatmap_score.float().cpu(),
-    )  # fmt: skip
+        crop_area_px2=zoom * model.input_wh[0] * model.input_wh[1],
+        features=features,
+        flipped_features=flipped,
+        heatmap_score=None
+        if prediction.heatmap_score is None
+        else prediction.heatmap_score.float().cpu(),
+    )
 
 
 def estimate(
-    model: PoseModel, image: np.ndarray, boxes_px: np.ndarray, flip_test: bool = False, batch: int = 32
+    model: PoseModel,
+    image: np.ndarray,
+    boxes_px: np.ndarray,
+    flip_test: bool = False,
+    batch: int = 32,
 ) -> PoseEstimate:
     """Keypoints of the people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image."""
     boxes_px = check_boxes(boxes_px)
@@ -214,25 +280,34 @@ def estimate(
 
 
 def _estimate(
-    model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray, flip_test: bool = False, batch: int = BATCH
+    model: PoseModel,
+    images: Sequence[np.ndarray],
+    boxes_px: np.ndarray,
+    flip_test: bool = False,
+    batch: int = BATCH,
 ) -> PoseEstimate:
     """One person in a box [N, 4] of each image [N], `batch` of them at a time."""
     poses = []
     for first in range(0, max(len(boxes_px), 1), batch):
         rows = range(len(boxes_px))[first : first + batch]
         parts = [crop_people(model, images[row], boxes_px[row : row + 1]) for row in rows]
-        pixels = [part.pixels for part in parts] or [torch.zeros((0, 3, *model.input_wh[::-1]), dtype=torch.uint8)]
+        pixels = [part.pixels for part in parts] or [
+            torch.zeros((0, 3, *model.input_wh[::-1]), dtype=torch.uint8)
+        ]
         affine = [part.affine for part in parts] or [np.zeros((0, 2, 3))]
-        poses.append(estimate_crops(model, Crops(torch.cat(pixels), np.concatenate(affine)), flip_test))
+        poses.append(
+            estimate_crops(model, Crops(torch.cat(pixels), np.concatenate(affine)), flip_test)
+        )
     return PoseEstimate.concat(poses)
 
 
 def estimate_people(
     model: PoseModel, images: Sequence[np.ndarray], boxes_px: np.ndarray
 ) -> tuple[np.ndarray, PoseEstimate]:
-    """One person in a box [N, 4] of each image [N]: boxes as they were used, and what the network says. A box that cuts
-    a person off grows, once: where confident keypoints lie on the edge of their crop, the crop is made again around the
-    keypoints. Images may repeat, for several people in one."""
+    """One person in a box [N, 4] of each image [N]: boxes as they were used, and what the network
+    says. A box that cuts a person off grows, once: where confident keypoints lie on the edge of
+    their crop, the crop is made again around the keypoints. Images may repeat, for several people
+    in one."""
     boxes_px = np.asarray(boxes_px, np.float64).reshape(-1, 4)
     poses = _estimate(model, images, boxes_px)
     grown = grow_boxes(boxes_px, poses, [image.shape[1::-1] for image in images], model)
@@ -248,23 +323,35 @@ def estimate_people(
 def grow_boxes(
     boxes_px: np.ndarray, poses: PoseEstimate, image_wh: Sequence[tuple[int, ...]], model: PoseModel
 ) -> np.ndarray:
-    """Boxes [N, 4]: as they are, or around the keypoints where some lie on the crop's edge inside the image."""
+    """Boxes [N, 4]: as they are, or around the keypoints where some lie on the crop's edge inside
+    the image.
+    """
     if not len(boxes_px):
         return boxes_px
-    xy, sure = poses.xy_px.double().numpy(), poses.score.numpy() >= EDGE_SCORE
+    xy = poses.xy_px.double().numpy()
+    sure = poses.score.numpy() >= EDGE_SCORE
     size = np.array(image_wh, np.float64)
     centre, side = regions(boxes_px, model.input_wh, model.box_scale)
-    first, last, margin = centre - side / 2, centre + side / 2, (EDGE * side)[:, None]
+    first = centre - side / 2
+    last = centre + side / 2
+    margin = (EDGE * side)[:, None]
     on_edge = (xy <= first[:, None] + margin) | (xy >= last[:, None] - margin)  # [N, K, 2]
-    inside = (xy > margin) & (xy < size[:, None] - 1 - margin)  # the image's own edge cuts everybody off
+    inside = (xy > margin) & (
+        xy < size[:, None] - 1 - margin
+    )  # the image's own edge cuts everybody off
     wanted = np.asarray(((on_edge & inside).any(-1) & sure).any(1))
     low = np.where(sure[..., None], xy, np.inf).min(1)
     high = np.where(sure[..., None], xy, -np.inf).max(1)
     extent = np.where(wanted[:, None], high - low, 0.0)
-    reach = np.concatenate([np.maximum(low - GROW * extent, 0), np.minimum(high + GROW * extent, size - 1)], 1)
-    grown = np.concatenate([np.minimum(boxes_px[:, :2], reach[:, :2]), np.maximum(boxes_px[:, 2:], reach[:, 2:])], 1)
+    reach = np.concatenate(
+        [np.maximum(low - GROW * extent, 0), np.minimum(high + GROW * extent, size - 1)], 1
+    )
+    grown = np.concatenate(
+        [np.minimum(boxes_px[:, :2], reach[:, :2]), np.maximum(boxes_px[:, 2:], reach[:, 2:])], 1
+    )
     # Nobody doubles in size for one keypoint: that would be somebody else's limb.
-    sides, new_sides = boxes_px[:, 2:] - boxes_px[:, :2], grown[:, 2:] - grown[:, :2]
+    sides = boxes_px[:, 2:] - boxes_px[:, :2]
+    new_sides = grown[:, 2:] - grown[:, :2]
     rows = np.flatnonzero(wanted & (new_sides.max(1) <= 2 * sides.max(1)))
     out = boxes_px.copy()
     out[rows] = grown[rows]

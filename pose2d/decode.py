@@ -1,8 +1,10 @@
-"""Heatmaps [N, K, h, w] -> places in cells (x right, y down) and the height of each peak, all people at once.
+"""Heatmaps [N, K, h, w] -> places in cells (x right, y down) and the height of each peak, all
+people at once.
 
-The centre of the cell in column i and row j is (i, j). `xy_cells` [N, K, 2] times the crop pixels per cell
-are crop pixels (`HeatmapModel`). The score is the height of the raw map at its peak, before a blur. At the end the flip
-test: what a network says of mirrored crops, mapped back to the crops as they were."""
+The centre of the cell in column i and row j is (i, j). `xy_cells` [N, K, 2] times the crop pixels
+per cell are crop pixels (`HeatmapModel`). The score is the height of the raw map at its peak,
+before a blur. At the end the flip test: what a network says of mirrored crops, mapped back to the
+crops as they were."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -39,12 +41,14 @@ def _inside(maps: Tensor, cells: Tensor, margin_end: int) -> Tensor:
 
 
 def quarter_offset(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Simple Baselines and HRNet: the peak, moved a quarter cell towards its higher neighbours. Peaks near the edge
-    stay. A map without a positive value puts its keypoint into cell (0, 0)."""
+    """Simple Baselines and HRNet: the peak, moved a quarter cell towards its higher neighbours.
+    Peaks near the edge stay. A map without a positive value puts its keypoint into cell (0, 0)."""
     cells, score = peaks(maps)
     cells = torch.where(score[..., None] > 0, cells, 0)
     steps = ((1, 0), (0, 1))
-    slope = torch.stack([_around(maps, cells, x, y) - _around(maps, cells, -x, -y) for x, y in steps], -1)
+    slope = torch.stack(
+        [_around(maps, cells, x, y) - _around(maps, cells, -x, -y) for x, y in steps], -1
+    )
     return cells + 0.25 * slope.sign() * _inside(maps, cells, 1)[..., None], score
 
 
@@ -62,19 +66,24 @@ def _blur(padded: Tensor, size: int) -> Tensor:
     return flat.view(*padded.shape[:2], *flat.shape[2:])
 
 
-def _newton_step(gradient: Tensor, dxx: Tensor, dxy: Tensor, dyy: Tensor, ridge: float = 0.0) -> Tensor:
+def _newton_step(
+    gradient: Tensor, dxx: Tensor, dxy: Tensor, dyy: Tensor, ridge: float = 0.0
+) -> Tensor:
     """-H^-1 g [N, K, 2] with H = [[dxx, dxy], [dxy, dyy]] + ridge * I; zero where H is singular."""
-    dxx, dyy = dxx + ridge, dyy + ridge
+    dxx = dxx + ridge
+    dyy = dyy + ridge
     determinant = dxx * dyy - dxy**2
     gx, gy = gradient.unbind(-1)
     step = torch.stack([dxy * gy - dyy * gx, dxy * gx - dxx * gy], -1)
     singular = determinant == 0
-    return torch.where(singular[..., None], 0.0, step / torch.where(singular, 1.0, determinant)[..., None])
+    return torch.where(
+        singular[..., None], 0.0, step / torch.where(singular, 1.0, determinant)[..., None]
+    )
 
 
 def dark(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
-    """DARK (Zhang et al. 2020): blur, logarithm, one Newton step with differences over two cells. `kernel` is 11 for
-    maps trained with a target sigma of 2 cells and 17 for 3 cells."""
+    """DARK (Zhang et al. 2020): blur, logarithm, one Newton step with differences over two cells.
+    `kernel` is 11 for maps trained with a target sigma of 2 cells and 17 for 3 cells."""
     cells, score = peaks(maps)
     blurred = _blur(F.pad(maps, (kernel // 2,) * 4), kernel)
     height = blurred.amax((2, 3), keepdim=True)
@@ -82,34 +91,44 @@ def dark(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
     at = partial(_around, log, cells)
     gradient = 0.5 * torch.stack([at(1, 0) - at(-1, 0), at(0, 1) - at(0, -1)], -1)
     step = _newton_step(
-        gradient, dxx=0.25 * (at(2, 0) - 2 * at(0, 0) + at(-2, 0)),
-        dxy=0.25 * (at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)), dyy=0.25 * (at(0, 2) - 2 * at(0, 0) + at(0, -2)),
-    )  # fmt: skip
+        gradient,
+        dxx=0.25 * (at(2, 0) - 2 * at(0, 0) + at(-2, 0)),
+        dxy=0.25 * (at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)),
+        dyy=0.25 * (at(0, 2) - 2 * at(0, 0) + at(0, -2)),
+    )
     xy_cells = cells + torch.where(_inside(maps, cells, 2)[..., None], step, 0.0)
     return torch.where(score[..., None] > 0, xy_cells, NOWHERE), score
 
 
 def udp(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
-    """UDP (Huang et al. 2020), as ViTPose has it: blur, logarithm, one Newton step on the 3x3 neighbours."""
+    """UDP (Huang et al. 2020), as ViTPose has it: blur, logarithm, one Newton step on the 3x3
+    neighbours.
+    """
     cells, score = peaks(maps)
     log = _blur(F.pad(maps, (kernel // 2,) * 4, mode="reflect"), kernel).clamp(1e-3, 50).log()
     at = partial(_around, log, cells)
     middle = at(0, 0)
-    left, right, up, down = at(-1, 0), at(1, 0), at(0, -1), at(0, 1)
+    left = at(-1, 0)
+    right = at(1, 0)
+    up = at(0, -1)
+    down = at(0, 1)
     step = _newton_step(
-        gradient=0.5 * torch.stack([right - left, down - up], -1), dxx=right - 2 * middle + left,
-        dxy=0.5 * (at(1, 1) - right - down + 2 * middle - left - up + at(-1, -1)), dyy=down - 2 * middle + up,
+        gradient=0.5 * torch.stack([right - left, down - up], -1),
+        dxx=right - 2 * middle + left,
+        dxy=0.5 * (at(1, 1) - right - down + 2 * middle - left - up + at(-1, -1)),
+        dyy=down - 2 * middle + up,
         ridge=TINY,
-    )  # fmt: skip
+    )
     return torch.where(score[..., None] > 0, cells + step, NOWHERE), score
 
 
 def soft_argmax(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Integral regression (Sun et al. 2018): the expected cell under the softmax of each map, and the standard
-    deviations around it in cells, both [N, K, 2]."""
+    """Integral regression (Sun et al. 2018): the expected cell under the softmax of each map, and
+    the standard deviations around it in cells, both [N, K, 2]."""
     h, w = maps.shape[-2:]
     weight = maps.flatten(2).softmax(2).unflatten(2, (h, w))
-    means, spreads = [], []
+    means = []
+    spreads = []
     for size, shares in ((w, weight.sum(-2)), (h, weight.sum(-1))):  # [N, K, size] along x, then y
         cell = torch.arange(size, dtype=maps.dtype, device=maps.device)
         means.append((shares * cell).sum(-1))
@@ -121,7 +140,9 @@ FLOOR = 1e-6  # below this a map's logarithm is only noise
 
 
 def windows(maps: Tensor, cells: Tensor, radius: int) -> Tensor:
-    """Square cut-outs [N, K, 2r+1, 2r+1] of maps [N, K, h, w] around integer cells [N, K, 2] (x, y); zero outside."""
+    """Square cut-outs [N, K, 2r+1, 2r+1] of maps [N, K, h, w] around integer cells [N, K, 2] (x,
+    y); zero outside.
+    """
     w = maps.shape[-1]
     steps = torch.arange(2 * radius + 1, device=maps.device)
     rows = cells[..., 1, None, None] + steps[:, None]
@@ -131,12 +152,15 @@ def windows(maps: Tensor, cells: Tensor, radius: int) -> Tensor:
     return padded.gather(2, index.flatten(2)).unflatten(2, (len(steps), len(steps)))
 
 
-def fit_gaussian(maps: Tensor, cells: Tensor, radius: int = 2, largest_sigma: float = 8.0) -> Tensor:
-    """Standard deviations [N, K, 2] along x and y, in cells, of axis-aligned Gaussians fitted around `cells` (usually
-    each map's peak) to maps [N, K, h, w]. The logarithm of a Gaussian is a parabola, so its five coefficients are a
-    linear least-squares problem; weighting by the squared height undoes what the logarithm does to the noise (Guo 2011,
-    "A simple algorithm for fitting a Gaussian function"). Where an axis has no downward curvature, or less than
-    `largest_sigma` has, sigma is `largest_sigma`."""
+def fit_gaussian(
+    maps: Tensor, cells: Tensor, radius: int = 2, largest_sigma: float = 8.0
+) -> Tensor:
+    """Standard deviations [N, K, 2] along x and y, in cells, of axis-aligned Gaussians fitted
+    around `cells` (usually each map's peak) to maps [N, K, h, w]. The logarithm of a Gaussian is a
+    parabola, so its five coefficients are a linear least-squares problem; weighting by the squared
+    height undoes what the logarithm does to the noise (Guo 2011, "A simple algorithm for fitting a
+    Gaussian function"). Where an axis has no downward curvature, or less than `largest_sigma` has,
+    sigma is `largest_sigma`."""
     values = windows(maps.double(), cells, radius).clamp_min(FLOOR)
     step = torch.arange(-radius, radius + 1, device=maps.device, dtype=values.dtype)
     y, x = torch.meshgrid(step, step, indexing="ij")
@@ -144,7 +168,9 @@ def fit_gaussian(maps: Tensor, cells: Tensor, radius: int = 2, largest_sigma: fl
     weight = torch.where(values > FLOOR, values.square(), 0.0)
     weight = weight / weight.sum((-1, -2), keepdim=True).clamp_min(1e-30)
     normal = torch.einsum("nkyx,yxa,yxb->nkab", weight, basis, basis)
-    normal = normal + 1e-9 * torch.eye(5, dtype=values.dtype, device=maps.device)  # a map of zeros has no fit
+    normal = normal + 1e-9 * torch.eye(
+        5, dtype=values.dtype, device=maps.device
+    )  # a map of zeros has no fit
     right = torch.einsum("nkyx,nkyx,yxa->nka", weight, values.log(), basis)
     coefficient = torch.linalg.solve(normal, right)
     curvature = (-coefficient[..., 3:5]).clamp_min(0.5 / largest_sigma**2)
@@ -157,8 +183,9 @@ def maps_back(maps: Tensor, flip_order: Sequence[int]) -> Tensor:
 
 
 def shift_right(maps: Tensor) -> Tensor:
-    """One cell to the right, the first column kept. Sampling every fourth pixel is not symmetric under a mirror: an
-    un-mirrored map lies about one cell to the left of the map of the crop itself."""
+    """One cell to the right, the first column kept. Sampling every fourth pixel is not symmetric
+    under a mirror: an un-mirrored map lies about one cell to the left of the map of the crop
+    itself."""
     return torch.cat([maps[..., :1], maps[..., :-1]], -1)
 
 

@@ -1,16 +1,18 @@
 """Frames -> people: boxes with identities and the keypoints in them, in one pass over a video.
 
-The detector does not look at every frame. Frames come in intervals of about LONG_S, and it looks at the last frame of
-each. Where every track goes on undisturbed, the boxes in between are interpolated; where somebody moves much, comes,
-goes, or is close to somebody else, the same is tried in steps of SHORT_S, and at last it looks at every frame.
-`bench/people.py` measures what this costs.
+The detector does not look at every frame. Frames come in intervals of about LONG_S, and it looks at
+the last frame of each. Where every track goes on undisturbed, the boxes in between are
+interpolated; where somebody moves much, comes, goes, or is close to somebody else, the same is
+tried in steps of SHORT_S, and at last it looks at every frame. `bench/people.py` measures what this
+costs.
 
-Networks run in `workers` threads side by side, each on one core: threads that share one network wait for each other,
-and on a machine that is busy with something else they wait longer than they work. What comes out does not depend on
-the number of workers.
+Networks run in `workers` threads side by side, each on one core: threads that share one network
+wait for each other, and on a machine that is busy with something else they wait longer than they
+work. What comes out does not depend on the number of workers.
 
-Shots are found on the way (pose2d/video/shots.py): the detector looks at the first frame of each, and nothing goes over
-a cut. What the tracker made is looked at once more when the whole video was seen (pose2d/tracking/identity.py)."""
+Shots are found on the way (pose2d/video/shots.py): the detector looks at the first frame of each,
+and nothing goes over a cut. What the tracker made is looked at once more when the whole video was
+seen (pose2d/tracking/identity.py)."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,12 +32,19 @@ from pose2d.types import NOBODY, Detections, Keypoints
 from pose2d.video.frames import Frame
 from pose2d.video.shots import ShotMarker
 
-# Between two looks of the detector where nothing happens, and where people move. LONG_IOU was chosen among 0.35, 0.5
-# and 0.75 on worker_back and bedroom_children (bench/people.py): the last at which no person-frame more is missed
-LONG_S, SHORT_S = 1 / 2, 1 / 6
-LONG_IOU, SHORT_IOU = 0.5, 0.4  # boxes of one person at both ends of an interval overlap at least this much
+# Between two looks of the detector where nothing happens, and where people move. LONG_IOU was
+# chosen among 0.35, 0.5 and 0.75 on worker_back and bedroom_children (bench/people.py): the last at
+# which no person-frame more is missed
+LONG_S = 1 / 2
+SHORT_S = 1 / 6
+LONG_IOU, SHORT_IOU = (
+    0.5,
+    0.4,
+)  # boxes of one person at both ends of an interval overlap at least this much
 HELD_BYTES = 64e6  # images of one long interval
-TASK = 8  # crops that a worker takes at a time: few, so that both are busy to the end, and images are soon let go
+# crops that a worker takes at a time: few, so that both are busy to the end, and images are soon
+# let go
+TASK = 8
 ALONE_IOU = 0.1  # people whose boxes overlap by more are looked at in every frame
 
 Detect = Callable[[Frame], Boxes]
@@ -57,22 +66,35 @@ class PeopleFinder:
     """Everything that finds people, loaded once."""
 
     def __init__(
-        self, detect: Detect, estimate: Estimate, every_frame: bool = False, by_boxes: bool = False,
+        self,
+        detect: Detect,
+        estimate: Estimate,
+        every_frame: bool = False,
+        by_boxes: bool = False,
         watch: FrameWatch | None = None,
-    ) -> None:  # fmt: skip
-        """every_frame: boxes are given in every frame, or the frames are few: nothing is interpolated. by_boxes: people
-        are told apart by their boxes alone, not by pose and appearance. watch: sees the frames too."""
-        self._detect, self._estimate, self._every_frame = detect, estimate, every_frame
+    ) -> None:
+        """every_frame: boxes are given in every frame, or the frames are few: nothing is
+        interpolated. by_boxes: people are told apart by their boxes alone, not by pose and
+        appearance. watch: sees the frames too."""
+        self._detect = detect
+        self._estimate = estimate
+        self._every_frame = every_frame
         self._by_boxes, self._watch = by_boxes, watch
 
     def find(
-        self, frames: Iterable[Frame], fps: float, tracker: Tracker, workers: int = 1,
-        progress: Callable[[int], None] = lambda frames: None, identity: IdentityOptions | None = None,
-    ) -> People:  # fmt: skip
+        self,
+        frames: Iterable[Frame],
+        fps: float,
+        tracker: Tracker,
+        workers: int = 1,
+        progress: Callable[[int], None] = lambda frames: None,
+        identity: IdentityOptions | None = None,
+    ) -> People:
         """fps: frames per second of `frames`, which sets how many make an interval."""
         step = 1 if self._every_frame else max(1, round(SHORT_S * fps))
         long = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
-        state, shots = _Progress(tracker, self._watch), ShotMarker()
+        state = _Progress(tracker, self._watch)
+        shots = ShotMarker()
         with ThreadPoolExecutor(workers) as pool, torch_threads(1):
             looks = (
                 (interval, starts_shot, pool.submit(self._look, interval[-1]))
@@ -80,7 +102,8 @@ class PeopleFinder:
             )
             for interval, starts_shot, last in prefetch(looks, depth=1):
                 state.begin(interval, starts_shot)
-                now, same_iou = last.result(), LONG_IOU if len(interval) > step else SHORT_IOU
+                now = last.result()
+                same_iou = LONG_IOU if len(interval) > step else SHORT_IOU
                 if len(interval) > 1 and state.undisturbed(now, same_iou):
                     self._interpolate(state, pool, interval, now)
                 else:
@@ -94,9 +117,16 @@ class PeopleFinder:
         return state.people(identity or IdentityOptions(), shots.late)
 
     def _step_by_step(
-        self, state: "_Progress", pool: ThreadPoolExecutor, interval: list[Frame], last: Detections, step: int
+        self,
+        state: "_Progress",
+        pool: ThreadPoolExecutor,
+        interval: list[Frame],
+        last: Detections,
+        step: int,
     ) -> None:
-        """An interval in steps of `step` frames, and where that is too coarse, of one. last: seen in its last frame."""
+        """An interval in steps of `step` frames, and where that is too coarse, of one. last: seen
+        in its last frame.
+        """
         parts = [interval[first : first + step] for first in range(0, len(interval), step)]
         under_way = [pool.submit(self._look, part[-1]) for part in parts[:-1]]
         for part, future in zip(parts, [*under_way, None], strict=True):
@@ -108,10 +138,13 @@ class PeopleFinder:
                 state.take(frame, look.result())
             state.take(part[-1], now)
 
-    def _interpolate(self, state: "_Progress", pool: ThreadPoolExecutor, frames: list[Frame], now: Detections) -> None:
-        """Take what was seen in the last of the frames, and estimate keypoints in boxes between the look before and it.
-        People are somewhere between their boxes at both ends."""
-        before, between = state.last, frames[:-1]
+    def _interpolate(
+        self, state: "_Progress", pool: ThreadPoolExecutor, frames: list[Frame], now: Detections
+    ) -> None:
+        """Take what was seen in the last of the frames, and estimate keypoints in boxes between the
+        look before and it. People are somewhere between their boxes at both ends."""
+        before = state.last
+        between = frames[:-1]
         if self._watch is not None and before is not None:
             boxes_px = np.concatenate((before[1].box_px, now.box_px))
             for frame in between:
@@ -128,7 +161,9 @@ class PeopleFinder:
         seen = Detections.in_frame(frame.index, float(frame.time_s), boxes.boxes_px, boxes.scores)
         seen = self._with_keypoints([frame.rgb] * len(seen), seen)
         if seen.keypoints is not None and not self._by_boxes:
-            seen = replace(seen, appearance=describe(frame.rgb, seen.xy_px, seen.sure, seen.keypoints.skeleton))
+            seen = replace(
+                seen, appearance=describe(frame.rgb, seen.xy_px, seen.sure, seen.keypoints.skeleton)
+            )
         return seen
 
     def _with_keypoints(self, images: list[np.ndarray], rows: Detections) -> Detections:
@@ -148,7 +183,9 @@ class _Progress:
         self._recent: list[Detections] = []
         self.looked: set[int] = set()
         self.waiting: deque[Future[Detections]] = deque()  # rows under way
-        self.last: tuple[Frame, Detections] | None = None  # that the detector looked at; with identities
+        self.last: tuple[Frame, Detections] | None = (
+            None  # that the detector looked at; with identities
+        )
 
     def begin(self, frames: list[Frame], starts_shot: bool) -> None:
         """At a cut every track ends, and nothing is interpolated."""
@@ -182,25 +219,33 @@ class _Progress:
         if self.last is None:
             return False
         seen = self.last[1]
-        old, new = seen.box_px[seen.identity != NOBODY], now.box_px[now.score >= self.tracker.options.start_score]
+        old = seen.box_px[seen.identity != NOBODY]
+        new = now.box_px[now.score >= self.tracker.options.start_score]
         if len(old) != len(new):
             return False
         overlap = iou(old, new) >= same_iou
         one_to_one = bool((overlap.sum(0) == 1).all() and (overlap.sum(1) == 1).all())
-        apart = all((iou(boxes, boxes) - np.eye(len(boxes)) <= ALONE_IOU).all() for boxes in (old, new))
+        apart = all(
+            (iou(boxes, boxes) - np.eye(len(boxes)) <= ALONE_IOU).all() for boxes in (old, new)
+        )
         return one_to_one and apart
 
     def people(self, options: IdentityOptions, late_cuts: list[int]) -> People:
         numbers, times = (np.array([frame[n] for frame in self.frames]) for n in (0, 1))
         shots = np.unique([*self.shots, *late_cuts]).astype(np.int64)
         rows = [*self.rows, *self._recent]
-        everyone = people_of(rows, self.tracker, numbers.astype(np.int64), times.astype(np.float64), shots, options)
+        everyone = people_of(
+            rows, self.tracker, numbers.astype(np.int64), times.astype(np.float64), shots, options
+        )
         return replace(everyone, detected=np.isin(numbers, list(self.looked)))
 
 
-def _intervals(frames: Iterable[tuple[Frame, bool]], step: int, long: int) -> Iterator[tuple[list[Frame], bool]]:
-    """From frames and whether a shot begins with each: the first frame of a shot alone, then `long` at a time, or as
-    many steps as may be held, and whether a shot begins. The detector looks at the last frame of each interval."""
+def _intervals(
+    frames: Iterable[tuple[Frame, bool]], step: int, long: int
+) -> Iterator[tuple[list[Frame], bool]]:
+    """From frames and whether a shot begins with each: the first frame of a shot alone, then `long`
+    at a time, or as many steps as may be held, and whether a shot begins. The detector looks at the
+    last frame of each interval."""
     held: list[Frame] = []
     size = 1
     for frame, starts_shot in frames:
@@ -220,9 +265,12 @@ def _intervals(frames: Iterable[tuple[Frame, bool]], step: int, long: int) -> It
 def _between(
     first: Frame, old: Detections, last: Frame, new: Detections, frames: list[Frame]
 ) -> tuple[list[np.ndarray], Detections]:
-    """Rows between two looks for everybody who is in both, frame by frame: images, and boxes without keypoints."""
+    """Rows between two looks for everybody who is in both, frame by frame: images, and boxes
+    without keypoints.
+    """
     a, b = np.nonzero((old.identity[:, None] == new.identity) & (old.identity != NOBODY)[:, None])
-    start, end = float(first.time_s), float(last.time_s)
+    start = float(first.time_s)
+    end = float(last.time_s)
     times = np.array([float(frame.time_s) for frame in frames])
     share = ((times - start) / max(end - start, 1e-9))[:, None, None]
     boxes = (1 - share) * old.box_px[a] + share * new.box_px[b]  # [frames, people, 4]

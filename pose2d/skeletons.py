@@ -1,7 +1,7 @@
 """What a keypoint is called, which one is its mirror image, and how exactly people can place it.
 
-`oks_sigma` is the standard deviation of human annotators relative to the square root of the person's area;
-OKS uses l_k^2 = (2 sigma_k)^2 * area."""
+`oks_sigma` is the standard deviation of human annotators relative to the square root of the
+person's area; OKS uses l_k^2 = (2 sigma_k)^2 * area."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +18,9 @@ class Skeleton:
     flip_pairs: tuple[tuple[int, int], ...]  # indices that trade places in a mirror image
     edges: tuple[tuple[int, int], ...]  # bones, for drawing
     oks_sigma: tuple[float, ...]  # [K]
-    parts: tuple[tuple[str, int, int], ...] = ()  # (part, first, end): scored apart, as WholeBody does
+    parts: tuple[
+        tuple[str, int, int], ...
+    ] = ()  # (part, first, end): scored apart, as WholeBody does
 
     @property
     def size(self) -> int:
@@ -49,65 +51,234 @@ def _chain(*points: int) -> tuple[tuple[int, int], ...]:
 COCO17 = Skeleton(
     name="coco17",
     keypoints=(
-        "nose", "left_eye", "right_eye", "left_ear", "right_ear", "left_shoulder", "right_shoulder",
-        "left_elbow", "right_elbow", "left_wrist", "right_wrist", "left_hip", "right_hip",
-        "left_knee", "right_knee", "left_ankle", "right_ankle",
+        "nose",
+        "left_eye",
+        "right_eye",
+        "left_ear",
+        "right_ear",
+        "left_shoulder",
+        "right_shoulder",
+        "left_elbow",
+        "right_elbow",
+        "left_wrist",
+        "right_wrist",
+        "left_hip",
+        "right_hip",
+        "left_knee",
+        "right_knee",
+        "left_ankle",
+        "right_ankle",
     ),
     flip_pairs=_pairs(range(1, 16, 2), range(2, 17, 2)),
     edges=(
-        *_chain(3, 1, 0, 2, 4), *_chain(9, 7, 5, 6, 8, 10), (5, 11), (6, 12), (11, 12),
-        *_chain(11, 13, 15), *_chain(12, 14, 16),
+        *_chain(3, 1, 0, 2, 4),
+        *_chain(9, 7, 5, 6, 8, 10),
+        (5, 11),
+        (6, 12),
+        (11, 12),
+        *_chain(11, 13, 15),
+        *_chain(12, 14, 16),
     ),
     oks_sigma=(
-        0.026, 0.025, 0.025, 0.035, 0.035, 0.079, 0.079, 0.072, 0.072, 0.062, 0.062, 0.107, 0.107,
-        0.087, 0.087, 0.089, 0.089,
+        0.026,
+        0.025,
+        0.025,
+        0.035,
+        0.035,
+        0.079,
+        0.079,
+        0.072,
+        0.072,
+        0.062,
+        0.062,
+        0.107,
+        0.107,
+        0.087,
+        0.087,
+        0.089,
+        0.089,
     ),
-)  # fmt: skip
+)
 
-# MPII publishes no sigmas. COCO's are taken joint by joint; pelvis from the hips, thorax from the shoulders,
-# neck and head top from the nose.
+# MPII publishes no sigmas. COCO's are taken joint by joint; pelvis from the hips, thorax from the
+# shoulders, neck and head top from the nose.
 MPII16 = Skeleton(
     name="mpii16",
     keypoints=(
-        "right_ankle", "right_knee", "right_hip", "left_hip", "left_knee", "left_ankle", "pelvis", "thorax",
-        "upper_neck", "head_top", "right_wrist", "right_elbow", "right_shoulder", "left_shoulder",
-        "left_elbow", "left_wrist",
+        "right_ankle",
+        "right_knee",
+        "right_hip",
+        "left_hip",
+        "left_knee",
+        "left_ankle",
+        "pelvis",
+        "thorax",
+        "upper_neck",
+        "head_top",
+        "right_wrist",
+        "right_elbow",
+        "right_shoulder",
+        "left_shoulder",
+        "left_elbow",
+        "left_wrist",
     ),
     flip_pairs=((0, 5), (1, 4), (2, 3), (10, 15), (11, 14), (12, 13)),
     edges=(
-        *_chain(0, 1, 2, 6, 3, 4, 5), *_chain(6, 7, 8, 9), *_chain(10, 11, 12, 7, 13, 14, 15),
+        *_chain(0, 1, 2, 6, 3, 4, 5),
+        *_chain(6, 7, 8, 9),
+        *_chain(10, 11, 12, 7, 13, 14, 15),
     ),
     oks_sigma=(
-        0.089, 0.087, 0.107, 0.107, 0.087, 0.089, 0.107, 0.079, 0.026, 0.026, 0.062, 0.072, 0.079, 0.079,
-        0.072, 0.062,
+        0.089,
+        0.087,
+        0.107,
+        0.107,
+        0.087,
+        0.089,
+        0.107,
+        0.079,
+        0.026,
+        0.026,
+        0.062,
+        0.072,
+        0.079,
+        0.079,
+        0.072,
+        0.062,
     ),
-)  # fmt: skip
+)
 
 _FOOT_SIGMA = (0.068, 0.066, 0.066, 0.092, 0.094, 0.094)
 _FACE_SIGMA = (
-    0.042, 0.043, 0.044, 0.043, 0.040, 0.035, 0.031, 0.025, 0.020, 0.023, 0.029, 0.032, 0.037, 0.038, 0.043,
-    0.041, 0.045, 0.013, 0.012, 0.011, 0.011, 0.012, 0.012, 0.011, 0.011, 0.013, 0.015, 0.009, 0.007, 0.007,
-    0.007, 0.012, 0.009, 0.008, 0.016, 0.010, 0.017, 0.011, 0.009, 0.011, 0.009, 0.007, 0.013, 0.008, 0.011,
-    0.012, 0.010, 0.034, 0.008, 0.008, 0.009, 0.008, 0.008, 0.007, 0.010, 0.008, 0.009, 0.009, 0.009, 0.007,
-    0.007, 0.008, 0.011, 0.008, 0.008, 0.008, 0.010, 0.008,
-)  # fmt: skip
+    0.042,
+    0.043,
+    0.044,
+    0.043,
+    0.040,
+    0.035,
+    0.031,
+    0.025,
+    0.020,
+    0.023,
+    0.029,
+    0.032,
+    0.037,
+    0.038,
+    0.043,
+    0.041,
+    0.045,
+    0.013,
+    0.012,
+    0.011,
+    0.011,
+    0.012,
+    0.012,
+    0.011,
+    0.011,
+    0.013,
+    0.015,
+    0.009,
+    0.007,
+    0.007,
+    0.007,
+    0.012,
+    0.009,
+    0.008,
+    0.016,
+    0.010,
+    0.017,
+    0.011,
+    0.009,
+    0.011,
+    0.009,
+    0.007,
+    0.013,
+    0.008,
+    0.011,
+    0.012,
+    0.010,
+    0.034,
+    0.008,
+    0.008,
+    0.009,
+    0.008,
+    0.008,
+    0.007,
+    0.010,
+    0.008,
+    0.009,
+    0.009,
+    0.009,
+    0.007,
+    0.007,
+    0.008,
+    0.011,
+    0.008,
+    0.008,
+    0.008,
+    0.010,
+    0.008,
+)
 _HAND_SIGMA = (
-    0.029, 0.022, 0.035, 0.037, 0.047, 0.026, 0.025, 0.024, 0.035, 0.018, 0.024, 0.022, 0.026, 0.017, 0.021,
-    0.021, 0.032, 0.020, 0.019, 0.022, 0.031,
-)  # fmt: skip
+    0.029,
+    0.022,
+    0.035,
+    0.037,
+    0.047,
+    0.026,
+    0.025,
+    0.024,
+    0.035,
+    0.018,
+    0.024,
+    0.022,
+    0.026,
+    0.017,
+    0.021,
+    0.021,
+    0.032,
+    0.020,
+    0.019,
+    0.022,
+    0.031,
+)
 
-_FOOT, _FACE, _LEFT_HAND, _RIGHT_HAND = 17, 23, 91, 112
+_FOOT = 17
+_FACE = 23
+_LEFT_HAND = 91
+_RIGHT_HAND = 112
 # The 68 face points of the iBUG scheme: chin line, brows, lower nose, eyes, lips.
 _FACE_MIRROR = (
-    *((i, 16 - i) for i in range(8)), *((17 + i, 26 - i) for i in range(5)), (31, 35), (32, 34),
-    (36, 45), (37, 44), (38, 43), (39, 42), (40, 47), (41, 46),
-    (48, 54), (49, 53), (50, 52), (55, 59), (56, 58), (60, 64), (61, 63), (65, 67),
-)  # fmt: skip
+    *((i, 16 - i) for i in range(8)),
+    *((17 + i, 26 - i) for i in range(5)),
+    (31, 35),
+    (32, 34),
+    (36, 45),
+    (37, 44),
+    (38, 43),
+    (39, 42),
+    (40, 47),
+    (41, 46),
+    (48, 54),
+    (49, 53),
+    (50, 52),
+    (55, 59),
+    (56, 58),
+    (60, 64),
+    (61, 63),
+    (65, 67),
+)
 _FACE_LINES = (
-    *_chain(*range(17)), *_chain(*range(17, 22)), *_chain(*range(22, 27)), *_chain(*range(27, 31)),
-    *_chain(*range(31, 36)), *_chain(*range(36, 42), 36), *_chain(*range(42, 48), 42),
-    *_chain(*range(48, 60), 48), *_chain(*range(60, 68), 60),
-)  # fmt: skip
+    *_chain(*range(17)),
+    *_chain(*range(17, 22)),
+    *_chain(*range(22, 27)),
+    *_chain(*range(27, 31)),
+    *_chain(*range(31, 36)),
+    *_chain(*range(36, 42), 36),
+    *_chain(*range(42, 48), 42),
+    *_chain(*range(48, 60), 48),
+    *_chain(*range(60, 68), 60),
+)
 
 
 def _hand_edges(wrist: int) -> tuple[tuple[int, int], ...]:
@@ -119,7 +290,11 @@ WHOLEBODY133 = Skeleton(
     name="wholebody133",
     keypoints=(
         *COCO17.keypoints,
-        *(f"{side}_{point}" for side in ("left", "right") for point in ("big_toe", "small_toe", "heel")),
+        *(
+            f"{side}_{point}"
+            for side in ("left", "right")
+            for point in ("big_toe", "small_toe", "heel")
+        ),
         *(f"face_{i}" for i in range(68)),
         *(f"{side}_hand_{i}" for side in ("left", "right") for i in range(21)),
     ),
@@ -131,59 +306,135 @@ WHOLEBODY133 = Skeleton(
     ),
     edges=(
         *COCO17.edges,
-        (15, 17), (15, 18), (15, 19), (16, 20), (16, 21), (16, 22),
+        (15, 17),
+        (15, 18),
+        (15, 19),
+        (16, 20),
+        (16, 21),
+        (16, 22),
         *((_FACE + a, _FACE + b) for a, b in _FACE_LINES),
-        (9, _LEFT_HAND), *_hand_edges(_LEFT_HAND), (10, _RIGHT_HAND), *_hand_edges(_RIGHT_HAND),
+        (9, _LEFT_HAND),
+        *_hand_edges(_LEFT_HAND),
+        (10, _RIGHT_HAND),
+        *_hand_edges(_RIGHT_HAND),
     ),
     oks_sigma=(*COCO17.oks_sigma, *_FOOT_SIGMA, *_FACE_SIGMA, *_HAND_SIGMA, *_HAND_SIGMA),
     parts=(
-        ("body", 0, _FOOT), ("foot", _FOOT, _FACE), ("face", _FACE, _LEFT_HAND),
-        ("lefthand", _LEFT_HAND, _RIGHT_HAND), ("righthand", _RIGHT_HAND, 133),
+        ("body", 0, _FOOT),
+        ("foot", _FOOT, _FACE),
+        ("face", _FACE, _LEFT_HAND),
+        ("lefthand", _LEFT_HAND, _RIGHT_HAND),
+        ("righthand", _RIGHT_HAND, 133),
     ),
-)  # fmt: skip
+)
 
 # Halpe's 26: COCO's 17, three points of the body's axis, and the feet.
 HALPE26 = Skeleton(
     name="halpe26",
     keypoints=(
-        *COCO17.keypoints, "head_top", "neck", "pelvis", "left_big_toe", "right_big_toe", "left_small_toe",
-        "right_small_toe", "left_heel", "right_heel",
+        *COCO17.keypoints,
+        "head_top",
+        "neck",
+        "pelvis",
+        "left_big_toe",
+        "right_big_toe",
+        "left_small_toe",
+        "right_small_toe",
+        "left_heel",
+        "right_heel",
     ),
     flip_pairs=(*COCO17.flip_pairs, (20, 21), (22, 23), (24, 25)),
     edges=(
-        *COCO17.edges, *_chain(17, 18, 19), (15, 20), (15, 22), (15, 24), (16, 21), (16, 23), (16, 25),
+        *COCO17.edges,
+        *_chain(17, 18, 19),
+        (15, 20),
+        (15, 22),
+        (15, 24),
+        (16, 21),
+        (16, 23),
+        (16, 25),
     ),
     oks_sigma=(*COCO17.oks_sigma, 0.026, 0.026, 0.066, *(0.079,) * 6),
-)  # fmt: skip
+)
 
 BY_NAME = {skeleton.name: skeleton for skeleton in (COCO17, HALPE26, MPII16, WHOLEBODY133)}
 
-# OpenPose's two layouts of 25 keypoints. The "neck" of BODY_25 is the middle of the shoulders, which Halpe's is not.
-_OPENPOSE_FEET = tuple(f"{side}_{point}" for side in ("left", "right") for point in ("big_toe", "small_toe", "heel"))
+# OpenPose's two layouts of 25 keypoints. The "neck" of BODY_25 is the middle of the shoulders,
+# which Halpe's is not.
+_OPENPOSE_FEET = tuple(
+    f"{side}_{point}" for side in ("left", "right") for point in ("big_toe", "small_toe", "heel")
+)
 BODY_25 = (
-    "nose", "mid_shoulder", "right_shoulder", "right_elbow", "right_wrist", "left_shoulder", "left_elbow",
-    "left_wrist", "pelvis", "right_hip", "right_knee", "right_ankle", "left_hip", "left_knee", "left_ankle",
-    "right_eye", "left_eye", "right_ear", "left_ear", *_OPENPOSE_FEET,
-)  # fmt: skip
+    "nose",
+    "mid_shoulder",
+    "right_shoulder",
+    "right_elbow",
+    "right_wrist",
+    "left_shoulder",
+    "left_elbow",
+    "left_wrist",
+    "pelvis",
+    "right_hip",
+    "right_knee",
+    "right_ankle",
+    "left_hip",
+    "left_knee",
+    "left_ankle",
+    "right_eye",
+    "left_eye",
+    "right_ear",
+    "left_ear",
+    *_OPENPOSE_FEET,
+)
 BODY_25B = (*COCO17.keypoints, "neck", "head_top", *_OPENPOSE_FEET)
 # MediaPipe Pose's 33; its "foot index" is the tip of the foot.
 MEDIAPIPE33 = (
-    "nose", "left_eye_inner", "left_eye", "left_eye_outer", "right_eye_inner", "right_eye", "right_eye_outer",
-    "left_ear", "right_ear", "mouth_left", "mouth_right",
-    *(f"{side}_{point}" for point in ("shoulder", "elbow", "wrist", "pinky", "index", "thumb", "hip", "knee", "ankle",
-                                      "heel", "big_toe") for side in ("left", "right")),
-)  # fmt: skip
+    "nose",
+    "left_eye_inner",
+    "left_eye",
+    "left_eye_outer",
+    "right_eye_inner",
+    "right_eye",
+    "right_eye_outer",
+    "left_ear",
+    "right_ear",
+    "mouth_left",
+    "mouth_right",
+    *(
+        f"{side}_{point}"
+        for point in (
+            "shoulder",
+            "elbow",
+            "wrist",
+            "pinky",
+            "index",
+            "thumb",
+            "hip",
+            "knee",
+            "ankle",
+            "heel",
+            "big_toe",
+        )
+        for side in ("left", "right")
+    ),
+)
 
 
-# For each of Halpe's 26 keypoints, its index in another layout; None where that layout has no such keypoint. MPII's
-# "upper_neck" is the neck that networks with Halpe's keypoints were trained on.
+# For each of Halpe's 26 keypoints, its index in another layout; None where that layout has no such
+# keypoint. MPII's "upper_neck" is the neck that networks with Halpe's keypoints were trained on.
 _LAYOUTS = {
-    "coco17": COCO17.keypoints, "halpe26": HALPE26.keypoints, "wholebody133": WHOLEBODY133.keypoints,
-    "mpii16": tuple("neck" if name == "upper_neck" else name for name in MPII16.keypoints), "body_25": BODY_25,
-    "body_25b": BODY_25B, "mediapipe33": MEDIAPIPE33,
-}  # fmt: skip
+    "coco17": COCO17.keypoints,
+    "halpe26": HALPE26.keypoints,
+    "wholebody133": WHOLEBODY133.keypoints,
+    "mpii16": tuple("neck" if name == "upper_neck" else name for name in MPII16.keypoints),
+    "body_25": BODY_25,
+    "body_25b": BODY_25B,
+    "mediapipe33": MEDIAPIPE33,
+}
 HALPE26_IN: dict[str, tuple[int | None, ...]] = {
-    name: tuple(layout.index(keypoint) if keypoint in layout else None for keypoint in HALPE26.keypoints)
+    name: tuple(
+        layout.index(keypoint) if keypoint in layout else None for keypoint in HALPE26.keypoints
+    )
     for name, layout in _LAYOUTS.items()
 }
 
@@ -192,7 +443,9 @@ OPENPOSE18_TO_COCO17 = (0, 15, 14, 17, 16, 5, 2, 6, 3, 7, 4, 11, 8, 12, 9, 13, 1
 
 
 def in_halpe26(values: np.ndarray, layout: str, missing: float) -> np.ndarray:
-    """[N, K, ...] of a layout of HALPE26_IN -> [N, 26, ...] float32; `missing` where it has no such keypoint."""
+    """[N, K, ...] of a layout of HALPE26_IN -> [N, 26, ...] float32; `missing` where it has no such
+    keypoint.
+    """
     out = np.full((len(values), HALPE26.size, *values.shape[2:]), missing, np.float32)
     for number, index in enumerate(HALPE26_IN[layout]):
         if index is not None:

@@ -1,9 +1,11 @@
-"""What the packages exchange: predictions in a crop, keypoints in the full frame, and tracks over time.
+"""What the packages exchange: predictions in a crop, keypoints in the full frame, and tracks over
+time.
 
-And what a confidence means: object keypoint similarity (OKS), its expectation, and the pixel variance that implies. One
-keypoint's OKS is exp(-d^2 / 2 l^2) for a distance d and the falloff l^2 = (2 sigma_k)^2 * area. If the error is
-Gaussian with variance sigma^2 on either axis, its expectation is l^2 / (sigma^2 + l^2); read the other way round, a
-calibrated confidence is a pixel variance. Every function takes NumPy arrays or tensors and returns the same kind.
+And what a confidence means: object keypoint similarity (OKS), its expectation, and the pixel
+variance that implies. One keypoint's OKS is exp(-d^2 / 2 l^2) for a distance d and the falloff l^2
+= (2 sigma_k)^2 * area. If the error is Gaussian with variance sigma^2 on either axis, its
+expectation is l^2 / (sigma^2 + l^2); read the other way round, a calibrated confidence is a pixel
+variance. Every function takes NumPy arrays or tensors and returns the same kind.
 `ErrorDistribution` is the whole distribution of an error, where a head states one."""
 
 import math
@@ -19,13 +21,16 @@ from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.skeletons import COCO17, Skeleton
 
 Array = TypeVar("Array", np.ndarray, Tensor)
-AREA_OF_BOX = 0.53  # how much of a person's box COCO's segments cover, on average: an area where none is given
+# how much of a person's box COCO's segments cover, on average: an area where none is given
+AREA_OF_BOX = 0.53
 
 
 def l_squared(area_px2: Array, skeleton: Skeleton) -> Array:
     """Areas [...] -> the falloff l_k^2 in pixels^2, [..., K]."""
     if isinstance(area_px2, Tensor):
-        variance = torch.as_tensor(skeleton.oks_variance, dtype=area_px2.dtype, device=area_px2.device)
+        variance = torch.as_tensor(
+            skeleton.oks_variance, dtype=area_px2.dtype, device=area_px2.device
+        )
         return area_px2[..., None] * variance
     return np.asarray(area_px2)[..., None] * skeleton.oks_variance
 
@@ -43,12 +48,16 @@ def expected_oks(variance_px2: Array, l2_px2: Array) -> Array:
 
 
 def expected_oks_per_axis(sigma_px: Array, l2_px2: Array) -> Array:
-    """E[OKS] of a Gaussian error whose axes differ: prod_i l / sqrt(l^2 + sigma_i^2); sigma [..., K, 2] -> [..., K]."""
+    """E[OKS] of a Gaussian error whose axes differ: prod_i l / sqrt(l^2 + sigma_i^2); sigma [...,
+    K, 2] -> [..., K].
+    """
     return l2_px2 / ((l2_px2 + sigma_px[..., 0] ** 2) * (l2_px2 + sigma_px[..., 1] ** 2)) ** 0.5
 
 
 def variance_from_expected_oks(expected: Array, l2_px2: Array) -> Array:
-    """The pixel variance on either axis that an expected OKS stands for: l^2 (1 - s) / s. Infinite at s = 0."""
+    """The pixel variance on either axis that an expected OKS stands for: l^2 (1 - s) / s. Infinite
+    at s = 0.
+    """
     return l2_px2 * (1 - expected) / expected
 
 
@@ -57,7 +66,9 @@ def sigma_px(expected: Array, l2_px2: Array) -> Array:
     return variance_from_expected_oks(expected, l2_px2) ** 0.5
 
 
-ANGLES = 32  # of a quarter turn that `ErrorDistribution.cdf` takes the mean over: exact to 1e-6 for a ratio of 12
+# of a quarter turn that `ErrorDistribution.cdf` takes the mean over: exact to 1e-6 for a ratio of
+# 12
+ANGLES = 32
 
 
 MOST_LOG_RATIO = 10.0  # of the error along x to that along y: no head states more than 2.5
@@ -65,18 +76,28 @@ MOST_LOG_RATIO = 10.0  # of the error along x to that along y: no head states mo
 
 @dataclass(frozen=True)
 class ErrorDistribution(Table):
-    """The error of each keypoint, in units of l: a mixture of Gaussians around 0, along the axes of the image."""
+    """The error of each keypoint, in units of l: a mixture of Gaussians around 0, along the axes of
+    the image.
+    """
 
     TENSORS = True
     # [..., K, M] sums to 1
-    weight: Tensor = column(("keypoints", "components"), "f", "share of each Gaussian", low=0, fill=1)
+    weight: Tensor = column(
+        ("keypoints", "components"), "f", "share of each Gaussian", low=0, fill=1
+    )
     # [..., K, M] of a component: the geometric mean of its standard deviations along x and y
-    sigma: Tensor = column(("keypoints", "components"), "f", "its std", unit="l = 2 sigma_k sqrt(area)", low=0, fill=1)
+    sigma: Tensor = column(
+        ("keypoints", "components"), "f", "its std", unit="l = 2 sigma_k sqrt(area)", low=0, fill=1
+    )
     # [..., K] shared by the components; None: 0, isotropic
     log_ratio: Tensor | None = column(
-        ("keypoints",), "f", "log of the std along x over that along y", low=-MOST_LOG_RATIO, high=MOST_LOG_RATIO,
+        ("keypoints",),
+        "f",
+        "log of the std along x over that along y",
+        low=-MOST_LOG_RATIO,
+        high=MOST_LOG_RATIO,
         optional=True,
-    )  # fmt: skip
+    )
 
     @property
     def axis_sigma(self) -> Tensor:
@@ -94,17 +115,24 @@ class ErrorDistribution(Table):
         return torch.logsumexp(each, -1)
 
     def cdf(self, distance2: Tensor) -> Tensor:
-        """Probability of an error at most this large, whatever its direction; squared, in units of l^2, [...]. An error
-        is (sigma_x r cos a, sigma_y r sin a) with an even angle a and P(r > t) = exp(-t^2 / 2), so the probability of a
-        larger one is the mean over a of exp(-distance^2 / 2 (sigma_x^2 cos^2 a + sigma_y^2 sin^2 a))."""
-        angle = (torch.arange(ANGLES, dtype=self.sigma.dtype, device=self.sigma.device) + 0.5) * (math.pi / 2 / ANGLES)
+        """Probability of an error at most this large, whatever its direction; squared, in units of
+        l^2, [...]. An error is (sigma_x r cos a, sigma_y r sin a) with an even angle a and P(r > t)
+        = exp(-t^2 / 2), so the probability of a larger one is the mean over a of exp(-distance^2 /
+        2 (sigma_x^2 cos^2 a + sigma_y^2 sin^2 a))."""
+        angle = (torch.arange(ANGLES, dtype=self.sigma.dtype, device=self.sigma.device) + 0.5) * (
+            math.pi / 2 / ANGLES
+        )
         both = torch.stack([angle.cos().square(), angle.sin().square()])
         variance = self.axis_sigma.square() @ both  # [..., M, ANGLES]
-        return (self.weight * -torch.expm1(-distance2[..., None, None] / 2 / variance).mean(-1)).sum(-1)
+        return (
+            self.weight * -torch.expm1(-distance2[..., None, None] / 2 / variance).mean(-1)
+        ).sum(-1)
 
 
 def sigma_along_axes(sigma: Tensor, log_ratio: Tensor | None) -> Tensor:
-    """Standard deviations along x and y, [..., M, 2], of their geometric mean [..., M] and the log of their ratio."""
+    """Standard deviations along x and y, [..., M, 2], of their geometric mean [..., M] and the log
+    of their ratio.
+    """
     if log_ratio is None:
         return sigma[..., None].expand(*sigma.shape, 2)
     half = (log_ratio / 2)[..., None].exp()
@@ -112,8 +140,15 @@ def sigma_along_axes(sigma: Tensor, log_ratio: Tensor | None) -> Tensor:
 
 
 ConfidenceSource = Literal[
-    "ones", "raw", "raw-heatmap", "closed-form", "closed-form-predicted", "closed-form-annotated", "ccnet", "oracle"
-]  # fmt: skip
+    "ones",
+    "raw",
+    "raw-heatmap",
+    "closed-form",
+    "closed-form-predicted",
+    "closed-form-annotated",
+    "ccnet",
+    "oracle",
+]
 NOBODY = -1  # instead of an identity
 
 
@@ -123,11 +158,14 @@ class Prediction:
 
     xy_px: Tensor  # [N, K, 2] crop pixels, x right, y down
     score: Tensor  # [N, K] the network's own (raw) confidence
-    # [N, K, 2] crop pixels per axis, if the network states one: the scale of the error's density. Of a heatmap it is a
-    # standard deviation; RLE and Poseur learn the scale of a density that is not normal (docs/models.md).
+    # [N, K, 2] crop pixels per axis, if the network states one: the scale of the error's density.
+    # Of a heatmap it is a standard deviation; RLE and Poseur learn the scale of a density that is
+    # not normal (docs/models.md).
     sigma_px: Tensor | None = None
     maps: Tensor | None = None  # [N, K, h, w] heatmaps, if the network makes them
-    heatmap_score: Tensor | None = None  # [N, K] height of each heatmap's peak, where `score` is something else
+    heatmap_score: Tensor | None = (
+        None  # [N, K] height of each heatmap's peak, where `score` is something else
+    )
 
 
 @dataclass(frozen=True)
@@ -139,10 +177,14 @@ class Keypoints(Table):
     xy_px: Tensor = column(("keypoints", 2), "f", "keypoints", unit="px", fill=np.nan)
     # [T, K] expected OKS (for source "raw": the network's own score)
     confidence: Tensor = column(("keypoints",), "f", "confidence from `source`", low=0, high=1)
-    presence: Tensor = column(("keypoints",), "f", "probability that it is in the image", low=0, high=1)  # [T, K]
+    presence: Tensor = column(
+        ("keypoints",), "f", "probability that it is in the image", low=0, high=1
+    )  # [T, K]
     source: ConfidenceSource = shared()  # where `confidence` comes from
     # [T] sets the scale of OKS
-    area_px2: Tensor | None = column((), "f", "the person's area", unit="px^2", low=0, fill=1, optional=True)
+    area_px2: Tensor | None = column(
+        (), "f", "the person's area", unit="px^2", low=0, fill=1, optional=True
+    )
     skeleton: Skeleton = COCO17
     # [T, K, M] the stated distribution of the error, where a head states one
     error: ErrorDistribution | None = nested(ErrorDistribution, "stated error", optional=True)
@@ -167,8 +209,12 @@ class Outlines(Table):
     PREFIX = "mask_"
     row: np.ndarray = column((), "i", "row of the keypoints that the mask belongs to", low=0)  # [M]
     # [M, 192, 2] full-frame pixels; NaN: fewer points, or the end of the image
-    xy_px: np.ndarray = column((OUTLINE_POINTS, 2), "f", "points of the outline; NaN: none", unit="px", fill=np.nan)
-    normal: np.ndarray = column((OUTLINE_POINTS, 2), "f", "unit vectors to the outside in the image")  # [M, 192, 2]
+    xy_px: np.ndarray = column(
+        (OUTLINE_POINTS, 2), "f", "points of the outline; NaN: none", unit="px", fill=np.nan
+    )
+    normal: np.ndarray = column(
+        (OUTLINE_POINTS, 2), "f", "unit vectors to the outside in the image"
+    )  # [M, 192, 2]
 
 
 @dataclass(frozen=True)
@@ -177,19 +223,30 @@ class HandKeypoints(Table):
 
     PREFIX = "row_hand_"
     # [T, 2, 21, 2] full-frame pixels
-    xy_px: np.ndarray = column((2, 21, 2), "f", "left and right hand; NaN: not seen", unit="px", fill=np.nan)
+    xy_px: np.ndarray = column(
+        (2, 21, 2), "f", "left and right hand; NaN: not seen", unit="px", fill=np.nan
+    )
     # [T, 2, 21] calibrated
     std_px: np.ndarray = column(
-        (2, 21), "f", "stated error, one standard deviation along each axis", unit="px", low=0, fill=np.nan
+        (2, 21),
+        "f",
+        "stated error, one standard deviation along each axis",
+        unit="px",
+        low=0,
+        fill=np.nan,
     )
     # [T, 2] calibrated; 0: no hand
-    presence: np.ndarray = column((2,), "f", "probability that the hand is seen there", low=0, high=1)
+    presence: np.ndarray = column(
+        (2,), "f", "probability that the hand is seen there", low=0, high=1
+    )
     score: np.ndarray = column((2,), "f", "the hand network's own score", low=0, high=1)  # [T, 2]
     # [T, 2, 21, 3] camera axes: x right, y down, z forward
     landmarks_m: np.ndarray = column(
         (2, 21, 3), "f", "the network's 3D guess, relative to the wrist", unit="m", fill=np.nan
     )
-    size_px: np.ndarray = column((2,), "f", "length of the hand in the image", unit="px", low=0)  # [T, 2]
+    size_px: np.ndarray = column(
+        (2,), "f", "length of the hand in the image", unit="px", low=0
+    )  # [T, 2]
 
     @classmethod
     def unseen(cls, rows: int) -> "HandKeypoints":
@@ -205,8 +262,12 @@ class HandKeypoints(Table):
 class Appearance(Table):
     """What people look like: the colours of parts of the body (pose2d/tracking/appearance.py)."""
 
-    colours: np.ndarray = column((5, 9), "f", "for each part the quantiles of L (0..100), of a and of b, lowest first")
-    weight: np.ndarray = column((5,), "f", "confidence of the keypoints it was read at; 0: not seen", low=0, high=1)
+    colours: np.ndarray = column(
+        (5, 9), "f", "for each part the quantiles of L (0..100), of a and of b, lowest first"
+    )
+    weight: np.ndarray = column(
+        (5,), "f", "confidence of the keypoints it was read at; 0: not seen", low=0, high=1
+    )
 
 
 @dataclass(frozen=True)
@@ -214,19 +275,35 @@ class Detections(Table):
     """People in frames: a row for each person and frame, whoever it is."""
 
     frame: np.ndarray = column((), "i", "frame number", low=0)
-    identity: np.ndarray = column((), "i", "whose: the tracker's number of a track, later the identity", fill=NOBODY)
+    identity: np.ndarray = column(
+        (), "i", "whose: the tracker's number of a track, later the identity", fill=NOBODY
+    )
     box_px: np.ndarray = column((4,), "d", "x1, y1, x2, y2", unit="px", fill=np.nan)
     score: np.ndarray = column((), "d", "the detector's; between two looks the lower of both")
     keypoints: Keypoints | None = nested(Keypoints, "in the box", optional=True, flat=True)
-    time_s: np.ndarray = column((), "d", "when the frame is shown", unit="s", optional=True)  # None in files
-    appearance: Appearance | None = nested(Appearance, "weight 0 where the detector did not look", optional=True)
-    hands: HandKeypoints | None = nested(HandKeypoints, "both hands, where they were looked for", optional=True)
+    time_s: np.ndarray = column(
+        (), "d", "when the frame is shown", unit="s", optional=True
+    )  # None in files
+    appearance: Appearance | None = nested(
+        Appearance, "weight 0 where the detector did not look", optional=True
+    )
+    hands: HandKeypoints | None = nested(
+        HandKeypoints, "both hands, where they were looked for", optional=True
+    )
 
     @classmethod
-    def in_frame(cls, frame: int, time_s: float, box_px: np.ndarray, score: np.ndarray) -> "Detections":
+    def in_frame(
+        cls, frame: int, time_s: float, box_px: np.ndarray, score: np.ndarray
+    ) -> "Detections":
         """Boxes [N, 4] with scores [N] in one frame, nobody's yet."""
         count = len(box_px)
-        return cls(np.full(count, frame), np.full(count, NOBODY), box_px, score, time_s=np.full(count, time_s))
+        return cls(
+            np.full(count, frame),
+            np.full(count, NOBODY),
+            box_px,
+            score,
+            time_s=np.full(count, time_s),
+        )
 
     @property
     def points(self) -> Keypoints:
@@ -242,7 +319,8 @@ class Detections(Table):
     @property
     def sure(self) -> np.ndarray:
         """[N, K] confidence times presence."""
-        confidence, presence = np.asarray(self.points.confidence), np.asarray(self.points.presence)
+        confidence = np.asarray(self.points.confidence)
+        presence = np.asarray(self.points.presence)
         made = scratch_array(confidence.shape, np.result_type(confidence, presence))
         for some in blocks(len(made)):
             np.multiply(confidence[some], presence[some], out=made[some])

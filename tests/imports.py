@@ -1,4 +1,6 @@
-"""Which module of this project imports which, read from the source: also imports inside functions and for types."""
+"""Which module of this project imports which, read from the source: also imports inside functions
+and for types.
+"""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -11,7 +13,9 @@ PACKAGES = ("pose2d", "ccnet", "fitting", "eval3dpw", "fitmesh")
 
 @cache
 def import_graph() -> Mapping[str, frozenset[str]]:
-    """Module -> the modules it names in an import. The `__init__` of a package counts where it is imported by name."""
+    """Module -> the modules it names in an import. The `__init__` of a package counts where it is
+    imported by name.
+    """
     paths = {_name(path): path for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     return {name: frozenset(_imported(path, paths)) - {name} for name, path in paths.items()}
 
@@ -23,7 +27,9 @@ def _name(path: Path) -> str:
 
 def _imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
     tree = ast.parse(path.read_text("utf-8"))
-    loads_by_name = any(isinstance(node, ast.Name) and node.id == "import_module" for node in ast.walk(tree))
+    loads_by_name = any(
+        isinstance(node, ast.Name) and node.id == "import_module" for node in ast.walk(tree)
+    )
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -31,7 +37,12 @@ def _imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
             for alias in node.names:
                 module = f"{node.module}.{alias.name}"
                 yield module if module in modules else node.module
-        elif loads_by_name and isinstance(node, ast.Constant) and node.value in modules and "." in str(node.value):
+        elif (
+            loads_by_name
+            and isinstance(node, ast.Constant)
+            and node.value in modules
+            and "." in str(node.value)
+        ):
             yield str(node.value)
 
 
@@ -47,15 +58,22 @@ def closure(*starts: str) -> set[str]:
 
 
 def cycles() -> list[list[str]]:
-    """Groups of modules that import each other, directly or not (strongly connected components of two or more)."""
+    """Groups of modules that import each other, directly or not (strongly connected components of
+    two or more).
+    """
     reach = {name: closure(*import_graph()[name]) for name in import_graph()}
     on_a_cycle = [name for name in sorted(reach) if name in reach[name]]
     groups = {
-        tuple(other for other in on_a_cycle if other in reach[name] and name in reach[other]) for name in on_a_cycle
+        tuple(other for other in on_a_cycle if other in reach[name] and name in reach[other])
+        for name in on_a_cycle
     }
     return [list(group) for group in sorted(groups)]
 
 
 def modules_in(*packages: str) -> list[str]:
     """All modules of these packages or modules."""
-    return [name for name in import_graph() if any(name == one or name.startswith(f"{one}.") for one in packages)]
+    return [
+        name
+        for name in import_graph()
+        if any(name == one or name.startswith(f"{one}.") for one in packages)
+    ]

@@ -1,4 +1,6 @@
-"""What the original implementations answer, and checkpoints made from key names (tests/data/reference/README.md)."""
+"""What the original implementations answer, and checkpoints made from key names
+(tests/data/reference/README.md).
+"""
 
 import importlib.util
 from functools import cache
@@ -35,8 +37,12 @@ def state_and_input(name: str) -> tuple[dict[str, Tensor], Tensor]:
 
 
 def hollow(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same names and shapes with nothing in them, small on disk: every tensor is one number, repeated."""
-    return {key: torch.zeros((), dtype=value.dtype).expand(value.shape) for key, value in state.items()}
+    """The same names and shapes with nothing in them, small on disk: every tensor is one number,
+    repeated.
+    """
+    return {
+        key: torch.zeros((), dtype=value.dtype).expand(value.shape) for key, value in state.items()
+    }
 
 
 def relative_error(got: Tensor, expected: np.ndarray) -> float:

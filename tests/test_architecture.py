@@ -1,4 +1,6 @@
-"""Imports go one way, inference does not import training, and few modules lie between a video and its bodies."""
+"""Imports go one way, inference does not import training, and few modules lie between a video and
+its bodies.
+"""
 
 import importlib.util
 import sys
@@ -17,11 +19,17 @@ MAY_IMPORT = {
 }
 TRAINING = ("fitting.training", "ccnet.train", "ccnet.data")
 FITTING_INFERENCE = (
-    "fitting.track", "fitting.init", "fitting.solver", "fitting.keypoints", "fitting.body", "fitting.camera",
-)  # fmt: skip
+    "fitting.track",
+    "fitting.init",
+    "fitting.solver",
+    "fitting.keypoints",
+    "fitting.body",
+    "fitting.camera",
+)
 
-# Modules of this project (without package __init__ files) that `fitmesh run --video` with its defaults has loaded when
-# it writes fit.npz. `python tools/house.py --names` says which of them do nothing for it.
+# Modules of this project (without package __init__ files) that `fitmesh run --video` with its
+# defaults has loaded when it writes fit.npz. `python tools/house.py --names` says which of them do
+# nothing for it.
 MOST_MODULES = 80
 
 

@@ -1,4 +1,6 @@
-"""Where things come in or go out: what is written, how large things may be, what may be read, and what is said."""
+"""Where things come in or go out: what is written, how large things may be, what may be read, and
+what is said.
+"""
 
 import errno
 import io
@@ -49,20 +51,33 @@ def in_time() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-# --- What is written ------------------------------------------------------------------------------------------------
+# --- What is written
+# ------------------------------------------------------------------------------------------------
 
 
 def test_no_clip_has_a_folder_above_or_beside_the_results() -> None:
     names = names_of(
-        ["/a/...mp4", "/a/..mp4", "/a/.fitmesh.lock.mp4", "/a/.x.mp4", "/a/x.mp4", "s3://b/...mp4", "/.c/x.mp4", "/"]
+        [
+            "/a/...mp4",
+            "/a/..mp4",
+            "/a/.fitmesh.lock.mp4",
+            "/a/.x.mp4",
+            "/a/x.mp4",
+            "s3://b/...mp4",
+            "/.c/x.mp4",
+            "/",
+        ]
     )
     assert len(set(names)) == 8
     assert all(name and not name.startswith(".") and "/" not in name for name in names), names
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(link: Callable[..., None], tmp_path: Path) -> None:
-    mine, out = tmp_path / "mine.txt", tmp_path / "out"
+def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(
+    link: Callable[..., None], tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine.txt"
+    out = tmp_path / "out"
     mine.write_text("precious")
     out.mkdir()
     link(mine, out / LOCK)
@@ -72,12 +87,16 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(link: Callab
 
 
 def test_nothing_leaves_a_folder_that_is_held_through_a_link(tmp_path: Path) -> None:
-    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    out = tmp_path / "out"
+    elsewhere = tmp_path / "elsewhere"
     for folder in (out, elsewhere):
         folder.mkdir()
     (out / ".cache_keys").symlink_to(elsewhere)
     with folder_lock(out):
-        with pytest.raises(UserError, match="is a link"), atomic_file(out / ".cache_keys" / "glb.json"):
+        with (
+            pytest.raises(UserError, match="is a link"),
+            atomic_file(out / ".cache_keys" / "glb.json"),
+        ):
             pass
         with pytest.raises(UserError, match="is a link"), atomic_folder(out / ".cache_keys"):
             pass
@@ -107,8 +126,11 @@ def clip(tmp_path: Path) -> tuple[Path, Path]:
     return video, write_json(tmp_path / "k.json", coco_results([walker(3)]))
 
 
-def test_what_a_user_put_into_the_folder_stays_unless_told_otherwise(clip: tuple[Path, Path], tmp_path: Path) -> None:
-    out, (video, keypoints) = tmp_path / "out", clip
+def test_what_a_user_put_into_the_folder_stays_unless_told_otherwise(
+    clip: tuple[Path, Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    video, keypoints = clip
     out.mkdir()
     (out / "report.html").write_text("mine")
     with pytest.raises(UserError, match=r"holds report.html, which fitmesh has not written"):
@@ -117,12 +139,15 @@ def test_what_a_user_put_into_the_folder_stays_unless_told_otherwise(clip: tuple
     fitmesh.run(video, out, keypoints=keypoints, overwrite=True)
     assert (out / "report.html").read_text() != "mine"
     for name in ("overlay.mp4", "keypoints.npz"):
-        arguments: dict[str, Any] = {"keypoints": out / name} if name.endswith("npz") else {"keypoints": keypoints}
+        arguments: dict[str, Any] = (
+            {"keypoints": out / name} if name.endswith("npz") else {"keypoints": keypoints}
+        )
         with pytest.raises(UserError, match="is an input of this run"):
             fitmesh.run(out / name if name.endswith("mp4") else video, out, **arguments)
 
 
-# --- Sizes ----------------------------------------------------------------------------------------------------------
+# --- Sizes
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["npz-text-of-no-letters.npz", "npz-float128.npz"])
@@ -138,7 +163,9 @@ def test_a_frame_that_grows_in_the_middle_of_a_video_is_left_out(tmp_path: Path)
         with av.open(str(tmp_path / "part.h264"), "w") as container:
             stream = container.add_stream("libx264", rate=30, options={"preset": "ultrafast"})
             stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"  # type: ignore[misc]
-            frame = av.VideoFrame.from_ndarray(np.zeros((size[1], size[0], 3), np.uint8), format="rgb24")
+            frame = av.VideoFrame.from_ndarray(
+                np.zeros((size[1], size[0], 3), np.uint8), format="rgb24"
+            )
             container.mux(stream.encode(frame.reformat(format="yuv420p")))
             container.mux(stream.encode(None))
         parts.append((tmp_path / "part.h264").read_bytes())
@@ -161,7 +188,9 @@ def _onnx(path: Path, *tensors: bytes) -> Path:
 
 
 def _external(**entries: str) -> bytes:
-    described = b"".join(_part(13, _part(1, k.encode()) + _part(2, v.encode())) for k, v in entries.items())
+    described = b"".join(
+        _part(13, _part(1, k.encode()) + _part(2, v.encode())) for k, v in entries.items()
+    )
     return _part(1, 100) + _part(2, 1) + _part(8, b"w") + described
 
 
@@ -170,15 +199,24 @@ def test_tensors_beside_an_onnx_file_are_not_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="lies in another file"):
         read_onnx(_onnx(tmp_path / "a.onnx", _external(location="data", offset="0", length="400")))
     with pytest.raises(UserError, match="of shape"):
-        read_onnx(_onnx(tmp_path / "a.onnx", _part(1, 1) * 100 + _part(2, 1) + _part(9, bytes(4)) + _part(8, b"w")))
+        read_onnx(
+            _onnx(
+                tmp_path / "a.onnx",
+                _part(1, 1) * 100 + _part(2, 1) + _part(9, bytes(4)) + _part(8, b"w"),
+            )
+        )
 
 
 class _Answer(io.BytesIO):
     status = 206
 
 
-@pytest.mark.parametrize(("sizes", "words"), [((2000,), "not the published file"), ((3, 0), "broke off after")])
-def test_a_download_ends(sizes: tuple[int, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "words"), [((2000,), "not the published file"), ((3, 0), "broke off after")]
+)
+def test_a_download_ends(
+    sizes: tuple[int, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
 
     def answer(*_: object, **__: object) -> _Answer:
@@ -189,18 +227,28 @@ def test_a_download_ends(sizes: tuple[int, ...], words: str, tmp_path: Path, mon
     monkeypatch.setattr(urllib.request, "urlopen", answer)
     came: list[int] = []
     with pytest.raises(UserError, match=words):
-        hub.fetch(hub.Offer("m", "r", "1", "f", "https://x", 1000, "0" * 64, "apache-2.0"), came.append)
+        hub.fetch(
+            hub.Offer("m", "r", "1", "f", "https://x", 1000, "0" * 64, "apache-2.0"), came.append
+        )
     assert len(asked) <= 50
     assert sum(came) <= 1001
 
 
-# --- Only regular files, bounded time -------------------------------------------------------------------------------
+# --- Only regular files, bounded time
+# -------------------------------------------------------------------------------
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "a.npz": lambda path: read_npz(path, ""), "floor.json": read_floor, "boxes.json": read_detections,
-    "c.toml": lambda path: read_config(path, []), "clips.txt": lambda path: find_clips([], [str(path)], "out"),
-    "b.pkl": unpickle.load, "m.onnx": read_onnx, "any": file_sha256, "v.mp4": Video, "body.npz": load_body,
-}  # fmt: skip
+    "a.npz": lambda path: read_npz(path, ""),
+    "floor.json": read_floor,
+    "boxes.json": read_detections,
+    "c.toml": lambda path: read_config(path, []),
+    "clips.txt": lambda path: find_clips([], [str(path)], "out"),
+    "b.pkl": unpickle.load,
+    "m.onnx": read_onnx,
+    "any": file_sha256,
+    "v.mp4": Video,
+    "body.npz": load_body,
+}
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -221,7 +269,10 @@ def test_links_that_lead_in_circles_do_not_keep_a_pattern_from_ending(tmp_path: 
     for name in ("one", "two", "in/three"):
         (tmp_path / name).symlink_to(tmp_path)
     found = find_clips([], [f"{tmp_path}/**/*.mp4"], str(tmp_path / "out")).clips
-    assert [Path(clip.source).relative_to(tmp_path).as_posix() for clip in found] == ["a.mp4", "in/b.mp4"]
+    assert [Path(clip.source).relative_to(tmp_path).as_posix() for clip in found] == [
+        "a.mp4",
+        "in/b.mp4",
+    ]
 
 
 def test_a_list_with_nul_is_refused(tmp_path: Path) -> None:
@@ -230,18 +281,23 @@ def test_a_list_with_nul_is_refused(tmp_path: Path) -> None:
         find_clips([], [str(tmp_path / "clips.txt")], "out")
 
 
-# --- Words for nonsense ---------------------------------------------------------------------------------------------
+# --- Words for nonsense
+# ---------------------------------------------------------------------------------------------
 
 BODIES: dict[str, Callable[[dict[str, np.ndarray]], dict[str, Any]]] = {
     "a scalar template": lambda a: {"v_template": np.float32(1)},
     "few picks": lambda a: {"vertex_picks": a["vertex_picks"][:1]},
     "5 joints": lambda a: {
-        "J_regressor": a["J_regressor"][:5], "kintree_table": a["kintree_table"][:, :5],
-        "weights": a["weights"][:, :5], "posedirs": a["posedirs"][..., :36],
+        "J_regressor": a["J_regressor"][:5],
+        "kintree_table": a["kintree_table"][:, :5],
+        "weights": a["weights"][:, :5],
+        "posedirs": a["posedirs"][..., :36],
     },
     "no regressor": lambda a: {"J_regressor_halpe26": None},
-    "a vertex without weight": lambda a: {"weights": np.concatenate([0 * a["weights"][:1], a["weights"][1:]])},
-}  # fmt: skip
+    "a vertex without weight": lambda a: {
+        "weights": np.concatenate([0 * a["weights"][:1], a["weights"][1:]])
+    },
+}
 
 
 @pytest.mark.parametrize("what", BODIES)
@@ -249,7 +305,10 @@ def test_a_body_file_that_makes_no_sense_is_refused_in_words(what: str, tmp_path
     with np.load(OPEN_BODY) as file:
         arrays = {name: file[name] for name in file.files}
     changed = {**arrays, **BODIES[what](arrays)}
-    np.savez(tmp_path / "body.npz", **{name: value for name, value in changed.items() if value is not None})
+    np.savez(
+        tmp_path / "body.npz",
+        **{name: value for name, value in changed.items() if value is not None},
+    )
     with pytest.raises(UserError, match=r"body\.npz"):
         load_body(tmp_path / "body.npz")
 
@@ -263,7 +322,9 @@ def test_a_full_disk_and_a_lack_of_memory_are_told_in_words() -> None:
         assert "something went wrong" not in " ".join(describe_error(error)[0])
 
 
-def test_arrays_that_are_there_and_nonsense_are_refused(clip: tuple[Path, Path], tmp_path: Path) -> None:
+def test_arrays_that_are_there_and_nonsense_are_refused(
+    clip: tuple[Path, Path], tmp_path: Path
+) -> None:
     from fitmesh.tracks import edited_keypoints
 
     out = tmp_path / "out"
@@ -280,7 +341,11 @@ def test_arrays_that_are_there_and_nonsense_are_refused(clip: tuple[Path, Path],
         finally:
             (out / file).write_bytes(good)
 
-    change("fit.npz", row_x=lambda a: np.zeros(2), row_confidence=lambda a: (a["row_confidence"] > 0).astype(np.uint8))
+    change(
+        "fit.npz",
+        row_x=lambda a: np.zeros(2),
+        row_confidence=lambda a: (a["row_confidence"] > 0).astype(np.uint8),
+    )
     for file, changes in {
         "keypoints.npz": {"row_frame": lambda a: a["row_frame"] + 1},
         "tracks.npz": {"row_frame": lambda a: a["row_frame"] + 7},
@@ -288,12 +353,19 @@ def test_arrays_that_are_there_and_nonsense_are_refused(clip: tuple[Path, Path],
     }.items():
         with pytest.raises(UserError):
             change(file, **changes)
-    for name, value in {"row_pose_rad": 1e9, "row_joint_std_mm": -1, "row_keypoints_px": np.inf}.items():
+    for name, value in {
+        "row_pose_rad": 1e9,
+        "row_joint_std_mm": -1,
+        "row_keypoints_px": np.inf,
+    }.items():
         with pytest.raises(UserError, match=name):
-            change("fit.npz", **{name: lambda a, name=name, value=value: np.full_like(a[name], value)})
+            change(
+                "fit.npz", **{name: lambda a, name=name, value=value: np.full_like(a[name], value)}
+            )
 
 
-# --- No silent yes --------------------------------------------------------------------------------------------------
+# --- No silent yes
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
@@ -305,7 +377,9 @@ def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["summary.csv", "index.html"])
-def test_a_users_own_summary_over_many_clips_stays_unless_told_otherwise(name: str, tmp_path: Path) -> None:
+def test_a_users_own_summary_over_many_clips_stays_unless_told_otherwise(
+    name: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text("mine")
     with pytest.raises(UserError, match=rf"{name} was not written by fitmesh.*--overwrite"):
         check_out(str(tmp_path))
@@ -328,12 +402,21 @@ def test_edits_that_contradict_each_other_are_refused_when_they_are_made() -> No
     from fitmesh.tracks import Merge, Split, identities_after
     from pose2d.types import Detections
 
-    frame, who = np.concatenate([np.arange(first, first + 5) for first in (0, 0, 10)]), np.repeat([1, 2, 3], 5)
+    frame = np.concatenate([np.arange(first, first + 5) for first in (0, 0, 10)])
+    who = np.repeat([1, 2, 3], 5)
     rows = Detections(frame, who, np.zeros((15, 4)), np.ones(15))
     tracks = SeenPeople(
-        64, 48, Fraction(10), np.arange(20), np.arange(20) / 10, rows,
-        np.array([0, 10]), {1: 1, 2: 2, 3: 3}, [], [],
-    )  # fmt: skip
+        64,
+        48,
+        Fraction(10),
+        np.arange(20),
+        np.arange(20) / 10,
+        rows,
+        np.array([0, 10]),
+        {1: 1, 2: 2, 3: 3},
+        [],
+        [],
+    )
     identities_after(tracks, [Merge((1, 3))])
     with pytest.raises(UserError, match="cannot be one"):
         identities_after(tracks, [Merge((1, 3)), Merge((2, 3))])
@@ -342,13 +425,23 @@ def test_edits_that_contradict_each_other_are_refused_when_they_are_made() -> No
     assert identities_after(tracks, [Split(1, 0.2, 4), Merge((1, 4))]).next_identity() == 5
 
 
-def test_options_without_effect_are_told(clip: tuple[Path, Path], tmp_path: Path, caplog: Any) -> None:
+def test_options_without_effect_are_told(
+    clip: tuple[Path, Path], tmp_path: Path, caplog: Any
+) -> None:
     floor = write_json(tmp_path / "floor.json", {"camera_height_m": 1.5})
     nobody = write_json(tmp_path / "nobody.json", [])
     fitmesh.run(
-        clip[0], tmp_path / "out", keypoints=nobody, keypoint_layout="body_25b", height_m={99: 1.8},
+        clip[0],
+        tmp_path / "out",
+        keypoints=nobody,
+        keypoint_layout="body_25b",
+        height_m={99: 1.8},
         floor=floor,
-    )  # fmt: skip
-    for words in ("--keypoint-layout has no effect", "--height of person 99 has no effect", "--floor has no effect"):
+    )
+    for words in (
+        "--keypoint-layout has no effect",
+        "--height of person 99 has no effect",
+        "--floor has no effect",
+    ):
         assert words in caplog.text
     assert json.loads((tmp_path / "out" / "run.json").read_text())["entries"]

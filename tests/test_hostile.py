@@ -37,7 +37,11 @@ def _data_set(folder: Path, annotations: Path, kind: str) -> object:
     (folder / name).parent.mkdir()
     cv2.imwrite(str(folder / images / "a.jpg"), np.zeros((64, 64, 3), np.uint8))
     shutil.copy(annotations, folder / name)
-    return read_split(folder, Path(name).stem.removeprefix("person_keypoints_"), MPII16 if kind == "mpii" else COCO17)
+    return read_split(
+        folder,
+        Path(name).stem.removeprefix("person_keypoints_"),
+        MPII16 if kind == "mpii" else COCO17,
+    )
 
 
 LOADERS: dict[str, Callable[[Path, Path], object]] = {
@@ -78,7 +82,11 @@ def test_a_bad_option_is_refused_before_any_work(
 
 
 def test_damaged_arrays_are_refused_or_read_as_they_were_written(tmp_path: Path) -> None:
-    arrays = {"points": np.arange(60, dtype=np.float32).reshape(5, 4, 3), "name": np.array("walk"), "n": np.arange(3)}
+    arrays = {
+        "points": np.arange(60, dtype=np.float32).reshape(5, 4, 3),
+        "name": np.array("walk"),
+        "n": np.arange(3),
+    }
     rng = np.random.default_rng(3)
     refused = 0
     for what, content, _ in damaged_npz(arrays, rng):
@@ -118,7 +126,10 @@ def result_folder(tmp_path: Path) -> Path:
 def test_an_unforeseen_error_is_counted_as_a_failure() -> None:
     """The sweep itself can fail."""
     case = Case("", lambda: None)
-    assert _judge(case, 1, "Error: something went wrong inside fitmesh (KeyError: 'a').") == "traceback"
+    assert (
+        _judge(case, 1, "Error: something went wrong inside fitmesh (KeyError: 'a').")
+        == "traceback"
+    )
     assert _judge(case, 0, "") == "wrong success"
     assert _judge(case, None, "") == "hang"
     assert _judge(case, -9, "") == "memory"

@@ -20,8 +20,15 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
-    client.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(NOTEBOOK.parent)}}).execute()
-    kinds = [output.output_type for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    client.NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(NOTEBOOK.parent)}}
+    ).execute()
+    kinds = [
+        output.output_type
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    ]
     assert "error" not in kinds
     assert kinds.count("display_data") == 2, "the overlay and the plot"
 

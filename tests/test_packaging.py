@@ -46,39 +46,55 @@ def test_everything_the_dockerfile_copies_is_there_and_not_ignored(project: dict
         for source in rest.split()[:-1]
     ]
     assert [source for source in sources if not (ROOT / source).exists()] == []
-    assert [source for source in sources if any(fnmatch.fnmatch(source, pattern) for pattern in ignored)] == []
-    needed = {*PACKAGES, "pyproject.toml", project["project"]["readme"], *project["project"]["license-files"]}
+    assert [
+        source for source in sources if any(fnmatch.fnmatch(source, pattern) for pattern in ignored)
+    ] == []
+    needed = {
+        *PACKAGES,
+        "pyproject.toml",
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+    }
     assert needed == set(sources)
 
 
 def test_a_stage_that_is_copied_from_exists_and_the_image_runs_as_nobody_special() -> None:
     steps = docker_steps()
     stages = {rest.split(" AS ")[1] for word, rest in steps if word == "FROM" and " AS " in rest}
-    copied_from = {name for word, rest in steps if word == "COPY" for name in re.findall(r"--from=(\S+)", rest)}
+    copied_from = {
+        name for word, rest in steps if word == "COPY" for name in re.findall(r"--from=(\S+)", rest)
+    }
     assert copied_from == stages == {"build"}
     user = [rest for word, rest in steps if word == "USER"]
     assert user == ["fitmesh"]
-    assert any(word == "RUN" and "useradd" in rest and rest.endswith(" fitmesh") for word, rest in steps)
+    assert any(
+        word == "RUN" and "useradd" in rest and rest.endswith(" fitmesh") for word, rest in steps
+    )
     (entry,) = (rest for word, rest in steps if word == "ENTRYPOINT")
     assert entry == '["fitmesh"]'
 
 
 def test_every_data_file_of_the_packages_is_in_the_wheel(project: dict[str, Any]) -> None:
     listed = project["tool"]["setuptools"]["package-data"]
-    tracked = subprocess.run(["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True)
+    tracked = subprocess.run(
+        ["git", "ls-files", *PACKAGES], cwd=ROOT, capture_output=True, text=True
+    )
     if tracked.returncode:
         pytest.skip("needs git and the repository")
     left_out = [
         name
         for name in tracked.stdout.split()
-        if not name.endswith(".py") and not any(_matches(name, package, listed[package]) for package in listed)
+        if not name.endswith(".py")
+        and not any(_matches(name, package, listed[package]) for package in listed)
     ]
     assert left_out == []
 
 
 def _matches(name: str, package: str, patterns: list[str]) -> bool:
     folder = package.replace(".", "/") + "/"
-    return name.startswith(folder) and any(Path(name.removeprefix(folder)).match(pattern) for pattern in patterns)
+    return name.startswith(folder) and any(
+        Path(name.removeprefix(folder)).match(pattern) for pattern in patterns
+    )
 
 
 def test_the_citation_names_this_version_and_the_paper(project: dict[str, Any]) -> None:

@@ -8,7 +8,13 @@ import av
 import numpy as np
 
 MILLISECOND = Fraction(1, 1000)
-CODECS = {".mp4": "libx264", ".mov": "libx264", ".mkv": "libx264", ".webm": "libvpx-vp9", ".gif": "gif"}
+CODECS = {
+    ".mp4": "libx264",
+    ".mov": "libx264",
+    ".mkv": "libx264",
+    ".webm": "libvpx-vp9",
+    ".gif": "gif",
+}
 
 
 def image(number: int, width: int = 64, height: int = 48) -> np.ndarray:
@@ -35,11 +41,15 @@ def write_video(
         stream = container.add_stream(CODECS[path.suffix], rate=30)
         stream.width, stream.height = size
         stream.pix_fmt = "rgb8" if path.suffix == ".gif" else "yuv420p"
-        stream.time_base = stream.codec_context.time_base = Fraction(1, 100) if path.suffix == ".gif" else MILLISECOND
+        stream.time_base = stream.codec_context.time_base = (
+            Fraction(1, 100) if path.suffix == ".gif" else MILLISECOND
+        )
         stream.codec_context.max_b_frames = 0
         track = _add_sound(container, sound) if sound else None
         for number, time_ms in enumerate(times_ms):
-            frame = av.VideoFrame.from_ndarray(image(number, *size), format="rgb24").reformat(format=stream.pix_fmt)
+            frame = av.VideoFrame.from_ndarray(image(number, *size), format="rgb24").reformat(
+                format=stream.pix_fmt
+            )
             frame.time_base = MILLISECOND
             frame.pts = time_ms
             container.mux(stream.encode(frame))
@@ -56,7 +66,9 @@ def write_sound(path: Path, codec: str = "aac", seconds: float = 1.0) -> Path:
 
 
 def turn(source: Path, target: Path, matrix: tuple[int, int, int, int]) -> Path:
-    """Copy an mp4 with another display matrix (a, b, c, d) in its track header: x' = a x + c y, y' = b x + d y."""
+    """Copy an mp4 with another display matrix (a, b, c, d) in its track header: x' = a x + c y, y'
+    = b x + d y.
+    """
     data = bytearray(source.read_bytes())
     header = data.index(b"tkhd")
     offset = header + 4 + (52 if data[header + 4] else 40)
@@ -73,13 +85,19 @@ def _add_sound(container: av.container.OutputContainer, codec: str) -> av.AudioS
     return track
 
 
-def _write_sound(container: av.container.OutputContainer, track: av.AudioStream, seconds: float) -> None:
+def _write_sound(
+    container: av.container.OutputContainer, track: av.AudioStream, seconds: float
+) -> None:
     size = track.codec_context.frame_size or 1024
     kind = track.codec_context.format.name
     for start in range(0, int(seconds * 48000), size):
         wave = np.sin(2 * np.pi * 440 * np.arange(start, start + size) / 48000)[None]
-        samples = (wave * 3e4).astype(np.int16) if kind == "s16" else (wave * 0.9).astype(np.float32)
+        samples = (
+            (wave * 3e4).astype(np.int16) if kind == "s16" else (wave * 0.9).astype(np.float32)
+        )
         frame = av.AudioFrame.from_ndarray(samples, format=kind, layout="mono")
-        frame.sample_rate, frame.pts, frame.time_base = 48000, start, Fraction(1, 48000)
+        frame.sample_rate = 48000
+        frame.pts = start
+        frame.time_base = Fraction(1, 48000)
         container.mux(track.encode(frame))
     container.mux(track.encode(None))

@@ -28,24 +28,35 @@ class Walker:
     keypoints_px: np.ndarray  # [T, 17, 2]
 
 
-def walker(frames: int, size: tuple[int, int] = (160, 120), start_x_m: float = 0.0, speed_m: float = 0.01) -> Walker:
+def walker(
+    frames: int, size: tuple[int, int] = (160, 120), start_x_m: float = 0.0, speed_m: float = 0.01
+) -> Walker:
     """speed_m: metres per frame."""
-    body, camera = fitting.load_body(), fitting.Camera.default(size)
+    body = fitting.load_body()
+    camera = fitting.Camera.default(size)
     t = torch.arange(frames)
     pose = torch.zeros(frames, 24, 3)
     pose[:, 0, 0] = torch.pi  # upright: the body's y points up, the camera's down
-    pose[:, 16, 2], pose[:, 17, 2] = -1.1, 1.1  # arms down
+    # arms down
+    pose[:, 16, 2] = -1.1
+    pose[:, 17, 2] = 1.1
     pose[:, 18, 1] = -0.5 - 0.3 * torch.sin(t / 10)
-    pose[:, 1, 0], pose[:, 2, 0] = 0.3 * torch.sin(t / 8), -0.3 * torch.sin(t / 8)
+    pose[:, 1, 0] = 0.3 * torch.sin(t / 8)
+    pose[:, 2, 0] = -0.3 * torch.sin(t / 8)
     still = body(pose[:1]).keypoints[0, :17, 1]
     middle = -float(still.amin() + still.amax()) / 2
-    place = torch.stack((start_x_m + speed_m * t, torch.full((frames,), middle), torch.full((frames,), 5.0)), 1)
+    place = torch.stack(
+        (start_x_m + speed_m * t, torch.full((frames,), middle), torch.full((frames,), 5.0)), 1
+    )
     params = fitting.BodyParams(pose, torch.zeros(10), place)
     return Walker(params, camera.project(body.at(params).keypoints[:, :17]).numpy())
 
 
 def coco_results(
-    walkers: Iterable[Walker], named: bool = True, hidden: Iterable[int] = (), confidence: float = 0.9
+    walkers: Iterable[Walker],
+    named: bool = True,
+    hidden: Iterable[int] = (),
+    confidence: float = 0.9,
 ) -> list[dict]:
     """As COCO's keypoint results; `hidden` keypoints have no confidence."""
     entries = []

@@ -1,9 +1,10 @@
-"""README.md with absolute links, for a release: PyPI shows no image and follows no link that is relative.
+"""README.md with absolute links, for a release: PyPI shows no image and follows no link that is
+relative.
 
 python tools/absolute_links.py https://HOST/OWNER/fitmesh v0.1.0
 
-Changes README.md in place: images to URL/raw/TAG/.., other links to URL/blob/TAG/.., which GitHub and GitLab serve.
-Run it in the release's own checkout, build, and do not commit the result.
+Changes README.md in place: images to URL/raw/TAG/.., other links to URL/blob/TAG/.., which GitHub
+and GitLab serve. Run it in the release's own checkout, build, and do not commit the result.
 """
 
 import argparse
@@ -17,10 +18,14 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
 def absolute(markdown: str, url: str, tag: str) -> str:
-    """Relative links of a Markdown text at the repository's root -> absolute ones; anchors of the page itself stay."""
+    """Relative links of a Markdown text at the repository's root -> absolute ones; anchors of the
+    page itself stay.
+    """
 
     def replace(found: re.Match[str]) -> str:
-        image, text, target = found[1], absolute(found[2], url, tag), found[3]
+        image = found[1]
+        text = absolute(found[2], url, tag)
+        target = found[3]
         if re.match(r"[a-z]+:|#", target):
             return f"{image}[{text}]({target})"
         return f"{image}[{text}]({url.rstrip('/')}/{'raw' if image else 'blob'}/{tag}/{target})"
@@ -29,7 +34,9 @@ def absolute(markdown: str, url: str, tag: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("url", help="where the repository can be read by everybody")
     parser.add_argument("tag", help="of the release")
     arguments = parser.parse_args()

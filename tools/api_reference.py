@@ -32,7 +32,9 @@ vertices.
 """
 
 
-_ARGUMENT = re.compile(r"[a-z_0-9]+(, [a-z_0-9]+)*( or [a-z_0-9]+)?( \([^)]*\)( or [a-z_0-9]+ \([^)]*\))?)?: ")
+_ARGUMENT = re.compile(
+    r"[a-z_0-9]+(, [a-z_0-9]+)*( or [a-z_0-9]+)?( \([^)]*\)( or [a-z_0-9]+ \([^)]*\))?)?: "
+)
 
 
 def page() -> str:
@@ -42,7 +44,9 @@ def page() -> str:
         summary = (inspect.getdoc(module) or "").split("\n")[0]
         parts.append(f"## {package}\n\n{summary}\n")
         names = [name for name in module.__all__ if not name.startswith("__")]
-        for name in sorted(names, key=lambda name: (not name[0].islower(), name.lower())):  # functions first
+        for name in sorted(
+            names, key=lambda name: (not name[0].islower(), name.lower())
+        ):  # functions first
             parts.append(entry(f"{package}.{name}", getattr(module, name)))
     return "\n".join(parts)
 
@@ -71,7 +75,10 @@ def _signature(name: str, function: object) -> Iterator[str]:
         kinds = [p.kind for p in signature.parameters.values()]
         yield f"{name}("
         for number, parameter in enumerate(parameters):
-            if kinds[number] is inspect.Parameter.KEYWORD_ONLY and inspect.Parameter.KEYWORD_ONLY not in kinds[:number]:
+            if (
+                kinds[number] is inspect.Parameter.KEYWORD_ONLY
+                and inspect.Parameter.KEYWORD_ONLY not in kinds[:number]
+            ):
                 yield "    *,"
             yield f"    {_short(parameter)},"
         yield f") -> {result}"
@@ -88,7 +95,9 @@ def _short(text: str) -> str:
 
 def _paragraphs(value: object) -> Iterator[str]:
     text = inspect.getdoc(value) or ""
-    if text.startswith(f"{getattr(value, '__name__', '')}("):  # the docstring that `dataclass` writes by itself
+    if text.startswith(
+        f"{getattr(value, '__name__', '')}("
+    ):  # the docstring that `dataclass` writes by itself
         return
     for paragraph in text.split("\n\n"):
         lines = paragraph.splitlines()
@@ -107,7 +116,11 @@ def _fields(value: type) -> Iterator[str]:
         return
     comments = _comments(value)
     rows = [
-        (field.name, _short(_annotation(field.type)), _explained(field, comments.get(field.name, "")))
+        (
+            field.name,
+            _short(_annotation(field.type)),
+            _explained(field, comments.get(field.name, "")),
+        )
         for field in dataclasses.fields(value)
         if not field.name.startswith("_")
     ]
@@ -124,7 +137,11 @@ def _explained(field: "dataclasses.Field[Any]", comment: str) -> str:
     if stated is None:
         return comment
     shape, bracket, rest = comment.partition("]") if comment.startswith("[") else ("", "", comment)
-    single = stated.each or _annotation(field.type) in ("int", "float", "str", "bool") or stated.kind == "U"
+    single = (
+        stated.each
+        or _annotation(field.type) in ("int", "float", "str", "bool")
+        or stated.kind == "U"
+    )
     sides = stated.shape if single else ("T", *stated.shape)
     size = shape + bracket or (f"[{', '.join(map(str, sides))}]" if sides else "")
     parts = [stated.meaning, stated.unit, rest.lstrip("; ")]
@@ -170,7 +187,11 @@ def _members(value: type, name: str) -> Iterator[str]:
             yield f"- `.{member}`{': ' + _one_line(text) if text else ''}"
         elif inspect.isfunction(kind) or isinstance(kind, classmethod | staticmethod):
             function = kind if inspect.isfunction(kind) else kind.__func__
-            signature = _short(str(inspect.signature(function))).replace("(self, ", "(").replace("(self)", "()")
+            signature = (
+                _short(str(inspect.signature(function)))
+                .replace("(self, ", "(")
+                .replace("(self)", "()")
+            )
             signature = signature.replace("(cls, ", "(").replace("(cls)", "()")
             text = inspect.getdoc(function) or ""
             prefix = f"{name}." if isinstance(kind, classmethod | staticmethod) else "."
@@ -184,15 +205,20 @@ def _one_line(text: str) -> str:
 
 def _constant(value: object) -> str:
     if dataclasses.is_dataclass(value):
-        kind, name = type(value).__name__, getattr(value, "name", None)
+        kind = type(value).__name__
+        name = getattr(value, "name", None)
         return f"A `{kind}`{f' named `{name}`' if name else ''}."
     text = _short(repr(value))
     return f"`{text if len(text) < WIDTH else type(value).__name__}`"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if the page is out of date")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit code 1 if the page is out of date"
+    )
     arguments = parser.parse_args()
     text = page()
     if arguments.check:

@@ -1,4 +1,5 @@
-"""Make bench/README.md of bench/page.md (hand-written) and bench/results/*.json (written by the benches).
+"""Make bench/README.md of bench/page.md (hand-written) and bench/results/*.json (written by the
+benches).
 
     python tools/bench_page.py
 
@@ -46,7 +47,9 @@ def _filled(place: re.Match[str]) -> str:
 
 def _source(name: str, result: dict[str, Any]) -> str:
     of = "carried over from the page of" if result.get("carried_over") else "at"
-    return f"`{result['command']}`, {of} commit `{result['commit']}` ([all rows](results/{name}.json))"
+    return (
+        f"`{result['command']}`, {of} commit `{result['commit']}` ([all rows](results/{name}.json))"
+    )
 
 
 def _part(table: dict[str, Any], which: str) -> str:
@@ -54,11 +57,19 @@ def _part(table: dict[str, Any], which: str) -> str:
     columns = table["columns"]
     wanted, _, cell = which.partition("@")
     wanted, *names = (text.strip() for text in wanted.split("|"))
-    rows = [row for row in table["rows"] if not wanted or any(_has(columns, row, one) for one in wanted.split(";"))]
+    rows = [
+        row
+        for row in table["rows"]
+        if not wanted or any(_has(columns, row, one) for one in wanted.split(";"))
+    ]
     shown = [0, *(_at(columns, name) for name in names)] if names else range(len(columns))
     if not rows or (cell and len(rows) > 1):
         raise ValueError(f"{len(rows)} rows of {table['title'] or columns} have {wanted!r}")
-    return rows[0][_at(columns, cell.strip())].replace("*", "") if cell else _table(columns, rows, shown)
+    return (
+        rows[0][_at(columns, cell.strip())].replace("*", "")
+        if cell
+        else _table(columns, rows, shown)
+    )
 
 
 def _has(columns: list[str], row: list[str], words: str) -> bool:
@@ -73,9 +84,13 @@ def _at(columns: list[str], name: str) -> int:
 
 
 def _table(columns: list[str], rows: list[list[str]], shown: Any) -> str:
-    numbers = {i for i in shown if i and all(re.match(r"[\d\W]*$|[\d\W]*[x%]", row[i]) for row in rows)}
+    numbers = {
+        i for i in shown if i and all(re.match(r"[\d\W]*$|[\d\W]*[x%]", row[i]) for row in rows)
+    }
     rule = {i: "---:" if i in numbers else "---" for i in shown}
-    return "\n".join(f"| {' | '.join(cells[i] for i in shown)} |" for cells in (columns, rule, *rows))
+    return "\n".join(
+        f"| {' | '.join(cells[i] for i in shown)} |" for cells in (columns, rule, *rows)
+    )
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Runs inside Blender: imports scene.glb and renders one frame, docs/img/blender.jpg.
 
-python tools/blender_still.py out/park 85 docs/img/blender.jpg      (a Python that has the package `bpy`)
-blender --background --python tools/blender_still.py -- out/park 85 docs/img/blender.jpg
+python tools/blender_still.py out/park 85 docs/img/blender.jpg      (a Python that has the package
+`bpy`) blender --background --python tools/blender_still.py -- out/park 85 docs/img/blender.jpg
 """
 
 import math
@@ -10,7 +10,9 @@ import sys
 import bpy
 
 given = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else sys.argv[1:]
-folder, frame, image = given[0], int(given[1]), given[2]
+folder = given[0]
+frame = int(given[1])
+image = given[2]
 bpy.ops.wm.read_factory_settings(use_empty=True)
 scene = bpy.context.scene
 scene.render.fps = 30  # before the import: times become frames
@@ -22,13 +24,17 @@ mesh = scene.objects["person_1_mesh"].evaluated_get(bpy.context.evaluated_depsgr
 corners = [mesh.matrix_world @ vertex.co for vertex in mesh.to_mesh().vertices]
 middle = [(min(c[axis] for c in corners) + max(c[axis] for c in corners)) / 2 for axis in range(2)]
 roof_m = min(corner[2] for corner in corners)
-bpy.ops.mesh.primitive_cube_add(size=1, location=(middle[0] - 0.6, middle[1], roof_m / 2), scale=(2.6, 2.2, roof_m))
+bpy.ops.mesh.primitive_cube_add(
+    size=1, location=(middle[0] - 0.6, middle[1], roof_m / 2), scale=(2.6, 2.2, roof_m)
+)
 
 camera = bpy.data.objects.new("viewer", bpy.data.cameras.new("viewer"))
-camera.location, camera.rotation_euler = (7.2, 1.2, 3.6), (math.radians(81), 0, math.radians(47))
+camera.location = (7.2, 1.2, 3.6)
+camera.rotation_euler = (math.radians(81), 0, math.radians(47))
 camera.data.lens = 40
 sun = bpy.data.objects.new("sun", bpy.data.lights.new("sun", "SUN"))
-sun.data.energy, sun.rotation_euler = 2.4, (math.radians(40), math.radians(20), 0)
+sun.data.energy = 2.4
+sun.rotation_euler = (math.radians(40), math.radians(20), 0)
 scene.collection.objects.link(camera)
 scene.collection.objects.link(sun)
 bpy.ops.mesh.primitive_plane_add(size=40, location=(0, 8, -0.005))
@@ -38,8 +44,12 @@ world.node_tree.nodes["Background"].inputs[0].default_value = (0.75, 0.82, 0.9, 
 world.node_tree.nodes["Background"].inputs[1].default_value = 0.5
 
 scene.world, scene.camera = world, camera
-scene.render.engine, scene.cycles.samples, scene.cycles.use_denoising = "CYCLES", 20, False
-scene.render.resolution_x, scene.render.resolution_y, scene.render.resolution_percentage = 960, 540, 100
+scene.render.engine = "CYCLES"
+scene.cycles.samples = 20
+scene.cycles.use_denoising = False
+scene.render.resolution_x = 960
+scene.render.resolution_y = 540
+scene.render.resolution_percentage = 100
 scene.render.image_settings.file_format = "JPEG" if image.endswith(("jpg", "jpeg")) else "PNG"
 scene.render.filepath = image
 bpy.ops.render.render(write_still=True)

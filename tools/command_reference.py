@@ -56,7 +56,13 @@ def _default(parameter: Any) -> str:
     if parameter.required:
         return "required"
     value = parameter.default
-    if value is None or value is False or callable(value) or isinstance(value, Mapping) or value in ("", (), []):
+    if (
+        value is None
+        or value is False
+        or callable(value)
+        or isinstance(value, Mapping)
+        or value in ("", (), [])
+    ):
         return ""
     if value is True:
         return "yes"
@@ -66,7 +72,9 @@ def _default(parameter: Any) -> str:
 
 def _plain(text: str) -> str:
     """Without the marks that colour text on a terminal, and without line breaks inside paragraphs."""
-    text = re.sub(r"\[/?(?:bold|dim|italic|cyan|green|red|yellow)[^\]]*\]", "", text).replace("\\[", "[")
+    text = re.sub(r"\[/?(?:bold|dim|italic|cyan|green|red|yellow)[^\]]*\]", "", text).replace(
+        "\\[", "["
+    )
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 

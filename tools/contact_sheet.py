@@ -15,7 +15,9 @@ from pose2d.video.frames import Span, Video
 
 
 def contact_sheet(video: Path, frames: int, columns: int, width: int, span: Span) -> np.ndarray:
-    """RGB [H, W, 3]: about `frames` frames of the span, `columns` beside each other, each `width` pixels wide."""
+    """RGB [H, W, 3]: about `frames` frames of the span, `columns` beside each other, each `width`
+    pixels wide.
+    """
     clip = Video(video)
     height = round(width * clip.info.height_px / clip.info.width_px)
     total = span.expected_frames(clip.info) or frames
@@ -26,14 +28,25 @@ def contact_sheet(video: Path, frames: int, columns: int, width: int, span: Span
         label = f"{frame.index}  {float(frame.time_s):.2f} s"
         (text_width, text_height), _ = cv2.getTextSize(label, cv2.FONT_HERSHEY_DUPLEX, 0.45, 1)
         cv2.rectangle(cell, (0, 0), (text_width + 8, text_height + 8), (0, 0, 0), cv2.FILLED)
-        cv2.putText(cell, label, (4, text_height + 4), cv2.FONT_HERSHEY_DUPLEX, 0.45, (255, 255, 255), 1, cv2.LINE_AA)
+        cv2.putText(
+            cell,
+            label,
+            (4, text_height + 4),
+            cv2.FONT_HERSHEY_DUPLEX,
+            0.45,
+            (255, 255, 255),
+            1,
+            cv2.LINE_AA,
+        )
         cells.append(cell)
     cells += [np.full_like(cells[0], 255)] * (-len(cells) % columns)
     return np.vstack([np.hstack(cells[i : i + columns]) for i in range(0, len(cells), columns)])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("video", type=Path)
     parser.add_argument("sheet", type=Path, help="a .jpg or .png")
     parser.add_argument("--frames", type=int, default=24)
@@ -44,9 +57,17 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         span = Span(arguments.start, arguments.end)
-        rgb = contact_sheet(arguments.video, arguments.frames, arguments.columns, arguments.width, span)
-        quality = [cv2.IMWRITE_JPEG_QUALITY, 85] if arguments.sheet.suffix.lower() in (".jpg", ".jpeg") else []
-        encoded, data = cv2.imencode(arguments.sheet.suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), quality)
+        rgb = contact_sheet(
+            arguments.video, arguments.frames, arguments.columns, arguments.width, span
+        )
+        quality = (
+            [cv2.IMWRITE_JPEG_QUALITY, 85]
+            if arguments.sheet.suffix.lower() in (".jpg", ".jpeg")
+            else []
+        )
+        encoded, data = cv2.imencode(
+            arguments.sheet.suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), quality
+        )
         assert encoded
         with atomic_file(arguments.sheet) as temporary:
             temporary.write_bytes(data.tobytes())

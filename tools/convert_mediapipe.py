@@ -1,13 +1,16 @@
-"""Make weights (pose2d/weights/*_fp16.npz) and graph (pose2d/graphs) of MediaPipe's hand landmarks or person masks.
+"""Make weights (pose2d/weights/*_fp16.npz) and graph (pose2d/graphs) of MediaPipe's hand landmarks
+or person masks.
 
     python tools/convert_mediapipe.py path/to/mediapipe_hand_landmark_full_224.onnx     (needs onnx)
     python tools/convert_mediapipe.py path/to/mediapipe_pose_landmark_lite_256.onnx
 
-The ONNX files were converted with tf2onnx 1.17 from hand_landmark_full.tflite of the npm package @mediapipe/hands
-0.4.1675469240 (SHA-256 8c026882c9ec059ce0f8e75266bee5a9a23c341a40e0000df755374d3d1b9b68) and pose_landmark_lite.tflite
-of @mediapipe/pose 0.5.1675469404 (SHA-256 f17bfbecadb61c3be1baa8b8d851cc6619c870a87167b32848ad20db306b9d61). Their
-numbers are half floats that were widened, so writing them as half floats loses nothing. Of the pose landmarks only what
-the mask is made of is kept. Several crops may go through a network at once.
+The ONNX files were converted with tf2onnx 1.17 from hand_landmark_full.tflite of the npm package
+@mediapipe/hands 0.4.1675469240 (SHA-256
+8c026882c9ec059ce0f8e75266bee5a9a23c341a40e0000df755374d3d1b9b68) and pose_landmark_lite.tflite of
+@mediapipe/pose 0.5.1675469404 (SHA-256
+f17bfbecadb61c3be1baa8b8d851cc6619c870a87167b32848ad20db306b9d61). Their numbers are half floats
+that were widened, so writing them as half floats loses nothing. Of the pose landmarks only what the
+mask is made of is kept. Several crops may go through a network at once.
 """
 
 import hashlib
@@ -28,7 +31,12 @@ FILES = {
     "db7e3b8d1a317c82df73026b9e1d5be836d27d97c99802efed1f537eeaee3273": (
         hands.HAND_GRAPH,
         hands.HAND_WEIGHTS,
-        {"Identity": "landmarks", "Identity_1": "score", "Identity_2": "handedness", "Identity_3": "metres"},
+        {
+            "Identity": "landmarks",
+            "Identity_1": "score",
+            "Identity_2": "handedness",
+            "Identity_3": "metres",
+        },
     ),
     "07713bd6eece3f08940c8c8a3659010ce713b5b107b60adfcedf9e0c62fbb422": (
         masks.MASK_GRAPH,
@@ -40,7 +48,8 @@ FILES = {
 
 def needed(graph: onnx.GraphProto, outputs: dict[str, str]) -> list[onnx.NodeProto]:
     """The nodes that outputs are made by, in their order."""
-    wanted, kept = set(outputs), []
+    wanted = set(outputs)
+    kept = []
     for node in reversed(graph.node):
         if wanted & set(node.output):
             wanted |= set(node.input)
@@ -61,10 +70,13 @@ def main() -> None:
     path = Path(sys.argv[1])
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest not in FILES:
-        raise UserError(f"{path} has SHA-256 {digest}, expected one of {', '.join(FILES)}: it is another file.")
+        raise UserError(
+            f"{path} has SHA-256 {digest}, expected one of {', '.join(FILES)}: it is another file."
+        )
     graph_file, weights_file, outputs = FILES[digest]
     model = onnx.load(str(path))
-    graph, weights = model.graph, {}
+    graph = model.graph
+    weights = {}
     parts = (
         (graph.node, needed(graph, outputs)),
         (graph.output, [value for value in graph.output if value.name in outputs]),
@@ -88,13 +100,17 @@ def main() -> None:
     scales = {name for node in graph.node if node.op_type == "Resize" for name in node.input[1:]}
     for tensor in tensors:
         tensor.name = names[tensor.name]
-        value, shape = numpy_helper.to_array(tensor), list(tensor.dims)
-        if value.dtype == np.float32 and value.ndim and tensor.name not in scales:  # the others are axes and limits
+        value = numpy_helper.to_array(tensor)
+        shape = list(tensor.dims)
+        if (
+            value.dtype == np.float32 and value.ndim and tensor.name not in scales
+        ):  # the others are axes and limits
             assert (value == value.astype(np.float16)).all()
             weights[tensor.name] = value.astype(np.float16)
             name = tensor.name
             tensor.Clear()
-            tensor.name, tensor.data_type = name, onnx.TensorProto.FLOAT
+            tensor.name = name
+            tensor.data_type = onnx.TensorProto.FLOAT
             tensor.data_location = onnx.TensorProto.EXTERNAL
             tensor.dims.extend(shape)
             tensor.external_data.add(key="location", value="weights")

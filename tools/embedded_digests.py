@@ -1,4 +1,5 @@
-"""Write `fitmesh/embedded.json`, by which `fitmesh doctor` knows the embedded files. Run it after changing one of them.
+"""Write `fitmesh/embedded.json`, by which `fitmesh doctor` knows the embedded files. Run it after
+changing one of them.
 
 python tools/embedded_digests.py
 """
@@ -9,8 +10,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = ROOT / "fitmesh" / "embedded.json"
-PATTERNS = ("pose2d/weights/*.npz", "pose2d/weights/*.json", "pose2d/graphs/*.onnx", "ccnet/weights/*.safetensors",
-            "fitting/data/*.npz", "fitting/data/stated_errors.json", "eval3dpw/synth/data/*.npz")  # fmt: skip
+PATTERNS = (
+    "pose2d/weights/*.npz",
+    "pose2d/weights/*.json",
+    "pose2d/graphs/*.onnx",
+    "ccnet/weights/*.safetensors",
+    "fitting/data/*.npz",
+    "fitting/data/stated_errors.json",
+    "eval3dpw/synth/data/*.npz",
+)
 WHAT = {
     "rtmpose_s_halpe26_fp16.npz": "keypoints: RTMPose-s",
     "rtmpose_s_halpe26.onnx": "graph of RTMPose-s",

@@ -2,7 +2,8 @@
 
     python tools/export_graphs.py     (needs onnx)
 
-Initialisers have the names of the module's own tensors and no content; `pose2d.models.convolutions` fills them.
+Initialisers have the names of the module's own tensors and no content; `pose2d.models.convolutions`
+fills them.
 """
 
 import warnings
@@ -27,7 +28,8 @@ class Features(nn.Module):
 
     def __init__(self, model: RTMPose) -> None:
         super().__init__()
-        self.backbone, self.head = model.backbone, model.head
+        self.backbone = model.backbone
+        self.head = model.head
 
     def forward(self, crops: Tensor) -> tuple[Tensor, Tensor]:
         maps = self.backbone(crops)
@@ -40,14 +42,23 @@ def export(module: nn.Module, example: Tensor, axes: dict[str, dict[int, str]], 
     path = OUT / name
     with atomic_file(path) as temporary, torch.no_grad():
         torch.onnx.export(
-            module, (example,), str(temporary), input_names=[given], output_names=outputs, dynamic_axes=axes,
-            opset_version=OPSET, dynamo=False, do_constant_folding=False,
-        )  # fmt: skip
+            module,
+            (example,),
+            str(temporary),
+            input_names=[given],
+            output_names=outputs,
+            dynamic_axes=axes,
+            opset_version=OPSET,
+            dynamo=False,
+            do_constant_folding=False,
+        )
         model = onnx.load(str(temporary))
         for tensor in model.graph.initializer:
-            name, shape = tensor.name, list(tensor.dims)
+            name = tensor.name
+            shape = list(tensor.dims)
             tensor.Clear()
-            tensor.name, tensor.data_type = name, onnx.TensorProto.FLOAT
+            tensor.name = name
+            tensor.data_type = onnx.TensorProto.FLOAT
             tensor.dims.extend(shape)
             tensor.data_location = onnx.TensorProto.EXTERNAL
             tensor.external_data.add(key="location", value="weights")

@@ -1,10 +1,12 @@
-"""Random damage to what readers read, for minutes; prints what was neither read nor refused in words.
+"""Random damage to what readers read, for minutes; prints what was neither read nor refused in
+words.
 
     python tools/fuzz.py npz --seconds 60        npz, json, mp4, onnx, edits or lists
 
-Each try takes a valid input, changes it (bytes, numbers, entries, array types), and
-hands it to its reader. Counted as failures: any exception but UserError, more than 10 seconds, more memory than 6 GiB.
-The input of a failure is kept in --keep under a name that tells the seed; made small, it belongs in tests/data/hostile.
+Each try takes a valid input, changes it (bytes, numbers, entries, array types), and hands it to its
+reader. Counted as failures: any exception but UserError, more than 10 seconds, more memory than 6
+GiB. The input of a failure is kept in --keep under a name that tells the seed; made small, it
+belongs in tests/data/hostile.
 """
 
 import argparse
@@ -31,7 +33,8 @@ from pose2d.base.errors import UserError
 from tools.hostile.inputs import Valid, make_valid
 from tools.hostile.mutations import STRANGE, _places, _remove, _set, npz_bytes
 
-LONGEST_S, MEMORY_BYTES = 10, 6 << 30
+LONGEST_S = 10
+MEMORY_BYTES = 6 << 30
 Random = np.random.Generator
 NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -0.0, -1.0, 1e-30, 1e30, -1e30, 1.5, 2.0**31, 2.0**63)
 TYPES = ("f2", "f4", "f8", "f16", "c8", ">f4", "i1", "u2", "i4", "u8", ">i8", "?", "U0", "U3", "S2")
@@ -49,7 +52,8 @@ def changed_bytes(data: bytes, rng: Random) -> bytes:
     """Some of: bytes set, a number of four or eight bytes set, a piece left out, doubled, or moved."""
     changed = bytearray(data)
     for _ in range(int(rng.integers(1, 6))):
-        at, length = int(rng.integers(len(changed) + 1)), int(rng.integers(1, 64))
+        at = int(rng.integers(len(changed) + 1))
+        length = int(rng.integers(1, 64))
         how = int(rng.integers(5))
         if how == 0:
             changed[at : at + 1] = rng.bytes(1)
@@ -86,11 +90,14 @@ def changed_json(value: Any, rng: Random) -> bytes:
 
 
 def changed_npz(arrays: dict[str, np.ndarray], rng: Random) -> bytes:
-    """Arrays that are there and typed, and nonsense; now and then the bytes of the file are damaged too."""
+    """Arrays that are there and typed, and nonsense; now and then the bytes of the file are damaged
+    too.
+    """
     content = dict(arrays)
     for _ in range(int(rng.integers(1, 4))):
         name = list(content)[int(rng.integers(len(content)))]
-        value, how = content[name], int(rng.integers(8))
+        value = content[name]
+        how = int(rng.integers(8))
         if how == 0:
             del content[name]
         elif how == 1:
@@ -113,7 +120,9 @@ def changed_npz(arrays: dict[str, np.ndarray], rng: Random) -> bytes:
         elif how == 6 and value.ndim:
             content[name] = rng.permutation(value) if rng.random() < 0.5 else value[..., None]
         elif value.dtype.kind == "f":
-            content[name] = (value * float(rng.choice([-1, 1e-9, 1e3, 1e9, 1e38]))).astype(value.dtype)
+            content[name] = (value * float(rng.choice([-1, 1e-9, 1e3, 1e9, 1e38]))).astype(
+                value.dtype
+            )
         if not content:
             break
     with np.errstate(all="ignore"):
@@ -131,7 +140,9 @@ def npz_target(valid: Valid) -> Target:
     from fitting.body.load import load_body
 
     names = ("fit.npz", "tracks.npz", "keypoints.npz", "body.npz")
-    seeds = {name: valid.arrays(valid.body if name == "body.npz" else valid.out / name) for name in names}
+    seeds = {
+        name: valid.arrays(valid.body if name == "body.npz" else valid.out / name) for name in names
+    }
 
     def draw(rng: Random) -> tuple[str, bytes]:
         name = names[int(rng.choice(4, p=(0.4, 0.27, 0.27, 0.06)))]
@@ -173,18 +184,24 @@ def json_target(valid: Valid) -> Target:
     seeds: dict[str, tuple[Any, Callable[[Path], object]]] = {
         "coco.json": (valid.json(valid.keypoints)[:3], read_given),
         "openpose.json": ({"version": 1.3, "people": [person, person]}, read_given),
-        "boxes.json": ([{"image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}], read_detections),
+        "boxes.json": (
+            [{"image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 0.5}],
+            read_detections,
+        ),
         "floor.json": ({"up": [0.0, -1.0, 0.1], "camera_height_m": 1.5}, read_floor),
         "lens.json": (
             {"matrix": [[900.0, 0, 80], [0, 900.0, 60], [0, 0, 1]], "distortion": [0.1, 0, 0, 0]},
             lambda path: _read_intrinsics(path, (160, 120)),
         ),
-        "run.json": (valid.json(valid.out / "run.json"), lambda path: Manifest.read(path.parent).is_whole()),
+        "run.json": (
+            valid.json(valid.out / "run.json"),
+            lambda path: Manifest.read(path.parent).is_whole(),
+        ),
         "fitmesh_status.json": (
             {"name": "a", "source": "a.mp4", "state": "done", "people": 1, "warnings": ["x"]},
             lambda path: ClipStatus.of(json.loads(path.read_bytes())) if _is_object(path) else None,
         ),
-    }  # fmt: skip
+    }
 
     def draw(rng: Random) -> tuple[str, bytes]:
         name = list(seeds)[int(rng.integers(len(seeds)))]
@@ -208,7 +225,8 @@ def mp4_target(valid: Valid) -> Target:
         body = b"".join(content)
         return struct.pack(">I", 8 + len(body)) + kind + body
 
-    name, value = b"com.apple.quicktime.camera.focal_length.35mm_equivalent", struct.pack(">I", 26)
+    name = b"com.apple.quicktime.camera.focal_length.35mm_equivalent"
+    value = struct.pack(">I", 26)
     keys = box(b"keys", bytes(4), struct.pack(">I", 1), box(b"mdta", name))
     item = struct.pack(">II", 24 + len(value), 1) + box(b"data", struct.pack(">II", 67, 0), value)
     meta = box(b"meta", box(b"hdlr", bytes(24)), keys, box(b"ilst", item))
@@ -219,7 +237,8 @@ def mp4_target(valid: Valid) -> Target:
     def draw(rng: Random) -> tuple[str, bytes]:
         if rng.random() < 0.8:
             return "atoms.mp4", changed_bytes(file, rng)
-        head, tail = video[:200], video[video.find(b"moov") - 4 :]
+        head = video[:200]
+        tail = video[video.find(b"moov") - 4 :]
         middle = video[200 : len(video) - len(tail)]
         return "video.mp4", changed_bytes(head, rng) + middle + changed_bytes(tail, rng)
 
@@ -237,7 +256,9 @@ def onnx_target(valid: Valid) -> Target:
     from pose2d.base.onnx_weights import ordered_weights, read_onnx
 
     def varint(value: int) -> bytes:
-        return bytes([value | 0x80 if value > 0x7F else value]) + (varint(value >> 7) if value > 0x7F else b"")
+        return bytes([value | 0x80 if value > 0x7F else value]) + (
+            varint(value >> 7) if value > 0x7F else b""
+        )
 
     def part(number: int, content: bytes | int) -> bytes:
         if isinstance(content, int):
@@ -257,7 +278,9 @@ def onnx_target(valid: Valid) -> Target:
         part(1, b"y") + part(1, b"v") + part(2, b"z"),
     ]
     constant = part(2, b"c") + part(4, b"Constant") + part(5, part(5, tensors[0]))
-    graph = b"".join(part(1, node) for node in (*nodes, constant)) + b"".join(part(5, one) for one in tensors)
+    graph = b"".join(part(1, node) for node in (*nodes, constant)) + b"".join(
+        part(5, one) for one in tensors
+    )
     file = part(1, 8) + part(7, graph + part(12, part(1, b"z")))
 
     def read(path: Path) -> None:
@@ -284,16 +307,23 @@ def edits_target(valid: Valid) -> Target:
             who = rng.integers(0, 5, 3).tolist()
             split = {"split": who[0], "time_s": float(rng.choice(tracks.time_s)), "new": who[1]}
             content["edits"].append(
-                [{"merge": who[: int(rng.integers(4))]}, split, {"drop": who[0]}][int(rng.integers(3))]
+                [{"merge": who[: int(rng.integers(4))]}, split, {"drop": who[0]}][
+                    int(rng.integers(3))
+                ]
             )
-        return EDITS_FILE, json.dumps(content).encode() if rng.random() < 0.5 else changed_json(seed, rng)
+        return EDITS_FILE, json.dumps(content).encode() if rng.random() < 0.5 else changed_json(
+            seed, rng
+        )
 
     def read(path: Path) -> None:
         for name in ("tracks.npz", "keypoints.npz"):
             shutil.copy(valid.out / name, path.parent / name)
         rows = edited_tracks(path.parent).rows
         tracks = [np.sort(rows.frame[rows.identity == who]) for who in np.unique(rows.identity)]
-        for frames in (*tracks, *(person.frame for person in edited_keypoints(path.parent).people.values())):
+        for frames in (
+            *tracks,
+            *(person.frame for person in edited_keypoints(path.parent).people.values()),
+        ):
             if (np.diff(frames) <= 0).any():
                 raise AssertionError("somebody is twice in a frame")
 
@@ -314,9 +344,13 @@ def lists_target(valid: Valid) -> Target:
 
 
 TARGETS: dict[str, Callable[[Valid], Target]] = {
-    "npz": npz_target, "json": json_target, "mp4": mp4_target, "onnx": onnx_target, "edits": edits_target,
+    "npz": npz_target,
+    "json": json_target,
+    "mp4": mp4_target,
+    "onnx": onnx_target,
+    "edits": edits_target,
     "lists": lists_target,
-}  # fmt: skip
+}
 
 
 def fuzz(target: Target, seconds: float, seed: int, keep: Path) -> Counter[str]:
@@ -356,19 +390,27 @@ def fuzz(target: Target, seconds: float, seed: int, keep: Path) -> Counter[str]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("target", choices=TARGETS)
     options.add_argument("--seconds", type=float, default=60.0)
-    options.add_argument("--seed", type=int, default=0, help="of the first try; each next one has one more")
+    options.add_argument(
+        "--seed", type=int, default=0, help="of the first try; each next one has one more"
+    )
     options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "fitmesh_fuzz")
-    options.add_argument("--keep", type=Path, help="folder for inputs that failed; default: WORK/failed")
+    options.add_argument(
+        "--keep", type=Path, help="folder for inputs that failed; default: WORK/failed"
+    )
     given = options.parse_args()
 
     import torch
 
     torch.set_num_threads(1)
     np.seterr(all="ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1])
+    )
     target = TARGETS[given.target](make_valid(given.work / f"valid_{given.target}"))
     ended = fuzz(target, given.seconds, given.seed, given.keep or given.work / "failed")
     print(f"{given.target}: {sum(ended.values())} tries: {dict(ended)}")

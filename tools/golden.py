@@ -1,11 +1,12 @@
-"""The same numbers before and after a change: make the results of five small jobs, and compare two such folders.
+"""The same numbers before and after a change: make the results of five small jobs, and compare two
+such folders.
 
     PYTHONPATH=$PWD python tools/golden.py make /tmp/before              # about two minutes on two cores
     PYTHONPATH=$PWD python tools/golden.py make /tmp/after --only run,cuts
     python tools/golden.py compare /tmp/before /tmp/after                # exit code 1 where something differs
 
-PYTHONPATH decides whose code runs (`PYTHONPATH=/some/other/checkout`); without it, the code beside this script. Only
-what a user can call is called, so that one script serves old and new code:
+PYTHONPATH decides whose code runs (`PYTHONPATH=/some/other/checkout`); without it, the code beside
+this script. Only what a user can call is called, so that one script serves old and new code:
 
 | job | what |
 |---|---|
@@ -15,9 +16,9 @@ what a user can call is called, so that one script serves old and new code:
 | eval-3dpw | two rendered sequences |
 | train-ccnet | a head for movenet-lightning, two epochs on random images |
 
-Arrays are compared, not files: a file also holds digests of the code that made it. Results are kept as FOLDER/JOB.npz,
-the inputs in FOLDER/inputs (their digests are compared too: another input is no change of the fit). An array in REMOVED
-may be missing, one in RENAMED may have another name.
+Arrays are compared, not files: a file also holds digests of the code that made it. Results are kept
+as FOLDER/JOB.npz, the inputs in FOLDER/inputs (their digests are compared too: another input is no
+change of the fit). An array in REMOVED may be missing, one in RENAMED may have another name.
 """
 
 import argparse
@@ -38,24 +39,32 @@ SHARED = Path(os.environ.get("FITMESH_SHARED", ROOT.parent / "shared"))
 PARK = ROOT / "examples" / "park.mp4"
 IGNORED = ("cache_key", "digest")  # part of a name: what says which code or file made the numbers
 TEXTS = ("camera_reason", "warnings")  # sentences for people, which may be worded better
-# Left out on purpose: nobody read them, or text that numbers were packed into. Name of the array, without its file.
+# Left out on purpose: nobody read them, or text that numbers were packed into. Name of the array,
+# without its file.
 REMOVED = ("row_owner_presence", "row_sigma_px", "camera_rotation_std_deg", "events")
 RENAMED: dict[str, str] = {}  # name of an array before -> after, without their file
-JOINED_WH, JOINED_FPS = (640, 360), 15
+JOINED_WH = (640, 360)
+JOINED_FPS = 15
 
 Arrays = dict[str, np.ndarray]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     making = commands.add_parser("make", help="run the jobs and keep their arrays")
     making.add_argument("folder", type=Path)
     making.add_argument("--only", help=f"some of {','.join(JOBS)}, with commas")
-    comparing = commands.add_parser("compare", help="two folders of arrays; exit code 1 where they differ")
+    comparing = commands.add_parser(
+        "compare", help="two folders of arrays; exit code 1 where they differ"
+    )
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
-    comparing.add_argument("--tolerance", type=float, default=0.0, help="largest difference that counts as equal")
+    comparing.add_argument(
+        "--tolerance", type=float, default=0.0, help="largest difference that counts as equal"
+    )
     comparing.add_argument("--all", action="store_true", help="name also every array that is equal")
     given = parser.parse_args()
     if given.command == "compare":
@@ -76,13 +85,18 @@ def make(folder: Path, jobs: list[str]) -> None:
     print(f"code: {Path(fitmesh.__file__).parents[1]}")
     for job in jobs:
         start = time.monotonic()
-        inputs, out = folder / "inputs" / job, folder / "out" / job
+        inputs = folder / "inputs" / job
+        out = folder / "out" / job
         _remove(out)
         _remove(inputs)
         inputs.mkdir(parents=True)
         arrays = JOBS[job](inputs, out)
-        files = sorted(path for path in inputs.rglob("*") if path.suffix in (".mp4", ".json", ".png", ".jpg"))
-        arrays["inputs"] = np.array([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
+        files = sorted(
+            path for path in inputs.rglob("*") if path.suffix in (".mp4", ".json", ".png", ".jpg")
+        )
+        arrays["inputs"] = np.array(
+            [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+        )
         np.savez_compressed(folder / f"{job}.npz", **arrays)
         print(f"{job}: {len(arrays)} arrays in {time.monotonic() - start:.0f} s", flush=True)
 
@@ -96,7 +110,10 @@ def _remove(folder: Path) -> None:
 
 def _fitmesh(*arguments: object) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "fitmesh", *map(str, arguments)], cwd=os.sep, capture_output=True, text=True
+        [sys.executable, "-m", "fitmesh", *map(str, arguments)],
+        cwd=os.sep,
+        capture_output=True,
+        text=True,
     )
     if ended.returncode != 0:
         sys.exit(f"fitmesh {' '.join(map(str, arguments))}\n{ended.stdout}\n{ended.stderr}")
@@ -116,17 +133,29 @@ def _cuts(inputs: Path, out: Path) -> Arrays:
 
 
 def _joined(path: Path) -> Path:
-    """Five pieces of a second: people, others, children, the first again while the camera pans, a back."""
+    """Five pieces of a second: people, others, children, the first again while the camera pans, a
+    back.
+    """
 
     def other(name: str, start: int) -> Iterator[np.ndarray]:
         video = SHARED / "data" / "videos" / name
-        return _images(video, start) if video.is_file() else _images(PARK, 30 + start, mirrored=True)
+        return (
+            _images(video, start) if video.is_file() else _images(PARK, 30 + start, mirrored=True)
+        )
 
     pieces = (
-        _images(PARK, 30, step=2), other("worker_back.mp4", 10), other("bedroom_children.mp4", 20),
-        _images(PARK, 60, step=2, pan_px=24), other("one_by_one.mp4", 40),
-    )  # fmt: skip
-    return _write_video(path, (image for piece in pieces for image in islice(piece, JOINED_FPS)), JOINED_FPS, JOINED_WH)
+        _images(PARK, 30, step=2),
+        other("worker_back.mp4", 10),
+        other("bedroom_children.mp4", 20),
+        _images(PARK, 60, step=2, pan_px=24),
+        other("one_by_one.mp4", 40),
+    )
+    return _write_video(
+        path,
+        (image for piece in pieces for image in islice(piece, JOINED_FPS)),
+        JOINED_FPS,
+        JOINED_WH,
+    )
 
 
 def _write_video(path: Path, images: Iterable[np.ndarray], fps: int, size: tuple[int, int]) -> Path:
@@ -134,7 +163,9 @@ def _write_video(path: Path, images: Iterable[np.ndarray], fps: int, size: tuple
     import av
 
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=fps, options={"crf": "18", "threads": "1", "bf": "0"})
+        stream = container.add_stream(
+            "libx264", rate=fps, options={"crf": "18", "threads": "1", "bf": "0"}
+        )
         stream.width, stream.height = size
         for image in images:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
@@ -142,8 +173,12 @@ def _write_video(path: Path, images: Iterable[np.ndarray], fps: int, size: tuple
     return path
 
 
-def _images(video: Path, start: int, step: int = 1, pan_px: int = 0, mirrored: bool = False) -> Iterator[np.ndarray]:
-    """RGB images of one size from frame `start` on; pan_px: a window of 70 % moves so far to the right each frame."""
+def _images(
+    video: Path, start: int, step: int = 1, pan_px: int = 0, mirrored: bool = False
+) -> Iterator[np.ndarray]:
+    """RGB images of one size from frame `start` on; pan_px: a window of 70 % moves so far to the
+    right each frame.
+    """
     import cv2
 
     reader = cv2.VideoCapture(str(video))
@@ -155,17 +190,22 @@ def _images(video: Path, start: int, step: int = 1, pan_px: int = 0, mirrored: b
         image = reader.retrieve()[1]
         if pan_px:
             height, width = (7 * side // 10 for side in image.shape[:2])
-            left, top = pan_px * (number - start) // step, (image.shape[0] - height) // 2
+            left = pan_px * (number - start) // step
+            top = (image.shape[0] - height) // 2
             image = image[top : top + height, left : left + width]
         image = cv2.resize(image, JOINED_WH, interpolation=cv2.INTER_AREA)[..., ::-1]
         yield np.ascontiguousarray(image[:, ::-1] if mirrored else image)
 
 
 def _given_keypoints(inputs: Path, out: Path) -> Arrays:
-    """Two people walk for three seconds. The second one is away for one of them, and for a while has no legs."""
+    """Two people walk for three seconds. The second one is away for one of them, and for a while
+    has no legs.
+    """
     from tests.walkers import LEGS, coco_results, walker
 
-    frames, fps, size = 60, 20, (640, 480)
+    frames = 60
+    fps = 20
+    size = (640, 480)
     images = (np.full((size[1], size[0], 3), number, np.uint8) for number in range(frames))
     video = _write_video(inputs / "walk.mp4", images, fps, size)
     random = np.random.default_rng(0)
@@ -186,7 +226,9 @@ def _given_keypoints(inputs: Path, out: Path) -> Arrays:
 
 
 def _eval_3dpw(inputs: Path, out: Path) -> Arrays:
-    _fitmesh("synth", "--out", inputs / "set", "--sequences", 2, "--frames", 14, "--size", "480x270")
+    _fitmesh(
+        "synth", "--out", inputs / "set", "--sequences", 2, "--frames", 14, "--size", "480x270"
+    )
     _fitmesh("eval-3dpw", "--data", inputs / "set", "--out", out, "--quiet")
     return {**_of_npz(out), **_of_json(out / "eval-3dpw.json")}
 
@@ -200,7 +242,10 @@ def _train_ccnet(inputs: Path, out: Path) -> Arrays:
     write_coco(inputs / "coco", "val2017", count=5, seed=1)
     options = ("--model", "movenet-lightning", "--epochs", 2, "--batch", 4)
     _fitmesh("train-ccnet", "--data", inputs / "coco", "--out", out, *options)
-    head = {f"ccnet.safetensors/{name}": value for name, value in load_file(out / "ccnet.safetensors").items()}
+    head = {
+        f"ccnet.safetensors/{name}": value
+        for name, value in load_file(out / "ccnet.safetensors").items()
+    }
     return {**head, **_of_json(out / "metrics.json")}
 
 
@@ -258,7 +303,11 @@ def _of_json(path: Path) -> Arrays:
 
 
 def compare(before: Path, after: Path, tolerance: float, show_equal: bool) -> int:
-    jobs = [job for job in JOBS if (before / f"{job}.npz").is_file() and (after / f"{job}.npz").is_file()]
+    jobs = [
+        job
+        for job in JOBS
+        if (before / f"{job}.npz").is_file() and (after / f"{job}.npz").is_file()
+    ]
     if not jobs:
         sys.exit(f"no job was made in both {before} and {after}.")
     differ = 0
@@ -266,11 +315,16 @@ def compare(before: Path, after: Path, tolerance: float, show_equal: bool) -> in
         with np.load(before / f"{job}.npz") as one, np.load(after / f"{job}.npz") as two:
             differ += _compare_job(job, dict(one), dict(two), tolerance, show_equal)
     left_out = [job for job in JOBS if job not in jobs]
-    print(f"{differ or 'no'} arrays differ" + (f"; not compared: {', '.join(left_out)}" if left_out else ""))
+    print(
+        f"{differ or 'no'} arrays differ"
+        + (f"; not compared: {', '.join(left_out)}" if left_out else "")
+    )
     return 1 if differ else 0
 
 
-def _compare_job(job: str, before: Arrays, after: Arrays, tolerance: float, show_equal: bool) -> int:
+def _compare_job(
+    job: str, before: Arrays, after: Arrays, tolerance: float, show_equal: bool
+) -> int:
     print(f"== {job}")
     differ = equal = 0
     new = set(after)
@@ -307,9 +361,12 @@ def _difference(one: np.ndarray, two: np.ndarray, tolerance: float) -> str:
     """Empty where they are equal; NaN equals NaN."""
     if one.shape != two.shape:
         return f"DIFFERS: shape {one.shape} -> {two.shape}"
-    if not all(np.issubdtype(array.dtype, np.number) or array.dtype == bool for array in (one, two)):
+    if not all(
+        np.issubdtype(array.dtype, np.number) or array.dtype == bool for array in (one, two)
+    ):
         return "" if np.array_equal(one, two) else f"DIFFERS: {_short(one)} -> {_short(two)}"
-    one, two = one.astype(np.float64), two.astype(np.float64)
+    one = one.astype(np.float64)
+    two = two.astype(np.float64)
     if (np.isnan(one) != np.isnan(two)).any():
         return f"DIFFERS: {int((np.isnan(one) != np.isnan(two)).sum())} numbers are NaN in one only"
     with np.errstate(invalid="ignore"):
@@ -328,17 +385,23 @@ def _short(array: np.ndarray) -> str:
 
 
 def _movement(joints_m: np.ndarray, time_s: np.ndarray) -> str:
-    """Mean acceleration and jitter (change of acceleration per second) of the joints where frames follow each other."""
+    """Mean acceleration and jitter (change of acceleration per second) of the joints where frames
+    follow each other.
+    """
     steps = np.diff(time_s)
     usual = float(np.median(steps)) if len(steps) else 1.0
     breaks = [0, *(np.flatnonzero(steps > 1.5 * usual) + 1).tolist(), len(time_s)]
     means = []
     for order in (2, 3):
         pieces = [
-            np.diff(joints_m[a:b].astype(np.float64), order, axis=0) for a, b in pairwise(breaks) if b - a > order
+            np.diff(joints_m[a:b].astype(np.float64), order, axis=0)
+            for a, b in pairwise(breaks)
+            if b - a > order
         ]
         lengths = (
-            np.concatenate([np.linalg.norm(piece, axis=-1).ravel() for piece in pieces]) if pieces else np.zeros(1)
+            np.concatenate([np.linalg.norm(piece, axis=-1).ravel() for piece in pieces])
+            if pieces
+            else np.zeros(1)
         )
         means.append(float(lengths.mean()) / usual**order)
     return f"acceleration {means[0]:.4g} m/s2, jitter {means[1]:.4g} m/s3"

@@ -2,8 +2,9 @@
 
     python tools/hostile_sweep.py                    all cases, some minutes; --only PATTERN for some of them
 
-Each case ends in words and exit code 2 (or succeeds, where that is right). Counted as failures: a traceback or an error
-that nobody foresaw, more than 60 seconds, a lack of memory (the limit is 4 GiB), a success where the input is wrong.
+Each case ends in words and exit code 2 (or succeeds, where that is right). Counted as failures: a
+traceback or an error that nobody foresaw, more than 60 seconds, a lack of memory (the limit is 4
+GiB), a success where the input is wrong.
 """
 
 import argparse
@@ -22,17 +23,30 @@ from tools.hostile.cases import all_cases
 from tools.hostile.inputs import make_valid
 from tools.hostile.runner import Outcome, run_case, summary
 
-HEAVY = ("fitmesh.api", "fitmesh.eval_3dpw.pipeline", "fitmesh.coco.train_ccnet", "fitmesh.coco.eval_coco",
-         "eval3dpw.synth.dataset", "fitmesh.viewer.server", "fitmesh.tracks")  # fmt: skip
+HEAVY = (
+    "fitmesh.api",
+    "fitmesh.eval_3dpw.pipeline",
+    "fitmesh.coco.train_ccnet",
+    "fitmesh.coco.eval_coco",
+    "eval3dpw.synth.dataset",
+    "fitmesh.viewer.server",
+    "fitmesh.tracks",
+)
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--only", default="", help="cases whose name matches this regular expression")
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument(
+        "--only", default="", help="cases whose name matches this regular expression"
+    )
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--every", type=int, default=1, help="every n-th case only")
     options.add_argument("--json", type=Path, help="write all outcomes to this file")
-    options.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "fitmesh_hostile")
+    options.add_argument(
+        "--work", type=Path, default=Path(tempfile.gettempdir()) / "fitmesh_hostile"
+    )
     given = options.parse_args()
 
     import torch
@@ -50,10 +64,15 @@ def main() -> None:
         outcome = run_case(case, scratch)
         outcomes.append(outcome)
         if outcome.ended != "fine":
-            print(f"{outcome.ended}: {outcome.case} (code {outcome.code}, {outcome.seconds:.1f} s)", flush=True)
+            print(
+                f"{outcome.ended}: {outcome.case} (code {outcome.code}, {outcome.seconds:.1f} s)",
+                flush=True,
+            )
             print("    " + "\n    ".join(outcome.said.splitlines()[-6:]), flush=True)
     slowest = max(outcomes, key=lambda one: one.seconds)
-    print(f"{len(outcomes)} cases: {summary(outcomes)}; slowest {slowest.case!r}, {slowest.seconds:.1f} s")
+    print(
+        f"{len(outcomes)} cases: {summary(outcomes)}; slowest {slowest.case!r}, {slowest.seconds:.1f} s"
+    )
     if given.json:
         given.json.write_text(json.dumps([vars(outcome) for outcome in outcomes], indent=1))
     sys.exit(any(outcome.ended != "fine" for outcome in outcomes))

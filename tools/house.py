@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("pose2d", "ccnet", "fitting", "eval3dpw", "fitmesh")
 MOST_PARAMETERS = 8
 
-# Starts the command as `python -m fitmesh` does, notes every function of ours that is called, and stops the moment a
-# file of the wanted name is moved to its place.
+# Starts the command as `python -m fitmesh` does, notes every function of ours that is called, and
+# stops the moment a file of the wanted name is moved to its place.
 _PROBE = """
 import json, os, sys, threading
 
@@ -82,10 +82,20 @@ def walk(root: Path, file: str, *arguments: object) -> Walk:
     environment = {**os.environ, "PYTHONPATH": str(root)}
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
-        command = [sys.executable, "-c", _PROBE, file, str(report), str(root) + os.sep, *map(str, arguments)]
+        command = [
+            sys.executable,
+            "-c",
+            _PROBE,
+            file,
+            str(report),
+            str(root) + os.sep,
+            *map(str, arguments),
+        ]
         ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         if not report.is_file():
-            raise RuntimeError(f"fitmesh {' '.join(map(str, arguments))} wrote no {file}:\n{ended.stderr}")
+            raise RuntimeError(
+                f"fitmesh {' '.join(map(str, arguments))} wrote no {file}:\n{ended.stderr}"
+            )
         found = json.loads(report.read_text())
     ours = {name: path for name, path in found["modules"].items() if path.startswith(packages)}
     loaded = {name: path for name, path in ours.items() if not path.endswith("__init__.py")}
@@ -104,7 +114,9 @@ def run_one_frame(root: Path) -> Walk:
     """The default run of one frame of the example clip, up to fit.npz."""
     with tempfile.TemporaryDirectory() as out:
         video = root / "examples" / "park.mp4"
-        return walk(root, "fit.npz", "run", "--video", video, "--end", 0.02, "--out", out, "--quiet")
+        return walk(
+            root, "fit.npz", "run", "--video", video, "--end", 0.02, "--out", out, "--quiet"
+        )
 
 
 def eval_one_sequence(root: Path) -> Walk:
@@ -126,8 +138,19 @@ def eval_one_sequence(root: Path) -> Walk:
             "--seed",
             "1",
         ]
-        subprocess.run(list(map(str, synth)), cwd=out, env=environment, check=True, capture_output=True)
-        return walk(root, "eval-3dpw.json", "eval-3dpw", "--data", data, "--out", Path(out, "eval"), "--quiet")
+        subprocess.run(
+            list(map(str, synth)), cwd=out, env=environment, check=True, capture_output=True
+        )
+        return walk(
+            root,
+            "eval-3dpw.json",
+            "eval-3dpw",
+            "--data",
+            data,
+            "--out",
+            Path(out, "eval"),
+            "--quiet",
+        )
 
 
 @dataclass(frozen=True)
@@ -146,25 +169,36 @@ def source(root: Path) -> Source:
     public = _exported(root / "fitting" / "__init__.py")
     for path in sorted(path for package in PACKAGES for path in (root / package).rglob("*.py")):
         text = path.read_text("utf-8")
-        lines, files = lines + text.count("\n"), files + 1
+        lines = lines + text.count("\n")
+        files = files + 1
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ClassDef):
-                dataclasses += any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+                dataclasses += any(
+                    "dataclass" in ast.unparse(decorator) for decorator in node.decorator_list
+                )
             elif isinstance(node, ast.FunctionDef) and path.is_relative_to(root / "fitting"):
                 count = sum(map(len, (node.args.posonlyargs, node.args.args, node.args.kwonlyargs)))
                 if count > MOST_PARAMETERS and node.name not in public:
-                    long_lists.append(f"{path.relative_to(root)}:{node.lineno} {node.name} ({count})")
+                    long_lists.append(
+                        f"{path.relative_to(root)}:{node.lineno} {node.name} ({count})"
+                    )
     return Source(lines, files, dataclasses, long_lists)
 
 
 def _exported(path: Path) -> set[str]:
     """The names that a package offers."""
     tree = ast.parse(path.read_text("utf-8"))
-    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to measure")
     parser.add_argument("--json", action="store_true", help="everything, with names, as json")
     parser.add_argument(
@@ -174,9 +208,16 @@ def main() -> None:
     )
     given = parser.parse_args()
     root = given.root.resolve()
-    measured, run, evaluation = source(root), run_one_frame(root), eval_one_sequence(root)
+    measured = source(root)
+    run = run_one_frame(root)
+    evaluation = eval_one_sequence(root)
     if given.json:
-        print(json.dumps({"source": asdict(measured), "run": asdict(run), "eval-3dpw": asdict(evaluation)}, indent=1))
+        print(
+            json.dumps(
+                {"source": asdict(measured), "run": asdict(run), "eval-3dpw": asdict(evaluation)},
+                indent=1,
+            )
+        )
         return
     rows = {
         "product lines": measured.lines,
@@ -194,7 +235,11 @@ def main() -> None:
     for name, value in rows.items():
         print(f"{name:42} {value:>7,}")
     if given.names:
-        named = {"files of `run`": run.files, "idle in `run`": run.idle, "long parameter lists": measured.long_lists}
+        named = {
+            "files of `run`": run.files,
+            "idle in `run`": run.idle,
+            "long parameter lists": measured.long_lists,
+        }
         for title, names in named.items():
             print(f"\n{title}:", *names, sep="\n  ")
 

@@ -1,8 +1,10 @@
-"""Make eval3dpw/synth/data/held_out_motion.npz: the clips of held-out CMU subjects, turned onto the 24 joints.
+"""Make eval3dpw/synth/data/held_out_motion.npz: the clips of held-out CMU subjects, turned onto the
+24 joints.
 
     python tools/pack_held_out_motion.py path/to/clips_30fps.npz
 
-The source (see fitting/training/motion_capture.py) is not part of the project; nothing is learned from these subjects.
+The source (see fitting/training/motion_capture.py) is not part of the project; nothing is learned
+from these subjects.
 """
 
 import sys
@@ -22,7 +24,8 @@ OUT = ROOT / "eval3dpw" / "synth" / "data" / "held_out_motion.npz"
 def main() -> None:
     motion = load_motion(sys.argv[1], load_body(), fps=30)
     assert motion.root_m is not None
-    kept, frames = motion.held_out, motion.frames_of(motion.held_out)
+    kept = motion.held_out
+    frames = motion.frames_of(motion.held_out)
     steps = np.round(motion.pose.numpy()[frames] / RADIANS_PER_STEP)
     assert np.abs(steps).max() < 2**15
     with atomic_file(OUT) as temporary:
@@ -33,7 +36,9 @@ def main() -> None:
             clip_start=np.concatenate(([0], np.cumsum(np.diff(motion.clip_start)[kept]))),
             clip_name=np.array(motion.clip_name)[kept],
         )
-    print(f"{kept.sum()} clips, {frames.sum()} frames, {OUT.stat().st_size / 1e3:.0f} kB -> {OUT.relative_to(ROOT)}")
+    print(
+        f"{kept.sum()} clips, {frames.sum()} frames, {OUT.stat().st_size / 1e3:.0f} kB -> {OUT.relative_to(ROOT)}"
+    )
 
 
 if __name__ == "__main__":

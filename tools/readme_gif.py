@@ -1,10 +1,11 @@
-"""The animation at the top of the README: the video, its overlay, and the 3D scene turning, coloured by uncertainty.
+"""The animation at the top of the README: the video, its overlay, and the 3D scene turning,
+coloured by uncertainty.
 
 fitmesh run --video examples/park.mp4 --out out/park
 python tools/readme_gif.py out/park --out docs/img/park.gif
 
-The video is shown twice while the scene turns once. Frames hold pixels that hardly change, which is what makes a GIF
-of a static camera small.
+The video is shown twice while the scene turns once. Frames hold pixels that hardly change, which is
+what makes a GIF of a static camera small.
 """
 
 import argparse
@@ -26,7 +27,10 @@ from pose2d.base.files import atomic_file
 from pose2d.video.frames import Span, Video
 
 RGB = tuple[int, int, int]
-PAPER, INK, GRID, SHADOW = (244, 243, 239), (50, 52, 60), (214, 215, 220), (216, 214, 208)
+PAPER = (244, 243, 239)
+INK = (50, 52, 60)
+GRID = (214, 215, 220)
+SHADOW = (216, 214, 208)
 LENS = (91, 75, 183)
 RAMP = (
     np.array([(53, 102, 201), (47, 174, 154), (242, 197, 61), (215, 53, 43)]) / 255
@@ -36,7 +40,10 @@ SCALE_MM = 200.0  # the last colour of the ramp, as in the viewer
 GAP_PX, LABEL_PX = 4, 0.42
 LEFT = 0.4  # share of the width that the photographs take
 NEAR_M = 0.3  # what is closer to the viewer is left out
-DISTANCE_M, START_DEG = 7.4, 35.0  # of the viewer: to the middle of the scene; where its turn begins
+DISTANCE_M, START_DEG = (
+    7.4,
+    35.0,
+)  # of the viewer: to the middle of the scene; where its turn begins
 PHOTO_COLOURS, SCENE_COLOURS = 150, 90  # of the GIF
 HOLD = 24  # levels of 255: a pixel that changes by less keeps its colour
 FLOOR_M = 7  # the grid reaches this far from its middle
@@ -51,7 +58,9 @@ class Eye:
     camera: Camera
 
     @classmethod
-    def at(cls, target_m: np.ndarray, azimuth_rad: float, distance_m: float, size: tuple[int, int]) -> "Eye":
+    def at(
+        cls, target_m: np.ndarray, azimuth_rad: float, distance_m: float, size: tuple[int, int]
+    ) -> "Eye":
         elevation = np.radians(14)
         away = np.array(
             [
@@ -63,7 +72,11 @@ class Eye:
         right = np.cross(np.array([0.0, 1.0, 0.0]), away)
         right /= np.linalg.norm(right)
         rotation = np.stack((right, -np.cross(away, right), -away))
-        return cls(rotation, target_m + distance_m * away, Camera.from_field_of_view(42, size, across="width"))
+        return cls(
+            rotation,
+            target_m + distance_m * away,
+            Camera.from_field_of_view(42, size, across="width"),
+        )
 
     def seen(self, points_m: np.ndarray) -> np.ndarray:
         """[N, 3] scene -> [N, 3] in the viewer's frame, metres."""
@@ -73,7 +86,9 @@ class Eye:
         """[N, 3] scene -> [N, 2] pixels; NaN where a point is behind the viewer or too close."""
         seen = self.seen(points_m)
         seen[seen[:, 2] < NEAR_M] = np.nan
-        return seen[:, :2] / seen[:, 2:] * np.array(self.camera.focal_px) + np.array(self.camera.center_px)
+        return seen[:, :2] / seen[:, 2:] * np.array(self.camera.focal_px) + np.array(
+            self.camera.center_px
+        )
 
     def line(self, rgb: np.ndarray, a_m: np.ndarray, b_m: np.ndarray, colour: RGB) -> None:
         px = self.px(np.stack((a_m, b_m)))
@@ -91,17 +106,29 @@ def uncertainty_colours(std_mm: np.ndarray) -> np.ndarray:
 
 
 def draw_scene(
-    result: Result, scene: SceneFrame, frame: int, azimuth_rad: float, target_m: np.ndarray, size: tuple[int, int]
+    result: Result,
+    scene: SceneFrame,
+    frame: int,
+    azimuth_rad: float,
+    target_m: np.ndarray,
+    size: tuple[int, int],
 ) -> np.ndarray:
-    """RGB [H, W, 3]: floor, camera, and everybody of one frame coloured by the uncertainty of the pose."""
+    """RGB [H, W, 3]: floor, camera, and everybody of one frame coloured by the uncertainty of the
+    pose.
+    """
     rgb = np.full((size[1], size[0], 3), PAPER, np.uint8)
     eye = Eye.at(target_m, azimuth_rad, DISTANCE_M, size)
-    bodies = [(_vertices(result, scene, person, row), person, row) for person, row in _rows(result, frame)]
+    bodies = [
+        (_vertices(result, scene, person, row), person, row) for person, row in _rows(result, frame)
+    ]
     _floor(rgb, eye, target_m)
     for vertices, *_ in bodies:
         _shadow(rgb, eye, vertices)
     _camera(rgb, eye, result.camera_at(frame), scene.at(np.array([frame]))[0])
-    meshes = [_mesh(result, eye, vertices, person.joint_std_relative_mm[row]) for vertices, person, row in bodies]
+    meshes = [
+        _mesh(result, eye, vertices, person.joint_std_relative_mm[row])
+        for vertices, person, row in bodies
+    ]
     if meshes:
         render_onto(rgb, meshes, eye.camera, alpha=1.0)
     _legend(rgb)
@@ -116,7 +143,9 @@ def _rows(result: Result, frame: int) -> Iterator[tuple[Person, int]]:
 
 def _vertices(result: Result, scene: SceneFrame, person: Person, row: int) -> np.ndarray:
     """[V, 3] in the scene, metres."""
-    return scene.points(result.vertices(person, row)[None].astype(float), person.frame[row : row + 1])[0]
+    return scene.points(
+        result.vertices(person, row)[None].astype(float), person.frame[row : row + 1]
+    )[0]
 
 
 def _mesh(result: Result, eye: Eye, vertices_m: np.ndarray, std_mm: np.ndarray) -> Mesh:
@@ -133,19 +162,37 @@ def _shadow(rgb: np.ndarray, eye: Eye, vertices_m: np.ndarray) -> None:
 
 def _floor(rgb: np.ndarray, eye: Eye, middle_m: np.ndarray) -> None:
     """One line a metre, in pieces of a metre, so that what is behind the viewer can be left out."""
-    x, z = round(float(middle_m[0])), round(float(middle_m[2]))
+    x = round(float(middle_m[0]))
+    z = round(float(middle_m[2]))
     steps = range(-FLOOR_M, FLOOR_M + 1)
     for across in steps:
         for along in steps[:-1]:
-            eye.line(rgb, np.array([x + across, 0, z + along]), np.array([x + across, 0, z + along + 1]), GRID)
-            eye.line(rgb, np.array([x + along, 0, z + across]), np.array([x + along + 1, 0, z + across]), GRID)
+            eye.line(
+                rgb,
+                np.array([x + across, 0, z + along]),
+                np.array([x + across, 0, z + along + 1]),
+                GRID,
+            )
+            eye.line(
+                rgb,
+                np.array([x + along, 0, z + across]),
+                np.array([x + along + 1, 0, z + across]),
+                GRID,
+            )
 
 
 def _camera(rgb: np.ndarray, eye: Eye, camera: Camera, scene_from_camera: np.ndarray) -> None:
     """A pyramid from the lens to the corners of the image."""
-    (fx, fy), (cx, cy), (width, height) = camera.focal_px, camera.center_px, camera.size
-    corners = [[0.6 * (x - cx) / fx, 0.6 * (y - cy) / fy, 0.6] for x in (0, width) for y in (0, height)]
-    points = np.array([[0.0, 0.0, 0.0], *corners]) @ scene_from_camera[:3, :3].T + scene_from_camera[:3, 3]
+    fx, fy = camera.focal_px
+    cx, cy = camera.center_px
+    width, height = camera.size
+    corners = [
+        [0.6 * (x - cx) / fx, 0.6 * (y - cy) / fy, 0.6] for x in (0, width) for y in (0, height)
+    ]
+    points = (
+        np.array([[0.0, 0.0, 0.0], *corners]) @ scene_from_camera[:3, :3].T
+        + scene_from_camera[:3, 3]
+    )
     for corner in range(1, 5):
         eye.line(rgb, points[0], points[corner], LENS)
     for a, b in ((1, 2), (2, 4), (4, 3), (3, 1)):
@@ -153,10 +200,16 @@ def _camera(rgb: np.ndarray, eye: Eye, camera: Camera, scene_from_camera: np.nda
 
 
 def _legend(rgb: np.ndarray) -> None:
-    left, top, wide = 12, rgb.shape[0] - 32, 150
+    left = 12
+    top = rgb.shape[0] - 32
+    wide = 150
     ramp = uncertainty_colours(np.linspace(0, SCALE_MM, wide))
     rgb[top : top + 7, left : left + wide] = (255 * ramp).round().astype(np.uint8)
-    for text, x in (("0", left), ("standard deviation", left + 20), (f"{SCALE_MM:.0f} mm", left + wide - 18)):
+    for text, x in (
+        ("0", left),
+        ("standard deviation", left + 20),
+        (f"{SCALE_MM:.0f} mm", left + wide - 18),
+    ):
         cv2.putText(rgb, text, (x, top + 21), cv2.FONT_HERSHEY_SIMPLEX, 0.36, INK, 1, cv2.LINE_AA)
 
 
@@ -166,7 +219,9 @@ def _label(rgb: np.ndarray, text: str) -> None:
     cv2.putText(rgb, text, (6, high + 5), cv2.FONT_HERSHEY_SIMPLEX, LABEL_PX, INK, 1, cv2.LINE_AA)
 
 
-def _small(path: Path, frames: set[int], size: tuple[int, int], label: str) -> dict[int, np.ndarray]:
+def _small(
+    path: Path, frames: set[int], size: tuple[int, int], label: str
+) -> dict[int, np.ndarray]:
     """Frame number -> RGB [H, W, 3]; pixels that hardly change from frame to frame are held."""
     found: dict[int, np.ndarray] = {}
     held: np.ndarray | None = None
@@ -181,7 +236,9 @@ def _small(path: Path, frames: set[int], size: tuple[int, int], label: str) -> d
     return found
 
 
-def animation(result: Result, video: Path, width: int, frames_per_second: float) -> list[np.ndarray]:
+def animation(
+    result: Result, video: Path, width: int, frames_per_second: float
+) -> list[np.ndarray]:
     """RGB frames [H, W, 3]: source above overlay on the left, the scene on the right."""
     left = (round(LEFT * width), round(LEFT * width * result.size[1] / result.size[0]))
     right = (width - left[0] - GAP_PX, 2 * left[1] + GAP_PX)
@@ -191,12 +248,16 @@ def animation(result: Result, video: Path, width: int, frames_per_second: float)
     first = result.frames[0]  # the overlay begins with the first processed frame
     overlay = _small(result.overlay_path, {frame - first for frame in chosen}, left, "bodies")
     scene = scene_frame(result)
-    joints = np.concatenate([scene.points(p.joints_m, p.frame).reshape(-1, 3) for p in result.people])
+    joints = np.concatenate(
+        [scene.points(p.joints_m, p.frame).reshape(-1, 3) for p in result.people]
+    )
     target = (joints.min(0) + joints.max(0)) / 2
     played = chosen * 2
     pages = []
     for number, frame in enumerate(played):
-        view = draw_scene(result, scene, frame, np.radians(START_DEG + 360 * number / len(played)), target, right)
+        view = draw_scene(
+            result, scene, frame, np.radians(START_DEG + 360 * number / len(played)), target, right
+        )
         _label(view, "scene, coloured by uncertainty")
         page = np.full((right[1], width, 3), 255, np.uint8)
         page[: left[1], : left[0]] = source[frame]
@@ -206,8 +267,11 @@ def animation(result: Result, video: Path, width: int, frames_per_second: float)
     return pages
 
 
-def write_gif(pages: list[np.ndarray], photo_width: int, path: Path, frames_per_second: float) -> None:
-    """One palette for all frames and no dithering, so that pixels that do not change are stored as transparent.
+def write_gif(
+    pages: list[np.ndarray], photo_width: int, path: Path, frames_per_second: float
+) -> None:
+    """One palette for all frames and no dithering, so that pixels that do not change are stored as
+    transparent.
 
     photo_width: columns on the left that hold photographs, which get colours of their own.
     """
@@ -215,25 +279,41 @@ def write_gif(pages: list[np.ndarray], photo_width: int, path: Path, frames_per_
     photo = Image.fromarray(np.ascontiguousarray(sample[:, :photo_width])).quantize(PHOTO_COLOURS)
     scene = Image.fromarray(np.ascontiguousarray(sample[:, photo_width:])).quantize(SCENE_COLOURS)
     colours = [
-        c for part, n in ((photo, PHOTO_COLOURS), (scene, SCENE_COLOURS)) for c in (part.getpalette() or [])[: 3 * n]
+        c
+        for part, n in ((photo, PHOTO_COLOURS), (scene, SCENE_COLOURS))
+        for c in (part.getpalette() or [])[: 3 * n]
     ]
     palette = Image.new("P", (1, 1))
     palette.putpalette(colours)
-    images = [Image.fromarray(page).quantize(palette=palette, dither=Image.Dither.NONE) for page in pages]
+    images = [
+        Image.fromarray(page).quantize(palette=palette, dither=Image.Dither.NONE) for page in pages
+    ]
     with atomic_file(path) as temporary:
         images[0].save(
-            temporary, format="GIF", save_all=True, append_images=images[1:], loop=0,
-            duration=round(1000 / frames_per_second), optimize=True, disposal=1,
-        )  # fmt: skip
+            temporary,
+            format="GIF",
+            save_all=True,
+            append_images=images[1:],
+            loop=0,
+            duration=round(1000 / frames_per_second),
+            optimize=True,
+            disposal=1,
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="the --out folder of `fitmesh run`")
-    parser.add_argument("--video", type=Path, help="the source, if it is not where the run found it")
+    parser.add_argument(
+        "--video", type=Path, help="the source, if it is not where the run found it"
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/img/park.gif"))
     parser.add_argument("--width", type=int, default=900, help="of the animation, in pixels")
-    parser.add_argument("--fps", type=float, default=10.0, help="frames per second of the animation")
+    parser.add_argument(
+        "--fps", type=float, default=10.0, help="frames per second of the animation"
+    )
     arguments = parser.parse_args()
     try:
         result = fitmesh.load(arguments.run)

@@ -1,4 +1,5 @@
-"""Make docs/img/keypoints26.png: Halpe's 26 keypoints on the open body from the front, the side, and on a foot.
+"""Make docs/img/keypoints26.png: Halpe's 26 keypoints on the open body from the front, the side,
+and on a foot.
 
 python tools/render_keypoints26.py [OUT.png]
 """
@@ -20,13 +21,19 @@ from pose2d.base.files import atomic_file
 
 SCALE = 2  # drawn larger and shrunk, so that lines are smooth
 SKIN = (0.80, 0.74, 0.68)
-COCO, EXTRA = (40, 90, 200), (215, 60, 40)  # RGB
+# RGB
+COCO = (40, 90, 200)
+EXTRA = (215, 60, 40)
 ANKLE_M = -0.875  # what is higher is left out of the view from above
 DOWN = np.diag((1.0, -1.0, -1.0))  # the body's frame, y up, to a camera that looks at its front
 
 
 def main() -> None:
-    out = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1] / "docs" / "img" / "keypoints26.png")
+    out = Path(
+        sys.argv[1]
+        if len(sys.argv) > 1
+        else Path(__file__).parents[1] / "docs" / "img" / "keypoints26.png"
+    )
     body = load_body()
     with np.load(OPEN_BODY) as file:
         regressor = file["J_regressor_halpe26"]
@@ -35,10 +42,12 @@ def main() -> None:
     pose[0, JOINT_NAMES.index("right_shoulder"), 2] = 0.9
     vertices = body(pose, vertices=True).vertices
     assert vertices is not None
-    mesh, points = vertices[0].numpy(), regressor @ vertices[0].numpy()
+    mesh = vertices[0].numpy()
+    points = regressor @ vertices[0].numpy()
     faces = body.faces.numpy()
     foot = (0.115, -0.94, 0.04)
-    everything, left_foot = range(26), (15, 20, 22, 24)
+    everything = range(26)
+    left_foot = (15, 20, 22, 24)
     left_side = [n for n in everything if points[n, 0] > -0.005]
     view = (mesh, points, faces)
     whole = [
@@ -55,7 +64,9 @@ def main() -> None:
     )
     image = cv2.cvtColor(np.concatenate([*whole, feet], 1), cv2.COLOR_RGB2BGR)
     with atomic_file(out) as temporary:
-        temporary.write_bytes(cv2.imencode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 9])[1].tobytes())
+        temporary.write_bytes(
+            cv2.imencode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 9])[1].tobytes()
+        )
     print(f"wrote {out}, {out.stat().st_size // 1000} kB")
 
 
@@ -70,8 +81,11 @@ def _panel(
     height_m: float,
     shown: range | list[int] | tuple[int, ...],
 ) -> np.ndarray:
-    """[H, W, 3] RGB: seen from `turn_deg` round the vertical and `pitch_deg` above, `height_m` from top to bottom."""
-    width, height = size[0] * SCALE, size[1] * SCALE
+    """[H, W, 3] RGB: seen from `turn_deg` round the vertical and `pitch_deg` above, `height_m` from
+    top to bottom.
+    """
+    width = size[0] * SCALE
+    height = size[1] * SCALE
     far_m = 12.0
     camera = Camera.from_focal(height * far_m / height_m, (width, height))
     angles = torch.tensor([np.radians(pitch_deg), np.radians(turn_deg)], dtype=torch.float64)
@@ -93,7 +107,16 @@ def _panel(
         cv2.circle(image, (x, y), 3 * SCALE, color, -1, cv2.LINE_AA)
         for thickness, ink in ((4 * SCALE, (255, 255, 255)), (SCALE, color)):
             place = (x + 5 * SCALE, y - 4 * SCALE)
-            cv2.putText(image, str(number), place, cv2.FONT_HERSHEY_SIMPLEX, 0.4 * SCALE, ink, thickness, cv2.LINE_AA)
+            cv2.putText(
+                image,
+                str(number),
+                place,
+                cv2.FONT_HERSHEY_SIMPLEX,
+                0.4 * SCALE,
+                ink,
+                thickness,
+                cv2.LINE_AA,
+            )
     image[-1:], image[:, -1:] = 200, 200
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
 

@@ -2,9 +2,9 @@
 
 python tools/scene_views.py out/ --out views.png --times 6 --shot 1
 
-Where gravity is known this is the world frame, and people who stand should be upright on the line y = 0; where it is
-not, the camera frame turned until y is up. Early times are pale. A line follows each pelvis; squares mark feet that
-stand.
+Where gravity is known this is the world frame, and people who stand should be upright on the line y
+= 0; where it is not, the camera frame turned until y is up. Early times are pale. A line follows
+each pelvis; squares mark feet that stand.
 """
 
 import argparse
@@ -25,7 +25,9 @@ from pose2d.base.files import atomic_file
 
 FAR_M = 300.0  # distance of the viewer: perspective is then below 1 % for a scene of 3 m
 MARGIN_M, CAPTION_PX = 0.5, 30
-PAPER, GRID, INK = 250, (222, 222, 222), (60, 60, 60)
+PAPER = 250
+GRID = (222, 222, 222)
+INK = (60, 60, 60)
 FLOOR: RGB = (120, 90, 60)
 LENS: RGB = (91, 75, 183)
 STANDS = 0.5  # probability of contact
@@ -55,18 +57,23 @@ class View:
     def px(self, points_m: np.ndarray) -> np.ndarray:
         """[..., 3] scene -> [..., 2] pixels."""
         right, up = np.moveaxis(self.flat(points_m), -1, 0)
-        return np.stack(((right - self.low_m[0]) * self.px_per_m, (self.high_m[1] - up) * self.px_per_m), -1)
+        return np.stack(
+            ((right - self.low_m[0]) * self.px_per_m, (self.high_m[1] - up) * self.px_per_m), -1
+        )
 
     def seen(self, points_m: np.ndarray) -> tuple[np.ndarray, Camera]:
         """[V, 3] scene -> [V, 3] in the frame of the far viewer, and its camera."""
         axis = np.eye(3)
-        right, up = self.signs[0] * axis[self.axes[0]], self.signs[1] * axis[self.axes[1]]
+        right = self.signs[0] * axis[self.axes[0]]
+        up = self.signs[1] * axis[self.axes[1]]
         towards = np.cross(right, up)
         rotation = np.stack((right, -up, -towards))
         middle = (self.low_m + self.high_m) / 2
         moved = points_m @ rotation.T - np.array([middle[0], -middle[1], -FAR_M])
         width, height = self.size
-        return moved, Camera((FAR_M * self.px_per_m,) * 2, ((width - 1) / 2, (height - 1) / 2), (width, height))
+        return moved, Camera(
+            (FAR_M * self.px_per_m,) * 2, ((width - 1) / 2, (height - 1) / 2), (width, height)
+        )
 
 
 def draw_views(result: Result, times: int, shot: int, width: int) -> np.ndarray:
@@ -77,19 +84,37 @@ def draw_views(result: Result, times: int, shot: int, width: int) -> np.ndarray:
     chosen = frames[np.unique(np.linspace(0, len(frames) - 1, times).round().astype(int))]
     joints = {person.identity: scene.points(person.joints_m, person.frame) for person in people}
     eyes = scene.at(frames)[:, :3, 3]
-    everything = np.concatenate([eyes, *(j.reshape(-1, 3) for j in joints.values()), np.zeros((1, 3))])
-    low, high = everything.min(0) - MARGIN_M, everything.max(0) + MARGIN_M
+    everything = np.concatenate(
+        [eyes, *(j.reshape(-1, 3) for j in joints.values()), np.zeros((1, 3))]
+    )
+    low = everything.min(0) - MARGIN_M
+    high = everything.max(0) + MARGIN_M
     across = max(high[2] - low[2], high[0] - low[0])
     side = View(
-        "side: the camera looks to the right", (2, 1), (-1, 1), *_box(low, high, (2, 1), (-1, 1)), width / across
+        "side: the camera looks to the right",
+        (2, 1),
+        (-1, 1),
+        *_box(low, high, (2, 1), (-1, 1)),
+        width / across,
     )
     top = View(
-        "top: the camera looks to the right", (2, 0), (-1, -1), *_box(low, high, (2, 0), (-1, -1)), width / across
+        "top: the camera looks to the right",
+        (2, 0),
+        (-1, -1),
+        *_box(low, high, (2, 0), (-1, -1)),
+        width / across,
     )
     panels = [_draw(view, result, scene, people, joints, frames, chosen) for view in (side, top)]
-    panels = [_caption(panel, view.name, width) for view, panel in zip((side, top), panels, strict=True)]
+    panels = [
+        _caption(panel, view.name, width) for view, panel in zip((side, top), panels, strict=True)
+    ]
     return np.vstack(
-        [_caption(np.zeros((0, panels[0].shape[1], 3), np.uint8), _about(result, scene, shot), width), *panels]
+        [
+            _caption(
+                np.zeros((0, panels[0].shape[1], 3), np.uint8), _about(result, scene, shot), width
+            ),
+            *panels,
+        ]
     )
 
 
@@ -118,17 +143,30 @@ def _draw(
         for person in people:
             (rows,) = np.nonzero(person.frame == frame)
             for row in rows.tolist():
-                vertices = scene.points(result.vertices(person, row)[None].astype(float), person.frame[row : row + 1])[
-                    0
-                ]
+                vertices = scene.points(
+                    result.vertices(person, row)[None].astype(float), person.frame[row : row + 1]
+                )[0]
                 seen, camera = view.seen(vertices)
                 colour = np.array(identity_colour(person.identity)) / 255
-                meshes.append(Mesh(seen, result.body.faces, tuple((share * colour + (1 - share) * 0.8).tolist())))
+                meshes.append(
+                    Mesh(
+                        seen,
+                        result.body.faces,
+                        tuple((share * colour + (1 - share) * 0.8).tolist()),
+                    )
+                )
         if meshes:
             render_onto(rgb, meshes, camera, alpha=0.85)
     for person in people:
         line = view.px(joints[person.identity][:, 0])
-        cv2.polylines(rgb, [line.round().astype(np.int32)], False, identity_colour(person.identity), 1, cv2.LINE_AA)
+        cv2.polylines(
+            rgb,
+            [line.round().astype(np.int32)],
+            False,
+            identity_colour(person.identity),
+            1,
+            cv2.LINE_AA,
+        )
         _standing(rgb, view, result, scene, person)
     for frame in np.unique(np.concatenate([frames[:1], chosen])).tolist():
         _camera(rgb, view, result.camera_at(frame), scene.at(np.array([frame]))[0])
@@ -147,11 +185,16 @@ def _grid(rgb: np.ndarray, view: View) -> None:
             ends = ((x, 0), (x, height)) if side == 0 else ((0, y), (width, y))
             floor = axis == 1 and metre == 0
             cv2.line(rgb, *ends, FLOOR if floor else GRID, 2 if floor else 1)
-            label, at = f"{sign * metre}", ((x + 2, height - 4) if side == 0 else (2, y - 2))
-            cv2.putText(rgb, label, at, cv2.FONT_HERSHEY_SIMPLEX, 0.35, (150, 150, 150), 1, cv2.LINE_AA)
+            label = f"{sign * metre}"
+            at = (x + 2, height - 4) if side == 0 else (2, y - 2)
+            cv2.putText(
+                rgb, label, at, cv2.FONT_HERSHEY_SIMPLEX, 0.35, (150, 150, 150), 1, cv2.LINE_AA
+            )
 
 
-def _standing(rgb: np.ndarray, view: View, result: Result, scene: SceneFrame, person: Person) -> None:
+def _standing(
+    rgb: np.ndarray, view: View, result: Result, scene: SceneFrame, person: Person
+) -> None:
     """A square at heels and toes that stand."""
     if not (person.contact >= STANDS).any():
         return
@@ -162,11 +205,18 @@ def _standing(rgb: np.ndarray, view: View, result: Result, scene: SceneFrame, pe
 
 def _camera(rgb: np.ndarray, view: View, camera: Camera, scene_from_camera: np.ndarray) -> None:
     """A pyramid from the lens to the corners of the image."""
-    (fx, fy), (cx, cy), (width, height) = camera.focal_px, camera.center_px, camera.size
+    fx, fy = camera.focal_px
+    cx, cy = camera.center_px
+    width, height = camera.size
     corners = np.array(
-        [[(x - cx) / fx, (y - cy) / fy, 1] for x, y in ((0, 0), (width, 0), (width, height), (0, height))]
+        [
+            [(x - cx) / fx, (y - cy) / fy, 1]
+            for x, y in ((0, 0), (width, 0), (width, height), (0, height))
+        ]
     )
-    points = np.concatenate([np.zeros((1, 3)), CAMERA_SIZE_M * corners]) @ scene_from_camera[:3, :3].T
+    points = (
+        np.concatenate([np.zeros((1, 3)), CAMERA_SIZE_M * corners]) @ scene_from_camera[:3, :3].T
+    )
     eye, *others = view.px(points + scene_from_camera[:3, 3]).round().astype(int).tolist()
     for number, other in enumerate(others):
         cv2.line(rgb, eye, other, LENS, 1, cv2.LINE_AA)
@@ -189,17 +239,23 @@ def _caption(panel: np.ndarray, text: str, width: int) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="the --out folder of `fitmesh run`")
     parser.add_argument("--out", type=Path, default=Path("views.png"))
-    parser.add_argument("--times", type=int, default=6, help="how many frames, spread evenly over the shot")
+    parser.add_argument(
+        "--times", type=int, default=6, help="how many frames, spread evenly over the shot"
+    )
     parser.add_argument("--shot", type=int, default=1, help="number of the shot, from 1")
     parser.add_argument("--width", type=int, default=1200, help="of the image, in pixels")
     arguments = parser.parse_args()
     try:
         result = fitmesh.load(arguments.run)
         if not 1 <= arguments.shot <= len(result.shots):
-            raise UserError(f"there is no shot {arguments.shot}: {arguments.run} has {len(result.shots)}.")
+            raise UserError(
+                f"there is no shot {arguments.shot}: {arguments.run} has {len(result.shots)}."
+            )
         rgb = draw_views(result, arguments.times, arguments.shot - 1, arguments.width)
         encoded, data = cv2.imencode(arguments.out.suffix, cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR))
         assert encoded

@@ -1,16 +1,18 @@
-"""`fitting/data/stated_errors.json`: how large errors are beside what a fit states, learnt from rendered people.
+"""`fitting/data/stated_errors.json`: how large errors are beside what a fit states, learnt from
+rendered people.
 
     fitmesh synth --out cal --split validation --seed 41 --sequences 16 --frames 30     (and more seeds)
     python tools/stated_errors.py --data cal --data cal2 --data cal3 [--keep stated_cache]     (learns)
     python tools/stated_errors.py --data test --check                                          (judges)
 
-Everybody of the sets is read by the default network and fitted as `run` does, without a scene, and, where the camera
-stands, also with one (`fitting.shot`). Ratios of errors to raw Gauss-Newton deviations give the factors of
-`fitting.stated`: quantiles at 68 % and 95 %, by cell, shrunk towards those of all joints of the cell's row as if SHRINK
-more people had been like them. Everybody is fitted once more with an arm or a leg, single keypoints and spans of
-frames left out (as in bench/left_out.py): that nothing was seen is another doubt than that something wrong was. Every
-part is first judged on sequences that it was not learnt from, and the figures are printed; then it is learnt from all
-of them. --check only prints. Keypoints are kept in --keep.
+Everybody of the sets is read by the default network and fitted as `run` does, without a scene, and,
+where the camera stands, also with one (`fitting.shot`). Ratios of errors to raw Gauss-Newton
+deviations give the factors of `fitting.stated`: quantiles at 68 % and 95 %, by cell, shrunk towards
+those of all joints of the cell's row as if SHRINK more people had been like them. Everybody is
+fitted once more with an arm or a leg, single keypoints and spans of frames left out (as in
+bench/left_out.py): that nothing was seen is another doubt than that something wrong was. Every part
+is first judged on sequences that it was not learnt from, and the figures are printed; then it is
+learnt from all of them. --check only prints. Keypoints are kept in --keep.
 """
 
 import argparse
@@ -29,7 +31,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.left_out import LIMBS
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params
-from eval3dpw.stated import FRAME_LIMITS_MM, Stated, calibration_error, figures, freedom_of, rows, text_rows
+from eval3dpw.stated import (
+    FRAME_LIMITS_MM,
+    Stated,
+    calibration_error,
+    figures,
+    freedom_of,
+    rows,
+    text_rows,
+)
 from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings
 from fitmesh.eval_3dpw.keypoints import cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation
@@ -51,14 +61,33 @@ from pose2d.types import Keypoints
 SHRINK = 4.0  # people: a cell that few show takes most of what it is from the others
 FOLDS, INNER_FOLDS = 8, 4
 PERSON_FRAMES = 30.0  # of one person's frames hardly more is learnt than of one of them
-LIMITS_MM = (50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 450.0)  # at which the largest error's distribution is fitted
+LIMITS_MM = (
+    50.0,
+    75.0,
+    100.0,
+    150.0,
+    200.0,
+    300.0,
+    450.0,
+)  # at which the largest error's distribution is fitted
 # Leaves deviations as they are.
 NEUTRAL = StatedErrors(
-    np.ones((2, len(KINDS), 2, 2, 2)), np.full((2, len(KINDS), 2, 2, 2), 1e3), np.zeros(2), np.zeros((2, 2)),
-    np.ones((2, 2)), np.ones((2, 2)), np.ones((len(KINDS), 2)), {}, np.ones((len(KINDS), 2)), 1.0,
-    np.array([-30.0, 0.0]), np.zeros(8), np.zeros(8),
-    float(np.log(200.0)), 0.3,
-)  # fmt: skip
+    np.ones((2, len(KINDS), 2, 2, 2)),
+    np.full((2, len(KINDS), 2, 2, 2), 1e3),
+    np.zeros(2),
+    np.zeros((2, 2)),
+    np.ones((2, 2)),
+    np.ones((2, 2)),
+    np.ones((len(KINDS), 2)),
+    {},
+    np.ones((len(KINDS), 2)),
+    1.0,
+    np.array([-30.0, 0.0]),
+    np.zeros(8),
+    np.zeros(8),
+    float(np.log(200.0)),
+    0.3,
+)
 
 
 @dataclass(frozen=True)
@@ -76,50 +105,74 @@ class Person:
     rotation_deg: np.ndarray  # [T, 24] angle between the joint's rotation and the true one
     angle_deg: dict[str, np.ndarray]  # by name [T]
     speed_m_s: np.ndarray  # [T, 24] length of the velocity's error
-    shape_ratio: np.ndarray  # [1 + segments] errors of height and segments over what the raw shape states
+    shape_ratio: (
+        np.ndarray
+    )  # [1 + segments] errors of height and segments over what the raw shape states
 
 
 def people_of(data: Sequence[Path], keep: Path) -> Iterator[Person]:
     number = 0
     for folder in data:
         split = next(path.name for path in sorted((folder / "sequenceFiles").iterdir()))
-        settings, bodies = EvalSettings(folder, confidence=("ccnet",), split=split), body_set(None, None)
+        settings = EvalSettings(folder, confidence=("ccnet",), split=split)
+        bodies = body_set(None, None)
         evaluation = Evaluation(settings, keep / folder.name, bodies, Reporter())
         for sequence in eval_sequences(settings, []):
             people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
             for truth, person in zip(sequence.tracks, people, strict=True):
-                body, at = bodies.load(truth.gender), np.flatnonzero(person.detected)
+                body = bodies.load(truth.gender)
+                at = np.flatnonzero(person.detected)
                 points = person.keypoints("ccnet")
                 kinds = [(points, False, False), (_without_some(points, number), True, False)]
-                for given, left_out, scene in kinds + [(points, False, True)] * ("_fixed_" in sequence.name):
-                    found = _fitted(ShotPerson(0, given, person.frame[at]), sequence.camera, body, scene)
+                for given, left_out, scene in kinds + [(points, False, True)] * (
+                    "_fixed_" in sequence.name
+                ):
+                    found = _fitted(
+                        ShotPerson(0, given, person.frame[at]), sequence.camera, body, scene
+                    )
                     if found is not None:
                         exact = camera_params(truth, body).rows(at)
-                        yield _beside(number, sequence.name, left_out, *found, person.frame[at], exact, body)
+                        yield _beside(
+                            number, sequence.name, left_out, *found, person.frame[at], exact, body
+                        )
             number += 1
             print(sequence.name, flush=True)
 
 
 def _without_some(points: Keypoints, seed: int) -> Keypoints:
-    """Left out: an arm or a leg, some keypoints for half a second, and now and then all for a third of one."""
-    time_s, rng = np.arange(len(points)) / FPS, np.random.default_rng(seed)
+    """Left out: an arm or a leg, some keypoints for half a second, and now and then all for a third
+    of one.
+    """
+    time_s = np.arange(len(points)) / FPS
+    rng = np.random.default_rng(seed)
     hidden = (rng.random((100, points.skeleton.size)) < 0.15)[(2 * time_s).astype(int)]
     hidden[:, [list(side) for limb in LIMBS.values() for side in limb][seed % 4]] = True
     hidden[(3 * time_s).astype(int) % 4 == 1] = True
     mask = torch.from_numpy(hidden)
     return replace(
-        points, presence=points.presence.masked_fill(mask, 0), confidence=points.confidence.masked_fill(mask, 0)
+        points,
+        presence=points.presence.masked_fill(mask, 0),
+        confidence=points.confidence.masked_fill(mask, 0),
     )
 
 
 def _fitted(
     person: ShotPerson, camera, body: Body, scene: bool
 ) -> tuple[TrackFit, np.ndarray, stated.Apart, bool] | None:
-    """The track with raw deviations, its features, how far its modes are apart, and whether the scene was used."""
+    """The track with raw deviations, its features, how far its modes are apart, and whether the
+    scene was used.
+    """
     made: list[tuple[TrackFit, np.ndarray, stated.Apart, bool]] = []
 
     def raw(track, guess, body, scene, fps):  # in place of `calibrated`
-        made.append((track, stated.spread_features(track, guess, body), stated.modes_apart(track, body), scene))
+        made.append(
+            (
+                track,
+                stated.spread_features(track, guess, body),
+                stated.modes_apart(track, body),
+                scene,
+            )
+        )
         return stated.calibrated(track, guess, body, scene, fps, NEUTRAL)
 
     with mock.patch("fitting.track.calibrated", raw):
@@ -128,8 +181,12 @@ def _fitted(
     if not shot.people:
         return None
     track = shot.people[0]
-    turn = track.fit.params.pose[:, 0]  # arms differ where palms were laid flat, places by the person's size
-    away, apart, used = next((one[1:]) for one in reversed(made) if torch.equal(one[0].fit.params.pose[:, 0], turn))
+    turn = track.fit.params.pose[
+        :, 0
+    ]  # arms differ where palms were laid flat, places by the person's size
+    away, apart, used = next(
+        (one[1:]) for one in reversed(made) if torch.equal(one[0].fit.params.pose[:, 0], turn)
+    )
     return (track, away, apart, used) if used == scene else None
 
 
@@ -146,30 +203,59 @@ def _beside(
     body: Body,
 ) -> Person:
     rows = track.index(frame)
-    track, away, apart = track.rows(rows), away[rows], stated.Apart(apart.mm[:, rows], apart.deg[rows])
-    params, fit = track.fit.params, track.fit
+    track = track.rows(rows)
+    away = away[rows]
+    apart = stated.Apart(apart.mm[:, rows], apart.deg[rows])
+    params = track.fit.params
+    fit = track.fit
     joints, exact = (body.at(one).joints.double().numpy() for one in (params, truth))
     camera = 1000 * (joints - exact)
     turned = rotation_matrices(params.pose).mT @ rotation_matrices(truth.pose.float())
     cosine = ((turned.diagonal(dim1=-2, dim2=-1).sum(-1) - 1) / 2).clamp(-1, 1)
     angles, true_angles = (
-        joint_angles_deg(one.pose.double().numpy(), at) for one, at in ((params, joints), (truth, exact))
+        joint_angles_deg(one.pose.double().numpy(), at)
+        for one, at in ((params, joints), (truth, exact))
     )
-    velocity = np.gradient(joints - exact, axis=0) * FPS if len(joints) > 1 else np.zeros_like(joints)
+    velocity = (
+        np.gradient(joints - exact, axis=0) * FPS if len(joints) > 1 else np.zeros_like(joints)
+    )
     return Person(
-        number, name, scene, left_out, track, away, apart, np.stack((camera - camera[:, :1], camera)),
+        number,
+        name,
+        scene,
+        left_out,
+        track,
+        away,
+        apart,
+        np.stack((camera - camera[:, :1], camera)),
         np.degrees(cosine.arccos().numpy()),
         {n: np.abs((angles[n] - true_angles[n] + 180) % 360 - 180) for n in angles},
-        np.linalg.norm(velocity, axis=-1), _shape_ratio(fit, truth, body),
-    )  # fmt: skip
+        np.linalg.norm(velocity, axis=-1),
+        _shape_ratio(fit, truth, body),
+    )
 
 
 def _shape_ratio(fit, truth: BodyParams, body: Body) -> np.ndarray:
     """Errors of height and segments, over what the raw covariance of the shape states of them."""
-    size, shape, true = float(fit.params.size), fit.params.shape, truth.shape.float()
-    pairs = [(size * body.height_m(shape), body.height_m(true), size * body.height_std_m(fit.shape_covariance))]
+    size = float(fit.params.size)
+    shape = fit.params.shape
+    true = truth.shape.float()
+    pairs = [
+        (
+            size * body.height_m(shape),
+            body.height_m(true),
+            size * body.height_std_m(fit.shape_covariance),
+        )
+    ]
     lengths, stds = body.segments_m(shape, list(SEGMENTS.values()), fit.shape_covariance)
-    pairs += list(zip(size * lengths, body.segments_m(true, list(SEGMENTS.values()))[0], size * stds, strict=True))
+    pairs += list(
+        zip(
+            size * lengths,
+            body.segments_m(true, list(SEGMENTS.values()))[0],
+            size * stds,
+            strict=True,
+        )
+    )
     return np.array([abs(a - b) / std for a, b, std in pairs])
 
 
@@ -179,12 +265,15 @@ def _shape_ratio(fit, truth: BodyParams, body: Body) -> np.ndarray:
 def learnt(people: Sequence[Person]) -> StatedErrors:
     table = _factors(people)
     table = replace(
-        table, factor=table.factor * _inflation(people),
+        table,
+        factor=table.factor * _inflation(people),
         shape=float(np.quantile(np.concatenate([one.shape_ratio for one in people]), ONE_STD)),
         rotation=_by_kind(people, [one.rotation_deg / _raw_deg(one, table) for one in people]),
-    )  # fmt: skip
+    )
     tracks = [_calibrated(one, table) for one in people]
-    lengths_m = [stated.moving_m(track.fit.joint_std_relative_mm.norm(dim=-1).numpy()) for track in tracks]
+    lengths_m = [
+        stated.moving_m(track.fit.joint_std_relative_mm.norm(dim=-1).numpy()) for track in tracks
+    ]
     speeds = [one.speed_m_s / length for one, length in zip(people, lengths_m, strict=True)]
     table = replace(table, speed_per_s=_by_kind(people, speeds), angle=_angles(people, tracks))
     return _worst(people, tracks, table)
@@ -197,32 +286,41 @@ def _raw_deg(one: Person, table: StatedErrors) -> np.ndarray:
 
 def _factors(people: Sequence[Person]) -> StatedErrors:
     fitted = _spread(people, _modes(people))
-    factor, freedom = np.ones_like(NEUTRAL.factor), np.ones_like(NEUTRAL.freedom)
+    factor = np.ones_like(NEUTRAL.factor)
+    freedom = np.ones_like(NEUTRAL.freedom)
     for place in (0, 1):
         ratios = [_ratio(one, place, fitted) for one in people]
         for scene in (0, 1):
             for axis in (0, 1):
                 for seen in (0, 1):
-                    factor[place, :, seen, axis, scene], freedom[place, :, seen, axis, scene] = _cells(
-                        people, ratios, axis, seen, bool(scene)
+                    factor[place, :, seen, axis, scene], freedom[place, :, seen, axis, scene] = (
+                        _cells(people, ratios, axis, seen, bool(scene))
                     )
     return replace(fitted, factor=factor, freedom=freedom)
 
 
 def _inflation(people: Sequence[Person]) -> np.ndarray:
-    """[2, 1, 1, 2, 1] on factors: what is learnt of some people is a little too narrow for others (cross-conformal)."""
+    """[2, 1, 1, 2, 1] on factors: what is learnt of some people is a little too narrow for others
+    (cross-conformal).
+    """
     found = np.ones((2, 1, 1, 2, 1))
     parts: dict[tuple[int, int], list[np.ndarray]] = {}
     for fold in range(INNER_FOLDS):
         table = _factors([one for one in people if one.sequence % INNER_FOLDS != fold])
-        for one in (one for one in people if one.sequence % INNER_FOLDS == fold and not one.left_out):
+        for one in (
+            one for one in people if one.sequence % INNER_FOLDS == fold and not one.left_out
+        ):
             for place in (0, 1):
-                cells = table.factor[place][KIND, one.track.joint_observed.astype(int)][:, :, AXIS, int(one.scene)]
+                cells = table.factor[place][KIND, one.track.joint_observed.astype(int)][
+                    :, :, AXIS, int(one.scene)
+                ]
                 ratio = (_ratio(one, place, table) / cells)[:, COUNTED]
                 for axis in (0, 1):
                     parts.setdefault((place, axis), []).append(ratio[..., axis == AXIS].ravel())
     for (place, axis), values in parts.items():
-        found[place, ..., axis, 0] = max(1.0, float(np.nanquantile(np.concatenate(values), ONE_STD)))
+        found[place, ..., axis, 0] = max(
+            1.0, float(np.nanquantile(np.concatenate(values), ONE_STD))
+        )
     return found
 
 
@@ -243,22 +341,33 @@ def _raw_mm(one: Person, place: int, table: StatedErrors) -> np.ndarray:
     std = (one.track.fit.joint_std_relative_mm, one.track.fit.joint_std_mm)[place]
     assert std is not None
     assert one.track.second is not None
-    return stated.of_both_modes(std.numpy(), one.apart.mm[place], table.mode_probability(one.track.second))
+    return stated.of_both_modes(
+        std.numpy(), one.apart.mm[place], table.mode_probability(one.track.second)
+    )
 
 
 def _modes(people: Sequence[Person]) -> np.ndarray:
-    """[2] of `StatedErrors.mode`: logistic regression of whether joints that are apart are nearer to the truth in the
-    second mode."""
-    given, nearer = [], []
+    """[2] of `StatedErrors.mode`: logistic regression of whether joints that are apart are nearer
+    to the truth in the second mode."""
+    given = []
+    nearer = []
     for one in (one for one in people if not one.left_out):
-        second, apart, error = one.track.second, one.apart.mm[0][:, COUNTED], one.error_mm[0][:, COUNTED]
+        second = one.track.second
+        apart = one.apart.mm[0][:, COUNTED]
+        error = one.error_mm[0][:, COUNTED]
         differ = np.linalg.norm(apart, axis=-1) > 1000 * APART_M
         for row in np.flatnonzero(differ.any(1) & one.track.fit.observed.numpy()):
-            lengths = [np.linalg.norm(e[row, differ[row]], axis=-1).mean() for e in (error + apart, error)]
+            lengths = [
+                np.linalg.norm(e[row, differ[row]], axis=-1).mean() for e in (error + apart, error)
+            ]
             nearer.append(float(lengths[0] < lengths[1]))
             given.append([1.0, -second.extra_cost[row]])
-    x, y, prior = np.array(given, float).reshape(-1, 2), np.array(nearer), np.array([-1.0, 0.05])
-    weight, found = np.diag([1.0, 1e3]) * PERSON_FRAMES, prior  # of the prior: as if few people had shown it
+    x = np.array(given, float).reshape(-1, 2)
+    y = np.array(nearer)
+    prior = np.array([-1.0, 0.05])
+    # of the prior: as if few people had shown it
+    weight = np.diag([1.0, 1e3]) * PERSON_FRAMES
+    found = prior
     for _ in range(20):  # Newton's steps
         p = 1 / (1 + np.exp(-x @ found))
         hessian = (x.T * (p * (1 - p))) @ x + weight
@@ -279,12 +388,18 @@ def _cells(people, ratios, axis: int, seen: int, scene: bool) -> tuple[np.ndarra
     return np.exp(log[:, 0]), freedom_of(np.exp(log[:, 1] - log[:, 0]))
 
 
-def _quantiles(people, ratios, axis: int, seen, scene: bool | None, joints: np.ndarray) -> tuple[np.ndarray, float]:
+def _quantiles(
+    people, ratios, axis: int, seen, scene: bool | None, joints: np.ndarray
+) -> tuple[np.ndarray, float]:
     """[2] logarithms of the quantiles of 68 and 95 %, and how many people they are of."""
     parts = []
     for one, ratio in zip(people, ratios, strict=True):
         if scene in (None, one.scene):
-            chosen = np.isin(one.track.joint_observed, seen)[:, :, None] & (axis == AXIS) & np.isfinite(ratio)
+            chosen = (
+                np.isin(one.track.joint_observed, seen)[:, :, None]
+                & (axis == AXIS)
+                & np.isfinite(ratio)
+            )
             chosen &= np.isin(np.arange(24), joints[joints > 0])[:, None]
             if chosen.any():
                 parts.append(ratio[chosen])
@@ -307,12 +422,18 @@ def _by_kind(people, ratios) -> np.ndarray:
     def quantile(kind: int | None, seen: int) -> tuple[np.ndarray, float]:
         parts = []
         for one, each in zip(people, ratios, strict=True):
-            chosen = (one.track.joint_observed == seen) & np.isfinite(each) & one.track.fit.observed.numpy()[:, None]
+            chosen = (
+                (one.track.joint_observed == seen)
+                & np.isfinite(each)
+                & one.track.fit.observed.numpy()[:, None]
+            )
             chosen &= True if kind is None else kind == KIND
             parts.append(each[chosen])
         some = np.concatenate(parts)
         count = sum(min(len(part) / PERSON_FRAMES, 1.0) for part in parts)
-        return (np.log(np.quantile(some, ONE_STD) + 1e-6), count) if len(some) else (np.zeros(()), 0.0)
+        return (
+            (np.log(np.quantile(some, ONE_STD) + 1e-6), count) if len(some) else (np.zeros(()), 0.0)
+        )
 
     for seen in (0, 1):
         everybody = quantile(None, seen)[0]
@@ -329,29 +450,50 @@ def _angles(people, tracks) -> dict[str, float]:
             kind = name.removeprefix("left_").removeprefix("right_")
             ratio = one.angle_deg[name] / np.sqrt((std[:, list(joints)] ** 2).sum(1))
             ratios.setdefault(kind, []).append(ratio[track.fit.observed.numpy()])
-    return {kind: float(np.quantile(np.concatenate(parts), ONE_STD)) for kind, parts in ratios.items()}
+    return {
+        kind: float(np.quantile(np.concatenate(parts), ONE_STD)) for kind, parts in ratios.items()
+    }
 
 
 def _spread(people, mode: np.ndarray) -> StatedErrors:
-    """Exponents, mean of z, and w by axis: least squares of the logarithm of |error| / deviation, within kinds."""
-    seen = [np.ones(len(one.track), bool) if one.left_out else one.track.fit.observed.numpy() for one in people]
+    """Exponents, mean of z, and w by axis: least squares of the logarithm of |error| / deviation,
+    within kinds.
+    """
+    seen = [
+        np.ones(len(one.track), bool) if one.left_out else one.track.fit.observed.numpy()
+        for one in people
+    ]
     z = np.concatenate([one.away[some] for one, some in zip(people, seen, strict=True)])
     table = replace(NEUTRAL, spread_mean=z[:, COUNTED].mean((0, 1)), mode=mode)
-    spread, exponent, reference = np.zeros((2, 2)), np.ones((2, 2)), np.ones((2, 2))
+    spread = np.zeros((2, 2))
+    exponent = np.ones((2, 2))
+    reference = np.ones((2, 2))
     for place in (0, 1):
-        ratios = np.concatenate([_ratio(one, place, table)[some] for one, some in zip(people, seen, strict=True)])
-        stds = np.concatenate([_raw_mm(one, place, table)[some] for one, some in zip(people, seen, strict=True)])
+        ratios = np.concatenate(
+            [_ratio(one, place, table)[some] for one, some in zip(people, seen, strict=True)]
+        )
+        stds = np.concatenate(
+            [_raw_mm(one, place, table)[some] for one, some in zip(people, seen, strict=True)]
+        )
         for axis in (0, 1):
             y = np.log(ratios[..., axis == AXIS].mean(-1) + 0.05)[:, COUNTED]
             size = np.log(stds[..., axis == AXIS].mean(-1) + 1e-3)[:, COUNTED]
-            x = np.concatenate((z[:, COUNTED], size[..., None]), -1)[..., [0, 1, 2] if place == 0 else [2]]
+            x = np.concatenate((z[:, COUNTED], size[..., None]), -1)[
+                ..., [0, 1, 2] if place == 0 else [2]
+            ]
             known = np.isfinite(y) & np.isfinite(x).all(-1)
             count = known.sum(0)
-            x, y = (np.where(known.reshape(known.shape + (1,) * (v.ndim - 2)), v, 0) for v in (x, y))
-            x, y = x - (x.sum(0) / count[:, None]), y - y.sum(0) / count
-            x, y = x * known[..., None], y * known
+            x, y = (
+                np.where(known.reshape(known.shape + (1,) * (v.ndim - 2)), v, 0) for v in (x, y)
+            )
+            x = x - (x.sum(0) / count[:, None])
+            y = y - y.sum(0) / count
+            x = x * known[..., None]
+            y = y * known
             gram = np.einsum("tjk,tjl->kl", x, x)
-            found = np.linalg.solve(gram * (1 + 0.05 * np.eye(len(gram))), np.einsum("tjk,tj->k", x, y))
+            found = np.linalg.solve(
+                gram * (1 + 0.05 * np.eye(len(gram))), np.einsum("tjk,tj->k", x, y)
+            )
             exponent[place, axis] = 1 + found[-1].clip(-0.7, 0)
             reference[place, axis] = np.exp(np.nanmean(size))
             if place == 0:
@@ -360,22 +502,30 @@ def _spread(people, mode: np.ndarray) -> StatedErrors:
 
 
 def _calibrated(one: Person, table: StatedErrors) -> TrackFit:
-    with mock.patch.multiple(stated, spread_features=lambda *_: one.away, modes_apart=lambda *_: one.apart):
+    with mock.patch.multiple(
+        stated, spread_features=lambda *_: one.away, modes_apart=lambda *_: one.apart
+    ):
         return stated.calibrated(one.track, None, None, one.scene, FPS, table)  # type: ignore[arg-type]
 
 
 def _worst(people, tracks, table: StatedErrors) -> StatedErrors:
-    """Logistic regression of "the largest error is below a limit" on log limit and features, for all limits at once."""
-    x, worst = [], []
+    """Logistic regression of "the largest error is below a limit" on log limit and features, for
+    all limits at once.
+    """
+    x = []
+    worst = []
     for one, track in [pair for pair in zip(people, tracks, strict=True) if not pair[0].left_out]:
         seen = track.fit.observed.numpy()
         x.append(stated.frame_features(track, one.away, one.scene)[seen])
         worst.append(np.linalg.norm(one.error_mm[0][:, COUNTED], axis=-1).max(1)[seen])
-    features, log_worst = np.concatenate(x), torch.from_numpy(np.log(np.concatenate(worst)))
-    mean, scale = features.mean(0), features.std(0) + 1e-6
+    features = np.concatenate(x)
+    log_worst = torch.from_numpy(np.log(np.concatenate(worst)))
+    mean = features.mean(0)
+    scale = features.std(0) + 1e-6
     given = torch.from_numpy((features - mean) / scale)
     weight = torch.zeros(features.shape[1] + 2, dtype=torch.float64)
-    weight[-2], weight[-1] = log_worst.mean(), np.log(0.3)
+    weight[-2] = log_worst.mean()
+    weight[-1] = np.log(0.3)
     weight.requires_grad_(True)
     limits = torch.tensor(np.log(LIMITS_MM))
     people_count = len(features) / PERSON_FRAMES
@@ -386,16 +536,21 @@ def _worst(people, tracks, table: StatedErrors) -> StatedErrors:
         logit = (limits - (given @ weight[:-2] + weight[-2])[:, None]) / weight[-1].exp()
         right = (log_worst[:, None] <= limits).double()
         value = torch.nn.functional.binary_cross_entropy_with_logits(logit, right)
-        value = value + 2.0 / people_count * weight[:-2].square().sum()  # a prior of standard deviation 1/2
+        value = (
+            value + 2.0 / people_count * weight[:-2].square().sum()
+        )  # a prior of standard deviation 1/2
         value.backward()
         return value
 
     solver.step(loss)
     found = weight.detach().numpy()
     return replace(
-        table, worst_mean=mean, worst_weight=found[:-2] / scale, worst_log_mm=float(found[-2]),
+        table,
+        worst_mean=mean,
+        worst_weight=found[:-2] / scale,
+        worst_log_mm=float(found[-2]),
         worst_spread=float(np.exp(found[-1])),
-    )  # fmt: skip
+    )
 
 
 # Judging.
@@ -403,7 +558,8 @@ def _worst(people, tracks, table: StatedErrors) -> StatedErrors:
 
 def judged(people: Sequence[Person], table: StatedErrors) -> tuple[np.ndarray, Stated]:
     """Errors relative to the pelvis and what the table states of them, of frames that show enough."""
-    errors, found = [], []
+    errors = []
+    found = []
     with mock.patch.object(stated, "stated_errors", return_value=table):
         for one in people:
             track = _calibrated(one, table)
@@ -416,30 +572,45 @@ def judged(people: Sequence[Person], table: StatedErrors) -> tuple[np.ndarray, S
 
 
 def report(title: str, people: Sequence[Person], tables: Sequence[StatedErrors]) -> None:
-    """tables: one for each person. Those whose keypoints were left out stand in a line of their own."""
+    """tables: one for each person. Those whose keypoints were left out stand in a line of their
+    own.
+    """
     pairs = [(o, t) for o, t in zip(people, tables, strict=True) if o.left_out]
     if pairs:
-        print(f"\n{title}, joints without keypoints: {', '.join(_left_out_ratio(pairs))} % inside one deviation")
-    people, tables = zip(*[(o, t) for o, t in zip(people, tables, strict=True) if not o.left_out], strict=True)
+        print(
+            f"\n{title}, joints without keypoints: {', '.join(_left_out_ratio(pairs))} % inside one deviation"
+        )
+    people, tables = zip(
+        *[(o, t) for o, t in zip(people, tables, strict=True) if not o.left_out], strict=True
+    )
     print(f"\n{title}: {len(people)} people")
     parts = [judged([one], table) for one, table in zip(people, tables, strict=True)]
-    error, said = np.concatenate([part[0] for part in parts]), Stated.concat([part[1] for part in parts])
+    error = np.concatenate([part[0] for part in parts])
+    said = Stated.concat([part[1] for part in parts])
     with mock.patch("eval3dpw.stated.probability_within", _within(tables[0])):
         for what, value in text_rows(figures(error, said)):
             print(f"  {what}: {value}")
-    # Frames of a sequence err alike: standard errors by leaving out one sequence after the other (jackknife), and what
-    # ECE would be if a sequence were right or wrong as a whole, with exactly the stated probability.
-    sequence = np.concatenate([np.full(len(part[0]), o.sequence) for o, part in zip(people, parts, strict=True)])
+    # Frames of a sequence err alike: standard errors by leaving out one sequence after the other
+    # (jackknife), and what ECE would be if a sequence were right or wrong as a whole, with exactly
+    # the stated probability.
+    sequence = np.concatenate(
+        [np.full(len(part[0]), o.sequence) for o, part in zip(people, parts, strict=True)]
+    )
     known, number = np.unique(sequence, return_inverse=True)
     without = [rows(error[sequence != one], said.rows(sequence != one)) for one in known]
     for name, part in rows(error, said).items():
         each = np.array([left[name]["inside_68"] for left in without if name in left])
         deviation = 100 * np.sqrt((len(each) - 1) * each.var())
-        print(f"  {name}: {100 * part['inside_68']:.0f} +- {deviation:.0f} / {100 * part['inside_95']:.0f}")
+        print(
+            f"  {name}: {100 * part['inside_68']:.0f} +- {deviation:.0f} / {100 * part['inside_95']:.0f}"
+        )
     rng = np.random.default_rng(0)
     for limit in FRAME_LIMITS_MM[1:]:
         stated_share = _within(tables[0])(said.worst_error_mm, limit)
-        made = [calibration_error(stated_share, rng.random(len(known))[number] < stated_share) for _ in range(200)]
+        made = [
+            calibration_error(stated_share, rng.random(len(known))[number] < stated_share)
+            for _ in range(200)
+        ]
         print(f"  ECE at {limit:.0f} mm if what is stated were exact: {np.mean(made):.3f}")
     for what, ratio in _others(people, tables).items():
         print(f"  {what}: {100 * np.mean(ratio < 1):.0f} % inside one deviation")
@@ -469,9 +640,12 @@ def _others(people, tables) -> dict[str, np.ndarray]:
     found: dict[str, list[np.ndarray]] = {}
     for one, table in zip(people, tables, strict=True):
         track = _calibrated(one, table)
-        seen, fit = track.fit.observed.numpy(), track.fit
+        seen = track.fit.observed.numpy()
+        fit = track.fit
         with mock.patch.object(stated, "stated_errors", return_value=table):
-            speed = stated.speed_std_m_s(fit.joint_std_relative_mm.norm(dim=-1).numpy(), track.joint_observed)
+            speed = stated.speed_std_m_s(
+                fit.joint_std_relative_mm.norm(dim=-1).numpy(), track.joint_observed
+            )
             angles = stated.angle_std_deg(fit.rotation_std_deg.numpy(), ANGLE_JOINTS)
         place = np.abs(one.error_mm[1]) / fit.joint_std_mm.numpy()
         parts = {
@@ -484,14 +658,21 @@ def _others(people, tables) -> dict[str, np.ndarray]:
         }
         for name, part in parts.items():
             found.setdefault(name, []).append(part.ravel())
-    return {name: (values := np.concatenate(parts))[np.isfinite(values)] for name, parts in found.items()}
+    return {
+        name: (values := np.concatenate(parts))[np.isfinite(values)]
+        for name, parts in found.items()
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, action="append", required=True, help="a set made by `fitmesh synth`")
+    parser.add_argument(
+        "--data", type=Path, action="append", required=True, help="a set made by `fitmesh synth`"
+    )
     parser.add_argument("--keep", type=Path, default=Path("stated_cache"), help="of the keypoints")
-    parser.add_argument("--check", action="store_true", help="judge what is embedded on these sets; change nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="judge what is embedded on these sets; change nothing"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     people = list(people_of(arguments.data, arguments.keep))
@@ -500,8 +681,14 @@ def main() -> None:
     if arguments.check:
         report("as embedded", people, [stated.stated_errors()] * len(people))
         return
-    report("raw Gauss-Newton", people, [replace(NEUTRAL, angle=dict.fromkeys(KIND_OF_ANGLE, 1.0))] * len(people))
-    folds = [learnt([one for one in people if one.sequence % FOLDS != fold]) for fold in range(FOLDS)]
+    report(
+        "raw Gauss-Newton",
+        people,
+        [replace(NEUTRAL, angle=dict.fromkeys(KIND_OF_ANGLE, 1.0))] * len(people),
+    )
+    folds = [
+        learnt([one for one in people if one.sequence % FOLDS != fold]) for fold in range(FOLDS)
+    ]
     report("sequences that were left out", people, [folds[one.sequence % FOLDS] for one in people])
     table = asdict(learnt(people))
     content = {field.name: _short(table[field.name]) for field in fields(StatedErrors)}

@@ -1,8 +1,9 @@
 """A claim's way out: what it prints, and with --write the same figures in bench/results/.
 
-Every bench is called by `python bench/NAME.py [options]`, prints through `Console` and ends with `claim(main)`. With
---write (or --write=VARIANT, where one bench answers several questions) its tables go into bench/results/NAME.json (or
-NAME-VARIANT.json) with the command and the commit; `python tools/bench_page.py` makes bench/README.md of them.
+Every bench is called by `python bench/NAME.py [options]`, prints through `Console` and ends with
+`claim(main)`. With --write (or --write=VARIANT, where one bench answers several questions) its
+tables go into bench/results/NAME.json (or NAME-VARIANT.json) with the command and the commit;
+`python tools/bench_page.py` makes bench/README.md of them.
 """
 
 import json
@@ -35,7 +36,11 @@ class Console(console.Console):
                 columns = [_plain(column.header) for column in given.columns]
                 cells = [[_plain(cell) for cell in column._cells] for column in given.columns]
                 _TABLES.append(
-                    {"title": _plain(given.title or ""), "columns": columns, "rows": [*zip(*cells, strict=True)]}
+                    {
+                        "title": _plain(given.title or ""),
+                        "columns": columns,
+                        "rows": [*zip(*cells, strict=True)],
+                    }
                 )
             elif isinstance(given, str):
                 _NOTES.append(_plain(given))
@@ -61,8 +66,13 @@ def claim(main: Callable[[], None]) -> None:
         name = f"{path.stem}-{variant}" if variant else path.stem
         result = {"command": command, "commit": _commit(), "tables": _TABLES, "notes": _NOTES}
         with atomic_file(RESULTS / f"{name}.json") as temporary:
-            temporary.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        print(f"wrote bench/results/{name}.json; `python tools/bench_page.py` puts it on the page", file=sys.stderr)
+            temporary.write_text(
+                json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
+        print(
+            f"wrote bench/results/{name}.json; `python tools/bench_page.py` puts it on the page",
+            file=sys.stderr,
+        )
 
 
 def read_markdown(text: str) -> tuple[list[dict[str, Any]], list[str]]:
@@ -94,6 +104,10 @@ def _commit() -> str:
     """Of the code that ran; with + if files had changed since."""
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=BENCH, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["git", *words], cwd=BENCH, capture_output=True, text=True, check=True
+        ).stdout.strip()
 
-    return git("rev-parse", "--short", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    return git("rev-parse", "--short", "HEAD") + (
+        "+" if git("status", "--porcelain", "--untracked-files=no") else ""
+    )

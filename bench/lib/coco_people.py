@@ -43,14 +43,18 @@ def read_set(data: Path, name: str) -> PeopleSet:
         coco = COCO(str(data / "annotations" / annotations))
     images = {}
     for entry in coco.imgs.values():
-        image = cv2.imread(str(data / "images" / folder / entry["file_name"]), cv2.IMREAD_COLOR)[:, :, ::-1]
+        image = cv2.imread(str(data / "images" / folder / entry["file_name"]), cv2.IMREAD_COLOR)[
+            :, :, ::-1
+        ]
         size = (entry["width"], entry["height"])
         if image.shape[1::-1] != size:  # stored squashed
             image = cv2.resize(np.ascontiguousarray(image), size, interpolation=cv2.INTER_LINEAR)
         images[entry["id"]] = np.ascontiguousarray(image)
     people = [a for a in coco.anns.values() if a["num_keypoints"] > 0 and not a["iscrowd"]]
     people.sort(key=lambda person: person["image_id"])
-    return PeopleSet(name, coco, images, people, [(p["image_id"], corners(p["bbox"])) for p in people])
+    return PeopleSet(
+        name, coco, images, people, [(p["image_id"], corners(p["bbox"])) for p in people]
+    )
 
 
 def corners(xywh: list[float]) -> np.ndarray:
@@ -70,24 +74,37 @@ class Cropping:
         if self.shown == "whole square":  # what the published demo feeds
             affine = crops.affines(boxes, (side, side), self.scale, "sbl")
             return crops.cut(image, affine, (side, side), self.antialias), affine
-        pixels, affine = crops.crop_boxes(image, boxes, (side, side), self.scale, "square", self.antialias)
+        pixels, affine = crops.crop_boxes(
+            image, boxes, (side, side), self.scale, "square", self.antialias
+        )
         if self.shown == "box on black":
             grey = (pixels == crops.GREY).all(1, keepdim=True)
             pixels = pixels.masked_fill(grey, 0)
         return pixels, affine
 
 
-def cut_all(images: dict[int, np.ndarray], boxes: list[Box], how: Cropping, side: int) -> tuple[Tensor, np.ndarray]:
+def cut_all(
+    images: dict[int, np.ndarray], boxes: list[Box], how: Cropping, side: int
+) -> tuple[Tensor, np.ndarray]:
     """Crops uint8 [N, 3, side, side] and the affine maps [N, 2, 3] that made them."""
     parts = [how.cut(images[image_id], box[None], side) for image_id, box in boxes]
-    return torch.cat([pixels for pixels, _ in parts]), np.concatenate([affine for _, affine in parts])
+    return torch.cat([pixels for pixels, _ in parts]), np.concatenate(
+        [affine for _, affine in parts]
+    )
 
 
-def average_precision(truth: PeopleSet, boxes: list[Box], xy: np.ndarray, score: np.ndarray) -> np.ndarray:
+def average_precision(
+    truth: PeopleSet, boxes: list[Box], xy: np.ndarray, score: np.ndarray
+) -> np.ndarray:
     """COCO's ten keypoint figures, by pycocotools: AP, AP50, AP75, APm, APl, AR, ..."""
     ones = np.ones((xy.shape[1], 1))
     results = [
-        {"image_id": image_id, "category_id": 1, "keypoints": np.hstack([k, ones]).ravel().tolist(), "score": float(s)}
+        {
+            "image_id": image_id,
+            "category_id": 1,
+            "keypoints": np.hstack([k, ones]).ravel().tolist(),
+            "score": float(s),
+        }
         for (image_id, _), k, s in zip(boxes, xy, score, strict=True)
     ]
     with quiet():

@@ -7,7 +7,9 @@ from fitting.body.kinematics import BODY_JOINTS, TO_MEDIAPIPE, WRISTS, Fingers, 
 
 
 def shown_points(fingers: Fingers, placement: Placement, shape: Tensor) -> Tensor:
-    """[T, 2, 21, 3] metres, of a placement of 52 joints: `Fingers.points` with the network's offsets."""
+    """[T, 2, 21, 3] metres, of a placement of 52 joints: `Fingers.points` with the network's
+    offsets.
+    """
     turns = placement.rotation[:, BODY_JOINTS:].unflatten(1, (2, 5, 3))[:, :, list(TO_MEDIAPIPE)]
     wrist = placement.rotation[:, list(WRISTS)].unsqueeze(2)
     bones = torch.cat((wrist.unsqueeze(3).expand(-1, -1, 5, -1, -1, -1), turns), 3).flatten(2, 3)

@@ -1,9 +1,11 @@
-"""How well identities hold over a video: IDF1, identity switches and HOTA, from true and found boxes.
+"""How well identities hold over a video: IDF1, identity switches and HOTA, from true and found
+boxes.
 
-IDF1 (Ristani et al. 2016): boxes explained by the best one-to-one pairing of whole true and found tracks. Switches
-(CLEAR MOT, Bernardin and Stiefelhagen 2008): how often a true person's found identity changes. HOTA (Luiten et al.
-2021): geometric mean of detection and association accuracy, averaged over 19 thresholds of overlap. All equal those of
-TrackEval 1.3.0 to the last digit on random tracks (tests/bench).
+IDF1 (Ristani et al. 2016): boxes explained by the best one-to-one pairing of whole true and found
+tracks. Switches (CLEAR MOT, Bernardin and Stiefelhagen 2008): how often a true person's found
+identity changes. HOTA (Luiten et al. 2021): geometric mean of detection and association accuracy,
+averaged over 19 thresholds of overlap. All equal those of TrackEval 1.3.0 to the last digit on
+random tracks (tests/bench).
 """
 
 from collections.abc import Sequence
@@ -42,11 +44,16 @@ class IdentityScores:
 
 def identity_scores(truth: Sequence[FrameBoxes], found: Sequence[FrameBoxes]) -> IdentityScores:
     """Compare frame by frame; identities of `truth` and `found` are numbered independently."""
-    overlaps = [iou(t.boxes_px.reshape(-1, 4), f.boxes_px.reshape(-1, 4)) for t, f in zip(truth, found, strict=True)]
+    overlaps = [
+        iou(t.boxes_px.reshape(-1, 4), f.boxes_px.reshape(-1, 4))
+        for t, f in zip(truth, found, strict=True)
+    ]
     people = 1 + max((int(t.identity.max()) for t in truth if len(t.identity)), default=-1)
     tracks = 1 + max((int(f.identity.max()) for f in found if len(f.identity)), default=-1)
-    true_count, found_count = np.zeros(people), np.zeros(tracks)
-    together, potential = np.zeros((people, tracks)), np.zeros((people, tracks))
+    true_count = np.zeros(people)
+    found_count = np.zeros(tracks)
+    together = np.zeros((people, tracks))
+    potential = np.zeros((people, tracks))
     on_somebody = np.zeros(tracks)
     missed = 0
     for t, f, overlap in zip(truth, found, overlaps, strict=True):
@@ -80,20 +87,30 @@ def _idf1(true_count: np.ndarray, found_count: np.ndarray, together: np.ndarray)
     return float(2 * together[rows, columns].sum() / both) if both else 1.0
 
 
-def _switches(truth: Sequence[FrameBoxes], found: Sequence[FrameBoxes], overlaps: list[np.ndarray]) -> int:
-    """Matches that held in the frame before are kept where they can be; a switch is a match with another identity
-    than a person's last one, however long ago."""
+def _switches(
+    truth: Sequence[FrameBoxes], found: Sequence[FrameBoxes], overlaps: list[np.ndarray]
+) -> int:
+    """Matches that held in the frame before are kept where they can be; a switch is a match with
+    another identity than a person's last one, however long ago."""
     last: dict[int, int] = {}
     previous: dict[int, int] = {}
     switches = 0
     for t, f, overlap in zip(truth, found, overlaps, strict=True):
-        held = np.array([[previous.get(int(a)) == int(b) for b in f.identity] for a in t.identity], bool)
-        score = np.where(overlap >= OVERLAP - _EPS, 1000.0 * held.reshape(overlap.shape) + overlap, 0.0)
+        held = np.array(
+            [[previous.get(int(a)) == int(b) for b in f.identity] for a in t.identity], bool
+        )
+        score = np.where(
+            overlap >= OVERLAP - _EPS, 1000.0 * held.reshape(overlap.shape) + overlap, 0.0
+        )
         rows, columns = linear_sum_assignment(-score)
         previous = {
-            int(t.identity[r]): int(f.identity[c]) for r, c in zip(rows, columns, strict=True) if score[r, c] > _EPS
+            int(t.identity[r]): int(f.identity[c])
+            for r, c in zip(rows, columns, strict=True)
+            if score[r, c] > _EPS
         }
-        switches += sum(last.get(person, identity) != identity for person, identity in previous.items())
+        switches += sum(
+            last.get(person, identity) != identity for person, identity in previous.items()
+        )
         last |= previous
     return switches
 
@@ -118,4 +135,8 @@ def _hota(
     detection = hits / np.maximum(true_count.sum() + found_count.sum() - hits, 1)
     shared = matches / np.maximum(true_count[:, None] + found_count - matches, 1)
     association = (matches * shared).sum((1, 2)) / np.maximum(hits, 1)
-    return float(np.sqrt(detection * association).mean()), float(detection.mean()), float(association.mean())
+    return (
+        float(np.sqrt(detection * association).mean()),
+        float(detection.mean()),
+        float(association.mean()),
+    )

@@ -1,7 +1,8 @@
-"""Rendered people for bench/identity.py: what detector and pose network see in them, with exact identities.
+"""Rendered people for bench/identity.py: what detector and pose network see in them, with exact
+identities.
 
-DIR is made by `fitmesh synth`; sequences with several people are used. The detector looks at every frame, so that all
-trackers get the same boxes.
+DIR is made by `fitmesh synth`; sequences with several people are used. The detector looks at every
+frame, so that all trackers get the same boxes.
 """
 
 import tempfile
@@ -32,7 +33,9 @@ class Rendered:
 
     name: str
     wh: tuple[int, int]
-    frames: list[SeenFrame]  # `is_cut` as pose2d/video/shots.py finds it; somebody in another shot is somebody else
+    frames: list[
+        SeenFrame
+    ]  # `is_cut` as pose2d/video/shots.py finds it; somebody in another shot is somebody else
     cuts: list[int]  # where they really are
     keypoints_px: np.ndarray  # [T, P, 17, 2] truth; NaN: not in the shot
 
@@ -46,10 +49,16 @@ def sequences(folder: Path, cache: Path | None = None) -> list[Rendered]:
             if len(truth["boxes_px"]) < 2:
                 continue
             if f"{path.stem}/boxes" not in stored:
-                stored |= {f"{path.stem}/{name}": value for name, value in _look(folder, path.stem).items()}
+                stored |= {
+                    f"{path.stem}/{name}": value for name, value in _look(folder, path.stem).items()
+                }
                 if cache:
                     np.savez(cache, **stored)  # type: ignore[arg-type]
-            seen = {name.split("/")[1]: value for name, value in stored.items() if name.split("/")[0] == path.stem}
+            seen = {
+                name.split("/")[1]: value
+                for name, value in stored.items()
+                if name.split("/")[0] == path.stem
+            }
             out.append(_rendered(path.stem, seen, truth))
     return out
 
@@ -75,14 +84,16 @@ def _look(folder: Path, name: str) -> dict[str, np.ndarray]:
     with tempfile.TemporaryDirectory() as out, torch.inference_mode():
         clip = ImageFolder(folder / "imageFiles" / name)
         job = Job(clip, RunSettings(threads=1), Path(out), Reporter())
-        detect, estimate = people._detect(job), people._estimate(job)
+        detect = people._detect(job)
+        estimate = people._estimate(job)
         names = ("frame", "boxes", "scores", "xy", "sure", "colours", "weight")
         rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
         small = []
         for frame in clip.frames():
             found = detect(frame)
             boxes, keypoints = estimate([frame.rgb] * len(found), found.boxes_px)
-            xy, sure = keypoints.xy_px.numpy(), (keypoints.confidence * keypoints.presence).numpy()
+            xy = keypoints.xy_px.numpy()
+            sure = (keypoints.confidence * keypoints.presence).numpy()
             seen = describe(frame.rgb, xy, sure, keypoints.skeleton)
             here = (np.full(len(boxes), frame.index), boxes, found.scores, xy, sure, seen.colours)
             for column, value in zip(rows, (*here, seen.weight), strict=True):
@@ -92,7 +103,9 @@ def _look(folder: Path, name: str) -> dict[str, np.ndarray]:
     return {n: np.concatenate(v) for n, v in rows.items()} | {"small": np.stack(small), "wh": wh}
 
 
-def _frame(seen: dict[str, np.ndarray], number: int, truth: FrameBoxes, time_s: float, is_cut: bool) -> SeenFrame:
+def _frame(
+    seen: dict[str, np.ndarray], number: int, truth: FrameBoxes, time_s: float, is_cut: bool
+) -> SeenFrame:
     here = seen["frame"] == number
     return SeenFrame(
         boxes_px=seen["boxes"][here],

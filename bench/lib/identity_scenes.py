@@ -1,4 +1,6 @@
-"""Scenes with exact identities for bench/identity.py: simulated people, and real clips joined end to end."""
+"""Scenes with exact identities for bench/identity.py: simulated people, and real clips joined end
+to end.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -49,7 +51,9 @@ class Kind:
     people: int = 4
     difference: float = 1.0  # of clothes: 0 is uniforms
     hidden: float = 0.45  # overlap with somebody nearer from which a person is not detected
-    merged: float = 0.3  # share of frames in which a person half hidden gets the nearer one's keypoints
+    merged: float = (
+        0.3  # share of frames in which a person half hidden gets the nearer one's keypoints
+    )
     embrace: bool = False  # the first two meet, stay together for 2 s, and part
     cut_every_s: float | None = None  # everybody is somewhere else from then on
     post: bool = False  # something wide in the middle hides whoever is behind it
@@ -65,18 +69,38 @@ KINDS = {
     "3, a cut every 2 s": Kind(people=3, cut_every_s=2.0),
 }
 
-# Places of COCO's keypoints on a standing person, in heights from the hips' middle, x right and y down.
-_STAND = np.array([
-    (0, -0.42), (0.015, -0.435), (-0.015, -0.435), (0.035, -0.425), (-0.035, -0.425), (0.09, -0.31), (-0.09, -0.31),
-    (0.12, -0.16), (-0.12, -0.16), (0.12, -0.02), (-0.12, -0.02), (0.06, 0), (-0.06, 0), (0.06, 0.23), (-0.06, 0.23),
-    (0.06, 0.46), (-0.06, 0.46),
-])  # fmt: skip
+# Places of COCO's keypoints on a standing person, in heights from the hips' middle, x right and y
+# down.
+_STAND = np.array(
+    [
+        (0, -0.42),
+        (0.015, -0.435),
+        (-0.015, -0.435),
+        (0.035, -0.425),
+        (-0.035, -0.425),
+        (0.09, -0.31),
+        (-0.09, -0.31),
+        (0.12, -0.16),
+        (-0.12, -0.16),
+        (0.12, -0.02),
+        (-0.12, -0.02),
+        (0.06, 0),
+        (-0.06, 0),
+        (0.06, 0.23),
+        (-0.06, 0.23),
+        (0.06, 0.46),
+        (-0.06, 0.46),
+    ]
+)
 _SWING = np.zeros(17)
-_SWING[[7, 9, 14, 16]], _SWING[[8, 10, 13, 15]] = (0.04, 0.1, 0.07, 0.14), (-0.04, -0.1, -0.07, -0.14)
+_SWING[[7, 9, 14, 16]] = (0.04, 0.1, 0.07, 0.14)
+_SWING[[8, 10, 13, 15]] = (-0.04, -0.1, -0.07, -0.14)
 
 
 def pose_of(centre_px: np.ndarray, height_px: float, phase: float, facing: float) -> np.ndarray:
-    """A walking person's keypoints [17, 2]. `facing` 1 or -1: to the right or to the left, turned by 60 degrees."""
+    """A walking person's keypoints [17, 2]. `facing` 1 or -1: to the right or to the left, turned
+    by 60 degrees.
+    """
     local = _STAND * [0.6 * facing, 1.0]
     local[:, 0] += facing * _SWING * np.sin(phase)
     return centre_px + height_px * local
@@ -95,7 +119,8 @@ def simulate(kind: Kind, seed: int, seconds: float = 12.0) -> list[SeenFrame]:
     between = np.sqrt(np.maximum(model.total - model.within, 0) / 2) * kind.difference
     person_look = random.normal(size=(people, len(PARTS), SIZE)) * between
     height = random.uniform(200, 380, people)
-    start, speed = random.uniform(0, 1800, people), random.uniform(60, 200, people)
+    start = random.uniform(0, 1800, people)
+    speed = random.uniform(60, 200, people)
     step_hz = random.uniform(0.8, 1.2, people)
     phase = random.uniform(0, 6, people)
     frames = []
@@ -106,18 +131,31 @@ def simulate(kind: Kind, seed: int, seconds: float = 12.0) -> list[SeenFrame]:
         if is_cut:
             jump = random.uniform(0, 1800, people)
         path = (start + jump + speed * now) % 1800
-        x, facing = 50 + np.where(path < 900, path, 1800 - path), np.where(path < 900, 1.0, -1.0)
-        if kind.embrace:  # towards each other until 5 s, together until 7 s, apart again, each back or through
+        x = 50 + np.where(path < 900, path, 1800 - path)
+        facing = np.where(path < 900, 1.0, -1.0)
+        if (
+            kind.embrace
+        ):  # towards each other until 5 s, together until 7 s, apart again, each back or through
             away = 160 * max(0.0, 5 - now, now - 7)
             through = 1 if (now < 6 or seed % 2) else -1
-            x[:2], facing[:2] = 500 + np.array([-1, 1]) * through * (away + 12), (1.0, -1.0)
+            x[:2] = 500 + np.array([-1, 1]) * through * (away + 12)
+            facing[:2] = (1.0, -1.0)
         y = 560 - 0.48 * height - 0.25 * (380 - height)
-        poses = np.stack([
-            pose_of(np.array([x[p], y[p]]), height[p], phase[p] + 2 * np.pi * step_hz[p] * now, facing[p])
-            for p in range(people)
-        ])  # fmt: skip
+        poses = np.stack(
+            [
+                pose_of(
+                    np.array([x[p], y[p]]),
+                    height[p],
+                    phase[p] + 2 * np.pi * step_hz[p] * now,
+                    facing[p],
+                )
+                for p in range(people)
+            ]
+        )
         exact = np.stack([box_of(pose, h) for pose, h in zip(poses, height, strict=True)])
-        frames.append(_seen(kind, random, poses, exact, height, person_look, back, model.within, is_cut, now))
+        frames.append(
+            _seen(kind, random, poses, exact, height, person_look, back, model.within, is_cut, now)
+        )
     return frames
 
 
@@ -133,10 +171,16 @@ def _seen(
     is_cut: bool,
     time_s: float,
 ) -> SeenFrame:
-    boxes, xy, looks, weights, visible = [], [], [], [], []
+    boxes = []
+    xy = []
+    looks = []
+    weights = []
+    visible = []
     l_px = np.sqrt(l_squared(AREA_OF_BOX * (exact[:, 2:] - exact[:, :2]).prod(-1), COCO17))
     noise = random.normal(size=person_look.shape) * np.sqrt(within / 2)
-    seen_look = np.einsum("npd,pde->npe", person_look + noise, back) + np.array([40, 55, 70, 0, 5, 10, 0, 8, 15])
+    seen_look = np.einsum("npd,pde->npe", person_look + noise, back) + np.array(
+        [40, 55, 70, 0, 5, 10, 0, 8, 15]
+    )
     for p in range(len(height)):
         nearer = [q for q in range(len(height)) if height[q] > height[p]]
         covered = [_covered(exact[p], exact[q]) for q in nearer]
@@ -146,15 +190,18 @@ def _seen(
         if most > 0.9 or behind_wall:
             continue
         visible.append(p)
-        if (iou(exact[p][None], exact[front][None])[0, 0] > kind.hidden and nearer) or random.random() < (
-            0.1 if most > 0.2 else 0.01
-        ):
+        if (
+            iou(exact[p][None], exact[front][None])[0, 0] > kind.hidden and nearer
+        ) or random.random() < (0.1 if most > 0.2 else 0.01):
             continue
-        pose, look, weight = poses[p], seen_look[p], np.full(len(PARTS), 0.75)
+        pose = poses[p]
+        look = seen_look[p]
+        weight = np.full(len(PARTS), 0.75)
         if most > 0.35:
             weight = weight * (1 - most)
             if random.random() < kind.merged:
-                pose, look = poses[front], seen_look[front]
+                pose = poses[front]
+                look = seen_look[front]
         boxes.append(exact[p] + random.normal(0, 0.015 * height[p], 4))
         xy.append(pose + 0.4 * l_px[p][:, None] * random.normal(size=(17, 2)))
         looks.append(look)
@@ -182,17 +229,24 @@ def _covered(box: np.ndarray, by: np.ndarray) -> float:
     return float(both / (box[2:] - box[:2]).prod())
 
 
-def joined_clips(people: dict[str, np.ndarray], seed: int, pieces: int = 6) -> tuple[list[SeenFrame], list[int]]:
-    """Pieces of real clips end to end: boxes and keypoints as the networks saw them, cuts as pose2d/video/shots.py
-    finds them, and the frames where they really are. The truth is each clip's own tracks, which were looked at."""
+def joined_clips(
+    people: dict[str, np.ndarray], seed: int, pieces: int = 6
+) -> tuple[list[SeenFrame], list[int]]:
+    """Pieces of real clips end to end: boxes and keypoints as the networks saw them, cuts as
+    pose2d/video/shots.py finds them, and the frames where they really are. The truth is each clip's
+    own tracks, which were looked at."""
     random = np.random.default_rng(seed)
     names = sorted(key[: -len("_row")] for key in people if key.endswith("_row"))
     order = [str(name) for name in random.permutation(names)[:pieces]]
     frames: list[SeenFrame] = []
-    images, cuts, now, named = [], [], 0.0, 0
+    images = []
+    cuts = []
+    now = 0.0
+    named = 0
     for name in order:
         row, box, xy, score = (people[f"{name}_{kind}"] for kind in ("row", "box", "xy", "score"))
-        numbers, times = people[f"{name}_frames"], people[f"{name}_time"]
+        numbers = people[f"{name}_frames"]
+        times = people[f"{name}_time"]
         length = min(len(numbers), int(random.integers(5, 40)))
         first = int(random.integers(0, len(numbers) - length + 1))
         cuts += [len(frames)] if frames else []
@@ -203,7 +257,16 @@ def joined_clips(people: dict[str, np.ndarray], seed: int, pieces: int = 6) -> t
             looks = appearance.describe(image, xy[here], score[here])
             truth = FrameBoxes(named + row[here, 1], box[here])
             frames.append(
-                SeenFrame(box[here], np.full(len(here), 0.8), xy[here], score[here], looks, False, truth, now)
+                SeenFrame(
+                    box[here],
+                    np.full(len(here), 0.8),
+                    xy[here],
+                    score[here],
+                    looks,
+                    False,
+                    truth,
+                    now,
+                )
             )
             images.append((len(images), now, image))
         named += int(row[:, 1].max()) + 1

@@ -1,4 +1,6 @@
-"""The trackers that bench/identity.py compares, all on the same boxes: ours, parts of it, and published ones."""
+"""The trackers that bench/identity.py compares, all on the same boxes: ours, parts of it, and
+published ones.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -37,9 +39,12 @@ def detections(frames: Sequence[SeenFrame]) -> Detections:
     )
 
 
-def follow_online(frames: Sequence[SeenFrame], wh: tuple[int, int], cues: bool, cuts: bool) -> tuple[Tracker, list]:
+def follow_online(
+    frames: Sequence[SeenFrame], wh: tuple[int, int], cues: bool, cuts: bool
+) -> tuple[Tracker, list]:
     """The tracker of `fitmesh run`, and whose each box of each frame is."""
-    tracker, owners = Tracker(wh), []
+    tracker = Tracker(wh)
+    owners = []
     for frame in frames:
         if frame.is_cut and cuts:
             tracker.cut()
@@ -69,7 +74,9 @@ def follow(frames: Sequence[SeenFrame], wh: tuple[int, int] = SIZE_WH) -> list[F
 
 
 def settled(
-    frames: Sequence[SeenFrame], wh: tuple[int, int] = SIZE_WH, options: IdentityOptions | None = None
+    frames: Sequence[SeenFrame],
+    wh: tuple[int, int] = SIZE_WH,
+    options: IdentityOptions | None = None,
 ) -> Settled:
     tracker, owners = follow_online(frames, wh, cues=True, cuts=True)
     track = np.concatenate([np.zeros(0, np.int64), *owners])
@@ -83,35 +90,50 @@ def settled(
 def settled_boxes(frames: Sequence[SeenFrame], result: Settled) -> list[FrameBoxes]:
     ends = np.cumsum([0, *(len(frame.boxes_px) for frame in frames)])
     parts = [result.identity[a:b] for a, b in pairwise(ends)]
-    return [FrameBoxes(part[part >= 0], f.boxes_px[part >= 0]) for part, f in zip(parts, frames, strict=True)]
+    return [
+        FrameBoxes(part[part >= 0], f.boxes_px[part >= 0])
+        for part, f in zip(parts, frames, strict=True)
+    ]
 
 
-def _boxes(frames: Sequence[SeenFrame], tracker: Tracker, owners: list[np.ndarray]) -> list[FrameBoxes]:
+def _boxes(
+    frames: Sequence[SeenFrame], tracker: Tracker, owners: list[np.ndarray]
+) -> list[FrameBoxes]:
     names = tracker.confirmed()
     found = []
     for frame, owner in zip(frames, owners, strict=True):
         keep = np.isin(owner, list(names))
-        found.append(FrameBoxes(np.array([names[int(n)] for n in owner[keep]], int), frame.boxes_px[keep]))
+        found.append(
+            FrameBoxes(np.array([names[int(n)] for n in owner[keep]], int), frame.boxes_px[keep])
+        )
     return found
 
 
 def from_package(name: str) -> Follow:
-    """ByteTrackTracker or OCSORTTracker of the package `trackers` (Apache-2.0), which keeps them up to date."""
+    """ByteTrackTracker or OCSORTTracker of the package `trackers` (Apache-2.0), which keeps them up
+    to date.
+    """
     import supervision  # type: ignore[import-not-found]
     import trackers  # type: ignore[import-not-found]
 
     def run(frames: Sequence[SeenFrame], wh: tuple[int, int] = SIZE_WH) -> list[FrameBoxes]:
         rate = (len(frames) - 1) / (frames[-1].time_s - frames[0].time_s)
         gap = round(TrackerOptions().gap_s * rate)
-        tracker = getattr(trackers, name)(frame_rate=rate, lost_track_buffer=gap, high_conf_det_threshold=0.3)
+        tracker = getattr(trackers, name)(
+            frame_rate=rate, lost_track_buffer=gap, high_conf_det_threshold=0.3
+        )
         found = []
         for frame in frames:
             given = supervision.Detections(
-                xyxy=frame.boxes_px.reshape(-1, 4), confidence=frame.scores, class_id=np.zeros(len(frame.scores), int)
+                xyxy=frame.boxes_px.reshape(-1, 4),
+                confidence=frame.scores,
+                class_id=np.zeros(len(frame.scores), int),
             )
             result = tracker.update(given)
             keep = np.asarray(result.tracker_id) >= 0
-            found.append(FrameBoxes(np.asarray(result.tracker_id)[keep], np.asarray(result.xyxy)[keep]))
+            found.append(
+                FrameBoxes(np.asarray(result.tracker_id)[keep], np.asarray(result.xyxy)[keep])
+            )
         return found
 
     return run

@@ -28,7 +28,9 @@ class Peak:
 
 
 def alone(start: Literal["fork", "spawn"], task: Callable[..., Any], *arguments: Any) -> Any:
-    """What `task` answers in a process of its own: forked from this one, or fresh, with nothing warm to inherit."""
+    """What `task` answers in a process of its own: forked from this one, or fresh, with nothing
+    warm to inherit.
+    """
     context: Any = multiprocessing.get_context(start)
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(theirs, task, arguments))

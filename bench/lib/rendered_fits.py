@@ -1,4 +1,6 @@
-"""Rendered people read by the default network and fitted as `run` does, beside their exact truth; shared by benches."""
+"""Rendered people read by the default network and fitted as `run` does, beside their exact truth;
+shared by benches.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,11 +26,23 @@ from fitting.track import fit_track
 def fitted_together(
     sequence: EvalSequence, people: list[PersonKeypoints], body: fitting.Body, every: int = 1
 ) -> dict[int, TrackFit]:
-    """Everyone of a sequence, by place in `people`; each is fitted alone, and then it is known who hides whom."""
-    shown = [ShotPerson(n, p.keypoints("ccnet"), p.frame[p.detected]) for n, p in enumerate(people) if p.detected.any()]
+    """Everyone of a sequence, by place in `people`; each is fitted alone, and then it is known who
+    hides whom.
+    """
+    shown = [
+        ShotPerson(n, p.keypoints("ccnet"), p.frame[p.detected])
+        for n, p in enumerate(people)
+        if p.detected.any()
+    ]
     focal = given_focal(sequence.camera.mean_focal_px, sequence.camera.size)
     shot = fit_shot(
-        shown, sequence.camera, focal, body, fps=FPS / every, every=every, options=SceneOptions(ground=False)
+        shown,
+        sequence.camera,
+        focal,
+        body,
+        fps=FPS / every,
+        every=every,
+        options=SceneOptions(ground=False),
     )
     return shot.people
 
@@ -50,7 +64,9 @@ class RenderedFit:
 
 
 def rendered_fits(data: Path, cache: Path, only: str = "") -> Iterator[RenderedFit]:
-    """Everybody of a set made by `fitmesh synth`; `cache` keeps their keypoints. only: a part of sequences' names."""
+    """Everybody of a set made by `fitmesh synth`; `cache` keeps their keypoints. only: a part of
+    sequences' names.
+    """
     settings = EvalSettings(data, confidence=("ccnet",))
     bodies = body_set(None, None)
     evaluation = Evaluation(settings, cache, bodies, Reporter())
@@ -59,7 +75,16 @@ def rendered_fits(data: Path, cache: Path, only: str = "") -> Iterator[RenderedF
             continue
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
         for track, person in zip(sequence.tracks, people, strict=True):
-            body, at = bodies.load(track.gender), person.detected.nonzero()[0]
-            fitted = fit_track(person.keypoints("ccnet"), person.frame[at], sequence.camera, body, fps=FPS)
+            body = bodies.load(track.gender)
+            at = person.detected.nonzero()[0]
+            fitted = fit_track(
+                person.keypoints("ccnet"), person.frame[at], sequence.camera, body, fps=FPS
+            )
             rows = torch.from_numpy(fitted.index(person.frame[at]))
-            yield RenderedFit(fitted, rows, fitted.fit.params.rows(rows), camera_params(track, body).rows(at), body)
+            yield RenderedFit(
+                fitted,
+                rows,
+                fitted.fit.params.rows(rows),
+                camera_params(track, body).rows(at),
+                body,
+            )

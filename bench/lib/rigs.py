@@ -1,4 +1,6 @@
-"""People of captured motion before several cameras: truth, and what each camera's network would say of them."""
+"""People of captured motion before several cameras: truth, and what each camera's network would say
+of them.
+"""
 
 import math
 from dataclasses import dataclass
@@ -13,7 +15,13 @@ from eval3dpw.synth.motion import Clip, load_clips
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.scripted import draw_plan
 from eval3dpw.synth.sequence import Shot, frame_images
-from eval3dpw.synth.staging import CameraPath, SyntheticPerson, draw_sensor, draw_shape, staged_person
+from eval3dpw.synth.staging import (
+    CameraPath,
+    SyntheticPerson,
+    draw_sensor,
+    draw_shape,
+    staged_person,
+)
 from eval3dpw.synth.surroundings import ClearArea, build_scene
 from fitmesh.inputs import write_lossless
 from fitting.body import Body
@@ -46,16 +54,23 @@ def looking(position: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def placed_around(
-    azimuths_deg: list[float], size: tuple[int, int] = (1280, 720), distance_m: float = 4.5, height_m: float = 1.4,
+    azimuths_deg: list[float],
+    size: tuple[int, int] = (1280, 720),
+    distance_m: float = 4.5,
+    height_m: float = 1.4,
     focal: float = 0.8,
-) -> Rig:  # fmt: skip
+) -> Rig:
     """Cameras in a circle around the origin, at heights that differ a little, as tripods do."""
     cameras = []
     for number, azimuth in enumerate(np.radians(azimuths_deg)):
         far = distance_m * (1 + 0.08 * number)
-        position = np.array([far * np.sin(azimuth), -far * np.cos(azimuth), height_m + 0.15 * (number % 3)])
+        position = np.array(
+            [far * np.sin(azimuth), -far * np.cos(azimuth), height_m + 0.15 * (number % 3)]
+        )
         pose = looking(position, np.array([0.0, 0.0, 0.95]))
-        cameras.append(PlacedCamera(f"cam{number + 1}", Camera.from_focal(focal * size[0], size), *pose))
+        cameras.append(
+            PlacedCamera(f"cam{number + 1}", Camera.from_focal(focal * size[0], size), *pose)
+        )
     return Rig(tuple(cameras), "truth")
 
 
@@ -66,32 +81,51 @@ def _everyone(
     long = [one for one in load_clips(body, "test") if len(one.pose) >= frames]
     everyone = []
     for number in range(people):
-        chosen: Clip = long[int(rng.integers(len(long)))] if clip is None else long[(clip + number) % len(long)]
-        shape, yaw = draw_shape(rng), rng.uniform(-np.pi, np.pi)
+        chosen: Clip = (
+            long[int(rng.integers(len(long)))]
+            if clip is None
+            else long[(clip + number) % len(long)]
+        )
+        shape = draw_shape(rng)
+        yaw = rng.uniform(-np.pi, np.pi)
         person = staged_person(body, chosen, np.arange(frames), shape, 1.0, yaw)
-        angle, out = 2 * np.pi * number / people + 0.5, 0.0 if people == 1 else 0.9 if people < 4 else 1.3
+        angle = 2 * np.pi * number / people + 0.5
+        out = 0.0 if people == 1 else 0.9 if people < 4 else 1.3
         everyone.append(person.moved_to(out * np.sin(angle), out * np.cos(angle)))
     return everyone
 
 
 def simulate(
-    rig: Rig, body: Body, seed: int, *, people: int = 1, frames: int = 90, noise: Noise | None = None,
-    offsets_s: list[float] | None = None, rates: list[float] | None = None, clip: int | None = None,
-) -> SimulatedRig:  # fmt: skip
-    """Keypoints with errors that are stated truly. offsets_s: what each camera's clock lacks to the first's; rates:
-    frames per second of each."""
-    rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-    offsets_s, rates = offsets_s or [0.0] * len(rig), rates or [FPS] * len(rig)
+    rig: Rig,
+    body: Body,
+    seed: int,
+    *,
+    people: int = 1,
+    frames: int = 90,
+    noise: Noise | None = None,
+    offsets_s: list[float] | None = None,
+    rates: list[float] | None = None,
+    clip: int | None = None,
+) -> SimulatedRig:
+    """Keypoints with errors that are stated truly. offsets_s: what each camera's clock lacks to the
+    first's; rates: frames per second of each."""
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    offsets_s = offsets_s or [0.0] * len(rig)
+    rates = rates or [FPS] * len(rig)
     margin = math.ceil(FPS * max(map(abs, offsets_s))) + 2
     everyone = _everyone(body, rng, people, frames + 2 * margin, clip)
     motion_s = (np.arange(frames + 2 * margin) - margin) / FPS  # on the first camera's clock
-    keypoints, times = [], []
+    keypoints = []
+    times = []
     for placed, offset, rate in zip(rig.cameras, offsets_s, rates, strict=True):
         time = np.arange(int(frames * rate / FPS)) / rate
         seen = []
         for person in everyone:
             points = _at(person.keypoints.numpy() @ Z_UP.T, motion_s, time + offset)
-            exact = placed.camera.project(torch.from_numpy(points @ placed.rotation.T + placed.translation_m))
+            exact = placed.camera.project(
+                torch.from_numpy(points @ placed.rotation.T + placed.translation_m)
+            )
             seen.append(noisy(exact.float(), generator, noise or Noise(mixtures=True), rate))
         keypoints.append(seen)
         times.append(time)
@@ -107,14 +141,27 @@ class _Later(Shot):
 
     def posed(self) -> list[np.ndarray]:
         place = np.arange(self.frames) + self.later
-        return [_at(v, np.arange(len(v), dtype=float), place).astype(np.float32) for v in super().posed()]
+        return [
+            _at(v, np.arange(len(v), dtype=float), place).astype(np.float32)
+            for v in super().posed()
+        ]
 
 
 def render(
-    out: Path, rig: Rig, body: Body, seed: int, *, people: int = 1, frames: int = 45, clip: int | None = None,
-    offsets_s: list[float] | None = None, subframes: int = 2,
-) -> np.ndarray:  # fmt: skip
-    """NAME.mp4 for each camera, rig.toml, and truth.npz: joints [P, T, 24, 3] at the first camera's frames."""
+    out: Path,
+    rig: Rig,
+    body: Body,
+    seed: int,
+    *,
+    people: int = 1,
+    frames: int = 45,
+    clip: int | None = None,
+    offsets_s: list[float] | None = None,
+    subframes: int = 2,
+) -> np.ndarray:
+    """NAME.mp4 for each camera, rig.toml, and truth.npz: joints [P, T, 24, 3] at the first camera's
+    frames.
+    """
     out.mkdir(parents=True, exist_ok=True)
     offsets_s = offsets_s or [0.0] * len(rig)
     margin = math.ceil(FPS * max(map(abs, offsets_s))) + 2
@@ -128,18 +175,33 @@ def render(
     mesh = build_scene_mesh(clothed, around, plan.rng("mesh"))
     for number, (placed, offset) in enumerate(zip(rig.cameras, offsets_s, strict=True)):
         pose = np.eye(4)
-        pose[:3, :3], pose[:3, 3] = placed.rotation @ Z_UP, placed.translation_m
-        path, seed_of = CameraPath(pose[None]), (*plan.seed, number)  # it stands, in the renderer's world with y up
+        pose[:3, :3] = placed.rotation @ Z_UP
+        pose[:3, 3] = placed.translation_m
+        # it stands, in the renderer's world with y up
+        path = CameraPath(pose[None])
+        seed_of = (*plan.seed, number)
         sequence = _Later(
-            everyone, list(range(people)), [], clothed, placed.camera, "static", path, "park", mesh, sensor, seed_of,
+            everyone,
+            list(range(people)),
+            [],
+            clothed,
+            placed.camera,
+            "static",
+            path,
+            "park",
+            mesh,
+            sensor,
+            seed_of,
             FPS * offset,
-        )  # fmt: skip
+        )
         noise = np.random.default_rng(seed_of)
         shown = range(margin, margin + frames)
         images = frame_images(sequence, sequence.posed(), shown, noise, subframes)
         write_lossless(out / f"{placed.name}.mp4", images, Fraction(int(FPS)))
     write_rig(out / "rig.toml", rig)
-    joints = np.stack([person.joints.numpy()[margin : margin + frames] @ Z_UP.T for person in everyone])
+    joints = np.stack(
+        [person.joints.numpy()[margin : margin + frames] @ Z_UP.T for person in everyone]
+    )
     np.savez(out / "truth.npz", joints_m=joints, offset_s=np.array(offsets_s))
     return joints
 

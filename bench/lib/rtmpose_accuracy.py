@@ -1,9 +1,11 @@
-"""What moves RTMPose's accuracy on real COCO images: crop scale, sub-bin decoding, flip test, detector and its options.
+"""What moves RTMPose's accuracy on real COCO images: crop scale, sub-bin decoding, flip test,
+detector and its options.
 
     python bench/coco_accuracy.py --model rtmpose-s-halpe26
 
-Of Halpe's 26 keypoints COCO annotates the first 17. RTMPose was trained on train2017, from which the holdout comes:
-val2017 alone says how good it is, the holdout only which way of reading it is better.
+Of Halpe's 26 keypoints COCO annotates the first 17. RTMPose was trained on train2017, from which
+the holdout comes: val2017 alone says how good it is, the holdout only which way of reading it is
+better.
 """
 
 import time
@@ -20,7 +22,13 @@ from bench.lib.coco_people import Box, PeopleSet, average_precision, oks, read_s
 from ccnet.heads.head import CalibrationHead
 from pose2d import crops
 from pose2d.crops import estimate_people
-from pose2d.detect.detector import Boxes, DetectorOptions, iou, load_detector, non_maximum_suppression
+from pose2d.detect.detector import (
+    Boxes,
+    DetectorOptions,
+    iou,
+    load_detector,
+    non_maximum_suppression,
+)
 from pose2d.models import rtmpose
 from pose2d.models.rtmpose import RTMPose
 from pose2d.types import Prediction
@@ -48,7 +56,14 @@ class Bench:
     ) -> tuple[Tensor, np.ndarray]:
         """Tokens [N, 26, 256] of every box, and the affine maps [N, 2, 3] from image to crop."""
         parts = [
-            crops.crop_boxes(self.truth.images[i], box[None], self.model.input_wh, scale, self.model.crop, antialias)
+            crops.crop_boxes(
+                self.truth.images[i],
+                box[None],
+                self.model.input_wh,
+                scale,
+                self.model.crop,
+                antialias,
+            )
             for i, box in boxes
         ]
         pixels = torch.cat([part for part, _ in parts])
@@ -61,27 +76,43 @@ class Bench:
         xy = crops.move(crops.invert(affine), found.xy_px.double())
         return xy.numpy()[:, :COCO], found.score.numpy()[:, :COCO]
 
-    def annotated(self, table: Table, scale: float, antialias: bool, refinements: tuple[str, ...], flip: bool) -> None:
+    def annotated(
+        self, table: Table, scale: float, antialias: bool, refinements: tuple[str, ...], flip: bool
+    ) -> None:
         plain, affine = self.features(self.truth.boxes, scale, antialias)
-        mirrored = self.features(self.truth.boxes, scale, antialias, mirror=True)[0] if flip else None
+        mirrored = (
+            self.features(self.truth.boxes, scale, antialias, mirror=True)[0] if flip else None
+        )
         radius = rtmpose.MEAN_RADIUS
         for refinement in refinements:
-            rtmpose.MEAN_RADIUS = radius if refinement == "mean" else 0.0  # "none": the highest bin itself
+            rtmpose.MEAN_RADIUS = (
+                radius if refinement == "mean" else 0.0
+            )  # "none": the highest bin itself
             rows = [("no", self.model.predict(plain))]
             if mirrored is not None:
                 rows.append(("yes", self.model.predict_flip(plain, mirrored)))
             for flipped, found in rows:
                 xy, confidence = self.placed(found, affine)
                 similarity = oks(self.truth, xy)
-                stats = 100 * average_precision(self.truth, self.truth.boxes, xy, confidence.mean(1))
+                stats = 100 * average_precision(
+                    self.truth, self.truth.boxes, xy, confidence.mean(1)
+                )
                 oracle = 100 * average_precision(self.truth, self.truth.boxes, xy, similarity)[0]
                 figures = (*stats[[0, 1, 2, 5]], oracle, 100 * similarity.mean())
-                words = (self.truth.name, f"{scale:g}", "yes" if antialias else "no", flipped, refinement)
+                words = (
+                    self.truth.name,
+                    f"{scale:g}",
+                    "yes" if antialias else "no",
+                    flipped,
+                    refinement,
+                )
                 _add(table, *words, *(f"{value:.2f}" for value in figures))
         rtmpose.MEAN_RADIUS = radius
 
     def detected(self, table: Table, head: CalibrationHead) -> None:
-        """Each image is looked at once in each size, and the network reads each box once, whoever proposes it."""
+        """Each image is looked at once in each size, and the network reads each box once, whoever
+        proposes it.
+        """
         detector = load_detector("yolox-tiny")
         nms_iou = detector.options.nms_iou
         seen: dict[int, dict[int, Boxes]] = {}  # by size and image id
@@ -89,9 +120,14 @@ class Bench:
         for size in SIZES:
             detector.options = DetectorOptions(size, LEAST_SCORE, nms_iou)
             begin = time.process_time()
-            seen[size] = {image_id: detector.detect(image) for image_id, image in self.truth.images.items()}
+            seen[size] = {
+                image_id: detector.detect(image) for image_id, image in self.truth.images.items()
+            }
             cpu_ms[size] = 1000 * (time.process_time() - begin) / len(self.truth.images)
-        chosen = [{i: _together(seen, sizes, i, least, nms_iou) for i in self.truth.images} for sizes, least in CHOICES]
+        chosen = [
+            {i: _together(seen, sizes, i, least, nms_iou) for i in self.truth.images}
+            for sizes, least in CHOICES
+        ]
         boxes = {
             image_id: np.unique(np.concatenate([one[image_id].boxes_px for one in chosen]), axis=0)
             for image_id in self.truth.images
@@ -109,25 +145,52 @@ class Bench:
             )
             named = [(image_id, boxes[image_id][row]) for image_id, row in rows]
             ways = (raw.mean(1), _mean_above(raw), (presence * confidence).sum(1) / presence.sum(1))
-            by_way = [100 * average_precision(self.truth, named, xy, box_score * way)[[0, 5]] for way in ways]
-            figures = (*recalls(self.truth, found), len(rows) / len(found), *(ap for ap, _ in by_way), by_way[2][1])
+            by_way = [
+                100 * average_precision(self.truth, named, xy, box_score * way)[[0, 5]]
+                for way in ways
+            ]
+            figures = (
+                *recalls(self.truth, found),
+                len(rows) / len(found),
+                *(ap for ap, _ in by_way),
+                by_way[2][1],
+            )
             words = (self.truth.name, " + ".join(map(str, sizes)), f"{least:g}")
-            _add(table, *words, *(f"{value:.1f}" for value in figures), f"{sum(cpu_ms[size] for size in sizes):.0f}")
+            _add(
+                table,
+                *words,
+                *(f"{value:.1f}" for value in figures),
+                f"{sum(cpu_ms[size] for size in sizes):.0f}",
+            )
 
-    def _read(self, image_id: int, boxes_px: np.ndarray, head: CalibrationHead) -> tuple[np.ndarray, ...]:
-        """Keypoints [N, 17, 2], raw score, CCNet's confidence and presence [N, 17] of people in boxes [N, 4]."""
-        _, found = estimate_people(self.model, [self.truth.images[image_id]] * len(boxes_px), boxes_px)
+    def _read(
+        self, image_id: int, boxes_px: np.ndarray, head: CalibrationHead
+    ) -> tuple[np.ndarray, ...]:
+        """Keypoints [N, 17, 2], raw score, CCNet's confidence and presence [N, 17] of people in
+        boxes [N, 4].
+        """
+        _, found = estimate_people(
+            self.model, [self.truth.images[image_id]] * len(boxes_px), boxes_px
+        )
         confidence, presence = head(found.features)
-        return tuple(values.double().numpy()[:, :COCO] for values in (found.xy_px, found.score, confidence, presence))
+        return tuple(
+            values.double().numpy()[:, :COCO]
+            for values in (found.xy_px, found.score, confidence, presence)
+        )
 
 
 def _together(
-    seen: dict[int, dict[int, Boxes]], sizes: tuple[int, ...], image_id: int, least: float, nms_iou: float
+    seen: dict[int, dict[int, Boxes]],
+    sizes: tuple[int, ...],
+    image_id: int,
+    least: float,
+    nms_iou: float,
 ) -> Boxes:
     """What a detector with these sizes and this threshold says of an image."""
     boxes = np.concatenate([seen[size][image_id].boxes_px for size in sizes])
     scores = np.concatenate([seen[size][image_id].scores for size in sizes])
-    boxes, scores = boxes[scores >= least], scores[scores >= least]
+    boxes = boxes[scores >= least]
+    scores = scores[scores >= least]
     keep = non_maximum_suppression(boxes, scores, nms_iou)
     return Boxes(boxes[keep], scores[keep])
 
@@ -135,14 +198,20 @@ def _together(
 def recalls(truth: PeopleSet, found: dict[int, Boxes]) -> tuple[float, float, float]:
     """Percent of annotated people with a box at IoU 0.5: all, those under 96 px tall, the others."""
     hit = np.array(
-        [len(found[i]) > 0 and iou(found[i].boxes_px, box[None]).max() >= 0.5 for i, box in truth.boxes], float
+        [
+            len(found[i]) > 0 and iou(found[i].boxes_px, box[None]).max() >= 0.5
+            for i, box in truth.boxes
+        ],
+        float,
     )
     small = np.array([box[3] - box[1] < 96 for _, box in truth.boxes])
     return 100 * hit.mean(), 100 * hit[small].mean(), 100 * hit[~small].mean()
 
 
 def _mean_above(confidence: np.ndarray, threshold: float = 0.2) -> np.ndarray:
-    """The mean over keypoints above the threshold, [N]: how the published evaluations score a person."""
+    """The mean over keypoints above the threshold, [N]: how the published evaluations score a
+    person.
+    """
     counts = confidence > threshold
     return np.where(counts, confidence, 0).sum(1) / np.maximum(counts.sum(1), 1)
 
@@ -162,10 +231,29 @@ def _table(title: str, *headings: str) -> Table:
 def main(model: RTMPose, data: Path, sets: list[str], parts: list[str]) -> None:
     figures = ("AP", "AP50", "AP75", "AR")
     annotated = _table(
-        "RTMPose, annotated boxes", "set", "box x", "antialias", "flip", "decoding", *figures, "oracle", "OKS"
+        "RTMPose, annotated boxes",
+        "set",
+        "box x",
+        "antialias",
+        "flip",
+        "decoding",
+        *figures,
+        "oracle",
+        "OKS",
     )
-    people = ("recall", "under 96 px", "taller", "boxes", "AP, mean", "AP, mean > 0.2", "AP, CCNet", "AR, CCNet")
-    detected = _table("RTMPose, detected boxes", "set", "detector sizes", "threshold", *people, "CPU ms")
+    people = (
+        "recall",
+        "under 96 px",
+        "taller",
+        "boxes",
+        "AP, mean",
+        "AP, mean > 0.2",
+        "AP, CCNet",
+        "AR, CCNet",
+    )
+    detected = _table(
+        "RTMPose, detected boxes", "set", "detector sizes", "threshold", *people, "CPU ms"
+    )
     head = ccnet.load(NAME)
     with torch.inference_mode():
         for name in sets:

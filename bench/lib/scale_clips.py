@@ -10,12 +10,15 @@ LONG_SIDE_PX = 320
 
 
 def cut_clips(videos: Sequence[Path], folder: Path, count: int, frames: int) -> list[Path]:
-    """`count` clips of `frames` frames, taken in turn from the videos, each from another moment. Kept if there."""
+    """`count` clips of `frames` frames, taken in turn from the videos, each from another moment.
+    Kept if there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rounds = -(-count // len(videos))
     made = []
     for number in range(count):
-        source, turn = videos[number % len(videos)], number // len(videos)
+        source = videos[number % len(videos)]
+        turn = number // len(videos)
         path = folder / f"{number:02d}_{source.stem}.mp4"
         if not path.is_file():
             _cut(source, path, turn / rounds, frames)

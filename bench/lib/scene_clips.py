@@ -1,4 +1,6 @@
-"""Keypoints of real clips whose footage is not here: `real_keypoints` as release 0.1.0 wrote it, and its labels."""
+"""Keypoints of real clips whose footage is not here: `real_keypoints` as release 0.1.0 wrote it,
+and its labels.
+"""
 
 import csv
 from dataclasses import dataclass
@@ -13,8 +15,17 @@ from pose2d.types import ErrorDistribution, Keypoints
 
 # Constants are chosen on these clips; the others are for reporting.
 CHOOSING = (
-    "air_side", "boxing", "dog_mat", "golf", "hug", "run_towards", "sit_sofa2", "three_women", "toddler", "yoga_side",
-)  # fmt: skip
+    "air_side",
+    "boxing",
+    "dog_mat",
+    "golf",
+    "hug",
+    "run_towards",
+    "sit_sofa2",
+    "three_women",
+    "toddler",
+    "yoga_side",
+)
 
 
 @dataclass(frozen=True)
@@ -46,36 +57,51 @@ def read_labels(root: Path) -> list[Label]:
     with (root / "labels.csv").open(newline="") as stream:
         return [
             Label(
-                row["clip"], None if row["identity"] == "all" else int(row["identity"]), float(row["from_s"]),
-                float(row["to_s"]), row["posture"], row["must hold"] or "",
+                row["clip"],
+                None if row["identity"] == "all" else int(row["identity"]),
+                float(row["from_s"]),
+                float(row["to_s"]),
+                row["posture"],
+                row["must hold"] or "",
             )
             for row in csv.DictReader(stream)
-        ]  # fmt: skip
+        ]
 
 
 def read_clip(folder: Path) -> RealClip:
-    tracks, points = (dict(np.load(folder / name, allow_pickle=False)) for name in ("tracks.npz", "keypoints.npz"))
+    tracks, points = (
+        dict(np.load(folder / name, allow_pickle=False)) for name in ("tracks.npz", "keypoints.npz")
+    )
 
     def tensor(name: str, rows: slice) -> torch.Tensor:
         return torch.from_numpy(points[f"row_{name}"][rows].astype(np.float32))
 
-    keypoints, frame, diagonal = {}, {}, {}
+    keypoints = {}
+    frame = {}
+    diagonal = {}
     for number, identity in enumerate(points["identity"].tolist()):
         rows = slice(points["first_row"][number], points["first_row"][number + 1])
         keypoints[identity] = Keypoints(
-            xy_px=tensor("xy_px", rows), confidence=tensor("confidence", rows), presence=tensor("presence", rows),
-            source=str(points["source"]), area_px2=tensor("area_px2", rows), skeleton=HALPE26,  # type: ignore[arg-type]
+            xy_px=tensor("xy_px", rows),
+            confidence=tensor("confidence", rows),
+            presence=tensor("presence", rows),
+            source=str(points["source"]),
+            area_px2=tensor("area_px2", rows),
+            skeleton=HALPE26,  # type: ignore[arg-type]
             error=ErrorDistribution(
-                tensor("error_weight", rows), tensor("error_sigma", rows), tensor("error_log_ratio", rows)
+                tensor("error_weight", rows),
+                tensor("error_sigma", rows),
+                tensor("error_log_ratio", rows),
             ),
-        )  # fmt: skip
+        )
         frame[identity] = points["row_frame"][rows]
         box = points["row_box_px"][rows]
         diagonal[identity] = np.hypot(*(box[:, 2:] - box[:, :2]).T)
-    size, rate = (int(tracks["width_px"]), int(tracks["height_px"])), tracks["rate"]
+    size = (int(tracks["width_px"]), int(tracks["height_px"]))
+    rate = tracks["rate"]
     return RealClip(
         folder.name, size, float(rate[0] / rate[1]), keypoints, frame, diagonal, _motion(tracks)
-    )  # fmt: skip
+    )
 
 
 def _motion(tracks: dict[str, np.ndarray]) -> CameraMotion:
@@ -91,18 +117,28 @@ def _motion(tracks: dict[str, np.ndarray]) -> CameraMotion:
     )
 
 
-# --- postures -------------------------------------------------------------------------------------------------------
+# --- postures
+# -------------------------------------------------------------------------------------------------------
 
 
-def posture_holds(posture: str, joints_m: np.ndarray, up: np.ndarray, must_hold: str = "") -> np.ndarray | None:
-    """[T] whether joints [T, 24, 3] show a labelled posture, given up [T, 3]; None: the label asks nothing of these."""
+def posture_holds(
+    posture: str, joints_m: np.ndarray, up: np.ndarray, must_hold: str = ""
+) -> np.ndarray | None:
+    """[T] whether joints [T, 24, 3] show a labelled posture, given up [T, 3]; None: the label asks
+    nothing of these.
+    """
     height = np.einsum("tkj,tj->tk", joints_m, up)
-    legs = np.linalg.norm(np.diff(joints_m[:, (1, 4, 7)], axis=1), axis=-1).sum(1)  # metres of hip to ankle
-    ankles, toes = height[:, (7, 8)], height[:, (10, 11)]
+    legs = np.linalg.norm(np.diff(joints_m[:, (1, 4, 7)], axis=1), axis=-1).sum(
+        1
+    )  # metres of hip to ankle
+    ankles = height[:, (7, 8)]
+    toes = height[:, (10, 11)]
     floor = np.minimum(ankles - 0.05 * legs[:, None], toes).min(1)
     pelvis = (height[:, 0] - floor) / legs  # 1.0 standing
     torso = joints_m[:, 12] - joints_m[:, 0]
-    lean = np.degrees(np.arccos(np.clip(np.sum(torso * up, 1) / np.linalg.norm(torso, axis=1), -1, 1)))
+    lean = np.degrees(
+        np.arccos(np.clip(np.sum(torso * up, 1) / np.linalg.norm(torso, axis=1), -1, 1))
+    )
     palms = (height[:, (20, 21)] - floor[:, None]) / legs[:, None]
     knees = (height[:, (4, 5)] - floor[:, None]) / legs[:, None]
     feet_apart = np.abs(ankles[:, 0] - ankles[:, 1]) / legs
@@ -135,6 +171,7 @@ def posture_holds(posture: str, joints_m: np.ndarray, up: np.ndarray, must_hold:
 
 def _bend(joints_m: np.ndarray, side: int) -> np.ndarray:
     """[T] degrees of knee flexion."""
-    thigh, shank = joints_m[:, 3 + side] - joints_m[:, side], joints_m[:, 6 + side] - joints_m[:, 3 + side]
+    thigh = joints_m[:, 3 + side] - joints_m[:, side]
+    shank = joints_m[:, 6 + side] - joints_m[:, 3 + side]
     size = np.linalg.norm(thigh, axis=1) * np.linalg.norm(shank, axis=1)
     return np.degrees(np.arccos(np.clip(np.sum(thigh * shank, 1) / size, -1, 1)))

@@ -1,8 +1,10 @@
-"""Simulated people whose gravity, floor and sizes are known, ordinary ones and ones made to mislead.
+"""Simulated people whose gravity, floor and sizes are known, ordinary ones and ones made to
+mislead.
 
-Captured walkers and people who stand, and hand-made postures with small slow motion: lunges, people who sit, lie,
-swing, ride an escalator, bounce, mannequins behind a window, a toddler before far adults. World frame: y up, metres,
-floor at y = 0. Keypoints are projected exactly and read with noise of the stated size; no images are made.
+Captured walkers and people who stand, and hand-made postures with small slow motion: lunges, people
+who sit, lie, swing, ride an escalator, bounce, mannequins behind a window, a toddler before far
+adults. World frame: y up, metres, floor at y = 0. Keypoints are projected exactly and read with
+noise of the stated size; no images are made.
 """
 
 import math
@@ -38,7 +40,10 @@ SIZE_PX = (1280, 720)
 LENS_SHARE = (0.6, 1.0)
 HEAD_POINTS = (0, 1, 2, 3, 4, 17)  # of Halpe's 26
 NECK_POINT = 18
-TODDLER_SIZE, TODDLER_HEAD = 0.48, 1.9  # of the body, and of its head on top: published heights of heads at 18 months
+TODDLER_SIZE, TODDLER_HEAD = (
+    0.48,
+    1.9,
+)  # of the body, and of its head on top: published heights of heads at 18 months
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,10 @@ class _Stage:
         return staged_person(self.body, clip, rows, draw_shape(self.rng), size, yaw, self.fps)
 
     def posed(
-        self, angles_deg: Mapping[int, tuple[float, float, float]], sway_deg: float = 2.5, yaw: float | None = None
+        self,
+        angles_deg: Mapping[int, tuple[float, float, float]],
+        sway_deg: float = 2.5,
+        yaw: float | None = None,
     ) -> SyntheticPerson:
         """A posture held with small slow motion, its lowest sole on the floor."""
         yaw = float(self.rng.uniform(0, 2 * np.pi)) if yaw is None else yaw
@@ -87,12 +95,19 @@ class _Stage:
             pose[:, joint] = torch.tensor(angle).deg2rad()
         shake = SmoothNoise(self.rng, (0.1, 0.6), self.fps)
         drifts = torch.tensor(
-            np.stack([np.concatenate([shake.at(t + 1000 * j) for j in range(24)]) for t in range(self.frames)])
+            np.stack(
+                [
+                    np.concatenate([shake.at(t + 1000 * j) for j in range(24)])
+                    for t in range(self.frames)
+                ]
+            )
         ).float()
         pose[:, 1:] += math.radians(sway_deg) * drifts.reshape(self.frames, 24, 3)[:, 1:]
         pose[:, 0] = _turned(pose[:, 0], yaw)
         size = draw_size(self.rng, child=False)
-        person = sized_person(self.body, "posed", pose, draw_shape(self.rng), torch.zeros(self.frames, 3), size)
+        person = sized_person(
+            self.body, "posed", pose, draw_shape(self.rng), torch.zeros(self.frames, 3), size
+        )
         lowest = self.lowest(person)
         pelvis = person.joints[:, 0]
         shift = torch.stack((-pelvis[:, 0], lowest, -pelvis[:, 2]), 1)
@@ -101,15 +116,21 @@ class _Stage:
         return person.moved(shift)
 
     def lowest(self, person: SyntheticPerson) -> Tensor:
-        """[T] so far up that the lowest of feet, and of pelvis and shoulders with their flesh, is on the floor."""
+        """[T] so far up that the lowest of feet, and of pelvis and shoulders with their flesh, is
+        on the floor.
+        """
         over = torch.from_numpy(person.size * feet_over_sole_m(self.body, person.shape)).float()
         feet = (person.keypoints[:, list(FEET_KEYPOINTS), 1] - over).amin(1)
         trunk = (person.joints[:, (0, 16, 17), 1] - 0.1).amin(1)
         return -torch.minimum(feet, trunk)
 
-    def placed(self, person: SyntheticPerson, x: float, z: float, y: float | np.ndarray = 0.0) -> SyntheticPerson:
+    def placed(
+        self, person: SyntheticPerson, x: float, z: float, y: float | np.ndarray = 0.0
+    ) -> SyntheticPerson:
         shift = np.zeros((self.frames, 3))
-        shift[:, 0], shift[:, 1], shift[:, 2] = x, y, z
+        shift[:, 0] = x
+        shift[:, 1] = y
+        shift[:, 2] = z
         return person.moved(torch.from_numpy(shift).float())
 
     def moving(self, person: SyntheticPerson, path_m: np.ndarray) -> SyntheticPerson:
@@ -137,7 +158,11 @@ def _lunges(s: _Stage) -> list[SyntheticPerson]:
 def _sitting(s: _Stage) -> list[SyntheticPerson]:
     people = []
     for place in range(int(s.rng.integers(1, 4))):
-        lean = {0: (float(s.rng.normal(-8, 8)), 0.0, 0.0), 1: (-78.0, 0.0, 8.0), 2: (-78.0, 0.0, -8.0)}
+        lean = {
+            0: (float(s.rng.normal(-8, 8)), 0.0, 0.0),
+            1: (-78.0, 0.0, 8.0),
+            2: (-78.0, 0.0, -8.0),
+        }
         facing = float(s.rng.uniform(-0.9, 0.9))
         people.append(s.placed(s.posed({**SITTING, **lean}, yaw=facing), 0.8 * place - 0.5, 0.0))
     return people
@@ -147,7 +172,8 @@ def _mannequins(s: _Stage) -> list[SyntheticPerson]:
     still = [s.placed(s.posed({}, sway_deg=0.0), x, -3.0, 0.6) for x in (-0.8, 0.9)]
     rider = s.posed({4: (15.0, 0.0, 0.0), 5: (15.0, 0.0, 0.0)})
     path = np.zeros((s.frames, 3))
-    path[:, 0], path[:, 1] = 0.8 * np.sin(0.8 * s.time_s), 0.15
+    path[:, 0] = 0.8 * np.sin(0.8 * s.time_s)
+    path[:, 1] = 0.15
     return [s.moving(rider, path), *still]
 
 
@@ -181,31 +207,53 @@ def _trampoline(s: _Stage) -> list[SyntheticPerson]:
 
 
 def _lying(s: _Stage) -> list[SyntheticPerson]:
-    return [s.posed({0: (-90.0, 0.0, 0.0), 1: (-10.0, 0, 0)}, yaw=float(s.rng.choice((-1.57, 1.57, 1.2))))]
+    return [
+        s.posed(
+            {0: (-90.0, 0.0, 0.0), 1: (-10.0, 0, 0)}, yaw=float(s.rng.choice((-1.57, 1.57, 1.2)))
+        )
+    ]
 
 
 def _toddler(s: _Stage) -> list[SyntheticPerson]:
     near = s.captured("standing", size=TODDLER_SIZE)
-    far = [s.placed(s.captured("walking" if n else "standing"), x, -z) for n, (x, z) in enumerate(((-2.5, 8), (3, 11)))]
+    far = [
+        s.placed(s.captured("walking" if n else "standing"), x, -z)
+        for n, (x, z) in enumerate(((-2.5, 8), (3, 11)))
+    ]
     return [near, *far]
 
 
 def _standing(s: _Stage) -> list[SyntheticPerson]:
-    return [s.placed(s.captured("standing"), 1.1 * n, -0.4 * n) for n in range(int(s.rng.integers(1, 3)))]
+    return [
+        s.placed(s.captured("standing"), 1.1 * n, -0.4 * n)
+        for n in range(int(s.rng.integers(1, 3)))
+    ]
 
 
 def _walking(s: _Stage) -> list[SyntheticPerson]:
-    return [s.placed(s.captured("walking"), 1.2 * n, -0.8 * n) for n in range(int(s.rng.integers(1, 3)))]
+    return [
+        s.placed(s.captured("walking"), 1.2 * n, -0.8 * n) for n in range(int(s.rng.integers(1, 3)))
+    ]
 
 
 SCENES: dict[str, Callable[[_Stage], list[SyntheticPerson]]] = {
-    "standing": _standing, "walking": _walking, "lunges": _lunges, "sitting": _sitting, "mannequins": _mannequins,
-    "treadmill": _treadmill, "swing": _swing, "escalator": _escalator, "trampoline": _trampoline, "lying": _lying,
+    "standing": _standing,
+    "walking": _walking,
+    "lunges": _lunges,
+    "sitting": _sitting,
+    "mannequins": _mannequins,
+    "treadmill": _treadmill,
+    "swing": _swing,
+    "escalator": _escalator,
+    "trampoline": _trampoline,
+    "lying": _lying,
     "toddler": _toddler,
-}  # fmt: skip
+}
 
 
-def staged_scene(name: str, clips: Mapping[Kind, list[Clip]], body: Body, seed: int, number: int) -> StagedScene:
+def staged_scene(
+    name: str, clips: Mapping[Kind, list[Clip]], body: Body, seed: int, number: int
+) -> StagedScene:
     """One scene of a kind, under a camera that shows everybody."""
     rng = np.random.default_rng([seed, number, list(SCENES).index(name)])
     stage = _Stage(body, clips, rng)
@@ -216,28 +264,43 @@ def staged_scene(name: str, clips: Mapping[Kind, list[Clip]], body: Body, seed: 
         points[0][:, HEAD_POINTS] = neck + TODDLER_HEAD * (points[0][:, HEAD_POINTS] - neck)
     camera, path = _camera(stage, points, low=name == "toddler")
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
-    keypoints, joints = [], []
+    keypoints = []
+    joints = []
     for person, own in zip(people, points, strict=True):
-        turn, shift = path[:, :3, :3], path[:, None, :3, 3]
+        turn = path[:, :3, :3]
+        shift = path[:, None, :3, 3]
         cam = np.einsum("tij,tnj->tni", turn, own) + shift
         noise = Noise(memory_s=1e6) if name == "mannequins" and person is not people[0] else Noise()
-        keypoints.append(noisy(camera.project(torch.from_numpy(cam).float()), generator, noise, stage.fps))
+        keypoints.append(
+            noisy(camera.project(torch.from_numpy(cam).float()), generator, noise, stage.fps)
+        )
         joints.append(np.einsum("tij,tnj->tni", turn, person.joints.double().numpy()) + shift)
     spot = -path[0, :3, :3].T @ path[0, :3, 3]
     heights = [person.size * body.height_m(person.shape) for person in people]
     return StagedScene(
-        f"{name} {number}", keypoints, heights, camera, stage.fps, path[0, :3, 1], float(spot[1]), joints
+        f"{name} {number}",
+        keypoints,
+        heights,
+        camera,
+        stage.fps,
+        path[0, :3, 1],
+        float(spot[1]),
+        joints,
     )
 
 
 def _camera(stage: _Stage, points_m: list[np.ndarray], low: bool) -> tuple[Camera, np.ndarray]:
     """A static camera, pulled back until everybody is in the image."""
-    rng, everybody = stage.rng, np.concatenate(points_m, axis=1)
+    rng = stage.rng
+    everybody = np.concatenate(points_m, axis=1)
     share = math.exp(rng.uniform(*np.log(LENS_SHARE)))
     camera = Camera.from_focal(share * math.hypot(*SIZE_PX), SIZE_PX)
-    pitch, roll, azimuth = float(np.clip(rng.normal(6, 10), -15, 35)), rng.normal(0, 2), rng.uniform(-0.6, 0.6)
+    pitch = float(np.clip(rng.normal(6, 10), -15, 35))
+    roll = rng.normal(0, 2)
+    azimuth = rng.uniform(-0.6, 0.6)
     if low:
-        pitch, azimuth = rng.uniform(0, 8), rng.uniform(-0.15, 0.15)
+        pitch = rng.uniform(0, 8)
+        azimuth = rng.uniform(-0.15, 0.15)
     centers = everybody.mean(1)
     target = points_m[0].mean((0, 1))[1] if low else centers.mean(0)[1]
     for distance in np.linspace(1.4 if low else 2.2, 14, 60):

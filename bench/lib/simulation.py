@@ -1,7 +1,9 @@
-"""People with exact truth: captured motion on a body, seen by a random camera, with noise of the stated size.
+"""People with exact truth: captured motion on a body, seen by a random camera, with noise of the
+stated size.
 
-Keypoint errors are drawn from the very sigmas that the confidences state, plus a share of gross outliers. Over time
-they behave as those of a real network do: part of an error never changes, and the rest does so slowly."""
+Keypoint errors are drawn from the very sigmas that the confidences state, plus a share of gross
+outliers. Over time they behave as those of a real network do: part of an error never changes, and
+the rest does so slowly."""
 
 import math
 from dataclasses import dataclass
@@ -29,22 +31,38 @@ class Scene:
 
 @dataclass(frozen=True)
 class Noise:
-    confidence: tuple[float, float] = (0.6, 0.98)  # range of expected OKS, drawn evenly for each keypoint
-    outliers: float = 0.02  # share of keypoints that are anywhere near the person, at an ordinary confidence
+    confidence: tuple[float, float] = (
+        0.6,
+        0.98,
+    )  # range of expected OKS, drawn evenly for each keypoint
+    outliers: float = (
+        0.02  # share of keypoints that are anywhere near the person, at an ordinary confidence
+    )
     missing: float = 0.05  # share of keypoints that are not seen (presence 0)
     factor: float = 1.0  # actual over stated sigma
-    constant_share: float = 0.45  # of the squared error: constant over a clip (bench/keypoint_noise.py)
-    memory_s: float = 0.18  # time constant of the rest, a first-order process; 0: frames are independent
-    mixtures: bool = False  # errors are stated as mixtures with a narrow core and heavy tails, and drawn from them
+    constant_share: float = (
+        0.45  # of the squared error: constant over a clip (bench/keypoint_noise.py)
+    )
+    memory_s: float = (
+        0.18  # time constant of the rest, a first-order process; 0: frames are independent
+    )
+    # errors are stated as mixtures with a narrow core and heavy tails, and drawn from them
+    mixtures: bool = False
 
 
 def scene(
-    motion: Motion, clip: int, body: Body, generator: torch.Generator, noise: Noise | None = None,
-    frames: int | None = None, marks_m: Tensor | None = None, skeleton: Skeleton = HALPE26,
-) -> Scene:  # fmt: skip
-    """A clip of captured motion seen by a random camera: height, pitch, distance, direction and focal length. marks_m:
-    [K, 3] from the body's keypoints to where they are marked, along the axes of the joint that they are at. skeleton:
-    COCO's 17 or Halpe's 26 keypoints."""
+    motion: Motion,
+    clip: int,
+    body: Body,
+    generator: torch.Generator,
+    noise: Noise | None = None,
+    frames: int | None = None,
+    marks_m: Tensor | None = None,
+    skeleton: Skeleton = HALPE26,
+) -> Scene:
+    """A clip of captured motion seen by a random camera: height, pitch, distance, direction and
+    focal length. marks_m: [K, 3] from the body's keypoints to where they are marked, along the axes
+    of the joint that they are at. skeleton: COCO's 17 or Halpe's 26 keypoints."""
     assert motion.root_m is not None
     span = motion.clip(clip)
     if frames is not None:
@@ -57,16 +75,21 @@ def scene(
     joints = body.at(truth).joints
     extent = (joints.amax((0, 1)) - joints.amin((0, 1))) / 2
     fill = float(draw.even(0.6, 0.95))
-    needed = max(float(extent[0]) * 2 * focal / size[0], float(extent[1]) * 2 * focal / size[1]) / fill
+    needed = (
+        max(float(extent[0]) * 2 * focal / size[0], float(extent[1]) * 2 * focal / size[1]) / fill
+    )
     distance = max(needed, 1.5) - float(joints[..., 2].amin())
     middle = (joints.amax((0, 1)) + joints.amin((0, 1))) / 2
     shift = torch.tensor([-float(middle[0]), -float(middle[1]), distance])
-    camera, truth = Camera.from_focal(focal, size), BodyParams(truth.pose, truth.shape, truth.translation + shift)
+    camera = Camera.from_focal(focal, size)
+    truth = BodyParams(truth.pose, truth.shape, truth.translation + shift)
     points = body.at(truth).keypoints[:, : skeleton.size]
     if marks_m is not None:
         whole = torch.nn.functional.pad(truth.shape, (0, body.shape_size - len(truth.shape)))
         turned = body.placement(rotation_matrices(truth.pose), whole).rotation
-        points = points + rotate(turned[:, [JOINT_OF[name] for name in skeleton.keypoints]], marks_m)
+        points = points + rotate(
+            turned[:, [JOINT_OF[name] for name in skeleton.keypoints]], marks_m
+        )
     exact = camera.project(points)
     return Scene(truth, camera, noisy(exact, generator, noise or Noise(), motion.fps), motion.fps)
 
@@ -75,7 +98,8 @@ def _in_camera(pose: Tensor, root_m: Tensor, body: Body, generator: torch.Genera
     """Turn the world so that a camera at a random side looks at it, a little from above or below."""
     shape = torch.randn(10, generator=generator).clamp(-2.5, 2.5)
     draw = Random(generator)
-    yaw, pitch = draw.even(-torch.pi, torch.pi), draw.even(-0.2, 0.45)
+    yaw = draw.even(-torch.pi, torch.pi)
+    pitch = draw.even(-0.2, 0.45)
     flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
     turn = about_axis(0, pitch) @ flip @ about_axis(1, yaw)
     turned = pose.clone()
@@ -95,13 +119,20 @@ def correlated_noise(
     for new in fresh[1:]:
         passing.append(keep * passing[-1] + (1 - keep**2) ** 0.5 * new)
     constant = torch.randn(keypoints, 2, generator=generator)
-    return noise.constant_share**0.5 * constant + (1 - noise.constant_share) ** 0.5 * torch.stack(passing)
+    return noise.constant_share**0.5 * constant + (1 - noise.constant_share) ** 0.5 * torch.stack(
+        passing
+    )
 
 
-def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float = 30.0) -> Keypoints:
-    """COCO's 17 or Halpe's 26 keypoints [T, K, 2] read with errors that the confidence states truly."""
+def noisy(
+    exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float = 30.0
+) -> Keypoints:
+    """COCO's 17 or Halpe's 26 keypoints [T, K, 2] read with errors that the confidence states
+    truly.
+    """
     skeleton = {one.size: one for one in (COCO17, HALPE26)}[exact_px.shape[1]]
-    low, high = exact_px.amin(1), exact_px.amax(1)
+    low = exact_px.amin(1)
+    high = exact_px.amax(1)
     sides = (high - low).clamp(min=1)
     area = AREA_OF_BOX * sides[:, 0].clamp(min=0) * sides[:, 1]
     area = torch.maximum(area, AREA_OF_BOX * sides.amax(1) ** 2 / 4)
@@ -111,13 +142,19 @@ def noisy(exact_px: Tensor, generator: torch.Generator, noise: Noise, fps: float
     l2 = l_squared(area, skeleton)
     stated = None
     if noise.mixtures:
-        weight, sigmas = stated_mixtures(confidence, torch.ones_like(confidence, dtype=torch.bool), generator)
+        weight, sigmas = stated_mixtures(
+            confidence, torch.ones_like(confidence, dtype=torch.bool), generator
+        )
         stated = ErrorDistribution(weight, sigmas)
         place = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size)[..., 0]
         sigma = drawn_sigma(weight, sigmas, place) * l2.sqrt()
     else:
         sigma = sigma_px(confidence, l2)
-    error = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size) * sigma[..., None] * noise.factor
+    error = (
+        correlated_noise(len(exact_px), generator, noise, fps, skeleton.size)
+        * sigma[..., None]
+        * noise.factor
+    )
     astray = draw.chance(noise.outliers)
     anywhere = low[:, None] + draw.even(0, 1, (*size, 2)) * sides[:, None]
     xy = torch.where(astray[..., None], anywhere, exact_px + error)

@@ -8,10 +8,13 @@ from torch.nn.functional import normalize
 from fitting.training.capture_corrections import signed_flexion_deg
 
 
-def stands_quietly(joints_m: Tensor, root_m: Tensor | None, clip_start: np.ndarray, fps: float) -> Tensor:
+def stands_quietly(
+    joints_m: Tensor, root_m: Tensor | None, clip_start: np.ndarray, fps: float
+) -> Tensor:
     """[N] bool: feet level, near each other and still, knees and trunk not far from straight; y up."""
     place = joints_m - joints_m[:, :1] + (0 if root_m is None else root_m[:, None])
-    ankles, hips = place[:, (7, 8)], place[:, (1, 2)].mean(1, keepdim=True)
+    ankles = place[:, (7, 8)]
+    hips = place[:, (1, 2)].mean(1, keepdim=True)
     parts = torch.cat((ankles, hips), 1)
     speed = torch.full((len(parts), 3), torch.inf)
     for first, end in zip(clip_start[:-1].tolist(), clip_start[1:].tolist(), strict=True):

@@ -9,7 +9,15 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from bench.lib.weighting_rows import CCNET_PRECISION, HARDLY_ROBUST, OWN_SINGLE, OWN_TIME, RAW, SINGLE, TIME
+from bench.lib.weighting_rows import (
+    CCNET_PRECISION,
+    HARDLY_ROBUST,
+    OWN_SINGLE,
+    OWN_TIME,
+    RAW,
+    SINGLE,
+    TIME,
+)
 from fitmesh.eval_3dpw.score_table import Line, cell
 from pose2d.base.files import atomic_file
 from pose2d.base.resampling import Interval
@@ -30,16 +38,26 @@ def by_occlusion(mode: str, levels: Mapping[str, Sequence[Line]]) -> Table:
 
 
 def plot(
-    tables: Mapping[str, Sequence[Line]], by_level: Mapping[str, Mapping[str, Sequence[Line]]], title: str
-) -> None:  # fmt: skip
+    tables: Mapping[str, Sequence[Line]],
+    by_level: Mapping[str, Mapping[str, Sequence[Line]]],
+    title: str,
+) -> None:
     """How much better than raw each weighting is, overall and by occlusion."""
     figure, axes = plt.subplots(1, 2, figsize=(13, 7.5), gridspec_kw={"width_ratios": [1.5, 1]})
-    colors = {SINGLE: "#1f77b4", TIME: "#d9822b", HARDLY_ROBUST: "#2a9d58", OWN_SINGLE: "#8e5bb5", OWN_TIME: "#c94f7c"}
+    colors = {
+        SINGLE: "#1f77b4",
+        TIME: "#d9822b",
+        HARDLY_ROBUST: "#2a9d58",
+        OWN_SINGLE: "#8e5bb5",
+        OWN_TIME: "#c94f7c",
+    }
     labels = [line.label for line in next(iter(tables.values())) if line.label != RAW]
     for number, (mode, found) in enumerate(tables.items()):
         shown = {line.label: line.difference["pa_mpjpe_mm"] for line in found}
         here = [label for label in labels if label in shown]
-        height = np.array([labels.index(label) for label in here]) + 0.15 * (number - (len(tables) - 1) / 2)
+        height = np.array([labels.index(label) for label in here]) + 0.15 * (
+            number - (len(tables) - 1) / 2
+        )
         _bars(axes[0], height, [shown[label] for label in here], colors[mode], mode, across=True)
     for number in range(0, len(labels), 2):
         axes[0].axhspan(number - 0.5, number + 0.5, color="#f3f3f3", zorder=0)
@@ -51,9 +69,15 @@ def plot(
     axes[0].legend(loc="lower right", fontsize=8)
     picks = ((SINGLE, CCNET_PRECISION), (OWN_SINGLE, CCNET_PRECISION), (SINGLE, "oracle precision"))
     for number, (mode, label) in enumerate(pick for pick in picks if pick[0] in by_level):
-        found_here = [next((line for line in found if line.label == label), None) for found in by_level[mode].values()]
+        found_here = [
+            next((line for line in found if line.label == label), None)
+            for found in by_level[mode].values()
+        ]
         differences = [line.difference["pa_mpjpe_mm"] for line in found_here if line]
-        place, color = np.arange(len(differences)) + 0.12 * (number - 1), ("#1f77b4", "#8e5bb5", "#555555")[number]
+        place, color = (
+            np.arange(len(differences)) + 0.12 * (number - 1),
+            ("#1f77b4", "#8e5bb5", "#555555")[number],
+        )
         _bars(axes[1], place, differences, color, f"{label}, {mode}", across=False)
     levels = list(next(iter(by_level.values())))
     axes[1].set_xticks(range(len(levels)), [level.replace(" (", "\n(") for level in levels])
@@ -71,9 +95,18 @@ def plot(
     plt.close(figure)
 
 
-def _bars(axis: Any, place: np.ndarray, differences: Sequence[Interval], color: str, label: str, across: bool) -> None:
+def _bars(
+    axis: Any,
+    place: np.ndarray,
+    differences: Sequence[Interval],
+    color: str,
+    label: str,
+    across: bool,
+) -> None:
     """Values with their intervals along x (across) or y."""
-    value, low, high = (np.array([getattr(d, end) for d in differences]) for end in ("value", "low", "high"))
+    value, low, high = (
+        np.array([getattr(d, end) for d in differences]) for end in ("value", "low", "high")
+    )
     reach = [value - low, high - value]
     style = {"fmt": "o", "ms": 4.5, "capsize": 2.5, "lw": 1.4, "color": color, "label": label}
     if across:

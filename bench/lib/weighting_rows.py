@@ -5,7 +5,10 @@ from dataclasses import dataclass, replace
 from fitmesh.eval_3dpw.eval_settings import Row
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 
-RAW, CCNET, CCNET_PRECISION, CCNET_LIKELIHOOD = "raw", "CCNet", "CCNet precision", "CCNet likelihood"
+RAW = "raw"
+CCNET = "CCNet"
+CCNET_PRECISION = "CCNet precision"
+CCNET_LIKELIHOOD = "CCNet likelihood"
 ROWS = {
     "ones": Row("ones", "ones"),
     RAW: Row("raw", "confidence"),
@@ -31,7 +34,9 @@ class Mode:
     single_frames: bool
     robust_sigmas: float = ROBUST_SCALE
     rows: tuple[str, ...] = tuple(ROWS)
-    own_start: bool = False  # the lifter is fed with the row's own confidence, not with CCNet's for all
+    own_start: bool = (
+        False  # the lifter is fed with the row's own confidence, not with CCNet's for all
+    )
 
     def row(self, name: str, sigma_scale: float) -> Row:
         row = replace(ROWS[name], robust_sigmas=self.robust_sigmas, sigma_scale=sigma_scale)
@@ -40,13 +45,21 @@ class Mode:
 
 SINGLE, TIME = "single frames", "with time"
 HARDLY_ROBUST = "single frames, hardly robust"
-OWN_SINGLE, OWN_TIME = "single frames, each from its own start", "with time, each from its own start"
+OWN_SINGLE, OWN_TIME = (
+    "single frames, each from its own start",
+    "with time, each from its own start",
+)
 _OWN_ROWS = ("ones", RAW, "raw squared", CCNET, "CCNet squared", CCNET_PRECISION, CCNET_LIKELIHOOD)
 MODES = {
     SINGLE: Mode(single_frames=True),
     TIME: Mode(single_frames=False),
-    # SMPLify and SPIN halve a keypoint at 100 pixels of a 224-pixel crop, about 30 of the reference sigmas.
-    HARDLY_ROBUST: Mode(True, 30.0, (RAW, "raw squared", CCNET, "CCNet squared", CCNET_PRECISION, "oracle precision")),
+    # SMPLify and SPIN halve a keypoint at 100 pixels of a 224-pixel crop, about 30 of the reference
+    # sigmas.
+    HARDLY_ROBUST: Mode(
+        True,
+        30.0,
+        (RAW, "raw squared", CCNET, "CCNet squared", CCNET_PRECISION, "oracle precision"),
+    ),
     OWN_SINGLE: Mode(single_frames=True, rows=_OWN_ROWS, own_start=True),
     OWN_TIME: Mode(single_frames=False, rows=_OWN_ROWS, own_start=True),
 }

@@ -1,4 +1,5 @@
-"""A grey background for simulated shots: a textured floor and walls, seen by a camera that is known exactly.
+"""A grey background for simulated shots: a textured floor and walls, seen by a camera that is known
+exactly.
 
 Small and cheap: it is all that the estimate of camera motion looks at.
 """
@@ -32,24 +33,45 @@ class Room:
 def draw_room(shot: ShotTruth, rng: np.random.Generator) -> Room:
     """Around everybody and the camera, with walls 1.5 to 8 m away from them."""
     spots = np.concatenate([shot.positions_m(), *(p.joints_m[:, 0] for p in shot.people)])[:, ::2]
-    low, high = spots.min(0) - rng.uniform(1.5, 8, 2), spots.max(0) + rng.uniform(1.5, 8, 2)
+    low = spots.min(0) - rng.uniform(1.5, 8, 2)
+    high = spots.max(0) + rng.uniform(1.5, 8, 2)
     return Room(low, high, tileable_noise(256, 8, rng, 5), rng.uniform(0, 100, 5))
 
 
-def background(room: Room, size: tuple[int, int], focal_px: float, camera_from_world: np.ndarray) -> np.ndarray:
+def background(
+    room: Room, size: tuple[int, int], focal_px: float, camera_from_world: np.ndarray
+) -> np.ndarray:
     """[h, w] float32 grey levels."""
     bounds = np.array([0.0, room.low_m[0], room.high_m[0], room.low_m[1], room.high_m[1]])
-    return _cast(size[0], size[1], focal_px, camera_from_world, bounds, room.texture, room.shift, np.array(CELLS_M))
+    return _cast(
+        size[0],
+        size[1],
+        focal_px,
+        camera_from_world,
+        bounds,
+        room.texture,
+        room.shift,
+        np.array(CELLS_M),
+    )
 
 
 @numba.njit(cache=True)
 def _cast(
-    width: int, height: int, focal_px: float, camera_from_world: np.ndarray, bounds: np.ndarray, texture: np.ndarray,
-    shift: np.ndarray, cells_m: np.ndarray,
-) -> np.ndarray:  # fmt: skip
-    """Every pixel's ray meets the floor or a wall; patches smaller than what a pixel covers blur to grey."""
+    width: int,
+    height: int,
+    focal_px: float,
+    camera_from_world: np.ndarray,
+    bounds: np.ndarray,
+    texture: np.ndarray,
+    shift: np.ndarray,
+    cells_m: np.ndarray,
+) -> np.ndarray:
+    """Every pixel's ray meets the floor or a wall; patches smaller than what a pixel covers blur to
+    grey.
+    """
     axes = (1, 0, 0, 2, 2)
-    rotation, move = camera_from_world[:3, :3], camera_from_world[:3, 3]
+    rotation = camera_from_world[:3, :3]
+    move = camera_from_world[:3, 3]
     origin = np.zeros(3)
     for i in range(3):
         for j in range(3):
@@ -58,10 +80,12 @@ def _cast(
     ray = np.zeros(3)
     for row in range(height):
         for column in range(width):
-            x, y = (column + 0.5 - width / 2) / focal_px, (row + 0.5 - height / 2) / focal_px
+            x = (column + 0.5 - width / 2) / focal_px
+            y = (row + 0.5 - height / 2) / focal_px
             for i in range(3):
                 ray[i] = rotation[0, i] * x + rotation[1, i] * y + rotation[2, i]
-            best, side = 1e9, -1
+            best = 1e9
+            side = -1
             for number in range(5):
                 if ray[axes[number]] != 0:
                     far = (bounds[number] - origin[axes[number]]) / ray[axes[number]]
@@ -78,9 +102,12 @@ def _cast(
                 for cell in cells_m:
                     strength = min(max(cell / (4 * covers) - 0.15, 0.0), 1.0)
                     if strength > 0:
-                        a, b = u / cell * 32 % 256, v / cell * 32 % 256
-                        i, j = int(a), int(b)
-                        da, db = a - i, b - j
+                        a = u / cell * 32 % 256
+                        b = v / cell * 32 % 256
+                        i = int(a)
+                        j = int(b)
+                        da = a - i
+                        db = b - j
                         i, j, k, m = i % 256, j % 256, (i + 1) % 256, (j + 1) % 256
                         near = texture[i, j] * (1 - db) + texture[i, m] * db
                         next_to = texture[k, j] * (1 - db) + texture[k, m] * db
@@ -95,7 +122,8 @@ def boxes_px(shot: ShotTruth, frame: int) -> np.ndarray:
     for person in shot.people:
         assert person.keypoints is not None
         xy = person.keypoints.xy_px[frame][person.keypoints.presence[frame] > 0].numpy()
-        low, high = xy.min(0), xy.max(0)
+        low = xy.min(0)
+        high = xy.max(0)
         margin = PEOPLE_MARGIN * (high - low).max()
         boxes.append(np.concatenate((low - margin, high + margin)))
     return np.array(boxes)

@@ -1,4 +1,6 @@
-"""How far an estimated world is from the true one: gravity, floor, feet, sizes, lens, camera, and places over time."""
+"""How far an estimated world is from the true one: gravity, floor, feet, sizes, lens, camera, and
+places over time.
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +13,9 @@ from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
 from fitting.camera import points_to_world, rotation_to_world, world_from_camera
 from fitting.training.capture_corrections import FEET_KEYPOINTS
 
-SEGMENT = 100  # frames over which world MPJPE is taken, aligned on the first two: as others report it
+SEGMENT = (
+    100  # frames over which world MPJPE is taken, aligned on the first two: as others report it
+)
 PAN_S = 5.0
 _RIGHT_KINDS = {"static": ("static",), "pan": ("rotating",), "hand": ("moving", "rotating")}
 
@@ -40,13 +44,18 @@ class ShotEstimate:
     first_from_camera: np.ndarray | None  # [T, 3, 3]; None: does not turn, as far as is known
 
     def world_from_camera(self, frames: int) -> np.ndarray:
-        """[T, 4, 4]. A camera of which nothing is known is taken to be level, the lowest feet to be on the floor."""
+        """[T, 4, 4]. A camera of which nothing is known is taken to be level, the lowest feet to be
+        on the floor.
+        """
         up = np.array([0.0, -1.0, 0.0]) if self.up_cam is None else self.up_cam
         height = self.camera_height_m
         if not np.isfinite(height):
             level = world_from_camera(up, 0.0, self.first_from_camera, frames)
             lowest = [
-                (points_to_world(p.keypoints_cam_m[:, FEET_KEYPOINTS], level[p.rows])[..., 1] - p.over_sole_m).min(1)
+                (
+                    points_to_world(p.keypoints_cam_m[:, FEET_KEYPOINTS], level[p.rows])[..., 1]
+                    - p.over_sole_m
+                ).min(1)
                 for p in self.people
                 if p is not None
             ]
@@ -64,8 +73,10 @@ def shot_metrics(truth: ShotTruth, found: ShotEstimate) -> dict[str, float]:
         "stated floor, cm off": 100 * abs(found.camera_height_m - truth.camera_height_m),
         "focal length, %": 100 * abs(found.focal_px / truth.camera.focal_px[0] - 1),
         "camera kind right, %": np.nan if found.kind is None else 100.0 * (found.kind in right),
-        "turn over 5 s, deg off": np.nan if truth.camera_kind == "static" else turn_error_deg(truth, found),
-    }  # fmt: skip
+        "turn over 5 s, deg off": np.nan
+        if truth.camera_kind == "static"
+        else turn_error_deg(truth, found),
+    }
     world_from_camera = found.world_from_camera(truth.frames)
     here = true_world(truth)
     each = [
@@ -80,10 +91,15 @@ def shot_metrics(truth: ShotTruth, found: ShotEstimate) -> dict[str, float]:
 
 
 def _person_metrics(
-    truth: ShotTruth, exact: PersonTruth, found: PersonEstimate, world_from_camera: np.ndarray, here: np.ndarray
+    truth: ShotTruth,
+    exact: PersonTruth,
+    found: PersonEstimate,
+    world_from_camera: np.ndarray,
+    here: np.ndarray,
 ) -> dict[str, float]:
     rows = found.rows
-    joints, true_joints = found.joints_cam_m, truth.in_camera(exact.joints_m)[rows]
+    joints = found.joints_cam_m
+    true_joints = truth.in_camera(exact.joints_m)[rows]
     world = points_to_world(joints, world_from_camera[rows])
     true_world_m = exact.joints_m[rows] @ here[:3, :3].T + here[:3, 3]
     feet = points_to_world(found.keypoints_cam_m[:, FEET_KEYPOINTS], world_from_camera[rows])
@@ -92,13 +108,15 @@ def _person_metrics(
     contacts = np.nan
     if found.contact is not None:
         contacts = 100 * float(((found.contact > 0.5) == exact.standing[rows]).mean())
-    a, b = torch.from_numpy(joints), torch.from_numpy(true_joints)
+    a = torch.from_numpy(joints)
+    b = torch.from_numpy(true_joints)
     return {
         "standing feet, cm/s": standing_speed_cm_s(feet, exact.still[rows], rows, truth.fps),
         "contacts right, %": contacts,
         "feet under the floor, mm": 1000 * float(below.mean()),
         "world MPJPE, mm": world_mpjpe_mm(world, true_world_m),
-        "place in the world, cm off": 100 * float(np.linalg.norm(world - true_world_m, axis=-1).mean()),
+        "place in the world, cm off": 100
+        * float(np.linalg.norm(world - true_world_m, axis=-1).mean()),
         "root drift, cm": 100 * float(np.linalg.norm(roots[0] - roots[1], axis=1).max()),
         "height, %": 100 * abs(found.height_m / exact.height_m - 1),
         "depth, %": 100 * abs(float(np.median(joints[:, 0, 2] / true_joints[:, 0, 2])) - 1),
@@ -112,15 +130,21 @@ def angle_deg(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def true_world(truth: ShotTruth) -> np.ndarray:
-    """[4, 4] from the simulation's world to the stated one: first camera above the origin, looking along -z."""
+    """[4, 4] from the simulation's world to the stated one: first camera above the origin, looking
+    along -z.
+    """
     stated = np.eye(4)
     stated[:3, :3] = rotation_to_world(truth.up_cam)
     stated[1, 3] = truth.camera_height_m
     return stated @ truth.camera_from_world[0]
 
 
-def standing_speed_cm_s(feet_m: np.ndarray, still: np.ndarray, rows: np.ndarray, fps: float) -> float:
-    """Median speed of heels and toes [n, 4, 3] in the middle of three frames in which they truly stand still."""
+def standing_speed_cm_s(
+    feet_m: np.ndarray, still: np.ndarray, rows: np.ndarray, fps: float
+) -> float:
+    """Median speed of heels and toes [n, 4, 3] in the middle of three frames in which they truly
+    stand still.
+    """
     whole = still[:-2] & still[1:-1] & still[2:] & (rows[2:] - rows[:-2] == 2)[:, None]
     speed = np.linalg.norm(feet_m[2:] - feet_m[:-2], axis=-1) * fps / 2
     return 100 * float(np.median(speed[whole])) if whole.any() else np.nan
@@ -130,8 +154,10 @@ def world_mpjpe_mm(joints_m: np.ndarray, true_m: np.ndarray) -> float:
     """Of segments of SEGMENT frames, each moved and turned so that its first two frames fit best."""
     errors = []
     for first in range(0, max(len(joints_m) - SEGMENT // 2, 1), SEGMENT):
-        part, target = joints_m[first : first + SEGMENT], true_m[first : first + SEGMENT]
-        a, b = part[:2].reshape(-1, 3), target[:2].reshape(-1, 3)
+        part = joints_m[first : first + SEGMENT]
+        target = true_m[first : first + SEGMENT]
+        a = part[:2].reshape(-1, 3)
+        b = target[:2].reshape(-1, 3)
         turn, _ = Rotation.align_vectors(b - b.mean(0), a - a.mean(0))
         moved = turn.apply((part - a.mean(0)).reshape(-1, 3)).reshape(part.shape) + b.mean(0)
         errors.append(np.linalg.norm(moved - target, axis=-1).mean())
@@ -140,9 +166,13 @@ def world_mpjpe_mm(joints_m: np.ndarray, true_m: np.ndarray) -> float:
 
 def turn_error_deg(truth: ShotTruth, found: ShotEstimate) -> float:
     """The largest error of how far the camera turned within any 5 s."""
-    true = Rotation.from_matrix(truth.camera_from_world[:, :3, :3].swapaxes(1, 2))  # world from camera
+    true = Rotation.from_matrix(
+        truth.camera_from_world[:, :3, :3].swapaxes(1, 2)
+    )  # world from camera
     turns = np.broadcast_to(np.eye(3), (truth.frames, 3, 3))
-    mine = Rotation.from_matrix(turns if found.first_from_camera is None else found.first_from_camera)
+    mine = Rotation.from_matrix(
+        turns if found.first_from_camera is None else found.first_from_camera
+    )
     span = min(round(PAN_S * truth.fps), truth.frames - 1)
     off = (true[:-span].inv() * true[span:]) * (mine[:-span].inv() * mine[span:]).inv()
     return float(np.degrees(off.magnitude()).max())

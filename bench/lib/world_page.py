@@ -27,7 +27,9 @@ def groups(shots: list[ShotTruth]) -> dict[str, list[int]]:
         "all": [n for n, _ in every],
         "somebody walks": [n for n, s in every if s.kind == "walking"],
         "people stand": [n for n, s in every if s.kind == "standing"],
-        "jumping, sitting, steps": [n for n, s in every if s.kind in ("jumping", "sitting", "stairs")],
+        "jumping, sitting, steps": [
+            n for n, s in every if s.kind in ("jumping", "sitting", "stairs")
+        ],
         "two or more people": [n for n, s in every if len(s.people) > 1],
         "static camera": [n for n, s in every if s.camera_kind == "static"],
         "panning camera": [n for n, s in every if s.camera_kind == "pan"],

@@ -1,4 +1,6 @@
-"""Rendered worlds (`fitmesh synth --scenes world`) read as truth, and what `fitmesh run` finds in their images."""
+"""Rendered worlds (`fitmesh synth --scenes world`) read as truth, and what `fitmesh run` finds in
+their images.
+"""
 
 from pathlib import Path
 
@@ -22,7 +24,9 @@ def read_truth(root: Path) -> list[ShotTruth]:
     """Every sequence of the set."""
     paths = sorted((root / "synthFiles").glob("world_*.npz"))
     if not paths:
-        raise UserError(f"{root} holds no rendered worlds: make some with `fitmesh synth --scenes world --out {root}`.")
+        raise UserError(
+            f"{root} holds no rendered worlds: make some with `fitmesh synth --scenes world --out {root}`."
+        )
     return [_read(path) for path in paths]
 
 
@@ -44,10 +48,18 @@ def _read(path: Path) -> ShotTruth:
     ]
     size = (int(rows["size_px"][0]), int(rows["size_px"][1]))
     camera = Camera.from_focal(float(rows["shot_focal_px"][0]), size)
-    kind, camera_kind = str(rows["kind"]), str(rows["shot_camera"][0])
+    kind = str(rows["kind"])
+    camera_kind = str(rows["shot_camera"][0])
     return ShotTruth(
-        path.stem, kind, camera_kind, people, camera, rows["camera_from_world"], float(rows["fps"]), (0, 0)  # type: ignore[arg-type]
-    )  # fmt: skip
+        path.stem,
+        kind,
+        camera_kind,
+        people,
+        camera,
+        rows["camera_from_world"],
+        float(rows["fps"]),
+        (0, 0),  # type: ignore[arg-type]
+    )
 
 
 def boxes(root: Path, name: str) -> np.ndarray:
@@ -62,7 +74,9 @@ def run(root: Path, shot: ShotTruth, out: Path, floor: str, focal_px: float | No
     return fitmesh.run(folder, out / shot.name, fps=shot.fps, floor=floor, focal_px=focal_px)
 
 
-def estimate(result: Result, shot: ShotTruth, true_boxes: np.ndarray, body: Body, looked: bool) -> ShotEstimate:
+def estimate(
+    result: Result, shot: ShotTruth, true_boxes: np.ndarray, body: Body, looked: bool
+) -> ShotEstimate:
     """looked: whether the camera's motion is a part of the answer."""
     found = result.shots[0]
     matched = _matched(result.people, true_boxes)
@@ -82,21 +96,31 @@ def _matched(people: list[Person], true_boxes: np.ndarray) -> list[Person | None
     """Whose track covers a true person best: the longest overlap counts."""
     found: list[Person | None] = []
     for box in true_boxes:
-        scores = [float(np.nan_to_num(_iou(person.box_px, box[person.frame])).sum()) for person in people]
+        scores = [
+            float(np.nan_to_num(_iou(person.box_px, box[person.frame])).sum()) for person in people
+        ]
         best = int(np.argmax(scores)) if scores else -1
-        found.append(people[best] if best >= 0 and scores[best] > LEAST_OVERLAP * len(people[best].frame) else None)
+        found.append(
+            people[best]
+            if best >= 0 and scores[best] > LEAST_OVERLAP * len(people[best].frame)
+            else None
+        )
     return found
 
 
 def _iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    low, high = np.maximum(a[:, :2], b[:, :2]), np.minimum(a[:, 2:], b[:, 2:])
+    low = np.maximum(a[:, :2], b[:, :2])
+    high = np.minimum(a[:, 2:], b[:, 2:])
     shared = np.prod(np.maximum(high - low, 0), axis=1)
     areas = [np.prod(np.maximum(box[:, 2:] - box[:, :2], 0), axis=1) for box in (a, b)]
     return np.asarray(shared / np.maximum(areas[0] + areas[1] - shared, 1e-6))
 
 
 def _person(person: Person, body: Body) -> PersonEstimate:
-    pose, shape, move = (torch.from_numpy(np.asarray(v)) for v in (person.pose_rad, person.shape, person.translation_m))
+    pose, shape, move = (
+        torch.from_numpy(np.asarray(v))
+        for v in (person.pose_rad, person.shape, person.translation_m)
+    )
     posed = body.at(BodyParams(pose, shape, move, torch.tensor(float(person.size))))
     contact = np.nan_to_num(person.contact)
     return PersonEstimate(

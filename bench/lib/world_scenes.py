@@ -1,8 +1,9 @@
-"""Simulated shots with exact truth: captured motion of people on one floor, seen by a camera whose lens is not told.
+"""Simulated shots with exact truth: captured motion of people on one floor, seen by a camera whose
+lens is not told.
 
-Nothing is rendered but a small grey background for the camera's motion (bench/world_background.py): keypoints are
-projected exactly and read with noise of the stated size (`bench.lib.simulation.Noise`). World frame: y up, metres,
-floor at y = 0.
+Nothing is rendered but a small grey background for the camera's motion (bench/world_background.py):
+keypoints are projected exactly and read with noise of the stated size
+(`bench.lib.simulation.Noise`). World frame: y up, metres, floor at y = 0.
 """
 
 import math
@@ -72,7 +73,9 @@ class ShotTruth:
 
     def positions_m(self) -> np.ndarray:
         """[T, 3] of the camera."""
-        return -np.einsum("tji,tj->ti", self.camera_from_world[:, :3, :3], self.camera_from_world[:, :3, 3])
+        return -np.einsum(
+            "tji,tj->ti", self.camera_from_world[:, :3, :3], self.camera_from_world[:, :3, 3]
+        )
 
     def in_camera(self, points_m: np.ndarray) -> np.ndarray:
         """World points [T, N, 3] in each frame's camera."""
@@ -81,11 +84,18 @@ class ShotTruth:
 
 
 def simulated_shot(
-    clips: dict[Kind, list[Clip]], body: Body, seed: int, number: int, seconds: float = 10.0, noise: Noise | None = None
+    clips: dict[Kind, list[Clip]],
+    body: Body,
+    seed: int,
+    number: int,
+    seconds: float = 10.0,
+    noise: Noise | None = None,
 ) -> ShotTruth:
     """One of a series that goes through kinds, cameras and numbers of people."""
     rng = np.random.default_rng([seed, number, 17])
-    kind = KINDS[(0, 1, 0, 2, 0, 3, 1, 4)[number % 8]]  # walking, standing, walking, jumping, walking, sitting, ..
+    kind = KINDS[
+        (0, 1, 0, 2, 0, 3, 1, 4)[number % 8]
+    ]  # walking, standing, walking, jumping, walking, sitting, ..
     count = (1, 2, 2, 1, 3, 2, 1, 2, 4, 1)[number % 10]
     cameras: tuple[CameraKind, ...] = ("static", "pan", "static", "hand", "static", "static", "pan")
     camera_kind = cameras[number % len(cameras)]
@@ -110,17 +120,27 @@ def simulated_shot(
 
 
 def _seen(
-    person: SyntheticPerson, camera: Camera, path: np.ndarray, body: Body, noise: Noise,
+    person: SyntheticPerson,
+    camera: Camera,
+    path: np.ndarray,
+    body: Body,
+    noise: Noise,
     generator: torch.Generator,
-) -> PersonTruth:  # fmt: skip
+) -> PersonTruth:
     points = person.keypoints.double().numpy()
     cam = np.einsum("tij,tnj->tni", path[:, :3, :3], points) + path[:, None, :3, 3]
     exact = camera.project(torch.from_numpy(cam).float())
     stands, still = contacts(body, person, FPS)
     return PersonTruth(
-        person.clip, person.size, person.size * height_m(body, person.shape), person.joints.double().numpy(), points,
-        stands, still, noisy(exact, generator, noise, FPS),
-    )  # fmt: skip
+        person.clip,
+        person.size,
+        person.size * height_m(body, person.shape),
+        person.joints.double().numpy(),
+        points,
+        stands,
+        still,
+        noisy(exact, generator, noise, FPS),
+    )
 
 
 def height_m(body: Body, shape: torch.Tensor) -> float:

@@ -1,8 +1,10 @@
-"""Which detection is which person: OKS of every pair, and COCO's greedy assignment for all thresholds and size ranges.
+"""Which detection is which person: OKS of every pair, and COCO's greedy assignment for all
+thresholds and size ranges.
 
-`pair_oks` is equal to pycocotools to the last bit, not merely close: an OKS that lands on a threshold, or two people
-equally similar to one detection, would otherwise be decided differently. NumPy's sum depends on how many terms it is
-given, so pairs are taken together by the number of keypoints that count."""
+`pair_oks` is equal to pycocotools to the last bit, not merely close: an OKS that lands on a
+threshold, or two people equally similar to one detection, would otherwise be decided differently.
+NumPy's sum depends on how many terms it is given, so pairs are taken together by the number of
+keypoints that count."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +27,9 @@ class GroundTruth:
     area_px2: np.ndarray  # [G] area of the segment, which sets the scale of OKS
     box_px: np.ndarray  # [G, 4] x, y, width, height
     crowd: np.ndarray  # [G] bool: a crowd may swallow any number of detections
-    ignore: np.ndarray  # [G] bool: neither found nor missed (crowds, and people without a labelled keypoint)
+    ignore: (
+        np.ndarray
+    )  # [G] bool: neither found nor missed (crowds, and people without a labelled keypoint)
     id: np.ndarray  # [G] annotation ids
 
 
@@ -53,32 +57,52 @@ def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> G
     images = np.unique(np.asarray([image["id"] for image in dataset["images"]]))
     listed = set(images.tolist())
     categories = {category["id"] for category in dataset["categories"]}
-    people = [a for a in dataset["annotations"] if a["category_id"] in categories and a["image_id"] in listed]
+    people = [
+        a
+        for a in dataset["annotations"]
+        if a["category_id"] in categories and a["image_id"] in listed
+    ]
     if len({a["category_id"] for a in people}) > 1:
-        raise UserError("the annotations hold more than one category. Evaluate one category at a time.")
+        raise UserError(
+            "the annotations hold more than one category. Evaluate one category at a time."
+        )
     identity = np.asarray([a.get("id", i) for i, a in enumerate(people, 1)])
     if len(np.unique(identity)) < len(people):
         raise UserError("two annotations share an id. Give every annotation its own.")
     points = _keypoint_array(people, keypoints, "annotation")
     crowd = np.asarray([bool(a.get("iscrowd", 0)) for a in people], bool)
-    empty = [a.get("num_keypoints", np.count_nonzero(p)) == 0 for a, p in zip(people, points[:, :, 2] > 0, strict=True)]
+    empty = [
+        a.get("num_keypoints", np.count_nonzero(p)) == 0
+        for a, p in zip(people, points[:, :, 2] > 0, strict=True)
+    ]
     return GroundTruth(
-        images=images, image=_image_ids(people, images), xy_px=points[:, :, :2],
-        visibility=points[:, :, 2].astype(np.int8), area_px2=np.array([a["area"] for a in people], float),
-        box_px=np.asarray([a["bbox"] for a in people], float).reshape(-1, 4), crowd=crowd,
-        ignore=crowd | np.asarray(empty, bool), id=identity,
-    )  # fmt: skip
+        images=images,
+        image=_image_ids(people, images),
+        xy_px=points[:, :, :2],
+        visibility=points[:, :, 2].astype(np.int8),
+        area_px2=np.array([a["area"] for a in people], float),
+        box_px=np.asarray([a["bbox"] for a in people], float).reshape(-1, 4),
+        crowd=crowd,
+        ignore=crowd | np.asarray(empty, bool),
+        id=identity,
+    )
 
 
-def detections_from_coco(results: Sequence[Mapping[str, Any]], truth: GroundTruth, category: int = 1) -> Detections:
-    """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`. Like pycocotools,
-    results of another category are left out, and if the first result has a `bbox` then boxes, not keypoints, give the
-    size of a detection."""
+def detections_from_coco(
+    results: Sequence[Mapping[str, Any]], truth: GroundTruth, category: int = 1
+) -> Detections:
+    """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`.
+    Like pycocotools, results of another category are left out, and if the first result has a `bbox`
+    then boxes, not keypoints, give the size of a detection."""
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]
     image = _image_ids(results, truth.images)
     xy_px = _keypoint_array(results, truth.xy_px.shape[1], "detection")[:, :, :2]
-    area = np.asarray([r["bbox"][2] * r["bbox"][3] for r in results], float) if by_box else extent_area(xy_px)
+    area = (
+        np.asarray([r["bbox"][2] * r["bbox"][3] for r in results], float)
+        if by_box
+        else extent_area(xy_px)
+    )
     return Detections(image, xy_px, np.array([r["score"] for r in results], float), area)
 
 
@@ -92,12 +116,16 @@ def _keypoint_array(rows: Sequence[Mapping[str, Any]], keypoints: int, what: str
     for index, row in enumerate(rows):
         if len(row["keypoints"]) != 3 * keypoints:
             expected = f"expected {3 * keypoints} (x, y, visibility for {keypoints} keypoints)"
-            raise UserError(f"{what} {row.get('id', index)} has {len(row['keypoints'])} keypoint values, {expected}.")
+            raise UserError(
+                f"{what} {row.get('id', index)} has {len(row['keypoints'])} keypoint values, {expected}."
+            )
     flat = chain.from_iterable(row["keypoints"] for row in rows)
     return np.fromiter(flat, float, len(rows) * 3 * keypoints).reshape(len(rows), keypoints, 3)
 
 
-TERMS_AT_ONCE = 1 << 18  # exponentials computed at a time: a block of arrays that stays in the processor's cache
+TERMS_AT_ONCE = (
+    1 << 18
+)  # exponentials computed at a time: a block of arrays that stays in the processor's cache
 
 
 def pair_oks(
@@ -107,10 +135,11 @@ def pair_oks(
     truth: GroundTruth,
     sigmas: Sequence[float] | np.ndarray,  # [K]
 ) -> np.ndarray:
-    """OKS of every pair, [P]: the mean over the person's labelled keypoints. A person without any is compared by how
-    far each keypoint lies outside the box, grown by its size on every side."""
+    """OKS of every pair, [P]: the mean over the person's labelled keypoints. A person without any
+    is compared by how far each keypoint lies outside the box, grown by its size on every side."""
     variance = (np.asarray(sigmas, float) * 2) ** 2
-    scale, labelled = truth.area_px2 + np.spacing(1), truth.visibility > 0
+    scale = truth.area_px2 + np.spacing(1)
+    labelled = truth.visibility > 0
     count = labelled.sum(1)  # [G]
     labelled_first = np.argsort(~labelled, axis=1, kind="stable")  # [G, K]
     by_count = np.argsort(count[person], kind="stable")
@@ -121,16 +150,21 @@ def pair_oks(
         at_once = TERMS_AT_ONCE // (terms or len(variance))
         for first in range(0, len(pairs_of_count), at_once):
             pairs = pairs_of_count[first : first + at_once]
-            d, g = found[pairs], person[pairs]
+            d = found[pairs]
+            g = person[pairs]
             k = labelled_first[g, : terms or None]  # [P, terms]
             xy = found_xy_px[d[:, None], k]
             if terms:
                 offset = xy - truth.xy_px[g[:, None], k]
             else:
                 corner, size = np.split(truth.box_px[g][:, None], 2, axis=-1)
-                offset = np.maximum(0, (corner - size) - xy) + np.maximum(0, xy - (corner + size * 2))
+                offset = np.maximum(0, (corner - size) - xy) + np.maximum(
+                    0, xy - (corner + size * 2)
+                )
             squared = offset[..., 0] ** 2 + offset[..., 1] ** 2
-            exponent = -(squared / variance[k] / scale[g][:, None] / 2)  # in pycocotools' order of operations
+            exponent = -(
+                squared / variance[k] / scale[g][:, None] / 2
+            )  # in pycocotools' order of operations
             oks[pairs] = np.exp(exponent).sum(1) / exponent.shape[1]
     return oks
 
@@ -144,24 +178,34 @@ def matched_oks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """OKS of every person [N] and every keypoint [N, K]; NaN where nothing is labelled."""
     d2 = ((np.asarray(xy_px, float) - truth_xy_px) ** 2).sum(-1)
-    l2 = (2 * np.asarray(sigmas, float)) ** 2 * (np.asarray(area_px2, float) + np.spacing(1))[:, None]
+    l2 = (2 * np.asarray(sigmas, float)) ** 2 * (np.asarray(area_px2, float) + np.spacing(1))[
+        :, None
+    ]
     keypoint = np.where(labelled, np.exp(-d2 / (2 * l2)), np.nan)
     with np.errstate(invalid="ignore"):
         return np.nansum(keypoint, 1) / labelled.sum(1), keypoint
 
 
 OKS_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # [T]
-AREA_RANGES_PX2 = np.array([[0, 1e5**2], [32**2, 96**2], [96**2, 1e5**2]], float)  # [A, 2] all, medium, large
+AREA_RANGES_PX2 = np.array(
+    [[0, 1e5**2], [32**2, 96**2], [96**2, 1e5**2]], float
+)  # [A, 2] all, medium, large
 DETECTIONS_PER_IMAGE = 20  # the best of each image; the rest does not count
-IGNORED, FALSE, TRUE = -1, 0, 1  # what can become of a detection
+# what can become of a detection
+IGNORED = -1
+FALSE = 0
+TRUE = 1
 
 
-def assign(oks: np.ndarray, ignored: np.ndarray, crowd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which person every detection of one image gets, [A, T, R] or -1, and whether that person was to be found. oks
-    [R, P]: of detections, best first, with people; ignored [A, P]: not to be found in this size range; crowd [P]: may
-    be chosen again and again. The highest OKS wins, of equals the later person, and whoever is to be found before all
-    who are ignored."""
-    (detections, people), sizes = oks.shape, len(ignored)
+def assign(
+    oks: np.ndarray, ignored: np.ndarray, crowd: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which person every detection of one image gets, [A, T, R] or -1, and whether that person was
+    to be found. oks [R, P]: of detections, best first, with people; ignored [A, P]: not to be found
+    in this size range; crowd [P]: may be chosen again and again. The highest OKS wins, of equals
+    the later person, and whoever is to be found before all who are ignored."""
+    detections, people = oks.shape
+    sizes = len(ignored)
     best = np.full((sizes, len(OKS_THRESHOLDS), detections), -1)
     free = np.ones((sizes, len(OKS_THRESHOLDS), people), bool)
     by_oks = np.argsort(oks, axis=1, kind="stable")  # [R, P] people, lowest OKS first
@@ -189,16 +233,19 @@ class Matches:
     positives: np.ndarray  # [A, I] people to be found in each image
 
 
-def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | np.ndarray) -> Matches:
-    """Assign detections to people as COCOeval does, ties included. Within an image the best score chooses first; it
-    takes the most similar free person (the later one if two are equal) whose OKS reaches the threshold, and a person
-    that is ignored only if no other will do."""
+def match(
+    truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | np.ndarray
+) -> Matches:
+    """Assign detections to people as COCOeval does, ties included. Within an image the best score
+    chooses first; it takes the most similar free person (the later one if two are equal) whose OKS
+    reaches the threshold, and a person that is ignored only if no other will do."""
     sound = np.isfinite(detections.xy_px).all((1, 2)) & np.isfinite(detections.score)
     if not sound.all():
         what = f"the detection numbered {np.argmin(sound)} has a keypoint or score that is not a finite number"
         raise UserError(f"{what}. Leave such detections out.")
     images = len(truth.images)
-    person_image, found_image = _index(truth.images, truth.image), _index(truth.images, detections.image)
+    person_image = _index(truth.images, truth.image)
+    found_image = _index(truth.images, detections.image)
     person = np.argsort(person_image, kind="stable")
     person_image = person_image[person]
     kept = np.lexsort((-detections.score, found_image))  # equal scores in the order they were given
@@ -213,12 +260,18 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
     ignored = truth.ignore[person] | _outside(truth.area_px2[person])  # [A, G]
     # What a detection is if it finds nobody: wrong, unless it is of a size that is not asked about.
     outside = _outside(detections.area_px2[kept])
-    outcome = np.repeat(np.where(outside, IGNORED, FALSE).astype(np.int8)[:, None], len(OKS_THRESHOLDS), axis=1)
-    # pycocotools notes a match by the person's id, so that a person of id 0 is taken but never found.
-    counts, crowd = truth.id[person] != 0, truth.crowd[person]
+    outcome = np.repeat(
+        np.where(outside, IGNORED, FALSE).astype(np.int8)[:, None], len(OKS_THRESHOLDS), axis=1
+    )
+    # pycocotools notes a match by the person's id, so that a person of id 0 is taken but never
+    # found.
+    counts = truth.id[person] != 0
+    crowd = truth.crowd[person]
     starts = np.flatnonzero(np.diff(found_image[pair_found])) + 1
     for pairs in np.split(np.arange(len(pair_found)), starts) if len(pair_found) else ():
-        here = pair_person[pairs[0]] + np.arange(people[found_image[pair_found[pairs[0]]]])  # everybody of an image
+        here = pair_person[pairs[0]] + np.arange(
+            people[found_image[pair_found[pairs[0]]]]
+        )  # everybody of an image
         rows = pair_found[pairs[:: len(here)]]
         chosen, wanted = assign(oks[pairs].reshape(len(rows), -1), ignored[:, here], crowd[here])
         became = outcome[:, :, rows]
@@ -228,7 +281,9 @@ def match(truth: GroundTruth, detections: Detections, sigmas: Sequence[float] | 
 
     order = np.argsort(-detections.score[kept], kind="stable")
     positives = np.stack([np.bincount(person_image[~row], minlength=images) for row in ignored])
-    return Matches(detections.score[kept][order], found_image[order], outcome[:, :, order], positives)
+    return Matches(
+        detections.score[kept][order], found_image[order], outcome[:, :, order], positives
+    )
 
 
 def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Augmented training crops: jittered boxes, degraded images, occluded parts.
 
-A calibration head must have seen the mistakes that the network makes, and on clean crops it makes too few of them."""
+A calibration head must have seen the mistakes that the network makes, and on clean crops it makes
+too few of them."""
 
 from dataclasses import dataclass
 
@@ -10,12 +11,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Augment:
-    """Probabilities and strengths. Adding one augmented pass closed 33 to 35 % of the AP gap where plain crops alone
-    closed 31 to 33 % (docs/train-ccnet.md); the single strengths are not tuned."""
+    """Probabilities and strengths. Adding one augmented pass closed 33 to 35 % of the AP gap where
+    plain crops alone closed 31 to 33 % (docs/train-ccnet.md); the single strengths are not
+    tuned."""
 
     scale_log: float = 0.12  # standard deviation of the logarithm of the box's size
     shift: float = 0.04  # standard deviation of the box's centre, in box sides
-    surroundings: float = 0.15  # probability of showing the image where the network's crops are grey around the box
+    surroundings: float = (
+        0.15  # probability of showing the image where the network's crops are grey around the box
+    )
     flip: float = 0.5  # probability of a mirror image
     grey: float = 0.3  # probability of an image without colour
     coarse: float = 0.4  # probability of a loss of resolution
@@ -45,20 +49,28 @@ def degrade(
         crop = np.repeat(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[:, :, None], 3, 2)
     if random.random() < how.coarse:
         factor = random.uniform(*how.coarse_factor)
-        small = cv2.resize(crop, (int(width / factor), int(height / factor)), interpolation=cv2.INTER_AREA)
+        small = cv2.resize(
+            crop, (int(width / factor), int(height / factor)), interpolation=cv2.INTER_AREA
+        )
         crop = cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR)
     if random.random() < how.hidden:
-        left, top, right, bottom = np.clip(np.round(box_px), 0, [width, height, width, height]).astype(int)
-        crop, shown = crop.copy(), (slice(top, bottom), slice(left, right))
+        left, top, right, bottom = np.clip(
+            np.round(box_px), 0, [width, height, width, height]
+        ).astype(int)
+        crop = crop.copy()
+        shown = (slice(top, bottom), slice(left, right))
         for _ in range(random.integers(1, 3) if right > left and bottom > top else 0):
             crop[shown] = occlude(crop[shown], person_px - (left, top), random)
     if random.random() < how.light:
-        crop = np.clip(crop * random.uniform(0.6, 1.4) + random.uniform(-25, 25), 0, 255).astype(np.uint8)
+        crop = np.clip(crop * random.uniform(0.6, 1.4) + random.uniform(-25, 25), 0, 255).astype(
+            np.uint8
+        )
     return crop
 
 
-# Occluders: boxes and ellipses before a limb, a desk that covers everything beyond its edge, a post across the image;
-# each a shaded colour, another part of the crop, or the crop blurred. Sizes and odds are not tuned.
+# Occluders: boxes and ellipses before a limb, a desk that covers everything beyond its edge, a post
+# across the image; each a shaded colour, another part of the crop, or the crop blurred. Sizes and
+# odds are not tuned.
 SHAPES = {"box": 0.4, "ellipse": 0.25, "desk": 0.2, "post": 0.15}  # with their odds
 TEXTURES = {"surface": 0.4, "other part": 0.3, "blur": 0.3}  # with their odds
 SMALL = (0.06, 0.4)  # side of a box or ellipse, in crop sides
@@ -73,17 +85,25 @@ def occlude(crop: np.ndarray, near_px: np.ndarray, random: np.random.Generator) 
     height, width = crop.shape[:2]
     centre = random.uniform((0, 0), (width, height))
     if len(near_px) and random.random() < 0.7:
-        centre = near_px[random.integers(len(near_px))] + random.normal(0, 0.03, 2) * (width, height)
-    mask = occluded(random.choice(list(SHAPES), p=list(SHAPES.values())), (height, width), centre, random)
+        centre = near_px[random.integers(len(near_px))] + random.normal(0, 0.03, 2) * (
+            width,
+            height,
+        )
+    mask = occluded(
+        random.choice(list(SHAPES), p=list(SHAPES.values())), (height, width), centre, random
+    )
     if not mask.any():
         return crop
-    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    rows = np.flatnonzero(mask.any(1))
+    columns = np.flatnonzero(mask.any(0))
     size_px = float(np.sqrt((rows[-1] - rows[0] + 1) * (columns[-1] - columns[0] + 1)))
     kind = random.choice(list(TEXTURES), p=list(TEXTURES.values()))
     return np.where(mask[..., None], texture(kind, crop, size_px, random), crop)
 
 
-def occluded(shape: str, size: tuple[int, int], centre: np.ndarray, random: np.random.Generator) -> np.ndarray:
+def occluded(
+    shape: str, size: tuple[int, int], centre: np.ndarray, random: np.random.Generator
+) -> np.ndarray:
     """[H, W] what an occluder of this shape covers of a crop of this size (height, width)."""
     if shape in ("box", "ellipse"):
         sides = random.uniform(*SMALL, 2) * max(size)
@@ -94,7 +114,9 @@ def occluded(shape: str, size: tuple[int, int], centre: np.ndarray, random: np.r
         corners = cv2.boxPoints((centre.tolist(), sides.tolist(), turn))
         return cv2.fillConvexPoly(np.zeros(size, np.uint8), corners.round().astype(np.int32), 1) > 0
     if shape == "desk":  # everything beyond a line: mostly below it, sometimes beside it
-        turn = random.choice([0.0, np.pi / 2, -np.pi / 2], p=[0.7, 0.15, 0.15]) + random.normal(0, 0.1)
+        turn = random.choice([0.0, np.pi / 2, -np.pi / 2], p=[0.7, 0.15, 0.15]) + random.normal(
+            0, 0.1
+        )
         away = _along(size, turn, np.array(size)[::-1] / 2)
         return away > random.uniform(*DESK_DEPTH) * max(size)
     turn = random.choice([0.0, np.pi / 2]) + random.normal(0, 0.15)
@@ -119,7 +141,9 @@ def texture(kind: str, crop: np.ndarray, size_px: float, random: np.random.Gener
         grain = random.normal(0, random.uniform(0, GRAIN), (height, width))
         shade = 1 + random.uniform(0, 0.6) * light
         return np.clip(colour * shade[..., None] + grain[..., None], 0, 255).astype(np.uint8)
-    if kind == "other part":  # moved, turned upside down or mirrored: what shows in a hole is something else
+    if (
+        kind == "other part"
+    ):  # moved, turned upside down or mirrored: what shows in a hole is something else
         moved = np.roll(crop, (random.integers(height), random.integers(width)), (0, 1))
         return moved[:: random.choice([-1, 1]), :: random.choice([-1, 1])]
     sigma = random.uniform(*BLUR) * size_px

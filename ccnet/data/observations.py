@@ -1,4 +1,5 @@
-"""The frozen network on annotated people: what it predicts, what a head reads of it, and the true OKS.
+"""The frozen network on annotated people: what it predicts, what a head reads of it, and the true
+OKS.
 
 Computed once and cached on disk, in shards, so that a killed run loses at most one of them."""
 
@@ -36,14 +37,21 @@ Read = Callable[[Tensor], Tensor]  # features -> inputs of a head's trained laye
 
 @dataclass(frozen=True, kw_only=True)
 class Observations(PoseEstimate):
-    """The network's estimate of N people in their annotated boxes, and the truth. `features` are what the trained
-    layers of a head read of them. Left and right are the crop's: in a mirrored one the person's right hand is left."""
+    """The network's estimate of N people in their annotated boxes, and the truth. `features` are
+    what the trained layers of a head read of them. Left and right are the crop's: in a mirrored one
+    the person's right hand is left."""
 
     TENSORS = True
-    error: Tensor = column(("keypoints", 2), "f", "less truth, along the crop's axes; 0 where not labelled", unit="l")
+    error: Tensor = column(
+        ("keypoints", 2), "f", "less truth, along the crop's axes; 0 where not labelled", unit="l"
+    )
     oks: Tensor = column(("keypoints",), "f", "0 where not labelled")  # [N, K]
     # [N, K] 0 where not labelled, too
-    pck: Tensor = column(("keypoints",), "f", "1 within half a head size (PCKh@0.5), else 0; NaN: head size not known")
+    pck: Tensor = column(
+        ("keypoints",),
+        "f",
+        "1 within half a head size (PCKh@0.5), else 0; NaN: head size not known",
+    )
     present: Tensor = column(("keypoints",), "f", "1 if labelled and inside the crop")  # [N, K]
     labelled: Tensor = column(("keypoints",), "f", "1 if labelled")  # [N, K]
     area_share: Tensor = column((), "f", "the person's area over the crop's")  # [N]
@@ -53,7 +61,9 @@ class Observations(PoseEstimate):
 CropPerson = Callable[[PoseModel, AnnotatedPerson, np.ndarray, np.random.Generator], Crops]
 
 
-def plain_crop(model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator) -> Crops:
+def plain_crop(
+    model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
+) -> Crops:
     return crop_people(model, image, np.array([person.box_px]))
 
 
@@ -63,11 +73,16 @@ def augmented(augment: Augment | None) -> CropPerson:
 
 
 def _augmented_crop(
-    augment: Augment, model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
+    augment: Augment,
+    model: PoseModel,
+    person: AnnotatedPerson,
+    image: np.ndarray,
+    random: np.random.Generator,
 ) -> Crops:
     box_px = jitter_box(np.asarray(person.box_px), augment, random)
     cropped = crop_people(model, image, box_px[None])
-    pixels, affine = cropped.pixels, cropped.affine
+    pixels = cropped.pixels
+    affine = cropped.affine
     shown_px = np.array([0, 0, *model.input_wh])
     if random.random() < augment.surroundings:
         pixels = crops.cut(image, affine, model.input_wh)
@@ -85,22 +100,36 @@ def _augmented_crop(
 
 
 def observe(
-    model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], crop: CropPerson = plain_crop,
-    seed: Sequence[int] = (0,), progress: Progress = lambda people: None,
-) -> Observations:  # fmt: skip
-    """On the CPU, in the order of `people`; `read` makes a head's inputs of the features. The next crops are cut while
-    the network runs. The randomness of one person's crop depends on `seed` and the person's id alone."""
+    model: PoseModel,
+    read: Read,
+    people: Sequence[AnnotatedPerson],
+    crop: CropPerson = plain_crop,
+    seed: Sequence[int] = (0,),
+    progress: Progress = lambda people: None,
+) -> Observations:
+    """On the CPU, in the order of `people`; `read` makes a head's inputs of the features. The next
+    crops are cut while the network runs. The randomness of one person's crop depends on `seed` and
+    the person's id alone."""
 
     def batches() -> Iterator[tuple[Sequence[AnnotatedPerson], Crops]]:
         """People and their crops. People come sorted by image: each is read once."""
-        path, image = None, np.zeros((0, 0, 3), np.uint8)
+        path = None
+        image = np.zeros((0, 0, 3), np.uint8)
         for first in range(0, len(people), BATCH):
-            part, cut = people[first : first + BATCH], []
+            part = people[first : first + BATCH]
+            cut = []
             for person in part:
                 if person.image != path:
-                    path, image = person.image, load_image(person)
+                    path = person.image
+                    image = load_image(person)
                 cut.append(crop(model, person, image, np.random.default_rng([*seed, person.id])))
-            yield part, Crops(torch.cat([one.pixels for one in cut]), np.concatenate([one.affine for one in cut]))
+            yield (
+                part,
+                Crops(
+                    torch.cat([one.pixels for one in cut]),
+                    np.concatenate([one.affine for one in cut]),
+                ),
+            )
 
     observed = []
     for part, cropped in prefetch(batches(), depth=1):
@@ -110,38 +139,61 @@ def observe(
 
 
 @torch.inference_mode()
-def _observe_batch(model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], cropped: Crops) -> Observations:
-    pose, mirrored = estimate_crops(model, cropped), np.linalg.det(cropped.affine[:, :, :2]) < 0
+def _observe_batch(
+    model: PoseModel, read: Read, people: Sequence[AnnotatedPerson], cropped: Crops
+) -> Observations:
+    pose = estimate_crops(model, cropped)
+    mirrored = np.linalg.det(cropped.affine[:, :, :2]) < 0
     keypoints = np.stack([person.keypoints for person in people])
-    truth = torch.from_numpy(np.where(mirrored[:, None, None], keypoints[:, model.skeleton.flip_order], keypoints))
-    labelled, in_crop = truth[..., 2] > 0, crops.move(cropped.affine, truth[..., :2])
+    truth = torch.from_numpy(
+        np.where(mirrored[:, None, None], keypoints[:, model.skeleton.flip_order], keypoints)
+    )
+    labelled = truth[..., 2] > 0
+    in_crop = crops.move(cropped.affine, truth[..., :2])
     inside = ((in_crop >= 0) & (in_crop <= torch.tensor(model.input_wh) - 1.0)).all(-1)
     area = torch.tensor([person.area_px2 for person in people], dtype=torch.float32)
-    l2, difference = l_squared(area, model.skeleton), pose.xy_px - truth[..., :2]
+    l2 = l_squared(area, model.skeleton)
+    difference = pose.xy_px - truth[..., :2]
     distance2 = difference.square().sum(-1)
     along_x = torch.from_numpy(np.where(mirrored, -1.0, 1.0))[:, None]
-    error = torch.stack([difference[..., 0] * along_x, difference[..., 1]], -1) / l2.sqrt()[..., None]
+    error = (
+        torch.stack([difference[..., 0] * along_x, difference[..., 1]], -1) / l2.sqrt()[..., None]
+    )
     head_px = torch.tensor([person.head_px for person in people], dtype=torch.float32)[:, None]
     right = (distance2.sqrt() <= 0.5 * head_px).float() * labelled
     return Observations(
         **{**vars(pose), "features": read(pose.features.float()).cpu()},
-        error=torch.where(labelled[..., None], error, 0).float(), oks=keypoint_oks(distance2, l2).float() * labelled,
-        pck=torch.where(head_px.isnan(), torch.nan, right), present=(labelled & inside).float(),
-        labelled=labelled.float(), area_share=area / pose.crop_area_px2,
-    )  # fmt: skip
+        error=torch.where(labelled[..., None], error, 0).float(),
+        oks=keypoint_oks(distance2, l2).float() * labelled,
+        pck=torch.where(head_px.isnan(), torch.nan, right),
+        present=(labelled & inside).float(),
+        labelled=labelled.float(),
+        area_share=area / pose.crop_area_px2,
+    )
 
 
-# On disk -------------------------------------------------------------------------------------------------------------
+# On disk
+# -------------------------------------------------------------------------------------------------------------
 
 
 def observe_cached(
-    folder: Path, model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None,
-    seed: Sequence[int], group: ProcessGroup = ALONE, progress: Progress = lambda people: None,
-) -> tuple[Observations, list[np.ndarray]]:  # fmt: skip
-    """One pass over some people: all but the features in memory, and the features left on disk, in half precision. A
-    pair of files per SHARD, in a folder named by cache key; several processes share the work."""
+    folder: Path,
+    model: PoseModel,
+    head: CalibrationHead,
+    people: Sequence[AnnotatedPerson],
+    augment: Augment | None,
+    seed: Sequence[int],
+    group: ProcessGroup = ALONE,
+    progress: Progress = lambda people: None,
+) -> tuple[Observations, list[np.ndarray]]:
+    """One pass over some people: all but the features in memory, and the features left on disk, in
+    half precision. A pair of files per SHARD, in a folder named by cache key; several processes
+    share the work."""
     folder = folder / cache_key(model, head, people, augment, seed).digest[:16]
-    shards = {folder / f"{first:07d}": people[first : first + SHARD] for first in range(0, len(people), SHARD)}
+    shards = {
+        folder / f"{first:07d}": people[first : first + SHARD]
+        for first in range(0, len(people), SHARD)
+    }
     for path, some in group.share(list(shards.items())):
         if _is_complete(path, len(some)):
             progress(len(some))
@@ -150,7 +202,9 @@ def observe_cached(
         rest: dict[str, Any] = replace(whole, features=whole.features[:, :0]).to_arrays()
         with atomic_file(path.with_suffix(".npz")) as temporary:
             np.savez(temporary, **rest)
-        with atomic_file(path.with_suffix(".npy")) as temporary:  # last: a shard is complete once this file exists
+        with atomic_file(
+            path.with_suffix(".npy")
+        ) as temporary:  # last: a shard is complete once this file exists
             np.save(temporary, whole.features.clamp(-HALF_MAX, HALF_MAX).half().numpy())
     group.barrier()
     parts, features = zip(*map(_read_shard, shards), strict=True)
@@ -158,7 +212,9 @@ def observe_cached(
 
 
 def _read_shard(path: Path) -> tuple[Observations, np.ndarray]:
-    rest = Observations.from_arrays(read_npz(path.with_suffix(".npz"), f"Delete {path.parent} and run again."))
+    rest = Observations.from_arrays(
+        read_npz(path.with_suffix(".npz"), f"Delete {path.parent} and run again.")
+    )
     return rest, np.load(path.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
 
 
@@ -172,24 +228,35 @@ def _is_complete(path: Path, count: int) -> bool:
 
 
 def cache_key(
-    model: PoseModel, head: CalibrationHead, people: Sequence[AnnotatedPerson], augment: Augment | None,
+    model: PoseModel,
+    head: CalibrationHead,
+    people: Sequence[AnnotatedPerson],
+    augment: Augment | None,
     seed: Sequence[int],
-) -> CacheKey:  # fmt: skip
+) -> CacheKey:
     first = head.heads[0]
-    annotated = hashlib.sha256()  # images are named, not read: a data set has too many bytes of them
+    annotated = (
+        hashlib.sha256()
+    )  # images are named, not read: a data set has too many bytes of them
     for person in people:
         text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2} {person.head_px}"
         annotated.update(text.encode("utf-8", "surrogateescape") + person.keypoints.tobytes())
     return CacheKey(
         stage="observations",
         settings={
-            "crop": [model.crop, model.box_scale, *model.input_wh], "head": first.kind,
-            "features": model.features_name, "augment": None if augment is None else asdict(augment),
-            "seed": None if augment is None else list(seed), "people": len(people),
+            "crop": [model.crop, model.box_scale, *model.input_wh],
+            "head": first.kind,
+            "features": model.features_name,
+            "augment": None if augment is None else asdict(augment),
+            "seed": None if augment is None else list(seed),
+            "people": len(people),
         },
-        inputs={"weights": weights_digest(model.state_dict()), "people": annotated.hexdigest()[:16]},
+        inputs={
+            "weights": weights_digest(model.state_dict()),
+            "people": annotated.hexdigest()[:16],
+        },
         code=code_digest(__name__, type(first).inputs.__module__, type(model).__module__),
-    )  # fmt: skip
+    )
 
 
 def take(arrays: Sequence[np.ndarray], index: np.ndarray) -> Tensor:

@@ -1,16 +1,18 @@
-"""Calibration heads: small networks on frozen features -> expected OKS and presence of every keypoint.
+"""Calibration heads: small networks on frozen features -> expected OKS and presence of every
+keypoint.
 
-A head works in two steps. `inputs` is fixed arithmetic on the features: it is computed once per crop and can be cached
-on disk. `logits` holds everything that is trained.
+A head works in two steps. `inputs` is fixed arithmetic on the features: it is computed once per
+crop and can be cached on disk. `logits` holds everything that is trained.
 
-The head for SimCC networks (RTMPose) states the distribution of each keypoint's error. With d the error in units of l =
-2 sigma_k sqrt(area), the error of one keypoint is a mixture of Gaussians, p(d) = sum_m w_m N(d; 0, diag(x_m^2, y_m^2)):
-a narrow core and heavy tails, which one expected OKS cannot tell apart. Along a limb a keypoint is less certain than
-across it, so the axes differ: x_m = s_m e^(r/2) and y_m = s_m e^(-r/2), with one log-ratio r for all components. The
-expected OKS follows exactly, E[exp(-d^2 / 2)] = sum_m w_m / sqrt((1 + x_m^2) (1 + y_m^2)).
+The head for SimCC networks (RTMPose) states the distribution of each keypoint's error. With d the
+error in units of l = 2 sigma_k sqrt(area), the error of one keypoint is a mixture of Gaussians,
+p(d) = sum_m w_m N(d; 0, diag(x_m^2, y_m^2)): a narrow core and heavy tails, which one expected OKS
+cannot tell apart. Along a limb a keypoint is less certain than across it, so the axes differ: x_m =
+s_m e^(r/2) and y_m = s_m e^(-r/2), with one log-ratio r for all components. The expected OKS
+follows exactly, E[exp(-d^2 / 2)] = sum_m w_m / sqrt((1 + x_m^2) (1 + y_m^2)).
 
-Everything but a small bias per kind of keypoint is shared by all keypoints, so that keypoints without annotations
-(toes, heels, neck ..) are calibrated by what holds for the others."""
+Everything but a small bias per kind of keypoint is shared by all keypoints, so that keypoints
+without annotations (toes, heels, neck ..) are calibrated by what holds for the others."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, cast
@@ -38,7 +40,9 @@ class CalibrationHead(nn.Module):
 
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int) -> None:
         super().__init__()
-        self.feature_shape, self.keypoints, self.channels = feature_shape, keypoints, channels
+        self.feature_shape = feature_shape
+        self.keypoints = keypoints
+        self.channels = channels
         self.options: dict[str, Any] = {}  # those of the constructor that a file must hold
 
     def inputs(self, features: Tensor) -> Tensor:
@@ -47,10 +51,14 @@ class CalibrationHead(nn.Module):
 
     @abstractmethod
     def logits(self, inputs: Tensor) -> Tensor:
-        """[N, K, channels]: confidence and presence before the sigmoid, and what else the loss needs."""
+        """[N, K, channels]: confidence and presence before the sigmoid, and what else the loss
+        needs.
+        """
 
     def copy_weights(self, model: PoseModel) -> None:
-        """Before training: take over those layers of the pose network that this kind of head has copies of."""
+        """Before training: take over those layers of the pose network that this kind of head has
+        copies of.
+        """
 
     def fit_scale(self, inputs: Tensor) -> None:
         """Before training: store the scale of typical inputs [N, *input_shape]."""
@@ -59,8 +67,8 @@ class CalibrationHead(nn.Module):
         return self.state(features)[:2]
 
     def state(self, features: Tensor) -> tuple[Tensor, Tensor, ErrorDistribution | None]:
-        """Confidence and presence, [N, K] each, and the distribution of the error if the head states one. Refuses the
-        features of another network."""
+        """Confidence and presence, [N, K] each, and the distribution of the error if the head
+        states one. Refuses the features of another network."""
         if tuple(features.shape[1:]) != self.feature_shape:
             expected = ", ".join(map(str, self.feature_shape))
             raise UserError(
@@ -78,15 +86,21 @@ class CalibrationHead(nn.Module):
 
 
 class ConvHead(CalibrationHead):
-    """A 3x3 convolution of stride 2, averaged over the map; `width`: with a hidden layer of that width."""
+    """A 3x3 convolution of stride 2, averaged over the map; `width`: with a hidden layer of that
+    width.
+    """
 
     kind = "conv"
 
-    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, width: int = 0) -> None:
+    def __init__(
+        self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, width: int = 0
+    ) -> None:
         super().__init__(feature_shape, keypoints, channels)
         outputs = keypoints * channels
         self.conv = nn.Conv2d(feature_shape[0], width or outputs, 3, stride=2, padding=1)
-        self.last = nn.Sequential(nn.ReLU(), nn.Conv2d(width, outputs, 1)) if width else nn.Identity()
+        self.last = (
+            nn.Sequential(nn.ReLU(), nn.Conv2d(width, outputs, 1)) if width else nn.Identity()
+        )
 
     def logits(self, inputs: Tensor) -> Tensor:
         maps = self.last(self.conv(inputs))
@@ -98,13 +112,21 @@ class FcHead(CalibrationHead):
 
     kind = "fc"
 
-    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, width: int = 0) -> None:
+    def __init__(
+        self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, width: int = 0
+    ) -> None:
         super().__init__(feature_shape, keypoints, channels)
-        self.hidden = nn.Sequential(nn.Linear(feature_shape[0], width), nn.ReLU()) if width else nn.Identity()
+        self.hidden = (
+            nn.Sequential(nn.Linear(feature_shape[0], width), nn.ReLU()) if width else nn.Identity()
+        )
         self.fc = nn.Linear(width or feature_shape[0], keypoints * channels)
 
     def logits(self, inputs: Tensor) -> Tensor:
-        return self.fc(self.hidden(inputs)).unflatten(1, (self.channels, self.keypoints)).transpose(1, 2)
+        return (
+            self.fc(self.hidden(inputs))
+            .unflatten(1, (self.channels, self.keypoints))
+            .transpose(1, 2)
+        )
 
 
 class GapFcHead(FcHead):
@@ -124,7 +146,9 @@ class QueryHead(CalibrationHead):
     def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2) -> None:
         super().__init__(feature_shape, keypoints, channels)
         width = feature_shape[1]
-        self.weight = nn.Parameter(torch.empty(keypoints, width, channels).uniform_(-1, 1) / width**0.5)
+        self.weight = nn.Parameter(
+            torch.empty(keypoints, width, channels).uniform_(-1, 1) / width**0.5
+        )
         self.bias = nn.Parameter(torch.zeros(keypoints, channels))
 
     def logits(self, inputs: Tensor) -> Tensor:
@@ -171,25 +195,33 @@ def flip_average(
     return confidence, presence
 
 
-# What a head may read instead of the penultimate features: for the paper's comparison of inputs. The wrapped network
-# predicts as before. Its `features` are another tensor of the same forward pass, which carries the penultimate features
-# with it for `predict`; so training and evaluation need not know of it.
+# What a head may read instead of the penultimate features: for the paper's comparison of inputs.
+# The wrapped network predicts as before. Its `features` are another tensor of the same forward
+# pass, which carries the penultimate features with it for `predict`; so training and evaluation
+# need not know of it.
 FEATURES = ("penultimate", "shallow", "output", "copy")
 FIRST_STAGE = "layer1"  # of ResNet and HRNet, at stride 4
 
 
 class OtherFeatures(PoseModel):
-    """A network whose features are `kind`. "shallow": the first stage's map. "output": heatmaps; or coordinates, score
-    and spread. "copy": the crop itself, for a head with a trunk of its own."""
+    """A network whose features are `kind`. "shallow": the first stage's map. "output": heatmaps; or
+    coordinates, score and spread. "copy": the crop itself, for a head with a trunk of its own."""
 
     def __init__(self, network: PoseModel, kind: str) -> None:
         super().__init__()
         self.network, self.features_name = network, kind
-        self.skeleton, self.input_wh = network.skeleton, network.input_wh
-        self.crop, self.box_scale = network.crop, network.box_scale  # type: ignore[misc]  # the class's in others
+        self.skeleton = network.skeleton
+        self.input_wh = network.input_wh
+        # Other networks declare these two on the class.
+        self.crop = network.crop  # type: ignore[misc]
+        self.box_scale = network.box_scale  # type: ignore[misc]
         self._seen: list[Tensor] = []
         if kind == "shallow":
-            stages = [module for name, module in network.named_modules() if name.split(".")[-1] == FIRST_STAGE]
+            stages = [
+                module
+                for name, module in network.named_modules()
+                if name.split(".")[-1] == FIRST_STAGE
+            ]
             if len(stages) != 1:
                 raise UserError(
                     f"shallow features are those of the first stage of a ResNet or HRNet, and {type(network).__name__} "
@@ -199,7 +231,9 @@ class OtherFeatures(PoseModel):
         width, height = network.input_wh
         with torch.inference_mode():
             device = next(network.parameters()).device
-            (example,) = self.features(network.normalize(torch.zeros(1, 3, height, width, device=device)))
+            (example,) = self.features(
+                network.normalize(torch.zeros(1, 3, height, width, device=device))
+            )
         self.feature_shape = tuple(example.shape)
 
     def normalize(self, crops: Tensor) -> Tensor:
@@ -216,7 +250,9 @@ class OtherFeatures(PoseModel):
         if output is None:
             size = self.size_px(prediction.xy_px)
             spread = [] if prediction.sigma_px is None else [prediction.sigma_px / size]
-            output = torch.cat([prediction.xy_px / size, prediction.score[..., None], *spread], -1).flatten(1)
+            output = torch.cat(
+                [prediction.xy_px / size, prediction.score[..., None], *spread], -1
+            ).flatten(1)
         return FeaturesWithTrunk.join(output, penultimate)
 
     def predict(self, features: Tensor) -> Prediction:
@@ -230,18 +266,26 @@ def with_features(network: PoseModel, kind: str) -> PoseModel:
     """The network, or one that offers other features."""
     if kind not in FEATURES:
         raise UserError(f"unknown features {kind!r}: choose one of {', '.join(FEATURES)}.")
-    return network if kind == "penultimate" else OtherFeatures(network, kind).eval().requires_grad_(False)
+    return (
+        network
+        if kind == "penultimate"
+        else OtherFeatures(network, kind).eval().requires_grad_(False)
+    )
 
 
 BY_DIMENSIONS: dict[int, type[CalibrationHead]] = {1: FcHead, 2: QueryHead, 3: ConvHead}
 
 
 class CopiedTrunkHead(CalibrationHead):
-    """Reads the crop itself; trunk and last layer are trained together. Batch statistics stay those of the copy."""
+    """Reads the crop itself; trunk and last layer are trained together. Batch statistics stay those
+    of the copy.
+    """
 
     kind = "copy"
 
-    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, card: str = "") -> None:
+    def __init__(
+        self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, card: str = ""
+    ) -> None:
         super().__init__(feature_shape, keypoints, channels)
         self.network = model_card(card).build().eval()  # the model that the trunk is a copy of
         shape = self.network.feature_shape
@@ -261,12 +305,15 @@ class CopiedTrunkHead(CalibrationHead):
 
 
 NEAR_BINS = 12  # around the peak: about two sigmas of the training target
-SUMMARY = 14  # numbers that describe a keypoint's two outputs, the place of its peak (x, y in 0..1) in the last two
+# numbers that describe a keypoint's two outputs, the place of its peak (x, y in 0..1) in the last
+# two
+SUMMARY = 14
 
 
 def summarize(x: Tensor, y: Tensor) -> Tensor:
     """The shape of both outputs [N, K, bins] as SUMMARY numbers [N, K, SUMMARY]."""
-    numbers, places = [], []
+    numbers = []
+    places = []
     for outputs in (x, y):
         bins = outputs.shape[-1]
         peak, index = outputs.max(-1)
@@ -275,7 +322,9 @@ def summarize(x: Tensor, y: Tensor) -> Tensor:
         positive = outputs.clamp(min=0)
         mass = positive.sum(-1).clamp_min(1e-3)
         mean = (positive * step).sum(-1) / mass
-        spread = ((positive * (step - mean[..., None]).square()).sum(-1) / mass).clamp_min(1e-3).log()
+        spread = (
+            ((positive * (step - mean[..., None]).square()).sum(-1) / mass).clamp_min(1e-3).log()
+        )
         rival = outputs.masked_fill(near, -1).amax(-1)
         place = index / (bins - 1)
         places.append(place)
@@ -291,18 +340,25 @@ LOG_RATIO_RANGE = (-2.5, 2.5)  # of sigma x to sigma y: up to 12
 CHANNELS = 2 + 2 * COMPONENTS + 1  # confidence, presence, weights, log-sigmas, log-ratio
 AXES = 64  # of tokens and of the map's channels that are read
 RANGE = (-5.0, 5.0)  # of the trained layers' inputs, in standard deviations
-# Keypoints without COCO labels -> the labelled one whose bias and presence they take: no data set says where they are
-# absent, and in training they would all count as absent. Both are as sharp in pixels, so an error in units of the one's
-# l is scaled to the other's (a neck's is a third of a shoulder's); bench/unlabelled_keypoints.py checks it.
+# Keypoints without COCO labels -> the labelled one whose bias and presence they take: no data set
+# says where they are absent, and in training they would all count as absent. Both are as sharp in
+# pixels, so an error in units of the one's l is scaled to the other's (a neck's is a third of a
+# shoulder's); bench/unlabelled_keypoints.py checks it.
 STAND_IN = {
-    "head_top": "nose", "neck": "left_shoulder", "pelvis": "left_hip",
-    **{f"{side}_{point}": f"{side}_ankle" for side in ("left", "right") for point in ("big_toe", "small_toe", "heel")},
-}  # fmt: skip
+    "head_top": "nose",
+    "neck": "left_shoulder",
+    "pelvis": "left_hip",
+    **{
+        f"{side}_{point}": f"{side}_ankle"
+        for side in ("left", "right")
+        for point in ("big_toe", "small_toe", "heel")
+    },
+}
 
 
 def distribution_of(logits: Tensor) -> ErrorDistribution:
-    """From a head's logits [..., CHANNELS]: after confidence and presence, M weights, M log-sigmas and the log-ratio.
-    Heads of earlier versions have no log-ratio: what they state is isotropic."""
+    """From a head's logits [..., CHANNELS]: after confidence and presence, M weights, M log-sigmas
+    and the log-ratio. Heads of earlier versions have no log-ratio: what they state is isotropic."""
     weight, log_sigma, rest = logits[..., 2:].tensor_split((COMPONENTS, 2 * COMPONENTS), -1)
     weight = weight.softmax(-1).clamp_min(1e-6)
     sigma = (log_sigma + logits.new_tensor(FIRST_LOG_SIGMA)).clamp(*LOG_SIGMA_RANGE).exp()
@@ -328,27 +384,40 @@ class KeypointNetwork(nn.Module):
         self.skip = nn.Linear(SUMMARY, out)
         nn.init.zeros_(self.skip.weight)
 
-    def forward(self, summary: Tensor, token: Tensor, local: Tensor, maps: Tensor, kind: Tensor) -> Tensor:
-        """[N, K, out] of summaries [N, K, SUMMARY], tokens, the map at each keypoint, the map, and kinds [K]."""
+    def forward(
+        self, summary: Tensor, token: Tensor, local: Tensor, maps: Tensor, kind: Tensor
+    ) -> Tensor:
+        """[N, K, out] of summaries [N, K, SUMMARY], tokens, the map at each keypoint, the map, and
+        kinds [K].
+        """
         drop = self.dropout
         shrunk = self.shrink_map(maps).relu().flatten(1)
         everyone = summary[:, : COCO17.size].flatten(1)
-        shared = [self.read_mean(drop(maps.mean((2, 3)))), self.read_map(drop(shrunk)), self.read_all(drop(everyone))]
+        shared = [
+            self.read_mean(drop(maps.mean((2, 3)))),
+            self.read_map(drop(shrunk)),
+            self.read_all(drop(everyone)),
+        ]
         own = [
-            summary, self.read_token(drop(token)), self.read_local(drop(local)),
+            summary,
+            self.read_token(drop(token)),
+            self.read_local(drop(local)),
             self.kind_bias(kind).expand(len(summary), -1, -1),
-        ]  # fmt: skip
+        ]
         person = torch.cat(shared, -1)[:, None].expand(-1, len(kind), -1)
-        return self.out(drop(self.hidden(torch.cat([*own, person], -1)).relu())) + self.skip(summary)
+        return self.out(drop(self.hidden(torch.cat([*own, person], -1)).relu())) + self.skip(
+            summary
+        )
 
 
 class SimCCDistributionHead(CalibrationHead):
-    """Two networks of the same shape, one for the distribution of the error and one for presence. Presence wants a
-    network of its own: sharing one, it is the worse for it, and a person's confidence is the mean over the keypoints
-    that are there (docs/train-ccnet.md). Tokens and map are read along their AXES principal axes.
+    """Two networks of the same shape, one for the distribution of the error and one for presence.
+    Presence wants a network of its own: sharing one, it is the worse for it, and a person's
+    confidence is the mean over the keypoints that are there (docs/train-ccnet.md). Tokens and map
+    are read along their AXES principal axes.
 
-    `inputs` are [N, K (SUMMARY + token) + C h w]: every keypoint's numbers, then the map. They hold all that the
-    network says, so that the trained layers may change without running it again."""
+    `inputs` are [N, K (SUMMARY + token) + C h w]: every keypoint's numbers, then the map. They hold
+    all that the network says, so that the trained layers may change without running it again."""
 
     kind, states_error = "simcc", True
     cls_x: Tensor  # [bins, 256] copied from the network
@@ -359,13 +428,20 @@ class SimCCDistributionHead(CalibrationHead):
     token_axes: Tensor  # [256, AXES]
     map_mean: Tensor  # [C]
     map_axes: Tensor  # [C, AXES]
-    keypoint_kind: Tensor  # [K] in COCO's order: of keypoints without labels, the one whose presence they have
+    keypoint_kind: (
+        Tensor  # [K] in COCO's order: of keypoints without labels, the one whose presence they have
+    )
     log_unit: Tensor  # [K] logarithm of the kind's l over the keypoint's own
 
     def __init__(
-        self, feature_shape: FeatureShape, keypoints: int, channels: int = CHANNELS, bins: tuple[int, int] = (384, 512),
-        map_channels: int = 512, width: int = 64,
-    ) -> None:  # fmt: skip
+        self,
+        feature_shape: FeatureShape,
+        keypoints: int,
+        channels: int = CHANNELS,
+        bins: tuple[int, int] = (384, 512),
+        map_channels: int = 512,
+        width: int = 64,
+    ) -> None:
         super().__init__(feature_shape, keypoints, channels)
         self.token = feature_shape[1]
         self.map_shape = (map_channels, bins[1] // (BINS * STRIDE), bins[0] // (BINS * STRIDE))
@@ -393,20 +469,24 @@ class SimCCDistributionHead(CalibrationHead):
         self.cls_y = model.head.cls_y.weight.detach().clone()
 
     def inputs(self, features: Tensor) -> Tensor:
-        tokens, maps = features.as_subclass(Tensor).float(), trunk_of(features).float()
+        tokens = features.as_subclass(Tensor).float()
+        maps = trunk_of(features).float()
         summary = summarize(tokens @ self.cls_x.to(tokens).mT, tokens @ self.cls_y.to(tokens).mT)
         return torch.cat([torch.cat([summary, tokens], -1).flatten(1), maps.flatten(1)], 1)
 
     def parts(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Summaries [N, K, SUMMARY], tokens [N, K, 256] and map [N, C, h, w] of inputs."""
         rows = self.keypoints * (SUMMARY + self.token)
-        summary, token = inputs[:, :rows].unflatten(1, (self.keypoints, -1)).split([SUMMARY, self.token], -1)
+        summary, token = (
+            inputs[:, :rows].unflatten(1, (self.keypoints, -1)).split([SUMMARY, self.token], -1)
+        )
         return summary, token, inputs[:, rows:].unflatten(1, self.map_shape)
 
     def fit_scale(self, inputs: Tensor) -> None:
         summary, token, maps = self.parts(inputs)
         summary, token = (values[:, : COCO17.size].flatten(0, 1) for values in (summary, token))
-        self.summary_mean, self.summary_scale = summary.mean(0), summary.std(0) + 1e-3
+        self.summary_mean = summary.mean(0)
+        self.summary_scale = summary.std(0) + 1e-3
         self.token_mean, self.token_axes = principal_axes(token)
         self.map_mean, self.map_axes = principal_axes(maps.flatten(2).mT.flatten(0, 1))
 
@@ -415,7 +495,9 @@ class SimCCDistributionHead(CalibrationHead):
         token = ((token - self.token_mean) @ self.token_axes).clamp(*RANGE)
         cells = (maps.flatten(2).mT - self.map_mean) @ self.map_axes  # [N, h w, AXES]
         maps = cells.clamp(*RANGE).mT.unflatten(2, self.map_shape[1:])
-        grid = (2 * summary[..., -2:] - 1).clamp(-1, 1)[:, :, None]  # [N, K, 1, 2] the map's corners are -1 and 1
+        grid = (2 * summary[..., -2:] - 1).clamp(-1, 1)[
+            :, :, None
+        ]  # [N, K, 1, 2] the map's corners are -1 and 1
         local = F.grid_sample(maps, grid, align_corners=False)[..., 0].mT  # [N, K, AXES]
         summary = ((summary - self.summary_mean) / self.summary_scale).clamp(*RANGE)
         error = self.error(summary, token, local, maps, self.keypoint_kind)
@@ -435,9 +517,10 @@ class SimCCDistributionHead(CalibrationHead):
 
 
 def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean [C] of rows [M, C], and the AXES [C, AXES] along which the rows, each channel in its standard deviations,
-    vary most, scaled so that (rows - mean) @ axes varies by 1 along each."""
-    mean, scale = rows.mean(0), rows.std(0) + 1e-3
+    """Mean [C] of rows [M, C], and the AXES [C, AXES] along which the rows, each channel in its
+    standard deviations, vary most, scaled so that (rows - mean) @ axes varies by 1 along each."""
+    mean = rows.mean(0)
+    scale = rows.std(0) + 1e-3
     scaled = (rows - mean) / scale
     variance, axes = torch.linalg.eigh(scaled.mT @ scaled / len(rows))
     axes = axes[:, -AXES:] / variance[-AXES:].clamp_min(1e-6).sqrt()
@@ -445,4 +528,9 @@ def principal_axes(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # The kinds that need no network of MoveNet (ccnet/heads/peaks.py).
-PLAIN: tuple[type[CalibrationHead], ...] = (*BY_DIMENSIONS.values(), GapFcHead, SimCCDistributionHead, CopiedTrunkHead)
+PLAIN: tuple[type[CalibrationHead], ...] = (
+    *BY_DIMENSIONS.values(),
+    GapFcHead,
+    SimCCDistributionHead,
+    CopiedTrunkHead,
+)

@@ -1,12 +1,14 @@
-"""Heads that read each keypoint's heatmap around its peak: one for any heatmap network, one for MoveNet.
+"""Heads that read each keypoint's heatmap around its peak: one for any heatmap network, one for
+MoveNet.
 
-The network's own last layer turns features into one map per keypoint. The height and width of the peak, the next
-peak, the features there and in the rest of the crop become numbers by fixed arithmetic, computed once per crop and
-cached (ccnet/data/observations.py); one hidden layer is trained on them.
+The network's own last layer turns features into one map per keypoint. The height and width of the
+peak, the next peak, the features there and in the rest of the crop become numbers by fixed
+arithmetic, computed once per crop and cached (ccnet/data/observations.py); one hidden layer is
+trained on them.
 
-MoveNet has more: its heatmaps show keypoints of anyone in the crop, its centre map the middles of people, and its
-regression head where the person with a given middle has its keypoints. Where the three agree, keypoints are mostly
-right, so its calibration head is given their agreement too."""
+MoveNet has more: its heatmaps show keypoints of anyone in the crop, its centre map the middles of
+people, and its regression head where the person with a given middle has its keypoints. Where the
+three agree, keypoints are mostly right, so its calibration head is given their agreement too."""
 
 from abc import abstractmethod
 from typing import cast
@@ -21,14 +23,22 @@ from pose2d.models.movenet import SINGLE_HEADS, ChosenCells, HeadMaps, MapHead, 
 from pose2d.skeletons import COCO17
 
 GRID = 4  # the crop's features are averaged over GRID x GRID fields
-RIVAL_RADII = (1 / 16, 1 / 8, 1 / 4)  # beyond this distance, in map sides, a peak is another place or person
+RIVAL_RADII = (
+    1 / 16,
+    1 / 8,
+    1 / 4,
+)  # beyond this distance, in map sides, a peak is another place or person
 MASS_RADII = (1 / 24, 1 / 10, 1 / 5)  # how much of the map lies this close to the peak
 SPREAD_RADIUS = 1 / 7
 LOCAL_WINDOW = 7  # cells: features at the peak, and averaged over this window
 CENTRE_FALLOFF = 0.3  # map sides: the person of interest is in the middle of the crop
 MOVENET_HEADS = ("kpt_heatmap", "center", "kpt_regress")  # those that choose a keypoint's cell
-PEAK_NUMBERS = 6 + len(RIVAL_RADII) + len(MASS_RADII)  # per keypoint, as `describe_peaks` lists them
-AGREEMENT_NUMBERS = 6 * COCO17.size + 3 + len(RIVAL_RADII)  # of keypoints and of the person: `describe_agreement`
+PEAK_NUMBERS = (
+    6 + len(RIVAL_RADII) + len(MASS_RADII)
+)  # per keypoint, as `describe_peaks` lists them
+AGREEMENT_NUMBERS = (
+    6 * COCO17.size + 3 + len(RIVAL_RADII)
+)  # of keypoints and of the person: `describe_agreement`
 FLOOR = 1e-4
 
 
@@ -40,7 +50,9 @@ def cell_grid(height: int, width: int, device: torch.device) -> tuple[Tensor, Te
 
 
 def find_peaks(heat: Tensor) -> Tensor:
-    """Where each keypoint of the person in the middle probably is: flat cell index [N, K] of maps [N, K, h, w]."""
+    """Where each keypoint of the person in the middle probably is: flat cell index [N, K] of maps
+    [N, K, h, w].
+    """
     height, width = heat.shape[-2:]
     y, x = cell_grid(height, width, heat.device)
     distance = torch.hypot(y - height / 2, x - width / 2) / max(height, width)
@@ -48,48 +60,66 @@ def find_peaks(heat: Tensor) -> Tensor:
 
 
 def describe_peaks(heat: Tensor, index: Tensor) -> Tensor:
-    """Numbers about the peaks at cells [N, K] of maps [N, K, h, w] with values in [0, 1]: [N, K, PEAK_NUMBERS]. Height
-    (plain and as log odds), place, how much higher the map is elsewhere: anywhere and beyond each of RIVAL_RADII; the
-    map's mass within each of MASS_RADII against all of it; its spread around the peak."""
+    """Numbers about the peaks at cells [N, K] of maps [N, K, h, w] with values in [0, 1]: [N, K,
+    PEAK_NUMBERS]. Height (plain and as log odds), place, how much higher the map is elsewhere:
+    anywhere and beyond each of RIVAL_RADII; the map's mass within each of MASS_RADII against all of
+    it; its spread around the peak."""
     height, width = heat.shape[-2:]
     side = max(height, width)
     flat = heat.flatten(2).clamp(FLOOR, 1 - FLOOR)
     y, x = cell_grid(height, width, heat.device)
-    row, column = (index // width).float(), (index % width).float()
-    away2 = (y - row[..., None]).square().add_((x - column[..., None]).square())  # [N, K, h * w] cells^2
+    row = (index // width).float()
+    column = (index % width).float()
+    away2 = (
+        (y - row[..., None]).square().add_((x - column[..., None]).square())
+    )  # [N, K, h * w] cells^2
     peak = flat.gather(2, index[..., None])[..., 0]
-    odds, mass = torch.logit(peak), flat.sum(-1)
-    rivals = [(flat * (away2 > (r * side) ** 2)).amax(-1).clamp_min(FLOOR).logit() - odds for r in RIVAL_RADII]
-    within = [((flat * (away2 <= (r * side) ** 2)).sum(-1) / mass).clamp_min(FLOOR).log() for r in MASS_RADII]
+    odds = torch.logit(peak)
+    mass = flat.sum(-1)
+    rivals = [
+        (flat * (away2 > (r * side) ** 2)).amax(-1).clamp_min(FLOOR).logit() - odds
+        for r in RIVAL_RADII
+    ]
+    within = [
+        ((flat * (away2 <= (r * side) ** 2)).sum(-1) / mass).clamp_min(FLOOR).log()
+        for r in MASS_RADII
+    ]
     near = flat * (away2 <= (SPREAD_RADIUS * side) ** 2)
     spread = ((near * away2).sum(-1) / near.sum(-1)).sqrt() / side
-    return torch.stack([peak, odds, column / width, row / height, mass.log(), spread, *rivals, *within], -1)
+    return torch.stack(
+        [peak, odds, column / width, row / height, mass.log(), spread, *rivals, *within], -1
+    )
 
 
 def features_at(features: Tensor, index: Tensor) -> Tensor:
-    """Features [N, C, h, w] in the cells [N, K], and averaged around them: [N, K, 2 C]. Beyond the map's edge its last
-    row or column is repeated."""
+    """Features [N, C, h, w] in the cells [N, K], and averaged around them: [N, K, 2 C]. Beyond the
+    map's edge its last row or column is repeated."""
     height, width = features.shape[-2:]
     step = torch.arange(LOCAL_WINDOW, device=features.device) - LOCAL_WINDOW // 2
     rows = ((index // width)[..., None] + step).clamp(0, height - 1)
     columns = ((index % width)[..., None] + step).clamp(0, width - 1)
     cells = (rows[..., :, None] * width + columns[..., None, :]).flatten(2)  # [N, K, window^2]
-    picked = features.flatten(2).gather(2, cells.flatten(1)[:, None].expand(-1, features.shape[1], -1))
+    picked = features.flatten(2).gather(
+        2, cells.flatten(1)[:, None].expand(-1, features.shape[1], -1)
+    )
     window = picked.unflatten(2, cells.shape[1:])  # [N, C, K, window^2]
     return torch.cat([window[..., LOCAL_WINDOW**2 // 2], window.mean(-1)], 1).transpose(1, 2)
 
 
 def describe_agreement(chosen: ChosenCells) -> Tensor:
-    """How well MoveNet's heads agree, [N, AGREEMENT_NUMBERS]. For each keypoint: how far its cell lies from where it
-    was expected (x, y, logarithm of the distance), the log distance to its mirror twin's cell, its own map's log odds
-    there over the twin's, and those at the expected place over its own. Then the centre map's log odds, how much higher
-    they are beyond each of RIVAL_RADII, and where the centre is."""
+    """How well MoveNet's heads agree, [N, AGREEMENT_NUMBERS]. For each keypoint: how far its cell
+    lies from where it was expected (x, y, logarithm of the distance), the log distance to its
+    mirror twin's cell, its own map's log odds there over the twin's, and those at the expected
+    place over its own. Then the centre map's log odds, how much higher they are beyond each of
+    RIVAL_RADII, and where the centre is."""
     h, w = chosen.heat.shape[2:]
     odds = chosen.heat.clamp(FLOOR, 1 - FLOOR).logit().flatten(2)
     own = odds.gather(2, chosen.index[..., None])[..., 0]
     twin = torch.tensor(COCO17.flip_order, device=odds.device)
     others = odds[:, twin].gather(2, chosen.index[..., None])[..., 0]
-    column, row = (chosen.expected[..., axis].floor().clamp(0, last - 1) for axis, last in ((0, w), (1, h)))
+    column, row = (
+        chosen.expected[..., axis].floor().clamp(0, last - 1) for axis, last in ((0, w), (1, h))
+    )
     there = odds.gather(2, (row * w + column).long()[..., None])[..., 0]
     places = chosen.cells + 0.5
     off = (places - chosen.expected) / w
@@ -101,8 +131,11 @@ def describe_agreement(chosen: ChosenCells) -> Tensor:
     middle = centre.flatten(1).gather(1, (y * w + x).long()[:, None])[:, 0]
     columns = torch.arange(w, device=odds.device) - x[:, None, None]
     rows = torch.arange(h, device=odds.device)[:, None] - y[:, None, None]
-    away, lowest = torch.hypot(columns, rows) / w, odds.new_tensor(FLOOR).logit()
-    rivals = [torch.where(away > radius, centre, lowest).amax((1, 2)) - middle for radius in RIVAL_RADII]
+    away = torch.hypot(columns, rows) / w
+    lowest = odds.new_tensor(FLOOR).logit()
+    rivals = [
+        torch.where(away > radius, centre, lowest).amax((1, 2)) - middle for radius in RIVAL_RADII
+    ]
     person = torch.stack([middle, *rivals, (x + 0.5) / w - 0.5, (y + 0.5) / h - 0.5], 1)
     return torch.cat([keypoint.flatten(1), person], 1)
 
@@ -113,13 +146,23 @@ class _PeakHead(CalibrationHead):
     centre: Tensor  # [R] mean of every input
     scale: Tensor  # [R] and its standard deviation
 
-    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, more: int = 0) -> None:
+    def __init__(
+        self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, more: int = 0
+    ) -> None:
         super().__init__(feature_shape, keypoints, channels)
-        hidden, local, field = 256, 16, 24
+        hidden = 256
+        local = 16
+        field = 24
         width = feature_shape[0]
-        # Inputs: numbers about peaks, features at them, features of the whole crop, and what else `peaks` gives. The
-        # axes of `alike` share one scale: a number over keypoints, a channel over fields.
-        self.shapes = ((keypoints, PEAK_NUMBERS), (keypoints, 2 * width), (width, GRID**2), (1, more))
+        # Inputs: numbers about peaks, features at them, features of the whole crop, and what else
+        # `peaks` gives. The axes of `alike` share one scale: a number over keypoints, a channel
+        # over fields.
+        self.shapes = (
+            (keypoints, PEAK_NUMBERS),
+            (keypoints, 2 * width),
+            (width, GRID**2),
+            (1, more),
+        )
         self.alike = ((0, 1), (0, 1), (0, 2), (0, 1))
         self.parts = [rows * columns for rows, columns in self.shapes]
         self.register_buffer("centre", torch.zeros(sum(self.parts)))
@@ -132,7 +175,9 @@ class _PeakHead(CalibrationHead):
 
     @abstractmethod
     def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Heatmaps [N, K, h, w] in [0, 1], flat cells [N, K] of the peaks in them, and further numbers [N, more]."""
+        """Heatmaps [N, K, h, w] in [0, 1], flat cells [N, K] of the peaks in them, and further
+        numbers [N, more].
+        """
 
     def inputs(self, features: Tensor) -> Tensor:
         heat, index, more = self.peaks(features)
@@ -142,8 +187,11 @@ class _PeakHead(CalibrationHead):
         return torch.cat([number.flatten(1) for number in numbers], 1)
 
     def fit_scale(self, inputs: Tensor) -> None:
-        means, scales = [], []
-        for part, shape, alike in zip(inputs.split(self.parts, 1), self.shapes, self.alike, strict=True):
+        means = []
+        scales = []
+        for part, shape, alike in zip(
+            inputs.split(self.parts, 1), self.shapes, self.alike, strict=True
+        ):
             if part.shape[1] == 0:
                 continue
             # Over N, not N - 1: one example has a deviation of 0, not of NaN.
@@ -158,17 +206,25 @@ class _PeakHead(CalibrationHead):
         about, at, around, more = scaled.split(self.parts, 1)
         at = self.dropout(at).unflatten(1, (self.keypoints, -1))
         local = torch.einsum("nkc,kcp->nkp", at, self.local)
-        field = torch.einsum("ncg,cp->ngp", around.unflatten(1, (self.feature_shape[0], -1)), self.field)
+        field = torch.einsum(
+            "ncg,cp->ngp", around.unflatten(1, (self.feature_shape[0], -1)), self.field
+        )
         joined = torch.cat([about, local.flatten(1), field.flatten(1), more], 1)
         hidden = self.dropout(torch.relu(self.hidden(self.dropout(joined))))
         return self.out(hidden).unflatten(1, (self.keypoints, self.channels))
 
 
 def readout_of(model: PoseModel) -> Tensor | None:
-    """The 1x1 convolution from features to one map per keypoint, as [K, C + 1] with its bias; None without one."""
+    """The 1x1 convolution from features to one map per keypoint, as [K, C + 1] with its bias; None
+    without one.
+    """
     if len(model.feature_shape) != 3:
         return None
-    convs = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1)]
+    convs = [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, nn.Conv2d) and layer.kernel_size == (1, 1)
+    ]
     wanted = (model.feature_shape[0], model.skeleton.size)
     last = [layer for layer in convs if (layer.in_channels, layer.out_channels) == wanted]
     if len(last) != 1 or last[0].bias is None:
@@ -177,31 +233,47 @@ def readout_of(model: PoseModel) -> Tensor | None:
 
 
 class PeaksHead(_PeakHead):
-    """Any network that ends in heatmaps. `readout` is a copy of the pose network's own last layer, which makes one map
-    per keypoint out of the features."""
+    """Any network that ends in heatmaps. `readout` is a copy of the pose network's own last layer,
+    which makes one map per keypoint out of the features."""
 
     kind = "peaks"
     readout: Tensor  # [K, C + 1] weights and bias
 
-    def __init__(self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, log_odds: bool = True) -> None:
+    def __init__(
+        self, feature_shape: FeatureShape, keypoints: int, channels: int = 2, log_odds: bool = True
+    ) -> None:
         super().__init__(feature_shape, keypoints, channels)
-        self.log_odds = log_odds  # whether the maps of the readout are log odds, or already values in [0, 1]
+        self.log_odds = (
+            log_odds  # whether the maps of the readout are log odds, or already values in [0, 1]
+        )
         self.register_buffer("readout", torch.zeros(keypoints, feature_shape[0] + 1))
 
     @torch.no_grad()
     def copy_weights(self, model: PoseModel) -> None:
-        """The last layer, and whether its values are the heatmaps, or become them by a sigmoid or softmax."""
+        """The last layer, and whether its values are the heatmaps, or become them by a sigmoid or
+        softmax.
+        """
         readout = readout_of(model)
         assert readout is not None
         self.readout = readout
         width, height = model.input_wh
-        features = model.features(model.normalize(torch.full((1, 3, height, width), 128.0, device=readout.device)))
-        shown, own = model.predict(features).maps, self.maps(features.as_subclass(Tensor).float())
-        same = shown is not None and shown.shape == own.shape and torch.allclose(shown.float(), own, 1e-3, 1e-3)
+        features = model.features(
+            model.normalize(torch.full((1, 3, height, width), 128.0, device=readout.device))
+        )
+        shown = model.predict(features).maps
+        own = self.maps(features.as_subclass(Tensor).float())
+        same = (
+            shown is not None
+            and shown.shape == own.shape
+            and torch.allclose(shown.float(), own, 1e-3, 1e-3)
+        )
         self.log_odds = self.options["log_odds"] = not same
 
     def maps(self, features: Tensor) -> Tensor:
-        return torch.einsum("nchw,kc->nkhw", features, self.readout[:, :-1]) + self.readout[:, -1, None, None]
+        return (
+            torch.einsum("nchw,kc->nkhw", features, self.readout[:, :-1])
+            + self.readout[:, -1, None, None]
+        )
 
     def peaks(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         heat = self.maps(features).sigmoid() if self.log_odds else self.maps(features)

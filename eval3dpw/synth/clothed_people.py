@@ -1,8 +1,9 @@
 """What people wear and look like, and their clothed meshes.
 
-An outfit says what a person wears and looks like; its lengths are positions on the open body at rest (metres). At rest
-the body stands in a T: arms along x (shoulder 0.18, elbow 0.43, wrist 0.67), y up from the pelvis at 0 (hip -0.08, knee
--0.48, ankle -0.90, neck 0.47, chin 0.49, crown 0.72), z to the front."""
+An outfit says what a person wears and looks like; its lengths are positions on the open body at
+rest (metres). At rest the body stands in a T: arms along x (shoulder 0.18, elbow 0.43, wrist 0.67),
+y up from the pelvis at 0 (hip -0.08, knee -0.48, ankle -0.90, neck 0.47, chin 0.49, crown 0.72), z
+to the front."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,12 +24,19 @@ from fitting.body.body import skin
 from fitting.body.kinematics import Placement
 from fitting.render.draw import vertex_normals
 
-LATTICE_STEPS = 3  # every face stores its appearance on a lattice of this many steps along its edges
-_PELVIS, _LEFT_HIP, _RIGHT_HIP, _UPPER_SPINE = 0, 1, 2, 9
+LATTICE_STEPS = (
+    3  # every face stores its appearance on a lattice of this many steps along its edges
+)
+_PELVIS = 0
+_LEFT_HIP = 1
+_RIGHT_HIP = 2
+_UPPER_SPINE = 9
 _CENTER_OF_HEAD = np.array([0.0, 0.60, 0.045])
 BODY, EYE, HAIR, SKIRT = range(4)  # kinds of surface
 CHANNELS = 6  # of an appearance: linear red, green, blue; and a vector to add to the normal
-_HEAD, _NECK, _FEET = 15, 12, (7, 8, 10, 11)
+_HEAD = 15
+_NECK = 12
+_FEET = (7, 8, 10, 11)
 _LEGS = (1, 2, 4, 5, 7, 8, 10, 11)
 
 Pattern = Literal["plain", "stripes", "upright stripes", "checks", "blotches", "print", "panels"]
@@ -65,18 +73,66 @@ class Outfit:
     socks: Color
 
 
-_SKINS = ((232, 190, 165), (222, 170, 140), (205, 150, 118), (180, 125, 92), (150, 98, 70), (110, 72, 52), (84, 54, 40))
-_HAIRS = ((22, 18, 16), (40, 27, 20), (62, 42, 28), (92, 64, 40), (150, 112, 68), (120, 62, 34), (128, 124, 120))
+_SKINS = (
+    (232, 190, 165),
+    (222, 170, 140),
+    (205, 150, 118),
+    (180, 125, 92),
+    (150, 98, 70),
+    (110, 72, 52),
+    (84, 54, 40),
+)
+_HAIRS = (
+    (22, 18, 16),
+    (40, 27, 20),
+    (62, 42, 28),
+    (92, 64, 40),
+    (150, 112, 68),
+    (120, 62, 34),
+    (128, 124, 120),
+)
 _CLOTHES = (
-    (28, 30, 36), (60, 64, 70), (120, 122, 124), (205, 205, 200), (235, 232, 224), (30, 44, 84), (58, 92, 150),
-    (110, 150, 190), (150, 32, 36), (196, 70, 48), (44, 86, 56), (96, 112, 66), (190, 160, 60), (120, 84, 54),
-    (176, 150, 116), (120, 60, 110), (214, 140, 156), (40, 110, 112),
-)  # fmt: skip
+    (28, 30, 36),
+    (60, 64, 70),
+    (120, 122, 124),
+    (205, 205, 200),
+    (235, 232, 224),
+    (30, 44, 84),
+    (58, 92, 150),
+    (110, 150, 190),
+    (150, 32, 36),
+    (196, 70, 48),
+    (44, 86, 56),
+    (96, 112, 66),
+    (190, 160, 60),
+    (120, 84, 54),
+    (176, 150, 116),
+    (120, 60, 110),
+    (214, 140, 156),
+    (40, 110, 112),
+)
 _TROUSERS = (
-    (24, 26, 32), (40, 52, 84), (62, 82, 122), (90, 112, 146), (70, 68, 66), (120, 108, 88), (168, 148, 116),
-    (46, 52, 40), (100, 100, 104), (190, 186, 176), (84, 58, 42),
-)  # fmt: skip
-_SHOES = ((24, 22, 22), (60, 42, 30), (120, 84, 56), (216, 214, 208), (60, 64, 72), (150, 40, 40), (40, 60, 110))
+    (24, 26, 32),
+    (40, 52, 84),
+    (62, 82, 122),
+    (90, 112, 146),
+    (70, 68, 66),
+    (120, 108, 88),
+    (168, 148, 116),
+    (46, 52, 40),
+    (100, 100, 104),
+    (190, 186, 176),
+    (84, 58, 42),
+)
+_SHOES = (
+    (24, 22, 22),
+    (60, 42, 30),
+    (120, 84, 56),
+    (216, 214, 208),
+    (60, 64, 72),
+    (150, 40, 40),
+    (40, 60, 110),
+)
 
 
 def draw_outfit(rng: np.random.Generator) -> Outfit:
@@ -86,32 +142,56 @@ def draw_outfit(rng: np.random.Generator) -> Outfit:
     skirt = rng.random() < 0.12
     long_hair = rng.random() < 0.4
     return Outfit(
-        skin=_varied(rng, _SKINS, 0.06), hair=_varied(rng, _HAIRS, 0.15), hair_thickness_m=rng.uniform(0.006, 0.028),
+        skin=_varied(rng, _SKINS, 0.06),
+        hair=_varied(rng, _HAIRS, 0.15),
+        hair_thickness_m=rng.uniform(0.006, 0.028),
         hair_falls_to_m=rng.uniform(0.33, 0.52) if long_hair else None,
-        beard=0.0 if long_hair or rng.random() < 0.7 else rng.uniform(0.3, 0.8), top=shirt,
-        sleeve_end_m=float(rng.choice([0.24, 0.33, 0.36, 0.42, 0.64, 0.655, 0.66])), hem_y_m=rng.uniform(-0.16, 0.0),
-        neckline_m=rng.uniform(0.065, 0.115), open_front=rng.random() < 0.2, bottom=legs,
+        beard=0.0 if long_hair or rng.random() < 0.7 else rng.uniform(0.3, 0.8),
+        top=shirt,
+        sleeve_end_m=float(rng.choice([0.24, 0.33, 0.36, 0.42, 0.64, 0.655, 0.66])),
+        hem_y_m=rng.uniform(-0.16, 0.0),
+        neckline_m=rng.uniform(0.065, 0.115),
+        open_front=rng.random() < 0.2,
+        bottom=legs,
         leg_end_y_m=rng.uniform(-0.52, -0.26) if short_legs or skirt else rng.uniform(-0.93, -0.87),
-        skirt_end_y_m=rng.uniform(-0.62, -0.34) if skirt else None, shoes=_varied(rng, _SHOES, 0.1),
+        skirt_end_y_m=rng.uniform(-0.62, -0.34) if skirt else None,
+        shoes=_varied(rng, _SHOES, 0.1),
         sole=_varied(rng, ((230, 228, 220), (40, 38, 36)), 0.1),
         socks=_varied(rng, ((230, 230, 228), (40, 40, 44)), 0.1),
-    )  # fmt: skip
+    )
 
 
 def _draw_fabric(
-    rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], plain: float, thickest_m: float
+    rng: np.random.Generator,
+    colors: tuple[tuple[int, int, int], ...],
+    plain: float,
+    thickest_m: float,
 ) -> Fabric:
-    patterns: tuple[Pattern, ...] = ("stripes", "upright stripes", "checks", "blotches", "print", "panels")
+    patterns: tuple[Pattern, ...] = (
+        "stripes",
+        "upright stripes",
+        "checks",
+        "blotches",
+        "print",
+        "panels",
+    )
     return Fabric(
-        color=_varied(rng, colors, 0.2), second=_varied(rng, _CLOTHES, 0.2),
+        color=_varied(rng, colors, 0.2),
+        second=_varied(rng, _CLOTHES, 0.2),
         pattern="plain" if rng.random() < plain else patterns[rng.integers(len(patterns))],
-        period_m=rng.uniform(0.03, 0.12), thickness_m=rng.uniform(0.006, thickest_m), folds=rng.uniform(0.3, 1.0),
-    )  # fmt: skip
+        period_m=rng.uniform(0.03, 0.12),
+        thickness_m=rng.uniform(0.006, thickest_m),
+        folds=rng.uniform(0.3, 1.0),
+    )
 
 
-def _varied(rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], spread: float) -> Color:
+def _varied(
+    rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], spread: float
+) -> Color:
     """One of the colours with a random change of hue and brightness."""
-    color = linear_rgb(colors[rng.integers(len(colors))]) * np.exp(rng.normal(0, spread, 3) + rng.normal(0, spread))
+    color = linear_rgb(colors[rng.integers(len(colors))]) * np.exp(
+        rng.normal(0, spread, 3) + rng.normal(0, spread)
+    )
     r, g, b = np.clip(color, 0.005, 0.9)
     return float(r), float(g), float(b)
 
@@ -121,21 +201,37 @@ def soft_step(value: np.ndarray, at: float | np.ndarray, width_m: float = 0.004)
     return np.clip((value - at) / width_m + 0.5, 0, 1)
 
 
-def coverage(points: np.ndarray, bone: np.ndarray, outfit: Outfit, width_m: float = 0.004) -> dict[str, np.ndarray]:
-    """How much of each point [n, 3] of the mean body hair, top, bottom, socks and shoes cover, by the places that the
-    outfit's lengths name: 0 or 1 [n], in between at edges. bone [n]: the joint with the largest skinning weight."""
+def coverage(
+    points: np.ndarray, bone: np.ndarray, outfit: Outfit, width_m: float = 0.004
+) -> dict[str, np.ndarray]:
+    """How much of each point [n, 3] of the mean body hair, top, bottom, socks and shoes cover, by
+    the places that the outfit's lengths name: 0 or 1 [n], in between at edges. bone [n]: the joint
+    with the largest skinning weight."""
     x, y, z = points.T
     arm = np.abs(x)  # distance along the arm
-    head, foot = bone == _HEAD, np.isin(bone, _FEET)
+    head = bone == _HEAD
+    foot = np.isin(bone, _FEET)
     neck = np.isin(bone, (_HEAD, _NECK))
-    torso = soft_step(y, outfit.hem_y_m, width_m) * soft_step(_from_neck(points), outfit.neckline_m, width_m)
+    torso = soft_step(y, outfit.hem_y_m, width_m) * soft_step(
+        _from_neck(points), outfit.neckline_m, width_m
+    )
     covers_torso = torso * ~(neck & (y > 0.5))
-    top = covers_torso * (1 - soft_step(arm, outfit.sleeve_end_m, width_m)) * ~np.isin(bone, _LEGS[2:])
+    top = (
+        covers_torso
+        * (1 - soft_step(arm, outfit.sleeve_end_m, width_m))
+        * ~np.isin(bone, _LEGS[2:])
+    )
     below_waist = ~(y > 0.14) & (arm < 0.4)
     bottom = below_waist * soft_step(y, outfit.leg_end_y_m, width_m) * (1 - top)
     shoes = foot * (1 - soft_step(y, -0.885 - 0.02 * (z > 0.03), width_m))
     socks = (np.isin(bone, _LEGS) & (y < -0.6)) * (1 - soft_step(y, -0.82, width_m))
-    return {"hair": head * _scalp(x, y, z), "top": top, "bottom": bottom, "socks": socks, "shoes": shoes}
+    return {
+        "hair": head * _scalp(x, y, z),
+        "top": top,
+        "bottom": bottom,
+        "socks": socks,
+        "shoes": shoes,
+    }
 
 
 def _from_neck(points: np.ndarray) -> np.ndarray:
@@ -149,7 +245,9 @@ def _scalp(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
     forehead = 0.672 - 2.2 * np.abs(x) ** 2
     temples = np.interp(z, (0.06, 0.085, 0.115, 0.14), (0.555, 0.60, 0.645, 0.0))
     line = np.where(z > 0.125, forehead, np.maximum(temples, 0))
-    line = np.where(z < 0.06, np.interp(z, (-0.04, 0.02, 0.035, 0.06), (0.50, 0.51, 0.56, 0.555)), line)
+    line = np.where(
+        z < 0.06, np.interp(z, (-0.04, 0.02, 0.035, 0.06), (0.50, 0.51, 0.56, 0.555)), line
+    )
     ear = (np.abs(x) > 0.068) & (y < 0.632) & (y > 0.55) & (z > 0.02) & (z < 0.085)
     return soft_step(y, line, 0.012) * ~ear
 
@@ -157,9 +255,13 @@ def _scalp(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
 def surface_appearance(
     points: np.ndarray, bone: np.ndarray, kind: np.ndarray, outfit: Outfit, rng: np.random.Generator
 ) -> np.ndarray:
-    """[n, CHANNELS] at points of the surface; `kind` [n] is BODY, EYE, or HAIR and SKIRT for meshes of their own."""
-    covered, noise = coverage(points, bone, outfit), textures.value_noise
-    hair, bottom = np.maximum(covered["hair"], kind == HAIR), np.maximum(covered["bottom"], kind == SKIRT)
+    """[n, CHANNELS] at points of the surface; `kind` [n] is BODY, EYE, or HAIR and SKIRT for meshes
+    of their own.
+    """
+    covered = coverage(points, bone, outfit)
+    noise = textures.value_noise
+    hair = np.maximum(covered["hair"], kind == HAIR)
+    bottom = np.maximum(covered["bottom"], kind == SKIRT)
 
     def locks(p: np.ndarray) -> np.ndarray:
         shade = noise(p, (0.006, 0.05, 0.012), rng) + 0.6 * noise(p, 0.02, rng)
@@ -172,7 +274,8 @@ def surface_appearance(
     def strands(p: np.ndarray) -> np.ndarray:
         return 0.5 * np.stack([noise(p, (0.008, 0.06, 0.015), rng) for _ in range(3)], 1)
 
-    color, normal_offset = _skin(points, bone, outfit, rng), np.zeros((len(points), 3))
+    color = _skin(points, bone, outfit, rng)
+    normal_offset = np.zeros((len(points), 3))
     loose = covered["top"] * outfit.top.folds + bottom * outfit.bottom.folds
     layers: tuple[tuple[np.ndarray, np.ndarray, Callable[[np.ndarray], np.ndarray]], ...] = (
         (color, covered["socks"], lambda p: np.tile(outfit.socks, (len(p), 1))),
@@ -194,8 +297,12 @@ def _blend(under: np.ndarray, share: np.ndarray, color: np.ndarray) -> np.ndarra
     return under + share[:, None] * (color - under)
 
 
-def _skin(points: np.ndarray, bone: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
-    color = np.asarray(outfit.skin) * np.exp(0.10 * textures.fractal_noise(points, 0.05, rng))[:, None]
+def _skin(
+    points: np.ndarray, bone: np.ndarray, outfit: Outfit, rng: np.random.Generator
+) -> np.ndarray:
+    color = (
+        np.asarray(outfit.skin) * np.exp(0.10 * textures.fractal_noise(points, 0.05, rng))[:, None]
+    )
     head = bone == _HEAD
     color[head] = _face(points[head], color[head], outfit)
     return color
@@ -210,10 +317,15 @@ def _face(points: np.ndarray, color: np.ndarray, outfit: Outfit) -> np.ndarray:
     def spot(cx: float, cy: float, rx: float, ry: float) -> np.ndarray:
         return front * np.clip(1.5 - 1.5 * np.hypot((side - cx) / rx, (y - cy) / ry) ** 2, 0, 1)
 
-    skin, hair = np.asarray(outfit.skin), np.asarray(outfit.hair)
+    skin = np.asarray(outfit.skin)
+    hair = np.asarray(outfit.hair)
     under_jaw = (1 - soft_step(y, 0.50, 0.03)) * soft_step(z, 0.04, 0.03)
     ear_hole = (side > 0.066) & (np.hypot(y - 0.592, z - 0.058) < 0.009)
-    chin = (1 - soft_step(y, 0.548, 0.012)) * soft_step(z, 0.07, 0.03) * (1 - 0.8 * spot(0.0, 0.535, 0.024, 0.01))
+    chin = (
+        (1 - soft_step(y, 0.548, 0.012))
+        * soft_step(z, 0.07, 0.03)
+        * (1 - 0.8 * spot(0.0, 0.535, 0.024, 0.01))
+    )
     for share, over in (
         (0.35 * spot(0.042, 0.567, 0.022, 0.02), skin * (1.1, 0.7, 0.65)),  # cheeks
         (0.55 * spot(0.030, 0.612, 0.021, 0.014), skin * 0.45),  # the hollow of the eye
@@ -223,8 +335,10 @@ def _face(points: np.ndarray, color: np.ndarray, outfit: Outfit) -> np.ndarray:
         (0.25 * spot(0.018, 0.565, 0.006, 0.012), skin * 0.5),  # wing of the nose
         (0.75 * spot(0.0, 0.535, 0.026, 0.0075), skin * (0.75, 0.32, 0.32)),  # lips
         (0.8 * spot(0.0, 0.5355, 0.024, 0.002), skin * 0.15),  # between them
-        (0.45 * under_jaw, skin * 0.4), (0.7 * ear_hole, skin * 0.2), (outfit.beard * chin, hair),
-    ):  # fmt: skip
+        (0.45 * under_jaw, skin * 0.4),
+        (0.7 * ear_hole, skin * 0.2),
+        (outfit.beard * chin, hair),
+    ):
         color = _blend(color, share, over)
     return color
 
@@ -243,7 +357,9 @@ def _top(points: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.nda
         under = (np.abs(x) < 0.045 + 0.03 * np.clip(y, 0, 0.3) / 0.3) & (z > 0.0)
         color = np.where(under[:, None], np.asarray(outfit.top.second) * 0.5 + 0.3, color)
     collar = 1 - soft_step(_from_neck(points), outfit.neckline_m + 0.02)
-    cuffs = soft_step(np.abs(x), outfit.sleeve_end_m - 0.015) + (1 - soft_step(y, outfit.hem_y_m + 0.012))
+    cuffs = soft_step(np.abs(x), outfit.sleeve_end_m - 0.015) + (
+        1 - soft_step(y, outfit.hem_y_m + 0.012)
+    )
     return color * (1 - 0.35 * np.clip(collar + cuffs, 0, 1))[:, None]
 
 
@@ -255,9 +371,12 @@ def _fabric(points: np.ndarray, fabric: Fabric, rng: np.random.Generator) -> np.
         "stripes": lambda: _bars(np.where(np.abs(x) > 0.2, np.abs(x), y), fabric.period_m),
         "upright stripes": lambda: _bars(around, fabric.period_m),
         "checks": lambda: (
-            0.5 * _bars(around, fabric.period_m) + 0.5 * _bars(np.where(np.abs(x) > 0.2, x, y), fabric.period_m)
+            0.5 * _bars(around, fabric.period_m)
+            + 0.5 * _bars(np.where(np.abs(x) > 0.2, x, y), fabric.period_m)
         ),
-        "blotches": lambda: soft_step(textures.fractal_noise(points, fabric.period_m, rng), 0.05, 0.15),
+        "blotches": lambda: soft_step(
+            textures.fractal_noise(points, fabric.period_m, rng), 0.05, 0.15
+        ),
         "print": lambda: (  # a square on the chest
             ((np.abs(x) < 0.10) & (np.abs(y - 0.24) < 0.10) & (z > 0))
             * soft_step(textures.value_noise(points, 0.05, rng), 0, 0.1)
@@ -265,7 +384,9 @@ def _fabric(points: np.ndarray, fabric: Fabric, rng: np.random.Generator) -> np.
         "panels": lambda: ((np.abs(x) > 0.19) | (y < 0.06)).astype(float),
     }[fabric.pattern]()
     color = _blend(np.tile(fabric.color, (len(points), 1)), second, np.asarray(fabric.second))
-    worn = 0.12 * textures.fractal_noise(points, 0.15, rng) + 0.10 * textures.value_noise(points, 0.008, rng)
+    worn = 0.12 * textures.fractal_noise(points, 0.15, rng) + 0.10 * textures.value_noise(
+        points, 0.008, rng
+    )
     creases = -0.35 * fabric.folds * np.clip(1 - 5 * np.abs(_fold_height(points, rng)), 0, 1)
     return color * np.exp(worn + creases)[:, None]
 
@@ -277,7 +398,9 @@ def _bars(along: np.ndarray, period_m: float) -> np.ndarray:
 def _fold_height(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Creases run along arms and across the trunk, roughly; -1..1."""
     stretched = np.where(np.abs(points[:, :1]) > 0.2, (0.05, 0.10, 0.10), (0.11, 0.05, 0.11))
-    bent = points / stretched + 0.8 * np.stack([textures.value_noise(points, 0.12, rng) for _ in range(3)], 1)
+    bent = points / stretched + 0.8 * np.stack(
+        [textures.value_noise(points, 0.12, rng) for _ in range(3)], 1
+    )
     return textures.value_noise(bent, 1.0, rng)
 
 
@@ -290,8 +413,9 @@ def _shoes(points: np.ndarray, outfit: Outfit) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ClothedBody:
-    """One person as rendered: the body with clothes that stand off it, hair, and perhaps a skirt. The truth is the body
-    underneath. Clothes are skinned to the same joints as the skin they cover."""
+    """One person as rendered: the body with clothes that stand off it, hair, and perhaps a skirt.
+    The truth is the body underneath. Clothes are skinned to the same joints as the skin they
+    cover."""
 
     rest: Tensor  # [3, V] metres, clothed and of this person's shape, in the T-pose
     weights: Tensor  # [24, V]
@@ -305,8 +429,11 @@ class ClothedBody:
         return ((bare if size == 1.0 else size * bare) + translation[:, None]).numpy()
 
 
-def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator) -> ClothedBody:
-    mean, weights = body.v_template.numpy(), body.weights.numpy()
+def clothed_body(
+    body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator
+) -> ClothedBody:
+    mean = body.v_template.numpy()
+    weights = body.weights.numpy()
     faces = body.faces.numpy().astype(np.int32)
     # [V] true for the small components that are not connected to the skin.
     count = len(mean)
@@ -317,11 +444,14 @@ def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Gener
     stand_off = _clothing_thickness_m(mean, weights.argmax(1), outfit, rng) * ~eyes
     normals = vertex_normals(mean, faces).astype(np.float64)
     around = joined + joined.T + eye(count)
-    for _ in range(4):  # averaged over neighbours, so that cloth does not follow every fold of the skin
+    for _ in range(
+        4
+    ):  # averaged over neighbours, so that cloth does not follow every fold of the skin
         normals = around @ normals
         normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     parts = [mean + stand_off[:, None] * normals]
-    all_weights, all_faces = [weights], [faces]
+    all_weights = [weights]
+    all_faces = [faces]
     kinds = [np.where(eyes[faces[:, 0]], EYE, BODY)]  # of faces
     shape_source = [np.arange(len(mean))]
     worn = []  # meshes that are no part of the body's surface
@@ -337,26 +467,36 @@ def clothed_body(body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Gener
         shape_source.append(cKDTree(mean).query(points)[1])
     by_shape = torch.einsum("vcs,s->vc", body.shapedirs[:, :, : len(shape)], shape).numpy()
     whole = np.concatenate(parts) + by_shape[np.concatenate(shape_source)]
-    face_array, weight_array = np.concatenate(all_faces).astype(np.int32), np.concatenate(all_weights)
+    face_array = np.concatenate(all_faces).astype(np.int32)
+    weight_array = np.concatenate(all_weights)
     # Garments are placed by the mean body's coordinates, whatever the person's shape.
     unshaped = np.concatenate([mean, *parts[1:]])
-    # [n^2, 3] barycentric coordinates with n = LATTICE_STEPS + 1; row i n + j is (i, j, ..) / LATTICE_STEPS.
+    # [n^2, 3] barycentric coordinates with n = LATTICE_STEPS + 1; row i n + j is (i, j, ..) /
+    # LATTICE_STEPS.
     i, j = np.mgrid[: LATTICE_STEPS + 1, : LATTICE_STEPS + 1].reshape(2, -1) / LATTICE_STEPS
     places = np.stack((i, j, np.maximum(1 - i - j, 0)), 1)
-    places = places / places.sum(1, keepdims=True)  # rounding can place a corner beyond the far edge
-    bones = weight_array.argmax(1)[face_array[:, places.argmax(1)]]  # [F, n^2] the bone changes half-way
+    places = places / places.sum(
+        1, keepdims=True
+    )  # rounding can place a corner beyond the far edge
+    bones = weight_array.argmax(1)[
+        face_array[:, places.argmax(1)]
+    ]  # [F, n^2] the bone changes half-way
     surface = np.einsum("pk,fkc->fpc", places, unshaped[face_array]).reshape(-1, 3)
     of_face = np.broadcast_to(np.concatenate(kinds)[:, None], bones.shape).ravel()
     return ClothedBody(
         rest=torch.from_numpy(whole.T.astype(np.float32).copy()),
         weights=torch.from_numpy(weight_array.T.astype(np.float32).copy()),
         faces=face_array,
-        appearance=surface_appearance(surface, bones.ravel(), of_face, outfit, rng).reshape(*bones.shape, CHANNELS),
+        appearance=surface_appearance(surface, bones.ravel(), of_face, outfit, rng).reshape(
+            *bones.shape, CHANNELS
+        ),
         body_vertices=len(mean),
     )
 
 
-def _clothing_thickness_m(points: np.ndarray, bone: np.ndarray, outfit: Outfit, rng: np.random.Generator) -> np.ndarray:
+def _clothing_thickness_m(
+    points: np.ndarray, bone: np.ndarray, outfit: Outfit, rng: np.random.Generator
+) -> np.ndarray:
     """[V] metres between the skin and what covers it."""
     covered = coverage(points, bone, outfit, width_m=0.012)
     x, y, _ = points.T
@@ -369,7 +509,11 @@ def _clothing_thickness_m(points: np.ndarray, bone: np.ndarray, outfit: Outfit, 
     cloth_m = (covered["top"] * (top + 0.004) + covered["bottom"] * bottom) * unevenness
     tousled = 1 + 0.5 * textures.fractal_noise(points, 0.04, rng)
     crown = np.clip((y - 0.55) / 0.1, 0.35, 1)
-    return cloth_m + covered["hair"] * outfit.hair_thickness_m * tousled * crown + covered["shoes"] * 0.009
+    return (
+        cloth_m
+        + covered["hair"] * outfit.hair_thickness_m * tousled * crown
+        + covered["shoes"] * 0.009
+    )
 
 
 def _two_sided_grid(rows: int, columns: int) -> np.ndarray:
@@ -378,21 +522,31 @@ def _two_sided_grid(rows: int, columns: int) -> np.ndarray:
     return np.concatenate((front, front[:, ::-1]))
 
 
-def _long_hair(outfit: Outfit, ends_y_m: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A curtain round the back and sides of the head: points [n, 3] on the mean body, faces [m, 3], weights [n, 24]."""
+def _long_hair(
+    outfit: Outfit, ends_y_m: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A curtain round the back and sides of the head: points [n, 3] on the mean body, faces [m, 3],
+    weights [n, 24].
+    """
     rows, columns = 14, 25
     angle = np.linspace(-0.62, 0.62, columns) * np.pi  # 0 is straight back
     uneven = np.convolve(rng.uniform(-1, 1, columns), np.ones(3) / 3, mode="same")
     y = np.linspace(0.665, ends_y_m, rows)[:, None] + 0.012 * uneven
     thickness = outfit.hair_thickness_m + 0.004
     round_head = np.sqrt(np.clip(1 - ((y - 0.60) / 0.135) ** 2, 0.0, 1))
-    wide = np.where(y > 0.60, 0.076 * round_head, 0.076 + 0.10 * np.clip(0.60 - y, 0, 0.2)) + thickness
-    deep = np.where(y > 0.60, 0.092 * round_head, 0.092 - 0.05 * np.clip(0.60 - y, 0, 0.2)) + thickness
-    x, z = wide * np.sin(angle), _CENTER_OF_HEAD[2] - deep * np.cos(angle)
+    wide = (
+        np.where(y > 0.60, 0.076 * round_head, 0.076 + 0.10 * np.clip(0.60 - y, 0, 0.2)) + thickness
+    )
+    deep = (
+        np.where(y > 0.60, 0.092 * round_head, 0.092 - 0.05 * np.clip(0.60 - y, 0, 0.2)) + thickness
+    )
+    x = wide * np.sin(angle)
+    z = _CENTER_OF_HEAD[2] - deep * np.cos(angle)
     points = np.stack(np.broadcast_arrays(x, y, z), -1).reshape(-1, 3)
     weights = np.zeros((len(points), 24))
     hangs = np.clip((0.5 - points[:, 1]) / 0.2, 0, 1)  # the ends rest on the shoulders
-    weights[:, _HEAD], weights[:, _UPPER_SPINE] = 1 - 0.6 * hangs, 0.6 * hangs
+    weights[:, _HEAD] = 1 - 0.6 * hangs
+    weights[:, _UPPER_SPINE] = 0.6 * hangs
     return points, _two_sided_grid(rows, columns), weights
 
 
@@ -411,5 +565,6 @@ def _skirt(ends_y_m: float, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     follows = np.clip((0.02 - points[:, 1]) / 0.30, 0, 0.85)
     weights = np.zeros((len(points), 24))
     weights[:, _PELVIS] = 1 - follows
-    weights[:, _LEFT_HIP], weights[:, _RIGHT_HIP] = follows * left, follows * (1 - left)
+    weights[:, _LEFT_HIP] = follows * left
+    weights[:, _RIGHT_HIP] = follows * (1 - left)
     return points, _two_sided_grid(rows, columns), weights

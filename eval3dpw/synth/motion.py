@@ -1,4 +1,6 @@
-"""The motion of rendered people: CMU clips, split by subject so that no two splits share a captured person."""
+"""The motion of rendered people: CMU clips, split by subject so that no two splits share a captured
+person.
+"""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -19,7 +21,13 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 FPS = 30
 RADIANS_PER_STEP = 1e-4  # resolution of the embedded file's angles
-VALIDATION_SUBJECTS = (20, 75, 85, 125, 135)  # of the held-out ones; the other held-out subjects are for the test
+VALIDATION_SUBJECTS = (
+    20,
+    75,
+    85,
+    125,
+    135,
+)  # of the held-out ones; the other held-out subjects are for the test
 SHORTEST_CLIP = 40  # frames
 
 
@@ -44,20 +52,30 @@ class Clip:
 def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip, ...]:
     """The clips of a split, from a file of CMU clips or, without one, the embedded clips."""
     if path is None:
-        with files("eval3dpw.synth").joinpath("data/held_out_motion.npz").open("rb") as stream, np.load(stream) as file:
+        with (
+            files("eval3dpw.synth").joinpath("data/held_out_motion.npz").open("rb") as stream,
+            np.load(stream) as file,
+        ):
             pose = torch.from_numpy(file["pose_steps"].astype(np.float32) * RADIANS_PER_STEP)
             names = tuple(str(name) for name in file["clip_name"])
             motion = Motion(pose, torch.from_numpy(file["root_m"]), file["clip_start"], names, FPS)
     else:
         motion = load_motion(path, body, FPS)
     if motion.root_m is None:
-        raise UserError(f"{path} has no root positions (root_pos); which place people on the ground.")
+        raise UserError(
+            f"{path} has no root positions (root_pos); which place people on the ground."
+        )
     clips = []
     for number, name in enumerate(motion.clip_name):
-        span, subject = motion.clip(number), int(name.split("_")[0])
+        span = motion.clip(number)
+        subject = int(name.split("_")[0])
         held_out: Split = "validation" if subject in VALIDATION_SUBJECTS else "test"
         own = held_out if motion.held_out[number] else "train"
-        if own == split and subject not in COPIES_OF_HELD_OUT and span.stop - span.start >= SHORTEST_CLIP:
+        if (
+            own == split
+            and subject not in COPIES_OF_HELD_OUT
+            and span.stop - span.start >= SHORTEST_CLIP
+        ):
             clips.append(Clip(name, motion.pose[span], motion.root_m[span]))
     if clips:
         return tuple(clips)
@@ -66,7 +84,9 @@ def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip
             f"the embedded motion has no clips for the split {split!r}: it holds the subjects kept for validation and "
             "test only. Give a file of CMU clips with --motion."
         )
-    raise UserError(f"{path} has no clip of at least {SHORTEST_CLIP} frames for the split {split!r}.")
+    raise UserError(
+        f"{path} has no clip of at least {SHORTEST_CLIP} frames for the split {split!r}."
+    )
 
 
 Kind = Literal["walking", "standing", "jumping", "sitting", "stairs"]
@@ -78,18 +98,23 @@ def clip_kind(clip: Clip, body: Body) -> Kind | None:
     """What a clip shows; None: something else, or a capture that sinks into the floor."""
     over_sole = feet_over_sole_m(body)
     posed = body(clip.pose, translation=clip.root_m - body.rest_joints[0])
-    feet, pelvis = posed.keypoints[:, list(FEET_KEYPOINTS)].double().numpy(), posed.joints[:, 0].double().numpy()
+    feet = posed.keypoints[:, list(FEET_KEYPOINTS)].double().numpy()
+    pelvis = posed.joints[:, 0].double().numpy()
     floor = np.quantile((feet[..., 1] - over_sole).min(1), 0.1)
     height = feet[..., 1] - over_sole - floor
-    lowest, slow = height.min(1), speeds_m_s(feet, FPS) < 0.15
+    lowest = height.min(1)
+    slow = speeds_m_s(feet, FPS) < 0.15
     if len(feet) < SHORTEST or -lowest.min() > 0.06:
         return None
     lowest_is_slow = np.take_along_axis(slow, height.argmin(1)[:, None], 1)[:, 0]
     stands = (slow & (height < 0.05)).any(1).mean()  # share of frames with a standing foot
     flies = ((lowest > 0.06) & ~slow.any(1)).mean()  # with both feet in the air
-    raised = ((lowest > 0.10) & lowest_is_slow).mean()  # with the whole weight on something higher than the floor
+    raised = (
+        (lowest > 0.10) & lowest_is_slow
+    ).mean()  # with the whole weight on something higher than the floor
     speed_m_s = np.median(np.linalg.norm(np.gradient(pelvis, axis=0)[:, ::2], axis=1)) * FPS
-    lowest_pelvis_m, pelvis_m = pelvis[:, 1].min() - floor, np.median(pelvis[:, 1]) - floor
+    lowest_pelvis_m = pelvis[:, 1].min() - floor
+    pelvis_m = np.median(pelvis[:, 1]) - floor
     if lowest_pelvis_m > 0.4 and pelvis_m < 0.62:
         return "sitting"
     if raised > 0.25 and flies < 0.12:
@@ -104,12 +129,17 @@ def clip_kind(clip: Clip, body: Body) -> Kind | None:
 
 
 def clips_by_kind(body: Body, reporting: bool, motion: Path | None = None) -> dict[str, list[Clip]]:
-    """Clips of a file (or the embedded ones) to report on: held-out subjects; or, not `reporting`, to choose with. Of a
-    kind that no held-out subject shows (sitting, stairs), every other subject is for reporting, so that choices and
-    reports still share no subject, though the pose prior has seen them. The embedded clips are all of held-out
-    subjects: those of the validation split are for choosing."""
+    """Clips of a file (or the embedded ones) to report on: held-out subjects; or, not `reporting`,
+    to choose with. Of a kind that no held-out subject shows (sitting, stairs), every other subject
+    is for reporting, so that choices and reports still share no subject, though the pose prior has
+    seen them. The embedded clips are all of held-out subjects: those of the validation split are
+    for choosing."""
     every: tuple[Split, ...] = ("test", "train", "validation")
-    own = {split: load_clips(body, split, motion) for split in every if split != "train" or motion is not None}
+    own = {
+        split: load_clips(body, split, motion)
+        for split in every
+        if split != "train" or motion is not None
+    }
     test = {clip.subject for clip in own["test"]}
     by_kind: dict[str, list[Clip]] = {kind: [] for kind in KINDS}
     for clip in (clip for clips in own.values() for clip in clips):

@@ -14,17 +14,49 @@ from eval3dpw.synth.staging import CameraKind, CameraPath, SyntheticPerson
 from eval3dpw.synth.surroundings import SceneKind
 from fitting.camera import Camera
 
-# One image is the mean of several renderings within the exposure time, each shifted by a part of a pixel.
+# One image is the mean of several renderings within the exposure time, each shifted by a part of a
+# pixel.
 SUBFRAME_SHIFTS_PX = np.array([(-0.375, -0.125), (0.125, -0.375), (0.375, 0.125), (-0.125, 0.375)])
 SUBFRAMES = len(SUBFRAME_SHIFTS_PX)
-# Visibility of a keypoint: outside the image, hidden by another object or person, behind the own body, seen.
-OUTSIDE, HIDDEN, BEHIND_SELF, SEEN = 0, 1, 2, 3
-BY_OBJECT, BY_NOBODY = -1, -2
+# Visibility of a keypoint: outside the image, hidden by another object or person, behind the own
+# body, seen.
+OUTSIDE = 0
+HIDDEN = 1
+BEHIND_SELF = 2
+SEEN = 3
+BY_OBJECT = -1
+BY_NOBODY = -2
 # Depth of each keypoint below the surface, metres: joints are inside the body, the face is on it.
-DEPTH_M = np.array([
-    0.06, 0.05, 0.05, 0.08, 0.08, 0.17, 0.17, 0.12, 0.12, 0.10, 0.10, 0.24, 0.24, 0.16, 0.16, 0.14, 0.14,  # COCO's 17
-    0.12, 0.17, 0.24, 0.10, 0.10, 0.10, 0.10, 0.12, 0.12,  # and Halpe's others
-])  # fmt: skip
+DEPTH_M = np.array(
+    [
+        0.06,
+        0.05,
+        0.05,
+        0.08,
+        0.08,
+        0.17,
+        0.17,
+        0.12,
+        0.12,
+        0.10,
+        0.10,
+        0.24,
+        0.24,
+        0.16,
+        0.16,
+        0.14,
+        0.14,  # COCO's 17
+        0.12,
+        0.17,
+        0.24,
+        0.10,
+        0.10,
+        0.10,
+        0.10,
+        0.12,
+        0.12,  # and Halpe's others
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +80,10 @@ class Shot:
     def posed(self) -> list[np.ndarray]:
         """[T, V, 3] of everyone."""
         everyone = (*self.people, *self.bystanders)
-        return [c.posed(p.placement, p.translation, p.size) for c, p in zip(self.clothed, everyone, strict=True)]
+        return [
+            c.posed(p.placement, p.translation, p.size)
+            for c, p in zip(self.clothed, everyone, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -57,19 +92,25 @@ class FrameTruth:
 
     keypoints_px: np.ndarray  # [P, 26, 2]
     visibility: np.ndarray  # [P, 26] uint8: OUTSIDE, HIDDEN, BEHIND_SELF or SEEN
-    hidden_by: np.ndarray  # [P, 26] int16: number of the person who hides it, BY_OBJECT, or BY_NOBODY
+    hidden_by: (
+        np.ndarray
+    )  # [P, 26] int16: number of the person who hides it, BY_OBJECT, or BY_NOBODY
     boxes_px: np.ndarray  # [P, 4] x1, y1, x2, y2 of the whole person, cut at the image's edge
     area_px2: np.ndarray  # [P] of the person in the image without occlusion
     seen_px2: np.ndarray  # [P] of the visible part
 
     @staticmethod
     def over_time(truths: "Sequence[FrameTruth]") -> "FrameTruth":
-        return FrameTruth(*(np.stack([getattr(truth, f.name) for truth in truths], 1) for f in fields(FrameTruth)))
+        return FrameTruth(
+            *(np.stack([getattr(truth, f.name) for truth in truths], 1) for f in fields(FrameTruth))
+        )
 
 
 def frame_truth(shot: Shot, posed_m: list[np.ndarray], frame: int) -> FrameTruth:
     """posed_m: vertices [V, 3] of everyone in this frame, in the world."""
-    mesh, camera, world_to_cam = shot.mesh, shot.camera, shot.path.world_to_cam(frame)
+    mesh = shot.mesh
+    camera = shot.camera
+    world_to_cam = shot.path.world_to_cam(frame)
     buffer = seen_by(mesh.vertices_m(posed_m), mesh.faces, camera, world_to_cam)
     owner = mesh.owner(buffer)
     surface_m = 1 / np.maximum(buffer.inverse_depth, 1e-6)
@@ -78,19 +119,28 @@ def frame_truth(shot: Shot, posed_m: list[np.ndarray], frame: int) -> FrameTruth
     depth = np.maximum(in_cam[..., 2], 1e-3)
     pixels = in_cam[..., :2] / depth[..., None] * camera.focal_px + camera.center_px
     count, points = keypoints_m.shape[:2]
-    visibility, hidden_by = np.zeros((count, points), np.uint8), np.zeros((count, points), np.int16)
-    boxes, area, seen = np.zeros((count, 4)), np.zeros(count), np.zeros(count)
+    visibility = np.zeros((count, points), np.uint8)
+    hidden_by = np.zeros((count, points), np.int16)
+    boxes = np.zeros((count, 4))
+    area = np.zeros(count)
+    seen = np.zeros(count)
     for person in range(count):
         start, end = mesh.person_faces[person : person + 2]
-        faces = mesh.faces[start:end] - np.int32(sum(len(vertices) for vertices in posed_m[:person]))
-        alone = seen_by(posed_m[person], faces, camera, world_to_cam).triangle >= 0  # [H, W] without occlusion
+        faces = mesh.faces[start:end] - np.int32(
+            sum(len(vertices) for vertices in posed_m[:person])
+        )
+        alone = (
+            seen_by(posed_m[person], faces, camera, world_to_cam).triangle >= 0
+        )  # [H, W] without occlusion
         visibility[person], hidden_by[person] = _visibility(
             owner, surface_m, pixels[person], in_cam[person, :, 2], person
         )
-        rows, columns = np.flatnonzero(alone.any(1)), np.flatnonzero(alone.any(0))
+        rows = np.flatnonzero(alone.any(1))
+        columns = np.flatnonzero(alone.any(0))
         if len(rows):
             boxes[person] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
-        area[person], seen[person] = alone.sum(), (owner == person).sum()
+        area[person] = alone.sum()
+        seen[person] = (owner == person).sum()
     return FrameTruth(pixels, visibility, hidden_by, boxes, area, seen)
 
 
@@ -101,8 +151,10 @@ def _visibility(
     height, width = owner.shape
     x, y = np.round(pixels).astype(int).T
     inside = (x >= 0) & (y >= 0) & (x < width) & (y < height) & (depth_m > 0.05)
-    x, y = np.clip(x, 0, width - 1), np.clip(y, 0, height - 1)
-    whose, nearest = owner[y, x], surface_m[y, x]
+    x = np.clip(x, 0, width - 1)
+    y = np.clip(y, 0, height - 1)
+    whose = owner[y, x]
+    nearest = surface_m[y, x]
     other = (whose != person) & (nearest < depth_m - 0.02) & (whose != -2)
     buried = (whose == person) & (nearest < depth_m - DEPTH_M)
     state = np.where(inside, np.where(other, HIDDEN, np.where(buried, BEHIND_SELF, SEEN)), OUTSIDE)
@@ -122,26 +174,38 @@ def frame_images(
 
 def render_frames(shot: Shot, subframes: int = SUBFRAMES) -> Iterator[tuple[bytes, FrameTruth]]:
     """The JPEG of every frame, and its truth."""
-    posed, frames = shot.posed(), range(shot.frames)
+    posed = shot.posed()
+    frames = range(shot.frames)
     images = frame_images(shot, posed, frames, np.random.default_rng(shot.seed), subframes)
     for frame, image in zip(frames, images, strict=True):
-        _, jpeg = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, shot.sensor.quality])
+        _, jpeg = cv2.imencode(
+            ".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, shot.sensor.quality]
+        )
         yield jpeg.tobytes(), frame_truth(shot, [vertices[frame] for vertices in posed], frame)
 
 
-def exposed_light(shot: Shot, posed: list[np.ndarray], frame: int, subframes: int = SUBFRAMES) -> np.ndarray:
-    """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel, which antialiases."""
+def exposed_light(
+    shot: Shot, posed: list[np.ndarray], frame: int, subframes: int = SUBFRAMES
+) -> np.ndarray:
+    """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel,
+    which antialiases.
+    """
     at_frame = [vertices[frame] for vertices in posed]
     center = np.mean([vertices.mean(0) for vertices in at_frame], 0)
     shadows = shot.mesh.shadows(shot.mesh.vertices_m(at_frame), center)
     total = np.zeros((shot.camera.size[1], shot.camera.size[0], 3), np.float32)
     shifts = SUBFRAME_SHIFTS_PX[:: SUBFRAMES // subframes]  # two of them lie opposite each other
-    times = shot.sensor.shutter * ((np.arange(subframes) + 0.5) / subframes - 0.5)  # in frames, around 0
+    times = shot.sensor.shutter * (
+        (np.arange(subframes) + 0.5) / subframes - 0.5
+    )  # in frames, around 0
     for shift, time in zip(shifts, times, strict=True):
         x, y = shot.camera.center_px
-        subframe_camera = Camera.from_focal(shot.camera.focal_px, shot.camera.size, (x + shift[0], y + shift[1]))
+        subframe_camera = Camera.from_focal(
+            shot.camera.focal_px, shot.camera.size, (x + shift[0], y + shift[1])
+        )
         # linear between neighbours
-        other, share = min(max(frame + (1 if time > 0 else -1), 0), shot.frames - 1), np.float32(abs(time))
+        other = min(max(frame + (1 if time > 0 else -1), 0), shot.frames - 1)
+        share = np.float32(abs(time))
         vertices = shot.mesh.vertices_m([v[frame] + share * (v[other] - v[frame]) for v in posed])
         transform = shot.path.world_to_cam(frame + time)
         total += shot.mesh.light(vertices, subframe_camera, transform, shadows, 4 * shift)

@@ -1,1 +1,3 @@
-"""One file a command. Heavy imports stay inside the functions, so that `fitmesh --help` answers at once."""
+"""One file a command. Heavy imports stay inside the functions, so that `fitmesh --help` answers at
+once.
+"""

@@ -1,8 +1,8 @@
-"""`fitmesh doctor`: is this installation sound? What is here, what is missing, and how to get it. `fitmesh body`: is a
-body file, and what does it look like?
+"""`fitmesh doctor`: is this installation sound? What is here, what is missing, and how to get it.
+`fitmesh body`: is a body file, and what does it look like?
 
-Imports nothing heavy itself: doctor has to answer where an import fails. Every library is tried one by one, and what
-goes wrong becomes a sentence."""
+Imports nothing heavy itself: doctor has to answer where an import fails. Every library is tried one
+by one, and what goes wrong becomes a sentence."""
 
 import hashlib
 import importlib
@@ -28,20 +28,46 @@ REINSTALL = "pip install --force-reinstall --no-deps fitmesh"
 
 CPU_TORCH = "For CPUs alone: pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cpu"
 COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
-# What every command needs: the name to install, the name to import. pyproject.toml has the versions.
+# What every command needs: the name to install, the name to import. pyproject.toml has the
+# versions.
 NEEDED = (
-    ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"), ("opencv-python-headless", "cv2"), ("pillow", "PIL"),
-    ("av", "av"), ("numba", "numba"), ("onnxruntime", "onnxruntime"), ("protobuf", "google.protobuf"),
-    ("safetensors", "safetensors"), ("threadpoolctl", "threadpoolctl"), ("typer", "typer"), ("rich", "rich"),
-)  # fmt: skip
+    ("torch", "torch"),
+    ("numpy", "numpy"),
+    ("scipy", "scipy"),
+    ("opencv-python-headless", "cv2"),
+    ("pillow", "PIL"),
+    ("av", "av"),
+    ("numba", "numba"),
+    ("onnxruntime", "onnxruntime"),
+    ("protobuf", "google.protobuf"),
+    ("safetensors", "safetensors"),
+    ("threadpoolctl", "threadpoolctl"),
+    ("typer", "typer"),
+    ("rich", "rich"),
+)
 # What some things need: name, import, what for, how to get it.
 OPTIONAL = (
     # These two are installed with fitmesh, and everything else works without them (THIRD_PARTY.md).
     ("smplx", "smplx", "SMPL, SMPL-H and SMPL-X files", "pip install smplx"),
-    ("pycocotools", "pycocotools", "`fitmesh eval-coco --evaluator pycocotools`", "pip install pycocotools"),
-    ("matplotlib", "matplotlib", "plots of eval-coco, train-ccnet and paper", 'pip install "fitmesh[plots]"'),
+    (
+        "pycocotools",
+        "pycocotools",
+        "`fitmesh eval-coco --evaluator pycocotools`",
+        "pip install pycocotools",
+    ),
+    (
+        "matplotlib",
+        "matplotlib",
+        "plots of eval-coco, train-ccnet and paper",
+        'pip install "fitmesh[plots]"',
+    ),
     ("huggingface_hub", "huggingface_hub", "`fitmesh models get`", 'pip install "fitmesh[hub]"'),
-    ("fsspec", "fsspec", "videos and results under s3://, gs://, ..", 'pip install "fitmesh[remote]"'),
+    (
+        "fsspec",
+        "fsspec",
+        "videos and results under s3://, gs://, ..",
+        'pip install "fitmesh[remote]"',
+    ),
     ("ray", "ray", "`fitmesh run --ray`: many machines", 'pip install "fitmesh[ray]"'),
     ("pytorch3d", "pytorch3d", "drawing on a GPU", 'pip install "fitmesh[pytorch3d]"'),
 )
@@ -70,9 +96,11 @@ class DoctorOptions:
 
 @command(DoctorOptions)
 def doctor(asked: DoctorOptions) -> None:
-    """Check the installation: libraries, embedded networks and bodies (by digest), devices, optional parts.
+    """Check the installation: libraries, embedded networks and bodies (by digest), devices,
+    optional parts.
 
-    Says for everything that is missing or broken what to do. The exit code is 1 if fitmesh cannot work like this.
+    Says for everything that is missing or broken what to do. The exit code is 1 if fitmesh cannot
+    work like this.
     """
     checks: list[Check] = []
     say: Callable[[str], None] = (lambda text: None) if asked.json else typer.echo
@@ -80,16 +108,25 @@ def doctor(asked: DoctorOptions) -> None:
     for check in examine():  # shown as they come: the first import of torch takes seconds
         if not checks or check.part != checks[-1].part:
             say(typer.style(f"\n{check.part.capitalize()}", bold=True))
-        say(f"  {typer.style(f'{check.state:<7}', COLOURS[check.state])} {check.name:<24}{check.about}")
+        say(
+            f"  {typer.style(f'{check.state:<7}', COLOURS[check.state])} {check.name:<24}{check.about}"
+        )
         if check.state != "ok":
             say(f"{'':<34}-> {check.fix}")
         checks.append(check)
     broken = [check.name for check in checks if check.failed]
     say(
-        typer.style(f"\nMend first: {', '.join(broken)}." if broken else "\nAll is well.", "red" if broken else "green")
+        typer.style(
+            f"\nMend first: {', '.join(broken)}." if broken else "\nAll is well.",
+            "red" if broken else "green",
+        )
     )
     if asked.json:
-        facts = {"fitmesh": __version__, "sound": not broken, "checks": [asdict(check) for check in checks]}
+        facts = {
+            "fitmesh": __version__,
+            "sound": not broken,
+            "checks": [asdict(check) for check in checks],
+        }
         typer.echo(json.dumps(facts, indent=1))
     if broken:
         raise typer.Exit(1)
@@ -102,21 +139,36 @@ def examine() -> Iterator[Check]:
     mend = "" if sound else "install Python 3.10 to 3.13"
     yield Check("program", "python", "ok" if sound else "broken", about, mend)
     for package, module in NEEDED:
-        yield _library("program", package, module, "", f"pip install --force-reinstall {package}", needed=True)
+        yield _library(
+            "program", package, module, "", f"pip install --force-reinstall {package}", needed=True
+        )
     yield from embedded()
-    yield Check("machine", "processor cores", "ok", f"{cores()}, which --threads uses unless told otherwise")
+    yield Check(
+        "machine", "processor cores", "ok", f"{cores()}, which --threads uses unless told otherwise"
+    )
     for check in (_torch_device, _video_encoder):
         try:
             yield check()
         except Exception as error:
             name = check.__name__.strip("_").replace("_", " ")
-            yield Check("machine", name, "broken", _first_line(error), "see the libraries above", needed=False)
+            yield Check(
+                "machine",
+                name,
+                "broken",
+                _first_line(error),
+                "see the libraries above",
+                needed=False,
+            )
     for name, module, purpose, how in OPTIONAL:
         yield _library("optional", name, module, purpose, how, needed=False)
     yield Check(
-        "optional", "SMPL, SMPL-H, SMPL-X", "missing", "bodies of their owners; the open body is used without them",
-        "register at smpl.is.tue.mpg.de or smpl-x.is.tue.mpg.de, then --body-model FILE (chumpy is not needed)", False,
-    )  # fmt: skip
+        "optional",
+        "SMPL, SMPL-H, SMPL-X",
+        "missing",
+        "bodies of their owners; the open body is used without them",
+        "register at smpl.is.tue.mpg.de or smpl-x.is.tue.mpg.de, then --body-model FILE (chumpy is not needed)",
+        False,
+    )
 
 
 def _library(part: str, package: str, module: str, purpose: str, how: str, needed: bool) -> Check:
@@ -127,7 +179,14 @@ def _library(part: str, package: str, module: str, purpose: str, how: str, neede
             importlib.import_module("pytorch3d._C")
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name and module.startswith(error.name):
-            return Check(part, package, "missing", f"for {purpose}" if purpose else "not installed", how, needed)
+            return Check(
+                part,
+                package,
+                "missing",
+                f"for {purpose}" if purpose else "not installed",
+                how,
+                needed,
+            )
         return Check(part, package, "broken", f"does not load: {_first_line(error)}", how, needed)
     try:
         return Check(part, package, "ok", version(package))
@@ -136,7 +195,9 @@ def _library(part: str, package: str, module: str, purpose: str, how: str, neede
 
 
 def embedded() -> Iterator[Check]:
-    """Networks, heads, bodies and priors that ship with the package: there, and byte for byte as published."""
+    """Networks, heads, bodies and priors that ship with the package: there, and byte for byte as
+    published.
+    """
     try:
         wanted: dict[str, Any] = json.loads(EMBEDDED.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -146,10 +207,21 @@ def embedded() -> Iterator[Check]:
         try:
             data = (ROOT / name).read_bytes()
             is_sound = hashlib.sha256(data).hexdigest() == facts["sha256"]
-            about = f"{name}, {len(data) / 1e6:.1f} MB" if is_sound else f"{name} is not the published file"
+            about = (
+                f"{name}, {len(data) / 1e6:.1f} MB"
+                if is_sound
+                else f"{name} is not the published file"
+            )
         except OSError as error:
-            is_sound, about = False, f"{name}: {error.strerror or error}"
-        yield Check("embedded", facts["what"], "ok" if is_sound else "broken", about, "" if is_sound else REINSTALL)
+            is_sound = False
+            about = f"{name}: {error.strerror or error}"
+        yield Check(
+            "embedded",
+            facts["what"],
+            "ok" if is_sound else "broken",
+            about,
+            "" if is_sound else REINSTALL,
+        )
 
 
 def _torch_device() -> Check:
@@ -169,7 +241,13 @@ def _video_encoder() -> Check:
 
     if "libx264" in av.codecs_available:
         return Check("machine", "video encoder", "ok", "H.264 (libx264)")
-    return Check("machine", "video encoder", "broken", "PyAV lacks libx264", "pip install --force-reinstall av")
+    return Check(
+        "machine",
+        "video encoder",
+        "broken",
+        "PyAV lacks libx264",
+        "pip install --force-reinstall av",
+    )
 
 
 def _first_line(error: BaseException) -> str:
@@ -197,9 +275,12 @@ def body(asked: BodyOptions) -> None:
     loaded = fitting.load_body(asked.body_model, asked.gender)
     rest = loaded(loaded.v_template.new_zeros(1, 24, 3), vertices=True)
     assert rest.vertices is not None
-    low, high = rest.vertices[0].amin(0), rest.vertices[0].amax(0)
+    low = rest.vertices[0].amin(0)
+    high = rest.vertices[0].amax(0)
     console = Console()
-    console.print(f"[bold]{loaded.name}[/bold] body from {asked.body_model or 'the package'}", highlight=False)
+    console.print(
+        f"[bold]{loaded.name}[/bold] body from {asked.body_model or 'the package'}", highlight=False
+    )
     console.print(
         f"{len(loaded.v_template):,} vertices, {len(loaded.faces):,} faces, {rest.joints.shape[1]} joints, "
         f"{loaded.shape_size} shape directions, {high[1] - low[1]:.2f} m tall",
@@ -219,12 +300,16 @@ def body(asked: BodyOptions) -> None:
         raise UserError(f"the image {out} must end in .png.")
     # At rest, facing the camera and turned away from it
     pose = loaded.v_template.new_zeros(2, 24, 3)
-    pose[0, 0, 0] = torch.pi  # the body's y points up and z to its front; the camera's down and away
+    pose[0, 0, 0] = (
+        torch.pi
+    )  # the body's y points up and z to its front; the camera's down and away
     pose[1, 0, 2] = torch.pi  # the same, rotated by 180 degrees about the vertical
     place = loaded.v_template.new_tensor([[-1.0, 0, 5], [1.0, 0, 5]])
     vertices = loaded(pose, translation=place, vertices=True).vertices
     assert vertices is not None
-    vertices[..., 1] -= (vertices[..., 1].amin(1) + vertices[..., 1].amax(1))[:, None] / 2  # centre it upright
+    vertices[..., 1] -= (vertices[..., 1].amin(1) + vertices[..., 1].amax(1))[
+        :, None
+    ] / 2  # centre it upright
     image = render([Mesh(v, loaded.faces) for v in vertices], Camera.from_focal(1100, (1000, 620)))
     encoded, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     assert encoded

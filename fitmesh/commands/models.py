@@ -1,4 +1,5 @@
-"""`fitmesh models`: what can be loaded, what ships, where the rest comes from and under which licence.
+"""`fitmesh models`: what can be loaded, what ships, where the rest comes from and under which
+licence.
 
 `fitmesh models get NAME` fetches a checkpoint that a public repository holds."""
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 
 app = typer.Typer(
-    add_completion=False, help="List every model; `get` fetches a checkpoint.", invoke_without_command=True
+    add_completion=False,
+    help="List every model; `get` fetches a checkpoint.",
+    invoke_without_command=True,
 )
 
 BODIES = (
@@ -29,7 +32,9 @@ BODIES = (
 
 @app.callback()
 def models(context: typer.Context) -> None:
-    """List every model: is it embedded, where its checkpoint comes from, licence, parameters, input size."""
+    """List every model: is it embedded, where its checkpoint comes from, licence, parameters, input
+    size.
+    """
     from rich.console import Console
     from rich.markup import escape
 
@@ -39,41 +44,60 @@ def models(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     console = Console(highlight=False, soft_wrap=True)
-    console.print("[bold]2D pose models[/bold] (keypoints, input height x width in pixels, parameters)\n")
-    by_origin = groupby(pose2d.cards().values(), key=lambda card: (card.source, card.licence, bool(card.embedded)))
+    console.print(
+        "[bold]2D pose models[/bold] (keypoints, input height x width in pixels, parameters)\n"
+    )
+    by_origin = groupby(
+        pose2d.cards().values(), key=lambda card: (card.source, card.licence, bool(card.embedded))
+    )
     for (source, licence, embedded), cards in by_origin:
         given = "[green]embedded[/green]" if embedded else "needs a checkpoint"
         console.print(f"{given}, from [cyan]{escape(source)}[/cyan], licence {escape(licence)}")
         for card in cards:
             width, height = card.input_wh
-            size, parameters = f"{height}x{width}", f"{card.parameters / 1e6:.2f} M"
+            size = f"{height}x{width}"
+            parameters = f"{card.parameters / 1e6:.2f} M"
             get = "  fitmesh models get" if card.name in REPOSITORIES else ""
-            console.print(f"  {card.name:<36}{card.skeleton.name:<14}{size:>7}{parameters:>10}{get}")
+            console.print(
+                f"  {card.name:<36}{card.skeleton.name:<14}{size:>7}{parameters:>10}{get}"
+            )
         console.print()
     console.print("[bold]Bodies[/bold] (`fitmesh body` checks a file)\n")
     for name, what, given, source, licence in BODIES:
         given = f"[green]{given}[/green]" if given == "embedded" else given
-        console.print(f"  {name:<8}{what:<21}{given}, from [cyan]{source}[/cyan], licence {licence}")
+        console.print(
+            f"  {name:<8}{what:<21}{given}, from [cyan]{source}[/cyan], licence {licence}"
+        )
 
 
 @dataclass(frozen=True)
 class GetOptions:
     """Which model."""
 
-    name: str = option(..., "A name that `fitmesh models` lists, or spin or cliff.", is_argument=True)
+    name: str = option(
+        ..., "A name that `fitmesh models` lists, or spin or cliff.", is_argument=True
+    )
     yes: bool = option(False, "Do not ask before downloading.")
 
 
 @app.command("get")
 @command(GetOptions)
 def get(asked: GetOptions) -> None:
-    """Fetch the checkpoint of a model from the Hugging Face hub, after showing its size, licence and digest.
+    """Fetch the checkpoint of a model from the Hugging Face hub, after showing its size, licence
+    and digest.
 
-    A download that broke off goes on where it stopped, and a file that was fetched before is not fetched again. It is
-    kept in the folder that FITMESH_CACHE names, or in the user's cache folder. For a checkpoint that no public
-    repository holds, this says where it is and what to click.
+    A download that broke off goes on where it stopped, and a file that was fetched before is not
+    fetched again. It is kept in the folder that FITMESH_CACHE names, or in the user's cache folder.
+    For a checkpoint that no public repository holds, this says where it is and what to click.
     """
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     import pose2d
     from fitmesh.ui.trouble import working
@@ -95,11 +119,21 @@ def get(asked: GetOptions) -> None:
         _say_how(name, *kept)
         return
     offer = hub.look_up(name)
-    typer.echo(f"{name} from https://huggingface.co/{offer.repository} ({offer.file}, revision {offer.revision[:12]})")
-    typer.echo(f"size      {offer.size / 1e6:.1f} MB\nlicence   {offer.licence}\nsha256    {offer.sha256}")
+    typer.echo(
+        f"{name} from https://huggingface.co/{offer.repository} ({offer.file}, revision {offer.revision[:12]})"
+    )
+    typer.echo(
+        f"size      {offer.size / 1e6:.1f} MB\nlicence   {offer.licence}\nsha256    {offer.sha256}"
+    )
     if not asked.yes and not typer.confirm("Download it?", default=True):
         raise typer.Exit(1)
-    columns = TextColumn(offer.name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+    columns = (
+        TextColumn(offer.name),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns) as progress, working():
         task = progress.add_task(offer.name, total=offer.size)
         path = hub.fetch(offer, lambda size: progress.advance(task, size))

@@ -1,4 +1,6 @@
-"""`fitmesh view`: a result in the browser; `fitmesh tracks`: look at who is who in it, and correct that by hand."""
+"""`fitmesh view`: a result in the browser; `fitmesh tracks`: look at who is who in it, and correct
+that by hand.
+"""
 
 import re
 from dataclasses import dataclass
@@ -56,8 +58,12 @@ class TracksOptions:
     """What to correct; nothing lists."""
 
     out: Path = option(..., "The --out folder of `fitmesh run`.", shown=False, is_argument=True)
-    merge: tuple[str, ...] = option((), "People who are one: 3,7. The first number is kept.", shown=False)
-    split: tuple[str, ...] = option((), "A person who is somebody else from a time on: 2@4.5s.", shown=False)
+    merge: tuple[str, ...] = option(
+        (), "People who are one: 3,7. The first number is kept.", shown=False
+    )
+    split: tuple[str, ...] = option(
+        (), "A person who is somebody else from a time on: 2@4.5s.", shown=False
+    )
     drop: tuple[str, ...] = option((), "People to leave out: 5 or 5,6.", shown=False)
     undo: bool = option(False, "Take back the last edit.")
     clear: bool = option(False, "Take back all edits.")
@@ -68,13 +74,15 @@ class TracksOptions:
 def tracks(asked: TracksOptions) -> None:
     """List the people of a run, and correct who is who: merge, split and drop tracks.
 
-    The next `fitmesh run` with the same settings keeps the correction and makes bodies, overlay and exports anew; the
-    video is not searched again. Options can be given several times; merges come first, then splits, then drops.
+    The next `fitmesh run` with the same settings keeps the correction and makes bodies, overlay and
+    exports anew; the video is not searched again. Options can be given several times; merges come
+    first, then splits, then drops.
     """
     from fitmesh.stages.people import read_tracks
     from fitmesh.tracks import edit_tracks, edited_tracks, list_tracks, read_edits, write_edits
 
-    out, wanted = asked.out, any((asked.merge, asked.split, asked.drop))
+    out = asked.out
+    wanted = any((asked.merge, asked.split, asked.drop))
     if sum((wanted, asked.undo, asked.clear, asked.list)) > 1:
         raise UserError("give edits, --undo, --clear or --list: one of them at a time.")
     if asked.clear:
@@ -88,7 +96,8 @@ def tracks(asked: TracksOptions) -> None:
             split=[_split(text) for text in asked.split],
             drop=[identity for text in asked.drop for identity in _identities(text, "--drop", "5")],
         )
-    people, edits = list_tracks(out), read_edits(out, read_tracks(out))
+    people = list_tracks(out)
+    edits = read_edits(out, read_tracks(out))
     for person in people:
         span = f"{person.start_s:.2f} to {person.end_s:.2f} s of the video"
         known = f", the same as {person.same_as}" if person.same_as != person.identity else ""
@@ -96,11 +105,15 @@ def tracks(asked: TracksOptions) -> None:
     if not people:
         typer.echo("nobody")
     for event in sorted(edited_tracks(out).events, key=lambda event: event.time_s):
-        typer.echo(f"check {event.time_s:.2f} s: person {event.identity}, {event.kind}: {event.text}")
+        typer.echo(
+            f"check {event.time_s:.2f} s: person {event.identity}, {event.kind}: {event.text}"
+        )
     for number, edit in enumerate(edits, 1):
         typer.echo(f"edit {number}: {edit}")
     if wanted or asked.undo or asked.clear:
-        typer.echo("Run `fitmesh run` again with the same settings: it makes bodies, overlay and exports anew.")
+        typer.echo(
+            "Run `fitmesh run` again with the same settings: it makes bodies, overlay and exports anew."
+        )
 
 
 def _identities(text: str, option: str, example: str) -> "list[int]":
@@ -113,5 +126,7 @@ def _identities(text: str, option: str, example: str) -> "list[int]":
 def _split(text: str) -> tuple[int, float]:
     match = re.fullmatch(r"\s*([0-9]{1,15})\s*@\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*s?\s*", text)
     if match is None:
-        raise UserError(f"--split takes a person and a time of the video in seconds, such as 2@4.5s; got {text!r}.")
+        raise UserError(
+            f"--split takes a person and a time of the video in seconds, such as 2@4.5s; got {text!r}."
+        )
     return int(match[1]), float(match[2])

@@ -1,7 +1,8 @@
-"""`fitmesh run`: from a video, a folder of images or one image to files that say who is where and how they stand.
+"""`fitmesh run`: from a video, a folder of images or one image to files that say who is where and
+how they stand.
 
-Many videos become a folder of results each. What the stages need is imported when it is known that there is work: torch
-alone takes seconds, and a mistake on the command line is answered before."""
+Many videos become a folder of results each. What the stages need is imported when it is known that
+there is work: torch alone takes seconds, and a mistake on the command line is answered before."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,9 +26,9 @@ SOME_FAILED = 3  # exit code: the other clips are done
 def run(asked: RunCommand) -> None:
     """Fit a body to everyone in a video, every 2D keypoint weighted by its calibrated confidence.
 
-    Leaves fit.npz, overlay.mp4, scene.glb and report.html, and on the way tracks.npz and keypoints.npz. A stage whose
-    file is already there and was made from the same input with the same settings is skipped, so an interrupted run
-    goes on where it stopped.
+    Leaves fit.npz, overlay.mp4, scene.glb and report.html, and on the way tracks.npz and
+    keypoints.npz. A stage whose file is already there and was made from the same input with the
+    same settings is skipped, so an interrupted run goes on where it stopped.
     """
     from fitmesh.exports import check_exports
     from fitmesh.inputs import folder_beside, given_by_name, open_given
@@ -59,26 +60,36 @@ def run(asked: RunCommand) -> None:
             if out / FIT_FILE in files:
                 _say_people(load(out), reporter)
             shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
-            reporter.say(f"results: {', '.join(shown)}", "result", files=[str(path) for path in files])
+            reporter.say(
+                f"results: {', '.join(shown)}", "result", files=[str(path) for path in files]
+            )
     except UserError as error:
         reporter.emit(Message(str(error), "error"))
         raise
     except (KeyboardInterrupt, Stopped) as stopped:
-        reporter.say("Stopped. Finished stages are kept; the same command goes on from there.", "stopped")
+        reporter.say(
+            "Stopped. Finished stages are kept; the same command goes on from there.", "stopped"
+        )
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
 
 
 def _say_input(job: "Job") -> None:
-    clip, settings, info = job.clip, job.settings, job.clip.info
+    clip = job.clip
+    settings = job.settings
+    info = job.clip.info
     if settings.keypoints is None:
         source = f"{settings.pose_model} with {settings.confidence} confidence"
     else:
         source = f"keypoints of {settings.keypoints}"
     job.reporter.say(
-        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}", "clip",
-        clip=str(clip.path), width_px=info.width_px, height_px=info.height_px, frames_per_second=float(info.rate),
+        f"{clip.path}: {info.width_px}x{info.height_px}, {float(info.rate):g} frames/s; {source}",
+        "clip",
+        clip=str(clip.path),
+        width_px=info.width_px,
+        height_px=info.height_px,
+        frames_per_second=float(info.rate),
         keypoints=source,
-    )  # fmt: skip
+    )
 
 
 def _say_people(result: "Result", reporter: Reporter) -> None:
@@ -88,20 +99,29 @@ def _say_people(result: "Result", reporter: Reporter) -> None:
 
     for person in result.people:
         error = person.reprojection_px[person.confident]
-        away = sum(np.isin(result.frames, np.arange(a, b + 1)).sum() for a, b in absences(result, person))
+        away = sum(
+            np.isin(result.frames, np.arange(a, b + 1)).sum() for a, b in absences(result, person)
+        )
         facts = {
-            "identity": person.identity, "frames": len(person), "observed": int(person.observed.sum()),
-            "absent": int(away), "start_s": float(person.time_s[0]), "end_s": float(person.time_s[-1]),
-            "mean_confidence": round(float((person.confidence * person.presence)[person.observed].mean()), 4),
+            "identity": person.identity,
+            "frames": len(person),
+            "observed": int(person.observed.sum()),
+            "absent": int(away),
+            "start_s": float(person.time_s[0]),
+            "end_s": float(person.time_s[-1]),
+            "mean_confidence": round(
+                float((person.confidence * person.presence)[person.observed].mean()), 4
+            ),
             "reprojection_px": round(float(np.mean(error)) if len(error) else float("nan"), 3),
-        }  # fmt: skip
+        }
         reporter.say(
             f"person {person.identity}: {count(len(person), 'frames')}, {facts['start_s']:.2f} to "
             f"{facts['end_s']:.2f} s, {facts['observed']} observed{f', absent in {away}' if away else ''}; "
             f"mean confidence {facts['mean_confidence']:.2f} ({result.source}), keypoints "
             f"{facts['reprojection_px']:.1f} px off",
-            "person", **facts,
-        )  # fmt: skip
+            "person",
+            **facts,
+        )
     if result.events:
         reporter.say(
             f"{count(len(result.events), 'things')} to check about who is who: report.html lists them, `fitmesh "
@@ -120,11 +140,15 @@ def _many_asked(asked: RunCommand) -> bool:
     if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out or ""])):
         for name in ("images", "image", "fps"):
             if getattr(asked, name):
-                raise UserError(f"--{name} is for one clip, and many videos were asked for: leave one of them out.")
+                raise UserError(
+                    f"--{name} is for one clip, and many videos were asked for: leave one of them out."
+                )
         return True
     for name in ("jobs", "shard", "ray", "retry_failed"):
         if getattr(asked, name):
-            raise UserError(f"--{name.replace('_', '-')} is for many videos: give --videos, or --video several times.")
+            raise UserError(
+                f"--{name.replace('_', '-')} is for many videos: give --videos, or --video several times."
+            )
     return False
 
 
@@ -136,14 +160,25 @@ def _run_videos(many: RunCommand, reporter: Reporter) -> int:
     if not many.video and not many.videos:
         raise UserError("give --video or --videos: results in object storage are of videos.")
     if many.out is None:
-        raise UserError("many videos were asked for: give --out, the folder above their folders of results.")
+        raise UserError(
+            "many videos were asked for: give --out, the folder above their folders of results."
+        )
     if many.jobs is not None and many.ray is not None:
-        raise UserError("--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out.")
+        raise UserError(
+            "--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out."
+        )
     with working():
         statuses = run_clips(
-            many, many.video, many.videos, many.out, reporter, shard=many.shard, jobs=many.jobs or 1, ray=many.ray,
+            many,
+            many.video,
+            many.videos,
+            many.out,
+            reporter,
+            shard=many.shard,
+            jobs=many.jobs or 1,
+            ray=many.ray,
             retry_failed=many.retry_failed,
-        )  # fmt: skip
+        )
         root = many.out.rstrip("/")
         reporter.say(f"{in_words(statuses)}: {root}/index.html, {root}/summary.csv")
     return SOME_FAILED if any(not status.is_good for status in statuses) else 0

@@ -17,30 +17,46 @@ class SynthOptions:
     """Which people, in which scenes, how large."""
 
     out: Path = option(..., "Folder for the data set; made if absent.")
-    sequences: int | None = option(None, "How many sequences.", limits=ranges.COUNT, shown="26, or 8 scripted ones")
-    frames: int = option(100, "Frames of a sequence at most; the motion may be shorter.", limits=ranges.COUNT)
+    sequences: int | None = option(
+        None, "How many sequences.", limits=ranges.COUNT, shown="26, or 8 scripted ones"
+    )
+    frames: int = option(
+        100, "Frames of a sequence at most; the motion may be shorter.", limits=ranges.COUNT
+    )
     size: str = option("640x360", "Width and height of the images in pixels.")
     seed: int = option(0, "The same seed makes the same bytes.", limits=ranges.SEED)
-    split: str = option("test", "train, validation or test; no two share a captured person. train needs --motion.")
-    motion: Path | None = option(None, "A file of CMU clips at 30 frames/s (.npz).", shown="the embedded clips")
+    split: str = option(
+        "test", "train, validation or test; no two share a captured person. train needs --motion."
+    )
+    motion: Path | None = option(
+        None, "A file of CMU clips at 30 frames/s (.npz).", shown="the embedded clips"
+    )
     scenes: tuple[str, ...] = option(
-        (), "Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on a "
-        "floor). Images and truth, no 3DPW pickles.", shown="none", commas=True,
-    )  # fmt: skip
+        (),
+        "Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on a "
+        "floor). Images and truth, no 3DPW pickles.",
+        shown="none",
+        commas=True,
+    )
     seconds: float | None = option(
         None, "Length of a scripted scene.", limits=ranges.SCENE_S, shown="as each is written"
     )
     threads: int | None = option(
-        None, "Processor cores to use, a sequence on each.", limits=ranges.JOBS, shown="all",
+        None,
+        "Processor cores to use, a sequence on each.",
+        limits=ranges.JOBS,
+        shown="all",
         flags=("--threads", "--jobs"),
-    )  # fmt: skip
+    )
 
 
 @command(SynthOptions)
 def synth(asked: SynthOptions) -> None:
-    """Make a data set of rendered people in exactly 3DPW's layout, so that eval-3dpw runs without a licence.
+    """Make a data set of rendered people in exactly 3DPW's layout, so that eval-3dpw runs without a
+    licence.
 
-    Sequences that are complete in the folder are kept, so an interrupted run continues where it stopped.
+    Sequences that are complete in the folder are kept, so an interrupted run continues where it
+    stopped.
     """
     from rich.console import Console
 
@@ -53,25 +69,46 @@ def synth(asked: SynthOptions) -> None:
         from pose2d.base.threads import cores
 
     if asked.seconds is not None and not asked.scenes:
-        Reporter(on_stderr()).warn("--seconds has no effect without --scenes: --frames limits other sequences.")
-    workers, size = asked.threads or cores(), _size(asked.size)
-    split, scenes = cast("Any", asked.split), cast("Any", asked.scenes)  # checked before anything is made
+        Reporter(on_stderr()).warn(
+            "--seconds has no effect without --scenes: --frames limits other sequences."
+        )
+    workers = asked.threads or cores()
+    size = _size(asked.size)
+    # checked before anything is made
+    split = cast("Any", asked.split)
+    scenes = cast("Any", asked.scenes)
     with folder_lock(asked.out):
         count = asked.sequences or (8 if scenes else 26)
         settings = SynthSettings(
-            split=split, sequences=count, frames=asked.frames, size=size, seed=asked.seed, motion=asked.motion,
-            scenes=scenes or (), seconds=asked.seconds,
-        )  # fmt: skip
+            split=split,
+            sequences=count,
+            frames=asked.frames,
+            size=size,
+            seed=asked.seed,
+            motion=asked.motion,
+            scenes=scenes or (),
+            seconds=asked.seconds,
+        )
         made = make_dataset(asked.out, settings, in_processes(min(workers, count)))
-        console, began, new_frames, person_frames, sequences = Console(highlight=False), time.monotonic(), 0, 0, 0
+        console = Console(highlight=False)
+        began = time.monotonic()
+        new_frames = 0
+        person_frames = 0
+        sequences = 0
         with working(), Reporter(on_stderr()).busy("rendering"):
             for done in made:
                 sequences += 1
                 new_frames += 0 if done.skipped else done.frames
                 person_frames += done.frames * done.people
-                console.print(f"{done.name}: {counted(done.frames, 'frames')}{', kept' if done.skipped else ''}")
+                console.print(
+                    f"{done.name}: {counted(done.frames, 'frames')}{', kept' if done.skipped else ''}"
+                )
         took = time.monotonic() - began
-        more = f"; {counted(new_frames, 'new frames')}, {new_frames / took:.1f} a second" if new_frames else ""
+        more = (
+            f"; {counted(new_frames, 'new frames')}, {new_frames / took:.1f} a second"
+            if new_frames
+            else ""
+        )
         text = f"{counted(sequences, 'sequences')} with {counted(person_frames, 'person-frames')} in {asked.out}"
         console.print(text + more)
 
@@ -102,7 +139,8 @@ def _size(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})", text.lower())
     if match is None:
         raise UserError(f"--size must read like 640x360, got {text[:80]!r}.")
-    width, height = int(match[1]), int(match[2])
+    width = int(match[1])
+    height = int(match[2])
     ranges.SIDE_PX.check("the width in --size", width)
     ranges.SIDE_PX.check("the height in --size", height)
     return width, height

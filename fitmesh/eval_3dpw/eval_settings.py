@@ -10,7 +10,10 @@ from fitting.solver.terms.reprojection import ROBUST_SCALE
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
 
-FOR_CALIBRATED: tuple[Weighting, ...] = ("precision", "likelihood")  # these turn an expected OKS into pixels
+FOR_CALIBRATED: tuple[Weighting, ...] = (
+    "precision",
+    "likelihood",
+)  # these turn an expected OKS into pixels
 KEYPOINTS_FROM = ("network", "poses2d")
 FPS = 30.0  # of 3DPW's videos
 
@@ -22,9 +25,13 @@ class Row:
     source: ConfidenceSource
     weighting: Weighting
     gate: float = GATE
-    start_source: ConfidenceSource | None = None  # whose confidence the initialiser reads; None: one start for all rows
+    start_source: ConfidenceSource | None = (
+        None  # whose confidence the initialiser reads; None: one start for all rows
+    )
     robust_sigmas: float = ROBUST_SCALE  # so many sigmas away a keypoint counts half of its square
-    sigma_scale: float = 1.0  # on the pixel error that a weight stands for: how hard the data pull beside the priors
+    sigma_scale: float = (
+        1.0  # on the pixel error that a weight stands for: how hard the data pull beside the priors
+    )
 
     @property
     def key(self) -> str:
@@ -41,10 +48,14 @@ class EvalSettings(Eval3dpwOptions):
     confidence: tuple[ConfidenceSource, ...] = Eval3dpwOptions.confidence  # type: ignore[assignment]
     weighting: tuple[Weighting, ...] = Eval3dpwOptions.weighting  # type: ignore[assignment]
     device: str = "cpu"  # where the networks run
-    named_rows: tuple[tuple[str, Row], ...] = ()  # label and row; empty: every source under every weighting
+    named_rows: tuple[
+        tuple[str, Row], ...
+    ] = ()  # label and row; empty: every source under every weighting
 
     def rows(self) -> dict[str, Row]:
-        """By label. Confidence that is not calibrated states no pixels: no `precision` row, if there is another."""
+        """By label. Confidence that is not calibrated states no pixels: no `precision` row, if
+        there is another.
+        """
         if self.named_rows:
             return dict(self.named_rows)
         rows: dict[str, Row] = {}
@@ -59,8 +70,14 @@ class EvalSettings(Eval3dpwOptions):
 
     @property
     def replaced(self) -> list[ConfidenceSource]:
-        """Sources that can have none of the weightings asked for, and get a row weighted by `confidence` instead."""
-        return [] if self.named_rows else [source for source in self.confidence if not self._possible(source)]
+        """Sources that can have none of the weightings asked for, and get a row weighted by
+        `confidence` instead.
+        """
+        return (
+            []
+            if self.named_rows
+            else [source for source in self.confidence if not self._possible(source)]
+        )
 
     def start_label(self, source: ConfidenceSource | None) -> str:
         return f"start ({self.init}, {source})" if source else f"start ({self.init})"
@@ -82,7 +99,9 @@ class EvalSettings(Eval3dpwOptions):
         """Find now what would otherwise be found after an hour's work."""
         check_ranges(self)
         if self.keypoints_from not in KEYPOINTS_FROM:
-            raise UserError(f"unknown --keypoints-from {self.keypoints_from!r}: choose {', '.join(KEYPOINTS_FROM)}.")
+            raise UserError(
+                f"unknown --keypoints-from {self.keypoints_from!r}: choose {', '.join(KEYPOINTS_FROM)}."
+            )
         for option, given in (("--confidence", self.confidence), ("--weighting", self.weighting)):
             if not given and not self.named_rows:
                 raise UserError(f"{option} names nothing: give at least one.")
@@ -90,7 +109,9 @@ class EvalSettings(Eval3dpwOptions):
         if self.init not in names:
             raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(names)}.")
         if self.init in REGRESSORS and self.checkpoint is None:
-            raise UserError(f"--init {self.init} needs its network's weights: --checkpoint (docs/initialisers.md).")
+            raise UserError(
+                f"--init {self.init} needs its network's weights: --checkpoint (docs/initialisers.md)."
+            )
         if self.init not in REGRESSORS and self.checkpoint is not None:
             raise UserError(f"--checkpoint has no effect with --init {self.init}: leave it out.")
         if wrong := [w for w in self.weighting if w not in WEIGHTINGS]:
@@ -100,5 +121,9 @@ class EvalSettings(Eval3dpwOptions):
                 f"--weighting {','.join(self.weighting)} needs calibrated confidence (ccnet, closed-form), which "
                 f"{' and '.join(self.confidence)} is not: add --weighting confidence, or another --confidence."
             )
-        if not self.has_network and any(source not in ("raw", "ones") for source in self.confidence):
-            raise UserError("--keypoints-from poses2d knows only its own confidence: pass --confidence raw.")
+        if not self.has_network and any(
+            source not in ("raw", "ones") for source in self.confidence
+        ):
+            raise UserError(
+                "--keypoints-from poses2d knows only its own confidence: pass --confidence raw."
+            )

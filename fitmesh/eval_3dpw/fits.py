@@ -1,4 +1,6 @@
-"""Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run` calls."""
+"""Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run`
+calls.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -44,12 +46,19 @@ class Start:
 
 
 def start_person(
-    person: PersonKeypoints, sequence: EvalSequence, body: Body, source: ConfidenceSource, settings: EvalSettings,
+    person: PersonKeypoints,
+    sequence: EvalSequence,
+    body: Body,
+    source: ConfidenceSource,
+    settings: EvalSettings,
     network: Any = None,
-) -> Start:  # fmt: skip
-    """The first guess. network: a regressor, which answers where the person is inside the image; without one
-    `settings.init` reads keypoints with the confidence of `source`."""
-    frame, camera, init, every = _detected_frames(person), sequence.camera, settings.init, settings.every
+) -> Start:
+    """The first guess. network: a regressor, which answers where the person is inside the image;
+    without one `settings.init` reads keypoints with the confidence of `source`."""
+    frame = _detected_frames(person)
+    camera = sequence.camera
+    init = settings.init
+    every = settings.every
     if network is not None:
         from fitting.init.regressors import initialise_track  # slow to import
 
@@ -64,18 +73,28 @@ def start_person(
 
 
 def fit_person(
-    person: PersonKeypoints, sequence: EvalSequence, body: Body, start: Start | str, row: Row, settings: EvalSettings
+    person: PersonKeypoints,
+    sequence: EvalSequence,
+    body: Body,
+    start: Start | str,
+    row: Row,
+    settings: EvalSettings,
 ) -> PersonFit:
-    """One row's fit at the person's T frames. start: a start that rows share, or an initialiser's name, as in `run`.
-    Frames before the first and after the last that shows the person take the parameters of that one. Raises UserError
-    where there is nothing to fit."""
-    keypoints, frame = person.keypoints(row.source), _detected_frames(person)
+    """One row's fit at the person's T frames. start: a start that rows share, or an initialiser's
+    name, as in `run`. Frames before the first and after the last that shows the person take the
+    parameters of that one. Raises UserError where there is nothing to fit."""
+    keypoints = person.keypoints(row.source)
+    frame = _detected_frames(person)
     assert keypoints.area_px2 is not None
-    keypoints = replace(keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2)  # sigmas go with sqrt(area)
+    keypoints = replace(
+        keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2
+    )  # sigmas go with sqrt(area)
     how = FitOptions(row.weighting, row.gate, robust_sigmas=row.robust_sigmas)
     if settings.single_frames:
         finite = torch.isfinite(keypoints.xy_px).all(-1)
-        keypoints = replace(keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite)
+        keypoints = replace(
+            keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite
+        )
         init = start if isinstance(start, str) else start.guess.rows(nearest(start.frame, frame))
         params = fit_frames(keypoints, sequence.camera, body, init, how).params
         return PersonFit(params.rows(nearest(frame, person.frame)))
@@ -84,13 +103,19 @@ def fit_person(
     focal = given_focal(camera.mean_focal_px, camera.size)
     # 3DPW's camera moves, and each person is judged alone: no scene is looked for.
     shot = fit_shot(
-        [ShotPerson(0, keypoints, frame, init)], camera, focal, body, fps=FPS / settings.every, every=settings.every,
+        [ShotPerson(0, keypoints, frame, init)],
+        camera,
+        focal,
+        body,
+        fps=FPS / settings.every,
+        every=settings.every,
         options=SceneOptions(ground=False, fit=how),
-    )  # fmt: skip
+    )
     if shot.left_out:
         raise shot.left_out[0]
     track = shot.people[0]
-    rows, stated = nearest(track.frame, person.frame), Stated.of(track)
+    rows = nearest(track.frame, person.frame)
+    stated = Stated.of(track)
     return PersonFit(track.fit.params.rows(rows), stated and stated.rows(rows))
 
 
@@ -103,14 +128,19 @@ def _detected_frames(person: PersonKeypoints) -> np.ndarray:
 
 def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey:
     """Of one row's fits, or of a start."""
-    shipped = [*sorted(OPEN_BODY.parent.glob("*.npz")), TABLE]  # the body, pose prior, lifter, and stated errors
+    shipped = [
+        *sorted(OPEN_BODY.parent.glob("*.npz")),
+        TABLE,
+    ]  # the body, pose prior, lifter, and stated errors
     inputs = {"keypoints": keypoints.digest, "weights": content_digest(shipped)}
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
     return CacheKey(
-        stage="eval-3dpw fit", settings={"row": row, "init": settings.init, "single_frames": settings.single_frames},
-        inputs=inputs, code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.eval_3dpw.fits"),
-    )  # fmt: skip
+        stage="eval-3dpw fit",
+        settings={"row": row, "init": settings.init, "single_frames": settings.single_frames},
+        inputs=inputs,
+        code=code_digest("fitting.shot", "fitting.init.regressors", "fitmesh.eval_3dpw.fits"),
+    )
 
 
 _PARAMS = ("pose", "shape", "translation", "size")  # no hands are looked for
@@ -118,7 +148,11 @@ _PARAMS = ("pose", "shape", "translation", "size")  # no hands are looked for
 
 def write_fits(path: Path, key: CacheKey, fits: Mapping[int, PersonFit]) -> None:
     """By person; a person who could not be fitted is not there."""
-    arrays = {f"{p}.{name}": getattr(fit.params, name).numpy() for p, fit in fits.items() for name in _PARAMS}
+    arrays = {
+        f"{p}.{name}": getattr(fit.params, name).numpy()
+        for p, fit in fits.items()
+        for name in _PARAMS
+    }
     for p, fit in fits.items():
         arrays |= fit.stated.to_arrays(f"{p}.stated_") if fit.stated else {}
     write_npz(path, key, arrays)
@@ -128,8 +162,12 @@ def read_fits(path: Path) -> dict[int, PersonFit]:
     arrays = read_npz(path)
     fits = {}
     for p in sorted({int(name.split(".")[0]) for name in arrays}):
-        stated = Stated.from_arrays(arrays, f"{p}.stated_") if f"{p}.stated_std_mm" in arrays else None
-        fits[p] = PersonFit(BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS)), stated)
+        stated = (
+            Stated.from_arrays(arrays, f"{p}.stated_") if f"{p}.stated_std_mm" in arrays else None
+        )
+        fits[p] = PersonFit(
+            BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS)), stated
+        )
     return fits
 
 
@@ -138,17 +176,22 @@ def write_starts(path: Path, key: CacheKey, starts: Mapping[int, Start]) -> None
     for person, start in starts.items():
         guess = start.guess
         one = {name: getattr(guess.params, name).numpy() for name in _PARAMS} | {
-            "frame": start.frame, "rotation_std_rad": guess.rotation_std_rad.numpy(),
-            "depth_std": guess.depth_std.numpy(), "shape_std": np.array(guess.shape_std),
-        }  # fmt: skip
+            "frame": start.frame,
+            "rotation_std_rad": guess.rotation_std_rad.numpy(),
+            "depth_std": guess.depth_std.numpy(),
+            "shape_std": np.array(guess.shape_std),
+        }
         arrays |= {f"{person}.{name}": value for name, value in one.items()}
     write_npz(path, key, arrays)
 
 
 def read_starts(path: Path) -> dict[int, Start]:
-    arrays, starts = read_npz(path), {}
+    arrays = read_npz(path)
+    starts = {}
     for person, fit in read_fits(path).items():
         names = ("rotation_std_rad", "depth_std", "shape_std")
         rotation, depth, shape = (torch.from_numpy(arrays[f"{person}.{name}"]) for name in names)
-        starts[person] = Start(arrays[f"{person}.frame"], InitialGuess(fit.params, rotation, depth, float(shape)))
+        starts[person] = Start(
+            arrays[f"{person}.frame"], InitialGuess(fit.params, rotation, depth, float(shape))
+        )
     return starts

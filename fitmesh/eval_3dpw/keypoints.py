@@ -1,4 +1,6 @@
-"""Images -> keypoints with the confidence of every source that was asked for, in `keypoints/SEQUENCE.npz`."""
+"""Images -> keypoints with the confidence of every source that was asked for, in
+`keypoints/SEQUENCE.npz`.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -55,11 +57,17 @@ class PersonKeypoints:
 
     def keypoints(self, source: ConfidenceSource) -> Keypoints:
         rows = np.flatnonzero(self.detected)
-        return replace(self.by_source[source].rows(rows), area_px2=torch.from_numpy(self.area_px2[rows]))
+        return replace(
+            self.by_source[source].rows(rows), area_px2=torch.from_numpy(self.area_px2[rows])
+        )
 
 
-def true_boxes(track: TruthTrack, bodies: BodySet, size: tuple[int, int], camera_matrix: np.ndarray) -> np.ndarray:
-    """Boxes [T, 4] around the true mesh inside the image, as COCO's people have them; NaN where it is not there."""
+def true_boxes(
+    track: TruthTrack, bodies: BodySet, size: tuple[int, int], camera_matrix: np.ndarray
+) -> np.ndarray:
+    """Boxes [T, 4] around the true mesh inside the image, as COCO's people have them; NaN where it
+    is not there.
+    """
     if track.boxes_px is not None:
         corners = track.boxes_px
     else:
@@ -85,10 +93,14 @@ def true_keypoints_px(track: TruthTrack, camera: Camera, bodies: BodySet) -> np.
     return camera.project(body.at(camera_params(track, body)).keypoints[:, :17]).double().numpy()
 
 
-def true_oks(track: TruthTrack, person: PersonKeypoints, camera: Camera, bodies: BodySet) -> np.ndarray:
+def true_oks(
+    track: TruthTrack, person: PersonKeypoints, camera: Camera, bodies: BodySet
+) -> np.ndarray:
     """[2, T, 17] what each keypoint's OKS really is, and whether it is inside the image."""
     exact = true_keypoints_px(track, camera, bodies)
-    inside = ((exact >= 0) & (exact <= np.array(camera.size) - 1)).all(-1)  # NaN, behind the camera, is not
+    inside = ((exact >= 0) & (exact <= np.array(camera.size) - 1)).all(
+        -1
+    )  # NaN, behind the camera, is not
     l2 = l_squared(person.area_px2, COCO17)
     with np.errstate(divide="ignore", invalid="ignore"):
         oks = keypoint_oks(((person.xy_px[:, :17] - exact) ** 2).sum(-1), l2)
@@ -104,24 +116,39 @@ class KeypointEstimator:
         self.workers = torch.get_num_threads() if settings.device == "cpu" else 1
         self.confidence = {
             source: confidence_function(
-                source, settings.pose_model, self.model, settings.ccnet if source == "ccnet" else None
+                source,
+                settings.pose_model,
+                self.model,
+                settings.ccnet if source == "ccnet" else None,
             )
             for source in settings.confidence  # of "oracle" all ones, for which the truth comes
         }
 
-    def estimate(self, sequence: EvalSequence, bodies: BodySet, tick: Tick) -> list[PersonKeypoints]:
+    def estimate(
+        self, sequence: EvalSequence, bodies: BodySet, tick: Tick
+    ) -> list[PersonKeypoints]:
         """Everyone in a sequence, in the boxes of the true meshes; each image is opened once."""
-        size, matrix = sequence.camera.size, sequence.camera.intrinsics
-        boxes_px = np.concatenate([true_boxes(track, bodies, size, matrix) for track in sequence.tracks])
+        size = sequence.camera.size
+        matrix = sequence.camera.intrinsics
+        boxes_px = np.concatenate(
+            [true_boxes(track, bodies, size, matrix) for track in sequence.tracks]
+        )
         frame = np.concatenate([track.frame for track in sequence.tracks])
-        readable, order = np.ones(len(frame), np.bool_), [np.zeros(0, np.int64)]
+        readable = np.ones(len(frame), np.bool_)
+        order = [np.zeros(0, np.int64)]
         lengths = {"keypoints": self.model.skeleton.size}
-        parts = {source: [Keypoints.empty(lengths, source=source, skeleton=self.model.skeleton)]
-                 for source in self.confidence}  # fmt: skip
+        parts = {
+            source: [Keypoints.empty(lengths, source=source, skeleton=self.model.skeleton)]
+            for source in self.confidence
+        }
 
         @torch.inference_mode()
-        def look(number: int) -> tuple[np.ndarray, np.ndarray, dict[ConfidenceSource, Keypoints]] | None:
-            """Who is in an image, their boxes as they were used, and their keypoints; None: it cannot be read."""
+        def look(
+            number: int,
+        ) -> tuple[np.ndarray, np.ndarray, dict[ConfidenceSource, Keypoints]] | None:
+            """Who is in an image, their boxes as they were used, and their keypoints; None: it
+            cannot be read.
+            """
             try:
                 image = read_image(sequence.image(number))
             except UserError:
@@ -132,7 +159,8 @@ class KeypointEstimator:
             return rows, boxes, {source: function(estimate) for source, function in each}
 
         numbers = np.unique(frame).tolist()
-        # As in a run: images side by side, each with one thread; another device is kept busy by one.
+        # As in a run: images side by side, each with one thread; another device is kept busy by
+        # one.
         with ThreadPoolExecutor(self.workers) as pool, torch_threads(1):
             for number, seen in zip(numbers, pool.map(look, numbers), strict=True):
                 tick(int((frame == number).sum()))
@@ -145,7 +173,10 @@ class KeypointEstimator:
                 for source, one in points.items():
                     parts[source].append(one)
         place = np.concatenate(order)
-        everyone = {s: Keypoints.concat(each[1:] or each).scatter(place, len(frame)) for s, each in parts.items()}
+        everyone = {
+            s: Keypoints.concat(each[1:] or each).scatter(place, len(frame))
+            for s, each in parts.items()
+        }
         people = []
         ends = np.cumsum([0, *map(len, sequence.tracks)])
         for track, span in zip(sequence.tracks, map(slice, ends[:-1], ends[1:]), strict=True):
@@ -153,33 +184,45 @@ class KeypointEstimator:
             person = PersonKeypoints(track.frame, boxes_px[span], readable[span], own)
             if "oracle" in own:
                 truth = torch.zeros(2, len(track), self.model.skeleton.size)
-                truth[:, :, : COCO17.size] = torch.from_numpy(true_oks(track, person, sequence.camera, bodies))
+                truth[:, :, : COCO17.size] = torch.from_numpy(
+                    true_oks(track, person, sequence.camera, bodies)
+                )
                 own["oracle"] = replace(own["oracle"], confidence=truth[0], presence=truth[1])
             people.append(person)
         return people
 
 
-def stored_keypoints(sequence: EvalSequence, bodies: BodySet, settings: EvalSettings) -> list[PersonKeypoints]:
+def stored_keypoints(
+    sequence: EvalSequence, bodies: BodySet, settings: EvalSettings
+) -> list[PersonKeypoints]:
     """The keypoints in 3DPW's own files."""
     people = []
     for track in sequence.tracks:
         if track.poses2d_px is None:
-            raise UserError(f"{settings.data} holds no keypoints: --keypoints-from poses2d needs 3DPW's sequenceFiles.")
+            raise UserError(
+                f"{settings.data} holds no keypoints: --keypoints-from poses2d needs 3DPW's sequenceFiles."
+            )
         points = track.poses2d_px[:, OPENPOSE18_TO_COCO17]
         seen = points[..., 2] > 0
         score = {"raw": np.clip(points[..., 2], 0, 1), "ones": seen}
         xy = torch.from_numpy(np.where(seen[..., None], points[..., :2], np.nan)).float()
         boxes_px = true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics)
         presence = torch.from_numpy(seen).float()
-        own = {s: Keypoints(xy, torch.from_numpy(score[s]).float(), presence, s) for s in settings.confidence}
+        own = {
+            s: Keypoints(xy, torch.from_numpy(score[s]).float(), presence, s)
+            for s in settings.confidence
+        }
         people.append(PersonKeypoints(track.frame, boxes_px, np.ones(len(track), bool), own))
     return people
 
 
 def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -> CacheKey:
     # Images by their names and sizes: reading them all would take as long as the keypoints.
-    images, files = hashlib.sha256(), hashlib.sha256()
-    for path in (sequence.image(number) for track in sequence.tracks for number in track.frame.tolist()):
+    images = hashlib.sha256()
+    files = hashlib.sha256()
+    for path in (
+        sequence.image(number) for track in sequence.tracks for number in track.frame.tolist()
+    ):
         text = f"{path.name} {path.stat().st_size if path.is_file() else -1};"
         images.update(text.encode("utf-8", "surrogateescape"))
     for gender in sorted({track.gender for track in sequence.tracks} | {"neutral"}):
@@ -193,16 +236,20 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
     if settings.has_network:
         code.append(module_of(settings.pose_model))
         for source in settings.confidence:
-            if digest := head_digest(source, settings.pose_model, settings.ccnet if source == "ccnet" else None):
+            if digest := head_digest(
+                source, settings.pose_model, settings.ccnet if source == "ccnet" else None
+            ):
                 inputs[source] = digest
     return CacheKey(
         stage="eval-3dpw keypoints",
         settings={
-            "pose_model": settings.keypoints_by, "confidence": list(settings.confidence), "every": settings.every,
+            "pose_model": settings.keypoints_by,
+            "confidence": list(settings.confidence),
+            "every": settings.every,
         },
         inputs=inputs,
         code=code_digest(*code),
-    )  # fmt: skip
+    )
 
 
 _ROWS = ("frame", "boxes_px", "readable")
@@ -218,12 +265,17 @@ def write(path: Path, key: CacheKey, sequence: EvalSequence, people: list[Person
     write_npz(path, key, arrays)
 
 
-def read(path: Path, sequence: EvalSequence, sources: Sequence[ConfidenceSource]) -> list[PersonKeypoints]:
-    arrays, people = read_npz(path), []
+def read(
+    path: Path, sequence: EvalSequence, sources: Sequence[ConfidenceSource]
+) -> list[PersonKeypoints]:
+    arrays = read_npz(path)
+    people = []
     skeleton = BY_NAME[str(arrays["skeleton"])]
     for track in sequence.tracks:
         own = {
-            source: Keypoints.from_arrays(arrays, f"{track.person}.{source}.", source=source, skeleton=skeleton)
+            source: Keypoints.from_arrays(
+                arrays, f"{track.person}.{source}.", source=source, skeleton=skeleton
+            )
             for source in sources
         }
         rows = {name: arrays[f"{track.person}.{name}"] for name in _ROWS}

@@ -37,9 +37,11 @@ class Outcome:
     base: str  # the row that others are compared with
 
 
-def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGroup = ALONE) -> Outcome:
-    """From a data set to errors; `out` keeps each sequence's keypoints and fits. Several processes share the
-    sequences, then each of them reads what all have left in `out`."""
+def run(
+    settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGroup = ALONE
+) -> Outcome:
+    """From a data set to errors; `out` keeps each sequence's keypoints and fits. Several processes
+    share the sequences, then each of them reads what all have left in `out`."""
     settings.check()
     use_plugin(settings.plugin)
     protocol_named(settings.protocol)
@@ -49,11 +51,15 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
     if settings.has_network:
         for source in settings.confidence:
             if source != "oracle":
-                check_source(source, settings.pose_model, settings.ccnet if source == "ccnet" else None)
+                check_source(
+                    source, settings.pose_model, settings.ccnet if source == "ccnet" else None
+                )
     total = sequences.sequence_count(settings)
     skipped: list[Skipped] = []
     for source in settings.replaced:
-        reporter.warn(f"{source} states no pixels, so it is weighted by `confidence`, not {settings.weighting[0]}.")
+        reporter.warn(
+            f"{source} states no pixels, so it is weighted by `confidence`, not {settings.weighting[0]}."
+        )
     evaluation = Evaluation(settings, out, bodies, reporter)
     # Weights that the user names are read before any work, so that a wrong file is told of at once.
     if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
@@ -64,10 +70,13 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
             if number % group.world_size == group.rank:
                 evaluation.scores(sequence, [])
         group.barrier()
-        evaluation.fitted.clear()  # every sequence is gone over again: `write_predictions` writes each person once
+        # every sequence is gone over again: `write_predictions` writes each person once
+        evaluation.fitted.clear()
     people: list[tuple[str, dict[str, Score]]] = []
     for number, sequence in enumerate(sequences.eval_sequences(settings, skipped), 1):
-        reporter.say(f"{sequence.name} ({number} of {total}): {count(sum(map(len, sequence.tracks)), 'person-frames')}")
+        reporter.say(
+            f"{sequence.name} ({number} of {total}): {count(sum(map(len, sequence.tracks)), 'person-frames')}"
+        )
         people += ((sequence.name, of) for of in evaluation.scores(sequence, skipped))
     scores = Scores.gather(people)
     if not len(scores):
@@ -82,8 +91,13 @@ def run(settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGro
 class Evaluation:
     """What is loaded once and used for every sequence."""
 
-    def __init__(self, settings: EvalSettings, out: Path, bodies: BodySet, reporter: Reporter) -> None:
-        self.settings, self.out, self.bodies, self.reporter = settings, out, bodies, reporter
+    def __init__(
+        self, settings: EvalSettings, out: Path, bodies: BodySet, reporter: Reporter
+    ) -> None:
+        self.settings = settings
+        self.out = out
+        self.bodies = bodies
+        self.reporter = reporter
         self.protocol = protocol_named(settings.protocol)
         self._failures: dict[str, str] = {}  # why people could not be fitted
         self.fitted: dict[str, list[tuple[TruthTrack, BodyParams]]] = {}  # by row
@@ -103,34 +117,47 @@ class Evaluation:
         return regressors.load(settings.init, settings.checkpoint).to(settings.device)
 
     def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> list[dict[str, Score]]:
-        """Of everyone: errors of every row; a person who cannot be fitted under one row is left out of all."""
-        settings, rows = self.settings, self.settings.rows()
+        """Of everyone: errors of every row; a person who cannot be fitted under one row is left out
+        of all.
+        """
+        settings = self.settings
+        rows = self.settings.rows()
         keypoints_key = keypoints.cache_key(sequence, settings, self.bodies)
         people = self.keypoints(sequence, keypoints_key)
         fitted: dict[str, dict[int, PersonFit]] = {}
         starts: dict[ConfidenceSource | None, dict[int, Start]] = {}
-        frame = {track.person: person.frame for track, person in zip(sequence.tracks, people, strict=True)}
+        frame = {
+            track.person: person.frame
+            for track, person in zip(sequence.tracks, people, strict=True)
+        }
         for source in dict.fromkeys(row.start_source for row in rows.values()):
             name = f"start {source}" if source else "start"
             key = fits.cache_key(keypoints_key, settings, name)
             start = partial(self._start, sequence, people, source)
-            starts[source] = self._by_person(sequence, name, key, fits.read_starts, fits.write_starts, start)
+            starts[source] = self._by_person(
+                sequence, name, key, fits.read_starts, fits.write_starts, start
+            )
             fitted[settings.start_label(source)] = {
-                person: PersonFit(start.params(frame[person])) for person, start in starts[source].items()
+                person: PersonFit(start.params(frame[person]))
+                for person, start in starts[source].items()
             }
         for label, row in rows.items():
             key = fits.cache_key(keypoints_key, settings, row.key)
             fit = partial(self._fit, sequence, people, starts[row.start_source], row)
-            fitted[label] = self._by_person(sequence, row.key, key, fits.read_fits, fits.write_fits, fit)
+            fitted[label] = self._by_person(
+                sequence, row.key, key, fits.read_fits, fits.write_fits, fit
+            )
         scores = []
         for track, person in zip(sequence.tracks, people, strict=True):
-            counts, readable = self.protocol.counts(track), person.readable
+            counts = self.protocol.counts(track)
+            readable = person.readable
             own = {label: of[track.person] for label, of in fitted.items() if track.person in of}
             keep = counts & readable if len(own) == len(fitted) else np.zeros(len(track), bool)
             for lost, why in (
-                (~readable, sequences.BROKEN_IMAGE), (~counts & readable, self.protocol.left_out),
+                (~readable, sequences.BROKEN_IMAGE),
+                (~counts & readable, self.protocol.left_out),
                 (counts & readable & ~keep, self._failures.get(track.name, "")),
-            ):  # fmt: skip
+            ):
                 if lost.any():
                     skipped.append(Skipped(sequence.name, why, int(lost.sum())))
             if len(own) == len(fitted):
@@ -152,11 +179,16 @@ class Evaluation:
         return keypoints.read(path, sequence, self.settings.confidence)
 
     def _by_person(
-        self, sequence: EvalSequence, name: str, key: CacheKey, read: Callable[[Path], dict[int, T]],
-        write: Callable[[Path, CacheKey, dict[int, T]], None], make: Callable[[int], T],
-    ) -> dict[int, T]:  # fmt: skip
-        """By person, from a file where it is current. Whoever cannot be fitted is not there, and `_failures` says why:
-        then nothing is kept."""
+        self,
+        sequence: EvalSequence,
+        name: str,
+        key: CacheKey,
+        read: Callable[[Path], dict[int, T]],
+        write: Callable[[Path, CacheKey, dict[int, T]], None],
+        make: Callable[[int], T],
+    ) -> dict[int, T]:
+        """By person, from a file where it is current. Whoever cannot be fitted is not there, and
+        `_failures` says why: then nothing is kept."""
         folder = "frames" if self.settings.single_frames else "tracks"
         path = self.out / "fits" / folder / _file_name(name) / f"{sequence.name}.npz"
         if npz_is_current(path, key):
@@ -174,26 +206,42 @@ class Evaluation:
         return by_person
 
     def _start(
-        self, sequence: EvalSequence, people: list[PersonKeypoints], source: ConfidenceSource | None, number: int
+        self,
+        sequence: EvalSequence,
+        people: list[PersonKeypoints],
+        source: ConfidenceSource | None,
+        number: int,
     ) -> Start:
         """Without a source, from the best calibrated confidence at hand."""
-        sources, body = self.settings.confidence, self.bodies.load("neutral")
+        sources = self.settings.confidence
+        body = self.bodies.load("neutral")
         whose = source or ("ccnet" if "ccnet" in sources else sources[0])
-        return fits.start_person(people[number], sequence, body, whose, self.settings, self.regressor)
+        return fits.start_person(
+            people[number], sequence, body, whose, self.settings, self.regressor
+        )
 
     def _fit(
-        self, sequence: EvalSequence, people: list[PersonKeypoints], starts: dict[int, Start], row: Row, number: int
+        self,
+        sequence: EvalSequence,
+        people: list[PersonKeypoints],
+        starts: dict[int, Start],
+        row: Row,
+        number: int,
     ) -> PersonFit:
-        person, body = sequence.tracks[number].person, self.bodies.load("neutral")
+        person = sequence.tracks[number].person
+        body = self.bodies.load("neutral")
         if person not in starts:
             raise UserError("there is no start for this person.")
-        # A row with a start of its own is a whole run: the same call with the same arguments as `fitmesh run`.
+        # A row with a start of its own is a whole run: the same call with the same arguments as
+        # `fitmesh run`.
         own = row.start_source == row.source and self.settings.checkpoint is None
         start: Start | str = self.settings.init if own else starts[person]
         try:
             return fits.fit_person(people[number], sequence, body, start, row, self.settings)
         except UserError:
-            return PersonFit(starts[person].params(people[number].frame))  # nothing has weight under this row
+            return PersonFit(
+                starts[person].params(people[number].frame)
+            )  # nothing has weight under this row
 
     def write_predictions(self) -> None:
         """What each row found, as files that `--predictions` reads."""
@@ -204,24 +252,33 @@ class Evaluation:
 def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
     """`--predictions`: no images, no keypoints, no fits."""
     assert settings.predictions is not None
-    predictions, protocol = read_predictions(settings.predictions), protocol_named(settings.protocol)
+    predictions = read_predictions(settings.predictions)
+    protocol = protocol_named(settings.protocol)
     name = settings.predictions.stem
     skipped: list[Skipped] = []
     people = []
     for sequence in sequences.eval_sequences(settings, skipped):
         for track in sequence.tracks:
-            counts, has = protocol.counts(track), predictions.has(track)
-            for lost, why in ((~counts, protocol.left_out), (counts & ~has, sequences.NO_PREDICTION)):
+            counts = protocol.counts(track)
+            has = predictions.has(track)
+            for lost, why in (
+                (~counts, protocol.left_out),
+                (counts & ~has, sequences.NO_PREDICTION),
+            ):
                 if lost.any():
                     skipped.append(Skipped(sequence.name, why, int(lost.sum())))
             if (counts & has).any():
                 part = track.rows(counts & has)
                 truth = score_table.true_bodies(part, protocol, bodies)
-                score = score_table.score_track(part, predictions.bodies(part, bodies), truth, protocol)
+                score = score_table.score_track(
+                    part, predictions.bodies(part, bodies), truth, protocol
+                )
                 people.append((sequence.name, {name: score}))
     gathered = Scores.gather(people)
     if not len(gathered):
-        raise UserError(f"{settings.predictions} says nothing of {settings.data}: {_reasons(skipped)}")
+        raise UserError(
+            f"{settings.predictions} says nothing of {settings.data}: {_reasons(skipped)}"
+        )
     return Outcome(gathered, tuple(skipped), name)
 
 

@@ -35,12 +35,19 @@ def true_bodies(track: TruthTrack, protocol: Protocol, bodies: BodySet) -> Bodie
 
 
 def score_track(
-    track: TruthTrack, predicted: Bodies, truth: Bodies, protocol: Protocol, stated: Stated | None = None
+    track: TruthTrack,
+    predicted: Bodies,
+    truth: Bodies,
+    protocol: Protocol,
+    stated: Stated | None = None,
 ) -> Score:
     """stated: of the same frames; then errors of the joints come beside what was stated of them."""
     report = evaluate(predicted, truth, protocol.name).per_frame
     values = {name: getattr(report, name) for name in METRICS}
-    score = {k: np.full(len(track), np.nan) if v is None else v.double().numpy() for k, v in values.items()}
+    score = {
+        k: np.full(len(track), np.nan) if v is None else v.double().numpy()
+        for k, v in values.items()
+    }
     score |= {"person": np.full(len(track), track.person), "frame": track.frame}
     if stated is None:
         return score
@@ -51,20 +58,32 @@ def score_track(
 
 
 def score_fits(
-    track: TruthTrack, keep: np.ndarray, fits: Mapping[str, PersonFit], protocol: Protocol, bodies: BodySet
+    track: TruthTrack,
+    keep: np.ndarray,
+    fits: Mapping[str, PersonFit],
+    protocol: Protocol,
+    bodies: BodySet,
 ) -> dict[str, Score]:
     """By label: fits of one person at the frames that count, [T] true in `keep`."""
     part = track.rows(keep)
-    truth, scores = true_bodies(part, protocol, bodies), {}
+    truth = true_bodies(part, protocol, bodies)
+    scores = {}
     for label, fit in fits.items():
-        stated = Stated.empty().scatter([], len(part)) if fit.stated is None else fit.stated.rows(keep)
+        stated = (
+            Stated.empty().scatter([], len(part)) if fit.stated is None else fit.stated.rows(keep)
+        )
         predicted = bodies.place(fit.params.rows(torch.from_numpy(keep)))
         scores[label] = score_track(part, predicted, truth, protocol, stated)
     return scores
 
 
 LEAST_SEQUENCES = 3  # of an interval over sequences
-NAMES = {"pa_mpjpe_mm": "PA-MPJPE", "mpjpe_mm": "MPJPE", "mve_mm": "MVE", "acceleration_mm": "accel"}
+NAMES = {
+    "pa_mpjpe_mm": "PA-MPJPE",
+    "mpjpe_mm": "MPJPE",
+    "mve_mm": "MVE",
+    "acceleration_mm": "accel",
+}
 
 
 @dataclass(frozen=True)
@@ -81,10 +100,15 @@ class Scores:
         names = tuple(dict.fromkeys(name for name, _ in people))
         first = people[0][1] if people else {}
         rows = {
-            label: {key: np.concatenate([scores[label][key] for _, scores in people]) for key in score}
+            label: {
+                key: np.concatenate([scores[label][key] for _, scores in people]) for key in score
+            }
             for label, score in first.items()
         }
-        number = [np.full(len(next(iter(scores.values()))["frame"]), names.index(name)) for name, scores in people]
+        number = [
+            np.full(len(next(iter(scores.values()))["frame"]), names.index(name))
+            for name, scores in people
+        ]
         return Scores(rows, np.concatenate([np.zeros(0, np.int64), *number]), names)
 
     def __len__(self) -> int:
@@ -92,7 +116,10 @@ class Scores:
 
     def where(self, keep: np.ndarray) -> "Scores":
         """Some of the person-frames [N]."""
-        rows = {label: {key: value[keep] for key, value in score.items()} for label, score in self.rows.items()}
+        rows = {
+            label: {key: value[keep] for key, value in score.items()}
+            for label, score in self.rows.items()
+        }
         return Scores(rows, self.sequence[keep], self.names)
 
 
@@ -107,27 +134,37 @@ class Line:
 
 
 def lines(scores: Scores, base: str) -> list[Line]:
-    """Figures of every row with 95 % intervals over sequences, and paired differences to the row `base`. One or two
-    sequences say nothing of how much others would differ: no intervals then (NaN)."""
+    """Figures of every row with 95 % intervals over sequences, and paired differences to the row
+    `base`. One or two sequences say nothing of how much others would differ: no intervals then
+    (NaN)."""
     counts = draws(len(scores.names), RESAMPLES if len(scores.names) >= LEAST_SEQUENCES else 0)
     of = scores.rows.items()
-    samples = {label: {m: clustered_means(score[m], scores.sequence, counts) for m in METRICS} for label, score in of}
+    samples = {
+        label: {m: clustered_means(score[m], scores.sequence, counts) for m in METRICS}
+        for label, score in of
+    }
     table = []
     for label, mine in samples.items():
         by_sequence: dict[str, dict[str, float]] = {}
         for number, name in enumerate(scores.names):
             values = {m: scores.rows[label][m][scores.sequence == number] for m in METRICS}
             known = {m: value[np.isfinite(value)] for m, value in values.items()}
-            by_sequence[name] = {m: float(value.mean()) if len(value) else math.nan for m, value in known.items()}
+            by_sequence[name] = {
+                m: float(value.mean()) if len(value) else math.nan for m, value in known.items()
+            }
         difference = {m: interval(mine[m] - samples[base][m]) for m in METRICS}
         table.append(Line(label, {m: interval(mine[m]) for m in METRICS}, difference, by_sequence))
     return table
 
 
-def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None) -> RichTable:
+def _table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None
+) -> RichTable:
     """The first column in words, the others in figures."""
     shown = RichTable(title=title, header_style="bold", caption=caption)
-    shown.add_column(columns[0], overflow="fold", min_width=24 if columns[0] == "sequence" else None)
+    shown.add_column(
+        columns[0], overflow="fold", min_width=24 if columns[0] == "sequence" else None
+    )
     for column in columns[1:]:
         shown.add_column(column, justify="right")
     for row in rows:
@@ -135,16 +172,24 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], ca
     return shown
 
 
-def show(console: Console, title: str, table: Sequence[Line], base: str, shown_metrics: Sequence[str]) -> None:
+def show(
+    console: Console, title: str, table: Sequence[Line], base: str, shown_metrics: Sequence[str]
+) -> None:
     caption = f"mm; d is the difference to {base!r}, paired, [its 95 % interval over sequences; none for fewer than "
     rows = ([line.label, *(cell(line, metric, base) for metric in shown_metrics)] for line in table)
     console.print(
-        _table(title, ["", *(NAMES[metric] for metric in shown_metrics)], rows, f"{caption}{LEAST_SEQUENCES}]")
+        _table(
+            title,
+            ["", *(NAMES[metric] for metric in shown_metrics)],
+            rows,
+            f"{caption}{LEAST_SEQUENCES}]",
+        )
     )
 
 
 def cell(line: Line, metric: str, base: str) -> str:
-    value, difference = line.mean[metric], line.difference[metric]
+    value = line.mean[metric]
+    difference = line.difference[metric]
     if line.label == base:
         return f"{value.value:.1f}"
     text = f"{value.value:.1f}, d {difference.value:+.1f}"
@@ -153,7 +198,9 @@ def cell(line: Line, metric: str, base: str) -> str:
 
 
 def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
-    """Of every row that states its uncertainty: of all person-frames, and coverage by kind (`eval3dpw.stated`)."""
+    """Of every row that states its uncertainty: of all person-frames, and coverage by kind
+    (`eval3dpw.stated`).
+    """
     by_label = {}
     for label, score in scores.rows.items():
         known = np.isfinite(score.get("stated_worst_error_mm", np.zeros(0)))
@@ -164,7 +211,9 @@ def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
     return by_label
 
 
-def show_rest(console: Console, table: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]) -> None:
+def show_rest(
+    console: Console, table: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]
+) -> None:
     """By sequence, what rows state of their uncertainty, and what was left out."""
     by_sequence = []
     for number, name in enumerate(scores.names):
@@ -179,17 +228,25 @@ def show_rest(console: Console, table: Sequence[Line], scores: Scores, skipped: 
             shown.append((f"inside 68 / 95 %, {name}", inside))
         title = f"What {label!r} states of its joints, relative to the pelvis"
         console.print(_table(title, ["", f"{one['person_frames']} person-frames"], shown))
-    if left_out := [(why, str(frames or "?"), str(wholes or "")) for why, frames, wholes in summary(skipped)]:
+    if left_out := [
+        (why, str(frames or "?"), str(wholes or "")) for why, frames, wholes in summary(skipped)
+    ]:
         console.print(_table("Left out", ["why", "person-frames", "whole sequences"], left_out))
 
 
 def metrics_of(scores: Scores) -> list[str]:
     """Metrics that the protocol and the data have."""
-    return [m for m in METRICS if any(np.isfinite(score[m]).any() for score in scores.rows.values())]
+    return [
+        m for m in METRICS if any(np.isfinite(score[m]).any() for score in scores.rows.values())
+    ]
 
 
 def write_json(
-    path: Path, about: Mapping[str, Any], table: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]
+    path: Path,
+    about: Mapping[str, Any],
+    table: Sequence[Line],
+    scores: Scores,
+    skipped: Sequence[Skipped],
 ) -> None:
     content = {
         **about,
@@ -220,4 +277,6 @@ def write_csv(path: Path, table: Sequence[Line], scores: Scores) -> None:
             for number, name in enumerate(scores.names):
                 values = [f"{line.by_sequence[name][m]:.4f}" for m in metrics]
                 writer.writerow([name, int((scores.sequence == number).sum()), line.label, *values])
-            writer.writerow(["all", len(scores), line.label, *(f"{line.mean[m].value:.4f}" for m in metrics)])
+            writer.writerow(
+                ["all", len(scores), line.label, *(f"{line.mean[m].value:.4f}" for m in metrics)]
+            )

@@ -36,16 +36,21 @@ class Skipped:
 
 def summary(skipped: Iterable[Skipped]) -> list[tuple[str, int, int]]:
     """Reasons with person-frames and whole sequences left out, most frames first."""
-    frames, wholes = Counter[str](), Counter[str]()
+    frames = Counter[str]()
+    wholes = Counter[str]()
     for one in skipped:
         frames[one.why] += one.frames or 0
         wholes[one.why] += one.whole
-    return sorted(((why, frames[why], wholes[why]) for why in frames), key=lambda row: (-row[1], row[0]))
+    return sorted(
+        ((why, frames[why], wholes[why]) for why in frames), key=lambda row: (-row[1], row[0])
+    )
 
 
 @dataclass(frozen=True)
 class EvalSequence:
-    """A sequence with the person-frames that can be worked on: camera known, image there, asked for."""
+    """A sequence with the person-frames that can be worked on: camera known, image there, asked
+    for.
+    """
 
     name: str
     tracks: tuple[TruthTrack, ...]
@@ -69,7 +74,9 @@ def eval_sequences(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[E
                 raise UserError("no frame has a valid camera")
             kept = [_usable(track, settings, root, skipped) for track in everyone]
             if tracks := tuple(track for track in kept if len(track)):
-                yield EvalSequence(name, tracks, root, _camera(root, tracks, intrinsics), content_digest([path]))
+                yield EvalSequence(
+                    name, tracks, root, _camera(root, tracks, intrinsics), content_digest([path])
+                )
         except UserError as error:
             skipped.append(Skipped(name, str(error), frames, whole=True))
 
@@ -78,7 +85,9 @@ def sequence_count(settings: EvalSettings) -> int:
     return len(_sources(settings))
 
 
-Content = tuple[Sequence[TruthTrack], np.ndarray | None]  # everyone in a sequence; intrinsics, where they are known
+Content = tuple[
+    Sequence[TruthTrack], np.ndarray | None
+]  # everyone in a sequence; intrinsics, where they are known
 
 
 def _of_pickle(path: Path) -> Content:
@@ -99,22 +108,32 @@ def _sources(settings: EvalSettings) -> dict[str, tuple[Path, Callable[[], Conte
     for track in truth.read_spin_npz(settings.data):
         by_name.setdefault(track.sequence, []).append(track)
     if unknown := [name for name in settings.sequences if name not in by_name]:
-        raise UserError(f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}.")
+        raise UserError(
+            f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}."
+        )
     names = settings.sequences or by_name
-    return {name: (settings.data, partial(_of_spin, by_name[name])) for name in by_name if name in names}
+    return {
+        name: (settings.data, partial(_of_spin, by_name[name])) for name in by_name if name in names
+    }
 
 
 def _image_root(data: Path) -> Path:
     """The folder that holds imageFiles: 3DPW's, or of SPIN's file one beside it or above."""
     if data.suffix != ".npz":
         return data
-    root = next((folder for folder in data.resolve().parents[:3] if (folder / "imageFiles").is_dir()), None)
+    root = next(
+        (folder for folder in data.resolve().parents[:3] if (folder / "imageFiles").is_dir()), None
+    )
     if root is None:
-        raise UserError(f"there is no folder imageFiles beside {data}. Put the file into 3DPW's folder.")
+        raise UserError(
+            f"there is no folder imageFiles beside {data}. Put the file into 3DPW's folder."
+        )
     return root
 
 
-def _usable(track: TruthTrack, settings: EvalSettings, root: Path, skipped: list[Skipped]) -> TruthTrack:
+def _usable(
+    track: TruthTrack, settings: EvalSettings, root: Path, skipped: list[Skipped]
+) -> TruthTrack:
     def leave_out(keep: np.ndarray, why: str) -> None:
         nonlocal track
         if not keep.all():
@@ -130,11 +149,15 @@ def _usable(track: TruthTrack, settings: EvalSettings, root: Path, skipped: list
 
 
 def _camera(root: Path, tracks: Sequence[TruthTrack], intrinsics: np.ndarray | None) -> Camera:
-    """The sequence's camera; its size is that of an image, or twice the principal point where there is none."""
+    """The sequence's camera; its size is that of an image, or twice the principal point where there
+    is none.
+    """
     size = None
     for number in tracks[0].frame[:10]:
         with suppress(UserError):
-            height, width = read_image(truth.image_path(root, tracks[0].sequence, int(number))).shape[:2]
+            height, width = read_image(
+                truth.image_path(root, tracks[0].sequence, int(number))
+            ).shape[:2]
             size = (width, height)
             break
     if intrinsics is None:

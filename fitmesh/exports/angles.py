@@ -1,9 +1,10 @@
 """Joint angles by the names of biomechanics, in degrees.
 
-All are zero in the T-pose's limbs, except `elevation`, which is zero for an arm that hangs along the trunk. The body
-at rest: x to its left, y up, z to the front. Angles between two bones come from joint positions; angles of three
-axes come from the rotation R of one segment relative to another as R = Rx Rz Ry: first flexion about the axis from
-side to side, then bending or abduction, then twist about the segment's own length (Grood and Suntay's order)."""
+All are zero in the T-pose's limbs, except `elevation`, which is zero for an arm that hangs along
+the trunk. The body at rest: x to its left, y up, z to the front. Angles between two bones come from
+joint positions; angles of three axes come from the rotation R of one segment relative to another as
+R = Rx Rz Ry: first flexion about the axis from side to side, then bending or abduction, then twist
+about the segment's own length (Grood and Suntay's order)."""
 
 import warnings
 
@@ -13,15 +14,33 @@ from scipy.spatial.transform import Rotation
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 
 ANGLE_NAMES = (
-    "left_hip_flexion", "left_hip_abduction", "left_hip_internal_rotation",
-    "right_hip_flexion", "right_hip_abduction", "right_hip_internal_rotation",
-    "left_knee_flexion", "right_knee_flexion", "left_ankle_dorsiflexion", "right_ankle_dorsiflexion",
-    "left_shoulder_elevation", "right_shoulder_elevation", "left_elbow_flexion", "right_elbow_flexion",
-    "trunk_flexion", "trunk_bending_right", "trunk_rotation_left",
-    "neck_flexion", "neck_bending_right", "neck_rotation_left",
-)  # fmt: skip
+    "left_hip_flexion",
+    "left_hip_abduction",
+    "left_hip_internal_rotation",
+    "right_hip_flexion",
+    "right_hip_abduction",
+    "right_hip_internal_rotation",
+    "left_knee_flexion",
+    "right_knee_flexion",
+    "left_ankle_dorsiflexion",
+    "right_ankle_dorsiflexion",
+    "left_shoulder_elevation",
+    "right_shoulder_elevation",
+    "left_elbow_flexion",
+    "right_elbow_flexion",
+    "trunk_flexion",
+    "trunk_bending_right",
+    "trunk_rotation_left",
+    "neck_flexion",
+    "neck_bending_right",
+    "neck_rotation_left",
+)
 _JOINT = {name: number for number, name in enumerate(JOINT_NAMES)}
-_MADE_BY = {"shoulder": ("collar", "shoulder"), "trunk": ("spine1", "spine2", "spine3"), "neck": ("neck", "head")}
+_MADE_BY = {
+    "shoulder": ("collar", "shoulder"),
+    "trunk": ("spine1", "spine2", "spine3"),
+    "neck": ("neck", "head"),
+}
 
 
 def _joints_of(angle: str) -> tuple[int, ...]:
@@ -47,22 +66,35 @@ def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np
         angles[f"{side}_hip_flexion"] = -flexion  # a rotation about +x swings the leg back
         angles[f"{side}_hip_abduction"] = outward * abduction
         angles[f"{side}_hip_internal_rotation"] = -outward * rotation
-        angles[f"{side}_ankle_dorsiflexion"] = -euler_deg(local[_JOINT[f"{side}_ankle"]], "XZY")[:, 0]
-        for joint, chain in (("knee", ("hip", "knee", "ankle")), ("elbow", ("shoulder", "elbow", "wrist"))):
+        angles[f"{side}_ankle_dorsiflexion"] = -euler_deg(local[_JOINT[f"{side}_ankle"]], "XZY")[
+            :, 0
+        ]
+        for joint, chain in (
+            ("knee", ("hip", "knee", "ankle")),
+            ("elbow", ("shoulder", "elbow", "wrist")),
+        ):
             above, at, below = (joints_m[:, _JOINT[f"{side}_{name}"]] for name in chain)
             angles[f"{side}_{joint}_flexion"] = _between_deg(at - above, below - at)
         arm = joints_m[:, _JOINT[f"{side}_elbow"]] - joints_m[:, _JOINT[f"{side}_shoulder"]]
-        angles[f"{side}_shoulder_elevation"] = _between_deg(arm, -from_rest[_JOINT["spine3"]].as_matrix()[:, :, 1])
+        angles[f"{side}_shoulder_elevation"] = _between_deg(
+            arm, -from_rest[_JOINT["spine3"]].as_matrix()[:, :, 1]
+        )
     for name, lower, upper in (("trunk", "pelvis", "spine3"), ("neck", "spine3", "head")):
         relative = from_rest[_JOINT[lower]].inv() * from_rest[_JOINT[upper]]
-        parts = zip(("flexion", "bending_right", "rotation_left"), euler_deg(relative, "XZY").T, strict=True)
+        parts = zip(
+            ("flexion", "bending_right", "rotation_left"), euler_deg(relative, "XZY").T, strict=True
+        )
         angles |= {f"{name}_{part}": value for part, value in parts}
     return {name: angles[name] for name in ANGLE_NAMES}
 
 
 def euler_deg(rotation: Rotation, axes: str) -> np.ndarray:
-    """[T, 3] intrinsic angles, for instance of R = Rx Rz Ry for "XZY"; the last one is 0 in gimbal lock."""
-    with warnings.catch_warnings():  # scipy warns of gimbal lock, where only the sum of two angles is determined
+    """[T, 3] intrinsic angles, for instance of R = Rx Rz Ry for "XZY"; the last one is 0 in gimbal
+    lock.
+    """
+    with (
+        warnings.catch_warnings()
+    ):  # scipy warns of gimbal lock, where only the sum of two angles is determined
         warnings.simplefilter("ignore", UserWarning)
         return rotation.as_euler(axes, degrees=True)
 

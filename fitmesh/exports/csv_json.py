@@ -1,8 +1,10 @@
-"""`motion.csv` and `motion.json`: the numbers, one row per person and frame, written as they are made.
+"""`motion.csv` and `motion.json`: the numbers, one row per person and frame, written as they are
+made.
 
-Joint positions are metres, in the camera frame and, where gravity is known, in the world frame; angles are degrees,
-keypoints pixels. docs/exports.md explains every column and key. A value that is unknown is an empty cell in the table
-and null in the json. Frames in which a person is absent have no row."""
+Joint positions are metres, in the camera frame and, where gravity is known, in the world frame;
+angles are degrees, keypoints pixels. docs/exports.md explains every column and key. A value that is
+unknown is an empty cell in the table and null in the json. Frames in which a person is absent have
+no row."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -30,26 +32,45 @@ CONTACTS = ("left_heel", "left_toes", "right_heel", "right_toes")
 AT_ONCE = 500  # frames, so that memory does not grow with the track
 # Values whose numbers have names in the json.
 _KEYS = {
-    "contact": CONTACTS, "reliable": ("50_mm", "100_mm"), "angles_deg": ANGLE_NAMES, "angle_std_deg": ANGLE_NAMES,
-}  # fmt: skip
-# The csv's columns in groups: what they are of, and of each of these the values, with the name of every number.
+    "contact": CONTACTS,
+    "reliable": ("50_mm", "100_mm"),
+    "angles_deg": ANGLE_NAMES,
+    "angle_std_deg": ANGLE_NAMES,
+}
+# The csv's columns in groups: what they are of, and of each of these the values, with the name of
+# every number.
 _COLUMNS: list[tuple[Sequence[str], dict[str, str]]] = [
     (("",), {name: name for name in ("person", "frame", "time_s", "observed", "shot")}),
-    (("",), {"reliable": "reliable_50_mm reliable_100_mm", "second_probability": "second_probability"}),
+    (
+        ("",),
+        {"reliable": "reliable_50_mm reliable_100_mm", "second_probability": "second_probability"},
+    ),
     (ANGLE_NAMES, {"angles_deg": "_deg", "angle_std_deg": "_std_deg"}),
     (CONTACTS, {"contact": "_contact"}),
-    (JOINT_NAMES, {
-        "joints_world_m": "_world_x_m _world_y_m _world_z_m", "joints_camera_m": "_camera_x_m _camera_y_m _camera_z_m",
-        "joint_std_mm": "_std_mm", "joint_std_relative_mm": "_relative_std_mm", "joint_speed_m_s": "_speed_m_s",
-        "joint_speed_std_m_s": "_speed_std_m_s", "joint_observed": "_observed",
-    }),
-    ([f"2d_{name}" for name in HALPE26.keypoints], {
-        "keypoints_px": "_x_px _y_px", "keypoint_confidence": "_confidence", "keypoint_presence": "_presence",
-        "reprojection_px": "_reprojection_px",
-    }),
+    (
+        JOINT_NAMES,
+        {
+            "joints_world_m": "_world_x_m _world_y_m _world_z_m",
+            "joints_camera_m": "_camera_x_m _camera_y_m _camera_z_m",
+            "joint_std_mm": "_std_mm",
+            "joint_std_relative_mm": "_relative_std_mm",
+            "joint_speed_m_s": "_speed_m_s",
+            "joint_speed_std_m_s": "_speed_std_m_s",
+            "joint_observed": "_observed",
+        },
+    ),
+    (
+        [f"2d_{name}" for name in HALPE26.keypoints],
+        {
+            "keypoints_px": "_x_px _y_px",
+            "keypoint_confidence": "_confidence",
+            "keypoint_presence": "_presence",
+            "reprojection_px": "_reprojection_px",
+        },
+    ),
     # Without its last row, which is 0 0 0 1.
     (("world_from_camera_",), {"world_from_camera": "00 01 02 03 10 11 12 13 20 21 22 23"}),
-]  # fmt: skip
+]
 _HAND_COLUMNS: list[tuple[Sequence[str], dict[str, str]]] = [
     (("left_hand", "right_hand"), {"hand_seen": "_seen"}),
     (FINGER_JOINTS, {"hand_axis_angle_deg": "_x_deg _y_deg _z_deg", "hand_std_deg": "_std_deg"}),
@@ -64,7 +85,12 @@ _CSV_ONLY = ("person", "shot", "world_from_camera")
 def write_csv(result: Result, out: Path, progress: Reporter) -> None:
     """For spreadsheets and statistics."""
     groups = [*_COLUMNS, *(_HAND_COLUMNS if _with_hands(result) else ())]
-    names = [f"{of}{name}" for whom, named in groups for of in whom for name in " ".join(named.values()).split()]
+    names = [
+        f"{of}{name}"
+        for whom, named in groups
+        for of in whom
+        for name in " ".join(named.values()).split()
+    ]
     with (
         progress.stage("csv", sum(map(len, result.people)), "rows") as tick,
         atomic_file(out / CSV_FILE) as temporary,
@@ -73,14 +99,23 @@ def write_csv(result: Result, out: Path, progress: Reporter) -> None:
         file.write(",".join(names) + "\n")
         for person in result.people:
             for count, values in _chunks(result, person):
-                formats, cells = [], []
+                formats = []
+                cells = []
                 for whom, named in groups:
                     parts = [(*values[value], len(each.split())) for value, each in named.items()]
-                    formats += [f"%.{digits}f" for digits, _, width in parts for _ in range(width)] * len(whom)
-                    shaped = [_cells(value, digits, (count, len(whom), width)) for digits, value, width in parts]
+                    formats += [
+                        f"%.{digits}f" for digits, _, width in parts for _ in range(width)
+                    ] * len(whom)
+                    shaped = [
+                        _cells(value, digits, (count, len(whom), width))
+                        for digits, value, width in parts
+                    ]
                     cells.append(np.concatenate(shaped, 2).reshape(count, -1))
                 for row in np.concatenate(cells, 1).tolist():  # NaN != NaN
-                    file.write(",".join(f % x if x == x else "" for f, x in zip(formats, row, strict=True)) + "\n")
+                    file.write(
+                        ",".join(f % x if x == x else "" for f, x in zip(formats, row, strict=True))
+                        + "\n"
+                    )
                 tick(count)
 
 
@@ -91,7 +126,9 @@ def _cells(value: np.ndarray | None, digits: int, size: tuple[int, ...]) -> np.n
 
 
 def write_json(result: Result, out: Path, progress: Reporter) -> None:
-    """For any program; one line per person and frame, so that it can be searched and compared line by line."""
+    """For any program; one line per person and frame, so that it can be searched and compared line
+    by line.
+    """
     with (
         progress.stage("json", sum(map(len, result.people)), "rows") as tick,
         atomic_file(out / JSON_FILE) as temporary,
@@ -99,13 +136,27 @@ def write_json(result: Result, out: Path, progress: Reporter) -> None:
     ):
         file.write(_json(_json_head(result))[:-1] + ',\n"people": [')
         for number, person in enumerate(result.people):
-            file.write(("," if number else "") + "\n" + _json(_json_person(result, person))[:-1] + ',\n"frames": [\n')
+            file.write(
+                ("," if number else "")
+                + "\n"
+                + _json(_json_person(result, person))[:-1]
+                + ',\n"frames": [\n'
+            )
             separator = ""
             for count, values in _chunks(result, person):
-                rounded = {name: _rounded(value, digits) for name, (digits, value) in values.items()}
+                rounded = {
+                    name: _rounded(value, digits) for name, (digits, value) in values.items()
+                }
                 for row in range(count):
-                    record = {name: each and each[row] for name, each in rounded.items() if name not in _CSV_ONLY}
-                    record |= {name: dict(zip(keys, record[name], strict=True)) for name, keys in _KEYS.items()}
+                    record = {
+                        name: each and each[row]
+                        for name, each in rounded.items()
+                        if name not in _CSV_ONLY
+                    }
+                    record |= {
+                        name: dict(zip(keys, record[name], strict=True))
+                        for name, keys in _KEYS.items()
+                    }
                     file.write(separator + _json(record))
                     separator = ",\n"
                 tick(count)
@@ -114,8 +165,8 @@ def write_json(result: Result, out: Path, progress: Reporter) -> None:
 
 
 def _chunks(result: Result, person: Person) -> Iterator[tuple[int, dict[str, tuple[int, Any]]]]:
-    """What both formats hold of some frames at a time: how many frames, and by name to how many digits and the values
-    [T, ..]; None: gravity is not known."""
+    """What both formats hold of some frames at a time: how many frames, and by name to how many
+    digits and the values [T, ..]; None: gravity is not known."""
     speed, speed_std = person.speeds_m_s()  # which need the frames around
     for first in range(0, len(person), AT_ONCE):
         rows = slice(first, first + AT_ONCE)
@@ -123,35 +174,57 @@ def _chunks(result: Result, person: Person) -> Iterator[tuple[int, dict[str, tup
         blank = ~np.isfinite(part.joints_m).all((1, 2))  # by --keep-reliable
         angles = joint_angles_deg(np.where(blank[:, None, None], 0, part.pose_rad), part.joints_m)
         stds = angle_std_deg(part.pose_std_deg, ANGLE_JOINTS)
-        world, second = part.world_from_camera, part.second_probability
+        world = part.world_from_camera
+        second = part.second_probability
         values: dict[str, tuple[int, Any]] = {
-            "person": (0, np.full(len(part), part.identity)), "shot": (0, np.full(len(part), part.shot + 1)),
+            "person": (0, np.full(len(part), part.identity)),
+            "shot": (0, np.full(len(part), part.shot + 1)),
             "world_from_camera": (6, None if world is None else world[:, :3]),
-            "frame": (0, part.frame), "time_s": (6, clip_time_s(result, part)), "observed": (0, part.observed),
-            "joints_world_m": (4, part.joints_world_m), "joints_camera_m": (4, part.joints_m),
-            "contact": (3, part.contact), "joint_std_mm": (1, part.joint_std_mm),
-            "joint_std_relative_mm": (1, part.joint_std_relative_mm), "joint_bounds_95_mm": (1, part.bounds_mm()),
-            "joint_speed_m_s": (3, speed[rows]), "joint_speed_std_m_s": (3, speed_std[rows]),
+            "frame": (0, part.frame),
+            "time_s": (6, clip_time_s(result, part)),
+            "observed": (0, part.observed),
+            "joints_world_m": (4, part.joints_world_m),
+            "joints_camera_m": (4, part.joints_m),
+            "contact": (3, part.contact),
+            "joint_std_mm": (1, part.joint_std_mm),
+            "joint_std_relative_mm": (1, part.joint_std_relative_mm),
+            "joint_bounds_95_mm": (1, part.bounds_mm()),
+            "joint_speed_m_s": (3, speed[rows]),
+            "joint_speed_std_m_s": (3, speed_std[rows]),
             "reliable": (3, np.stack([part.reliable(limit) for limit in (50, 100)], -1)),
             "second_probability": (3, np.zeros(len(part)) if second is None else second),
             "joint_observed": (0, part.joint_observed),
-            "angles_deg": (2, np.stack([np.where(blank, np.nan, angles[name]) + 0.0 for name in ANGLE_NAMES], -1)),
+            "angles_deg": (
+                2,
+                np.stack([np.where(blank, np.nan, angles[name]) + 0.0 for name in ANGLE_NAMES], -1),
+            ),
             "angle_std_deg": (2, np.stack([stds[name] for name in ANGLE_NAMES], -1)),
-            "pose_axis_angle_deg": (3, np.degrees(part.pose_rad)), "translation_camera_m": (4, part.translation_m),
-            "keypoints_px": (2, part.keypoints_px), "keypoint_confidence": (3, part.confidence),
-            "keypoint_presence": (3, part.presence), "reprojection_px": (2, part.reprojection_px),
+            "pose_axis_angle_deg": (3, np.degrees(part.pose_rad)),
+            "translation_camera_m": (4, part.translation_m),
+            "keypoints_px": (2, part.keypoints_px),
+            "keypoint_confidence": (3, part.confidence),
+            "keypoint_presence": (3, part.presence),
+            "reprojection_px": (2, part.reprojection_px),
             "box_px": (1, part.box_px),
-        }  # fmt: skip
-        if part.hand_pose_rad is not None and part.hand_std_deg is not None and part.hand_seen is not None:
+        }
+        if (
+            part.hand_pose_rad is not None
+            and part.hand_std_deg is not None
+            and part.hand_seen is not None
+        ):
             there = ("pose_rad", "translation_m", "hand_pose_rad")
             whole = replace(part, **{name: np.nan_to_num(getattr(part, name)) for name in there})
             hands = result.body.at(result.params(whole)).hands
             assert hands is not None
             values |= {
-                "hand_seen": (0, part.hand_seen), "hand_axis_angle_deg": (2, np.degrees(part.hand_pose_rad)),
+                "hand_seen": (0, part.hand_seen),
+                "hand_axis_angle_deg": (2, np.degrees(part.hand_pose_rad)),
                 "hand_std_deg": (1, part.hand_std_deg),
-                "hand_keypoints_camera_m": (4, np.where(blank[:, None, None, None], np.nan, hands.numpy())),
-            }  # fmt: skip
+                "hand_keypoints_camera_m": (
+                    4,
+                    np.where(blank[:, None, None, None], np.nan, hands.numpy()),
+                ),
+            }
         yield len(part), values
 
 
@@ -188,7 +261,11 @@ def _json_head(result: Result) -> dict[str, Any]:
                 "world_from_camera": _rounded(matrix, 6) if np.isfinite(matrix).all() else None,
             }
             for frame, time_s, focal_px, matrix in zip(
-                result.frames.tolist(), result.time_s.tolist(), result.focal_px, result.world_from_camera, strict=True
+                result.frames.tolist(),
+                result.time_s.tolist(),
+                result.focal_px,
+                result.world_from_camera,
+                strict=True,
             )
         ],
         "body": result.body_name,
@@ -209,29 +286,44 @@ def _json_head(result: Result) -> dict[str, Any]:
 
 def _json_shot(shot: Shot) -> dict[str, Any]:
     return {
-        "first_frame": shot.first_frame, "camera": shot.camera,
+        "first_frame": shot.first_frame,
+        "camera": shot.camera,
         "up_camera": None if shot.up_cam is None else _rounded(shot.up_cam, 6),
-        "up_std_deg": _rounded(np.array(shot.up_std_deg), 2), "floor_known": shot.floor_known,
-        "camera_height_m": _rounded(np.array(shot.camera_height_m), 3), "focal_px": round(shot.focal_px, 3),
-        "focal_log_std": _rounded(np.array(shot.focal_log_std), 4), "focal_source": shot.focal_source,
-    }  # fmt: skip
+        "up_std_deg": _rounded(np.array(shot.up_std_deg), 2),
+        "floor_known": shot.floor_known,
+        "camera_height_m": _rounded(np.array(shot.camera_height_m), 3),
+        "focal_px": round(shot.focal_px, 3),
+        "focal_log_std": _rounded(np.array(shot.focal_log_std), 4),
+        "focal_source": shot.focal_source,
+    }
 
 
 def _json_person(result: Result, person: Person) -> dict[str, Any]:
     rest = rest_body(result.body, person)
     return {
-        "person": person.identity, "same_as": person.same_as, "shot": person.shot + 1,
-        "shape": _rounded(person.shape, 4), "size": round(person.size, 4), "height_m": round(person.height_m, 3),
+        "person": person.identity,
+        "same_as": person.same_as,
+        "shot": person.shot + 1,
+        "shape": _rounded(person.shape, 4),
+        "size": round(person.size, 4),
+        "height_m": round(person.height_m, 3),
         "height_std_m": _rounded(np.array(person.height_std_m), 3),
         "masks": person.masks,
-        "girths_m": {name: _rounded(np.array(pair), 3) for name, pair in result.girths_m(person).items()},
-        "segments_m": {name: _rounded(np.array(pair), 4) for name, pair in result.segments_m(person).items()},
-        "rest_joints_m": _rounded(rest.joints_m, 4), "absent_frames": [list(span) for span in absences(result, person)],
-    }  # fmt: skip
+        "girths_m": {
+            name: _rounded(np.array(pair), 3) for name, pair in result.girths_m(person).items()
+        },
+        "segments_m": {
+            name: _rounded(np.array(pair), 4) for name, pair in result.segments_m(person).items()
+        },
+        "rest_joints_m": _rounded(rest.joints_m, 4),
+        "absent_frames": [list(span) for span in absences(result, person)],
+    }
 
 
 def _rounded(values: np.ndarray | None, digits: int) -> Any:
-    """Nested lists; what is not a finite number becomes null. To 0 digits: whole numbers and truth values."""
+    """Nested lists; what is not a finite number becomes null. To 0 digits: whole numbers and truth
+    values.
+    """
     if values is None or not digits:
         return None if values is None else values.tolist()
     rounded = np.array(np.round(np.asarray(values, np.float64), digits), object)

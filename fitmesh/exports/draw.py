@@ -1,8 +1,9 @@
 """People on an image, as meshes or as 2D skeletons, with what was observed and how confident it is.
 
-A mesh has the colour of the identity; where nothing was observed it is pale grey and the image shines through. A
-keypoint's colour runs from red (confidence 0) over yellow to green (1). In a skeleton, a bone is as opaque as the lower
-confidence of its two ends; left limbs are orange and right limbs blue."""
+A mesh has the colour of the identity; where nothing was observed it is pale grey and the image
+shines through. A keypoint's colour runs from red (confidence 0) over yellow to green (1). In a
+skeleton, a bone is as opaque as the lower confidence of its two ends; left limbs are orange and
+right limbs blue."""
 
 import colorsys
 from collections.abc import Sequence
@@ -34,19 +35,30 @@ PALE_OPACITY = 0.5  # .. and how opaque it is beside one that was
 
 
 WORST_SCALE_MM = 400.0  # of a frame's worst joint: the red end of the bar under the video
-_RAMP = np.array([(0x35, 0x66, 0xC9), (0x2F, 0xAE, 0x9A), (0xF2, 0xC5, 0x3D), (0xD7, 0x35, 0x2B)])  # as the page's
+_RAMP = np.array(
+    [(0x35, 0x66, 0xC9), (0x2F, 0xAE, 0x9A), (0xF2, 0xC5, 0x3D), (0xD7, 0x35, 0x2B)]
+)  # as the page's
 
 
 def worst_colours(worst_error_mm: np.ndarray) -> list[str]:
     """[T] of CSS: blue where no joint is far off, red where one is, grey where nothing is known."""
     place = np.clip(np.nan_to_num(worst_error_mm) / WORST_SCALE_MM, 0, 1) * (len(_RAMP) - 1)
-    rgb = np.stack([np.interp(place, np.arange(len(_RAMP)), channel) for channel in _RAMP.T], -1).round().astype(int)
+    rgb = (
+        np.stack([np.interp(place, np.arange(len(_RAMP)), channel) for channel in _RAMP.T], -1)
+        .round()
+        .astype(int)
+    )
     known = np.isfinite(worst_error_mm)
-    return ["#{:02x}{:02x}{:02x}".format(*c) if k else "#9a9ea8" for c, k in zip(rgb.tolist(), known, strict=True)]
+    return [
+        "#{:02x}{:02x}{:02x}".format(*c) if k else "#9a9ea8"
+        for c, k in zip(rgb.tolist(), known, strict=True)
+    ]
 
 
 def identity_colour(identity: int) -> RGB:
-    """A colour for a person; consecutive numbers are far apart in hue (golden ratio), and no two are equal."""
+    """A colour for a person; consecutive numbers are far apart in hue (golden ratio), and no two
+    are equal.
+    """
     hue = (0.92 + 0.618034 * (identity - 1)) % 1
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 1.0)
     return round(255 * red), round(255 * green), round(255 * blue)
@@ -58,20 +70,33 @@ def confidence_colour(confidence: float) -> RGB:
     return round(255 * min(1.0, 2 - 2 * confidence)), round(220 * min(1.0, 2 * confidence)), 40
 
 
-def draw_meshes(rgb: np.ndarray, result: Result, frame: int, rows: Sequence[tuple[Person, int]]) -> None:
-    """The mesh, keypoints and number of people in their rows of a frame, into `rgb` [H, W, 3] in place; nearer people
-    hide farther ones."""
-    camera, meshes = result.camera_at(frame), []
+def draw_meshes(
+    rgb: np.ndarray, result: Result, frame: int, rows: Sequence[tuple[Person, int]]
+) -> None:
+    """The mesh, keypoints and number of people in their rows of a frame, into `rgb` [H, W, 3] in
+    place; nearer people hide farther ones."""
+    camera = result.camera_at(frame)
+    meshes = []
     for person, row in rows:
         observed = observed_surface(result.body, person.joint_observed[row : row + 1])
-        colour, opaque = surface_colour(person.identity, observed), PALE_OPACITY + (1 - PALE_OPACITY) * observed
-        meshes.append(Mesh(result.vertices(person, row), result.body.faces, colour, MESH_SOFTNESS, opaque))
+        colour = surface_colour(person.identity, observed)
+        opaque = PALE_OPACITY + (1 - PALE_OPACITY) * observed
+        meshes.append(
+            Mesh(result.vertices(person, row), result.body.faces, colour, MESH_SOFTNESS, opaque)
+        )
     render_onto(rgb, meshes, camera, alpha=MESH_OPACITY)
     for person, row in rows:  # small dots, so that the mesh below stays visible
         confidence = person.confidence[row] * person.presence[row]
         _draw_joints(rgb, person.keypoints_px[row], confidence, _line_width(rgb) / 2)
     corners = [_upper_left(np.asarray(mesh.vertices_cam), camera) for mesh in meshes]
-    _tags(rgb, {person.identity: at for (person, _), at in zip(rows, corners, strict=True) if at is not None})
+    _tags(
+        rgb,
+        {
+            person.identity: at
+            for (person, _), at in zip(rows, corners, strict=True)
+            if at is not None
+        },
+    )
 
 
 def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
@@ -80,13 +105,26 @@ def draw_boxes(rgb: np.ndarray, boxes_px: dict[int, np.ndarray]) -> None:
     for identity, box in boxes_px.items():
         x1, y1, x2, y2 = (round(float(v)) for v in box)
         cv2.rectangle(rgb, (x1, y1), (x2, y2), identity_colour(identity), width, cv2.LINE_AA)
-    _tags(rgb, {identity: (round(float(box[0])), round(float(box[1]))) for identity, box in boxes_px.items()})
+    _tags(
+        rgb,
+        {
+            identity: (round(float(box[0])), round(float(box[1])))
+            for identity, box in boxes_px.items()
+        },
+    )
 
 
 def draw_skeleton(
-    rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, skeleton: Skeleton, identity: int, person_px: float
+    rgb: np.ndarray,
+    xy_px: np.ndarray,
+    confidence: np.ndarray,
+    skeleton: Skeleton,
+    identity: int,
+    person_px: float,
 ) -> None:
-    """Keypoints [K, 2] with confidence [K] in 0..1, into `rgb` in place; `person_px` is the person's height."""
+    """Keypoints [K, 2] with confidence [K] in 0..1, into `rgb` in place; `person_px` is the
+    person's height.
+    """
     width = max(1, min(2 * _line_width(rgb), round(person_px / 60)))
     sides = _sides(skeleton)
     for a, b in skeleton.edges:
@@ -100,13 +138,22 @@ def draw_skeleton(
 def _draw_joints(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, width: float) -> None:
     for point, value in zip(xy_px, confidence, strict=True):
         if np.isfinite(point).all():
-            _mark(rgb, point[None], confidence_colour(float(value)), _opacity(value), width * 0.9 + 0.6)
+            _mark(
+                rgb,
+                point[None],
+                confidence_colour(float(value)),
+                _opacity(value),
+                width * 0.9 + 0.6,
+            )
 
 
 def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
-    """Fingers of a person's left and right hand, fainter where a keypoint is stated to be less exact."""
+    """Fingers of a person's left and right hand, fainter where a keypoint is stated to be less
+    exact.
+    """
     for hand, colour in enumerate((LEFT, RIGHT)):
-        presence, size_px = hands.presence[row, hand], float(hands.size_px[row, hand])
+        presence = hands.presence[row, hand]
+        size_px = float(hands.size_px[row, hand])
         if not presence:
             continue
         width = max(1, min(2 * _line_width(rgb), round(size_px / 60)))
@@ -123,11 +170,17 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
     """What the colours mean and where the confidence comes from, at the lower left."""
     size = _text_size(rgb) * 0.8
     (_, height), _ = cv2.getTextSize("Ag", FONT, size, 1)
-    x, y, gap, ramp = height, rgb.shape[0] - height, height // 2, 6 * height
+    x = height
+    y = rgb.shape[0] - height
+    gap = height // 2
+    ramp = 6 * height
     pale = round(255 * PALE)
     entries = (
         ("not observed", ((pale, pale, pale),) * height),
-        (f"{source} confidence 0 to 1", tuple(confidence_colour(i / (ramp - 1)) for i in range(ramp))),
+        (
+            f"{source} confidence 0 to 1",
+            tuple(confidence_colour(i / (ramp - 1)) for i in range(ramp)),
+        ),
     )
     for text, colours in entries:
         (width, _), _ = cv2.getTextSize(text, FONT, size, 1)
@@ -135,7 +188,12 @@ def draw_legend(rgb: np.ndarray, source: str) -> None:
             return
         rgb[y - height : y, x : x + len(colours)] = colours
         x += len(colours) + gap
-        for dx, dy in ((-1, 0), (1, 0), (0, -1), (0, 1)):  # a halo; a thicker font would also be wider
+        for dx, dy in (
+            (-1, 0),
+            (1, 0),
+            (0, -1),
+            (0, 1),
+        ):  # a halo; a thicker font would also be wider
             cv2.putText(rgb, text, (x + dx, y + dy), FONT, size, HALO, 1, cv2.LINE_AA)
         cv2.putText(rgb, text, (x, y), FONT, size, (255, 255, 255), 1, cv2.LINE_AA)
         x += width + 2 * gap
@@ -152,49 +210,74 @@ def _upper_left(vertices_m: np.ndarray, camera: Camera) -> tuple[int, int] | Non
     seen = vertices_m[vertices_m[:, 2] > 0.05]
     if not len(seen):
         return None
-    (fx, fy), (cx, cy) = camera.focal_px, camera.center_px
+    fx, fy = camera.focal_px
+    cx, cy = camera.center_px
     left, top = (seen[:, :2] / seen[:, 2:]).min(0).tolist()
     return round(min(max(left * fx + cx, -1e6), 1e6)), round(min(max(top * fy + cy, -1e6), 1e6))
 
 
 def _tags(rgb: np.ndarray, corners: dict[int, tuple[int, int]]) -> None:
-    """People's numbers over the corners x, y of their boxes, each to the right of tags that are there already."""
+    """People's numbers over the corners x, y of their boxes, each to the right of tags that are
+    there already.
+    """
     taken: list[tuple[int, int, int]] = []  # left, right, top of the tags so far
     size = _text_size(rgb)
     for identity, (x, y) in corners.items():
         (width, height), _ = cv2.getTextSize(str(identity), FONT, size, 1)
         pad = max(2, height // 3)
-        wide, high = width + 2 * pad, height + 2 * pad
-        top = min(max(0, y - high), rgb.shape[0] - high)  # above the box, or inside it at the image's upper edge
+        wide = width + 2 * pad
+        high = height + 2 * pad
+        top = min(
+            max(0, y - high), rgb.shape[0] - high
+        )  # above the box, or inside it at the image's upper edge
         left = min(max(0, x), rgb.shape[1] - wide)
         for other_left, other_right, other_top in sorted(taken):
             if abs(other_top - top) < high and other_left - wide < left < other_right:
                 left = other_right
-        cv2.rectangle(rgb, (left, top), (left + wide, top + high), identity_colour(identity), cv2.FILLED)
-        cv2.putText(rgb, str(identity), (left + pad, top + pad + height), FONT, size, HALO, 1, cv2.LINE_AA)
+        cv2.rectangle(
+            rgb, (left, top), (left + wide, top + high), identity_colour(identity), cv2.FILLED
+        )
+        cv2.putText(
+            rgb, str(identity), (left + pad, top + pad + height), FONT, size, HALO, 1, cv2.LINE_AA
+        )
         taken.append((left, left + wide, top))
 
 
 def _mark(rgb: np.ndarray, points_px: np.ndarray, colour: RGB, opacity: float, size: float) -> None:
-    """A bone between two points [2, 2], `size` wide, or a dot of this radius at one [1, 2], with a halo."""
+    """A bone between two points [2, 2], `size` wide, or a dot of this radius at one [1, 2], with a
+    halo.
+    """
     height, width = rgb.shape[:2]
     xs, ys = points_px.T.tolist()
     margin = int(size) + 3
-    left, top = int(max(0, min(xs) - margin)), int(max(0, min(ys) - margin))
-    right, bottom = int(min(width, max(xs) + margin + 2)), int(min(height, max(ys) + margin + 2))
+    left = int(max(0, min(xs) - margin))
+    top = int(max(0, min(ys) - margin))
+    right = int(min(width, max(xs) + margin + 2))
+    bottom = int(min(height, max(ys) + margin + 2))
     if right <= left or bottom <= top:
         return
     part = rgb[top:bottom, left:right]  # what it may touch; a view
     painted = part.copy()
     at = [  # in cv2's fractions of a pixel
-        (round(min(max(x - left, -1e4), 1e4) * 2**SUBPIXEL), round(min(max(y - top, -1e4), 1e4) * 2**SUBPIXEL))
+        (
+            round(min(max(x - left, -1e4), 1e4) * 2**SUBPIXEL),
+            round(min(max(y - top, -1e4), 1e4) * 2**SUBPIXEL),
+        )
         for x, y in zip(xs, ys, strict=True)
     ]
     for wider, paint in ((1, HALO), (0, colour)):
         if len(at) == 2:
             cv2.line(painted, at[0], at[1], paint, round(size) + 2 * wider, cv2.LINE_AA, SUBPIXEL)
         else:
-            cv2.circle(painted, at[0], round((size + wider) * 2**SUBPIXEL), paint, cv2.FILLED, cv2.LINE_AA, SUBPIXEL)
+            cv2.circle(
+                painted,
+                at[0],
+                round((size + wider) * 2**SUBPIXEL),
+                paint,
+                cv2.FILLED,
+                cv2.LINE_AA,
+                SUBPIXEL,
+            )
     cv2.addWeighted(painted, opacity, part, 1 - opacity, 0, dst=part)
 
 
@@ -212,7 +295,9 @@ def _text_size(rgb: np.ndarray) -> float:
 
 @cache
 def _sides(skeleton: Skeleton) -> tuple[RGB | None, ...]:
-    """The colour of limbs at each keypoint. Head and trunk have no side here: shoulders and hips belong to both."""
+    """The colour of limbs at each keypoint. Head and trunk have no side here: shoulders and hips
+    belong to both.
+    """
     trunk = ("nose", "eye", "ear", "face", "neck", "head", "pelvis", "thorax")
     colours: list[RGB | None] = []
     for name in skeleton.keypoints:

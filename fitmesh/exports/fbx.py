@@ -1,4 +1,6 @@
-"""`scene.fbx`: as scene.glb, for programs that read nothing else. Blender writes it, in a process of its own."""
+"""`scene.fbx`: as scene.glb, for programs that read nothing else. Blender writes it, in a process
+of its own.
+"""
 
 import os
 import shutil
@@ -23,7 +25,9 @@ SCRIPT = Path(__file__).parent / "blender" / "to_fbx.py"
 
 
 def blender() -> list[str]:
-    """The command before a .glb and an .fbx; UserError where there is neither Blender nor its Python package."""
+    """The command before a .glb and an .fbx; UserError where there is neither Blender nor its
+    Python package.
+    """
     python = os.environ.get(PYTHON) or (sys.executable if find_spec("bpy") else "")
     if python:
         return [python, str(SCRIPT)]
@@ -48,10 +52,16 @@ def write(result: "Result", out: Path, progress: "Reporter", convention: str) ->
         with atomic_file(out / FILE) as temporary:
             command = [*blender(), str(Path(folder, scene_glb.FILE)), str(temporary)]
             try:
-                ended = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+                ended = subprocess.run(
+                    command, capture_output=True, text=True, errors="replace", check=False
+                )
             except OSError as error:
-                raise UserError(f"cannot start {command[0]}, which should make {FILE}: {error.strerror}.") from error
+                raise UserError(
+                    f"cannot start {command[0]}, which should make {FILE}: {error.strerror}."
+                ) from error
             if ended.returncode or not temporary.stat().st_size:
-                said = (ended.stderr.strip() or ended.stdout.strip() or "it said nothing").splitlines()[-1][:300]
+                said = (
+                    ended.stderr.strip() or ended.stdout.strip() or "it said nothing"
+                ).splitlines()[-1][:300]
                 raise UserError(f"Blender ({command[0]}) did not make {FILE}: {said.rstrip('.')}.")
         tick(len(result.people))

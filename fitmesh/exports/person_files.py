@@ -1,4 +1,6 @@
-"""Files of one person's motion for other programs: `amass` (.npz), `trc`, `bvh`, and a mesh of every frame as `obj`."""
+"""Files of one person's motion for other programs: `amass` (.npz), `trc`, `bvh`, and a mesh of
+every frame as `obj`.
+"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -10,7 +12,14 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import DEFAULT, bone_names
 from fitmesh.exports.angles import euler_deg
-from fitmesh.exports.scene import RestBody, SceneFrame, clip_time_s, frame_rate, motion_of, rest_body
+from fitmesh.exports.scene import (
+    RestBody,
+    SceneFrame,
+    clip_time_s,
+    frame_rate,
+    motion_of,
+    rest_body,
+)
 from fitmesh.result import Person, Result
 from fitting import Body
 from fitting.body.kinematics import JOINT_NAMES
@@ -18,30 +27,38 @@ from pose2d.hands import FINGERS
 from pose2d.skeletons import HALPE26
 
 Z_UP_FROM_Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
-BODY_JOINTS, HAND_NUMBERS = 22, 90  # SMPL-H: SMPL's joints without its two hands, then 15 joints a hand
+BODY_JOINTS, HAND_NUMBERS = (
+    22,
+    90,
+)  # SMPL-H: SMPL's joints without its two hands, then 15 joints a hand
 BETAS = 16
-# Pelvis of SMPL's neutral body at rest and at zero shape, metres: SMPL's origin is in the chest, the open body's in the
-# pelvis. Whoever poses SMPL or SMPL-H with `trans` finds the pelvis where it was.
+# Pelvis of SMPL's neutral body at rest and at zero shape, metres: SMPL's origin is in the chest,
+# the open body's in the pelvis. Whoever poses SMPL or SMPL-H with `trans` finds the pelvis where it
+# was.
 SMPL_REST_PELVIS_M = np.array([-0.0018, -0.2233, 0.0282])
 
 
 def write_amass(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
     """`amass/person_N.npz`: the layout of AMASS with SMPL-H poses, which retargeting tools read.
 
-    World with z up, as AMASS has it: x to the right as the camera first sees it, y away from that camera, z up, metres.
-    `trans` is SMPL's: added to every point of the posed body, so that the pelvis is at its rest position plus `trans`.
+    World with z up, as AMASS has it: x to the right as the camera first sees it, y away from that
+    camera, z up, metres. `trans` is SMPL's: added to every point of the posed body, so that the
+    pelvis is at its rest position plus `trans`.
 
-    AMASS knows neither absences nor a size. Each segment of frames in which the person is there is a file of its own,
-    so that nobody learns a pose that was only held; and lengths are divided by the person's size, so that a body of
-    SMPL's size moves like the person and stands on the floor."""
-    rate, rest = frame_rate(result), rest_body(result.body, person)
+    AMASS knows neither absences nor a size. Each segment of frames in which the person is there is
+    a file of its own, so that nobody learns a pose that was only held; and lengths are divided by
+    the person's size, so that a body of SMPL's size moves like the person and stands on the
+    floor."""
+    rate = frame_rate(result)
+    rest = rest_body(result.body, person)
     rotations, pelvis_m = motion_of(result, person, scene, rows)
     rotations[0] = Rotation.from_matrix(Z_UP_FROM_Y_UP) * rotations[0]
     body = np.concatenate([rotation.as_rotvec() for rotation in rotations[:BODY_JOINTS]], 1)
     hands = np.zeros((len(body), HAND_NUMBERS))
     if person.hand_pose_rad is not None:
         hands = np.concatenate([rotation.as_rotvec() for rotation in rotations[BODY_JOINTS:]], 1)
-    shape, rest_pelvis_m = np.zeros(BETAS), SMPL_REST_PELVIS_M
+    shape = np.zeros(BETAS)
+    rest_pelvis_m = SMPL_REST_PELVIS_M
     if result.body_path is not None:  # a model of the SMPL family: its own shape, its own pelvis
         shape[: len(person.shape)] = person.shape[:BETAS]
         rest_pelvis_m = rest.joints_m[0] / person.size
@@ -65,17 +82,32 @@ def write_amass(result: Result, scene: SceneFrame, path: Path, person: Person, r
     np.savez(path, **arrays)
 
 
-_MIDDLE = {"head_top": "Head", "neck": "Neck", "pelvis": "Hip", "nose": "Nose"}  # by Pose2Sim's names
+_MIDDLE = {
+    "head_top": "Head",
+    "neck": "Neck",
+    "pelvis": "Hip",
+    "nose": "Nose",
+}  # by Pose2Sim's names
 _KEYS = (
-    "DataRate", "CameraRate", "NumFrames", "NumMarkers", "Units", "OrigDataRate", "OrigDataStartFrame", "OrigNumFrames",
-)  # fmt: skip
+    "DataRate",
+    "CameraRate",
+    "NumFrames",
+    "NumMarkers",
+    "Units",
+    "OrigDataRate",
+    "OrigDataStartFrame",
+    "OrigNumFrames",
+)
 
 
 def marker_names(hands: bool) -> list[str]:
-    """Of Halpe's 26 keypoints (left_big_toe: LBigToe), of SMPL's 24 joints, and of the fingers' ends (LThumbTip) where
-    hands were looked for."""
+    """Of Halpe's 26 keypoints (left_big_toe: LBigToe), of SMPL's 24 joints, and of the fingers'
+    ends (LThumbTip) where hands were looked for."""
     sides = ((name, *name.partition("_")[::2]) for name in HALPE26.keypoints)
-    named = [_MIDDLE.get(name) or side[0].upper() + part.title().replace("_", "") for name, side, part in sides]
+    named = [
+        _MIDDLE.get(name) or side[0].upper() + part.title().replace("_", "")
+        for name, side, part in sides
+    ]
     tips = [f"{side}{finger.capitalize()}Tip" for side in "LR" for finger in FINGERS]
     return named + [f"joint_{name}" for name in JOINT_NAMES] + (tips if hands else [])
 
@@ -83,27 +115,31 @@ def marker_names(hands: bool) -> list[str]:
 def write_trc(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
     """`trc/person_N.trc`: markers at the body's keypoints and joints, for OpenSim and Pose2Sim.
 
-    Scene frame: metres (stated in the header), y up, as OpenSim's ground has it. Keypoints have the names of Pose2Sim's
-    Halpe-26 markers, so that its OpenSim setup finds them; joints are `joint_` and SMPL's name; where hands were looked
-    for, the ends of the fingers follow. The first five lines are as OpenSim's TRCFileAdapter reads and Pose2Sim writes
-    them; data begin in line 6.
+    Scene frame: metres (stated in the header), y up, as OpenSim's ground has it. Keypoints have the
+    names of Pose2Sim's Halpe-26 markers, so that its OpenSim setup finds them; joints are `joint_`
+    and SMPL's name; where hands were looked for, the ends of the fingers follow. The first five
+    lines are as OpenSim's TRCFileAdapter reads and Pose2Sim writes them; data begin in line 6.
 
-    Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users report failures
-    with NaN), so there are none: each segment of frames in which the person is there is a file of its own. Times are
-    the overlay's."""
+    Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users
+    report failures with NaN), so there are none: each segment of frames in which the person is
+    there is a file of its own. Times are the overlay's."""
     posed = result.body.at(result.params(person, rows))
     places = np.concatenate([posed.keypoints.double().numpy(), posed.joints.double().numpy()], 1)
     if posed.hands is not None:
         places = np.concatenate([places, posed.hands[:, :, 4::4].flatten(1, 2).double().numpy()], 1)
-    times, points = clip_time_s(result, person)[rows], scene.points(places, person.frame[rows])
-    names, count = marker_names(posed.hands is not None), len(points)
-    stated, row = f"{float(frame_rate(result)):.6f}", "%d\t%.6f" + "\t%.5f" * points[0].size
+    times = clip_time_s(result, person)[rows]
+    points = scene.points(places, person.frame[rows])
+    names = marker_names(posed.hands is not None)
+    count = len(points)
+    stated = f"{float(frame_rate(result)):.6f}"
+    row = "%d\t%.6f" + "\t%.5f" * points[0].size
     lines = [
         f"PathFileType\t4\t(X/Y/Z)\t{path.name}",
         "\t".join(_KEYS),
         "\t".join([stated, stated, str(count), str(len(names)), "m", stated, "1", str(count)]),
         "Frame#\tTime\t" + "\t\t\t".join(names) + "\t\t",
-        "\t\t" + "\t".join(f"{axis}{number}" for number in range(1, len(names) + 1) for axis in "XYZ"),
+        "\t\t"
+        + "\t".join(f"{axis}{number}" for number in range(1, len(names) + 1) for axis in "XYZ"),
         *(
             row % (number, time, *values)
             for number, (time, values) in enumerate(
@@ -115,22 +151,28 @@ def write_trc(result: Result, scene: SceneFrame, path: Path, person: Person, row
 
 
 def write_bvh(
-    result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice, convention: str = DEFAULT
+    result: Result,
+    scene: SceneFrame,
+    path: Path,
+    person: Person,
+    rows: slice,
+    convention: str = DEFAULT,
 ) -> None:
     """`bvh/person_N.bvh`: a skeleton and its motion, for animation tools.
 
-    Scene frame (metres, y up), Euler angles in degrees in the order z, x, y: R = Rz Rx Ry. A BVH file has one frame
-    time, so frames at uneven times are resampled at the video's rate; frames at even times are written as they are. It
-    cannot hide anything either: while a person is absent, the skeleton holds the last pose, and then jumps; before the
-    person comes, it holds the first. So the files of all people begin at the clip's first frame and line up."""
+    Scene frame (metres, y up), Euler angles in degrees in the order z, x, y: R = Rz Rx Ry. A BVH
+    file has one frame time, so frames at uneven times are resampled at the video's rate; frames at
+    even times are written as they are. It cannot hide anything either: while a person is absent,
+    the skeleton holds the last pose, and then jumps; before the person comes, it holds the first.
+    So the files of all people begin at the clip's first frame and line up."""
     rest = rest_body(result.body, person)
     order, lines = _hierarchy(rest, bone_names(convention, rest.joint_names))
     path.write_text("\n".join([*lines, *_motion(result, person, scene, order)]) + "\n")
 
 
 def _hierarchy(rest: RestBody, names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Joints in the order of their channels (depth first), and the text. The bone of a joint without children ends at
-    twice the way from the joint to the centre of its skin."""
+    """Joints in the order of their channels (depth first), and the text. The bone of a joint
+    without children ends at twice the way from the joint to the centre of its skin."""
     order: list[int] = []
     lines = ["HIERARCHY"]
 
@@ -139,14 +181,16 @@ def _hierarchy(rest: RestBody, names: Sequence[str]) -> tuple[list[int], list[st
 
     def append(joint: int, depth: int) -> None:
         order.append(joint)
-        tab, inner = "\t" * depth, "\t" * (depth + 1)
+        tab = "\t" * depth
+        inner = "\t" * (depth + 1)
         rotation = "Zrotation Xrotation Yrotation"
         lines.extend(
             (
                 f"{tab}{'JOINT' if joint else 'ROOT'} {names[joint]}",
                 f"{tab}{{",
                 f"{inner}OFFSET {numbers(rest.offsets_m[joint])}",
-                f"{inner}CHANNELS " + (f"3 {rotation}" if joint else f"6 Xposition Yposition Zposition {rotation}"),
+                f"{inner}CHANNELS "
+                + (f"3 {rotation}" if joint else f"6 Xposition Yposition Zposition {rotation}"),
             )
         )
         children = [child for child, parent in enumerate(rest.parents) if parent == joint]
@@ -165,7 +209,8 @@ def _hierarchy(rest: RestBody, names: Sequence[str]) -> tuple[list[int], list[st
 
 def _motion(result: Result, person: Person, scene: SceneFrame, order: list[int]) -> list[str]:
     step_s = float(1 / frame_rate(result))
-    # In every frame of the clip up to the person's last: before the first row that one, in an absence the last before.
+    # In every frame of the clip up to the person's last: before the first row that one, in an
+    # absence the last before.
     frames = result.frames[result.frames <= person.frame[-1]]
     rows = np.maximum(np.searchsorted(person.frame, frames, side="right") - 1, 0)
     rotations, pelvis_m = motion_of(result, person, scene, rows)
@@ -181,8 +226,9 @@ def _motion(result: Result, person: Person, scene: SceneFrame, order: list[int])
 
 
 def _continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:
-    """The same rotations [T, J, 3] with each frame's angles nearest to the frame's before: curves that can be edited.
-    (z, x, y) and (z + 180, 180 - x, y + 180) are one rotation, and so is any angle plus full turns."""
+    """The same rotations [T, J, 3] with each frame's angles nearest to the frame's before: curves
+    that can be edited. (z, x, y) and (z + 180, 180 - x, y + 180) are one rotation, and so is any
+    angle plus full turns."""
     result = euler_zxy_deg.copy()
     for t in range(1, len(result)):
         before = result[t - 1]
@@ -195,10 +241,13 @@ def _continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:
 
 
 def write_obj(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
-    """`obj/person_N/frame_NNNNNN.obj`: the exact mesh of every person in every frame, in the scene frame, metres.
-    Frames keep the numbers they have in the video."""
-    vertices_m = scene.points(result.vertices(person, rows.start)[None].astype(np.float64), person.frame[rows])
-    name, frame = f"person_{person.identity}", person.frame[rows.start]
+    """`obj/person_N/frame_NNNNNN.obj`: the exact mesh of every person in every frame, in the scene
+    frame, metres. Frames keep the numbers they have in the video."""
+    vertices_m = scene.points(
+        result.vertices(person, rows.start)[None].astype(np.float64), person.frame[rows]
+    )
+    name = f"person_{person.identity}"
+    frame = person.frame[rows.start]
     vertex_lines = ("v %.4f %.4f %.4f\n" * vertices_m.shape[1]) % tuple(vertices_m.ravel().tolist())
     header = f"# fitmesh person {person.identity} frame {frame}, metres, y up\no {name}\n"
     path.write_text(header + vertex_lines + _face_lines(result.body))

@@ -1,10 +1,11 @@
 """What every export shares: the scene frame, the times and absences, and how people move.
 
-Scene frame: metres, x to the right as the camera first sees it, y up, z from the people towards the camera. In a shot
-whose gravity is known it is the world frame (`fitting.camera`): upright, floor at y = 0, the camera where it was
-each time. In a shot whose gravity is not known it is the camera frame (x right, y down, z forward) rotated by 180
-degrees about x and lifted until the lowest feet stand on y = 0: a camera that is pitched up or down is not levelled.
-Every shot has a frame of its own; all have the same origin, under the shot's first camera."""
+Scene frame: metres, x to the right as the camera first sees it, y up, z from the people towards the
+camera. In a shot whose gravity is known it is the world frame (`fitting.camera`): upright, floor at
+y = 0, the camera where it was each time. In a shot whose gravity is not known it is the camera
+frame (x right, y down, z forward) rotated by 180 degrees about x and lifted until the lowest feet
+stand on y = 0: a camera that is pitched up or down is not levelled. Every shot has a frame of its
+own; all have the same origin, under the shot's first camera."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +28,9 @@ from pose2d.base.files import atomic_folder
 from pose2d.skeletons import HALPE26
 
 _SCENE_FROM_CAMERA = np.diag([1.0, -1.0, -1.0])  # axes; a rotation, so left stays left
-_FEET = [JOINT_NAMES.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")]
+_FEET = [
+    JOINT_NAMES.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")
+]
 _LOW_PERCENTILE = 5.0  # of the lower foot over all frames: one bad frame does not move the floor
 
 
@@ -36,21 +39,29 @@ class SceneFrame:
     """The frame of all exports of one result, so that they line up when imported together."""
 
     frames: np.ndarray  # [F] frame numbers
-    from_camera: np.ndarray  # [F, 4, 4] takes homogeneous points of the camera frame to the scene frame, metres
-    upright: tuple[bool, ...]  # of each shot: gravity is known, and its scene frame is the world frame
+    from_camera: (
+        np.ndarray
+    )  # [F, 4, 4] takes homogeneous points of the camera frame to the scene frame, metres
+    upright: tuple[
+        bool, ...
+    ]  # of each shot: gravity is known, and its scene frame is the world frame
 
     def at(self, frame: np.ndarray) -> np.ndarray:
         """[T, 4, 4] `from_camera` of some frame numbers [T]."""
         return self.from_camera[np.searchsorted(self.frames, frame)]
 
     def points(self, points_cam_m: np.ndarray, frame: np.ndarray) -> np.ndarray:
-        """[T, N, 3] in the camera frame, in frame numbers [T] -> [T, N, 3] in the scene frame, metres."""
+        """[T, N, 3] in the camera frame, in frame numbers [T] -> [T, N, 3] in the scene frame,
+        metres.
+        """
         return points_to_world(points_cam_m, self.at(frame))
 
 
 @dataclass(frozen=True)
 class RestBody:
-    """One person's T-pose in the body's own frame: x to the body's left, y up, z to the front, metres."""
+    """One person's T-pose in the body's own frame: x to the body's left, y up, z to the front,
+    metres.
+    """
 
     joints_m: np.ndarray  # [J, 3] the body's 24, or 52 with fingers
     vertices_m: np.ndarray  # [V, 3]; with fingers: of flat hands
@@ -69,14 +80,23 @@ class RestBody:
 def rest_body(body: Body, person: Person) -> RestBody:
     """A body of this person's shape and size in its T-pose, with fingers if the person's are known."""
     hands = None if person.hand_pose_rad is None else torch.zeros(1, 30, 3)
-    posed = body(torch.zeros(1, 24, 3), person.shape, vertices=True, size=torch.tensor(person.size), hands=hands)
+    posed = body(
+        torch.zeros(1, 24, 3),
+        person.shape,
+        vertices=True,
+        size=torch.tensor(person.size),
+        hands=hands,
+    )
     assert posed.vertices is not None
-    joints_m, vertices_m = posed.joints[0].double().numpy(), posed.vertices[0].double().numpy()
+    joints_m = posed.joints[0].double().numpy()
+    vertices_m = posed.vertices[0].double().numpy()
     if hands is None:
         return RestBody(joints_m, vertices_m, body.weights.numpy(), PARENTS, JOINT_NAMES)
     with_fingers = body.with_fingers()
     fingers, _ = with_fingers.rest(torch.from_numpy(person.shape))
-    joints_m = np.concatenate([joints_m[:BODY_JOINTS], person.size * fingers.reshape(30, 3).double().numpy()])
+    joints_m = np.concatenate(
+        [joints_m[:BODY_JOINTS], person.size * fingers.reshape(30, 3).double().numpy()]
+    )
     return RestBody(joints_m, vertices_m, with_fingers.weights.numpy(), PARENTS_52, JOINT_NAMES_52)
 
 
@@ -90,8 +110,8 @@ def joint_poses(person: Person) -> np.ndarray:
 def motion_of(
     result: Result, person: Person, scene: SceneFrame, rows: slice | np.ndarray = slice(None)
 ) -> tuple[list[Rotation], np.ndarray]:
-    """How a person moves in some rows: of each joint of `rest_body` one `Rotation` of T frames relative to its parent,
-    the root's in the scene, and the pelvis [T, 3] there."""
+    """How a person moves in some rows: of each joint of `rest_body` one `Rotation` of T frames
+    relative to its parent, the root's in the scene, and the pelvis [T, 3] there."""
     turns = [Rotation.from_rotvec(joint) for joint in joint_poses(person)[rows].swapaxes(0, 1)]
     turns[0] = Rotation.from_matrix(scene.at(person.frame[rows])[:, :3, :3]) * turns[0]
     pelvis_cam_m = person.translation_m[rows] + rest_body(result.body, person).joints_m[0]
@@ -99,7 +119,9 @@ def motion_of(
 
 
 def one_hemisphere(xyzw: np.ndarray) -> np.ndarray:
-    """[T, 4] with the sign of each quaternion nearest to the one before: players interpolate the numbers."""
+    """[T, 4] with the sign of each quaternion nearest to the one before: players interpolate the
+    numbers.
+    """
     flipped = (xyzw[1:] * xyzw[:-1]).sum(-1) < 0
     sign = np.cumprod(np.where(flipped, -1.0, 1.0))
     return np.concatenate([xyzw[:1], xyzw[1:] * sign[:, None]])
@@ -112,7 +134,9 @@ def shot_rows(result: Result) -> list[slice]:
 
 
 def scene_frame(result: Result) -> SceneFrame:
-    """World frames where gravity is known; elsewhere the lowest feet of everybody in the shot stand on y = 0."""
+    """World frames where gravity is known; elsewhere the lowest feet of everybody in the shot stand
+    on y = 0.
+    """
     from_camera = result.world_from_camera.astype(np.float64)
     upright = []
     for number, rows in enumerate(shot_rows(result)):
@@ -129,7 +153,9 @@ def about_frame(shot: Shot, upright: bool) -> str:
     if not upright:
         return "gravity not known: as if the camera were level, the lowest feet at y = 0"
     ground = "the floor is y = 0" if shot.floor_known else "the lowest feet are at y = 0"
-    height = f", camera {shot.camera_height_m:.2f} m high" if np.isfinite(shot.camera_height_m) else ""
+    height = (
+        f", camera {shot.camera_height_m:.2f} m high" if np.isfinite(shot.camera_height_m) else ""
+    )
     tilt = f", gravity ± {shot.up_std_deg:.0f}°" if np.isfinite(shot.up_std_deg) else ""
     path = "; the camera travels, its path is not known" if shot.camera == "moving" else ""
     return f"world frame: upright, {ground}{height}{tilt}{path}"
@@ -142,23 +168,34 @@ def _height_over_feet_m(result: Result, shot: int) -> float:
         return 0.0
     rests = [rest_body(result.body, person) for person in people]
     # How far the soles are below the lower foot joints.
-    sole_m = float(np.mean([rest.joints_m[[10, 11], 1].min() - rest.vertices_m[:, 1].min() for rest in rests]))
-    lowest_m = np.concatenate([person.joints_m[:, _FEET, 1].max(1) for person in people])  # the camera's y points down
+    sole_m = float(
+        np.mean([rest.joints_m[[10, 11], 1].min() - rest.vertices_m[:, 1].min() for rest in rests])
+    )
+    lowest_m = np.concatenate(
+        [person.joints_m[:, _FEET, 1].max(1) for person in people]
+    )  # the camera's y points down
     return float(np.percentile(lowest_m, 100 - _LOW_PERCENTILE)) + sole_m
 
 
 def foot_points(result: Result, person: Person, scene: SceneFrame) -> np.ndarray:
-    """[T, 4, 3] left heel, left toes, right heel, right toes in the scene frame, as `Person.contact` orders them."""
-    points = scene.points(result.body.at(result.params(person)).keypoints.double().numpy(), person.frame)
+    """[T, 4, 3] left heel, left toes, right heel, right toes in the scene frame, as
+    `Person.contact` orders them.
+    """
+    points = scene.points(
+        result.body.at(result.params(person)).keypoints.double().numpy(), person.frame
+    )
     name = HALPE26.keypoints.index
     sides = [(f"{side}_heel", f"{side}_big_toe", f"{side}_small_toe") for side in ("left", "right")]
-    feet = [(points[:, name(heel)], (points[:, name(big)] + points[:, name(small)]) / 2) for heel, big, small in sides]
+    feet = [
+        (points[:, name(heel)], (points[:, name(big)] + points[:, name(small)]) / 2)
+        for heel, big, small in sides
+    ]
     return np.stack([place for foot in feet for place in foot], 1)
 
 
 def observed_surface(body: Body, joint_observed: np.ndarray) -> np.ndarray:
-    """[V] in 0..1 of [T, 24] joints: the share of each vertex's skinning weight that lies on observed bones, on average
-    over frames."""
+    """[V] in 0..1 of [T, 24] joints: the share of each vertex's skinning weight that lies on
+    observed bones, on average over frames."""
     return np.clip(body.weights.numpy() @ observed_bones(joint_observed).mean(0), 0, 1)
 
 
@@ -172,7 +209,9 @@ def clip_name(result: Result) -> str:
 
 
 def frame_rate(result: Result) -> Fraction:
-    """Processed frames per second: the video's rate, or a fraction of it where only every n-th frame was used."""
+    """Processed frames per second: the video's rate, or a fraction of it where only every n-th
+    frame was used.
+    """
     every = int(np.diff(result.frames).min()) if len(result.frames) > 1 else 1
     return result.rate / every
 
@@ -194,22 +233,40 @@ def segments(result: Result, person: Person) -> list[slice]:
 
 
 def pieces(result: Result, person: Person, each: str) -> list[tuple[str, slice]]:
-    """The files that a person has in a format with a file for `each` person, segment or frame: names, and rows."""
+    """The files that a person has in a format with a file for `each` person, segment or frame:
+    names, and rows.
+    """
     name = f"person_{person.identity}"
     if each == "person":
         return [(name, slice(None))]
     if each == "segment":
-        return [(f"{name}_part_{n}" if n > 1 else name, rows) for n, rows in enumerate(segments(result, person), 1)]
-    return [(f"{name}/frame_{frame:06d}", slice(n, n + 1)) for n, frame in enumerate(person.frame.tolist())]
+        return [
+            (f"{name}_part_{n}" if n > 1 else name, rows)
+            for n, rows in enumerate(segments(result, person), 1)
+        ]
+    return [
+        (f"{name}/frame_{frame:06d}", slice(n, n + 1))
+        for n, frame in enumerate(person.frame.tolist())
+    ]
 
 
 def write_pieces(
-    result: Result, folder: Path, progress: Reporter, each: str, suffix: str, write: Callable[..., None]
+    result: Result,
+    folder: Path,
+    progress: Reporter,
+    each: str,
+    suffix: str,
+    write: Callable[..., None],
 ) -> list[str]:
-    """A folder of `pieces`: write(result, scene, path, person, rows) makes one of them. Their names in `out`."""
+    """A folder of `pieces`: write(result, scene, path, person, rows) makes one of them. Their names
+    in `out`.
+    """
     scene = scene_frame(result)
     files = [(person, *piece) for person in result.people for piece in pieces(result, person, each)]
-    with progress.stage(folder.name, len(files), "files") as tick, atomic_folder(folder) as temporary:
+    with (
+        progress.stage(folder.name, len(files), "files") as tick,
+        atomic_folder(folder) as temporary,
+    ):
         for person, name, rows in files:
             path = temporary / f"{name}{suffix}"
             path.parent.mkdir(exist_ok=True)
@@ -224,9 +281,15 @@ def absences(result: Result, person: Person) -> list[tuple[int, int]]:
     return [(int(frames[a]), int(frames[b])) for a, b in runs(~np.isin(frames, person.frame))]
 
 
-def on_every_frame(result: Result, person: Person, values: np.ndarray, absent: float = np.nan) -> np.ndarray:
-    """Values [T, ...] of a person's rows -> the same for every frame from the first to the last row."""
+def on_every_frame(
+    result: Result, person: Person, values: np.ndarray, absent: float = np.nan
+) -> np.ndarray:
+    """Values [T, ...] of a person's rows -> the same for every frame from the first to the last
+    row.
+    """
     place = np.searchsorted(result.frames, person.frame)
-    spread = np.full((place[-1] - place[0] + 1, *values.shape[1:]), absent, np.result_type(values, type(absent)))
+    spread = np.full(
+        (place[-1] - place[0] + 1, *values.shape[1:]), absent, np.result_type(values, type(absent))
+    )
     spread[place - place[0]] = values
     return spread

@@ -1,1 +1,3 @@
-"""Many clips in one run: which, where their results go, by whom they are done, and what became of them."""
+"""Many clips in one run: which, where their results go, by whom they are done, and what became of
+them.
+"""

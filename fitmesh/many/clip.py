@@ -1,4 +1,6 @@
-"""One clip among many: fetch it, run the stages, leave the results, say what came of it, wherever the worker runs."""
+"""One clip among many: fetch it, run the stages, leave the results, say what came of it, wherever
+the worker runs.
+"""
 
 import sys
 import time
@@ -35,24 +37,39 @@ class ClipTask:
     fitmesh: str = __version__  # of whoever asks; another one would make other results
 
 
-def tasks_of(options: RunOptions, clips: Sequence[ClipSource], out: str, retry_failed: bool) -> list[ClipTask]:
+def tasks_of(
+    options: RunOptions, clips: Sequence[ClipSource], out: str, retry_failed: bool
+) -> list[ClipTask]:
     """Refuses options that cannot be used, or that describe one clip."""
     settings = run_settings(options)
     for option, given in (("keypoints", settings.keypoints), ("detections", settings.detections)):
         if given is not None:
-            raise UserError(f"--{option} belong to one clip, and many videos were asked for: leave them out.")
+            raise UserError(
+                f"--{option} belong to one clip, and many videos were asked for: leave them out."
+            )
     if any(identity is not None for identity in settings.heights()):
-        raise UserError("--height of single people belongs to one clip: with many videos give one for everybody.")
+        raise UserError(
+            "--height of single people belongs to one clip: with many videos give one for everybody."
+        )
     check_settings(settings)
     has_fetched = settings.checkpoint is not None and options.checkpoint is None
-    recipe = "" if has_fetched else recipe_of(options)  # of a checkpoint that was fetched no option names the file
+    recipe = (
+        "" if has_fetched else recipe_of(options)
+    )  # of a checkpoint that was fetched no option names the file
     root = out.rstrip("/")
-    return [ClipTask(clip.name, clip.source, f"{root}/{clip.name}", settings, recipe, retry_failed) for clip in clips]
+    return [
+        ClipTask(clip.name, clip.source, f"{root}/{clip.name}", settings, recipe, retry_failed)
+        for clip in clips
+    ]
 
 
 def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
-    """From a clip to a folder of results and a status. Never raises for a clip that cannot be done: others go on."""
-    began, warned, key = time.monotonic(), list[str](), ""
+    """From a clip to a folder of results and a status. Never raises for a clip that cannot be done:
+    others go on.
+    """
+    began = time.monotonic()
+    warned = list[str]()
+    key = ""
 
     def pass_on(event: Event) -> None:
         """Of advances one a second; warnings are kept."""
@@ -64,13 +81,18 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
     failed = ClipStatus(task.name, task.source, "failed")
     try:
         if task.fitmesh != __version__:
-            raise UserError(f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}.")
+            raise UserError(
+                f"this machine has fitmesh {__version__}, the run was started by {task.fitmesh}."
+            )
         use_plugin(task.settings.plugin)
-        if not task.settings.overwrite and (before := as_before(task.source, task.out, task.recipe, task.retry_failed)):
+        if not task.settings.overwrite and (
+            before := as_before(task.source, task.out, task.recipe, task.retry_failed)
+        ):
             return before
         key = clip_key(task.recipe, task.source, task.out)
         with scratch_folder("fitmesh-") as scratch:
-            source, out = Path(task.source), Path(task.out)
+            source = Path(task.source)
+            out = Path(task.out)
             if is_url(task.source):
                 source = scratch / "clip" / Path(task.source).name
                 source.parent.mkdir()
@@ -87,21 +109,35 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
     except FolderBusy as error:
         return replace(failed, state="busy", error=str(error))
     except Exception as error:
-        is_of_clip = isinstance(error, UserError) and not isinstance(error.__cause__, OSError)  # no full disk
+        is_of_clip = isinstance(error, UserError) and not isinstance(
+            error.__cause__, OSError
+        )  # no full disk
         failed = replace(
-            failed, error=" ".join(describe_error(error)[0]), warnings=tuple(warned[:MOST_WARNINGS]),
-            seconds=round(time.monotonic() - began, 2), peak_mb=_peak_mb(), key=key if is_of_clip else "",
-        )  # fmt: skip
+            failed,
+            error=" ".join(describe_error(error)[0]),
+            warnings=tuple(warned[:MOST_WARNINGS]),
+            seconds=round(time.monotonic() - began, 2),
+            peak_mb=_peak_mb(),
+            key=key if is_of_clip else "",
+        )
         failed.note(task.out)
         return failed
 
 
-def _run(task: ClipTask, source: Path, out: Path, key: str, reporter: Reporter, warned: list[str]) -> ClipStatus:
-    """Between files that this machine sees. key: by which a later run tells that nothing has changed."""
-    began, cpu_began, before = time.monotonic(), time.process_time(), ClipStatus.read(out)
+def _run(
+    task: ClipTask, source: Path, out: Path, key: str, reporter: Reporter, warned: list[str]
+) -> ClipStatus:
+    """Between files that this machine sees. key: by which a later run tells that nothing has
+    changed.
+    """
+    began = time.monotonic()
+    cpu_began = time.process_time()
+    before = ClipStatus.read(out)
     if before is not None and before.key:
         replace(before, key="").write(str(out))  # while files change, no key vouches for them
-    files, made = run_stages(Job(open_clip(source), task.settings, out, reporter, _loader(task.settings)))
+    files, made = run_stages(
+        Job(open_clip(source), task.settings, out, reporter, _loader(task.settings))
+    )
     names = {path.relative_to(out).as_posix() for path in files}
     if not is_url(task.out) and not names <= set(Manifest.read(out).digests):
         key = ""  # digests would not tell of all files
@@ -111,11 +147,18 @@ def _run(task: ClipTask, source: Path, out: Path, key: str, reporter: Reporter, 
         seen = read_tracks(out)
         people = seen.same_as if task.settings.only_people else load(out).people
         status = ClipStatus(
-            task.name, task.source, "done", people=len(people), frames=len(seen.frames),
-            seconds=round(time.monotonic() - began, 2), cpu_s=round(time.process_time() - cpu_began, 2),
-            made=tuple(made), warnings=tuple([*warned, *warnings_of(out)][:MOST_WARNINGS]), peak_mb=_peak_mb(),
+            task.name,
+            task.source,
+            "done",
+            people=len(people),
+            frames=len(seen.frames),
+            seconds=round(time.monotonic() - began, 2),
+            cpu_s=round(time.process_time() - cpu_began, 2),
+            made=tuple(made),
+            warnings=tuple([*warned, *warnings_of(out)][:MOST_WARNINGS]),
+            peak_mb=_peak_mb(),
             key=key,
-        )  # fmt: skip
+        )
     status.write(str(out))
     return status if made else replace(status, state="kept", made=())
 

@@ -1,8 +1,9 @@
-"""One function on many tasks: in this process, in local processes that outlive each other, or on a Ray cluster.
+"""One function on many tasks: in this process, in local processes that outlive each other, or on a
+Ray cluster.
 
-On Ray they are Ray Core tasks that send back a result and nothing else. Ray's own retries are off, and the bounded
-number of them is counted here: a task whose worker ran out of memory Ray would otherwise repeat without end, whatever
-`max_retries` says."""
+On Ray they are Ray Core tasks that send back a result and nothing else. Ray's own retries are off,
+and the bounded number of them is counted here: a task whose worker ran out of memory Ray would
+otherwise repeat without end, whatever `max_retries` says."""
 
 import contextlib
 import os
@@ -33,8 +34,9 @@ _STARTUP_FAILURE = (
     "every program must that starts processes."
 )
 Notify = Callable[[Any], None]
-# A function of a module, by whose name workers find it: task -> result, both small. On the way it may notify. It does
-# not raise: a result says that a task could not be done, and an error is the end of its worker.
+# A function of a module, by whose name workers find it: task -> result, both small. On the way it
+# may notify. It does not raise: a result says that a task could not be done, and an error is the
+# end of its worker.
 Work = Callable[[Any, Notify], Any]
 
 
@@ -53,7 +55,9 @@ class SerialExecutor:
     def __str__(self) -> str:
         return "one after another"
 
-    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+    def map(
+        self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]
+    ) -> Iterator[Outcome]:
         for number, task in enumerate(tasks):
             yield Outcome(number, work(task, lambda what, number=number: notify(number, what)))  # type: ignore[misc]
 
@@ -67,8 +71,8 @@ class _Worker:
 
 
 class ProcessExecutor:
-    """`jobs` processes of `threads` threads each. A worker that dies takes nothing but its task with it, and that is
-    tried RETRIES times more."""
+    """`jobs` processes of `threads` threads each. A worker that dies takes nothing but its task
+    with it, and that is tried RETRIES times more."""
 
     def __init__(self, jobs: int, threads: int) -> None:
         self.jobs, self.threads = jobs, threads
@@ -76,14 +80,19 @@ class ProcessExecutor:
     def __str__(self) -> str:
         return f"{count(self.jobs, 'processes')} of {count(self.threads, 'threads')}"
 
-    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
-        """Every task exactly once, in the order they end; notify: called with a task's number and whatever `work`
-        notified of."""
-        waiting, tries = deque(range(len(tasks))), Counter[int]()
+    def map(
+        self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]
+    ) -> Iterator[Outcome]:
+        """Every task exactly once, in the order they end; notify: called with a task's number and
+        whatever `work` notified of."""
+        waiting = deque(range(len(tasks)))
+        tries = Counter[int]()
         workers: list[_Worker] = []
         try:
             while waiting or any(worker.task is not None for worker in workers):
-                while len(workers) < self.jobs and sum(w.task is None for w in workers) < len(waiting):
+                while len(workers) < self.jobs and sum(w.task is None for w in workers) < len(
+                    waiting
+                ):
                     workers.append(self._start(work))
                 for worker in workers:
                     if worker.task is None and waiting:
@@ -121,7 +130,9 @@ class ProcessExecutor:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         added = {name: str(self.threads) for name in _THREADS if name not in os.environ}
-        os.environ.update(added)  # which the process inherits, where the user has not decided otherwise
+        os.environ.update(
+            added
+        )  # which the process inherits, where the user has not decided otherwise
         try:
             process = context.Process(target=_serve, args=(theirs, work), daemon=False)
             process.start()
@@ -149,7 +160,9 @@ def _end(worker: _Worker) -> str:
 
 
 def _stop(workers: Sequence[_Worker]) -> None:
-    """Idle ones end by themselves when their connection closes; those at work are told to clean up and end."""
+    """Idle ones end by themselves when their connection closes; those at work are told to clean up
+    and end.
+    """
     for worker in workers:
         worker.connection.close()
         if worker.task is not None:
@@ -160,7 +173,9 @@ def _stop(workers: Sequence[_Worker]) -> None:
 
 def _serve(connection: Connection, work: Work) -> None:
     """A worker's life: tasks come, results go, until nobody is at the other end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one decides
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches every process of a terminal; the first one decides
     signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     return_memory()
@@ -194,21 +209,30 @@ class RayExecutor:
 
     def __init__(self, address: str, threads: int) -> None:
         """threads: processor cores that a task asks for."""
-        self.threads, self._ray = threads, _connected(address)
+        self.threads = threads
+        self._ray = _connected(address)
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         most = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
         if most < threads:
-            raise UserError(f"--threads {threads} is more than any machine of the Ray cluster has ({most:g} cores).")
+            raise UserError(
+                f"--threads {threads} is more than any machine of the Ray cluster has ({most:g} cores)."
+            )
         total = sum(node["Resources"].get("CPU", 0) for node in nodes)
-        self._words = f"Ray with {total:g} cores on {len(nodes)} machine{'s' if len(nodes) > 1 else ''}"
+        self._words = (
+            f"Ray with {total:g} cores on {len(nodes)} machine{'s' if len(nodes) > 1 else ''}"
+        )
 
     def __str__(self) -> str:
         return f"{self._words}, {self.threads} for each clip"
 
-    def map(self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]) -> Iterator[Outcome]:
+    def map(
+        self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]
+    ) -> Iterator[Outcome]:
         """Nothing is notified from there; only results come."""
         ray = self._ray
-        remote = ray.remote(num_cpus=self.threads, max_retries=0, scheduling_strategy="SPREAD")(_work)
+        remote = ray.remote(num_cpus=self.threads, max_retries=0, scheduling_strategy="SPREAD")(
+            _work
+        )
         tries: Counter[int] = Counter()
         running = {}
 
@@ -234,14 +258,20 @@ class RayExecutor:
                         if tries[number] <= RETRIES:
                             submit(number)
                         else:
-                            yield Outcome(number, None, f"its Ray worker died {tries[number]} times: {_first(error)}")
+                            yield Outcome(
+                                number,
+                                None,
+                                f"its Ray worker died {tries[number]} times: {_first(error)}",
+                            )
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
 
 
 def _work(work: Work, task: Any, folder: str) -> Any:
-    """In the folder that relative paths of the task were meant from, which lies on a file system that all share."""
+    """In the folder that relative paths of the task were meant from, which lies on a file system
+    that all share.
+    """
     with contextlib.suppress(OSError):
         os.chdir(folder)
     return work(task, lambda what: None)
@@ -264,13 +294,17 @@ def _connected(address: str) -> Any:
         try:
             ray.init(address="auto", **quiet)
         except ConnectionError:  # none is running here
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked to report to Ray's makers
+            os.environ.setdefault(
+                "RAY_USAGE_STATS_ENABLED", "0"
+            )  # nobody asked to report to Ray's makers
             ray.init(address="local", include_dashboard=False, **quiet)
     except UserError:
         raise
     except Exception as error:
         words = " ".join(str(error).split())[:400].rstrip(".")
-        raise UserError(f"cannot reach the Ray cluster at {address}: {type(error).__name__}: {words}.") from error
+        raise UserError(
+            f"cannot reach the Ray cluster at {address}: {type(error).__name__}: {words}."
+        ) from error
     return ray
 
 
@@ -289,7 +323,9 @@ def _check_reachable(address: str) -> None:
 
 
 def _first(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
+        type(error).__name__
+    ]
     return lines[0][:300].rstrip(".")
 
 

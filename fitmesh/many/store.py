@@ -1,7 +1,7 @@
 """Clips and results in object storage (s3://, gs://, ..), through fsspec.
 
-A store has no rename and its calls fail now and then: calls are repeated, and a folder of results counts only when its
-status file is there, which is written last and removed first."""
+A store has no rename and its calls fail now and then: calls are repeated, and a folder of results
+counts only when its status file is there, which is written last and removed first."""
 
 import random
 import time
@@ -14,7 +14,13 @@ from pose2d.base.errors import UserError
 STATUS_FILE = "status.json"
 TRIES = 6  # of a call; at one failure in twenty, one call in 64 million fails for good
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # between two tries; twice as long each time
-_FINAL = (FileNotFoundError, PermissionError, NotImplementedError, IsADirectoryError, NotADirectoryError)
+_FINAL = (
+    FileNotFoundError,
+    PermissionError,
+    NotImplementedError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
 
 
 def matching(pattern: str) -> list[str]:
@@ -35,7 +41,9 @@ def fetch(url: str, to: Path) -> None:
 def fetch_folder(url: str, to: Path) -> None:
     """Every file below; none where there is no such folder."""
     try:
-        names = _call(lambda fs, path: [one[len(path) :].lstrip("/") for one in fs.find(path)], "list", url)
+        names = _call(
+            lambda fs, path: [one[len(path) :].lstrip("/") for one in fs.find(path)], "list", url
+        )
     except UserError:
         return
     for name in names:
@@ -45,7 +53,9 @@ def fetch_folder(url: str, to: Path) -> None:
 
 
 def put_folder(folder: Path, url: str) -> None:
-    """Every file of a folder, the status last. Until it is there, nobody takes the folder for complete."""
+    """Every file of a folder, the status last. Until it is there, nobody takes the folder for
+    complete.
+    """
     remove(f"{url}/{STATUS_FILE}")
     everything = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in sorted(everything, key=lambda path: path == folder / STATUS_FILE):
@@ -62,7 +72,9 @@ def put(content: bytes | Path, url: str) -> None:
     """One file."""
 
     def send(fs: Any, path: str) -> None:
-        fs.makedirs(fs._parent(path), exist_ok=True)  # a store has no folders; a file system behind fsspec does
+        fs.makedirs(
+            fs._parent(path), exist_ok=True
+        )  # a store has no folders; a file system behind fsspec does
         if isinstance(content, bytes):
             fs.pipe_file(path, content)
         else:
@@ -77,8 +89,8 @@ def read_bytes(url: str, gone_is_fine: bool = False) -> bytes:
 
 
 def _call(call: Callable[[Any, str], Any], verb: str, url: str, gone_is_fine: bool = False) -> Any:
-    """The answer of a call with a file system and a path in it, tried several times. `gone_is_fine`: None where there
-    is nothing at the place."""
+    """The answer of a call with a file system and a path in it, tried several times.
+    `gone_is_fine`: None where there is nothing at the place."""
     fs, path = _open(url)
     pause_s = FIRST_PAUSE_S
     for left in reversed(range(TRIES)):
@@ -93,7 +105,9 @@ def _call(call: Callable[[Any, str], Any], verb: str, url: str, gone_is_fine: bo
             if not left:
                 why = f"{type(error).__name__}: {error}"
                 raise UserError(f"cannot {verb} {url}, tried {TRIES} times: {why}") from error
-            time.sleep(pause_s * random.uniform(0.5, 1.5))  # many machines should not all come back at once
+            time.sleep(
+                pause_s * random.uniform(0.5, 1.5)
+            )  # many machines should not all come back at once
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
     raise AssertionError
 
@@ -103,7 +117,9 @@ def _open(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError as error:
-        raise UserError(f"{url} needs the package fsspec: pip install 'fitmesh[remote]'.") from error
+        raise UserError(
+            f"{url} needs the package fsspec: pip install 'fitmesh[remote]'."
+        ) from error
     try:
         fs, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:  # the first says which package

@@ -1,10 +1,12 @@
-"""What became of each clip of many, kept in its folder, so that every later run and every other machine can tell;
-`summary.csv` and `index.html` over all of them.
+"""What became of each clip of many, kept in its folder, so that every later run and every other
+machine can tell; `summary.csv` and `index.html` over all of them.
 
-Whether clips were done before and nothing has changed since, told without importing what could do them.
+Whether clips were done before and nothing has changed since, told without importing what could do
+them.
 
-A stage is valid by its own cache key. The key here is coarser, of a whole run: its options, the clip, every file that
-an option names, and all code and weights of this project. Where it differs, the stages' keys decide."""
+A stage is valid by its own cache key. The key here is coarser, of a whole run: its options, the
+clip, every file that an option names, and all code and weights of this project. Where it differs,
+the stages' keys decide."""
 
 import contextlib
 import csv
@@ -39,7 +41,9 @@ State = Literal["done", "kept", "failed", "busy", "waiting"]
 
 @dataclass(frozen=True)
 class ClipStatus:
-    """done: results are there; kept: they were before; busy: another run works on it; waiting: nobody has begun."""
+    """done: results are there; kept: they were before; busy: another run works on it; waiting:
+    nobody has begun.
+    """
 
     name: str  # of its folder
     source: str  # path or URL of the clip
@@ -51,7 +55,9 @@ class ClipStatus:
     made: tuple[str, ...] = ()  # stages that were not up to date
     warnings: tuple[str, ...] = ()
     error: str = ""  # why it failed, or who is busy with it
-    worker: str = field(default_factory=lambda: f"{socket.gethostname()} {os.getpid()}")  # machine and process
+    worker: str = field(
+        default_factory=lambda: f"{socket.gethostname()} {os.getpid()}"
+    )  # machine and process
     peak_mb: int = 0  # most memory that the process had so far, in MB; 0: not known
     key: str = ""  # digest of what a result in object storage was made from
     fitmesh: str = __version__
@@ -64,7 +70,9 @@ class ClipStatus:
         """Of a run that found it so and did nothing."""
         if self.is_good:
             return replace(self, state="kept", made=())
-        return replace(self, error=f"{self.error} (as before; not tried again without --retry-failed)")
+        return replace(
+            self, error=f"{self.error} (as before; not tried again without --retry-failed)"
+        )
 
     @property
     def facts(self) -> str:
@@ -83,7 +91,9 @@ class ClipStatus:
         _put(json.dumps(asdict(self), indent=1) + "\n", f"{folder}/{STATUS_FILE}")
 
     def note(self, folder: str) -> None:
-        """For summaries of later runs and other machines, if that can be; whoever asked is told anyway."""
+        """For summaries of later runs and other machines, if that can be; whoever asked is told
+        anyway.
+        """
         with contextlib.suppress(Exception):
             self.write(folder)
 
@@ -106,7 +116,10 @@ class ClipStatus:
         usual = asdict(cls("", "", "failed"))
         known = {name: stated[name] for name in usual if name in stated}
         kinds: dict[type, Any] = {float: (int, float), tuple: list}
-        if not all(isinstance(known[name], kinds.get(type(usual[name]), type(usual[name]))) for name in known):
+        if not all(
+            isinstance(known[name], kinds.get(type(usual[name]), type(usual[name])))
+            for name in known
+        ):
             return None
         if {"name", "source", "state"} - set(known) or known["state"] not in get_args(State):
             return None
@@ -117,22 +130,46 @@ class ClipStatus:
 
 CSV_FILE, PAGE_FILE = "summary.csv", "index.html"
 COLUMNS = (
-    "clip", "folder", "state", "people", "frames", "seconds", "cpu_seconds", "memory_mb", "warnings", "error", "worker",
-)  # fmt: skip
+    "clip",
+    "folder",
+    "state",
+    "people",
+    "frames",
+    "seconds",
+    "cpu_seconds",
+    "memory_mb",
+    "warnings",
+    "error",
+    "worker",
+)
 PATIENCE_S = 120.0  # for others who write the same two files
 _ORDER = {"failed": 0, "busy": 1, "done": 2, "kept": 2, "waiting": 3}
 _WORDS = {"kept": "done", "busy": "in another run", "waiting": "not begun"}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # spreadsheets compute what begins so, whoever named a file so
+_FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+)  # spreadsheets compute what begins so, whoever named a file so
 _TITLE = " · fitmesh</title>"  # by which a page is known as ours
 MOST_SHOWN = 3  # warnings of a clip; the rest are folded
 
 
 def write_summary(clips: Sequence[ClipSource], known: Mapping[str, ClipStatus], out: str) -> None:
-    """Both files, from what this run knows (by name) and, for the rest, from what is in the clips' folders."""
-    waiting = {clip.name: ClipStatus(clip.name, clip.source, "waiting", worker="") for clip in clips}
+    """Both files, from what this run knows (by name) and, for the rest, from what is in the clips'
+    folders.
+    """
+    waiting = {
+        clip.name: ClipStatus(clip.name, clip.source, "waiting", worker="") for clip in clips
+    }
     # Of several machines the last one to write has seen what all have done.
     with contextlib.nullcontext() if is_url(out) else folder_lock(Path(out), PATIENCE_S):
-        statuses = [known.get(name) or ClipStatus.read(f"{out}/{name}") or one for name, one in waiting.items()]
+        statuses = [
+            known.get(name) or ClipStatus.read(f"{out}/{name}") or one
+            for name, one in waiting.items()
+        ]
         _put(table(statuses), f"{out}/{CSV_FILE}")
         _put(page(statuses), f"{out}/{PAGE_FILE}")
 
@@ -152,15 +189,29 @@ def table(statuses: Sequence[ClipStatus]) -> str:
     rows.writerow(COLUMNS)
     for s in statuses:
         row = [
-            s.source, s.name, s.state, s.people, s.frames, s.seconds, s.cpu_s, s.peak_mb or "",
-            " | ".join(s.warnings), s.error, s.worker,
-        ]  # fmt: skip
-        rows.writerow(f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in row)
+            s.source,
+            s.name,
+            s.state,
+            s.people,
+            s.frames,
+            s.seconds,
+            s.cpu_s,
+            s.peak_mb or "",
+            " | ".join(s.warnings),
+            s.error,
+            s.worker,
+        ]
+        rows.writerow(
+            f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+            for cell in row
+        )
     return text.getvalue()
 
 
 def check_out(out: str, overwrite: bool = False) -> None:
-    """Before anything else: can results be written there at all, and without replacing somebody's own files?"""
+    """Before anything else: can results be written there at all, and without replacing somebody's
+    own files?
+    """
     if is_url(out):
         store.put(b"", f"{out}/.fitmesh_probe")
         store.remove(f"{out}/.fitmesh_probe")
@@ -171,27 +222,42 @@ def check_out(out: str, overwrite: bool = False) -> None:
             with open_regular(folder / name) as file:
                 ours = mark in file.read(1 << 12).decode("utf-8", "replace")
             if not ours:
-                raise UserError(f"{folder / name} was not written by fitmesh: choose another --out, or --overwrite.")
+                raise UserError(
+                    f"{folder / name} was not written by fitmesh: choose another --out, or --overwrite."
+                )
     with folder_lock(folder, PATIENCE_S):
         pass
 
 
 def page(statuses: Sequence[ClipStatus]) -> str:
     rows = sorted(statuses, key=lambda status: (_ORDER[status.state], not status.warnings))
-    people, seconds = sum(status.people for status in statuses), sum(status.seconds for status in statuses)
+    people = sum(status.people for status in statuses)
+    seconds = sum(status.seconds for status in statuses)
     words = f"{in_words(statuses)}; {count(people, 'people')}, {seconds / 60:.1f} min of work"
     template = Template((Path(__file__).parent / PAGE_FILE).read_text(encoding="utf-8"))
     return template.substitute(
-        count=count(len(statuses), "clips"), words=words, clips="".join(map(_clip, rows)), version=escape(__version__)
+        count=count(len(statuses), "clips"),
+        words=words,
+        clips="".join(map(_clip, rows)),
+        version=escape(__version__),
     )
 
 
 def in_words(statuses: Sequence[ClipStatus]) -> str:
     """How many clips are done."""
-    good, failed = (sum(one.state in states for one in statuses) for states in (("done", "kept"), ("failed",)))
-    before, warned = sum(one.state == "kept" for one in statuses), sum(bool(one.warnings) for one in statuses)
-    text = f"{good} of {count(len(statuses), 'clips')} done" + (f" ({before} before)" if before else "")
-    rest = ((failed, "failed"), (len(statuses) - good - failed, "not done yet"), (warned, "with warnings"))
+    good, failed = (
+        sum(one.state in states for one in statuses) for states in (("done", "kept"), ("failed",))
+    )
+    before = sum(one.state == "kept" for one in statuses)
+    warned = sum(bool(one.warnings) for one in statuses)
+    text = f"{good} of {count(len(statuses), 'clips')} done" + (
+        f" ({before} before)" if before else ""
+    )
+    rest = (
+        (failed, "failed"),
+        (len(statuses) - good - failed, "not done yet"),
+        (warned, "with warnings"),
+    )
     return ", ".join([text, *(f"{number} {what}" for number, what in rest if number)])
 
 
@@ -199,15 +265,22 @@ def _clip(status: ClipStatus) -> str:
     folder = quote(status.name, errors="replace")
     image = '<span class="none"></span>'
     if status.is_good:
-        video = f'<video src="{folder}/{OVERLAY_FILE}#t=1" preload="metadata" muted></video>'  # after a second
+        # after a second
+        video = f'<video src="{folder}/{OVERLAY_FILE}#t=1" preload="metadata" muted></video>'
         image = f'<a href="{folder}/report.html">{video}</a>'
     name = escape(status.name)
     title = f'<a href="{folder}/report.html">{name}</a>' if status.is_good else name
-    facts = _WORDS.get(status.state, status.state) + (f" · {status.facts}" if status.is_good else "")
+    facts = _WORDS.get(status.state, status.state) + (
+        f" · {status.facts}" if status.is_good else ""
+    )
     error = f'<p class="error">{escape(status.error)}</p>' if status.error else ""
     lines = [f'<p class="warning">{escape(text)}</p>' for text in status.warnings]
     rest = "".join(lines[MOST_SHOWN:])
-    more = f"<details><summary>{len(lines) - MOST_SHOWN} more</summary>{rest}</details>" if rest else ""
+    more = (
+        f"<details><summary>{len(lines) - MOST_SHOWN} more</summary>{rest}</details>"
+        if rest
+        else ""
+    )
     return (
         f'<li class="{status.state}">{image}<div><h2>{title}</h2><p class="facts">{facts}</p>{error}'
         f'{"".join(lines[:MOST_SHOWN])}{more}<p class="source">{escape(status.source)}</p></div></li>'
@@ -219,9 +292,11 @@ _ROOT = Path(__file__).parents[2]
 
 
 def recipe_of(options: RunOptions) -> str:
-    """Digest of what the runs of all clips share; empty where an option names a folder, which is not looked into, or a
-    plug-in, which may import others."""
-    settings = {f.name: getattr(options, f.name) for f in fields(RunOptions) if f.name not in _NO_MATTER}
+    """Digest of what the runs of all clips share; empty where an option names a folder, which is
+    not looked into, or a plug-in, which may import others."""
+    settings = {
+        f.name: getattr(options, f.name) for f in fields(RunOptions) if f.name not in _NO_MATTER
+    }
     named = {name: Path(value) for name, value in settings.items() if isinstance(value, str | Path)}
     if options.plugin is not None or any(path.is_dir() for path in named.values()):
         return ""
@@ -230,7 +305,9 @@ def recipe_of(options: RunOptions) -> str:
 
 
 def clip_key(recipe: str, source: str, out: str) -> str:
-    """Of everything that what becomes of one clip depends on, without fetching it; empty without a recipe or a clip."""
+    """Of everything that what becomes of one clip depends on, without fetching it; empty without a
+    recipe or a clip.
+    """
     if not recipe or not (is_url(source) or Path(source).is_file()):
         return ""
     version = store.version_of(source) if is_url(source) else content_digest([Path(source)])
@@ -240,8 +317,8 @@ def clip_key(recipe: str, source: str, out: str) -> str:
 
 
 def as_before(source: str, out: str, recipe: str, retry_failed: bool) -> ClipStatus | None:
-    """What became of a clip, if that stands: nothing has changed since, and its files here are as they were left. None
-    where it has to be looked at."""
+    """What became of a clip, if that stands: nothing has changed since, and its files here are as
+    they were left. None where it has to be looked at."""
     status = ClipStatus.read(out)
     if status is None or not status.key or (retry_failed and not status.is_good):
         return None
@@ -250,12 +327,18 @@ def as_before(source: str, out: str, recipe: str, retry_failed: bool) -> ClipSta
     return status.again() if status.key == clip_key(recipe, source, out) else None
 
 
-def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool = False) -> list[ClipStatus] | None:
+def kept(
+    clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool = False
+) -> list[ClipStatus] | None:
     """What became of the clips, if that of all stands and no store has to be asked."""
     statuses: list[ClipStatus] = []
     for clip in clips:
         here = not is_url(out) and not is_url(clip.source)
-        if not here or (status := as_before(clip.source, f"{out}/{clip.name}", recipe, retry_failed)) is None:
+        if (
+            not here
+            or (status := as_before(clip.source, f"{out}/{clip.name}", recipe, retry_failed))
+            is None
+        ):
             return None
         statuses.append(status)
     return statuses
@@ -264,5 +347,9 @@ def kept(clips: Sequence[ClipSource], recipe: str, out: str, retry_failed: bool 
 @cache
 def _product_digest() -> str:
     """Of all files of this project, code and weights: 50 MB, read in a tenth of a second."""
-    files = (path for package in PACKAGES for path in (_ROOT / package).rglob("*") if path.is_file())
-    return content_digest(sorted(path for path in files if path.parent.name != "__pycache__"))  # of Python and numba
+    files = (
+        path for package in PACKAGES for path in (_ROOT / package).rglob("*") if path.is_file()
+    )
+    return content_digest(
+        sorted(path for path in files if path.parent.name != "__pycache__")
+    )  # of Python and numba

@@ -1,1 +1,3 @@
-"""What each command can be told: a record per command, from which the command line and the Python function follow."""
+"""What each command can be told: a record per command, from which the command line and the Python
+function follow.
+"""

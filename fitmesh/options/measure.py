@@ -1,4 +1,6 @@
-"""The options of the commands that train and measure: `train-ccnet`, `eval-coco`, `eval-3dpw` and `paper`."""
+"""The options of the commands that train and measure: `train-ccnet`, `eval-coco`, `eval-3dpw` and
+`paper`.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +16,9 @@ PLUGIN = replace(ranges.PLUGIN, panel=None)
 DEVICE = Option("cpu, cuda, cuda:1, ..", shown="cuda if present, else cpu")
 THREADS = Option("Processor cores to use.", limits=ranges.THREADS, shown="all")
 OCCLUSION_TEST = Option("Hide wrists behind growing patches, too (with --out).")
-FLIP_TEST = Option("Average over each crop and its mirror image.", flags=("--flip-test/--no-flip-test",))
+FLIP_TEST = Option(
+    "Average over each crop and its mirror image.", flags=("--flip-test/--no-flip-test",)
+)
 TRAIN_SPLIT, TEST_SPLIT = "train2017, or MPII's train", "val2017, or MPII's valid"
 
 
@@ -27,18 +31,27 @@ class EvalCocoOptions:
     checkpoint: Path | None = option(None, CHECKPOINT)
     plugin: Path | None = option(None, PLUGIN)
     split: str | None = option(None, "Split to evaluate.", shown=TEST_SPLIT)
-    head: str | None = option(None, "Calibration head file.", shown="the embedded one, if there is one")
-    boxes: str = option("gt", "gt (annotated), yolox-tiny, multipose, or a COCO detection file (.json).")
+    head: str | None = option(
+        None, "Calibration head file.", shown="the embedded one, if there is one"
+    )
+    boxes: str = option(
+        "gt", "gt (annotated), yolox-tiny, multipose, or a COCO detection file (.json)."
+    )
     confidence: tuple[str, ...] = option(
-        (), "ones, raw, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, closed-form-annotated "
-        "(area), ccnet or oracle; repeat for more.", shown="all but closed-form-predicted and -annotated",
-    )  # fmt: skip
+        (),
+        "ones, raw, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, closed-form-annotated "
+        "(area), ccnet or oracle; repeat for more.",
+        shown="all but closed-form-predicted and -annotated",
+    )
     area_split: str | None = option(
         None, "Training people from whom closed-form-predicted learns areas.", shown=TRAIN_SPLIT
     )
-    evaluator: str = option("ours", "Of AP and AR: ours, or pycocotools (the reference: slower, the same numbers).")
+    evaluator: str = option(
+        "ours", "Of AP and AR: ours, or pycocotools (the reference: slower, the same numbers)."
+    )
     hands: bool = option(
-        False, "Measure the embedded hand network on COCO-WholeBody instead, at the arms that the model finds."
+        False,
+        "Measure the embedded hand network on COCO-WholeBody instead, at the arms that the model finds.",
     )
     flip_test: bool = option(False, FLIP_TEST)
     out: Path | None = option(None, "Folder for metrics.json and the images.")
@@ -60,44 +73,65 @@ class TrainCcnetOptions:
     validation: str | None = option(None, "Split to compare settings on.")
     test: str | None = option(None, "Split to report on, once.", shown=f"{TEST_SPLIT}, if there")
     recipe: str = option(
-        "fitmesh", "Defaults of the options below: fitmesh's own, or paper's (one layer, 2 epochs, no augmentation)."
+        "fitmesh",
+        "Defaults of the options below: fitmesh's own, or paper's (one layer, 2 epochs, no augmentation).",
     )
     head: str | None = option(
-        None, "simcc, movenet, peaks, conv, gap-fc, fc, query, or paper (one layer).", shown="what fits the model"
+        None,
+        "simcc, movenet, peaks, conv, gap-fc, fc, query, or paper (one layer).",
+        shown="what fits the model",
     )
     head_width: int | None = option(
         None, "Width of a hidden layer in conv, gap-fc or fc.", limits=ranges.WIDTH, shown="none"
     )
     features: str | None = option(
-        None, "What the head reads: penultimate, shallow, output, or copy (the crop, by a copied trunk). `run` takes "
-        "heads on penultimate features only.", shown="penultimate",
-    )  # fmt: skip
+        None,
+        "What the head reads: penultimate, shallow, output, or copy (the crop, by a copied trunk). `run` takes "
+        "heads on penultimate features only.",
+        shown="penultimate",
+    )
     loss: str | None = option(
-        None, "likelihood, mse, cross-entropy, aleatoric, ensemble or soap.",
+        None,
+        "likelihood, mse, cross-entropy, aleatoric, ensemble or soap.",
         shown="likelihood for simcc, mse for other heads",
-    )  # fmt: skip
+    )
     target: str = option(
-        "oks", "What the confidence means: oks (expected OKS), or for MPII pck (probability of PCKh@0.5)."
+        "oks",
+        "What the confidence means: oks (expected OKS), or for MPII pck (probability of PCKh@0.5).",
     )
     epochs: int | None = option(None, limits=ranges.COUNT, shown="8; paper: 2")
     learning_rate: float | None = option(
-        None, "Learning rate before it decays.", limits=ranges.LEARNING_RATE, shown="0.001", name="lr"
+        None,
+        "Learning rate before it decays.",
+        limits=ranges.LEARNING_RATE,
+        shown="0.001",
+        name="lr",
     )
     batch: int | None = option(None, limits=ranges.COUNT, shown="128; paper: 32")
     weight_decay: float | None = option(None, limits=ranges.WEIGHT_DECAY, shown="0.001; paper: 0")
     person_weight: float | None = option(
-        None, "Weight of the person's confidence beside the keypoints'.", limits=ranges.LOSS_WEIGHT, shown="3; paper: 0"
+        None,
+        "Weight of the person's confidence beside the keypoints'.",
+        limits=ranges.LOSS_WEIGHT,
+        shown="3; paper: 0",
     )
     augmented_passes: int | None = option(
-        None, "Passes over randomly augmented crops, beside one over the crops as they are.", limits=ranges.PASSES,
-        shown="1; paper: 0", name="augment",
-    )  # fmt: skip
+        None,
+        "Passes over randomly augmented crops, beside one over the crops as they are.",
+        limits=ranges.PASSES,
+        shown="1; paper: 0",
+        name="augment",
+    )
     plain: bool = option(True, "Train on the crops as they are, too.")
     seed: int = option(0, limits=ranges.SEED)
     cache_gb: float = option(
-        20.0, "Disk for features; if they take more, the network runs in every epoch.", limits=ranges.CACHE_GB
+        20.0,
+        "Disk for features; if they take more, the network runs in every epoch.",
+        limits=ranges.CACHE_GB,
     )
-    cache: Path | None = option(None, "Folder for features, to share between runs.", shown="OUT/cache")
+    cache: Path | None = option(
+        None, "Folder for features, to share between runs.", shown="OUT/cache"
+    )
     occlusion_test: bool = option(True, OCCLUSION_TEST)
     device: str | None = option(None, DEVICE)
     threads: int | None = option(None, THREADS)
@@ -113,9 +147,13 @@ class PaperOptions:
     """Which table, of which networks on which data."""
 
     table: str = option(
-        ..., "coco, area, losses, ablations, mpii, wholebody, 3dpw, figures; or list.", is_argument=True
+        ...,
+        "coco, area, losses, ablations, mpii, wholebody, 3dpw, figures; or list.",
+        is_argument=True,
     )
-    data: Path | None = option(None, "The data set that the table is on: COCO, MPII, COCO-WholeBody or 3DPW.")
+    data: Path | None = option(
+        None, "The data set that the table is on: COCO, MPII, COCO-WholeBody or 3DPW."
+    )
     checkpoint: tuple[str, ...] = option(
         (), "NAME=FILE: a pose model and its weights (3dpw: also spin=FILE, cliff=FILE). Repeat."
     )
@@ -123,7 +161,9 @@ class PaperOptions:
     head: tuple[str, ...] = option(
         (), "NAME=FILE: a model's calibration head. Repeat.", shown="embedded, or trained here"
     )
-    train: tuple[str, ...] = option((), "Split to train heads on; repeat for more.", shown=TRAIN_SPLIT)
+    train: tuple[str, ...] = option(
+        (), "Split to train heads on; repeat for more.", shown=TRAIN_SPLIT
+    )
     test: str | None = option(None, "Split to report on.", shown=TEST_SPLIT)
     recipe: str = option("paper", "How heads are trained: paper or fitmesh.")
     flip_test: bool = option(True, FLIP_TEST)
@@ -135,55 +175,84 @@ class PaperOptions:
     threads: int | None = option(None, THREADS)
 
 
-SET, FITTING, SCORING, OUTPUT = "Data", "Fitting", "Scoring", "Output"  # panels of the help of eval-3dpw
+# panels of the help of eval-3dpw
+SET = "Data"
+FITTING = "Fitting"
+SCORING = "Scoring"
+OUTPUT = "Output"
 
 
 @dataclass(frozen=True)
 class Eval3dpwOptions:
     """What to measure, and how."""
 
-    data: Path = option(..., "3DPW's folder (with sequenceFiles and imageFiles), or SPIN's 3dpw_test.npz.", SET)
+    data: Path = option(
+        ..., "3DPW's folder (with sequenceFiles and imageFiles), or SPIN's 3dpw_test.npz.", SET
+    )
     body_model: Path | None = option(
-        None, "Folder with SMPL_NEUTRAL.pkl, SMPL_MALE.pkl and SMPL_FEMALE.pkl.", SET,
+        None,
+        "Folder with SMPL_NEUTRAL.pkl, SMPL_MALE.pkl and SMPL_FEMALE.pkl.",
+        SET,
         shown="the open body, for sets made by `fitmesh synth`",
-    )  # fmt: skip
-    regressor: Path | None = option(None, "J_regressor_h36m.npy; needed with --body-model, not shipped.", SET)
+    )
+    regressor: Path | None = option(
+        None, "J_regressor_h36m.npy; needed with --body-model, not shipped.", SET
+    )
     split: str = option("test", "train, validation or test.", SET)
     sequences: tuple[str, ...] = option(
         (), "Only these sequences, by name, with commas.", SET, shown="all", commas=True
     )
     every: int = option(1, "Use every n-th frame only.", SET, ranges.EVERY)
     keypoints_from: str = option(
-        "network", "network (--pose-model), or poses2d: the keypoints in 3DPW's own files, no images needed.", KEYPOINTS
+        "network",
+        "network (--pose-model), or poses2d: the keypoints in 3DPW's own files, no images needed.",
+        KEYPOINTS,
     )
     pose_model: str = option(DEFAULT_MODEL, POSE_MODEL)
-    pose_checkpoint: Path | None = option(None, "Weights for a keypoint network that ships none.", KEYPOINTS)
+    pose_checkpoint: Path | None = option(
+        None, "Weights for a keypoint network that ships none.", KEYPOINTS
+    )
     plugin: Path | None = option(None, ranges.PLUGIN)
     confidence: tuple[str, ...] = option(
         ("raw", "ccnet"),
         "Where confidence comes from, with commas: ccnet, closed-form, raw, raw-heatmap, ones; oracle is the true "
-        "OKS, as a bound.", KEYPOINTS, commas=True,
-    )  # fmt: skip
+        "OKS, as a bound.",
+        KEYPOINTS,
+        commas=True,
+    )
     ccnet: Path | None = option(None, "A calibration head other than the built-in one.", KEYPOINTS)
-    init: str = option("lifter", "Where fits start: lifter, spin, cliff (cliff-res50, cliff-hr48).", FITTING)
+    init: str = option(
+        "lifter", "Where fits start: lifter, spin, cliff (cliff-res50, cliff-hr48).", FITTING
+    )
     checkpoint: Path | None = option(None, "Weights of the network that --init names.", FITTING)
     weighting: tuple[str, ...] = option(
         ("confidence", "likelihood"),
         "From confidence to weight, with commas: confidence, squared, precision, likelihood, gate, ones. Precision "
-        "is for calibrated confidence only.", FITTING, commas=True,
-    )  # fmt: skip
+        "is for calibrated confidence only.",
+        FITTING,
+        commas=True,
+    )
     single_frames: bool = option(False, "Fit every frame for itself, as SMPLify does.", FITTING)
     protocol: str = option("spin", "spin, vibe, wham or challenge; see docs/eval-3dpw.md.", SCORING)
-    predictions: Path | None = option(None, "Score the bodies in this .npz and do nothing else.", SCORING)
+    predictions: Path | None = option(
+        None, "Score the bodies in this .npz and do nothing else.", SCORING
+    )
 
 
 @dataclass(frozen=True)
 class Eval3dpwCommand(Eval3dpwOptions):
     """With what the command alone is told."""
 
-    out: Path = option(Path("eval-3dpw"), "Folder for results and for what is kept between runs.", OUTPUT)
-    device: str | None = option(
-        None, "Where the networks run: cpu, cuda, cuda:1, ..", OUTPUT, shown="cuda if present, else cpu"
+    out: Path = option(
+        Path("eval-3dpw"), "Folder for results and for what is kept between runs.", OUTPUT
     )
-    threads: int | None = option(None, "Processor cores to use.", OUTPUT, ranges.THREADS, shown="all")
+    device: str | None = option(
+        None,
+        "Where the networks run: cpu, cuda, cuda:1, ..",
+        OUTPUT,
+        shown="cuda if present, else cpu",
+    )
+    threads: int | None = option(
+        None, "Processor cores to use.", OUTPUT, ranges.THREADS, shown="all"
+    )
     quiet: bool = option(False, "Show the table only.", OUTPUT)

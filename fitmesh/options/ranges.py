@@ -1,4 +1,6 @@
-"""The limits of every numeric option, for the commands and for `fitmesh.run` alike, and options of several commands."""
+"""The limits of every numeric option, for the commands and for `fitmesh.run` alike, and options of
+several commands.
+"""
 
 from fitmesh.options.record import Option
 from pose2d.base.errors import Range
@@ -31,4 +33,7 @@ SCENE_S = Range(0.1, 60)  # of a scripted scene
 KEYPOINTS = "Keypoints"  # the panel of the help
 DEFAULT_MODEL = "rtmpose-s-halpe26"
 POSE_MODEL = Option("Keypoint network; `fitmesh models` lists them.", KEYPOINTS)
-PLUGIN = Option("A Python file that registers a network of your own (docs/own-network.md): it is run.", KEYPOINTS)
+PLUGIN = Option(
+    "A Python file that registers a network of your own (docs/own-network.md): it is run.",
+    KEYPOINTS,
+)

@@ -4,10 +4,11 @@
     class Options:
         every: int = option(1, "Use every n-th frame only.", limits=ranges.EVERY)  # ... instead of 1: has to be given
 
-Name, default, range and help stand there once. A number must lie in its Range (a number without one is a mistake in the
-record, and says so when the program starts), a path or text must not be empty. Mistakes are found before anything heavy
-is imported, on the command line as in a call of the function.
-`read_config` reads the same options by name from a TOML file; the command line takes precedence."""
+Name, default, range and help stand there once. A number must lie in its Range (a number without one
+is a mistake in the record, and says so when the program starts), a path or text must not be empty.
+Mistakes are found before anything heavy is imported, on the command line as in a call of the
+function. `read_config` reads the same options by name from a TOML file; the command line takes
+precedence."""
 
 import difflib
 import inspect
@@ -44,24 +45,32 @@ class Option:
     help: str = ""
     panel: str | None = None  # of --help
     limits: Range | None = None  # of a number
-    shown: str | bool | None = None  # what help says of the default where the value says too little; False: nothing
+    shown: str | bool | None = (
+        None  # what help says of the default where the value says too little; False: nothing
+    )
     name: str = ""  # on the command line, where the field has another
     flags: tuple[str, ...] = ()  # other spellings than --name
     commas: bool = False  # several texts, with commas between
     is_text: bool = False  # on the command line text, whatever a function takes
     is_place: bool = False  # a path, or the URL of something in object storage
     is_argument: bool = False  # given by its place, not by its name
-    callback: Callable[..., Any] | None = None  # called first of all, before other options are looked at
+    callback: Callable[..., Any] | None = (
+        None  # called first of all, before other options are looked at
+    )
 
 
-def option(default: Any, help: str | Option = "", *more: Any, kw_only: Any = MISSING, **how: Any) -> Any:
+def option(
+    default: Any, help: str | Option = "", *more: Any, kw_only: Any = MISSING, **how: Any
+) -> Any:
     """A field of a record that is an option, described by an Option or its fields."""
     about = help if isinstance(help, Option) else Option(help, *more, **how)
     default = MISSING if default is ... else default
     return field(default=default, kw_only=kw_only, metadata={"option": about})
 
 
-def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]], Callable[..., None]]:
+def command(
+    record: Callable[..., Record],
+) -> Callable[[Callable[[Record], None]], Callable[..., None]]:
     """The command line of a function of a record."""
 
     def wrap(work: Callable[[Record], None]) -> Callable[..., None]:
@@ -69,10 +78,14 @@ def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]
         parameters = [_parameter(name, *of) for name, of in options.items()]
 
         def call(**given: Any) -> None:
-            values = {options[name][0].name: _value(*options[name][:2], value) for name, value in given.items()}
+            values = {
+                options[name][0].name: _value(*options[name][:2], value)
+                for name, value in given.items()
+            }
             work(check_ranges(record(**values)))
 
-        call.__name__, call.__doc__ = work.__name__, work.__doc__
+        call.__name__ = work.__name__
+        call.__doc__ = work.__doc__
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
         return call
@@ -81,7 +94,9 @@ def command(record: Callable[..., Record]) -> Callable[[Callable[[Record], None]
 
 
 def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], Callable[P, T]]:
-    """The function whose arguments are the fields of a record, with the options' help in its docstring."""
+    """The function whose arguments are the fields of a record, with the options' help in its
+    docstring.
+    """
 
     def wrap(work: Callable[[Record], T]) -> Callable[P, T]:
         hints = get_type_hints(record)
@@ -101,7 +116,8 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
         help_of = {of.name: about.help for of, about, _ in _options(record)}
         lines = [f"{name}: {help_of[name]}" for name in signature.parameters]
         call.__name__ = call.__qualname__ = work.__name__
-        call.__module__, call.__doc__ = work.__module__, f"{inspect.getdoc(work)}\n\n" + "\n".join(lines)
+        call.__module__ = work.__module__
+        call.__doc__ = f"{inspect.getdoc(work)}\n\n" + "\n".join(lines)
         call.__signature__ = signature  # type: ignore[attr-defined]
         return call
 
@@ -109,13 +125,20 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
 
 
 def check_ranges(options: Record) -> Record:
-    """The same again; UserError where a number is not in the Range of its field, or a path or text cannot be one."""
+    """The same again; UserError where a number is not in the Range of its field, or a path or text
+    cannot be one.
+    """
     for of, about, _ in _options(type(options)):
-        name, value = f"--{(about.name or of.name).replace('_', '-')}", getattr(options, of.name)
+        name = f"--{(about.name or of.name).replace('_', '-')}"
+        value = getattr(options, of.name)
         if about.limits is not None:
             about.limits.check(name, value)
         for text in value if isinstance(value, tuple) else (value,):
-            if isinstance(text, str | Path) and text != of.default and (problem := _text_problem(str(text))):
+            if (
+                isinstance(text, str | Path)
+                and text != of.default
+                and (problem := _text_problem(str(text)))
+            ):
                 raise UserError(f"{name} {problem}.")
     return options
 
@@ -126,20 +149,26 @@ def _text_problem(text: str) -> str:
         return "is empty"
     if "\0" in text or len(os.fsencode(text)) >= LONGEST_TEXT:
         return f"is {text[:40]!r}.., which is no name"
-    if "://" not in text and any(len(os.fsencode(part)) > LONGEST_NAME for part in Path(text).parts):
+    if "://" not in text and any(
+        len(os.fsencode(part)) > LONGEST_NAME for part in Path(text).parts
+    ):
         return f"is {text[:40]}..: a file name has at most {LONGEST_NAME} bytes"
     return ""
 
 
 def shared(options: Any, record: type) -> dict[str, Any]:
     """The values of the fields that another record has too."""
-    return {of.name: getattr(options, of.name) for of in fields(record) if hasattr(options, of.name)}
+    return {
+        of.name: getattr(options, of.name) for of in fields(record) if hasattr(options, of.name)
+    }
 
 
 def _options(record: Any) -> Iterator[tuple["Field[Any]", Option, Any]]:
     """The fields that are options, with what is said of them and their type."""
     hints = get_type_hints(record)
-    return ((f, f.metadata["option"], hints[f.name]) for f in fields(record) if "option" in f.metadata)
+    return (
+        (f, f.metadata["option"], hints[f.name]) for f in fields(record) if "option" in f.metadata
+    )
 
 
 def _parameter(name: str, field: "Field[Any]", option: Option, hint: Any) -> inspect.Parameter:
@@ -165,13 +194,17 @@ def _parameter(name: str, field: "Field[Any]", option: Option, hint: Any) -> ins
         info = typer.Argument(**about)
     else:
         spelled = name.replace("_", "-")
-        flags = option.flags or (f"--{spelled}/--no-{spelled}" if kind is bool and default is True else f"--{spelled}",)
+        flags = option.flags or (
+            f"--{spelled}/--no-{spelled}" if kind is bool and default is True else f"--{spelled}",
+        )
         if kind is bool:
             about["metavar"] = ""  # a flag takes no value
         if option.callback is not None:
             about |= {"callback": option.callback, "is_eager": True}
         info = typer.Option(*flags, rich_help_panel=option.panel, **about)
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, info])
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, info]
+    )
 
 
 def _value(field: "Field[Any]", option: Option, given: Any) -> Any:
@@ -186,7 +219,9 @@ def _value(field: "Field[Any]", option: Option, given: Any) -> Any:
 
 
 def _kind(hint: Any) -> tuple[Any, bool]:
-    """int of `int | None`, Path of `str | Path`; and whether there are several, as in tuple[str, ...]."""
+    """int of `int | None`, Path of `str | Path`; and whether there are several, as in tuple[str,
+    ...].
+    """
     if get_origin(hint) in (Union, types.UnionType):
         parts = [part for part in get_args(hint) if part is not type(None)]
         hint = Path if Path in parts else parts[0]
@@ -204,13 +239,16 @@ MOST_BYTES = 1 << 20
 
 
 def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()) -> dict[str, Any]:
-    """Values by option name, with underscores. `options` are the names of a command's options, with underscores.
-    repeated: those that may be given several times; their values are lists."""
-    valid, several = set(options), set(repeated)
+    """Values by option name, with underscores. `options` are the names of a command's options, with
+    underscores. repeated: those that may be given several times; their values are lists."""
+    valid = set(options)
+    several = set(repeated)
     try:
         with open_regular(path) as file:
             if path.stat().st_size > MOST_BYTES:
-                raise UserError(f"{path} is not a configuration: expected a TOML file of some lines.")
+                raise UserError(
+                    f"{path} is not a configuration: expected a TOML file of some lines."
+                )
             given = tomllib.load(file)
     except OSError as error:
         raise UserError(f"cannot read the configuration {path}: {error.strerror}.") from error
@@ -223,9 +261,13 @@ def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()
         if option not in valid:
             near = difflib.get_close_matches(option, valid, 1)
             hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(sorted(valid))}."
-            raise UserError(f"the configuration {path} has an unknown option {name!r}: {hint.replace('_', '-')}")
+            raise UserError(
+                f"the configuration {path} has an unknown option {name!r}: {hint.replace('_', '-')}"
+            )
         if isinstance(value, dict):
-            raise UserError(f"the configuration {path} has a table [{name}]; expected one value, {name} = ...")
+            raise UserError(
+                f"the configuration {path} has a table [{name}]; expected one value, {name} = ..."
+            )
         # As on the command line, where true is no number and 1.5 no whole one.
         each = [str(one) for one in value] if isinstance(value, list) else [str(value)]
         values[option] = each if option in several else ",".join(each)

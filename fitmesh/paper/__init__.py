@@ -1,1 +1,3 @@
-"""`fitmesh paper`: the tables of "On the Calibration of Human Pose Estimation" (Gu, Chen, Yu, Yao) made again."""
+"""`fitmesh paper`: the tables of "On the Calibration of Human Pose Estimation" (Gu, Chen, Yu, Yao)
+made again.
+"""

@@ -1,4 +1,6 @@
-"""The cells of a table: networks evaluated, heads trained. Finished ones are cached in files, so a table resumes."""
+"""The cells of a table: networks evaluated, heads trained. Finished ones are cached in files, so a
+table resumes.
+"""
 
 import json
 import os
@@ -30,7 +32,9 @@ class GivenModel:
 
     @cached_property
     def weights(self) -> str:
-        """For cache keys: a digest, of embedded weights too, since another release may embed others."""
+        """For cache keys: a digest, of embedded weights too, since another release may embed
+        others.
+        """
         if self.checkpoint is not None:
             return content_digest([self.checkpoint])
         return weights_digest(pose2d.load(self.name).state_dict())
@@ -42,7 +46,9 @@ class PaperRequest(PaperOptions):
 
     data: Path = Path()
     models: tuple[GivenModel, ...] = ()
-    starts: Mapping[str, Path] = field(default_factory=dict)  # checkpoints of body regressors (spin, cliff-hr48, ..)
+    starts: Mapping[str, Path] = field(
+        default_factory=dict
+    )  # checkpoints of body regressors (spin, cliff-hr48, ..)
 
 
 def given_models(
@@ -59,7 +65,9 @@ def given_models(
     for name in dict.fromkeys((*names, *files)):
         card = pose2d.card(name)
         if name not in files and card.embedded is None:
-            raise UserError(f"{name} ships no weights: pass --checkpoint {name}=FILE, from {card.source}.")
+            raise UserError(
+                f"{name} ships no weights: pass --checkpoint {name}=FILE, from {card.source}."
+            )
         embedded = name if name not in files and name in ccnet.embedded() else None
         models.append(GivenModel(name, files.get(name), head_of.pop(name, embedded)))
     if head_of:
@@ -70,7 +78,9 @@ def given_models(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, file = text.partition("=")
     if not (name and equals and file):
-        raise UserError(f"{text!r} is not NAME=FILE, for example sbl-resnet50-256x192=pose_resnet_50_256x192.pth.tar.")
+        raise UserError(
+            f"{text!r} is not NAME=FILE, for example sbl-resnet50-256x192=pose_resnet_50_256x192.pth.tar."
+        )
     return name, file
 
 
@@ -78,17 +88,21 @@ Found = Mapping[str, Any]  # the content of metrics.json for one split
 
 
 class Cells:
-    """Everything a table on COCO, MPII or COCO-WholeBody is made of. Making it finds what does not fit (names,
-    checkpoints, heads, annotations, images) before any work is done."""
+    """Everything a table on COCO, MPII or COCO-WholeBody is made of. Making it finds what does not
+    fit (names, checkpoints, heads, annotations, images) before any work is done."""
 
-    def __init__(self, request: PaperRequest, skeletons: tuple[Skeleton, ...], trains: bool) -> None:
+    def __init__(
+        self, request: PaperRequest, skeletons: tuple[Skeleton, ...], trains: bool
+    ) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UserError(
                 "`fitmesh paper` runs in one process. Under torchrun train the heads (`fitmesh train-ccnet --recipe "
                 "paper`), then pass them here by --head NAME=FILE."
             )
         self.request = request
-        self.models = [model for model in request.models if pose2d.card(model.name).skeleton in skeletons]
+        self.models = [
+            model for model in request.models if pose2d.card(model.name).skeleton in skeletons
+        ]
         if not self.models:
             names = " or ".join(skeleton.name for skeleton in skeletons)
             raise UserError(
@@ -104,7 +118,9 @@ class Cells:
         for skeleton in dict.fromkeys(pose2d.card(model.name).skeleton for model in self.models):
             train = (request.train or (usual_split("train", skeleton),)) if trains else ()
             splits = (request.test or usual_split("test", skeleton), *train)
-            sources = [read_split(request.data, name, skeleton).source for name in splits]  # read and checked
+            sources = [
+                read_split(request.data, name, skeleton).source for name in splits
+            ]  # read and checked
             self.annotations[skeleton] = content_digest(sources)
 
     def head(self, model: GivenModel) -> str:
@@ -112,46 +128,91 @@ class Cells:
         return model.head or str(self.trained(model, self.request.recipe)[1])
 
     def trained(self, model: GivenModel, label: str, **given: Any) -> tuple[Found, Path]:
-        """A head trained by the recipe, but for what is given: its figures on the test split, and its file."""
-        request, folder = self.request, self.request.out / "heads" / model.name / label
+        """A head trained by the recipe, but for what is given: its figures on the test split, and
+        its file.
+        """
+        request = self.request
+        folder = self.request.out / "heads" / model.name / label
         settings = train_ccnet.settings_of(request.recipe, **given)
 
         def make() -> Found:
             asked = TrainCcnetOptions(
-                data=request.data, model=model.name, checkpoint=model.checkpoint, out=folder, train=request.train,
-                test=request.test, cache=request.out / "cache", occlusion_test=False, report=False,
-                device=request.device, threads=request.threads,
-            )  # fmt: skip
+                data=request.data,
+                model=model.name,
+                checkpoint=model.checkpoint,
+                out=folder,
+                train=request.train,
+                test=request.test,
+                cache=request.out / "cache",
+                occlusion_test=False,
+                report=False,
+                device=request.device,
+                threads=request.threads,
+            )
             return train_ccnet.run(asked, settings)["test"].as_dict()
 
         file = folder / "ccnet.safetensors"
         plain = {key: value for key, value in asdict(settings).items() if key != "cache_bytes"}
-        return self.cached(folder / "cell.json", model, plain, train_ccnet.__name__, make, file), file
+        return self.cached(
+            folder / "cell.json", model, plain, train_ccnet.__name__, make, file
+        ), file
 
     def evaluated(
-        self, model: GivenModel, head: str, confidence: tuple[str, ...] = (), plots: Path | None = None
+        self,
+        model: GivenModel,
+        head: str,
+        confidence: tuple[str, ...] = (),
+        plots: Path | None = None,
     ) -> Found:
         """A network with a head on the test split; with `plots`, its images go there."""
         request = self.request
         asked = EvalCocoOptions(
-            data=request.data, model=model.name, checkpoint=model.checkpoint, split=request.test, head=head,
+            data=request.data,
+            model=model.name,
+            checkpoint=model.checkpoint,
+            split=request.test,
+            head=head,
             confidence=confidence,
-            area_split=request.train[0] if request.train and eval_coco.PREDICTED in confidence else None,
-            flip_test=request.flip_test, occlusion_test=False, out=plots, device=request.device,
+            area_split=request.train[0]
+            if request.train and eval_coco.PREDICTED in confidence
+            else None,
+            flip_test=request.flip_test,
+            occlusion_test=False,
+            out=plots,
+            device=request.device,
             threads=request.threads,
-        )  # fmt: skip
-        digest = weights_digest(ccnet.load(head).state_dict())  # by content: another release may embed another head
-        settings = {"head": digest, "confidence": confidence, "flip_test": request.flip_test, "plots": str(plots)}
+        )
+        digest = weights_digest(
+            ccnet.load(head).state_dict()
+        )  # by content: another release may embed another head
+        settings = {
+            "head": digest,
+            "confidence": confidence,
+            "flip_test": request.flip_test,
+            "plots": str(plots),
+        }
         name = "-".join(["eval", model.name, digest, *confidence, *(["plots"] if plots else [])])
         path = request.out / "cells" / f"{name}.json"
-        return self.cached(path, model, settings, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots)
+        return self.cached(
+            path, model, settings, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots
+        )
 
     def cached(
-        self, path: Path, model: GivenModel, settings: Mapping[str, Any], code: str, make: Callable[[], Found],
+        self,
+        path: Path,
+        model: GivenModel,
+        settings: Mapping[str, Any],
+        code: str,
+        make: Callable[[], Found],
         beside: Path | None = None,
-    ) -> Found:  # fmt: skip
-        """What is in `path` while nothing that it depends on has changed and `beside` is there, else made."""
-        inputs = {"weights": model.weights, "annotations": self.annotations[pose2d.card(model.name).skeleton]}
+    ) -> Found:
+        """What is in `path` while nothing that it depends on has changed and `beside` is there,
+        else made.
+        """
+        inputs = {
+            "weights": model.weights,
+            "annotations": self.annotations[pose2d.card(model.name).skeleton],
+        }
         key = CacheKey("paper", plain_value(settings), inputs, code_digest(code)).digest
         if path.is_file() and (beside is None or beside.exists()):
             content = read_json(path, "Delete it and run again.")
@@ -159,5 +220,7 @@ class Cells:
                 return content.item("measured").object()
         measured = plain_value(make())
         with atomic_file(path) as temporary:
-            temporary.write_text(json.dumps({"cache_key": key, "measured": measured}, indent=1) + "\n")
+            temporary.write_text(
+                json.dumps({"cache_key": key, "measured": measured}, indent=1) + "\n"
+            )
         return dict(measured)

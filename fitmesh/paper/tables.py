@@ -1,4 +1,6 @@
-"""The paper's tables on COCO, MPII, COCO-WholeBody and 3DPW: made, printed, and left as csv and Markdown."""
+"""The paper's tables on COCO, MPII, COCO-WholeBody and 3DPW: made, printed, and left as csv and
+Markdown.
+"""
 
 import csv
 import json
@@ -38,11 +40,18 @@ Printed = Mapping[tuple[str, str], Mapping[str, float]]  # model, confidence -> 
 def published(table: str) -> Printed:
     """What the paper prints in one of its tables (published.json)."""
     entries = json.loads(Path(__file__).with_name("published.json").read_text("utf-8"))[table]
-    return {(name.split()[0], name.split()[1]): figures for name, figures in entries.items() if name != "about"}
+    return {
+        (name.split()[0], name.split()[1]): figures
+        for name, figures in entries.items()
+        if name != "about"
+    }
 
 
-PAPER_COCO, PAPER_AREAS, PAPER_LOSSES = published("coco"), published("areas"), published("losses")
-PAPER_MPII, PAPER_3DPW = published("mpii"), published("3dpw")
+PAPER_COCO = published("coco")
+PAPER_AREAS = published("areas")
+PAPER_LOSSES = published("losses")
+PAPER_MPII = published("mpii")
+PAPER_3DPW = published("3dpw")
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured for one line, and what the paper prints there; a figure that is not there has no entry."""
+    """What was measured for one line, and what the paper prints there; a figure that is not there
+    has no entry.
+    """
 
     labels: tuple[str, ...]
     ours: Mapping[str, float]
@@ -77,13 +88,24 @@ class PaperTable:
     def shown(self) -> list[Column]:
         """Columns with any figure, the paper's beside ours."""
         paper = {c: Column(f"paper_{c.key}", f"{c.label}, paper", c.digits) for c in self.columns}
-        return [c for both in paper.items() for c in both if any(c.key in row.figures for row in self.rows)]
+        return [
+            c
+            for both in paper.items()
+            for c in both
+            if any(c.key in row.figures for row in self.rows)
+        ]
 
     def lines(self, exact: bool = False) -> list[list[str]]:
         """Every row as text, its figures rounded or exact; an empty cell where there is no figure."""
         form = {c.key: ".6g" if exact else f".{c.digits}f" for c in self.shown()}
         return [
-            [*row.labels, *(format(row.figures[key], how) if key in row.figures else "" for key, how in form.items())]
+            [
+                *row.labels,
+                *(
+                    format(row.figures[key], how) if key in row.figures else ""
+                    for key, how in form.items()
+                ),
+            ]
             for row in self.rows
         ]
 
@@ -109,37 +131,72 @@ class PaperTable:
 
 def figures(**values: float | None) -> dict[str, float]:
     """Those that are numbers: None and NaN are no figures."""
-    return {key: float(value) for key, value in values.items() if value is not None and not math.isnan(value)}
+    return {
+        key: float(value)
+        for key, value in values.items()
+        if value is not None and not math.isnan(value)
+    }
 
 
 COCO_COLUMNS = (
-    Column("ap", "AP"), Column("ar", "AR"), Column("keypoint_map", "keypoint mAP"),
-    Column("pearson_person", "Pearson, person", 3), Column("pearson_keypoint", "Pearson, keypoint", 3),
-    Column("ause", "AUSE", 2), Column("ece_person", "ECE, person", 3), Column("ece_keypoint", "ECE, keypoint", 3),
+    Column("ap", "AP"),
+    Column("ar", "AR"),
+    Column("keypoint_map", "keypoint mAP"),
+    Column("pearson_person", "Pearson, person", 3),
+    Column("pearson_keypoint", "Pearson, keypoint", 3),
+    Column("ause", "AUSE", 2),
+    Column("ece_person", "ECE, person", 3),
+    Column("ece_keypoint", "ECE, keypoint", 3),
     Column("bias", "bias, keypoint", 3),
-)  # fmt: skip
+)
 BIAS_COLUMNS = (
-    Column("bias", "bias", 3), Column("mean_confidence", "mean confidence", 3), Column("mean_oks", "mean OKS", 3),
+    Column("bias", "bias", 3),
+    Column("mean_confidence", "mean confidence", 3),
+    Column("mean_oks", "mean OKS", 3),
     Column("ece_keypoint", "ECE", 3),
-)  # fmt: skip
+)
 NAMES = {
-    "ones": "constant", "raw": "raw", "raw-heatmap": "raw (heatmap)", "closed-form": "closed form",
-    "closed-form-predicted": "closed form, predicted area", "closed-form-annotated": "closed form, annotated area",
-    "ccnet": "CCNet", "oracle": "oracle",
-}  # fmt: skip
-LOSSES = {"mse": "MSE", "cross-entropy": "CE", "aleatoric": "Alea", "ensemble": "DeepEns", "soap": "SOAP"}
-BIAS = "bias: mean confidence less mean OKS of labelled keypoints; below 0 the confidence is too low"
+    "ones": "constant",
+    "raw": "raw",
+    "raw-heatmap": "raw (heatmap)",
+    "closed-form": "closed form",
+    "closed-form-predicted": "closed form, predicted area",
+    "closed-form-annotated": "closed form, annotated area",
+    "ccnet": "CCNet",
+    "oracle": "oracle",
+}
+LOSSES = {
+    "mse": "MSE",
+    "cross-entropy": "CE",
+    "aleatoric": "Alea",
+    "ensemble": "DeepEns",
+    "soap": "SOAP",
+}
+BIAS = (
+    "bias: mean confidence less mean OKS of labelled keypoints; below 0 the confidence is too low"
+)
 
 
-def coco_row(labels: tuple[str, ...], source: Mapping[str, Any], published: Mapping[str, float] = {}) -> Row:
+def coco_row(
+    labels: tuple[str, ...], source: Mapping[str, Any], published: Mapping[str, float] = {}
+) -> Row:
     """One source's figures of metrics.json under the names of COCO_COLUMNS and BIAS_COLUMNS."""
-    person, keypoint, keypoint_map = source["person"], source["keypoint"], source["keypoint_map"]
+    person = source["person"]
+    keypoint = source["keypoint"]
+    keypoint_map = source["keypoint_map"]
     ours = figures(
-        ap=100 * source["ap"], ar=100 * source["ar"], keypoint_map=None if keypoint_map is None else 100 * keypoint_map,
-        pearson_person=person["pearson"], pearson_keypoint=keypoint["pearson"], ause=person["ause"],
-        ece_person=person["ece"], ece_keypoint=keypoint["ece"], bias=keypoint["mean_confidence"] - keypoint["mean_oks"],
-        mean_confidence=keypoint["mean_confidence"], mean_oks=keypoint["mean_oks"],
-    )  # fmt: skip
+        ap=100 * source["ap"],
+        ar=100 * source["ar"],
+        keypoint_map=None if keypoint_map is None else 100 * keypoint_map,
+        pearson_person=person["pearson"],
+        pearson_keypoint=keypoint["pearson"],
+        ause=person["ause"],
+        ece_person=person["ece"],
+        ece_keypoint=keypoint["ece"],
+        bias=keypoint["mean_confidence"] - keypoint["mean_oks"],
+        mean_confidence=keypoint["mean_confidence"],
+        mean_oks=keypoint["mean_oks"],
+    )
     return Row(labels, ours, published)
 
 
@@ -154,33 +211,54 @@ def coco(request: PaperRequest) -> PaperTable:
 
 def area(request: PaperRequest) -> PaperTable:
     """The closed form with the mean, a predicted, and the annotated area of a person."""
-    wanted = ("ones", "raw", "closed-form", "closed-form-predicted", "closed-form-annotated", "oracle")
+    wanted = (
+        "ones",
+        "raw",
+        "closed-form",
+        "closed-form-predicted",
+        "closed-form-annotated",
+        "oracle",
+    )
     cells = Cells(request, (COCO17, HALPE26), trains=True)
     return _by_source(cells, "The closed form by area", wanted, PAPER_AREAS, (BIAS,))
 
 
 def bias_figures(request: PaperRequest) -> PaperTable:
     """Images of every network in OUT/figures/NAME, and the bias of every confidence in one table."""
-    cells, folder = Cells(request, (COCO17, HALPE26), trains=False), request.out / "figures"
+    cells = Cells(request, (COCO17, HALPE26), trains=False)
+    folder = request.out / "figures"
     notes = (BIAS, f"images: {folder}/NAME/ (reliability, precision and recall, sparsification)")
     drawn = tuple(name for name in USUAL_SOURCES if name not in ("ones", "oracle"))
-    return _by_source(cells, "Bias of confidence in keypoints", drawn, {}, notes, BIAS_COLUMNS, folder)
+    return _by_source(
+        cells, "Bias of confidence in keypoints", drawn, {}, notes, BIAS_COLUMNS, folder
+    )
 
 
 def _by_source(
-    cells: Cells, title: str, wanted: tuple[str, ...], printed: Printed, notes: tuple[str, ...],
-    columns: tuple[Column, ...] = COCO_COLUMNS, plots: Path | None = None,
-) -> PaperTable:  # fmt: skip
+    cells: Cells,
+    title: str,
+    wanted: tuple[str, ...],
+    printed: Printed,
+    notes: tuple[str, ...],
+    columns: tuple[Column, ...] = COCO_COLUMNS,
+    plots: Path | None = None,
+) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
         # Only IPR has a score of its heatmap beside its own.
-        sources = tuple(name for name in wanted if name != "raw-heatmap" or model.name.startswith("ipr"))
+        sources = tuple(
+            name for name in wanted if name != "raw-heatmap" or model.name.startswith("ipr")
+        )
         measured = cells.evaluated(model, cells.head(model), sources, plots and plots / model.name)
         for source in sources:
             published = printed.get((model.name, source), {})
-            rows.append(coco_row((model.name, NAMES[source]), measured["sources"][source], published))
+            rows.append(
+                coco_row((model.name, NAMES[source]), measured["sources"][source], published)
+            )
     title = f"{title}, {_where(cells.request, measured)}"
-    return PaperTable(title, ("network", "confidence"), columns, tuple(rows), _not_given(printed, cells), notes)
+    return PaperTable(
+        title, ("network", "confidence"), columns, tuple(rows), _not_given(printed, cells), notes
+    )
 
 
 def losses(request: PaperRequest) -> PaperTable:
@@ -200,10 +278,14 @@ def losses(request: PaperRequest) -> PaperTable:
 
 
 MPII_COLUMNS = (
-    Column("pckh", "PCKh"), Column("pckh_0.1", "PCKh@0.1"), Column("ap", "AP"), Column("ause_pck", "AUSE over PCK", 2),
-    Column("pearson_pck", "Pearson with PCK, keypoint", 3), Column("ause", "AUSE", 2),
+    Column("pckh", "PCKh"),
+    Column("pckh_0.1", "PCKh@0.1"),
+    Column("ap", "AP"),
+    Column("ause_pck", "AUSE over PCK", 2),
+    Column("pearson_pck", "Pearson with PCK, keypoint", 3),
+    Column("ause", "AUSE", 2),
     Column("pearson_keypoint", "Pearson, keypoint", 3),
-)  # fmt: skip
+)
 
 
 def mpii(request: PaperRequest) -> PaperTable:
@@ -212,21 +294,34 @@ def mpii(request: PaperRequest) -> PaperTable:
     rows: list[Row] = []
     for model in cells.models:
         measured = cells.evaluated(model, cells.head(model))
-        by_pck = cells.evaluated(model, str(cells.trained(model, f"{request.recipe}-pck", target="pck")[1]))
-        pckh = {"pckh": measured["pckh"]["0.5"]["mean"], "pckh_0.1": measured["pckh"]["0.11"]["mean"]}
+        by_pck = cells.evaluated(
+            model, str(cells.trained(model, f"{request.recipe}-pck", target="pck")[1])
+        )
+        pckh = {
+            "pckh": measured["pckh"]["0.5"]["mean"],
+            "pckh_0.1": measured["pckh"]["0.11"]["mean"],
+        }
         for label, source, cell in (
-            ("raw", "raw", measured), ("closed form", "closed-form", measured), ("oracle", "oracle", measured),
-            ("CCNet (OKS)", "ccnet", measured), ("CCNet (PCK)", "ccnet", by_pck),
-        ):  # fmt: skip
+            ("raw", "raw", measured),
+            ("closed form", "closed-form", measured),
+            ("oracle", "oracle", measured),
+            ("CCNet (OKS)", "ccnet", measured),
+            ("CCNet (PCK)", "ccnet", by_pck),
+        ):
             of = cell["sources"][source]
             ours = figures(
-                ap=100 * of["ap"], ause_pck=of["pck_person"]["ause"], pearson_pck=of["pck_keypoint"]["pearson"],
-                ause=of["person"]["ause"], pearson_keypoint=of["keypoint"]["pearson"],
+                ap=100 * of["ap"],
+                ause_pck=of["pck_person"]["ause"],
+                pearson_pck=of["pck_keypoint"]["pearson"],
+                ause=of["person"]["ause"],
+                pearson_keypoint=of["keypoint"]["pearson"],
                 **(pckh if label == "raw" else {}),
-            )  # fmt: skip
+            )
             rows.append(Row((model.name, label), ours, PAPER_MPII.get((model.name, label), {})))
     title = f"MPII, {_where(request, measured)}, head sizes: {measured.get('head_sizes')}"
-    return PaperTable(title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), _not_given(PAPER_MPII, cells))
+    return PaperTable(
+        title, ("network", "confidence"), MPII_COLUMNS, tuple(rows), _not_given(PAPER_MPII, cells)
+    )
 
 
 def wholebody(request: PaperRequest) -> PaperTable:
@@ -242,7 +337,12 @@ def wholebody(request: PaperRequest) -> PaperTable:
             ("oracle, part by part", "oracle", "parts"),
         ):
             of = measured["sources"][source][parts]
-            rows.append(Row((model.name, label), {part: 100 * of[part] for part in PAPER_PARTS if of[part] >= 0}))
+            rows.append(
+                Row(
+                    (model.name, label),
+                    {part: 100 * of[part] for part in PAPER_PARTS if of[part] >= 0},
+                )
+            )
     columns = tuple(Column(part, part.replace("wholebody", "whole")) for part in PAPER_PARTS)
     title = f"COCO-WholeBody, AP, {_where(request, measured)}"
     return PaperTable(title, ("network", "confidence"), columns, tuple(rows))
@@ -257,7 +357,8 @@ def _not_given(printed: Printed, cells: Cells) -> tuple[str, ...]:
     given = {model.name for model in cells.models}
     absent = [name for name in dict.fromkeys(name for name, _ in printed) if name not in given]
     return tuple(
-        f"{name}: no checkpoint (--checkpoint {name}=FILE, from {pose2d.card(name).source})" for name in absent
+        f"{name}: no checkpoint (--checkpoint {name}=FILE, from {pose2d.card(name).source})"
+        for name in absent
     )
 
 
@@ -268,28 +369,48 @@ WANTED = ("spin", "cliff")
 def three_dpw(request: PaperRequest) -> PaperTable:
     """The weight of a keypoint is its confidence. Sequences that are finished are kept in OUT/3dpw."""
     if len(request.models) != 1:
-        raise UserError("the table on 3DPW needs one 2D network: --model NAME, or --checkpoint NAME=FILE and --head.")
+        raise UserError(
+            "the table on 3DPW needs one 2D network: --model NAME, or --checkpoint NAME=FILE and --head."
+        )
     (network,) = request.models
     if network.head is None:
-        raise UserError(f"no calibration head for {network.name}: train one with `fitmesh train-ccnet`, pass --head.")
+        raise UserError(
+            f"no calibration head for {network.name}: train one with `fitmesh train-ccnet`, pass --head."
+        )
     use_threads(request.threads)
     starts: dict[str, Path | None] = {**request.starts} or {"lifter": None}
     rows = []
     for start, checkpoint in starts.items():
         settings = EvalSettings(
-            data=request.data, body_model=request.body_model, regressor=request.regressor, every=request.every,
-            init=start, checkpoint=checkpoint, pose_model=network.name, pose_checkpoint=network.checkpoint,
-            ccnet=None if network.head == network.name else Path(network.head), confidence=("raw", "ccnet"),
-            weighting=("confidence",), single_frames=True,
-        )  # fmt: skip
+            data=request.data,
+            body_model=request.body_model,
+            regressor=request.regressor,
+            every=request.every,
+            init=start,
+            checkpoint=checkpoint,
+            pose_model=network.name,
+            pose_checkpoint=network.checkpoint,
+            ccnet=None if network.head == network.name else Path(network.head),
+            confidence=("raw", "ccnet"),
+            weighting=("confidence",),
+            single_frames=True,
+        )
         outcome = pipeline.run(settings, request.out / "3dpw" / start, Reporter(on_stderr()))
-        labels = {settings.start_label(None): "none", "+ raw confidence": "raw", "+ CCNet confidence": "calibrated"}
+        labels = {
+            settings.start_label(None): "none",
+            "+ raw confidence": "raw",
+            "+ CCNet confidence": "calibrated",
+        }
         for line in score_table.lines(outcome.scores, outcome.base):
             ours = figures(**{column.key: line.mean[column.key].value for column in COLUMNS})
             published = PAPER_3DPW.get((start.split("-")[0], labels[line.label]), {})
             rows.append(Row((start, labels[line.label]), ours, published))
-    absent = [name for name in WANTED if not any(start.startswith(name) for start in request.starts)]
-    left_out = tuple(f"{name}: no checkpoint (--checkpoint {name}=FILE, docs/initialisers.md)" for name in absent)
+    absent = [
+        name for name in WANTED if not any(start.startswith(name) for start in request.starts)
+    ]
+    left_out = tuple(
+        f"{name}: no checkpoint (--checkpoint {name}=FILE, docs/initialisers.md)" for name in absent
+    )
     title = f"3DPW, mm, {len(outcome.scores):,} person-frames, keypoints by {network.name}, single frames"
     return PaperTable(title, ("start", "confidence"), COLUMNS, tuple(rows), left_out)
 
@@ -301,7 +422,9 @@ COPY_RATE = 1e-4  # a trained trunk takes small steps
 AGGREGATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "sum(v s) / sum(v), the paper's": lambda s, v: (v * s).sum(1) / np.maximum(v.sum(1), 1e-6),
     "mean of s": lambda s, v: s.mean(1),
-    "mean of s where v > 0.5": lambda s, v: np.where(v > 0.5, s, 0).sum(1) / np.maximum((v > 0.5).sum(1), 1),
+    "mean of s where v > 0.5": lambda s, v: (
+        np.where(v > 0.5, s, 0).sum(1) / np.maximum((v > 0.5).sum(1), 1)
+    ),
     "mean of v s": lambda s, v: (v * s).mean(1),
     "geometric mean of s": lambda s, v: np.exp(np.log(np.maximum(s, 1e-6)).mean(1)),
     "largest s": lambda s, v: s.max(1),
@@ -312,29 +435,37 @@ AGGREGATIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 def ablations(request: PaperRequest) -> PaperTable:
     """Heads trained by the recipe but for one thing; no flip test."""
     cells = Cells(request, (COCO17,), trains=True)
-    rows, left_out = [], []
+    rows = []
+    left_out = []
     for model in cells.models:
         base, head = cells.trained(model, f"{request.recipe}-one-layer", head="paper")
         own = base["sources"]
         rows.append(coco_row((model.name, "", "raw confidence"), own["raw"]))
         rows.append(coco_row((model.name, "", "the recipe, one layer"), own["ccnet"]))
         changes: list[tuple[str, str, str, dict[str, Any]]] = [
-            ("head size", f"hidden layer of {width}", f"width-{width}", {"head_width": width}) for width in WIDTHS
+            ("head size", f"hidden layer of {width}", f"width-{width}", {"head_width": width})
+            for width in WIDTHS
         ]
         for kind in FEATURES[1:]:
             rate = {"learning_rate": COPY_RATE} if kind == "copy" else {}
             changes.append(("features", kind, kind, {"features": kind, **rate}))
         for what, value, label, given in changes:
             try:
-                measured, _ = cells.trained(model, f"{request.recipe}-{label}", head="paper", **given)
+                measured, _ = cells.trained(
+                    model, f"{request.recipe}-{label}", head="paper", **given
+                )
             except UserError as error:
                 left_out.append(f"{model.name}, {what} {value}: {error}")
             else:
                 rows.append(coco_row((model.name, what, value), measured["sources"]["ccnet"]))
         path = request.out / "cells" / f"aggregation-{model.name}.json"
         ways = {"ways": list(AGGREGATIONS), "head": content_digest([head])}
-        by_name = cells.cached(path, model, ways, __name__, partial(_aggregations, request, model, head))
-        rows += [Row((model.name, "aggregation", name), figures(**of)) for name, of in by_name.items()]
+        by_name = cells.cached(
+            path, model, ways, __name__, partial(_aggregations, request, model, head)
+        )
+        rows += [
+            Row((model.name, "aggregation", name), figures(**of)) for name, of in by_name.items()
+        ]
         rows.append(coco_row((model.name, "", "oracle"), own["oracle"]))
     title = f"Ablations, {base['people']} people of {base['split']}, annotated boxes, no flip test"
     columns = ("network", "changed", "to")
@@ -345,19 +476,26 @@ def _aggregations(request: PaperRequest, model: GivenModel, head_file: Path) -> 
     """By name: the figures of COCO_COLUMNS that depend on the person's confidence."""
     device = request.device or default_device()
     check_device(device)
-    network, head = pose2d.load(model.name, model.checkpoint).to(device), ccnet.load(head_file).to(device)
-    split = read_split(request.data, request.test or usual_split("test", network.skeleton), network.skeleton)
+    network = pose2d.load(model.name, model.checkpoint).to(device)
+    head = ccnet.load(head_file).to(device)
+    split = read_split(
+        request.data, request.test or usual_split("test", network.skeleton), network.skeleton
+    )
     predictions = predict_split(network, head, split)
     stated = predictions.confidence["ccnet"]
     by_name = {}
     for name, aggregate in AGGREGATIONS.items():
         score = aggregate(stated.keypoint, stated.presence)
         ranked = detections(predictions.image, predictions.xy_px, score)
-        ap, person = evaluate(split.truth, ranked, predictions.skeleton.oks_sigma), calibration(score, predictions.oks)
+        ap = evaluate(split.truth, ranked, predictions.skeleton.oks_sigma)
+        person = calibration(score, predictions.oks)
         by_name[name] = {
-            "ap": 100 * ap.ap, "ar": 100 * ap.ar,
-            "pearson_person": person["pearson"], "ause": person["ause"], "ece_person": person["ece"],
-        }  # fmt: skip
+            "ap": 100 * ap.ap,
+            "ar": 100 * ap.ar,
+            "pearson_person": person["pearson"],
+            "ause": person["ause"],
+            "ece_person": person["ece"],
+        }
     return by_name
 
 
@@ -366,7 +504,11 @@ TABLES: Mapping[str, tuple[Callable[[PaperRequest], PaperTable], str, str]] = {
     "coco": (coco, "every network: raw, closed form, CCNet, oracle", "COCO"),
     "area": (area, "the closed form with mean, predicted and annotated area", "COCO"),
     "losses": (losses, "CCNet by MSE, CE, Alea, DeepEns and SOAP", "COCO"),
-    "ablations": (ablations, "CCNet's size, its input features, aggregation over keypoints", "COCO"),
+    "ablations": (
+        ablations,
+        "CCNet's size, its input features, aggregation over keypoints",
+        "COCO",
+    ),
     "mpii": (mpii, "PCKh, AP, AUSE over PCK and over OKS", "MPII"),
     "wholebody": (wholebody, "AP of body, feet, face, hands and the whole", "COCO-WholeBody"),
     "3dpw": (three_dpw, "SPIN and CLIFF: none, raw, calibrated", "3DPW"),
@@ -376,7 +518,8 @@ TABLES: Mapping[str, tuple[Callable[[PaperRequest], PaperTable], str, str]] = {
 
 def run(request: PaperRequest) -> PaperTable:
     """Make one table, write its files, and print it with what the paper has beside."""
-    name, table = request.out / request.table, TABLES[request.table][0](request)
+    name = request.out / request.table
+    table = TABLES[request.table][0](request)
     table.write_csv(Path(f"{name}.csv"))
     with atomic_file(Path(f"{name}.md")) as path:
         path.write_text(f"{table.title}\n\n{table.as_markdown()}\n")

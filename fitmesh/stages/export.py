@@ -1,4 +1,5 @@
-"""Stages 3 and 4: `overlay.mp4`, the video with everyone's mesh drawn over them, and the formats of `fitmesh.exports`.
+"""Stages 3 and 4: `overlay.mp4`, the video with everyone's mesh drawn over them, and the formats of
+`fitmesh.exports`.
 
 Each is a stage with a cache key of its own.
 """
@@ -31,7 +32,11 @@ def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> 
     chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if exporter.names_bones else {}
     if exporter.motion:
         kept = exporter.motion == "emptied"  # the numbers of the fit, some of them left out
-        chosen |= {name: value for name, value in asdict(job.settings.motion).items() if not kept or "reliable" in name}
+        chosen |= {
+            name: value
+            for name, value in asdict(job.settings.motion).items()
+            if not kept or "reliable" in name
+        }
     return CacheKey(
         stage=name,
         settings=chosen,
@@ -57,21 +62,26 @@ def _noted(out: Path, name: str) -> tuple[str, dict[str, Any]]:
     try:
         note = read_json(_note(out, name))
         sizes = note.item("bytes").object()
-        return note.item("cache_key").text(), {file: n for file, n in sizes.items() if ".." not in Path(file).parts}
+        return note.item("cache_key").text(), {
+            file: n for file, n in sizes.items() if ".." not in Path(file).parts
+        }
     except UserError:
         return "", {}
 
 
 def make(job: Job, key: CacheKey) -> None:
     """The overlay or an export."""
-    exporter, note = EXPORTERS.get(key.stage), _note(job.out, key.stage)
+    exporter = EXPORTERS.get(key.stage)
+    note = _note(job.out, key.stage)
     note.unlink(missing_ok=True)  # while files change, no note vouches for them
     if exporter is None:
         names = _write_overlay(job)
     else:
         remove_temporary(job.out / exporter.entry)
         result = fitmesh.result.load(job.out)
-        names = exporter.write(result, job.out, job.reporter, job.settings.bone_names, job.settings.motion)
+        names = exporter.write(
+            result, job.out, job.reporter, job.settings.bone_names, job.settings.motion
+        )
     sizes = {name: (job.out / name).stat().st_size for name in names}
     with atomic_file(note) as temporary:
         temporary.write_text(json.dumps({"cache_key": key.text, "bytes": sizes}, indent=1) + "\n")
@@ -83,11 +93,12 @@ def _note(out: Path, name: str) -> Path:
 
 
 class _Painter:
-    """Draws whoever is in a frame of the folder `out` into it. What draws is imported when it does, long after cache
-    keys were compared."""
+    """Draws whoever is in a frame of the folder `out` into it. What draws is imported when it does,
+    long after cache keys were compared."""
 
     def __init__(self, out: Path) -> None:
-        self.result, self.people = fitmesh.result.load(out), edited_keypoints(out).people
+        self.result = fitmesh.result.load(out)
+        self.people = edited_keypoints(out).people
         # Frame number -> who is there, in which row: of people with a body, and of all tracks.
         self.bodies: dict[int, list[tuple[Person, int]]] = defaultdict(list)
         self.tracks: dict[int, dict[int, int]] = defaultdict(dict)
@@ -100,22 +111,46 @@ class _Painter:
 
     def paint(self, rgb: np.ndarray, frame: int) -> None:
         """Into the image [H, W, 3] itself."""
-        from fitmesh.exports.draw import draw_boxes, draw_hands, draw_legend, draw_meshes, draw_skeleton
+        from fitmesh.exports.draw import (
+            draw_boxes,
+            draw_hands,
+            draw_legend,
+            draw_meshes,
+            draw_skeleton,
+        )
 
-        bodies, tracks, people = self.bodies.get(frame, []), self.tracks.get(frame, {}), self.people
+        bodies = self.bodies.get(frame, [])
+        tracks = self.tracks.get(frame, {})
+        people = self.people
         draw_meshes(rgb, self.result, frame, bodies)
         boxes = {identity: people[identity].box_px[row] for identity, row in tracks.items()}
-        if self.result.views:  # of several cameras: a person may be several tracks, and has a number of its own
+        if (
+            self.result.views
+        ):  # of several cameras: a person may be several tracks, and has a number of its own
             taken = [person.box_px[row] for person, row in bodies]
-            fitted = {i for i, box in boxes.items() if any((box.astype(np.float32) == other).all() for other in taken)}
+            fitted = {
+                i
+                for i, box in boxes.items()
+                if any((box.astype(np.float32) == other).all() for other in taken)
+            }
         else:
             fitted = {person.identity for person in self.result.people}
-        draw_boxes(rgb, {identity: box for identity, box in boxes.items() if identity not in fitted})
+        draw_boxes(
+            rgb, {identity: box for identity, box in boxes.items() if identity not in fitted}
+        )
         for identity, row in tracks.items():
             if identity not in fitted:
-                points, (_, top, _, bottom) = people[identity].points, boxes[identity]
+                points = people[identity].points
+                _, top, _, bottom = boxes[identity]
                 confidence = (points.confidence[row] * points.presence[row]).numpy()
-                draw_skeleton(rgb, points.xy_px[row].numpy(), confidence, points.skeleton, identity, bottom - top)
+                draw_skeleton(
+                    rgb,
+                    points.xy_px[row].numpy(),
+                    confidence,
+                    points.skeleton,
+                    identity,
+                    bottom - top,
+                )
             if (hands := people[identity].hands) is not None:
                 draw_hands(rgb, hands, row)
         draw_legend(rgb, self.result.source)
@@ -134,10 +169,14 @@ def _write_overlay(job: Job) -> list[str]:
     """Draw everyone into every frame of the span; times and sound stay as they were."""
     from pose2d.video.writer import video_writer
 
-    painter, clip, span = _Painter(job.out), job.clip, job.settings.span
+    painter = _Painter(job.out)
+    clip = job.clip
+    span = job.settings.span
     sound = clip.path if clip.info.has_audio else None
     rate = clip.info.rate / span.every
-    waiting: deque[tuple[Future[av.VideoFrame], Fraction]] = deque()  # frames that are being painted, and their times
+    waiting: deque[tuple[Future[av.VideoFrame], Fraction]] = (
+        deque()
+    )  # frames that are being painted, and their times
     with (
         job.reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         single_thread(),  # skinning; decoding and encoding have threads of their own
@@ -147,7 +186,9 @@ def _write_overlay(job: Job) -> list[str]:
 
         def painted(frame: Frame) -> av.VideoFrame:
             painter.paint(frame.rgb, frame.index)
-            return video.prepared(frame.rgb)  # not where frames are encoded: that takes as long again
+            return video.prepared(
+                frame.rgb
+            )  # not where frames are encoded: that takes as long again
 
         def add_first() -> None:
             painting, time_s = waiting.popleft()

@@ -1,4 +1,5 @@
-"""Stage 1: frames -> who is where, and their keypoints with confidence, in `tracks.npz` and `keypoints.npz`.
+"""Stage 1: frames -> who is where, and their keypoints with confidence, in `tracks.npz` and
+`keypoints.npz`.
 
 Both files come out of one pass over the video (`pose2d.people`)."""
 
@@ -17,7 +18,14 @@ from fitmesh.result import check_keypoints, check_tracks
 from fitmesh.stages.settings import AUTO, Job
 from fitmesh.ui.trouble import count
 from fitting.scene.camera_motion import BackgroundMotion
-from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz, write_npz
+from pose2d.base.caching import (
+    CacheKey,
+    code_digest,
+    content_digest,
+    npz_is_current,
+    read_npz,
+    write_npz,
+)
 from pose2d.base.errors import UserError
 from pose2d.base.threads import prefetch, torch_threads
 from pose2d.crops import estimate_people
@@ -47,10 +55,13 @@ class SeenPeople:
     time_s: np.ndarray  # [F] when each is shown
     rows: Detections  # track after track, each within one shot, frames rising
     shot_first_frame: np.ndarray  # [S] number of the first frame of each shot
-    same_as: dict[int, int]  # identity -> the earliest identity of the same person, where --relink found one
+    same_as: dict[
+        int, int
+    ]  # identity -> the earliest identity of the same person, where --relink found one
     events: list[Event]  # what a person should look at, in order of time
     warnings: list[str]  # about the video
-    # Of keypoints.npz, which also gives `rows` their keypoints, and hands where somebody looked for them
+    # Of keypoints.npz, which also gives `rows` their keypoints, and hands where somebody looked for
+    # them
     pose_model: str = ""
     outlines: Outlines | None = None  # None: nobody looked for masks
 
@@ -86,33 +97,47 @@ def key_parts(job: Job) -> tuple[dict[str, Any], dict[str, str]]:
     """The settings and inputs that count whoever found the keypoints."""
     settings = job.settings
     told = {
-        "span": asdict(settings.span), "rate": str(job.clip.info.rate), "tracker": asdict(settings.tracker),
-        "max_people": settings.max_people, "identity": asdict(settings.identity), "hands": settings.hands,
+        "span": asdict(settings.span),
+        "rate": str(job.clip.info.rate),
+        "tracker": asdict(settings.tracker),
+        "max_people": settings.max_people,
+        "identity": asdict(settings.identity),
+        "hands": settings.hands,
         "shape": settings.shape,
-    }  # fmt: skip
+    }
     return told, {"clip": job.clip_digest, "hands": content_digest([HAND_CONSTANTS])}
 
 
 def cache_key(job: Job) -> CacheKey:
-    settings, (told, inputs) = job.settings, key_parts(job)
+    settings = job.settings
+    told, inputs = key_parts(job)
     told |= {"pose_model": settings.pose_model, "confidence": settings.confidence}
     if settings.whole_image:
         told["boxes"] = "whole"
     elif settings.detections is not None:
-        told["boxes"], inputs["detections"] = "given", content_digest([settings.detections])
+        told["boxes"] = "given"
+        inputs["detections"] = content_digest([settings.detections])
     else:
-        told["boxes"], told["detector"] = "detector", [settings.detector, asdict(settings.detector_options)]
+        told["boxes"] = "detector"
+        told["detector"] = [settings.detector, asdict(settings.detector_options)]
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
     if head := head_digest(settings.confidence, settings.pose_model, settings.ccnet):
         inputs["ccnet"] = head
     return CacheKey(
-        "people", told, inputs,
+        "people",
+        told,
+        inputs,
         code_digest(
-            "pose2d.people", f"pose2d.detect.{DETECTORS[settings.detector][0]}", module_of(settings.pose_model),
-            "ccnet.confidence", "pose2d.hands", "pose2d.masks", "fitting.scene.camera_motion",
+            "pose2d.people",
+            f"pose2d.detect.{DETECTORS[settings.detector][0]}",
+            module_of(settings.pose_model),
+            "ccnet.confidence",
+            "pose2d.hands",
+            "pose2d.masks",
+            "fitting.scene.camera_motion",
         ),
-    )  # fmt: skip
+    )
 
 
 def is_current(out: Path, key: CacheKey) -> bool:
@@ -121,26 +146,41 @@ def is_current(out: Path, key: CacheKey) -> bool:
 
 def make(job: Job, key: CacheKey) -> None:
     """Find everyone in the frames of the span."""
-    info, settings = job.clip.info, job.settings
+    info = job.clip.info
+    settings = job.settings
     tracker = Tracker((info.width_px, info.height_px), settings.tracker)
     background = BackgroundMotion((info.width_px, info.height_px))
-    fps, given = float(info.rate / settings.span.every), settings.detections is not None
+    fps = float(info.rate / settings.span.every)
+    given = settings.detections is not None
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick:
         finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
         with torch.inference_mode():
-            seen = finder.find(job.clip.frames(settings.span), fps, tracker, settings.workers, tick, settings.identity)
+            seen = finder.find(
+                job.clip.frames(settings.span),
+                fps,
+                tracker,
+                settings.workers,
+                tick,
+                settings.identity,
+            )
     write(
-        job, key, seen,
-        pose_model=settings.pose_model, skeleton=card(settings.pose_model).skeleton.name, source=settings.confidence,
+        job,
+        key,
+        seen,
+        pose_model=settings.pose_model,
+        skeleton=card(settings.pose_model).skeleton.name,
+        source=settings.confidence,
         background=background,
-    )  # fmt: skip
+    )
 
 
 def _estimate(job: Job) -> Estimate:
     model, confidence = job.loader.networks
 
     @torch.inference_mode()
-    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
+    def estimate(
+        images: Sequence[np.ndarray], boxes_px: np.ndarray
+    ) -> tuple[np.ndarray, Keypoints]:
         boxes_px, poses = estimate_people(model, images, boxes_px)
         return boxes_px, confidence(poses)
 
@@ -152,25 +192,41 @@ def _detect(job: Job) -> Detect:
     if settings.whole_image:
         return lambda frame: whole_image(frame.rgb)
     if settings.detections is not None:
-        given, nobody = read_detections(settings.detections), Boxes(np.zeros((0, 4)), np.zeros(0))
+        given = read_detections(settings.detections)
+        nobody = Boxes(np.zeros((0, 4)), np.zeros(0))
         return lambda frame: given.get(frame.index, nobody)
     detector = job.loader.detector
     return lambda frame: detector.detect(frame.rgb)
 
 
 def write(
-    job: Job, key: CacheKey, seen: People, pose_model: str, skeleton: str, source: str,
+    job: Job,
+    key: CacheKey,
+    seen: People,
+    pose_model: str,
+    skeleton: str,
+    source: str,
     background: BackgroundMotion | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Both files; of at most `max_people`, those seen in the most frames."""
-    info, limit, everyone = job.clip.info, job.settings.max_people, seen.detections
-    warnings = np.array(job.clip.warnings, dtype=np.str_)  # of the whole clip: hands are looked for in a part of it
+    info = job.clip.info
+    limit = job.settings.max_people
+    everyone = seen.detections
+    warnings = np.array(
+        job.clip.warnings, dtype=np.str_
+    )  # of the whole clip: hands are looked for in a part of it
     names, counts = np.unique(everyone.identity, return_counts=True)
     kept = np.sort(names[np.argsort(-counts, kind="stable")[:limit]])
-    rows = everyone if len(kept) == len(names) else everyone.picked(np.flatnonzero(np.isin(everyone.identity, kept)))
+    rows = (
+        everyone
+        if len(kept) == len(names)
+        else everyone.picked(np.flatnonzero(np.isin(everyone.identity, kept)))
+    )
     keypoints = rows.keypoints
     if keypoints is None:
-        keypoints = Keypoints.empty({"keypoints": BY_NAME[skeleton].size}, source=cast(ConfidenceSource, source))
+        keypoints = Keypoints.empty(
+            {"keypoints": BY_NAME[skeleton].size}, source=cast(ConfidenceSource, source)
+        )
         keypoints = replace(keypoints, raw=keypoints.confidence)
     if keypoints.area_px2 is None:
         area = AREA_OF_BOX * (rows.box_px[:, 2:] - rows.box_px[:, :2]).prod(1)
@@ -187,27 +243,42 @@ def write(
         job.out / KEYPOINTS_FILE,
         key,
         {
-            "pose_model": pose_model, "skeleton": skeleton, "source": source, **people, **keypoints.to_arrays(),
-            **({} if hands is None else hands.to_arrays()), **({} if outlines is None else outlines.to_arrays()),
+            "pose_model": pose_model,
+            "skeleton": skeleton,
+            "source": source,
+            **people,
+            **keypoints.to_arrays(),
+            **({} if hands is None else hands.to_arrays()),
+            **({} if outlines is None else outlines.to_arrays()),
         },
-    )  # fmt: skip
+    )
     write_npz(
         job.out / TRACKS_FILE,
         key,
         {
-            "width_px": info.width_px, "height_px": info.height_px,
-            "rate": [info.rate.numerator, info.rate.denominator], "frame": seen.frames, "time_s": seen.time_s,
-            "detected": seen.detected, **people, "row_score": rows.score, "shot_first_frame": seen.shot_first_frame,
+            "width_px": info.width_px,
+            "height_px": info.height_px,
+            "rate": [info.rate.numerator, info.rate.denominator],
+            "frame": seen.frames,
+            "time_s": seen.time_s,
+            "detected": seen.detected,
+            **people,
+            "row_score": rows.score,
+            "shot_first_frame": seen.shot_first_frame,
             "same_as": _same_as(seen.same_as, kept),
-            **Event.stack([e for e in seen.events if e.identity in kept]).to_arrays(), "warnings": warnings,
+            **Event.stack([e for e in seen.events if e.identity in kept]).to_arrays(),
+            "warnings": warnings,
             **({} if background is None else background.arrays(seen.frames, seen.shot_first_frame)),
         },
-    )  # fmt: skip
+    )
 
 
 def _second_pass(job: Job, rows: Detections) -> tuple[HandKeypoints | None, Outlines | None]:
-    """Both hands of everybody and outlines of some frames, over the video once more: identities are known by now."""
-    settings, info = job.settings, job.clip.info
+    """Both hands of everybody and outlines of some frames, over the video once more: identities are
+    known by now.
+    """
+    settings = job.settings
+    info = job.clip.info
     masks = MaskFinder(rows, (info.width_px, info.height_px)) if settings.shape == "masks" else None
     frames = prefetch(job.clip.frames(settings.span))
     frames = frames if masks is None else masks.watching(frames)
@@ -228,7 +299,10 @@ def _hands(job: Job, rows: Detections, video: Iterator[Frame]) -> HandKeypoints:
         hands = HandKeypoints.unseen(len(rows))
     if small := int((arms.seen & ~arms.large).sum()):
         total = count(int(arms.seen.sum()), "hands")
-        job.reporter.say(f"hands: {small} of {total} are under {LEAST_PX:.0f} px long and were not looked for", "hands")
+        job.reporter.say(
+            f"hands: {small} of {total} are under {LEAST_PX:.0f} px long and were not looked for",
+            "hands",
+        )
     return hands
 
 
@@ -245,20 +319,32 @@ def read_tracks(out: Path) -> SeenPeople:
     arrays = read_npz(out / TRACKS_FILE)
     check_tracks(arrays, out / TRACKS_FILE)
     return SeenPeople(
-        width_px=int(arrays["width_px"]), height_px=int(arrays["height_px"]), rate=Fraction(*map(int, arrays["rate"])),
-        frames=arrays["frame"], time_s=arrays["time_s"],
-        rows=Detections(arrays["row_frame"], _identities(arrays), arrays["row_box_px"], arrays["row_score"]),
+        width_px=int(arrays["width_px"]),
+        height_px=int(arrays["height_px"]),
+        rate=Fraction(*map(int, arrays["rate"])),
+        frames=arrays["frame"],
+        time_s=arrays["time_s"],
+        rows=Detections(
+            arrays["row_frame"], _identities(arrays), arrays["row_box_px"], arrays["row_score"]
+        ),
         shot_first_frame=arrays["shot_first_frame"],
         same_as=dict(zip(arrays["identity"].tolist(), arrays["same_as"].tolist(), strict=True)),
-        events=Event.from_arrays(arrays).each(), warnings=[str(text) for text in arrays["warnings"]],
-    )  # fmt: skip
+        events=Event.from_arrays(arrays).each(),
+        warnings=[str(text) for text in arrays["warnings"]],
+    )
 
 
 def read_keypoints(out: Path) -> SeenPeople:
     """Both files as found, likewise."""
-    tracks, (rows, outlines, pose_model) = read_tracks(out), read_keypoint_rows(out / KEYPOINTS_FILE)
-    if any(not np.array_equal(getattr(tracks.rows, name), getattr(rows, name)) for name in ("identity", "frame")):
-        raise UserError(f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew.")
+    tracks = read_tracks(out)
+    rows, outlines, pose_model = read_keypoint_rows(out / KEYPOINTS_FILE)
+    if any(
+        not np.array_equal(getattr(tracks.rows, name), getattr(rows, name))
+        for name in ("identity", "frame")
+    ):
+        raise UserError(
+            f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew."
+        )
     return replace(tracks, rows=rows, outlines=outlines, pose_model=pose_model)
 
 
@@ -270,8 +356,11 @@ def read_keypoint_rows(path: Path) -> tuple[Detections, Outlines | None, str]:
     points = Keypoints.from_arrays(arrays, source=source, skeleton=BY_NAME[str(arrays["skeleton"])])
     hands = HandKeypoints.from_arrays(arrays) if HandKeypoints.PREFIX + "xy_px" in arrays else None
     outlines = Outlines.from_arrays(arrays) if Outlines.PREFIX + "row" in arrays else None
-    frame, box_px = arrays["row_frame"], arrays["row_box_px"]
-    rows = Detections(frame, _identities(arrays), box_px, np.full(len(frame), np.nan), points, hands=hands)
+    frame = arrays["row_frame"]
+    box_px = arrays["row_box_px"]
+    rows = Detections(
+        frame, _identities(arrays), box_px, np.full(len(frame), np.nan), points, hands=hands
+    )
     return rows, outlines, str(arrays["pose_model"])
 
 

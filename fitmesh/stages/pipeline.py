@@ -1,4 +1,5 @@
-"""All stages in order: each is made when its file is missing or its cache key has changed, and kept otherwise.
+"""All stages in order: each is made when its file is missing or its cache key has changed, and kept
+otherwise.
 
 `run_settings` turns the options that a user gives into the settings that the stages read.
 """
@@ -31,7 +32,8 @@ from pose2d.detect.detector import detector_class
 from pose2d.models.base import card, fetched, use_plugin
 from pose2d.skeletons import COCO17
 
-# Stages that few runs need, imported when one does: several cameras, and keypoints that a file brings.
+# Stages that few runs need, imported when one does: several cameras, and keypoints that a file
+# brings.
 TOGETHER, GIVEN = "fitmesh.stages.together", "fitmesh.stages.given_keypoints"
 _log = logging.getLogger(__name__)
 
@@ -48,8 +50,9 @@ class Stage:
 
 
 def run_stages(job: Job) -> tuple[list[Path], list[str]]:
-    """From a clip to its files in `job.out`, of which this process is the only writer meanwhile: those for the user
-    (the fit, the overlay, the exports), and the names of the stages that were not skipped."""
+    """From a clip to its files in `job.out`, of which this process is the only writer meanwhile:
+    those for the user (the fit, the overlay, the exports), and the names of the stages that were
+    not skipped."""
     with job.reporter.busy("checking the settings"):
         check(job)
     # The lock says in words why a folder cannot be written to.
@@ -62,18 +65,25 @@ def _run_stages(job: Job) -> tuple[list[Path], list[str]]:
         manifest = Manifest.read(job.out)
         planned = stages(job)
         exporters = [EXPORTERS.get(stage.key.stage) for stage in planned]
-        files = [stage.files() if one is None else (one.entry,) for stage, one in zip(planned, exporters, strict=True)]
+        files = [
+            stage.files() if one is None else (one.entry,)
+            for stage, one in zip(planned, exporters, strict=True)
+        ]
         entries = [RUN_FILE, *(Path(name).parts[0] for names in files for name in names)]
         manifest.claim(entries, _inputs(job), job.settings.overwrite)
     for folder in (job.out, *(one.out for one in job.cameras)):
         for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, OVERLAY_FILE, RUN_FILE):
             remove_temporary(folder / name)
     try:
-        timings = numbers_of(read_json(job.out / RUN_FILE).get("timings_s", {}).value)  # of an earlier run
+        timings = numbers_of(
+            read_json(job.out / RUN_FILE).get("timings_s", {}).value
+        )  # of an earlier run
     except UserError:
         timings = {}
     made: list[str] = []
-    if job.settings.videos and not all(stage.is_current() for stage in planned[: 1 + len(job.cameras)]):
+    if job.settings.videos and not all(
+        stage.is_current() for stage in planned[: 1 + len(job.cameras)]
+    ):
         import_module(TOGETHER).preview(job)
     for stage in planned:
         name = stage.name
@@ -83,13 +93,17 @@ def _run_stages(job: Job) -> tuple[list[Path], list[str]]:
         else:
             if damaged and not job.settings.overwrite:
                 which = ", ".join(damaged[:3]) + (" .." if len(damaged) > 3 else "")
-                job.reporter.warn(f"{which}: changed or damaged since it was written, so it is made again.")
+                job.reporter.warn(
+                    f"{which}: changed or damaged since it was written, so it is made again."
+                )
             if manifest.forget(stage.files()):  # while files change, no record vouches for them
                 _write_run_json(job, timings, manifest)
             _log.debug("%s is made, cache key %s", name, stage.key.text)
             start = time.monotonic()
             stage.make()
-            timings[name] = round(time.monotonic() - start, 3)  # a stage that is kept keeps its time
+            timings[name] = round(
+                time.monotonic() - start, 3
+            )  # a stage that is kept keeps its time
             made.append(name)
             manifest.record(stage.files())
         _write_run_json(job, timings, manifest)
@@ -107,7 +121,9 @@ def _inputs(job: Job) -> list[Path]:
 
 
 def warnings_of(folder: Path) -> list[str]:
-    """What a user should know of a finished run besides its numbers: about the video, and people who were not found."""
+    """What a user should know of a finished run besides its numbers: about the video, and people
+    who were not found.
+    """
     seen = people.read_tracks(folder)
     nobody = (
         f"nobody was found in {count(len(seen.frames), 'frames')}. Try a larger --detector-size (640) if people are "
@@ -118,38 +134,63 @@ def warnings_of(folder: Path) -> list[str]:
 
 def stages(job: Job) -> list[Stage]:
     """In the order they are made."""
-    settings, everyone = job.settings, (job, *job.cameras)
+    settings = job.settings
+    everyone = (job, *job.cameras)
 
     def stage(
-        one: Job, key: CacheKey, is_current: Callable[[Path, CacheKey], bool], file: str,
-        make: Callable[[Job, CacheKey], None], files: Callable[[], Sequence[str]],
-    ) -> Stage:  # fmt: skip
+        one: Job,
+        key: CacheKey,
+        is_current: Callable[[Path, CacheKey], bool],
+        file: str,
+        make: Callable[[Job, CacheKey], None],
+        files: Callable[[], Sequence[str]],
+    ) -> Stage:
         """Of one of the cameras, in its own folder."""
         folder = one.out.relative_to(job.out)
         return Stage(
-            f"{key.stage} {folder.name}".rstrip(), key, partial(is_current, one.out / file, key),
-            partial(make, one, key), lambda: [str(folder / name) for name in files()],
-        )  # fmt: skip
+            f"{key.stage} {folder.name}".rstrip(),
+            key,
+            partial(is_current, one.out / file, key),
+            partial(make, one, key),
+            lambda: [str(folder / name) for name in files()],
+        )
 
     source: Any = people if settings.keypoints is None else import_module(GIVEN)
-    both, drawn = (people.TRACKS_FILE, people.KEYPOINTS_FILE), (OVERLAY_FILE,)
-    planned = [stage(one, source.cache_key(one), people.is_current, "", source.make, lambda: both) for one in everyone]
+    both = (people.TRACKS_FILE, people.KEYPOINTS_FILE)
+    drawn = (OVERLAY_FILE,)
+    planned = [
+        stage(one, source.cache_key(one), people.is_current, "", source.make, lambda: both)
+        for one in everyone
+    ]
     if not settings.videos:
         fit_key = fit.cache_key(job, planned[0].key)
         fitted = stage(job, fit_key, fit.is_current, fit.FILE, fit.make, lambda: (fit.FILE,))
     else:
         together = import_module(TOGETHER)
         fit_key = together.cache_key(job, [seen.key for seen in planned])
-        is_current, files = partial(together.is_current, job), partial(together.files, job)
+        is_current = partial(together.is_current, job)
+        files = partial(together.files, job)
         fitted = stage(job, fit_key, is_current, fit.FILE, together.make, files)
     overlay_key = partial(export.overlay_key, fit_key=fit_key)
     if not settings.only_people:
         planned.append(fitted)
     if not settings.outputs:
-        planned += [stage(one, overlay_key(one), export.is_current, "", export.make, lambda: drawn) for one in everyone]
+        planned += [
+            stage(one, overlay_key(one), export.is_current, "", export.make, lambda: drawn)
+            for one in everyone
+        ]
     for name in wanted(settings.exports, () if settings.outputs else None):
         key = export.cache_key(job, name, fit_key, overlay_key(job))
-        planned.append(stage(job, key, export.is_current, "", export.make, partial(export.noted_files, job.out, name)))
+        planned.append(
+            stage(
+                job,
+                key,
+                export.is_current,
+                "",
+                export.make,
+                partial(export.noted_files, job.out, name),
+            )
+        )
     return planned
 
 
@@ -162,11 +203,15 @@ def check(job: Job) -> None:
         import_module(TOGETHER).check(job)
     layout_matters = False
     if settings.keypoints is not None:
-        layout_matters = import_module(GIVEN).read_given(settings.keypoints, settings.keypoint_layout).openpose
+        layout_matters = (
+            import_module(GIVEN).read_given(settings.keypoints, settings.keypoint_layout).openpose
+        )
     elif settings.checkpoint is not None or settings.ccnet is not None:
         _ = job.loader.networks  # a file of the wrong family is told of before any stage starts
     if settings.keypoint_layout != RunSettings.keypoint_layout and not layout_matters:
-        job.reporter.warn("--keypoint-layout has no effect: it is for --keypoints in OpenPose's format.")
+        job.reporter.warn(
+            "--keypoint-layout has no effect: it is for --keypoints in OpenPose's format."
+        )
 
 
 def check_settings(settings: RunSettings) -> None:
@@ -194,7 +239,9 @@ def check_settings(settings: RunSettings) -> None:
 
 
 def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest) -> None:
-    """`run.json`: what the run was told, where its clip is, how long each stage took, and digests of what it wrote."""
+    """`run.json`: what the run was told, where its clip is, how long each stage took, and digests
+    of what it wrote.
+    """
     facts: dict[str, Any] = {
         "fitmesh": __version__,
         "clip": str(job.clip.path.resolve()),
@@ -208,15 +255,21 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
 
 
 def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -> RunSettings:
-    """From options to settings; refuses options that would have no effect. other_videos: of more cameras than one."""
+    """From options to settings; refuses options that would have no effect. other_videos: of more
+    cameras than one.
+    """
     if not other_videos and (options.cameras is not None or options.sync != RunOptions.sync):
         name = "--sync" if options.cameras is None else "--cameras"
-        raise UserError(f"{name} is for several cameras: give --video for each of them, and --together.")
+        raise UserError(
+            f"{name} is for several cameras: give --video for each of them, and --together."
+        )
     use_plugin(options.plugin)
     given: dict[str, Any] = shared(options, RunOptions)
     paths = [of.name for of in fields(RunSettings) if of.type == Path | None]
     given |= {name: Path(given[name]) for name in paths if given[name] is not None}
-    keypoints, checkpoint, ccnet = given["keypoints"], given["checkpoint"], given["ccnet"]
+    keypoints = given["keypoints"]
+    checkpoint = given["checkpoint"]
+    ccnet = given["ccnet"]
     if options.whole_image and options.detections is not None:
         raise UserError("--whole-image and --detections contradict each other: give one of them.")
     if keypoints is not None:
@@ -226,8 +279,14 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
                 raise UserError(
                     f"--{spelled} has no effect with --keypoints, which brings its own: leave one of them out."
                 )
-        if options.confidence is not None:  # of another source than the file's: only pixels could give it
-            brought = import_module(GIVEN).read_given(keypoints, options.keypoint_layout).rows.points.source
+        if (
+            options.confidence is not None
+        ):  # of another source than the file's: only pixels could give it
+            brought = (
+                import_module(GIVEN)
+                .read_given(keypoints, options.keypoint_layout)
+                .rows.points.source
+            )
             if options.confidence != brought:
                 raise UserError(
                     f"--confidence {options.confidence} has no effect with --keypoints: {keypoints} brings its own "
@@ -239,16 +298,23 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
     if unknown := sorted(set(outputs) - {"people", "fit"}):
         raise UserError(f"unknown --only {', '.join(unknown)}: choose people or fit.")
     if outputs and "fit" not in outputs and options.exports:
-        raise UserError("--only people stops before there is anything to --export: leave one of them out.")
+        raise UserError(
+            "--only people stops before there is anything to --export: leave one of them out."
+        )
     for name, choices in (("hands", ("auto", "off")), ("shape", ("keypoints", "masks"))):
         if given[name] not in choices:
             raise UserError(f"unknown --{name} {given[name]!r}: choose {' or '.join(choices)}.")
     given |= {
-        "checkpoint": checkpoint, "floor": str(options.floor), "exports": tuple(options.exports), "outputs": outputs,
+        "checkpoint": checkpoint,
+        "floor": str(options.floor),
+        "exports": tuple(options.exports),
+        "outputs": outputs,
         "confidence": options.confidence or default_source(options.pose_model, checkpoint, ccnet),
-        "height_m": _text(options.height_m), "weight_kg": _text(options.weight_kg),
-        "device": options.device or default_device(), "videos": tuple(map(Path, other_videos)),
-    }  # fmt: skip
+        "height_m": _text(options.height_m),
+        "weight_kg": _text(options.weight_kg),
+        "device": options.device or default_device(),
+        "videos": tuple(map(Path, other_videos)),
+    }
     return RunSettings(**given)
 
 

@@ -1,4 +1,6 @@
-"""What a run is told and finds about its scene: lens, gravity, floor, people's heights; its arrays in `fit.npz`."""
+"""What a run is told and finds about its scene: lens, gravity, floor, people's heights; its arrays
+in `fit.npz`.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from fitmesh.result import Shot
-from fitting.camera import COUNTS, Camera, FocalEstimate, focal_prior, given_focal, world_from_camera
+from fitting.camera import (
+    COUNTS,
+    Camera,
+    FocalEstimate,
+    focal_prior,
+    given_focal,
+    world_from_camera,
+)
 from fitting.scene.ground import GivenGround
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.files import read_json
@@ -29,9 +38,12 @@ class Lens:
 
 
 def lens_of(
-    clip: Path, size: tuple[int, int], focal_px: float | None = None, fov_deg: float | None = None,
+    clip: Path,
+    size: tuple[int, int],
+    focal_px: float | None = None,
+    fov_deg: float | None = None,
     intrinsics: Path | None = None,
-) -> Lens:  # fmt: skip
+) -> Lens:
     """The user's word, then the file's, then what cameras have."""
     if intrinsics is not None:
         camera = _read_intrinsics(intrinsics, size)
@@ -43,9 +55,14 @@ def lens_of(
         return _stated(given_focal(camera.mean_focal_px, size), size)
     metadata = read_lens_metadata(clip, size) if clip.is_file() else None
     if metadata is not None and metadata.focal_px is not None:
-        return _stated(FocalEstimate(metadata.focal_px, metadata.log_sigma, f"metadata: {metadata.source}"), size)
+        return _stated(
+            FocalEstimate(metadata.focal_px, metadata.log_sigma, f"metadata: {metadata.source}"),
+            size,
+        )
     prior = focal_prior(size)
-    warning = metadata.reason if metadata is not None and "not believable" in metadata.reason else ""
+    warning = (
+        metadata.reason if metadata is not None and "not believable" in metadata.reason else ""
+    )
     return Lens(Camera.from_focal(prior.focal_px, size), prior, False, warning)
 
 
@@ -67,7 +84,9 @@ def _read_intrinsics(path: Path, size: tuple[int, int]) -> Camera:
         "[k1, k2, p1, p2, ..].",
     )
     matrix = np.array([row.finite_numbers(3) for row in content.item("matrix").items()])
-    return Camera.from_intrinsics(matrix, size, content.get("distortion", []).finite_numbers(*COUNTS))
+    return Camera.from_intrinsics(
+        matrix, size, content.get("distortion", []).finite_numbers(*COUNTS)
+    )
 
 
 def read_floor(path: Path) -> GivenGround:
@@ -78,7 +97,9 @@ def read_floor(path: Path) -> GivenGround:
         f"(metres over the floor) or both; or, instead of a file, one of the words {OFF} and {AUTO}.",
     )
     up = content.item("up").finite_numbers(3) if "up" in content else None
-    height = content.item("camera_height_m").number(1e-3, 1e4) if "camera_height_m" in content else None
+    height = (
+        content.item("camera_height_m").number(1e-3, 1e4) if "camera_height_m" in content else None
+    )
     if up is None:
         if height is None:
             raise content.refuse("states no floor")
@@ -90,24 +111,29 @@ def read_floor(path: Path) -> GivenGround:
     return GivenGround((x, y, z), height)
 
 
-# --- fit.npz --------------------------------------------------------------------------------------------------------
+# --- fit.npz
+# --------------------------------------------------------------------------------------------------------
 
 
 def scene_arrays(
     fits: Sequence[ShotFit], first_frames: np.ndarray, frames: np.ndarray, lowest_m: Sequence[float]
 ) -> Mapping[str, Any]:
-    """The arrays about shots, gravity, floor and lens. first_frames [S] and fits: of each shot; frames [F]: all that
-    were read; lowest_m: up . x of the lowest foot of each shot, where gravity is known."""
+    """The arrays about shots, gravity, floor and lens. first_frames [S] and fits: of each shot;
+    frames [F]: all that were read; lowest_m: up . x of the lowest foot of each shot, where gravity
+    is known."""
     world = np.full((len(frames), 4, 4), np.nan, np.float32)
     focal = np.zeros(len(frames))
     shots: list[Shot] = []
     ends = [*first_frames[1:].tolist(), np.inf]
     for fit, first, end, lowest in zip(fits, first_frames.tolist(), ends, lowest_m, strict=True):
         here = (frames >= first) & (frames < end)
-        ground, motion = fit.ground, fit.motion
+        ground = fit.ground
+        motion = fit.motion
         moving = motion is not None and motion.kind == "moving"
         every = np.arange(int(here.sum()))
-        turned, zoom = (None, None) if motion is None else (motion.turning(every), motion.zooming(every))
+        turned, zoom = (
+            (None, None) if motion is None else (motion.turning(every), motion.zooming(every))
+        )
         floor = ground is not None and ground.floor_known and not moving
         if ground is not None:
             height = ground.camera_height_m if floor else -lowest
@@ -115,20 +141,29 @@ def scene_arrays(
         focal[here] = fit.camera.focal_px[0] * (1.0 if zoom is None else zoom)
         shots.append(
             Shot(
-                first_frame=first, camera="unknown" if motion is None else motion.kind,
+                first_frame=first,
+                camera="unknown" if motion is None else motion.kind,
                 up_cam=None if ground is None else ground.up_cam,
-                up_std_deg=np.nan if ground is None else ground.up_sigma_deg, floor_known=floor,
+                up_std_deg=np.nan if ground is None else ground.up_sigma_deg,
+                floor_known=floor,
                 camera_height_m=ground.camera_height_m if ground is not None and floor else np.nan,
-                focal_px=fit.camera.focal_px[0], focal_log_std=fit.focal.log_sigma, focal_source=fit.focal.source,
-                scene=fit.verdict, scene_reason=fit.reason + _exceptions(fit),
+                focal_px=fit.camera.focal_px[0],
+                focal_log_std=fit.focal.log_sigma,
+                focal_source=fit.focal.source,
+                scene=fit.verdict,
+                scene_reason=fit.reason + _exceptions(fit),
             )
-        )  # fmt: skip
+        )
     return {**Shot.stack(shots).to_arrays(), "world_from_camera": world, "frame_focal_px": focal}
 
 
 def describe(fit: ShotFit, when: str) -> str:
     """One shot's scene in words."""
-    camera = "camera not looked at" if fit.motion is None else f"{fit.motion.kind} camera ({fit.motion.reason})"
+    camera = (
+        "camera not looked at"
+        if fit.motion is None
+        else f"{fit.motion.kind} camera ({fit.motion.reason})"
+    )
     lens = f"focal length {fit.focal.focal_px:.0f} px +- {100 * fit.focal.log_sigma:.0f} % ({fit.focal.source})"
     if fit.ground is None:
         return f"{when}: {camera}; {lens}; gravity and floor not known: {fit.reason}"
@@ -142,7 +177,9 @@ def _exceptions(fit: ShotFit) -> str:
     """Whom the scene was softened for, and who is fitted without."""
     parts = []
     for verdict, what in (("softened", "softened for"), ("dropped", "not used for")):
-        who = [str(identity) for identity, judged in fit.judged.items() if judged.verdict == verdict]
+        who = [
+            str(identity) for identity, judged in fit.judged.items() if judged.verdict == verdict
+        ]
         if who:
             people = "person" if len(who) == 1 else "people"
             parts.append(f"; {what} {people} {', '.join(who)}, whose keypoints contradict it")

@@ -25,13 +25,20 @@ from pose2d.types import ConfidenceSource
 from pose2d.video.frames import Clip, Span
 
 CAMERAS_FOLDER = "cameras"  # of the other cameras' files
-HEIGHT = ("height", "metres for everybody (1.82) or identity:metres (2:1.25)", 0.4, 2.6)  # of people, least and most
+HEIGHT = (
+    "height",
+    "metres for everybody (1.82) or identity:metres (2:1.25)",
+    0.4,
+    2.6,
+)  # of people, least and most
 WEIGHT = ("weight", "kilograms for everybody (82) or identity:kilograms (2:24)", 4.0, 300.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(RunOptions):
-    """The options of a run: paths are paths, what was left open is decided, and what stages make of them."""
+    """The options of a run: paths are paths, what was left open is decided, and what stages make of
+    them.
+    """
 
     detections: Path | None = None
     checkpoint: Path | None = None
@@ -52,11 +59,20 @@ class RunSettings(RunOptions):
     videos: tuple[Path, ...] = ()  # of the other cameras of a scene that several recorded
 
     def __post_init__(self) -> None:
-        given = [n for n, v in (("--focal", self.focal_px), ("--fov", self.fov_deg), ("--intrinsics", self.intrinsics))
-                 if v is not None]  # fmt: skip
+        given = [
+            n
+            for n, v in (
+                ("--focal", self.focal_px),
+                ("--fov", self.fov_deg),
+                ("--intrinsics", self.intrinsics),
+            )
+            if v is not None
+        ]
         if len(given) > 1:
             ways = {2: "two", 3: "three"}[len(given)]
-            raise UserError(f"{' and '.join(given)} say the same thing in {ways} ways: give one of them.")
+            raise UserError(
+                f"{' and '.join(given)} say the same thing in {ways} ways: give one of them."
+            )
         self.heights()  # refuses what cannot be read
         self.weights()
 
@@ -72,7 +88,9 @@ class RunSettings(RunOptions):
     @property
     def tracker(self) -> TrackerOptions:
         usual = TrackerOptions()
-        return replace(usual, sure_score=self.min_score, start_score=min(self.min_score, usual.start_score))
+        return replace(
+            usual, sure_score=self.min_score, start_score=min(self.min_score, usual.start_score)
+        )
 
     @property
     def identity(self) -> IdentityOptions:
@@ -118,7 +136,9 @@ class RunSettings(RunOptions):
     @property
     def motion(self) -> Motion:
         """Of the exports of motion."""
-        return Motion(self.export_fps, self.smooth, self.in_place, self.keep_reliable, self.reliable_mm)
+        return Motion(
+            self.export_fps, self.smooth, self.in_place, self.keep_reliable, self.reliable_mm
+        )
 
     @property
     def only_people(self) -> bool:
@@ -130,7 +150,9 @@ class RunSettings(RunOptions):
         return (self.threads or cores()) if self.device == "cpu" else 1
 
 
-def _of_people(given: str, name: str, words: str, low: float, high: float) -> dict[int | None, float]:
+def _of_people(
+    given: str, name: str, words: str, low: float, high: float
+) -> dict[int | None, float]:
     """By identity; None: everybody else's."""
     by_identity: dict[int | None, float] = {}
     for part in (text.strip() for text in given.split(",")):
@@ -138,9 +160,11 @@ def _of_people(given: str, name: str, words: str, low: float, high: float) -> di
             continue
         who, _, number = part.rpartition(":")
         try:
-            identity, value = int(who) if who else None, float(number)
+            identity = int(who) if who else None
+            value = float(number)
         except ValueError:
-            identity, value = None, math.nan
+            identity = None
+            value = math.nan
         if not low <= value <= high:
             raise UserError(
                 f"--{name} {part!r} is no {name}: give {words}, between {low} and {high}, commas between several."
@@ -164,9 +188,12 @@ class NetworkLoader:
 
     @cached_property
     def detector(self) -> PersonDetector:
-        settings, options = self.settings, self.settings.detector_options
+        settings = self.settings
+        options = self.settings.detector_options
         # The tracker has a use for boxes too doubtful to start a person.
-        options = replace(options, score_threshold=min(options.score_threshold, settings.tracker.doubtful_score))
+        options = replace(
+            options, score_threshold=min(options.score_threshold, settings.tracker.doubtful_score)
+        )
         return load_detector(settings.detector, options).to(settings.device)
 
 
@@ -187,16 +214,26 @@ class Job:
     @cached_property
     def cameras(self) -> list["Job"]:
         """Of the other cameras that recorded the scene, each in a folder of its own."""
-        videos, alone = self.settings.videos, replace(self.settings, videos=())
+        videos = self.settings.videos
+        alone = replace(self.settings, videos=())
         return [
-            Job(open_clip(video), alone, self.out / CAMERAS_FOLDER / name, self.reporter, self.loader)
-            for name, video in zip(names_of([str(self.clip.path), *map(str, videos)])[1:], videos, strict=True)
+            Job(
+                open_clip(video),
+                alone,
+                self.out / CAMERAS_FOLDER / name,
+                self.reporter,
+                self.loader,
+            )
+            for name, video in zip(
+                names_of([str(self.clip.path), *map(str, videos)])[1:], videos, strict=True
+            )
         ]
 
     @cached_property
     def lens(self) -> Lens:
         """Before anybody was fitted."""
-        told, info = self.settings, self.clip.info
+        told = self.settings
+        info = self.clip.info
         size = (info.width_px, info.height_px)
         return lens_of(self.clip.files()[0], size, told.focal_px, told.fov_deg, told.intrinsics)
 

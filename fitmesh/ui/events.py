@@ -1,7 +1,8 @@
 """What happens during the work, as one stream of events: `Reporter.emit` passes each to a sink.
 
-A sink is a function of an event: bars on a terminal, lines in a file, JSON lines for programs, a callback, a worker's
-pipe. On a terminal something moves at all times: a bar, or what is being done where there are no steps."""
+A sink is a function of an event: bars on a terminal, lines in a file, JSON lines for programs, a
+callback, a worker's pipe. On a terminal something moves at all times: a bar, or what is being done
+where there are no steps."""
 
 import json
 import logging
@@ -35,8 +36,8 @@ _log = logging.getLogger("fitmesh")
 class Message:
     """`text` for people; programs get the kind of event and the facts instead.
 
-    A "warning" is something the user should know even in quiet mode; after an "error" the work ends, and the command
-    itself tells people why."""
+    A "warning" is something the user should know even in quiet mode; after an "error" the work
+    ends, and the command itself tells people why."""
 
     text: str
     kind: str = "info"
@@ -45,8 +46,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Stage:
-    """How far a stage is, or something else that takes a while. kept: its files are up to date; failed: an error ended
-    it."""
+    """How far a stage is, or something else that takes a while. kept: its files are up to date;
+    failed: an error ended it."""
 
     name: str
     state: Literal["kept", "started", "running", "done", "failed"]
@@ -79,7 +80,9 @@ Sink = Callable[[Event], None]
 
 
 def to_log(event: Event) -> None:
-    """The sink of whoever wants to see nothing: what is said goes to the packages' log (`fitmesh.ui.trouble`)."""
+    """The sink of whoever wants to see nothing: what is said goes to the packages' log
+    (`fitmesh.ui.trouble`).
+    """
     if isinstance(event, Message) and event.kind == "warning":
         _log.warning("%s", event.text)
     elif text := describe(event):
@@ -95,7 +98,9 @@ def describe(event: Event) -> str:
             return f"{name:<10} is up to date, kept"
         case Stage(name, unit="" | "clips" as unit, beat=beat):  # every clip has a line of its own
             return f"{name} .." if beat == BUSY_BEATS and not unit else ""
-        case Stage(name, "running", done, total, unit, seconds, beat) if beat and beat % STAGE_BEATS == 0:
+        case Stage(name, "running", done, total, unit, seconds, beat) if (
+            beat and beat % STAGE_BEATS == 0
+        ):
             of = f" of {total}" if total else ""
             return f"{name:<10} {done}{of} {unit}, {done / seconds:.1f}/s"
         case Stage(name, "done", done, _, unit, seconds):
@@ -124,9 +129,12 @@ class Reporter:
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
         """A stage of about `total` steps, if that is known."""
-        start, done = time.monotonic(), 0
+        start = time.monotonic()
+        done = 0
 
-        def tell(state: Literal["started", "running", "done", "failed"], beat: int | None = None) -> None:
+        def tell(
+            state: Literal["started", "running", "done", "failed"], beat: int | None = None
+        ) -> None:
             self.emit(Stage(name, state, done, total, unit, time.monotonic() - start, beat))
 
         def tick(steps: int) -> None:
@@ -146,7 +154,9 @@ class Reporter:
 
 @contextmanager
 def heartbeat(beat: Callable[[int], None], every_s: float) -> Iterator[None]:
-    """Calls `beat` with 1, 2, .. every so many seconds, from a thread of its own, until what is inside is done."""
+    """Calls `beat` with 1, 2, .. every so many seconds, from a thread of its own, until what is
+    inside is done.
+    """
     done = threading.Event()
 
     def work() -> None:
@@ -168,7 +178,9 @@ LONGEST_NAME = 30  # of a clip, shown in front of a bar
 
 
 def on_stderr(quiet: bool = False) -> Sink:
-    """For people who watch a command: bars on a terminal, lines elsewhere, in quiet mode only what went wrong."""
+    """For people who watch a command: bars on a terminal, lines elsewhere, in quiet mode only what
+    went wrong.
+    """
     console = Console(stderr=True, highlight=False)
     return Bars(console) if console.is_terminal and not quiet else Lines(console, quiet)
 
@@ -204,22 +216,38 @@ class Bars(Lines):
     def __call__(self, event: Event) -> None:
         match event:
             case Stage(text, "started", unit=""):
-                self._show(text, None, bars.SpinnerColumn(), bars.TextColumn("{task.description}", markup=False),
-                           bars.TimeElapsedColumn(), transient=True)  # fmt: skip
+                self._show(
+                    text,
+                    None,
+                    bars.SpinnerColumn(),
+                    bars.TextColumn("{task.description}", markup=False),
+                    bars.TimeElapsedColumn(),
+                    transient=True,
+                )
             case Stage(stage, "started", _, total):
-                self._show(stage, total, bars.SpinnerColumn(finished_text=" "),
-                           bars.TextColumn("{task.description:<10}"), bars.BarColumn(bar_width=30),
-                           bars.MofNCompleteColumn(), bars.TextColumn("{task.fields[rate]}", "progress.data.speed"),
-                           bars.TimeRemainingColumn(elapsed_when_finished=True))  # fmt: skip
+                self._show(
+                    stage,
+                    total,
+                    bars.SpinnerColumn(finished_text=" "),
+                    bars.TextColumn("{task.description:<10}"),
+                    bars.BarColumn(bar_width=30),
+                    bars.MofNCompleteColumn(),
+                    bars.TextColumn("{task.fields[rate]}", "progress.data.speed"),
+                    bars.TimeRemainingColumn(elapsed_when_finished=True),
+                )
             case Stage(_, "running", done, _, unit, seconds) if self._live:
                 rate = f"{done / seconds:5.1f} {unit}/s" if done and seconds else "starting"
                 self._live.update(bars.TaskID(0), completed=done, rate=rate)
             case Stage(_, "done" | "failed" as state, done) if self._live:
                 # A stated number of frames may be off by a few.
-                self._live.update(bars.TaskID(0), completed=done, total=done if state == "done" else None)
+                self._live.update(
+                    bars.TaskID(0), completed=done, total=done if state == "done" else None
+                )
                 self._live.stop()
                 self._live = None
-            case FromClip(name, Stage(stage, "started" | "running", done, total, unit)) if self._live and unit:
+            case FromClip(name, Stage(stage, "started" | "running", done, total, unit)) if (
+                self._live and unit
+            ):
                 if name not in self._clips:
                     self._clips[name] = self._live.add_task(name, total=None, rate="")
                 title = f"{name[:LONGEST_NAME]}: {stage}"
@@ -232,14 +260,18 @@ class Bars(Lines):
             case Message() | Stage(_, "kept"):
                 super().__call__(event)
 
-    def _show(self, title: str, total: int | None, *columns: bars.ProgressColumn, transient: bool = False) -> None:
+    def _show(
+        self, title: str, total: int | None, *columns: bars.ProgressColumn, transient: bool = False
+    ) -> None:
         self._live = bars.Progress(*columns, console=self.console, transient=transient)
         self._live.add_task(title, total=total, rate="starting")
         self._live.start()
 
 
 def as_json_lines(event: Event) -> None:
-    """On stdout, each with an "event": info, busy, clip, stage, person, warning, result, ended or error."""
+    """On stdout, each with an "event": info, busy, clip, stage, person, warning, result, ended or
+    error.
+    """
     if facts := _facts(event):
         try:
             # One string: lines come from more than one thread.
@@ -255,8 +287,14 @@ def _facts(event: Event) -> dict[str, Any]:
         case Stage(stage, "kept"):
             return {"event": "stage", "stage": stage, "state": "kept"}
         case Stage(text, unit="" | "clips" as unit, beat=beat):
-            return {"event": "busy", "text": text, "seconds": beat * BEAT_S} if beat and not unit else {}
-        case Stage(stage, state, done, total, unit, seconds, beat) if state not in ("running", "failed") or beat:
+            return (
+                {"event": "busy", "text": text, "seconds": beat * BEAT_S}
+                if beat and not unit
+                else {}
+            )
+        case Stage(stage, state, done, total, unit, seconds, beat) if (
+            state not in ("running", "failed") or beat
+        ):
             counted = {"done": done, "total": total, "unit": unit, "seconds": round(seconds, 3)}
             return {"event": "stage", "stage": stage, "state": state, **counted}
         case FromClip(name, inner):

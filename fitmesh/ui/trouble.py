@@ -1,11 +1,13 @@
-"""What a command says when it fails: one sentence for what the user can fix, two lines and a log file for the rest.
+"""What a command says when it fails: one sentence for what the user can fix, two lines and a log
+file for the rest.
 
-And what of the log it shows on stderr, and how Ctrl-C, SIGTERM and SIGHUP end it: a word, no temporary files, and the
-exit code that a shell expects. Imports nothing heavy: it is at work before the slow imports begin.
+And what of the log it shows on stderr, and how Ctrl-C, SIGTERM and SIGHUP end it: a word, no
+temporary files, and the exit code that a shell expects. Imports nothing heavy: it is at work before
+the slow imports begin.
 
-Library code never prints: it logs to `fitmesh`, `pose2d`, `ccnet`, `fitting` and `eval3dpw`, and a program that uses it
-decides where that goes. `fitmesh.run` logs its stages and warnings too. The commands show warnings, and with
-`fitmesh --log-level debug COMMAND` the rest."""
+Library code never prints: it logs to `fitmesh`, `pose2d`, `ccnet`, `fitting` and `eval3dpw`, and a
+program that uses it decides where that goes. `fitmesh.run` logs its stages and warnings too. The
+commands show warnings, and with `fitmesh --log-level debug COMMAND` the rest."""
 
 import contextlib
 import errno
@@ -24,14 +26,20 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130  # the exit code that a shell expects after Ctrl-C
-PATIENCE_S = 10.0  # how long the work in hand may take to clean up before the process ends all the same
+PATIENCE_S = (
+    10.0  # how long the work in hand may take to clean up before the process ends all the same
+)
 WORDS = "Stopped. What is finished is kept; the same command goes on from there."
 _SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"  # and clear the line that the bar was on
-_WATCHED = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_WATCHED = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
 
 
 class Stopped(BaseException):
-    """Raised in the main thread by a signal while a command works, so that it cleans up on its way out."""
+    """Raised in the main thread by a signal while a command works, so that it cleans up on its way
+    out.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -44,17 +52,22 @@ class _State:
 
 
 def install() -> None:
-    """From now on signals end the process in order. Signals that the caller ignores (nohup) stay ignored."""
+    """From now on signals end the process in order. Signals that the caller ignores (nohup) stay
+    ignored.
+    """
     for number in _WATCHED:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
 
 
 class working:  # reads as a statement: with working():
-    """While there may be something to clean up: a signal raises Stopped. Elsewhere it ends the process at once."""
+    """While there may be something to clean up: a signal raises Stopped. Elsewhere it ends the
+    process at once.
+    """
 
     def __enter__(self) -> None:
-        self._before, _State.working = _State.working, True
+        self._before = _State.working
+        _State.working = True
 
     def __exit__(self, *_: object) -> None:
         _State.working = self._before
@@ -85,11 +98,21 @@ def leave(code: int) -> None:
         os._exit(code)
 
 
-USER_ERROR, FAILED, BROKEN_PIPE = 2, 1, 141
+USER_ERROR = 2
+FAILED = 1
+BROKEN_PIPE = 141
 _NO_MEMORY = (
-    "can't allocate memory", "not enough memory", "Insufficient memory", "bad alloc", "bad_alloc", "Unable to allocate",
-    "Cannot allocate memory", "failed to map segment", "can't start new thread", "DefaultCPUAllocator",
-)  # fmt: skip
+    "can't allocate memory",
+    "not enough memory",
+    "Insufficient memory",
+    "bad alloc",
+    "bad_alloc",
+    "Unable to allocate",
+    "Cannot allocate memory",
+    "failed to map segment",
+    "can't start new thread",
+    "DefaultCPUAllocator",
+)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -100,10 +123,15 @@ def exit_code_of(error: BaseException) -> int:
         return getattr(error, "exit_code", INTERRUPTED)
     try:
         sys.stdout.flush()
-    except (OSError, ValueError):  # nobody reads it, or the disk is full: Python must not try once more
+    except (
+        OSError,
+        ValueError,
+    ):  # nobody reads it, or the disk is full: Python must not try once more
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    if isinstance(error, BrokenPipeError):  # the reader of our output has left (`fitmesh models | head`)
+    if isinstance(
+        error, BrokenPipeError
+    ):  # the reader of our output has left (`fitmesh models | head`)
         return BROKEN_PIPE
     lines, code = describe_error(error)
     lines[0] = f"Error: {lines[0]}"
@@ -113,8 +141,12 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def describe_error(error: BaseException) -> tuple[list[str], int]:
-    """What to tell of an error, and the exit code; whatever is not the user's mistake leaves a log file."""
-    errors = sys.modules.get("pose2d.base.errors")  # nothing is imported: it may be an import that failed
+    """What to tell of an error, and the exit code; whatever is not the user's mistake leaves a log
+    file.
+    """
+    errors = sys.modules.get(
+        "pose2d.base.errors"
+    )  # nothing is imported: it may be an import that failed
     if errors is not None and isinstance(error, errors.UserError):
         return [str(error)], USER_ERROR
     path = _log(error)
@@ -128,11 +160,15 @@ def describe_error(error: BaseException) -> tuple[list[str], int]:
     if isinstance(error, OSError) and error.filename is not None:
         return [f"{error.filename}: {error.strerror or error}."], USER_ERROR
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
-        return [f"the output cannot be written: {error.strerror}. Make room, or write elsewhere."], USER_ERROR
+        return [
+            f"the output cannot be written: {error.strerror}. Make room, or write elsewhere."
+        ], USER_ERROR
     first = (str(error).splitlines() or [""])[0][:300]
     return [
         f"something went wrong inside fitmesh ({type(error).__name__}: {first}).",
-        f"The details are in {path}: please report this with that file." if path else "Please report this.",
+        f"The details are in {path}: please report this with that file."
+        if path
+        else "Please report this.",
     ], FAILED
 
 
@@ -157,11 +193,15 @@ def _log(error: BaseException) -> Path | None:
     """The traceback, in a file of its own."""
     try:
         name = f"fitmesh-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-"
-        handle, made = tempfile.mkstemp(".log", name)  # a new file: nobody else can have put a link there
+        handle, made = tempfile.mkstemp(
+            ".log", name
+        )  # a new file: nobody else can have put a link there
         os.close(handle)
         path = Path(made)
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        from fitmesh.version import __version__  # reads the installed files: not before signals are watched for
+        from fitmesh.version import (
+            __version__,
+        )  # reads the installed files: not before signals are watched for
 
         facts = f"fitmesh {__version__}\n{sys.version}\n{sys.argv}\n\n"
         path.write_text(facts + "".join(lines), "utf-8", "backslashreplace")
@@ -175,8 +215,8 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class _Stderr(logging.Handler):
-    """To whatever stderr is at that moment: a progress bar takes its place while it is shown. A warning is for
-    everybody; the rest says when and where it comes from."""
+    """To whatever stderr is at that moment: a progress bar takes its place while it is shown. A
+    warning is for everybody; the rest says when and where it comes from."""
 
     def emit(self, record: logging.LogRecord) -> None:
         about = "Warning"

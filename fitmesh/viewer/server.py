@@ -1,7 +1,8 @@
 """A web server for one result, on the loopback address only.
 
-It serves a fixed list of URLs: nothing in a request is ever made into a path. A page of another site could still make
-the user's browser send requests here (DNS rebinding), so the Host header must be the server's own address."""
+It serves a fixed list of URLs: nothing in a request is ever made into a path. A page of another
+site could still make the user's browser send requests here (DNS rebinding), so the Host header must
+be the server's own address."""
 
 import base64
 import hashlib
@@ -25,11 +26,19 @@ LOOPBACK = "127.0.0.1"
 PAGE = Path(__file__).parent / "page"
 _BLOCK = 1 << 18  # bytes sent at once
 _TYPES = {
-    ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
-    ".json": "application/json", ".svg": "image/svg+xml", ".glb": "model/gltf-binary", ".mp4": "video/mp4",
-}  # fmt: skip
-_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")  # more digits than any file has bytes are no range
-# A report may come from somebody else: it runs alone, loads nothing and sees nothing of this server.
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".glb": "model/gltf-binary",
+    ".mp4": "video/mp4",
+}
+_RANGE = re.compile(
+    r"bytes=([0-9]{0,18})-([0-9]{0,18})"
+)  # more digits than any file has bytes are no range
+# A report may come from somebody else: it runs alone, loads nothing and sees nothing of this
+# server.
 _REPORT_POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
@@ -50,14 +59,18 @@ class ViewerServer(ThreadingHTTPServer):
     """Serves one result. Its address is `url`."""
 
     daemon_threads = True  # a video that is still being sent does not delay the exit
-    request_queue_size = 512  # connections that wait to be accepted; a browser opens a handful, a test hundreds
+    request_queue_size = (
+        512  # connections that wait to be accepted; a browser opens a handful, a test hundreds
+    )
 
     def __init__(self, contents: Mapping[str, Content], port: int) -> None:
         self.contents = contents
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except OSError as error:
-            raise UserError(f"cannot listen on port {port}: {error.strerror}. Choose another with --port.") from error
+            raise UserError(
+                f"cannot listen on port {port}: {error.strerror}. Choose another with --port."
+            ) from error
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
 
     @property
@@ -65,7 +78,9 @@ class ViewerServer(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Browsers close connections in the middle of videos, and Ctrl-C closes them here: neither is an error."""
+        """Browsers close connections in the middle of videos, and Ctrl-C closes them here: neither
+        is an error.
+        """
         closed_here = request.fileno() == -1
         if not closed_here and not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
@@ -107,7 +122,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, with_body: bool) -> None:
-        """What was asked for, or a part of it: browsers seek in videos by asking for ranges of bytes."""
+        """What was asked for, or a part of it: browsers seek in videos by asking for ranges of
+        bytes.
+        """
         assert isinstance(self.server, ViewerServer)
         if self.headers.get("Host") not in self.server.hosts:
             return self._refuse(HTTPStatus.FORBIDDEN)
@@ -129,25 +146,40 @@ class _Handler(BaseHTTPRequestHandler):
             size = file.seek(0, os.SEEK_END)
             part = _part(self.headers.get("Range"), size)
             if part is None:
-                return self._refuse(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"})
+                return self._refuse(
+                    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"}
+                )
             first, end = part
             whole = "Range" not in self.headers
             extra = {} if whole else {"Content-Range": f"bytes {first}-{end - 1}/{size}"}
-            self._head(HTTPStatus.OK if whole else HTTPStatus.PARTIAL_CONTENT, content, end - first, extra)
+            self._head(
+                HTTPStatus.OK if whole else HTTPStatus.PARTIAL_CONTENT, content, end - first, extra
+            )
             file.seek(first)
             left = end - first if with_body else 0
             while left > 0 and (block := file.read(min(_BLOCK, left))):
                 self.wfile.write(block)
                 left -= len(block)
 
-    def _head(self, status: HTTPStatus, content: Content, length: int, extra: Mapping[str, str] | None = None) -> None:
+    def _head(
+        self,
+        status: HTTPStatus,
+        content: Content,
+        length: int,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
         self.send_response(status)
         headers = {
-            "Content-Type": content.kind, "Content-Length": str(length), "Accept-Ranges": "bytes",
-            "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
-            "Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer",
-            **({"Content-Security-Policy": content.policy} if content.policy else {}), **(extra or {}),
-        }  # fmt: skip
+            "Content-Type": content.kind,
+            "Content-Length": str(length),
+            "Accept-Ranges": "bytes",
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            **({"Content-Security-Policy": content.policy} if content.policy else {}),
+            **(extra or {}),
+        }
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
@@ -177,7 +209,9 @@ def _part(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def _policy(page: bytes) -> str:
-    """Everything comes from this server; the one inline script, the import map, is allowed by its digest."""
+    """Everything comes from this server; the one inline script, the import map, is allowed by its
+    digest.
+    """
     match = _INLINE_SCRIPT.search(page)
     assert match is not None
     digest = base64.b64encode(hashlib.sha256(match.group(1)).digest()).decode()

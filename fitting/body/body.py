@@ -1,18 +1,18 @@
 """The body: pose, shape and translation -> joints, keypoints and, if wanted, the mesh.
 
-Every body has the 24 joints of `fitting.body.kinematics`, whichever file it came from, and Halpe's 26 keypoints,
-the first 17 of which are COCO's.
+Every body has the 24 joints of `fitting.body.kinematics`, whichever file it came from, and Halpe's
+26 keypoints, the first 17 of which are COCO's.
 
-Keypoints need no mesh. A skinned vertex with weights w_j goes to sum_j w_j (P_j + G_j (x - J_j)), and a keypoint is a
-weighted sum of such vertices and of joints. Both sums can be taken once, before any pose is known: keypoint k is then
-exactly
+Keypoints need no mesh. A skinned vertex with weights w_j goes to sum_j w_j (P_j + G_j (x - J_j)),
+and a keypoint is a weighted sum of such vertices and of joints. Both sums can be taken once, before
+any pose is known: keypoint k is then exactly
 
     q_k = sum_e [ c_e P_j(e) + G_j(e) m_e ]
     m_e = offset_e + offset_shapedirs_e . shape + offset_posedirs_e . (R - I)
 
-over a few terms e, each attached to one bone j(e), however many vertices its definition names. The moments m_e are
-linear in the shape, so derivatives have closed forms. For a small world-frame rotation w of joint i, every term on a
-bone at or below i turns about P_i,
+over a few terms e, each attached to one bone j(e), however many vertices its definition names. The
+moments m_e are linear in the shape, so derivatives have closed forms. For a small world-frame
+rotation w of joint i, every term on a bone at or below i turns about P_i,
 
     dq_k = w x sum_{e: j(e) at or below i} [ c_e P_j + G_j m_e - c_e P_i ],
 
@@ -20,8 +20,9 @@ bone at or below i turns about P_i,
 
     dq_k / dshape = sum_e [ c_e dP_j / dshape + G_j offset_shapedirs_e ].
 
-`offset_posedirs` is None for a body without pose correctives, such as the embedded one. Where it exists the rotations
-also enter through m_e; that part of the derivative is G_j offset_posedirs_e . dR."""
+`offset_posedirs` is None for a body without pose correctives, such as the embedded one. Where it
+exists the rotations also enter through m_e; that part of the derivative is G_j offset_posedirs_e .
+dR."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -53,11 +54,15 @@ class AttachedPoints:
     coefficient: Tensor  # [E] c, share of the joint's position; sums to 1 over a point's terms
     offset: Tensor  # [E, 3] metres, m at zero shape, along the axes of the rest pose
     offset_shapedirs: Tensor  # [E, 3, S] metres per unit of shape
-    offset_posedirs: Tensor | None  # [E, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all zero
+    offset_posedirs: (
+        Tensor | None
+    )  # [E, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all zero
     gather: Tensor  # [K, E] ones and zeros: adds up a point's terms
 
     def moments(self, shape: Tensor, pose_feature: Tensor | None) -> Tensor:
-        """m_e, [E, 3] for a shape [S] or [T, E, 3] for [T, S]; pose_feature [T, P] is R - I, flattened."""
+        """m_e, [E, 3] for a shape [S] or [T, E, 3] for [T, S]; pose_feature [T, P] is R - I,
+        flattened.
+        """
         moment = self.offset + torch.einsum("ecs,...s->...ec", self.offset_shapedirs, shape)
         if self.offset_posedirs is None or pose_feature is None:
             return moment
@@ -94,7 +99,9 @@ class BodyParams(Table):
     # [] or [T] multiplies the posed body: children; [1] is one for all frames, too
     size: Tensor = column((), "f", "size", finite=True, fill=1, default=lambda: torch.ones(()))
     # [T, 30, 3] SMPL-H's finger joints, zeros: flat hands; None: as the 24 joints have them
-    hands: Tensor | None = column((30, 3), "f", "axis-angle of finger joints", unit="rad", finite=True, optional=True)
+    hands: Tensor | None = column(
+        (30, 3), "f", "axis-angle of finger joints", unit="rad", finite=True, optional=True
+    )
 
     def __post_init__(self) -> None:
         if self.size.ndim and len(self.size) == 1 != len(self.pose):
@@ -106,9 +113,15 @@ class BodyParams(Table):
 class BodyOutput(Table):
     """Where the body is in T frames, in the frame that the translation is given in."""
 
-    joints: Tensor = column((24, 3), "f", "posed joints by forward kinematics", unit="m")  # [T, 24, 3]
-    keypoints: Tensor = column((26, 3), "f", "Halpe-26; the first 17 are COCO's", unit="m")  # [T, 26, 3]
-    vertices: Tensor | None = column(("vertices", 3), "f", "mesh, where wanted", unit="m", optional=True)  # [T, V, 3]
+    joints: Tensor = column(
+        (24, 3), "f", "posed joints by forward kinematics", unit="m"
+    )  # [T, 24, 3]
+    keypoints: Tensor = column(
+        (26, 3), "f", "Halpe-26; the first 17 are COCO's", unit="m"
+    )  # [T, 26, 3]
+    vertices: Tensor | None = column(
+        ("vertices", 3), "f", "mesh, where wanted", unit="m", optional=True
+    )  # [T, V, 3]
     # [T, 2, 21, 3] left and right, in MediaPipe's order; None: no finger pose was given
     hands: Tensor | None = column((2, 21, 3), "f", "hand keypoints", unit="m", optional=True)
 
@@ -120,14 +133,18 @@ class Body:
     name: str  # "open", "SMPL", "SMPL-H" or "SMPL-X"
     v_template: Tensor  # [V, 3] metres, T-pose: x to the body's left, y up, z to the front
     shapedirs: Tensor  # [V, 3, S] metres per standard deviation
-    posedirs: Tensor | None  # [V, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all are zero
+    posedirs: (
+        Tensor | None
+    )  # [V, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all are zero
     J_regressor: Tensor  # [24, V] rest-pose joints from rest-pose vertices; wrong on posed ones
     weights: Tensor  # [V, 24] skinning weights
     faces: Tensor  # [F, 3] vertex numbers, counter-clockwise seen from outside
     keypoint_joints: Tensor  # [26, 24] share of the posed joints in each keypoint
     keypoint_vertices: Tensor  # [26, V] share of the posed vertices
     h36m_regressor: Tensor | None = None  # [17, V] Human3.6M joints from posed vertices
-    vertex_picks: dict[str, int] = field(default_factory=dict)  # vertices by name: "nose", "LHeel", ..
+    vertex_picks: dict[str, int] = field(
+        default_factory=dict
+    )  # vertices by name: "nose", "LHeel", ..
     fingers: Fingers | None = None  # None: the file knows none (SMPL)
 
     rest_joints: Tensor = field(init=False)  # [24, 3] metres at zero shape
@@ -140,30 +157,43 @@ class Body:
             object.__setattr__(self, name, value)
 
         derive("rest_joints", self.J_regressor @ self.v_template)
-        derive("rest_joint_shapedirs", torch.einsum("jv,vcs->jcs", self.J_regressor, self.shapedirs))
+        derive(
+            "rest_joint_shapedirs", torch.einsum("jv,vcs->jcs", self.J_regressor, self.shapedirs)
+        )
         derive("keypoint_terms", self.points(self.keypoint_joints, self.keypoint_vertices))
         derive("rows", mesh_rows(self.v_template, self.shapedirs, self.posedirs, self.weights))
 
     def __call__(
-        self, pose: ArrayLike, shape: ArrayLike | None = None, translation: ArrayLike | None = None,
-        vertices: bool = False, size: ArrayLike | None = None, hands: ArrayLike | None = None,
-    ) -> BodyOutput:  # fmt: skip
+        self,
+        pose: ArrayLike,
+        shape: ArrayLike | None = None,
+        translation: ArrayLike | None = None,
+        vertices: bool = False,
+        size: ArrayLike | None = None,
+        hands: ArrayLike | None = None,
+    ) -> BodyOutput:
         """Place the body in T frames.
 
-        pose: axis-angle [T, 24, 3] or [T, 72] in radians, or matrices [T, 24, 3, 3].
-        shape: [S] for all frames or [T, S]; a shorter one gives the leading directions; None is the mean body.
-        translation: [T, 3] metres; None is none.
-        size: [] or [1] for all frames or [T], multiplies the posed body before it is moved; None is 1.
-        hands: axis-angle [T, 30, 3] of SMPL-H's finger joints; None leaves the hands to the 24 joints.
+        pose: axis-angle [T, 24, 3] or [T, 72] in radians, or matrices [T, 24, 3, 3]. shape: [S] for
+        all frames or [T, S]; a shorter one gives the leading directions; None is the mean body.
+        translation: [T, 3] metres; None is none. size: [] or [1] for all frames or [T], multiplies
+        the posed body before it is moved; None is 1. hands: axis-angle [T, 30, 3] of SMPL-H's
+        finger joints; None leaves the hands to the 24 joints.
         """
         rotation = _pose_matrices(self._tensor(pose, "pose"))
         frames = len(rotation)
-        given = self.v_template.new_zeros(self.shape_size) if shape is None else self._tensor(shape, "shape")
+        given = (
+            self.v_template.new_zeros(self.shape_size)
+            if shape is None
+            else self._tensor(shape, "shape")
+        )
         shape = _checked_shape(given, frames, self.shape_size)
         placement = self.placement(rotation, shape)
         feature = self.pose_feature(rotation)
         joints = placement.joints
-        keypoints = self.keypoint_terms.place(placement, self.keypoint_terms.moments(shape, feature))
+        keypoints = self.keypoint_terms.place(
+            placement, self.keypoint_terms.moments(shape, feature)
+        )
         whole, points = placement, None
         if hands is not None:
             fingers = self._tensor(hands, "hands", (frames, 30, 3))
@@ -174,36 +204,54 @@ class Body:
             scale = self._tensor(size, "size", (), (1,), (frames,)).reshape(-1, 1, 1)
             if not bool((scale > 0).all()):
                 raise UserError("size has a number that is not above 0.")
-            joints, keypoints = scale * joints, scale * keypoints
+            joints = scale * joints
+            keypoints = scale * keypoints
             points = None if points is None else scale.unsqueeze(-1) * points
             mesh = None if mesh is None else mesh.mul_(scale)
         if translation is not None:
             shift = self._tensor(translation, "translation", (frames, 3), (1, 3)).unsqueeze(1)
-            joints, keypoints = joints + shift, keypoints + shift
+            joints = joints + shift
+            keypoints = keypoints + shift
             points = None if points is None else points + shift.unsqueeze(1)
             mesh = None if mesh is None else mesh.add_(shift)
         return BodyOutput(joints, keypoints, mesh, points)
 
     def at(self, params: BodyParams, vertices: bool = False) -> BodyOutput:
         """The same for `BodyParams`."""
-        parts = [params.rows(some) for some in blocks(len(params))] if len(params) > BLOCK else [params]
-        placed = [self(one.pose, one.shape, one.translation, vertices, one.size, one.hands) for one in parts]
+        parts = (
+            [params.rows(some) for some in blocks(len(params))] if len(params) > BLOCK else [params]
+        )
+        placed = [
+            self(one.pose, one.shape, one.translation, vertices, one.size, one.hands)
+            for one in parts
+        ]
         return placed[0] if len(placed) == 1 else BodyOutput.concat(placed)
 
     def height_m(self, shape: ArrayLike) -> float:
         """From the soles to the top of the head of one shape [S] in its rest pose, before any size."""
-        rest = self.v_template[:, 1] + self.shapedirs[:, 1, : len(shape)] @ self._tensor(shape, "shape")
+        rest = self.v_template[:, 1] + self.shapedirs[:, 1, : len(shape)] @ self._tensor(
+            shape, "shape"
+        )
         return float(rest.max() - rest.min())
 
     def height_std_m(self, shape_covariance: Tensor) -> float:
         """One standard deviation of the height, for a covariance [S, S] of the shape."""
         mean = np.zeros(len(shape_covariance))
-        return float(self._measured(lambda rest: np.ptp(rest[:, 1], keepdims=True), mean, shape_covariance)[1][0])
+        return float(
+            self._measured(lambda rest: np.ptp(rest[:, 1], keepdims=True), mean, shape_covariance)[
+                1
+            ][0]
+        )
 
     def segments_m(
-        self, shape: ArrayLike, pairs: Sequence[tuple[int, int]], shape_covariance: Tensor | None = None
+        self,
+        shape: ArrayLike,
+        pairs: Sequence[tuple[int, int]],
+        shape_covariance: Tensor | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """[N] distances of pairs of joints in the rest pose, and their deviations (NaN without a covariance)."""
+        """[N] distances of pairs of joints in the rest pose, and their deviations (NaN without a
+        covariance).
+        """
         first, second = np.array(pairs).T
 
         def lengths(rest: np.ndarray) -> np.ndarray:
@@ -212,12 +260,15 @@ class Body:
 
         return self._measured(lengths, shape, shape_covariance)
 
-    def girths_m(self, shape: ArrayLike, shape_covariance: Tensor | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """[4] round chest, waist, hip and left thigh at rest (GIRTHS), tape held straight, and their deviations (NaN
-        without a covariance)."""
+    def girths_m(
+        self, shape: ArrayLike, shape_covariance: Tensor | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """[4] round chest, waist, hip and left thigh at rest (GIRTHS), tape held straight, and
+        their deviations (NaN without a covariance)."""
         import cv2
 
-        faces, arms = self.faces.numpy(), self.weights[:, ARM_JOINTS].sum(1).numpy()
+        faces = self.faces.numpy()
+        arms = self.weights[:, ARM_JOINTS].sum(1).numpy()
         faces = faces[(arms[faces] < 0.5).all(1)]
         ends = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
 
@@ -226,11 +277,13 @@ class Body:
             lengths = []
             for above, below, share in GIRTHS.values():
                 level = joints[above] + share * (joints[below] - joints[above])
-                a, b = rest[ends[:, 0]], rest[ends[:, 1]]
+                a = rest[ends[:, 0]]
+                b = rest[ends[:, 1]]
                 cut = (a[:, 1] - level) * (b[:, 1] - level) < 0
                 if below in (4, 5):  # one leg of two
                     cut &= (a[:, 0] > 0) & (b[:, 0] > 0)
-                a, b = a[cut], b[cut]
+                a = a[cut]
+                b = b[cut]
                 met = a + ((level - a[:, 1]) / (b[:, 1] - a[:, 1]))[:, None] * (b - a)
                 around = cv2.convexHull(np.ascontiguousarray(met[:, ::2], np.float32))
                 lengths.append(cv2.arcLength(around, True))
@@ -239,12 +292,19 @@ class Body:
         return self._measured(girths, shape, shape_covariance)
 
     def _measured(
-        self, measure: Callable[[np.ndarray], np.ndarray], shape: ArrayLike, covariance: Tensor | None
+        self,
+        measure: Callable[[np.ndarray], np.ndarray],
+        shape: ArrayLike,
+        covariance: Tensor | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What is measured on the vertices [V, 3] of a shape [S] at rest, and its deviations, by differences."""
+        """What is measured on the vertices [V, 3] of a shape [S] at rest, and its deviations, by
+        differences.
+        """
 
         def of(some: Tensor) -> np.ndarray:
-            return measure((self.v_template + self.shapedirs[..., : len(some)] @ some.to(self.dtype)).numpy())
+            return measure(
+                (self.v_template + self.shapedirs[..., : len(some)] @ some.to(self.dtype)).numpy()
+            )
 
         shape = self._tensor(shape, "shape").double()
         measured = of(shape)
@@ -252,7 +312,9 @@ class Body:
             return measured, np.full_like(measured, np.nan)
         steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)[: len(covariance)]
         slope = np.stack([of(shape + step) - of(shape - step) for step in steps], 1)
-        return measured, np.sqrt(np.einsum("gs,sr,gr->g", slope, covariance.double().numpy(), slope).clip(0))
+        return measured, np.sqrt(
+            np.einsum("gs,sr,gr->g", slope, covariance.double().numpy(), slope).clip(0)
+        )
 
     def volume_m3(self, shape: ArrayLike) -> float:
         """Of one shape [S] at rest, before any size."""
@@ -269,21 +331,27 @@ class Body:
         return forward_kinematics(rotation, rest)
 
     def pose_feature(self, rotation: Tensor) -> Tensor | None:
-        """R - I of the joints that the pose correctives know, [T, P]; None for a body without correctives."""
+        """R - I of the joints that the pose correctives know, [T, P]; None for a body without
+        correctives.
+        """
         if self.posedirs is None:
             return None
         last = self.posedirs.shape[-1] // 9
-        return (rotation[:, 1 : last + 1] - torch.eye(3, dtype=self.dtype, device=self.device)).flatten(1)
+        return (
+            rotation[:, 1 : last + 1] - torch.eye(3, dtype=self.dtype, device=self.device)
+        ).flatten(1)
 
     def with_fingers(self) -> Fingers:
         """The fingers, or a word for those whose body has none."""
         if self.fingers is None:
-            raise UserError(f"a body of {self.name} has no fingers: use the open body, SMPL-H or SMPL-X.")
+            raise UserError(
+                f"a body of {self.name} has no fingers: use the open body, SMPL-H or SMPL-X."
+            )
         return self.fingers
 
     def mesh(self, placement: Placement, shape: Tensor, pose_feature: Tensor | None) -> Tensor:
-        """All vertices, [T, V, 3] metres, of the 24 joints or of the 52 with fingers; a few frames at a time, so that
-        what lies between stays small."""
+        """All vertices, [T, V, 3] metres, of the 24 joints or of the 52 with fingers; a few frames
+        at a time, so that what lies between stays small."""
         template, by_shape, by_pose, weights = self.rows
         finger_feature = by_finger = None
         if placement.joints.shape[1] != JOINT_COUNT:
@@ -304,9 +372,13 @@ class Body:
         return torch.cat(parts)
 
     def points(self, joint_part: Tensor, vertex_part: Tensor) -> AttachedPoints:
-        """Any points that are weighted sums of posed joints [K, 24] and vertices [K, V], attached to the bones."""
+        """Any points that are weighted sums of posed joints [K, 24] and vertices [K, V], attached
+        to the bones.
+        """
         used = (vertex_part != 0).any(0).nonzero().squeeze(1)
-        share = torch.einsum("kv,vj->kvj", vertex_part[:, used], self.weights[used])  # of point k: vertex v on bone j
+        share = torch.einsum(
+            "kv,vj->kvj", vertex_part[:, used], self.weights[used]
+        )  # of point k: vertex v on bone j
         on_bone = share.sum(1)
         point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
         share = share[point, :, bone]  # [E, v]
@@ -315,11 +387,21 @@ class Body:
         offset = share @ self.v_template[used] - weight[:, None] * self.rest_joints[bone]
         by_shape = torch.einsum("ev,vcs->ecs", share, self.shapedirs[used])
         by_shape = by_shape - weight[:, None, None] * self.rest_joint_shapedirs[bone]
-        by_pose = None if self.posedirs is None else torch.einsum("ev,vcp->ecp", share, self.posedirs[used])
-        gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(self.dtype)
-        return AttachedPoints(bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather)
+        by_pose = (
+            None
+            if self.posedirs is None
+            else torch.einsum("ev,vcp->ecp", share, self.posedirs[used])
+        )
+        gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(
+            self.dtype
+        )
+        return AttachedPoints(
+            bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather
+        )
 
-    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> "Body":
+    def to(
+        self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> "Body":
         """The same body in another precision or on another device; derived tensors are made again."""
         return with_tensors_to(self, dtype, device)
 
@@ -346,7 +428,8 @@ class Body:
         if sizes and tuple(tensor.shape) not in sizes:
             expected = " or ".join(str(list(size)) for size in sizes)
             raise UserError(f"{what} has size {list(tensor.shape)}; expected {expected}.")
-        # One pass over the sum first: any NaN or infinity survives it, and it costs a tenth of looking at each.
+        # One pass over the sum first: any NaN or infinity survives it, and it costs a tenth of
+        # looking at each.
         if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
             raise UserError(f"{what} holds NaN or infinity; every number must be finite.")
         return tensor
@@ -358,14 +441,16 @@ _FRAMES_AT_A_TIME = 16  # 16 frames of 6,800 vertices blend 5 MB of transforms
 def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -> Tensor:
     """Posed vertices [T, 3, V] of rest vertices [3, V] or [T, 3, V], with weights [24 or 52, V].
 
-    v = sum_j w_j (G_j x + P_j - G_j J_j). Vertices run along the last axis, so that the blend of transforms is
-    one plain matrix product and its use runs along long rows.
+    v = sum_j w_j (G_j x + P_j - G_j J_j). Vertices run along the last axis, so that the blend of
+    transforms is one plain matrix product and its use runs along long rows.
     """
     rotation, joints, rest_joints = placement
     shift = joints - rotate(rotation, rest_joints)
     transform = torch.cat((rotation, shift.unsqueeze(-1)), -1)  # [T, 24, 3, 4]
     blend = torch.einsum("tjac->tacj", transform).flatten(0, 2) @ weights_by_bone
-    by_x, by_y, by_z, constant = blend.unflatten(0, (len(rotation), 3, 4)).unbind(2)  # each [T, 3, V]
+    by_x, by_y, by_z, constant = blend.unflatten(0, (len(rotation), 3, 4)).unbind(
+        2
+    )  # each [T, 3, V]
     x, y, z = rest_vertices.unsqueeze(-3).unbind(-2)  # each [1, V] or [T, 1, V]
     return torch.addcmul(torch.addcmul(torch.addcmul(constant, by_x, x), by_y, y), by_z, z)
 
@@ -386,7 +471,9 @@ def _pose_matrices(pose: Tensor) -> Tensor:
 def _checked_shape(value: Tensor, frames: int, directions: int) -> Tensor:
     """A shape for all frames [S] or for each [T, S], filled up with zeros to all directions."""
     rows_fit = value.ndim == 1 or (value.ndim == 2 and len(value) in (1, frames))
-    if not rows_fit or not min(1, directions) <= value.shape[-1] <= directions:  # a fixed body has none
+    if (
+        not rows_fit or not min(1, directions) <= value.shape[-1] <= directions
+    ):  # a fixed body has none
         raise UserError(
             f"shape has size {list(value.shape)}; expected [S] or [T, S] for T = {frames} frames, with S at most "
             f"{directions}, the number of this body's shape directions."

@@ -1,3 +1,8 @@
 """Where a fit starts: the lifter, or an image regressor (SPIN, CLIFF)."""
 
-REGRESSORS = ("spin", "cliff", "cliff-res50", "cliff-hr48")  # what `fitting.init.regressors.load` takes
+REGRESSORS = (
+    "spin",
+    "cliff",
+    "cliff-res50",
+    "cliff-hr48",
+)  # what `fitting.init.regressors.load` takes

@@ -1,13 +1,15 @@
-"""SPIN and CLIFF by name: from a checkpoint to a network, and from images, boxes and the camera to initial guesses.
-Their weights are not shipped; `docs/initialisers.md` says where they come from.
+"""SPIN and CLIFF by name: from a checkpoint to a network, and from images, boxes and the camera to
+initial guesses. Their weights are not shipped; `docs/initialisers.md` says where they come from.
 
-One network for SPIN's HMR and for CLIFF: a trunk, and a regressor that corrects its own answer three times.
+One network for SPIN's HMR and for CLIFF: a trunk, and a regressor that corrects its own answer
+three times.
 
-The regressor reads the trunk's vector, CLIFF's box (where the crop lies in the frame), and the answer so far: 24
-rotations of six numbers, ten of shape, a camera (s, tx, ty). It has no activation: every round is one linear map.
+The regressor reads the trunk's vector, CLIFF's box (where the crop lies in the frame), and the
+answer so far: 24 rotations of six numbers, ten of shape, a camera (s, tx, ty). It has no
+activation: every round is one linear map.
 
-Crops are windows with whole-pixel corners, black beyond the image, then resized. `pose2d.crops` does not round; these
-networks were trained on rounded windows, so theirs are kept."""
+Crops are windows with whole-pixel corners, black beyond the image, then resized. `pose2d.crops`
+does not round; these networks were trained on rounded windows, so theirs are kept."""
 
 import contextlib
 import itertools
@@ -45,7 +47,8 @@ class Cropping:
     shrink: int  # OpenCV's interpolation where pixels become fewer
 
 
-# SPIN cuts corners off (towards zero) and resizes smoothly; CLIFF rounds and samples without smoothing.
+# SPIN cuts corners off (towards zero) and resizes smoothly; CLIFF rounds and samples without
+# smoothing.
 SPIN_CROPPING = Cropping((224, 224), 1.2, np.trunc, cv2.INTER_AREA)
 CLIFF_CROPPING = Cropping((192, 256), 1.1, np.rint, cv2.INTER_LINEAR)
 
@@ -61,9 +64,12 @@ class Windows(Table):
 
 
 def windows(boxes_px: np.ndarray, cropping: Cropping) -> Windows:
-    """Boxes [N, 4] (x1, y1, x2, y2) -> windows of the input's aspect ratio, b = max(w H / W, h) x box_scale high."""
+    """Boxes [N, 4] (x1, y1, x2, y2) -> windows of the input's aspect ratio, b = max(w H / W, h) x
+    box_scale high.
+    """
     boxes = check_boxes(boxes_px)
-    center, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+    center = (boxes[:, :2] + boxes[:, 2:]) / 2
+    size = boxes[:, 2:] - boxes[:, :2]
     width, height = cropping.input_wh
     side = np.maximum(size[:, 0] * height / width, size[:, 1]) * cropping.box_scale
     half = side[:, None] * np.array([width / height, 1.0]) / 2
@@ -83,17 +89,29 @@ def cut(image: np.ndarray, where: Windows, cropping: Cropping) -> Tensor:
     crops = np.empty((len(where.first), height, width, 3), np.float32)
     size = np.array(image.shape[1::-1])
     for crop, first, end in zip(crops, where.first, where.end, strict=True):
-        inside, beyond = np.clip(first, 0, size), np.clip(end, 0, size)
-        window = np.zeros((end[1] - first[1], end[0] - first[0], 3), np.float32)  # zero outside the image
-        (x, y), (x_end, y_end) = inside - first, beyond - first
+        inside = np.clip(first, 0, size)
+        beyond = np.clip(end, 0, size)
+        window = np.zeros(
+            (end[1] - first[1], end[0] - first[0], 3), np.float32
+        )  # zero outside the image
+        x, y = inside - first
+        x_end, y_end = beyond - first
         window[y:y_end, x:x_end] = image[inside[1] : beyond[1], inside[0] : beyond[0]]
         smaller = window.shape[0] > height or window.shape[1] > width
-        cv2.resize(window, (width, height), crop, interpolation=cropping.shrink if smaller else cv2.INTER_LINEAR)
+        cv2.resize(
+            window,
+            (width, height),
+            crop,
+            interpolation=cropping.shrink if smaller else cv2.INTER_LINEAR,
+        )
     return torch.from_numpy(crops).permute(0, 3, 1, 2)
 
 
 VECTOR, HIDDEN = 2048, 1024
-POSE, SHAPE, CAMERA, BOX = 6 * JOINT_COUNT, 10, 3, 3
+POSE = 6 * JOINT_COUNT
+SHAPE = 10
+CAMERA = 3
+BOX = 3
 ROUNDS = 3
 MEAN_PARAMS = ("init_pose", "init_shape", "init_cam")
 _REGRESSOR = ("fc1.", "fc2.", "decpose.", "decshape.", "deccam.", *MEAN_PARAMS)
@@ -129,18 +147,25 @@ class BodyRegressor(nn.Module):
     def forward(self, crops: Tensor, box_info: Tensor | None = None) -> Regression:
         """Normalised crops [N, 3, H, W], and for CLIFF `crop_camera.cliff_box_info` [N, 3]."""
         width, height = self.cropping.input_wh
-        if crops.ndim != 4 or tuple(crops.shape[1:]) != (3, height, width) or not torch.is_floating_point(crops):
+        if (
+            crops.ndim != 4
+            or tuple(crops.shape[1:]) != (3, height, width)
+            or not torch.is_floating_point(crops)
+        ):
             raise UserError(
                 f"crops must be normalised floats [N, 3, {height}, {width}], got {crops.dtype} {list(crops.shape)}."
             )
         if self.reads_box and (box_info is None or tuple(box_info.shape) != (len(crops), BOX)):
             got = "nothing" if box_info is None else list(box_info.shape)
-            raise UserError(f"CLIFF reads where each crop lies: box_info must be [{len(crops)}, {BOX}], got {got}.")
+            raise UserError(
+                f"CLIFF reads where each crop lies: box_info must be [{len(crops)}, {BOX}], got {got}."
+            )
         if not self.reads_box and box_info is not None:
             raise UserError("SPIN's network does not read where a crop lies; leave box_info out.")
         vector = self.encoder.stages(crops)[-1].mean((2, 3))
         seen = vector if box_info is None else torch.cat((vector, box_info), 1)
-        starts, layers = (self.init_pose, self.init_shape, self.init_cam), (self.decpose, self.decshape, self.deccam)
+        starts = (self.init_pose, self.init_shape, self.init_cam)
+        layers = (self.decpose, self.decshape, self.deccam)
         answer = [start.expand(len(crops), -1) for start in starts]
         for _ in range(ROUNDS):
             hidden = self.fc2(self.fc1(torch.cat((seen, *answer), 1)))
@@ -150,9 +175,18 @@ class BodyRegressor(nn.Module):
 
     @staticmethod
     def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Published key names -> this module's. ImageNet's classifier may have stayed in a trunk; nothing reads it."""
-        named = {key if key.startswith((*_REGRESSOR, "encoder.")) else f"encoder.{key}": state[key] for key in state}
-        return {k: value for k, value in named.items() if not k.startswith(("encoder.classifier.", "encoder.fc."))}
+        """Published key names -> this module's. ImageNet's classifier may have stayed in a trunk;
+        nothing reads it.
+        """
+        named = {
+            key if key.startswith((*_REGRESSOR, "encoder.")) else f"encoder.{key}": state[key]
+            for key in state
+        }
+        return {
+            k: value
+            for k, value in named.items()
+            if not k.startswith(("encoder.classifier.", "encoder.fc."))
+        }
 
 
 class RegressorCard(NamedTuple):
@@ -168,16 +202,21 @@ _CLIFF = "github.com/huawei-noah/noah-research, folder CLIFF"
 _LICENCE = "non-commercial: trained on research data sets with SMPL"  # of the published weights
 CARDS = {
     "spin": RegressorCard(
-        partial(ResNet, 50), SPIN_CROPPING, "github.com/nkolot/SPIN (fetch_data.sh: data/model_checkpoint.pt)"
+        partial(ResNet, 50),
+        SPIN_CROPPING,
+        "github.com/nkolot/SPIN (fetch_data.sh: data/model_checkpoint.pt)",
     ),
     "cliff-res50": RegressorCard(partial(ResNet, 50), CLIFF_CROPPING, f"{_CLIFF} (res50-*.pt)"),
     "cliff-hr48": RegressorCard(partial(HRNetVector, 48), CLIFF_CROPPING, f"{_CLIFF} (hr48-*.pt)"),
 }
 
 
-def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Path | None = None) -> BodyRegressor:
-    """The network of that name in eval mode with the weights of an official checkpoint; "cliff" is either CLIFF.
-    mean_params: smpl_mean_params.npz; only for a checkpoint that does not hold them itself. The official ones do."""
+def load(
+    name: str, checkpoint: str | Path | None = None, mean_params: str | Path | None = None
+) -> BodyRegressor:
+    """The network of that name in eval mode with the weights of an official checkpoint; "cliff" is
+    either CLIFF. mean_params: smpl_mean_params.npz; only for a checkpoint that does not hold them
+    itself. The official ones do."""
     if name == "cliff":  # whichever of them the checkpoint fits
         with contextlib.suppress(UserError):
             return load("cliff-hr48", checkpoint, mean_params)
@@ -186,7 +225,9 @@ def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Pat
         raise UserError(f"unknown body regressor {name!r}: choose {', '.join(REGRESSORS)}.")
     card = CARDS[name]
     if checkpoint is None:
-        raise UserError(f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {_LICENCE}).")
+        raise UserError(
+            f"{name} ships no weights: pass a checkpoint, from {card.source} (licence: {_LICENCE})."
+        )
     state = read_state(checkpoint)
     converted = BodyRegressor.convert(state)
     if mean_params is not None:
@@ -205,13 +246,17 @@ def load(name: str, checkpoint: str | Path | None = None, mean_params: str | Pat
 def _looks_like(state: Mapping[str, Tensor]) -> str:
     with torch.device("meta"):
         mine = [
-            name for name, card in CARDS.items() if not compare(card.build().state_dict(), BodyRegressor.convert(state))
+            name
+            for name, card in CARDS.items()
+            if not compare(card.build().state_dict(), BodyRegressor.convert(state))
         ]
     if mine:
         return f"The file looks like {' or '.join(mine)}: load it under that name."
     theirs = recognize(state)
     if theirs:
-        return f"The file looks like the 2D pose network {' or '.join(theirs)}, which gives no body."
+        return (
+            f"The file looks like the 2D pose network {' or '.join(theirs)}, which gives no body."
+        )
     return f"It looks like no body regressor known here ({', '.join(CARDS)})."
 
 
@@ -222,7 +267,10 @@ def _read_mean_params(path: Path) -> dict[str, Tensor]:
     expected = f"SMPL's mean parameters: expected an .npz with {wanted}."
     arrays = read_npz(path, f"It should hold {expected}", sizes)
     try:
-        values = [torch.tensor(arrays[name], dtype=torch.float32).view(1, size) for name, size in sizes.items()]
+        values = [
+            torch.tensor(arrays[name], dtype=torch.float32).view(1, size)
+            for name, size in sizes.items()
+        ]
     except Exception as error:  # no such entry, another size, text instead of numbers
         raise UserError(f"{path} does not hold {expected}") from error
     return dict(zip(MEAN_PARAMS, values, strict=True))
@@ -231,15 +279,25 @@ def _read_mean_params(path: Path) -> dict[str, Tensor]:
 def initialise(
     network: BodyRegressor, image: np.ndarray, boxes_px: np.ndarray, camera: Camera, batch: int = 32
 ) -> BodyParams:
-    """The people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image; row n of every tensor is person n."""
-    return initialise_track(network, itertools.repeat(image, len(boxes_px)), boxes_px, camera, batch)
+    """The people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image; row n of every tensor is
+    person n.
+    """
+    return initialise_track(
+        network, itertools.repeat(image, len(boxes_px)), boxes_px, camera, batch
+    )
 
 
 def initialise_track(
-    network: BodyRegressor, images: Iterable[np.ndarray], boxes_px: np.ndarray, camera: Camera, batch: int = 32
+    network: BodyRegressor,
+    images: Iterable[np.ndarray],
+    boxes_px: np.ndarray,
+    camera: Camera,
+    batch: int = 32,
 ) -> BodyParams:
     """One person over T frames: box t [T, 4] is in image t. Images are read one at a time."""
-    where, crops, count = windows(boxes_px, network.cropping), [], 0
+    where = windows(boxes_px, network.cropping)
+    crops = []
+    count = 0
     parts = [BodyParams(torch.empty(0, 24, 3), torch.empty(0, SHAPE), torch.empty(0, 3))]
     for count, image in enumerate(images, 1):
         if image.ndim == 3 and tuple(image.shape[1::-1]) != tuple(camera.size):
@@ -247,10 +305,16 @@ def initialise_track(
             raise UserError(f"the image is {sizes[0]}, but the camera sees {sizes[1]} pixels.")
         crops.append(cut(image, where.rows(slice(count - 1, count)), network.cropping))
         if len(crops) == batch or count == len(where):
-            parts.append(_answer(network, torch.cat(crops), where.rows(slice(count - len(crops), count)), camera))
+            parts.append(
+                _answer(
+                    network, torch.cat(crops), where.rows(slice(count - len(crops), count)), camera
+                )
+            )
             crops = []
     if count != len(where):
-        raise UserError(f"there are {len(where)} boxes for {count} images; a track has one box per image.")
+        raise UserError(
+            f"there are {len(where)} boxes for {count} images; a track has one box per image."
+        )
     return BodyParams.concat(parts)
 
 
@@ -263,4 +327,6 @@ def _answer(network: BodyRegressor, crops: Tensor, where: Windows, camera: Camer
     box_info = cliff_box_info(center, side, camera).to(device) if network.reads_box else None
     answer = network(IMAGENET_RGB(crops.to(device)), box_info)
     pose = matrix_to_axis_angle(answer.rotation.cpu())
-    return BodyParams(pose, answer.shape.cpu(), crop_to_full(answer.crop_camera.cpu(), center, side, camera))
+    return BodyParams(
+        pose, answer.shape.cpu(), crop_to_full(answer.crop_camera.cpu(), center, side, camera)
+    )

@@ -1,1 +1,3 @@
-"""The scene that people stand in: lens, camera motion, gravity, floor, contacts and the world frame."""
+"""The scene that people stand in: lens, camera motion, gravity, floor, contacts and the world
+frame.
+"""

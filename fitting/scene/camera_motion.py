@@ -1,12 +1,15 @@
-"""How the camera moved during a shot: not at all, by turning and zooming on the spot, or by going somewhere.
+"""How the camera moved during a shot: not at all, by turning and zooming on the spot, or by going
+somewhere.
 
-Corners of the background (outside people's boxes) are followed on a small grey image, from a key frame to the current
-one directly, so that errors do not add up; a static shot keeps one key frame for its whole length. Rotation and zoom
-are fitted first, robustly. What they leave is noise, things that move by themselves, or parallax, which follows lines
-through one point of the image. Translation itself is not estimated: from neighbouring frames it is
-mostly noise, and its length is never observable.
+Corners of the background (outside people's boxes) are followed on a small grey image, from a key
+frame to the current one directly, so that errors do not add up; a static shot keeps one key frame
+for its whole length. Rotation and zoom are fitted first, robustly. What they leave is noise, things
+that move by themselves, or parallax, which follows lines through one point of the image.
+Translation itself is not estimated: from neighbouring frames it is mostly noise, and its length is
+never observable.
 
-A camera that turns by R and zooms by z moves every image point by the same homography, whatever the scene's depth:
+A camera that turns by R and zooms by z moves every image point by the same homography, whatever the
+scene's depth:
 
     x' ~ K_z R K^-1 x,      K_z = diag(z f, z f, 1)
 
@@ -28,30 +31,47 @@ from pose2d.video.frames import Frame
 
 Kind = Literal["static", "rotating", "moving", "unknown"]
 
-# Chosen on textured backgrounds seen through known cameras with noise, JPEG compression and moving people
-# (tests/fitting/test_camera_motion.py); pixels are those of the small image.
+# Chosen on textured backgrounds seen through known cameras with noise, JPEG compression and moving
+# people (tests/fitting/test_camera_motion.py); pixels are those of the small image.
 SIDE_PX = 320  # longer side of the image that is looked at
 STILL_STRIDE, TURNING_STRIDE = 5, 2  # every so-manyth frame is looked at
 BOX_MARGIN = 0.08  # of a person's box on each side: hair, shadows, bags
 STATIC_PX = 0.6  # a camera whose image moves less (0.13 degrees for a phone) stands still
 PARALLAX_SHARE = 0.3  # of the corners that must have it
-REST_PX, REST_SHARE = 0.6, 0.25  # corners that did not move: so many of them, and a camera that stood still still does
-STATIC_SHARE = 0.35  # of the corners that are in place, at nearly all times, under a camera that stands still
+REST_PX, REST_SHARE = (
+    0.6,
+    0.25,
+)  # corners that did not move: so many of them, and a camera that stood still still does
+STATIC_SHARE = (
+    0.35  # of the corners that are in place, at nearly all times, under a camera that stands still
+)
 LEAST_FOCAL_CHANGE = 0.03  # log: a smaller one is not worth measuring anew
-LEAST_TURN, MOST_TURNS = 0.08, 12  # of the longer side that a turn must move the image; so many tell the focal length
-# A camera that goes forwards looks like one that zooms; but of a zoom at most 6 % of the corners have parallax, in the
-# worst tenth of the frames, and 18 % or more where depths differ by a sixth. One that goes sideways looks like one that
-# turns behind a lens exp(SLIDE_LOG) times as long, which then explains the corners better (tests/.. as above).
-LEAST_ZOOM, ZOOMED_SHARE, SLIDE_LOG, SLIDES = 0.08, 0.12, 2.0, 0.9
+LEAST_TURN, MOST_TURNS = (
+    0.08,
+    12,
+)  # of the longer side that a turn must move the image; so many tell the focal length
+# A camera that goes forwards looks like one that zooms; but of a zoom at most 6 % of the corners
+# have parallax, in the worst tenth of the frames, and 18 % or more where depths differ by a sixth.
+# One that goes sideways looks like one that turns behind a lens exp(SLIDE_LOG) times as long, which
+# then explains the corners better (tests/.. as above).
+LEAST_ZOOM = 0.08
+ZOOMED_SHARE = 0.12
+SLIDE_LOG = 2.0
+SLIDES = 0.9
 PARALLAX_ALONG = 0.8  # of its energy that must follow lines through one point; noise gives a half
 _CALM = 8  # looks without motion, after which fewer are taken
 _KEY_SHIFT = 0.22  # of the image's longer side, after which a new key frame is taken
 CORNERS = 120  # followed at a time
 LEAST_CORNERS = 12  # fewer, or all of them in one place, say nothing
-LEAST_FOCAL_LOG_SIGMA, WORST_FOCAL_LOG_SIGMA = 0.03, 0.15  # of a focal length from turning: distortion, rolling shutter
+LEAST_FOCAL_LOG_SIGMA, WORST_FOCAL_LOG_SIGMA = (
+    0.03,
+    0.15,
+)  # of a focal length from turning: distortion, rolling shutter
 NOISE_PX = 0.25  # of a followed corner, at least
 PARALLAX_PX = 0.9  # residual displacement that counts as one
-_WIDE_START, _NEAR_START = (8.0, 5.0, 3.0, 2.0, 1.5, 1.5, 1.2, 1.2), (1.5, 1.2, 1.2)  # robust scales, pixels
+# robust scales, pixels
+_WIDE_START = (8.0, 5.0, 3.0, 2.0, 1.5, 1.5, 1.2, 1.2)
+_NEAR_START = (1.5, 1.2, 1.2)
 _LK_STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 20, 0.02)
 
 
@@ -62,23 +82,35 @@ class CameraMotion(Table):
     kind: Kind
     frames: np.ndarray = column((), "i", "frame numbers, increasing")
     # [F, 3, 3]
-    first_from_camera: np.ndarray = column((3, 3), "d", "a frame's camera -> the first frame's camera", finite=True)
-    zoom: np.ndarray = column((), "d", "focal length over the first frame's", low=1e-3, high=1e3, finite=True)
-    focal_px: float = shared()  # of the first frame, full-frame pixels; angles were measured with it
+    first_from_camera: np.ndarray = column(
+        (3, 3), "d", "a frame's camera -> the first frame's camera", finite=True
+    )
+    zoom: np.ndarray = column(
+        (), "d", "focal length over the first frame's", low=1e-3, high=1e3, finite=True
+    )
+    focal_px: float = (
+        shared()
+    )  # of the first frame, full-frame pixels; angles were measured with it
     reason: str = shared()  # what the kind rests on, in words
-    turning_focal_px: float = math.nan  # of the first frame, as the turning itself tells it; NaN: it does not
+    turning_focal_px: float = (
+        math.nan
+    )  # of the first frame, as the turning itself tells it; NaN: it does not
     turning_focal_log_sigma: float = math.inf
-    vertical: np.ndarray | None = None  # [3] against gravity in the first frame, as lines of the background show it
+    vertical: np.ndarray | None = (
+        None  # [3] against gravity in the first frame, as lines of the background show it
+    )
 
     def turning(self, rows: np.ndarray) -> np.ndarray | None:
-        """[T, 3, 3] from the cameras of some of the frames to the first; None: it does not turn, or nobody knows."""
+        """[T, 3, 3] from the cameras of some of the frames to the first; None: it does not turn, or
+        nobody knows.
+        """
         if self.kind in ("static", "unknown"):
             return None
         return self.first_from_camera[rows.clip(0, len(self.frames) - 1)]
 
     def zooming(self, rows: np.ndarray) -> np.ndarray | None:
-        """[T] focal length over the first frame's; None: it stays the same. What looks like a zoom while the camera
-        goes somewhere is its going."""
+        """[T] focal length over the first frame's; None: it stays the same. What looks like a zoom
+        while the camera goes somewhere is its going."""
         if self.kind != "rotating" or np.ptp(self.zoom) < 1e-6:
             return None
         return self.zoom[rows.clip(0, len(self.frames) - 1)]
@@ -101,16 +133,23 @@ def unknown_motion(frames: np.ndarray, focal_px: float, reason: str) -> CameraMo
 
 
 def with_scaled_turns(first_from_camera: np.ndarray, focal_ratio: float) -> np.ndarray:
-    """Rotations [F, 3, 3] as another focal length (new / old) would have measured them: turns about x and y shrink."""
+    """Rotations [F, 3, 3] as another focal length (new / old) would have measured them: turns about
+    x and y shrink.
+    """
     steps = first_from_camera[:-1].swapaxes(1, 2) @ first_from_camera[1:]
-    scaled = Rotation.from_matrix(steps).as_rotvec() / np.array([focal_ratio, focal_ratio, 1.0]) if len(steps) else []
+    scaled = (
+        Rotation.from_matrix(steps).as_rotvec() / np.array([focal_ratio, focal_ratio, 1.0])
+        if len(steps)
+        else []
+    )
     total = [first_from_camera[0]]
     for step in Rotation.from_rotvec(scaled).as_matrix() if len(steps) else []:
         total.append(total[-1] @ step)
     return np.stack(total)
 
 
-# --- two images ------------------------------------------------------------------------------------------------------
+# --- two images
+# ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -128,7 +167,8 @@ class Key:
     pose: Pose
 
 
-# What rotation and zoom leave: the share of corners with a residual, and that of its energy along lines through a point
+# What rotation and zoom leave: the share of corners with a residual, and that of its energy along
+# lines through a point
 NO_PARALLAX = (0.0, 0.0)
 
 
@@ -136,26 +176,39 @@ def shrunk(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """[h, w] grey levels of an image [H, W] or [H, W, 3] at another size (width, height)."""
     if image.shape[1::-1] != size:
         image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if image.ndim == 3 else np.ascontiguousarray(image)
+    return (
+        cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) if image.ndim == 3 else np.ascontiguousarray(image)
+    )
 
 
 def moved_points(corners: np.ndarray, key: Pose, pose: Pose, focal: float) -> np.ndarray:
     """Where points [N, 2] of one frame should be at another pose, both in centred pixels."""
     relative = pose.first_from_camera.T @ key.first_from_camera
-    rays = np.concatenate((corners / (focal * math.exp(key.log_zoom)), np.ones((len(corners), 1))), 1) @ relative.T
+    rays = (
+        np.concatenate((corners / (focal * math.exp(key.log_zoom)), np.ones((len(corners), 1))), 1)
+        @ relative.T
+    )
     return focal * math.exp(pose.log_zoom) * rays[:, :2] / np.maximum(rays[:, 2:], 0.05)
 
 
 def followed(
     key: Key, guess: np.ndarray, small: np.ndarray, mask: np.ndarray, center: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Corners of the key frame that are found in the current one, outside people there too: both [M, 2], centred."""
+    """Corners of the key frame that are found in the current one, outside people there too: both
+    [M, 2], centred.
+    """
     before = (key.corners + center).astype(np.float32)
     start = np.clip(guess + center, -20, np.array(small.shape[::-1]) + 20).astype(np.float32)
     after, status, error = cv2.calcOpticalFlowPyrLK(
-        key.image, small, before, start, winSize=(15, 15), maxLevel=3, criteria=_LK_STOP,
+        key.image,
+        small,
+        before,
+        start,
+        winSize=(15, 15),
+        maxLevel=3,
+        criteria=_LK_STOP,
         flags=cv2.OPTFLOW_USE_INITIAL_FLOW,
-    )  # fmt: skip
+    )
     pixel = np.rint(after).astype(int)
     height, width = small.shape
     inside = ((pixel >= 0) & (pixel < (width, height))).all(1)
@@ -164,16 +217,24 @@ def followed(
     return key.corners[found].astype(np.float64), after[found].astype(np.float64) - center
 
 
-def fit_rotation(corners: np.ndarray, points: np.ndarray, key: Pose, pose: Pose, focal: float) -> tuple[Pose, float]:
-    """Rotation and zoom from the key frame by robust Gauss-Newton from a pose; and how many corners they explain."""
-    jacobian, weight = np.zeros((len(points), 2, 4)), np.ones(len(points))
+def fit_rotation(
+    corners: np.ndarray, points: np.ndarray, key: Pose, pose: Pose, focal: float
+) -> tuple[Pose, float]:
+    """Rotation and zoom from the key frame by robust Gauss-Newton from a pose; and how many corners
+    they explain.
+    """
+    jacobian = np.zeros((len(points), 2, 4))
+    weight = np.ones(len(points))
     apart = np.linalg.norm(points - moved_points(corners, key, pose, focal), axis=1)
-    for scale in _NEAR_START if np.quantile(apart, 0.6) < 1.0 else _WIDE_START:  # wide first draws far starts in
+    for scale in (
+        _NEAR_START if np.quantile(apart, 0.6) < 1.0 else _WIDE_START
+    ):  # wide first draws far starts in
         seen = moved_points(corners, key, pose, focal)
         residual = points - seen
         weight = (scale**2 / (scale**2 + np.sum(residual**2, 1))) ** 2  # Geman-McClure
         f = focal * math.exp(pose.log_zoom)
-        u, v = seen[:, 0], seen[:, 1]
+        u = seen[:, 0]
+        v = seen[:, 1]
         jacobian[:, 0] = np.stack((-u * v / f, f + u * u / f, -v, u), -1)
         jacobian[:, 1] = np.stack((-f - v * v / f, u * v / f, u, v), -1)
         weighted = jacobian * weight[:, None, None]
@@ -185,17 +246,21 @@ def fit_rotation(corners: np.ndarray, points: np.ndarray, key: Pose, pose: Pose,
 
 
 def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> tuple[float, float]:
-    """Share of corners that rotation does not explain, and how much of their motion follows lines through one point. A
-    camera that goes by t moves the image of a point at (u, v) along (f t_x - u t_z, f t_y - v t_z), whatever its depth,
-    so n . t = 0 with n = (-f r_v, f r_u, u r_v - v r_u)."""
+    """Share of corners that rotation does not explain, and how much of their motion follows lines
+    through one point. A camera that goes by t moves the image of a point at (u, v) along (f t_x - u
+    t_z, f t_y - v t_z), whatever its depth, so n . t = 0 with n = (-f r_v, f r_u, u r_v - v
+    r_u)."""
     length = np.linalg.norm(residual, axis=1)
     moved = (length > PARALLAX_PX) & (length < 40)
     share = float(moved.mean())
     if moved.sum() < LEAST_CORNERS:
         return share, 0.0
-    r, p = residual[moved], points[moved]
+    r = residual[moved]
+    p = points[moved]
     unit = r / length[moved, None]
-    n = np.stack((-focal * unit[:, 1], focal * unit[:, 0], p[:, 0] * unit[:, 1] - p[:, 1] * unit[:, 0]), -1)
+    n = np.stack(
+        (-focal * unit[:, 1], focal * unit[:, 0], p[:, 0] * unit[:, 1] - p[:, 1] * unit[:, 0]), -1
+    )
     weight = np.ones(len(n))
     along = np.zeros(len(n))
     for _ in range(6):
@@ -211,36 +276,60 @@ def measure_parallax(points: np.ndarray, residual: np.ndarray, focal: float) -> 
 
 def shift_px(a: Pose, b: Pose, focal: float, size: tuple[int, int]) -> float:
     """How far the image moves between two poses, small pixels: root mean square over a grid."""
-    grid = np.stack(np.meshgrid(*(np.linspace(-0.4, 0.4, 3) * side for side in size)), -1).reshape(-1, 2)
+    grid = np.stack(np.meshgrid(*(np.linspace(-0.4, 0.4, 3) * side for side in size)), -1).reshape(
+        -1, 2
+    )
     return float(np.sqrt(np.mean(np.sum((moved_points(grid, a, b, focal) - grid) ** 2, 1))))
 
 
-# Of straight lines: least length, of the image's longer side; how far from the image's own vertical; std of where they
-# point; share of their length that must meet in one point, the most that may meet in another, and how far that is.
-LINE_SHARE, STEEP_DEG, LINE_DEG, LEAST_MET, MOST_ELSEWHERE, ELSEWHERE_DEG = 0.05, 25.0, 1.0, 0.5, 0.8, 6.0
-LEAST_LINES, LINES_PX = 8, 640  # so many, and the longer side of the image that they are looked for in
+# Of straight lines: least length, of the image's longer side; how far from the image's own
+# vertical; std of where they point; share of their length that must meet in one point, the most
+# that may meet in another, and how far that is.
+LINE_SHARE = 0.05
+STEEP_DEG = 25.0
+LINE_DEG = 1.0
+LEAST_MET = 0.5
+MOST_ELSEWHERE = 0.8
+ELSEWHERE_DEG = 6.0
+LEAST_LINES, LINES_PX = (
+    8,
+    640,
+)  # so many, and the longer side of the image that they are looked for in
 
 
-def vertical_direction(image: np.ndarray, boxes_px: np.ndarray, focal_px: float) -> np.ndarray | None:
-    """[3] the direction against gravity in the camera, as door frames, walls and posts show it: where most of the long
-    steep lines outside the boxes [P, 4] meet. None: too few do, or they meet in two places."""
+def vertical_direction(
+    image: np.ndarray, boxes_px: np.ndarray, focal_px: float
+) -> np.ndarray | None:
+    """[3] the direction against gravity in the camera, as door frames, walls and posts show it:
+    where most of the long steep lines outside the boxes [P, 4] meet. None: too few do, or they meet
+    in two places."""
     scale = min(1.0, LINES_PX / max(image.shape[:2]))
     size = round(image.shape[1] * scale), round(image.shape[0] * scale)
     found = cv2.createLineSegmentDetector().detect(shrunk(image, size))[0]
     lines = np.zeros((0, 2, 2)) if found is None else found.reshape(-1, 2, 2).astype(float)
-    middle, along = lines.mean(1), lines[:, 1] - lines[:, 0]
+    middle = lines.mean(1)
+    along = lines[:, 1] - lines[:, 0]
     length = np.linalg.norm(along, axis=1)
     steep = np.degrees(np.arctan2(np.abs(along[:, 0]), np.abs(along[:, 1]))) < STEEP_DEG
-    inside = (middle[:, None] > boxes_px[:, :2] * scale) & (middle[:, None] < boxes_px[:, 2:] * scale)
+    inside = (middle[:, None] > boxes_px[:, :2] * scale) & (
+        middle[:, None] < boxes_px[:, 2:] * scale
+    )
     kept = steep & (length > LINE_SHARE * max(size)) & ~inside.all(-1).any(1)
     if kept.sum() < LEAST_LINES:
         return None
-    along, length = along[kept] / length[kept, None], length[kept]
+    along = along[kept] / length[kept, None]
+    length = length[kept]
     middle = (middle[kept] - (np.array(size) - 1) / 2) / (focal_px * scale)
-    pitch, roll = np.radians(np.meshgrid(np.arange(-30.0, 46.0), np.arange(-12.0, 13.0))).reshape(2, -1)
+    pitch, roll = np.radians(np.meshgrid(np.arange(-30.0, 46.0), np.arange(-12.0, 13.0))).reshape(
+        2, -1
+    )
     up = np.stack((np.sin(roll) * np.cos(pitch), -np.cos(roll) * np.cos(pitch), -np.sin(pitch)), 1)
-    to = up[:, None, :2] - up[:, None, 2:] * middle  # [directions, lines, 2] from each line's middle to where all meet
-    sine = (to[..., 0] * along[:, 1] - to[..., 1] * along[:, 0]) / np.maximum(np.linalg.norm(to, axis=-1), 1e-9)
+    to = (
+        up[:, None, :2] - up[:, None, 2:] * middle
+    )  # [directions, lines, 2] from each line's middle to where all meet
+    sine = (to[..., 0] * along[:, 1] - to[..., 1] * along[:, 0]) / np.maximum(
+        np.linalg.norm(to, axis=-1), 1e-9
+    )
     met = np.exp(-((sine / math.radians(LINE_DEG)) ** 2) / 2) @ length / length.sum()
     best = up[met.argmax()]
     elsewhere = met[up @ best < math.cos(math.radians(ELSEWHERE_DEG))].max()
@@ -248,7 +337,9 @@ def vertical_direction(image: np.ndarray, boxes_px: np.ndarray, focal_px: float)
 
 
 def under_focal(direction: np.ndarray, ratio: float) -> np.ndarray:
-    """[3] a vanishing direction as another focal length (new / old) shows it: its place in the image stays."""
+    """[3] a vanishing direction as another focal length (new / old) shows it: its place in the
+    image stays.
+    """
     other = direction / np.array([ratio, ratio, 1.0])
     return other / np.linalg.norm(other)
 
@@ -264,18 +355,22 @@ class Turn:
 
 
 def focal_from_turns(turns: list[Turn], focal: float) -> tuple[float, float] | None:
-    """The focal length that explains the turns best, over `focal`, as a logarithm with its deviation; None: any does. A
-    camera that pans by d moves a point at x focal lengths from the axis by d (1 + x^2) focal lengths: how much faster
-    the edges move than the middle tells how wide the lens is."""
-    wide, fine = np.linspace(-0.9, 0.9, 10), 0.05
+    """The focal length that explains the turns best, over `focal`, as a logarithm with its
+    deviation; None: any does. A camera that pans by d moves a point at x focal lengths from the
+    axis by d (1 + x^2) focal lengths: how much faster the edges move than the middle tells how wide
+    the lens is."""
+    wide = np.linspace(-0.9, 0.9, 10)
+    fine = 0.05
     costs = [turns_cost(turns, focal, value) for value in wide]
     best = int(np.argmin(costs))
     if best in (0, len(wide) - 1):
         return None
     found = minimize_scalar(
-        lambda value: turns_cost(turns, focal, value), bounds=(wide[best - 1], wide[best + 1]), method="bounded",
+        lambda value: turns_cost(turns, focal, value),
+        bounds=(wide[best - 1], wide[best + 1]),
+        method="bounded",
         options={"xatol": 2e-3},
-    )  # fmt: skip
+    )
     around = [turns_cost(turns, focal, found.x + step) for step in (-fine, 0.0, fine)]
     curvature = (around[0] - 2 * around[1] + around[2]) / fine**2
     if not np.isfinite(curvature) or curvature <= 0:
@@ -285,20 +380,29 @@ def focal_from_turns(turns: list[Turn], focal: float) -> tuple[float, float] | N
 
 
 def turns_cost(turns: list[Turn], focal: float, log_ratio: float) -> float:
-    """-log likelihood of all turns, each with the rotation and zoom that suit this focal length best."""
-    ratio, total = math.exp(log_ratio), 0.0
+    """-log likelihood of all turns, each with the rotation and zoom that suit this focal length
+    best.
+    """
+    ratio = math.exp(log_ratio)
+    total = 0.0
     for turn in turns:
-        turned = Rotation.from_matrix(turn.key.first_from_camera.T @ turn.pose.first_from_camera).as_rotvec()
+        turned = Rotation.from_matrix(
+            turn.key.first_from_camera.T @ turn.pose.first_from_camera
+        ).as_rotvec()
         start = Rotation.from_rotvec(turned * np.array([1 / ratio, 1 / ratio, 1.0])).as_matrix()
         start_pose = Pose(turn.key.first_from_camera @ start, turn.pose.log_zoom)
         pose, _ = fit_rotation(turn.corners, turn.points, turn.key, start_pose, focal * ratio)
-        squared = np.sum((turn.points - moved_points(turn.corners, turn.key, pose, focal * ratio)) ** 2, 1)
-        # Neighbouring corners err alike (compression blocks, rolling shutter): a quarter of them count.
+        squared = np.sum(
+            (turn.points - moved_points(turn.corners, turn.key, pose, focal * ratio)) ** 2, 1
+        )
+        # Neighbouring corners err alike (compression blocks, rolling shutter): a quarter of them
+        # count.
         total += float(np.sum(squared / (1 + squared))) / (8 * NOISE_PX**2)
     return total
 
 
-# --- a shot ----------------------------------------------------------------------------------------------------------
+# --- a shot
+# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -314,12 +418,19 @@ class _Looked:
 
 
 class CameraMotionEstimator:
-    """Feed the frames of one shot in order, then `finish`. Memory: one small image and a few numbers a frame."""
+    """Feed the frames of one shot in order, then `finish`. Memory: one small image and a few
+    numbers a frame.
+    """
 
     def __init__(self, size_px: tuple[int, int], focal_px: float) -> None:
-        """size_px: (width, height) of the full frame that boxes are given in; focal_px: known or assumed."""
+        """size_px: (width, height) of the full frame that boxes are given in; focal_px: known or
+        assumed.
+        """
         self._scale = min(1.0, SIDE_PX / max(size_px))
-        self._small = (max(8, round(size_px[0] * self._scale)), max(8, round(size_px[1] * self._scale)))
+        self._small = (
+            max(8, round(size_px[0] * self._scale)),
+            max(8, round(size_px[1] * self._scale)),
+        )
         self._center = (np.array(self._small) - 1) / 2
         self._focal = focal_px * self._scale
         self._focal_px = float(focal_px)
@@ -329,16 +440,20 @@ class CameraMotionEstimator:
         self._frames: list[int] = []
         self._calm = _CALM  # frames looked at in a row without motion
         self._turns: list[Turn] = []  # the farthest from each key frame
-        self._next_turn = LEAST_TURN  # so far the image must move before the focal length is looked at again
+        self._next_turn = (
+            LEAST_TURN  # so far the image must move before the focal length is looked at again
+        )
 
     def wants(self, frame: int) -> bool:
         """Whether `feed` would look at this frame's image."""
         stride = TURNING_STRIDE if self._calm < _CALM else STILL_STRIDE
         return not self._looked or frame - self._looked[-1].frame >= stride
 
-    def feed(self, frame: int, image: np.ndarray | None, boxes_px: np.ndarray | Sequence[Sequence[float]]) -> None:
-        """image [h, w] or [h, w, 3] uint8, the whole frame at any size (may be None when not `wants`); boxes_px [P, 4]
-        x1, y1, x2, y2."""
+    def feed(
+        self, frame: int, image: np.ndarray | None, boxes_px: np.ndarray | Sequence[Sequence[float]]
+    ) -> None:
+        """image [h, w] or [h, w, 3] uint8, the whole frame at any size (may be None when not
+        `wants`); boxes_px [P, 4] x1, y1, x2, y2."""
         if self._frames and frame <= self._frames[-1]:
             raise ValueError(f"frames must come in order: {frame} after {self._frames[-1]}")
         self._frames.append(frame)
@@ -348,28 +463,39 @@ class CameraMotionEstimator:
         mask = self._background(np.asarray(boxes_px, np.float64).reshape(-1, 4))
         if self._key is None:
             pose = Pose(np.eye(3), 0.0)
-            self._key, self._image = self._new_key(small, mask, pose), small
+            self._key = self._new_key(small, mask, pose)
+            self._image = small
             self._looked.append(_Looked(frame, pose, NO_PARALLAX, len(self._key.corners)))
             return
         self._look(frame, small, mask)
 
     def finish(self, frames: np.ndarray | None = None) -> CameraMotion:
-        """The camera of these frames, or of all that were fed so far: in between looks evenly, before the first and
-        after the last as there."""
+        """The camera of these frames, or of all that were fed so far: in between looks evenly,
+        before the first and after the last as there."""
         frames = np.array(self._frames, int) if frames is None else frames
-        found, turns = _summary(frames, self._looked, self._focal, self._focal_px, self._small), self._turns
+        found = _summary(frames, self._looked, self._focal, self._focal_px, self._small)
+        turns = self._turns
         if found.kind != "rotating" or not turns:
             return found
-        here, far = (turns_cost(turns[:MOST_TURNS], self._focal, value) for value in (0.0, SLIDE_LOG))
+        here, far = (
+            turns_cost(turns[:MOST_TURNS], self._focal, value) for value in (0.0, SLIDE_LOG)
+        )
         if far < SLIDES * here:  # all of the image moves alike, as under no lens that turns
-            still = unknown_motion(found.frames, self._focal_px, "the image slides instead of turning")
+            still = unknown_motion(
+                found.frames, self._focal_px, "the image slides instead of turning"
+            )
             return replace(still, kind="moving")
         told = focal_from_turns(turns[:MOST_TURNS], self._focal)
         if told is None:
             return found
-        return replace(found, turning_focal_px=self._focal_px * math.exp(told[0]), turning_focal_log_sigma=told[1])
+        return replace(
+            found,
+            turning_focal_px=self._focal_px * math.exp(told[0]),
+            turning_focal_log_sigma=told[1],
+        )
 
-    # --- one frame ------------------------------------------------------------------------------------------------
+    # --- one frame
+    # ------------------------------------------------------------------------------------------------
 
     def _look(self, frame: int, small: np.ndarray, mask: np.ndarray) -> None:
         start = self._looked[-1].pose
@@ -378,7 +504,9 @@ class CameraMotionEstimator:
             self._key = self._new_key(self._image, mask, start)
             looked = self._against(start, frame, small, mask)
         lost = looked is None
-        looked = looked or _Looked(frame, start, NO_PARALLAX, 0)  # nothing to follow: the pose is kept
+        looked = looked or _Looked(
+            frame, start, NO_PARALLAX, 0
+        )  # nothing to follow: the pose is kept
         if lost or self._worn(looked):
             anew = self._new_key(small, mask, looked.pose)
             if len(anew.corners) >= LEAST_CORNERS:
@@ -389,7 +517,9 @@ class CameraMotionEstimator:
         self._looked.append(looked)
         self._refocus()
 
-    def _against(self, start: Pose, frame: int, small: np.ndarray, mask: np.ndarray) -> _Looked | None:
+    def _against(
+        self, start: Pose, frame: int, small: np.ndarray, mask: np.ndarray
+    ) -> _Looked | None:
         """From the key frame's corners; None: too few are found."""
         assert self._key is not None
         key = self._key
@@ -399,10 +529,17 @@ class CameraMotionEstimator:
         corners, points = followed(key, guess, small, mask, self._center)
         if len(corners) < LEAST_CORNERS:
             return None
-        # Whatever walks past a camera that stood still, corners at rest say that it still does: no turning camera
-        # leaves a quarter of them in place.
-        at_rest = np.linalg.norm(points - moved_points(corners, key.pose, start, self._focal), axis=1) < REST_PX
-        still = self._calm >= _CALM and at_rest.sum() >= LEAST_CORNERS and bool(at_rest.mean() >= REST_SHARE)
+        # Whatever walks past a camera that stood still, corners at rest say that it still does: no
+        # turning camera leaves a quarter of them in place.
+        at_rest = (
+            np.linalg.norm(points - moved_points(corners, key.pose, start, self._focal), axis=1)
+            < REST_PX
+        )
+        still = (
+            self._calm >= _CALM
+            and at_rest.sum() >= LEAST_CORNERS
+            and bool(at_rest.mean() >= REST_SHARE)
+        )
         used = at_rest if still else np.ones(len(points), bool)
         pose, explained = fit_rotation(corners[used], points[used], key.pose, start, self._focal)
         if explained < 6 or not np.isfinite(pose.first_from_camera).all() or abs(pose.log_zoom) > 3:
@@ -410,8 +547,14 @@ class CameraMotionEstimator:
         residual = points - moved_points(corners, key.pose, pose, self._focal)
         parallax = measure_parallax(points, residual, self._focal)
         self._remember(Turn(corners, points, key.pose, pose))
-        from_first = key.pose.log_zoom == 0.0 and bool((key.pose.first_from_camera == np.eye(3)).all())
-        in_place = float((np.linalg.norm(points - corners, axis=1) < REST_PX).mean()) if from_first else 0.0
+        from_first = key.pose.log_zoom == 0.0 and bool(
+            (key.pose.first_from_camera == np.eye(3)).all()
+        )
+        in_place = (
+            float((np.linalg.norm(points - corners, axis=1) < REST_PX).mean())
+            if from_first
+            else 0.0
+        )
         return _Looked(frame, pose, parallax, len(corners), still, in_place)
 
     def _remember(self, turn: Turn) -> None:
@@ -425,15 +568,20 @@ class CameraMotionEstimator:
             self._turns = self._turns[::2]
 
     def _refocus(self) -> None:
-        """Take the focal length that turns so far tell. Under a wrong one, a camera that pans seems to go somewhere.
-        What was measured under the old one is turned by the new one's angles, and its parallax is forgotten."""
+        """Take the focal length that turns so far tell. Under a wrong one, a camera that pans seems
+        to go somewhere. What was measured under the old one is turned by the new one's angles, and
+        its parallax is forgotten."""
         if not self._turns:
             return
         size = max(self._small)
-        farthest = shift_px(self._turns[-1].key, self._turns[-1].pose, self._focal, self._small) / size
+        farthest = (
+            shift_px(self._turns[-1].key, self._turns[-1].pose, self._focal, self._small) / size
+        )
         if farthest < self._next_turn:
             return
-        self._next_turn = max(2 * farthest, 2 * self._next_turn) if farthest < _KEY_SHIFT else math.inf
+        self._next_turn = (
+            max(2 * farthest, 2 * self._next_turn) if farthest < _KEY_SHIFT else math.inf
+        )
         told = focal_from_turns(self._turns[-MOST_TURNS:], self._focal)
         if told is None or abs(told[0]) < LEAST_FOCAL_CHANGE:
             return
@@ -441,20 +589,24 @@ class CameraMotionEstimator:
         old = [look.pose for look in self._looked]
         places = with_scaled_turns(np.stack([pose.first_from_camera for pose in old]), ratio)
         new = {id(a): replace(a, first_from_camera=b) for a, b in zip(old, places, strict=True)}
-        self._looked = [replace(look, pose=new[id(look.pose)], parallax=NO_PARALLAX) for look in self._looked]
+        self._looked = [
+            replace(look, pose=new[id(look.pose)], parallax=NO_PARALLAX) for look in self._looked
+        ]
         assert self._key is not None
         self._key = replace(self._key, pose=new[id(self._key.pose)])
         self._turns = []
         self._focal, self._focal_px = self._focal * ratio, self._focal_px * ratio
 
     def _worn(self, looked: _Looked) -> bool:
-        """Whether the key frame shows too little of what is seen now. While the camera stands still it never does:
-        corners that people hide come back, and new ones would be found on people."""
+        """Whether the key frame shows too little of what is seen now. While the camera stands still
+        it never does: corners that people hide come back, and new ones would be found on people."""
         assert self._key is not None
         if looked.still:
             return False
         few = looked.corners < 0.5 * len(self._key.corners)
-        moved = shift_px(self._key.pose, looked.pose, self._focal, self._small) > _KEY_SHIFT * max(self._small)
+        moved = shift_px(self._key.pose, looked.pose, self._focal, self._small) > _KEY_SHIFT * max(
+            self._small
+        )
         zoomed = abs(looked.pose.log_zoom - self._key.pose.log_zoom) > 0.15
         return few or moved or zoomed
 
@@ -470,8 +622,10 @@ class CameraMotionEstimator:
         mask = np.zeros((height, width), np.uint8)
         mask[3:-3, 3:-3] = 255
         for x1, y1, x2, y2 in boxes_px[np.isfinite(boxes_px).all(1)] * self._scale:
-            dx, dy = BOX_MARGIN * max(x2 - x1, 0), BOX_MARGIN * max(y2 - y1, 0)
-            left, top = max(0, math.floor(x1 - dx)), max(0, math.floor(y1 - dy))
+            dx = BOX_MARGIN * max(x2 - x1, 0)
+            dy = BOX_MARGIN * max(y2 - y1, 0)
+            left = max(0, math.floor(x1 - dx))
+            top = max(0, math.floor(y1 - dy))
             mask[top : max(0, math.ceil(y2 + dy)), left : max(0, math.ceil(x2 + dx))] = 0
         return mask
 
@@ -493,43 +647,67 @@ def _summary(
     return CameraMotion(kind, frames, turned, np.exp(log_zoom), focal_px, reason)
 
 
-def _kind(looked: list[_Looked], known: list[_Looked], focal: float, size: tuple[int, int]) -> tuple[Kind, str]:
+def _kind(
+    looked: list[_Looked], known: list[_Looked], focal: float, size: tuple[int, int]
+) -> tuple[Kind, str]:
     if len(known) < 2 or len(known) < 0.5 * len(looked):
         if len(looked) == 1 and looked[0].corners >= LEAST_CORNERS:
             return "static", "one frame was looked at"
-        return "unknown", f"the background shows corners in {len(known)} of {len(looked)} frames looked at"
+        return (
+            "unknown",
+            f"the background shows corners in {len(known)} of {len(looked)} frames looked at",
+        )
     shift = np.array([shift_px(known[0].pose, look.pose, focal, size) for look in known])
     parallax = np.array([look.parallax for look in known[1:]])
     telling = (parallax[:, 0] >= PARALLAX_SHARE) & (parallax[:, 1] >= PARALLAX_ALONG)
     share = float(np.quantile(parallax[:, 0], 0.9))
-    # People whom nobody boxed, trees and water move corners, but a camera that moves leaves none in place for long.
+    # People whom nobody boxed, trees and water move corners, but a camera that moves leaves none in
+    # place for long.
     in_place = float(np.quantile([look.at_rest for look in known], 0.05))
     if in_place >= STATIC_SHARE:
-        return "static", f"at least {100 * in_place:.0f} % of the background's corners stay in place"
+        return (
+            "static",
+            f"at least {100 * in_place:.0f} % of the background's corners stay in place",
+        )
     if np.quantile(shift, 0.95) < STATIC_PX:
         return "static", f"the background moves by less than {STATIC_PX} pixels of {max(size)}"
     if telling.mean() >= 0.2:
-        return "moving", f"rotation and zoom leave parallax in {100 * telling.mean():.0f} % of the frames looked at"
+        return (
+            "moving",
+            f"rotation and zoom leave parallax in {100 * telling.mean():.0f} % of the frames looked at",
+        )
     zooms = np.array([look.pose.log_zoom for look in known])
     if np.ptp(zooms) > LEAST_ZOOM and share > ZOOMED_SHARE:
         return "moving", f"what looks like a zoom by {np.exp(np.ptp(zooms)):.2f} leaves parallax"
-    turn = max(np.degrees(np.linalg.norm(Rotation.from_matrix(k.pose.first_from_camera).as_rotvec())) for k in known)
-    return "rotating", f"the camera turns by up to {turn:.1f} degrees and zooms by {np.exp(np.ptp(zooms)):.2f}"
+    turn = max(
+        np.degrees(np.linalg.norm(Rotation.from_matrix(k.pose.first_from_camera).as_rotvec()))
+        for k in known
+    )
+    return (
+        "rotating",
+        f"the camera turns by up to {turn:.1f} degrees and zooms by {np.exp(np.ptp(zooms)):.2f}",
+    )
 
 
 # What `tracks.npz` has of the camera: per shot, and per frame.
 ARRAYS = (
-    "camera_kind", "camera_reason", "camera_focal_px", "camera_first_from_frame", "camera_zoom",
-    "camera_turning_focal_px", "camera_turning_focal_log_std",
-)  # fmt: skip
+    "camera_kind",
+    "camera_reason",
+    "camera_focal_px",
+    "camera_first_from_frame",
+    "camera_zoom",
+    "camera_turning_focal_px",
+    "camera_turning_focal_log_std",
+)
 
 
 class BackgroundMotion:
-    """One estimator a shot. Angles are measured under a focal length from the prior or from the turning itself;
-    `CameraMotion.with_focal` mends them once it is known better."""
+    """One estimator a shot. Angles are measured under a focal length from the prior or from the
+    turning itself; `CameraMotion.with_focal` mends them once it is known better."""
 
     def __init__(self, size_px: tuple[int, int]) -> None:
-        self._size, self._focal = size_px, focal_prior(size_px).focal_px
+        self._size = size_px
+        self._focal = focal_prior(size_px).focal_px
         self._shots: list[tuple[int, CameraMotionEstimator]] = []
         self._vertical: dict[int, np.ndarray | None] = {}  # by first frame, under that focal length
         self._last = -1
@@ -539,19 +717,25 @@ class BackgroundMotion:
         self._shots.append((frame, CameraMotionEstimator(self._size, self._focal)))
 
     def add(self, frame: Frame, boxes_px: np.ndarray) -> None:
-        """The next frame, with boxes [P, 4]; frames may be left out, and one that was seen before is ignored."""
+        """The next frame, with boxes [P, 4]; frames may be left out, and one that was seen before
+        is ignored.
+        """
         if frame.index <= self._last:
             return
         if not self._shots:
             self.cut(frame.index)
-        self._last, (first, estimator) = frame.index, self._shots[-1]
+        self._last = frame.index
+        first, estimator = self._shots[-1]
         if first not in self._vertical:
             self._vertical[first] = vertical_direction(frame.rgb, boxes_px, self._focal)
         estimator.feed(frame.index, frame.rgb, boxes_px)
 
     def arrays(self, frames: np.ndarray, shot_first_frame: np.ndarray) -> Mapping[str, Any]:
-        """For `tracks.npz`: per shot [S] and per frame [F]. A shot whose begin was not told in time is "unknown"."""
-        told, motions = dict(self._shots), []
+        """For `tracks.npz`: per shot [S] and per frame [F]. A shot whose begin was not told in time
+        is "unknown".
+        """
+        told = dict(self._shots)
+        motions = []
         ends = [*shot_first_frame[1:].tolist(), np.inf]
         for first, end in zip(shot_first_frame.tolist(), ends, strict=True):
             numbers = frames[(frames >= first) & (frames < end)]
@@ -560,7 +744,9 @@ class BackgroundMotion:
                 motion = told[first].finish(numbers)
                 vertical = self._vertical.get(first)
                 if vertical is not None:
-                    motion = replace(motion, vertical=under_focal(vertical, motion.focal_px / self._focal))
+                    motion = replace(
+                        motion, vertical=under_focal(vertical, motion.focal_px / self._focal)
+                    )
             motions.append(motion)
 
         def joined(name: str, empty: np.ndarray) -> np.ndarray:
@@ -573,9 +759,12 @@ class BackgroundMotion:
             "camera_first_from_frame": joined("first_from_camera", np.zeros((0, 3, 3))),
             "camera_zoom": joined("zoom", np.zeros(0)),
             "camera_turning_focal_px": np.array([m.turning_focal_px for m in motions], np.float64),
-            "camera_turning_focal_log_std": np.array([m.turning_focal_log_sigma for m in motions], np.float64),
+            "camera_turning_focal_log_std": np.array(
+                [m.turning_focal_log_sigma for m in motions], np.float64
+            ),
             "camera_vertical": np.array(
-                [np.full(3, np.nan) if m.vertical is None else m.vertical for m in motions], np.float64
+                [np.full(3, np.nan) if m.vertical is None else m.vertical for m in motions],
+                np.float64,
             ).reshape(-1, 3),
         }
 
@@ -587,7 +776,9 @@ def read_motion(arrays: Mapping[str, np.ndarray], shot: int) -> CameraMotion | N
     firsts = arrays["shot_first_frame"]
     end = firsts[shot + 1] if shot + 1 < len(firsts) else np.inf
     here = (arrays["frame"] >= firsts[shot]) & (arrays["frame"] < end)
-    vertical = arrays["camera_vertical"][shot] if "camera_vertical" in arrays else np.full(3, np.nan)
+    vertical = (
+        arrays["camera_vertical"][shot] if "camera_vertical" in arrays else np.full(3, np.nan)
+    )
     return CameraMotion(
         kind=cast(Kind, str(arrays["camera_kind"][shot])),
         frames=arrays["frame"][here],

@@ -1,7 +1,7 @@
 """What the solver moves: rotations, translation and shape, and how a step changes them.
 
-Toes and hands (joints 10, 11, 22, 23) move no other joint and no COCO keypoint, so nothing measures them: they stay as
-guessed. A step therefore has 63 numbers per frame,
+Toes and hands (joints 10, 11, 22, 23) move no other joint and no COCO keypoint, so nothing measures
+them: they stay as guessed. A step therefore has 63 numbers per frame,
 
     [0:3]   root: R_0 <- exp(w) R_0, radians in the camera frame,
     [3:60]  the 19 joints of BODY_JOINTS: added to their axis-angle vectors,
@@ -9,14 +9,16 @@ guessed. A step therefore has 63 numbers per frame,
 
 and one number per direction of shape.
 
-Joint limits are ranges of those axis-angle numbers. Axes at rest (T-pose): x to the body's left, y up, z to the front.
-A bent knee turns about +x; a bent left elbow about -y, a bent right one about +y; an arm let down turns its shoulder
-about -z (left) or +z (right). The limits are soft: a number beyond its range costs (`terms.priors`).
+Joint limits are ranges of those axis-angle numbers. Axes at rest (T-pose): x to the body's left, y
+up, z to the front. A bent knee turns about +x; a bent left elbow about -y, a bent right one about
++y; an arm let down turns its shoulder about -z (left) or +z (right). The limits are soft: a number
+beyond its range costs (`terms.priors`).
 
-`Posed`: keypoints and joints, and their derivatives with respect to every unknown, in closed form. A small
-world-frame rotation w of joint i turns every term below it about P_i (`fitting.body.body`). The unknowns are axis-angle
-vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta) d, with J_l the left Jacobian of the rotation
-group; the root is turned by w itself. With M_i = G_parent J_l,
+`Posed`: keypoints and joints, and their derivatives with respect to every unknown, in closed form.
+A small world-frame rotation w of joint i turns every term below it about P_i (`fitting.body.body`).
+The unknowns are axis-angle vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta)
+d, with J_l the left Jacobian of the rotation group; the root is turned by w itself. With M_i =
+G_parent J_l,
 
     dq_k / d_i = -[arm_ki]_x M_i,    arm_ki = sum_{e of k, at or below i} (c_e P_j + G_j m_e - c_e P_i).
 
@@ -49,7 +51,8 @@ MOVED_JOINTS = (0, *BODY_JOINTS)  # a step turns these
 POSE = slice(3, 3 + 3 * len(BODY_JOINTS))
 TRANSLATION = slice(POSE.stop, POSE.stop + 3)
 STEP_SIZE = TRANSLATION.stop
-SHAPE_SIZE = 10  # leading directions that are fitted; the finer ones move keypoints by a few millimetres only
+# leading directions that are fitted; the finer ones move keypoints by a few millimetres only
+SHAPE_SIZE = 10
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class State(Table):
     root: Tensor = column((3, 3), "f", "turns the body into the camera frame")  # [B, 3, 3]
     theta: Tensor = column((24, 3), "f", "axis-angle; row 0 is not used", unit="rad")  # [B, 24, 3]
     translation: Tensor = column((3,), "f", "in the camera frame", unit="m")  # [B, 3]
-    shape: Tensor = column(("directions",), "f", "one for all frames, or one for each")  # [S] or [B, S]
+    shape: Tensor = column(
+        ("directions",), "f", "one for all frames, or one for each"
+    )  # [S] or [B, S]
 
     @property
     def shared_shape(self) -> bool:
@@ -91,13 +96,19 @@ class State(Table):
         return State(*(value.to(dtype) for value in vars(self).values()))
 
     def where(self, choice: Tensor, other: "State") -> "State":
-        """This state where `choice` is true, the other one elsewhere: [B] with a shape per frame, or [1] for all."""
+        """This state where `choice` is true, the other one elsewhere: [B] with a shape per frame,
+        or [1] for all.
+        """
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return State(*(torch.where(choice.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs))
 
 
-def from_params(params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32) -> State:
-    """The state of given parameters; rotations by more than half a turn become the shorter ones the other way."""
+def from_params(
+    params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32
+) -> State:
+    """The state of given parameters; rotations by more than half a turn become the shorter ones the
+    other way.
+    """
     pose = params.pose.detach().to(dtype).reshape(-1, JOINT_COUNT, 3)
     theta = matrix_to_axis_angle(rotation_matrices(pose))
     shape = params.shape.detach().to(dtype)[..., :shape_size]
@@ -112,17 +123,23 @@ def to_params(state: State) -> BodyParams:
     return BodyParams(pose, state.shape, state.translation)
 
 
-# Ranges of textbooks on joint motion (goniometry), widened by hand where one bone of this tree does the work of several
-# (spine, collar, wrist); not tuned. Degrees about x, y, z; left side. The right side is its mirror image: x stays, y
-# and z change sign.
+# Ranges of textbooks on joint motion (goniometry), widened by hand where one bone of this tree does
+# the work of several (spine, collar, wrist); not tuned. Degrees about x, y, z; left side. The right
+# side is its mirror image: x stays, y and z change sign.
 _DEGREES = {
-    "left_hip": ((-130, 40), (-60, 60), (-45, 75)), "left_knee": ((-10, 150), (-25, 25), (-20, 20)),
-    "left_ankle": ((-40, 60), (-45, 45), (-40, 40)), "spine1": ((-30, 60), (-30, 30), (-30, 30)),
-    "spine2": ((-30, 45), (-30, 30), (-30, 30)), "spine3": ((-30, 45), (-30, 30), (-30, 30)),
-    "neck": ((-60, 60), (-60, 60), (-45, 45)), "head": ((-45, 45), (-60, 60), (-45, 45)),
-    "left_collar": ((-30, 30), (-40, 40), (-35, 45)), "left_shoulder": ((-110, 110), (-130, 110), (-110, 120)),
-    "left_elbow": ((-120, 120), (-155, 5), (-60, 60)), "left_wrist": ((-120, 120), (-60, 60), (-90, 90)),
-}  # fmt: skip
+    "left_hip": ((-130, 40), (-60, 60), (-45, 75)),
+    "left_knee": ((-10, 150), (-25, 25), (-20, 20)),
+    "left_ankle": ((-40, 60), (-45, 45), (-40, 40)),
+    "spine1": ((-30, 60), (-30, 30), (-30, 30)),
+    "spine2": ((-30, 45), (-30, 30), (-30, 30)),
+    "spine3": ((-30, 45), (-30, 30), (-30, 30)),
+    "neck": ((-60, 60), (-60, 60), (-45, 45)),
+    "head": ((-45, 45), (-60, 60), (-45, 45)),
+    "left_collar": ((-30, 30), (-40, 40), (-35, 45)),
+    "left_shoulder": ((-110, 110), (-130, 110), (-110, 120)),
+    "left_elbow": ((-120, 120), (-155, 5), (-60, 60)),
+    "left_wrist": ((-120, 120), (-60, 60), (-90, 90)),
+}
 
 
 def _range(name: str) -> tuple[tuple[float, float], ...]:
@@ -134,23 +151,32 @@ def _range(name: str) -> tuple[tuple[float, float], ...]:
 
 def ranges(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """Lowest and highest axis-angle numbers of BODY_JOINTS, each [57] radians."""
-    table = torch.tensor([_range(JOINT_NAMES[joint]) for joint in BODY_JOINTS], dtype=dtype) * (math.pi / 180)
+    table = torch.tensor([_range(JOINT_NAMES[joint]) for joint in BODY_JOINTS], dtype=dtype) * (
+        math.pi / 180
+    )
     return table[..., 0].flatten(), table[..., 1].flatten()
 
 
 def left_jacobian(theta: Tensor) -> Tensor:
-    """J_l of axis-angle vectors [..., 3] -> [..., 3, 3]: exp(theta + d) = exp(J_l d) exp(theta) to first order. J_l = I
-    + (1 - cos t)/t^2 K + (t - sin t)/t^3 K^2, with a series where t is small."""
+    """J_l of axis-angle vectors [..., 3] -> [..., 3, 3]: exp(theta + d) = exp(J_l d) exp(theta) to
+    first order. J_l = I + (1 - cos t)/t^2 K + (t - sin t)/t^3 K^2, with a series where t is
+    small."""
     squared = theta.square().sum(-1)
     small = squared < 1e-2
     safe = torch.where(small, torch.ones_like(squared), squared)
     angle = safe.sqrt()
     first = torch.where(small, 0.5 - squared / 24 + squared**2 / 720, (1 - angle.cos()) / safe)
-    second = torch.where(small, 1 / 6 - squared / 120 + squared**2 / 5040, (angle - angle.sin()) / (safe * angle))
+    second = torch.where(
+        small, 1 / 6 - squared / 120 + squared**2 / 5040, (angle - angle.sin()) / (safe * angle)
+    )
     outer = theta.unsqueeze(-1) * theta.unsqueeze(-2)
     scale = 1 - second * squared
     eye = torch.eye(3, dtype=theta.dtype, device=theta.device)
-    return scale[..., None, None] * eye + second[..., None, None] * outer + first[..., None, None] * cross_matrix(theta)
+    return (
+        scale[..., None, None] * eye
+        + second[..., None, None] * outer
+        + first[..., None, None] * cross_matrix(theta)
+    )
 
 
 def cross_matrix(v: Tensor) -> Tensor:
@@ -164,10 +190,14 @@ class BonePoints:
     """K points on bones, and how they move with the unknowns."""
 
     def __init__(self, points: AttachedPoints, shape_size: int) -> None:
-        moved, path = torch.tensor(MOVED_JOINTS), tree(points.gather.dtype, points.gather.device)[1].bool()
+        moved = torch.tensor(MOVED_JOINTS)
+        path = tree(points.gather.dtype, points.gather.device)[1].bool()
         terms = points.gather.bool()[:, None] & path[points.bone][:, moved].T  # [K, 20, E]
-        self.points, self.shapedirs = points, points.offset_shapedirs[..., :shape_size]
-        self.point, self.moved = terms.any(-1).nonzero(as_tuple=True)  # [N] points, and joints that move them
+        self.points = points
+        self.shapedirs = points.offset_shapedirs[..., :shape_size]
+        self.point, self.moved = terms.any(-1).nonzero(
+            as_tuple=True
+        )  # [N] points, and joints that move them
         self.joint = moved[self.moved]
         self.terms = terms[self.point, self.moved].to(points.gather)  # [N, E]
         self.share = self.terms @ points.coefficient  # [N]
@@ -175,23 +205,35 @@ class BonePoints:
     def of(self, number: Sequence[int]) -> tuple["BonePoints", Tensor]:
         """Some of the points, and which terms are theirs [E]."""
         gather = self.points.gather[list(number)]
-        used, given = gather.any(0), self.points
+        used = gather.any(0)
+        given = self.points
         part = AttachedPoints(
-            given.bone[used], given.coefficient[used], given.offset[used], given.offset_shapedirs[used], None,
+            given.bone[used],
+            given.coefficient[used],
+            given.offset[used],
+            given.offset_shapedirs[used],
+            None,
             gather[:, used],
-        )  # fmt: skip
+        )
         return BonePoints(part, self.shapedirs.shape[-1]), used
 
     def step_jacobian(self, posed: "Posed", carried: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large middle; None: dq/dstep
-        itself. carried [B, E, 3]: where the terms are. u^T (-[a]_x) M = (a x u)^T M for every row u."""
+        """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large
+        middle; None: dq/dstep itself. carried [B, E, 3]: where the terms are. u^T (-[a]_x) M = (a x
+        u)^T M for every row u."""
         if rows is None:
-            rows = torch.eye(3, dtype=carried.dtype).expand(len(carried), len(self.points.gather), 3, 3)
-        arm = self.terms @ carried - self.share[:, None] * posed.placement.joints[:, self.joint]  # [B, N, 3]
+            rows = torch.eye(3, dtype=carried.dtype).expand(
+                len(carried), len(self.points.gather), 3, 3
+            )
+        arm = (
+            self.terms @ carried - self.share[:, None] * posed.placement.joints[:, self.joint]
+        )  # [B, N, 3]
         row = rows[:, self.point]  # [B, N, R, 3]
         moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
         out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
-        by_joint = out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)  # [B, K, 20, R, 3] view
+        by_joint = (
+            out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)
+        )  # [B, K, 20, R, 3] view
         by_joint[:, self.point, self.moved] = moment @ posed.axis_jacobian[:, self.moved]
         out[..., TRANSLATION] = rows
         return out
@@ -200,7 +242,9 @@ class BonePoints:
         """dq/dshape, [B, K, 3, S]."""
         bone = self.points.bone
         on_bone = posed.placement.rotation[:, bone] @ self.shapedirs
-        on_bone = on_bone + self.points.coefficient[:, None, None] * posed.joint_shape_jacobian[:, bone]
+        on_bone = (
+            on_bone + self.points.coefficient[:, None, None] * posed.joint_shape_jacobian[:, bone]
+        )
         return torch.einsum("ke,becs->bkcs", self.points.gather, on_bone)
 
     def to(self, dtype: torch.dtype) -> "BonePoints":
@@ -214,13 +258,17 @@ class BodyJacobian:
         self.body, self.shape_size = body, shape_size
         self.rest_shapedirs = body.rest_joint_shapedirs[..., :shape_size]
         self.keypoints = BonePoints(body.keypoint_terms, shape_size)
-        each, nothing = torch.eye(JOINT_COUNT, dtype=body.dtype), body.v_template.new_zeros(1, len(body.v_template))
+        each = torch.eye(JOINT_COUNT, dtype=body.dtype)
+        nothing = body.v_template.new_zeros(1, len(body.v_template))
         self.joints = BonePoints(body.points(each, nothing.expand(JOINT_COUNT, -1)), 0)
-        # Derivative of the body's size: the mean length of the bones, relative to that at zero shape.
+        # Derivative of the body's size: the mean length of the bones, relative to that at zero
+        # shape.
         bone = body.rest_joints[1:] - body.rest_joints[list(PARENTS[1:])]
         bone_shapedirs = self.rest_shapedirs[1:] - self.rest_shapedirs[list(PARENTS[1:])]
         length = bone.norm(dim=-1)
-        self.size_gradient = torch.einsum("jc,jcs->s", bone / length[:, None], bone_shapedirs) / length.sum()  # [S]
+        self.size_gradient = (
+            torch.einsum("jc,jcs->s", bone / length[:, None], bone_shapedirs) / length.sum()
+        )  # [S]
 
     def size(self, shape: Tensor) -> Tensor:
         """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
@@ -229,13 +277,17 @@ class BodyJacobian:
 
 @dataclass(frozen=True, eq=False)
 class Posed:
-    """T frames at a state. Where their bodies are and how these move is found once, when first asked for."""
+    """T frames at a state. Where their bodies are and how these move is found once, when first
+    asked for.
+    """
 
     jacobian: BodyJacobian
     state: State  # [T]
     fps: float | None = None  # frames per second; None: frames do not touch each other
     segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all do
-    world_rotation: Tensor | None = None  # [T, 3, 3] from each frame's camera to the shot's axes; None: all the same
+    world_rotation: Tensor | None = (
+        None  # [T, 3, 3] from each frame's camera to the shot's axes; None: all the same
+    )
 
     @cached_property
     def placement(self) -> Placement:
@@ -262,7 +314,10 @@ class Posed:
     @cached_property
     def keypoints(self) -> Tensor:
         """[T, 26, 3] metres in each frame's camera."""
-        return self.jacobian.body.keypoint_terms.gather @ self.carried + self.state.translation.unsqueeze(1)
+        return (
+            self.jacobian.body.keypoint_terms.gather @ self.carried
+            + self.state.translation.unsqueeze(1)
+        )
 
     @cached_property
     def joints(self) -> Tensor:
@@ -283,8 +338,8 @@ class Posed:
 
     @cached_property
     def joint_shape_jacobian(self) -> Tensor:
-        """dP/dshape, [T, 24, 3, S] in each frame's camera: offsets of the rest pose, turned and added up along the
-        tree."""
+        """dP/dshape, [T, 24, 3, S] in each frame's camera: offsets of the rest pose, turned and
+        added up along the tree."""
         rest = self.jacobian.rest_shapedirs
         parents, path = tree(rest.dtype, rest.device)
         turned = self.placement.rotation[:, parents] @ (rest[1:] - rest[parents])  # [T, 23, 3, S]
@@ -292,7 +347,9 @@ class Posed:
         return torch.einsum("ji,bics->bjcs", path, steps)
 
     def to_shot(self, vectors: Tensor) -> Tensor:
-        """Vectors [T, n, 3] of each frame's camera, or their derivatives [T, n, 3, d], in axes that do not turn."""
+        """Vectors [T, n, 3] of each frame's camera, or their derivatives [T, n, 3, d], in axes that
+        do not turn.
+        """
         if self.world_rotation is None:
             return vectors
         return torch.einsum("tij,tnj...->tni...", self.world_rotation, vectors)
@@ -304,7 +361,9 @@ class Posed:
 
     @cached_property
     def joint_jacobians_shot(self) -> tuple[Tensor, Tensor]:
-        """Of the joints by the step [T, 24, 3, 63] and by the shape [T, 24, 3, S], in the shot's axes."""
+        """Of the joints by the step [T, 24, 3, 63] and by the shape [T, 24, 3, S], in the shot's
+        axes.
+        """
         return self.to_shot(self.joint_step_jacobian), self.to_shot(self.joint_shape_jacobian)
 
     def points_shot(self, points: tuple[int, ...]) -> Tensor:
@@ -316,7 +375,9 @@ class Posed:
         return {}
 
     def point_jacobians_shot(self, points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Of some keypoints by the step [T, n, 3, 63] and by the shape [T, n, 3, S], in the shot's axes."""
+        """Of some keypoints by the step [T, n, 3, 63] and by the shape [T, n, 3, S], in the shot's
+        axes.
+        """
         made = self._point_jacobians
         if points not in made:
             some, used = self.jacobian.keypoints.of(points)
@@ -325,7 +386,9 @@ class Posed:
         return made[points]
 
     def follows(self, order: int) -> Tensor | float:
-        """[T - order, 1] 1 where a difference of this order stays within a segment, 0 where the person was away."""
+        """[T - order, 1] 1 where a difference of this order stays within a segment, 0 where the
+        person was away.
+        """
         if self.segment is None:
             return 1.0
         return (self.segment[order:] == self.segment[:-order]).to(self.state.theta.dtype)[:, None]

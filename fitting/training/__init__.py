@@ -1,1 +1,3 @@
-"""How lifter and pose prior are learned: captured motion, simulated keypoints, losses. Never imported by inference."""
+"""How lifter and pose prior are learned: captured motion, simulated keypoints, losses. Never
+imported by inference.
+"""

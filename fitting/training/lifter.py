@@ -2,9 +2,10 @@
 
     python -m fitting.training.lifter --clips clips_30fps.npz --poses poses_5fps.npz --crops crops.npz --out lifter.npz
 
-Windows with simulated errors are made on the fly and never seen twice; rendered people, whom the 2D network read with
-errors of its own, are drawn from `--crops`. The same seed gives the same weights on the same machine; a training
-that was stopped goes on from its checkpoint (beside --out) with the same result as one that was not."""
+Windows with simulated errors are made on the fly and never seen twice; rendered people, whom the 2D
+network read with errors of its own, are drawn from `--crops`. The same seed gives the same weights
+on the same machine; a training that was stopped goes on from its checkpoint (beside --out) with the
+same result as one that was not."""
 
 import argparse
 import math
@@ -21,7 +22,14 @@ from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.camera import NEAREST_KEYPOINT_M
 from fitting.init.lifter import LOG_STD_RANGE, Lifter, LifterOutput, load_lifter, save_lifter
-from fitting.training.lifter_examples import Crops, Examples, crop_examples, examples, load_crops, placed
+from fitting.training.lifter_examples import (
+    Crops,
+    Examples,
+    crop_examples,
+    examples,
+    load_crops,
+    placed,
+)
 from fitting.training.motion_bank import HELD_OUT, Bank, add_arguments, bank, load_motions
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
@@ -53,26 +61,34 @@ def losses(output: LifterOutput, truth: Examples, body: Body) -> Losses:
     weight = torch.ones(24)
     weight[list(LEAVES)] = LEAF_WEIGHT
     squared = (output.rotation - truth.rotation).square().sum((-1, -2))  # 8 sin^2(angle / 2)
-    # Not squared: knees bend one way only, and from the front nobody can tell by how much. The mean of what is possible
-    # is a bent knee, the median a straight one.
+    # Not squared: knees bend one way only, and from the front nobody can tell by how much. The mean
+    # of what is possible is a bent knee, the median a straight one.
     distance = (squared + 1e-8).sqrt()
     size = truth.inputs.box.size
     pelvis = output.pelvis(truth.inputs.box)
-    seen = _image(keypoints + pelvis[:, :, None], size) - _image(truth.keypoints_m + truth.pelvis_m[:, :, None], size)
+    seen = _image(keypoints + pelvis[:, :, None], size) - _image(
+        truth.keypoints_m + truth.pelvis_m[:, :, None], size
+    )
     offset = output.offset - _image(truth.pelvis_m, size[..., None]).squeeze(2)
     depth = (pelvis[..., 2].log() - truth.pelvis_m[..., 2].log()).abs()
     step_s = (truth.time_s[:, 1:] - truth.time_s[:, :-1])[..., None, None]
     away = joints - truth.joints_m
     both = (counts[:, 1:] * counts[:, :-1]).sqrt()
     velocity = _length((away[:, 1:] - away[:, :-1]) / step_s).mean(-1)
-    log_rotation, log_depth_std = (s.clamp(*LOG_STD_RANGE) for s in (output.log_rotation_std, output.log_depth_std))
+    log_rotation, log_depth_std = (
+        s.clamp(*LOG_STD_RANGE) for s in (output.log_rotation_std, output.log_depth_std)
+    )
     nll_rotation = 3 * log_rotation + squared.detach() / 4 * (-2 * log_rotation).exp()
     nll_depth = log_depth_std + depth.detach().square() / 2 * (-2 * log_depth_std).exp()
     return Losses(
-        joints=mean(_length(away)), rotation=mean(distance * weight), image=mean(_length(seen).clamp(max=2.0)),
-        place=mean(depth) + mean(_length(offset)), shape=mean((output.shape - truth.shape[:, None]).square()),
-        velocity=(both * velocity).sum(), nll=mean(nll_rotation) + mean(nll_depth),
-    )  # fmt: skip
+        joints=mean(_length(away)),
+        rotation=mean(distance * weight),
+        image=mean(_length(seen).clamp(max=2.0)),
+        place=mean(depth) + mean(_length(offset)),
+        shape=mean((output.shape - truth.shape[:, None]).square()),
+        velocity=(both * velocity).sum(),
+        nll=mean(nll_rotation) + mean(nll_depth),
+    )
 
 
 def total(parts: Losses) -> Tensor:
@@ -80,9 +96,15 @@ def total(parts: Losses) -> Tensor:
 
 
 def _image(points: Tensor, size: Tensor) -> Tensor:
-    """Points [B, T, K, 3] (or [B, T, 3]) -> boxes [B, T, K, 2] from the middle of the turned camera's image."""
+    """Points [B, T, K, 3] (or [B, T, 3]) -> boxes [B, T, K, 2] from the middle of the turned
+    camera's image.
+    """
     points = points if points.ndim == 4 else points[:, :, None]
-    return points[..., :2] / points[..., 2:].clamp(min=NEAREST_KEYPOINT_M) / size.reshape(*points.shape[:2], 1, 1)
+    return (
+        points[..., :2]
+        / points[..., 2:].clamp(min=NEAREST_KEYPOINT_M)
+        / size.reshape(*points.shape[:2], 1, 1)
+    )
 
 
 def _length(vector: Tensor) -> Tensor:
@@ -91,7 +113,9 @@ def _length(vector: Tensor) -> Tensor:
 
 HELD_OUT_SEED = 77
 KEEP_EVERY = 500  # steps between checkpoints
-LEVEL = 0.4  # of the steps at an even rate of learning; until then a training can still be made longer or shorter
+# of the steps at an even rate of learning; until then a training can still be made longer or
+# shorter
+LEVEL = 0.4
 
 
 @dataclass(frozen=True)
@@ -124,43 +148,62 @@ class Training:
             network.load_state_dict(start)
         many = [p for p in network.parameters() if p.ndim > 1]
         few = [p for p in network.parameters() if p.ndim <= 1]  # biases and norms do not decay
-        groups = [{"params": many, "weight_decay": settings.decay}, {"params": few, "weight_decay": 0.0}]
+        groups = [
+            {"params": many, "weight_decay": settings.decay},
+            {"params": few, "weight_decay": 0.0},
+        ]
         optimiser = torch.optim.AdamW(groups, lr=settings.rate)
         return Training(network, {k: v.clone() for k, v in network.state_dict().items()}, optimiser)
 
     def save(self, path: Path, settings: TrainingSettings) -> None:
         content = {
-            "network": self.network.state_dict(), "mean": self.mean, "optimiser": self.optimiser.state_dict(),
-            "step": self.step, "settings": asdict(settings),
-        }  # fmt: skip
+            "network": self.network.state_dict(),
+            "mean": self.mean,
+            "optimiser": self.optimiser.state_dict(),
+            "step": self.step,
+            "settings": asdict(settings),
+        }
         with atomic_file(path) as temporary:
             torch.save(content, temporary)
 
     @staticmethod
     def resume(path: Path, settings: TrainingSettings) -> "Training":
         content = torch.load(path, weights_only=True)
-        before, now, step = content["settings"], asdict(settings), content["step"]
+        before = content["settings"]
+        now = asdict(settings)
+        step = content["step"]
         level = step <= LEVEL * min(before["steps"], settings.steps)
         if before != now and not (level and {**before, "steps": settings.steps} == now):
-            raise UserError(f"{path} belongs to a training with other settings: remove it, or write --out elsewhere.")
+            raise UserError(
+                f"{path} belongs to a training with other settings: remove it, or write --out elsewhere."
+            )
         training = Training.begin(settings)
         training.network.load_state_dict(content["network"])
         training.optimiser.load_state_dict(content["optimiser"])
-        training.mean, training.step = content["mean"], step
+        training.mean = content["mean"]
+        training.step = step
         return training
 
-    def advance(self, banks: list[Bank], crops: Crops | None, body: Body, settings: TrainingSettings) -> float:
+    def advance(
+        self, banks: list[Bank], crops: Crops | None, body: Body, settings: TrainingSettings
+    ) -> float:
         """One step; its random numbers come from the seed and the step's number alone."""
         generator = torch.Generator().manual_seed((settings.seed << 32) + self.step)
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.step, settings)
-        loss = total(losses_of(self.network, examples(banks, body, settings.batch, generator), body))
+        loss = total(
+            losses_of(self.network, examples(banks, body, settings.batch, generator), body)
+        )
         if crops is not None:
-            loss = loss + total(losses_of(self.network, crop_examples(crops, body, settings.crops, generator), body))
+            loss = loss + total(
+                losses_of(self.network, crop_examples(crops, body, settings.crops, generator), body)
+            )
         self.optimiser.zero_grad()
         loss.backward()
         size = torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip)
-        if bool(torch.isfinite(size)):  # one impossible example in a million must not end a training
+        if bool(
+            torch.isfinite(size)
+        ):  # one impossible example in a million must not end a training
             self.optimiser.step()
         self.step += 1
         memory = min(settings.memory, self.step / (self.step + 10))
@@ -183,16 +226,30 @@ def losses_of(network: Lifter, given: Examples, body: Body) -> Losses:
 
 
 def train(
-    learned: list[Bank], kept: list[Bank], crops: Crops | None, body: Body, out: Path, settings: TrainingSettings,
-    start: dict[str, Tensor] | None, say: Callable[[str], None],
-) -> Training:  # fmt: skip
-    """Train to the end, from the checkpoint if there is one; `out` is written at every checkpoint. Losses are measured
-    on examples of the banks that were kept for it."""
+    learned: list[Bank],
+    kept: list[Bank],
+    crops: Crops | None,
+    body: Body,
+    out: Path,
+    settings: TrainingSettings,
+    start: dict[str, Tensor] | None,
+    say: Callable[[str], None],
+) -> Training:
+    """Train to the end, from the checkpoint if there is one; `out` is written at every checkpoint.
+    Losses are measured on examples of the banks that were kept for it."""
     checkpoint = out.with_suffix(".checkpoint.pt")
-    training = Training.resume(checkpoint, settings) if checkpoint.is_file() else Training.begin(settings, start)
+    training = (
+        Training.resume(checkpoint, settings)
+        if checkpoint.is_file()
+        else Training.begin(settings, start)
+    )
     measured = examples(kept, body, 256, torch.Generator().manual_seed(HELD_OUT_SEED))
-    began, first, mean_loss = time.monotonic(), training.step, math.nan
-    say(f"step {training.step} of {settings.steps}, {sum(p.numel() for p in training.network.parameters()):,} weights")
+    began = time.monotonic()
+    first = training.step
+    mean_loss = math.nan
+    say(
+        f"step {training.step} of {settings.steps}, {sum(p.numel() for p in training.network.parameters()):,} weights"
+    )
     while training.step < settings.steps:
         loss = training.advance(learned, crops, body, settings)
         if math.isfinite(loss):
@@ -202,7 +259,9 @@ def train(
         if training.step % 100 == 0:
             each = (time.monotonic() - began) / (training.step - first)
             left = each * (settings.steps - training.step)
-            say(f"step {training.step}: loss {mean_loss:.3f}, {each:.3f} s a step, {left / 60:.1f} min left")
+            say(
+                f"step {training.step}: loss {mean_loss:.3f}, {each:.3f} s a step, {left / 60:.1f} min left"
+            )
         if training.step % KEEP_EVERY == 0 or training.step == settings.steps:
             training.save(checkpoint, settings)
             save_lifter(training.mean, out)
@@ -219,8 +278,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_arguments(parser)
     parser.add_argument("--out", type=Path, required=True, help="weights to write (.npz)")
-    parser.add_argument("--crops", type=Path, help="rendered people with the network's own errors (.npz)")
-    parser.add_argument("--start", type=Path, help="weights to begin with (.npz) instead of random ones")
+    parser.add_argument(
+        "--crops", type=Path, help="rendered people with the network's own errors (.npz)"
+    )
+    parser.add_argument(
+        "--start", type=Path, help="weights to begin with (.npz) instead of random ones"
+    )
     parser.add_argument("--steps", type=int, default=TrainingSettings.steps)
     parser.add_argument("--seed", type=int, default=TrainingSettings.seed)
     given = parser.parse_args()

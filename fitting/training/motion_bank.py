@@ -1,13 +1,14 @@
 """Captured motion, ready to be cut into windows of any frame rate.
 
-Rotations are kept as quaternions that do not jump, so that a frame between two others is their weighted mean. Poses at
-5 frames a second become motion by a curve through them (Catmull-Rom), and get a place in the world by letting the lower
-foot stand still.
+Rotations are kept as quaternions that do not jump, so that a frame between two others is their
+weighted mean. Poses at 5 frames a second become motion by a curve through them (Catmull-Rom), and
+get a place in the world by letting the lower foot stand still.
 
 What kind of pose a frame shows, and how often each kind is learned from.
 
-Motion capture holds what actors were asked to do: much walking, little sitting, hardly anybody on the floor. The pose
-prior (`pose_prior.py`) and the lifter's training draw frames by kind instead."""
+Motion capture holds what actors were asked to do: much walking, little sitting, hardly anybody on
+the floor. The pose prior (`pose_prior.py`) and the lifter's training draw frames by kind
+instead."""
 
 import argparse
 from dataclasses import dataclass
@@ -21,14 +22,31 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fitting.body import Body
-from fitting.body.kinematics import MIRROR, axis_angle_to_quaternion, quaternion_product, quaternion_to_matrix
+from fitting.body.kinematics import (
+    MIRROR,
+    axis_angle_to_quaternion,
+    quaternion_product,
+    quaternion_to_matrix,
+)
 from fitting.training.motion_capture import Motion, load_accad, load_motion, load_ui_prmd
 from fitting.training.rare_poses import rare_motion
 
-LEGS = (0, 1, 2, 4, 5, 7, 8, 10, 11)  # pelvis and below: what another clip's upper body can be set upon
+LEGS = (
+    0,
+    1,
+    2,
+    4,
+    5,
+    7,
+    8,
+    10,
+    11,
+)  # pelvis and below: what another clip's upper body can be set upon
 FEET = (7, 8, 10, 11)
 MIXED = 0.2  # share of windows with an upper body from elsewhere
-OFF_RAD = 0.06  # standard deviation of a constant rotation added to every joint, in half of the windows
+OFF_RAD = (
+    0.06  # standard deviation of a constant rotation added to every joint, in half of the windows
+)
 BETWEEN = 3  # frames made of each one at 5 frames a second
 
 
@@ -57,7 +75,9 @@ class Windows(NamedTuple):
 
 
 def bank(motion: Motion, body: Body, clips: np.ndarray) -> Bank:
-    """The clips [C] that are true: those that may be learned from, or some that are kept for measuring."""
+    """The clips [C] that are true: those that may be learned from, or some that are kept for
+    measuring.
+    """
     spans = [motion.clip(int(clip)) for clip in np.flatnonzero(clips)]
     frames = torch.from_numpy(np.concatenate([np.arange(span.start, span.stop) for span in spans]))
     start = torch.from_numpy(np.cumsum([0, *(span.stop - span.start for span in spans)]))
@@ -68,8 +88,12 @@ def bank(motion: Motion, body: Body, clips: np.ndarray) -> Bank:
     turn = quaternion * sign.cumprod(0)[..., None]
     fps = motion.fps
     if motion.root_m is None:
-        (turn, start), fps = _filled_in(turn, start), motion.fps * BETWEEN
-    placed = [body.placement(quaternion_to_matrix(t), torch.zeros(body.shape_size)).joints for t in turn.split(8192)]
+        turn, start = _filled_in(turn, start)
+        fps = motion.fps * BETWEEN
+    placed = [
+        body.placement(quaternion_to_matrix(t), torch.zeros(body.shape_size)).joints
+        for t in turn.split(8192)
+    ]
     joints = torch.cat([part - part[:, :1] for part in placed])
     root_m = _standing(joints[:, FEET], start) if motion.root_m is None else motion.root_m[frames]
     return Bank(turn, root_m, start, pose_kinds(joints), fps)
@@ -85,14 +109,18 @@ def _filled_in(turn: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
             for shift in (-1, 0, 1, 2)
         )
         s = share[None, :, None, None]
-        curve = b + s / 2 * ((c - a) + s * ((2 * a - 5 * b + 4 * c - d) + s * (3 * (b - c) + d - a)))
+        curve = b + s / 2 * (
+            (c - a) + s * ((2 * a - 5 * b + 4 * c - d) + s * (3 * (b - c) + d - a))
+        )
         clips.append(torch.cat((curve.flatten(0, 1), points[-1:])))
     ends = np.cumsum([0, *map(len, clips)])
     return torch.nn.functional.normalize(torch.cat(clips), dim=-1), torch.from_numpy(ends)
 
 
 def _standing(feet: Tensor, start: Tensor) -> Tensor:
-    """Pelvis [N, 3] such that the lower foot neither slides nor sinks; feet [N, 4, 3] relative to the pelvis."""
+    """Pelvis [N, 3] such that the lower foot neither slides nor sinks; feet [N, 4, 3] relative to
+    the pelvis.
+    """
     low = feet[..., 1].argmin(1)
     step = torch.zeros(len(feet), 3)
     frame = torch.arange(len(feet) - 1)
@@ -103,9 +131,15 @@ def _standing(feet: Tensor, start: Tensor) -> Tensor:
     return place
 
 
-def windows(banks: list[Bank], shares: list[float], time_s: Tensor, generator: torch.Generator) -> Windows:
-    """One window per row of times [B, T] in seconds from its begin, around frames drawn by their kind."""
-    which = torch.multinomial(torch.tensor(shares), len(time_s), replacement=True, generator=generator)
+def windows(
+    banks: list[Bank], shares: list[float], time_s: Tensor, generator: torch.Generator
+) -> Windows:
+    """One window per row of times [B, T] in seconds from its begin, around frames drawn by their
+    kind.
+    """
+    which = torch.multinomial(
+        torch.tensor(shares), len(time_s), replacement=True, generator=generator
+    )
     parts = [_of_bank(one, time_s[which == number], generator) for number, one in enumerate(banks)]
     order = torch.argsort(which, stable=True).argsort()
     return Windows(*(torch.cat(column)[order] for column in zip(*parts, strict=True)))
@@ -113,12 +147,16 @@ def windows(banks: list[Bank], shares: list[float], time_s: Tensor, generator: t
 
 def _of_bank(one: Bank, time_s: Tensor, generator: torch.Generator) -> Windows:
     count = len(time_s)
-    drawn = torch.searchsorted(one.cumulative, torch.rand(count, dtype=torch.float64, generator=generator))
+    drawn = torch.searchsorted(
+        one.cumulative, torch.rand(count, dtype=torch.float64, generator=generator)
+    )
     drawn = drawn.clamp(max=len(one.kind) - 1)
     clip = torch.searchsorted(one.clip_start, drawn, right=True) - 1
-    first, last = one.clip_start[clip][:, None], one.clip_start[clip + 1][:, None] - 1
+    first = one.clip_start[clip][:, None]
+    last = one.clip_start[clip + 1][:, None] - 1
     length = time_s[:, -1] * one.fps
-    earliest, latest = first.squeeze(1), (last.squeeze(1) - length).clamp(min=first.squeeze(1))
+    earliest = first.squeeze(1)
+    latest = (last.squeeze(1) - length).clamp(min=first.squeeze(1))
     begin = (drawn - torch.rand(count, generator=generator) * length).clamp(earliest, latest)
     at = begin[:, None] + time_s * one.fps
     inside = at <= last
@@ -134,14 +172,19 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
     """More motion than was captured: mirror images, upper bodies of others, joints a little off."""
     count = len(given.turn)
     chance = torch.rand(3, count, generator=generator)
-    turn, root = given.turn, given.root_m
+    turn = given.turn
+    root = given.root_m
 
     other = torch.randperm(count, generator=generator)
     legs = torch.isin(torch.arange(24), torch.tensor(LEGS))
     keeps = (chance[0] > MIXED)[:, None, None, None] | legs[None, None, :, None]
     turn = torch.where(keeps, turn, turn[other])
 
-    offset = OFF_RAD * torch.randn(count, 1, 24, 3, generator=generator) * (chance[1] < 0.5)[:, None, None, None]
+    offset = (
+        OFF_RAD
+        * torch.randn(count, 1, 24, 3, generator=generator)
+        * (chance[1] < 0.5)[:, None, None, None]
+    )
     offset[:, :, 0] = 0
     turn = quaternion_product(turn, axis_angle_to_quaternion(offset).expand_as(turn))
 
@@ -157,10 +200,21 @@ def mirrored(turn: Tensor) -> Tensor:
 
 
 KINDS = (
-    "standing", "upright", "seated", "bent", "lying", "upside down", "kneeling", "on hands", "reaching",
-)  # fmt: skip
-STANDING, UPRIGHT, SEATED, BENT, LYING, UPSIDE_DOWN, KNEELING, ON_HANDS, REACHING = range(len(KINDS))
-STRAIGHT_DEG = 16.0  # of both knees, in space, where the open body's rest pose has 8: nine of ten who stand quietly
+    "standing",
+    "upright",
+    "seated",
+    "bent",
+    "lying",
+    "upside down",
+    "kneeling",
+    "on hands",
+    "reaching",
+)
+STANDING, UPRIGHT, SEATED, BENT, LYING, UPSIDE_DOWN, KNEELING, ON_HANDS, REACHING = range(
+    len(KINDS)
+)
+# of both knees, in space, where the open body's rest pose has 8: nine of ten who stand quietly
+STRAIGHT_DEG = 16.0
 # How often each kind is drawn, set by hand: people stand and sit far more than actors do.
 SHARES = (0.3, 0.22, 0.19, 0.05, 0.08, 0.03, 0.04, 0.04, 0.05)
 
@@ -171,12 +225,16 @@ def pose_kinds(joints_m: Tensor) -> Tensor:
     up = trunk[:, 1]
 
     def between(a: Tensor, b: Tensor) -> Tensor:
-        return torch.rad2deg(torch.acos((normalize(a, dim=-1) * normalize(b, dim=-1)).sum(-1).clamp(-1, 1)))
+        return torch.rad2deg(
+            torch.acos((normalize(a, dim=-1) * normalize(b, dim=-1)).sum(-1).clamp(-1, 1))
+        )
 
     thighs = [joints_m[:, knee] - joints_m[:, hip] for hip, knee in ((1, 4), (2, 5))]
     shanks = [joints_m[:, ankle] - joints_m[:, knee] for knee, ankle in ((4, 7), (5, 8))]
     hips = torch.stack([between(thigh, -trunk) for thigh in thighs], 1)
-    knees = torch.stack([between(thigh, shank) for thigh, shank in zip(thighs, shanks, strict=True)], 1)
+    knees = torch.stack(
+        [between(thigh, shank) for thigh, shank in zip(thighs, shanks, strict=True)], 1
+    )
     kind = torch.full((len(up),), UPRIGHT)
     kind[(up > 0.9) & (knees.amax(1) < STRAIGHT_DEG) & (hips.amax(1) < 30)] = STANDING
     kind[up < 0.7] = BENT
@@ -193,8 +251,12 @@ def pose_kinds(joints_m: Tensor) -> Tensor:
 
 
 def drawing_weights(kind: Tensor) -> Tensor:
-    """How often each of N frames is drawn, so that the kinds have SHARES; sums to 1 when every kind occurs."""
-    count = torch.bincount(kind, minlength=len(KINDS)).clamp(min=max(1, len(kind) // 200))  # a few frames stay few
+    """How often each of N frames is drawn, so that the kinds have SHARES; sums to 1 when every kind
+    occurs.
+    """
+    count = torch.bincount(kind, minlength=len(KINDS)).clamp(
+        min=max(1, len(kind) // 200)
+    )  # a few frames stay few
     return (torch.tensor(SHARES) / count)[kind]
 
 
@@ -208,18 +270,24 @@ HELD_OUT = ("clips", "poses", "exercises")  # motions with subjects that nothing
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, what in (
-        ("--clips", "CMU motion at 30 frames a second"), ("--poses", "CMU poses at 5 frames a second"),
-        ("--exercises", "UI-PRMD's markers"), ("--woman", "ACCAD's Female1"),
-    ):  # fmt: skip
+        ("--clips", "CMU motion at 30 frames a second"),
+        ("--poses", "CMU poses at 5 frames a second"),
+        ("--exercises", "UI-PRMD's markers"),
+        ("--woman", "ACCAD's Female1"),
+    ):
         parser.add_argument(name, type=Path, required=True, help=f"{what} (.npz)")
 
 
 def load_motions(given: argparse.Namespace, body: Body) -> dict[str, Motion]:
-    """In the order of MOTION_SHARES: CMU at 30 and at 5 frames a second, UI-PRMD, ACCAD, and what is made on learned
-    upper bodies."""
-    clips, poses = load_motion(given.clips, body, 30.0), load_motion(given.poses, body, 5.0, given.clips)
-    exercises, woman = load_ui_prmd(given.exercises, body), load_accad(given.woman, body)
+    """In the order of MOTION_SHARES: CMU at 30 and at 5 frames a second, UI-PRMD, ACCAD, and what
+    is made on learned upper bodies."""
+    clips = load_motion(given.clips, body, 30.0)
+    poses = load_motion(given.poses, body, 5.0, given.clips)
+    exercises = load_ui_prmd(given.exercises, body)
+    woman = load_accad(given.woman, body)
     captured = torch.cat([motion.poses_of(motion.learned) for motion in (poses, woman)])
     kind = torch.cat([pose_kinds(body(part).joints) for part in captured.split(8192)])
-    rare = rare_motion(captured[(kind == STANDING) | (kind == UPRIGHT)], body, RARE_CLIPS, RARE_SEED)
+    rare = rare_motion(
+        captured[(kind == STANDING) | (kind == UPRIGHT)], body, RARE_CLIPS, RARE_SEED
+    )
     return {"clips": clips, "poses": poses, "exercises": exercises, "woman": woman, "rare": rare}

@@ -1,26 +1,30 @@
 """CMU's and ACCAD's motion capture, turned onto the 24 joints.
 
-The capture's skeleton and ours stand differently at rest (its legs are splayed), so each bone is turned by its captured
-rotation after a fixed one that takes our rest direction to the captured rest direction by the shortest turn:
+The capture's skeleton and ours stand differently at rest (its legs are splayed), so each bone is
+turned by its captured rotation after a fixed one that takes our rest direction to the captured rest
+direction by the shortest turn:
 
     G_ours = G_captured A_j,    A_j d_ours = d_captured.
 
-CMU's people are then made to stand and to raise their shoulders as people do (`capture_corrections.py`).
+CMU's people are then made to stand and to raise their shoulders as people do
+(`capture_corrections.py`).
 
-Data: mocap.cs.cmu.edu, created with funding from NSF EIA-0196217; free for all uses. ACCAD, The Ohio State University,
-Open Motion Project; CC BY 3.0.
+Data: mocap.cs.cmu.edu, created with funding from NSF EIA-0196217; free for all uses. ACCAD, The
+Ohio State University, Open Motion Project; CC BY 3.0.
 
 UI-PRMD's surface markers (Vicon, Plug-in Gait), turned onto the 24 joints.
 
-Markers lie on the skin, so joint centres come first: hips by Harrington's regression from the pelvis (J Biomech 2007),
-knees and ankles medially of their markers, shoulders below the acromion, elbows inside. Each bone then takes the
-direction between its centres, and its turn about itself from what is fixed to it: the hinge of knee or elbow, heel and
-toe, the two sides of the wrist. Limbs of other lengths need no fit: directions do not depend on them.
+Markers lie on the skin, so joint centres come first: hips by Harrington's regression from the
+pelvis (J Biomech 2007), knees and ankles medially of their markers, shoulders below the acromion,
+elbows inside. Each bone then takes the direction between its centres, and its turn about itself
+from what is fixed to it: the hinge of knee or elbow, heel and toe, the two sides of the wrist.
+Limbs of other lengths need no fit: directions do not depend on them.
 
-Markers were put on anew for each movement, so nothing is calibrated across movements of one subject.
+Markers were put on anew for each movement, so nothing is calibrated across movements of one
+subject.
 
-Data: Vakanski, Jun, Paul, Baker: A Data Set of Human Body Movements for Physical Rehabilitation Exercises, Data 2018,
-3(1), 2; public domain (ODC PDDL 1.0)."""
+Data: Vakanski, Jun, Paul, Baker: A Data Set of Human Body Movements for Physical Rehabilitation
+Exercises, Data 2018, 3(1), 2; public domain (ODC PDDL 1.0)."""
 
 import math
 from collections.abc import Sequence
@@ -47,29 +51,60 @@ from fitting.training import capture_corrections as corrections
 from pose2d.base.errors import UserError
 from pose2d.base.files import Array, check_arrays, read_npz
 
-# Our joint -> the captured joint that turns it, and for limbs the joint at the bone's far end: (theirs, ours).
-# Clavicles start elsewhere in the two skeletons.
+# Our joint -> the captured joint that turns it, and for limbs the joint at the bone's far end:
+# (theirs, ours). Clavicles start elsewhere in the two skeletons.
 _LIMBS = (
-    "LeftShoulder", "RightShoulder", "Head", "LeftArm", "RightArm", "LeftForeArm", "RightForeArm", "LeftHand",
-    "RightHand", "LeftHand", "RightHand",
-)  # fmt: skip
+    "LeftShoulder",
+    "RightShoulder",
+    "Head",
+    "LeftArm",
+    "RightArm",
+    "LeftForeArm",
+    "RightForeArm",
+    "LeftHand",
+    "RightHand",
+    "LeftHand",
+    "RightHand",
+)
 _CMU = (
-    "Hips", "LeftUpLeg", "RightUpLeg", "LowerBack", "LeftLeg", "RightLeg", "Spine", "LeftFoot", "RightFoot", "Spine1",
-    "LeftToeBase", "RightToeBase", "Neck1", *_LIMBS,
-)  # fmt: skip
+    "Hips",
+    "LeftUpLeg",
+    "RightUpLeg",
+    "LowerBack",
+    "LeftLeg",
+    "RightLeg",
+    "Spine",
+    "LeftFoot",
+    "RightFoot",
+    "Spine1",
+    "LeftToeBase",
+    "RightToeBase",
+    "Neck1",
+    *_LIMBS,
+)
 _ACCAD = tuple({"LowerBack": "ToSpine", "Neck1": "Neck"}.get(name, name) for name in _CMU)
 _FAR_END = {
-    1: ("LeftLeg", 4), 2: ("RightLeg", 5), 4: ("LeftFoot", 7), 5: ("RightFoot", 8), 7: ("LeftToeBase", 10),
-    8: ("RightToeBase", 11), 12: ("Head", 15), 16: ("LeftForeArm", 18), 17: ("RightForeArm", 19), 18: ("LeftHand", 20),
+    1: ("LeftLeg", 4),
+    2: ("RightLeg", 5),
+    4: ("LeftFoot", 7),
+    5: ("RightFoot", 8),
+    7: ("LeftToeBase", 10),
+    8: ("RightToeBase", 11),
+    12: ("Head", 15),
+    16: ("LeftForeArm", 18),
+    17: ("RightForeArm", 19),
+    18: ("LeftHand", 20),
     19: ("RightHand", 21),
-}  # fmt: skip
+}
 _HEAD = 15
-# Pitch of the head's bone in quiet standing, in the median, when people look ahead: by the name of the skeleton's neck.
+# Pitch of the head's bone in quiet standing, in the median, when people look ahead: by the name of
+# the skeleton's neck.
 HEAD_BOWED_RAD = {"Neck1": math.radians(15), "Neck": math.radians(2)}
 HELD_OUT_EVERY = 5  # every fifth subject number is kept for measuring
 # The same recordings under another number: nothing may be learned from them either.
 COPIES_OF_HELD_OUT = (73, 91, 117, 121, 123)  # of 70, 105, 85, 90 and 70
-# Kinds of motion, by words of their descriptions, that nothing is learned from: to measure what is new to everything.
+# Kinds of motion, by words of their descriptions, that nothing is learned from: to measure what is
+# new to everything.
 LEFT_OUT_KINDS = ("cartwheel", "balanc", "yoga", "crawl")
 
 
@@ -78,7 +113,9 @@ class Motion:
     """Captured motion on our joints, clips one after the other."""
 
     pose: Tensor  # [N, 24, 3] axis-angle; the root in the capture's frame, y up
-    root_m: Tensor | None  # [N, 3] pelvis in metres at the body's size, y up, or None when not recorded
+    root_m: (
+        Tensor | None
+    )  # [N, 3] pelvis in metres at the body's size, y up, or None when not recorded
     clip_start: np.ndarray  # [C + 1] first frame of each clip, and the end
     clip_name: tuple[str, ...]  # [C] subject_take
     fps: float
@@ -118,30 +155,51 @@ class Motion:
 
 
 _BONES = {
-    "joint": Array("U", ("bones",)), "parent": Array("i", ("bones",), low=-1),
+    "joint": Array("U", ("bones",)),
+    "parent": Array("i", ("bones",), low=-1),
     "offset": Array("f", ("bones", 3), finite=True),
-}  # fmt: skip
+}
 _CLIPS = {
-    "joint": Array("U", ("joints",)), "euler_zyx_deg_x100": Array("f", ("frames", "joints", 3), finite=True),
-    "root_pos": Array("f", ("frames", 3), finite=True, optional=True), "clip_start": Array("i", ("clips + 1",), low=0),
-    "clip_name": Array("U", ("clips",)), "clip_desc": Array("U", ("clips",), optional=True),
-}  # fmt: skip
+    "joint": Array("U", ("joints",)),
+    "euler_zyx_deg_x100": Array("f", ("frames", "joints", 3), finite=True),
+    "root_pos": Array("f", ("frames", 3), finite=True, optional=True),
+    "clip_start": Array("i", ("clips + 1",), low=0),
+    "clip_name": Array("U", ("clips",)),
+    "clip_desc": Array("U", ("clips",), optional=True),
+}
 
 
-def load_motion(path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None) -> Motion:
-    """A file of clips as people move: CMU's knees and shoulders corrected. Arguments as of `load_captured`."""
+def load_motion(
+    path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None
+) -> Motion:
+    """A file of clips as people move: CMU's knees and shoulders corrected. Arguments as of
+    `load_captured`.
+    """
     motion = load_captured(path, body, fps, skeleton)
     excess = corrections.subjects_excess_deg()
-    of_clip = torch.tensor([excess.get(int(subject), (0.0, 0.0)) for subject in motion.clip_subject]).reshape(-1, 2)
+    of_clip = torch.tensor(
+        [excess.get(int(subject), (0.0, 0.0)) for subject in motion.clip_subject]
+    ).reshape(-1, 2)
     by_frame = of_clip.repeat_interleave(torch.from_numpy(np.diff(motion.clip_start)), 0)
     parts = zip(motion.pose.split(8192), by_frame.split(8192), strict=True)
-    pose = torch.cat([corrections.with_raised_collars(corrections.straightened(p, e, body), body) for p, e in parts])
-    root = None if motion.root_m is None else corrections.lifted(motion.root_m, motion.pose, pose, body)
+    pose = torch.cat(
+        [
+            corrections.with_raised_collars(corrections.straightened(p, e, body), body)
+            for p, e in parts
+        ]
+    )
+    root = (
+        None
+        if motion.root_m is None
+        else corrections.lifted(motion.root_m, motion.pose, pose, body)
+    )
     return replace(motion, pose=pose, root_m=root)
 
 
 def load_accad(path: str | Path, body: Body) -> Motion:
-    """ACCAD's one woman, at 30 frames a second. Her collars follow the arms as CMU's do: the file's hardly move."""
+    """ACCAD's one woman, at 30 frames a second. Her collars follow the arms as CMU's do: the file's
+    hardly move.
+    """
     motion = load_captured(path, body, 30.0, source=_ACCAD)
     names = tuple(f"1_{name}" for name in motion.clip_name)
     return replace(motion, pose=corrections.with_raised_collars(motion.pose, body), clip_name=names)
@@ -154,16 +212,23 @@ def _checked(path: str | Path, wanted: dict[str, Array], what: str) -> dict[str,
 
 
 def load_captured(
-    path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None, source: tuple[str, ...] = _CMU
+    path: str | Path,
+    body: Body,
+    fps: float,
+    skeleton: str | Path | None = None,
+    source: tuple[str, ...] = _CMU,
 ) -> Motion:
-    """A file of clips as captured: `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and `clip_desc`,
-    `root_pos`). skeleton: the file that has `joint`, `parent` and `offset`; the same one unless given. source: [24]
-    captured joint that turns each of ours."""
+    """A file of clips as captured: `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and
+    `clip_desc`, `root_pos`). skeleton: the file that has `joint`, `parent` and `offset`; the same
+    one unless given. source: [24] captured joint that turns each of ours."""
     bones = _checked(skeleton or path, _BONES, "a file of motion capture")
     file = _checked(path, _CLIPS, "a file of motion capture")
     # Every joint there, each after its parent; clips one after the other.
-    order, names = [str(n) for n in bones["joint"]], [str(n) for n in file["joint"]]
-    lacking = sorted({*source, *(theirs for theirs, _ in _FAR_END.values())} - (set(names) & set(order)))
+    order = [str(n) for n in bones["joint"]]
+    names = [str(n) for n in file["joint"]]
+    lacking = sorted(
+        {*source, *(theirs for theirs, _ in _FAR_END.values())} - (set(names) & set(order))
+    )
     if lacking:
         raise UserError(f"{path} lacks the joints {', '.join(lacking[:4])} of the skeleton.")
     above = {name: int(parent) for name, parent in zip(order, bones["parent"], strict=True)}
@@ -172,10 +237,13 @@ def load_captured(
             raise UserError(f"{path}: joint {name[:40]!r} has no place in the skeleton.")
         if above[name] >= 0 and order[above[name]] not in names[:number]:
             raise UserError(f"{path}: joint {name[:40]!r} comes before its parent.")
-    start, clips = file["clip_start"], tuple(str(name) for name in file["clip_name"])
+    start = file["clip_start"]
+    clips = tuple(str(name) for name in file["clip_name"])
     wrong_name = [name for name in clips if source == _CMU and not name.split("_")[0].isdecimal()]
     if len(start) != len(clips) + 1 or (np.diff(start.astype(np.int64)) < 0).any() or wrong_name:
-        raise UserError(f"{path}: clip_start and clip_name do not say which frames belong to which clip.")
+        raise UserError(
+            f"{path}: clip_start and clip_name do not say which frames belong to which clip."
+        )
     if int(start[-1]) > len(file["euler_zyx_deg_x100"]):
         raise UserError(f"{path}: clip_start goes beyond the frames that are there.")
     euler = torch.from_numpy(np.deg2rad(file["euler_zyx_deg_x100"].astype(np.float32) / 100))
@@ -186,7 +254,10 @@ def load_captured(
     turning = [names.index(name) for name in source]
     pose = torch.cat([_retarget(part, parents, turning, align) for part in euler.split(8192)])
     # Metres of our body per unit of the capture, by the length of the legs.
-    captured = sum(float(np.linalg.norm(offsets[name])) for name in ("LeftLeg", "LeftFoot", "RightLeg", "RightFoot"))
+    captured = sum(
+        float(np.linalg.norm(offsets[name]))
+        for name in ("LeftLeg", "LeftFoot", "RightLeg", "RightFoot")
+    )
     size = legs_m(body.rest_joints) / captured
     root_m = torch.from_numpy(file["root_pos"]) * size if "root_pos" in file else None
     return Motion(pose, root_m, start, clips, fps, descriptions)
@@ -204,13 +275,17 @@ def _retarget(euler: Tensor, parents: list[int], turning: list[int], align: list
 
 def _relative(turned: Sequence[Tensor] | dict[int, Tensor]) -> Tensor:
     """Poses [N, 24, 3] of bones turned by [N, 3, 3] each."""
-    parts = [turned[0]] + [turned[PARENTS[joint]].mT @ turned[joint] for joint in range(1, JOINT_COUNT)]
+    parts = [turned[0]] + [
+        turned[PARENTS[joint]].mT @ turned[joint] for joint in range(1, JOINT_COUNT)
+    ]
     return matrix_to_axis_angle(torch.stack(parts, 1))
 
 
-def _alignments(offsets: dict[str, np.ndarray], order: list[str], above: dict[str, int], body: Body) -> list[Tensor]:
-    """A_j: the trunk's takes our line from hips to neck to theirs, the others start from their parent's, so that feet
-    stay as flat under splayed legs as under straight ones."""
+def _alignments(
+    offsets: dict[str, np.ndarray], order: list[str], above: dict[str, int], body: Body
+) -> list[Tensor]:
+    """A_j: the trunk's takes our line from hips to neck to theirs, the others start from their
+    parent's, so that feet stay as flat under splayed legs as under straight ones."""
     rest = body.rest_joints.float()
 
     def place(name: str) -> Tensor:
@@ -228,7 +303,12 @@ def _alignments(offsets: dict[str, np.ndarray], order: list[str], above: dict[st
             turn = about_axis(0, torch.tensor(-HEAD_BOWED_RAD[neck]))
         if joint in _FAR_END:
             name, ours = _FAR_END[joint]
-            turn = shortest_turn(turn @ (rest[ours] - rest[joint]), torch.from_numpy(offsets[name]).float()) @ turn
+            turn = (
+                shortest_turn(
+                    turn @ (rest[ours] - rest[joint]), torch.from_numpy(offsets[name]).float()
+                )
+                @ turn
+            )
         align.append(turn)
     return align
 
@@ -238,11 +318,20 @@ def legs_m(joints: Tensor) -> float:
     return sum(float((joints[a] - joints[b]).norm()) for a, b in ((1, 4), (4, 7), (2, 5), (5, 8)))
 
 
-HIPS_WRONG = (5,)  # subjects whose pelvis markers are 442 mm apart, of others 242 to 283: no hip centres
-KNEE_IN_M, ANKLE_IN_M, ELBOW_IN_M = 0.057, 0.042, 0.045  # half the joint's width and the marker's radius
+HIPS_WRONG = (
+    5,
+)  # subjects whose pelvis markers are 442 mm apart, of others 242 to 283: no hip centres
+# half the joint's width and the marker's radius
+KNEE_IN_M = 0.057
+ANKLE_IN_M = 0.042
+ELBOW_IN_M = 0.045
 SHOULDER_DOWN_M = 0.045  # from the acromion's marker to the head of the humerus
-SPINES_SLOPE_RAD = math.radians(9.4)  # of the pelvis' spines in quiet standing, where ours is level: median
-FINGER_ABOVE_RAD = math.radians(22)  # of the finger's marker, on the back of the hand, over the hand: median
+SPINES_SLOPE_RAD = math.radians(
+    9.4
+)  # of the pelvis' spines in quiet standing, where ours is level: median
+FINGER_ABOVE_RAD = math.radians(
+    22
+)  # of the finger's marker, on the back of the hand, over the hand: median
 PRONATED_RAD = math.radians(60)  # taken of a forearm whose elbow is too straight to show its hinge
 HINGE_SHOWS_RAD = (0.35, 1.05)  # bends from which on a hinge begins to show, and shows clearly
 FLAT_M = 0.05  # so far above its lowest place a foot is free of the floor
@@ -250,11 +339,14 @@ MOST_LOST = 0.2  # of a clip's frames may lack a marker
 MISSING = -32768
 
 _FILE = {
-    "position_mm": Array("f", ("frames", "points", 3), finite=True), "point": Array("U", ("points",)),
-    "clip_start": Array("i", ("clips + 1",), low=0), "clip_name": Array("U", ("clips",)),
-    "clip_desc": Array("U", ("clips",)), "clip_subject": Array("i", ("clips",)),
+    "position_mm": Array("f", ("frames", "points", 3), finite=True),
+    "point": Array("U", ("points",)),
+    "clip_start": Array("i", ("clips + 1",), low=0),
+    "clip_name": Array("U", ("clips",)),
+    "clip_desc": Array("U", ("clips",)),
+    "clip_subject": Array("i", ("clips",)),
     "clip_movement": Array("i", ("clips",)),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -265,10 +357,17 @@ class Side:
     arm: tuple[int, int, int, int, int]  # joints: collar, shoulder, elbow, wrist, hand
 
 
-SIDES = (Side("L", 1.0, (1, 4, 7, 10), (13, 16, 18, 20, 22)), Side("R", -1.0, (2, 5, 8, 11), (14, 17, 19, 21, 23)))
+SIDES = (
+    Side("L", 1.0, (1, 4, 7, 10), (13, 16, 18, 20, 22)),
+    Side("R", -1.0, (2, 5, 8, 11), (14, 17, 19, 21, 23)),
+)
 _USED = (
     *("LFHD", "RFHD", "LBHD", "RBHD", "C7", "T10", "CLAV", "STRN", "LASI", "RASI", "LPSI", "RPSI"),
-    *(side.letter + name for side in SIDES for name in ("SHO", "ELB", "WRA", "WRB", "FIN", "KNE", "ANK", "HEE", "TOE")),
+    *(
+        side.letter + name
+        for side in SIDES
+        for name in ("SHO", "ELB", "WRA", "WRB", "FIN", "KNE", "ANK", "HEE", "TOE")
+    ),
 )
 _X, _Y, _Z = torch.eye(3)
 
@@ -280,30 +379,48 @@ def load_ui_prmd(path: str | Path, body: Body) -> Motion:
     if lacking := sorted(set(_USED) - set(points)):
         raise UserError(f"{path} lacks the markers {', '.join(lacking[:4])} of Plug-in Gait.")
     column = [points.index(name) for name in _USED]
-    start, subject, movement = (file[name].astype(int) for name in ("clip_start", "clip_subject", "clip_movement"))
-    if len(start) != len(subject) + 1 or (np.diff(start) < 1).any() or start[-1] > len(file["position_mm"]):
+    start, subject, movement = (
+        file[name].astype(int) for name in ("clip_start", "clip_subject", "clip_movement")
+    )
+    if (
+        len(start) != len(subject) + 1
+        or (np.diff(start) < 1).any()
+        or start[-1] > len(file["position_mm"])
+    ):
         raise UserError(f"{path}: clip_start does not say which frames belong to which clip.")
     position = file["position_mm"][:, column]
     filled = {c: _filled(position[start[c] : start[c + 1]]) for c in range(len(subject))}
-    clips = {c: metres for c, metres in filled.items() if metres is not None and subject[c] not in HIPS_WRONG}
+    clips = {
+        c: metres
+        for c, metres in filled.items()
+        if metres is not None and subject[c] not in HIPS_WRONG
+    }
     markers = [(subject[c], movement[c]) for c in clips]
     found: dict[int, tuple[Tensor, Tensor]] = {}
     for one in sorted(set(markers)):  # one set of markers at a time
         members = [c for c, used in zip(clips, markers, strict=True) if used == one]
-        pose, root = _fitted(dict(zip(_USED, torch.cat([clips[c] for c in members]).unbind(1), strict=True)), body)
+        pose, root = _fitted(
+            dict(zip(_USED, torch.cat([clips[c] for c in members]).unbind(1), strict=True)), body
+        )
         lengths = [len(clips[c]) for c in members]
-        found.update(zip(members, zip(pose.split(lengths), root.split(lengths), strict=True), strict=True))
+        found.update(
+            zip(members, zip(pose.split(lengths), root.split(lengths), strict=True), strict=True)
+        )
     order = sorted(found)
     return Motion(
-        torch.cat([found[c][0] for c in order]), torch.cat([found[c][1] for c in order]),
+        torch.cat([found[c][0] for c in order]),
+        torch.cat([found[c][1] for c in order]),
         np.cumsum([0, *(len(found[c][0]) for c in order)]),
-        tuple(f"{subject[c]}_{file['clip_name'][c]}" for c in order), 25.0,
+        tuple(f"{subject[c]}_{file['clip_name'][c]}" for c in order),
+        25.0,
         tuple(str(file["clip_desc"][c]) for c in order),
-    )  # fmt: skip
+    )
 
 
 def _filled(position_mm: np.ndarray) -> Tensor | None:
-    """A clip [T, M, 3] in metres, x to the left, y up, z to the front; gaps filled; None if too much is missing."""
+    """A clip [T, M, 3] in metres, x to the left, y up, z to the front; gaps filled; None if too
+    much is missing.
+    """
     lost = (position_mm == MISSING).any(-1)
     if (lost.mean(0) > MOST_LOST).any():
         return None
@@ -336,7 +453,8 @@ def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
     """Poses [N, 24, 3] and pelvis [N, 3] of one set of markers."""
     rest = body.rest_joints.float()
     turn: dict[int, Tensor] = {}
-    front, back = (marker["LASI"] + marker["RASI"]) / 2, (marker["LPSI"] + marker["RPSI"]) / 2
+    front = (marker["LASI"] + marker["RASI"]) / 2
+    back = (marker["LPSI"] + marker["RPSI"]) / 2
     spines = _turn(front - back, marker["LASI"] - marker["RASI"], _Z, _X)
     turn[0] = _pitched(spines, -SPINES_SLOPE_RAD)
     up = marker["C7"] + marker["CLAV"] - marker["T10"] - marker["STRN"]
@@ -351,10 +469,16 @@ def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
     turn[15] = _pitched(head, -tipped.median())  # most of the time people look ahead
     turn[12] = turn[9] @ rotation_matrices(matrix_to_axis_angle(turn[9].mT @ turn[15]) / 2)
 
-    # Harrington 2007: the centres from the middle of the front spines, by the pelvis' width and depth.
-    width, depth = (marker["LASI"] - marker["RASI"]).norm(dim=-1).median(), (front - back).norm(dim=-1).median()
-    out, down, behind = 0.33 * width + 0.0073, 0.30 * width + 0.0109, 0.24 * depth + 0.0099
-    hips = [front + rotate(spines, torch.stack((side.sign * out, -down, -behind))) for side in SIDES]
+    # Harrington 2007: the centres from the middle of the front spines, by the pelvis' width and
+    # depth.
+    width = (marker["LASI"] - marker["RASI"]).norm(dim=-1).median()
+    depth = (front - back).norm(dim=-1).median()
+    out = 0.33 * width + 0.0073
+    down = 0.30 * width + 0.0109
+    behind = 0.24 * depth + 0.0099
+    hips = [
+        front + rotate(spines, torch.stack((side.sign * out, -down, -behind))) for side in SIDES
+    ]
     lengths = [_leg(marker, turn, rest, side, hip) for side, hip in zip(SIDES, hips, strict=True)]
     for side in SIDES:
         _arm(marker, turn, rest, side)
@@ -363,29 +487,39 @@ def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
     return _relative(turn), root
 
 
-def _leg(marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side: Side, hip_m: Tensor) -> float:
+def _leg(
+    marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side: Side, hip_m: Tensor
+) -> float:
     """Turns of thigh, shank and foot; gives the leg's length."""
     hip, knee, ankle, toes = side.leg
-    heel, toe = marker[side.letter + "HEE"], marker[side.letter + "TOE"]
-    foot, upwards = toe - heel, marker[side.letter + "KNE"] - marker[side.letter + "ANK"]
+    heel = marker[side.letter + "HEE"]
+    toe = marker[side.letter + "TOE"]
+    foot = toe - heel
+    upwards = marker[side.letter + "KNE"] - marker[side.letter + "ANK"]
     of_foot = normalize(torch.linalg.cross(upwards, foot), dim=-1)
     hinge = normalize(of_foot + turn[0][:, :, 0], dim=-1)
     knee_m = marker[side.letter + "KNE"] - side.sign * KNEE_IN_M * hinge
     ankle_m = marker[side.letter + "ANK"] - side.sign * ANKLE_IN_M * hinge
-    thigh, shank = knee_m - hip_m, ankle_m - knee_m
+    thigh = knee_m - hip_m
+    shank = ankle_m - knee_m
     hinge = _shown(torch.linalg.cross(normalize(thigh, dim=-1), normalize(shank, dim=-1)), hinge)
     turn[hip] = _turn(thigh, hinge, rest[knee] - rest[hip], _X)
     turn[knee] = _turn(shank, hinge, rest[ankle] - rest[knee], _X)
-    # A foot on the floor is level however the leg leans sideways; in the air it goes with the shank.
+    # A foot on the floor is level however the leg leans sideways; in the air it goes with the
+    # shank.
     height = (heel + toe)[:, 1] / 2
-    on_floor = torch.exp(-((height - height.quantile(0.05)).clamp(min=0) / FLAT_M).square())[:, None]
+    on_floor = torch.exp(-((height - height.quantile(0.05)).clamp(min=0) / FLAT_M).square())[
+        :, None
+    ]
     above = on_floor * _Y + (1 - on_floor) * normalize(-shank, dim=-1)
     turn[ankle] = turn[toes] = _turn(foot, above, _Z, _Y)
     return float(thigh.norm(dim=-1).median() + shank.norm(dim=-1).median())
 
 
 def _shown(normal: Tensor, otherwise: Tensor) -> Tensor:
-    """The hinge [N, 3] of a bend with this normal, of length sine; another axis while the bend is too small."""
+    """The hinge [N, 3] of a bend with this normal, of length sine; another axis while the bend is
+    too small.
+    """
     low, high = HINGE_SHOWS_RAD
     bend = torch.asin(normal.norm(dim=-1, keepdim=True).clamp(max=1))
     share = ((bend - low) / (high - low)).clamp(0, 1)
@@ -397,22 +531,32 @@ def _arm(marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side:
     collar, shoulder, elbow, wrist, hand = side.arm
     acromion, radius, ulna = (marker[side.letter + name] for name in ("SHO", "WRA", "WRB"))
     shoulder_m = acromion - SHOULDER_DOWN_M * turn[9][:, :, 1]
-    wrist_m, thumbwards = (radius + ulna) / 2, radius - ulna
+    wrist_m = (radius + ulna) / 2
+    thumbwards = radius - ulna
     rough = normalize(wrist_m - marker[side.letter + "ELB"], dim=-1)
     # Upwards at rest, which is where the elbow's outer side is when an arm is held out sideways.
-    outer = rotate(rotation_matrices(-side.sign * PRONATED_RAD * rough), normalize(thumbwards, dim=-1))
+    outer = rotate(
+        rotation_matrices(-side.sign * PRONATED_RAD * rough), normalize(thumbwards, dim=-1)
+    )
     upper = normalize(marker[side.letter + "ELB"] - shoulder_m, dim=-1)
     outer = _shown(-side.sign * torch.linalg.cross(upper, rough), outer)
     elbow_m = marker[side.letter + "ELB"] - ELBOW_IN_M * outer
-    upper, fore = elbow_m - shoulder_m, wrist_m - elbow_m
-    outer = _shown(-side.sign * torch.linalg.cross(normalize(upper, dim=-1), normalize(fore, dim=-1)), outer)
+    upper = elbow_m - shoulder_m
+    fore = wrist_m - elbow_m
+    outer = _shown(
+        -side.sign * torch.linalg.cross(normalize(upper, dim=-1), normalize(fore, dim=-1)), outer
+    )
     turn[shoulder] = _turn(upper, outer, rest[elbow] - rest[shoulder], _Y)
     hinged = _turn(fore, outer, rest[wrist] - rest[elbow], _Y)
     pronated = _turn(fore, thumbwards, rest[wrist] - rest[elbow], _Z)
     turn[elbow] = hinged @ rotation_matrices(matrix_to_axis_angle(hinged.mT @ pronated) / 2)
-    finger = math.cos(FINGER_ABOVE_RAD) * normalize(rest[hand] - rest[wrist], dim=0) + math.sin(FINGER_ABOVE_RAD) * _Y
+    finger = (
+        math.cos(FINGER_ABOVE_RAD) * normalize(rest[hand] - rest[wrist], dim=0)
+        + math.sin(FINGER_ABOVE_RAD) * _Y
+    )
     turn[wrist] = turn[hand] = _turn(marker[side.letter + "FIN"] - wrist_m, thumbwards, finger, _Z)
-    # The acromion over where it is with the arm hanging, in the thorax; arms that never hang are levelled by the curve.
+    # The acromion over where it is with the arm hanging, in the thorax; arms that never hang are
+    # levelled by the curve.
     place = rotate(turn[9].mT, acromion - marker["C7"])
     risen = corrections.raised_m(corrections.elevation_rad(turn[9], upper))[:, None] * _Y
     moved = place - (place - risen).median(0).values

@@ -1,11 +1,14 @@
-"""Poses that people take and captures hardly hold: sitting, kneeling, on hands, lying, upside down, reaching.
+"""Poses that people take and captures hardly hold: sitting, kneeling, on hands, lying, upside down,
+reaching.
 
-Each kind is drawn from ranges of joint angles, in the body's own frame: hips and shoulders by how far the limb is swung
-forwards and out, knees and elbows by their bend; what rests on the floor then says how the body lies on it. Poses are
-kept if joints stay within their limits, limbs outside each other, what should rest on the floor does, and the centre of
-mass is above it. Palms that bear weight have wrists bent back.
+Each kind is drawn from ranges of joint angles, in the body's own frame: hips and shoulders by how
+far the limb is swung forwards and out, knees and elbows by their bend; what rests on the floor then
+says how the body lies on it. Poses are kept if joints stay within their limits, limbs outside each
+other, what should rest on the floor does, and the centre of mass is above it. Palms that bear
+weight have wrists bent back.
 
-Angles in degrees. Forwards is positive for limbs and trunk; the left side's formulas serve the right by mirroring."""
+Angles in degrees. Forwards is positive for limbs and trunk; the left side's formulas serve the
+right by mirroring."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -36,7 +39,9 @@ CLIP_FRAMES, FPS = 6, 5.0  # a second of slow change between a pose and one near
 NEAR = 0.15  # how far apart those two are, of each range
 BEYOND_DEG = 8.0  # a joint may be outside its range
 DEEP_M = 0.05  # limbs may be inside each other, as soft parts are
-OFF_FLOOR_M, TILTED_DEG, OUT_OF_BALANCE_M = 0.06, 35.0, 0.08
+OFF_FLOOR_M = 0.06
+TILTED_DEG = 35.0
+OUT_OF_BALANCE_M = 0.08
 
 
 class Draw:
@@ -96,7 +101,9 @@ def _free_arm(draw: Draw) -> Arm:
 def _bearing_arm(draw: Draw, swing: Tensor, bend: Tensor) -> Arm:
     """Palm on the floor, fingers forwards; swing: that takes the arm to the floor."""
     twist = draw(20, 70)
-    return Arm(swing + draw(-10, 10), draw(-3, 22), bend, twist, 90 - twist, 84 - bend / 2 + draw(-10, 10))
+    return Arm(
+        swing + draw(-10, 10), draw(-3, 22), bend, twist, 90 - twist, 84 - bend / 2 + draw(-10, 10)
+    )
 
 
 def _both(make: Callable[[], Limb]) -> tuple[Limb, Limb]:
@@ -104,7 +111,9 @@ def _both(make: Callable[[], Limb]) -> tuple[Limb, Limb]:
 
 
 def _one_of(first: Tensor, a: Arm, b: Arm) -> Arm:
-    return Arm(*(torch.where(first, x, y) for x, y in zip(vars(a).values(), vars(b).values(), strict=True)))
+    return Arm(
+        *(torch.where(first, x, y) for x, y in zip(vars(a).values(), vars(b).values(), strict=True))
+    )
 
 
 def _flat(swing: Tensor, bend: Tensor, root: Tensor) -> Tensor:
@@ -113,7 +122,8 @@ def _flat(swing: Tensor, bend: Tensor, root: Tensor) -> Tensor:
 
 
 def sitting(draw: Draw) -> Drawn:
-    root, lean = draw(-15, 10), draw(0, 40)
+    root = draw(-15, 10)
+    lean = draw(0, 40)
 
     def leg() -> Leg:
         swing = draw(65, 100) + root
@@ -124,47 +134,76 @@ def sitting(draw: Draw) -> Drawn:
         return Arm(draw(0, 50), draw(0, 25), draw(45, 110), draw(0, 50), draw(20, 80), draw(-5, 20))
 
     legs = _both(leg)
-    return Drawn(root, draw(-4, 4), lean, draw(-10, 25) - lean / 2, draw(-35, 35), legs, _both(at_table))
+    return Drawn(
+        root, draw(-4, 4), lean, draw(-10, 25) - lean / 2, draw(-35, 35), legs, _both(at_table)
+    )
 
 
 def floor_sitting(draw: Draw) -> Drawn:
-    root, lean, crossed = draw(-25, 5), draw(10, 50), draw.pick(0.5)
-    apart, turned = draw(30, 48), draw(45, 75)
+    root = draw(-25, 5)
+    lean = draw(10, 50)
+    crossed = draw.pick(0.5)
+    apart = draw(30, 48)
+    turned = draw(45, 75)
 
     def leg() -> Leg:
-        raised = torch.where(draw.pick(0.4), draw(-2, 6), draw(15, 60))  # of the thigh over the floor
+        raised = torch.where(
+            draw.pick(0.4), draw(-2, 6), draw(15, 60)
+        )  # of the thigh over the floor
         swing = torch.where(crossed, draw(85, 100), 90 + raised) + root
         bend = torch.where(crossed, draw(105, 135), (2 * raised + draw(-8, 8)).clamp(min=0))
-        out, twist = torch.where(crossed, apart, draw(0, 15)), torch.where(crossed, turned, draw(0, 15))
+        out = torch.where(crossed, apart, draw(0, 15))
+        twist = torch.where(crossed, turned, draw(0, 15))
         return Leg(swing, out + draw(-4, 4), bend, draw(0, 35), twist)
 
     head = draw(-10, 20) - lean / 2
-    return Drawn(root, draw(-3, 3), lean, head, draw(-30, 30), _both(leg), _both(lambda: _free_arm(draw)))
+    return Drawn(
+        root, draw(-3, 3), lean, head, draw(-30, 30), _both(leg), _both(lambda: _free_arm(draw))
+    )
 
 
 def kneeling(draw: Draw) -> Drawn:
-    root, half = draw(-5, 20), draw.pick(0.4)
+    root = draw(-5, 20)
+    half = draw.pick(0.4)
     heels = draw.pick(0.3) & ~half
 
     def leg(up: Tensor) -> Leg:
         swing = torch.where(heels, draw(60, 95), root + draw(-8, 12))
         bend = torch.where(heels, draw(135, 150), 90 + swing - root)
         ankle = torch.where(draw.pick(0.5), draw(35, 58), draw(-25, 0))
-        front, shin = draw(75, 105) + root, draw(70, 105)
-        swing, bend = torch.where(up, front, swing), torch.where(up, shin, bend)
-        return Leg(swing, draw(-2, 14), bend, torch.where(up, _flat(front, shin, root), ankle), draw(-5, 12))
+        front = draw(75, 105) + root
+        shin = draw(70, 105)
+        swing = torch.where(up, front, swing)
+        bend = torch.where(up, shin, bend)
+        return Leg(
+            swing,
+            draw(-2, 14),
+            bend,
+            torch.where(up, _flat(front, shin, root), ankle),
+            draw(-5, 12),
+        )
 
     legs = leg(half), leg(torch.zeros_like(half))
     lean = draw(0, 25)
-    return Drawn(root, draw(-4, 4), lean, draw(-15, 25) - lean / 2, draw(-30, 30), legs, _both(lambda: _free_arm(draw)))
+    return Drawn(
+        root,
+        draw(-4, 4),
+        lean,
+        draw(-15, 25) - lean / 2,
+        draw(-30, 30),
+        legs,
+        _both(lambda: _free_arm(draw)),
+    )
 
 
 def all_fours(draw: Draw) -> Drawn:
-    root, curve = draw(72, 105), draw(-20, 25)
+    root = draw(72, 105)
+    curve = draw(-20, 25)
 
     def leg() -> Leg:
         swing = root + draw(-22, 18)
-        out, bend = draw(-2, 12), 90 + swing - root + draw(-6, 6)
+        out = draw(-2, 12)
+        bend = 90 + swing - root + draw(-6, 6)
         ankle = torch.where(draw.pick(0.6), draw(35, 58), draw(-25, 0))
         return Leg(swing, out, bend, ankle, draw(-5, 5))
 
@@ -173,15 +212,24 @@ def all_fours(draw: Draw) -> Drawn:
 
 
 def plank(draw: Draw) -> Drawn:
-    root, curve = draw(68, 90), draw(-12, 12)
-    low, bend = draw.pick(0.35), draw(0, 80)
+    root = draw(68, 90)
+    curve = draw(-12, 12)
+    low = draw.pick(0.35)
+    bend = draw(0, 80)
 
     def leg() -> Leg:
         return Leg(draw(-6, 8), draw(-2, 8), draw(0, 10), draw(-25, 5), draw(-4, 4))
 
     def arm() -> Arm:
         push = _bearing_arm(draw, root + curve - 0.55 * bend, bend)
-        elbows = Arm(root + curve + draw(-8, 8), draw(0, 15), draw(82, 98), draw(-5, 15), draw(0, 90), draw(-10, 10))
+        elbows = Arm(
+            root + curve + draw(-8, 8),
+            draw(0, 15),
+            draw(82, 98),
+            draw(-5, 15),
+            draw(0, 90),
+            draw(-10, 10),
+        )
         return _one_of(low, elbows, push)
 
     return Drawn(root, draw(-2, 2), curve, draw(-35, 10), draw(-15, 15), _both(leg), _both(arm))
@@ -189,7 +237,8 @@ def plank(draw: Draw) -> Drawn:
 
 def down_dog(draw: Draw) -> Drawn:
     """Hands and feet on the floor, hips high; also bears and stoops."""
-    root, curve = draw(95, 150), draw(-10, 30)
+    root = draw(95, 150)
+    curve = draw(-10, 30)
 
     def leg() -> Leg:
         return Leg(root + draw(-45, -5), draw(-2, 14), draw(0, 45), draw(-25, 10), draw(-4, 8))
@@ -199,11 +248,13 @@ def down_dog(draw: Draw) -> Drawn:
 
 
 def lying(draw: Draw) -> Drawn:
-    prone, side = draw.pick(0.4), draw.pick(0.3)
+    prone = draw.pick(0.4)
+    side = draw.pick(0.3)
     prone = prone & ~side
     root = torch.where(side, draw(-10, 10), torch.where(prone, draw(84, 95), draw(-96, -84)))
     roll = torch.where(side, draw(80, 100), draw(-5, 5))
-    drawn_up, tucked = draw.pick(0.5), draw(0, 80)
+    drawn_up = draw.pick(0.5)
+    tucked = draw(0, 80)
 
     def leg() -> Leg:
         swing = torch.where(drawn_up, draw(25, 70), draw(-4, 10))
@@ -215,7 +266,8 @@ def lying(draw: Draw) -> Drawn:
         return Leg(swing, out, bend, ankle, torch.where(side, draw(-4, 4), draw(0, 25)))
 
     def arm() -> Arm:
-        over, folded = draw.pick(0.4), draw.pick(0.5)
+        over = draw.pick(0.4)
+        folded = draw.pick(0.5)
         out = torch.where(side, draw(-10, 15), torch.where(over, draw(60, 165), draw(5, 50)))
         swing = torch.where(side, draw(15, 100), draw(-8, 8))
         bend = torch.where(folded, draw(40, 125), draw(0, 25))
@@ -231,30 +283,40 @@ def lying(draw: Draw) -> Drawn:
 
 def inverted(draw: Draw) -> Drawn:
     """Handstands and headstands."""
-    root, head, split = draw(165, 195), draw.pick(0.4), draw.pick(0.4)
+    root = draw(165, 195)
+    head = draw.pick(0.4)
+    split = draw.pick(0.4)
     curve = draw(-15, 5)
 
     def leg() -> Leg:
-        swing, out = torch.where(split, draw(-30, 90), draw(-8, 12)), draw(0, 20)
+        swing = torch.where(split, draw(-30, 90), draw(-8, 12))
+        out = draw(0, 20)
         bend = torch.where(draw.pick(0.3), draw(20, 100), draw(0, 12))
         return Leg(swing, out, bend, draw(10, 55), draw(-5, 10))
 
     def arm() -> Arm:
         hands = _bearing_arm(draw, draw(165, 182), draw(0, 12))
-        folded = Arm(draw(125, 155), draw(0, 15), draw(85, 115), draw(0, 20), draw(0, 60), draw(-10, 30))
+        folded = Arm(
+            draw(125, 155), draw(0, 15), draw(85, 115), draw(0, 20), draw(0, 60), draw(-10, 30)
+        )
         return _one_of(head, folded, hands)
 
     return Drawn(root, draw(-5, 5), curve, draw(-35, 15), draw(-5, 5), _both(leg), _both(arm))
 
 
 def reaching(draw: Draw) -> Drawn:
-    """One arm or both, up, ahead or aside; legs and trunk as captured, arms on a body that leans after them."""
-    one, up = draw.pick(0.5), draw.pick(0.6)
+    """One arm or both, up, ahead or aside; legs and trunk as captured, arms on a body that leans
+    after them.
+    """
+    one = draw.pick(0.5)
+    up = draw.pick(0.6)
 
     def arm(reaches: Tensor) -> Arm:
         swing = torch.where(up, draw(130, 178), draw(55, 110))
         far = Arm(swing, draw(-15, 45), draw(0, 45), draw(-30, 50), draw(-20, 90), draw(-20, 30))
-        rest = Arm(draw(-15, 30), draw(0, 25), draw(5, 60), draw(-10, 30), draw(0, 40), draw(-10, 10))
+        rest = Arm(
+            draw(-15, 30), draw(0, 25), draw(5, 60), draw(-10, 30), draw(0, 40), draw(-10, 10)
+        )
         return _one_of(reaches, far, rest)
 
     still = torch.zeros_like(draw.places[:, 0])
@@ -273,26 +335,40 @@ class Kind:
 
 # What touches the floor: a joint, and how far inside the skin it is.
 CONTACTS = {
-    "hands": ((22, 23), 0.02), "wrists": ((20, 21), 0.03), "knees": ((4, 5), 0.055), "left knee": ((4,), 0.055),
-    "toes": ((10, 11), 0.03), "elbows": ((18, 19), 0.04), "head": ((15,), 0.12),
-}  # fmt: skip
+    "hands": ((22, 23), 0.02),
+    "wrists": ((20, 21), 0.03),
+    "knees": ((4, 5), 0.055),
+    "left knee": ((4,), 0.055),
+    "toes": ((10, 11), 0.03),
+    "elbows": ((18, 19), 0.04),
+    "head": ((15,), 0.12),
+}
 RARE = {
     "sitting": Kind(sitting, (), 4),
     "sitting, arms as captured": Kind(lambda draw: replace(sitting(draw), arms=None), (), 4),
-    "floor sitting": Kind(floor_sitting, (), 3, 0.16), "kneeling": Kind(kneeling, (), 4),
-    "all fours": Kind(all_fours, ("hands", "knees", "toes"), 4), "plank": Kind(plank, ("wrists", "toes"), 3),
-    "down dog": Kind(down_dog, ("hands", "toes"), 2), "lying": Kind(lying, (), 6, 0.26),
-    "inverted": Kind(inverted, (), 2), "reaching": Kind(reaching, (), 6),
-}  # fmt: skip
+    "floor sitting": Kind(floor_sitting, (), 3, 0.16),
+    "kneeling": Kind(kneeling, (), 4),
+    "all fours": Kind(all_fours, ("hands", "knees", "toes"), 4),
+    "plank": Kind(plank, ("wrists", "toes"), 3),
+    "down dog": Kind(down_dog, ("hands", "toes"), 2),
+    "lying": Kind(lying, (), 6, 0.26),
+    "inverted": Kind(inverted, (), 2),
+    "reaching": Kind(reaching, (), 6),
+}
 
 
 def posed(drawn: Drawn, captured: Tensor) -> Tensor:
     """Poses [N, 24, 3]; what is not drawn is taken from captured poses [N, 24, 3]."""
-    count, pose, mirror = len(captured), captured.clone(), torch.tensor([1.0, -1.0, -1.0])
+    count = len(captured)
+    pose = captured.clone()
+    mirror = torch.tensor([1.0, -1.0, -1.0])
 
     def about(x: Tensor | float = 0.0, y: Tensor | float = 0.0, z: Tensor | float = 0.0) -> Tensor:
         """Rz Rx Ry of degrees [N]: swings out, then about the side, after a twist."""
-        angles = (torch.deg2rad(torch.as_tensor(angle, dtype=torch.float32).expand(count)) for angle in (x, y, z))
+        angles = (
+            torch.deg2rad(torch.as_tensor(angle, dtype=torch.float32).expand(count))
+            for angle in (x, y, z)
+        )
         by_x, by_y, by_z = (about_axis(axis, angle) for axis, angle in enumerate(angles))
         return by_x @ by_z @ by_y
 
@@ -321,7 +397,9 @@ def posed(drawn: Drawn, captured: Tensor) -> Tensor:
 
 
 def laid(pose: Tensor, rests: tuple[str, ...], body: Body) -> tuple[Tensor, Tensor]:
-    """The root turned so that what rests on the floor is level, and whether that fits: [N, 24, 3], [N] bool."""
+    """The root turned so that what rests on the floor is level, and whether that fits: [N, 24, 3],
+    [N] bool.
+    """
     if not rests:
         return pose, torch.ones(len(pose), dtype=torch.bool)
     joints = body(pose).joints
@@ -341,18 +419,30 @@ def laid(pose: Tensor, rests: tuple[str, ...], body: Body) -> tuple[Tensor, Tens
 
 # Bones as capsules: ends and radius in metres.
 CAPSULES = {
-    "trunk": (0, 9, 0.11), "chest": (6, 12, 0.1), "head": (15, 15, 0.1), "left thigh": (1, 4, 0.065),
-    "right thigh": (2, 5, 0.065), "left shank": (4, 7, 0.045), "right shank": (5, 8, 0.045),
-    "left fore": (18, 20, 0.035), "right fore": (19, 21, 0.035),
-}  # fmt: skip
+    "trunk": (0, 9, 0.11),
+    "chest": (6, 12, 0.1),
+    "head": (15, 15, 0.1),
+    "left thigh": (1, 4, 0.065),
+    "right thigh": (2, 5, 0.065),
+    "left shank": (4, 7, 0.045),
+    "right shank": (5, 8, 0.045),
+    "left fore": (18, 20, 0.035),
+    "right fore": (19, 21, 0.035),
+}
 APART = tuple(
     (f"{one} {limb}", part if part in ("trunk", "chest", "head") else f"{other} {part}")
     for one, other in (("left", "right"), ("right", "left"))
     for limb, part in (
-        ("fore", "trunk"), ("fore", "chest"), ("fore", "head"), ("fore", "fore"), ("fore", "thigh"), ("shank", "trunk"),
-        ("shank", "shank"), ("shank", "thigh"),
+        ("fore", "trunk"),
+        ("fore", "chest"),
+        ("fore", "head"),
+        ("fore", "fore"),
+        ("fore", "thigh"),
+        ("shank", "trunk"),
+        ("shank", "shank"),
+        ("shank", "thigh"),
     )
-)  # fmt: skip
+)
 
 
 def limbs_apart(joints_m: Tensor) -> Tensor:
@@ -372,9 +462,20 @@ def limbs_apart(joints_m: Tensor) -> Tensor:
 
 # Shares of the mass (Winter: Biomechanics of human movement) at the middle of bones between joints.
 MASSES = (
-    (0, 6, 0.28), (6, 12, 0.22), (15, 15, 0.08), (1, 4, 0.1), (2, 5, 0.1), (4, 7, 0.0465), (5, 8, 0.0465),
-    (7, 10, 0.0145), (8, 11, 0.0145), (16, 18, 0.028), (17, 19, 0.028), (18, 22, 0.022), (19, 23, 0.022),
-)  # fmt: skip
+    (0, 6, 0.28),
+    (6, 12, 0.22),
+    (15, 15, 0.08),
+    (1, 4, 0.1),
+    (2, 5, 0.1),
+    (4, 7, 0.0465),
+    (5, 8, 0.0465),
+    (7, 10, 0.0145),
+    (8, 11, 0.0145),
+    (16, 18, 0.028),
+    (17, 19, 0.028),
+    (18, 22, 0.022),
+    (19, 23, 0.022),
+)
 
 
 def balanced(joints_m: Tensor, touching_m: float = 0.12) -> Tensor:
@@ -392,10 +493,13 @@ def balanced(joints_m: Tensor, touching_m: float = 0.12) -> Tensor:
 
 
 def rare_motion(captured: Tensor, body: Body, clips: int, seed: int) -> Motion:
-    """Short clips of rare poses; upper bodies, and of those who reach the rest, are captured ones [N, 24, 3], y up."""
+    """Short clips of rare poses; upper bodies, and of those who reach the rest, are captured ones
+    [N, 24, 3], y up.
+    """
     generator = torch.Generator().manual_seed(seed)
     total = sum(kind.share for kind in RARE.values())
-    poses, names = [], []
+    poses = []
+    names = []
     for name, kind in RARE.items():
         found = _kept(kind, captured, body, max(1, clips * kind.share // total), generator)
         poses.append(found)
@@ -411,23 +515,32 @@ def rare_motion(captured: Tensor, body: Body, clips: int, seed: int) -> Motion:
     root = torch.zeros(len(pose), 3)
     root[:, 1] = joints[:, 0, 1] - joints[..., 1].amin(1)
     start = np.arange(0, len(pose) + 1, CLIP_FRAMES)
-    return Motion(pose, root, start, tuple(f"1_{number}" for number in range(len(names))), FPS, tuple(names))
+    return Motion(
+        pose, root, start, tuple(f"1_{number}" for number in range(len(names))), FPS, tuple(names)
+    )
 
 
-def _kept(kind: Kind, captured: Tensor, body: Body, wanted: int, generator: torch.Generator) -> Tensor:
+def _kept(
+    kind: Kind, captured: Tensor, body: Body, wanted: int, generator: torch.Generator
+) -> Tensor:
     """Pairs of poses [wanted, 2, 24, 3] that people can take."""
     found: list[Tensor] = []
-    count, tries, (low, high), slack = 0, 4 * wanted, ranges(), np.deg2rad(BEYOND_DEG)
+    count = 0
+    tries = 4 * wanted
+    low, high = ranges()
+    slack = np.deg2rad(BEYOND_DEG)
     for _ in range(40):
         place = torch.rand(tries, PLACES, generator=generator)
         moved = (place + NEAR * torch.randn(tries, PLACES, generator=generator)).clamp(0, 1)
         base = captured[torch.randint(len(captured), (tries,), generator=generator)]
         shake = np.deg2rad(SHAKEN_DEG) * torch.randn(tries, 24, 3, generator=generator)
         shake[:, [0, 10, 11, 22, 23]] = 0
-        pair, good = [], torch.ones(tries, dtype=torch.bool)
+        pair = []
+        good = torch.ones(tries, dtype=torch.bool)
         for places in (place, moved):
             pose, lies = laid(posed(kind.draw(Draw(places)), base) + shake, kind.rests, body)
-            joints, angles = body(with_raised_collars(pose, body)).joints, pose[:, BODY_JOINTS].flatten(1)
+            joints = body(with_raised_collars(pose, body)).joints
+            angles = pose[:, BODY_JOINTS].flatten(1)
             within_limits = ((angles > low - slack) & (angles < high + slack)).all(1)
             good &= lies & within_limits & limbs_apart(joints)
             if kind.rests or kind.draw in (kneeling, inverted):

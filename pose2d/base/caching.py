@@ -1,13 +1,15 @@
 """Is a file still valid? It is while its cache key is the same.
 
-A cache key holds everything a file's content depends on: the settings, the digests of the inputs and weights, and the
-code that made it. Each stage of `run`, each step of `eval-3dpw` and each shard of training features asks here, so
-there is one rule.
+A cache key holds everything a file's content depends on: the settings, the digests of the inputs
+and weights, and the code that made it. Each stage of `run`, each step of `eval-3dpw` and each shard
+of training features asks here, so there is one rule.
 
-One writer a folder: a second one is told who is at work there, and the lock of a dead process is taken over.
+One writer a folder: a second one is told who is at work there, and the lock of a dead process is
+taken over.
 
-The lock is a file that says who holds it, locked with flock, which the system gives back when its process ends however
-it ends, and which Linux passes on between machines over NFS. Where there is no flock (Windows) there is no lock."""
+The lock is a file that says who holds it, locked with flock, which the system gives back when its
+process ends however it ends, and which Linux passes on between machines over NFS. Where there is no
+flock (Windows) there is no lock."""
 
 import contextlib
 import errno
@@ -61,7 +63,9 @@ class CacheKey:
 
 
 def content_digest(paths: Iterable[Path]) -> str:
-    """SHA-256 of the contents, one file after another: a file that was only moved or touched is the same file."""
+    """SHA-256 of the contents, one file after another: a file that was only moved or touched is the
+    same file.
+    """
     digest = hashlib.sha256()
     for path in paths:
         for block in blocks(path):
@@ -81,10 +85,11 @@ def weights_digest(state: Mapping[str, "Tensor"]) -> str:
 
 @cache
 def code_digest(*modules: str) -> str:
-    """Of these modules and all modules of this project that they import, directly or not. A module of somebody else (a
-    network of your own) counts with the files of its package or folder that it imports. Comments, docstrings and layout
-    do not count. The `__init__` of a package counts only where it is imported by name, so `from fitting.solver.unknowns
-    import State` does not depend on what `fitting/__init__.py` re-exports."""
+    """Of these modules and all modules of this project that they import, directly or not. A module
+    of somebody else (a network of your own) counts with the files of its package or folder that it
+    imports. Comments, docstrings and layout do not count. The `__init__` of a package counts only
+    where it is imported by name, so `from fitting.solver.unknowns import State` does not depend on
+    what `fitting/__init__.py` re-exports."""
     digest = hashlib.sha256()
     for name, path in sorted(code_files(*modules).items()):
         digest.update(name.encode())
@@ -105,7 +110,11 @@ def code_files(*modules: str) -> dict[str, Path]:
         if path is None:
             raise ValueError(f"there is no module {name}")
         paths[name] = path
-        waiting += [module for module in map(partial(_counting, name), _parsed(path)[0]) if module is not None]
+        waiting += [
+            module
+            for module in map(partial(_counting, name), _parsed(path)[0])
+            if module is not None
+        ]
     return paths
 
 
@@ -118,22 +127,35 @@ def _counting(importer: str, statement: tuple[str, str]) -> str | None:
         package = ".".join(part for part in (parent, package.lstrip(".")) if part)
     full = f"{package}.{name}" if package else name
     module = package if package and _module_file(full, importer) is None else full
-    return module if module.split(".")[0] in PACKAGES or _module_file(module, importer) is not None else None
+    return (
+        module
+        if module.split(".")[0] in PACKAGES or _module_file(module, importer) is not None
+        else None
+    )
 
 
 def _module_file(name: str, importer: str = "") -> Path | None:
-    """Of a module of this project; of another one only where it is asked for itself (no importer), or lies in the
-    package or, outside of what is installed, in the folder of the module that imports it."""
+    """Of a module of this project; of another one only where it is asked for itself (no importer),
+    or lies in the package or, outside of what is installed, in the folder of the module that
+    imports it."""
     base = _ROOT.joinpath(*name.split("."))
     if name.split(".")[0] in PACKAGES:
-        return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+        return next(
+            (path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()),
+            None,
+        )
     if importer.split(".")[0] in PACKAGES:
         return None
-    path, beside = _loaded_file(name), _loaded_file(importer)
+    path = _loaded_file(name)
+    beside = _loaded_file(importer)
     if path is None or not importer or name.split(".")[0] == importer.split(".")[0]:
         return path
     installed = {"site-packages", "dist-packages"} & {*path.parts}
-    return path if beside is not None and path.is_relative_to(beside.parent) and not installed else None
+    return (
+        path
+        if beside is not None and path.is_relative_to(beside.parent) and not installed
+        else None
+    )
 
 
 def _loaded_file(name: str) -> Path | None:
@@ -144,12 +166,14 @@ def _loaded_file(name: str) -> Path | None:
 
 @cache
 def _parsed(path: Path) -> tuple[tuple[tuple[str, str], ...], str]:
-    """What a file imports, and the digest of its tokens without comments and docstrings. `import a.b as c` is
-    ("", a.b), `from a.b import (c as d, e)` is (a.b, c) and (a.b, e). Tokens, not a syntax tree: Python 3.11 counts how
-    deep it is in a tree for all threads together, so that `ast.parse` in one of them can fail because NumPy reads the
-    header of an array in another."""
-    imported, digest = list[tuple[str, str]](), hashlib.sha256()
-    depth, statement = 0, list[tokenize.TokenInfo]()
+    """What a file imports, and the digest of its tokens without comments and docstrings. `import
+    a.b as c` is ("", a.b), `from a.b import (c as d, e)` is (a.b, c) and (a.b, e). Tokens, not a
+    syntax tree: Python 3.11 counts how deep it is in a tree for all threads together, so that
+    `ast.parse` in one of them can fail because NumPy reads the header of an array in another."""
+    imported = list[tuple[str, str]]()
+    digest = hashlib.sha256()
+    depth = 0
+    statement = list[tokenize.TokenInfo]()
     with path.open(encoding="utf-8") as file:
         for token in tokenize.generate_tokens(file.readline):
             if token.type in (tokenize.INDENT, tokenize.DEDENT):
@@ -163,7 +187,9 @@ def _parsed(path: Path) -> tuple[tuple[tuple[str, str], ...], str]:
                     clauses = " ".join(words).replace(" . ", ".").replace("(", "").replace(")", "")
                     module, _, names = clauses.partition("import ")
                     clean = (clause.split(" as ")[0].strip() for clause in names.split(","))
-                    imported += [(module.removeprefix("from").strip(), name) for name in clean if name]
+                    imported += [
+                        (module.removeprefix("from").strip(), name) for name in clean if name
+                    ]
                 if any(one.type != tokenize.STRING for one in statement):  # no docstring
                     digest.update("\0".join((str(depth), *words, "\n")).encode())
                 statement = []
@@ -172,7 +198,10 @@ def _parsed(path: Path) -> tuple[tuple[tuple[str, str], ...], str]:
 
 def write_npz(path: Path, key: CacheKey, content: Mapping[str, Any]) -> None:
     """An array at a time, so that none needs a copy in memory."""
-    with atomic_file(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        atomic_file(path) as temporary,
+        zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
         for name, value in {**content, _KEY: key.text}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
@@ -183,12 +212,16 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Every array of a stage's file but its cache key."""
     if not path.is_file():
         raise UserError(f"{path} is not there. Run `fitmesh run` to make it.")
-    arrays = files.read_npz(path, "Run the command that made it again, with --overwrite if it has that option.")
+    arrays = files.read_npz(
+        path, "Run the command that made it again, with --overwrite if it has that option."
+    )
     return {name: value for name, value in arrays.items() if name != _KEY}
 
 
 def stated_key(path: Path) -> str | None:
-    """The text of the cache key that `write_npz` gave a file; None where there is none, or the file is damaged."""
+    """The text of the cache key that `write_npz` gave a file; None where there is none, or the file
+    is damaged.
+    """
     try:
         stated = files.read_npz(path, "", [_KEY]).get(_KEY)
     except UserError:
@@ -208,7 +241,9 @@ except ImportError:  # not on Windows
 
 FILE = ".fitmesh.lock"
 MOST_BYTES = 400  # of the file
-_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # neither through a link nor into a pipe
+_CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(
+    os, "O_NONBLOCK", 0
+)  # neither through a link nor into a pipe
 
 
 class FolderBusy(UserError):
@@ -217,8 +252,11 @@ class FolderBusy(UserError):
 
 @contextmanager
 def folder_lock(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a folder, which is made if absent. Raises FolderBusy when it is held after `patience_s`."""
-    path, give_up = folder / FILE, time.monotonic() + patience_s
+    """Hold the lock of a folder, which is made if absent. Raises FolderBusy when it is held after
+    `patience_s`.
+    """
+    path = folder / FILE
+    give_up = time.monotonic() + patience_s
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file. --out takes a folder for the results.")
     handle = None
@@ -232,13 +270,17 @@ def folder_lock(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
             time.sleep(0.1)
         except OSError as error:
             reason = error.strerror or error
-            raise UserError(f"cannot write {folder}: {reason}. Choose a folder you may write to.") from error
+            raise UserError(
+                f"cannot write {folder}: {reason}. Choose a folder you may write to."
+            ) from error
     files.unfinished.add(path)  # goes with a process that ends at once
     files.held.add(folder.absolute())
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # before the lock is given back, while nobody else can have taken it
+        with contextlib.suppress(
+            OSError
+        ):  # before the lock is given back, while nobody else can have taken it
             path.unlink(missing_ok=True)
         os.close(handle)
         files.unfinished.discard(path)
@@ -258,7 +300,9 @@ def _take(path: Path) -> int | None:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = "".join(filter(str.isprintable, os.read(handle, MOST_BYTES).decode("utf-8", "replace")))
+                holder = "".join(
+                    filter(str.isprintable, os.read(handle, MOST_BYTES).decode("utf-8", "replace"))
+                )
                 raise FolderBusy(
                     f"{path.parent} is being written by {holder or 'another process'}. Two runs in one folder would "
                     "destroy each other's files: wait for that one to end, stop it, or choose another --out."
@@ -273,7 +317,9 @@ def _take(path: Path) -> int | None:
         os.ftruncate(handle, 0)
         os.write(
             handle,
-            f"process {os.getpid()} on {socket.gethostname()}, since {since} ({command})".encode(errors="replace"),
+            f"process {os.getpid()} on {socket.gethostname()}, since {since} ({command})".encode(
+                errors="replace"
+            ),
         )
         return handle
     except BaseException:

@@ -50,19 +50,25 @@ class ProcessGroup:
         return items[self.rank :: self.world_size]
 
     def gather(self, mine: Sequence[T]) -> list[T]:
-        """The results of everybody's `share`, in the order of all items; the same list in every process."""
+        """The results of everybody's `share`, in the order of all items; the same list in every
+        process.
+        """
         if self.world_size == 1:
             return list(mine)
         parts: list[list[T]] = [[] for _ in range(self.world_size)]
         dist.all_gather_object(parts, list(mine))
-        return [part[number] for number in range(len(parts[0])) for part in parts if number < len(part)]
+        return [
+            part[number] for number in range(len(parts[0])) for part in parts if number < len(part)
+        ]
 
 
 ALONE = ProcessGroup(0, 1, torch.device("cpu"))
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one that prints and writes, before and after a `process_group` too."""
+    """Whether this process is the one that prints and writes, before and after a `process_group`
+    too.
+    """
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -80,12 +86,15 @@ def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
     if device.startswith("cuda"):
         torch.cuda.set_device(torch.device(device))
     backend = "nccl" if device.startswith("cuda") else "gloo"
-    # Processes find each other's addresses in a place of its own for every attempt: torchrun keeps one store while it
-    # starts workers again, and a new worker might read the address of one that was killed, and wait for it.
+    # Processes find each other's addresses in a place of its own for every attempt: torchrun keeps
+    # one store while it starts workers again, and a new worker might read the address of one that
+    # was killed, and wait for it.
     store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = dist.PrefixStore(f"attempt {attempt} of {world_size} processes", store)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=PATIENCE)
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=world_size, timeout=PATIENCE
+    )
     try:
         yield ProcessGroup(rank, world_size, torch.device(device))
     finally:

@@ -1,4 +1,6 @@
-"""What everything else imports: the one exception that means "the user can fix this", limits of numbers, lazy names."""
+"""What everything else imports: the one exception that means "the user can fix this", limits of
+numbers, lazy names.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,12 +10,16 @@ from typing import Any
 
 
 class UserError(Exception):
-    """A mistake in what was given. The message names the thing, what was expected, and what to do. Commands print it as
-    one sentence and leave with exit code 2; no traceback."""
+    """A mistake in what was given. The message names the thing, what was expected, and what to do.
+    Commands print it as one sentence and leave with exit code 2; no traceback."""
 
 
-def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose public names live in `modules` (name -> module)."""
+def lazy_names(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package whose public names live in `modules` (name ->
+    module).
+    """
 
     def find(name: str) -> Any:
         if name not in modules:

@@ -1,17 +1,21 @@
-"""Files written atomically (complete under their name, or not there), their readers, and arrays on disk.
+"""Files written atomically (complete under their name, or not there), their readers, and arrays on
+disk.
 
 `read_json` is the one reader of JSON, with access that checks types on the way:
 
-annotations = read_json(path, "Expected a COCO file.").item("annotations").items()
-box = annotations[0].item("bbox").numbers(4)        # UserError: "x.json: annotations[0].bbox has 3 numbers .."
+annotations = read_json(path, "Expected a COCO file.").item("annotations").items() box =
+annotations[0].item("bbox").numbers(4)        # UserError: "x.json: annotations[0].bbox has 3
+numbers .."
 
-`read_npz` is the one reader of .npz and .npy; `Array` says what their arrays must look like. A file from outside may be
-cut, damaged or hostile. Nothing is allocated because a header claims it: sizes are checked against the bytes that are
-there and against the memory that is free. No object is ever unpickled.
+`read_npz` is the one reader of .npz and .npy; `Array` says what their arrays must look like. A file
+from outside may be cut, damaged or hostile. Nothing is allocated because a header claims it: sizes
+are checked against the bytes that are there and against the memory that is free. No object is ever
+unpickled.
 
-Arrays that may outgrow memory lie on disk: those that `scratch_array` makes while `scratch_for(file)` holds. An hour of
-five people has some gigabytes of keypoints and fits, each of which is needed a few times. Their files have no names, so
-nothing of them is left, however the process ends."""
+Arrays that may outgrow memory lie on disk: those that `scratch_array` makes while
+`scratch_for(file)` holds. An hour of five people has some gigabytes of keypoints and fits, each of
+which is needed a few times. Their files have no names, so nothing of them is left, however the
+process ends."""
 
 import ctypes
 import errno
@@ -41,14 +45,22 @@ import numpy as np
 from pose2d.base.errors import UserError
 
 unfinished: set[Path] = set()  # files and folders being written now
-held: set[Path] = set()  # folders that this process is the only writer of: what goes there goes nowhere else
+held: set[Path] = (
+    set()
+)  # folders that this process is the only writer of: what goes there goes nowhere else
 
 
 def check_inside(path: Path) -> None:
-    """Refuse a place that looks as if it were in a folder we hold, and lies elsewhere because of a link."""
+    """Refuse a place that looks as if it were in a folder we hold, and lies elsewhere because of a
+    link.
+    """
     for folder in held:
-        if path.absolute().is_relative_to(folder) and not path.parent.resolve().is_relative_to(folder.resolve()):
-            raise UserError(f"{path} would be written outside {folder}: {path.parent} is a link. Remove the link.")
+        if path.absolute().is_relative_to(folder) and not path.parent.resolve().is_relative_to(
+            folder.resolve()
+        ):
+            raise UserError(
+                f"{path} would be written outside {folder}: {path.parent} is a link. Remove the link."
+            )
 
 
 def remove_unfinished() -> None:
@@ -59,8 +71,8 @@ def remove_unfinished() -> None:
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it into place only if the block succeeds. The temporary name keeps
-    the suffix, since writers (video, npz) choose their format by it."""
+    """Yield a temporary path beside `path`; rename it into place only if the block succeeds. The
+    temporary name keeps the suffix, since writers (video, npz) choose their format by it."""
     path = Path(path)
     check_inside(path)
     temporary = path.with_name(f".{path.stem[:100]}.{secrets.token_hex(4)}{path.suffix}")
@@ -68,7 +80,9 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}. Choose a folder you may write to.") from error
+        raise UserError(
+            f"cannot write {path}: {error.strerror}. Choose a folder you may write to."
+        ) from error
     unfinished.add(temporary)
     try:
         yield temporary
@@ -81,7 +95,9 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 
 def remove_temporary(path: Path) -> None:
-    """Remove what a killed run had written of `path` so far, under the names that `atomic_file` gives."""
+    """Remove what a killed run had written of `path` so far, under the names that `atomic_file`
+    gives.
+    """
     for left in path.parent.glob(f".{path.stem[:100]}.????????{path.suffix}"):
         left.unlink(missing_ok=True)
 
@@ -97,9 +113,10 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`; it takes the place of `path` only if the block succeeds. What a killed run
-    left behind under the temporary names is cleared away by the next one."""
-    partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
+    """Yield an empty folder beside `path`; it takes the place of `path` only if the block succeeds.
+    What a killed run left behind under the temporary names is cleared away by the next one."""
+    partial = path.with_name(f".{path.name}.partial")
+    old = path.with_name(f".{path.name}.old")
     check_inside(path / "file")  # what a link would be replaced by stays, too
     try:
         for left in (partial, old):
@@ -119,11 +136,17 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """An ordinary file, to be read; OSError for anything else: a pipe may never answer, and a device never ends."""
+    """An ordinary file, to be read; OSError for anything else: a pipe may never answer, and a
+    device never ends.
+    """
     try:
         kind = os.stat(path).st_mode
         if not stat.S_ISREG(kind):  # not opened: that alone makes some devices do something
-            what = "a folder" if stat.S_ISDIR(kind) else "a pipe, a device or a socket, not an ordinary file"
+            what = (
+                "a folder"
+                if stat.S_ISDIR(kind)
+                else "a pipe, a device or a socket, not an ordinary file"
+            )
             raise OSError(errno.EINVAL, f"it is {what}")
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         return os.fdopen(os.open(path, flags), "rb")
@@ -151,22 +174,33 @@ def blocks(path: Path) -> Iterator[bytes]:
 
 MOST_ARRAY_BYTES = 4 << 30  # of all arrays of one file; an hour of ten people is a third of it
 MOST_ON_DISK = 64 << 30  # the same where they lie on disk
-MOST_JSON_BYTES = 2 << 30  # COCO-WholeBody's annotations, the largest file anyone passes, have 0.8 GB
-JSON_GROWTH = 10  # Python objects take about so many times the bytes of the text they were read from
+MOST_JSON_BYTES = (
+    2 << 30
+)  # COCO-WholeBody's annotations, the largest file anyone passes, have 0.8 GB
+JSON_GROWTH = (
+    10  # Python objects take about so many times the bytes of the text they were read from
+)
 MOST_PIXELS = 100_000_000  # of one image or frame: 300 MB, of which some are in memory at once
 FREE_SHARE = 0.5  # of the memory that is free, one file may take so much
 
 
 def most_bytes(cap: int) -> int:
-    """`cap`, or less where this process can allocate little: on a small machine, in a container, by `ulimit -v`."""
+    """`cap`, or less where this process can allocate little: on a small machine, in a container, by
+    `ulimit -v`.
+    """
     free = [cap / FREE_SHARE]
     with suppress(AttributeError, OSError, ValueError):  # not on Windows
         free.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     with suppress(OSError):
         available = re.findall(r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text("ascii"))
         free += [1024 * int(count) for count in available]
-    with suppress(OSError, ValueError):  # of a control group (Docker, a cluster's job), where there is one: not "max"
-        limit, used = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text("ascii")) for name in ("max", "current"))
+    with suppress(
+        OSError, ValueError
+    ):  # of a control group (Docker, a cluster's job), where there is one: not "max"
+        limit, used = (
+            int(Path(f"/sys/fs/cgroup/memory.{name}").read_text("ascii"))
+            for name in ("max", "current")
+        )
         free.append(limit - used)
     with suppress(ImportError, OSError, ValueError):
         import resource
@@ -187,9 +221,14 @@ def size_text(count: float) -> str:
 
 WHOLE = 2**53  # the largest whole number that every reader of JSON keeps exactly
 _JSON_KINDS = {
-    type(None): "null", bool: "a truth value", int: "a number", float: "a number", str: "text", list: "a list",
+    type(None): "null",
+    bool: "a truth value",
+    int: "a number",
+    float: "a number",
+    str: "text",
+    list: "a list",
     dict: "an object",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -252,7 +291,9 @@ class Json:
             raise self.refuse("is not finite")
         if not low <= value <= high:
             limits = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
-            raise self.refuse(f"is {value:g}; expected {f'at most {high:g}' if low == -math.inf else limits}")
+            raise self.refuse(
+                f"is {value:g}; expected {f'at most {high:g}' if low == -math.inf else limits}"
+            )
         return value
 
     def integer(self, low: int = -WHOLE, high: int = WHOLE) -> int:
@@ -263,10 +304,14 @@ class Json:
         return int(self.value)
 
     def numbers(self, *counts: int) -> np.ndarray:
-        """A list of so many numbers (any of the counts; none given: any), float64. They may be NaN or infinite."""
+        """A list of so many numbers (any of the counts; none given: any), float64. They may be NaN
+        or infinite.
+        """
         values = self._of(list, "a list of numbers")
         if counts and len(values) not in counts:
-            raise self.refuse(f"has {len(values)} numbers; expected {' or '.join(map(str, counts))}")
+            raise self.refuse(
+                f"has {len(values)} numbers; expected {' or '.join(map(str, counts))}"
+            )
         if wrong := set(map(type, values)) - {int, float}:
             raise self.refuse(f"holds {_JSON_KINDS[wrong.pop()]} where a number should be")
         try:
@@ -286,7 +331,8 @@ def read_json(path: str | Path, expected: str = "") -> Json:
     path = Path(path)
     try:
         with open_regular(path) as file:
-            size, cap = path.stat().st_size, most_bytes(MOST_JSON_BYTES * JSON_GROWTH) // JSON_GROWTH
+            size = path.stat().st_size
+            cap = most_bytes(MOST_JSON_BYTES * JSON_GROWTH) // JSON_GROWTH
             if size > cap:
                 raise UserError(
                     f"{path} has {size_text(size)}; with the memory at hand at most {size_text(cap)} can be read."
@@ -321,28 +367,40 @@ LEAST = 1 << 14  # smaller arrays stay in memory
 class _Scratch:
     def __init__(self, name: Path) -> None:
         self._name = name
-        self._segment = np.empty(0, np.uint8)  # what small arrays share now, and how many bytes of it are taken
+        self._segment = np.empty(
+            0, np.uint8
+        )  # what small arrays share now, and how many bytes of it are taken
         self._used = 0
         self._all: list[weakref.ref[np.ndarray]] = []  # every file that arrays lie in
 
     def array(self, size: int) -> np.ndarray:
-        """Bytes [size]: a large array has a file of its own. OSError or RuntimeError where there is no room."""
+        """Bytes [size]: a large array has a file of its own. OSError or RuntimeError where there is
+        no room.
+        """
         if size >= SEGMENT // 8:
             return self._mapped(size)
         if self._used + size > len(self._segment):
-            self._segment, self._used = self._mapped(SEGMENT), 0
-        at, self._used = self._used, self._used + -(-size // 64) * 64
+            self._segment = self._mapped(SEGMENT)
+            self._used = 0
+        at = self._used
+        self._used = self._used + -(-size // 64) * 64
         return self._segment[at : at + size]
 
     def _mapped(self, size: int) -> np.ndarray:
         import torch
 
-        # As `atomic_file` names what is not finished yet: should the process end right here, the next run removes it.
-        handle, path = tempfile.mkstemp(prefix=f".{self._name.stem}.", suffix=self._name.suffix, dir=self._name.parent)
+        # As `atomic_file` names what is not finished yet: should the process end right here, the
+        # next run removes it.
+        handle, path = tempfile.mkstemp(
+            prefix=f".{self._name.stem}.", suffix=self._name.suffix, dir=self._name.parent
+        )
         try:
             with suppress(AttributeError):  # macOS has no such function
-                os.posix_fallocate(handle, 0, size)  # a full disk is noticed here, not while an array is written to
-            # Not Python's mmap, which keeps the file open: there may be more arrays than files that may be open.
+                os.posix_fallocate(
+                    handle, 0, size
+                )  # a full disk is noticed here, not while an array is written to
+            # Not Python's mmap, which keeps the file open: there may be more arrays than files that
+            # may be open.
             mapped = torch.from_file(path, shared=True, size=size, dtype=torch.uint8).numpy()
         finally:
             os.close(handle)
@@ -354,7 +412,11 @@ class _Scratch:
         madvise = ctypes.CDLL(None).madvise
         for mapped in (one() for one in self._all):
             if mapped is not None:
-                madvise(ctypes.c_void_p(mapped.ctypes.data), ctypes.c_size_t(len(mapped)), mmap.MADV_DONTNEED)
+                madvise(
+                    ctypes.c_void_p(mapped.ctypes.data),
+                    ctypes.c_size_t(len(mapped)),
+                    mmap.MADV_DONTNEED,
+                )
 
 
 _SCRATCH: ContextVar[_Scratch | None] = ContextVar("scratch", default=None)
@@ -362,8 +424,8 @@ _SCRATCH: ContextVar[_Scratch | None] = ContextVar("scratch", default=None)
 
 @contextmanager
 def scratch_for(path: Path) -> Iterator[None]:
-    """While the file `path` is made, large arrays lie on disk beside it. Windows keeps the names of mapped files; there
-    they stay in memory."""
+    """While the file `path` is made, large arrays lie on disk beside it. Windows keeps the names of
+    mapped files; there they stay in memory."""
     token = _SCRATCH.set(None if sys.platform == "win32" else _Scratch(path))
     try:
         yield
@@ -378,7 +440,8 @@ def has_scratch() -> bool:
 
 def scratch_array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """As `numpy.empty`: on disk within `scratch_for`, in memory elsewhere."""
-    scratch, size = _SCRATCH.get(), math.prod(shape) * np.dtype(dtype).itemsize
+    scratch = _SCRATCH.get()
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     if scratch is not None and size >= LEAST:
         with suppress(OSError, RuntimeError):  # no room, or a file system that maps nothing
             return scratch.array(size).view(dtype).reshape(shape)
@@ -386,7 +449,9 @@ def scratch_array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
 
 
 def release_scratch() -> None:
-    """What was read or written of arrays on disk no longer takes memory; the system would wait until it has none."""
+    """What was read or written of arrays on disk no longer takes memory; the system would wait
+    until it has none.
+    """
     scratch = _SCRATCH.get()
     if scratch is not None and sys.platform == "linux":
         scratch.release()
@@ -394,9 +459,16 @@ def release_scratch() -> None:
 
 MOST_ARRAYS = 20_000  # of one file; networks have some hundred
 MOST_GROWTH = 1100  # deflate makes at most 1032 bytes of one
-_READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_ONE_HEADER = threading.Lock()  # they are Python literals, and Python 3.11 can fail to parse two at a time
-_BLOCK, _ROWS = 1 << 20, 10_000  # bytes and rows that are looked at together
+_READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_ONE_HEADER = (
+    threading.Lock()
+)  # they are Python literals, and Python 3.11 can fail to parse two at a time
+# bytes and rows that are looked at together
+_BLOCK = 1 << 20
+_ROWS = 10_000
 # What counts as a number, a whole number, a truth value, text
 _KINDS = {
     "d": ("fiu", "numbers"),
@@ -423,8 +495,12 @@ class Array:
     high: float | None = None
 
 
-def read_npz(path: str | Path, expected: str, names: Iterable[str] | None = None) -> dict[str, np.ndarray]:
-    """Every array of an .npz file, or those of `names` that it has. `expected` ends the message when it cannot be."""
+def read_npz(
+    path: str | Path, expected: str, names: Iterable[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Every array of an .npz file, or those of `names` that it has. `expected` ends the message
+    when it cannot be.
+    """
     with _opened(path, expected) as file:
         return dict(_arrays(file, None if names is None else set(names)))
 
@@ -432,7 +508,9 @@ def read_npz(path: str | Path, expected: str, names: Iterable[str] | None = None
 def read_npy(path: str | Path, expected: str) -> np.ndarray:
     """The array of an .npy file."""
     with _opened(path, expected) as file:
-        return _array(file, Path(path).stat().st_size, Path(path).name, most_bytes(MOST_ARRAY_BYTES))
+        return _array(
+            file, Path(path).stat().st_size, Path(path).name, most_bytes(MOST_ARRAY_BYTES)
+        )
 
 
 def is_intact(path: str | Path) -> bool:
@@ -446,7 +524,9 @@ def is_intact(path: str | Path) -> bool:
     return True
 
 
-def check_arrays(arrays: Mapping[str, np.ndarray], wanted: Mapping[str, Array], path: str | Path, what: str) -> None:
+def check_arrays(
+    arrays: Mapping[str, np.ndarray], wanted: Mapping[str, Array], path: str | Path, what: str
+) -> None:
     """Refuse arrays that do not look as `wanted`. `what`: "a keypoints.npz of fitmesh"."""
     missing = [name for name, array in wanted.items() if name not in arrays and not array.optional]
     if missing:
@@ -495,7 +575,11 @@ def _opened(path: str | Path, expected: str) -> Iterator[BinaryIO]:
         if isinstance(error, _Unreadable):
             reason = str(error)
         elif isinstance(error, OSError):
-            reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror or text
+            reason = (
+                "there is no such file"
+                if isinstance(error, FileNotFoundError)
+                else error.strerror or text
+            )
         elif isinstance(error, zipfile.BadZipFile):
             reason = f"it is damaged, cut off, or no .npz file ({text})"
         elif isinstance(error, MemoryError):
@@ -508,7 +592,8 @@ def _opened(path: str | Path, expected: str) -> Iterator[BinaryIO]:
 def _arrays(file: BinaryIO, names: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
     """One after the other, with their names; refuses what claims more than the file can hold."""
     with zipfile.ZipFile(file) as archive:
-        entries, members = archive.infolist(), dict[str, zipfile.ZipInfo]()
+        entries = archive.infolist()
+        members = dict[str, zipfile.ZipInfo]()
         if len(entries) > MOST_ARRAYS:
             raise _Unreadable(f"it claims to hold {len(entries)} arrays")
         for entry in entries:
@@ -518,8 +603,12 @@ def _arrays(file: BinaryIO, names: set[str] | None) -> Iterator[tuple[str, np.nd
             if name in members:
                 raise _Unreadable(f"it has two arrays {name}")
             file_bytes = os.fstat(file.fileno()).st_size
-            if entry.compress_size > file_bytes or entry.file_size > MOST_GROWTH * (entry.compress_size + 64):
-                raise _Unreadable(f"{name} claims {size_text(entry.file_size)}, more than the file can hold")
+            if entry.compress_size > file_bytes or entry.file_size > MOST_GROWTH * (
+                entry.compress_size + 64
+            ):
+                raise _Unreadable(
+                    f"{name} claims {size_text(entry.file_size)}, more than the file can hold"
+                )
             members[name] = entry
         if not members and names is None and entries:
             raise _Unreadable("it is a zip file without arrays")
@@ -538,7 +627,9 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
     """One array of a stream that holds `size` bytes."""
     version = np.lib.format.read_magic(stream)
     if version not in _READ_HEADER:
-        raise _Unreadable(f"{name} is in version {version[0]}.{version[1]} of NumPy's format; expected 1.0 or 2.0")
+        raise _Unreadable(
+            f"{name} is in version {version[0]}.{version[1]} of NumPy's format; expected 1.0 or 2.0"
+        )
     with _ONE_HEADER:
         shape, fortran, dtype = _READ_HEADER[version](stream)
     if any(type(side) is not int or side < 0 for side in shape) or len(shape) > 32:
@@ -549,14 +640,22 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
         raise _Unreadable(f"{name} holds {dtype}, not plain numbers or text")
     count = math.prod(shape)
     if (dtype.itemsize == 0 and count) or (dtype.kind == "f" and dtype.itemsize > 8):
-        raise _Unreadable(f"{name} holds {dtype}, not numbers of at most 64 bits or text of some letters")
-    claimed, there = count * dtype.itemsize, size - stream.tell()
+        raise _Unreadable(
+            f"{name} holds {dtype}, not numbers of at most 64 bits or text of some letters"
+        )
+    claimed = count * dtype.itemsize
+    there = size - stream.tell()
     if claimed != there:
-        raise _Unreadable(f"{name} claims {size_text(claimed)} and there are {size_text(max(0, there))}")
+        raise _Unreadable(
+            f"{name} claims {size_text(claimed)} and there are {size_text(max(0, there))}"
+        )
     if claimed > cap:
-        raise _Unreadable(f"{name} would take {size_text(claimed)} of memory, {size_text(cap)} may be used")
+        raise _Unreadable(
+            f"{name} would take {size_text(claimed)} of memory, {size_text(cap)} may be used"
+        )
     flat = scratch_array((count,), dtype)
-    content, at = flat.view(np.uint8).data if claimed else memoryview(b""), 0
+    content = flat.view(np.uint8).data if claimed else memoryview(b"")
+    at = 0
     while at < len(content):
         if not (taken := stream.readinto(content[at : at + _BLOCK])):
             raise _Unreadable(f"{name} breaks off")

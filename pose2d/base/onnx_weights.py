@@ -1,5 +1,5 @@
-"""The weights in an ONNX file, without the onnx package: protobuf reads the few fields that matter. Nothing of a file
-is executed."""
+"""The weights in an ONNX file, without the onnx package: protobuf reads the few fields that matter.
+Nothing of a file is executed."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -15,18 +15,27 @@ from pose2d.base.files import open_regular
 
 # The fields of onnx.proto that are read: name, number and type of each; "*": any number of them.
 _MESSAGES = {
-    "Model": "graph 7 Graph", "Value": "name 1 string",
+    "Model": "graph 7 Graph",
+    "Value": "name 1 string",
     "Graph": "node 1 *Node, initializer 5 *Tensor, output 12 *Value",
-    "Node": "input 1 *string, output 2 *string, op_type 4 string, attribute 5 *Attribute", "Attribute": "t 5 Tensor",
+    "Node": "input 1 *string, output 2 *string, op_type 4 string, attribute 5 *Attribute",
+    "Attribute": "t 5 Tensor",
     "Tensor": "dims 1 *int64, data_type 2 int32, float_data 4 *float, int32_data 5 *int32, int64_data 7 *int64, "
     "name 8 string, raw_data 9 bytes, double_data 10 *double, external_data 13 *Entry",
     "Entry": "key 1 string",
-}  # fmt: skip
-# TensorProto.DataType -> type of the numbers, and the field that holds them where raw_data does not.
+}
+# TensorProto.DataType -> type of the numbers, and the field that holds them where raw_data does
+# not.
 _KINDS = {
-    1: ("<f4", "float_data"), 2: ("<u1", "int32_data"), 3: ("<i1", "int32_data"), 6: ("<i4", "int32_data"),
-    7: ("<i8", "int64_data"), 9: ("?", "int32_data"), 10: ("<f2", "int32_data"), 11: ("<f8", "double_data"),
-}  # fmt: skip
+    1: ("<f4", "float_data"),
+    2: ("<u1", "int32_data"),
+    3: ("<i1", "int32_data"),
+    6: ("<i4", "int32_data"),
+    7: ("<i8", "int64_data"),
+    9: ("?", "int32_data"),
+    10: ("<f2", "int32_data"),
+    11: ("<f8", "double_data"),
+}
 MOST_NUMBERS = 2**31  # along one axis of a tensor: ONNX files are at most 2 GB
 MOST_AXES = 32
 
@@ -44,9 +53,12 @@ def _model() -> Any:
     for message, stated in _MESSAGES.items():
         described = file.message_type.add(name=message)
         for name, number, kind in (field.split() for field in stated.split(", ")):
-            field = described.field.add(name=name, number=int(number), label=3 if kind[0] == "*" else 1)
+            field = described.field.add(
+                name=name, number=int(number), label=3 if kind[0] == "*" else 1
+            )
             if (kind := kind.removeprefix("*")) in _MESSAGES:
-                field.type, field.type_name = field.TYPE_MESSAGE, f".fitmesh_onnx.{kind}"
+                field.type = field.TYPE_MESSAGE
+                field.type_name = f".fitmesh_onnx.{kind}"
             else:
                 field.type = getattr(field, f"TYPE_{kind.upper()}")
     pool = descriptor_pool.DescriptorPool()
@@ -60,7 +72,9 @@ class OnnxGraph:
 
     nodes: tuple[Any, ...]  # in the order of the file, each with `op_type`, `input` and `output`
     outputs: tuple[str, ...]
-    tensors: Mapping[str, np.ndarray]  # initialisers and constants, by the name under which nodes read them
+    tensors: Mapping[
+        str, np.ndarray
+    ]  # initialisers and constants, by the name under which nodes read them
 
 
 def read_onnx(path: str | Path) -> OnnxGraph:
@@ -78,25 +92,37 @@ def read_onnx(path: str | Path) -> OnnxGraph:
         tensors = {tensor.name: _array(tensor) for tensor in model.graph.initializer}
         for node in model.graph.node:
             if node.op_type == "Constant" and node.output:
-                tensors |= [(node.output[0], _array(a.t)) for a in node.attribute if a.HasField("t")]
-        return OnnxGraph(tuple(model.graph.node), tuple(output.name for output in model.graph.output), tensors)
+                tensors |= [
+                    (node.output[0], _array(a.t)) for a in node.attribute if a.HasField("t")
+                ]
+        return OnnxGraph(
+            tuple(model.graph.node), tuple(output.name for output in model.graph.output), tensors
+        )
     except _Refused as error:
         raise UserError(f"{path} was refused: {error}.") from error
     except Exception as error:  # protobuf's own, and what damaged bytes raise
-        raise UserError(f"{path} is not an ONNX file, or it is damaged or cut off: {error}.") from error
+        raise UserError(
+            f"{path} is not an ONNX file, or it is damaged or cut off: {error}."
+        ) from error
 
 
 def ordered_weights(graph: OnnxGraph) -> dict[str, np.ndarray]:
-    """Every float tensor that a node reads, in the order of computation, as `{op}.{count}.{input}`. "Conv.3.1" is the
-    kernel of the fourth convolution with weights, "Conv.3.2" its bias. Names in a file do not help: exporters give
-    numbers to whatever they folded. The order is that of a walk from the outputs back through each node's inputs, so it
-    depends on what the graph computes and not on how a file lists its nodes. Single numbers (epsilons, divisors) are
-    left out."""
+    """Every float tensor that a node reads, in the order of computation, as `{op}.{count}.{input}`.
+    "Conv.3.1" is the kernel of the fourth convolution with weights, "Conv.3.2" its bias. Names in a
+    file do not help: exporters give numbers to whatever they folded. The order is that of a walk
+    from the outputs back through each node's inputs, so it depends on what the graph computes and
+    not on how a file lists its nodes. Single numbers (epsilons, divisors) are left out."""
     counts: dict[str, int] = {}
     ordered = {}
     for node in _in_order(graph):
-        read = [(slot, graph.tensors[name]) for slot, name in enumerate(node.input) if name in graph.tensors]
-        weights = [(slot, value) for slot, value in read if value.dtype.kind == "f" and value.ndim > 0]
+        read = [
+            (slot, graph.tensors[name])
+            for slot, name in enumerate(node.input)
+            if name in graph.tensors
+        ]
+        weights = [
+            (slot, value) for slot, value in read if value.dtype.kind == "f" and value.ndim > 0
+        ]
         if weights:
             count = counts.get(node.op_type, 0)
             counts[node.op_type] = count + 1
@@ -107,14 +133,17 @@ def ordered_weights(graph: OnnxGraph) -> dict[str, np.ndarray]:
 def _in_order(graph: OnnxGraph) -> Iterator[Any]:
     """Each node after all that it reads, as a depth-first walk from the outputs meets them."""
     maker = {name: node for node in graph.nodes for name in node.output if name}
-    entered, done = set(), set()
+    entered = set()
+    done = set()
     stack = [maker[name] for name in reversed(graph.outputs) if name in maker]
     while stack:
         node = stack[-1]
         if id(node) not in entered:
             entered.add(id(node))
             stack.extend(
-                maker[name] for name in reversed(node.input) if name in maker and id(maker[name]) not in entered
+                maker[name]
+                for name in reversed(node.input)
+                if name in maker and id(maker[name]) not in entered
             )
             continue
         stack.pop()
@@ -128,21 +157,28 @@ class _Refused(Exception):
 
 
 def _array(tensor: Any) -> np.ndarray:
-    name, shape = tensor.name, list(tensor.dims)
+    name = tensor.name
+    shape = list(tensor.dims)
     if tensor.data_type not in _KINDS:
         raise _Refused(
             f"its tensor {name!r} has numbers of kind {tensor.data_type}; only plain floats and integers are read"
         )
     dtype, field = _KINDS[tensor.data_type]
     if tensor.external_data:
-        raise _Refused(f"its tensor {name[:80]!r} lies in another file. Export it with all weights in one")
+        raise _Refused(
+            f"its tensor {name[:80]!r} lies in another file. Export it with all weights in one"
+        )
     if tensor.HasField("raw_data"):
         values = np.frombuffer(tensor.raw_data, dtype)
     else:
         values = np.array(getattr(tensor, field))
         if dtype == "<f2":
-            values = values.astype(np.uint16).view(np.float16)  # half floats lie in int32_data as their bits
+            values = values.astype(np.uint16).view(
+                np.float16
+            )  # half floats lie in int32_data as their bits
     possible = len(shape) <= MOST_AXES and all(0 <= side <= MOST_NUMBERS for side in shape)
     if not possible or math.prod(shape) != values.size:
-        raise ValueError(f"tensor {name[:80]!r} of shape {shape[:MOST_AXES]} has {values.size} numbers")
+        raise ValueError(
+            f"tensor {name[:80]!r} of shape {shape[:MOST_AXES]} has {values.size} numbers"
+        )
     return values.astype(dtype).reshape(shape)

@@ -9,10 +9,10 @@ A subclass declares its columns once, each with what it holds:
         score: np.ndarray | None = column((), "f", "of the detector", low=0, high=1, optional=True)
         detector: str = "yolox-tiny"  # no column: the same for all rows
 
-From that follow `rows`, `concat`, `scatter` and `empty`, the arrays of a file (`to_arrays`, `from_arrays`) and the
-check of arrays that come from outside (`schema`). A column holds a NumPy array or a tensor, another Table, or None
-where it is optional. A value with one dimension fewer than its column is the same for all rows: one shape for all
-frames."""
+From that follow `rows`, `concat`, `scatter` and `empty`, the arrays of a file (`to_arrays`,
+`from_arrays`) and the check of arrays that come from outside (`schema`). A column holds a NumPy
+array or a tensor, another Table, or None where it is optional. A value with one dimension fewer
+than its column is the same for all rows: one shape for all frames."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
@@ -28,19 +28,29 @@ class UnevenColumns(UserError, ValueError):
     """Columns of one table that differ in length."""
 
 
-_DTYPES = {"f": np.float32, "d": np.float64, "i": np.int64, "b": np.bool_, "U": np.str_}  # what an empty column is
+_DTYPES = {
+    "f": np.float32,
+    "d": np.float64,
+    "i": np.int64,
+    "b": np.bool_,
+    "U": np.str_,
+}  # what an empty column is
 Rows = TypeVar("Rows", bound="Table")
 
 
 @dataclass(frozen=True)
 class Column(Array):
-    """What one column of a table holds; `shape` is that of one row, and kind "d" are numbers in double precision."""
+    """What one column of a table holds; `shape` is that of one row, and kind "d" are numbers in
+    double precision.
+    """
 
     meaning: str = ""  # for the documentation
     unit: str = ""
     fill: Any = 0  # what a row holds that nothing is known of
     nested: "type[Table] | None" = None  # the column is a table itself
-    each: str = ""  # in files there is no entry a row but one a table of many, such as each of the "people"
+    each: str = (
+        ""  # in files there is no entry a row but one a table of many, such as each of the "people"
+    )
     in_files: bool = True  # False: files do not hold it, it follows from others
     flat: bool = False  # of a nested table: in files its columns have no name before theirs
 
@@ -50,18 +60,27 @@ class Column(Array):
 
 
 def column(
-    shape: tuple[int | str, ...], kind: str, meaning: str, *, default: Callable[[], Any] | None = None, **how: Any
+    shape: tuple[int | str, ...],
+    kind: str,
+    meaning: str,
+    *,
+    default: Callable[[], Any] | None = None,
+    **how: Any,
 ) -> Any:
-    """A column of a `Table`; default: makes its value where none is given; `how`: the other fields of `Column`."""
+    """A column of a `Table`; default: makes its value where none is given; `how`: the other fields
+    of `Column`.
+    """
     stated = Column(kind, shape, meaning=meaning, **how)
     if default is not None:
         return field(default_factory=default, metadata={"column": stated})
     return field(default=None if stated.optional else MISSING, metadata={"column": stated})
 
 
-def nested(table: "type[Table]", meaning: str, *, optional: bool = False, flat: bool = False) -> Any:
-    """A column that is a table; in files its columns stand beside the others, with the column's name before theirs
-    unless `flat`."""
+def nested(
+    table: "type[Table]", meaning: str, *, optional: bool = False, flat: bool = False
+) -> Any:
+    """A column that is a table; in files its columns stand beside the others, with the column's
+    name before theirs unless `flat`."""
     return column((), "", meaning, nested=table, optional=optional, flat=flat)
 
 
@@ -70,7 +89,8 @@ def shared() -> Any:
     return field()
 
 
-BLOCK = 2000  # rows whose intermediate results are in memory together, where a table may be of any length
+# rows whose intermediate results are in memory together, where a table may be of any length
+BLOCK = 2000
 
 
 def blocks(length: int) -> list[slice]:
@@ -102,7 +122,9 @@ class Table:
         return self._changed(lambda _, value: value[index])
 
     def picked(self: Rows, index: np.ndarray) -> Rows:
-        """As `rows` of numbers; of a long table on disk, where there is a place for it (`scratch_for`)."""
+        """As `rows` of numbers; of a long table on disk, where there is a place for it
+        (`scratch_for`).
+        """
         return joined((self.rows(index[some]) for some in blocks(len(index))), len(index))
 
     @classmethod
@@ -114,12 +136,19 @@ class Table:
             first = values[0]
             if c.each or first is None:
                 continue
-            if not all(_is_shared(value, c) and (value is first or np.array_equal(value, first)) for value in values):
-                made[f.name] = _joined([_of_rows(value, c, len(p)) for value, p in zip(values, parts, strict=True)])
+            if not all(
+                _is_shared(value, c) and (value is first or np.array_equal(value, first))
+                for value in values
+            ):
+                made[f.name] = _joined(
+                    [_of_rows(value, c, len(p)) for value, p in zip(values, parts, strict=True)]
+                )
         return replace(parts[0], **made)
 
     def along(self: Rows, side: str, change: Callable[[Any, Column], Any]) -> Rows:
-        """With change(value, column) for the columns whose rows begin with this side, those of nested tables too."""
+        """With change(value, column) for the columns whose rows begin with this side, those of
+        nested tables too.
+        """
         return self._changed(lambda c, value: change(value, c) if c.shape[:1] == (side,) else value)
 
     def put(self: Rows, index: Any, part: Rows) -> Rows:
@@ -132,29 +161,37 @@ class Table:
         def spread(c: Column, value: Any) -> Any:
             shape = (length, *value.shape[1:])
             is_array = isinstance(value, np.ndarray)
-            whole = np.full(shape, c.fill, value.dtype) if is_array else value.new_full(shape, c.fill)
+            whole = (
+                np.full(shape, c.fill, value.dtype) if is_array else value.new_full(shape, c.fill)
+            )
             return _put(whole, index, value)
 
         return self._changed(spread)
 
     def _changed(self: Rows, change: Callable[..., Any], *others: Rows) -> Rows:
-        """With change(column, value, the others' values ..) for every column that has a value for each row, those of
-        nested tables too."""
+        """With change(column, value, the others' values ..) for every column that has a value for
+        each row, those of nested tables too."""
         made: dict[str, Any] = {}
         columns = {f.name: c for f, c in column_fields(type(self))}
         for name, value in self._columns():
             more = [getattr(other, name) for other in others]
             is_table = isinstance(value, Table)
-            made[name] = value._changed(change, *more) if is_table else change(columns[name], value, *more)
+            made[name] = (
+                value._changed(change, *more) if is_table else change(columns[name], value, *more)
+            )
         return replace(self, **made)
 
     @classmethod
     def empty(cls: type[Rows], lengths: Mapping[str, int] | None = None, **shared: Any) -> Rows:
-        """No rows. `lengths`: of named sides; `shared`: what is no column. Optional columns are left out."""
+        """No rows. `lengths`: of named sides; `shared`: what is no column. Optional columns are
+        left out.
+        """
         made: dict[str, Any] = {}
         for f, c in column_fields(cls):
             if not c.optional:
-                made[f.name] = c.nested.empty(lengths) if c.nested else _no_rows(c, lengths or {}, cls.TENSORS)
+                made[f.name] = (
+                    c.nested.empty(lengths) if c.nested else _no_rows(c, lengths or {}, cls.TENSORS)
+                )
         return cls(**made, **shared)
 
     def to_arrays(self, prefix: str | None = None) -> dict[str, np.ndarray]:
@@ -170,15 +207,21 @@ class Table:
         return arrays
 
     @classmethod
-    def from_arrays(cls: type[Rows], arrays: Mapping[str, Any], prefix: str | None = None, **shared: Any) -> Rows:
-        """From arrays that `schema` describes, checked before; optional columns that are not there are None. shared:
-        what is no column."""
+    def from_arrays(
+        cls: type[Rows], arrays: Mapping[str, Any], prefix: str | None = None, **shared: Any
+    ) -> Rows:
+        """From arrays that `schema` describes, checked before; optional columns that are not there
+        are None. shared: what is no column."""
         prefix = cls.PREFIX if prefix is None else prefix
         made: dict[str, Any] = {}
         for f, c in column_fields(cls):
             if c.nested is not None:
                 inner = prefix + c.inner(f.name)
-                if all(name in arrays for name, array in c.nested.schema(inner).items() if not array.optional):
+                if all(
+                    name in arrays
+                    for name, array in c.nested.schema(inner).items()
+                    if not array.optional
+                ):
                     made[f.name] = c.nested.from_arrays(arrays, inner)
             elif prefix + f.name in arrays:
                 value = _typed(arrays[prefix + f.name], c)
@@ -186,7 +229,9 @@ class Table:
         return cls(**made, **shared)
 
     @classmethod
-    def schema(cls, prefix: str | None = None, rows: str = "rows", optional: bool = False) -> dict[str, Column]:
+    def schema(
+        cls, prefix: str | None = None, rows: str = "rows", optional: bool = False
+    ) -> dict[str, Column]:
         """What arrays of this table must look like, for `check_arrays`; those of nested tables too."""
         prefix = cls.PREFIX if prefix is None else prefix
         wanted: dict[str, Column] = {}
@@ -194,26 +239,40 @@ class Table:
             if c.nested is not None:
                 wanted |= c.nested.schema(prefix + c.inner(f.name), rows, optional or c.optional)
             elif c.in_files:
-                stated = replace(c, shape=(c.each or rows, *c.shape), optional=optional or c.optional)
+                stated = replace(
+                    c, shape=(c.each or rows, *c.shape), optional=optional or c.optional
+                )
                 wanted[("" if c.each else prefix) + f.name] = stated
         return wanted
 
-    # A table whose values are single ones, with one dimension fewer than their columns, is one row: `Shot`, `Event`.
+    # A table whose values are single ones, with one dimension fewer than their columns, is one row:
+    # `Shot`, `Event`.
 
     @classmethod
     def stack(cls: type[Rows], rows: Sequence[Rows]) -> Rows:
         """One table of single rows; None becomes the column's `fill`."""
-        made = {f.name: _stacked(c, [getattr(row, f.name) for row in rows]) for f, c in column_fields(cls)}
+        made = {
+            f.name: _stacked(c, [getattr(row, f.name) for row in rows])
+            for f, c in column_fields(cls)
+        }
         return cls(**made)
 
     def each(self: Rows) -> "list[Rows]":
         """Every row by itself."""
-        return [replace(self, **{name: _single(value[n]) for name, value in self._columns()}) for n in range(len(self))]
+        return [
+            replace(self, **{name: _single(value[n]) for name, value in self._columns()})
+            for n in range(len(self))
+        ]
 
     @classmethod
-    def to_groups(cls, parts: Sequence[Rows], lengths: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
-        """Several tables in one file: rows one after the other, `first_row` [parts + 1], and what each has once."""
-        once, no_rows = {}, {}
+    def to_groups(
+        cls, parts: Sequence[Rows], lengths: Mapping[str, int] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Several tables in one file: rows one after the other, `first_row` [parts + 1], and what
+        each has once.
+        """
+        once = {}
+        no_rows = {}
         for f, c in column_fields(cls):
             if c.each:
                 once[f.name] = _stacked(c, [getattr(part, f.name) for part in parts], lengths)
@@ -225,13 +284,18 @@ class Table:
         return {**once, "first_row": first, **rows}
 
     @classmethod
-    def from_groups(cls: type[Rows], arrays: Mapping[str, np.ndarray], **missing: Any) -> list[Rows]:
+    def from_groups(
+        cls: type[Rows], arrays: Mapping[str, np.ndarray], **missing: Any
+    ) -> list[Rows]:
         """What `to_groups` made, checked before; missing: columns [rows] that files do not hold."""
-        first, parts = arrays["first_row"].tolist(), []
+        first = arrays["first_row"].tolist()
+        parts = []
         for number in range(len(first) - 1):
             rows = slice(first[number], first[number + 1])
             made = {
-                f.name: _single(arrays[f.name][number]) if c.each else _typed(arrays[cls.PREFIX + f.name][rows], c)
+                f.name: _single(arrays[f.name][number])
+                if c.each
+                else _typed(arrays[cls.PREFIX + f.name][rows], c)
                 for f, c in column_fields(cls)
                 if c.in_files and (f.name if c.each else cls.PREFIX + f.name) in arrays
             }
@@ -246,8 +310,9 @@ class Table:
 
 
 def joined(parts: Iterable[Rows], length: int) -> Rows:
-    """As `Table.concat` of parts with `length` rows in all, which share the same values: one of them is in memory at a
-    time, and the whole is on disk where there is a place for it (`scratch_for`)."""
+    """As `Table.concat` of parts with `length` rows in all, which share the same values: one of
+    them is in memory at a time, and the whole is on disk where there is a place for it
+    (`scratch_for`)."""
     whole, at = None, 0
 
     def place(_: Column, value: Any) -> Any:
@@ -279,7 +344,9 @@ _COLUMNS: dict[type, tuple[tuple[Field[Any], Column], ...]] = {}
 def column_fields(table: type[Table]) -> tuple[tuple[Field[Any], Column], ...]:
     """The fields that are columns, with what each holds."""
     if table not in _COLUMNS:
-        _COLUMNS[table] = tuple((f, f.metadata["column"]) for f in fields(table) if "column" in f.metadata)
+        _COLUMNS[table] = tuple(
+            (f, f.metadata["column"]) for f in fields(table) if "column" in f.metadata
+        )
     return _COLUMNS[table]
 
 
@@ -293,7 +360,9 @@ def _single(value: Any) -> Any:
     return value.item() if np.ndim(value) == 0 else value
 
 
-def _stacked(stated: Column, values: Sequence[Any], lengths: Mapping[str, int] | None = None) -> np.ndarray:
+def _stacked(
+    stated: Column, values: Sequence[Any], lengths: Mapping[str, int] | None = None
+) -> np.ndarray:
     if not values:
         return np.asarray(_no_rows(stated, lengths or {}, False))
     nothing = np.full([side for side in stated.shape if isinstance(side, int)], stated.fill)
@@ -333,9 +402,13 @@ def _no_rows(stated: Column, lengths: Mapping[str, int], tensors: bool) -> Any:
 
 
 def _typed(value: np.ndarray, stated: Column) -> np.ndarray:
-    """Numbers as they are, unless they are of a kind that only counts as the column's: whole ones, or half floats."""
+    """Numbers as they are, unless they are of a kind that only counts as the column's: whole ones,
+    or half floats.
+    """
     wanted = np.dtype(_DTYPES[stated.kind])
-    fits = value.dtype.kind == wanted.kind and (value.dtype.kind != "f" or value.dtype.itemsize >= 4)
+    fits = value.dtype.kind == wanted.kind and (
+        value.dtype.kind != "f" or value.dtype.itemsize >= 4
+    )
     return value if fits else value.astype(wanted)
 
 

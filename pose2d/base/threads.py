@@ -1,6 +1,8 @@
-"""Where and in how many threads things are calculated, and work in a thread of its own, a few steps ahead.
+"""Where and in how many threads things are calculated, and work in a thread of its own, a few steps
+ahead.
 
-Sums are split among threads, and the split shows in the last digits. Decoding overlaps with the rest."""
+Sums are split among threads, and the split shows in the last digits. Decoding overlaps with the
+rest."""
 
 import contextlib
 import ctypes
@@ -18,9 +20,9 @@ from pose2d.base.errors import UserError
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """For matrices as small as a body's one thread is faster too: several wait for each other. Also a decorator. torch
-    and the BLAS of NumPy and SciPy count threads for the whole process: for the main thread only, while no other thread
-    calculates."""
+    """For matrices as small as a body's one thread is faster too: several wait for each other. Also
+    a decorator. torch and the BLAS of NumPy and SciPy count threads for the whole process: for the
+    main thread only, while no other thread calculates."""
     import torch
 
     before = torch.get_num_threads()
@@ -42,8 +44,8 @@ def _libraries() -> Any:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Of each operation of torch, and of OpenCV, in the whole process. With 1, several Python threads can run networks
-    side by side, and nobody spins while waiting for another."""
+    """Of each operation of torch, and of OpenCV, in the whole process. With 1, several Python
+    threads can run networks side by side, and nobody spins while waiting for another."""
     import cv2
     import torch
 
@@ -80,9 +82,10 @@ _END: Any = object()  # after the last item
 
 
 def return_memory() -> None:
-    """Let glibc give freed frames and network buffers back: a run peaks 100 MB lower, and stage 1 leaves 300 MB less.
-    For programs, not for libraries: it changes malloc for the whole process. Elsewhere, and where the user has set
-    malloc's variables, nothing happens. By itself glibc keeps such blocks in a heap of each thread."""
+    """Let glibc give freed frames and network buffers back: a run peaks 100 MB lower, and stage 1
+    leaves 300 MB less. For programs, not for libraries: it changes malloc for the whole process.
+    Elsewhere, and where the user has set malloc's variables, nothing happens. By itself glibc keeps
+    such blocks in a heap of each thread."""
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return
     with contextlib.suppress(OSError, AttributeError):
@@ -92,8 +95,8 @@ def return_memory() -> None:
 
 
 def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
-    """The same items in the same order, made by another thread while the last one is being used. An error in making
-    them is raised here, where they are used. Leaving early stops the thread."""
+    """The same items in the same order, made by another thread while the last one is being used. An
+    error in making them is raised here, where they are used. Leaving early stops the thread."""
     source = iter(items)
     with ThreadPoolExecutor(1) as worker:
         waiting = deque(worker.submit(next, source, _END) for _ in range(depth + 1))
@@ -104,7 +107,8 @@ def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
         finally:
             for future in waiting:
                 future.cancel()
-            worker.shutdown()  # where this is garbage, its thread may have ended: nothing more may be asked of it
+            # where this is garbage, its thread may have ended: nothing more may be asked of it
+            worker.shutdown()
             if hasattr(source, "close"):  # a file left open here would only be closed by chance
                 source.close()
 
@@ -113,7 +117,9 @@ _DEVICES = {"cpu": "processor", "cuda": "NVIDIA GPU", "mps": "Apple GPU"}
 
 
 def default_device(process: int = 0) -> str:
-    """A GPU where there is one, else the processor; several processes of one machine share its GPUs."""
+    """A GPU where there is one, else the processor; several processes of one machine share its
+    GPUs.
+    """
     import torch
 
     return f"cuda:{process % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"

@@ -1,10 +1,10 @@
 """Read pickles of arrays without running anything they ask for.
 
-SMPL bodies and 3DPW sequences are distributed as Python 2 pickles. A pickle is a program: it names functions
-and the reader calls them. Here every name that such a file may use is answered by a stand-in that only
-remembers what it was given, and every other name is refused before anything is called. Arrays are made from
-the remembered parts once the file has been read, so no constructor of numpy, scipy or chumpy ever sees the
-file's own arguments."""
+SMPL bodies and 3DPW sequences are distributed as Python 2 pickles. A pickle is a program: it names
+functions and the reader calls them. Here every name that such a file may use is answered by a
+stand-in that only remembers what it was given, and every other name is refused before anything is
+called. Arrays are made from the remembered parts once the file has been read, so no constructor of
+numpy, scipy or chumpy ever sees the file's own arguments."""
 
 import math
 import pickle
@@ -19,7 +19,9 @@ import numpy as np
 from pose2d.base.errors import UserError
 from pose2d.base.files import open_regular
 
-_TYPE = re.compile(r"([<>|=]?)([biufcSUO])(\d*)")  # truth, whole, unsigned, real, complex, bytes, text, object
+_TYPE = re.compile(
+    r"([<>|=]?)([biufcSUO])(\d*)"
+)  # truth, whole, unsigned, real, complex, bytes, text, object
 _MEMO_SLACK = 1 << 16
 
 
@@ -28,15 +30,17 @@ class Refused(pickle.UnpicklingError):
 
 
 def load(path: str | Path, encoding: str = "latin1") -> Any:
-    """The content of a pickle: plain Python values, numpy arrays (also for chumpy's) and scipy sparse matrices.
-    `encoding` is how Python 2 strings are read; "latin1" keeps their bytes."""
+    """The content of a pickle: plain Python values, numpy arrays (also for chumpy's) and scipy
+    sparse matrices. `encoding` is how Python 2 strings are read; "latin1" keeps their bytes."""
     path = Path(path)
     try:
         with open_regular(path) as stream:
             _check_memo(stream)
             return _Finisher().finish(_Reader(stream, encoding=encoding).load())
     except Refused as refusal:
-        raise UserError(f"{path} was refused: {refusal}. Get the file again from its official site.") from refusal
+        raise UserError(
+            f"{path} was refused: {refusal}. Get the file again from its official site."
+        ) from refusal
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}.") from error
     except Exception as error:  # what damaged bytes raise is as varied as the bytes
@@ -46,10 +50,15 @@ def load(path: str | Path, encoding: str = "latin1") -> Any:
 
 
 def _check_memo(stream: BinaryIO) -> None:
-    """Python's unpickler makes room for as many remembered objects as the largest number that the file names."""
+    """Python's unpickler makes room for as many remembered objects as the largest number that the
+    file names.
+    """
     start = stream.tell()
     for count, (code, argument, _) in enumerate(pickletools.genops(stream)):
-        if code.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > count + _MEMO_SLACK:
+        if (
+            code.name in ("PUT", "BINPUT", "LONG_BINPUT")
+            and int(argument or 0) > count + _MEMO_SLACK
+        ):
             raise Refused("it counts objects that are not there")
     stream.seek(start)
 
@@ -59,7 +68,9 @@ class _Reader(pickle.Unpickler):
         if module.split(".")[0] == "chumpy" and name.isidentifier():
             return type(name, (_Chumpy,), {})
         if (module, name) not in _STAND_INS:
-            raise Refused(f"it asks for {module}.{name}, which is code and not data; nothing was run")
+            raise Refused(
+                f"it asks for {module}.{name}, which is code and not data; nothing was run"
+            )
         return _STAND_INS[module, name]
 
 
@@ -135,13 +146,16 @@ class _Sparse(_Held):
 
 
 class _Chumpy(_Held):
-    """Stands for chumpy's arrays: a plain one keeps its numbers in `x`, a selection of another one in `a[idxs]`."""
+    """Stands for chumpy's arrays: a plain one keeps its numbers in `x`, a selection of another one
+    in `a[idxs]`.
+    """
 
     def value(self, finish: Callable[[Any], Any]) -> np.ndarray:
         if "x" in self.state:
             return np.asarray(finish(self.state["x"]))
         if "a" in self.state and "idxs" in self.state:
-            source, picked = np.asarray(finish(self.state["a"])), np.asarray(finish(self.state["idxs"]))
+            source = np.asarray(finish(self.state["a"]))
+            picked = np.asarray(finish(self.state["idxs"]))
             shape = finish(self.state.get("preferred_shape", picked.shape))
             return source.ravel()[picked.ravel()].reshape(shape)
         raise Refused(f"chumpy's {type(self).__name__} is a formula and not an array")
@@ -187,7 +201,9 @@ class _Finisher:
 
 
 def _number_array(data: Any, kind: Any, shape: Any, order: Any, *_: object) -> np.ndarray:
-    sides, content, dtype = tuple(int(side) for side in shape), _bytes(data), kind.dtype
+    sides = tuple(int(side) for side in shape)
+    content = _bytes(data)
+    dtype = kind.dtype
     claimed = math.prod(sides) * max(dtype.itemsize, 1)
     if min(sides, default=0) < 0 or dtype.hasobject or len(content) != claimed:
         raise Refused("an array's content does not have the size that its shape and type need")
@@ -203,13 +219,19 @@ def _empty_array(kind: Any, *_: object) -> _Array:
 
 
 def _instance(kind: Any, base: Any = _Object, state: Any = None) -> _Held:
-    if not (isinstance(kind, type) and issubclass(kind, _Held)) or base is not _Object or state is not None:
+    if (
+        not (isinstance(kind, type) and issubclass(kind, _Held))
+        or base is not _Object
+        or state is not None
+    ):
         raise Refused("it rebuilds an object of a class of its own")
     return kind()
 
 
 def _bytes(data: Any = b"", encoding: Any = "latin1") -> bytes:
-    """Bytes, which Python 2 had as text; Python 3 writes empty ones for Python 2 as a call without arguments."""
+    """Bytes, which Python 2 had as text; Python 3 writes empty ones for Python 2 as a call without
+    arguments.
+    """
     if not isinstance(data, str | bytes | bytearray) or encoding != "latin1":
         raise Refused("it encodes something other than text")
     return data.encode("latin1") if isinstance(data, str) else bytes(data)
@@ -222,12 +244,18 @@ _STAND_INS: dict[tuple[str, str], Any] = {
 }
 for _core in ("numpy.core", "numpy._core"):
     _STAND_INS[f"{_core}.multiarray", "_reconstruct"] = _Call(_empty_array)
-    _STAND_INS[f"{_core}.multiarray", "scalar"] = _Call(lambda kind, data: _number_array(data, kind, (1,), "C")[0])
+    _STAND_INS[f"{_core}.multiarray", "scalar"] = _Call(
+        lambda kind, data: _number_array(data, kind, (1,), "C")[0]
+    )
     _STAND_INS[f"{_core}.numeric", "_frombuffer"] = _Call(_number_array)
 for _module in ("copy_reg", "copyreg"):  # of Python 2 and 3
     _STAND_INS[_module, "_reconstructor"] = _Call(_instance)
 for _module in ("__builtin__", "builtins"):
-    _STAND_INS |= {(_module, "object"): _Object, (_module, "set"): _Call(set), (_module, "bytes"): _Call(_bytes)}
+    _STAND_INS |= {
+        (_module, "object"): _Object,
+        (_module, "set"): _Call(set),
+        (_module, "bytes"): _Call(_bytes),
+    }
 for _format in ("csc", "csr", "coo"):
     _kind = type(_format, (_Sparse,), {"format": _format})
     for _module in ("scipy.sparse", f"scipy.sparse.{_format}", f"scipy.sparse._{_format}"):

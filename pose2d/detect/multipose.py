@@ -25,17 +25,23 @@ class MultiPose(PersonDetector):
     def __init__(self, options: DetectorOptions | None = None) -> None:
         super().__init__(options)
         self.net = movenet.MoveNet(1.5, movenet.MULTI_HEADS)
-        self.net.load_state_dict(movenet.convert(read_state(WEIGHTS / "movenet_multipose_fp16.npz")))
+        self.net.load_state_dict(
+            movenet.convert(read_state(WEIGHTS / "movenet_multipose_fp16.npz"))
+        )
         self.eval().requires_grad_(False)
 
     @staticmethod
     def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:
-        """The image in the top left corner, pixel edges on pixel edges; the sides are multiples of 32."""
+        """The image in the top left corner, pixel edges on pixel edges; the sides are multiples of
+        32.
+        """
         height, width = image.shape[:2]
         scale = long_side / max(height, width)
         shift = (scale - 1) / 2
         affine = np.array([[[scale, 0, shift], [0, scale, shift]]])
-        input_w, input_h = (int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height))
+        input_w, input_h = (
+            int(np.ceil(round(side * scale, 6) / 32)) * 32 for side in (width, height)
+        )
         return crops.cut(image, affine, (input_w, input_h)).numpy(), scale
 
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,21 +57,28 @@ class MultiPose(PersonDetector):
         return boxes, self._score(certainty[0], trunk, cells, 2 * half)
 
     def _score(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
-        """Scores [M]: the geometric mean of the centre map's height and the mean heat of the expected keypoints."""
+        """Scores [M]: the geometric mean of the centre map's height and the mean heat of the
+        expected keypoints.
+        """
         return (certainty * keypoint_evidence(self.net, trunk, cells, box_cells)).sqrt()
 
 
 def keypoint_evidence(net: MoveNet, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
-    """Mean heat [M], in 0..1, of the best keypoints near where centres at cells [1, M, 2] (x, y) expect them, for
-    boxes of width and height `box_cells` [1, M, 2]. A centre alone can be a table or a bush; a person has keypoints
-    (bench/detector_evidence.py)."""
+    """Mean heat [M], in 0..1, of the best keypoints near where centres at cells [1, M, 2] (x, y)
+    expect them, for boxes of width and height `box_cells` [1, M, 2]. A centre alone can be a table
+    or a bush; a person has keypoints (bench/detector_evidence.py)."""
     heat = net.head("kpt_heatmap")(trunk).sigmoid()[0]  # [17, h, w]
-    expected = cells[0, :, None] + net.head("kpt_regress").at(trunk, cells).unflatten(-1, (17, 2))[0].flip(-1)
+    expected = cells[0, :, None] + net.head("kpt_regress").at(trunk, cells).unflatten(-1, (17, 2))[
+        0
+    ].flip(-1)
     step = (SEARCH_STEP * box_cells[0].norm(dim=-1)).clamp_min(1)
     grid = torch.arange(-SEARCH_STEPS, SEARCH_STEPS + 1, device=trunk.device)
     around = torch.stack(torch.meshgrid(grid, grid, indexing="xy"), -1).flatten(0, 1)  # [S, 2]
-    places = (expected[:, :, None] + step[:, None, None, None] * around).round().long()  # [M, 17, S, 2]
+    places = (
+        (expected[:, :, None] + step[:, None, None, None] * around).round().long()
+    )  # [M, 17, S, 2]
     h, w = heat.shape[1:]
-    x, y = places[..., 0].clamp(0, w - 1), places[..., 1].clamp(0, h - 1)
+    x = places[..., 0].clamp(0, w - 1)
+    y = places[..., 1].clamp(0, h - 1)
     keypoint = torch.arange(17, device=trunk.device)[None, :, None]
     return heat[keypoint, y, x].amax(-1).topk(EVIDENCE_KEYPOINTS, dim=-1).values.mean(-1)

@@ -1,11 +1,14 @@
-"""What every 2D pose network offers, whatever is inside; its weights from a file; and how a name becomes a network.
+"""What every 2D pose network offers, whatever is inside; its weights from a file; and how a name
+becomes a network.
 
-Names come from the families in this folder, from `register` (a network of your own, docs/own-network.md) and from
-installed packages: their entry points of the group `fitmesh.models` are cards, by name.
+Names come from the families in this folder, from `register` (a network of your own,
+docs/own-network.md) and from installed packages: their entry points of the group `fitmesh.models`
+are cards, by name.
 
-No code in such a file is executed. Torch's pickled checkpoints are read by torch's own restricted unpickler. Trainers
-leave other things beside the weights: plain NumPy values are let through; the loss curves that mmengine keeps are
-replaced by empty objects; anything else in the file is refused by name."""
+No code in such a file is executed. Torch's pickled checkpoints are read by torch's own restricted
+unpickler. Trainers leave other things beside the weights: plain NumPy values are let through; the
+loss curves that mmengine keeps are replaced by empty objects; anything else in the file is refused
+by name."""
 
 import difflib
 import importlib.util
@@ -55,9 +58,11 @@ class Normalization:
         return torch.addcmul(-mean / std, x, 1 / (255 * std))
 
 
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_MEAN = (0.485, 0.456, 0.406)
+_STD = (0.229, 0.224, 0.225)
 IMAGENET_RGB = Normalization(_MEAN, _STD)
-# The official Simple Baselines read images with OpenCV and never turned them round: blue gets red's mean.
+# The official Simple Baselines read images with OpenCV and never turned them round: blue gets red's
+# mean.
 IMAGENET_BGR = Normalization(_MEAN, _STD, bgr=True)
 # Official RLE: a mean of its own, and nothing scaled.
 RLE_RGB = Normalization((0.406, 0.457, 0.480), (1.0, 1.0, 1.0))
@@ -65,16 +70,26 @@ RLE_RGB = Normalization((0.406, 0.457, 0.480), (1.0, 1.0, 1.0))
 
 # What may happen to a batch between `features` and `predict` without touching channels or space.
 _KEEP_TRUNK = {
-    *(getattr(torch, name) for name in ("index_select", "split", "chunk", "cat", "concat", "detach", "clone")),
-    *(getattr(Tensor, name) for name in ("__getitem__", "index_select", "narrow", "split", "chunk", "detach", "clone")),
-    *(getattr(Tensor, name) for name in ("contiguous", "to", "cpu", "cuda", "float", "half", "bfloat16", "double")),
+    *(
+        getattr(torch, name)
+        for name in ("index_select", "split", "chunk", "cat", "concat", "detach", "clone")
+    ),
+    *(
+        getattr(Tensor, name)
+        for name in ("__getitem__", "index_select", "narrow", "split", "chunk", "detach", "clone")
+    ),
+    *(
+        getattr(Tensor, name)
+        for name in ("contiguous", "to", "cpu", "cuda", "float", "half", "bfloat16", "double")
+    ),
     Tensor.pin_memory,
 }
 
 
 class FeaturesWithTrunk(Tensor):
-    """Features [N, ...] that carry a second map of the network with them, one row a crop. Slicing, concatenating,
-    copying or casting a batch keeps both in step. Any other operation gives a plain tensor."""
+    """Features [N, ...] that carry a second map of the network with them, one row a crop. Slicing,
+    concatenating, copying or casting a batch keeps both in step. Any other operation gives a plain
+    tensor."""
 
     trunk: Tensor  # [N, ...]
 
@@ -102,7 +117,9 @@ class FeaturesWithTrunk(Tensor):
             trunks = func(carried, *args[1:], **kwargs)
             if isinstance(result, Tensor):
                 return cls.join(result, trunks)
-            return type(result)(cls.join(out, trunk) for out, trunk in zip(result, trunks, strict=True))
+            return type(result)(
+                cls.join(out, trunk) for out, trunk in zip(result, trunks, strict=True)
+            )
 
 
 def trunk_of(features: Tensor) -> Tensor:
@@ -116,20 +133,28 @@ def trunk_of(features: Tensor) -> Tensor:
 
 
 class PoseModel(nn.Module):
-    """A frozen network in two halves, so that the pose head and CCNet share one forward pass. crops -> `normalize` ->
-    `features` -> `predict`; CCNet reads what `features` returns."""
+    """A frozen network in two halves, so that the pose head and CCNet share one forward pass. crops
+    -> `normalize` -> `features` -> `predict`; CCNet reads what `features` returns."""
 
     skeleton: Skeleton
     input_wh: tuple[int, int]  # width, height of a crop in pixels
-    feature_shape: tuple[int, ...]  # of one crop's features: (C, h, w), or (C,) for a vector, (K, C) per keypoint
+    feature_shape: tuple[
+        int, ...
+    ]  # of one crop's features: (C, h, w), or (C,) for a vector, (K, C) per keypoint
     crop: ClassVar[CropConvention] = "sbl"  # how a box becomes a crop (pose2d/crops.py)
     box_scale: ClassVar[float] = 1.25  # the box is grown by this before cropping
-    features_name: str = "penultimate"  # what `features` returns; others for comparison only (ccnet/heads/head.py)
+    features_name: str = (
+        "penultimate"  # what `features` returns; others for comparison only (ccnet/heads/head.py)
+    )
     normalization: Normalization = IMAGENET_RGB
-    has_heatmap_score: ClassVar[bool] = False  # whether predictions have a `heatmap_score` beside the score
+    has_heatmap_score: ClassVar[bool] = (
+        False  # whether predictions have a `heatmap_score` beside the score
+    )
 
     def normalize(self, crops: Tensor) -> Tensor:
-        """RGB crops [N, 3, H, W], 0..255, uint8 or float -> the network's input (colour order, scale, mean)."""
+        """RGB crops [N, 3, H, W], 0..255, uint8 or float -> the network's input (colour order,
+        scale, mean).
+        """
         return self.normalization(crops)
 
     @abstractmethod
@@ -148,18 +173,24 @@ class PoseModel(nn.Module):
         return self.predict(self.features(crops))
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A published checkpoint under this module's own names of tensors. Override where formats differ."""
+        """A published checkpoint under this module's own names of tensors. Override where formats
+        differ.
+        """
         return dict(state)
 
     def use_graph(self, graph: str) -> None:
-        """Compute features on the CPU by ONNX Runtime from now on, with the weights as they are now."""
+        """Compute features on the CPU by ONNX Runtime from now on, with the weights as they are
+        now.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no graph.")
 
     def plain(self, features: Tensor) -> Tensor:
         """Features without what travels with them, refused where their shape is not this network's."""
         if tuple(features.shape[1:]) != self.feature_shape:
             expected = ", ".join(map(str, self.feature_shape))
-            raise UserError(f"features must have shape [N, {expected}], got {list(features.shape)}.")
+            raise UserError(
+                f"features must have shape [N, {expected}], got {list(features.shape)}."
+            )
         return features.as_subclass(Tensor)
 
     def size_px(self, like: Tensor) -> Tensor:
@@ -170,9 +201,13 @@ class PoseModel(nn.Module):
         """Refuse a batch that this network cannot read, in words."""
         width, height = self.input_wh
         if crops.ndim != 4 or tuple(crops.shape[1:]) != (3, height, width):
-            raise UserError(f"crops must have shape [N, 3, {height}, {width}], got {list(crops.shape)}.")
+            raise UserError(
+                f"crops must have shape [N, 3, {height}, {width}], got {list(crops.shape)}."
+            )
         if not torch.is_floating_point(crops):
-            raise UserError(f"crops must be floating point, got {crops.dtype}: call model.normalize(crops) first.")
+            raise UserError(
+                f"crops must be floating point, got {crops.dtype}: call model.normalize(crops) first."
+            )
 
 
 def named(**layers: nn.Module) -> Any:
@@ -198,25 +233,39 @@ class ModelCard:
 # Licence and source of checkpoints
 MMPOSE = ("Apache-2.0", "open-mmlab/mmpose")
 UNPUBLISHED = ("your own", "your own training: no checkpoint is published")
-MINIATURE = ("your own", "your own training with tools/train_mini.py")  # docs/paper.md: for one processor core
+MINIATURE = (
+    "your own",
+    "your own training with tools/train_mini.py",
+)  # docs/paper.md: for one processor core
 
 
 Build = Callable[[tuple[int, int], Skeleton], PoseModel]
 
 
-def sized_card(name: str, build: Build, skeleton: Skeleton, parameters: int, origin: tuple[str, str]) -> ModelCard:
-    """A card whose name states the crop's height and width, as in "hrnet-w32-256x192"; origin: licence and source."""
+def sized_card(
+    name: str, build: Build, skeleton: Skeleton, parameters: int, origin: tuple[str, str]
+) -> ModelCard:
+    """A card whose name states the crop's height and width, as in "hrnet-w32-256x192"; origin:
+    licence and source.
+    """
     height, width = (int(side) for side in re.findall(r"(\d+)x(\d+)", name)[0])
-    return ModelCard(name, partial(build, (width, height), skeleton), skeleton, (width, height), parameters, *origin)
+    return ModelCard(
+        name,
+        partial(build, (width, height), skeleton),
+        skeleton,
+        (width, height),
+        parameters,
+        *origin,
+    )
 
 
 Decoder = Callable[[Tensor], tuple[Tensor, Tensor]]  # maps -> xy_cells, score (pose2d/decode.py)
 
 
 class HeatmapModel(PoseModel):
-    """Features -> one map per keypoint -> its peak. The raw confidence is the height of the peak. `decode` may be
-    replaced on a loaded model, for a checkpoint whose recipe says so: `model.decode =
-    functools.partial(pose2d.decode.dark, kernel=17)`."""
+    """Features -> one map per keypoint -> its peak. The raw confidence is the height of the peak.
+    `decode` may be replaced on a loaded model, for a checkpoint whose recipe says so: `model.decode
+    = functools.partial(pose2d.decode.dark, kernel=17)`."""
 
     decode: Decoder = staticmethod(decode.quarter_offset)
     shift_mirrored: bool = True  # in the flip test, move the un-mirrored map one cell to the right
@@ -243,28 +292,43 @@ class HeatmapModel(PoseModel):
 
     def cell_px(self, maps: Tensor) -> Tensor:
         """Crop pixels per cell, [2]. UDP measures from the first pixel's centre to the last one's."""
-        size, cells = self.size_px(maps), maps.new_tensor([maps.shape[-1], maps.shape[-2]])
+        size = self.size_px(maps)
+        cells = maps.new_tensor([maps.shape[-1], maps.shape[-2]])
         return (size - 1) / (cells - 1) if self.crop == "udp" else size / cells
 
 
-CONTAINERS = ("state_dict", "model", "network")  # where trainers put the weights among their other things
+CONTAINERS = (
+    "state_dict",
+    "model",
+    "network",
+)  # where trainers put the weights among their other things
 SHOWN = 4  # keys named in an error, of each kind
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names; of an `.onnx` file
-    under those of `ordered_weights`. Containers are opened, `module.` of data-parallel training is taken off, and
-    floats become float32."""
+    """The tensors of a `.npz`, `.safetensors` or torch checkpoint, under the file's own key names;
+    of an `.onnx` file under those of `ordered_weights`. Containers are opened, `module.` of
+    data-parallel training is taken off, and floats become float32."""
     path = Path(path)
     if not path.is_file():
         what = "is a folder, not a checkpoint file" if path.is_dir() else "does not exist"
         raise UserError(f"checkpoint {path} {what}.")
     if path.suffix == ".npz":
         arrays = read_npz(path, "Expected a checkpoint: named arrays of numbers.")
-        wrong = [name for name, value in arrays.items() if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8]
+        wrong = [
+            name
+            for name, value in arrays.items()
+            if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8
+        ]
         if wrong:
-            raise UserError(f"{path} is not a checkpoint: {few(wrong)} hold something other than numbers.")
-        whole = {name: value.astype(np.int64) for name, value in arrays.items() if value.dtype.kind == "u"}
+            raise UserError(
+                f"{path} is not a checkpoint: {few(wrong)} hold something other than numbers."
+            )
+        whole = {
+            name: value.astype(np.int64)
+            for name, value in arrays.items()
+            if value.dtype.kind == "u"
+        }
         state = {name: torch.from_numpy(value) for name, value in {**arrays, **whole}.items()}
     elif path.suffix == ".safetensors":
         from safetensors import SafetensorError
@@ -277,12 +341,17 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     elif path.suffix == ".onnx":
         from pose2d.base.onnx_weights import ordered_weights, read_onnx
 
-        state = {key: torch.from_numpy(value) for key, value in ordered_weights(read_onnx(path)).items()}
+        state = {
+            key: torch.from_numpy(value) for key, value in ordered_weights(read_onnx(path)).items()
+        }
     else:
         state = _weights_in(read_torch(path), path)
     if all(key.startswith("module.") for key in state):
         state = {key.removeprefix("module."): value for key, value in state.items()}
-    return {key: value.float() if torch.is_floating_point(value) else value for key, value in state.items()}
+    return {
+        key: value.float() if torch.is_floating_point(value) else value
+        for key, value in state.items()
+    }
 
 
 def _weights_in(content: object, path: Path) -> dict[str, Tensor]:
@@ -290,10 +359,16 @@ def _weights_in(content: object, path: Path) -> dict[str, Tensor]:
     inner = content
     for _ in range(2):  # a container may sit in another one
         if isinstance(inner, Mapping):  # a trainer may keep tensors of its own beside the container
-            inner = next((inner[key] for key in CONTAINERS if isinstance(inner.get(key), Mapping)), inner)
+            inner = next(
+                (inner[key] for key in CONTAINERS if isinstance(inner.get(key), Mapping)), inner
+            )
     if isinstance(inner, Mapping) and any(isinstance(value, Tensor) for value in inner.values()):
         return {key: value for key, value in inner.items() if isinstance(value, Tensor)}
-    holds = few(map(str, content), 8) if isinstance(content, Mapping) else f"one {type(content).__name__}"
+    holds = (
+        few(map(str, content), 8)
+        if isinstance(content, Mapping)
+        else f"one {type(content).__name__}"
+    )
     raise UserError(
         f"{path} is no checkpoint: it holds {holds}. Expected named tensors, or a dictionary with them under "
         f"{', '.join(map(repr, CONTAINERS))}."
@@ -306,11 +381,19 @@ def few(words: Iterable[str], shown: int = SHOWN, separator: str = ", ") -> str:
 
 
 def compare(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
-    """How `state` differs from a network's own state dict, in words; empty where it does not. Batch counters may lack:
-    old files have none."""
-    missing = [key for key in wanted if key not in state and not key.endswith("num_batches_tracked")]
-    shapes = {key: (list(state[key].shape), list(value.shape)) for key, value in wanted.items() if key in state}
-    reshaped = [f"{key} is {got}, expected {want}" for key, (got, want) in shapes.items() if got != want]
+    """How `state` differs from a network's own state dict, in words; empty where it does not. Batch
+    counters may lack: old files have none."""
+    missing = [
+        key for key in wanted if key not in state and not key.endswith("num_batches_tracked")
+    ]
+    shapes = {
+        key: (list(state[key].shape), list(value.shape))
+        for key, value in wanted.items()
+        if key in state
+    }
+    reshaped = [
+        f"{key} is {got}, expected {want}" for key, (got, want) in shapes.items() if got != want
+    ]
     unknown = [key for key in state if key not in wanted]
     parts = (
         f"{len(missing)} tensors are missing ({few(missing)})" if missing else "",
@@ -320,9 +403,11 @@ def compare(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-# What trainers keep beside the weights: mmpose's image normalisation and the grid of its soft-argmax; the flow of RLE
-# and Poseur, a density that only their losses need.
-_BYSTANDERS = re.compile(r"^data_preprocessor\.|\.linspace_[xy]$|(^|\.)((enc|dec)_)?flow(_model)?\.")
+# What trainers keep beside the weights: mmpose's image normalisation and the grid of its
+# soft-argmax; the flow of RLE and Poseur, a density that only their losses need.
+_BYSTANDERS = re.compile(
+    r"^data_preprocessor\.|\.linspace_[xy]$|(^|\.)((enc|dec)_)?flow(_model)?\."
+)
 
 
 def is_mmpose(state: Mapping[str, Tensor]) -> bool:
@@ -333,7 +418,9 @@ def is_mmpose(state: Mapping[str, Tensor]) -> bool:
 
 
 def renamed(state: Mapping[str, Tensor], *rules: tuple[str, str]) -> dict[str, Tensor]:
-    """The same tensors, every rule (pattern, replacement) applied to their names; bystanders are left out."""
+    """The same tensors, every rule (pattern, replacement) applied to their names; bystanders are
+    left out.
+    """
     names = {key: key for key in state if not _BYSTANDERS.search(key)}
     for pattern, replacement in rules:
         names = {key: re.sub(pattern, replacement, name) for key, name in names.items()}
@@ -341,8 +428,8 @@ def renamed(state: Mapping[str, Tensor], *rules: tuple[str, str]) -> dict[str, T
 
 
 def _stand_in(full_name: str, make: Callable[..., Any] = object) -> type:
-    """A class that answers to the full name a pickle asks for. Of it comes what `make` makes, or an object that keeps
-    nothing and does nothing."""
+    """A class that answers to the full name a pickle asks for. Of it comes what `make` makes, or an
+    object that keeps nothing and does nothing."""
     module, _, name = full_name.rpartition(".")
     members = {
         "__new__": lambda cls, *given: object.__new__(cls) if make is object else make(*given),
@@ -354,33 +441,50 @@ def _stand_in(full_name: str, make: Callable[..., Any] = object) -> type:
 
 def _numpy_values() -> list[Any]:
     """Arrays, scalars and their types: plain data, whose construction runs no code of the file's."""
-    multiarray = importlib.import_module(("numpy._core" if hasattr(np, "_core") else "numpy.core") + ".multiarray")
+    multiarray = importlib.import_module(
+        ("numpy._core" if hasattr(np, "_core") else "numpy.core") + ".multiarray"
+    )
     makers = [
         _stand_in(f"numpy.{core}.multiarray.{name}", getattr(multiarray, name))
         for core in ("core", "_core")  # NumPy 1's and NumPy 2's name of the same module
         for name in ("_reconstruct", "scalar")
     ]
-    kinds = {type(np.dtype(code)) for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?SU"}
+    kinds = {
+        type(np.dtype(code))
+        for code in np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?SU"
+    }
     return [*makers, np.ndarray, np.dtype, *kinds]
 
 
 _HARMLESS = [
     *_numpy_values(),
     _stand_in("mmengine.logging.history_buffer.HistoryBuffer"),
-    _stand_in("builtins.getattr"),  # a HistoryBuffer names its methods so; the real one is never called
+    _stand_in(
+        "builtins.getattr"
+    ),  # a HistoryBuffer names its methods so; the real one is never called
 ]
 
 
 def read_torch(path: Path) -> object:
-    """What `torch.save` wrote, tensors on the CPU. Torch's list of safe names is longer for a moment."""
+    """What `torch.save` wrote, tensors on the CPU. Torch's list of safe names is longer for a
+    moment.
+    """
     before = list(torch.serialization.get_safe_globals())
     torch.serialization.add_safe_globals(_HARMLESS)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a foreign or cut file fails in many ways: zip, pickle, storage, end of file
-        refused = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
+    except (
+        Exception
+    ) as error:  # a foreign or cut file fails in many ways: zip, pickle, storage, end of file
+        refused = (
+            re.search(r"GLOBAL ([\w.]+)", str(error))
+            if isinstance(error, pickle.UnpicklingError)
+            else None
+        )
         if refused is None:
-            raise UserError(f"{path} is not a torch checkpoint, or it is damaged or cut off.") from error
+            raise UserError(
+                f"{path} is not a torch checkpoint, or it is damaged or cut off."
+            ) from error
         raise UserError(
             f"{path} was refused: beside tensors it holds {refused[1]}, and loading that could run code. "
             "If you know where the file comes from, open it there and save its weights alone: "
@@ -395,8 +499,11 @@ Engine = Literal["onnx", "torch"]
 Network = TypeVar("Network", bound=nn.Module)
 _log = logging.getLogger(__name__)
 
-# The first part of every name -> the module in pose2d/models that has it; in the order `fitmesh models` shows.
-FAMILIES = {name: name for name in ("rtmpose", "movenet", "sbl", "hrnet", "vitpose", "rle", "ipr", "poseur")}
+# The first part of every name -> the module in pose2d/models that has it; in the order `fitmesh
+# models` shows.
+FAMILIES = {
+    name: name for name in ("rtmpose", "movenet", "sbl", "hrnet", "vitpose", "rle", "ipr", "poseur")
+}
 FAMILIES["ipr"] = "sbl"
 
 WEIGHTS = Path(__file__).parents[1] / "weights"  # of what ships with the package
@@ -405,31 +512,42 @@ ENTRY_POINTS = "fitmesh.models"
 
 
 def register(card: ModelCard) -> None:
-    """Make a network of your own known by its name, everywhere in this process; again replaces it. Other processes
-    (`--jobs`, Ray) know it when the file that registers it is named as a plug-in (`use_plugin`)."""
+    """Make a network of your own known by its name, everywhere in this process; again replaces it.
+    Other processes (`--jobs`, Ray) know it when the file that registers it is named as a plug-in
+    (`use_plugin`)."""
     if not isinstance(card, ModelCard):
         raise UserError(f"pose2d.register takes a pose2d.ModelCard; got {type(card).__name__}.")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", card.name):
-        raise UserError(f"a model's name has letters, digits, '-', '_' and '.' only; got {card.name[:80]!r}.")
+        raise UserError(
+            f"a model's name has letters, digits, '-', '_' and '.' only; got {card.name[:80]!r}."
+        )
     if _shipped(card.name) is not None:
-        raise UserError(f"{card.name} is the name of a network that ships with fitmesh: choose another one.")
+        raise UserError(
+            f"{card.name} is the name of a network that ships with fitmesh: choose another one."
+        )
     _registered[card.name] = card
 
 
 def use_plugin(path: str | Path | None) -> None:
-    """Run a Python file that calls `register`, once in a process. Its folder can be imported from, as in a script."""
+    """Run a Python file that calls `register`, once in a process. Its folder can be imported from,
+    as in a script.
+    """
     if path is None:
         return
     file = Path(path).resolve()
     if file.suffix != ".py" or not file.is_file():
-        raise UserError(f"{path}: expected a Python file (.py) that calls pose2d.register(card) (docs/own-network.md).")
+        raise UserError(
+            f"{path}: expected a Python file (.py) that calls pose2d.register(card) (docs/own-network.md)."
+        )
     name = file.stem
     loaded = [getattr(sys.modules.get(one), "__file__", None) or "/" for one in ("__main__", name)]
     if file in [Path(one).resolve() for one in loaded]:
         return  # the script itself, or run before
     other = None if name in sys.modules else importlib.util.find_spec(name)
     if name in sys.modules or (other is not None and other.origin != str(file)):
-        raise UserError(f"{path}: there is a module called {name} already. Give the file another name.")
+        raise UserError(
+            f"{path}: there is a module called {name} already. Give the file another name."
+        )
     sys.path.append(str(file.parent))
     importlib.invalidate_caches()
     before = dict(_registered)
@@ -440,7 +558,9 @@ def use_plugin(path: str | Path | None) -> None:
     except Exception as error:
         raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
     if _registered == before:
-        raise UserError(f"{path} registers no network: call pose2d.register(card) in it (docs/own-network.md).")
+        raise UserError(
+            f"{path} registers no network: call pose2d.register(card) in it (docs/own-network.md)."
+        )
 
 
 @cache
@@ -456,9 +576,13 @@ def _entry_point(name: str) -> ModelCard | None:
     try:
         loaded = point.load()
     except Exception as error:
-        raise UserError(f"the installed model {name} ({point.value}) does not load: {error}") from error
+        raise UserError(
+            f"the installed model {name} ({point.value}) does not load: {error}"
+        ) from error
     if not isinstance(loaded, ModelCard) or loaded.name != name:
-        raise UserError(f"the entry point {name} ({point.value}) must be a pose2d.ModelCard of that name.")
+        raise UserError(
+            f"the entry point {name} ({point.value}) must be a pose2d.ModelCard of that name."
+        )
     register(loaded)
     return loaded
 
@@ -478,7 +602,9 @@ def cards() -> dict[str, ModelCard]:
     """Every model, by name. Imports all of them."""
     for name in _installed():
         _entry_point(name)
-    return {name: card for family in FAMILIES for name, card in _family(family).items()} | _registered
+    return {
+        name: card for family in FAMILIES for name, card in _family(family).items()
+    } | _registered
 
 
 def names() -> list[str]:
@@ -517,8 +643,9 @@ def module_of(name: str) -> str:
 
 
 def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx") -> PoseModel:
-    """The network of that name in eval mode, with embedded or fetched weights (`pose2d.hub`), or those of `checkpoint`.
-    engine: what computes the features on a CPU, ONNX Runtime where there is a graph; other devices always use torch."""
+    """The network of that name in eval mode, with embedded or fetched weights (`pose2d.hub`), or
+    those of `checkpoint`. engine: what computes the features on a CPU, ONNX Runtime where there is
+    a graph; other devices always use torch."""
     wanted = card(name)
     checkpoint = checkpoint or fetched(name)
     if checkpoint is None and wanted.embedded is None:
@@ -554,12 +681,15 @@ def unfilled(build: Callable[[], Network]) -> Network:
     """A network of zeros, which a file will fill: no time is spent on random numbers."""
     with torch.device("meta"):
         model = build()
-    # As `to_empty`, whose `empty_like` of a meta tensor imports a computer algebra system, for half a second.
+    # As `to_empty`, whose `empty_like` of a meta tensor imports a computer algebra system, for half
+    # a second.
     return model._apply(lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype))
 
 
 def fetched(name: str) -> Path | None:
-    """The checkpoint that `fitmesh models get` left for a network that ships none; None: there is none, or no need."""
+    """The checkpoint that `fitmesh models get` left for a network that ships none; None: there is
+    none, or no need.
+    """
     if card(name).embedded is not None:
         return None
     from pose2d.hub import cached
@@ -569,8 +699,8 @@ def fetched(name: str) -> Path | None:
 
 
 def fill(model: Any, path: str | Path, name: str) -> None:
-    """Load `path` into `model`, which has a `convert` as `PoseModel` has, or say which keys do not fit and what the
-    file looks like instead."""
+    """Load `path` into `model`, which has a `convert` as `PoseModel` has, or say which keys do not
+    fit and what the file looks like instead."""
     state = read_state(path)
     converted = model.convert(state)
     if mismatch := compare(model.state_dict(), converted):
@@ -583,12 +713,15 @@ def fill(model: Any, path: str | Path, name: str) -> None:
 
 
 def recognize(state: Mapping[str, Tensor]) -> list[str]:
-    """Every model whose tensors are exactly those of a file, by names and shapes. Only models of about the file's size
-    are tried. Statistics do not count, nor what ViTPose+ has beside one data set."""
+    """Every model whose tensors are exactly those of a file, by names and shapes. Only models of
+    about the file's size are tried. Statistics do not count, nor what ViTPose+ has beside one data
+    set."""
     beside = re.compile(r"running_|num_batches_tracked|\.experts\.|^associate_")
     weights = sum(value.numel() for key, value in state.items() if not beside.search(key))
     shipped = (card for family in FAMILIES for card in _family(family).values())
     near = [card for card in shipped if abs(card.parameters - weights) < 0.1 * weights]
     with torch.device("meta"):
         models = ((card.name, card.build()) for card in near)
-        return [name for name, model in models if not compare(model.state_dict(), model.convert(state))]
+        return [
+            name for name, model in models if not compare(model.state_dict(), model.convert(state))
+        ]

@@ -1,10 +1,11 @@
-"""Convolutions with their activation, and the blocks of cross-stage partial networks (CSPNet, Wang et al. 2020) that
-RTMPose and YOLOX are made of. Batch normalisation is folded into the convolutions: `fold_batch_norms` does it to a
-checkpoint that has both.
+"""Convolutions with their activation, and the blocks of cross-stage partial networks (CSPNet, Wang
+et al. 2020) that RTMPose and YOLOX are made of. Batch normalisation is folded into the
+convolutions: `fold_batch_norms` does it to a checkpoint that has both.
 
-`OnnxNetwork` runs such a network in ONNX Runtime, with the graph from a file in pose2d/graphs. Graphs hold no weights
-(tools/export_graphs.py), so whatever weights a module was loaded with run here, and they ship once. On one core of a
-CPU this is about 1.5 times as fast as torch (bench/engines.py)."""
+`OnnxNetwork` runs such a network in ONNX Runtime, with the graph from a file in pose2d/graphs.
+Graphs hold no weights (tools/export_graphs.py), so whatever weights a module was loaded with run
+here, and they ship once. On one core of a CPU this is about 1.5 times as fast as torch
+(bench/engines.py)."""
 
 import re
 from collections import OrderedDict
@@ -23,23 +24,37 @@ Activation = Literal["none", "relu", "relu6", "silu"]
 
 
 class Conv(nn.Conv2d):
-    """A convolution with bias, then SiLU unless told otherwise. Output cells per axis: input / stride."""
+    """A convolution with bias, then SiLU unless told otherwise. Output cells per axis: input /
+    stride.
+    """
 
     def __init__(
-        self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, groups: int = 1, bias: bool = True,
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: int = 1,
+        stride: int = 1,
+        groups: int = 1,
+        bias: bool = True,
         activation: Activation = "silu",
-    ) -> None:  # fmt: skip
-        super().__init__(inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=bias)
+    ) -> None:
+        super().__init__(
+            inputs, outputs, kernel, stride, (kernel - 1) // 2, groups=groups, bias=bias
+        )
         self.activation: Activation = activation
 
     def kernel(self) -> Tensor:
         return self.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.conv2d(x, self.kernel(), self.bias, self.stride, int(self.padding[0]), groups=self.groups)
+        y = F.conv2d(
+            x, self.kernel(), self.bias, self.stride, int(self.padding[0]), groups=self.groups
+        )
         if self.activation == "silu":
             return F.silu(y, inplace=True)
-        return {"none": lambda: y, "relu6": lambda: y.clamp_(0, 6), "relu": y.relu_}[self.activation]()
+        return {"none": lambda: y, "relu6": lambda: y.clamp_(0, 6), "relu": y.relu_}[
+            self.activation
+        ]()
 
 
 class Block(nn.Module):
@@ -47,7 +62,9 @@ class Block(nn.Module):
 
     def __init__(self, conv1: nn.Module, conv2: nn.Module, residual: bool) -> None:
         super().__init__()
-        self.residual, self.conv1, self.conv2 = residual, conv1, conv2
+        self.residual = residual
+        self.conv1 = conv1
+        self.conv2 = conv2
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.conv2(self.conv1(x))
@@ -57,7 +74,9 @@ class Block(nn.Module):
 def next_block(channels: int, residual: bool) -> Block:
     """CSPNeXt's: 3x3, then a depthwise 5x5 with a 1x1."""
     depthwise = Conv(channels, channels, 5, groups=channels)
-    separable = nn.Sequential(OrderedDict(depthwise_conv=depthwise, pointwise_conv=Conv(channels, channels)))
+    separable = nn.Sequential(
+        OrderedDict(depthwise_conv=depthwise, pointwise_conv=Conv(channels, channels))
+    )
     return Block(Conv(channels, channels, 3), separable, residual)
 
 
@@ -79,12 +98,15 @@ class ChannelAttention(nn.Module):
 
 
 class CSPLayer(nn.Module):
-    """Half of the channels pass through blocks, the other half goes round them. `attended`: as CSPNeXt has it, else as
-    CSPDarknet."""
+    """Half of the channels pass through blocks, the other half goes round them. `attended`: as
+    CSPNeXt has it, else as CSPDarknet."""
 
-    def __init__(self, inputs: int, outputs: int, blocks: int, residual: bool, attended: bool = False) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, blocks: int, residual: bool, attended: bool = False
+    ) -> None:
         super().__init__()
-        half, block = outputs // 2, next_block if attended else darknet_block
+        half = outputs // 2
+        block = next_block if attended else darknet_block
         self.main_conv = Conv(inputs, half)
         self.blocks = nn.Sequential(*(block(half, residual) for _ in range(blocks)))
         self.short_conv = Conv(inputs, half)
@@ -113,37 +135,52 @@ class SpatialPyramid(nn.Module):
 
 
 class CSPNeXt(nn.Module):
-    """RTMDet's backbone: three convolutions, four stages; images [N, 3, H, W] -> [N, channels, H/32, W/32]. Attributes
-    are named as in OpenMMLab's checkpoints, and stand in the order of computation."""
+    """RTMDet's backbone: three convolutions, four stages; images [N, 3, H, W] -> [N, channels,
+    H/32, W/32]. Attributes are named as in OpenMMLab's checkpoints, and stand in the order of
+    computation."""
 
     def __init__(self, depth: float, width: float) -> None:
         super().__init__()
         sizes = [int(channels * width) for channels in (64, 128, 256, 512, 1024)]
         half = sizes[0] // 2
         self.stem = nn.Sequential(Conv(3, half, 3, 2), Conv(half, half, 3), Conv(half, sizes[0], 3))
-        for number, (inputs, outputs, count) in enumerate(zip(sizes, sizes[1:], (3, 6, 6, 3), strict=False), 1):
+        for number, (inputs, outputs, count) in enumerate(
+            zip(sizes, sizes[1:], (3, 6, 6, 3), strict=False), 1
+        ):
             last = number == 4
-            layer = CSPLayer(outputs, outputs, max(round(count * depth), 1), not last, attended=True)
+            layer = CSPLayer(
+                outputs, outputs, max(round(count * depth), 1), not last, attended=True
+            )
             between = [SpatialPyramid(outputs)] if last else []
-            setattr(self, f"stage{number}", nn.Sequential(Conv(inputs, outputs, 3, 2), *between, layer))
+            setattr(
+                self, f"stage{number}", nn.Sequential(Conv(inputs, outputs, 3, 2), *between, layer)
+            )
         self.channels = sizes[-1]
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.stem(images.contiguous(memory_format=torch.channels_last))  # the faster layout on a CPU
+        x = self.stem(
+            images.contiguous(memory_format=torch.channels_last)
+        )  # the faster layout on a CPU
         for number in range(1, 5):
             x = getattr(self, f"stage{number}")(x)
         return x
 
 
 def fold_batch_norms(state: Mapping[str, Tensor], epsilon: float) -> dict[str, Tensor]:
-    """`X.conv.weight` and `X.bn.*` become `X.weight` and `X.bias`: w * g / sd, b - mean * g / sd. All else stays."""
+    """`X.conv.weight` and `X.bn.*` become `X.weight` and `X.bias`: w * g / sd, b - mean * g / sd.
+    All else stays.
+    """
     folded = {}
     for key, value in state.items():
         layer, _, kind = key.rpartition(".")[0].rpartition(".")
         if kind == "conv" and f"{layer}.bn.running_var" in state:
-            scale = state[f"{layer}.bn.weight"] / (state[f"{layer}.bn.running_var"] + epsilon).sqrt()
+            scale = (
+                state[f"{layer}.bn.weight"] / (state[f"{layer}.bn.running_var"] + epsilon).sqrt()
+            )
             folded[f"{layer}.weight"] = value * scale[:, None, None, None]
-            folded[f"{layer}.bias"] = state[f"{layer}.bn.bias"] - state[f"{layer}.bn.running_mean"] * scale
+            folded[f"{layer}.bias"] = (
+                state[f"{layer}.bn.bias"] - state[f"{layer}.bn.running_mean"] * scale
+            )
         elif kind != "bn":
             folded[key] = value
     return folded
@@ -153,10 +190,19 @@ _SLOTS = ((1, "weight"), (2, "bias"))  # of a convolution's inputs in ONNX
 
 
 def onnx_convolutions(state: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-    """The convolutions of an ONNX file (keys of `ordered_weights`) under the names of a module's, in order.
-    Convolutions beyond those named keep their keys, so that a file of another network does not pass."""
-    own = {f"Conv.{n}.{slot}": f"{name}.{part}" for n, name in enumerate(names) for slot, part in _SLOTS}
-    return {own.get(key, key): value for key, value in state.items() if re.fullmatch(r"Conv\.\d+\.[12]", key)}
+    """The convolutions of an ONNX file (keys of `ordered_weights`) under the names of a module's,
+    in order. Convolutions beyond those named keep their keys, so that a file of another network
+    does not pass."""
+    own = {
+        f"Conv.{n}.{slot}": f"{name}.{part}"
+        for n, name in enumerate(names)
+        for slot, part in _SLOTS
+    }
+    return {
+        own.get(key, key): value
+        for key, value in state.items()
+        if re.fullmatch(r"Conv\.\d+\.[12]", key)
+    }
 
 
 class OnnxNetwork:
@@ -173,9 +219,13 @@ class OnnxNetwork:
         for pool in ("intra", "inter"):
             options.add_session_config_entry(f"session.{pool}_op.allow_spinning", "0")
         options.log_severity_level = 3
-        values = [onnxruntime.OrtValue.ortvalue_from_numpy(value.numpy()) for value in weights.values()]
+        values = [
+            onnxruntime.OrtValue.ortvalue_from_numpy(value.numpy()) for value in weights.values()
+        ]
         options.add_external_initializers(list(weights), values)
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
         self._input = self._session.get_inputs()[0].name
 
     def __call__(self, inputs: Tensor) -> list[Tensor]:

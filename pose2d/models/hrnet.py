@@ -1,4 +1,6 @@
-"""HRNet (Sun et al. 2019): branches at strides 4, 8, 16, 32 that never stop exchanging what they see."""
+"""HRNet (Sun et al. 2019): branches at strides 4, 8, 16, 32 that never stop exchanging what they
+see.
+"""
 
 from collections.abc import Mapping
 from functools import partial
@@ -23,59 +25,81 @@ def widths(width: int, branches: int) -> list[int]:
     return [width << branch for branch in range(branches)]
 
 
-def conv_bn_relu(inputs: int, outputs: int, stride: int, kernel: int = 3, bias: bool = False) -> nn.Sequential:
+def conv_bn_relu(
+    inputs: int, outputs: int, stride: int, kernel: int = 3, bias: bool = False
+) -> nn.Sequential:
     return nn.Sequential(*conv_bn(inputs, outputs, kernel, stride, bias), nn.ReLU(inplace=True))
 
 
 class Exchange(nn.Module):
-    """Every branch goes through its blocks; then every output is the sum of all branches, resized to fit."""
+    """Every branch goes through its blocks; then every output is the sum of all branches, resized
+    to fit.
+    """
 
     def __init__(self, width: int, branches: int, outputs: int) -> None:
         super().__init__()
         channels = widths(width, branches)
-        self.branches = nn.ModuleList(nn.Sequential(*(BasicBlock(c, c) for _ in range(BLOCKS))) for c in channels)
+        self.branches = nn.ModuleList(
+            nn.Sequential(*(BasicBlock(c, c) for _ in range(BLOCKS))) for c in channels
+        )
         self.fuse_layers = nn.ModuleList(
-            nn.ModuleDict({str(j): _resize(channels, j, i) for j in range(branches) if j != i}) for i in range(outputs)
+            nn.ModuleDict({str(j): _resize(channels, j, i) for j in range(branches) if j != i})
+            for i in range(outputs)
         )
 
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
         maps = [branch(x) for branch, x in zip(self.branches, maps, strict=True)]
         outputs = []
-        for i, fuse in enumerate(self.fuse_layers):  # branch i itself and all others; coarser ones grow to its size
+        for i, fuse in enumerate(
+            self.fuse_layers
+        ):  # branch i itself and all others; coarser ones grow to its size
             layers = cast(nn.ModuleDict, fuse)
             terms = [maps[j] if j == i else layers[str(j)](maps[j]) for j in range(i + 1)]
             total = terms[0] + terms[1] if i > 0 else terms[0]
             for term in terms[2:]:
                 total += term
             for j in range(i + 1, len(maps)):
-                coarse = F.interpolate(layers[str(j)](maps[j]), scale_factor=2.0 ** (j - i), mode="nearest")
+                coarse = F.interpolate(
+                    layers[str(j)](maps[j]), scale_factor=2.0 ** (j - i), mode="nearest"
+                )
                 total = coarse.add_(total)
             outputs.append(F.relu(total, inplace=True))
         return outputs
 
 
 def _resize(channels: list[int], source: int, target: int) -> nn.Sequential:
-    """What turns branch `source` into the shape of branch `target`, growing of the map not included."""
+    """What turns branch `source` into the shape of branch `target`, growing of the map not
+    included.
+    """
     if source > target:
         return conv_bn(channels[source], channels[target], 1)
-    steps = [conv_bn_relu(channels[source], channels[source], 2) for _ in range(target - source - 1)]
+    steps = [
+        conv_bn_relu(channels[source], channels[source], 2) for _ in range(target - source - 1)
+    ]
     return nn.Sequential(*steps, conv_bn(channels[source], channels[target], 3, 2))
 
 
 class HRNet(nn.Module):
-    """The trunk, with its finest map or all four. A pose model with flat key names inherits it: no forward here."""
+    """The trunk, with its finest map or all four. A pose model with flat key names inherits it: no
+    forward here.
+    """
 
     def __init__(self, width: int, outputs: int = 1) -> None:
         super().__init__()
         self.conv1, self.bn1 = conv_bn(3, 64, 3, 2)
         self.conv2, self.bn2 = conv_bn(64, 64, 3, 2)
         self.layer1 = nn.Sequential(Bottleneck(64, 64), *(Bottleneck(256, 64) for _ in range(3)))
-        finest, finer = conv_bn_relu(256, width, 1), nn.Sequential(conv_bn_relu(256, 2 * width, 2))
+        finest = conv_bn_relu(256, width, 1)
+        finer = nn.Sequential(conv_bn_relu(256, 2 * width, 2))
         self.transition1 = nn.ModuleDict({"0": finest, "1": finer})
         self.stage2 = self._stage(width, 2, 2)
-        self.transition2 = nn.ModuleDict({"2": nn.Sequential(conv_bn_relu(2 * width, 4 * width, 2))})
+        self.transition2 = nn.ModuleDict(
+            {"2": nn.Sequential(conv_bn_relu(2 * width, 4 * width, 2))}
+        )
         self.stage3 = self._stage(width, 3, 3)
-        self.transition3 = nn.ModuleDict({"3": nn.Sequential(conv_bn_relu(4 * width, 8 * width, 2))})
+        self.transition3 = nn.ModuleDict(
+            {"3": nn.Sequential(conv_bn_relu(4 * width, 8 * width, 2))}
+        )
         self.stage4 = self._stage(width, 4, outputs)
 
     @staticmethod
@@ -84,7 +108,9 @@ class HRNet(nn.Module):
         return nn.Sequential(*modules, Exchange(width, branches, outputs))
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """Images [N, 3, H, W] -> the finest `outputs` maps of C, 2C, 4C, 8C channels at strides 4, 8, 16, 32."""
+        """Images [N, 3, H, W] -> the finest `outputs` maps of C, 2C, 4C, 8C channels at strides 4,
+        8, 16, 32.
+        """
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         x = self.layer1(F.relu(self.bn2(self.conv2(x)), inplace=True))
         maps = self.stage2([self.transition1["0"](x), self.transition1["1"](x)])
@@ -119,7 +145,9 @@ class HRNetVector(HRNet):
 
 
 class HRNetPose(HRNet, HeatmapModel):
-    """Features are the finest branch: 32 or 48 channels at stride 4. Official and mmpose checkpoints take RGB."""
+    """Features are the finest branch: 32 or 48 channels at stride 4. Official and mmpose
+    checkpoints take RGB.
+    """
 
     def __init__(self, width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
         super().__init__(width)
@@ -145,7 +173,9 @@ _SETS = (
     ("-wholebody", WHOLEBODY133, (32, 48), ("256x192", "384x288"), MMPOSE),
 )
 CARDS = [
-    sized_card(f"hrnet-w{width}-{size}{suffix}", partial(HRNetPose, width), skeleton, parameters, origin)
+    sized_card(
+        f"hrnet-w{width}-{size}{suffix}", partial(HRNetPose, width), skeleton, parameters, origin
+    )
     for suffix, skeleton, trunks, sizes, origin in _SETS
     for width in trunks
     for parameters in [_TRUNK[width] + (width + 1) * skeleton.size]

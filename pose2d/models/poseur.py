@@ -1,4 +1,6 @@
-"""Poseur (Mao et al. 2022): keypoints as queries of a deformable transformer over a backbone's four maps."""
+"""Poseur (Mao et al. 2022): keypoints as queries of a deformable transformer over a backbone's four
+maps.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,24 +20,29 @@ from pose2d.types import Prediction
 
 
 def sample(maps: list[Tensor], places: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum [N, Q, heads, C] of what lies in maps (L of [N, C, h_l, w_l]; zero outside) at places
-    [N, Q, heads, L, P, 2], x and y from 0 (left or upper edge) to 1; weights [N, Q, heads, L, P]."""
+    """The weighted sum [N, Q, heads, C] of what lies in maps (L of [N, C, h_l, w_l]; zero outside)
+    at places [N, Q, heads, L, P, 2], x and y from 0 (left or upper edge) to 1; weights [N, Q,
+    heads, L, P]."""
     total = torch.zeros((), dtype=maps[0].dtype, device=maps[0].device)
     for level, values in enumerate(maps):
         grid = 2 * places[:, :, :, level].flatten(1, 2) - 1  # [N, Q * heads, P, 2]
-        sampled = F.grid_sample(values, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+        sampled = F.grid_sample(
+            values, grid, mode="bilinear", padding_mode="zeros", align_corners=False
+        )
         sampled = sampled.unflatten(2, weights.shape[1:3])  # [N, C, Q, heads, P]
         total = total + torch.einsum("ncqhp,nqhp->nqhc", sampled, weights[:, :, :, level])
     return total
 
 
 class DeformableAttention(nn.Module):
-    """Poseur's kind: every head sees all channels, and projects them to its share after the sum. Key names as in
-    Poseur's repository, where the per-head projection is kept as two embeddings."""
+    """Poseur's kind: every head sees all channels, and projects them to its share after the sum.
+    Key names as in Poseur's repository, where the per-head projection is kept as two embeddings."""
 
     def __init__(self, channels: int, heads: int, levels: int, points: int) -> None:
         super().__init__()
-        self.heads, self.levels, self.points = heads, levels, points
+        self.heads = heads
+        self.levels = levels
+        self.points = points
         self.sampling_offsets = nn.Linear(channels, heads * levels * points * 2)
         self.attention_weights = nn.Linear(channels, heads * levels * points)
         self.value_proj_weight = nn.Embedding(heads * channels, channels // heads)
@@ -45,17 +52,28 @@ class DeformableAttention(nn.Module):
     def forward(self, query: Tensor, reference: Tensor, maps: list[Tensor]) -> Tensor:
         """Queries [N, Q, C] attend around their reference points [N, Q, 2] (0..1) -> [N, Q, C]."""
         shape = (self.heads, self.levels, self.points)
-        size = torch.tensor([[m.shape[-1], m.shape[-2]] for m in maps], dtype=query.dtype, device=query.device)
-        offsets = self.sampling_offsets(query).unflatten(2, (*shape, 2)) / size[:, None]  # steps are in cells
+        size = torch.tensor(
+            [[m.shape[-1], m.shape[-2]] for m in maps], dtype=query.dtype, device=query.device
+        )
+        offsets = (
+            self.sampling_offsets(query).unflatten(2, (*shape, 2)) / size[:, None]
+        )  # steps are in cells
         weights = self.attention_weights(query).unflatten(2, (self.heads, -1)).softmax(-1)
         places = reference[:, :, None, None, None] + offsets
         seen = sample(maps, places, weights.unflatten(3, (self.levels, self.points)))
-        project = self.value_proj_weight.weight.unflatten(0, (self.heads, -1))  # [heads, C, C / heads]
+        project = self.value_proj_weight.weight.unflatten(
+            0, (self.heads, -1)
+        )  # [heads, C, C / heads]
         value = torch.einsum("nqhc,hco->nqho", seen, project) + self.value_proj_bias.weight
         return self.output_proj(value.flatten(2))
 
 
-CHANNELS, HEADS, LEVELS, POINTS, LAYERS, HIDDEN = 256, 8, 4, 4, 6, 1024
+CHANNELS = 256
+HEADS = 8
+LEVELS = 4
+POINTS = 4
+LAYERS = 6
+HIDDEN = 1024
 
 
 def inverse_sigmoid(x: Tensor) -> Tensor:
@@ -73,7 +91,9 @@ def waves(x: Tensor, channels: int) -> Tensor:
 
 @cache
 def map_places(h: int, w: int) -> Tensor:
-    """What every cell of a map knows of its own place, [256, h, w]: first of its row, then of its column."""
+    """What every cell of a map knows of its own place, [256, h, w]: first of its row, then of its
+    column.
+    """
     with torch.inference_mode(False), torch.device("cpu"):
         rows = waves((torch.arange(h) + 0.5) / (h + 1e-6), CHANNELS // 2)
         columns = waves((torch.arange(w) + 0.5) / (w + 1e-6), CHANNELS // 2)
@@ -82,18 +102,26 @@ def map_places(h: int, w: int) -> Tensor:
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention among keypoints, deformable attention to the maps, feed-forward; each with residual and norm."""
+    """Self-attention among keypoints, deformable attention to the maps, feed-forward; each with
+    residual and norm.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         among = named(attn=nn.MultiheadAttention(CHANNELS, HEADS, batch_first=True))
-        self.attentions = nn.ModuleList([among, DeformableAttention(CHANNELS, HEADS, LEVELS, POINTS)])
+        self.attentions = nn.ModuleList(
+            [among, DeformableAttention(CHANNELS, HEADS, LEVELS, POINTS)]
+        )
         widen = nn.Sequential(nn.Linear(CHANNELS, HIDDEN), nn.ReLU(inplace=True))
         self.ffns = nn.ModuleList([named(layers=nn.Sequential(widen, nn.Linear(HIDDEN, CHANNELS)))])
         self.norms = nn.ModuleList(nn.LayerNorm(CHANNELS) for _ in range(3))
 
-    def forward(self, query: Tensor, place: Tensor, reference: Tensor, maps: list[Tensor]) -> Tensor:
-        """`place` says which keypoint a query is; among keypoints it steers the attention but is not passed on."""
+    def forward(
+        self, query: Tensor, place: Tensor, reference: Tensor, maps: list[Tensor]
+    ) -> Tensor:
+        """`place` says which keypoint a query is; among keypoints it steers the attention but is
+        not passed on.
+        """
         among, around = cast(Any, self.attentions)
         key = query + place
         query = self.norms[0](query + among.attn(key, key, query, need_weights=False)[0])
@@ -108,24 +136,32 @@ class Transformer(nn.Module):
         super().__init__()
         self.level_embeds = nn.Parameter(torch.zeros(LEVELS, CHANNELS))
         self.fc_coord = named(linear=nn.Linear(CHANNELS, 2 * keypoints))
-        self.fc_sigma = named(linear=nn.Linear(CHANNELS, 2 * keypoints))  # of the coarse guess; only its loss needs it
+        self.fc_sigma = named(
+            linear=nn.Linear(CHANNELS, 2 * keypoints)
+        )  # of the coarse guess; only its loss needs it
         self.pos_trans = nn.Linear(2 * CHANNELS, CHANNELS)
         self.pos_trans_norm = nn.LayerNorm(CHANNELS)
         self.pos_embed = nn.Embedding(keypoints, CHANNELS)
         self.decoder = named(layers=nn.ModuleList(DecoderLayer() for _ in range(LAYERS)))
 
     def coarse(self, last: Tensor) -> Tensor:
-        """The coarsest map [N, 256, h, w] -> a first guess [N, K, 2], 0..1 over the crop but not bound to it."""
+        """The coarsest map [N, 256, h, w] -> a first guess [N, K, 2], 0..1 over the crop but not
+        bound to it.
+        """
         vector = last.mean((2, 3))
         return self.fc_coord(vector / vector.norm(dim=1, keepdim=True)).unflatten(1, (-1, 2))
 
     def queries(self, guess: Tensor) -> Tensor:
-        """Guesses [N, K, 2] -> queries [N, K, 256], from the guess as it is and as bound to the crop."""
+        """Guesses [N, K, 2] -> queries [N, K, 256], from the guess as it is and as bound to the
+        crop.
+        """
         both = torch.cat([guess, guess.clamp(0, 1)], -1)  # [N, K, 4]
         return self.pos_trans_norm(self.pos_trans(waves(both, CHANNELS // 2).flatten(2)))
 
     def forward(self, maps: list[Tensor], coord_branches: nn.ModuleList) -> tuple[Tensor, Tensor]:
-        """Maps [N, 256, h, w] -> the last layer's queries [N, K, 256] and the references [N, K, 2] they moved from."""
+        """Maps [N, 256, h, w] -> the last layer's queries [N, K, 256] and the references [N, K, 2]
+        they moved from.
+        """
         memory = [
             m + (map_places(m.shape[-2], m.shape[-1]).to(m) + level[:, None, None])
             for m, level in zip(maps, self.level_embeds, strict=True)
@@ -141,51 +177,76 @@ class Transformer(nn.Module):
 
 
 def _branch(xy: bool) -> nn.Sequential:
-    """Three linear layers: of coordinates with ReLU between, of sigmas with nothing between, as in the repository."""
-    first, second = nn.Linear(CHANNELS, CHANNELS), nn.Linear(CHANNELS, CHANNELS)
+    """Three linear layers: of coordinates with ReLU between, of sigmas with nothing between, as in
+    the repository.
+    """
+    first = nn.Linear(CHANNELS, CHANNELS)
+    second = nn.Linear(CHANNELS, CHANNELS)
     if xy:
         return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(CHANNELS, 2))
     return nn.Sequential(first, second, named(linear=nn.Linear(CHANNELS, 2)))
 
 
 def certainty(sigma: Tensor) -> Tensor:
-    """Poseur's confidence in its flip test: 0.7 prod_xy (1 - exp(-0.2 / sigma)); sigma [..., 2] -> [...]."""
+    """Poseur's confidence in its flip test: 0.7 prod_xy (1 - exp(-0.2 / sigma)); sigma [..., 2] ->
+    [...].
+    """
     return 0.7 * (1 - torch.exp(-0.2 / sigma)).prod(-1)
 
 
 class Poseur(PoseModel):
-    """Takes RGB. Features are the last decoder layer's queries, 256 channels per keypoint; `trunk` is the reference
-    [N, K, 2] from which they moved. The raw confidence is the mean of 1 - sigma; in the flip test it is `certainty`, as
-    the repository evaluates (its `type2` fusion). `sigma_px` is the network's sigma in crop pixels: a Laplace density
-    with b = sqrt(2) sigma."""
+    """Takes RGB. Features are the last decoder layer's queries, 256 channels per keypoint; `trunk`
+    is the reference [N, K, 2] from which they moved. The raw confidence is the mean of 1 - sigma;
+    in the flip test it is `certainty`, as the repository evaluates (its `type2` fusion). `sigma_px`
+    is the network's sigma in crop pixels: a Laplace density with b = sqrt(2) sigma."""
 
     def __init__(
-        self, trunk: ResNet | HRNet, channels: Sequence[int], input_wh: tuple[int, int], skeleton: Skeleton
+        self,
+        trunk: ResNet | HRNet,
+        channels: Sequence[int],
+        input_wh: tuple[int, int],
+        skeleton: Skeleton,
     ) -> None:
         super().__init__()
         self.input_wh, self.skeleton = input_wh, skeleton
         self.feature_shape = (skeleton.size, CHANNELS)
         self.backbone = trunk
-        convs = (nn.Conv2d(inputs, CHANNELS, 1, bias=False) for inputs in channels)  # each map to 256 channels
-        self.neck = named(convs=nn.ModuleList(named(conv=conv, gn=nn.GroupNorm(32, CHANNELS)) for conv in convs))
-        coord, output, sigma = (nn.ModuleList(_branch(xy) for _ in range(LAYERS)) for xy in (True, True, False))
+        convs = (
+            nn.Conv2d(inputs, CHANNELS, 1, bias=False) for inputs in channels
+        )  # each map to 256 channels
+        self.neck = named(
+            convs=nn.ModuleList(named(conv=conv, gn=nn.GroupNorm(32, CHANNELS)) for conv in convs)
+        )
+        coord, output, sigma = (
+            nn.ModuleList(_branch(xy) for _ in range(LAYERS)) for xy in (True, True, False)
+        )
         self.keypoint_head = named(
-            transformer=Transformer(skeleton.size), fc_coord_branches=coord, fc_coord_output_branches=output,
+            transformer=Transformer(skeleton.size),
+            fc_coord_branches=coord,
+            fc_coord_output_branches=output,
             fc_sigma_branches=sigma,
-        )  # fmt: skip
+        )
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return renamed(state)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
-        maps = [conv(x) for conv, x in zip(self.neck.convs, self.backbone.stages(crops), strict=True)]
-        queries, reference = self.keypoint_head.transformer(maps, self.keypoint_head.fc_coord_branches)
+        maps = [
+            conv(x) for conv, x in zip(self.neck.convs, self.backbone.stages(crops), strict=True)
+        ]
+        queries, reference = self.keypoint_head.transformer(
+            maps, self.keypoint_head.fc_coord_branches
+        )
         return FeaturesWithTrunk.join(queries, reference)
 
     def coordinates(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features -> coordinates [N, K, 2] from the crop's corner, and sigma [N, K, 2], both in crop sizes."""
-        head, queries, reference = self.keypoint_head, features.as_subclass(Tensor), trunk_of(features)
+        """Features -> coordinates [N, K, 2] from the crop's corner, and sigma [N, K, 2], both in
+        crop sizes.
+        """
+        head = self.keypoint_head
+        queries = features.as_subclass(Tensor)
+        reference = trunk_of(features)
         moved = (head.fc_coord_branches[-1](queries) + inverse_sigmoid(reference)).sigmoid()
         xy = moved + head.fc_coord_output_branches[-1](queries)
         return xy, head.fc_sigma_branches[-1](queries).sigmoid()
@@ -195,18 +256,25 @@ class Poseur(PoseModel):
         return self._prediction(xy, (1 - sigma).mean(-1), sigma)
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """Both predictions, averaged with the fifth power of their certainty as weight; x becomes W - x."""
+        """Both predictions, averaged with the fifth power of their certainty as weight; x becomes W
+        - x.
+        """
         order = self.skeleton.flip_order
         xy, sigma = self.coordinates(features)
         xy_mirrored, sigma_mirrored = self.coordinates(mirrored)
-        xy_back, sigma_back = decode.points_back(xy_mirrored, order, 1.0), sigma_mirrored[:, order]
-        p, p_back = certainty(sigma), certainty(sigma_back)
-        weight, weight_back = p[..., None] ** 5, p_back[..., None] ** 5
+        xy_back = decode.points_back(xy_mirrored, order, 1.0)
+        sigma_back = sigma_mirrored[:, order]
+        p = certainty(sigma)
+        p_back = certainty(sigma_back)
+        weight = p[..., None] ** 5
+        weight_back = p_back[..., None] ** 5
         fused = (weight * xy + weight_back * xy_back) / (weight + weight_back + 1e-10)
         return self._prediction(fused, (p + p_back) / 2, (sigma + sigma_back) / 2)
 
     def _prediction(self, xy: Tensor, score: Tensor, sigma: Tensor) -> Prediction:
-        return Prediction(xy_px=xy * self.size_px(xy), score=score, sigma_px=sigma * self.size_px(xy))
+        return Prediction(
+            xy_px=xy * self.size_px(xy), score=score, sigma_px=sigma * self.size_px(xy)
+        )
 
 
 # Parameters but for the keypoints' own
@@ -223,7 +291,9 @@ def _build(trunk: str, input_wh: tuple[int, int], skeleton: Skeleton) -> Poseur:
 _PER_KEYPOINT = CHANNELS + 4 * (CHANNELS + 1)  # one query, and the coarse guess with its sigma
 _ORIGIN = ("non-commercial", "aim-uofa/Poseur")
 CARDS = [
-    sized_card(f"poseur-{trunk}-{size}{suffix}", partial(_build, trunk), skeleton, parameters, _ORIGIN)
+    sized_card(
+        f"poseur-{trunk}-{size}{suffix}", partial(_build, trunk), skeleton, parameters, _ORIGIN
+    )
     for suffix, skeleton in (("", COCO17), ("-wholebody", WHOLEBODY133))
     for trunk, of_trunk in _TRUNKS.items()
     for size in ["384x288" if trunk == "hrnet-w48" and not suffix else "256x192"]

@@ -1,11 +1,18 @@
-"""ResNet (He et al. 2016, "v1.5": the stride sits on the 3x3 convolution), key names as in torchvision."""
+"""ResNet (He et al. 2016, "v1.5": the stride sits on the 3x3 convolution), key names as in
+torchvision.
+"""
 
 from typing import cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}  # blocks per stage, by depth
+BLOCKS = {
+    18: (2, 2, 2, 2),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+}  # blocks per stage, by depth
 NARROW = (64, 128, 256, 512)  # channels of the 3x3 convolutions of the four stages
 
 
@@ -14,7 +21,9 @@ def stage_channels(depth: int) -> tuple[int, ...]:
     return tuple(narrow if depth == 18 else 4 * narrow for narrow in NARROW)
 
 
-def conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, bias: bool = False) -> nn.Sequential:
+def conv_bn(
+    inputs: int, outputs: int, kernel: int, stride: int = 1, bias: bool = False
+) -> nn.Sequential:
     """A convolution that keeps the size (but for its stride), and its normalisation."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=bias)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
@@ -28,7 +37,9 @@ class Bottleneck(nn.Module):
         self.conv1, self.bn1 = conv_bn(inputs, narrow, 1)
         self.conv2, self.bn2 = conv_bn(narrow, narrow, 3, stride)
         self.conv3, self.bn3 = conv_bn(narrow, 4 * narrow, 1)
-        self.downsample = conv_bn(inputs, 4 * narrow, 1, stride) if stride > 1 or inputs != 4 * narrow else None
+        self.downsample = (
+            conv_bn(inputs, 4 * narrow, 1, stride) if stride > 1 or inputs != 4 * narrow else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -45,7 +56,9 @@ class BasicBlock(nn.Module):
         super().__init__()
         self.conv1, self.bn1 = conv_bn(inputs, channels, 3, stride)
         self.conv2, self.bn2 = conv_bn(channels, channels, 3)
-        self.downsample = conv_bn(inputs, channels, 1, stride) if stride > 1 or inputs != channels else None
+        self.downsample = (
+            conv_bn(inputs, channels, 1, stride) if stride > 1 or inputs != channels else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -55,7 +68,9 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The trunk without its classifier. A pose model with flat key names inherits it: no forward here."""
+    """The trunk without its classifier. A pose model with flat key names inherits it: no forward
+    here.
+    """
 
     def __init__(self, depth: int) -> None:
         super().__init__()
@@ -83,7 +98,9 @@ DECONV = 256  # of every transposed convolution of the published networks
 
 
 def deconv_layers(inputs: int, count: int, channels: int = DECONV) -> nn.Sequential:
-    """`count` times [4x4 transposed convolution of stride 2, normalisation, ReLU]; `channels` come out."""
+    """`count` times [4x4 transposed convolution of stride 2, normalisation, ReLU]; `channels` come
+    out.
+    """
     layers: list[nn.Module] = []
     for _ in range(count):
         grow = nn.ConvTranspose2d(inputs, channels, 4, 2, 1, bias=False)

@@ -16,36 +16,51 @@ MIDDLE = 0.5  # coordinates count crop widths and heights from the crop's middle
 
 
 class RLE(base.PoseModel):
-    """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 - sigma. `sigma_px` is the
-    network's sigma in crop pixels: the scale of the error's density, not quite its standard deviation. The density's
-    simple part is a Laplace one with b = sqrt(2) sigma (mmpose: b = sigma)."""
+    """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 -
+    sigma. `sigma_px` is the network's sigma in crop pixels: the scale of the error's density, not
+    quite its standard deviation. The density's simple part is a Laplace one with b = sqrt(2) sigma
+    (mmpose: b = sigma)."""
 
     normalization: base.Normalization = base.RLE_RGB
-    direction_only: bool = True  # coordinates read the vector divided by its length; mmpose's the vector itself
+    direction_only: bool = (
+        True  # coordinates read the vector divided by its length; mmpose's the vector itself
+    )
 
     def __init__(
-        self, trunk: ResNet | HRNetVector, channels: int, input_wh: tuple[int, int], skeleton: Skeleton
+        self,
+        trunk: ResNet | HRNetVector,
+        channels: int,
+        input_wh: tuple[int, int],
+        skeleton: Skeleton,
     ) -> None:
         super().__init__()
         self.input_wh, self.skeleton = input_wh, skeleton
         self.feature_shape = (channels,)
         self.preact = trunk
-        self.fc_coord, self.fc_sigma = (base.named(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2))
+        self.fc_coord, self.fc_sigma = (
+            base.named(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2)
+        )
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
         return self.preact.stages(crops)[-1].mean((2, 3))
 
     def coordinates(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [N, C] -> coordinates [N, K, 2] from the crop's middle, and sigma [N, K, 2], in crop sizes."""
+        """Features [N, C] -> coordinates [N, K, 2] from the crop's middle, and sigma [N, K, 2], in
+        crop sizes.
+        """
         x = features / features.norm(dim=1, keepdim=True) if self.direction_only else features
-        return self.fc_coord(x).unflatten(1, (-1, 2)), self.fc_sigma(features).sigmoid().unflatten(1, (-1, 2))
+        return self.fc_coord(x).unflatten(1, (-1, 2)), self.fc_sigma(features).sigmoid().unflatten(
+            1, (-1, 2)
+        )
 
     def predict(self, features: Tensor) -> Prediction:
         return self._prediction(*self.coordinates(features))
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """Both answers averaged. x becomes -x - 1/W: W - 1 - x when pixels are counted from the left."""
+        """Both answers averaged. x becomes -x - 1/W: W - 1 - x when pixels are counted from the
+        left.
+        """
         order = self.skeleton.flip_order
         xy, sigma = self.coordinates(features)
         xy_mirrored, sigma_mirrored = self.coordinates(mirrored)
@@ -54,19 +69,27 @@ class RLE(base.PoseModel):
 
     def _prediction(self, xy: Tensor, sigma: Tensor) -> Prediction:
         size = self.size_px(xy)
-        return Prediction(xy_px=(xy + MIDDLE) * size, score=(1 - sigma).mean(-1), sigma_px=sigma * size)
+        return Prediction(
+            xy_px=(xy + MIDDLE) * size, score=(1 - sigma).mean(-1), sigma_px=sigma * size
+        )
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and counts from the crop's corner."""
+        """mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and counts from the
+        crop's corner.
+        """
         mmpose = base.is_mmpose(state)
-        self.normalization, self.direction_only = (base.IMAGENET_RGB, False) if mmpose else (base.RLE_RGB, True)
+        self.normalization, self.direction_only = (
+            (base.IMAGENET_RGB, False) if mmpose else (base.RLE_RGB, True)
+        )
         if not mmpose:
             return base.renamed(state)
         names = base.renamed(state, (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""))
         for part in ("weight", "bias"):
             if (joint := names.pop(f"fc.{part}", None)) is not None:
                 coord, sigma = joint.unflatten(0, (-1, 2, 2)).unbind(1)
-                names[f"fc_coord.linear.{part}"] = (coord - MIDDLE if part == "bias" else coord).flatten(0, 1)
+                names[f"fc_coord.linear.{part}"] = (
+                    coord - MIDDLE if part == "bias" else coord
+                ).flatten(0, 1)
                 names[f"fc_sigma.linear.{part}"] = sigma.flatten(0, 1)
         return names
 
@@ -80,9 +103,12 @@ def _build(trunk: str, input_wh: tuple[int, int], skeleton: Skeleton) -> RLE:
 
 # Parameters of the trunks
 _TRUNKS = {
-    "resnet50": 23_508_032, "resnet101": 42_500_160, "resnet152": 58_143_808, "hrnet-w32": 39_183_680,
+    "resnet50": 23_508_032,
+    "resnet101": 42_500_160,
+    "resnet152": 58_143_808,
+    "hrnet-w32": 39_183_680,
     "hrnet-w48": 75_420_864,
-}  # fmt: skip
+}
 _SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
 
 
@@ -90,12 +116,21 @@ def _origin(trunk: str, size: str) -> tuple[str, str]:
     if trunk.startswith("hrnet") or (size == "384x288" and trunk != "resnet152"):
         return base.UNPUBLISHED
     if (trunk, size) == ("resnet50", "256x192"):
-        return "none stated (mmpose's: Apache-2.0)", "Jeff-sjtu/res-loglikelihood-regression or open-mmlab/mmpose"
+        return (
+            "none stated (mmpose's: Apache-2.0)",
+            "Jeff-sjtu/res-loglikelihood-regression or open-mmlab/mmpose",
+        )
     return base.MMPOSE
 
 
 CARDS = [
-    base.sized_card(f"rle-{trunk}-{size}{suffix}", partial(_build, trunk), skeleton, parameters, _origin(trunk, size))
+    base.sized_card(
+        f"rle-{trunk}-{size}{suffix}",
+        partial(_build, trunk),
+        skeleton,
+        parameters,
+        _origin(trunk, size),
+    )
     for suffix, skeleton, sizes in _SETS
     for trunk, of_trunk in _TRUNKS.items()
     for parameters in [of_trunk + 2 * (VECTOR + 1) * 2 * skeleton.size]
@@ -103,4 +138,6 @@ CARDS = [
     if not suffix or trunk == "resnet50"
 ]
 _R18 = 11_176_512 + 2 * (512 + 1) * 2 * COCO17.size
-CARDS.append(base.sized_card("rle-r18-128x96", partial(_build, "resnet18"), COCO17, _R18, base.MINIATURE))
+CARDS.append(
+    base.sized_card("rle-r18-128x96", partial(_build, "resnet18"), COCO17, _R18, base.MINIATURE)
+)

@@ -1,6 +1,8 @@
-"""RTMPose (Jiang et al. 2023): CSPNeXt, a gated attention unit over keypoints, and one distribution per axis.
+"""RTMPose (Jiang et al. 2023): CSPNeXt, a gated attention unit over keypoints, and one distribution
+per axis.
 
-The head says for every keypoint how likely each half pixel of x and of y is (SimCC, Li et al. 2022)."""
+The head says for every keypoint how likely each half pixel of x and of y is (SimCC, Li et al.
+2022)."""
 
 from collections.abc import Mapping
 from functools import cache, partial
@@ -14,18 +16,25 @@ from pose2d.models.convolutions import CSPNeXt, OnnxNetwork, fold_batch_norms, o
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction
 
-TOKEN, QUERY, VALUE = 256, 128, 512  # numbers per keypoint: its token, what it is compared by, what it passes on
+# numbers per keypoint: its token, what it is compared by, what it passes on
+TOKEN = 256
+QUERY = 128
+VALUE = 512
 BINS = 2  # per pixel
 TOKENS = slice(4)  # layers of the head that make them
 STRIDE = 32  # crop pixels per cell of the backbone's map
-TEMPERATURE = 10.0  # the training loss compares softmax(TEMPERATURE * output) with the same of its target
-# The target is a Gaussian of height 1 over bins, this wide per axis (x, y) for a crop width of 192 or 288.
+TEMPERATURE = (
+    10.0  # the training loss compares softmax(TEMPERATURE * output) with the same of its target
+)
+# The target is a Gaussian of height 1 over bins, this wide per axis (x, y) for a crop width of 192
+# or 288.
 TARGET_SIGMA_BINS = {192: (4.9, 5.66), 288: (6.0, 6.93)}
 NORM_EPSILON = 1e-5  # of the batch norms in OpenMMLab's checkpoints, and of `ScaleNorm`
 
-# Half widths of the windows in which a peak's place and its spread are read, in sigmas of the target. Chosen by AP and
-# by how well s = E[OKS] follows OKS on the holdout (bench/coco_accuracy.py): places are flat from 4 to 7, and a spread
-# read over fewer than 10 says little of how wrong a keypoint is.
+# Half widths of the windows in which a peak's place and its spread are read, in sigmas of the
+# target. Chosen by AP and by how well s = E[OKS] follows OKS on the holdout
+# (bench/coco_accuracy.py): places are flat from 4 to 7, and a spread read over fewer than 10 says
+# little of how wrong a keypoint is.
 MEAN_RADIUS, SPREAD_RADIUS = 5.0, 13.0
 LEAST_SIGMA_BINS = 0.5
 
@@ -44,7 +53,9 @@ class ScaleNorm(nn.Module):
 
 
 class GatedAttention(nn.Module):
-    """Gated attention unit (Hua et al. 2022) over the keypoints' tokens [N, K, 256], with a scaled shortcut."""
+    """Gated attention unit (Hua et al. 2022) over the keypoints' tokens [N, K, 256], with a scaled
+    shortcut.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,31 +74,44 @@ class GatedAttention(nn.Module):
 
 
 class RTMPose(PoseModel):
-    """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map comes with them. The
-    raw confidence is the smaller of the two axes' highest outputs, clipped to [0, 1], as OpenMMLab reads it."""
+    """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map
+    comes with them. The raw confidence is the smaller of the two axes' highest outputs, clipped to
+    [0, 1], as OpenMMLab reads it."""
 
-    def __init__(self, depth: float, width: float, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
+    def __init__(
+        self, depth: float, width: float, input_wh: tuple[int, int], skeleton: Skeleton
+    ) -> None:
         super().__init__()
         self.input_wh, self.skeleton = input_wh, skeleton
         self.feature_shape = (skeleton.size, TOKEN)
         self.backbone = CSPNeXt(depth, width)
         cells = input_wh[0] * input_wh[1] // STRIDE**2
-        # The backbone's map [N, C, h, w] -> (TOKENS) tokens [N, K, 256] -> a score for every half pixel of each axis
+        # The backbone's map [N, C, h, w] -> (TOKENS) tokens [N, K, 256] -> a score for every half
+        # pixel of each axis
         self.head = named(
-            final_layer=nn.Conv2d(self.backbone.channels, skeleton.size, 7, padding=3), flat=nn.Flatten(2),
-            mlp=nn.Sequential(ScaleNorm(cells), nn.Linear(cells, TOKEN, bias=False)), gau=GatedAttention(),
+            final_layer=nn.Conv2d(self.backbone.channels, skeleton.size, 7, padding=3),
+            flat=nn.Flatten(2),
+            mlp=nn.Sequential(ScaleNorm(cells), nn.Linear(cells, TOKEN, bias=False)),
+            gau=GatedAttention(),
             cls_x=nn.Linear(TOKEN, BINS * input_wh[0], bias=False),
             cls_y=nn.Linear(TOKEN, BINS * input_wh[1], bias=False),
-        )  # fmt: skip
+        )
         self._onnx: OnnxNetwork | None = None
 
     def use_graph(self, graph: str) -> None:
         beside = ("head.cls_x.", "head.cls_y.")  # of `predict`, not of the features
-        self._onnx = OnnxNetwork(graph, {k: v for k, v in self.state_dict().items() if not k.startswith(beside)})
+        self._onnx = OnnxNetwork(
+            graph, {k: v for k, v in self.state_dict().items() if not k.startswith(beside)}
+        )
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
-        if self._onnx is not None and len(crops) and crops.device.type == "cpu" and not crops.requires_grad:
+        if (
+            self._onnx is not None
+            and len(crops)
+            and crops.device.type == "cpu"
+            and not crops.requires_grad
+        ):
             return FeaturesWithTrunk.join(*self._onnx(crops))
         maps = self.backbone(crops)
         return FeaturesWithTrunk.join(self.head[TOKENS](maps), maps)
@@ -114,37 +138,54 @@ class RTMPose(PoseModel):
             for outputs, target in zip((x, y), TARGET_SIGMA_BINS[self.input_wh[0]], strict=True)
         ]
         place, height, sigma = (torch.stack(parts, -1) for parts in zip(*axes, strict=True))
-        return Prediction(xy_px=place / BINS, score=height.amin(-1).clamp(0, 1), sigma_px=sigma / BINS)
+        return Prediction(
+            xy_px=place / BINS, score=height.amin(-1).clamp(0, 1), sigma_px=sigma / BINS
+        )
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if any(key.startswith("Conv.") for key in state):
             return self._convert_onnx(state)
         folded = fold_batch_norms(renamed(state), NORM_EPSILON)
-        folded.pop("head.gau.w", None)  # a position bias that the published configurations switch off
+        folded.pop(
+            "head.gau.w", None
+        )  # a position bias that the published configurations switch off
         return folded
 
     def _convert_onnx(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """An export, whose weights have no names: those of each kind come in the order of this module's own."""
+        """An export, whose weights have no names: those of each kind come in the order of this
+        module's own.
+        """
         names = [name for name, layer in self.named_modules() if isinstance(layer, nn.Conv2d)]
         converted = onnx_convolutions(state, names)
         linear = ("head.mlp.1", "head.gau.uv", "head.gau.o", "head.cls_x", "head.cls_y")
         products = [(key, value) for key, value in state.items() if key.startswith("MatMul.")]
         for count, (key, value) in enumerate(products):
             converted[f"{linear[count]}.weight" if count < len(linear) else key] = value.mT
-        factors, sums = ([v for key, v in state.items() if key.startswith(kind)] for kind in ("Mul.", "Add."))
+        factors, sums = (
+            [v for key, v in state.items() if key.startswith(kind)] for kind in ("Mul.", "Add.")
+        )
         values = [value for value in factors if value.shape == (1,)][:2]
         values += [value.flatten(0, -2) for value in factors if value.shape[-2:] == (2, QUERY)][:1]
         values += [value for value in factors if value.shape == (TOKEN,)][:1]
         values += [value for value in sums if value.shape == (2, QUERY)][:1]
-        vectors = ("head.mlp.0.g", "head.gau.ln.g", "head.gau.gamma", "head.gau.res_scale.scale", "head.gau.beta")
-        return converted | (dict(zip(vectors, values, strict=True)) if len(values) == len(vectors) else {})
+        vectors = (
+            "head.mlp.0.g",
+            "head.gau.ln.g",
+            "head.gau.gamma",
+            "head.gau.res_scale.scale",
+            "head.gau.beta",
+        )
+        return converted | (
+            dict(zip(vectors, values, strict=True)) if len(values) == len(vectors) else {}
+        )
 
 
 def decode_axis(outputs: Tensor, target_sigma: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Place, height and sigma of the peaks of one axis's outputs [N, K, bins]: each [N, K], place and sigma in bins.
-    The training loss makes p = softmax(10 * outputs) the distribution of the keypoint, widened by the target's own
-    softmax. Place: the mean of p around the highest bin. Sigma: the root of the second moment of p about that
-    place, less the target's. Far bins are left out: their small, equal p adds up."""
+    """Place, height and sigma of the peaks of one axis's outputs [N, K, bins]: each [N, K], place
+    and sigma in bins. The training loss makes p = softmax(10 * outputs) the distribution of the
+    keypoint, widened by the target's own softmax. Place: the mean of p around the highest bin.
+    Sigma: the root of the second moment of p about that place, less the target's. Far bins are left
+    out: their small, equal p adds up."""
     height, index = outputs.max(-1)
     p = (TEMPERATURE * (outputs - height[..., None])).exp()
     step = torch.arange(outputs.shape[-1], device=outputs.device) - index[..., None]  # [N, K, bins]
@@ -158,17 +199,24 @@ def decode_axis(outputs: Tensor, target_sigma: float) -> tuple[Tensor, Tensor, T
 
 @cache
 def _target_moment(target_sigma: float) -> float:
-    """The second moment, in bins^2, of the softmax of one target within the window of `decode_axis`."""
-    step = torch.arange(-int(SPREAD_RADIUS * target_sigma), int(SPREAD_RADIUS * target_sigma) + 1).double()
+    """The second moment, in bins^2, of the softmax of one target within the window of
+    `decode_axis`.
+    """
+    step = torch.arange(
+        -int(SPREAD_RADIUS * target_sigma), int(SPREAD_RADIUS * target_sigma) + 1
+    ).double()
     p = torch.softmax(TEMPERATURE * torch.exp(-0.5 * (step / target_sigma).square()), 0)
     return float((p * step.square()).sum())
 
 
 # Published sizes: CSPNeXt's depth and width, and its parameters with batch norms folded.
 _SIZES = {
-    "t": (0.167, 0.375, 2_344_836), "s": (0.33, 0.5, 4_372_592), "m": (0.67, 0.75, 12_267_816),
-    "l": (1.0, 1.0, 26_119_392), "x": (1.33, 1.25, 47_540_120),
-}  # fmt: skip
+    "t": (0.167, 0.375, 2_344_836),
+    "s": (0.33, 0.5, 4_372_592),
+    "m": (0.67, 0.75, 12_267_816),
+    "l": (1.0, 1.0, 26_119_392),
+    "x": (1.33, 1.25, 47_540_120),
+}
 _VARIANTS = (*((size, (192, 256)) for size in "tsml"), *((size, (288, 384)) for size in "mlx"))
 
 
@@ -180,9 +228,16 @@ def _card(skeleton: Skeleton, size: str, input_wh: tuple[int, int]) -> ModelCard
     tokens = 1 + input_wh[0] * input_wh[1] // STRIDE**2 * TOKEN
     attention = 1 + TOKEN * (2 * VALUE + QUERY) + 4 * QUERY + VALUE * TOKEN + TOKEN
     head = maps + tokens + attention + TOKEN * BINS * sum(input_wh)
-    build, licence = partial(RTMPose, depth, width, input_wh, skeleton), "Apache-2.0; training data partly for research"
-    files = ("rtmpose_s_halpe26_fp16.npz", "rtmpose_s_halpe26.onnx") if name == "rtmpose-s-halpe26" else ()
-    return ModelCard(name, build, skeleton, input_wh, parameters + head, licence, "open-mmlab/mmpose", *files)
+    build = partial(RTMPose, depth, width, input_wh, skeleton)
+    licence = "Apache-2.0; training data partly for research"
+    files = (
+        ("rtmpose_s_halpe26_fp16.npz", "rtmpose_s_halpe26.onnx")
+        if name == "rtmpose-s-halpe26"
+        else ()
+    )
+    return ModelCard(
+        name, build, skeleton, input_wh, parameters + head, licence, "open-mmlab/mmpose", *files
+    )
 
 
 CARDS = [_card(skeleton, size, wh) for skeleton in (HALPE26, COCO17) for size, wh in _VARIANTS]

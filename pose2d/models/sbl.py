@@ -1,5 +1,6 @@
-"""Simple Baselines (Xiao et al. 2018): a ResNet, three transposed convolutions, one map per keypoint. And integral pose
-regression (IPR, Sun et al. 2018): the same network, read by expectation instead of its peak."""
+"""Simple Baselines (Xiao et al. 2018): a ResNet, three transposed convolutions, one map per
+keypoint. And integral pose regression (IPR, Sun et al. 2018): the same network, read by expectation
+instead of its peak."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,12 +17,15 @@ from pose2d.types import Prediction
 
 
 class SimpleBaseline(ResNet, base.HeatmapModel):
-    """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
-    Official checkpoints take BGR; mmpose's of the same shape take RGB. The names tell which it is."""
+    """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution
+    makes the maps of. Official checkpoints take BGR; mmpose's of the same shape take RGB. The names
+    tell which it is."""
 
     normalization = base.IMAGENET_BGR
 
-    def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV) -> None:
+    def __init__(
+        self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV
+    ) -> None:
         super().__init__(depth)
         self.input_wh, self.skeleton = input_wh, skeleton
         self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
@@ -34,9 +38,11 @@ class SimpleBaseline(ResNet, base.HeatmapModel):
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if not base.is_mmpose(state):
-            self.normalization, self.decode = base.IMAGENET_BGR, decode.quarter_offset
+            self.normalization = base.IMAGENET_BGR
+            self.decode = decode.quarter_offset
             return dict(state)
-        self.normalization, self.decode = base.IMAGENET_RGB, decode.mmpose_default
+        self.normalization = base.IMAGENET_RGB
+        self.decode = decode.mmpose_default
         return base.renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))
 
 
@@ -46,20 +52,25 @@ def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class IPR(base.HeatmapModel):
-    """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution makes the maps of.
-    Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere; `maps` are before the softmax, and
-    `heatmap_score` is the largest probability of each map after it. `sigma_px` is the spread of those probabilities."""
+    """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution
+    makes the maps of. Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere;
+    `maps` are before the softmax, and `heatmap_score` is the largest probability of each map after
+    it. `sigma_px` is the spread of those probabilities."""
 
     decode = staticmethod(expectation)
     has_heatmap_score = True
 
-    def __init__(self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV) -> None:
+    def __init__(
+        self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV
+    ) -> None:
         super().__init__()
         self.input_wh, self.skeleton = input_wh, skeleton
         self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
         self.backbone = ResNet(depth)
         layers = deconv_layers(stage_channels(depth)[-1], 3, channels)
-        self.head = base.named(features=nn.Sequential(*layers, nn.Conv2d(channels, skeleton.size, 1)))
+        self.head = base.named(
+            features=nn.Sequential(*layers, nn.Conv2d(channels, skeleton.size, 1))
+        )
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -73,8 +84,12 @@ class IPR(base.HeatmapModel):
         return replace(super().decode_maps(maps), heatmap_score=peak, sigma_px=sigma_px)
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """The two answers averaged; x becomes W - 1 - x. The maps are those of the crops themselves."""
-        order, maps, others = self.skeleton.flip_order, self.maps(features), self.maps(mirrored)
+        """The two answers averaged; x becomes W - 1 - x. The maps are those of the crops
+        themselves.
+        """
+        order = self.skeleton.flip_order
+        maps = self.maps(features)
+        others = self.maps(mirrored)
         plain = self.decode_maps(maps)
         back = decode.points_back(self.decode_maps(others).xy_px, order, self.input_wh[0] - 1)
         both = zip(self._peak_and_spread_px(maps), self._peak_and_spread_px(others), strict=True)
@@ -83,7 +98,9 @@ class IPR(base.HeatmapModel):
 
     def _peak_and_spread_px(self, maps: Tensor) -> tuple[Tensor, Tensor]:
         """The largest probability of each map, [N, K], and the spread of all, [N, K, 2]."""
-        return maps.flatten(2).softmax(-1).amax(-1), decode.soft_argmax(maps)[1] * self.cell_px(maps)
+        return maps.flatten(2).softmax(-1).amax(-1), decode.soft_argmax(maps)[1] * self.cell_px(
+            maps
+        )
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return base.renamed(
@@ -93,7 +110,11 @@ class IPR(base.HeatmapModel):
         )
 
 
-_TRUNK = {50: 33_995_328, 101: 52_987_456, 152: 68_631_104}  # parameters without the last convolution
+_TRUNK = {
+    50: 33_995_328,
+    101: 52_987_456,
+    152: 68_631_104,
+}  # parameters without the last convolution
 _OFFICIAL = ("MIT", "microsoft/human-pose-estimation.pytorch")
 _SETS = (
     ("", COCO17, ("256x192", "384x288"), _OFFICIAL),
@@ -101,15 +122,29 @@ _SETS = (
     ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), base.MMPOSE),
 )
 CARDS = [
-    base.sized_card(f"sbl-resnet{depth}-{size}{suffix}", partial(SimpleBaseline, depth), skeleton, parameters, origin)
+    base.sized_card(
+        f"sbl-resnet{depth}-{size}{suffix}",
+        partial(SimpleBaseline, depth),
+        skeleton,
+        parameters,
+        origin,
+    )
     for suffix, skeleton, sizes, origin in _SETS
     for depth, trunk in _TRUNK.items()
     for parameters in [trunk + (DECONV + 1) * skeleton.size]
     for size in sizes
 ]
 CARDS += [
-    base.sized_card("sbl-r18-128x96", partial(SimpleBaseline, 18, channels=128), COCO17, 12_752_337, base.MINIATURE),
+    base.sized_card(
+        "sbl-r18-128x96",
+        partial(SimpleBaseline, 18, channels=128),
+        COCO17,
+        12_752_337,
+        base.MINIATURE,
+    ),
     base.sized_card("ipr-resnet50-256x256", partial(IPR, 50), COCO17, 33_999_697, base.MMPOSE),
     base.sized_card("ipr-resnet50-256x192", partial(IPR, 50), COCO17, 33_999_697, base.UNPUBLISHED),
-    base.sized_card("ipr-r18-128x96", partial(IPR, 18, channels=128), COCO17, 12_752_337, base.MINIATURE),
+    base.sized_card(
+        "ipr-r18-128x96", partial(IPR, 18, channels=128), COCO17, 12_752_337, base.MINIATURE
+    ),
 ]

@@ -28,17 +28,22 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(query, key, value)  # [N, heads, patches, channels / heads]
+        mixed = F.scaled_dot_product_attention(
+            query, key, value
+        )  # [N, heads, patches, channels / heads]
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(channels, EPS), nn.LayerNorm(channels, EPS)
+        self.norm1 = nn.LayerNorm(channels, EPS)
+        self.norm2 = nn.LayerNorm(channels, EPS)
         self.attn = Attention(channels, heads)
         wide = 4 * channels  # each patch by itself
-        self.mlp = named(fc1=nn.Linear(channels, wide), gelu=nn.GELU(), fc2=nn.Linear(wide, channels))
+        self.mlp = named(
+            fc1=nn.Linear(channels, wide), gelu=nn.GELU(), fc2=nn.Linear(wide, channels)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x))
@@ -46,7 +51,9 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """Key names as in ViTPose. `pos_embed` has one place more than there are patches: it is added to all of them."""
+    """Key names as in ViTPose. `pos_embed` has one place more than there are patches: it is added
+    to all of them.
+    """
 
     def __init__(self, channels: int, depth: int, heads: int, input_wh: tuple[int, int]) -> None:
         super().__init__()
@@ -72,17 +79,21 @@ _HEAD = {COCO17.name: None, MPII16.name: 1, WHOLEBODY133.name: 4}
 
 
 def from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """mmpose 1.x: `backbone.layers.i.ln1`, and no place in `pos_embed` that is added to all patches."""
+    """mmpose 1.x: `backbone.layers.i.ln1`, and no place in `pos_embed` that is added to all
+    patches.
+    """
     if not any(key.startswith("backbone.layers.") for key in state):
         return dict(state)
     names = renamed(
-        state, (r"^head\.", "keypoint_head."), (r"^backbone\.ln1\.", "backbone.last_norm."),
+        state,
+        (r"^head\.", "keypoint_head."),
+        (r"^backbone\.ln1\.", "backbone.last_norm."),
         (r"^backbone\.patch_embed\.projection\.", "backbone.patch_embed.proj."),
         (r"^backbone\.layers\.(\d+)\.ln([12])\.", r"backbone.blocks.\1.norm\2."),
         (r"^backbone\.layers\.(\d+)\.attn\.", r"backbone.blocks.\1.attn."),
         (r"^backbone\.layers\.(\d+)\.ffn\.layers\.0\.0\.", r"backbone.blocks.\1.mlp.fc1."),
         (r"^backbone\.layers\.(\d+)\.ffn\.layers\.1\.", r"backbone.blocks.\1.mlp.fc2."),
-    )  # fmt: skip
+    )
     places = names.get("backbone.pos_embed")
     if places is not None:
         names["backbone.pos_embed"] = torch.cat([torch.zeros_like(places[:, :1]), places], 1)
@@ -93,26 +104,36 @@ def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """transformers: `backbone.encoder.layer.i`, with query, key and value as three tensors."""
     layer, block = r"^backbone\.encoder\.layer\.(\d+)\.", r"backbone.blocks.\1."
     names = renamed(
-        state, (r"^backbone\.embeddings\.position_embeddings$", "backbone.pos_embed"),
+        state,
+        (r"^backbone\.embeddings\.position_embeddings$", "backbone.pos_embed"),
         (r"^backbone\.embeddings\.patch_embeddings\.projection\.", "backbone.patch_embed.proj."),
         (layer + r"attention\.output\.dense\.", block + "attn.proj."),
-        (layer + r"attention\.attention\.", block + "attn."), (layer + r"layernorm_before\.", block + "norm1."),
-        (layer + r"layernorm_after\.", block + "norm2."), (layer + r"mlp\.", block + "mlp."),
-        (r"\.mlp\.experts\.experts\.", ".mlp.experts."), (r"^backbone\.layernorm\.", "backbone.last_norm."),
-        (r"^head\.conv\.", "keypoint_head.final_layer."), (r"^head\.deconv1\.", "keypoint_head.deconv_layers.0."),
+        (layer + r"attention\.attention\.", block + "attn."),
+        (layer + r"layernorm_before\.", block + "norm1."),
+        (layer + r"layernorm_after\.", block + "norm2."),
+        (layer + r"mlp\.", block + "mlp."),
+        (r"\.mlp\.experts\.experts\.", ".mlp.experts."),
+        (r"^backbone\.layernorm\.", "backbone.last_norm."),
+        (r"^head\.conv\.", "keypoint_head.final_layer."),
+        (r"^head\.deconv1\.", "keypoint_head.deconv_layers.0."),
         (r"^head\.batchnorm1\.", "keypoint_head.deconv_layers.1."),
         (r"^head\.deconv2\.", "keypoint_head.deconv_layers.3."),
         (r"^head\.batchnorm2\.", "keypoint_head.deconv_layers.4."),
-    )  # fmt: skip
+    )
     for key in [key for key in names if ".attn.query." in key]:
         parts = [names.pop(key.replace("query", part), None) for part in ("query", "key", "value")]
         names[key.replace("query", "qkv")] = torch.cat([part for part in parts if part is not None])
     return names
 
 
-def without_experts(state: Mapping[str, Tensor], skeleton: Skeleton, channels: int) -> dict[str, Tensor]:
-    """ViTPose+: the last rows of every block's second layer belong to a data set; take this one's, and its head."""
-    expert, head = _EXPERT[skeleton.name], _HEAD[skeleton.name]
+def without_experts(
+    state: Mapping[str, Tensor], skeleton: Skeleton, channels: int
+) -> dict[str, Tensor]:
+    """ViTPose+: the last rows of every block's second layer belong to a data set; take this one's,
+    and its head.
+    """
+    expert = _EXPERT[skeleton.name]
+    head = _HEAD[skeleton.name]
     names = {key: value for key, value in state.items() if ".mlp.experts." not in key}
     for key in [key for key in names if ".mlp.fc2." in key]:
         own = state.get(key.replace("fc2", f"experts.{expert}"))
@@ -122,21 +143,28 @@ def without_experts(state: Mapping[str, Tensor], skeleton: Skeleton, channels: i
         value = names.pop(key)
         _, index, rest = key.split(".", 2)
         if index == str(head):
-            names[f"keypoint_head.{rest}"] = value[: skeleton.size] if rest.startswith("final_layer.") else value
+            names[f"keypoint_head.{rest}"] = (
+                value[: skeleton.size] if rest.startswith("final_layer.") else value
+            )
     return names
 
 
-SIZES = {"s": (384, 12, 12), "b": (768, 12, 12), "l": (1024, 24, 16), "h": (1280, 32, 16)}  # channels, depth, heads
+SIZES = {
+    "s": (384, 12, 12),
+    "b": (768, 12, 12),
+    "l": (1024, 24, 16),
+    "h": (1280, 32, 16),
+}  # channels, depth, heads
 INPUT_WH = (192, 256)
 PATCHES_HW = (INPUT_WH[1] // PATCH, INPUT_WH[0] // PATCH)
 
 
 class ViTPose(HeatmapModel):
-    """Takes RGB; crops and decodes without bias (UDP). Features are the 256 channels at stride 4 from which the last
-    1x1 convolution makes the maps; of a simple head, the transformer's own map at stride 16: only growing lies between
-    it and the last convolution. The official files, those of mmpose 1.x and of transformers name the same tensors
-    differently; the mixture files of ViTPose+ hold several data sets, of which the one with this model's keypoints is
-    taken."""
+    """Takes RGB; crops and decodes without bias (UDP). Features are the 256 channels at stride 4
+    from which the last 1x1 convolution makes the maps; of a simple head, the transformer's own map
+    at stride 16: only growing lies between it and the last convolution. The official files, those
+    of mmpose 1.x and of transformers name the same tensors differently; the mixture files of
+    ViTPose+ hold several data sets, of which the one with this model's keypoints is taken."""
 
     crop: ClassVar[CropConvention] = "udp"
     decode = staticmethod(decode.udp)
@@ -163,7 +191,9 @@ class ViTPose(HeatmapModel):
 
     def maps(self, features: Tensor) -> Tensor:
         if self.simple:
-            features = F.interpolate(F.relu(features), scale_factor=4, mode="bilinear", align_corners=False)
+            features = F.interpolate(
+                F.relu(features), scale_factor=4, mode="bilinear", align_corners=False
+            )
         return self.keypoint_head.final_layer(features)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -174,11 +204,13 @@ _BACKBONE = {"s": 21_663_744, "b": 85_794_816, "l": 303_296_512, "h": 630_912_00
 
 
 def _card(size: str, suffix: str, skeleton: Skeleton) -> ModelCard:
-    channels, simple = SIZES[size][0], suffix == "-simple"
+    channels = SIZES[size][0]
+    simple = suffix == "-simple"
     deconv = 16 * DECONV * (channels + DECONV) + 4 * DECONV + (DECONV + 1) * skeleton.size
     head = (9 * channels + 1) * skeleton.size if simple else deconv
     source = "ViTAE-Transformer/ViTPose" + ("" if skeleton == COCO17 else " (ViTPose+)")
-    name, facts = f"vitpose-{size}{suffix}", (INPUT_WH, _BACKBONE[size] + head, "Apache-2.0", source)
+    name = f"vitpose-{size}{suffix}"
+    facts = (INPUT_WH, _BACKBONE[size] + head, "Apache-2.0", source)
     return ModelCard(name, partial(ViTPose, size, skeleton, simple), skeleton, *facts)
 
 

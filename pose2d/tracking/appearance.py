@@ -1,13 +1,15 @@
-"""What a person looks like, nearly free: colours at five parts of the body, how surely two such descriptions are one
-person's, and who is therefore the same person in another shot.
+"""What a person looks like, nearly free: colours at five parts of the body, how surely two such
+descriptions are one person's, and who is therefore the same person in another shot.
 
-For torso, arms, thighs, shins and head, colours are read at points on the segments between keypoints, which lie on the
-person and hardly ever on the background, as a box's colours do. A part is described by the 20, 50 and 80 % quantiles
-of its L, a and b (CIELAB): they say mean and pattern, and a lamp or an exposure moves them little.
+For torso, arms, thighs, shins and head, colours are read at points on the segments between
+keypoints, which lie on the person and hardly ever on the background, as a box's colours do. A part
+is described by the 20, 50 and 80 % quantiles of its L, a and b (CIELAB): they say mean and pattern,
+and a lamp or an exposure moves them little.
 
-Two descriptions are compared by a log-likelihood ratio, log p(difference | same person) - log p(difference | two
-people of one video): 0 says nothing, 3 says 20 times likelier the same person, and it may be added to any other
-log-likelihood. Both densities are Student's t with a covariance for each part, fitted by bench/appearance.py.
+Two descriptions are compared by a log-likelihood ratio, log p(difference | same person) - log
+p(difference | two people of one video): 0 says nothing, 3 says 20 times likelier the same person,
+and it may be added to any other log-likelihood. Both densities are Student's t with a covariance
+for each part, fitted by bench/appearance.py.
 
 `TrackPath` is one track in order of time."""
 
@@ -38,11 +40,17 @@ _LIMBS = {
 
 def unseen(count: int, dtype: type = np.float64) -> Appearance:
     """`count` people of whom nothing is seen."""
-    return Appearance(np.zeros((count, len(PARTS), SIZE), dtype), np.zeros((count, len(PARTS)), dtype))
+    return Appearance(
+        np.zeros((count, len(PARTS), SIZE), dtype), np.zeros((count, len(PARTS)), dtype)
+    )
 
 
-def describe(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, skeleton: Skeleton = COCO17) -> Appearance:
-    """Appearance of N people with keypoints [N, K, 2] of confidence [N, K] in an RGB uint8 image [H, W, 3]."""
+def describe(
+    rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, skeleton: Skeleton = COCO17
+) -> Appearance:
+    """Appearance of N people with keypoints [N, K, 2] of confidence [N, K] in an RGB uint8 image
+    [H, W, 3].
+    """
     count = len(xy_px)
     if not count:
         return unseen(0)
@@ -67,8 +75,8 @@ def log_likelihood_ratio(a: Appearance, b: Appearance) -> np.ndarray:
 
 
 def log_likelihood_ratio_of_pairs(a: Appearance, b: Appearance) -> np.ndarray:
-    """How much likelier a and b [M], row by row, are the same person than two people of one video: log, [M]. A part
-    counts by the less certain of its two weights."""
+    """How much likelier a and b [M], row by row, are the same person than two people of one video:
+    log, [M]. A part counts by the less certain of its two weights."""
     model = _model()
     d = np.einsum("mpi,pij->mpj", a.colours - b.colours, model.basis)
     same, other = (_log_t(d, variance) for variance in (model.within, model.total))
@@ -77,14 +85,20 @@ def log_likelihood_ratio_of_pairs(a: Appearance, b: Appearance) -> np.ndarray:
 
 def overall(appearance: Appearance) -> Appearance:
     """The weighted mean over all rows, [1]."""
-    weight, seen = appearance.weight.sum(0, dtype=np.float64), (appearance.weight > 0).any(1).sum()
+    weight = appearance.weight.sum(0, dtype=np.float64)
+    seen = (appearance.weight > 0).any(1).sum()
     colours = (appearance.weight[..., None] * appearance.colours).sum(0, dtype=np.float64)
-    return Appearance((colours / np.maximum(weight, 1e-9)[:, None])[None], (weight / max(int(seen), 1))[None])
+    return Appearance(
+        (colours / np.maximum(weight, 1e-9)[:, None])[None], (weight / max(int(seen), 1))[None]
+    )
 
 
 def blend(mean: Appearance, seen: Appearance, memory: float = 0.9) -> Appearance:
-    """The running mean of N people after each was seen again; a part that was not seen stays as it was."""
-    old, new = memory * mean.weight, (1 - memory) * seen.weight
+    """The running mean of N people after each was seen again; a part that was not seen stays as it
+    was.
+    """
+    old = memory * mean.weight
+    new = (1 - memory) * seen.weight
     old = np.where(mean.weight > 0, old, 0.0)
     total = old + new
     share = np.divide(new, total, out=np.zeros_like(total), where=total > 0)[..., None]
@@ -103,18 +117,26 @@ class _Model:
 @cache
 def _model() -> _Model:
     with np.load(str(files("pose2d") / "weights" / "appearance.npz")) as stored:
-        return _Model(*(stored[name].astype(float) for name in ("basis", "within", "total", "scale")))
+        return _Model(
+            *(stored[name].astype(float) for name in ("basis", "within", "total", "scale"))
+        )
 
 
 def _log_t(d: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """log density of Student's t in D dimensions at [..., P, D], without the constant that all share: [..., P]."""
+    """log density of Student's t in D dimensions at [..., P, D], without the constant that all
+    share: [..., P].
+    """
     distance2 = (d**2 / variance).sum(-1)
-    return -0.5 * (FREEDOM + d.shape[-1]) * np.log1p(distance2 / FREEDOM) - 0.5 * np.log(variance).sum(-1)
+    return -0.5 * (FREEDOM + d.shape[-1]) * np.log1p(distance2 / FREEDOM) - 0.5 * np.log(
+        variance
+    ).sum(-1)
 
 
 @dataclass(frozen=True)
 class _Samples:
-    """Where colours are read: a mean of keypoints, moved beside a limb, or by a share of the torso's length."""
+    """Where colours are read: a mean of keypoints, moved beside a limb, or by a share of the
+    torso's length.
+    """
 
     share: np.ndarray  # [S, K] of each keypoint
     along: np.ndarray  # [S, K] the limb's direction as a difference of keypoints
@@ -134,19 +156,26 @@ def _samples(skeleton: Skeleton) -> _Samples:
         return one(f"left_{joint}"), one(f"right_{joint}")
 
     torso = np.mean(pair("shoulder"), 0) - np.mean(pair("hip"), 0)
-    nothing, still = np.zeros(skeleton.size), np.zeros(2)
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray, float, np.ndarray]]] = {part: [] for part in PARTS}
+    nothing = np.zeros(skeleton.size)
+    still = np.zeros(2)
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray, float, np.ndarray]]] = {
+        part: [] for part in PARTS
+    }
     for down in np.linspace(0.1, 0.9, 8):
         for across in np.linspace(0.2, 0.8, 5):
             left, right = (
-                (1 - down) * top + down * low for top, low in zip(pair("shoulder"), pair("hip"), strict=True)
+                (1 - down) * top + down * low
+                for top, low in zip(pair("shoulder"), pair("hip"), strict=True)
             )
             parts["torso"].append(((1 - across) * left + across * right, nothing, 0.0, still))
     for part, limbs in _LIMBS.items():
         for first, last in limbs:
             for a, b in zip(pair(first), pair(last), strict=True):
                 for share in np.linspace(0.15, 0.85, 6):
-                    parts[part] += [((1 - share) * a + share * b, b - a, w, still) for w in (-WIDTH / 2, 0, WIDTH / 2)]
+                    parts[part] += [
+                        ((1 - share) * a + share * b, b - a, w, still)
+                        for w in (-WIDTH / 2, 0, WIDTH / 2)
+                    ]
     # Hair and face: two rings around the ears' middle, a quarter of a torso wide.
     for angle in np.linspace(0, 2 * np.pi, 8, endpoint=False):
         for radius in (0.06, 0.14):
@@ -176,26 +205,39 @@ def _quantiles(lab: np.ndarray, weight: np.ndarray) -> np.ndarray:
     ordered = np.take_along_axis(lab, order, 1)
     share = np.take_along_axis(np.broadcast_to(weight[..., None], lab.shape), order, 1).cumsum(1)
     share = share / np.maximum(share[:, -1:], 1e-9)
-    rows = [np.take_along_axis(ordered, (share >= q - 1e-6).argmax(1)[:, None], 1)[:, 0] for q in QUANTILES]
+    rows = [
+        np.take_along_axis(ordered, (share >= q - 1e-6).argmax(1)[:, None], 1)[:, 0]
+        for q in QUANTILES
+    ]
     return np.stack(rows, -1).reshape(len(lab), SIZE)
 
 
-RELINK_RATIO = 4.0  # least log-likelihood ratio at which two tracks are one person; bench/identity.py
+RELINK_RATIO = (
+    4.0  # least log-likelihood ratio at which two tracks are one person; bench/identity.py
+)
 
 
-def relink(appearance: Appearance, first_s: np.ndarray, last_s: np.ndarray, least_ratio: float) -> np.ndarray:
-    """The same people in other shots, or after a long absence, by appearance alone: one number for each person, [N],
-    from the appearance of N tracks and the times they begin and end. Tracks that are seen at the same time are
-    different people. Of the others, the two groups most alike are joined first, by the mean ratio between their
-    members, as long as that stays above `least_ratio`."""
+def relink(
+    appearance: Appearance, first_s: np.ndarray, last_s: np.ndarray, least_ratio: float
+) -> np.ndarray:
+    """The same people in other shots, or after a long absence, by appearance alone: one number for
+    each person, [N], from the appearance of N tracks and the times they begin and end. Tracks that
+    are seen at the same time are different people. Of the others, the two groups most alike are
+    joined first, by the mean ratio between their members, as long as that stays above
+    `least_ratio`."""
     from scipy.cluster.hierarchy import fcluster, linkage  # a third of a second, needed only here
 
     if len(appearance) < 2:
         return np.arange(len(appearance))
     distance = -log_likelihood_ratio(appearance, appearance)
-    distance[(first_s[:, None] <= last_s) & (first_s <= last_s[:, None])] = 1e9  # no mean with it is near
+    distance[(first_s[:, None] <= last_s) & (first_s <= last_s[:, None])] = (
+        1e9  # no mean with it is near
+    )
     pairs = distance[np.triu_indices(len(appearance), 1)]
-    return fcluster(linkage(pairs - pairs.min(), "average"), -least_ratio - pairs.min(), "distance") - 1
+    return (
+        fcluster(linkage(pairs - pairs.min(), "average"), -least_ratio - pairs.min(), "distance")
+        - 1
+    )
 
 
 TORSO_SURE = 0.3  # confidence times presence from which a keypoint of the torso says where it is
@@ -209,59 +251,90 @@ class TrackPath(Table):
     row: np.ndarray = column((), "i", "number of the detection among all")
     frame: np.ndarray = column((), "i", "frame number")
     time_s: np.ndarray = column((), "d", "strictly increasing", unit="s")
-    centre_px: np.ndarray = column((2,), "d", "of the torso, or of the box where that was not seen", unit="px")
-    place: np.ndarray = column((3,), "d", "of the box: centre x and upper edge (legs are hidden first), log height")
+    centre_px: np.ndarray = column(
+        (2,), "d", "of the torso, or of the box where that was not seen", unit="px"
+    )
+    place: np.ndarray = column(
+        (3,), "d", "of the box: centre x and upper edge (legs are hidden first), log height"
+    )
     body_px: np.ndarray = column((), "d", "the body's size: a box's diagonal", unit="px")
     inside: np.ndarray = column((), "b", "the box ends at no edge of the image")
-    alone: np.ndarray = column((), "b", "nobody else overlaps it, so that its appearance is surely its own")
+    alone: np.ndarray = column(
+        (), "b", "nobody else overlaps it, so that its appearance is surely its own"
+    )
     appearance: Appearance = nested(Appearance, "weight 0 where nobody looked")
 
 
-def track_path(seen: Detections, row: np.ndarray, image_wh: tuple[int, int], alone: np.ndarray) -> TrackPath:
-    """From the numbers `row` [T] of a track's detections, in order of time, among all N; alone [N]. A box shrinks and
-    moves when something hides the legs; the torso does not: its centre is used in every frame in which all its
-    keypoints reach TORSO_SURE."""
+def track_path(
+    seen: Detections, row: np.ndarray, image_wh: tuple[int, int], alone: np.ndarray
+) -> TrackPath:
+    """From the numbers `row` [T] of a track's detections, in order of time, among all N; alone [N].
+    A box shrinks and moves when something hides the legs; the torso does not: its centre is used in
+    every frame in which all its keypoints reach TORSO_SURE."""
     part = seen.picked(row)
     boxes = part.box_px
     centre = (boxes[:, :2] + boxes[:, 2:]) / 2
     if part.keypoints is not None:
-        names, xy_px = part.keypoints.skeleton.keypoints, part.xy_px
-        torso = [names.index(f"{side}_{joint}") for joint in ("shoulder", "hip") for side in ("left", "right")]
-        from_torso = (part.sure[:, torso] >= TORSO_SURE).all(1) & np.isfinite(xy_px[:, torso]).all((1, 2))
+        names = part.keypoints.skeleton.keypoints
+        xy_px = part.xy_px
+        torso = [
+            names.index(f"{side}_{joint}")
+            for joint in ("shoulder", "hip")
+            for side in ("left", "right")
+        ]
+        from_torso = (part.sure[:, torso] >= TORSO_SURE).all(1) & np.isfinite(xy_px[:, torso]).all(
+            (1, 2)
+        )
         centre = np.where(from_torso[:, None], np.nan_to_num(xy_px[:, torso]).mean(1), centre)
     height = np.maximum(boxes[:, 3] - boxes[:, 1], 1.0)
     return TrackPath(
-        row=row, frame=part.frame, time_s=part.time_s, centre_px=centre,
+        row=row,
+        frame=part.frame,
+        time_s=part.time_s,
+        centre_px=centre,
         place=np.stack([(boxes[:, 0] + boxes[:, 2]) / 2, boxes[:, 1], np.log(height)], 1),
-        body_px=body_sizes(part.time_s, boxes), inside=inside_image(boxes, image_wh),
+        body_px=body_sizes(part.time_s, boxes),
+        inside=inside_image(boxes, image_wh),
         alone=alone[row],
         appearance=unseen(len(row)) if part.appearance is None else part.appearance,
-    )  # fmt: skip
+    )
 
 
 def rows_of_tracks(seen: Detections) -> dict[int, np.ndarray]:
     """Of every track its rows in order of time."""
     order = np.lexsort((seen.frame, seen.identity))
     parts = np.split(order, np.flatnonzero(np.diff(seen.identity[order])) + 1)
-    return {int(seen.identity[rows[0]]): rows for rows in parts if len(rows) and seen.identity[rows[0]] >= 0}
+    return {
+        int(seen.identity[rows[0]]): rows
+        for rows in parts
+        if len(rows) and seen.identity[rows[0]] >= 0
+    }
 
 
 def rows_of_frames(seen: Detections) -> list[np.ndarray]:
     """The rows of each frame that belong to a track, in order of time and track."""
     kept = np.flatnonzero(seen.identity >= 0)
     order = kept[np.lexsort((seen.identity[kept], seen.frame[kept]))]
-    return [rows for rows in np.split(order, np.flatnonzero(np.diff(seen.frame[order])) + 1) if len(rows)]
+    return [
+        rows
+        for rows in np.split(order, np.flatnonzero(np.diff(seen.frame[order])) + 1)
+        if len(rows)
+    ]
 
 
 def inside_image(boxes_px: np.ndarray, image_wh: tuple[int, int]) -> np.ndarray:
-    """Which boxes [N, 4] end at no edge of the image, [N]: nobody comes or goes there but behind something."""
+    """Which boxes [N, 4] end at no edge of the image, [N]: nobody comes or goes there but behind
+    something.
+    """
     margin = EDGE * np.array(image_wh)
-    return np.all((boxes_px[:, :2] >= margin) & (boxes_px[:, 2:] <= np.array(image_wh) - margin), axis=1)
+    return np.all(
+        (boxes_px[:, :2] >= margin) & (boxes_px[:, 2:] <= np.array(image_wh) - margin), axis=1
+    )
 
 
 def body_sizes(time_s: np.ndarray, boxes_px: np.ndarray, near_s: float = 0.5) -> np.ndarray:
-    """The body's size at each of T detections: the largest diagonal of a box within half a second either way, since
-    half a person's box is not a smaller person. [T] pixels."""
+    """The body's size at each of T detections: the largest diagonal of a box within half a second
+    either way, since half a person's box is not a smaller person. [T] pixels."""
     diagonal = np.linalg.norm(boxes_px[:, 2:] - boxes_px[:, :2], axis=-1)
     first = np.searchsorted(time_s, time_s - near_s)
     end = np.searchsorted(time_s, time_s + near_s, side="right")

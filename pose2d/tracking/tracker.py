@@ -1,18 +1,21 @@
 """Boxes of one frame after another become tracks with identities.
 
-Every frame, boxes are assigned to tracks at the least total cost (Hungarian). The cost of a pair is -2 log likelihood
-of that box under that track's Kalman filter, less what appearance says for the pair. The most a pair may cost depends
-on both sides: a high-scoring box may be far from where a confirmed track predicts it; a low-scoring box, or any box for
-a track not yet confirmed, has to be near. Low-scoring boxes continue tracks and start none (the idea of ByteTrack). At
-a cut every track ends. Nothing is smoothed or interpolated: a track holds the detected boxes, and its gaps are gaps.
+Every frame, boxes are assigned to tracks at the least total cost (Hungarian). The cost of a pair is
+-2 log likelihood of that box under that track's Kalman filter, less what appearance says for the
+pair. The most a pair may cost depends on both sides: a high-scoring box may be far from where a
+confirmed track predicts it; a low-scoring box, or any box for a track not yet confirmed, has to be
+near. Low-scoring boxes continue tracks and start none (the idea of ByteTrack). At a cut every track
+ends. Nothing is smoothed or interpolated: a track holds the detected boxes, and its gaps are gaps.
 
-What appearance says is a log-likelihood ratio (this track's person against anybody in the same place), so that it adds
-up with the likelihood of the box's motion. A person half hidden gets the keypoints, and with them the colours, of the
-one in front; so it counts only as far as a detection's pose is its own.
+What appearance says is a log-likelihood ratio (this track's person against anybody in the same
+place), so that it adds up with the likelihood of the box's motion. A person half hidden gets the
+keypoints, and with them the colours, of the one in front; so it counts only as far as a detection's
+pose is its own.
 
-The filter is on a person's box, in units of the person's own size. Position moves with a velocity that changes by
-random accelerations and decays; the logarithm of width and height drifts. Both axes are alike and independent, so each
-is a 2x2 filter (position, velocity) and a scalar one (size), in closed form."""
+The filter is on a person's box, in units of the person's own size. Position moves with a velocity
+that changes by random accelerations and decays; the logarithm of width and height drifts. Both axes
+are alike and independent, so each is a 2x2 filter (position, velocity) and a scalar one (size), in
+closed form."""
 
 from dataclasses import dataclass, field
 
@@ -32,9 +35,12 @@ class State:
     centre_px: np.ndarray  # [2]
     velocity_px: np.ndarray  # [2] per second
     log_size: np.ndarray  # [2] log of width and height in pixels
-    motion_cov: np.ndarray  # [2, 2, 2] for each axis that of (position, velocity), in body sizes and seconds
+    motion_cov: (
+        np.ndarray
+    )  # [2, 2, 2] for each axis that of (position, velocity), in body sizes and seconds
     size_var: np.ndarray  # [2]
-    body_px: float  # the body's size: the largest recent diagonal of the box, which a half-hidden person keeps
+    # the body's size: the largest recent diagonal of the box, which a half-hidden person keeps
+    body_px: float
 
     @property
     def box_px(self) -> np.ndarray:
@@ -44,25 +50,39 @@ class State:
 
 @dataclass(frozen=True)
 class TrackerOptions:
-    """Scores, gaps and costs. bench/tracker.py compares the whole with published trackers on scenes with exact truth;
-    the values were chosen by hand on those scenes, none was tuned on its own."""
+    """Scores, gaps and costs. bench/tracker.py compares the whole with published trackers on scenes
+    with exact truth; the values were chosen by hand on those scenes, none was tuned on its own."""
 
-    sure_score: float = 0.55  # a track is confirmed by boxes of this score in `least_frames` frames; others are dropped
+    # a track is confirmed by boxes of this score in `least_frames` frames; others are dropped
+    sure_score: float = 0.55
     start_score: float = 0.3  # a box of at least this score may start a track
     doubtful_score: float = 0.2  # a box of at least this score may continue one
-    gap_s: float = 2.0  # a track without a box for longer ends; the person comes back under a new identity
-    farthest: float = 13.3  # largest squared Mahalanobis distance of a pair: 99 % of chi-squared with 4 degrees
+    gap_s: float = (
+        2.0  # a track without a box for longer ends; the person comes back under a new identity
+    )
+    farthest: float = (
+        13.3  # largest squared Mahalanobis distance of a pair: 99 % of chi-squared with 4 degrees
+    )
     sure_cost: float = 9.0  # largest cost (see `mahalanobis`) of a sure box on a confirmed track
     doubtful_cost: float = 0.0  # the same for a box that is not sure, or a track not yet confirmed
     least_frames: int = 3  # a shot of fewer frames asks for as many as it has
-    same_person_iou: float = 0.6  # a box overlapping a track's box by more than this starts no new track
-    same_pose: float = 0.6  # of two boxes whose poses have at least this OKS only the better one is used
-    appearance_range: tuple[float, float] = (-8.0, 4.0)  # of its log-likelihood ratio, so that it does not decide alone
-    # How people move and how boxes jitter, in body sizes (box diagonals) and seconds, estimated by hand from walking
-    # and running people and from detected boxes:
+    same_person_iou: float = (
+        0.6  # a box overlapping a track's box by more than this starts no new track
+    )
+    same_pose: float = (
+        0.6  # of two boxes whose poses have at least this OKS only the better one is used
+    )
+    appearance_range: tuple[float, float] = (
+        -8.0,
+        4.0,
+    )  # of its log-likelihood ratio, so that it does not decide alone
+    # How people move and how boxes jitter, in body sizes (box diagonals) and seconds, estimated by
+    # hand from walking and running people and from detected boxes:
     acceleration: float = 2.0  # standard deviation; free fall is about 5, and rare
     velocity_memory_s: float = 1.0  # without a box, velocity falls to 1/e in this time
-    first_speed: float = 1.0  # standard deviation at the first box; a brisk walk is about 1, a sprint 4
+    first_speed: float = (
+        1.0  # standard deviation at the first box; a brisk walk is about 1, a sprint 4
+    )
     position_noise: float = 0.03  # of a detected box's centre
     size_noise: float = 0.1  # of a detected box's log width and height
     sudden_size_noise: float = 0.3  # share of a sudden change of log size that counts as noise
@@ -75,9 +95,13 @@ def initial_state(box_px: np.ndarray, options: TrackerOptions) -> State:
     centre, log_size = _measured(box_px)
     cov = np.diag([options.position_noise**2, options.first_speed**2])
     return State(
-        centre, np.zeros(2), log_size, np.stack([cov, cov]), np.full(2, options.size_noise**2),
+        centre,
+        np.zeros(2),
+        log_size,
+        np.stack([cov, cov]),
+        np.full(2, options.size_noise**2),
         float(np.hypot(*np.exp(log_size))),
-    )  # fmt: skip
+    )
 
 
 def predict(state: State, dt_s: float, options: TrackerOptions) -> State:
@@ -108,34 +132,45 @@ def update(state: State, box_px: np.ndarray, options: TrackerOptions) -> State:
     innovation_px = centre - state.centre_px
     log_size = state.log_size + size_gain * (log_size - state.log_size)
     return State(
-        state.centre_px + gain[:, 0] * innovation_px, state.velocity_px + gain[:, 1] * innovation_px, log_size,
-        cov - np.einsum("ai,aj->aij", gain, cov[:, 0]), (1 - size_gain) * state.size_var,
+        state.centre_px + gain[:, 0] * innovation_px,
+        state.velocity_px + gain[:, 1] * innovation_px,
+        log_size,
+        cov - np.einsum("ai,aj->aij", gain, cov[:, 0]),
+        (1 - size_gain) * state.size_var,
         max(state.body_px, float(np.hypot(*np.exp(log_size)))),
-    )  # fmt: skip
+    )
 
 
-def mahalanobis(states: list[State], boxes_px: np.ndarray, options: TrackerOptions) -> tuple[np.ndarray, np.ndarray]:
-    """Of each box under each state: squared Mahalanobis distance, and -2 log likelihood without its constant; both
-    [states, boxes]. The distance gates (99 % of right pairs stay below 13.3). The likelihood ranks: its log det term
-    prefers a state that is certain to one that has long had no box. Positions count in body sizes, so that both mean
-    the same for near and far people."""
+def mahalanobis(
+    states: list[State], boxes_px: np.ndarray, options: TrackerOptions
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of each box under each state: squared Mahalanobis distance, and -2 log likelihood without its
+    constant; both [states, boxes]. The distance gates (99 % of right pairs stay below 13.3). The
+    likelihood ranks: its log det term prefers a state that is certain to one that has long had no
+    box. Positions count in body sizes, so that both mean the same for near and far people."""
     shape = (len(states), len(boxes_px))
-    distance2, likelihood = np.zeros(shape), np.zeros(shape)
+    distance2 = np.zeros(shape)
+    likelihood = np.zeros(shape)
     centre, log_size = _measured(boxes_px)
     for row, state in enumerate(states):
         position_noise2, size_noise2 = _noise2(state, log_size, options)
         position_var = state.motion_cov[:, 0, 0] + position_noise2  # [boxes, axis]
         size_var = state.size_var + size_noise2
         offset = (centre - state.centre_px) / state.body_px
-        distance2[row] = (offset**2 / position_var + (log_size - state.log_size) ** 2 / size_var).sum(-1)
+        distance2[row] = (
+            offset**2 / position_var + (log_size - state.log_size) ** 2 / size_var
+        ).sum(-1)
         likelihood[row] = distance2[row] + np.log(position_var * size_var).sum(-1)
     return distance2, likelihood
 
 
-def _noise2(state: State, log_size: np.ndarray, options: TrackerOptions) -> tuple[np.ndarray, np.ndarray]:
-    """Variances of a box's centre (body sizes^2) and log size, for boxes of log sizes [..., 2]; both [..., 2]. A box
-    that suddenly ends at the hips (half the person is hidden) moves its centre by half of what it lost, without any
-    motion of the person: so half the change in size counts as noise of the centre."""
+def _noise2(
+    state: State, log_size: np.ndarray, options: TrackerOptions
+) -> tuple[np.ndarray, np.ndarray]:
+    """Variances of a box's centre (body sizes^2) and log size, for boxes of log sizes [..., 2];
+    both [..., 2]. A box that suddenly ends at the hips (half the person is hidden) moves its centre
+    by half of what it lost, without any motion of the person: so half the change in size counts as
+    noise of the centre."""
     change = (np.exp(log_size) - np.exp(state.log_size)) / state.body_px
     change_of_log = log_size - state.log_size
     return (
@@ -146,7 +181,8 @@ def _noise2(state: State, log_size: np.ndarray, options: TrackerOptions) -> tupl
 
 def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centre and log size, [..., 2] each."""
-    first, last = boxes_px[..., :2], boxes_px[..., 2:]
+    first = boxes_px[..., :2]
+    last = boxes_px[..., 2:]
     return (first + last) / 2, np.log(np.maximum(last - first, 1.0))
 
 
@@ -163,7 +199,9 @@ class _OpenTrack:
 
 
 class Tracker:
-    """Call `update` with each frame in order, and `cut` where a shot ends; `confirmed` says which tracks are people."""
+    """Call `update` with each frame in order, and `cut` where a shot ends; `confirmed` says which
+    tracks are people.
+    """
 
     def __init__(self, image_wh: tuple[int, int], options: TrackerOptions | None = None) -> None:
         self.options = options or TrackerOptions()
@@ -179,8 +217,8 @@ class Tracker:
         self._shot_frames.append(0)
 
     def update(self, time_s: float, seen: Detections) -> np.ndarray:
-        """Take in the detections of one frame, with keypoints and appearance in all frames or in none: whose each is,
-        [N] numbers of tracks, NOBODY for nobody's. Times must increase."""
+        """Take in the detections of one frame, with keypoints and appearance in all frames or in
+        none: whose each is, [N] numbers of tracks, NOBODY for nobody's. Times must increase."""
         options = self.options
         self._shot_frames[-1] += 1
         for track in self._open:
@@ -200,7 +238,8 @@ class Tracker:
         pairs = assign(cost, self._cost_limit(tracks, seen.score[boxes]))
         owner = np.full(len(seen), NOBODY, np.int64)
         for row, column in pairs:
-            track, box = tracks[row], int(boxes[column])
+            track = tracks[row]
+            box = int(boxes[column])
             owner[box] = track.identity
             track.state = update(track.state, seen.box_px[box], options)
             self._append(track, box, seen, time_s)
@@ -212,20 +251,29 @@ class Tracker:
         return owner
 
     def confirmed(self) -> dict[int, int]:
-        """Numbers of confirmed tracks -> their identities, counted from 1 in the order they appeared."""
+        """Numbers of confirmed tracks -> their identities, counted from 1 in the order they
+        appeared.
+        """
         confirmed = sorted(t.identity for t in self._ended + self._open if self._is_confirmed(t))
         return {number: identity for identity, number in enumerate(confirmed, start=1)}
 
-    def _costs(self, tracks: list[_OpenTrack], seen: Detections, distinct: np.ndarray) -> np.ndarray:
-        """-2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far away. distinct [boxes]: how
-        far the pose of each is its own, 1 - the OKS with the most similar other."""
+    def _costs(
+        self, tracks: list[_OpenTrack], seen: Detections, distinct: np.ndarray
+    ) -> np.ndarray:
+        """-2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far away.
+        distinct [boxes]: how far the pose of each is its own, 1 - the OKS with the most similar
+        other."""
         distance2, cost = mahalanobis([t.state for t in tracks], seen.box_px, self.options)
         near = distance2 < self.options.farthest
         known = [t.appearance for t in tracks if t.appearance is not None]
         if seen.appearance is not None and known and len(known) == len(tracks):
             row, column = np.nonzero(near)
-            ratio = log_likelihood_ratio_of_pairs(Appearance.concat(known).rows(row), seen.appearance.rows(column))
-            cost[row, column] -= 2 * distinct[column] ** 2 * np.clip(ratio, *self.options.appearance_range)
+            ratio = log_likelihood_ratio_of_pairs(
+                Appearance.concat(known).rows(row), seen.appearance.rows(column)
+            )
+            cost[row, column] -= (
+                2 * distinct[column] ** 2 * np.clip(ratio, *self.options.appearance_range)
+            )
         return np.where(near, cost, np.inf)
 
     def _end_tracks(self, time_s: float) -> None:
@@ -249,7 +297,9 @@ class Tracker:
         return np.where(both_sure, self.options.sure_cost, self.options.doubtful_cost)
 
     def _start_track(self, box: int, seen: Detections, time_s: float) -> int:
-        """The number of a new track for a box that no track took; NOBODY if it is a second box on a tracked person."""
+        """The number of a new track for a box that no track took; NOBODY if it is a second box on a
+        tracked person.
+        """
         if seen.score[box] < self.options.start_score:
             return NOBODY
         here = [track.last_box_px for track in self._open if track.last_box_s == time_s]
@@ -257,7 +307,9 @@ class Tracker:
         if (overlap > self.options.same_person_iou).any():
             return NOBODY
         state = initial_state(seen.box_px[box], self.options)
-        track = _OpenTrack(len(self._ended) + len(self._open), state, time_s, time_s, len(self._shot_frames) - 1)
+        track = _OpenTrack(
+            len(self._ended) + len(self._open), state, time_s, time_s, len(self._shot_frames) - 1
+        )
         if seen.appearance is not None:
             track.appearance = seen.appearance.rows([box])
         self._append(track, box, seen, time_s)
@@ -265,13 +317,15 @@ class Tracker:
         return track.identity
 
     def _append(self, track: _OpenTrack, box: int, seen: Detections, time_s: float) -> None:
-        track.last_box_s, track.last_box_px = time_s, seen.box_px[box]
+        track.last_box_s = time_s
+        track.last_box_px = seen.box_px[box]
         track.sure_frames += int(seen.score[box] >= self.options.sure_score)
 
 
 def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:
-    """The pairs (row, column) of the assignment with the least total cost, where leaving a pair unmade costs its
-    `limit` (one, or [rows, columns]): a pair that costs more than that is never made."""
+    """The pairs (row, column) of the assignment with the least total cost, where leaving a pair
+    unmade costs its `limit` (one, or [rows, columns]): a pair that costs more than that is never
+    made."""
     rows, columns = cost.shape
     gain = np.minimum(cost - limit, 0)  # of making the pair over not making it
     pairs = zip(*linear_sum_assignment(gain), strict=True) if rows and columns else ()
@@ -281,9 +335,10 @@ def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]
 def best_of_each_pose(
     scores: np.ndarray, boxes_px: np.ndarray, xy_px: np.ndarray, alike: np.ndarray, limit: float
 ) -> np.ndarray:
-    """Which of D detections, in order, are the best ones of their pose: [M] numbers. alike [D, D]: OKS between their
-    poses (`pose_similarity`). A person found twice, and somebody hidden whose keypoints are those of the person in
-    front, have the pose of another box; best is the one that scores high and that its keypoints [D, K, 2] fill."""
+    """Which of D detections, in order, are the best ones of their pose: [M] numbers. alike [D, D]:
+    OKS between their poses (`pose_similarity`). A person found twice, and somebody hidden whose
+    keypoints are those of the person in front, have the pose of another box; best is the one that
+    scores high and that its keypoints [D, K, 2] fill."""
     if not (alike >= limit).any():
         return np.arange(len(scores))
     filled = np.diag(iou(boxes_px, np.concatenate([np.nanmin(xy_px, 1), np.nanmax(xy_px, 1)], 1)))
@@ -295,16 +350,19 @@ def best_of_each_pose(
 
 
 def pose_similarity(xy_px: np.ndarray, boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:
-    """OKS [D, D] between the poses [D, K, 2] of people in boxes [D, 4], at the scale of the smaller of two; 0 with
-    oneself and with whom a box does not overlap."""
+    """OKS [D, D] between the poses [D, K, 2] of people in boxes [D, 4], at the scale of the smaller
+    of two; 0 with oneself and with whom a box does not overlap."""
     count = len(xy_px)
     alike = np.zeros((count, count))
     if count < 2:
         return alike
-    first, last = boxes_px[:, None, :2], boxes_px[:, None, 2:]
+    first = boxes_px[:, None, :2]
+    last = boxes_px[:, None, 2:]
     overlap = ((first < boxes_px[:, 2:]) & (last > boxes_px[:, :2])).all(-1)
     i, j = np.nonzero(np.triu(overlap, 1))
-    l2 = l_squared(AREA_OF_BOX * np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0).prod(-1), skeleton)
+    l2 = l_squared(
+        AREA_OF_BOX * np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0).prod(-1), skeleton
+    )
     d2 = np.nan_to_num(((xy_px[i] - xy_px[j]) ** 2).sum(-1), nan=np.inf)
     alike[i, j] = alike[j, i] = np.exp(-d2 / (2 * np.minimum(l2[i], l2[j]))).mean(-1)
     return alike

@@ -1,9 +1,10 @@
-"""What every source of images offers (facts first, then frames one by one), and all of them: a photo, a folder,
-a video (mp4, mov, mkv, webm, gif and whatever else FFmpeg reads).
+"""What every source of images offers (facts first, then frames one by one), and all of them: a
+photo, a folder, a video (mp4, mov, mkv, webm, gif and whatever else FFmpeg reads).
 
-PyAV reads, not OpenCV. Both turn frames upright, convert colours alike and decode at the same speed, but only
-PyAV gives the exact rate as a fraction and timestamps on the clock that the sound runs on (OpenCV shifts the first
-frame to zero), and only PyAV tells a broken file from one that has ended."""
+PyAV reads, not OpenCV. Both turn frames upright, convert colours alike and decode at the same
+speed, but only PyAV gives the exact rate as a fraction and timestamps on the clock that the sound
+runs on (OpenCV shifts the first frame to zero), and only PyAV tells a broken file from one that has
+ended."""
 
 import math
 import re
@@ -74,7 +75,9 @@ class Span:
 
     def expected_frames(self, info: ClipInfo) -> int | None:
         """How many frames will come, roughly: for progress lines, not for allocating."""
-        total = info.frames if info.frames is not None else round((info.duration_s or 0) * info.rate)
+        total = (
+            info.frames if info.frames is not None else round((info.duration_s or 0) * info.rate)
+        )
         if not total:
             return None
         first = min(total, round(self.start_s * info.rate))
@@ -86,7 +89,9 @@ WHOLE = Span()
 
 
 class Clip(ABC):
-    """A source of frames. `frames` may be called any number of times; each call reads the source afresh."""
+    """A source of frames. `frames` may be called any number of times; each call reads the source
+    afresh.
+    """
 
     path: Path
     info: ClipInfo
@@ -101,14 +106,28 @@ class Clip(ABC):
         """The files this is made of: what a result depends on."""
 
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".jp2", ".avif", ".ppm", ".pgm")
+SUFFIXES = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".jp2",
+    ".avif",
+    ".ppm",
+    ".pgm",
+)
 DEFAULT_RATE = Fraction(30)
 MOST_FILE_BYTES = 1 << 30  # of an image: 100 megapixels of 16 bits have 600 MB
 LARGEST_SIDE = 32_000  # OpenCV warps no image whose side needs more than 15 bits
 
 
 def read_image(path: str | Path) -> np.ndarray:
-    """RGB [H, W, 3] uint8, turned upright as its EXIF data says; grey, 16-bit and transparent files too."""
+    """RGB [H, W, 3] uint8, turned upright as its EXIF data says; grey, 16-bit and transparent files
+    too.
+    """
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder, not an image. For a folder of images use --images.")
@@ -136,7 +155,9 @@ def read_image(path: str | Path) -> np.ndarray:
 
 
 def image_size(path: Path) -> tuple[int, int] | None:
-    """Width and height as the file's header states them, without decoding; None where it cannot be told so."""
+    """Width and height as the file's header states them, without decoding; None where it cannot be
+    told so.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -144,7 +165,9 @@ def image_size(path: Path) -> tuple[int, int] | None:
                 return image.size
     except Image.DecompressionBombError:
         return LARGEST_SIDE, LARGEST_SIDE
-    except Exception:  # not an image, or a kind that only OpenCV reads: the decoder has the last word
+    except (
+        Exception
+    ):  # not an image, or a kind that only OpenCV reads: the decoder has the last word
         return None
 
 
@@ -169,9 +192,14 @@ class ImageFolder(Clip):
         self._files = [self.path] if not self.path.is_dir() else _listed(self.path)
         height, width = read_image(self._files[0]).shape[:2]
         self.info = ClipInfo(
-            width_px=width, height_px=height, rate=rate, tick_s=1 / rate, frames=len(self._files),
-            duration_s=float(len(self._files) / rate), has_audio=False,
-        )  # fmt: skip
+            width_px=width,
+            height_px=height,
+            rate=rate,
+            tick_s=1 / rate,
+            frames=len(self._files),
+            duration_s=float(len(self._files) / rate),
+            has_audio=False,
+        )
 
     def files(self) -> list[Path]:
         return self._files
@@ -180,7 +208,9 @@ class ImageFolder(Clip):
         times = [index / self.info.rate for index in range(len(self._files))]
         wanted = [i for i, t in enumerate(times) if not span.too_early(t) and not span.too_late(t)]
         if not wanted:
-            raise UserError(f"{self.path} ends at {float(times[-1]):.2f} s, before --start {span.start_s:g} s.")
+            raise UserError(
+                f"{self.path} ends at {float(times[-1]):.2f} s, before --start {span.start_s:g} s."
+            )
         for index in wanted[:: span.every]:
             rgb = read_image(self._files[index])
             if rgb.shape[:2] != (self.info.height_px, self.info.width_px):
@@ -193,7 +223,9 @@ class ImageFolder(Clip):
 
 
 def _listed(folder: Path) -> list[Path]:
-    images = [p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")]
+    images = [
+        p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith(".")
+    ]
     if not images:
         raise UserError(f"no images in {folder}: expected files ending in {', '.join(SUFFIXES)}.")
     return sorted(images, key=_in_counting_order)
@@ -201,18 +233,43 @@ def _listed(folder: Path) -> list[Path]:
 
 def _in_counting_order(path: Path) -> list[tuple[bool, int, str]]:
     """frame_9 comes before frame_10."""
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", path.name)]
+    return [
+        (part.isdecimal(), int(part) if part.isdecimal() else 0, part)
+        for part in re.split(r"(\d+)", path.name)
+    ]
 
 
-SLOWEST_FPS, FASTEST_FPS = Fraction(1, 1000), Fraction(10**6)  # what is stated beyond this is a mistake
-LARGER, SMALL_PX = 4, 4_000_000  # a later frame may have so many times the first one's pixels, or so many
+# what is stated beyond this is a mistake
+SLOWEST_FPS = Fraction(1, 1000)
+FASTEST_FPS = Fraction(10**6)
+LARGER, SMALL_PX = (
+    4,
+    4_000_000,
+)  # a later frame may have so many times the first one's pixels, or so many
 MOST_STRETCHED = Fraction(1, 16), Fraction(16)  # width over height of a pixel
 KINDS = "mp4, mov, mkv, webm or gif"
-# FFmpeg's names of what is a video. It opens more: a text "played" on a terminal, raw bytes, play lists of other files.
+# FFmpeg's names of what is a video. It opens more: a text "played" on a terminal, raw bytes, play
+# lists of other files.
 _CONTAINERS = {
-    "mov", "mp4", "matroska", "webm", "avi", "gif", "apng", "mpegts", "mpeg", "ogg", "flv", "asf", "mxf", "m4v", "h264",
-    "hevc", "mjpeg", "ivf",
-}  # fmt: skip
+    "mov",
+    "mp4",
+    "matroska",
+    "webm",
+    "avi",
+    "gif",
+    "apng",
+    "mpegts",
+    "mpeg",
+    "ogg",
+    "flv",
+    "asf",
+    "mxf",
+    "m4v",
+    "h264",
+    "hevc",
+    "mjpeg",
+    "ivf",
+}
 
 
 class Video(Clip):
@@ -234,10 +291,14 @@ class Video(Clip):
             self._turn = _Turn(first)
             width, height = self._stored_wh[:: -1 if self._turn.sideways else 1]
             self.info = ClipInfo(
-                width_px=width, height_px=height, rate=_rate(stream), tick_s=stream.time_base or Fraction(1, 90000),
-                frames=stream.frames or None, duration_s=_duration_s(container, stream),
+                width_px=width,
+                height_px=height,
+                rate=_rate(stream),
+                tick_s=stream.time_base or Fraction(1, 90000),
+                frames=stream.frames or None,
+                duration_s=_duration_s(container, stream),
                 has_audio=bool(container.streams.audio),
-            )  # fmt: skip
+            )
 
     def files(self) -> list[Path]:
         return [self.path]
@@ -247,7 +308,9 @@ class Video(Clip):
         first_wanted = last_time = None
         width, height = self._stored_wh
         with _opened(self.path, max(LARGER * self._decoded_px, SMALL_PX)) as (container, stream):
-            colours = VideoReformatter()  # kept: building its tables anew for every frame costs more than using them
+            colours = (
+                VideoReformatter()
+            )  # kept: building its tables anew for every frame costs more than using them
             for index, frame in enumerate(_decoded(container, stream, self.warnings)):
                 time_s = self._time_s(frame, index, last_time)
                 last_time = time_s
@@ -261,16 +324,23 @@ class Video(Clip):
                     yield Frame(index, time_s, self._turn.upright(rgb))
         if last_time is None or first_wanted is None:
             seconds = float(last_time or 0)
-            raise UserError(f"{self.path} ends at {seconds:.2f} s, before --start {span.start_s:g} s.")
-        stated_s, end_s = self.info.duration_s, float(last_time + 1 / self.info.rate)
-        if stated_s is not None and end_s < stated_s - 0.25 - 2 / self.info.rate:  # players differ by a frame or two
+            raise UserError(
+                f"{self.path} ends at {seconds:.2f} s, before --start {span.start_s:g} s."
+            )
+        stated_s = self.info.duration_s
+        end_s = float(last_time + 1 / self.info.rate)
+        if (
+            stated_s is not None and end_s < stated_s - 0.25 - 2 / self.info.rate
+        ):  # players differ by a frame or two
             self.warnings.append(
                 f"{self.path} says it lasts {stated_s:.2f} s but its images end at {end_s:.2f} s: "
                 "it was cut off or is damaged. What could be read was used."
             )
 
     def _time_s(self, frame: av.VideoFrame, index: int, last: Fraction | None) -> Fraction:
-        """The frame's own time; where a file repeats or lacks a time stamp, the next moment that makes sense."""
+        """The frame's own time; where a file repeats or lacks a time stamp, the next moment that
+        makes sense.
+        """
         info = self.info
         if frame.pts is not None and frame.time_base is not None:
             time_s = Fraction(frame.pts * frame.time_base)
@@ -282,13 +352,17 @@ class Video(Clip):
 
 
 class _Turn:
-    """How stored pixels become upright ones, from the display matrix (a, b, u, c, d, v, x, y, w) of the ISO file
-    format: x' = a x + c y, y' = b x + d y. Phones write quarter turns, and a mirror for some front cameras; anything
-    between is rounded to the nearest."""
+    """How stored pixels become upright ones, from the display matrix (a, b, u, c, d, v, x, y, w) of
+    the ISO file format: x' = a x + c y, y' = b x + d y. Phones write quarter turns, and a mirror
+    for some front cameras; anything between is rounded to the nearest."""
 
     def __init__(self, frame: av.VideoFrame) -> None:
         side_data: Any = frame.side_data.get("DISPLAYMATRIX")
-        matrix = (1, 0, 0, 0, 1) if side_data is None else np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
+        matrix = (
+            (1, 0, 0, 0, 1)
+            if side_data is None
+            else np.frombuffer(bytes(side_data), np.int32)[:5].tolist()
+        )
         a, b, _, c, d = matrix
         self.sideways = abs(a) < abs(b)
         self._flip_x, self._flip_y = (c < 0, b < 0) if self.sideways else (a < 0, d < 0)
@@ -299,11 +373,15 @@ class _Turn:
 
 
 @contextmanager
-def _opened(path: Path, most_px: int) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
-    """A file and its video track. most_px: frames that are larger are refused by the decoder before it makes room for
-    them."""
+def _opened(
+    path: Path, most_px: int
+) -> Iterator[tuple[av.container.InputContainer, av.VideoStream]]:
+    """A file and its video track. most_px: frames that are larger are refused by the decoder before
+    it makes room for them."""
     if path.is_dir():
-        raise UserError(f"{path} is a folder, not a video file. For a folder of images use --images.")
+        raise UserError(
+            f"{path} is a folder, not a video file. For a folder of images use --images."
+        )
     if not path.is_file():
         raise UserError(f"no video at {path}. Check the path; {KINDS} can be read.")
     if path.stat().st_size == 0:
@@ -321,14 +399,20 @@ def _opened(path: Path, most_px: int) -> Iterator[tuple[av.container.InputContai
     with container:
         kind = container.format.name
         if _CONTAINERS.isdisjoint(kind.split(",")):
-            raise UserError(f"{path} is not a video ({kind}). Expected {KINDS}; for one image use --image.")
+            raise UserError(
+                f"{path} is not a video ({kind}). Expected {KINDS}; for one image use --image."
+            )
         # The cover of a music file is a video stream too, by name.
-        videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+        videos = [
+            s for s in container.streams.video if not s.disposition & Disposition.attached_pic
+        ]
         if not videos:
             sound = "only sound" if container.streams.audio else "no images"
             raise UserError(f"{path} holds {sound}, no video. Expected {KINDS} with a video track.")
         if videos[0].codec_context is None:  # PyAV has none where FFmpeg knows no decoder
-            raise UserError(f"{path} holds images of a kind that FFmpeg does not know. Convert it to mp4 (H.264).")
+            raise UserError(
+                f"{path} holds images of a kind that FFmpeg does not know. Convert it to mp4 (H.264)."
+            )
         videos[0].thread_type = "AUTO"
         videos[0].codec_context.options = {"max_pixels": str(most_px)}
         yield container, videos[0]
@@ -344,7 +428,9 @@ def _decoded(
         try:
             packet = next(packets, None)
         except (av.error.FFmpegError, OSError) as error:
-            warnings.append(f"{container.name} breaks off ({_reason(error)}). What could be read was used.")
+            warnings.append(
+                f"{container.name} breaks off ({_reason(error)}). What could be read was used."
+            )
             break
         if packet is None:
             break
@@ -353,7 +439,9 @@ def _decoded(
         except (av.error.FFmpegError, OSError):
             damaged += 1
     if damaged:
-        warnings.append(f"{container.name} has {damaged} damaged packets of video data; they were left out.")
+        warnings.append(
+            f"{container.name} has {damaged} damaged packets of video data; they were left out."
+        )
 
 
 def _square_pixels(stream: av.VideoStream, frame: av.VideoFrame) -> tuple[int, int]:
@@ -375,7 +463,9 @@ def _duration_s(container: av.container.InputContainer, stream: av.VideoStream) 
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
     tag = stream.metadata.get("DURATION")  # Matroska: "00:00:02.966000000"
-    if tag and (match := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,12})?)", tag)):
+    if tag and (
+        match := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,12})?)", tag)
+    ):
         return int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3])
     if container.duration and not container.streams.audio:
         return container.duration / av.time_base

@@ -1,8 +1,10 @@
-"""The focal length that a camera wrote into its file: EXIF of images, QuickTime / MP4 tags of videos.
+"""The focal length that a camera wrote into its file: EXIF of images, QuickTime / MP4 tags of
+videos.
 
-A wrong focal length is a wrong depth (the diagonal as a guess put an EMDB phone's people 71 % too far away), and many
-files simply state it. Metadata comes from strangers: every offset and count is checked against the bytes at hand, and
-whatever cannot be read is "nothing stated", never an exception.
+A wrong focal length is a wrong depth (the diagonal as a guess put an EMDB phone's people 71 % too
+far away), and many files simply state it. Metadata comes from strangers: every offset and count is
+checked against the bytes at hand, and whatever cannot be read is "nothing stated", never an
+exception.
 
     f_px = f35 / 43.27 mm * diagonal        43.27 mm: the diagonal of the 36 x 24 mm frame
 """
@@ -22,23 +24,30 @@ from PIL import Image
 from pose2d.base.files import open_regular
 
 FULL_FRAME_DIAGONAL_MM = math.hypot(36.0, 24.0)
-# A focal length outside this share of the image's diagonal is a mistake: 0.2 is a 136 degree rectilinear lens,
-# 15 a 650 mm telephoto lens.
+# A focal length outside this share of the image's diagonal is a mistake: 0.2 is a 136 degree
+# rectilinear lens, 15 a 650 mm telephoto lens.
 SANE_SHARE = (0.2, 15.0)
-# Makers round to whole millimetres, and convert by the width or by the diagonal: 26 mm may be 24 or 27.
+# Makers round to whole millimetres, and convert by the width or by the diagonal: 26 mm may be 24 or
+# 27.
 LOG_SIGMA_IMAGE = 0.04
-# Videos are cropped for stabilisation and to 16:9, by a few to twenty percent, and the tag often ignores it.
+# Videos are cropped for stabilisation and to 16:9, by a few to twenty percent, and the tag often
+# ignores it.
 LOG_SIGMA_VIDEO = 0.08
 
 _END_BYTES = 8 << 20  # metadata lies in the first bytes of a file, or in its last
-_MOST_BOXES, _MOST_TAGS, _FAR_BYTES = 64, 64, 16 << 10  # `keys` boxes, names in each, and how far values lie behind
+# `keys` boxes, names in each, and how far values lie behind
+_MOST_BOXES = 64
+_MOST_TAGS = 64
+_FAR_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
 class LensMetadata:
     """What a file says of its lens."""
 
-    focal_px: float | None  # focal length in pixels of the image as shown; None: not stated, or not believable
+    focal_px: (
+        float | None
+    )  # focal length in pixels of the image as shown; None: not stated, or not believable
     log_sigma: float  # standard deviation of log(focal_px); inf without a focal length
     source: str  # the tag that states it: "EXIF FocalLengthIn35mmFilm 26 mm"; empty without one
     reason: str  # why there is no focal length; empty with one
@@ -60,7 +69,9 @@ def read_lens_metadata(path: str | Path, size_px: tuple[int, int]) -> LensMetada
     lens = from_exif(block, size_px) if block else _nothing("the file states no focal length.")
     for name, f35 in (*_quicktime_keys(head), *_quicktime_keys(tail)):
         if lens.focal_px is None:
-            lens = _checked(focal_px_from_35mm(f35, size_px), size_px, f"{name} {f35:g} mm", LOG_SIGMA_VIDEO)
+            lens = _checked(
+                focal_px_from_35mm(f35, size_px), size_px, f"{name} {f35:g} mm", LOG_SIGMA_VIDEO
+            )
     return lens
 
 
@@ -69,7 +80,9 @@ def focal_px_from_35mm(f35_mm: float, size_px: tuple[int, int]) -> float:
     return f35_mm / FULL_FRAME_DIAGONAL_MM * math.hypot(*size_px)
 
 
-def _checked(focal_px: float, size_px: tuple[int, int], source: str, log_sigma: float) -> LensMetadata:
+def _checked(
+    focal_px: float, size_px: tuple[int, int], source: str, log_sigma: float
+) -> LensMetadata:
     share = focal_px / math.hypot(*size_px)
     if not SANE_SHARE[0] <= share <= SANE_SHARE[1]:  # NaN fails too
         return _nothing(f"{source} is not believable: {share:.3g} times the image's diagonal.")
@@ -80,14 +93,24 @@ def _nothing(reason: str) -> LensMetadata:
     return LensMetadata(None, math.inf, "", reason)
 
 
-# --- EXIF ---------------------------------------------------------------------------------------------------------
+# --- EXIF
+# ---------------------------------------------------------------------------------------------------------
 
 _EXIF_DIRECTORY = 0x8769
-_FOCAL_MM, _FOCAL_35MM, _PIXELS_X, _PIXELS_Y = 0x920A, 0xA405, 0xA002, 0xA003
+_FOCAL_MM = 0x920A
+_FOCAL_35MM = 0xA405
+_PIXELS_X = 0xA002
+_PIXELS_Y = 0xA003
 _PLANE_X_RESOLUTION, _PLANE_UNIT = 0xA20E, 0xA210
-_UNIT_MM = {2: 25.4, 3: 10.0, 4: 1.0, 5: 0.001}  # EXIF's ResolutionUnit: inch, centimetre, millimetre, micrometre
+_UNIT_MM = {
+    2: 25.4,
+    3: 10.0,
+    4: 1.0,
+    5: 0.001,
+}  # EXIF's ResolutionUnit: inch, centimetre, millimetre, micrometre
 _WANTED = (_FOCAL_MM, _FOCAL_35MM, _PIXELS_X, _PIXELS_Y, _PLANE_X_RESOLUTION, _PLANE_UNIT)
-# Where the TIFF block of EXIF begins in a JPEG, PNG, WebP, AVIF or HEIC file; its signature is enough to find it
+# Where the TIFF block of EXIF begins in a JPEG, PNG, WebP, AVIF or HEIC file; its signature is
+# enough to find it
 _BLOCK = re.compile(rb"(?:Exif\0\0|eXIf|EXIF.{4}(?:Exif\0\0)?)(?=II\*\0|MM\0\*)", re.DOTALL)
 
 
@@ -98,7 +121,8 @@ def from_exif(block: bytes, size_px: tuple[int, int]) -> LensMetadata:
         return _nothing("the file has no EXIF data.")
     stated_wh = (tags.get(_PIXELS_X, 0.0), tags.get(_PIXELS_Y, 0.0))
     if all(side > 0 for side in stated_wh):
-        stated, shown = sorted(stated_wh), sorted(map(float, size_px))
+        stated = sorted(stated_wh)
+        shown = sorted(map(float, size_px))
         if abs(math.log(stated[1] / stated[0]) - math.log(shown[1] / shown[0])) > 0.03:
             return _nothing(
                 f"EXIF tells of {stated_wh[0]:g}x{stated_wh[1]:g} pixels and the image has {size_px[0]}x{size_px[1]}: "
@@ -108,19 +132,24 @@ def from_exif(block: bytes, size_px: tuple[int, int]) -> LensMetadata:
     if f35 > 0:
         source = f"EXIF FocalLengthIn35mmFilm {f35:g} mm"
         return _checked(focal_px_from_35mm(f35, size_px), size_px, source, LOG_SIGMA_IMAGE)
-    focal_mm, per_unit = tags.get(_FOCAL_MM, 0.0), tags.get(_PLANE_X_RESOLUTION, 0.0)
+    focal_mm = tags.get(_FOCAL_MM, 0.0)
+    per_unit = tags.get(_PLANE_X_RESOLUTION, 0.0)
     unit_mm = _UNIT_MM.get(int(tags.get(_PLANE_UNIT, 2)), 0.0)
     if focal_mm > 0 and per_unit > 0 and unit_mm > 0 and stated_wh[0] > 0:
         shrink = max(size_px) / max(stated_wh)
         source = f"EXIF FocalLength {focal_mm:g} mm and FocalPlaneXResolution"
         return _checked(focal_mm * per_unit / unit_mm * shrink, size_px, source, LOG_SIGMA_IMAGE)
     if _FOCAL_35MM in tags or _FOCAL_MM in tags:
-        return _nothing("EXIF states a focal length of 0, or one in millimetres without the size of the sensor.")
+        return _nothing(
+            "EXIF states a focal length of 0, or one in millimetres without the size of the sensor."
+        )
     return _nothing("EXIF states no focal length.")
 
 
 def read_tiff_tags(block: bytes) -> dict[int, float]:
-    """The numeric tags of the first image and of its EXIF directory that concern the lens; {} for garbage."""
+    """The numeric tags of the first image and of its EXIF directory that concern the lens; {} for
+    garbage.
+    """
     if block[:4] not in (b"II*\0", b"MM\0*"):
         return {}
     exif = Image.Exif()
@@ -135,7 +164,9 @@ def read_tiff_tags(block: bytes) -> dict[int, float]:
 
 
 def _number(value: Any) -> float:
-    """A tag's value, or the first of several, if it is a finite number; else 0, which no tag read here means."""
+    """A tag's value, or the first of several, if it is a finite number; else 0, which no tag read
+    here means.
+    """
     try:
         number = float(value[0] if isinstance(value, tuple) else value)
     except (TypeError, ValueError, ZeroDivisionError, IndexError):
@@ -151,24 +182,30 @@ def _exif_block(head: bytes) -> bytes:
     return head[start.end() :] if start else b""
 
 
-# --- Video --------------------------------------------------------------------------------------------------------
+# --- Video
+# --------------------------------------------------------------------------------------------------------
 
 # Names under which cameras and programs write the 35 mm equivalent (Apple; exiftool's names).
-_F35_NAMES = re.compile(r"focal_?length[._]?(?:35mm_?equivalent|in35mm(?:film|format))|focallength35efl", re.I)
+_F35_NAMES = re.compile(
+    r"focal_?length[._]?(?:35mm_?equivalent|in35mm(?:film|format))|focallength35efl", re.I
+)
 _DECIMAL = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)(?:\s*/\s*([0-9]+(?:\.[0-9]+)?))?")
-_SIGNED, _UNSIGNED = (21, 65, 66, 67, 74), (22, 75, 76, 77, 78)  # QuickTime's well-known types of whole numbers
+# QuickTime's well-known types of whole numbers
+_SIGNED = (21, 65, 66, 67, 74)
+_UNSIGNED = (22, 75, 76, 77, 78)
 
 
 def _quicktime_keys(content: bytes) -> Iterator[tuple[str, float]]:
-    """Keys of the file and of its tracks, which FFmpeg would leave out. A `keys` box lists names, and the items of the
-    `ilst` box after it have a name's number and a `data` box."""
+    """Keys of the file and of its tracks, which FFmpeg would leave out. A `keys` box lists names,
+    and the items of the `ilst` box after it have a name's number and a `data` box."""
     for box in islice(re.finditer(rb"keys\0{4}.{4}", content, re.DOTALL), _MOST_BOXES):
         at = box.end()
         for number in range(1, _MOST_TAGS):
             size = int.from_bytes(content[at : at + 4], "big")
             if not 8 <= size <= 256:
                 break
-            name, at = content[at + 8 : at + size].decode("utf-8", "replace"), at + size
+            name = content[at + 8 : at + size].decode("utf-8", "replace")
+            at = at + size
             item = re.compile(re.escape(number.to_bytes(4, "big")) + rb"(.{4})data", re.DOTALL)
             if _F35_NAMES.search(name) and (data := item.search(content, at, at + _FAR_BYTES)):
                 size = int.from_bytes(data[1], "big")
@@ -177,7 +214,8 @@ def _quicktime_keys(content: bytes) -> Iterator[tuple[str, float]]:
 
 def _item_value(payload: bytes) -> float:
     """The value of a `data` box: its type, its language, and its bytes."""
-    kind, value = int.from_bytes(payload[1:4], "big"), payload[8:]
+    kind = int.from_bytes(payload[1:4], "big")
+    value = payload[8:]
     if kind == 1:
         return _parsed(value.decode("utf-8", "replace"))
     if kind in _SIGNED + _UNSIGNED and 1 <= len(value) <= 8:

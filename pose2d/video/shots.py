@@ -1,14 +1,17 @@
-"""Where a video changes to another shot: hard cuts, fades and dissolves, found from small frames as they are decoded.
+"""Where a video changes to another shot: hard cuts, fades and dissolves, found from small frames as
+they are decoded.
 
-A frame continues its shot when its parts can be found again in the frame before, each moved by up to an eighth of the
-image and made brighter or darker: block matching with normalised cross-correlation. The share of structure that cannot
-be found again (0: all is there, 1: nothing) is the score of a cut. Unlike a difference of pixels or of colour
-histograms it ignores flicker, exposure and camera motion, and it sees a cut between two views of one room.
-bench/shots.py compares the score over continued and cut shots and chose the thresholds.
+A frame continues its shot when its parts can be found again in the frame before, each moved by up
+to an eighth of the image and made brighter or darker: block matching with normalised
+cross-correlation. The share of structure that cannot be found again (0: all is there, 1: nothing)
+is the score of a cut. Unlike a difference of pixels or of colour histograms it ignores flicker,
+exposure and camera motion, and it sees a cut between two views of one room. bench/shots.py compares
+the score over continued and cut shots and chose the thresholds.
 
-Three rules around it: a cut must stand out from the frames around it (as whip pans do not), the image must not return
-to what it was a moment later (as after a flash), and frames without structure (black, white) are skipped, so that a
-fade is a comparison of the last image before it with the first one after."""
+Three rules around it: a cut must stand out from the frames around it (as whip pans do not), the
+image must not return to what it was a moment later (as after a flash), and frames without structure
+(black, white) are skipped, so that a fade is a comparison of the last image before it with the
+first one after."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -50,7 +53,9 @@ class _Seen:
     grey: np.ndarray  # [36, 64] float32, bars included
     contrast: float  # its standard deviation
     image: Frame | None  # until it is passed on
-    before: np.ndarray | None = None  # the last frame with structure before it; None at the start, or without any
+    before: np.ndarray | None = (
+        None  # the last frame with structure before it; None at the start, or without any
+    )
     score: float = 0.0
     after_blank: bool = False
     decided: bool = False  # whether it is a cut
@@ -62,7 +67,11 @@ def shrunk(rgb: np.ndarray) -> np.ndarray:
     # 16 samples a pixel are enough: 0.1 ms, not 2.8 ms, at 1920x1080.
     if rgb.shape[1] > 4 * SIZE_PX[0] and rgb.shape[0] > 4 * SIZE_PX[1]:
         rgb = cv2.resize(rgb, (4 * SIZE_PX[0], 4 * SIZE_PX[1]), interpolation=cv2.INTER_NEAREST)
-    return cv2.resize(rgb, SIZE_PX, interpolation=cv2.INTER_AREA) if rgb.shape[1::-1] != SIZE_PX else rgb
+    return (
+        cv2.resize(rgb, SIZE_PX, interpolation=cv2.INTER_AREA)
+        if rgb.shape[1::-1] != SIZE_PX
+        else rgb
+    )
 
 
 def thumbnail(rgb: np.ndarray) -> np.ndarray:
@@ -82,17 +91,20 @@ def new_structure(before: np.ndarray, after: np.ndarray) -> float:
             contrast = float(cv2.meanStdDev(block)[1][0, 0])
             weight = contrast**2 / (contrast + 2 * NOISE)
             best = float(cv2.matchTemplate(area, block, cv2.TM_CCOEFF_NORMED).max())
-            best *= 1 + (NOISE / max(contrast, NOISE)) ** 2  # noise alone lowers a correlation by this
+            best *= (
+                1 + (NOISE / max(contrast, NOISE)) ** 2
+            )  # noise alone lowers a correlation by this
             old_structure += weight * min(max(best, 0.0), 1.0)
             total += weight
     return 1 - old_structure / total if total > 0 else 0.0
 
 
 class ShotMarker:
-    """Frames as they are decoded, each with whether a shot begins there. A frame waits only while it, or one before it,
-    may still turn out to be the first of a shot: a few frames after a sudden change, none otherwise. A dissolve, or a
-    fade that does not reach black, is known only after it has ended; where these shots begin is in `late`, for whoever
-    used the frames to take into account afterwards."""
+    """Frames as they are decoded, each with whether a shot begins there. A frame waits only while
+    it, or one before it, may still turn out to be the first of a shot: a few frames after a sudden
+    change, none otherwise. A dissolve, or a fade that does not reach black, is known only after it
+    has ended; where these shots begin is in `late`, for whoever used the frames to take into
+    account afterwards."""
 
     def __init__(self) -> None:
         self.cuts: dict[int, CutKind] = {}  # by the first frame of the new shot
@@ -104,7 +116,9 @@ class ShotMarker:
         self._brightest = np.zeros(SIZE_PX[::-1], np.float32)
 
     def mark(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, bool]]:
-        """Each frame, and whether a shot begins with it: the first, and after a cut. Times must increase."""
+        """Each frame, and whether a shot begins with it: the first, and after a cut. Times must
+        increase.
+        """
         for frame in frames:
             self._first = frame.index if self._first is None else self._first
             seen = self._look(frame)
@@ -112,7 +126,8 @@ class ShotMarker:
             self._soft_cut(seen)
             yield from self._settled()
             while len(self._recent) > LOOKAHEAD_FRAMES or (
-                len(self._recent) > 4 and seen.time_s - self._recent[0].time_s > max(2 * FLASH_S, 1.1 * max(DISSOLVE_S))
+                len(self._recent) > 4
+                and seen.time_s - self._recent[0].time_s > max(2 * FLASH_S, 1.1 * max(DISSOLVE_S))
             ):
                 if not self._recent[0].decided:
                     break
@@ -131,7 +146,8 @@ class ShotMarker:
             if not seen.decided and seen.before is not None and seen.score >= CUT_SCORE:
                 return
             if seen.image is not None:
-                image, seen.image = seen.image, None
+                image = seen.image
+                seen.image = None
                 yield image, image.index in (self._first, *self.cuts)
 
     def _look(self, frame: Frame) -> _Seen:
@@ -142,7 +158,8 @@ class ShotMarker:
             self._blank = True
         else:
             if self._reference is not None:
-                seen.before, seen.after_blank = self._reference, self._blank
+                seen.before = self._reference
+                seen.after_blank = self._blank
                 seen.score = self._compare(self._reference, grey)
             self._reference, self._blank = grey, False
         self._recent.append(seen)
@@ -166,17 +183,23 @@ class ShotMarker:
             return False
         if not seen.after_blank and seen.score < ABOVE_LEVEL + self._level(seen, after):
             return False
-        soon = [later for number, later in enumerate(after) if self._is_close(number, later.time_s - seen.time_s)]
+        soon = [
+            later
+            for number, later in enumerate(after)
+            if self._is_close(number, later.time_s - seen.time_s)
+        ]
         returned = next((later for later in soon if self._same_view(seen.before, later.grey)), None)
         if returned is not None:
             for later in after:  # the flash's own end is no cut either
                 if later.time_s <= returned.time_s:
                     later.before = None
             return False
-        # A flash that only hides the bright parts is noticed at its end: what was there before it is there again.
+        # A flash that only hides the bright parts is noticed at its end: what was there before it
+        # is there again.
         past = [other for other in self._recent if other.time_s < seen.time_s][-2::-1]
         return not any(
-            self._is_close(number, seen.time_s - other.time_s) and self._same_view(other.grey, seen.grey)
+            self._is_close(number, seen.time_s - other.time_s)
+            and self._same_view(other.grey, seen.grey)
             for number, other in enumerate(past)
         )
 
@@ -191,7 +214,11 @@ class ShotMarker:
     def _level(self, seen: _Seen, after: list[_Seen]) -> float:
         """The score that frames around this one have: high in fast motion."""
         place = next(number for number, other in enumerate(self._recent) if other is seen)
-        before = [other.score for other in list(self._recent)[max(0, place - 3) : place] if not other.is_start]
+        before = [
+            other.score
+            for other in list(self._recent)[max(0, place - 3) : place]
+            if not other.is_start
+        ]
         level_before = float(np.median(before)) if before else 0.0
         level_after = min((later.score for later in after[:2]), default=0.0)
         return max(level_before, level_after)
@@ -201,7 +228,9 @@ class ShotMarker:
         if seen.before is None:
             return
         for length_s in DISSOLVE_S:
-            window = [other for other in self._recent if seen.time_s - other.time_s <= length_s + 1e-6]
+            window = [
+                other for other in self._recent if seen.time_s - other.time_s <= length_s + 1e-6
+            ]
             if len(window) < 5 or seen.time_s - window[0].time_s < 0.75 * length_s:
                 continue
             if any(other.is_start or other.score > CUT_SCORE for other in window[1:]):
@@ -217,28 +246,41 @@ class ShotMarker:
                     return
 
     def _dimmed(self, window: list[_Seen]) -> tuple[_Seen, _Seen, _Seen] | None:
-        """If the image fades out and in again: the last frame before that, the darkest, the first one after."""
+        """If the image fades out and in again: the last frame before that, the darkest, the first
+        one after.
+        """
         contrast = np.array([other.contrast for other in window])
         darkest = int(contrast.argmin())
         clear = np.flatnonzero(contrast >= FADED * min(contrast[0], contrast[-1]))
         if darkest in clear:
             return None
-        return window[clear[clear < darkest][-1]], window[darkest], window[clear[clear > darkest][0]]
+        return (
+            window[clear[clear < darkest][-1]],
+            window[darkest],
+            window[clear[clear > darkest][0]],
+        )
 
     def _blended(self, window: list[_Seen]) -> tuple[_Seen, _Seen, _Seen] | None:
-        """If the window's first frame dissolves into its last: the first, the one in the middle, the last."""
+        """If the window's first frame dissolves into its last: the first, the one in the middle,
+        the last.
+        """
         a, b = (window[index].grey - window[index].grey.mean() for index in (0, -1))
-        saa, sbb, sab = float((a * a).mean()), float((b * b).mean()), float((a * b).mean())
+        saa = float((a * a).mean())
+        sbb = float((b * b).mean())
+        sab = float((a * b).mean())
         if min(saa, sbb) < (2 * LEAST_CONTRAST) ** 2 or sab > 0.7 * np.sqrt(saa * sbb):
             return None
 
         def shares(frames: list[_Seen]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            """Least squares of each frame in the two ends: the share of either, and the variance explained."""
+            """Least squares of each frame in the two ends: the share of either, and the variance
+            explained.
+            """
             between = np.stack([other.grey for other in frames])
             between = between - between.mean((1, 2), keepdims=True)
             ma, mb, mm = ((between * other).mean((1, 2)) for other in (a, b, between))
             determinant = saa * sbb - sab**2
-            share_a, share_b = (sbb * ma - sab * mb) / determinant, (saa * mb - sab * ma) / determinant
+            share_a = (sbb * ma - sab * mb) / determinant
+            share_b = (saa * mb - sab * ma) / determinant
             return share_a, share_b, (share_a * ma + share_b * mb) / np.maximum(mm, 1e-6)
 
         if shares(window[len(window) // 2 :][:1])[2][0] < DISSOLVE_FIT:
@@ -253,7 +295,8 @@ class ShotMarker:
 
     def _compare(self, before: np.ndarray, after: np.ndarray) -> float:
         """`new_structure` within the bars; 0 at once for frames that hardly differ."""
-        a, b = before - before.mean(), after - after.mean()
+        a = before - before.mean()
+        b = after - after.mean()
         size2 = float((a * a).sum() * (b * b).sum())
         if float((a * b).sum()) > 0.98 * np.sqrt(size2) > 0:
             return 0.0

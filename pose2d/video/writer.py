@@ -1,4 +1,6 @@
-"""Videos out: H.264 in an mp4 that a browser plays, at the times its frames had, with the sound they had."""
+"""Videos out: H.264 in an mp4 that a browser plays, at the times its frames had, with the sound
+they had.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -13,13 +15,15 @@ from av.video.reformatter import Colorspace, VideoReformatter
 
 from pose2d.base.files import atomic_file
 
-# Constant quality, hard to tell from the source. Measured on overlays of the example clip, 1768x994, one per line:
+# Constant quality, hard to tell from the source. Measured on overlays of the example clip,
+# 1768x994, one per line:
 #   veryfast  crf 20   24 ms a frame   24 kB   PSNR 43.0 dB   SSIM 0.986
 #   superfast crf 22   14 ms           30 kB        43.5 dB        0.987    chosen
 #   ultrafast crf 22   10 ms           45 kB        43.5 dB        0.985
 # A whole image every 30 frames: a player that is dragged to a moment decodes at most that many.
 QUALITY = {"crf": "22", "preset": "superfast", "g": "30"}
-# With B-frames, frames are stored out of order, and an mp4 of uneven frames then states too short a duration.
+# With B-frames, frames are stored out of order, and an mp4 of uneven frames then states too short a
+# duration.
 IN_ORDER = {"bf": "0"}
 BT709 = 1  # the value all three colour fields of H.264 use for it
 LIMITED_RANGE = 1
@@ -31,11 +35,19 @@ class VideoWriter:
     """An open video. Frames must come in order of time; the first one is shown at zero."""
 
     def __init__(
-        self, container: av.container.OutputContainer, rate: Fraction, tick_s: Fraction, sound_from: Path | None
+        self,
+        container: av.container.OutputContainer,
+        rate: Fraction,
+        tick_s: Fraction,
+        sound_from: Path | None,
     ) -> None:
         """sound_from: whose sound, between the times of the first and last frame, is taken along."""
-        self._container, self._rate, self._tick_s = container, rate, tick_s
-        self._stream: av.VideoStream | None = None  # made with the first frame, which knows its size
+        self._container = container
+        self._rate = rate
+        self._tick_s = tick_s
+        self._stream: av.VideoStream | None = (
+            None  # made with the first frame, which knows its size
+        )
         self._colours = threading.local()  # a converter for each thread that prepares frames
         self._sound = Sound.of(sound_from, container) if sound_from else None
         self._start_s = self._end_s = Fraction(0)
@@ -45,18 +57,26 @@ class VideoWriter:
         self.add(self.prepared(rgb), time_s)
 
     def prepared(self, rgb: np.ndarray) -> av.VideoFrame:
-        """An image [H, W, 3] in the colours of the file, for `add`. Several threads may prepare frames at a time."""
+        """An image [H, W, 3] in the colours of the file, for `add`. Several threads may prepare
+        frames at a time.
+        """
         rgb = np.ascontiguousarray(_playable(rgb))
         frame = av.VideoFrame.from_numpy_buffer(rgb, format="rgb24")  # no copy
         if not hasattr(self._colours, "converter"):
             self._colours.converter = VideoReformatter()
-        return self._colours.converter.reformat(frame, format="yuv420p", dst_colorspace=Colorspace.ITU709)
+        return self._colours.converter.reformat(
+            frame, format="yuv420p", dst_colorspace=Colorspace.ITU709
+        )
 
     def add(self, frame: av.VideoFrame, time_s: Fraction) -> None:
         """A prepared frame, shown from `time_s` on."""
         if self._stream is None:
-            self._stream = self._container.add_stream("libx264", rate=self._rate, options={**QUALITY, **IN_ORDER})
-            self._stream.width, self._stream.height, self._stream.pix_fmt = frame.width, frame.height, "yuv420p"
+            self._stream = self._container.add_stream(
+                "libx264", rate=self._rate, options={**QUALITY, **IN_ORDER}
+            )
+            self._stream.width = frame.width
+            self._stream.height = frame.height
+            self._stream.pix_fmt = "yuv420p"
             context = self._stream.codec_context
             self._stream.time_base = context.time_base = self._tick_s
             context.colorspace = context.color_primaries = context.color_trc = BT709
@@ -88,10 +108,12 @@ class VideoWriter:
 def video_writer(
     path: str | Path, rate: Fraction, tick_s: Fraction, sound_from: Path | None = None
 ) -> Iterator[VideoWriter]:
-    """Write a video atomically: it appears at `path` when it is complete. `rate` is the mean frames per second;
-    `tick_s` divides every frame's time. Odd sizes grow by one pixel, since 4:2:0 colour halves both sides; images with
-    a side above 8192 pixels are shrunk."""
-    faststart = {"movflags": "+faststart"}  # the index comes first: a browser can play before it has everything
+    """Write a video atomically: it appears at `path` when it is complete. `rate` is the mean frames
+    per second; `tick_s` divides every frame's time. Odd sizes grow by one pixel, since 4:2:0 colour
+    halves both sides; images with a side above 8192 pixels are shrunk."""
+    faststart = {
+        "movflags": "+faststart"
+    }  # the index comes first: a browser can play before it has everything
     with (
         atomic_file(path) as temporary,
         av.open(str(temporary), "w", format="mp4", options=faststart) as container,
@@ -102,8 +124,8 @@ def video_writer(
 
 
 def _playable(rgb: np.ndarray) -> np.ndarray:
-    """Shrunk where a side is longer than H.264 allows; sides that are odd or shorter than its blocks grow at their
-    end."""
+    """Shrunk where a side is longer than H.264 allows; sides that are odd or shorter than its
+    blocks grow at their end."""
     share = LARGEST_WH / max(rgb.shape[:2])
     if share < 1:
         width, height = (max(2, round(share * side)) for side in rgb.shape[1::-1])
@@ -118,9 +140,13 @@ _RATE_HZ = 48000
 
 
 class Sound:
-    """The first sound track of a file, fed into an open container a little at a time, to stay beside the images."""
+    """The first sound track of a file, fed into an open container a little at a time, to stay
+    beside the images.
+    """
 
-    def __init__(self, source: av.container.InputContainer, target: av.container.OutputContainer) -> None:
+    def __init__(
+        self, source: av.container.InputContainer, target: av.container.OutputContainer
+    ) -> None:
         self._source, self._target = source, target
         track = source.streams.audio[0]
         self._copy = track.codec_context.name.removesuffix("float") in _COPIED
@@ -142,13 +168,22 @@ class Sound:
         return None
 
     def copy_until(self, end_s: Fraction, zero_s: Fraction) -> None:
-        """Pass on what sounds before `end_s`; `zero_s` on the source's clock becomes zero in the target."""
+        """Pass on what sounds before `end_s`; `zero_s` on the source's clock becomes zero in the
+        target.
+        """
         while True:
             try:
                 packet = next(self._packets, None) if self._waiting is None else self._waiting
-            except (av.error.FFmpegError, OSError):  # the file breaks off here, and so does its sound
+            except (
+                av.error.FFmpegError,
+                OSError,
+            ):  # the file breaks off here, and so does its sound
                 return
-            late = packet is not None and packet.pts is not None and packet.pts * packet.time_base >= end_s
+            late = (
+                packet is not None
+                and packet.pts is not None
+                and packet.pts * packet.time_base >= end_s
+            )
             self._waiting = packet if late else None
             if packet is None or late:
                 return

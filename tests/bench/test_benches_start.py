@@ -19,7 +19,9 @@ def test_a_bench_answers_help(bench: Path) -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},  # as a user starts it
+        env={
+            name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+        },  # as a user starts it
     )
     assert ended.returncode == 0, ended.stderr
     assert "usage" in ended.stdout.lower()

@@ -5,12 +5,15 @@ import pytest
 
 from bench.lib.identity_metrics import FrameBoxes, identity_scores
 
-HERE, THERE = np.array([0.0, 0, 10, 20]), np.array([50.0, 0, 60, 20])
+HERE = np.array([0.0, 0, 10, 20])
+THERE = np.array([50.0, 0, 60, 20])
 
 
 def frame(**boxes: np.ndarray) -> FrameBoxes:
     """Boxes by identity: frame(_0=box, _3=box)."""
-    return FrameBoxes(np.array([int(name[1:]) for name in boxes], int), np.reshape(list(boxes.values()), (-1, 4)))
+    return FrameBoxes(
+        np.array([int(name[1:]) for name in boxes], int), np.reshape(list(boxes.values()), (-1, 4))
+    )
 
 
 def test_the_truth_itself_is_perfect() -> None:
@@ -46,23 +49,30 @@ def test_nobody_true_and_nobody_found_is_no_error() -> None:
     assert identity_scores([frame()] * 2, [frame()] * 2).switches == 0
 
 
-def random_frames(random: np.random.Generator, people: int, count: int) -> tuple[list[FrameBoxes], list[FrameBoxes]]:
+def random_frames(
+    random: np.random.Generator, people: int, count: int
+) -> tuple[list[FrameBoxes], list[FrameBoxes]]:
     place = random.uniform(0, 300, (people, 2))
     name = random.permutation(people + 3)[:people]
-    truth, found = [], []
+    truth = []
+    found = []
     for _ in range(count):
         place = place + random.normal(0, 6, place.shape)
         boxes = np.concatenate([place, place + np.array([30, 60])], 1)
         if random.random() < 0.1:  # two people trade identities
             i, j = random.choice(people, 2, replace=False)
             name[[i, j]] = name[[j, i]]
-        here, kept = random.random(people) < 0.9, random.random(people) < 0.85
+        here = random.random(people) < 0.9
+        kept = random.random(people) < 0.85
         truth.append(FrameBoxes(np.flatnonzero(here), boxes[here]))
-        found.append(FrameBoxes(name[kept].copy(), (boxes + random.normal(0, 4, boxes.shape))[kept]))
+        found.append(
+            FrameBoxes(name[kept].copy(), (boxes + random.normal(0, 4, boxes.shape))[kept])
+        )
     return truth, found
 
 
-# Switches, IDF1, HOTA and AssA by TrackEval 1.3.0. It needs an OpenCV with windows beside ours, so it is no dependency.
+# Switches, IDF1, HOTA and AssA by TrackEval 1.3.0. It needs an OpenCV with windows beside ours, so
+# it is no dependency.
 TRACKEVAL = {
     0: (12, 0.4953271028, 0.3303632249, 0.1891027000),
     1: (8, 0.6498422713, 0.4164522753, 0.3060879543),

@@ -29,22 +29,41 @@ def exact(truth: ShotTruth) -> ShotEstimate:
     turn = truth.camera_from_world[:, :3, :3]
     people = [
         PersonEstimate(
-            np.arange(truth.frames), truth.in_camera(p.joints_m), truth.in_camera(p.keypoints_m),
-            p.size * feet_over_sole_m(body), p.height_m, p.standing.astype(float),
+            np.arange(truth.frames),
+            truth.in_camera(p.joints_m),
+            truth.in_camera(p.keypoints_m),
+            p.size * feet_over_sole_m(body),
+            p.height_m,
+            p.standing.astype(float),
         )
         for p in truth.people
-    ]  # fmt: skip
+    ]
     kind = {"static": "static", "pan": "rotating", "hand": "moving"}[truth.camera_kind]
     return ShotEstimate(
-        people, truth.up_cam, truth.camera_height_m, truth.camera.focal_px[0], kind, turn[0] @ turn.swapaxes(1, 2)
-    )  # fmt: skip
+        people,
+        truth.up_cam,
+        truth.camera_height_m,
+        truth.camera.focal_px[0],
+        kind,
+        turn[0] @ turn.swapaxes(1, 2),
+    )
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_truth_itself_has_no_error(number: int) -> None:
     figures = shot_metrics(shot(number), exact(shot(number)))
-    for name in ("gravity, deg", "stated floor, cm off", "focal length, %", "world MPJPE, mm", "root drift, cm",
-                 "place in the world, cm off", "height, %", "depth, %", "MPJPE, mm", "PA-MPJPE, mm"):  # fmt: skip
+    for name in (
+        "gravity, deg",
+        "stated floor, cm off",
+        "focal length, %",
+        "world MPJPE, mm",
+        "root drift, cm",
+        "place in the world, cm off",
+        "height, %",
+        "depth, %",
+        "MPJPE, mm",
+        "PA-MPJPE, mm",
+    ):
         assert figures[name] == pytest.approx(0, abs=1e-2), name
     assert figures["contacts right, %"] == figures["camera kind right, %"] == 100
     assert figures["standing feet, cm/s"] < 3
@@ -56,10 +75,14 @@ def test_errors_come_out_as_they_were_put_in() -> None:
     found = exact(truth)
     tilted = Rotation.from_euler("x", 7, degrees=True).apply(truth.up_cam)
     people = [
-        None if p is None else replace(p, joints_cam_m=1.1 * p.joints_cam_m, height_m=1.1 * p.height_m)
+        None
+        if p is None
+        else replace(p, joints_cam_m=1.1 * p.joints_cam_m, height_m=1.1 * p.height_m)
         for p in found.people
     ]
-    wrong = replace(found, up_cam=tilted, people=people, focal_px=1.2 * found.focal_px, kind="moving")
+    wrong = replace(
+        found, up_cam=tilted, people=people, focal_px=1.2 * found.focal_px, kind="moving"
+    )
     figures = shot_metrics(truth, wrong)
     side = np.cross(truth.up_cam, (1.0, 0.0, 0.0))  # a turn about x moves what is square to x
     assert figures["gravity, deg"] == pytest.approx(7 * np.linalg.norm(side), rel=0.02)
@@ -103,9 +126,13 @@ def test_the_same_seed_makes_the_same_shot() -> None:
 
 
 def test_the_background_stays_with_a_static_camera_and_goes_with_a_pan() -> None:
-    still, pan = shot(2), shot(1)
+    still = shot(2)
+    pan = shot(1)
     for truth, same in ((still, True), (pan, False)):
         room = draw_room(truth, np.random.default_rng(0))
-        a, b = (background(room, (64, 48), 50.0, truth.camera_from_world[t]) for t in (0, truth.frames // 2))
+        a, b = (
+            background(room, (64, 48), 50.0, truth.camera_from_world[t])
+            for t in (0, truth.frames // 2)
+        )
         assert a.std() > 5
         assert np.array_equal(a, b) == same

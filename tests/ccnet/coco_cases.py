@@ -30,8 +30,12 @@ def ground_truth(
     )
 
 
-def random_case(seed: int, images: int = 12, keypoints: int = 17) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A COCO data set and results for it. Crowds, people without labels, ties, doubles, crowded and empty images."""
+def random_case(
+    seed: int, images: int = 12, keypoints: int = 17
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A COCO data set and results for it. Crowds, people without labels, ties, doubles, crowded and
+    empty images.
+    """
     rng = np.random.default_rng(seed)
     ids = rng.choice(10_000, images, replace=False)  # neither sorted nor gapless
     people: list[dict[str, Any]] = []
@@ -46,10 +50,16 @@ def random_case(seed: int, images: int = 12, keypoints: int = 17) -> tuple[dict[
         results += [_anywhere(rng, int(image), keypoints) for _ in range(rng.integers(0, 4))]
     rng.shuffle(people)  # type: ignore[arg-type]
     rng.shuffle(results)  # type: ignore[arg-type]
-    for number, person in enumerate(people, start=int(rng.integers(0, 2))):  # pycocotools has a word to say on id 0
+    for number, person in enumerate(
+        people, start=int(rng.integers(0, 2))
+    ):  # pycocotools has a word to say on id 0
         person["id"] = number
     categories = [{"id": 1, "name": "person"}]
-    return {"images": [{"id": int(i)} for i in ids], "annotations": people, "categories": categories}, results
+    return {
+        "images": [{"id": int(i)} for i in ids],
+        "annotations": people,
+        "categories": categories,
+    }, results
 
 
 def _person(rng: np.random.Generator, image: int, keypoints: int) -> dict[str, Any]:
@@ -74,10 +84,16 @@ def _person(rng: np.random.Generator, image: int, keypoints: int) -> dict[str, A
 
 
 def _twin(rng: np.random.Generator, person: dict[str, Any]) -> dict[str, Any]:
-    """The same person annotated again with fewer labels: an exact detection is equally similar to both."""
+    """The same person annotated again with fewer labels: an exact detection is equally similar to
+    both.
+    """
     points = np.asarray(person["keypoints"]).reshape(-1, 3).copy()
     points[rng.random(len(points)) < 0.5] = 0
-    return {**person, "keypoints": points.ravel().tolist(), "num_keypoints": int(np.count_nonzero(points[:, 2]))}
+    return {
+        **person,
+        "keypoints": points.ravel().tolist(),
+        "num_keypoints": int(np.count_nonzero(points[:, 2])),
+    }
 
 
 def _near(rng: np.random.Generator, person: dict[str, Any]) -> dict[str, Any]:
@@ -85,16 +101,25 @@ def _near(rng: np.random.Generator, person: dict[str, Any]) -> dict[str, Any]:
     points[points[:, 2] == 0, :2] = person["bbox"][:2]
     spread = rng.choice([0.0, 0.02, 0.08, 0.2]) * np.sqrt(person["area"])
     points[:, :2] += rng.normal(0, 1, (len(points), 2)) * spread
-    if rng.random() < 0.2:  # exact on some keypoints, hopeless on the rest: OKS falls on a threshold
+    if (
+        rng.random() < 0.2
+    ):  # exact on some keypoints, hopeless on the rest: OKS falls on a threshold
         points[:, :2] += np.where(rng.random((len(points), 1)) < 0.4, 1e4, 0)
     return _result(rng, person["image_id"], points)
 
 
 def _anywhere(rng: np.random.Generator, image: int, keypoints: int) -> dict[str, Any]:
-    points = np.column_stack([rng.uniform(0, 700, (keypoints, 2)) * rng.choice([0.05, 0.3, 1.0]), np.ones(keypoints)])
+    points = np.column_stack(
+        [rng.uniform(0, 700, (keypoints, 2)) * rng.choice([0.05, 0.3, 1.0]), np.ones(keypoints)]
+    )
     return _result(rng, image, points)
 
 
 def _result(rng: np.random.Generator, image: int, points: np.ndarray) -> dict[str, Any]:
     score = rng.choice([rng.random(), rng.integers(0, 5) / 4])  # half of them tie with others
-    return {"image_id": image, "category_id": 1, "keypoints": points.ravel().tolist(), "score": float(score)}
+    return {
+        "image_id": image,
+        "category_id": 1,
+        "keypoints": points.ravel().tolist(),
+        "score": float(score),
+    }

@@ -19,7 +19,11 @@ def pycocotools_ap_of_coco(
     def index() -> tuple[Any, Any]:
         truth = coco_index({**dataset, "annotations": [dict(a) for a in dataset["annotations"]]})
         # loadRes looks at the first result, so it cannot load none
-        found = truth.loadRes([dict(r) for r in results]) if results else coco_index({**dataset, "annotations": []})
+        found = (
+            truth.loadRes([dict(r) for r in results])
+            if results
+            else coco_index({**dataset, "annotations": []})
+        )
         return truth, found
 
     return run_pycocotools(index, sigmas).stats

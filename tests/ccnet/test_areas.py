@@ -1,4 +1,6 @@
-"""Areas read from features: a network whose features say the area, and people whose areas are known."""
+"""Areas read from features: a network whose features say the area, and people whose areas are
+known.
+"""
 
 import json
 
@@ -26,8 +28,13 @@ def people(tmp_path):
     write_coco(tmp_path, "train2017", count=12, people=1)
     path = tmp_path / "annotations" / "person_keypoints_train2017.json"
     dataset = json.loads(path.read_text())
-    for number, (image, person) in enumerate(zip(dataset["images"], dataset["annotations"], strict=True)):
-        cv2.imwrite(str(tmp_path / "train2017" / image["file_name"]), np.full((60, 80, 3), 20 * number, np.uint8))
+    for number, (image, person) in enumerate(
+        zip(dataset["images"], dataset["annotations"], strict=True)
+    ):
+        cv2.imwrite(
+            str(tmp_path / "train2017" / image["file_name"]),
+            np.full((60, 80, 3), 20 * number, np.uint8),
+        )
         person |= {"bbox": [30, 20, 16, 16], "area": 100 * np.exp(number / 11)}
     path.write_text(json.dumps(dataset))
     return read_split(tmp_path, "train2017").people

@@ -15,7 +15,8 @@ def crop_of(random: np.random.Generator) -> np.ndarray:
 def test_an_occluder_mostly_covers_the_person():
     """Over many draws the person's own point is hidden far more often than a corner of the crop."""
     random = np.random.default_rng(0)
-    crop, point = crop_of(random), np.array([[32.0, 30.0]])
+    crop = crop_of(random)
+    point = np.array([[32.0, 30.0]])
     changed = np.mean([(occlude(crop, point, random) != crop).any(-1) for _ in range(300)], 0)
     assert changed[30, 32] > 0.5
     assert changed[2, 2] < changed[30, 32] / 2
@@ -45,7 +46,9 @@ def test_grey_around_the_box_stays_grey():
     crop = np.full((96, 64, 3), 127, np.uint8)
     crop[:, 20:40] = crop_of(random)[:, 20:40]
     for _ in range(100):
-        degraded = degrade(crop, np.array([20.0, 0, 40, 96]), np.array([[30.0, 40.0]]), NOTHING_ELSE, random)
+        degraded = degrade(
+            crop, np.array([20.0, 0, 40, 96]), np.array([[30.0, 40.0]]), NOTHING_ELSE, random
+        )
         assert (degraded[:, :20] == 127).all()
         assert (degraded[:, 40:] == 127).all()
 

@@ -1,4 +1,6 @@
-"""The closed form against simulated errors, and heatmaps made the way networks are taught to make them."""
+"""The closed form against simulated errors, and heatmaps made the way networks are taught to make
+them.
+"""
 
 import numpy as np
 import pytest
@@ -34,7 +36,9 @@ def test_expected_oks_of_unequal_axes_is_the_mean_over_gaussian_errors() -> None
 def test_equal_axes_are_the_isotropic_case() -> None:
     sigma = torch.rand(5, 17, dtype=torch.double) * 10
     l2 = torch.rand(5, 17, dtype=torch.double) * 100
-    torch.testing.assert_close(expected_oks_per_axis(torch.stack([sigma, sigma], -1), l2), expected_oks(sigma**2, l2))
+    torch.testing.assert_close(
+        expected_oks_per_axis(torch.stack([sigma, sigma], -1), l2), expected_oks(sigma**2, l2)
+    )
 
 
 def test_variance_and_expected_oks_are_inverse() -> None:
@@ -48,13 +52,21 @@ def test_variance_and_expected_oks_are_inverse() -> None:
 def test_arrays_and_tensors_agree() -> None:
     area = np.array([900.0, 1234.5])
     from_array = l_squared(area, COCO17)
-    np.testing.assert_allclose(from_array, l_squared(torch.from_numpy(area), COCO17).numpy(), rtol=1e-15)
+    np.testing.assert_allclose(
+        from_array, l_squared(torch.from_numpy(area), COCO17).numpy(), rtol=1e-15
+    )
     assert from_array[0, 0] == pytest.approx((2 * 0.026) ** 2 * 900)
 
 
-def _blurred_maps(sigma_cells: float, target: float = 2.0, height: int = 64, width: int = 48) -> torch.Tensor:
-    """What a heatmap network converges to: the mean of its Gaussian targets over where the keypoint may be."""
-    y, x = torch.meshgrid(torch.arange(height).double(), torch.arange(width).double(), indexing="ij")
+def _blurred_maps(
+    sigma_cells: float, target: float = 2.0, height: int = 64, width: int = 48
+) -> torch.Tensor:
+    """What a heatmap network converges to: the mean of its Gaussian targets over where the keypoint
+    may be.
+    """
+    y, x = torch.meshgrid(
+        torch.arange(height).double(), torch.arange(width).double(), indexing="ij"
+    )
     variance = sigma_cells**2 + target**2
     hill = torch.exp(-((x - 20.3) ** 2 + (y - 31.7) ** 2) / (2 * variance)) * target**2 / variance
     return hill[None, None]
@@ -81,7 +93,9 @@ def test_width_and_peak_of_a_heatmap_give_the_error_back(sigma: float) -> None:
     assert (_width(maps) ** 2 - 2.0**2).mean().item() == pytest.approx(sigma**2, rel=1e-3)
     peak = torch.tensor([[2.0**2 / (sigma**2 + 2.0**2)]], dtype=torch.double)
     one = torch.ones(1, 1, dtype=torch.double)
-    confidence = heatmap_confidence(peak, None, 2.0, one[0], one).item()  # l^2 / (sigma^2 + l^2) of l = 1
+    confidence = heatmap_confidence(
+        peak, None, 2.0, one[0], one
+    ).item()  # l^2 / (sigma^2 + l^2) of l = 1
     assert 1 / confidence - 1 == pytest.approx(sigma**2, rel=1e-9)
 
 
@@ -90,7 +104,9 @@ def test_a_hill_narrower_than_the_target_is_taken_as_certain() -> None:
     one = torch.ones(1)
     assert heatmap_confidence(one[:, None], _width(narrow), 2.0, one, torch.ones(1, 1)).item() == 1
     assert heatmap_confidence(torch.tensor([[1.3]]), None, 2.0, one, torch.ones(1, 1)).item() == 1
-    assert (heatmap_confidence(torch.tensor([[-0.1, 0.0]]), None, 2.0, one, torch.ones(1, 2)) > 0).all()
+    assert (
+        heatmap_confidence(torch.tensor([[-0.1, 0.0]]), None, 2.0, one, torch.ones(1, 2)) > 0
+    ).all()
 
 
 def test_width_peak_and_sigma_say_the_same_confidence_in_any_crop_scale() -> None:
@@ -105,7 +121,9 @@ def test_width_peak_and_sigma_say_the_same_confidence_in_any_crop_scale() -> Non
         by_peak = heatmap_confidence(peak, None, 2.0, frame_px_per_cell, l2_px2)
         # 4 crop pixels to a cell
         sigma_crop_px = torch.full((1, 1, 2), sigma_cells * 4, dtype=torch.double)
-        hill_px = (sigma_cells**2 + 2.0**2) ** 0.5 * frame_px_per_cell[:, None, None].expand(-1, 1, 2)
+        hill_px = (sigma_cells**2 + 2.0**2) ** 0.5 * frame_px_per_cell[:, None, None].expand(
+            -1, 1, 2
+        )
         by_spread = heatmap_confidence(peak, hill_px, 2.0, frame_px_per_cell, l2_px2)
         by_sigma = expected_oks_per_axis(sigma_crop_px * frame_px_per_cell / 4, l2_px2)
         assert by_width.item() == pytest.approx(expected, rel=1e-3)
@@ -116,7 +134,9 @@ def test_width_peak_and_sigma_say_the_same_confidence_in_any_crop_scale() -> Non
 
 def test_an_unknown_target_width_is_found_from_true_oks() -> None:
     rng = np.random.default_rng(0)
-    people, keypoints, width = 4000, 4, 2.5
+    people = 4000
+    keypoints = 4
+    width = 2.5
     scale = rng.uniform(0.5, 6, (people, 1))
     l2 = rng.uniform(2, 80, (people, keypoints)) * scale**2
     peak = rng.uniform(0.1, 0.95, (people, keypoints))

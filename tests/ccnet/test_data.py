@@ -61,10 +61,15 @@ def test_mistakes_are_told_in_words(tmp_path):
     with pytest.raises(UserError, match="no data folder"):
         read_split(tmp_path / "nowhere", "train2017")
     write_coco(tmp_path, "train2017")
-    with pytest.raises(UserError, match=r"no annotations at .*val2017.*Found there: person_keypoints_train2017.json"):
+    with pytest.raises(
+        UserError,
+        match=r"no annotations at .*val2017.*Found there: person_keypoints_train2017.json",
+    ):
         read_split(tmp_path, "val2017")
     (tmp_path / "train2017" / "000000000002.png").unlink()
-    with pytest.raises(UserError, match=r"1 images are not in .*train2017, the first is 000000000002.png"):
+    with pytest.raises(
+        UserError, match=r"1 images are not in .*train2017, the first is 000000000002.png"
+    ):
         read_split(tmp_path, "train2017")
     (tmp_path / "annotations" / "person_keypoints_train2017.json").write_text('{"images": [')
     with pytest.raises(UserError, match="not JSON"):
@@ -92,9 +97,15 @@ CROWDPOSE = [name for name in COCO17.keypoints if "eye" not in name and "ear" no
 @pytest.mark.parametrize(
     ("categories", "says"),
     [
-        ([{"id": 1, "name": "dog"}, {"id": 2, "name": "cat"}], "one category named 'person', has 'dog', 'cat'"),
+        (
+            [{"id": 1, "name": "dog"}, {"id": 2, "name": "cat"}],
+            "one category named 'person', has 'dog', 'cat'",
+        ),
         ([], "one category named 'person', has none"),
-        ([{"id": 1, "name": "person", "keypoints": SWAPPED}], r"first that differs is 'right_eye'\): choose a model"),
+        (
+            [{"id": 1, "name": "person", "keypoints": SWAPPED}],
+            r"first that differs is 'right_eye'\): choose a model",
+        ),
         ([{"id": 1, "name": "person", "keypoints": CROWDPOSE}], "not the 17 of coco17"),
         ([{"id": 1, "name": "person", "keypoints": list(COCO17.keypoints[:14])}], "there are 14"),
     ],
@@ -108,7 +119,13 @@ def test_other_keypoints_and_categories_are_told_before_any_work(tmp_path, categ
 
 def test_keypoint_names_in_our_order_are_accepted(tmp_path):
     write_coco(tmp_path, "train2017")
-    named = [{"id": 1, "name": "person", "keypoints": [name.replace("_", " ") for name in COCO17.keypoints]}]
+    named = [
+        {
+            "id": 1,
+            "name": "person",
+            "keypoints": [name.replace("_", " ") for name in COCO17.keypoints],
+        }
+    ]
     change(tmp_path, "train2017", lambda dataset: dataset.update(categories=named))
     assert read_split(tmp_path, "train2017", HALPE26).people
 
@@ -141,7 +158,12 @@ def test_wholebody_joins_its_five_lists(tmp_path):
     old = tmp_path / "annotations" / "person_keypoints_train2017.json"
     dataset = json.loads(old.read_text())
     for person in dataset["annotations"]:
-        for field, count in (("foot_kpts", 6), ("face_kpts", 68), ("lefthand_kpts", 21), ("righthand_kpts", 21)):
+        for field, count in (
+            ("foot_kpts", 6),
+            ("face_kpts", 68),
+            ("lefthand_kpts", 21),
+            ("righthand_kpts", 21),
+        ):
             person[field] = [float(count), 1.0, 2.0] * count
     (tmp_path / "annotations" / "coco_wholebody_train_v1.0.json").write_text(json.dumps(dataset))
     person = read_split(tmp_path, "train2017", WHOLEBODY133).people[0]
@@ -155,19 +177,30 @@ def test_mpii_is_read_from_its_own_layout(tmp_path):
     (tmp_path / "images").mkdir()
     cv2.imwrite(str(tmp_path / "images" / "a.jpg"), np.zeros((50, 60, 3), np.uint8))
     joints = [[11.0 + i, 21.0] for i in range(16)]
-    person = {"image": "a.jpg", "center": [31.0, 21.0], "scale": 0.1, "joints": joints, "joints_vis": [1] * 15 + [0]}
+    person = {
+        "image": "a.jpg",
+        "center": [31.0, 21.0],
+        "scale": 0.1,
+        "joints": joints,
+        "joints_vis": [1] * 15 + [0],
+    }
     joints[3][1] = 31.0
     (tmp_path / "annot" / "valid.json").write_text(json.dumps([person]))
     found = read_split(tmp_path, "valid", MPII16).people[0]
     np.testing.assert_allclose(found.keypoints[0], [10, 20, 2])
     np.testing.assert_allclose(found.keypoints[15], [0, 0, 0])
-    np.testing.assert_allclose(found.box_px, [20, 11.5, 40, 31.5])  # centre 30, 20 + 15 * 0.1; side 200 * 0.1
+    np.testing.assert_allclose(
+        found.box_px, [20, 11.5, 40, 31.5]
+    )  # centre 30, 20 + 15 * 0.1; side 200 * 0.1
     assert found.area_px2 == 14 * 10
     assert load_image(found).shape == (50, 60, 3)
 
 
 def test_the_shared_sets_hold_as_many_people_as_they_say(shared):
-    counts = {name: len(read_split(shared / "data" / "coco", name).people) for name in ("train2017", "val2017")}
+    counts = {
+        name: len(read_split(shared / "data" / "coco", name).people)
+        for name in ("train2017", "val2017")
+    }
     assert counts == {"train2017": 225, "val2017": 406}
     squashed = read_split(shared / "data" / "coco", "train2017_256_holdout", COCO17).people[0]
     assert load_image(squashed).shape[1::-1] == squashed.image_wh

@@ -34,7 +34,10 @@ def test_all_ten_numbers_are_those_of_pycocotools(seed: int) -> None:
     dataset, results = random_case(seed)
     before = json.dumps([dataset, results])
     np.testing.assert_allclose(
-        evaluate_coco(dataset, results).stats, pycocotools_ap_of_coco(dataset, results), rtol=0, atol=1e-12
+        evaluate_coco(dataset, results).stats,
+        pycocotools_ap_of_coco(dataset, results),
+        rtol=0,
+        atol=1e-12,
     )
     assert json.dumps([dataset, results]) == before, "the inputs were changed"
 
@@ -49,11 +52,17 @@ def test_random_cases_hold_everything_that_can_go_wrong() -> None:
         unlabelled = ~(truth.visibility > 0).any(1)
         seen |= {"crowd"} if truth.crowd.any() else set()
         seen |= {"unlabelled"} if unlabelled.any() else set()
-        seen |= {"ignored though labelled"} if (truth.ignore & ~truth.crowd & ~unlabelled).any() else set()
+        seen |= (
+            {"ignored though labelled"}
+            if (truth.ignore & ~truth.crowd & ~unlabelled).any()
+            else set()
+        )
         seen |= {"tied scores"} if len(np.unique(found.score)) < len(found.score) else set()
         seen |= {"over 20 detections"} if (per_image > DETECTIONS_PER_IMAGE).any() else set()
         seen |= {"image without people"} if len(np.setdiff1d(truth.images, truth.image)) else set()
-        seen |= {"image without detections"} if len(np.setdiff1d(truth.images, found.image)) else set()
+        seen |= (
+            {"image without detections"} if len(np.setdiff1d(truth.images, found.image)) else set()
+        )
         seen |= {"id 0"} if (truth.id == 0).any() else set()
     assert len(seen) == 8, f"only {seen}"
 
@@ -85,7 +94,10 @@ def test_results_of_another_category_do_not_count() -> None:
     for result in results[::3]:
         result["category_id"] = 2
     np.testing.assert_allclose(
-        evaluate_coco(dataset, results).stats, pycocotools_ap_of_coco(dataset, results), rtol=0, atol=1e-12
+        evaluate_coco(dataset, results).stats,
+        pycocotools_ap_of_coco(dataset, results),
+        rtol=0,
+        atol=1e-12,
     )
 
 
@@ -97,7 +109,8 @@ def test_with_one_side_empty_the_numbers_are_still_those_of_pycocotools(missing:
     if missing in ("people", "images"):
         dataset["annotations"] = []
     if missing == "images":
-        dataset["images"], results = [], []
+        dataset["images"] = []
+        results = []
     ours = evaluate_coco(dataset, results).stats
     np.testing.assert_array_equal(ours, np.zeros(10) if missing == "detections" else -np.ones(10))
     if missing != "images":  # pycocotools cannot evaluate nothing at all
@@ -109,7 +122,8 @@ def test_pycocotools_says_the_same_of_arrays_as_of_json() -> None:
     truth = ground_truth_from_coco(dataset)
     found = detections_from_coco(results, truth)
     expected = pycocotools_ap_of_coco(dataset, results)
-    reference, ours = evaluate_by_pycocotools(truth, found), evaluate(truth, found)
+    reference = evaluate_by_pycocotools(truth, found)
+    ours = evaluate(truth, found)
     np.testing.assert_array_equal(reference.stats, expected)
     np.testing.assert_array_equal(ours.stats, expected)
     np.testing.assert_array_equal(ours.precision, reference.precision)
@@ -119,13 +133,17 @@ def test_pycocotools_says_the_same_of_arrays_as_of_json() -> None:
 
 
 def test_real_annotations_with_noisy_detections_agree(shared: Path) -> None:
-    dataset = json.loads((shared / "data/coco/annotations/person_keypoints_val2017.json").read_text())
+    dataset = json.loads(
+        (shared / "data/coco/annotations/person_keypoints_val2017.json").read_text()
+    )
     rng = np.random.default_rng(0)
     truth = ground_truth_from_coco(dataset)
     noise = rng.normal(0, 1, truth.xy_px.shape) * (0.08 * np.sqrt(truth.area_px2))[:, None, None]
     found = detections(truth.image, truth.xy_px + noise, rng.random(len(truth.image)))
     ours = evaluate(truth, found).stats
-    np.testing.assert_allclose(ours, evaluate_by_pycocotools(truth, found).stats, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        ours, evaluate_by_pycocotools(truth, found).stats, rtol=0, atol=1e-12
+    )
     assert 0.2 < ours[0] < 0.8
 
 
@@ -135,7 +153,10 @@ def _one_prediction_each(seed: int):
     people = 400
     image = np.sort(rng.integers(0, 150, people))
     size = rng.choice([40.0, 150.0], people)
-    xy = rng.uniform(0, 1, (people, 17, 2)) * size[:, None, None] + 1e4 * np.arange(people)[:, None, None]
+    xy = (
+        rng.uniform(0, 1, (people, 17, 2)) * size[:, None, None]
+        + 1e4 * np.arange(people)[:, None, None]
+    )
     visibility = np.where(rng.random((people, 17)) < 0.7, 2, 0)
     box = np.column_stack([xy.min(1), np.ptp(xy, axis=1)])
     truth = ground_truth(image, xy, visibility, size**2 * 0.5, box)
@@ -168,7 +189,11 @@ def test_matched_oks_is_what_the_evaluator_measures() -> None:
 
 def test_matched_oks_of_nothing_labelled_is_nan() -> None:
     person, keypoint = matched_oks(
-        np.zeros((1, 17, 2)), np.zeros((1, 17, 2)), np.zeros((1, 17), bool), np.ones(1), COCO17.oks_sigma
+        np.zeros((1, 17, 2)),
+        np.zeros((1, 17, 2)),
+        np.zeros((1, 17), bool),
+        np.ones(1),
+        COCO17.oks_sigma,
     )
     assert np.isnan(person).all()
     assert np.isnan(keypoint).all()
@@ -184,9 +209,15 @@ def test_counting_an_image_twice_is_having_it_twice() -> None:
     copies = dict(zip(truth.images.tolist(), (0, 3, 1, 2, 0, 1, 1, 0), strict=True))
 
     def copied(rows: list[dict]) -> list[dict]:
-        return [{**row, "image_id": row["image_id"] * 10 + c} for row in rows for c in range(copies[row["image_id"]])]
+        return [
+            {**row, "image_id": row["image_id"] * 10 + c}
+            for row in rows
+            for c in range(copies[row["image_id"]])
+        ]
 
-    people = [{**row, "id": number} for number, row in enumerate(copied(dataset["annotations"]), start=1)]
+    people = [
+        {**row, "id": number} for number, row in enumerate(copied(dataset["annotations"]), start=1)
+    ]
     images = [{"id": image * 10 + c} for image, times in copies.items() for c in range(times)]
     twice = evaluate_coco({**dataset, "images": images, "annotations": people}, copied(results))
 

@@ -7,7 +7,15 @@ import ccnet
 import pose2d
 from ccnet.confidence import build, fitting_kinds, save
 from ccnet.heads import peaks
-from ccnet.heads.head import ConvHead, Ensemble, FcHead, GapFcHead, QueryHead, flip_average, person_confidence
+from ccnet.heads.head import (
+    ConvHead,
+    Ensemble,
+    FcHead,
+    GapFcHead,
+    QueryHead,
+    flip_average,
+    person_confidence,
+)
 from ccnet.heads.peaks import PeaksHead
 from pose2d.base.errors import UserError
 from pose2d.models.movenet import ChosenCells
@@ -28,7 +36,13 @@ def test_the_conv_head_has_the_published_number_of_parameters():
 @pytest.mark.parametrize("keypoints", [COCO17.size, MPII16.size, WHOLEBODY133.size])
 @pytest.mark.parametrize(
     ("kind", "shape"),
-    [(ConvHead, (8, 12, 10)), (GapFcHead, (8, 12, 10)), (FcHead, (32,)), (QueryHead, None), (PeaksHead, (8, 12, 10))],
+    [
+        (ConvHead, (8, 12, 10)),
+        (GapFcHead, (8, 12, 10)),
+        (FcHead, (32,)),
+        (QueryHead, None),
+        (PeaksHead, (8, 12, 10)),
+    ],
 )
 def test_every_head_answers_between_0_and_1_for_every_skeleton(kind, shape, keypoints):
     head = kind(shape or (keypoints, 16), keypoints).eval()
@@ -59,14 +73,18 @@ def test_no_gradient_reaches_the_pose_network():
 
 
 def test_the_flip_test_averages_after_left_and_right_trade_places():
-    plain, mirrored = torch.rand(2, 17), torch.rand(2, 17)
+    plain = torch.rand(2, 17)
+    mirrored = torch.rand(2, 17)
     confidence, presence = flip_average((plain, plain), (mirrored, mirrored), COCO17)
-    torch.testing.assert_close(confidence[:, 9], (plain[:, 9] + mirrored[:, 10]) / 2)  # left wrist, right wrist
+    torch.testing.assert_close(
+        confidence[:, 9], (plain[:, 9] + mirrored[:, 10]) / 2
+    )  # left wrist, right wrist
     torch.testing.assert_close(presence[:, 0], (plain[:, 0] + mirrored[:, 0]) / 2)
 
 
 def test_person_confidence_is_the_presence_weighted_mean():
-    confidence, presence = torch.tensor([[0.2, 0.8, 0.5]]), torch.tensor([[1.0, 0.5, 0.0]])
+    confidence = torch.tensor([[0.2, 0.8, 0.5]])
+    presence = torch.tensor([[1.0, 0.5, 0.0]])
     torch.testing.assert_close(person_confidence(confidence, presence), torch.tensor([0.6 / 1.5]))
 
 
@@ -89,7 +107,20 @@ def test_peaks_tell_height_place_rivals_and_spread():
     heat = torch.stack([alone, doubtful, wide])[None]
     index = peaks.find_peaks(heat)
     assert index.tolist() == [[16 * 32 + 16] * 3]
-    names = ["peak", "odds", "column", "row", "mass", "spread", "rival0", "rival1", "rival2", "in0", "in1", "in2"]
+    names = [
+        "peak",
+        "odds",
+        "column",
+        "row",
+        "mass",
+        "spread",
+        "rival0",
+        "rival1",
+        "rival2",
+        "in0",
+        "in1",
+        "in2",
+    ]
     numbers = {name: peaks.describe_peaks(heat, index)[0, :, i] for i, name in enumerate(names)}
     torch.testing.assert_close(numbers["peak"], torch.full((3,), 0.9))
     torch.testing.assert_close(numbers["column"], torch.full((3,), 16 / 32))
@@ -103,9 +134,13 @@ def test_peaks_tell_height_place_rivals_and_spread():
 def test_features_at_a_peak_are_those_of_its_cell_and_their_local_mean():
     features = torch.arange(100.0).reshape(1, 1, 10, 10)
     both = peaks.features_at(features, torch.tensor([[55, 0]]))
-    torch.testing.assert_close(both[0, 0], torch.tensor([55.0, 55.0]))  # a plane's mean is its middle
+    torch.testing.assert_close(
+        both[0, 0], torch.tensor([55.0, 55.0])
+    )  # a plane's mean is its middle
     rows = columns = torch.tensor([0, 0, 0, 0, 1, 2, 3.0])
-    torch.testing.assert_close(both[0, 1], torch.stack([torch.tensor(0.0), (10 * rows).mean() + columns.mean()]))
+    torch.testing.assert_close(
+        both[0, 1], torch.stack([torch.tensor(0.0), (10 * rows).mean() + columns.mean()])
+    )
 
 
 def test_a_head_comes_back_from_its_file(tmp_path):
@@ -157,7 +192,11 @@ def test_a_file_that_is_no_head_is_refused(tmp_path):
 def _movenet_head(model):
     head = build(model, "movenet").eval()
     pixels = torch.randint(
-        0, 256, (3, 3, *model.input_wh), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+        0,
+        256,
+        (3, 3, *model.input_wh),
+        dtype=torch.uint8,
+        generator=torch.Generator().manual_seed(0),
     )
     with torch.inference_mode():
         return head, model.features(model.normalize(pixels))
@@ -177,8 +216,12 @@ def test_the_movenet_head_reads_the_peaks_that_movenet_decodes():
 
 
 def test_evidence_tells_how_far_a_keypoint_is_from_where_it_was_expected():
-    heat, centre = torch.full((1, 17, 8, 8), 0.1), torch.full((1, 1, 8, 8), 0.1)
-    heat[0, 5, 2, 3], heat[0, 6, 2, 3] = 0.9, 0.5  # the left shoulder's peak, where the right one's map is warm too
+    heat = torch.full((1, 17, 8, 8), 0.1)
+    centre = torch.full((1, 1, 8, 8), 0.1)
+    heat[0, 5, 2, 3], heat[0, 6, 2, 3] = (
+        0.9,
+        0.5,
+    )  # the left shoulder's peak, where the right one's map is warm too
     centre[0, 0, 4, 4] = 0.8
     expected = torch.full((1, 17, 2), 3.5)
     expected[0, 5] = torch.tensor([5.5, 2.5])
@@ -203,7 +246,9 @@ def test_a_movenet_head_comes_back_from_its_file(tmp_path):
         parameter.data = parameter.data.half().float()
     save(head, tmp_path / "head.safetensors", model, "movenet-lightning")
     with torch.inference_mode():
-        torch.testing.assert_close(ccnet.load(tmp_path / "head.safetensors")(features), head(features))
+        torch.testing.assert_close(
+            ccnet.load(tmp_path / "head.safetensors")(features), head(features)
+        )
 
 
 def test_the_movenet_head_is_refused_for_other_networks():

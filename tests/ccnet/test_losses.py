@@ -17,14 +17,18 @@ def truth(people: int = 6, keypoints: int = 5, seed: int = 0) -> Targets:
 
 def targets(oks: torch.Tensor, present: torch.Tensor, labelled: torch.Tensor) -> Targets:
     """For losses that do not read the errors."""
-    return Targets(oks, present, labelled, torch.full((*oks.shape, 2), torch.nan), torch.arange(len(oks)))
+    return Targets(
+        oks, present, labelled, torch.full((*oks.shape, 2), torch.nan), torch.arange(len(oks))
+    )
 
 
 def test_mse_sums_over_present_keypoints():
     t = truth()
     outputs = torch.randn(6, 5, 2)
     expected = (t.present * (outputs[..., 0].sigmoid() - t.oks) ** 2).sum(1)
-    presence = torch.nn.functional.binary_cross_entropy(outputs[..., 1].sigmoid(), t.present, reduction="none").sum(1)
+    presence = torch.nn.functional.binary_cross_entropy(
+        outputs[..., 1].sigmoid(), t.present, reduction="none"
+    ).sum(1)
     torch.testing.assert_close(losses.keypoint_loss(outputs, t), expected + 0.02 * presence)
 
 
@@ -72,7 +76,9 @@ def test_aleatoric_learns_the_variance():
 
 def test_person_oks_counts_labelled_keypoints_also_outside_the_crop():
     t = truth()
-    torch.testing.assert_close(t.person_oks[0], (t.oks[0] * t.labelled[0]).sum() / t.labelled[0].sum())
+    torch.testing.assert_close(
+        t.person_oks[0], (t.oks[0] * t.labelled[0]).sum() / t.labelled[0].sum()
+    )
 
 
 def test_the_person_term_adds_the_squared_error_of_the_persons_confidence():
@@ -85,12 +91,15 @@ def test_the_person_term_adds_the_squared_error_of_the_persons_confidence():
 
 def test_soap_puts_right_people_above_wrong_ones():
     people = 40
-    oks = torch.linspace(0, 1, people)[torch.randperm(people, generator=torch.Generator().manual_seed(3))]
+    oks = torch.linspace(0, 1, people)[
+        torch.randperm(people, generator=torch.Generator().manual_seed(3))
+    ]
     each = oks[:, None].expand(-1, 3)
     ones = torch.ones_like(each)
     t = targets(each, ones, ones)
     outputs = torch.randn(people, 3, 2, generator=torch.Generator().manual_seed(4)).requires_grad_()
-    loss, optimizer = SoapLoss(people), torch.optim.Adam([outputs], 0.05)
+    loss = SoapLoss(people)
+    optimizer = torch.optim.Adam([outputs], 0.05)
 
     def agreement() -> float:
         person = losses.person_confidence(outputs[..., 0].sigmoid(), outputs[..., 1].sigmoid())

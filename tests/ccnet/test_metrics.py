@@ -106,9 +106,16 @@ def test_a_paired_difference_is_surer_than_two_separate_intervals() -> None:
     rng = np.random.default_rng(0)
     people = 300
     size = rng.choice([40.0, 150.0], people)
-    xy = rng.uniform(0, 1, (people, 17, 2)) * size[:, None, None] + 1e4 * np.arange(people)[:, None, None]
+    xy = (
+        rng.uniform(0, 1, (people, 17, 2)) * size[:, None, None]
+        + 1e4 * np.arange(people)[:, None, None]
+    )
     truth = ground_truth(
-        np.arange(people) // 2, xy, np.full((people, 17), 2), size**2, np.column_stack([xy.min(1), np.ptp(xy, axis=1)])
+        np.arange(people) // 2,
+        xy,
+        np.full((people, 17), 2),
+        size**2,
+        np.column_stack([xy.min(1), np.ptp(xy, axis=1)]),
     )
     noise = np.exp(rng.uniform(np.log(0.02), np.log(0.4), people)) * size
     predicted = xy + rng.normal(0, 1, xy.shape) * noise[:, None, None]

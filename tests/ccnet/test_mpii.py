@@ -12,11 +12,17 @@ from pose2d.skeletons import MPII16
 from tests.ccnet.toy import write_mpii
 
 
-def _off_by(share_of_head: np.ndarray, head_px: float = 50.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _off_by(
+    share_of_head: np.ndarray, head_px: float = 50.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Predictions [N, 16, 2] that miss by these shares [N, 16] of the head size."""
     truth = np.random.default_rng(0).uniform(0, 500, (*share_of_head.shape, 2))
     direction = np.array([0.6, 0.8])
-    return truth + share_of_head[..., None] * head_px * direction, truth, np.full(len(share_of_head), head_px)
+    return (
+        truth + share_of_head[..., None] * head_px * direction,
+        truth,
+        np.full(len(share_of_head), head_px),
+    )
 
 
 def test_a_keypoint_is_right_up_to_the_threshold() -> None:
@@ -25,7 +31,9 @@ def test_a_keypoint_is_right_up_to_the_threshold() -> None:
     xy, truth, head = _off_by(share)
     result = pckh(right_keypoints(xy, truth, np.ones((4, 16), bool), head))
     assert result["ankle"] == 75  # the right one 50, the left one 100
-    assert all(result[part] == 100 for part in ("head", "shoulder", "elbow", "wrist", "hip", "knee"))
+    assert all(
+        result[part] == 100 for part in ("head", "shoulder", "elbow", "wrist", "hip", "knee")
+    )
     assert result["mean"] == pytest.approx(100 * (14 * 4 - 2) / (14 * 4))
 
 
@@ -61,7 +69,9 @@ def test_head_boxes_are_read_as_corners(tmp_path: Path) -> None:
     boxes = np.array([[10.0, 20.0, 40.0, 60.0], [0.0, 0.0, 6.0, 8.0]])
     savemat(tmp_path / "gt_valid.mat", {"headboxes_src": boxes.reshape(2, 2, 2).transpose(1, 2, 0)})
     np.testing.assert_allclose(read_head_sizes(tmp_path / "gt_valid.mat"), [30, 6])
-    (tmp_path / "broken.mat").write_bytes(b"not a matrix at all, but long enough to be read as a header" * 10)
+    (tmp_path / "broken.mat").write_bytes(
+        b"not a matrix at all, but long enough to be read as a header" * 10
+    )
     with pytest.raises(UserError, match="not MPII"):
         read_head_sizes(tmp_path / "broken.mat")
 

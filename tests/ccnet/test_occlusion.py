@@ -1,4 +1,6 @@
-"""The patch hides what it should and nothing else; the curve shows whether confidence falls with OKS."""
+"""The patch hides what it should and nothing else; the curve shows whether confidence falls with
+OKS.
+"""
 
 from pathlib import Path
 
@@ -35,7 +37,10 @@ def test_a_patch_may_hang_over_the_edge_or_miss_the_image() -> None:
 class SpotFinder(PoseModel):
     """Reads the brightest spot as every keypoint; its confidence is how bright the spot is."""
 
-    skeleton, input_wh, feature_shape, box_scale = COCO17, (100, 100), (3, 100, 100), 1.0
+    skeleton = COCO17
+    input_wh = (100, 100)
+    feature_shape = (3, 100, 100)
+    box_scale = 1.0
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +55,9 @@ class SpotFinder(PoseModel):
     def predict(self, features: torch.Tensor) -> Prediction:
         brightness, peak = features[:, 0].flatten(1).max(1)
         xy = torch.stack([peak % 100, peak // 100], -1).float()
-        return Prediction(xy_px=xy[:, None].expand(-1, 17, -1), score=brightness[:, None].expand(-1, 17))
+        return Prediction(
+            xy_px=xy[:, None].expand(-1, 17, -1), score=brightness[:, None].expand(-1, 17)
+        )
 
     def predict_flip(self, features: torch.Tensor, mirrored: torch.Tensor) -> Prediction:
         raise NotImplementedError
@@ -67,7 +74,9 @@ def test_confidence_and_oks_fall_as_the_patch_grows(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.png"
         cv2.imwrite(str(path), image)
         keypoints = np.tile(np.array([x, y, 2], np.float32), (17, 1))
-        people.append(AnnotatedPerson(number, number, path, None, (0, 0, 100, 100), 50.0**2, keypoints))
+        people.append(
+            AnnotatedPerson(number, number, path, None, (0, 0, 100, 100), 50.0**2, keypoints)
+        )
     curves = occlude_wrists(SpotFinder().eval(), None, people_to_occlude(SpotFinder(), people))
     confidence = curves.confidence["raw"]
     assert curves.people == 6

@@ -35,7 +35,11 @@ def test_other_features_leave_the_prediction_as_it_is(name, kind):
     mirrored = other.features(crops.flip(-1))
     both = model.predict_flip(model.features(crops), model.features(crops.flip(-1)))
     torch.testing.assert_close(other.predict_flip(features, mirrored).xy_px, both.xy_px)
-    shape = {"shallow": (64, 32, 24), "copy": (3, 128, 96), "output": (17, 32, 24) if "sbl" in name else (85,)}[kind]
+    shape = {
+        "shallow": (64, 32, 24),
+        "copy": (3, 128, 96),
+        "output": (17, 32, 24) if "sbl" in name else (85,),
+    }[kind]
     assert other.feature_shape == shape
 
 
@@ -47,11 +51,17 @@ def test_a_head_with_a_copied_trunk_starts_as_the_head_on_the_networks_features(
     crops = model.normalize(torch.randint(0, 256, (1, 3, 128, 96)))
     with torch.no_grad():
         torch.testing.assert_close(head.logits(crops), head.head.logits(model.features(crops)))
-    assert not head.train().network.bn1.training if "sbl" in name else not head.train().network.preact.bn1.training
+    assert (
+        not head.train().network.bn1.training
+        if "sbl" in name
+        else not head.train().network.preact.bn1.training
+    )
     save(head, tmp_path / "x.safetensors", other, f"{name} (copy features)")
     again = load(tmp_path / "x.safetensors")
     with torch.no_grad():
-        torch.testing.assert_close(again.logits(crops), head.eval().logits(crops), rtol=2e-2, atol=2e-2)
+        torch.testing.assert_close(
+            again.logits(crops), head.eval().logits(crops), rtol=2e-2, atol=2e-2
+        )
     with pytest.raises(UserError, match=r"trained for .* \(copy features\)"):
         check_fits(again, model, name)
 
@@ -78,7 +88,12 @@ def test_features_that_a_network_does_not_have_are_refused_in_words():
 def test_the_papers_recipe_is_one_layer_two_epochs_and_nothing_else():
     settings = settings_of("paper", epochs=None, loss=None)
     assert settings == PAPER
-    assert (settings.epochs, settings.person_weight, settings.augmented_passes, settings.weight_decay) == (2, 0, 0, 0)
+    assert (
+        settings.epochs,
+        settings.person_weight,
+        settings.augmented_passes,
+        settings.weight_decay,
+    ) == (2, 0, 0, 0)
     assert (settings.rate(0.0), settings.rate(0.6)) == (1e-3, pytest.approx(1e-4))
     assert paper_kind(toy_model()) == "conv"
     assert losses.default(paper_kind(toy_model())) == "mse"

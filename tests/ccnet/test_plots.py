@@ -18,15 +18,19 @@ def _draw(folder: Path, suffix: str) -> dict[str, Path]:
     oks = rng.beta(4, 2, 500)
     sources = {"raw": 0.6 * oks, "ccnet": np.clip(oks + rng.normal(0, 0.1, 500), 0, 1)}
     paths = {
-        name: folder / f"{name}{suffix}" for name in ("reliability", "pr", "density", "sparsification", "occlusion")
+        name: folder / f"{name}{suffix}"
+        for name in ("reliability", "pr", "density", "sparsification", "occlusion")
     }
     bins = {name: reliability(confidence, oks) for name, confidence in sources.items()}
     plots.reliability_diagram(paths["reliability"], {"keypoint": bins, "person": bins})
     found = evaluate_coco(*random_case(0))
     plots.precision_recall(paths["pr"], {"raw": found, "ccnet": found, "oracle": found})
-    plots.confidence_vs_oks(paths["density"], {name: (confidence, oks) for name, confidence in sources.items()})
+    plots.confidence_vs_oks(
+        paths["density"], {name: (confidence, oks) for name, confidence in sources.items()}
+    )
     plots.sparsification_curve(
-        paths["sparsification"], {name: sparsification(confidence, oks) for name, confidence in sources.items()}
+        paths["sparsification"],
+        {name: sparsification(confidence, oks) for name, confidence in sources.items()},
     )
     size = np.linspace(0, 1, 5)
     confidence = 0.8 - 0.5 * size
@@ -50,7 +54,8 @@ def test_svg_images_name_every_source_and_number(tmp_path: Path) -> None:
 
 
 def test_the_same_figures_give_the_same_svg(tmp_path: Path) -> None:
-    first, second = _draw(tmp_path / "a", ".svg"), _draw(tmp_path / "b", ".svg")
+    first = _draw(tmp_path / "a", ".svg")
+    second = _draw(tmp_path / "b", ".svg")
     assert all(first[name].read_bytes() == second[name].read_bytes() for name in first)
 
 

@@ -1,4 +1,6 @@
-"""The head that states a distribution: what follows from it is exact, and keypoints without labels share the rest."""
+"""The head that states a distribution: what follows from it is exact, and keypoints without labels
+share the rest.
+"""
 
 import math
 from dataclasses import replace
@@ -37,14 +39,21 @@ def test_the_loss_counts_present_keypoints_only_and_reads_the_error_along_both_a
     targets = Targets(oks, present, present, error.expand(2, 26, 2), torch.arange(2))
     expected = -distribution_of(logits[0, 3]).log_likelihood(error)
     without = keypoint_loss(logits, replace(targets, present=torch.zeros(2, 26)), "likelihood")
-    presence = torch.nn.functional.softplus(logits[0, 3, 1]) - torch.nn.functional.softplus(-logits[0, 3, 1])
-    torch.testing.assert_close(keypoint_loss(logits, targets, "likelihood")[0] - without[0], expected - presence)
+    presence = torch.nn.functional.softplus(logits[0, 3, 1]) - torch.nn.functional.softplus(
+        -logits[0, 3, 1]
+    )
+    torch.testing.assert_close(
+        keypoint_loss(logits, targets, "likelihood")[0] - without[0], expected - presence
+    )
 
 
 def test_the_embedded_head_states_a_distribution_whose_oks_is_its_confidence() -> None:
-    model, head = pose2d.load("rtmpose-s-halpe26"), ccnet.load("rtmpose-s-halpe26")
+    model = pose2d.load("rtmpose-s-halpe26")
+    head = ccnet.load("rtmpose-s-halpe26")
     assert isinstance(head, SimCCDistributionHead)
-    crops = torch.randint(0, 256, (2, 3, 256, 192), generator=torch.Generator().manual_seed(0)).float()
+    crops = torch.randint(
+        0, 256, (2, 3, 256, 192), generator=torch.Generator().manual_seed(0)
+    ).float()
     with torch.inference_mode():
         features = model.features(model.normalize(crops))
         confidence, presence = head(features)
@@ -65,7 +74,9 @@ def untrained() -> SimCCDistributionHead:
     torch.manual_seed(0)
     head = SimCCDistributionHead((HALPE26.size, 256), HALPE26.size)
     generator = torch.Generator().manual_seed(3)
-    head.cls_x, head.cls_y = (0.1 * torch.randn(len(w), 256, generator=generator) for w in (head.cls_x, head.cls_y))
+    head.cls_x, head.cls_y = (
+        0.1 * torch.randn(len(w), 256, generator=generator) for w in (head.cls_x, head.cls_y)
+    )
     return head.eval()
 
 
@@ -78,24 +89,34 @@ def test_inputs_hold_all_that_the_network_says(untrained: SimCCDistributionHead)
     torch.testing.assert_close(token, tokens)
     torch.testing.assert_close(found, maps)
     assert summary.shape == (2, HALPE26.size, SUMMARY)
-    place = torch.stack([(tokens @ w.mT).argmax(-1) / (len(w) - 1) for w in (untrained.cls_x, untrained.cls_y)], -1)
+    place = torch.stack(
+        [(tokens @ w.mT).argmax(-1) / (len(w) - 1) for w in (untrained.cls_x, untrained.cls_y)], -1
+    )
     torch.testing.assert_close(summary[..., -2:], place)
 
 
-def test_training_features_stay_valid_when_only_trained_layers_change(untrained: SimCCDistributionHead) -> None:
+def test_training_features_stay_valid_when_only_trained_layers_change(
+    untrained: SimCCDistributionHead,
+) -> None:
     class Other(SimCCDistributionHead):
         kind = "simcc"
 
         def logits(self, inputs: torch.Tensor) -> torch.Tensor:
             return inputs[:, :1, None]
 
-    model, other = pose2d.load("rtmpose-s-halpe26"), Other((HALPE26.size, 256), HALPE26.size)
-    assert cache_key(model, other, [], None, (0,)).digest == cache_key(model, untrained, [], None, (0,)).digest
+    model = pose2d.load("rtmpose-s-halpe26")
+    other = Other((HALPE26.size, 256), HALPE26.size)
+    assert (
+        cache_key(model, other, [], None, (0,)).digest
+        == cache_key(model, untrained, [], None, (0,)).digest
+    )
 
 
 def test_along_the_principal_axes_everything_varies_by_one_and_nothing_together() -> None:
     generator = torch.Generator().manual_seed(2)
-    mixed = torch.randn(4000, 96, generator=generator) @ torch.randn(96, 96, generator=generator) + 7
+    mixed = (
+        torch.randn(4000, 96, generator=generator) @ torch.randn(96, 96, generator=generator) + 7
+    )
     mean, axes = principal_axes(mixed)
     along = (mixed - mean) @ axes
     assert along.shape == (4000, AXES)
@@ -104,7 +125,9 @@ def test_along_the_principal_axes_everything_varies_by_one_and_nothing_together(
 
 def test_keypoints_without_labels_teach_presence_nothing(untrained: SimCCDistributionHead) -> None:
     size = HALPE26.size * (SUMMARY + 256) + 512 * 48
-    logits = untrained.logits(torch.randn(2, size, generator=torch.Generator().manual_seed(4)).clamp(-1, 1))
+    logits = untrained.logits(
+        torch.randn(2, size, generator=torch.Generator().manual_seed(4)).clamp(-1, 1)
+    )
     logits[:, COCO17.size :, 1].sum().backward()
     assert all(p.grad is None or not p.grad.any() for p in untrained.presence.parameters())
     torch.testing.assert_close(logits[:, 20, 1], logits[:, 15, 1])  # left big toe, left ankle
@@ -117,7 +140,9 @@ def test_a_keypoint_without_labels_is_as_sharp_in_pixels_as_the_one_it_stands_be
     neck, shoulder = (HALPE26.keypoints.index(name) for name in ("neck", "left_shoulder"))
     rows[:, neck] = rows[:, shoulder]
     with torch.inference_mode():
-        stated = distribution_of(untrained.logits(torch.cat([rows.flatten(1), torch.zeros(1, 512 * 48)], 1)))
+        stated = distribution_of(
+            untrained.logits(torch.cat([rows.flatten(1), torch.zeros(1, 512 * 48)], 1))
+        )
     in_pixels = stated.sigma * torch.tensor(HALPE26.oks_sigma)[:, None]
     torch.testing.assert_close(in_pixels[:, neck], in_pixels[:, shoulder])
     torch.testing.assert_close(stated.weight[:, neck], stated.weight[:, shoulder])
@@ -129,7 +154,9 @@ def test_a_head_says_the_same_after_saving_and_loading(tmp_path: Path) -> None:
     save(head, tmp_path / "head.safetensors", model, "rtmpose-s-halpe26")
     loaded = ccnet.load(tmp_path / "head.safetensors")
     ccnet.check_fits(loaded, model, "rtmpose-s-halpe26")
-    inputs = torch.rand(2, HALPE26.size * (SUMMARY + 256) + 512 * 48, generator=torch.Generator().manual_seed(5))
+    inputs = torch.rand(
+        2, HALPE26.size * (SUMMARY + 256) + 512 * 48, generator=torch.Generator().manual_seed(5)
+    )
     with torch.inference_mode():
         torch.testing.assert_close(loaded.logits(inputs), head.logits(inputs), atol=5e-3, rtol=1e-2)
 
@@ -142,7 +169,9 @@ def test_the_ratio_of_the_axes_is_bounded() -> None:
     assert ratio.tolist() == [LOG_RATIO_RANGE[1], LOG_RATIO_RANGE[0]]
 
 
-def test_a_file_without_the_ratio_of_the_axes_loads_and_states_an_isotropic_error(tmp_path: Path) -> None:
+def test_a_file_without_the_ratio_of_the_axes_loads_and_states_an_isotropic_error(
+    tmp_path: Path,
+) -> None:
     model = pose2d.load("rtmpose-s-halpe26")
     torch.manual_seed(1)
     head = build(model, "simcc", 2 + 2 * COMPONENTS).eval()
@@ -151,10 +180,13 @@ def test_a_file_without_the_ratio_of_the_axes_loads_and_states_an_isotropic_erro
     assert isinstance(loaded, SimCCDistributionHead)
     features = FeaturesWithTrunk.join(torch.randn(1, HALPE26.size, 256), torch.randn(1, 512, 8, 6))
     with torch.inference_mode():
-        stated, (confidence, _) = loaded.distribution(features), loaded(features)
+        stated = loaded.distribution(features)
+        confidence, _ = loaded(features)
     assert stated.log_ratio is None
     torch.testing.assert_close(stated.axis_sigma[..., 0], stated.axis_sigma[..., 1])
-    torch.testing.assert_close((stated.weight / (1 + stated.sigma.square())).sum(-1), confidence, atol=2e-4, rtol=0)
+    torch.testing.assert_close(
+        (stated.weight / (1 + stated.sigma.square())).sum(-1), confidence, atol=2e-4, rtol=0
+    )
 
 
 def test_a_loss_that_does_not_fit_the_head_is_refused() -> None:

@@ -22,7 +22,9 @@ from pose2d.base.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
 
 ALONE = ProcessGroup(0, 1, torch.device("cpu"))
-SETTINGS = TrainingSettings(head="gap-fc", epochs=2, batch=4, augmented_passes=1, learning_rate=1e-2)
+SETTINGS = TrainingSettings(
+    head="gap-fc", epochs=2, batch=4, augmented_passes=1, learning_rate=1e-2
+)
 ROOT = Path(__file__).parents[2]
 
 
@@ -42,8 +44,11 @@ def trained(people, settings, folder, name="training.pt"):
 
 def test_the_mirrored_crop_is_told_in_the_images_own_left_and_right(people):
     """A network that finds a dot must find it in the mirror image too, under the other name."""
-    model, head = toy_model(), new_head(toy_model(), SETTINGS)
-    never = Augment(scale_log=0, shift=0, grey=0, coarse=0, hidden=0, light=0, flip=0, surroundings=0)
+    model = toy_model()
+    head = new_head(toy_model(), SETTINGS)
+    never = Augment(
+        scale_log=0, shift=0, grey=0, coarse=0, hidden=0, light=0, flip=0, surroundings=0
+    )
     plain = observe(model, head.inputs, people)
     still = observe(model, head.inputs, people, augmented(never))
     torch.testing.assert_close(plain.xy_px, still.xy_px)
@@ -52,9 +57,15 @@ def test_the_mirrored_crop_is_told_in_the_images_own_left_and_right(people):
     torch.testing.assert_close(mirrored.labelled, plain.labelled[:, order])
     torch.testing.assert_close(mirrored.present, plain.present[:, order])
     along_x = torch.tensor([-1.0, 1.0])
-    torch.testing.assert_close(mirrored.error.square().sum(-1).neg().div(2).exp() * mirrored.labelled, mirrored.oks)
-    back = (mirrored.xy_px - torch.tensor(np.stack([person.keypoints[order, :2] for person in people]))) * along_x
-    unit = torch.tensor([person.area_px2 for person in people])[:, None] * torch.tensor(model.skeleton.oks_variance)
+    torch.testing.assert_close(
+        mirrored.error.square().sum(-1).neg().div(2).exp() * mirrored.labelled, mirrored.oks
+    )
+    back = (
+        mirrored.xy_px - torch.tensor(np.stack([person.keypoints[order, :2] for person in people]))
+    ) * along_x
+    unit = torch.tensor([person.area_px2 for person in people])[:, None] * torch.tensor(
+        model.skeleton.oks_variance
+    )
     expected = back / unit.sqrt()[..., None] * mirrored.labelled[..., None]
     torch.testing.assert_close(mirrored.error, expected, check_dtype=False, atol=1e-4, rtol=1e-4)
     pixels = model.normalize(torch.zeros(1, 3, 32, 24))
@@ -62,7 +73,8 @@ def test_the_mirrored_crop_is_told_in_the_images_own_left_and_right(people):
 
 
 def test_oks_is_that_of_the_decoded_keypoint_in_image_pixels(people):
-    model, head = toy_model(), new_head(toy_model(), SETTINGS)
+    model = toy_model()
+    head = new_head(toy_model(), SETTINGS)
     seen = observe(model, head.inputs, people)
     for row, person in enumerate(people[:3]):
         distance2 = ((seen.xy_px[row].numpy() - person.keypoints[:, :2]) ** 2).sum(1)
@@ -72,11 +84,14 @@ def test_oks_is_that_of_the_decoded_keypoint_in_image_pixels(people):
         difference = seen.xy_px[row].numpy() - person.keypoints[:, :2]
         unit = np.sqrt(person.area_px2 * model.skeleton.oks_variance)[:, None]
         labelled = person.keypoints[:, 2:] > 0
-        np.testing.assert_allclose(seen.error[row], np.where(labelled, difference / unit, 0), atol=1e-4)
+        np.testing.assert_allclose(
+            seen.error[row], np.where(labelled, difference / unit, 0), atol=1e-4
+        )
 
 
 def test_one_persons_crop_does_not_depend_on_its_neighbours(people):
-    model, head = toy_model(), new_head(toy_model(), SETTINGS)
+    model = toy_model()
+    head = new_head(toy_model(), SETTINGS)
     together = observe(model, head.inputs, people, augmented(Augment()), (3, 1))
     alone = observe(model, head.inputs, people[5:6], augmented(Augment()), (3, 1))
     torch.testing.assert_close(together.features[5:6], alone.features)
@@ -103,12 +118,21 @@ def test_equal_seeds_give_equal_weights_and_other_seeds_others(people, tmp_path)
 
 @pytest.mark.parametrize("loss", ["mse", "cross-entropy", "aleatoric", "ensemble", "soap"])
 def test_training_lowers_every_loss(people, tmp_path, loss):
-    settings = replace(SETTINGS, loss=loss, epochs=60, batch=12, augmented_passes=0, weight_decay=0.0)
+    settings = replace(
+        SETTINGS, loss=loss, epochs=60, batch=12, augmented_passes=0, weight_decay=0.0
+    )
     model = toy_model()
     head = new_head(model, settings)
     examples = make_examples(model, head, people, settings, ALONE, tmp_path / "cache")
     seen: list[float] = []
-    train(head, examples, settings, ALONE, tmp_path / "t.safetensors", lambda steps, value: seen.append(value))
+    train(
+        head,
+        examples,
+        settings,
+        ALONE,
+        tmp_path / "t.safetensors",
+        lambda steps, value: seen.append(value),
+    )
     assert np.mean(seen[-5:]) < np.mean(seen[:5])
 
 
@@ -134,7 +158,8 @@ def test_what_does_not_fit_the_disk_budget_is_streamed_and_learnt_from_alike(peo
 
 
 def test_a_cache_is_used_again_and_only_for_the_same_network(people, tmp_path):
-    model, settings = toy_model(), replace(SETTINGS, augmented_passes=0)
+    model = toy_model()
+    settings = replace(SETTINGS, augmented_passes=0)
     head = new_head(model, settings)
     make_examples(model, head, people, settings, ALONE, tmp_path)
     files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
@@ -204,7 +229,9 @@ def test_a_run_killed_half_way_ends_in_the_same_bytes(people, tmp_path):
     (tmp_path / "training.pt").unlink()
     whole = start(tmp_path, 0, "peaks", "whole.safetensors")
     assert whole.communicate()[0].startswith("1\n")
-    assert (tmp_path / "resumed.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+    assert (tmp_path / "resumed.safetensors").read_bytes() == (
+        tmp_path / "whole.safetensors"
+    ).read_bytes()
 
 
 @pytest.mark.slow
@@ -227,7 +254,11 @@ def test_two_processes_learn_what_one_does(people, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("sbl-resnet50-256x192", "peaks"), ("rle-resnet50-256x192", "fc"), ("poseur-resnet50-256x192", "query")],
+    [
+        ("sbl-resnet50-256x192", "peaks"),
+        ("rle-resnet50-256x192", "fc"),
+        ("poseur-resnet50-256x192", "query"),
+    ],
 )
 def test_every_family_of_networks_can_be_calibrated(people, name, kind):
     torch.manual_seed(0)

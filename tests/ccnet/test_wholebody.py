@@ -7,14 +7,21 @@ import numpy as np
 import pytest
 
 from ccnet.coco_ap.average_precision import PARTS, KeypointAP, evaluate_wholebody
-from ccnet.coco_ap.matching import Detections, GroundTruth, detections_from_coco, ground_truth_from_coco
+from ccnet.coco_ap.matching import (
+    Detections,
+    GroundTruth,
+    detections_from_coco,
+    ground_truth_from_coco,
+)
 from ccnet.data.datasets import WHOLEBODY_FIELDS
 from pose2d.skeletons import WHOLEBODY133
 from tests.ccnet.pycocotools_ap import pycocotools_ap_of_coco
 
 # A part's score in a result; a result without it is ranked by `score`.
 SCORE_FIELDS = {name: "score" if name == "body" else f"{name}_score" for name in PARTS}
-FIELD_OF_PART = dict(zip(("body", "foot", "face", "lefthand", "righthand"), WHOLEBODY_FIELDS, strict=True))
+FIELD_OF_PART = dict(
+    zip(("body", "foot", "face", "lefthand", "righthand"), WHOLEBODY_FIELDS, strict=True)
+)
 
 
 def _split(points: np.ndarray) -> dict[str, list[float]]:
@@ -24,7 +31,8 @@ def _split(points: np.ndarray) -> dict[str, list[float]]:
 
 def _case(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     rng = np.random.default_rng(seed)
-    people, results = [], []
+    people = []
+    results = []
     for image in range(10):
         for _ in range(rng.integers(0, 4)):
             size = rng.choice([40.0, 90.0, 250.0])
@@ -35,16 +43,25 @@ def _case(seed: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
                     visibility[part] = 0
             people.append(
                 {
-                    "id": len(people) + 1, "image_id": image, "category_id": 1, "iscrowd": int(rng.random() < 0.1),
-                    "area": 0.6 * size**2, "bbox": [*xy.min(0), *np.ptp(xy, axis=0)],
+                    "id": len(people) + 1,
+                    "image_id": image,
+                    "category_id": 1,
+                    "iscrowd": int(rng.random() < 0.1),
+                    "area": 0.6 * size**2,
+                    "bbox": [*xy.min(0), *np.ptp(xy, axis=0)],
                     "num_keypoints": int((visibility[:17] > 0).sum()),
                     **_split(np.column_stack([xy * (visibility > 0)[:, None], visibility])),
                 }
-            )  # fmt: skip
+            )
             for _ in range(rng.integers(0, 4)):
                 spread = rng.choice([0.003, 0.01, 0.05]) * size
                 points = np.column_stack([xy + rng.normal(0, spread, xy.shape), np.ones(133)])
-                result = {"image_id": image, "category_id": 1, "score": float(rng.random()), **_split(points)}
+                result = {
+                    "image_id": image,
+                    "category_id": 1,
+                    "score": float(rng.random()),
+                    **_split(points),
+                }
                 for field in SCORE_FIELDS.values():
                     if rng.random() < 0.8:
                         result[field] = round(rng.random(), 1)
@@ -61,7 +78,9 @@ def _part_alone(dataset: dict[str, Any], results: list[dict[str, Any]], part: st
 
     def points(row: dict[str, Any]) -> list[float]:
         return (
-            [v for field in WHOLEBODY_FIELDS for v in row[field]] if part == "wholebody" else row[FIELD_OF_PART[part]]
+            [v for field in WHOLEBODY_FIELDS for v in row[field]]
+            if part == "wholebody"
+            else row[FIELD_OF_PART[part]]
         )
 
     people = [
@@ -74,14 +93,22 @@ def _part_alone(dataset: dict[str, Any], results: list[dict[str, Any]], part: st
         box = [*body.min(0), *np.ptp(body, axis=0)]
         score = result.get(SCORE_FIELDS[part], result["score"])
         found.append(
-            {"image_id": result["image_id"], "category_id": 1, "keypoints": points(result), "score": score, "bbox": box}
+            {
+                "image_id": result["image_id"],
+                "category_id": 1,
+                "keypoints": points(result),
+                "score": score,
+                "bbox": box,
+            }
         )
     return pycocotools_ap_of_coco(
         {**dataset, "annotations": people}, found, np.asarray(WHOLEBODY133.oks_sigma)[PARTS[part]]
     )
 
 
-def _joined(dataset: dict[str, Any], results: list[dict[str, Any]]) -> tuple[GroundTruth, Detections]:
+def _joined(
+    dataset: dict[str, Any], results: list[dict[str, Any]]
+) -> tuple[GroundTruth, Detections]:
     """The five keypoint lists of every row as one of 133."""
     people, found = (
         [{**row, "keypoints": [v for f in WHOLEBODY_FIELDS for v in row[f]]} for row in rows]
@@ -92,7 +119,10 @@ def _joined(dataset: dict[str, Any], results: list[dict[str, Any]]) -> tuple[Gro
 
 
 def _evaluate(dataset: dict[str, Any], results: list[dict[str, Any]]) -> dict[str, KeypointAP]:
-    scores = {part: np.array([r.get(field, r["score"]) for r in results]) for part, field in SCORE_FIELDS.items()}
+    scores = {
+        part: np.array([r.get(field, r["score"]) for r in results])
+        for part, field in SCORE_FIELDS.items()
+    }
     return evaluate_wholebody(*_joined(dataset, results), scores)
 
 
@@ -118,5 +148,7 @@ def test_a_part_has_its_own_order_of_confidence() -> None:
 
 
 def test_parts_cover_every_keypoint_once() -> None:
-    covered = np.concatenate([np.arange(133)[part] for name, part in PARTS.items() if name != "wholebody"])
+    covered = np.concatenate(
+        [np.arange(133)[part] for name, part in PARTS.items() if name != "wholebody"]
+    )
     np.testing.assert_array_equal(covered, np.arange(133))

@@ -1,4 +1,6 @@
-"""A pose model small enough for tests, and a data set to train on: coloured dots where the keypoints are."""
+"""A pose model small enough for tests, and a data set to train on: coloured dots where the
+keypoints are.
+"""
 
 import json
 from pathlib import Path
@@ -54,7 +56,8 @@ def write_coco(root: Path, split: str, count: int = 6, people: int = 2, seed: in
     folder = root / split
     folder.mkdir(parents=True)
     (root / "annotations").mkdir(exist_ok=True)
-    images, annotations = [], []
+    images = []
+    annotations = []
     for number in range(1, count + 1):
         name = f"{number:012d}.png"
         cv2.imwrite(str(folder / name), random.integers(0, 255, (60, 80, 3), np.uint8))
@@ -76,12 +79,20 @@ def write_coco(root: Path, split: str, count: int = 6, people: int = 2, seed: in
                     "keypoints": keypoints.tolist(),
                 }
             )
-    dataset = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "person"}]}
+    dataset = {
+        "images": images,
+        "annotations": annotations,
+        "categories": [{"id": 1, "name": "person"}],
+    }
     (root / "annotations" / f"person_keypoints_{split}.json").write_text(json.dumps(dataset))
 
 
-def write_mpii(root: Path, split: str, count: int = 6, seed: int = 0, head_boxes: bool = True) -> None:
-    """An MPII folder in the layout of HRNet's authors: annot/SPLIT.json, annot/gt_SPLIT.mat, images/."""
+def write_mpii(
+    root: Path, split: str, count: int = 6, seed: int = 0, head_boxes: bool = True
+) -> None:
+    """An MPII folder in the layout of HRNet's authors: annot/SPLIT.json, annot/gt_SPLIT.mat,
+    images/.
+    """
     random = np.random.default_rng(seed)
     (root / "annot").mkdir(parents=True, exist_ok=True)
     (root / "images").mkdir(exist_ok=True)
@@ -103,7 +114,9 @@ def write_mpii(root: Path, split: str, count: int = 6, seed: int = 0, head_boxes
         )
     (root / "annot" / f"{split}.json").write_text(json.dumps(people))
     if head_boxes:
-        corners = np.tile(np.array([[10.0, 5.0], [22.0, 21.0]])[..., None], count)  # head size 0.6 * 20 px
+        corners = np.tile(
+            np.array([[10.0, 5.0], [22.0, 21.0]])[..., None], count
+        )  # head size 0.6 * 20 px
         savemat(root / "annot" / f"gt_{split}.mat", {"headboxes_src": corners})
 
 
@@ -114,7 +127,14 @@ def write_wholebody(root: Path, split: str, count: int = 3, seed: int = 0) -> No
     path = root / "annotations" / f"person_keypoints_{split}.json"
     dataset = json.loads(path.read_text())
     for person in dataset["annotations"]:
-        for field, size in (("foot_kpts", 6), ("face_kpts", 68), ("lefthand_kpts", 21), ("righthand_kpts", 21)):
+        for field, size in (
+            ("foot_kpts", 6),
+            ("face_kpts", 68),
+            ("lefthand_kpts", 21),
+            ("righthand_kpts", 21),
+        ):
             xy = random.uniform((10, 5), (60, 55), (size, 2))
             person[field] = np.column_stack([xy, random.integers(0, 3, size)]).ravel().tolist()
-    (root / "annotations" / f"coco_wholebody_{split.removesuffix('2017')}_v1.0.json").write_text(json.dumps(dataset))
+    (root / "annotations" / f"coco_wholebody_{split.removesuffix('2017')}_v1.0.json").write_text(
+        json.dumps(dataset)
+    )

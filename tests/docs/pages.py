@@ -49,7 +49,10 @@ def page_names() -> list[str]:
 def read_page(name: str) -> Page:
     text = (ROOT / name).read_text(encoding="utf-8")
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
-    blocks, spans, links, anchors = [], [], [], []
+    blocks = []
+    spans = []
+    links = []
+    anchors = []
     reason: str | None = None
     for number, token in enumerate(tokens):
         line = token.map[0] + 1 if token.map else 0
@@ -73,7 +76,9 @@ def read_page(name: str) -> Page:
 
 def _slug(heading: Token) -> str:
     """The anchor of a heading: lower case, punctuation dropped, spaces to hyphens."""
-    text = "".join(part.content for part in heading.children or [] if part.type in ("text", "code_inline"))
+    text = "".join(
+        part.content for part in heading.children or [] if part.type in ("text", "code_inline")
+    )
     return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
 
 

@@ -30,7 +30,9 @@ def commands_in(text: str) -> Iterator[list[str]]:
     """The arguments of each `fitmesh ..` in a line; brackets around what is optional are dropped."""
     for part in re.split(r"&&|;|\||\$ ", text.replace(" [", " ").replace("]", " ")):
         if found := _FITMESH.search(part.strip()):
-            yield [word for word in shlex.split(found[1], posix=True) if word not in ("...", "..", "…")]
+            yield [
+                word for word in shlex.split(found[1], posix=True) if word not in ("...", "..", "…")
+            ]
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +44,27 @@ def commands() -> Mapping[str, Any]:
 
 def check(arguments: list[str], commands: Mapping[str, Any]) -> str | None:
     """What the command line would be refused for, without running anything."""
-    name, rest = (arguments[0], arguments[1:]) if arguments and not arguments[0].startswith("-") else ("", arguments)
+    name, rest = (
+        (arguments[0], arguments[1:])
+        if arguments and not arguments[0].startswith("-")
+        else ("", arguments)
+    )
     if name not in commands:
         return f"there is no command {name}"
     command = commands[name]
     if rest and rest[0] in (inner := getattr(command, "commands", {})) and name:
-        command, rest = inner[rest[0]], rest[1:]
-    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    wrong = [word for word in rest if word.startswith("--") and word.split("=")[0] not in known | {"--help"}]
+        command = inner[rest[0]]
+        rest = rest[1:]
+    known = {
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
+    wrong = [
+        word
+        for word in rest
+        if word.startswith("--") and word.split("=")[0] not in known | {"--help"}
+    ]
     return f"no such option: {', '.join(wrong)}" if wrong else None
 
 
@@ -75,8 +90,13 @@ def test_every_script_and_its_options_exist(name: str) -> None:
             wrong.append(f"line {line}: {found[1]} does not exist")
             continue
         source = script.read_text(encoding="utf-8")
-        source += "".join(p.read_text(encoding="utf-8") for p in script.parent.glob(f"{script.stem.split('_')[0]}*.py"))
-        if "motion_bank import" in source:  # the files of captured motion are options of all that learn from it
+        source += "".join(
+            p.read_text(encoding="utf-8")
+            for p in script.parent.glob(f"{script.stem.split('_')[0]}*.py")
+        )
+        if (
+            "motion_bank import" in source
+        ):  # the files of captured motion are options of all that learn from it
             source += (ROOT / "fitting" / "training" / "motion_bank.py").read_text(encoding="utf-8")
         if script.parent == ROOT / "bench":  # --write is every bench's
             source += (ROOT / "bench" / "lib" / "claim.py").read_text(encoding="utf-8")
@@ -99,7 +119,9 @@ def test_every_file_of_the_repository_that_a_page_names_exists(name: str) -> Non
     missing = [
         f"line {line}: {found}"
         for line, text in read_page(name).spans
-        for found in re.findall(rf"(?<![\w/.-])(?:{packages})/[\w./-]+\.(?:py|md|json|npz|csv|mp4|ipynb)\b", text)
+        for found in re.findall(
+            rf"(?<![\w/.-])(?:{packages})/[\w./-]+\.(?:py|md|json|npz|csv|mp4|ipynb)\b", text
+        )
         if not (ROOT / found).exists()
     ]
     assert not missing, f"{name}: " + "; ".join(missing)

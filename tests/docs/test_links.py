@@ -1,4 +1,6 @@
-"""Links, anchors and images of the documentation lead somewhere, and every page says for whom it is."""
+"""Links, anchors and images of the documentation lead somewhere, and every page says for whom it
+is.
+"""
 
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -8,7 +10,9 @@ import pytest
 from tests.docs.pages import ROOT, page_names, read_page
 
 READER = "**For**"  # how the first paragraph of a page in docs/ begins
-ANIMATION_LIMIT_BYTES = 3_000_000  # what a visitor should have to load before the first screen is there
+ANIMATION_LIMIT_BYTES = (
+    3_000_000  # what a visitor should have to load before the first screen is there
+)
 
 
 @pytest.mark.parametrize("name", page_names())
@@ -30,7 +34,9 @@ def test_every_link_leads_to_a_file_and_a_heading_that_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in page_names() if name.startswith("docs/")])
 def test_every_page_says_at_its_top_for_whom_and_for_what_it_is(name: str) -> None:
-    lines = [line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = [
+        line for line in (ROOT / name).read_text(encoding="utf-8").splitlines() if line.strip()
+    ]
     assert lines[0].startswith("# "), f"{name} does not begin with a title"
     assert lines[1].startswith(READER), (
         f"{name}: the line after the title should begin with {READER} and name the reader"
@@ -39,7 +45,9 @@ def test_every_page_says_at_its_top_for_whom_and_for_what_it_is(name: str) -> No
 
 def test_the_index_lists_every_page() -> None:
     listed = {target.split("#")[0] for _, target in read_page("docs/README.md").links}
-    pages = {PurePosixPath(name).name for name in page_names() if name.startswith("docs/")} - {"README.md"}
+    pages = {PurePosixPath(name).name for name in page_names() if name.startswith("docs/")} - {
+        "README.md"
+    }
     assert not pages - listed, f"docs/README.md does not mention {sorted(pages - listed)}"
 
 
@@ -50,6 +58,10 @@ def test_the_first_animation_is_small_enough_for_a_first_screen() -> None:
 
 
 def test_no_image_is_left_that_no_page_shows() -> None:
-    shown = {PurePosixPath(urlsplit(target).path).name for name in page_names() for _, target in read_page(name).links}
+    shown = {
+        PurePosixPath(urlsplit(target).path).name
+        for name in page_names()
+        for _, target in read_page(name).links
+    }
     kept = {path.name for path in (ROOT / "docs" / "img").iterdir()}
     assert not kept - shown, f"docs/img has images that no page shows: {sorted(kept - shown)}"

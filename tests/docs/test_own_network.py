@@ -26,7 +26,9 @@ SHORT = ("--end", "0.1", "--max-people", "1", "--floor", "off")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Where the reader works: my_network.py, its weights, data and a clip; nothing of it stays registered."""
+    """Where the reader works: my_network.py, its weights, data and a clip; nothing of it stays
+    registered.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -62,11 +64,21 @@ def test_the_network_is_twenty_lines():
 
 @pytest.mark.slow
 def test_the_commands_and_the_python_block_of_the_page(folder, weights):
-    lines = [line for block in PAGE.blocks for line in block.code.splitlines() if line.startswith("fitmesh ")]
+    lines = [
+        line
+        for block in PAGE.blocks
+        for line in block.code.splitlines()
+        if line.startswith("fitmesh ")
+    ]
     for line in lines:
         line = line.replace("my_network.py ", f"{folder}/my_network.py ")
         command = line.split()[1]
-        said = call(line, *{"run": SHORT, "train-ccnet": ("--epochs", "1", "--no-occlusion-test")}.get(command, ()))
+        said = call(
+            line,
+            *{"run": SHORT, "train-ccnet": ("--epochs", "1", "--no-occlusion-test")}.get(
+                command, ()
+            ),
+        )
     assert "my-network with ccnet" in said or Path("out/keypoints.npz").is_file()
     with np.load("out/keypoints.npz") as arrays:
         assert str(arrays["pose_model"]) == "my-network"
@@ -91,7 +103,9 @@ def test_a_plugin_without_a_network_is_refused(folder):
 
 def test_a_shipped_name_cannot_be_taken(folder):
     with pytest.raises(UserError, match="ships with fitmesh"):
-        pose2d.register(pose2d.ModelCard("movenet-thunder", pose2d.HeatmapModel, pose2d.COCO17, (96, 128)))
+        pose2d.register(
+            pose2d.ModelCard("movenet-thunder", pose2d.HeatmapModel, pose2d.COCO17, (96, 128))
+        )
 
 
 def test_the_card_must_agree_with_the_network(folder, weights):
@@ -122,7 +136,8 @@ def digest() -> str:
 def test_cache_keys_follow_the_code_of_the_network_and_of_what_it_imports_beside_it(folder):
     first = digest()
     assert digest() == first
-    file, layers = Path("my_network.py"), Path("my_layers.py")
+    file = Path("my_network.py")
+    layers = Path("my_layers.py")
     file.write_text(f"# a comment\n{CODE[0]}")
     assert digest() == first
     layers.write_text("WIDTH = 32\n")
@@ -158,6 +173,11 @@ def test_an_entry_point_makes_a_name_known(folder, monkeypatch):
 @pytest.mark.slow
 def test_worker_processes_know_a_plugin(folder, weights):
     shared = f"--plugin {folder}/my_network.py --pose-model my-network --checkpoint my_network.pth --only people"
-    call(f"fitmesh run --videos clip.mp4 --out many --jobs 1 {shared}", "--end", "0.1", "--whole-image")
+    call(
+        f"fitmesh run --videos clip.mp4 --out many --jobs 1 {shared}",
+        "--end",
+        "0.1",
+        "--whole-image",
+    )
     with np.load(next(Path("many").glob("*/keypoints.npz"))) as arrays:
         assert str(arrays["pose_model"]) == "my-network"

@@ -1,8 +1,8 @@
 """Every Python block in the documentation is complete and runs, page by page, on the example clip.
 
-The blocks of a page run one after the other in one namespace, in a folder that holds `examples/`, `docs/` and a run of
-the example in `out/park` and `out/`. A block that cannot run anywhere says why in a comment in front of it,
-`<!-- not run: REASON -->`; it must still compile.
+The blocks of a page run one after the other in one namespace, in a folder that holds `examples/`,
+`docs/` and a run of the example in `out/park` and `out/`. A block that cannot run anywhere says why
+in a comment in front of it, `<!-- not run: REASON -->`; it must still compile.
 """
 
 import shutil
@@ -34,7 +34,9 @@ def slow_if_it_runs_the_example(name: str) -> object:
 
 @pytest.fixture(scope="session")
 def example_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first second of the example clip; the blocks that run it again find everything up to date."""
+    """The first second of the example clip; the blocks that run it again find everything up to
+    date.
+    """
     out = tmp_path_factory.mktemp("docs") / "park"
     fitmesh.run(ROOT / "examples" / "park.mp4", out, end_s=1.0, exports=("csv",))
     return out
@@ -49,8 +51,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", [slow_if_it_runs_the_example(n) for n in page_names() if python_blocks(n)])
-def test_the_python_blocks_of_a_page_run(name: str, folder: Path, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "name", [slow_if_it_runs_the_example(n) for n in page_names() if python_blocks(n)]
+)
+def test_the_python_blocks_of_a_page_run(
+    name: str, folder: Path, request: pytest.FixtureRequest
+) -> None:
     blocks = [block for block in python_blocks(name) if block.not_run is None]
     if any(word in block.code for block in blocks for word in USES_THE_EXAMPLE):
         run = request.getfixturevalue("example_run")
@@ -58,7 +64,9 @@ def test_the_python_blocks_of_a_page_run(name: str, folder: Path, request: pytes
         shutil.copytree(run, folder / "out" / "park")
     namespace: dict[str, object] = {"__name__": "__main__"}
     for block in blocks:
-        code = "\n" * (block.line - 1) + block.code  # so that a traceback names the line of the page
+        code = (
+            "\n" * (block.line - 1) + block.code
+        )  # so that a traceback names the line of the page
         exec(compile(code, str(ROOT / name), "exec"), namespace)
 
 
@@ -70,5 +78,7 @@ def test_every_python_block_compiles(block: Block) -> None:
 def test_few_blocks_are_not_run_and_each_says_why() -> None:
     not_run = [block for block in all_blocks() if block.not_run is not None]
     assert all(block.not_run for block in not_run)
-    nowhere = [block for block in not_run if "runs it" not in str(block.not_run)]  # others name the test that does
+    nowhere = [
+        block for block in not_run if "runs it" not in str(block.not_run)
+    ]  # others name the test that does
     assert len(nowhere) <= MOST_NOT_RUN * len(all_blocks())

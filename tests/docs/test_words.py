@@ -19,13 +19,21 @@ _WORDS = re.compile(rf"(?<![\w.(:])(?:{'|'.join(PLAIN)})(?![\w(|])", re.IGNORECA
 
 
 def test_pages_code_and_messages_use_plain_words() -> None:
-    listed = subprocess.run(["git", "ls-files", *FILES], capture_output=True, text=True, cwd=ROOT, check=False).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", *FILES], capture_output=True, text=True, cwd=ROOT, check=False
+    ).stdout
     found = []
     for name in listed.splitlines():
         if any(part in name for part in LEFT_OUT) or not (ROOT / name).is_file():
             continue
         text = (ROOT / name).read_text(encoding="utf-8")
         for match in _WORDS.finditer(text):
-            better = next(instead for words, instead in PLAIN.items() if re.fullmatch(words, match[0], re.IGNORECASE))
-            found.append(f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}, write: {better}")
+            better = next(
+                instead
+                for words, instead in PLAIN.items()
+                if re.fullmatch(words, match[0], re.IGNORECASE)
+            )
+            found.append(
+                f"{name}:{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}, write: {better}"
+            )
     assert not found, "\n".join(found)

@@ -35,8 +35,19 @@ def stored(data: Path, **others) -> EvalSettings:
 
 
 def test_exact_keypoints_give_the_table_with_counts(tmp_path: Path) -> None:
-    data, out = tiny_3dpw.write(tmp_path / "data"), tmp_path / "out"
-    arguments = ["--data", data, "--keypoints-from", "poses2d", "--confidence", "raw", "--out", out, "--quiet"]
+    data = tiny_3dpw.write(tmp_path / "data")
+    out = tmp_path / "out"
+    arguments = [
+        "--data",
+        data,
+        "--keypoints-from",
+        "poses2d",
+        "--confidence",
+        "raw",
+        "--out",
+        out,
+        "--quiet",
+    ]
     result = CliRunner().invoke(app, ["eval-3dpw", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0
     assert "18 person-frames in 2 sequences" in " ".join(result.output.split())
@@ -52,12 +63,16 @@ def test_exact_keypoints_give_the_table_with_counts(tmp_path: Path) -> None:
 
 
 def test_the_network_and_ccnet_read_the_images(tmp_path: Path) -> None:
-    data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
+    data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    out = tmp_path / "out"
     settings = EvalSettings(data, pose_model="movenet-lightning")
     outcome = pipeline.run(settings, out, QUIET)
     assert list(outcome.scores.rows) == [
-        "start (lifter)", "+ raw confidence", "+ CCNet confidence", "+ CCNet likelihood",
-    ]  # fmt: skip
+        "start (lifter)",
+        "+ raw confidence",
+        "+ CCNet confidence",
+        "+ CCNet likelihood",
+    ]
     assert len(outcome.scores) == tiny_3dpw.FRAMES
     assert all(score["pa_mpjpe_mm"].mean() < 100 for score in outcome.scores.rows.values())
 
@@ -78,11 +93,14 @@ def test_the_oracle_is_the_true_oks(tmp_path: Path) -> None:
     settings = EvalSettings(data, pose_model="movenet-lightning", confidence=("oracle",))
     (sequence,) = eval_sequences(settings, [])
     (found,) = KeypointEstimator(settings).estimate(sequence, body_set(), lambda count: None)
-    body, track = load_body(), sequence.tracks[0]
+    body = load_body()
+    track = sequence.tracks[0]
     true = sequence.camera.project(body.at(camera_params(track, body)).keypoints[:, :17]).numpy()
     away2 = ((found.xy_px - true) ** 2).sum(-1)
     l2 = (2 * np.array(COCO17.oks_sigma)) ** 2 * found.area_px2[:, None]
-    np.testing.assert_allclose(found.by_source["oracle"].confidence, np.exp(-away2 / 2 / l2), atol=1e-4)
+    np.testing.assert_allclose(
+        found.by_source["oracle"].confidence, np.exp(-away2 / 2 / l2), atol=1e-4
+    )
     assert (found.by_source["oracle"].presence == 1).all()
 
 
@@ -120,10 +138,15 @@ def test_missing_and_broken_images_are_counted(tmp_path: Path) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
     image_path(data, "one_00", 1).unlink()
     image_path(data, "one_00", 4).write_bytes(b"no image")
-    settings = EvalSettings(data, pose_model="movenet-lightning", confidence=("raw",), weighting=("ones",))
+    settings = EvalSettings(
+        data, pose_model="movenet-lightning", confidence=("raw",), weighting=("ones",)
+    )
     outcome = pipeline.run(settings, tmp_path / "out", QUIET)
     assert next(iter(outcome.scores.rows.values()))["frame"].tolist() == [0, 2, 3, 5]
-    assert {(one.why, one.frames) for one in outcome.skipped} == {("image missing", 1), ("image unreadable", 1)}
+    assert {(one.why, one.frames) for one in outcome.skipped} == {
+        ("image missing", 1),
+        ("image unreadable", 1),
+    }
 
 
 def test_a_person_of_whom_nothing_was_seen_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -140,22 +163,33 @@ def test_a_person_of_whom_nothing_was_seen_is_left_out_and_counted(tmp_path: Pat
 
 def test_when_nothing_is_left_it_says_why(tmp_path: Path) -> None:
     blind = tiny_3dpw.write(
-        tmp_path / "data", {"one_00": 1}, lambda name, content: content.update(campose_valid=[np.zeros(6)])
+        tmp_path / "data",
+        {"one_00": 1},
+        lambda name, content: content.update(campose_valid=[np.zeros(6)]),
     )
     with pytest.raises(UserError, match="could be measured: no frame has a valid camera"):
         pipeline.run(stored(blind), tmp_path / "out", QUIET)
 
 
-def test_a_second_run_makes_nothing_anew_and_a_changed_one_only_what_changed(tmp_path: Path, monkeypatch) -> None:
-    data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
+def test_a_second_run_makes_nothing_anew_and_a_changed_one_only_what_changed(
+    tmp_path: Path, monkeypatch
+) -> None:
+    data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    out = tmp_path / "out"
     first = pipeline.run(stored(data), out, QUIET)
     monkeypatch.setattr(pipeline, "stored_keypoints", _must_not_run)
     monkeypatch.setattr(fits, "fit_person", _must_not_run)
     second = pipeline.run(stored(data), out, QUIET)
     label = "+ raw confidence"
-    np.testing.assert_array_equal(first.scores.rows[label]["mpjpe_mm"], second.scores.rows[label]["mpjpe_mm"])
-    other = pipeline.run(stored(data, protocol="challenge"), out, QUIET)  # another score of the same fits
-    assert not np.array_equal(first.scores.rows[label]["mpjpe_mm"], other.scores.rows[label]["mpjpe_mm"])
+    np.testing.assert_array_equal(
+        first.scores.rows[label]["mpjpe_mm"], second.scores.rows[label]["mpjpe_mm"]
+    )
+    other = pipeline.run(
+        stored(data, protocol="challenge"), out, QUIET
+    )  # another score of the same fits
+    assert not np.array_equal(
+        first.scores.rows[label]["mpjpe_mm"], other.scores.rows[label]["mpjpe_mm"]
+    )
     with pytest.raises(AssertionError, match="ran again"):
         pipeline.run(stored(data, weighting=("squared",)), out, QUIET)
 
@@ -173,11 +207,13 @@ def test_every_second_frame_of_one_sequence(tmp_path: Path) -> None:
 
 
 def test_what_a_run_found_can_be_scored_again_as_predictions(tmp_path: Path) -> None:
-    data, out = tiny_3dpw.write(tmp_path / "data", {"one_00": 1}), tmp_path / "out"
+    data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
+    out = tmp_path / "out"
     first = pipeline.run(stored(data), out, QUIET)
     (file,) = (path for path in (out / "predictions").glob("*.npz") if "start" not in path.name)
     again = pipeline.run(EvalSettings(data, predictions=file), out, QUIET)
-    (_, a), (b,) = first.scores.rows.values(), again.scores.rows.values()
+    _, a = first.scores.rows.values()
+    (b,) = again.scores.rows.values()
     np.testing.assert_allclose(a["mve_mm"], b["mve_mm"], atol=1e-3)
 
 
@@ -187,10 +223,17 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
     mesh = tiny_3dpw.true_mesh(actor)
     joints = body_set(None, None).regressor @ mesh
     np.savez(
-        tmp_path / "found.npz", sequence=np.full(5, "one_00"), person=np.zeros(5, int), frame=np.arange(5),
-        joints=joints[:5, H36M_14], pelvis=joints[:5, 0], vertices=mesh[:5],
-    )  # fmt: skip
-    outcome = pipeline.run(EvalSettings(data, predictions=tmp_path / "found.npz"), tmp_path / "out", QUIET)
+        tmp_path / "found.npz",
+        sequence=np.full(5, "one_00"),
+        person=np.zeros(5, int),
+        frame=np.arange(5),
+        joints=joints[:5, H36M_14],
+        pelvis=joints[:5, 0],
+        vertices=mesh[:5],
+    )
+    outcome = pipeline.run(
+        EvalSettings(data, predictions=tmp_path / "found.npz"), tmp_path / "out", QUIET
+    )
     (score,) = outcome.scores.rows.values()
     assert len(score["frame"]) == 5
     assert max(score["mpjpe_mm"].max(), score["mve_mm"].max()) < 0.05
@@ -207,9 +250,19 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
         ({"keypoints_from": "poses2d"}, "knows only its own confidence"),
         ({"protocol": "pare"}, "unknown protocol 'pare'"),
         ({"split": "train"}, "has no split 'train'"),
-        ({"confidence": ("raw",), "weighting": ("precision",)}, "precision needs calibrated confidence"),
+        (
+            {"confidence": ("raw",), "weighting": ("precision",)},
+            "precision needs calibrated confidence",
+        ),
         ({"confidence": ("raw", "raw-heatmap")}, "one score of its own"),
-        ({"pose_model": "sbl-resnet50-256x192", "confidence": ("raw",), "pose_checkpoint": WRONG}, "does not fit"),
+        (
+            {
+                "pose_model": "sbl-resnet50-256x192",
+                "confidence": ("raw",),
+                "pose_checkpoint": WRONG,
+            },
+            "does not fit",
+        ),
         ({"init": "spin", "checkpoint": WRONG}, "does not fit"),
         ({"ccnet": WRONG}, "not a calibration head"),
     ],
@@ -217,20 +270,30 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
 def test_a_mistake_in_the_settings_is_told_before_any_work(tmp_path: Path, settings, words) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
     save_file({"conv1.weight": torch.zeros(2, 3)}, tmp_path / "wrong.safetensors")
-    settings = {key: tmp_path / "wrong.safetensors" if value == WRONG else value for key, value in settings.items()}
+    settings = {
+        key: tmp_path / "wrong.safetensors" if value == WRONG else value
+        for key, value in settings.items()
+    }
     with pytest.raises(UserError, match=words):
         pipeline.run(EvalSettings(data, **settings), tmp_path / "out", QUIET)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_source_that_cannot_have_the_weighting_is_weighted_otherwise_and_that_is_said(capsys, tmp_path) -> None:
+def test_a_source_that_cannot_have_the_weighting_is_weighted_otherwise_and_that_is_said(
+    capsys, tmp_path
+) -> None:
     settings = EvalSettings(tmp_path, confidence=("raw", "ccnet"), weighting=("precision",))
     settings.check()
     assert list(settings.rows()) == ["+ raw confidence", "+ CCNet precision"]
     assert settings.replaced == ["raw"]
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
-    pipeline.run(replace(settings, data=data, pose_model="movenet-lightning"), tmp_path / "out", QUIET)
-    assert "raw states no pixels, so it is weighted by `confidence`, not precision" in capsys.readouterr().err
+    pipeline.run(
+        replace(settings, data=data, pose_model="movenet-lightning"), tmp_path / "out", QUIET
+    )
+    assert (
+        "raw states no pixels, so it is weighted by `confidence`, not precision"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_body_without_joints_of_its_own_asks_for_the_regressor_by_name(tmp_path: Path) -> None:

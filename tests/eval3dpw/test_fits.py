@@ -16,7 +16,11 @@ def test_a_fit_that_was_written_is_read_back_whole_with_a_childs_size(tmp_path: 
     adult = BodyParams(torch.rand(2, 24, 3), torch.rand(2, 10), torch.rand(2, 3))
     ones = np.ones((3, 24, 3), np.float32)
     stated = Stated(30 * ones, 2.5 * ones, ones[..., 0] > 0, 200 * ones[:, 0, 0])
-    write_fits(tmp_path / "fits.npz", CacheKey("fits", {}, {}, ""), {0: PersonFit(child, stated), 4: PersonFit(adult)})
+    write_fits(
+        tmp_path / "fits.npz",
+        CacheKey("fits", {}, {}, ""),
+        {0: PersonFit(child, stated), 4: PersonFit(adult)},
+    )
     read = read_fits(tmp_path / "fits.npz")
     assert sorted(read) == [0, 4]
     assert read[4].stated is None

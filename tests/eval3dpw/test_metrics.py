@@ -15,7 +15,9 @@ def points() -> torch.Tensor:
 
 def test_procrustes_equals_the_reference() -> None:
     reference = answers("conventions")
-    a, b, hat, error = (torch.from_numpy(reference[name]) for name in ("pa_a", "pa_b", "pa_hat", "pa_err"))
+    a, b, hat, error = (
+        torch.from_numpy(reference[name]) for name in ("pa_a", "pa_b", "pa_hat", "pa_err")
+    )
     torch.testing.assert_close(procrustes(a, b), hat, atol=1e-10, rtol=0)
     torch.testing.assert_close(pa_mpjpe_mm(a, b), 1000 * error, atol=1e-6, rtol=0)
 
@@ -40,7 +42,9 @@ def test_a_shift_of_the_whole_body_is_no_joint_error(points) -> None:
 def test_one_joint_off_by_14_mm_is_1_mm_on_the_mean_of_14(points) -> None:
     moved = points.clone()
     moved[:, 3, 2] += 0.014
-    torch.testing.assert_close(mpjpe_mm(moved, points, moved[:, 0], points[:, 0]), torch.ones(5, dtype=torch.float64))
+    torch.testing.assert_close(
+        mpjpe_mm(moved, points, moved[:, 0], points[:, 0]), torch.ones(5, dtype=torch.float64)
+    )
 
 
 def test_steady_motion_has_no_acceleration_error_and_a_jerk_has_its_own(points) -> None:

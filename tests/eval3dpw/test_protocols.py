@@ -23,9 +23,14 @@ def truth() -> Bodies:
 
     joints = points(14)
     return Bodies(
-        joints, joints[:, 2:4].mean(1) + 0.01, points(30), points(24), points(1)[:, 0],
-        torch.zeros(5, dtype=torch.long), torch.arange(5),
-    )  # fmt: skip
+        joints,
+        joints[:, 2:4].mean(1) + 0.01,
+        points(30),
+        points(24),
+        points(1)[:, 0],
+        torch.zeros(5, dtype=torch.long),
+        torch.arange(5),
+    )
 
 
 @pytest.mark.parametrize("name", ["spin", "vibe", "wham", "challenge"])
@@ -39,7 +44,8 @@ def test_the_truth_itself_has_no_error(truth, name) -> None:
 
 def moved(bodies: Bodies, away: float) -> Bodies:
     shift = {
-        name: getattr(bodies, name) + away for name in ("joints", "pelvis", "vertices", "kinematic", "translation")
+        name: getattr(bodies, name) + away
+        for name in ("joints", "pelvis", "vertices", "kinematic", "translation")
     }
     return replace(bodies, **shift)
 
@@ -62,7 +68,9 @@ def test_spin_aligns_joints_and_mesh_at_the_pelvis(truth) -> None:
 
 def test_wham_aligns_joints_and_mesh_at_the_mid_hips(truth) -> None:
     joints = truth.joints.clone()
-    joints[:, 2:4, 0] += 0.014  # both hips: the root moves 14 mm, so the other 12 joints are 14 mm off
+    joints[:, 2:4, 0] += (
+        0.014  # both hips: the root moves 14 mm, so the other 12 joints are 14 mm off
+    )
     report = eval3dpw.evaluate(replace(truth, joints=joints), truth, "wham")
     assert report.mpjpe_mm == pytest.approx(14 * 12 / 14)
     assert report.mve_mm == pytest.approx(14)
@@ -71,7 +79,9 @@ def test_wham_aligns_joints_and_mesh_at_the_mid_hips(truth) -> None:
 def test_vibe_leaves_meshes_where_the_body_model_put_them(truth) -> None:
     joints = truth.joints.clone()
     joints[:, 2:4, 0] += 0.014
-    off = replace(truth, joints=joints, translation=truth.translation + torch.tensor([0.0, 0.02, 0.0]))
+    off = replace(
+        truth, joints=joints, translation=truth.translation + torch.tensor([0.0, 0.02, 0.0])
+    )
     report = eval3dpw.evaluate(off, truth, "vibe")
     assert report.mpjpe_mm == pytest.approx(14 * 12 / 14)
     assert report.mve_mm == pytest.approx(20)
@@ -86,16 +96,24 @@ def test_the_challenge_takes_24_joints_from_the_first(truth) -> None:
 
 def test_acceleration_counts_even_frames_of_one_track_only(truth) -> None:
     joints = truth.joints.clone()
-    joints[2] += 0.001 * torch.tensor([0.0, 0.0, 1.0])  # with the root still: one frame jumps by 1 mm
+    joints[2] += 0.001 * torch.tensor(
+        [0.0, 0.0, 1.0]
+    )  # with the root still: one frame jumps by 1 mm
     off = replace(truth, joints=joints)
     report = eval3dpw.evaluate(off, truth, "spin")
-    np.testing.assert_allclose(report.per_frame.acceleration_mm, [np.nan, 1, 2, 1, np.nan], atol=1e-9)
+    np.testing.assert_allclose(
+        report.per_frame.acceleration_mm, [np.nan, 1, 2, 1, np.nan], atol=1e-9
+    )
     gap = replace(truth, frame=torch.tensor([0, 1, 2, 4, 5]))
     report = eval3dpw.evaluate(off, gap, "spin")
-    np.testing.assert_allclose(report.per_frame.acceleration_mm, [np.nan, 1, np.nan, np.nan, np.nan], atol=1e-9)
+    np.testing.assert_allclose(
+        report.per_frame.acceleration_mm, [np.nan, 1, np.nan, np.nan, np.nan], atol=1e-9
+    )
     two = replace(truth, track=torch.tensor([0, 0, 1, 1, 1]), frame=torch.tensor([0, 1, 0, 1, 2]))
     report = eval3dpw.evaluate(off, two, "spin")
-    np.testing.assert_allclose(report.per_frame.acceleration_mm, [np.nan, np.nan, np.nan, 1, np.nan], atol=1e-9)
+    np.testing.assert_allclose(
+        report.per_frame.acceleration_mm, [np.nan, np.nan, np.nan, 1, np.nan], atol=1e-9
+    )
 
 
 def test_what_a_protocol_lacks_is_named(truth) -> None:
@@ -114,13 +132,24 @@ def track(valid: list[int], confidences: list[list[float]]) -> TruthTrack:
     poses2d = np.zeros((count, 18, 3))
     poses2d[..., 2] = confidences
     return TruthTrack(
-        "s", 0, "male", np.arange(count), np.zeros(10), np.zeros((count, 24, 3)), np.zeros((count, 3)),
-        np.tile(np.eye(4), (count, 1, 1)), np.array(valid, bool), np.eye(3), poses2d,
-    )  # fmt: skip
+        "s",
+        0,
+        "male",
+        np.arange(count),
+        np.zeros(10),
+        np.zeros((count, 24, 3)),
+        np.zeros((count, 3)),
+        np.tile(np.eye(4), (count, 1, 1)),
+        np.array(valid, bool),
+        np.eye(3),
+        poses2d,
+    )
 
 
 def test_each_protocol_has_its_own_frames() -> None:
-    seen7, seen6, unseen = [0.4] * 7 + [0.2] * 11, [0.4] * 6 + [0.2] * 12, [0.0] * 18
+    seen7 = [0.4] * 7 + [0.2] * 11
+    seen6 = [0.4] * 6 + [0.2] * 12
+    unseen = [0.0] * 18
     frames = track([1, 1, 1, 0], [seen7, seen6, unseen, seen7])
     counts = {name: protocol.counts(frames).tolist() for name, protocol in PROTOCOLS.items()}
     assert counts["spin"] == counts["wham"] == [True, True, True, False]
@@ -131,7 +160,9 @@ def test_each_protocol_has_its_own_frames() -> None:
 
 def test_the_open_body_has_its_own_regressor(tmp_path) -> None:
     bodies = body_set(None, None)
-    placed = bodies.place(eval3dpw.bodies.BodyParams(torch.zeros(2, 24, 3), torch.zeros(10), torch.zeros(2, 3)))
+    placed = bodies.place(
+        eval3dpw.bodies.BodyParams(torch.zeros(2, 24, 3), torch.zeros(10), torch.zeros(2, 3))
+    )
     assert placed.joints.shape == (2, 14, 3)
     hips = placed.joints[0, 2:4]
     assert abs(float(hips[0, 0] + hips[1, 0])) < 1e-5  # a left and a right one
@@ -145,7 +176,9 @@ def test_resampling_draws_the_same_sequences_for_every_row() -> None:
     rng = np.random.default_rng(1)
     raw = rng.normal(50, 5, 60) + 10 * sequence
     counts = draws(3, RESAMPLES)
-    gain = interval(clustered_means(raw - 2, sequence, counts) - clustered_means(raw, sequence, counts))
+    gain = interval(
+        clustered_means(raw - 2, sequence, counts) - clustered_means(raw, sequence, counts)
+    )
     assert gain.value == pytest.approx(-2)
     assert (gain.low, gain.high) == (pytest.approx(-2), pytest.approx(-2))
     assert gain.low > 0 or gain.high < 0

@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.sequences import camera_params, image_numbers, read_sequence, read_spin_npz, sequence_files
+from eval3dpw.sequences import (
+    camera_params,
+    image_numbers,
+    read_sequence,
+    read_spin_npz,
+    sequence_files,
+)
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError
 from tests.eval3dpw import tiny_3dpw
@@ -19,7 +25,9 @@ def test_the_truth_in_the_camera_is_the_world_seen_by_the_camera(tmp_path: Path)
     body = load_body()
     for number, track in enumerate(sequence.people):
         found = body.at(camera_params(track, body), vertices=True).vertices
-        torch.testing.assert_close(found, tiny_3dpw.true_mesh(tiny_3dpw.actor(10 + number)), atol=2e-5, rtol=0)
+        torch.testing.assert_close(
+            found, tiny_3dpw.true_mesh(tiny_3dpw.actor(10 + number)), atol=2e-5, rtol=0
+        )
 
 
 def test_sequences_are_found_in_order_and_by_name(tmp_path: Path) -> None:
@@ -31,9 +39,14 @@ def test_sequences_are_found_in_order_and_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("split", "names", "words"),
-    [("train", (), "has no split 'train'; it has test"), ("test", ("three",), "has no sequence three; it has one_00")],
+    [
+        ("train", (), "has no split 'train'; it has test"),
+        ("test", ("three",), "has no sequence three; it has one_00"),
+    ],
 )
-def test_a_missing_split_or_sequence_is_told_with_what_there_is(tmp_path, split, names, words) -> None:
+def test_a_missing_split_or_sequence_is_told_with_what_there_is(
+    tmp_path, split, names, words
+) -> None:
     with pytest.raises(UserError, match=words):
         sequence_files(tiny_3dpw.write(tmp_path), split, names)
 
@@ -68,7 +81,9 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path, capsys) -> None:
     ],
 )
 def test_a_damaged_sequence_names_what_is_wrong(tmp_path: Path, key, value, words) -> None:
-    data = tiny_3dpw.write(tmp_path, {"one_00": 1}, lambda name, content: content.update({key: value}))
+    data = tiny_3dpw.write(
+        tmp_path, {"one_00": 1}, lambda name, content: content.update({key: value})
+    )
     with pytest.raises(UserError, match=words):
         read_sequence(data / "sequenceFiles" / "test" / "one_00.pkl")
 
@@ -80,7 +95,9 @@ def test_a_file_without_a_key_names_it(tmp_path: Path) -> None:
 
 
 def test_300_shape_numbers_become_10(tmp_path: Path) -> None:
-    data = tiny_3dpw.write(tmp_path, {"one_00": 1}, lambda name, content: content.update(betas=[np.arange(300.0)]))
+    data = tiny_3dpw.write(
+        tmp_path, {"one_00": 1}, lambda name, content: content.update(betas=[np.arange(300.0)])
+    )
     (person,) = read_sequence(data / "sequenceFiles" / "test" / "one_00.pkl").people
     np.testing.assert_array_equal(person.shape, np.arange(10.0))
 
@@ -103,7 +120,9 @@ def test_spins_file_becomes_tracks_where_image_numbers_rise(tmp_path: Path) -> N
     assert (first.name, second.name) == ("walk_00/0", "walk_00/1")
     assert (first.frame.tolist(), second.frame.tolist()) == ([0, 2], [0, 1])
     assert (first.gender, second.gender) == ("male", "female")
-    np.testing.assert_allclose(first.boxes_px[0], [0, 0, 100, 100])  # 200 * 0.6 / 1.2 = 100 pixels wide
+    np.testing.assert_allclose(
+        first.boxes_px[0], [0, 0, 100, 100]
+    )  # 200 * 0.6 / 1.2 = 100 pixels wide
 
 
 def test_another_npz_is_not_spins_file(tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from eval3dpw.synth.dataset import SynthSettings, make_dataset, make_sequence, openpose18, truth_path
+from eval3dpw.synth.dataset import (
+    SynthSettings,
+    make_dataset,
+    make_sequence,
+    openpose18,
+    truth_path,
+)
 from eval3dpw.synth.motion import SPLITS, VALIDATION_SUBJECTS, load_clips
 from eval3dpw.synth.scripted import build_shots, draw_plan
 from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, OUTSIDE, SEEN, exposed_light
@@ -18,10 +24,23 @@ from pose2d.base.unpickle import load as load_pickle
 
 TINY = SynthSettings(sequences=2, frames=3, size=(160, 90), seed=5)
 KEYS = {
-    "sequence", "betas", "poses", "trans", "poses_60Hz", "trans_60Hz", "betas_clothed", "v_template_clothed",
-    "genders", "texture_maps", "poses2d", "jointPositions", "img_frame_ids", "cam_poses", "campose_valid",
+    "sequence",
+    "betas",
+    "poses",
+    "trans",
+    "poses_60Hz",
+    "trans_60Hz",
+    "betas_clothed",
+    "v_template_clothed",
+    "genders",
+    "texture_maps",
+    "poses2d",
+    "jointPositions",
+    "img_frame_ids",
+    "cam_poses",
+    "campose_valid",
     "cam_intrinsics",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +56,30 @@ def sequences(root: Path) -> list[dict]:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
 
 
 def test_the_safe_reader_finds_3dpw_keys_and_shapes(made: Path) -> None:
     for content in sequences(made):
         assert set(content) == KEYS
-        frames, people = len(content["cam_poses"]), len(content["poses"])
+        frames = len(content["cam_poses"])
+        people = len(content["poses"])
         per_person = {
-            "betas": (10,), "poses": (frames, 72), "trans": (frames, 3), "poses_60Hz": (2 * frames - 1, 72),
-            "trans_60Hz": (2 * frames - 1, 3), "betas_clothed": (10,), "v_template_clothed": (6800, 3),
-            "poses2d": (frames, 3, 18), "jointPositions": (frames, 72), "campose_valid": (frames,),
-        }  # fmt: skip
+            "betas": (10,),
+            "poses": (frames, 72),
+            "trans": (frames, 3),
+            "poses_60Hz": (2 * frames - 1, 72),
+            "trans_60Hz": (2 * frames - 1, 3),
+            "betas_clothed": (10,),
+            "v_template_clothed": (6800, 3),
+            "poses2d": (frames, 3, 18),
+            "jointPositions": (frames, 72),
+            "campose_valid": (frames,),
+        }
         for key, shape in per_person.items():
             assert isinstance(content[key], list)
             assert [array.shape for array in content[key]] == [shape] * people, key
@@ -66,7 +97,11 @@ def test_the_body_stands_where_the_joints_say(made: Path) -> None:
     body = load_body()
     for content in sequences(made):
         for pose, betas, trans, joints in zip(
-            content["poses"], content["betas"], content["trans"], content["jointPositions"], strict=True
+            content["poses"],
+            content["betas"],
+            content["trans"],
+            content["jointPositions"],
+            strict=True,
         ):
             shape = np.concatenate((betas, np.zeros(body.shape_size - 10)))
             again = body(pose, shape, trans).joints.flatten(1)
@@ -76,7 +111,9 @@ def test_the_body_stands_where_the_joints_say(made: Path) -> None:
 def test_the_cameras_are_rigid_and_face_the_people(made: Path) -> None:
     for content in sequences(made):
         turn = content["cam_poses"][:, :3, :3]
-        np.testing.assert_allclose(turn @ turn.transpose(0, 2, 1), np.tile(np.eye(3), (len(turn), 1, 1)), atol=1e-12)
+        np.testing.assert_allclose(
+            turn @ turn.transpose(0, 2, 1), np.tile(np.eye(3), (len(turn), 1, 1)), atol=1e-12
+        )
         assert (np.linalg.det(turn) > 0).all()
         for joints in content["jointPositions"]:
             pelvis = np.einsum("tij,tj->ti", turn, joints[:, :3]) + content["cam_poses"][:, :3, 3]
@@ -89,7 +126,8 @@ def test_projected_joints_land_on_the_drawn_person() -> None:
     clips = load_clips(body, "test")
     drawn = draw_plan(5, 0)  # number 0: one person, nothing in the way
     (scene,) = build_shots(drawn, body, {"any": clips}, (320, 180), 2)
-    mesh, person_faces = scene.mesh, scene.mesh.person_faces
+    mesh = scene.mesh
+    person_faces = scene.mesh.person_faces
     mesh.atlas.texels[:] = 0
     mesh.scene.sky[:] = 0
     mesh.appearance[: person_faces[1], :, :3], mesh.appearance[person_faces[1] :] = 0.5, 0
@@ -97,7 +135,12 @@ def test_projected_joints_land_on_the_drawn_person() -> None:
     joints = scene.people[0].joints[0]
     transform = torch.from_numpy(scene.path.camera_from_world[0])
     camera = Camera.from_intrinsics(scene.camera.intrinsics, (320, 180))
-    pixels = camera.project(joints.double() @ transform[:3, :3].T + transform[:3, 3]).round().int().tolist()
+    pixels = (
+        camera.project(joints.double() @ transform[:3, :3].T + transform[:3, 3])
+        .round()
+        .int()
+        .tolist()
+    )
     inside = [(x, y) for x, y in pixels if 0 <= x < 320 and 0 <= y < 180]
     assert len(inside) >= 15
     assert np.mean([light[y, x] > 0 for x, y in inside]) > 0.9
@@ -127,7 +170,9 @@ def test_the_truth_sidecar_agrees_with_the_pickle(made: Path) -> None:
 def test_openpose_points_follow_visibility() -> None:
     xy = np.arange(17 * 2, dtype=float).reshape(1, 17, 2) + 1
     visibility = np.full((1, 17), SEEN)
-    visibility[0, 6], visibility[0, 5], visibility[0, 9] = HIDDEN, BEHIND_SELF, OUTSIDE
+    visibility[0, 6] = HIDDEN
+    visibility[0, 5] = BEHIND_SELF
+    visibility[0, 9] = OUTSIDE
     points = openpose18(xy, visibility)[0]
     assert points[:, 0].tolist() == [1, 2, 0.9]  # nose
     np.testing.assert_allclose(
@@ -138,7 +183,9 @@ def test_openpose_points_follow_visibility() -> None:
     assert not openpose18(xy, visibility).any()  # too few are visible to detect anybody
 
 
-def test_the_same_seed_makes_the_same_bytes_and_another_does_not(made: Path, tmp_path: Path) -> None:
+def test_the_same_seed_makes_the_same_bytes_and_another_does_not(
+    made: Path, tmp_path: Path
+) -> None:
     again = {}
     for number in (1, 0):  # in another order, as parallel workers would
         make_sequence(tmp_path / "again", TINY, number)
@@ -148,7 +195,9 @@ def test_the_same_seed_makes_the_same_bytes_and_another_does_not(made: Path, tmp
     assert again == whole
     other = SynthSettings(**{**TINY.__dict__, "seed": 6, "sequences": 1})
     list(make_dataset(tmp_path / "other", other))
-    images = {content for name, content in files(tmp_path / "other").items() if name.endswith(".jpg")}
+    images = {
+        content for name, content in files(tmp_path / "other").items() if name.endswith(".jpg")
+    }
     assert images.isdisjoint(whole.values())
 
 
@@ -159,11 +208,16 @@ def test_a_killed_run_continues_where_it_stopped(made: Path, tmp_path: Path) -> 
         if second not in name:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(content)
-    half = tmp_path / "imageFiles" / f".{second}.partial"  # what a killed run leaves of the sequence it was at
+    half = (
+        tmp_path / "imageFiles" / f".{second}.partial"
+    )  # what a killed run leaves of the sequence it was at
     half.mkdir(parents=True)
     (half / "image_00000.jpg").write_bytes(b"cut short")
     before = (tmp_path / "imageFiles" / first / "image_00000.jpg").stat().st_mtime_ns
-    assert [(done.name, done.skipped) for done in make_dataset(tmp_path, TINY)] == [(first, True), (second, False)]
+    assert [(done.name, done.skipped) for done in make_dataset(tmp_path, TINY)] == [
+        (first, True),
+        (second, False),
+    ]
     assert (tmp_path / "imageFiles" / first / "image_00000.jpg").stat().st_mtime_ns == before
     assert files(tmp_path) == whole
 
@@ -177,7 +231,9 @@ def test_missing_and_wrong_motion_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file"):
         list(make_dataset(tmp_path / "out", SynthSettings(motion=tmp_path / "nowhere.npz")))
     np.savez(tmp_path / "other.npz", something=np.zeros(3))
-    with pytest.raises(UserError, match=r"other.npz is not a file of motion capture: it lacks joint"):
+    with pytest.raises(
+        UserError, match=r"other.npz is not a file of motion capture: it lacks joint"
+    ):
         list(make_dataset(tmp_path / "out", SynthSettings(motion=tmp_path / "other.npz")))
     with pytest.raises(UserError, match="--motion"):
         list(make_dataset(tmp_path / "out", SynthSettings(split="train")))
@@ -193,4 +249,6 @@ def test_no_split_shares_a_captured_person_with_another() -> None:
     }
     assert subjects["validation"] == set(VALIDATION_SUBJECTS)
     assert subjects["test"].isdisjoint(subjects["validation"])
-    assert all(subject % 5 == 0 for group in subjects.values() for subject in group)  # nothing is learned from these
+    assert all(
+        subject % 5 == 0 for group in subjects.values() for subject in group
+    )  # nothing is learned from these

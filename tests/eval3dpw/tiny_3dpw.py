@@ -14,7 +14,9 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.render.draw import Mesh, render
 
-FRAMES, SIZE, FOCAL_PX = 6, (160, 120), 150.0
+FRAMES = 6
+SIZE = (160, 120)
+FOCAL_PX = 150.0
 # COCO's 17 in the order of OpenPose's 18; the neck (number 1) is between the shoulders
 _COCO_OF_OPENPOSE = (0, -1, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
 
@@ -34,8 +36,11 @@ def actor(seed: int) -> Actor:
     pose = np.zeros((FRAMES, 24, 3))
     swing = np.sin(np.linspace(0, 1.5, FRAMES) + seed)
     pose[:, 0, 1] = 0.4 * swing
-    pose[:, 16, 2], pose[:, 17, 2] = -1.1 + 0.2 * swing, 1.1 - 0.2 * swing  # arms hang
-    pose[:, 18, 1], pose[:, 1, 0] = -0.6, -0.3 * swing
+    # arms hang
+    pose[:, 16, 2] = -1.1 + 0.2 * swing
+    pose[:, 17, 2] = 1.1 - 0.2 * swing
+    pose[:, 18, 1] = -0.6
+    pose[:, 1, 0] = -0.3 * swing
     place = np.stack([0.1 * swing, np.full(FRAMES, 0.1), np.zeros(FRAMES)], 1)
     return Actor(pose.reshape(FRAMES, 72), place, rng.normal(0, 0.7, 10))
 
@@ -52,11 +57,19 @@ def content(actors: list[Actor]) -> dict[str, Any]:
     body = load_body()
     intrinsics = np.array([[FOCAL_PX, 0, SIZE[0] / 2], [0, FOCAL_PX, SIZE[1] / 2], [0, 0, 1]])
     T = world_to_camera()
-    poses2d, joints = [], []
+    poses2d = []
+    joints = []
     for one in actors:
-        out = body(one.pose.astype(np.float32), one.shape.astype(np.float32), one.translation.astype(np.float32))
+        out = body(
+            one.pose.astype(np.float32),
+            one.shape.astype(np.float32),
+            one.translation.astype(np.float32),
+        )
         joints.append(out.joints.flatten(1).double().numpy())
-        seen = np.einsum("tij,tkj->tki", T[:, :3, :3], out.keypoints.double().numpy()) + T[:, None, :3, 3]
+        seen = (
+            np.einsum("tij,tkj->tki", T[:, :3, :3], out.keypoints.double().numpy())
+            + T[:, None, :3, 3]
+        )
         xy = seen[..., :2] / seen[..., 2:] * FOCAL_PX + np.array(SIZE) / 2
         xy = np.concatenate([xy, xy[:, 5:7].mean(1, keepdims=True)], 1)[:, _COCO_OF_OPENPOSE]
         poses2d.append(np.concatenate([xy, np.full((FRAMES, 18, 1), 0.9)], 2).transpose(0, 2, 1))
@@ -82,7 +95,8 @@ def write(
 ) -> Path:
     """sequence -> number of people; `change` may spoil a sequence before it is written."""
     rng = np.random.default_rng(0)
-    camera, faces = Camera.from_focal(FOCAL_PX, SIZE), load_body().faces
+    camera = Camera.from_focal(FOCAL_PX, SIZE)
+    faces = load_body().faces
     for number, (name, count) in enumerate((people or {"one_00": 1, "two_00": 2}).items()):
         actors = [actor(10 * number + i) for i in range(count)]
         spoiled = content(actors)
@@ -105,7 +119,10 @@ def true_mesh(one: Actor) -> torch.Tensor:
     """Vertices in the camera, made the long way: the mesh in the world, then the camera."""
     body = load_body()
     out = body(
-        one.pose.astype(np.float32), one.shape.astype(np.float32), one.translation.astype(np.float32), vertices=True
+        one.pose.astype(np.float32),
+        one.shape.astype(np.float32),
+        one.translation.astype(np.float32),
+        vertices=True,
     )
     assert out.vertices is not None
     T = torch.from_numpy(world_to_camera()).float()

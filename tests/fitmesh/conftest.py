@@ -12,11 +12,18 @@ from fitmesh import cli, exports
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
 
-FRAMES, SIZE = 12, (160, 120)
+FRAMES = 12
+SIZE = (160, 120)
 BROWSER_FLAGS = (
-    "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
+    "--no-sandbox",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 class Fitmesh:
@@ -31,13 +38,21 @@ class Fitmesh:
         with pytest.raises(SystemExit) as left:
             cli.main()
         captured = self._capsys.readouterr()
-        self.out, self.said = captured.out, captured.out + captured.err
+        self.out = captured.out
+        self.said = captured.out + captured.err
         return int(left.value.code or 0)
 
     def stages_made(self) -> list[str]:
         """In order, as the lines of the last run tell."""
         names = {"people": "people", "fit": "fit", "overlay": "overlay"}
-        names |= {"scene.glb": "glb", "csv": "csv", "bvh": "bvh", "obj": "obj", "json": "json", "report": "report"}
+        names |= {
+            "scene.glb": "glb",
+            "csv": "csv",
+            "bvh": "bvh",
+            "obj": "obj",
+            "json": "json",
+            "report": "report",
+        }
         lines = [line.split() for line in self.said.splitlines()]
         return [names[w[0]] for w in lines if w and w[0] in names and "in" in w and "kept" not in w]
 
@@ -61,7 +76,9 @@ def no_exports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def walk(tmp_path_factory: pytest.TempPathFactory) -> tuple[str | Path, ...]:
-    """Arguments of a run over two people walking, whose keypoints are given: no network has to look."""
+    """Arguments of a run over two people walking, whose keypoints are given: no network has to
+    look.
+    """
     folder = tmp_path_factory.mktemp("walk")
     video = write_video(folder / "walk.mp4", [40 * i for i in range(FRAMES)], SIZE, sound="aac")
     people = [walker(FRAMES, SIZE), walker(FRAMES, SIZE, start_x_m=-0.9)]
@@ -71,7 +88,9 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> tuple[str | Path, ...]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    found = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if found is None:
         pytest.skip("needs chromium or chrome on the PATH")
     with playwright.sync_playwright() as running:

@@ -1,4 +1,5 @@
-"""Runs inside Blender: imports an FBX file, prints bones and meshes at a frame, the frames and the rate.
+"""Runs inside Blender: imports an FBX file, prints bones and meshes at a frame, the frames and the
+rate.
 
 python fbx_probe.py FILE FRAME      (a Python that has the package `bpy`)
 """
@@ -24,6 +25,8 @@ meshes = {}
 for thing in scene.objects:
     if thing.type == "MESH":
         posed = thing.evaluated_get(depsgraph)
-        meshes[thing.name] = [list(posed.matrix_world @ vertex.co) for vertex in posed.to_mesh().vertices]
+        meshes[thing.name] = [
+            list(posed.matrix_world @ vertex.co) for vertex in posed.to_mesh().vertices
+        ]
 fps = scene.render.fps / scene.render.fps_base
 print("\n" + json.dumps({"armatures": armatures, "meshes": meshes, "frames": frames, "fps": fps}))

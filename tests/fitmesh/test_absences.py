@@ -23,7 +23,9 @@ from tests.fitmesh.walkers import NUMBER, walkers
 from tests.walkers import coco_results, walker, write_json
 
 QUIET = Reporter()
-FRAMES, AWAY = 40, slice(10, 25)  # rows of person 1 that are taken away
+# rows of person 1 that are taken away
+FRAMES = 40
+AWAY = slice(10, 25)
 
 
 def without(person: Person, rows: slice) -> Person:
@@ -67,7 +69,9 @@ def test_glb_hides_the_person(result: Result) -> None:
 def test_bvh_holds_the_last_pose_and_keeps_time(result: Result) -> None:
     person = result.people[0]
     names, places, step_s = play_bvh(result.folder / "bvh" / "person_1.bvh")
-    expected = scene_frame(result).points(person.joints_m, person.frame)[:, [NUMBER[name] for name in names]]
+    expected = scene_frame(result).points(person.joints_m, person.frame)[
+        :, [NUMBER[name] for name in names]
+    ]
     assert len(places) == FRAMES
     np.testing.assert_allclose(places[:10], expected[:10], atol=1e-4)
     np.testing.assert_allclose(places[10:25], np.repeat(expected[9:10], 15, 0), atol=1e-4)
@@ -90,7 +94,8 @@ def test_the_report_says_when_and_draws_no_line_through_it(result: Result) -> No
     start, end = (result.time_s[[10, 24]] - result.time_s[0]).tolist()
     assert f"absent from {start:.2f} to {end:.2f} s" in text
     first = text[text.index("Person 1") : text.index("Person 4")]
-    left, right = 1000 * 9 / 39, 1000 * 25 / 39
+    left = 1000 * 9 / 39
+    right = 1000 * 25 / 39
     for points in re.findall(r'<polyline class="curve one"[^>]*points="([^"]+)"', first):
         x = [float(point.split(",")[0]) for point in points.split()]
         assert max(x) <= left + 1 or min(x) >= right - 1
@@ -100,15 +105,25 @@ def test_the_report_says_when_and_draws_no_line_through_it(result: Result) -> No
 
 def test_the_viewer_is_told_the_spans(result: Result) -> None:
     person, always = json.loads(viewer_data(result)[0])["people"]
-    assert person["spans"] == [{"first": 0, "row": 0, "count": 10}, {"first": 25, "row": 10, "count": 15}]
+    assert person["spans"] == [
+        {"first": 0, "row": 0, "count": 10},
+        {"first": 25, "row": 10, "count": 15},
+    ]
     assert len(always["spans"]) == 1
 
 
-def test_a_run_leaves_the_rows_out_and_says_so(fitmesh: Fitmesh, no_exports: None, tmp_path: Path) -> None:
+def test_a_run_leaves_the_rows_out_and_says_so(
+    fitmesh: Fitmesh, no_exports: None, tmp_path: Path
+) -> None:
     """From keypoints to the overlay: a walker who is not seen for a second is not there."""
-    frames, gone = 60, range(15, 45)  # at 25 frames/s
-    entries = [entry for entry in coco_results([walker(frames, SIZE)]) if entry["image_id"] not in gone]
-    images, out = tmp_path / "images", tmp_path / "out"
+    # at 25 frames/s
+    frames = 60
+    gone = range(15, 45)
+    entries = [
+        entry for entry in coco_results([walker(frames, SIZE)]) if entry["image_id"] not in gone
+    ]
+    images = tmp_path / "images"
+    out = tmp_path / "out"
     images.mkdir()
     for number in range(frames):
         cv2.imwrite(str(images / f"{number:03d}.png"), np.full((SIZE[1], SIZE[0], 3), 90, np.uint8))

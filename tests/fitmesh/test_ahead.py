@@ -55,7 +55,9 @@ def test_leaving_early_ends_the_thread_and_closes_the_source() -> None:
             break
     del number
     deadline = time.monotonic() + 5
-    while (threading.active_count() > before or not closed.is_set()) and time.monotonic() < deadline:
+    while (
+        threading.active_count() > before or not closed.is_set()
+    ) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert closed.is_set()
     assert threading.active_count() == before

@@ -32,33 +32,48 @@ def z_up(points: np.ndarray) -> np.ndarray:
 
 def test_amass_has_its_keys_and_shapes(result: Result) -> None:
     for person in result.people:
-        with np.load(result.folder / "amass" / f"person_{person.identity}.npz", allow_pickle=False) as file:
+        with np.load(
+            result.folder / "amass" / f"person_{person.identity}.npz", allow_pickle=False
+        ) as file:
             read = dict(file)
         count = len(person)
-        assert (read["poses"].shape, read["trans"].shape, read["betas"].shape) == ((count, 156), (count, 3), (16,))
+        assert (read["poses"].shape, read["trans"].shape, read["betas"].shape) == (
+            (count, 156),
+            (count, 3),
+            (16,),
+        )
         assert str(read["gender"]) == "neutral"
         for name in ("mocap_framerate", "mocap_frame_rate"):
             assert read[name].item() == pytest.approx(30000 / 1001)
-        np.testing.assert_array_equal(np.c_[read["root_orient"], read["pose_body"]], read["poses"][:, :66])
+        np.testing.assert_array_equal(
+            np.c_[read["root_orient"], read["pose_body"]], read["poses"][:, :66]
+        )
         np.testing.assert_array_equal(read["poses"][:, 66:], read["pose_hand"])
         assert (read["height_m"].item(), read["size"].item(), read["upright"].item()) == (
-            pytest.approx(person.height_m), person.size, True,
-        )  # fmt: skip
+            pytest.approx(person.height_m),
+            person.size,
+            True,
+        )
         assert not read["betas"].any()  # the open body's shape means nothing to SMPL
 
 
 def test_amass_poses_a_body_of_size_1_that_stands_upright_with_z_up(result: Result) -> None:
     for person in result.people:
         with np.load(result.folder / "amass" / f"person_{person.identity}.npz") as file:
-            poses, trans = file["poses"], file["trans"]
+            poses = file["poses"]
+            trans = file["trans"]
         pose = np.concatenate([poses[:, :66], np.zeros((len(poses), 6))], 1)
         pelvis = result.body.rest_joints[0].numpy()
         # A body whose rest pelvis is SMPL's, posed with `trans` as SMPL is.
         placed = result.body(pose, person.shape, trans + SMPL_REST_PELVIS_M - pelvis).joints.numpy()
         assert person.joints_world_m is not None
-        np.testing.assert_allclose(person.size * placed[:, :22], z_up(person.joints_world_m)[:, :22], atol=2e-3)
+        np.testing.assert_allclose(
+            person.size * placed[:, :22], z_up(person.joints_world_m)[:, :22], atol=2e-3
+        )
         assert 0 < placed[:, [10, 11], 2].min() < 0.06
-        assert placed[:, 15, 2].mean() > 1.3  # the child's file too describes somebody of SMPL's size
+        assert (
+            placed[:, 15, 2].mean() > 1.3
+        )  # the child's file too describes somebody of SMPL's size
 
 
 def read_trc(path: Path) -> tuple[dict[str, str], list[str], np.ndarray]:
@@ -70,7 +85,8 @@ def read_trc(path: Path) -> tuple[dict[str, str], list[str], np.ndarray]:
 
     lines = path.read_text().splitlines()
     assert lines[0].split("\t")[:3] == ["PathFileType", "4", "(X/Y/Z)"]
-    keys, values = tokens(lines[1]), tokens(lines[2])
+    keys = tokens(lines[1])
+    values = tokens(lines[2])
     assert " ".join(keys) == (
         "DataRate CameraRate NumFrames NumMarkers Units OrigDataRate OrigDataStartFrame OrigNumFrames"
     )
@@ -99,27 +115,51 @@ def test_trc_is_read_by_opensims_rules(result: Result) -> None:
         points = rows[:, 2:].reshape(len(person), -1, 3)
         assert person.joints_world_m is not None
         np.testing.assert_allclose(points[:, 26:], person.joints_world_m, atol=2e-5)
-        lowest = points[:, [names.index(name) for name in ("LHeel", "RHeel", "LBigToe", "RSmallToe")], 1].min()
+        lowest = points[
+            :, [names.index(name) for name in ("LHeel", "RHeel", "LBigToe", "RSmallToe")], 1
+        ].min()
         assert 0 < lowest < 0.05
-        assert points[:, names.index("LHip"), 1].mean() == pytest.approx(points[:, 27, 1].mean(), abs=0.03)
+        assert points[:, names.index("LHip"), 1].mean() == pytest.approx(
+            points[:, 27, 1].mean(), abs=0.03
+        )
 
 
 def test_trc_has_the_names_of_pose2sims_halpe_markers(result: Result) -> None:
     """As its Markers_Halpe26.xml and IK_Setup_Pose2Sim_Halpe26.xml name them."""
     _, names, _ = read_trc(result.folder / "trc" / "person_1.trc")
-    sides = [f"{side}{part}" for side in "LR" for part in (
-        "Shoulder", "Elbow", "Wrist", "Hip", "Knee", "Ankle", "BigToe", "SmallToe", "Heel", "Eye", "Ear",
-    )]  # fmt: skip
+    sides = [
+        f"{side}{part}"
+        for side in "LR"
+        for part in (
+            "Shoulder",
+            "Elbow",
+            "Wrist",
+            "Hip",
+            "Knee",
+            "Ankle",
+            "BigToe",
+            "SmallToe",
+            "Heel",
+            "Eye",
+            "Ear",
+        )
+    ]
     assert sorted(names[:26]) == sorted(["Nose", "Head", "Neck", "Hip", *sides])
     assert len(set(names)) == 50
 
 
 def test_an_absence_begins_a_new_file(result: Result, tmp_path: Path) -> None:
-    gone = replace(result, people=[result.people[0].rows(np.delete(np.arange(24), [9, 10, 11]))], folder=tmp_path)
+    gone = replace(
+        result,
+        people=[result.people[0].rows(np.delete(np.arange(24), [9, 10, 11]))],
+        folder=tmp_path,
+    )
     gone.__dict__["body"] = result.body
     for name in ("amass", "trc"):
         files = EXPORTERS[name].write(gone, tmp_path, QUIET)
-        assert sorted(files) == sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / name).iterdir())
+        assert sorted(files) == sorted(
+            str(path.relative_to(tmp_path)) for path in (tmp_path / name).iterdir()
+        )
     _, _, first = read_trc(tmp_path / "trc" / "person_1.trc")
     _, _, second = read_trc(tmp_path / "trc" / "person_1_part_2.trc")
     assert (len(first), len(second)) == (9, 12)

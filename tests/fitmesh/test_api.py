@@ -29,9 +29,21 @@ def test_the_command_and_the_function_have_the_same_options_and_defaults() -> No
     for name in ("video", "out", "frames", "progress"):
         del options[name]
     for name in (
-        "clip", "video", "videos", "images", "image", "together", "jobs", "shard", "ray", "retry_failed", "out",
-        "quiet", "json", "config",
-    ):  # fmt: skip
+        "clip",
+        "video",
+        "videos",
+        "images",
+        "image",
+        "together",
+        "jobs",
+        "shard",
+        "ray",
+        "retry_failed",
+        "out",
+        "quiet",
+        "json",
+        "config",
+    ):
         del given[name]
     assert {RENAMED.get(name, name): default or None for name, default in options.items()} == {
         name: default or None for name, default in given.items()
@@ -45,10 +57,15 @@ def test_the_function_leaves_what_the_command_leaves(
     options = dict(zip(walk[::2], walk[1::2], strict=True))
     heard: list[fitmesh.Progress] = []
     result = fitmesh.run(
-        options["--video"], tmp_path / "function", keypoints=options["--keypoints"], progress=heard.append
+        options["--video"],
+        tmp_path / "function",
+        keypoints=options["--keypoints"],
+        progress=heard.append,
     )
     for name in ("tracks.npz", "keypoints.npz", "fit.npz", "overlay.mp4", "scene.glb"):
-        assert (tmp_path / "function" / name).read_bytes() == (tmp_path / "command" / name).read_bytes(), name
+        assert (tmp_path / "function" / name).read_bytes() == (
+            tmp_path / "command" / name
+        ).read_bytes(), name
     assert {step.stage for step in heard} >= {"people", "fit", "overlay"}
     fits = [step for step in heard if step.stage == "fit"]
     assert fits[-1].done == fits[-1].total == sum(map(len, result.people))

@@ -1,4 +1,6 @@
-"""Blender itself opens what is exported. Name a Python with the package `bpy` in FITMESH_BLENDER_PYTHON to run this."""
+"""Blender itself opens what is exported. Name a Python with the package `bpy` in
+FITMESH_BLENDER_PYTHON to run this.
+"""
 
 import json
 import os
@@ -45,20 +47,26 @@ def imported(result: Result) -> dict[str, Any]:
 
 def test_blender_moves_the_mesh_as_the_fit_does(result: Result, imported: dict[str, Any]) -> None:
     person = result.people[0]
-    (expected,) = scene_frame(result).points(result.vertices(person, ROW)[None], person.frame[[ROW]]) @ Z_UP.T
+    (expected,) = (
+        scene_frame(result).points(result.vertices(person, ROW)[None], person.frame[[ROW]]) @ Z_UP.T
+    )
     error_mm = 1000 * np.linalg.norm(np.array(imported["vertices"]) - expected, axis=1)
     assert error_mm.mean() < 0.1
     assert np.median(error_mm) < 0.01
 
 
-def test_blender_moves_the_bvh_skeleton_as_the_fit_does(result: Result, imported: dict[str, Any]) -> None:
+def test_blender_moves_the_bvh_skeleton_as_the_fit_does(
+    result: Result, imported: dict[str, Any]
+) -> None:
     assert result.people[0].joints_world_m is not None
     expected = result.people[0].joints_world_m[ROW] @ Z_UP.T
     found = np.array([imported["joints"][name] for name in JOINT_NAMES])
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(result: Result, tmp_path: Path) -> None:
+def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(
+    result: Result, tmp_path: Path
+) -> None:
     python = os.environ.get("FITMESH_BLENDER_PYTHON")
     if not python:
         pytest.skip("needs FITMESH_BLENDER_PYTHON: a Python with the package bpy")
@@ -68,7 +76,9 @@ def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(result: Res
     found = json.loads(ended.stdout.splitlines()[-1])
     assert found["fps"] == pytest.approx(float(result.rate), rel=1e-3)
     # Blender's FBX importer takes 29.97 for 30 when it counts frames.
-    assert found["frames"][1] - found["frames"][0] == pytest.approx(len(result.frames) - 1, rel=2e-3)
+    assert found["frames"][1] - found["frames"][0] == pytest.approx(
+        len(result.frames) - 1, rel=2e-3
+    )
     names = bone_names("mixamo", JOINT_NAMES)
     assert {name: set(bones) for name, bones in found["armatures"].items()} == {
         f"person_{person.identity}": set(names) for person in result.people
@@ -85,21 +95,45 @@ def test_an_fbx_has_sound_meshes_of_people_who_are_never_in_view_together(
     python = os.environ.get("FITMESH_BLENDER_PYTHON")
     if not python:
         pytest.skip("needs FITMESH_BLENDER_PYTHON: a Python with the package bpy")
-    body, camera = fitting.load_body(), fitting.Camera.default(SIZE)
+    body = fitting.load_body()
+    camera = fitting.Camera.default(SIZE)
     frames = np.arange(24)
     people = [
-        walker(body, camera, 1, frames[:9], frames[:9] / 30, heading_rad=1.5, start_m=(-1.2, 0.1, 5.0), tall=1.0),
-        walker(body, camera, 4, frames[12:], frames[12:] / 30, heading_rad=0.2, start_m=(0.9, 0.1, 6.5), tall=-1.5),
+        walker(
+            body,
+            camera,
+            1,
+            frames[:9],
+            frames[:9] / 30,
+            heading_rad=1.5,
+            start_m=(-1.2, 0.1, 5.0),
+            tall=1.0,
+        ),
+        walker(
+            body,
+            camera,
+            4,
+            frames[12:],
+            frames[12:] / 30,
+            heading_rad=0.2,
+            start_m=(0.9, 0.1, 6.5),
+            tall=-1.5,
+        ),
     ]
     result = in_world(result_of(tmp_path, people, camera, frames, frames / 30, Fraction(30), body))
     EXPORTERS["fbx"].write(result, tmp_path, Reporter())
     command = [python, str(FBX_PROBE), str(tmp_path / "scene.fbx"), str(row)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    meshes = {name: np.array(at) for name, at in json.loads(ended.stdout.splitlines()[-1])["meshes"].items()}
+    meshes = {
+        name: np.array(at)
+        for name, at in json.loads(ended.stdout.splitlines()[-1])["meshes"].items()
+    }
     assert set(meshes) == {"person_1_mesh", "person_4_mesh"}  # neither floor nor shapes of bones
     person = result.people[there]
     at = int(np.searchsorted(person.frame, row))
-    (expected,) = scene_frame(result).points(result.vertices(person, at)[None], person.frame[[at]]) @ Z_UP.T
+    (expected,) = (
+        scene_frame(result).points(result.vertices(person, at)[None], person.frame[[at]]) @ Z_UP.T
+    )
     shown, hidden = (meshes[f"person_{result.people[n].identity}_mesh"] for n in (there, away))
     assert np.median(np.linalg.norm(shown - expected, axis=1)) < 1e-3
     assert np.ptp(hidden, axis=0).max() < 0.005
@@ -120,7 +154,9 @@ def test_blenders_camera_is_the_videos(result: Result, imported: dict[str, Any])
     np.testing.assert_allclose(imported["looks_along"], Z_UP @ forward, atol=1e-4)
 
 
-def test_blenders_floor_is_at_zero_and_people_stand_on_it(result: Result, imported: dict[str, Any]) -> None:
+def test_blenders_floor_is_at_zero_and_people_stand_on_it(
+    result: Result, imported: dict[str, Any]
+) -> None:
     low, high = imported["floor"]
     assert low[2] == high[2] == 0
     heights = np.array(imported["vertices"])[:, 2]

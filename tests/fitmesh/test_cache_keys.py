@@ -1,4 +1,6 @@
-"""Which edits of the code make a stage's file invalid. The edits are made in a copy of the source tree."""
+"""Which edits of the code make a stage's file invalid. The edits are made in a copy of the source
+tree.
+"""
 
 import ast
 import shutil
@@ -25,7 +27,8 @@ Digests = Callable[[], dict[str, str]]
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A copy of the five packages' source, which `caching` reads instead of the original."""
-    root, copy = Path(caching.__file__).parents[2], tmp_path_factory.mktemp("tree")
+    root = Path(caching.__file__).parents[2]
+    copy = tmp_path_factory.mktemp("tree")
     for package in caching.PACKAGES:
         for path in (root / package).rglob("*.py"):
             (copy / path.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
@@ -45,7 +48,9 @@ def digests(tree: Path) -> Digests:
         _forget()
         people_key = people.cache_key(job)
         fit_key = fit.cache_key(job, people_key)
-        return {key.stage: key.digest for key in (people_key, fit_key, export.overlay_key(job, fit_key))}
+        return {
+            key.stage: key.digest for key in (people_key, fit_key, export.overlay_key(job, fit_key))
+        }
 
     return now
 
@@ -102,13 +107,20 @@ def test_every_module_that_a_syntax_tree_imports_counts() -> None:
     for name, imported in import_graph().items():
         path = caching._module_file(name)
         assert path is not None
-        found = {caching._counting(name, statement) for statement in caching._parsed(path)[0]} - {name, None}
-        by_name = "import_module" in path.read_text("utf-8")  # modules that are loaded by name are named by cache keys
+        found = {caching._counting(name, statement) for statement in caching._parsed(path)[0]} - {
+            name,
+            None,
+        }
+        by_name = "import_module" in path.read_text(
+            "utf-8"
+        )  # modules that are loaded by name are named by cache keys
         assert found == imported or (by_name and found < imported), name
 
 
 def test_a_cache_key_builds_no_syntax_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python 3.11 may fail where two threads build one, and the file that the other thread reads looks damaged."""
+    """Python 3.11 may fail where two threads build one, and the file that the other thread reads
+    looks damaged.
+    """
     _forget()
     monkeypatch.setattr(ast, "parse", None)
     assert caching.code_digest("fitmesh.stages.fit")

@@ -39,7 +39,8 @@ def test_help_does_not_wait_for_torch():
 def test_models_lists_every_name_under_its_origin_and_licence():
     result = run("models")
     assert result.returncode == 0
-    heading, seen = "", set()
+    heading = ""
+    seen = set()
     for line in result.stdout.splitlines():
         if not line.startswith("  "):
             heading = line
@@ -72,7 +73,10 @@ def test_an_unknown_model_name_suggests_a_valid_one():
         (("run", "--videos", "nope/*.mp4", "--out", "out"), "no video matches"),
         (("run", "--images", "nope", "--out", "out"), "nope is not a folder"),
         (("run", "--video", "nope.mp4", "--export", "bad", "--out", "out"), "unknown --export bad"),
-        (("run", "--video", "nope.mp4", "--bone-names", "bad", "--out", "out"), "unknown --bone-names 'bad'"),
+        (
+            ("run", "--video", "nope.mp4", "--bone-names", "bad", "--out", "out"),
+            "unknown --bone-names 'bad'",
+        ),
     ],
 )
 def test_a_wrong_path_or_name_is_refused_before_torch_is_loaded(arguments, said, tmp_path):
@@ -82,7 +86,11 @@ def test_a_wrong_path_or_name_is_refused_before_torch_is_loaded(arguments, said,
         "from fitmesh.cli import main; main()"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert ended.returncode == 2
     assert said in ended.stderr

@@ -26,7 +26,9 @@ def test_every_dependency_is_looked_at() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     listed_there = re.search(r"^dependencies = \[(.*?)^\]", text, re.M | re.S)
     assert listed_there is not None
-    names = {name for name in re.findall(r'^    "([\w-]+)', listed_there[1], re.M) if name != "tomli"}
+    names = {
+        name for name in re.findall(r'^    "([\w-]+)', listed_there[1], re.M) if name != "tomli"
+    }
     assert names == {name for name, _ in doctor.NEEDED} | {"smplx", "pycocotools"}
     assert {"smplx", "pycocotools", "matplotlib"} <= {name for name, *_ in doctor.OPTIONAL}
 
@@ -50,12 +52,16 @@ def test_a_cuda_build_without_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_extra_that_is_named_exists() -> None:
     text = (ROOT / "pyproject.toml").read_text()
-    extras = [extra for *_, how in doctor.OPTIONAL for extra in re.findall(r"fitmesh\[(\w+)\]", how)]
+    extras = [
+        extra for *_, how in doctor.OPTIONAL for extra in re.findall(r"fitmesh\[(\w+)\]", how)
+    ]
     assert extras
     assert [extra for extra in extras if not re.search(rf"^{extra} = \[", text, re.M)] == []
 
 
-def test_embedded_files_are_checked_by_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedded_files_are_checked_by_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good, bad = b"weights", b"other weights"
     wanted = {
         name: {"what": name, "bytes": len(good), "sha256": hashlib.sha256(good).hexdigest()}
@@ -80,8 +86,14 @@ def test_a_library_that_does_not_load_is_broken_and_one_that_is_not_there_is_mis
     (tmp_path / "rotten.py").write_text("raise OSError('libfoo.so: cannot open\\nand more')")
     monkeypatch.syspath_prepend(str(tmp_path))
     rotten = doctor._library("program", "rotten", "rotten", "", "pip install rotten", needed=True)
-    assert (rotten.state, rotten.about, rotten.failed) == ("broken", "does not load: libfoo.so: cannot open", True)
-    absent = doctor._library("optional", "nowhere", "nowhere_at_all", "tests", "pip install nowhere", needed=False)
+    assert (rotten.state, rotten.about, rotten.failed) == (
+        "broken",
+        "does not load: libfoo.so: cannot open",
+        True,
+    )
+    absent = doctor._library(
+        "optional", "nowhere", "nowhere_at_all", "tests", "pip install nowhere", needed=False
+    )
     assert (absent.state, absent.about, absent.failed) == ("missing", "for tests", False)
 
 

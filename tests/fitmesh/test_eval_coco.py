@@ -75,7 +75,8 @@ def no_plots(monkeypatch):
 
 def test_the_function_returns_what_metrics_json_holds(coco, tmp_path, no_plots):
     request = EvalCocoOptions(coco, "toy", out=tmp_path / "out", occlusion_test=False)
-    found, written = run(request).as_dict(), metrics(tmp_path / "out")
+    found = run(request).as_dict()
+    written = metrics(tmp_path / "out")
     assert found["sources"]["raw"]["ap"] == written["sources"]["raw"]["ap"]
     assert found.keys() == written.keys()
     assert written["versions"].keys() == {"fitmesh", "torch", "numpy"}
@@ -84,22 +85,32 @@ def test_the_function_returns_what_metrics_json_holds(coco, tmp_path, no_plots):
     assert "occlusion" not in written
 
 
-@pytest.mark.parametrize(("model", "write"), [("toy", write_coco), ("toy-wholebody", write_wholebody)])
+@pytest.mark.parametrize(
+    ("model", "write"), [("toy", write_coco), ("toy-wholebody", write_wholebody)]
+)
 def test_both_evaluators_give_equal_figures(model, write, tmp_path):
     write(tmp_path, "val2017", count=5, seed=1)
-    for path in (tmp_path / "annotations").iterdir():  # the larger a person, the less an error counts
+    for path in (
+        tmp_path / "annotations"
+    ).iterdir():  # the larger a person, the less an error counts
         dataset = json.loads(path.read_text())
         for number, person in enumerate(dataset["annotations"]):
             person["area"] *= 500 * 2.0 ** (number % 3)
         path.write_text(json.dumps(dataset))
     ours, reference = (
-        run(EvalCocoOptions(tmp_path, model, evaluator=name)).as_dict()["sources"] for name in ("ours", "pycocotools")
+        run(EvalCocoOptions(tmp_path, model, evaluator=name)).as_dict()["sources"]
+        for name in ("ours", "pycocotools")
     )
     assert 0.05 < ours["raw"]["ap"] < 1
     for source, figures in ours.items():
         for name in (*TEN_NUMBERS, "parts"):
-            assert figures[name] == pytest.approx(reference[source][name], abs=1e-12), (source, name)
-    with pytest.raises(UserError, match="unknown evaluator 'theirs': choose one of ours, pycocotools"):
+            assert figures[name] == pytest.approx(reference[source][name], abs=1e-12), (
+                source,
+                name,
+            )
+    with pytest.raises(
+        UserError, match="unknown evaluator 'theirs': choose one of ours, pycocotools"
+    ):
         run(EvalCocoOptions(tmp_path, model, evaluator="theirs"))
 
 
@@ -124,7 +135,14 @@ def test_keypoint_map_is_in_the_table_and_in_the_figures(coco, capsys):
 def test_a_table_in_a_pipe_keeps_its_last_column(coco, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     names = ("ones", "raw", "closed-form", "closed-form-annotated", "oracle")
-    told = call("eval-coco", "--model", "toy", "--data", coco, *(x for n in names for x in ("--confidence", n)))
+    told = call(
+        "eval-coco",
+        "--model",
+        "toy",
+        "--data",
+        coco,
+        *(x for n in names for x in ("--confidence", n)),
+    )
     header = next(line for line in told.splitlines() if "ones" in line)
     assert all(name in header for name in names)
 
@@ -147,7 +165,9 @@ def test_mpii_is_evaluated_on_its_own_split_with_pckh(mpii, capsys):
     assert found["pckh"]["0.5"]["mean"] == pytest.approx(100 * right / total)
     raw = labelled_samples(predictions.confidence["raw"].keypoint, predictions.correct)
     assert len(raw[1]) == total
-    assert found["sources"]["raw"]["pck_keypoint"]["ause"] == pytest.approx(sparsification(*raw).ause)
+    assert found["sources"]["raw"]["pck_keypoint"]["ause"] == pytest.approx(
+        sparsification(*raw).ause
+    )
     assert found["sources"]["raw"]["pck_keypoint"]["mean_pck"] == pytest.approx(right / total)
 
 
@@ -155,7 +175,8 @@ def test_without_head_boxes_the_size_of_a_head_is_neck_to_top(mpii):
     split = read_split(mpii, "train", MPII16)
     assert split.head_sizes == "upper neck to head top"
     for person in split.people:
-        neck, top = person.keypoints[8], person.keypoints[9]
+        neck = person.keypoints[8]
+        top = person.keypoints[9]
         expected = np.hypot(*(neck - top)[:2]) if neck[2] and top[2] else np.nan
         assert person.head_px == pytest.approx(expected, nan_ok=True)
 
@@ -173,8 +194,29 @@ def test_a_head_can_be_calibrated_to_pck(mpii, tmp_path):
     shares = {}
     for target in ("oks", "pck"):
         out = tmp_path / target
-        options = ("--target", target, "--epochs", 150, "--batch", 12, "--augment", 0, "--no-occlusion-test")
-        call("train-ccnet", "--model", "toy-mpii", "--data", mpii, "--out", out, "--test", "train", *options)
+        options = (
+            "--target",
+            target,
+            "--epochs",
+            150,
+            "--batch",
+            12,
+            "--augment",
+            0,
+            "--no-occlusion-test",
+        )
+        call(
+            "train-ccnet",
+            "--model",
+            "toy-mpii",
+            "--data",
+            mpii,
+            "--out",
+            out,
+            "--test",
+            "train",
+            *options,
+        )
         assert about_of(load(out)).training["target"] == metrics(out)["target"] == target
         assert metrics(out)["test"]["split"] == "train"
         shares[target] = metrics(out)["test"]["sources"]["ccnet"]["pck_keypoint"]
@@ -186,16 +228,47 @@ def test_a_head_can_be_calibrated_to_pck(mpii, tmp_path):
 @pytest.mark.slow
 def test_the_usual_splits_of_mpii_are_its_own(mpii, tmp_path):
     out = tmp_path / "out"
-    call("train-ccnet", "--model", "toy-mpii", "--data", mpii, "--out", out, "--epochs", 1, "--no-occlusion-test")
+    call(
+        "train-ccnet",
+        "--model",
+        "toy-mpii",
+        "--data",
+        mpii,
+        "--out",
+        out,
+        "--epochs",
+        1,
+        "--no-occlusion-test",
+    )
     assert about_of(load(out)).training["splits"] == ["train"]
     assert metrics(out)["test"]["split"] == "valid"
 
 
 def test_pck_is_for_mpii_only(coco, tmp_path):
     with pytest.raises(UserError, match="--target pck is for MPII"):
-        call("train-ccnet", "--model", "toy", "--data", coco, "--out", tmp_path / "out", "--target", "pck")
+        call(
+            "train-ccnet",
+            "--model",
+            "toy",
+            "--data",
+            coco,
+            "--out",
+            tmp_path / "out",
+            "--target",
+            "pck",
+        )
     with pytest.raises(UserError, match="unknown target 'mpjpe'"):
-        call("train-ccnet", "--model", "toy", "--data", coco, "--out", tmp_path / "out", "--target", "mpjpe")
+        call(
+            "train-ccnet",
+            "--model",
+            "toy",
+            "--data",
+            coco,
+            "--out",
+            tmp_path / "out",
+            "--target",
+            "mpjpe",
+        )
 
 
 def test_wholebody_has_the_rows_of_the_paper(tmp_path, capsys):
@@ -222,7 +295,9 @@ def test_options_that_cannot_have_an_effect_are_refused(coco, options, says):
         call("eval-coco", "--model", "toy", "--data", coco, *options)
 
 
-def test_boxes_of_another_split_and_a_file_as_folder_are_told_before_any_work(coco, tmp_path, monkeypatch):
+def test_boxes_of_another_split_and_a_file_as_folder_are_told_before_any_work(
+    coco, tmp_path, monkeypatch
+):
     monkeypatch.setattr("fitmesh.coco.eval_coco.predict_split", None)  # the work
     boxes = [{"image_id": 99, "category_id": 1, "bbox": [0, 0, 9, 9], "score": 1.0}]
     (tmp_path / "boxes.json").write_text(json.dumps(boxes))
@@ -258,32 +333,56 @@ def test_the_closed_form_takes_three_kinds_of_area(coco):
         run(EvalCocoOptions(coco, "toy", confidence=kinds))
 
 
-def test_hands_of_wholebody_are_measured_with_the_embedded_network(tmp_path, shared, monkeypatch, capsys):
-    """A made-up file of one image, whose right hand is annotated where the network sees it and whose left is not."""
-    elbow, wrist = (370.0, -95.0), (477.0, 132.0)
+def test_hands_of_wholebody_are_measured_with_the_embedded_network(
+    tmp_path, shared, monkeypatch, capsys
+):
+    """A made-up file of one image, whose right hand is annotated where the network sees it and
+    whose left is not.
+    """
+    elbow = (370.0, -95.0)
+    wrist = (477.0, 132.0)
     rgb = next(iter(Video(shared / "data/hands/cam0_test.mp4").frames(Span(7.33)))).rgb
     (tmp_path / "val2017").mkdir()
     cv2.imwrite(str(tmp_path / "val2017" / "1.png"), rgb[:, :, ::-1])
-    xy, sure = np.full((1, 17, 2), 10.0), np.zeros((1, 17))
-    xy[:, 8], xy[:, 10], sure[:, [8, 10]] = elbow, wrist, 0.8
+    xy = np.full((1, 17, 2), 10.0)
+    sure = np.zeros((1, 17))
+    xy[:, 8] = elbow
+    xy[:, 10] = wrist
+    sure[:, [8, 10]] = 0.8
     keypoints = Keypoints(xy, sure, np.ones_like(sure), "raw")
     monkeypatch.setattr(eval_coco, "estimate_people", lambda *given: (given[-1], None))
     monkeypatch.setattr(eval_coco, "confidence_function", lambda *given: lambda seen: keypoints)
-    arm = arms_of(replace(Found.in_frame(0, 0.0, np.array([[0.0, 0, 720, 720]]), np.ones(1)), keypoints=keypoints))
+    arm = arms_of(
+        replace(
+            Found.in_frame(0, 0.0, np.array([[0.0, 0, 720, 720]]), np.ones(1)), keypoints=keypoints
+        )
+    )
     seen = hands_in_image(rgb, arm.rows(np.array([1])), np.full((1, 21, 2), np.nan)).xy_px[0]
     hand = np.column_stack([seen, np.full(21, 2)]).ravel().tolist()
     person = {
-        "id": 1, "image_id": 1, "category_id": 1, "iscrowd": 0, "area": 3e5, "bbox": [0, 0, 720, 720],
-        "num_keypoints": 1, "keypoints": [*[0] * 30, *wrist, 2, *[0] * 18], "foot_kpts": [0] * 18,
-        "face_kpts": [0] * 204, "lefthand_kpts": [0] * 63, "righthand_kpts": hand,
-    }  # fmt: skip
+        "id": 1,
+        "image_id": 1,
+        "category_id": 1,
+        "iscrowd": 0,
+        "area": 3e5,
+        "bbox": [0, 0, 720, 720],
+        "num_keypoints": 1,
+        "keypoints": [*[0] * 30, *wrist, 2, *[0] * 18],
+        "foot_kpts": [0] * 18,
+        "face_kpts": [0] * 204,
+        "lefthand_kpts": [0] * 63,
+        "righthand_kpts": hand,
+    }
     content = {
-        "images": [{"id": 1, "file_name": "1.png", "width": 720, "height": 720}], "annotations": [person],
+        "images": [{"id": 1, "file_name": "1.png", "width": 720, "height": 720}],
+        "annotations": [person],
         "categories": [{"id": 1, "name": "person"}],
-    }  # fmt: skip
+    }
     (tmp_path / "annotations").mkdir()
     (tmp_path / "annotations" / "coco_wholebody_val_v1.0.json").write_text(json.dumps(content))
-    measured = eval_coco.run_hands(EvalCocoOptions(tmp_path, "toy", hands=True, out=tmp_path / "out"))
+    measured = eval_coco.run_hands(
+        EvalCocoOptions(tmp_path, "toy", hands=True, out=tmp_path / "out")
+    )
     assert measured["righthand"]["found"] == measured["righthand"]["hands"] == 1
     assert measured["righthand"]["ap"] > 0.99
     assert measured["righthand"]["within_1_std"] == 1

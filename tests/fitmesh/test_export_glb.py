@@ -44,7 +44,10 @@ class Glb:
         view = self.json["bufferViews"][accessor["bufferView"]]
         width = WIDTH[accessor["type"]]
         flat = np.frombuffer(
-            self.binary, DTYPE[accessor["componentType"]], accessor["count"] * width, view["byteOffset"]
+            self.binary,
+            DTYPE[accessor["componentType"]],
+            accessor["count"] * width,
+            view["byteOffset"],
         )
         return flat.reshape(accessor["count"], width) if width > 1 else flat
 
@@ -58,20 +61,28 @@ class Glb:
         for channel in animation["channels"]:
             sampler = animation["samplers"][channel["sampler"]]
             key = channel["target"]["node"], channel["target"]["path"]
-            found[key] = self.array(sampler["input"]), self.array(sampler["output"]), sampler["interpolation"]
+            found[key] = (
+                self.array(sampler["input"]),
+                self.array(sampler["output"]),
+                sampler["interpolation"],
+            )
         return found
 
     def posed(self, identity: int, row: int) -> np.ndarray:
         """Vertices [V, 3] at the row-th key of a person."""
         node = self.json["nodes"][self.node(f"person_{identity}_mesh")]
-        skin, channels = self.json["skins"][node["skin"]], self.channels()
+        skin = self.json["skins"][node["skin"]]
+        channels = self.channels()
         primitive = self.json["meshes"][node["mesh"]]["primitives"][0]["attributes"]
-        points = np.c_[self.array(primitive["POSITION"]), np.ones(len(self.array(primitive["POSITION"])))]
+        points = np.c_[
+            self.array(primitive["POSITION"]), np.ones(len(self.array(primitive["POSITION"])))
+        ]
         inverse = self.array(skin["inverseBindMatrices"]).reshape(-1, 4, 4).transpose(0, 2, 1)
         world: dict[int, np.ndarray] = {}
 
         def place(number: int, above: np.ndarray) -> None:
-            entry, local = self.json["nodes"][number], np.eye(4)
+            entry = self.json["nodes"][number]
+            local = np.eye(4)
             local[:3, 3] = entry.get("translation", [0, 0, 0])
             if (number, "translation") in channels:
                 local[:3, 3] = channels[number, "translation"][1][row]
@@ -83,7 +94,8 @@ class Glb:
 
         place(self.node(f"person_{identity}"), np.eye(4))
         bones = np.stack([world[joint] @ inverse[i] for i, joint in enumerate(skin["joints"])])
-        joints, weights = self.array(primitive["JOINTS_0"]), self.array(primitive["WEIGHTS_0"])
+        joints = self.array(primitive["JOINTS_0"])
+        weights = self.array(primitive["WEIGHTS_0"])
         return np.einsum("vk,vkab,vb->va", weights, bones[joints], points)[:, :3]
 
 
@@ -100,7 +112,8 @@ def glb(result: Result) -> Glb:
 
 
 def test_skinning_the_file_gives_the_fitted_mesh(result: Result, glb: Glb) -> None:
-    scene, influences = scene_frame(result), (result.body.weights > 0).sum(1).numpy()
+    scene = scene_frame(result)
+    influences = (result.body.weights > 0).sum(1).numpy()
     for person in result.people:
         for row in (0, len(person) // 2, len(person) - 1):
             error_mm = 1000 * np.linalg.norm(
@@ -130,8 +143,11 @@ def test_the_camera_sees_joints_where_the_fit_put_them(result: Result, glb: Glb)
     node = glb.json["nodes"][glb.node("camera")]
     height = 2 * np.tan(camera["perspective"]["yfov"] / 2)
     width = height * camera["perspective"]["aspectRatio"]
-    person, (across, down) = result.people[0], result.camera.size
-    points = scene_frame(result).points(person.joints_m[[3]], person.frame[[3]])[0] - np.array(node["translation"])
+    person = result.people[0]
+    across, down = result.camera.size
+    points = scene_frame(result).points(person.joints_m[[3]], person.frame[[3]])[0] - np.array(
+        node["translation"]
+    )
     assert (points[:, 2] < 0).all()  # in front of a camera that looks along -z
     x = (points[:, 0] / -points[:, 2] / width + 0.5) * across
     y = (0.5 - points[:, 1] / -points[:, 2] / height) * down
@@ -145,7 +161,9 @@ def test_people_stand_upright_and_the_lowest_feet_on_the_floor(result: Result, g
         for row in range(0, len(person), 4):
             mesh = glb.posed(person.identity, row)
             lowest.append(mesh[:, 1].min())
-            assert mesh[:, 1].argmax() in np.flatnonzero(result.body.weights[:, 15] > 0.5)  # the head is on top
+            assert mesh[:, 1].argmax() in np.flatnonzero(
+                result.body.weights[:, 15] > 0.5
+            )  # the head is on top
             assert 1.3 < np.ptp(mesh[:, 1]) < 2.0
     assert abs(min(lowest)) < 0.05
 
@@ -171,8 +189,12 @@ def test_neighbouring_quaternions_lie_in_one_hemisphere(tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=40)
     person = result.people[0]
     turning = person.pose_rad.copy()
-    turning[:, 0] = np.linspace(0, 4 * np.pi, 40)[:, None] * np.array([0, 1, 0])  # the axis-angle passes whole turns
-    EXPORTERS["glb"].write(replace(result, people=[replace(person, pose_rad=turning)]), tmp_path, QUIET)
+    turning[:, 0] = np.linspace(0, 4 * np.pi, 40)[:, None] * np.array(
+        [0, 1, 0]
+    )  # the axis-angle passes whole turns
+    EXPORTERS["glb"].write(
+        replace(result, people=[replace(person, pose_rad=turning)]), tmp_path, QUIET
+    )
     glb = Glb(tmp_path / "scene.glb")
     for (_, path), (_, values, _) in glb.channels().items():
         if path == "rotation":
@@ -205,14 +227,19 @@ def test_a_gltf_library_reads_it(result: Result) -> None:
 def test_the_khronos_validator_finds_nothing(result: Result) -> None:
     modules = os.environ.get("FITMESH_NODE_MODULES", "")
     if not shutil.which("node") or not (Path(modules) / "gltf-validator").is_dir():
-        pytest.skip("needs node and `npm install gltf-validator` in the folder that FITMESH_NODE_MODULES names")
+        pytest.skip(
+            "needs node and `npm install gltf-validator` in the folder that FITMESH_NODE_MODULES names"
+        )
     script = (
         f"require({json.dumps(str(Path(modules) / 'gltf-validator'))})"
         ".validateBytes(new Uint8Array(require('fs').readFileSync(process.argv[1])))"
         ".then(report => console.log(JSON.stringify(report.issues)))"
     )
     run = subprocess.run(
-        ["node", "-e", script, str(result.folder / "scene.glb")], capture_output=True, text=True, check=True
+        ["node", "-e", script, str(result.folder / "scene.glb")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     issues = json.loads(run.stdout)
     assert (issues["numErrors"], issues["numWarnings"]) == (0, 0), issues["messages"]

@@ -12,7 +12,15 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitmesh.exports import CHOICES, EXPORTERS, Motion, bone_names, csv_json, person_files, scene_glb
+from fitmesh.exports import (
+    CHOICES,
+    EXPORTERS,
+    Motion,
+    bone_names,
+    csv_json,
+    person_files,
+    scene_glb,
+)
 from fitmesh.exports.motion import reworked
 from fitmesh.exports.scene import joint_poses, rest_body
 from fitmesh.result import Person, Result
@@ -33,7 +41,10 @@ def with_hands(result: Result) -> Result:
         hands[:, 3:6, 2] = -GRIP * np.linspace(0, 1, len(person))[:, None]
         seen = np.repeat([[True, False]], len(person), 0)
         return replace(
-            person, hand_pose_rad=hands, hand_std_deg=np.full((len(person), 30), 7.0, np.float32), hand_seen=seen
+            person,
+            hand_pose_rad=hands,
+            hand_std_deg=np.full((len(person), 30), 7.0, np.float32),
+            hand_seen=seen,
         )
 
     made = replace(result, people=[of(person) for person in result.people])
@@ -69,7 +80,8 @@ def test_a_glb_skinned_as_a_viewer_does_it_is_the_mesh_with_fingers(tmp_path: Pa
     scene_glb.write(result, tmp_path, Reporter(), "mixamo")
     path = tmp_path / "scene.glb"
     about, _ = document(path)
-    person, skin = result.people[0], about["skins"][0]
+    person = result.people[0]
+    skin = about["skins"][0]
     names = [about["nodes"][joint]["name"] for joint in skin["joints"]]
     assert tuple(names) == bone_names("mixamo", JOINT_NAMES_52)
     assert "mixamorig:LeftHandPinky3" in names
@@ -81,13 +93,15 @@ def test_a_glb_skinned_as_a_viewer_does_it_is_the_mesh_with_fingers(tmp_path: Pa
         if c["target"]["path"] == "rotation"
     }
     rest = rest_body(result.body, person)
-    world, at = np.zeros((52, 3, 3)), np.zeros((52, 3))
+    world = np.zeros((52, 3, 3))
+    at = np.zeros((52, 3))
     for joint, parent in enumerate(PARENTS_52):
         local = Rotation.from_quat(turns[skin["joints"][joint]]).as_matrix()
         world[joint] = local if parent < 0 else world[parent] @ local
         at[joint] = 0 if parent < 0 else at[parent] + world[parent] @ rest.offsets_m[joint]
     attributes = about["meshes"][0]["primitives"][0]["attributes"]
-    joints, weights = array(path, attributes["JOINTS_0"]), array(path, attributes["WEIGHTS_0"])
+    joints = array(path, attributes["JOINTS_0"])
+    weights = array(path, attributes["WEIGHTS_0"])
     points = array(path, attributes["POSITION"]).astype(np.float64)
     skinned = np.zeros_like(points)
     for k in range(4):
@@ -100,7 +114,10 @@ def test_a_glb_skinned_as_a_viewer_does_it_is_the_mesh_with_fingers(tmp_path: Pa
     assert np.abs(skinned - exact)[hand].max() < 2e-3
     assert (
         np.linalg.norm(
-            mesh - result.vertices(replace(person, hand_pose_rad=np.zeros((len(person), 30, 3), np.float32)), -1),
+            mesh
+            - result.vertices(
+                replace(person, hand_pose_rad=np.zeros((len(person), 30, 3), np.float32)), -1
+            ),
             axis=1,
         ).max()
         > 0.05
@@ -111,8 +128,13 @@ def test_a_glb_skinned_as_a_viewer_does_it_is_the_mesh_with_fingers(tmp_path: Pa
 def test_finger_bones_have_names_of_their_own_and_end_at_the_hand(convention: str) -> None:
     names = bone_names(convention, JOINT_NAMES_52)
     assert len(set(names)) == 52
-    expected = {"smpl": "left_index1", "mixamo": "mixamorig:LeftHandIndex1", "rigify": "f_index.01.L",
-                "unreal": "index_01_l", "unity": "LeftIndexProximal"}  # fmt: skip
+    expected = {
+        "smpl": "left_index1",
+        "mixamo": "mixamorig:LeftHandIndex1",
+        "rigify": "f_index.01.L",
+        "unreal": "index_01_l",
+        "unity": "LeftIndexProximal",
+    }
     assert names[22] == expected[convention]
 
 
@@ -132,7 +154,9 @@ def test_amass_has_all_of_smpl_hs_156_numbers(tmp_path: Path) -> None:
     EXPORTERS["amass"].write(result, tmp_path, Reporter())
     with np.load(tmp_path / "amass" / "person_1.npz") as file:
         assert file["poses"].shape == (4, 156)
-        np.testing.assert_allclose(file["poses"][:, 66:], np.reshape(fingers(result), (4, 90)), atol=1e-6)
+        np.testing.assert_allclose(
+            file["poses"][:, 66:], np.reshape(fingers(result), (4, 90)), atol=1e-6
+        )
         np.testing.assert_array_equal(file["poses"][:, 66:], file["pose_hand"])
 
 

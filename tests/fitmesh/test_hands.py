@@ -18,7 +18,18 @@ def run(fitmesh: Fitmesh, folder: Path, video: Path, size: tuple[int, int], *mor
     """With keypoints of the first frames alone."""
     keypoints = write_json(folder / "k.json", coco_results([walker(3, size)]))
     out = folder / "out"
-    arguments = ("run", "--video", video, "--keypoints", keypoints, "--only", "people", "--out", out, *more)
+    arguments = (
+        "run",
+        "--video",
+        video,
+        "--keypoints",
+        keypoints,
+        "--only",
+        "people",
+        "--out",
+        out,
+        *more,
+    )
     assert fitmesh(*arguments) == 0, fitmesh.said
     return out
 

@@ -30,8 +30,11 @@ def test_a_path_alone_is_the_video_and_its_results_lie_beside_it(
     assert fitmesh("run", other, *walk[2:], "--only", "fit") == 0, fitmesh.said
     assert (tmp_path / "dance.fitmesh" / "run.json").read_bytes() == before
     assert sorted(path.name for path in (tmp_path / "dance-2.fitmesh").glob("[!.]*")) == [
-        "fit.npz", "keypoints.npz", "run.json", "tracks.npz",
-    ]  # fmt: skip
+        "fit.npz",
+        "keypoints.npz",
+        "run.json",
+        "tracks.npz",
+    ]
 
 
 def test_a_folder_that_is_not_a_clips_own_is_left_alone(tmp_path: Path) -> None:
@@ -60,12 +63,17 @@ def test_images_and_folders_of_them_may_stand_alone_too(fitmesh: Fitmesh, tmp_pa
         ((), "give a video, `fitmesh run clip.mp4`"),
         (("0",), "ffmpeg -f v4l2 -i /dev/video0 -t 60 clip.mp4"),
         (("--video", "/dev/video3"), "/dev/video3 is a live camera or stream"),
-        (("rtsp://user@10.0.0.7:554/one",), "ffmpeg -i rtsp://user@10.0.0.7:554/one -t 60 clip.mp4"),
+        (
+            ("rtsp://user@10.0.0.7:554/one",),
+            "ffmpeg -i rtsp://user@10.0.0.7:554/one -t 60 clip.mp4",
+        ),
         (("a.mp4", "b.mp4"), "give --out, the folder above their folders"),
         (("true", "a.mp4", "--relink"), "'true' stands alone"),
     ],
 )
-def test_what_cannot_be_taken_is_said_with_what_to_do(fitmesh: Fitmesh, given: tuple[str, ...], words: str) -> None:
+def test_what_cannot_be_taken_is_said_with_what_to_do(
+    fitmesh: Fitmesh, given: tuple[str, ...], words: str
+) -> None:
     assert fitmesh("run", *given) == 2
     assert words in fitmesh.said
 
@@ -82,19 +90,29 @@ def test_one_stage_more_or_less(
 ) -> None:
     assert fitmesh("run", *walk, "--out", tmp_path, "--only", "people") == 0, fitmesh.said
     assert (fitmesh.stages_made(), "keypoints.npz" in fitmesh.said) == (["people"], True)
-    assert fitmesh("run", *walk, "--out", tmp_path, "--only", "fit", "--export", "bvh") == 0, fitmesh.said
+    assert fitmesh("run", *walk, "--out", tmp_path, "--only", "fit", "--export", "bvh") == 0, (
+        fitmesh.said
+    )
     assert fitmesh.stages_made() == ["fit", "bvh"]
     options = dict(zip(walk[::2], walk[1::2], strict=True))
     result = package.run(
-        options["--video"], tmp_path, keypoints=options["--keypoints"], outputs=("fit",), overwrite=True
+        options["--video"],
+        tmp_path,
+        keypoints=options["--keypoints"],
+        outputs=("fit",),
+        overwrite=True,
     )
     assert len(result.people) == 2
-    assert not {"overlay.mp4", "scene.glb", "report.html"} & {path.name for path in tmp_path.iterdir()}
+    assert not {"overlay.mp4", "scene.glb", "report.html"} & {
+        path.name for path in tmp_path.iterdir()
+    }
     with pytest.raises(UserError, match="leaves no fit to return"):
         package.run(options["--video"], tmp_path, outputs=("people",))
 
 
-def test_frames_are_the_same_as_the_images_of_a_folder(walk: tuple[str | Path, ...], tmp_path: Path) -> None:
+def test_frames_are_the_same_as_the_images_of_a_folder(
+    walk: tuple[str | Path, ...], tmp_path: Path
+) -> None:
     rng = np.random.default_rng(0)
     frames = rng.integers(0, 255, (FRAMES, SIZE[1], SIZE[0], 3), np.uint8)
     (tmp_path / "images").mkdir()
@@ -112,7 +130,9 @@ def test_frames_are_the_same_as_the_images_of_a_folder(walk: tuple[str | Path, .
 def test_spooled_frames_lose_nothing_and_take_no_memory(tmp_path: Path) -> None:
     def frames() -> Iterator[np.ndarray]:
         for number in range(60):
-            yield np.random.default_rng(number).integers(0, 255, (121, 163, 3), np.uint8)  # odd sides too
+            yield np.random.default_rng(number).integers(
+                0, 255, (121, 163, 3), np.uint8
+            )  # odd sides too
 
     tracemalloc.start()
     with spooled(frames(), 29.97, tmp_path) as clip:
@@ -130,10 +150,16 @@ def test_spooled_frames_lose_nothing_and_take_no_memory(tmp_path: Path) -> None:
         ([], 30, "there are no frames"),
         ([np.zeros((4, 4, 3), np.uint8)], None, "frames need fps"),
         ([np.zeros((64, 64, 3))], 30, "frame 0 is float64"),
-        ([np.zeros((64, 64, 3), np.uint8), np.zeros((64, 66, 3), np.uint8)], 30, "frame 1 is uint8 of \\[64, 66, 3\\]"),
+        (
+            [np.zeros((64, 64, 3), np.uint8), np.zeros((64, 66, 3), np.uint8)],
+            30,
+            "frame 1 is uint8 of \\[64, 66, 3\\]",
+        ),
     ],
 )
-def test_other_frames_are_refused(tmp_path: Path, frames: list[np.ndarray], fps: float | None, words: str) -> None:
+def test_other_frames_are_refused(
+    tmp_path: Path, frames: list[np.ndarray], fps: float | None, words: str
+) -> None:
     with pytest.raises(UserError, match=words):
         package.run(frames=frames, out=tmp_path, fps=fps)
     assert not list(tmp_path.iterdir())

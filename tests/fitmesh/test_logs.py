@@ -11,12 +11,18 @@ from tests.fitmesh.conftest import Fitmesh
 from tests.imports import ROOT
 
 LIBRARIES = ("pose2d", "ccnet", "fitting", "eval3dpw")
-FROM_A_TERMINAL = {"fitting/training/lifter.py", "fitting/training/pose_prior.py"}  # programs of their own: python -m
+FROM_A_TERMINAL = {
+    "fitting/training/lifter.py",
+    "fitting/training/pose_prior.py",
+}  # programs of their own: python -m
 
 
 @pytest.fixture(autouse=True)
 def _loggers_as_before() -> None:
-    before = [(log := logging.getLogger(name), log.level, log.propagate) for name in ("fitmesh", *LIBRARIES)]
+    before = [
+        (log := logging.getLogger(name), log.level, log.propagate)
+        for name in ("fitmesh", *LIBRARIES)
+    ]
     yield
     for log, level, propagate in before:
         log.setLevel(level)
@@ -31,19 +37,28 @@ def test_library_code_does_not_print() -> None:
         for path in sorted((ROOT / library).rglob("*.py"))
         if path.relative_to(ROOT).as_posix() not in FROM_A_TERMINAL
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
     ]
     assert printing == []
 
 
 def test_the_python_function_logs_its_stages_and_prints_nothing(
-    walk: tuple, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    walk: tuple,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = dict(zip(walk[::2], walk[1::2], strict=True))
     with caplog.at_level(logging.INFO, "fitmesh"):
         package.run(options["--video"], tmp_path, keypoints=options["--keypoints"])
     said = [record.getMessage().split()[0] for record in caplog.records if record.name == "fitmesh"]
-    assert [word for word in said if word in ("people", "fit", "overlay")] == ["people", "fit", "overlay"]
+    assert [word for word in said if word in ("people", "fit", "overlay")] == [
+        "people",
+        "fit",
+        "overlay",
+    ]
     assert capsys.readouterr() == ("", "")
 
 

@@ -21,7 +21,18 @@ def run(fitmesh: Fitmesh, folder: Path, *more: str) -> Path:
     video = write_video(folder / "a.mp4", list(range(0, 240, 40)), SIZE)
     keypoints = write_json(folder / "k.json", coco_results([walker(6, SIZE)]))
     out = folder / "out"
-    arguments = ("run", "--video", video, "--keypoints", keypoints, "--only", "fit", "--out", out, *more)
+    arguments = (
+        "run",
+        "--video",
+        video,
+        "--keypoints",
+        keypoints,
+        "--only",
+        "fit",
+        "--out",
+        out,
+        *more,
+    )
     assert fitmesh(*arguments) == 0, fitmesh.said
     return out
 
@@ -31,7 +42,9 @@ def fitted(out: Path) -> dict[str, np.ndarray]:
         return {name: file[name] for name in file.files if name not in ("cache_key", "stage_key")}
 
 
-def test_a_video_without_people_has_no_mask_and_the_fit_is_that_of_keypoints(fitmesh: Fitmesh, tmp_path: Path) -> None:
+def test_a_video_without_people_has_no_mask_and_the_fit_is_that_of_keypoints(
+    fitmesh: Fitmesh, tmp_path: Path
+) -> None:
     """Keypoints are given, but there is nobody in the images."""
     plain = fitted(run(fitmesh, tmp_path, "--shape", "keypoints"))
     assert read_keypoints(tmp_path / "out").outlines is None
@@ -48,9 +61,12 @@ def test_a_video_without_people_has_no_mask_and_the_fit_is_that_of_keypoints(fit
 def test_a_weight_makes_a_body_heavier_or_lighter(fitmesh: Fitmesh, tmp_path: Path) -> None:
     from fitting.body.load import load_body
 
-    heavy, light = (fitted(run(fitmesh, tmp_path, "--weight", kg, "--height", "1.75")) for kg in ("100", "1:55"))
+    heavy, light = (
+        fitted(run(fitmesh, tmp_path, "--weight", kg, "--height", "1.75")) for kg in ("100", "1:55")
+    )
     volume = [
-        load_body().volume_m3(one["shape"][0].astype(np.float32)) * float(one["size"][0]) ** 3 for one in (heavy, light)
+        load_body().volume_m3(one["shape"][0].astype(np.float32)) * float(one["size"][0]) ** 3
+        for one in (heavy, light)
     ]
     assert volume[0] > 1.25 * volume[1]
 
@@ -64,13 +80,16 @@ def test_an_unknown_shape_or_weight_is_refused(fitmesh: Fitmesh, tmp_path: Path)
 
 
 def some_outlines(rows: list[int]) -> Outlines:
-    xy_px = np.arange(len(rows) * OUTLINE_POINTS * 2, dtype=np.float32).reshape(len(rows), OUTLINE_POINTS, 2)
+    xy_px = np.arange(len(rows) * OUTLINE_POINTS * 2, dtype=np.float32).reshape(
+        len(rows), OUTLINE_POINTS, 2
+    )
     return Outlines(np.array(rows), xy_px, np.zeros_like(xy_px))
 
 
 def test_outlines_go_with_their_rows(fitmesh: Fitmesh, tmp_path: Path) -> None:
     out = run(fitmesh, tmp_path, "--shape", "masks")
-    arrays, wanted = dict(np.load(out / "keypoints.npz")), some_outlines([1, 4])
+    arrays = dict(np.load(out / "keypoints.npz"))
+    wanted = some_outlines([1, 4])
     np.savez(out / "keypoints.npz", **arrays | wanted.to_arrays())
     read = read_keypoints(out)
     (outlines,) = map(read.outlines_of, read.people)

@@ -15,7 +15,9 @@ from tests.pose2d.hub_server import FakeHub, serving
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     pytest.importorskip("huggingface_hub")
     monkeypatch.setenv("FITMESH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(pose2d, "load", lambda name, path: None, raising=False)  # weights as small as this fit nothing
+    monkeypatch.setattr(
+        pose2d, "load", lambda name, path: None, raising=False
+    )  # weights as small as this fit nothing
     with serving(FakeHub(b"weights" * 1000)) as fake:
         monkeypatch.setenv("HF_ENDPOINT", fake.address)
         yield fake
@@ -31,7 +33,9 @@ def test_facts_come_before_the_question_and_no_means_no(
     assert hub.cached("vitpose-b") is None
 
 
-def test_a_fetched_file_comes_with_the_command_to_use_it_and_is_fetched_once(fitmesh: Fitmesh, served: FakeHub) -> None:
+def test_a_fetched_file_comes_with_the_command_to_use_it_and_is_fetched_once(
+    fitmesh: Fitmesh, served: FakeHub
+) -> None:
     assert fitmesh("models", "get", "vitpose-b", "--yes") == 0
     kept = hub.cached("vitpose-b")
     assert kept is not None
@@ -42,7 +46,9 @@ def test_a_fetched_file_comes_with_the_command_to_use_it_and_is_fetched_once(fit
     assert served.asked == []
 
 
-@pytest.mark.parametrize("name", ["sbl-resnet50-256x192", "hrnet-w32-256x192", "spin", "cliff-hr48", "vitpose-b-mpii"])
+@pytest.mark.parametrize(
+    "name", ["sbl-resnet50-256x192", "hrnet-w32-256x192", "spin", "cliff-hr48", "vitpose-b-mpii"]
+)
 def test_what_is_only_on_drives_says_where_and_what_to_click(fitmesh: Fitmesh, name: str) -> None:
     assert fitmesh("models", "get", name) == 2
     assert "github.com/" in fitmesh.said

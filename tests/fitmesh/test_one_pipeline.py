@@ -1,4 +1,6 @@
-"""What `eval-3dpw` measures is what `run` ships: same frames, boxes and settings give the same bytes."""
+"""What `eval-3dpw` measures is what `run` ships: same frames, boxes and settings give the same
+bytes.
+"""
 
 import json
 from pathlib import Path
@@ -31,9 +33,13 @@ def detections_json(path: Path, boxes_px: np.ndarray) -> Path:
 def test_eval_3dpw_fits_the_bodies_that_run_writes(model: str, tmp_path: Path, monkeypatch) -> None:
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
     row = Row("ccnet", "likelihood", start_source="ccnet")
-    settings = EvalSettings(data, pose_model=model, confidence=("ccnet",), named_rows=(("CCNet", row),))
+    settings = EvalSettings(
+        data, pose_model=model, confidence=("ccnet",), named_rows=(("CCNet", row),)
+    )
     (sequence,) = eval_sequences(settings, [])
-    boxes_px = true_boxes(sequence.tracks[0], body_set(), sequence.camera.size, sequence.camera.intrinsics).round()
+    boxes_px = true_boxes(
+        sequence.tracks[0], body_set(), sequence.camera.size, sequence.camera.intrinsics
+    ).round()
     monkeypatch.setattr("fitmesh.eval_3dpw.keypoints.true_boxes", lambda *_: boxes_px)
     pipeline.run(settings, tmp_path / "eval", Reporter())
     (file,) = (tmp_path / "eval" / "fits" / "tracks").glob("ccnet_likelihood*/one_00.npz")
@@ -41,9 +47,14 @@ def test_eval_3dpw_fits_the_bodies_that_run_writes(model: str, tmp_path: Path, m
 
     detections = detections_json(tmp_path / "boxes.json", boxes_px)
     result = fitmesh.run(
-        data / "imageFiles" / "one_00", tmp_path / "run", detections=detections, pose_model=model, confidence="ccnet",
-        focal_px=tiny_3dpw.FOCAL_PX, floor="off",
-    )  # fmt: skip
+        data / "imageFiles" / "one_00",
+        tmp_path / "run",
+        detections=detections,
+        pose_model=model,
+        confidence="ccnet",
+        focal_px=tiny_3dpw.FOCAL_PX,
+        floor="off",
+    )
     (person,) = result.people
     assert person.pose_rad.tobytes() == measured.pose.numpy().tobytes()
     assert person.translation_m.tobytes() == measured.translation.numpy().tobytes()

@@ -29,7 +29,9 @@ def test_a_number_without_limits_is_a_mistake_in_the_command() -> None:
         command(Options)(print)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -1.0, 11.0, 10**400, True, 2.5])
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), -float("inf"), -1.0, 11.0, 10**400, True, 2.5]
+)
 def test_a_range_holds_finite_numbers_only(value: float) -> None:
     limits = Range(0, 10, multiple=2)
     assert limits.problem(value)
@@ -40,19 +42,40 @@ def test_a_range_holds_finite_numbers_only(value: float) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"start_s": float("nan")}, {"end_s": float("inf")}, {"every": 0}, {"detector_size": 31},
-     {"min_score": float("nan")}, {"focal_px": float("inf")}, {"threads": 10**9}, {"max_people": -1}, {"fov_deg": 0.0}],
-)  # fmt: skip
-def test_the_function_has_the_limits_of_the_command(tmp_path: Path, options: dict[str, float]) -> None:
+    [
+        {"start_s": float("nan")},
+        {"end_s": float("inf")},
+        {"every": 0},
+        {"detector_size": 31},
+        {"min_score": float("nan")},
+        {"focal_px": float("inf")},
+        {"threads": 10**9},
+        {"max_people": -1},
+        {"fov_deg": 0.0},
+    ],
+)
+def test_the_function_has_the_limits_of_the_command(
+    tmp_path: Path, options: dict[str, float]
+) -> None:
     with pytest.raises(UserError):
         package.run(tmp_path / "missing.mp4", tmp_path / "out", **options)  # type: ignore[arg-type]
     assert not (tmp_path / "out").exists()
 
 
 def test_config_values_are_checked_like_options(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    for text in ('every = "x"', "every = true", "fps = nan", "video = 3", 'out = ""', "threads = 1.5"):
+    for text in (
+        'every = "x"',
+        "every = true",
+        "fps = nan",
+        "video = 3",
+        'out = ""',
+        "threads = 1.5",
+    ):
         (tmp_path / "c.toml").write_text(text)
-        assert fitmesh("run", "--config", tmp_path / "c.toml", "--out", tmp_path / "o") == 2, (text, fitmesh.said)
+        assert fitmesh("run", "--config", tmp_path / "c.toml", "--out", tmp_path / "o") == 2, (
+            text,
+            fitmesh.said,
+        )
         assert "Traceback" not in fitmesh.said
 
 
@@ -73,21 +96,30 @@ def test_an_unforeseen_error_is_two_lines_and_a_log_file(
 
 def test_too_little_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert trouble.exit_code_of(MemoryError()) == 1
-    assert trouble.exit_code_of(RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 TB")) == 1
+    assert (
+        trouble.exit_code_of(RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 TB")) == 1
+    )
     assert capsys.readouterr().err.count("not enough memory") == 2
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_during_the_imports_ends_in_words(number: int, code: int, tmp_path: Path) -> None:
     """As soon as the program itself runs; what Python does before that is not ours."""
     script = (
         "import os, signal\n"
-        f"signal.signal({int(number)}, signal.default_int_handler)\n"  # whoever starts the tests may ignore it
+        # whoever starts the tests may ignore it
+        f"signal.signal({int(number)}, signal.default_int_handler)\n"
         "import sys; from fitmesh.ui.trouble import install; install(); print('up', flush=True); import time\n"
         "from fitmesh import cli; import torch; time.sleep(30)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
@@ -101,16 +133,28 @@ def test_a_signal_during_the_imports_ends_in_words(number: int, code: int, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_a_signal_during_a_run_leaves_no_temporary_file(
     number: int, code: int, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
     reset = f"import signal; signal.signal({int(number)}, signal.default_int_handler); "
-    command = [sys.executable, "-c", reset + "from fitmesh.cli import main; main()", "run", *map(str, walk)]
+    command = [
+        sys.executable,
+        "-c",
+        reset + "from fitmesh.cli import main; main()",
+        "run",
+        *map(str, walk),
+    ]
     process = subprocess.Popen(
-        [*command, "--out", str(tmp_path / "out"), "--json"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+        [*command, "--out", str(tmp_path / "out"), "--json"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if '"stage": "overlay"' in line:
@@ -124,7 +168,9 @@ def test_a_signal_during_a_run_leaves_no_temporary_file(
     assert not {name for name in names if name.startswith(".") and name != ".cache_keys"}
 
 
-def test_a_flag_is_shown_as_a_flag_and_takes_no_value(fitmesh: Fitmesh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flag_is_shown_as_a_flag_and_takes_no_value(
+    fitmesh: Fitmesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert fitmesh("run", "--help") == 0
     (line,) = [line for line in fitmesh.out.splitlines() if "--relink" in line]
@@ -152,7 +198,19 @@ def test_one_record_makes_the_command_line_and_the_function() -> None:
     app.command()(command(Options)(work))  # type: ignore[arg-type]
     app(["--data", "x"], standalone_mode=False)
     app(
-        ["--data", "x", "--rate", "3", "--names", "c, d", "--parts", "p", "--parts", "q", "--no-plain"],
+        [
+            "--data",
+            "x",
+            "--rate",
+            "3",
+            "--names",
+            "c, d",
+            "--parts",
+            "p",
+            "--parts",
+            "q",
+            "--no-plain",
+        ],
         standalone_mode=False,
     )
     assert heard == [Options(Path("x")), Options(Path("x"), 3.0, ("c", "d"), ("p", "q"), False)]

@@ -66,8 +66,13 @@ def test_published_figures_are_of_networks_that_can_be_loaded():
 
 
 def test_a_column_of_published_figures_stands_beside_ours_where_there_is_one(tmp_path):
-    rows = (Row(("a", "raw"), {"ap": 1.0, "ar": 2.0}, {"ap": 3.0}), Row(("a", "ccnet"), {"ap": 4.0}, {}))
-    table = PaperTable("X", ("network", "confidence"), (Column("ap", "AP"), Column("ar", "AR")), rows)
+    rows = (
+        Row(("a", "raw"), {"ap": 1.0, "ar": 2.0}, {"ap": 3.0}),
+        Row(("a", "ccnet"), {"ap": 4.0}, {}),
+    )
+    table = PaperTable(
+        "X", ("network", "confidence"), (Column("ap", "AP"), Column("ar", "AR")), rows
+    )
     assert table.as_markdown().splitlines() == [
         "| network | confidence | AP | AP, paper | AR |",
         "| --- | --- | ---: | ---: | ---: |",
@@ -76,12 +81,18 @@ def test_a_column_of_published_figures_stands_beside_ours_where_there_is_one(tmp
     ]
     table.write_csv(tmp_path / "x.csv")
     assert rows_of(tmp_path / "x.csv")[0] == {
-        "network": "a", "confidence": "raw", "ap": "1", "paper_ap": "3", "ar": "2",
-    }  # fmt: skip
+        "network": "a",
+        "confidence": "raw",
+        "ap": "1",
+        "paper_ap": "3",
+        "ar": "2",
+    }
 
 
 @pytest.mark.slow
-def test_the_main_table_trains_heads_says_what_is_missing_and_resumes(data, weights, tmp_path, monkeypatch):
+def test_the_main_table_trains_heads_says_what_is_missing_and_resumes(
+    data, weights, tmp_path, monkeypatch
+):
     options = ["coco", "--data", data, "--out", tmp_path, "--threads", 1, "--device", "cpu"]
     for name, path in weights.items():
         options += ["--checkpoint", f"{name}={path}"]
@@ -100,18 +111,42 @@ def test_the_main_table_trains_heads_says_what_is_missing_and_resumes(data, weig
 
 @pytest.mark.slow
 def test_one_command_makes_the_table_of_losses(data, weights, tmp_path):
-    call("losses", "--data", data, "--out", tmp_path, "--checkpoint", f"{SBL}={weights[SBL]}", "--device", "cpu")
+    call(
+        "losses",
+        "--data",
+        data,
+        "--out",
+        tmp_path,
+        "--checkpoint",
+        f"{SBL}={weights[SBL]}",
+        "--device",
+        "cpu",
+    )
     rows = rows_of(tmp_path / "losses.csv")
     assert [row["loss"] for row in rows] == ["raw", "MSE", "CE", "Alea", "DeepEns", "SOAP"]
 
 
 @pytest.mark.slow
 def test_the_ablations_change_one_thing_at_a_time(data, weights, tmp_path):
-    call("ablations", "--data", data, "--out", tmp_path, "--checkpoint", f"{SBL}={weights[SBL]}", "--device", "cpu")
+    call(
+        "ablations",
+        "--data",
+        data,
+        "--out",
+        tmp_path,
+        "--checkpoint",
+        f"{SBL}={weights[SBL]}",
+        "--device",
+        "cpu",
+    )
     rows = rows_of(tmp_path / "ablations.csv")
     changed = [row["changed"] for row in rows]
     assert changed.count("head size") == 3
-    assert [row["to"] for row in rows if row["changed"] == "features"] == ["shallow", "output", "copy"]
+    assert [row["to"] for row in rows if row["changed"] == "features"] == [
+        "shallow",
+        "output",
+        "copy",
+    ]
     assert changed.count("aggregation") == len(AGGREGATIONS)
     papers = next(row for row in rows if row["to"].endswith("the paper's"))
     base = next(row for row in rows if row["to"] == "the recipe, one layer")
@@ -121,14 +156,30 @@ def test_the_ablations_change_one_thing_at_a_time(data, weights, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("table", ["area", "figures"])
 def test_tables_of_an_embedded_network_need_no_checkpoint(data, tmp_path, table):
-    call(table, "--data", data, "--out", tmp_path, "--model", "movenet-lightning", "--device", "cpu")
+    call(
+        table, "--data", data, "--out", tmp_path, "--model", "movenet-lightning", "--device", "cpu"
+    )
     assert len(rows_of(tmp_path / f"{table}.csv")) == {"area": 6, "figures": 3}[table]
-    assert (tmp_path / "figures" / "movenet-lightning" / "reliability.png").exists() == (table == "figures")
+    assert (tmp_path / "figures" / "movenet-lightning" / "reliability.png").exists() == (
+        table == "figures"
+    )
 
 
 def test_a_cell_is_made_again_when_another_head_is_embedded(data, tmp_path, monkeypatch):
-    options = ["area", "--data", data, "--out", tmp_path, "--model", "movenet-lightning", "--device", "cpu"]
-    found, calls, load = eval_coco.run, [], ccnet.load
+    options = [
+        "area",
+        "--data",
+        data,
+        "--out",
+        tmp_path,
+        "--model",
+        "movenet-lightning",
+        "--device",
+        "cpu",
+    ]
+    found = eval_coco.run
+    calls = []
+    load = ccnet.load
     monkeypatch.setattr(eval_coco, "run", lambda asked: calls.append(asked) or found(asked))
     call(*options)
     call(*options)
@@ -148,12 +199,15 @@ def test_a_cell_is_made_again_when_another_head_is_embedded(data, tmp_path, monk
 def toys(monkeypatch):
     """Networks with MPII's and COCO-WholeBody's keypoints that cost nothing."""
     skeletons = {"toy-mpii": MPII16, "toy-wholebody": WHOLEBODY133}
-    cards, load = pose2d.card, pose2d.load
+    cards = pose2d.card
+    load = pose2d.load
 
     def toy_card(name: str):
         if name not in skeletons:
             return cards(name)
-        return ModelCard(name, toy_model, skeletons[name], (24, 32), 1, "none", "tests", embedded="toy")
+        return ModelCard(
+            name, toy_model, skeletons[name], (24, 32), 1, "none", "tests", embedded="toy"
+        )
 
     monkeypatch.setattr(pose2d, "card", toy_card)
     monkeypatch.setattr(
@@ -169,7 +223,17 @@ def toys(monkeypatch):
 def test_mpii_has_pckh_and_heads_for_oks_and_pck(toys, tmp_path):
     write_mpii(tmp_path / "mpii", "train", count=6, head_boxes=False)
     write_mpii(tmp_path / "mpii", "valid", count=4, seed=1)
-    call("mpii", "--data", tmp_path / "mpii", "--out", tmp_path, "--model", "toy-mpii", "--device", "cpu")
+    call(
+        "mpii",
+        "--data",
+        tmp_path / "mpii",
+        "--out",
+        tmp_path,
+        "--model",
+        "toy-mpii",
+        "--device",
+        "cpu",
+    )
     rows = {row["confidence"]: row for row in rows_of(tmp_path / "mpii.csv")}
     assert list(rows) == ["raw", "closed form", "oracle", "CCNet (OKS)", "CCNet (PCK)"]
     assert rows["raw"]["pckh"]
@@ -180,7 +244,17 @@ def test_mpii_has_pckh_and_heads_for_oks_and_pck(toys, tmp_path):
 def test_the_whole_body_is_ranked_by_person_and_by_part(toys, tmp_path):
     write_wholebody(tmp_path / "data", "train2017", count=4)
     write_wholebody(tmp_path / "data", "val2017", count=4, seed=1)
-    call("wholebody", "--data", tmp_path / "data", "--out", tmp_path, "--model", "toy-wholebody", "--device", "cpu")
+    call(
+        "wholebody",
+        "--data",
+        tmp_path / "data",
+        "--out",
+        tmp_path,
+        "--model",
+        "toy-wholebody",
+        "--device",
+        "cpu",
+    )
     rows = rows_of(tmp_path / "wholebody.csv")
     assert [row["confidence"].split(",")[0] for row in rows] == ["raw", "raw", "CCNet", "oracle"]
     assert set(rows[0]) == {"network", "confidence", "body", "foot", "face", "hand", "wholebody"}
@@ -189,7 +263,17 @@ def test_the_whole_body_is_ranked_by_person_and_by_part(toys, tmp_path):
 @pytest.mark.slow
 def test_3dpw_compares_no_keypoints_raw_and_calibrated_ones(tmp_path):
     data = tiny_3dpw.write(tmp_path / "data", {"one_00": 1})
-    shown = call("3dpw", "--data", data, "--out", tmp_path / "out", "--model", "movenet-lightning", "--threads", 1)
+    shown = call(
+        "3dpw",
+        "--data",
+        data,
+        "--out",
+        tmp_path / "out",
+        "--model",
+        "movenet-lightning",
+        "--threads",
+        1,
+    )
     assert "left out: spin: no checkpoint" in shown
     rows = rows_of(tmp_path / "out" / "3dpw.csv")
     assert [row["confidence"] for row in rows] == ["none", "raw", "calibrated"]
@@ -202,14 +286,35 @@ def test_3dpw_compares_no_keypoints_raw_and_calibrated_ones(tmp_path):
         (["coco"], "--data is missing"),
         (["coco", "--data", "DATA"], "no network with the keypoints of coco17"),
         (["coco", "--data", "DATA", "--checkpoint", "x.pth"], "is not NAME=FILE"),
-        (["coco", "--data", "DATA", "--checkpoint", f"{SBL}=missing.pth"], "no file at missing.pth"),
+        (
+            ["coco", "--data", "DATA", "--checkpoint", f"{SBL}=missing.pth"],
+            "no file at missing.pth",
+        ),
         (["coco", "--data", "DATA", "--model", SBL], "ships no weights"),
-        (["coco", "--data", "DATA", "--checkpoint", "rle-r18-128x96=SBL"], "The file looks like sbl-r18-128x96"),
-        (["coco", "--data", "DATA", "--model", "movenet-lightning", "--test", "none"], "no annotations at"),
-        (["coco", "--data", "DATA", "--checkpoint", f"{SBL}=SBL", "--train", "none"], "no annotations at"),
-        (["mpii", "--data", "DATA", "--model", "movenet-lightning"], "no network with the keypoints of mpii16"),
-        (["losses", "--data", "DATA", "--model", "movenet-lightning", "--recipe", "magic"], "unknown recipe"),
-        (["3dpw", "--data", "DATA", "--checkpoint", f"{SBL}=SBL"], "no calibration head for sbl-r18-128x96"),
+        (
+            ["coco", "--data", "DATA", "--checkpoint", "rle-r18-128x96=SBL"],
+            "The file looks like sbl-r18-128x96",
+        ),
+        (
+            ["coco", "--data", "DATA", "--model", "movenet-lightning", "--test", "none"],
+            "no annotations at",
+        ),
+        (
+            ["coco", "--data", "DATA", "--checkpoint", f"{SBL}=SBL", "--train", "none"],
+            "no annotations at",
+        ),
+        (
+            ["mpii", "--data", "DATA", "--model", "movenet-lightning"],
+            "no network with the keypoints of mpii16",
+        ),
+        (
+            ["losses", "--data", "DATA", "--model", "movenet-lightning", "--recipe", "magic"],
+            "unknown recipe",
+        ),
+        (
+            ["3dpw", "--data", "DATA", "--checkpoint", f"{SBL}=SBL"],
+            "no calibration head for sbl-r18-128x96",
+        ),
     ],
 )
 def test_mistakes_are_told_before_any_work(data, weights, tmp_path, arguments, says):

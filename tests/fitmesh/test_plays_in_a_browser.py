@@ -11,7 +11,8 @@ from pose2d.video.writer import video_writer
 from tests.videos import image, write_video
 
 FRAMES, RATE = 45, 30
-# A video element tells what it can: size, length, how much it has, how far it came, and what colour a pixel has.
+# A video element tells what it can: size, length, how much it has, how far it came, and what colour
+# a pixel has.
 WATCH = """async () => {
     const video = document.querySelector("video");
     video.muted = true;
@@ -39,16 +40,24 @@ def watched(browser: Any, video: Path) -> dict[str, Any]:
     page_file = video.with_suffix(".html")
     page_file.write_text(f"<video src={json.dumps(video.name)}></video>")
     page = browser.new_page()
-    # Pixels of a page's own origin only may be read, and files have none: serve them under a made-up address.
-    page.route("http://videos/*", lambda route: route.fulfill(path=video.parent / route.request.url.rsplit("/", 1)[1]))
+    # Pixels of a page's own origin only may be read, and files have none: serve them under a
+    # made-up address.
+    page.route(
+        "http://videos/*",
+        lambda route: route.fulfill(path=video.parent / route.request.url.rsplit("/", 1)[1]),
+    )
     page.goto(f"http://videos/{page_file.name}")
     return page.evaluate(WATCH)
 
 
-def test_a_browser_plays_what_we_write_to_its_end_in_its_size_and_colours(browser: Any, tmp_path: Path) -> None:
+def test_a_browser_plays_what_we_write_to_its_end_in_its_size_and_colours(
+    browser: Any, tmp_path: Path
+) -> None:
     times_ms = [round(1000 * number / RATE) for number in range(FRAMES)]
     source = write_video(tmp_path / "source.mp4", times_ms, sound="aac")
-    with video_writer(tmp_path / "overlay.mp4", Fraction(RATE), Fraction(1, 3000), source) as writer:
+    with video_writer(
+        tmp_path / "overlay.mp4", Fraction(RATE), Fraction(1, 3000), source
+    ) as writer:
         for number in range(FRAMES):
             writer.write(image(number, 63, 48), Fraction(number, RATE))
     seen = watched(browser, tmp_path / "overlay.mp4")

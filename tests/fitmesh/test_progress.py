@@ -50,7 +50,10 @@ def test_a_stage_without_a_single_step_still_reports_to_programs(
         time.sleep(0.1)
         tick(10)
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["text"] for line in lines if line["event"] == "busy"][:2] == ["thinking", "thinking"]
+    assert [line["text"] for line in lines if line["event"] == "busy"][:2] == [
+        "thinking",
+        "thinking",
+    ]
     states = [line["state"] for line in lines if line["event"] == "stage"]
     assert states[:3] == ["started", "running", "running"]
     assert states[-1] == "done"
@@ -64,12 +67,27 @@ def test_a_quiet_run_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_interrupted_while_starting_a_run_shows_the_cursor_again(tmp_path: Path) -> None:
     pty = pytest.importorskip("pty", reason="needs pseudo-terminals")
-    command = [sys.executable, "-m", "fitmesh", "run", "--video", EXAMPLE, "--out", tmp_path / "out"]
+    command = [
+        sys.executable,
+        "-m",
+        "fitmesh",
+        "run",
+        "--video",
+        EXAMPLE,
+        "--out",
+        tmp_path / "out",
+    ]
     here, there = pty.openpty()
     ended = subprocess.Popen(
-        command, stdout=there, stderr=there, stdin=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # ignored in background jobs
-    )  # fmt: skip
+        command,
+        stdout=there,
+        stderr=there,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm"},
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        ),  # ignored in background jobs
+    )
     os.close(there)
     said = os.read(here, 1 << 16).decode()
     while "starting" not in said:
@@ -78,22 +96,45 @@ def test_interrupted_while_starting_a_run_shows_the_cursor_again(tmp_path: Path)
     said += _listen(here)[1]
     assert ended.wait(timeout=60) == 130
     assert "Stopped." in said
-    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l"), "the last word about the cursor is to show it"
+    assert said.rindex("\x1b[?25h") > said.rindex("\x1b[?25l"), (
+        "the last word about the cursor is to show it"
+    )
 
 
 @pytest.mark.slow
 def test_on_a_terminal_a_run_is_never_silent_for_long(tmp_path: Path) -> None:
-    """From the first word to the last, also when the renderer has to be compiled (an empty cache folder)."""
+    """From the first word to the last, also when the renderer has to be compiled (an empty cache
+    folder).
+    """
     pty = pytest.importorskip("pty", reason="needs pseudo-terminals")
-    command = [sys.executable, "-m", "fitmesh", "run", "--video", EXAMPLE, "--end", "0.2", "--out", tmp_path / "out"]
+    command = [
+        sys.executable,
+        "-m",
+        "fitmesh",
+        "run",
+        "--video",
+        EXAMPLE,
+        "--end",
+        "0.2",
+        "--out",
+        tmp_path / "out",
+    ]
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "numba"), "TERM": "xterm"}
     here, there = pty.openpty()
-    ended = subprocess.Popen(command, stdout=there, stderr=there, stdin=subprocess.DEVNULL, env=environment)
+    ended = subprocess.Popen(
+        command, stdout=there, stderr=there, stdin=subprocess.DEVNULL, env=environment
+    )
     os.close(there)
     silences, text = _listen(here)
     assert ended.wait(timeout=60) == 0, text
-    assert any((tmp_path / "numba").rglob("*.nbc")), "the renderer was compiled, said or beside other work"
-    late = [(f"{seconds:.1f} s", before) for seconds, before in silences if seconds > LONGEST_SILENCE_S * _slowness()]
+    assert any((tmp_path / "numba").rglob("*.nbc")), (
+        "the renderer was compiled, said or beside other work"
+    )
+    late = [
+        (f"{seconds:.1f} s", before)
+        for seconds, before in silences
+        if seconds > LONGEST_SILENCE_S * _slowness()
+    ]
     assert late == []
 
 
@@ -103,8 +144,12 @@ def _slowness() -> float:
 
 
 def _listen(terminal: int) -> tuple[list[tuple[float, str]], str]:
-    """The pauses in what comes out of a terminal, each with the words before it, and everything that came."""
-    silences, said, last = [], "", time.monotonic()
+    """The pauses in what comes out of a terminal, each with the words before it, and everything
+    that came.
+    """
+    silences = []
+    said = ""
+    last = time.monotonic()
     while True:
         select.select([terminal], [], [])
         try:
@@ -114,4 +159,5 @@ def _listen(terminal: int) -> tuple[list[tuple[float, str]], str]:
         if not data:
             return silences, said
         silences.append((time.monotonic() - last, said[-80:]))
-        said, last = said + data.decode(errors="replace"), time.monotonic()
+        said = said + data.decode(errors="replace")
+        last = time.monotonic()

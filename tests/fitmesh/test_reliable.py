@@ -25,10 +25,14 @@ def result(tmp_path: Path) -> Result:
     person = made.people[0]
     worst = np.full(len(person), 80.0, np.float32)
     worst[3:6] = 900
-    return replace(made, people=[replace(person, worst_error_mm=worst, observed=np.ones(len(person), bool))])
+    return replace(
+        made, people=[replace(person, worst_error_mm=worst, observed=np.ones(len(person), bool))]
+    )
 
 
-def test_probability_is_high_in_good_frames_low_in_bad_ones_and_zero_where_nothing_was_seen(result: Result) -> None:
+def test_probability_is_high_in_good_frames_low_in_bad_ones_and_zero_where_nothing_was_seen(
+    result: Result,
+) -> None:
     person = result.people[0]
     chance = person.reliable(200)
     assert (chance[[0, 1, 2, 6]] > 0.8).all()
@@ -45,7 +49,9 @@ def test_markers_have_a_gap_and_tables_empty_cells(result: Result, tmp_path: Pat
     assert len(list((tmp_path / "trc").iterdir())) == 2
     rows = list(csv.DictReader((tmp_path / "motion.csv").open()))
     assert len(rows) == len(result.people[0])
-    assert [row["left_knee_camera_x_m"] == "" for row in rows[:7]] == [False] * 3 + [True] * 3 + [False]
+    assert [row["left_knee_camera_x_m"] == "" for row in rows[:7]] == [False] * 3 + [True] * 3 + [
+        False
+    ]
     assert rows[3]["left_knee_flexion_deg"] == ""
     assert float(rows[0]["reliable_100_mm"]) > 0.4
     frames = json.loads((tmp_path / "motion.json").read_text())["people"][0]["frames"]
@@ -58,8 +64,12 @@ def test_without_the_option_every_frame_is_exported(result: Result, tmp_path: Pa
     assert len(list((tmp_path / "trc").iterdir())) == 1
 
 
-def test_a_person_of_whom_nothing_is_reliable_is_in_no_motion(result: Result, tmp_path: Path) -> None:
-    bad = replace(result.people[0], worst_error_mm=np.full(len(result.people[0]), 900.0, np.float32))
+def test_a_person_of_whom_nothing_is_reliable_is_in_no_motion(
+    result: Result, tmp_path: Path
+) -> None:
+    bad = replace(
+        result.people[0], worst_error_mm=np.full(len(result.people[0]), 900.0, np.float32)
+    )
     EXPORTERS["trc"].write(replace(result, people=[bad]), tmp_path, QUIET, motion=KEPT)
     assert not list((tmp_path / "trc").iterdir())
 
@@ -69,7 +79,9 @@ def test_shape_says_how_far_the_surface_may_be_off(result: Result) -> None:
     std = result.vertex_std_mm(person)
     assert std.shape == (len(result.body.v_template),)
     assert 1 < std.mean() < 200
-    assert np.allclose(result.vertex_std_mm(replace(person, shape_covariance=np.eye(10) * 1.0)), 2 * std)
+    assert np.allclose(
+        result.vertex_std_mm(replace(person, shape_covariance=np.eye(10) * 1.0)), 2 * std
+    )
     length, deviation = result.segments_m(person)["left_thigh"]
     assert 0.25 < length < 0.6
     assert 0 < deviation < 0.1
@@ -78,14 +90,18 @@ def test_shape_says_how_far_the_surface_may_be_off(result: Result) -> None:
 def test_a_second_pose_is_read_back_and_stands_in_the_tables_of_its_frames_alone(
     result: Result, tmp_path: Path
 ) -> None:
-    person, rows = result.people[0], np.array([4, 5])
+    person = result.people[0]
+    rows = np.array([4, 5])
     bent = person.pose_rad[rows].copy()
     bent[:, 4, 0] += 0.5
     chance = np.array([0.25, 0.5], np.float32)
-    modes = Mode(np.full(2, person.identity), person.frame[rows], chance, bent, person.translation_m[rows])
+    modes = Mode(
+        np.full(2, person.identity), person.frame[rows], chance, bent, person.translation_m[rows]
+    )
     save(replace(result, modes=modes))
     found = load(tmp_path)
-    again, second = found.people[0], found.people[0].second_probability
+    again = found.people[0]
+    second = found.people[0].second_probability
     assert second is not None
     assert second[rows].tolist() == [0.25, 0.5]
     assert not np.delete(second, rows).any()

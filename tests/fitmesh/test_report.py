@@ -42,7 +42,11 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+        self.addresses += [
+            value or ""
+            for name, value in attrs
+            if name in ("src", "href", "srcset", "action", "data")
+        ]
         if tag not in EMPTY_TAGS:
             self._open.append(tag)
 
@@ -57,7 +61,9 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("report")
-    write_video(folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(24)], size=(640, 360))
+    write_video(
+        folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(24)], size=(640, 360)
+    )
     result = walkers(folder)
     EXPORTERS["report"].write(result, folder, QUIET)
     return result
@@ -86,9 +92,17 @@ def test_a_stage_or_setting_with_markup_in_it_stays_text(result: Result, tmp_pat
     evil = "<script>alert(1)</script>"
     person = replace(result.people[0], stopped=evil)
     hostile = replace(
-        result, people=[person], pose_model=evil, source=evil, weighting="precision", init=evil, body_name=evil,
-        settings={evil: evil}, timings_s={evil: 1.0}, clip_path=Path(f"{evil}.mp4"),
-    )  # fmt: skip
+        result,
+        people=[person],
+        pose_model=evil,
+        source=evil,
+        weighting="precision",
+        init=evil,
+        body_name=evil,
+        settings={evil: evil},
+        timings_s={evil: 1.0},
+        clip_path=Path(f"{evil}.mp4"),
+    )
     EXPORTERS["report"].write(hostile, tmp_path, QUIET)
     page = (tmp_path / "report.html").read_text()
     assert "<script>alert" not in page
@@ -97,7 +111,15 @@ def test_a_stage_or_setting_with_markup_in_it_stays_text(result: Result, tmp_pat
 
 def test_it_shows_every_person_the_settings_and_the_timings(text: str) -> None:
     words = " ".join(Page(text).words)
-    for expected in ("Person 1", "Person 4", "Knee flexion", "movenet-thunder", "precision", "5.8 s", "CCNet"):
+    for expected in (
+        "Person 1",
+        "Person 4",
+        "Knee flexion",
+        "movenet-thunder",
+        "precision",
+        "5.8 s",
+        "CCNet",
+    ):
         assert expected in words
 
 
@@ -118,7 +140,9 @@ def test_every_keypoint_has_its_status(result: Result) -> None:
     status = keypoint_status(result, replace(person, swapped=swapped))
     count = len(person)
     assert (status[1, [5, 6]] == SWAPPED).all()
-    assert (status[: count // 2, 16] == np.where(person.observed[: count // 2], ABSENT, UNOBSERVED)).all()
+    assert (
+        status[: count // 2, 16] == np.where(person.observed[: count // 2], ABSENT, UNOBSERVED)
+    ).all()
     assert (status[person.observed, 9] == UNCERTAIN).all()
     assert status[count // 3, 13] == OUTLIER
     assert (status[2 * count // 3] == UNOBSERVED).all()
@@ -147,7 +171,9 @@ def test_uncertainty_that_is_unknown_is_said_to_be_unknown(tmp_path: Path) -> No
     result = walkers(tmp_path, frames=6)
     unknown = [
         replace(
-            p, joint_std_mm=np.full_like(p.joint_std_mm, np.nan), joint_std_relative_mm=np.full((len(p), 24), np.nan)
+            p,
+            joint_std_mm=np.full_like(p.joint_std_mm, np.nan),
+            joint_std_relative_mm=np.full((len(p), 24), np.nan),
         )
         for p in result.people
     ]
@@ -196,27 +222,63 @@ def test_every_event_is_a_warning_with_its_time(result: Result, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("scene", "up", "std_deg", "reason", "words"),
     [
-        ("dropped", None, np.nan, "keypoints contradict it", "scene dropped: keypoints contradict it"),
-        ("softened", [0, -1, 0], 3.0, "softened for person 2", "scene softened: softened for person 2"),
-        ("used", [0, -1, 0], 8.0, "3 plumb lines", "gravity doubtful: the up direction is uncertain by 8 degrees"),
-        ("used", [0, -1, 0], 3.0, "floor not known: people jump", "floor not known: floor not known: people jump"),
+        (
+            "dropped",
+            None,
+            np.nan,
+            "keypoints contradict it",
+            "scene dropped: keypoints contradict it",
+        ),
+        (
+            "softened",
+            [0, -1, 0],
+            3.0,
+            "softened for person 2",
+            "scene softened: softened for person 2",
+        ),
+        (
+            "used",
+            [0, -1, 0],
+            8.0,
+            "3 plumb lines",
+            "gravity doubtful: the up direction is uncertain by 8 degrees",
+        ),
+        (
+            "used",
+            [0, -1, 0],
+            3.0,
+            "floor not known: people jump",
+            "floor not known: floor not known: people jump",
+        ),
         ("not known", None, np.nan, "nobody stands", "gravity not known: nobody stands"),
         ("not known", None, np.nan, "not looked for", ""),
     ],
 )
 def test_every_belief_that_was_dropped_or_is_doubtful_is_to_be_checked(
-    result: Result, tmp_path: Path, scene: str, up: list | None, std_deg: float, reason: str, words: str
+    result: Result,
+    tmp_path: Path,
+    scene: str,
+    up: list | None,
+    std_deg: float,
+    reason: str,
+    words: str,
 ) -> None:
     up_cam = None if up is None else np.array(up, np.float32)
-    shot = replace(result.shots[0], scene=scene, up_cam=up_cam, up_std_deg=std_deg, scene_reason=reason)
+    shot = replace(
+        result.shots[0], scene=scene, up_cam=up_cam, up_std_deg=std_deg, scene_reason=reason
+    )
     EXPORTERS["report"].write(replace(result, shots=[shot]), tmp_path, QUIET)
-    text = " ".join(" ".join(Page((tmp_path / "report.html").read_text()).words).split()).replace(" :", ":")
+    text = " ".join(" ".join(Page((tmp_path / "report.html").read_text()).words).split()).replace(
+        " :", ":"
+    )
     assert ("1 thing to check" in text) == bool(words)
     assert words in text
 
 
 def test_shots_are_listed_with_their_people(result: Result, tmp_path: Path) -> None:
-    first, second = (replace(result.shots[0], first_frame=int(frame)) for frame in result.frames[[0, 12]])
+    first, second = (
+        replace(result.shots[0], first_frame=int(frame)) for frame in result.frames[[0, 12]]
+    )
     people = [result.people[0], replace(result.people[1], shot=1, same_as=1)]
     two = replace(result, shots=[first, replace(second, camera="moving")], people=people)
     EXPORTERS["report"].write(two, tmp_path, QUIET)

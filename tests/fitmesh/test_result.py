@@ -39,12 +39,16 @@ ROWS = {
     "box_px": (4,),
     "contact": (4,),
 }
-LEFT_WRIST, LEGS_FROM_KNEES, HIPS = 20, [4, 5, 7, 8, 10, 11], [1, 2]
+LEFT_WRIST = 20
+LEGS_FROM_KNEES = [4, 5, 7, 8, 10, 11]
+HIPS = [1, 2]
 
 pytestmark = pytest.mark.usefixtures("no_exports")
 
 
-def test_what_was_fitted_is_read_back_whole(fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path) -> None:
+def test_what_was_fitted_is_read_back_whole(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
+) -> None:
     import fitmesh as package
 
     assert fitmesh("run", *walk, "--out", tmp_path) == 0, fitmesh.said
@@ -63,7 +67,9 @@ def test_what_was_fitted_is_read_back_whole(fitmesh: Fitmesh, walk: tuple[str | 
         assert person.observed.all()
         assert person.joint_observed.all()
         assert np.nanmean(person.reprojection_px) < 1
-        assert (person.joints_m[:, LEFT_WRIST, 0] > person.joints_m[:, 0, 0]).all()  # they face the camera
+        assert (
+            person.joints_m[:, LEFT_WRIST, 0] > person.joints_m[:, 0, 0]
+        ).all()  # they face the camera
         posed = result.body.at(result.params(person))
         np.testing.assert_allclose(person.joints_m, posed.joints, atol=1e-5)
         mesh = result.vertices(person, 3)
@@ -76,7 +82,9 @@ def test_what_was_fitted_is_read_back_whole(fitmesh: Fitmesh, walk: tuple[str | 
 
 
 def test_frames_without_a_detection_are_filled_and_marked(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    entries = [entry for entry in coco_results([walker(FRAMES, SIZE)]) if entry["image_id"] not in (4, 5)]
+    entries = [
+        entry for entry in coco_results([walker(FRAMES, SIZE)]) if entry["image_id"] not in (4, 5)
+    ]
     video = write_video(tmp_path / "video.mp4", [40 * i for i in range(FRAMES)], SIZE)
     keypoints = write_json(tmp_path / "k.json", entries)
     assert fitmesh("run", "--video", video, "--keypoints", keypoints, "--out", tmp_path) == 0
@@ -122,7 +130,9 @@ def test_a_folder_without_results_is_refused_in_words(tmp_path: Path) -> None:
             fitmesh.load(tmp_path)
 
 
-def test_another_body_is_noticed(fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path) -> None:
+def test_another_body_is_noticed(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
+) -> None:
     from fitting.body.load import OPEN_BODY
 
     body = tmp_path / "mine.npz"
@@ -138,7 +148,9 @@ def test_another_body_is_noticed(fitmesh: Fitmesh, walk: tuple[str | Path, ...],
         _ = fitmesh_load(tmp_path / "out").body
 
 
-def test_the_cache_key_travels_with_the_result(fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path) -> None:
+def test_the_cache_key_travels_with_the_result(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
+) -> None:
     assert fitmesh("run", *walk, "--out", tmp_path) == 0
     with np.load(tmp_path / "fit.npz", allow_pickle=False) as file:
         assert json.loads(str(file["cache_key"]))["stage"] == "fit"
@@ -147,10 +159,17 @@ def test_the_cache_key_travels_with_the_result(fitmesh: Fitmesh, walk: tuple[str
 def test_nothing_is_said_of_the_world_when_nothing_is_known(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
-    assert fitmesh("run", *walk, "--out", tmp_path, "--focal", "210", "--floor", "off") == 0, fitmesh.said
+    assert fitmesh("run", *walk, "--out", tmp_path, "--focal", "210", "--floor", "off") == 0, (
+        fitmesh.said
+    )
     result = fitmesh_load(tmp_path)
     (shot,) = result.shots
-    assert (shot.first_frame, shot.camera, shot.up_cam, shot.floor_known) == (0, "unknown", None, False)
+    assert (shot.first_frame, shot.camera, shot.up_cam, shot.floor_known) == (
+        0,
+        "unknown",
+        None,
+        False,
+    )
     assert (shot.focal_px, shot.focal_source) == (210, "given")
     assert 0 < shot.focal_log_std < 0.05
     assert np.isnan([shot.up_std_deg, shot.camera_height_m]).all()
@@ -163,7 +182,12 @@ def test_nothing_is_said_of_the_world_when_nothing_is_known(
         assert person.joints_world_m is None
         assert not person.contact.any()
         assert person.height_m == pytest.approx(
-            np.ptp(result.body(torch.zeros(1, 24, 3), person.shape, vertices=True).vertices[0, :, 1].numpy()), abs=1e-4
+            np.ptp(
+                result.body(torch.zeros(1, 24, 3), person.shape, vertices=True)
+                .vertices[0, :, 1]
+                .numpy()
+            ),
+            abs=1e-4,
         )
     with pytest.raises(UserError, match="frame 999 is not among"):
         result.camera_at(999)
@@ -172,9 +196,12 @@ def test_nothing_is_said_of_the_world_when_nothing_is_known(
 def test_shots_world_frame_and_sizes_are_read_back(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
-    """Into the file of a run go a cut, a camera 1.4 m high and pitched down by 18 degrees, a zoom and a child."""
+    """Into the file of a run go a cut, a camera 1.4 m high and pitched down by 18 degrees, a zoom
+    and a child.
+    """
     assert fitmesh("run", *walk, "--out", tmp_path) == 0, fitmesh.said
-    cut, pitch = FRAMES // 2, np.radians(18)
+    cut = FRAMES // 2
+    pitch = np.radians(18)
     up = np.array([0, -np.cos(pitch), -np.sin(pitch)])
     world = np.full((FRAMES, 4, 4), np.nan, np.float32)
     world[:cut] = np.eye(4)
@@ -182,8 +209,11 @@ def test_shots_world_frame_and_sizes_are_read_back(
     world[:cut, 1, 3] = 1.4
     with np.load(tmp_path / "fit.npz", allow_pickle=False) as file:
         arrays = dict(file)
-    first_row, rows = arrays["first_row"], np.arange(len(arrays["row_frame"]))
-    keep = np.where(rows < first_row[1], arrays["row_frame"] < cut, arrays["row_frame"] >= cut)  # one person a shot
+    first_row = arrays["first_row"]
+    rows = np.arange(len(arrays["row_frame"]))
+    keep = np.where(
+        rows < first_row[1], arrays["row_frame"] < cut, arrays["row_frame"] >= cut
+    )  # one person a shot
     arrays |= {name: values[keep] for name, values in arrays.items() if name.startswith("row_")}
     arrays |= {
         "first_row": np.array([0, cut, FRAMES]),
@@ -219,7 +249,10 @@ def test_shots_world_frame_and_sizes_are_read_back(
     homogeneous = np.concatenate([child.joints_m, np.ones((*child.joints_m.shape[:2], 1))], -1)
     assert child.joints_world_m is not None
     np.testing.assert_allclose(child.joints_world_m, (homogeneous @ world[0].T)[..., :3], atol=1e-5)
-    posed, full = (result.body.at(replace(result.params(child), size=torch.tensor(s))).joints for s in (0.7, 1.0))
+    posed, full = (
+        result.body.at(replace(result.params(child), size=torch.tensor(s))).joints
+        for s in (0.7, 1.0)
+    )
     shift = torch.from_numpy(child.translation_m)[:, None]
     np.testing.assert_allclose(posed - shift, 0.7 * (full - shift), atol=1e-5)
     np.testing.assert_allclose(result.body.at(result.params(child)).joints, posed)
@@ -237,17 +270,33 @@ def test_a_lens_with_distortion_is_read_back(tmp_path: Path) -> None:
     bent = replace(plain, camera=replace(plain.camera, distortion=(-0.2, 0.05, 0.001, -0.001)))
     save(bent)
     assert fitmesh_load(tmp_path).camera == bent.camera
-    assert fitmesh_load(tmp_path).camera_at(int(bent.frames[1])).distortion == bent.camera.distortion
+    assert (
+        fitmesh_load(tmp_path).camera_at(int(bent.frames[1])).distortion == bent.camera.distortion
+    )
 
 
 def test_the_documentation_tells_every_array_of_fit_npz_and_its_size() -> None:
     text = (
-        (Path(__file__).resolve().parents[2] / "docs" / "run.md").read_text().split("## fit.npz")[1].split("\n## ")[0]
+        (Path(__file__).resolve().parents[2] / "docs" / "run.md")
+        .read_text()
+        .split("## fit.npz")[1]
+        .split("\n## ")[0]
     )
     lines = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
     told = {name: cells[2] for cells in lines for name in re.findall(r"`(\w+)`", cells[1])}
-    letters = {"rows": "R", "people": "P", "people + 1": "P + 1", "shots": "S", "frames": "F", "events": "E",
-               "views": "V", "modes": "M", "coefficients": "D", "directions": "10", "fitted": "10"}  # fmt: skip
+    letters = {
+        "rows": "R",
+        "people": "P",
+        "people + 1": "P + 1",
+        "shots": "S",
+        "frames": "F",
+        "events": "E",
+        "views": "V",
+        "modes": "M",
+        "coefficients": "D",
+        "directions": "10",
+        "fitted": "10",
+    }
     declared = fit_schema()
     assert set(told) == {*declared, "schema_version", "cache_key"}
     for name, array in declared.items():
@@ -269,7 +318,9 @@ def test_the_documentation_tells_every_array_of_fit_npz_and_its_size() -> None:
         ("row_contact", -0.1, "expected at least 0"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused_in_words(tmp_path: Path, name: str, nonsense: float, words: str) -> None:
+def test_numbers_that_cannot_be_are_refused_in_words(
+    tmp_path: Path, name: str, nonsense: float, words: str
+) -> None:
     save(walkers(tmp_path, frames=3))
     with np.load(tmp_path / "fit.npz") as file:
         arrays = dict(file)

@@ -19,12 +19,18 @@ MOMENTS = (("people", "started"), ("fit", "started"), ("overlay", "started"))
 def start(arguments: tuple[str | Path, ...]) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "fitmesh", "run", *map(str, arguments), "--json"]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
     )
 
 
 def kill_at(arguments: tuple[str | Path, ...], stage: str, state: str) -> list[str]:
-    """Kill a run without mercy as soon as it says that; returns the stages it kept from earlier runs."""
+    """Kill a run without mercy as soon as it says that; returns the stages it kept from earlier
+    runs.
+    """
     process = start(arguments)
     assert process.stdout is not None
     kept = []
@@ -53,13 +59,22 @@ def test_killed_at_several_moments_it_ends_like_an_undisturbed_run(
     assert fitmesh("run", *arguments) == 0
     assert fitmesh.stages_made() == ["overlay", "glb", "report"]
     for name in ARRAYS:
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes(), name
-    same = [sorted(p.name for p in (tmp_path / folder).iterdir()) for folder in ("killed", "undisturbed")]
+        assert (tmp_path / "killed" / name).read_bytes() == (
+            tmp_path / "undisturbed" / name
+        ).read_bytes(), name
+    same = [
+        sorted(p.name for p in (tmp_path / folder).iterdir())
+        for folder in ("killed", "undisturbed")
+    ]
     assert same[0] == same[1]  # nothing half-written is left
 
 
 def test_interrupted_by_hand_it_keeps_what_was_finished(
-    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_exports: None
+    fitmesh: Fitmesh,
+    walk: tuple[str | Path, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    no_exports: None,
 ) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -68,7 +83,12 @@ def test_interrupted_by_hand_it_keeps_what_was_finished(
         broken.setattr(draw, "draw_legend", interrupt)
         assert fitmesh("run", *walk, "--out", tmp_path) == 130
     assert "Stopped. Finished stages are kept" in fitmesh.said
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["fit.npz", "keypoints.npz", "run.json", "tracks.npz"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "fit.npz",
+        "keypoints.npz",
+        "run.json",
+        "tracks.npz",
+    ]
     assert fitmesh("run", *walk, "--out", tmp_path) == 0
     assert fitmesh.stages_made() == ["overlay"]
 

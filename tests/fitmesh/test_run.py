@@ -36,10 +36,21 @@ def contents(path: Path) -> dict[str, np.ndarray]:
 
 def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_path: Path) -> None:
     code = fitmesh(
-        "run", "--video", EXAMPLE, "--out", tmp_path, "--start", "1.3", "--every", "9", "--confidence", "raw"
+        "run",
+        "--video",
+        EXAMPLE,
+        "--out",
+        tmp_path,
+        "--start",
+        "1.3",
+        "--every",
+        "9",
+        "--confidence",
+        "raw",
     )
     assert code == 0, fitmesh.said
-    seen, read = read_tracks(tmp_path), read_keypoints(tmp_path)
+    seen = read_tracks(tmp_path)
+    read = read_keypoints(tmp_path)
     assert seen.frames.tolist() == list(range(39, 120, 9))
     assert [len(track) for track in tracks_of(seen.rows)] == [9, 9]
     assert read.rows.points.source == "raw"
@@ -49,24 +60,33 @@ def test_the_example_clip_has_two_people_with_skeletons(fitmesh: Fitmesh, tmp_pa
         assert person.xy_px.shape == (9, 26, 2)
         assert 0.3 < float(person.confidence.mean()) < 1
         x1, y1, x2, y2 = track.box_px.T
-        x, y = person.xy_px.numpy()[..., 0].T, person.xy_px.numpy()[..., 1].T
+        x = person.xy_px.numpy()[..., 0].T
+        y = person.xy_px.numpy()[..., 1].T
         margin = 0.2 * (y2 - y1)
-        assert ((x > x1 - margin) & (x < x2 + margin) & (y > y1 - margin) & (y < y2 + margin)).mean() > 0.95
+        assert (
+            (x > x1 - margin) & (x < x2 + margin) & (y > y1 - margin) & (y < y2 + margin)
+        ).mean() > 0.95
     assert Video(tmp_path / "overlay.mp4").info.rate == Video(EXAMPLE).info.rate / 9
     for person in package.load(tmp_path).people:
         assert len(person) == 9
         assert person.observed.all()
         assert (
-            person.reprojection_px[person.confident].mean() < 0.03 * (person.box_px[:, 3] - person.box_px[:, 1]).mean()
+            person.reprojection_px[person.confident].mean()
+            < 0.03 * (person.box_px[:, 3] - person.box_px[:, 1]).mean()
         )
-        assert (person.joints_m[:, [7, 8], 1] > person.joints_m[:, [15], 1]).all()  # heads are above feet
+        assert (
+            person.joints_m[:, [7, 8], 1] > person.joints_m[:, [15], 1]
+        ).all()  # heads are above feet
     assert "raw" in fitmesh.said
     assert "\x1b" not in fitmesh.said
 
 
-def test_the_overlay_keeps_times_size_and_sound(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+def test_the_overlay_keeps_times_size_and_sound(
+    fitmesh: Fitmesh, video: Path, tmp_path: Path
+) -> None:
     assert fitmesh("run", "--video", video, "--out", tmp_path, *LIGHT) == 0
-    source, result = Video(video), Video(tmp_path / "overlay.mp4")
+    source = Video(video)
+    result = Video(tmp_path / "overlay.mp4")
     assert [f.time_s for f in result.frames()] == [f.time_s for f in source.frames()]
     assert (result.info.width_px, result.info.height_px, result.info.has_audio) == (64, 48, True)
 
@@ -95,7 +115,9 @@ def test_what_is_there_and_matches_is_kept_and_a_changed_setting_redoes_what_it_
     assert fitmesh.stages_made() == ["people", "fit", "overlay"]
 
 
-def test_another_video_under_the_same_name_is_noticed(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+def test_another_video_under_the_same_name_is_noticed(
+    fitmesh: Fitmesh, video: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "video.mp4"
     shutil.copy(video, copy)
     fitmesh("run", "--video", copy, "--out", tmp_path / "out", *LIGHT)
@@ -112,10 +134,15 @@ def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Pa
     from pose2d.crops import estimate
 
     boxes = [(i, x) for i in range(5) for x in (10.0 * i, 500.0 - 20 * i, 900.0)]
-    entries = [{"image_id": i, "category_id": 1, "bbox": [x, 300, 150, 400], "score": 0.9} for i, x in boxes]
+    entries = [
+        {"image_id": i, "category_id": 1, "bbox": [x, 300, 150, 400], "score": 0.9}
+        for i, x in boxes
+    ]
     (tmp_path / "boxes.json").write_text(json.dumps(entries))
     given = ("--video", EXAMPLE, "--end", "0.16", "--detections", tmp_path / "boxes.json")
-    code = fitmesh("run", *given, "--out", tmp_path, "--pose-model", "movenet-lightning", "--confidence", "raw")
+    code = fitmesh(
+        "run", *given, "--out", tmp_path, "--pose-model", "movenet-lightning", "--confidence", "raw"
+    )
     assert code == 0, fitmesh.said
     read = read_keypoints(tmp_path)
     model = pose2d.load("movenet-lightning")
@@ -165,15 +192,22 @@ def test_a_head_for_another_network_is_refused_before_the_work_begins(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_closed_form_is_a_confidence_of_its_own(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
-    assert fitmesh("run", "--video", video, "--out", tmp_path, *LIGHT, "--confidence", "closed-form") == 0, fitmesh.said
+def test_the_closed_form_is_a_confidence_of_its_own(
+    fitmesh: Fitmesh, video: Path, tmp_path: Path
+) -> None:
+    assert (
+        fitmesh("run", "--video", video, "--out", tmp_path, *LIGHT, "--confidence", "closed-form")
+        == 0
+    ), fitmesh.said
     found = contents(tmp_path / "keypoints.npz")
     assert str(found["source"]) == "closed-form"
     assert ((found["row_confidence"] > 0) & (found["row_confidence"] <= 1)).all()
     assert np.abs(found["row_confidence"] - found["row_raw"]).max() > 0.01
 
 
-def test_nobody_in_the_video_is_said_and_leaves_whole_files(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+def test_nobody_in_the_video_is_said_and_leaves_whole_files(
+    fitmesh: Fitmesh, video: Path, tmp_path: Path
+) -> None:
     assert fitmesh("run", "--video", video, "--out", tmp_path, "--quiet") == 0
     assert "nobody was found in 6 frames" in fitmesh.said
     assert tracks_of(read_tracks(tmp_path).rows) == []
@@ -185,7 +219,9 @@ def test_one_frame_and_one_image_are_enough(fitmesh: Fitmesh, tmp_path: Path) ->
     one = write_video(tmp_path / "one.mp4", [0])
     cv2.imwrite(str(tmp_path / "one.png"), image(0, 63, 47))
     for option, path in (("--video", one), ("--image", tmp_path / "one.png")):
-        assert fitmesh("run", option, path, "--out", tmp_path / path.suffix[1:], *LIGHT) == 0, fitmesh.said
+        assert fitmesh("run", option, path, "--out", tmp_path / path.suffix[1:], *LIGHT) == 0, (
+            fitmesh.said
+        )
         assert Video(tmp_path / path.suffix[1:] / "overlay.mp4").info.frames == 1
         assert len(read_keypoints(tmp_path / path.suffix[1:]).people) == 1
 
@@ -195,28 +231,44 @@ def test_a_folder_of_images_takes_a_rate(fitmesh: Fitmesh, tmp_path: Path) -> No
     folder.mkdir()
     for number in range(4):
         cv2.imwrite(str(folder / f"{number}.png"), image(number))
-    assert fitmesh("run", "--images", folder, "--fps", "12.5", "--out", tmp_path / "out", *LIGHT) == 0
+    assert (
+        fitmesh("run", "--images", folder, "--fps", "12.5", "--out", tmp_path / "out", *LIGHT) == 0
+    )
     assert float(Video(tmp_path / "out" / "overlay.mp4").info.rate) == 12.5
 
 
 def test_a_cut_video_is_used_as_far_as_it_goes_and_said(fitmesh: Fitmesh, tmp_path: Path) -> None:
-    whole = write_video(tmp_path / "a.mp4", list(range(0, 3200, 40)), options={"movflags": "+faststart"}).read_bytes()
+    whole = write_video(
+        tmp_path / "a.mp4", list(range(0, 3200, 40)), options={"movflags": "+faststart"}
+    ).read_bytes()
     (tmp_path / "b.mp4").write_bytes(whole[: len(whole) * 6 // 10])
-    assert fitmesh("run", "--video", tmp_path / "b.mp4", "--out", tmp_path / "out", "--quiet", *LIGHT) == 0
+    assert (
+        fitmesh("run", "--video", tmp_path / "b.mp4", "--out", tmp_path / "out", "--quiet", *LIGHT)
+        == 0
+    )
     assert "Warning" in fitmesh.said
     assert "b.mp4" in fitmesh.said
     fitmesh("run", "--video", tmp_path / "b.mp4", "--out", tmp_path / "out", "--quiet", *LIGHT)
     assert "Warning" in fitmesh.said  # also when every stage was kept
 
 
-def test_only_the_people_seen_longest_are_kept(fitmesh: Fitmesh, video: Path, tmp_path: Path) -> None:
+def test_only_the_people_seen_longest_are_kept(
+    fitmesh: Fitmesh, video: Path, tmp_path: Path
+) -> None:
     entries = [
         {"image_id": i, "category_id": 1, "bbox": [x, 5, 8, 30], "score": 0.9}
         for i in range(6)
         for x in ((5, 40) if i < 4 else (40,))
     ]
     (tmp_path / "boxes.json").write_text(json.dumps(entries))
-    given = ("--video", video, "--detections", tmp_path / "boxes.json", "--pose-model", "movenet-lightning")
+    given = (
+        "--video",
+        video,
+        "--detections",
+        tmp_path / "boxes.json",
+        "--pose-model",
+        "movenet-lightning",
+    )
     fitmesh("run", *given, "--out", tmp_path, "--max-people", "1")
     (track,) = tracks_of(read_tracks(tmp_path).rows)
     assert len(track) == 6

@@ -36,7 +36,9 @@ def test_a_configuration_gives_options_and_the_command_line_wins(
         ("[focal]\npx = 3", "has a table [focal]"),
     ],
 )
-def test_a_mistake_in_the_configuration_is_named(fitmesh: Fitmesh, tmp_path: Path, text: str, words: str) -> None:
+def test_a_mistake_in_the_configuration_is_named(
+    fitmesh: Fitmesh, tmp_path: Path, text: str, words: str
+) -> None:
     (tmp_path / "run.toml").write_text(text)
     assert fitmesh("run", "--config", tmp_path / "run.toml", "--out", tmp_path / "out") == 2
     assert words in fitmesh.said
@@ -55,7 +57,9 @@ def test_the_json_log_is_one_object_a_line(
     assert news[-1]["event"] == "result"
     assert str(tmp_path / "fit.npz") in news[-1]["files"]
     fitmesh("run", *walk, "--out", tmp_path, "--json")
-    assert [e["stage"] for e in map(json.loads, fitmesh.out.splitlines()) if e.get("state") == "kept"] == done
+    assert [
+        e["stage"] for e in map(json.loads, fitmesh.out.splitlines()) if e.get("state") == "kept"
+    ] == done
 
 
 def test_an_error_is_in_the_json_log_too(fitmesh: Fitmesh, tmp_path: Path) -> None:
@@ -63,7 +67,9 @@ def test_an_error_is_in_the_json_log_too(fitmesh: Fitmesh, tmp_path: Path) -> No
     assert [json.loads(line)["event"] for line in fitmesh.out.splitlines()] == ["error"]
 
 
-def test_quiet_says_nothing(fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path, no_exports: None) -> None:
+def test_quiet_says_nothing(
+    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path, no_exports: None
+) -> None:
     assert fitmesh("run", *walk, "--out", tmp_path, "--quiet") == 0
     assert fitmesh.said == ""
 
@@ -86,13 +92,20 @@ def test_quiet_says_nothing(fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_
         (("--device", "mps"), "--device mps cannot be used: torch"),
         (("--only", "scene"), "unknown --only scene: choose people or fit"),
         (("--only", "people", "--export", "bvh"), "stops before there is anything to --export"),
-        (("--relink", "true"), "'true' stands alone: options like --relink are given without a value"),
+        (
+            ("--relink", "true"),
+            "'true' stands alone: options like --relink are given without a value",
+        ),
         (("--quiet", "--json"), "contradict each other"),
         (("--ccnet", "head.safetensors"), "--ccnet has no effect with --keypoints"),
     ],
 )
 def test_a_mistake_is_found_before_the_work_begins(
-    fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path, arguments: tuple[str, ...], words: str
+    fitmesh: Fitmesh,
+    walk: tuple[str | Path, ...],
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    words: str,
 ) -> None:
     given = walk[:4] if "--init" in arguments else walk
     assert fitmesh("run", *given, "--out", tmp_path / "out", *arguments) == 2
@@ -105,11 +118,30 @@ def test_a_checkpoint_of_another_network_is_told_before_any_stage(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
     save_file({"conv1.weight": torch.zeros(2, 3)}, tmp_path / "wrong.safetensors")
-    options = ("--pose-model", "sbl-resnet50-256x192", "--checkpoint", tmp_path / "wrong.safetensors")
+    options = (
+        "--pose-model",
+        "sbl-resnet50-256x192",
+        "--checkpoint",
+        tmp_path / "wrong.safetensors",
+    )
     assert fitmesh("run", "--video", walk[1], *options, "--out", tmp_path / "out") == 2
     assert "wrong.safetensors does not fit sbl-resnet50-256x192" in fitmesh.said
-    assert fitmesh("run", "--video", walk[1], "--ccnet", tmp_path / "wrong.safetensors", "--out", tmp_path / "out") == 2
+    assert (
+        fitmesh(
+            "run",
+            "--video",
+            walk[1],
+            "--ccnet",
+            tmp_path / "wrong.safetensors",
+            "--out",
+            tmp_path / "out",
+        )
+        == 2
+    )
     assert "is not a calibration head" in fitmesh.said
-    assert fitmesh("run", "--video", walk[1], "--confidence", "raw-heatmap", "--out", tmp_path / "out") == 2
+    assert (
+        fitmesh("run", "--video", walk[1], "--confidence", "raw-heatmap", "--out", tmp_path / "out")
+        == 2
+    )
     assert "rtmpose-s-halpe26 has one score of its own" in fitmesh.said
     assert not (tmp_path / "out").exists()

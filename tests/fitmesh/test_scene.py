@@ -1,4 +1,6 @@
-"""The lens, floor and heights that a run is told; the camera's motion on its way through `tracks.npz`."""
+"""The lens, floor and heights that a run is told; the camera's motion on its way through
+`tracks.npz`.
+"""
 
 import json
 import math
@@ -35,7 +37,9 @@ def test_the_lens_is_the_user_s_word_then_a_prior() -> None:
     assert unknown.focal.log_sigma == PRIOR_LOG_SIGMA
 
 
-def test_the_file_s_own_word_comes_before_the_prior(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_s_own_word_comes_before_the_prior(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pose2d.video.lens_metadata import LensMetadata
 
     clip = tmp_path / "clip.mp4"
@@ -47,7 +51,9 @@ def test_the_file_s_own_word_comes_before_the_prior(tmp_path: Path, monkeypatch:
     assert (found.focal.focal_px, found.focal.log_sigma) == (950.0, 0.08)
     assert "metadata" in found.focal.source
     assert lens_of(clip, SIZE, focal_px=800.0).focal.focal_px == 800.0
-    unbelievable = LensMetadata(None, math.inf, "", "a tag 2 mm is not believable: 0.05 times the image's diagonal.")
+    unbelievable = LensMetadata(
+        None, math.inf, "", "a tag 2 mm is not believable: 0.05 times the image's diagonal."
+    )
     monkeypatch.setattr("fitmesh.stages.scene.read_lens_metadata", lambda *_: unbelievable)
     refused = lens_of(clip, SIZE)
     assert not refused.known
@@ -67,7 +73,11 @@ def test_one_word_about_the_lens_is_enough() -> None:
 
 def test_intrinsics_are_read_with_their_distortion(tmp_path: Path) -> None:
     path = tmp_path / "k.json"
-    path.write_text(json.dumps({"matrix": [[900, 0, 600], [0, 905, 350], [0, 0, 1]], "distortion": [0.1, 0, 0, 0]}))
+    path.write_text(
+        json.dumps(
+            {"matrix": [[900, 0, 600], [0, 905, 350], [0, 0, 1]], "distortion": [0.1, 0, 0, 0]}
+        )
+    )
     camera = lens_of(NOWHERE, SIZE, intrinsics=path).camera
     assert camera.focal_px == (900.0, 905.0)
     assert camera.center_px == (600.0, 350.0)
@@ -102,7 +112,9 @@ def test_a_floor_file_states_up_or_height_or_both(tmp_path: Path) -> None:
         scene_options(str(tmp_path / "none.json"))
 
 
-def watched(turn_deg: float, frames: int = 30, cut: int | None = None) -> tuple[BackgroundMotion, np.ndarray]:
+def watched(
+    turn_deg: float, frames: int = 30, cut: int | None = None
+) -> tuple[BackgroundMotion, np.ndarray]:
     """A wall seen by a camera that pans; another wall after a cut."""
     watch = BackgroundMotion(SIZE)
     focal = PRIOR_SHARE * math.hypot(*SIZE)
@@ -110,13 +122,17 @@ def watched(turn_deg: float, frames: int = 30, cut: int | None = None) -> tuple[
     far = k @ np.diag([1.0, 1.0, 1.0])
     walls = [cv2.resize(texture(np.random.default_rng(seed), 700), (2800, 2800)) for seed in (0, 1)]
     to_center = np.array([[1, 0, SIZE[0] / 2 - 1400], [0, 1, SIZE[1] / 2 - 1400], [0, 0, 1.0]])
-    turns = Rotation.from_euler("y", np.linspace(0, turn_deg, frames)[:, None], degrees=True).as_matrix()
+    turns = Rotation.from_euler(
+        "y", np.linspace(0, turn_deg, frames)[:, None], degrees=True
+    ).as_matrix()
     for frame in range(frames):
         if frame in (0, cut):
             watch.cut(frame)
         wall = walls[int(cut is not None and frame >= cut)]
         image = cv2.warpPerspective(wall, k @ turns[frame].T @ np.linalg.inv(far) @ to_center, SIZE)
-        watch.add(Frame(frame, Fraction(frame, 30), np.repeat(image[..., None], 3, 2)), np.zeros((0, 4)))
+        watch.add(
+            Frame(frame, Fraction(frame, 30), np.repeat(image[..., None], 3, 2)), np.zeros((0, 4))
+        )
     return watch, turns
 
 
@@ -135,7 +151,11 @@ def test_a_pan_comes_through_the_file_and_a_static_camera_is_static() -> None:
 def test_every_shot_has_a_camera_of_its_own() -> None:
     watch, _ = watched(0.0, cut=15)
     frames = np.arange(30)
-    arrays = {"frame": frames, "shot_first_frame": np.array([0, 15]), **watch.arrays(frames, np.array([0, 15]))}
+    arrays = {
+        "frame": frames,
+        "shot_first_frame": np.array([0, 15]),
+        **watch.arrays(frames, np.array([0, 15])),
+    }
     assert [str(kind) for kind in arrays["camera_kind"]] == ["static", "static"]
     second = read_motion(arrays, 1)
     assert second is not None

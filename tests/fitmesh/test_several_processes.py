@@ -17,10 +17,28 @@ ROOT = Path(__file__).parents[2]
 
 
 def fitmesh(processes: int, *arguments: object) -> None:
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)) * (processes > 1)
-    command = [sys.executable, *torchrun, "-m", "fitmesh", *map(str, arguments), "--device", "cpu", "--threads", "1"]
+    torchrun = (
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(processes),
+    ) * (processes > 1)
+    command = [
+        sys.executable,
+        *torchrun,
+        "-m",
+        "fitmesh",
+        *map(str, arguments),
+        "--device",
+        "cpu",
+        "--threads",
+        "1",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    ended = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600
+    )
     assert ended.returncode == 0, ended.stderr
 
 
@@ -30,7 +48,15 @@ def test_eval_coco_finds_the_same_in_two_processes(tmp_path: Path) -> None:
     found = []
     for processes in (1, 2):
         out = tmp_path / str(processes)
-        options = ("--model", "movenet-lightning", "--data", tmp_path / "data", "--out", out, "--no-occlusion-test")
+        options = (
+            "--model",
+            "movenet-lightning",
+            "--data",
+            tmp_path / "data",
+            "--out",
+            out,
+            "--no-occlusion-test",
+        )
         fitmesh(processes, "eval-coco", *options)
         found.append(json.loads((out / "metrics.json").read_text()))
     assert found[0]["people"] == 10
@@ -44,7 +70,15 @@ def test_train_ccnet_evaluates_in_two_processes_as_in_one(tmp_path: Path) -> Non
     found = []
     for processes in (1, 2):
         out = tmp_path / str(processes)
-        options = ("--model", "movenet-lightning", "--data", tmp_path / "data", "--out", out, "--no-occlusion-test")
+        options = (
+            "--model",
+            "movenet-lightning",
+            "--data",
+            tmp_path / "data",
+            "--out",
+            out,
+            "--no-occlusion-test",
+        )
         fitmesh(processes, "train-ccnet", *options, "--epochs", 1, "--batch", 4, "--augment", 0)
         found.append(json.loads((out / "metrics.json").read_text()))
     assert found[0]["checkpoint_digest"] == found[1]["checkpoint_digest"]

@@ -1,4 +1,6 @@
-"""Training whose workers are killed ends with the same head as undisturbed; features that are there are kept."""
+"""Training whose workers are killed ends with the same head as undisturbed; features that are there
+are kept.
+"""
 
 import os
 import signal
@@ -18,8 +20,20 @@ from tests.ccnet.toy import write_coco
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
-# More steps than one checkpoint is apart from the next, so that a killed run has one to resume from.
-TRAINING = ("--model", "movenet-lightning", "--epochs", "80", "--batch", "4", "--augment", "0", "--threads", "1")
+# More steps than one checkpoint is apart from the next, so that a killed run has one to resume
+# from.
+TRAINING = (
+    "--model",
+    "movenet-lightning",
+    "--epochs",
+    "80",
+    "--batch",
+    "4",
+    "--augment",
+    "0",
+    "--threads",
+    "1",
+)
 
 
 @pytest.fixture
@@ -28,11 +42,30 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def train(data: Path, out: Path, *more: str, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
-    command = [sys.executable, *prefix, "-m", "fitmesh", "train-ccnet", "--data", data, "--out", out, *TRAINING, *more]
+def train(
+    data: Path, out: Path, *more: str, prefix: tuple[str, ...] = ()
+) -> "subprocess.Popen[str]":
+    command = [
+        sys.executable,
+        *prefix,
+        "-m",
+        "fitmesh",
+        "train-ccnet",
+        "--data",
+        data,
+        "--out",
+        out,
+        *TRAINING,
+        *more,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        list(map(str, command)), cwd=ROOT, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        list(map(str, command)),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
 
 
@@ -43,23 +76,34 @@ def finished(process: "subprocess.Popen[str]") -> None:
 
 def elastic(processes: int) -> tuple[str, ...]:
     return (
-        "-m", "torch.distributed.run", "--nnodes=1:1", "--max-restarts=3", f"--nproc-per-node={processes}",
-        "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0",
-    )  # fmt: skip
+        "-m",
+        "torch.distributed.run",
+        "--nnodes=1:1",
+        "--max-restarts=3",
+        f"--nproc-per-node={processes}",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=localhost:0",
+    )
 
 
 def workers_end(running: subprocess.Popen[str]) -> None:
-    """Wait for torchrun; after two minutes end it with its workers, which have process groups of their own."""
+    """Wait for torchrun; after two minutes end it with its workers, which have process groups of
+    their own.
+    """
     try:
         running.communicate(timeout=120)
     except subprocess.TimeoutExpired:
-        workers = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True).stdout.split()
+        workers = subprocess.run(
+            ["pgrep", "-P", str(running.pid)], capture_output=True, text=True
+        ).stdout.split()
         for process in (running.pid, *map(int, workers)):
             os.kill(process, signal.SIGKILL)
         running.communicate()
 
 
-def test_a_training_under_torchrun_whose_worker_is_killed_ends_with_the_same_head(data: Path, tmp_path: Path) -> None:
+def test_a_training_under_torchrun_whose_worker_is_killed_ends_with_the_same_head(
+    data: Path, tmp_path: Path
+) -> None:
     finished(train(data, tmp_path / "undisturbed", prefix=elastic(2)))
     running = train(data, tmp_path / "killed", prefix=elastic(2))
     checkpoint = tmp_path / "killed" / "training.pt"
@@ -68,11 +112,15 @@ def test_a_training_under_torchrun_whose_worker_is_killed_ends_with_the_same_hea
         assert running.poll() is None, running.communicate()[1]
         assert time.monotonic() < give_up
         time.sleep(0.005)
-    found = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(
+        ["pgrep", "-P", str(running.pid)], capture_output=True, text=True, check=True
+    ).stdout
     os.kill(int(found.split()[-1]), signal.SIGKILL)
     workers_end(running)
     assert running.returncode == 0
-    heads = [(tmp_path / name / "ccnet.safetensors").read_bytes() for name in ("killed", "undisturbed")]
+    heads = [
+        (tmp_path / name / "ccnet.safetensors").read_bytes() for name in ("killed", "undisturbed")
+    ]
     assert heads[0] == heads[1]
 
 
@@ -80,7 +128,8 @@ def test_a_shard_that_is_there_is_not_computed_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(observations, "SHARD", 6)
-    model, settings = pose2d.load("movenet-lightning"), TrainingSettings(head="movenet", augmented_passes=0)
+    model = pose2d.load("movenet-lightning")
+    settings = TrainingSettings(head="movenet", augmented_passes=0)
     head = new_head(model, settings, "movenet-lightning")
     people = list(read_split(data, "train2017", model.skeleton).people)
     given = (model, head, people, settings, ALONE, tmp_path / "cache")
@@ -90,4 +139,7 @@ def test_a_shard_that_is_there_is_not_computed_again(
     next(path for path in written if path.name == "0000006.npy").unlink()
     make_examples(*given)
     again = {path: path.stat().st_mtime_ns for path in written}
-    assert {path.name for path in written if again[path] != written[path]} == {"0000006.npy", "0000006.npz"}
+    assert {path.name for path in written if again[path] != written[path]} == {
+        "0000006.npy",
+        "0000006.npz",
+    }

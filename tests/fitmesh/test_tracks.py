@@ -89,7 +89,9 @@ def with_hands(out: Path) -> HandKeypoints:
     """A hand of every row in the file of a run, each at another place."""
     arrays = dict(np.load(out / "keypoints.npz"))
     hands = HandKeypoints.unseen(len(arrays["row_frame"]))
-    hands = replace(hands, xy_px=np.arange(hands.xy_px.size, dtype=np.float32).reshape(hands.xy_px.shape))
+    hands = replace(
+        hands, xy_px=np.arange(hands.xy_px.size, dtype=np.float32).reshape(hands.xy_px.shape)
+    )
     np.savez(out / "keypoints.npz", **arrays | hands.to_arrays())
     return hands
 
@@ -98,9 +100,13 @@ def test_a_merged_person_has_the_hands_of_both_in_order(out: Path) -> None:
     with_hands(out)
     before = read_keypoints(out).people
     edit_tracks(out, merge=[(3, 2)])
-    merged, *parts = (rows.hands for rows in (edited_keypoints(out).people[3], before[2], before[3]))
+    merged, *parts = (
+        rows.hands for rows in (edited_keypoints(out).people[3], before[2], before[3])
+    )
     assert merged is not None
-    np.testing.assert_array_equal(merged.xy_px, np.concatenate([part.xy_px for part in parts if part is not None]))
+    np.testing.assert_array_equal(
+        merged.xy_px, np.concatenate([part.xy_px for part in parts if part is not None])
+    )
     assert not merged.presence.any()
 
 
@@ -108,7 +114,9 @@ def test_outlines_stay_with_their_frames_through_a_merge(out: Path) -> None:
     arrays = dict(np.load(out / "keypoints.npz"))
     rows = np.arange(0, len(arrays["row_frame"]), 2)
     points = np.repeat(rows.astype(np.float32), OUTLINE_POINTS * 2).reshape(-1, OUTLINE_POINTS, 2)
-    np.savez(out / "keypoints.npz", **arrays | Outlines(rows, points, np.zeros_like(points)).to_arrays())
+    np.savez(
+        out / "keypoints.npz", **arrays | Outlines(rows, points, np.zeros_like(points)).to_arrays()
+    )
     edit_tracks(out, merge=[(3, 2)])
     after = edited_keypoints(out)
     for identity, person in after.people.items():
@@ -121,7 +129,11 @@ def test_outlines_stay_with_their_frames_through_a_merge(out: Path) -> None:
 
 
 def test_a_file_of_an_older_version_has_no_hands(out: Path) -> None:
-    arrays = {name: value for name, value in np.load(out / "keypoints.npz").items() if "_hand_" not in name}
+    arrays = {
+        name: value
+        for name, value in np.load(out / "keypoints.npz").items()
+        if "_hand_" not in name
+    }
     np.savez(out / "keypoints.npz", **arrays)
     assert read_keypoints(out).rows.hands is None
     assert edited_keypoints(out).rows.hands is None
@@ -142,7 +154,12 @@ def test_a_split_gives_the_later_frames_a_new_number(
     assert fitmesh("tracks", out, "--split", "1@0.2s") == 0, fitmesh.said
     assert "split 1 at 0.2 s, then 4" in fitmesh.out
     assert fitmesh(*arguments) == 0
-    assert people_of(out) == {1: [0, 1, 2, 3, 4], 2: [0, 1, 2, 3, 4], 3: list(range(5, 12)), 4: list(range(5, 12))}
+    assert people_of(out) == {
+        1: [0, 1, 2, 3, 4],
+        2: [0, 1, 2, 3, 4],
+        3: list(range(5, 12)),
+        4: list(range(5, 12)),
+    }
 
 
 def test_edits_of_one_command_follow_each_other_and_a_crossing_is_corrected(out: Path) -> None:
@@ -150,10 +167,14 @@ def test_edits_of_one_command_follow_each_other_and_a_crossing_is_corrected(out:
     people = edit_tracks(out, split=[(1, 0.2)])
     assert [person.identity for person in people] == [1, 2, 3, 4]
     people = edit_tracks(out, merge=[(1, 3), (2, 4)], drop=[2])
-    assert [(p.identity, p.frames, round(p.start_s, 2), round(p.end_s, 2)) for p in people] == [(1, 12, 0.0, 0.44)]
+    assert [(p.identity, p.frames, round(p.start_s, 2), round(p.end_s, 2)) for p in people] == [
+        (1, 12, 0.0, 0.44)
+    ]
 
 
-def test_undo_takes_back_one_edit_and_clear_all(fitmesh: Fitmesh, arguments: tuple[str | Path, ...], out: Path) -> None:
+def test_undo_takes_back_one_edit_and_clear_all(
+    fitmesh: Fitmesh, arguments: tuple[str | Path, ...], out: Path
+) -> None:
     edit_tracks(out, merge=[(2, 3)], drop=[1])
     assert fitmesh("tracks", out, "--undo") == 0
     assert [person.identity for person in list_tracks(out)] == [1, 2]
@@ -167,7 +188,9 @@ def test_undo_takes_back_one_edit_and_clear_all(fitmesh: Fitmesh, arguments: tup
     assert "0 edits" in fitmesh.said
 
 
-def test_everyone_may_be_dropped(fitmesh: Fitmesh, arguments: tuple[str | Path, ...], out: Path) -> None:
+def test_everyone_may_be_dropped(
+    fitmesh: Fitmesh, arguments: tuple[str | Path, ...], out: Path
+) -> None:
     assert fitmesh("tracks", out, "--drop", "1,2", "--drop", "3") == 0, fitmesh.said
     assert "nobody" in fitmesh.out
     assert fitmesh(*arguments) == 0
@@ -217,7 +240,9 @@ def test_edits_of_other_tracks_are_refused_not_guessed(
     assert sorted(people_of(out)) == [1, 2]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"tracks": "x"}', '{"tracks": "x", "edits": [{"jump": 3}]}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"tracks": "x"}', '{"tracks": "x", "edits": [{"jump": 3}]}']
+)
 def test_a_damaged_file_of_edits_is_named(out: Path, content: str) -> None:
     (out / EDITS_FILE).write_text(content)
     with pytest.raises(UserError, match=EDITS_FILE):
@@ -230,16 +255,33 @@ def test_a_folder_without_tracks_is_named(fitmesh: Fitmesh, tmp_path: Path) -> N
 
 
 def tracks_with_a_cut() -> SeenPeople:
-    """Person 1 before the cut at frame 6, 2 after it, 3 and 4 one after the other in the first shot."""
+    """Person 1 before the cut at frame 6, 2 after it, 3 and 4 one after the other in the first
+    shot.
+    """
     spans = {1: range(6), 2: range(6, 12), 3: range(3), 4: range(4, 6)}
     who = np.repeat(list(spans), list(map(len, spans.values())))
-    rows = Detections(np.concatenate(list(spans.values())), who, np.tile([0.0, 0.0, 9.0, 9.0], (len(who), 1)), who / 10)
+    rows = Detections(
+        np.concatenate(list(spans.values())),
+        who,
+        np.tile([0.0, 0.0, 9.0, 9.0], (len(who), 1)),
+        who / 10,
+    )
     return SeenPeople(
-        width_px=64, height_px=48, rate=Fraction(10), frames=np.arange(12), time_s=np.arange(12) / 10, rows=rows,
-        shot_first_frame=np.array([0, 6]), same_as={who: who for who in spans},
-        events=[Event(0.2, 3, "lost", "gone"), Event(0.45, 4, "swap", "with 1"), Event(1.1, 2, "lost", "gone")],
+        width_px=64,
+        height_px=48,
+        rate=Fraction(10),
+        frames=np.arange(12),
+        time_s=np.arange(12) / 10,
+        rows=rows,
+        shot_first_frame=np.array([0, 6]),
+        same_as={who: who for who in spans},
+        events=[
+            Event(0.2, 3, "lost", "gone"),
+            Event(0.45, 4, "swap", "with 1"),
+            Event(1.1, 2, "lost", "gone"),
+        ],
         warnings=[],
-    )  # fmt: skip
+    )
 
 
 def edited(*edits: Edit) -> SeenPeople:
@@ -248,24 +290,40 @@ def edited(*edits: Edit) -> SeenPeople:
 
 
 def test_nobody_is_followed_over_a_cut() -> None:
-    """Merged people of different shots stay two, and are said to be the same; within a shot they become one."""
+    """Merged people of different shots stay two, and are said to be the same; within a shot they
+    become one.
+    """
     after = edited(Merge((2, 1)))
-    assert {track.identity[0]: track.frame.tolist() for track in tracks_of(after.rows) if track.identity[0] < 3} == {
+    assert {
+        track.identity[0]: track.frame.tolist()
+        for track in tracks_of(after.rows)
+        if track.identity[0] < 3
+    } == {
         1: [0, 1, 2, 3, 4, 5],
         2: [6, 7, 8, 9, 10, 11],
     }
     assert after.same_as == {1: 1, 2: 1, 3: 3, 4: 4}
     after = edited(Merge((3, 4, 2)))
-    assert [(track.identity[0], len(track)) for track in tracks_of(after.rows)] == [(1, 6), (2, 6), (3, 5)]
+    assert [(track.identity[0], len(track)) for track in tracks_of(after.rows)] == [
+        (1, 6),
+        (2, 6),
+        (3, 5),
+    ]
     assert after.same_as == {1: 1, 2: 3, 3: 3}
     assert edited(Merge((3, 4, 2)), Drop(3)).same_as == {1: 1, 2: 2}
     assert edited(Merge((2, 1)), Split(2, 0.8, 5)).same_as == {1: 1, 2: 1, 3: 3, 4: 4, 5: 5}
 
 
 def test_events_follow_the_people_they_are_about() -> None:
-    assert [(e.identity, e.kind) for e in edited().events] == [(3, "lost"), (4, "swap"), (2, "lost")]
+    assert [(e.identity, e.kind) for e in edited().events] == [
+        (3, "lost"),
+        (4, "swap"),
+        (2, "lost"),
+    ]
     after = edited(Merge((3, 4)), Drop(2))
-    assert [(e.identity, e.kind) for e in after.events] == [(3, "swap")]  # not lost any more; 2 is nobody's business
+    assert [(e.identity, e.kind) for e in after.events] == [
+        (3, "swap")
+    ]  # not lost any more; 2 is nobody's business
     scores = after.rows.score[after.rows.identity == 3]
     np.testing.assert_allclose(scores, [0.3, 0.3, 0.3, 0.4, 0.4])
 
@@ -273,7 +331,10 @@ def test_events_follow_the_people_they_are_about() -> None:
 def test_what_to_check_is_listed_with_its_time(fitmesh: Fitmesh, out: Path) -> None:
     with np.load(out / "tracks.npz") as file:
         arrays = dict(file)
-    events = [Event(0.16, 2, "lost", "was not found again"), Event(0.08, 1, "swap", "may be 2 from here on")]
+    events = [
+        Event(0.16, 2, "lost", "was not found again"),
+        Event(0.08, 1, "swap", "may be 2 from here on"),
+    ]
     arrays |= Event.stack(events).to_arrays()
     np.savez(out / "tracks.npz", **arrays)
     assert fitmesh("tracks", out) == 0, fitmesh.said

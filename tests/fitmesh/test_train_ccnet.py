@@ -13,14 +13,22 @@ from fitmesh.coco.train_ccnet import worse_than_untrained
 from pose2d.base.errors import UserError
 from tests.ccnet.toy import toy_model, write_coco
 
-IMAGES = ("reliability.png", "precision_recall.png", "confidence_vs_oks.png", "sparsification.png", "occlusion.png")
+IMAGES = (
+    "reliability.png",
+    "precision_recall.png",
+    "confidence_vs_oks.png",
+    "sparsification.png",
+    "occlusion.png",
+)
 
 
 @pytest.fixture
 def toy(monkeypatch):
     """The commands see one more model."""
     load = pose2d.load
-    monkeypatch.setattr(pose2d, "load", lambda name, checkpoint=None: toy_model() if name == "toy" else load(name))
+    monkeypatch.setattr(
+        pose2d, "load", lambda name, checkpoint=None: toy_model() if name == "toy" else load(name)
+    )
 
 
 @pytest.fixture
@@ -42,34 +50,56 @@ def test_training_leaves_a_head_its_figures_and_images(toy, data, tmp_path):
     out = tmp_path / "out"
     options = ("--model", "toy", "--data", data, "--out", out, "--epochs", 2, "--batch", 4)
     said = " ".join(call("train-ccnet", *options).split())
-    assert f"the head is {out}/ccnet.safetensors; use it: fitmesh run --pose-model toy --ccnet" in said
+    assert (
+        f"the head is {out}/ccnet.safetensors; use it: fitmesh run --pose-model toy --ccnet" in said
+    )
     assert "trained on 16 people: a head needs some 2,000" in said
     head = ccnet.load(out)
     ccnet.check_fits(head, toy_model(), "toy")
     metrics = json.loads((out / "metrics.json").read_text())["test"]
     assert metrics["split"] == "val2017"
     assert set(metrics["sources"]) == {"ones", "raw", "closed-form", "ccnet", "oracle"}
-    assert metrics["sources"]["oracle"]["exact_ap"] == pytest.approx(metrics["sources"]["oracle"]["ar"])
+    assert metrics["sources"]["oracle"]["exact_ap"] == pytest.approx(
+        metrics["sources"]["oracle"]["ar"]
+    )
     assert all((out / "test" / name).stat().st_size > 5000 for name in IMAGES)
     hidden = metrics["occlusion"]
     assert set(hidden["confidence"]) == {"raw", "ccnet"}
-    assert len(hidden["oks"]) == len(hidden["patch_side_per_person_size"]) == len(hidden["confidence"]["ccnet"])
+    assert (
+        len(hidden["oks"])
+        == len(hidden["patch_side_per_person_size"])
+        == len(hidden["confidence"]["ccnet"])
+    )
     assert 0 < hidden["people"] <= metrics["people"]
     before = (out / "ccnet.safetensors").read_bytes()
     call("train-ccnet", *options)
     assert (out / "ccnet.safetensors").read_bytes() == before
 
-    told = call("eval-coco", "--model", "toy", "--data", data, "--head", out, "--out", tmp_path / "eval")
+    told = call(
+        "eval-coco", "--model", "toy", "--data", data, "--head", out, "--out", tmp_path / "eval"
+    )
     assert "ccnet" in told
     again = json.loads((tmp_path / "eval" / "metrics.json").read_text())["sources"]
     for source in ("raw", "oracle"):
         assert again[source]["ap"] == pytest.approx(metrics["sources"][source]["ap"])
-    assert again["ccnet"]["keypoint"]["ece"] == pytest.approx(metrics["sources"]["ccnet"]["keypoint"]["ece"], abs=2e-3)
+    assert again["ccnet"]["keypoint"]["ece"] == pytest.approx(
+        metrics["sources"]["ccnet"]["keypoint"]["ece"], abs=2e-3
+    )
 
 
 @pytest.mark.slow
 def test_the_closed_form_is_fitted_where_no_features_are_kept_too(toy, data, tmp_path):
-    options = ("--model", "toy", "--data", data, "--epochs", 1, "--recipe", "paper", "--no-occlusion-test")
+    options = (
+        "--model",
+        "toy",
+        "--data",
+        data,
+        "--epochs",
+        1,
+        "--recipe",
+        "paper",
+        "--no-occlusion-test",
+    )
     found = []
     for gigabytes in (1, 0):
         out = tmp_path / str(gigabytes)
@@ -83,12 +113,27 @@ def test_the_closed_form_is_fitted_where_no_features_are_kept_too(toy, data, tmp
 def test_boxes_may_come_from_a_detection_file(toy, data, tmp_path):
     people = read_split(data, "val2017").people
     rows = [
-        {"image_id": p.image_id, "category_id": 1, "bbox": [p.box_px[0], p.box_px[1], 49, 49], "score": 0.9}
+        {
+            "image_id": p.image_id,
+            "category_id": 1,
+            "bbox": [p.box_px[0], p.box_px[1], 49, 49],
+            "score": 0.9,
+        }
         for p in people
     ]
     (tmp_path / "boxes.json").write_text(json.dumps(rows))
     out = tmp_path / "eval"
-    call("eval-coco", "--model", "toy", "--data", data, "--boxes", tmp_path / "boxes.json", "--out", out)
+    call(
+        "eval-coco",
+        "--model",
+        "toy",
+        "--data",
+        data,
+        "--boxes",
+        tmp_path / "boxes.json",
+        "--out",
+        out,
+    )
     found = json.loads((out / "metrics.json").read_text())["sources"]
     assert found["oracle"]["person"]["samples"] == len(people)
     assert found["raw"]["keypoint"] is None  # nobody knows whose a detected box is

@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kilobytes", "survivors"), [(3, []), (20, ["keypoints.npz", "tracks.npz"])])
+@pytest.mark.parametrize(
+    ("kilobytes", "survivors"), [(3, []), (20, ["keypoints.npz", "tracks.npz"])]
+)
 def test_a_full_disk_is_said_and_leaves_no_half_written_file(
     walk: tuple[str | Path, ...], tmp_path: Path, kilobytes: int, survivors: list[str]
 ) -> None:
@@ -27,7 +29,15 @@ def test_a_full_disk_is_said_and_leaves_no_half_written_file(
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1024 * kilobytes, 1024 * kilobytes))
 
-    command = [sys.executable, "-m", "fitmesh", "run", *map(str, walk), "--out", str(tmp_path / "out")]
+    command = [
+        sys.executable,
+        "-m",
+        "fitmesh",
+        "run",
+        *map(str, walk),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, preexec_fn=limit)
     assert ended.returncode == 2, ended.stderr
     assert "Error: cannot write" in ended.stderr
@@ -53,16 +63,24 @@ def test_a_video_that_cannot_be_written_is_said(
     assert "overlay.mp4" in fitmesh.said
     left = sorted(p.name for p in tmp_path.iterdir() if p.name != ".cache_keys")
     assert left == ["fit.npz", "keypoints.npz", "run.json", "tracks.npz"]
-    assert not list((tmp_path / ".cache_keys").glob("overlay*"))  # nothing vouches for what is not there
+    assert not list(
+        (tmp_path / ".cache_keys").glob("overlay*")
+    )  # nothing vouches for what is not there
 
 
-def test_a_tall_video_in_four_thousand_lines(fitmesh: Fitmesh, tmp_path: Path, no_exports: None) -> None:
+def test_a_tall_video_in_four_thousand_lines(
+    fitmesh: Fitmesh, tmp_path: Path, no_exports: None
+) -> None:
     size = (2160, 3840)
     video = write_video(tmp_path / "tall.mp4", [0, 40], size)
     given = write_json(tmp_path / "k.json", coco_results([walker(2, size)]))
-    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path) == 0, fitmesh.said
+    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path) == 0, (
+        fitmesh.said
+    )
     result = package.load(tmp_path)
-    assert result.camera.focal_px[0] == pytest.approx(0.72 * np.hypot(*size))  # usual, where nothing tells of the lens
+    assert result.camera.focal_px[0] == pytest.approx(
+        0.72 * np.hypot(*size)
+    )  # usual, where nothing tells of the lens
     shown = Video(tmp_path / "overlay.mp4").info
     assert (shown.width_px, shown.height_px, shown.frames) == (*size, 2)
 
@@ -70,7 +88,9 @@ def test_a_tall_video_in_four_thousand_lines(fitmesh: Fitmesh, tmp_path: Path, n
 def test_one_frame_has_a_body(fitmesh: Fitmesh, tmp_path: Path) -> None:
     video = write_video(tmp_path / "one.mp4", [0], (160, 120))
     given = write_json(tmp_path / "k.json", coco_results([walker(1)]))
-    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path) == 0, fitmesh.said
+    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path) == 0, (
+        fitmesh.said
+    )
     (person,) = package.load(tmp_path).people
     assert len(person) == 1
     assert np.nanmean(person.reprojection_px) < 1
@@ -82,7 +102,9 @@ def test_a_person_that_is_hardly_seen_is_said_and_drawn_flat(
 ) -> None:
     video = write_video(tmp_path / "video.mp4", [0, 40, 80], (160, 120))
     given = write_json(tmp_path / "k.json", coco_results([walker(3)], hidden=range(3, 17)))
-    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path) == 0, fitmesh.said
+    assert fitmesh("run", "--video", video, "--keypoints", given, "--out", tmp_path) == 0, (
+        fitmesh.said
+    )
     assert "person 1 never shows enough confident keypoints" in fitmesh.said
     assert package.load(tmp_path).people == []
     drawn = next(iter(Video(tmp_path / "overlay.mp4").frames())).rgb

@@ -32,12 +32,18 @@ def test_glb_colours_are_paler_the_fewer_frames_a_limb_was_seen_in(tmp_path: Pat
     accessor = glb.json["accessors"][mesh["attributes"]["COLOR_0"]]
     assert (accessor["normalized"], accessor["type"]) == (True, "VEC4")
     linear = glb.array(mesh["attributes"]["COLOR_0"])[:, :3] / 65535
-    seen = {"left_elbow": 0.0, "right_hip": 0.5, "left_hip": 1.0}  # the forearm, the right thigh, the left thigh
+    seen = {
+        "left_elbow": 0.0,
+        "right_hip": 0.5,
+        "left_hip": 1.0,
+    }  # the forearm, the right thigh, the left thigh
     for joint, share in seen.items():
         vertices = skin_of(result, joint)
         assert len(vertices) > 20
         colour = surface_colour(1, np.array([share]))[0]
-        np.testing.assert_allclose(linear[vertices].mean(0), ((colour + 0.055) / 1.055) ** 2.4, atol=0.01)
+        np.testing.assert_allclose(
+            linear[vertices].mean(0), ((colour + 0.055) / 1.055) ** 2.4, atol=0.01
+        )
     material = glb.json["materials"][mesh["material"]]["pbrMetallicRoughness"]
     assert material["baseColorFactor"] == [1, 1, 1, 1]  # importers multiply the two
 
@@ -45,7 +51,9 @@ def test_glb_colours_are_paler_the_fewer_frames_a_limb_was_seen_in(tmp_path: Pat
 def test_the_overlay_shows_unseen_limbs_pale_and_through_them_the_image(tmp_path: Path) -> None:
     result = walkers(tmp_path, frames=1)
     person = result.people[0]
-    legs = [NUMBER[f"{side}_{name}"] for side in ("left", "right") for name in ("knee", "ankle", "foot")]
+    legs = [
+        NUMBER[f"{side}_{name}"] for side in ("left", "right") for name in ("knee", "ankle", "foot")
+    ]
     person.joint_observed[:] = True
     person.joint_observed[:, legs] = False
     person.keypoints_px[:] = np.nan
@@ -60,9 +68,12 @@ def test_the_overlay_shows_unseen_limbs_pale_and_through_them_the_image(tmp_path
         """Colourfulness over black, and how much of the image shines through."""
         x, y = np.median(pixels[skin_of(result, joint)], axis=0).astype(int)
         over_black, over_grey = (image[y, x] for image in images)
-        return float(np.ptp(over_black)) / float(over_black.max()), float((over_grey - over_black).mean() / 120)
+        return float(np.ptp(over_black)) / float(over_black.max()), float(
+            (over_grey - over_black).mean() / 120
+        )
 
-    (grey, through), (colourful, solid) = looks("left_hip"), looks("head")
+    grey, through = looks("left_hip")
+    colourful, solid = looks("head")
     assert grey < 0.1 < 0.4 < colourful
     assert through > solid + 0.2
     assert np.ptp(identity_colour(1)) / max(identity_colour(1)) > 0.5

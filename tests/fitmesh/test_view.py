@@ -75,7 +75,9 @@ def test_it_serves_the_page_and_every_file_of_the_page(server: ViewerServer) -> 
     wanted = re.findall(rb'(?:src|href)="/?([^"]+)"', page)
     wanted += re.findall(rb'": "/([^"]+)"', page)  # the import map
     scripts = [path for path in PAGE.glob("*.js")]
-    wanted += [name for script in scripts for name in re.findall(rb"from '/([^']+)'", script.read_bytes())]
+    wanted += [
+        name for script in scripts for name in re.findall(rb"from '/([^']+)'", script.read_bytes())
+    ]
     assert b"three/three.module.min.js" in wanted
     for name in set(wanted) - {b"report.html"}:
         assert ask(server, "/" + name.decode())[0] == 200, name
@@ -90,7 +92,11 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
 
 def test_every_element_that_the_scripts_use_is_in_the_page_once() -> None:
     ids = re.findall(r'\bid="([^"]+)"', (PAGE / "index.html").read_text())
-    used = {name for path in PAGE.glob("*.js") for name in re.findall(r"\$\('([^']+)'\)", path.read_text())}
+    used = {
+        name
+        for path in PAGE.glob("*.js")
+        for name in re.findall(r"\$\('([^']+)'\)", path.read_text())
+    }
     styled = set(re.findall(r"#([a-z][\w-]*)(?=[^;{}]*\{)", (PAGE / "viewer.css").read_text()))
     assert len(ids) == len(set(ids))
     assert used
@@ -104,10 +110,20 @@ def test_three_comes_with_its_licence() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/secret.txt", "/../outside.txt", "/%2e%2e/outside.txt", "//etc/passwd", "/three/../../server.py",
-        "/three/..%2f..%2fserver.py", "/fit.npz", "/run.json", "/../server.py", "/overlay.mp4/../secret.txt", "/.", "*",
+        "/secret.txt",
+        "/../outside.txt",
+        "/%2e%2e/outside.txt",
+        "//etc/passwd",
+        "/three/../../server.py",
+        "/three/..%2f..%2fserver.py",
+        "/fit.npz",
+        "/run.json",
+        "/../server.py",
+        "/overlay.mp4/../secret.txt",
+        "/.",
+        "*",
     ],
-)  # fmt: skip
+)
 def test_every_other_path_is_refused(server: ViewerServer, path: str) -> None:
     status, data, _ = ask(server, path)
     assert status == 404
@@ -139,7 +155,9 @@ def test_only_get_and_head_are_allowed(server: ViewerServer) -> None:
         ("bytes=-40", 10200, 10240),
     ],
 )
-def test_byte_ranges_of_a_video_are_served(server: ViewerServer, asked: str, first: int, end: int) -> None:
+def test_byte_ranges_of_a_video_are_served(
+    server: ViewerServer, asked: str, first: int, end: int
+) -> None:
     status, data, headers = ask(server, "/overlay.mp4", {"Range": asked})
     assert status == 206
     assert data == VIDEO[first:end]
@@ -147,7 +165,9 @@ def test_byte_ranges_of_a_video_are_served(server: ViewerServer, asked: str, fir
     assert headers["Accept-Ranges"] == "bytes"
 
 
-@pytest.mark.parametrize("asked", ["bytes=10240-", "bytes=20-10", "bytes=-", "bytes=-0", "lines=1-2", "bytes=0-1,5-6"])
+@pytest.mark.parametrize(
+    "asked", ["bytes=10240-", "bytes=20-10", "bytes=-", "bytes=-0", "lines=1-2", "bytes=0-1,5-6"]
+)
 def test_byte_ranges_that_do_not_exist_are_refused(server: ViewerServer, asked: str) -> None:
     status, _, headers = ask(server, "/overlay.mp4", {"Range": asked})
     assert status == 416
@@ -167,7 +187,8 @@ def test_the_page_may_run_nothing_but_its_own_scripts(server: ViewerServer) -> N
 
 def test_the_numbers_the_page_gets_are_those_of_the_result(result: Result) -> None:
     meta_json, values = viewer_data(result)
-    meta, numbers = json.loads(meta_json), np.frombuffer(values, "<f4")
+    meta = json.loads(meta_json)
+    numbers = np.frombuffer(values, "<f4")
 
     def array(person: int, name: str) -> np.ndarray:
         entry = meta["people"][person]["arrays"][name]
@@ -177,7 +198,9 @@ def test_the_numbers_the_page_gets_are_those_of_the_result(result: Result) -> No
     late = result.people[1]
     assert [person["identity"] for person in meta["people"]] == [1, 4]
     assert meta["frames"][meta["people"][1]["first"]] == late.frame[0]
-    np.testing.assert_allclose(array(1, "joints_m"), scene_frame(result).points(late.joints_m, late.frame), atol=1e-5)
+    np.testing.assert_allclose(
+        array(1, "joints_m"), scene_frame(result).points(late.joints_m, late.frame), atol=1e-5
+    )
     np.testing.assert_array_equal(array(1, "relative_mm"), late.joint_std_relative_mm)
     assert np.isnan(array(1, "absolute_mm")[~late.observed]).all()
     assert meta["time_s"][0] == 0
@@ -185,14 +208,20 @@ def test_the_numbers_the_page_gets_are_those_of_the_result(result: Result) -> No
 
 
 def test_the_viewer_has_a_second_pose_where_there_is_one(result: Result) -> None:
-    person, rows = result.people[0], np.array([2, 3])
+    person = result.people[0]
+    rows = np.array([2, 3])
     modes = Mode(
-        np.full(2, person.identity), person.frame[rows], np.full(2, 0.3, np.float32), 0 * person.pose_rad[rows],
+        np.full(2, person.identity),
+        person.frame[rows],
+        np.full(2, 0.3, np.float32),
+        0 * person.pose_rad[rows],
         person.translation_m[rows],
-    )  # fmt: skip
+    )
     meta_json, values = viewer_data(replace(result, modes=modes))
     place = json.loads(meta_json)["people"][0]["arrays"]["second_m"]
-    second = np.frombuffer(values, "<f4")[place["first"] :][: np.prod(place["shape"])].reshape(place["shape"])
+    second = np.frombuffer(values, "<f4")[place["first"] :][: np.prod(place["shape"])].reshape(
+        place["shape"]
+    )
     assert np.flatnonzero(np.isfinite(second).all((1, 2))).tolist() == [2, 3]
     assert np.abs(second[2] - person.joints_m[2]).max() > 0.1
 
@@ -242,7 +271,8 @@ def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Pa
     """The command itself, as a process: `fit.npz` stands in for a run's."""
     script = (
         "import signal, sys, fitmesh.result, pathlib\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # whoever starts the tests may ignore it
+        # whoever starts the tests may ignore it
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from tests.fitmesh.walkers import in_world, walkers\n"
         f"fitmesh.result.load = lambda out: walkers(pathlib.Path({str(result.folder)!r}), frames=8)\n"
         "from fitmesh.cli import main\n"
@@ -250,9 +280,12 @@ def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Pa
         "main()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -267,12 +300,16 @@ def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Pa
     assert (process.returncode, out.strip(), err) == (0, "Stopped.", "")
 
 
-@pytest.mark.parametrize("header", ["bytes=" + "9" * 5000 + "-", "bytes=-" + "9" * 5000, "bytes=0-" + "9" * 40])
+@pytest.mark.parametrize(
+    "header", ["bytes=" + "9" * 5000 + "-", "bytes=-" + "9" * 5000, "bytes=0-" + "9" * 40]
+)
 def test_a_range_of_thousands_of_digits_is_refused(server: ViewerServer, header: str) -> None:
     assert ask(server, "/scene.glb", {"Range": header})[0] == 416
 
 
-def test_a_link_out_of_the_folder_is_not_served(result: Result, server: ViewerServer, tmp_path: Path) -> None:
+def test_a_link_out_of_the_folder_is_not_served(
+    result: Result, server: ViewerServer, tmp_path: Path
+) -> None:
     (tmp_path / "secret.mp4").write_bytes(b"secret")
     result.overlay_path.unlink()
     result.overlay_path.symlink_to(tmp_path / "secret.mp4")
@@ -304,7 +341,9 @@ def test_two_hundred_requests_at_once_are_all_answered(server: ViewerServer) -> 
     assert answers == [200] * 200
 
 
-def test_a_connection_that_says_nothing_is_closed(server: ViewerServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_says_nothing_is_closed(
+    server: ViewerServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.2)
     with socket.create_connection(("127.0.0.1", server.server_port), 10) as half_open:
         half_open.sendall(b"GET /meta.json HTT")
@@ -314,19 +353,30 @@ def test_a_connection_that_says_nothing_is_closed(server: ViewerServer, monkeypa
 def test_every_stance_leaves_one_footprint_where_the_foot_stood(tmp_path: Path) -> None:
     result = in_world(walkers(tmp_path, frames=12))
     contact = np.zeros((12, 4), np.float32)
-    contact[2:6, 0], contact[4:7, 1] = 0.9, 0.8  # the left foot: heel first, then it rolls onto the toes
+    contact[2:6, 0], contact[4:7, 1] = (
+        0.9,
+        0.8,
+    )  # the left foot: heel first, then it rolls onto the toes
     contact[9:12, 3] = 0.6  # the right foot: toes only, until the end
     person = replace(result.people[0], contact=contact)
     scene = scene_frame(result)
     places = foot_points(result, person, scene)
     left, right = footprints(result, person, scene)
-    assert [(one["left"], one["first"], one["last"]) for one in (left, right)] == [(True, 2, 6), (False, 9, 11)]
-    np.testing.assert_allclose(left["heel_m"], np.median(places[2:6, 0], 0), atol=5.1e-5)  # rounded to 0.1 mm
+    assert [(one["left"], one["first"], one["last"]) for one in (left, right)] == [
+        (True, 2, 6),
+        (False, 9, 11),
+    ]
+    np.testing.assert_allclose(
+        left["heel_m"], np.median(places[2:6, 0], 0), atol=5.1e-5
+    )  # rounded to 0.1 mm
     np.testing.assert_allclose(left["toes_m"], np.median(places[4:7, 1], 0), atol=5.1e-5)
     np.testing.assert_allclose(right["toes_m"], np.median(places[9:12, 3], 0), atol=5.1e-5)
     np.testing.assert_allclose(right["heel_m"], np.median(places[9:12, 2], 0), atol=5.1e-5)
     meta = json.loads(viewer_data(replace(result, people=[person]))[0])
-    assert [(print_["first"], print_["last"]) for print_ in meta["people"][0]["footprints"]] == [(2, 6), (9, 11)]
+    assert [(print_["first"], print_["last"]) for print_ in meta["people"][0]["footprints"]] == [
+        (2, 6),
+        (9, 11),
+    ]
     assert meta["shots"][0]["upright"] is True
     assert "camera 1.40 m high" in meta["shots"][0]["about"]
 
@@ -342,7 +392,9 @@ def test_the_page_has_the_motion_of_the_scene(result: Result) -> None:
     moved = replace(result, settings={"export_fps": 24.0, "smooth": 0.0, "in_place": True})
     meta_json, values = viewer_data(moved)
     at = json.loads(meta_json)["people"][0]["arrays"]["joints_m"]
-    joints = np.frombuffer(values, "<f4")[at["first"] :][: np.prod(at["shape"])].reshape(at["shape"])
+    joints = np.frombuffer(values, "<f4")[at["first"] :][: np.prod(at["shape"])].reshape(
+        at["shape"]
+    )
     np.testing.assert_allclose(joints[:, 0, [0, 2]], 0, atol=2e-3)
     for damaged in ({}, {"smooth": "a"}, {"smooth": 9, "in_place": 1}):
         assert viewer_data(replace(result, settings=damaged))[1] == viewer_data(result)[1]

@@ -1,4 +1,6 @@
-"""The viewer in a real browser: video and scene show the same frame, clicks show values, 3D matches the image."""
+"""The viewer in a real browser: video and scene show the same frame, clicks show values, 3D matches
+the image.
+"""
 
 import base64
 import shlex
@@ -25,7 +27,8 @@ from tests.videos import write_video
 QUIET = Reporter()
 PATIENCE_MS = 60_000  # software rendering on a busy machine
 FRAMES = 24
-# The canvas with nothing but meshes; drawn and read in one call, since a canvas is cleared after each frame.
+# The canvas with nothing but meshes; drawn and read in one call, since a canvas is cleared after
+# each frame.
 SILHOUETTE = """() => {
     const { scene } = fitmesh;
     scene.scene.traverse(thing => { if (thing.isLineSegments) thing.visible = false; });
@@ -47,9 +50,13 @@ VIDEO_NUMBER = """() => {
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     folder = tmp_path_factory.mktemp("viewed")
-    write_video(folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(FRAMES)], size=SIZE)
+    write_video(
+        folder / "overlay.mp4", [round(1000 * i * 1001 / 30000) for i in range(FRAMES)], size=SIZE
+    )
     result = walkers(folder, frames=FRAMES)
-    result = replace(result, events=[Event(float(result.time_s[FRAMES // 2]), 1, "swap", "a time to look at")])
+    result = replace(
+        result, events=[Event(float(result.time_s[FRAMES // 2]), 1, "swap", "a time to look at")]
+    )
     for name in ("glb", "report"):
         EXPORTERS[name].write(result, folder, QUIET)
     return result
@@ -63,11 +70,18 @@ def page(browser: Any, result: Result) -> Iterator[Any]:
     page = browser.new_page(viewport={"width": 1000, "height": 560})
     page.set_default_timeout(PATIENCE_MS)
     page.errors_logged = []
-    page.on("console", lambda line: page.errors_logged.append(line.text) if line.type in ("error", "warning") else None)
+    page.on(
+        "console",
+        lambda line: (
+            page.errors_logged.append(line.text) if line.type in ("error", "warning") else None
+        ),
+    )
     page.on("pageerror", lambda error: page.errors_logged.append(str(error)))
     page.on(
         "request",
-        lambda request: None if request.url.startswith(server.url) else page.errors_logged.append(request.url),
+        lambda request: (
+            None if request.url.startswith(server.url) else page.errors_logged.append(request.url)
+        ),
     )
     page.goto(server.url)
     page.wait_for_selector("body[data-ready=yes]")
@@ -78,7 +92,9 @@ def page(browser: Any, result: Result) -> Iterator[Any]:
 
 
 def wait(page: Any, condition: str) -> None:
-    """Until it is true on the page. The page's own rules forbid `wait_for_function`, which makes code from text."""
+    """Until it is true on the page. The page's own rules forbid `wait_for_function`, which makes
+    code from text.
+    """
     end = time.monotonic() + PATIENCE_MS / 1000
     while not page.evaluate(condition):
         assert time.monotonic() < end, condition
@@ -89,26 +105,34 @@ def slide(page: Any, frame: int) -> None:
     """Move the slider as a hand does."""
     page.locator("#slider").fill(str(frame))
     wait(page, f"document.body.dataset.frame === '{frame}'")
-    wait(page, "!document.getElementById('video').seeking && document.getElementById('video').readyState >= 2")
+    wait(
+        page,
+        "!document.getElementById('video').seeking && document.getElementById('video').readyState >= 2",
+    )
 
 
 def test_the_slider_moves_scene_and_video_to_the_same_frame(page: Any, result: Result) -> None:
     for frame in (0, 17, 5, FRAMES - 1):
         slide(page, frame)
         assert page.evaluate("fitmesh.scene.frame") == frame
-        assert page.evaluate("fitmesh.scene.action.time") == pytest.approx(frame * 1001 / 30000, abs=1e-6)
+        assert page.evaluate("fitmesh.scene.action.time") == pytest.approx(
+            frame * 1001 / 30000, abs=1e-6
+        )
         assert page.evaluate(VIDEO_NUMBER) == frame
         assert f"frame {result.frames[frame]}" in page.locator("#time").inner_text()
 
 
-def test_marks_say_the_command_of_the_part_and_playing_stays_in_it(page: Any, result: Result) -> None:
+def test_marks_say_the_command_of_the_part_and_playing_stays_in_it(
+    page: Any, result: Result
+) -> None:
     slide(page, 6)
     page.click("#mark-first")
     slide(page, 11)
     page.keyboard.press("o")
     words = shlex.split(page.locator("#command").inner_text())
     assert words[:5] == ["fitmesh", "run", "walk <b>&.mp4", "--out", f"{result.folder}-part"]
-    start_s, end_s = float(words[words.index("--start") + 1]), float(words[words.index("--end") + 1])
+    start_s = float(words[words.index("--start") + 1])
+    end_s = float(words[words.index("--end") + 1])
     inside = (result.time_s >= start_s) & (result.time_s < end_s)
     np.testing.assert_array_equal(np.flatnonzero(inside), range(6, 12))
     page.click("#play")
@@ -128,12 +152,22 @@ def test_marks_say_the_command_of_the_part_and_playing_stays_in_it(page: Any, re
 def test_people_are_shown_only_while_they_are_tracked(page: Any, result: Result) -> None:
     late = result.people[1]
     first = int(late.frame[0] - result.frames[0])
-    for frame, there in ((first - 1, False), (first, True), (first + len(late) - 1, True), (first + len(late), False)):
+    for frame, there in (
+        (first - 1, False),
+        (first, True),
+        (first + len(late) - 1, True),
+        (first + len(late), False),
+    ):
         slide(page, frame)
-        assert page.evaluate("fitmesh.scene.figures.map(figure => figure.mesh.visible)") == [True, there]
+        assert page.evaluate("fitmesh.scene.figures.map(figure => figure.mesh.visible)") == [
+            True,
+            there,
+        ]
 
 
-def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(page: Any, result: Result) -> None:
+def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(
+    page: Any, result: Result
+) -> None:
     page.click("#camera-view")
     for frame in (8, 16):
         slide(page, frame)
@@ -144,14 +178,23 @@ def test_the_scene_seen_through_the_videos_camera_is_where_the_video_shows_it(pa
 def assert_seen_as_in_the_video(page: Any, result: Result, frame: int) -> None:
     """The page's silhouettes are those of the fitted meshes through the video's camera."""
     answer = page.evaluate(SILHOUETTE)
-    image = cv2.imdecode(np.frombuffer(base64.b64decode(answer["png"]), np.uint8), cv2.IMREAD_UNCHANGED)
-    drawn = image[..., 3] > 10  # however little of a pixel is covered: skin that was not observed is 0.35 opaque
+    image = cv2.imdecode(
+        np.frombuffer(base64.b64decode(answer["png"]), np.uint8), cv2.IMREAD_UNCHANGED
+    )
+    drawn = (
+        image[..., 3] > 10
+    )  # however little of a pixel is covered: skin that was not observed is 0.35 opaque
     height, width = drawn.shape
     focal = height / 2 / np.tan(np.radians(answer["fov"]) / 2)
-    middle = (width / 2 - 0.5, height / 2 - 0.5)  # of the canvas, where (0, 0) is the centre of a pixel
+    middle = (
+        width / 2 - 0.5,
+        height / 2 - 0.5,
+    )  # of the canvas, where (0, 0) is the centre of a pixel
     camera = fitting.Camera.from_focal(float(focal), (width, height), middle)
     people = [(person, frame - int(person.frame[0] - result.frames[0])) for person in result.people]
-    meshes = [Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people]
+    meshes = [
+        Mesh(result.vertices(person, row), result.body.faces, (0, 0, 0)) for person, row in people
+    ]
     expected = render(meshes, camera, alpha=1).mean(2) < 200
     assert expected.sum() > 1000
     assert (drawn & expected).sum() / (drawn | expected).sum() > 0.98
@@ -159,7 +202,9 @@ def assert_seen_as_in_the_video(page: Any, result: Result, frame: int) -> None:
     assert (mirrored & expected).sum() / (mirrored | expected).sum() < 0.5
 
 
-def test_in_the_world_frame_the_camera_pans_and_the_floor_is_level(browser: Any, tmp_path: Path) -> None:
+def test_in_the_world_frame_the_camera_pans_and_the_floor_is_level(
+    browser: Any, tmp_path: Path
+) -> None:
     result = in_world(walkers(tmp_path, frames=FRAMES), pitch_deg=18, height_m=1.4, pan_deg=12)
     EXPORTERS["glb"].write(result, tmp_path, QUIET)
     server = serve(result)
@@ -185,10 +230,14 @@ def test_in_the_world_frame_the_camera_pans_and_the_floor_is_level(browser: Any,
         forward = -np.array(shown["axis"]) / np.linalg.norm(shown["axis"])
         world = result.world_from_camera[frame]
         np.testing.assert_allclose(forward, world[:3, :3] @ (0, 0, 1), atol=1e-5)
-        first = page.evaluate("fitmesh.meta.people.flatMap(person => person.footprints.map(print => print.first))")
+        first = page.evaluate(
+            "fitmesh.meta.people.flatMap(person => person.footprints.map(print => print.first))"
+        )
         assert shown["prints"] == sum(when <= frame for when in first) > 0
     page.uncheck("#footprints")
-    assert page.evaluate("fitmesh.scene.footprints.prints.some(print => print.mesh.visible)") is False
+    assert (
+        page.evaluate("fitmesh.scene.footprints.prints.some(print => print.mesh.visible)") is False
+    )
     page.click("#camera-view")
     assert page.evaluate("fitmesh.scene.frustums[0].visible") is False
     for frame in (8, 16):
@@ -231,15 +280,19 @@ def test_uncertainty_is_shown_as_colour(page: Any) -> None:
     assert page.locator("#legend").is_hidden()
 
 
-def test_skin_that_was_not_observed_is_pale_and_lets_the_scene_shine_through(page: Any, result: Result) -> None:
+def test_skin_that_was_not_observed_is_pale_and_lets_the_scene_shine_through(
+    page: Any, result: Result
+) -> None:
     """Of person 1 the left wrist is never observed, so neither is the forearm."""
     page.select_option("#colour", "person")
     slide(page, 3)
     forearm, thigh = (
-        int(np.flatnonzero(result.body.weights[:, joint].numpy() > 0.95)[0]) for joint in (NUMBER["left_elbow"], 1)
+        int(np.flatnonzero(result.body.weights[:, joint].numpy() > 0.95)[0])
+        for joint in (NUMBER["left_elbow"], 1)
     )
     read = "v => [0, 1, 2, 3].map(k => fitmesh.scene.figures[0].mesh.geometry.attributes.color.array[4 * v + k])"
-    pale, own = page.evaluate(read, forearm), page.evaluate(read, thigh)
+    pale = page.evaluate(read, forearm)
+    own = page.evaluate(read, thigh)
     assert max(pale[:3]) - min(pale[:3]) < 0.1 < max(own[:3]) - min(own[:3])
     assert pale[3] < 0.5 < 0.95 < own[3]
 
@@ -247,11 +300,16 @@ def test_skin_that_was_not_observed_is_pale_and_lets_the_scene_shine_through(pag
 def test_play_moves_both_and_pause_stops_both(page: Any) -> None:
     slide(page, 0)
     page.click("#play")
-    wait(page, "Number(document.body.dataset.frame) > 2 || document.getElementById('video').currentTime > 0.2")
+    wait(
+        page,
+        "Number(document.body.dataset.frame) > 2 || document.getElementById('video').currentTime > 0.2",
+    )
     page.click("#play")
     wait(page, "document.getElementById('video').paused")
     page.wait_for_timeout(100)
-    frame, time_s = page.evaluate("[fitmesh.scene.frame, document.getElementById('video').currentTime]")
+    frame, time_s = page.evaluate(
+        "[fitmesh.scene.frame, document.getElementById('video').currentTime]"
+    )
     assert frame == pytest.approx(time_s * 30000 / 1001, abs=2)
 
 

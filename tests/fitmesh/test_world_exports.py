@@ -1,4 +1,6 @@
-"""With a known world frame (a camera 1.4 m high, pitched down by 18 degrees) every export is upright and metric."""
+"""With a known world frame (a camera 1.4 m high, pitched down by 18 degrees) every export is
+upright and metric.
+"""
 
 import csv
 import json
@@ -20,8 +22,12 @@ from tests.fitmesh.test_exports import play_bvh
 from tests.fitmesh.walkers import NUMBER, in_world, save, walkers
 
 QUIET = Reporter()
-HEIGHT_M, PITCH_DEG, PAN_DEG = 1.4, 18.0, 20.0
-HEAD, PELVIS, LEFT_HIP, RIGHT_HIP = (NUMBER[name] for name in ("head", "pelvis", "left_hip", "right_hip"))
+HEIGHT_M = 1.4
+PITCH_DEG = 18.0
+PAN_DEG = 20.0
+HEAD, PELVIS, LEFT_HIP, RIGHT_HIP = (
+    NUMBER[name] for name in ("head", "pelvis", "left_hip", "right_hip")
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +41,28 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 def assert_upright_walk(joints_m: np.ndarray, person: Person) -> None:
-    """[T, 24, 3] in the world: y up, feet near 0, nobody leans, left is left, and the right way is walked."""
+    """[T, 24, 3] in the world: y up, feet near 0, nobody leans, left is left, and the right way is
+    walked.
+    """
     spine = joints_m[:, HEAD] - joints_m[:, PELVIS]
     lean_deg = np.degrees(np.arctan2(np.linalg.norm(spine[:, [0, 2]], axis=1), spine[:, 1]))
-    assert lean_deg.max() < 9  # the rest pose's own head lies a little before its pelvis; 18 would be the camera's
+    assert (
+        lean_deg.max() < 9
+    )  # the rest pose's own head lies a little before its pelvis; 18 would be the camera's
     assert 0 < joints_m[:, [10, 11], 1].min() < 0.06
     assert joints_m[:, HEAD, 1].mean() == pytest.approx(0.92 * person.height_m, rel=0.02)
     moved = joints_m[-1, PELVIS] - joints_m[0, PELVIS]
     seconds = person.time_s[-1] - person.time_s[0]
     assert np.linalg.norm(moved) == pytest.approx(1.2 * seconds, rel=1e-3)
     assert abs(moved[1]) < 1e-3
-    forward = np.array([1.0, 0, 0]) if person.identity == 1 else np.array([np.sin(0.2), 0, np.cos(0.2)])
+    forward = (
+        np.array([1.0, 0, 0]) if person.identity == 1 else np.array([np.sin(0.2), 0, np.cos(0.2)])
+    )
     np.testing.assert_allclose(moved / np.linalg.norm(moved), forward, atol=1e-3)
     left = joints_m[:, LEFT_HIP] - joints_m[:, RIGHT_HIP]
-    assert (np.cross(left, forward) @ np.array([0, -1.0, 0]) > 0.08 * person.size).all()  # left x forward is down
+    assert (
+        np.cross(left, forward) @ np.array([0, -1.0, 0]) > 0.08 * person.size
+    ).all()  # left x forward is down
 
 
 def test_joints_in_the_world_are_upright(result: Result) -> None:
@@ -61,7 +75,9 @@ def test_the_scene_frame_is_the_world_frame(result: Result) -> None:
     scene = scene_frame(result)
     assert scene.upright == (True,)
     for person in result.people:
-        np.testing.assert_allclose(scene.points(person.joints_m, person.frame), person.joints_world_m, atol=1e-5)
+        np.testing.assert_allclose(
+            scene.points(person.joints_m, person.frame), person.joints_world_m, atol=1e-5
+        )
 
 
 def test_soles_reach_the_floor_and_not_below(result: Result) -> None:
@@ -77,16 +93,19 @@ def test_soles_reach_the_floor_and_not_below(result: Result) -> None:
 
 
 def test_glb_meshes_stand_in_the_world(result: Result) -> None:
-    glb, scene = Glb(result.folder / "scene.glb"), scene_frame(result)
+    glb = Glb(result.folder / "scene.glb")
+    scene = scene_frame(result)
     for person in result.people:
         for row in (0, len(person) - 1):
             expected = scene.points(result.vertices(person, row)[None], person.frame[[row]])[0]
-            assert np.median(np.linalg.norm(glb.posed(person.identity, row) - expected, axis=1)) < 1e-5
+            assert (
+                np.median(np.linalg.norm(glb.posed(person.identity, row) - expected, axis=1)) < 1e-5
+            )
         mesh = glb.posed(person.identity, 0)
         assert np.ptp(mesh[:, 1]) == pytest.approx(person.height_m, rel=0.06)
-        assert glb.json["nodes"][glb.node(f"person_{person.identity}")]["extras"]["height_m"] == pytest.approx(
-            person.height_m, abs=1e-3
-        )
+        assert glb.json["nodes"][glb.node(f"person_{person.identity}")]["extras"][
+            "height_m"
+        ] == pytest.approx(person.height_m, abs=1e-3)
     (shot,) = glb.json["asset"]["extras"]["shots"]
     assert shot["frame"].startswith("world")
 
@@ -101,12 +120,19 @@ def test_the_glb_camera_pans_and_sees_the_joints_where_the_video_does(result: Re
     rotation = Rotation.from_quat(turns)
     axis = rotation.apply([0, 0, -1.0])
     np.testing.assert_allclose(np.degrees(np.arcsin(axis[:, 1])), -PITCH_DEG, atol=1e-3)
-    np.testing.assert_allclose(np.degrees(np.arctan2(axis[:, 0], -axis[:, 2]))[[0, -1]], [0, PAN_DEG], atol=1e-3)
+    np.testing.assert_allclose(
+        np.degrees(np.arctan2(axis[:, 0], -axis[:, 2]))[[0, -1]], [0, PAN_DEG], atol=1e-3
+    )
     (camera,) = glb.json["cameras"]
     focal = result.size[1] / 2 / np.tan(camera["perspective"]["yfov"] / 2)
     person = result.people[0]
     assert person.joints_world_m is not None
-    seen = np.stack([rotation[row].inv().apply(person.joints_world_m[row] - place) for row in range(len(person))])
+    seen = np.stack(
+        [
+            rotation[row].inv().apply(person.joints_world_m[row] - place)
+            for row in range(len(person))
+        ]
+    )
     middle = np.array(result.camera.center_px)
     pixels = np.stack((seen[..., 0], -seen[..., 1]), -1) / -seen[..., 2:] * focal + middle
     expected = np.stack(
@@ -125,7 +151,8 @@ def test_the_glb_floor_lies_under_everybody(result: Result) -> None:
     lines = glb.array(primitive["attributes"]["POSITION"]).reshape(-1, 2, 3)
     assert primitive["mode"] == 1
     assert not lines[..., 1].any()
-    low, high = lines.min((0, 1)), lines.max((0, 1))
+    low = lines.min((0, 1))
+    high = lines.max((0, 1))
     for person in result.people:
         assert person.joints_world_m is not None
         assert (person.joints_world_m[..., [0, 2]] > low[[0, 2]]).all()
@@ -143,12 +170,18 @@ def test_without_gravity_there_is_no_floor_and_the_file_says_so(tmp_path: Path) 
 def test_bvh_stands_in_the_world(result: Result) -> None:
     for person in result.people:
         names, places, _ = play_bvh(result.folder / "bvh" / f"person_{person.identity}.bvh")
-        assert_upright_walk(places[-len(person) :, [names.index(name) for name in JOINT_NAMES]], person)
+        assert_upright_walk(
+            places[-len(person) :, [names.index(name) for name in JOINT_NAMES]], person
+        )
 
 
 def test_obj_stands_in_the_world(result: Result) -> None:
     child = result.people[1]
-    text = (result.folder / "obj" / "person_4" / f"frame_{child.frame[0]:06d}.obj").read_text().splitlines()
+    text = (
+        (result.folder / "obj" / "person_4" / f"frame_{child.frame[0]:06d}.obj")
+        .read_text()
+        .splitlines()
+    )
     vertices = np.array([line.split()[1:] for line in text if line.startswith("v ")], float)
     assert 0 <= vertices[:, 1].min() < 0.1
     assert vertices[:, 1].max() == pytest.approx(child.height_m, rel=0.06)
@@ -157,31 +190,47 @@ def test_obj_stands_in_the_world(result: Result) -> None:
 def test_json_and_csv_have_both_frames_and_the_way_between(result: Result) -> None:
     read = json.loads((result.folder / "motion.json").read_text())
     (shot,) = read["shots"]
-    assert (shot["camera"], shot["camera_height_m"], shot["floor_known"]) == ("rotating", HEIGHT_M, True)
+    assert (shot["camera"], shot["camera_height_m"], shot["floor_known"]) == (
+        "rotating",
+        HEIGHT_M,
+        True,
+    )
     with (result.folder / "motion.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
-    world = {entry["frame"]: np.array(entry["world_from_camera"]) for entry in read["camera_frames"]}
+    world = {
+        entry["frame"]: np.array(entry["world_from_camera"]) for entry in read["camera_frames"]
+    }
     for person, entry in zip(result.people, read["people"], strict=True):
         assert (entry["size"], entry["height_m"]) == (
             pytest.approx(person.size, abs=1e-4),
             pytest.approx(person.height_m, abs=1e-3),
         )
-        assert_upright_walk(np.array([frame["joints_world_m"] for frame in entry["frames"]]), person)
+        assert_upright_walk(
+            np.array([frame["joints_world_m"] for frame in entry["frames"]]), person
+        )
         for frame in entry["frames"]:
             points = np.c_[frame["joints_camera_m"], np.ones(24)] @ world[frame["frame"]].T
             np.testing.assert_allclose(points[:, :3], frame["joints_world_m"], atol=2e-4)
         rows = [row for row in table if row["person"] == str(person.identity)]
-        places = [[[row[f"{name}_world_{axis}_m"] for axis in "xyz"] for name in JOINT_NAMES] for row in rows]
+        places = [
+            [[row[f"{name}_world_{axis}_m"] for axis in "xyz"] for name in JOINT_NAMES]
+            for row in rows
+        ]
         assert_upright_walk(np.array(places, float), person)
-        matrix = np.array([[float(rows[0][f"world_from_camera_{i}{j}"]) for j in range(4)] for i in range(3)])
+        matrix = np.array(
+            [[float(rows[0][f"world_from_camera_{i}{j}"]) for j in range(4)] for i in range(3)]
+        )
         np.testing.assert_allclose(matrix, world[int(rows[0]["frame"])][:3], atol=1e-5)
         assert [float(rows[0][f"{name}_contact"]) for name in ("left_heel", "right_toes")] == [
-            person.contact[0, 0], person.contact[0, 3],
-        ]  # fmt: skip
+            person.contact[0, 0],
+            person.contact[0, 3],
+        ]
 
 
 def two_shots(folder: Path) -> Result:
-    """Person 1 is in the first shot, whose world is known; person 4 in the second, whose world is not."""
+    """Person 1 is in the first shot, whose world is known; person 4 in the second, whose world is
+    not.
+    """
     result = in_world(walkers(folder, frames=24), PITCH_DEG, HEIGHT_M)
     cut = 12
     world = result.world_from_camera.copy()
@@ -194,7 +243,11 @@ def two_shots(folder: Path) -> Result:
     unknown = Shot(cut_frame, "unknown", None, np.nan, False, np.nan, 500.0, np.nan, "prior")
     focal_px = np.where(result.frames < cut_frame, result.focal_px, 500.0)
     return replace(
-        result, people=[early, after], shots=[*result.shots, unknown], world_from_camera=world, focal_px=focal_px
+        result,
+        people=[early, after],
+        shots=[*result.shots, unknown],
+        world_from_camera=world,
+        focal_px=focal_px,
     )
 
 

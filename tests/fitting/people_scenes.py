@@ -1,4 +1,6 @@
-"""People of captured motion on one floor, seen by a camera that is known exactly, and what a fit would say of them."""
+"""People of captured motion on one floor, seen by a camera that is known exactly, and what a fit
+would say of them.
+"""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +31,9 @@ class Truth:
     focal_px: float
     joints_cam_m: list[np.ndarray]  # [T, 24, 3] each
     height_m: np.ndarray  # [P]
-    foot_height_m: list[np.ndarray]  # [T, 4] heels and toes (ankle and toe joints less their rest height)
+    foot_height_m: list[
+        np.ndarray
+    ]  # [T, 4] heels and toes (ankle and toe joints less their rest height)
     foot_speed_m_s: list[np.ndarray]  # [T, 4]
 
 
@@ -52,7 +56,9 @@ def world_joints(pose: torch.Tensor, root_m: torch.Tensor, body: Body) -> np.nda
 
 def slow_noise(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """[T, ..] standard normal, alike over about a quarter of a second, with a constant part."""
-    fresh = gaussian_filter1d(rng.normal(0, 1, (shape[0] + 40, *shape[1:])), 4, axis=0)[20 : 20 + shape[0]]
+    fresh = gaussian_filter1d(rng.normal(0, 1, (shape[0] + 40, *shape[1:])), 4, axis=0)[
+        20 : 20 + shape[0]
+    ]
     fresh /= 0.265
     return math.sqrt(0.6) * fresh + math.sqrt(0.4) * rng.normal(0, 1, shape[1:])
 
@@ -70,7 +76,8 @@ def people_scene(
     distances_m: list[float] | None = None,
     first_from_camera: np.ndarray | None = None,
 ) -> Truth:
-    """motions: [T, 24, 3] in a world of their own, y up; they are turned, scaled and set down in view.
+    """motions: [T, 24, 3] in a world of their own, y up; they are turned, scaled and set down in
+    view.
 
     focal_log_sigma: None for a focal length that is known; else the fits used the prior's.
     """
@@ -80,12 +87,17 @@ def people_scene(
     used = FocalEstimate(focal_px, 0.01, "given")
     if focal_log_sigma is not None:
         used = FocalEstimate(PRIOR_SHARE * diagonal, PRIOR_LOG_SIGMA, "prior")
-    # World: y up, floor 0, camera above the origin looking along -z; camera: x right, y down, z forward.
+    # World: y up, floor 0, camera above the origin looking along -z; camera: x right, y down, z
+    # forward.
     camera_from_world = (
-        Rotation.from_euler("z", roll_deg, degrees=True) * Rotation.from_euler("x", pitch_deg, degrees=True)
+        Rotation.from_euler("z", roll_deg, degrees=True)
+        * Rotation.from_euler("x", pitch_deg, degrees=True)
     ).as_matrix() @ np.diag([1.0, -1.0, -1.0])
     center = (SIZE[0] / 2, SIZE[1] / 2)
-    people, joints_cam, foot_height, foot_speed = [], [], [], []
+    people = []
+    joints_cam = []
+    foot_height = []
+    foot_speed = []
     frames = min(len(m) for m in motions)
     for number, (motion, size) in enumerate(zip(motions, sizes, strict=True)):
         world = motion[:frames] * size
@@ -106,13 +118,19 @@ def people_scene(
         joints_cam.append(cam)
         people.append(_as_fitted(cam, size, focal_px, used, center, rng, errors))
     up = camera_from_world @ np.array([0.0, 1.0, 0.0])
-    camera = ShotCamera(used, center, FPS, None if first_from_camera is None else first_from_camera[:frames])
+    camera = ShotCamera(
+        used, center, FPS, None if first_from_camera is None else first_from_camera[:frames]
+    )
     heights = np.array(sizes) * HEIGHT_M
-    return Truth(people, camera, up, camera_height_m, focal_px, joints_cam, heights, foot_height, foot_speed)
+    return Truth(
+        people, camera, up, camera_height_m, focal_px, joints_cam, heights, foot_height, foot_speed
+    )
 
 
 def refocused(points_m: np.ndarray, root_m: np.ndarray, ratio: float) -> np.ndarray:
-    """Points [T, N, 3] of a body at root_m [T, 3] as a focal length `ratio` times as long would place them."""
+    """Points [T, N, 3] of a body at root_m [T, 3] as a focal length `ratio` times as long would
+    place them.
+    """
     new_root = root_m * np.array([1.0, 1.0, ratio])
     turn = shortest_turn(torch.from_numpy(root_m), torch.from_numpy(new_root)).numpy()
     return new_root[:, None] + np.einsum("tij,tnj->tni", turn, points_m - root_m[:, None])
@@ -140,7 +158,8 @@ def _as_fitted(
     offset = offset + errors.joint_m * slow_noise(rng, offset.shape)
     depth = np.exp(errors.depth * slow_noise(rng, (frames,)))
     joints = root[:, None] * depth[:, None, None] + offset
-    toe, ankle = cam[:, (10, 11)], cam[:, (7, 8)]
+    toe = cam[:, (10, 11)]
+    ankle = cam[:, (7, 8)]
     heel = ankle - 0.4 * (toe - ankle)
     points = np.stack((ankle[:, 0], heel[:, 0], toe[:, 0], ankle[:, 1], heel[:, 1], toe[:, 1]), 1)
     sigma = errors.foot_px * focal_px * size * HEIGHT_M / cam[:, 0, 2]
@@ -157,12 +176,15 @@ def _as_fitted(
 
 
 def angle_deg(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.degrees(np.arccos(np.clip(a @ b / np.linalg.norm(a) / np.linalg.norm(b), -1, 1))))
+    return float(
+        np.degrees(np.arccos(np.clip(a @ b / np.linalg.norm(a) / np.linalg.norm(b), -1, 1)))
+    )
 
 
 def standing_pose(frames: int, rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Somebody who stands with arms down and sways a little: pose [T, 24, 3], root [T, 3]."""
     pose = torch.zeros(frames, 24, 3)
-    pose[:, 16, 2], pose[:, 17, 2] = -1.2, 1.2
+    pose[:, 16, 2] = -1.2
+    pose[:, 17, 2] = 1.2
     pose += 0.03 * torch.from_numpy(slow_noise(rng, (frames, 24, 3))).float()
     return pose, torch.tensor([0.0, 0.97, 0.0]).expand(frames, 3).clone()

@@ -13,13 +13,21 @@ def at(*corners: tuple[float, float, float]) -> np.ndarray:
     return np.array([(u * z / 10, v * z / 10, z) for u, v, z in corners])
 
 
-def sphere(center: tuple[float, float, float], radius: float, rings: int = 24) -> tuple[np.ndarray, np.ndarray]:
+def sphere(
+    center: tuple[float, float, float], radius: float, rings: int = 24
+) -> tuple[np.ndarray, np.ndarray]:
     """A closed ball, counter-clockwise from outside."""
-    theta, phi = np.linspace(0, np.pi, rings + 1), np.arange(2 * rings) * np.pi / rings
-    x, y = np.outer(np.sin(theta), np.cos(phi)), np.outer(np.sin(theta), np.sin(phi))
+    theta = np.linspace(0, np.pi, rings + 1)
+    phi = np.arange(2 * rings) * np.pi / rings
+    x = np.outer(np.sin(theta), np.cos(phi))
+    y = np.outer(np.sin(theta), np.sin(phi))
     grid = np.stack((x, y, np.outer(np.cos(theta), np.ones_like(phi))), axis=-1)
     i, j = np.meshgrid(np.arange(rings), np.arange(2 * rings), indexing="ij")
-    a, b = i * 2 * rings + j, i * 2 * rings + (j + 1) % (2 * rings)
-    c, d = a + 2 * rings, b + 2 * rings
-    faces = np.concatenate((np.stack((a, c, d), -1).reshape(-1, 3), np.stack((a, d, b), -1).reshape(-1, 3)))
+    a = i * 2 * rings + j
+    b = i * 2 * rings + (j + 1) % (2 * rings)
+    c = a + 2 * rings
+    d = b + 2 * rings
+    faces = np.concatenate(
+        (np.stack((a, c, d), -1).reshape(-1, 3), np.stack((a, d, b), -1).reshape(-1, 3))
+    )
     return grid.reshape(-1, 3) * radius + center, faces.astype(np.int32)

@@ -58,11 +58,18 @@ def some_hands(frames: int, g: torch.Generator) -> SeenHands:
 
     line = torch.nn.functional.normalize(some(3) + torch.tensor([0.0, 0.0, 5.0]), dim=-1)
     return SeenHands(
-        500 + 100 * some(21, 2), some(21).square() / 1000, 0.1 * some(21), 99 * some().square(), line, some(3)
+        500 + 100 * some(21, 2),
+        some(21).square() / 1000,
+        0.1 * some(21),
+        99 * some().square(),
+        line,
+        some(3),
     )
 
 
-def some_outlines(seen: Reprojection, state: State, body: fitting.Body, g: torch.Generator) -> Silhouette:
+def some_outlines(
+    seen: Reprojection, state: State, body: fitting.Body, g: torch.Generator
+) -> Silhouette:
     """Points up to a few centimetres inside and outside of vertices."""
     mesh = body.at(to_params(state), vertices=True).vertices
     assert mesh is not None
@@ -71,39 +78,56 @@ def some_outlines(seen: Reprojection, state: State, body: fitting.Body, g: torch
     normal = torch.nn.functional.normalize(torch.randn(at.shape, generator=g, dtype=DOUBLE), dim=-1)
     away = 8 * torch.randn(vertex.shape, generator=g, dtype=DOUBLE)[..., None]
     weight = torch.rand(vertex.shape, generator=g, dtype=DOUBLE)
-    m_per_px, clothes_m = torch.full_like(weight, 0.004), torch.full_like(weight, 0.01)
-    points, covered = at + away * normal, torch.rand((*vertex.shape, 3), generator=g, dtype=DOUBLE)
-    return Silhouette(seen.focal_px, seen.center_px, vertex, points, normal, m_per_px, covered, clothes_m, weight)
+    m_per_px = torch.full_like(weight, 0.004)
+    clothes_m = torch.full_like(weight, 0.01)
+    points = at + away * normal
+    covered = torch.rand((*vertex.shape, 3), generator=g, dtype=DOUBLE)
+    return Silhouette(
+        seen.focal_px, seen.center_px, vertex, points, normal, m_per_px, covered, clothes_m, weight
+    )
 
 
 def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Problem, State]:
-    """With a frame rate where the shape is shared. Without keypoints: only what is quadratic in the pose."""
+    """With a frame rate where the shape is shared. Without keypoints: only what is quadratic in the
+    pose.
+    """
     g = torch.Generator().manual_seed(1)
     prior = fitting.load_prior().to(DOUBLE)
     body = fitting.load_body().to(dtype=DOUBLE)
     weight = torch.rand(frames, 26, generator=g, dtype=DOUBLE) / 100 * keypoints
     seen = Reprojection(
-        torch.full((frames, 2), 1000.0, dtype=DOUBLE), torch.full((frames, 2), 500.0, dtype=DOUBLE),
-        500 + 100 * torch.randn(frames, 26, 2, generator=g, dtype=DOUBLE), weight, (25 * weight).clamp(min=1e-9),
-    )  # fmt: skip
+        torch.full((frames, 2), 1000.0, dtype=DOUBLE),
+        torch.full((frames, 2), 500.0, dtype=DOUBLE),
+        500 + 100 * torch.randn(frames, 26, 2, generator=g, dtype=DOUBLE),
+        weight,
+        (25 * weight).clamp(min=1e-9),
+    )
     near = some_state(frames, shared, seed=2)
     rotation_std = torch.linspace(0.3, 1.2, 24 * frames, dtype=DOUBLE).view(frames, 24)
-    guess = InitialGuess(to_params(near), rotation_std, torch.linspace(0.2, 0.5, frames, dtype=DOUBLE), 1.5)
+    guess = InitialGuess(
+        to_params(near), rotation_std, torch.linspace(0.2, 0.5, frames, dtype=DOUBLE), 1.5
+    )
     scene = some_scene(frames, g) if keypoints else None
     weights = (3.0, 0.2)  # of shape and motion
     if not keypoints:
         huge = torch.full_like(prior.acceleration_std, 1e18)
-        # Accelerations far inside the robust scale are quadratic; the share makes up for their smallness.
+        # Accelerations far inside the robust scale are quadratic; the share makes up for their
+        # smallness.
         prior = replace(prior, acceleration_std=huge, angular_std=1e9 * prior.angular_std)
         weights = (3.0, 0.2e18)
     hands = some_hands(frames, g) if keypoints else None
-    some, known = torch.randn(10, 11, generator=g, dtype=DOUBLE), None
+    some = torch.randn(10, 11, generator=g, dtype=DOUBLE)
+    known = None
     if keypoints:
         known = ShapeEvidence(some[:, 1:] @ some[:, 1:].mT, some[:, 0])
     given = FitInput(None, guess, scene, hands=hands, shape=known)  # keypoints are in `seen`
     terms = terms_of([seen], body, FitOptions(prior=prior, lean_rad=0.3), given, near, weights)
-    terms = tuple(replace(term, weight=1.0) if isinstance(term, LikelyPose) else term.to(DOUBLE) for term in terms)
-    turn, state = None if scene is None else scene.world_rotation, some_state(frames, shared)
+    terms = tuple(
+        replace(term, weight=1.0) if isinstance(term, LikelyPose) else term.to(DOUBLE)
+        for term in terms
+    )
+    turn = None if scene is None else scene.world_rotation
+    state = some_state(frames, shared)
     if keypoints:
         terms = (*terms, some_outlines(seen, state, body, g))
     return Problem(BodyJacobian(body, 10), terms, 25.0 if shared else None, None, turn), state
@@ -111,7 +135,8 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
 
 def dense(system: NormalEquations) -> torch.Tensor:
     """The whole matrix of a track."""
-    frames, size = len(system.gradient), system.corner.shape[-1]
+    frames = len(system.gradient)
+    size = system.corner.shape[-1]
     blocks = torch.zeros(frames, STEP_SIZE, frames, STEP_SIZE, dtype=DOUBLE)
     for lag, off in enumerate((system.matrix, *(system.off_diagonals or ()))):
         for t in range(len(off)):

@@ -1,4 +1,6 @@
-"""A keypoint far from the fitted body is less to be relied on, one on it more, and nothing else changes."""
+"""A keypoint far from the fitted body is less to be relied on, one on it more, and nothing else
+changes.
+"""
 
 from dataclasses import replace
 
@@ -12,13 +14,17 @@ AREA = 10_000.0
 
 
 def stated(offset_l: float) -> tuple[Keypoints, torch.Tensor]:
-    """Two frames of keypoints that say: nine times in ten sharp, else plainly wrong; and a body `offset_l` away."""
+    """Two frames of keypoints that say: nine times in ten sharp, else plainly wrong; and a body
+    `offset_l` away.
+    """
     weight = torch.tensor([0.9, 0.1]).expand(2, 26, 2).clone()
     sigma = torch.tensor([0.3, 5.0]).expand(2, 26, 2).clone()
     xy = torch.full((2, 26, 2), 100.0)
     confidence = (weight / (1 + sigma.square())).sum(-1)
     area = torch.full((2,), AREA)
-    keypoints = Keypoints(xy, confidence, torch.ones(2, 26), "ccnet", area, HALPE26, ErrorDistribution(weight, sigma))
+    keypoints = Keypoints(
+        xy, confidence, torch.ones(2, 26), "ccnet", area, HALPE26, ErrorDistribution(weight, sigma)
+    )
     away = torch.stack([l_squared(area, HALPE26).sqrt() * offset_l, torch.zeros(2, 26)], -1)
     return keypoints, xy + away
 
@@ -35,7 +41,9 @@ def test_confidence_is_the_expected_oks_of_the_new_mixture() -> None:
     after = confidence_after_fit(before, body)
     assert after.error is not None
     torch.testing.assert_close(after.error.weight.sum(-1), torch.ones(2, 26))
-    torch.testing.assert_close(after.confidence, (after.error.weight / (1 + after.error.sigma.square())).sum(-1))
+    torch.testing.assert_close(
+        after.confidence, (after.error.weight / (1 + after.error.sigma.square())).sum(-1)
+    )
     torch.testing.assert_close(after.xy_px, before.xy_px)
     torch.testing.assert_close(after.presence, before.presence)
 
@@ -45,7 +53,8 @@ def test_off_along_the_axis_that_is_stated_wide_counts_less_than_along_the_other
     stated_error = before.error
     assert stated_error is not None
     wide, sharp = (
-        replace(before, error=replace(stated_error, log_ratio=torch.full((2, 26), ratio))) for ratio in (1.5, -1.5)
+        replace(before, error=replace(stated_error, log_ratio=torch.full((2, 26), ratio)))
+        for ratio in (1.5, -1.5)
     )
     along_wide, along_sharp = (confidence_after_fit(k, body) for k in (wide, sharp))
     assert (along_wide.confidence > along_sharp.confidence).all()
@@ -58,5 +67,7 @@ def test_what_no_body_or_no_distribution_speaks_of_stays() -> None:
     body[0] = torch.nan
     after = confidence_after_fit(before, body)
     torch.testing.assert_close(after.confidence[0], before.confidence[0])
-    plain = Keypoints(before.xy_px, before.confidence, before.presence, "raw", before.area_px2, HALPE26)
+    plain = Keypoints(
+        before.xy_px, before.confidence, before.presence, "raw", before.area_px2, HALPE26
+    )
     assert confidence_after_fit(plain, body) is plain

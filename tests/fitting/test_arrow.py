@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from fitting.solver.levenberg_marquardt import BandFactor, FrameFactor, NotPositiveDefinite, solve_arrow
+from fitting.solver.levenberg_marquardt import (
+    BandFactor,
+    FrameFactor,
+    NotPositiveDefinite,
+    solve_arrow,
+)
 
 DOUBLE = torch.float64
 
@@ -30,7 +35,9 @@ def test_it_solves_what_a_dense_solver_solves(frames) -> None:
     diagonal, one, two, dense = band(frames, 5)
     right = torch.randn(frames, 5, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
     found = BandFactor(diagonal, one, two).solve(right)
-    torch.testing.assert_close(found.reshape(-1, 3), torch.linalg.solve(dense, right.reshape(-1, 3)))
+    torch.testing.assert_close(
+        found.reshape(-1, 3), torch.linalg.solve(dense, right.reshape(-1, 3))
+    )
 
 
 @pytest.mark.parametrize("frames", [3, 4, 9])
@@ -61,14 +68,17 @@ def test_an_indefinite_matrix_is_refused() -> None:
 
 @pytest.mark.parametrize("coupled", [True, False])
 def test_the_shared_arrow_is_solved_with_the_frames(coupled) -> None:
-    frames, d, s = 7, 4, 3
+    frames = 7
+    d = 4
+    s = 3
     g = torch.Generator().manual_seed(3)
     diagonal, one, two, dense = band(frames, d)
     if not coupled:
         dense = torch.block_diag(*diagonal)
     arrow = torch.randn(frames, d, s, dtype=DOUBLE, generator=g)
     corner = 50 * torch.eye(s, dtype=DOUBLE)
-    b, c = torch.randn(frames, d, dtype=DOUBLE, generator=g), torch.randn(s, dtype=DOUBLE, generator=g)
+    b = torch.randn(frames, d, dtype=DOUBLE, generator=g)
+    c = torch.randn(s, dtype=DOUBLE, generator=g)
     factor = BandFactor(diagonal, one, two) if coupled else FrameFactor(diagonal)
     x, y = solve_arrow(factor, arrow, corner, b, c)
     flat = arrow.reshape(-1, s)
@@ -82,8 +92,13 @@ def test_frames_with_shapes_of_their_own_are_solved_each_for_itself() -> None:
     diagonal, _, _, _ = band(5, 4)
     arrow = torch.randn(5, 4, 2, dtype=DOUBLE, generator=g)
     corner = 50 * torch.eye(2, dtype=DOUBLE).repeat(5, 1, 1)
-    b, c = torch.randn(5, 4, dtype=DOUBLE, generator=g), torch.randn(5, 2, dtype=DOUBLE, generator=g)
+    b = torch.randn(5, 4, dtype=DOUBLE, generator=g)
+    c = torch.randn(5, 2, dtype=DOUBLE, generator=g)
     x, y = solve_arrow(FrameFactor(diagonal), arrow, corner, b, c)
     for t in range(5):
-        whole = torch.cat((torch.cat((diagonal[t], arrow[t]), 1), torch.cat((arrow[t].T, corner[t]), 1)))
-        torch.testing.assert_close(torch.cat((x[t], y[t])), torch.linalg.solve(whole, torch.cat((b[t], c[t]))))
+        whole = torch.cat(
+            (torch.cat((diagonal[t], arrow[t]), 1), torch.cat((arrow[t].T, corner[t]), 1))
+        )
+        torch.testing.assert_close(
+            torch.cat((x[t], y[t])), torch.linalg.solve(whole, torch.cat((b[t], c[t])))
+        )

@@ -16,7 +16,9 @@ UP = torch.tensor([0.0, -1.0, 0.0])
 def stands(lean_deg: float, frames: int = 1) -> BodyParams:
     """Somebody with straight legs in front of the camera, who leans towards it as a whole."""
     pose = torch.zeros(frames, 24, 3)
-    pose[:, 0, 0] = math.pi + math.radians(lean_deg)  # x right, y down: half a turn about x faces the camera
+    pose[:, 0, 0] = math.pi + math.radians(
+        lean_deg
+    )  # x right, y down: half a turn about x faces the camera
     return BodyParams(pose, torch.zeros(10), torch.tensor([0.0, 0.0, 5.0]).expand(frames, 3))
 
 
@@ -37,14 +39,18 @@ def test_height_does_not_count_in_balance() -> None:
 
 
 def test_mirrored_thighs_look_alike_and_bend_the_knees() -> None:
-    body, leaning = fitting.load_body(), stands(25)
+    body = fitting.load_body()
+    leaning = stands(25)
     other = mirrored_limbs(leaning, body)
-    before, after = body.at(leaning).joints, body.at(other).joints
+    before = body.at(leaning).joints
+    after = body.at(other).joints
     # Knees stay in the image and come forward.
     torch.testing.assert_close(after[0, [4, 5], :2], before[0, [4, 5], :2], atol=0.05, rtol=0)
     assert (after[0, [4, 5], 2] < after[0, [1, 2], 2]).all()
     assert (before[0, [4, 5], 2] > before[0, [1, 2], 2]).all()
-    torch.testing.assert_close(after[0, 7] - after[0, 4], before[0, 7] - before[0, 4], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        after[0, 7] - after[0, 4], before[0, 7] - before[0, 4], atol=1e-4, rtol=0
+    )
 
 
 def test_annotators_scatter_is_taken_out_of_the_stated_variance() -> None:

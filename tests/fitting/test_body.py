@@ -17,14 +17,22 @@ from tests.references import rules
 
 
 class ToySMPL(smplx.SMPL):
-    """smplx keeps ten of fewer than 300 shape directions; this one keeps all that the open body has."""
+    """smplx keeps ten of fewer than 300 shape directions; this one keeps all that the open body
+    has.
+    """
 
     SHAPE_SPACE_DIM = 16
 
 
 def reference(arrays, dtype, directions, picks=None):
     with contextlib.redirect_stdout(io.StringIO()):
-        return ToySMPL("", data_struct=SimpleNamespace(**arrays), num_betas=directions, vertex_ids=picks, dtype=dtype)
+        return ToySMPL(
+            "",
+            data_struct=SimpleNamespace(**arrays),
+            num_betas=directions,
+            vertex_ids=picks,
+            dtype=dtype,
+        )
 
 
 def random_params(frames, directions, dtype, seed=0):
@@ -36,7 +44,9 @@ def random_params(frames, directions, dtype, seed=0):
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    """The random body with SMPL's vertex count and pose correctives: (arrays, the body loaded from its pickle)."""
+    """The random body with SMPL's vertex count and pose correctives: (arrays, the body loaded from
+    its pickle).
+    """
     arrays = rules().toy_body()
     path = tmp_path_factory.mktemp("toy") / "SMPL_NEUTRAL.pkl"
     path.write_bytes(pickle.dumps(arrays, protocol=2))
@@ -91,7 +101,9 @@ def test_keypoints_without_the_mesh_equal_those_of_the_mesh(which, exact, reques
     with_mesh = body(pose, shape, vertices=True)
     alone = body(pose, shape)
     assert alone.vertices is None
-    from_mesh = body.keypoint_joints @ with_mesh.joints + body.keypoint_vertices @ with_mesh.vertices
+    from_mesh = (
+        body.keypoint_joints @ with_mesh.joints + body.keypoint_vertices @ with_mesh.vertices
+    )
     torch.testing.assert_close(alone.keypoints, from_mesh, atol=1e-12, rtol=0)
     torch.testing.assert_close(alone.keypoints, with_mesh.keypoints, atol=0, rtol=0)
 
@@ -141,7 +153,9 @@ def test_parameters_that_travel_together_place_the_same_body(exact):
 def test_at_rest_the_body_is_its_template(exact):
     rest = exact(torch.zeros(1, 24, 3), vertices=True)
     torch.testing.assert_close(rest.vertices[0], exact.v_template, atol=1e-7, rtol=0)
-    torch.testing.assert_close(rest.joints[0], exact.J_regressor @ exact.v_template, atol=1e-7, rtol=0)
+    torch.testing.assert_close(
+        rest.joints[0], exact.J_regressor @ exact.v_template, atol=1e-7, rtol=0
+    )
 
 
 def test_turning_the_root_turns_everything_about_the_pelvis(exact):
@@ -149,7 +163,8 @@ def test_turning_the_root_turns_everything_about_the_pelvis(exact):
     turned = pose.clone()
     turned[:, 0] = torch.tensor([0.0, torch.pi / 2, 0.0])
     pose[:, 0] = 0
-    before, after = exact(pose, shape, vertices=True), exact(turned, shape, vertices=True)
+    before = exact(pose, shape, vertices=True)
+    after = exact(turned, shape, vertices=True)
     pelvis = before.joints[:, :1]
     quarter = torch.tensor([[0.0, 0, 1], [0, 1, 0], [-1, 0, 0]], dtype=torch.float64)
     for one, other in ((before.vertices, after.vertices), (before.keypoints, after.keypoints)):
@@ -161,19 +176,25 @@ def test_the_mirror_image_of_a_pose_is_the_mirror_image_of_the_body(exact):
     vertex_mirror = torch.as_tensor(arrays["mirror"]).long()
     names = [str(name) for name in arrays["joint_names"]]
     swap = {"left": "right", "right": "left"}
-    joint_mirror = [names.index("_".join(swap.get(part, part) for part in name.split("_"))) for name in names]
+    joint_mirror = [
+        names.index("_".join(swap.get(part, part) for part in name.split("_"))) for name in names
+    ]
     pose = random_params(3, 16, torch.float64)[0]
     other = pose[:, joint_mirror] * torch.tensor([1.0, -1, -1], dtype=torch.float64)
     flip = torch.tensor([-1.0, 1, 1], dtype=torch.float64)
     one = exact(pose, vertices=True)
     two = exact(other, vertices=True)
-    torch.testing.assert_close(two.vertices, one.vertices[:, vertex_mirror] * flip, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        two.vertices, one.vertices[:, vertex_mirror] * flip, atol=1e-5, rtol=0
+    )
 
 
 def test_gradients_of_the_mesh_are_its_finite_differences(exact):
     params = random_params(2, 16, torch.float64)
     generator = torch.Generator().manual_seed(1)
-    towards = [torch.randn(value.shape, generator=generator, dtype=torch.float64) for value in params]
+    towards = [
+        torch.randn(value.shape, generator=generator, dtype=torch.float64) for value in params
+    ]
     mix = torch.randn(2, 6800, 3, generator=generator, dtype=torch.float64)
 
     def score(*given):
@@ -202,7 +223,9 @@ def test_gradients_are_finite_at_the_zero_rotation(body):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rodrigues_agrees_with_the_matrix_exponential_at_every_size(dtype):
-    axis = torch.nn.functional.normalize(torch.randn(200, 3, generator=torch.manual_seed(0)), dim=1).double()
+    axis = torch.nn.functional.normalize(
+        torch.randn(200, 3, generator=torch.manual_seed(0)), dim=1
+    ).double()
     vectors = axis * torch.logspace(-12, 1, 200, dtype=torch.float64)[:, None]
     x, y, z = vectors.unbind(1)
     zero = torch.zeros_like(x)
@@ -215,41 +238,54 @@ def test_rodrigues_agrees_with_the_matrix_exponential_at_every_size(dtype):
 def test_the_closed_form_derivative_of_the_keypoints_is_the_derivative(exact):
     """The two formulas that `fitting.body.body` states, against automatic differentiation."""
     pose, shape, _ = random_params(1, 16, torch.float64)
-    rotation, terms, path = (
-        rotation_matrices(pose),
-        exact.keypoint_terms,
-        tree(torch.float64, exact.device)[1],
-    )
+    rotation = rotation_matrices(pose)
+    terms = exact.keypoint_terms
+    path = tree(torch.float64, exact.device)[1]
 
-    def keypoints(spin, shape):  # world-frame rotation vectors [24, 3] applied to each joint in turn
+    def keypoints(
+        spin, shape
+    ):  # world-frame rotation vectors [24, 3] applied to each joint in turn
         turned = rotation.clone()
         for joint in range(24):
-            above = placed.rotation[0, PARENTS[joint]] if joint else torch.eye(3, dtype=torch.float64)
+            above = (
+                placed.rotation[0, PARENTS[joint]] if joint else torch.eye(3, dtype=torch.float64)
+            )
             turned = turned.clone()
             turned[0, joint] = above.T @ rotation_matrices(spin[joint]) @ above @ rotation[0, joint]
         # Each joint is perturbed alone below, so the frames above it are the unperturbed ones.
         return terms.place(exact.placement(turned, shape), terms.moments(shape, None))[0]
 
     placed = exact.placement(rotation, shape)
-    world, joints = placed.rotation[0], placed.joints[0]
+    world = placed.rotation[0]
+    joints = placed.joints[0]
     moments = terms.moments(shape, None)[0]
-    carried = terms.coefficient[:, None] * joints[terms.bone] + torch.einsum("eab,eb->ea", world[terms.bone], moments)
+    carried = terms.coefficient[:, None] * joints[terms.bone] + torch.einsum(
+        "eab,eb->ea", world[terms.bone], moments
+    )
     below = path[terms.bone]  # [E, 24] is the term's bone at or below joint i
     lever = torch.einsum("ke,ei,ec->kic", terms.gather, below, carried) - torch.einsum(
         "ke,ei,e,ic->kic", terms.gather, below, terms.coefficient, joints
     )
     zero = torch.zeros(24, 3, dtype=torch.float64)
-    by_spin = torch.autograd.functional.jacobian(lambda spin: keypoints(spin, shape), zero)  # [26, 3, 24, 3]
+    by_spin = torch.autograd.functional.jacobian(
+        lambda spin: keypoints(spin, shape), zero
+    )  # [26, 3, 24, 3]
     unit = torch.eye(3, dtype=torch.float64)
-    closed = torch.linalg.cross(unit.expand(26, 24, 3, 3), lever[:, :, None].expand(26, 24, 3, 3))  # [k, i, w, c]
+    closed = torch.linalg.cross(
+        unit.expand(26, 24, 3, 3), lever[:, :, None].expand(26, 24, 3, 3)
+    )  # [k, i, w, c]
     torch.testing.assert_close(closed, torch.einsum("kciw->kiwc", by_spin), atol=1e-10, rtol=0)
 
     by_shape = torch.autograd.functional.jacobian(lambda s: keypoints(zero, s[None]), shape[0])
     joint_shape_jacobian = torch.autograd.functional.jacobian(
         lambda s: exact.placement(rotation, s).joints[0], shape[0]
     )
-    closed = torch.einsum("ke,e,ecs->kcs", terms.gather, terms.coefficient, joint_shape_jacobian[terms.bone])
-    closed = closed + torch.einsum("ke,eab,ebs->kas", terms.gather, world[terms.bone], terms.offset_shapedirs)
+    closed = torch.einsum(
+        "ke,e,ecs->kcs", terms.gather, terms.coefficient, joint_shape_jacobian[terms.bone]
+    )
+    closed = closed + torch.einsum(
+        "ke,eab,ebs->kas", terms.gather, world[terms.bone], terms.offset_shapedirs
+    )
     torch.testing.assert_close(closed, by_shape, atol=1e-10, rtol=0)
 
 
@@ -281,7 +317,9 @@ def test_wrong_sizes_are_named(body, pose, shape, translation, named):
 def test_numbers_that_are_none_are_refused(body, place, bad):
     given = [torch.zeros(2, 24, 3), torch.zeros(16), torch.zeros(2, 3)]
     given[place].view(-1)[5] = bad
-    with pytest.raises(UserError, match=("pose", "shape", "translation")[place] + " holds NaN or infinity"):
+    with pytest.raises(
+        UserError, match=("pose", "shape", "translation")[place] + " holds NaN or infinity"
+    ):
         body(*given)
 
 
@@ -292,9 +330,12 @@ def test_no_frames_give_no_bodies(body):
 
 
 def test_a_size_multiplies_the_posed_body_before_it_is_moved() -> None:
-    body, generator = fitting.load_body(), torch.Generator().manual_seed(4)
-    pose, shape = 0.3 * torch.randn(2, 24, 3, generator=generator), torch.randn(10, generator=generator)
-    move, size = torch.tensor([[1.0, 2, 3], [4, 5, 6]]), torch.tensor([0.6, 1.1])
+    body = fitting.load_body()
+    generator = torch.Generator().manual_seed(4)
+    pose = 0.3 * torch.randn(2, 24, 3, generator=generator)
+    shape = torch.randn(10, generator=generator)
+    move = torch.tensor([[1.0, 2, 3], [4, 5, 6]])
+    size = torch.tensor([0.6, 1.1])
     plain = body.at(fitting.BodyParams(pose, shape, torch.zeros(2, 3)), vertices=True)
     params = fitting.BodyParams(pose, shape, move, size)
     sized = body.at(params, vertices=True)

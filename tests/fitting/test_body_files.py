@@ -34,7 +34,8 @@ def random_body(family: str, directions: int = 10) -> dict[str, np.ndarray]:
     """Random numbers in the layout of a family's files."""
     generator = np.random.default_rng(len(family))
     parents = tree(family)
-    vertices, joints = (10475 if family == "SMPL-X" else 6890), len(parents)
+    vertices = 10475 if family == "SMPL-X" else 6890
+    joints = len(parents)
 
     def normal(scale, *size):
         return scale * generator.standard_normal(size, dtype=np.float32)
@@ -80,8 +81,15 @@ def test_the_open_body_is_the_default():
 
 def test_the_open_body_is_a_closed_surface_seen_from_outside_and_the_same_left_and_right():
     arrays = np.load(OPEN_BODY)
-    template, faces, mirror = arrays["v_template"].astype(float), arrays["f"], arrays["mirror"]
-    for rows in (arrays["weights"], arrays["J_regressor"], arrays["J_regressor_coco17"], arrays["J_regressor_h36m17"]):
+    template = arrays["v_template"].astype(float)
+    faces = arrays["f"]
+    mirror = arrays["mirror"]
+    for rows in (
+        arrays["weights"],
+        arrays["J_regressor"],
+        arrays["J_regressor_coco17"],
+        arrays["J_regressor_h36m17"],
+    ):
         np.testing.assert_allclose(rows.sum(1), 1, atol=1e-5)
         assert rows.min() >= 0
     sides = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
@@ -96,7 +104,9 @@ def test_the_open_body_is_a_closed_surface_seen_from_outside_and_the_same_left_a
 
 def test_the_open_body_can_also_be_given_as_a_file(tmp_path):
     (tmp_path / "mine.npz").write_bytes(OPEN_BODY.read_bytes())
-    torch.testing.assert_close(fitting.load_body(tmp_path / "mine.npz").v_template, fitting.load_body().v_template)
+    torch.testing.assert_close(
+        fitting.load_body(tmp_path / "mine.npz").v_template, fitting.load_body().v_template
+    )
 
 
 def test_the_open_body_needs_no_smplx(monkeypatch, tmp_path, smpl_arrays):
@@ -111,7 +121,9 @@ def test_the_open_body_needs_no_smplx(monkeypatch, tmp_path, smpl_arrays):
 
 
 def test_an_old_pickle_with_chumpy_and_sparse_entries_loads(monkeypatch, tmp_path, smpl_arrays):
-    """What SMPL's own site gives: protocol 2, chumpy shape directions, a sparse regressor, extra entries."""
+    """What SMPL's own site gives: protocol 2, chumpy shape directions, a sparse regressor, extra
+    entries.
+    """
     kind = type("Ch", (), {"__module__": "chumpy.ch"})
     for name in ("chumpy", "chumpy.ch"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
@@ -179,7 +191,9 @@ def test_smpl_h_moves_as_in_smplx_with_fingers_at_rest(tmp_path):
     hands |= {f"hands_mean{side}": np.zeros(45) for side in "lr"}
     from types import SimpleNamespace
 
-    theirs = smplx.SMPLH("", data_struct=SimpleNamespace(**arrays, **hands), use_pca=False, flat_hand_mean=True)
+    theirs = smplx.SMPLH(
+        "", data_struct=SimpleNamespace(**arrays, **hands), use_pca=False, flat_hand_mean=True
+    )
     compare(body, theirs, middle_fingers=[25, 40], picks=52)
 
 
@@ -198,29 +212,45 @@ def test_smpl_x_moves_as_in_smplx_with_fingers_and_face_at_rest(tmp_path):
 
 
 def compare(body, theirs, middle_fingers, picks):
-    """Both bodies in one random pose; `picks` is where smplx appends the named vertices to its joints."""
+    """Both bodies in one random pose; `picks` is where smplx appends the named vertices to its
+    joints.
+    """
     generator = torch.Generator().manual_seed(0)
     pose = 0.5 * torch.randn(1, 24, 3, generator=generator)
-    shape, translation = torch.randn(1, 10, generator=generator), torch.randn(1, 3, generator=generator)
+    shape = torch.randn(1, 10, generator=generator)
+    translation = torch.randn(1, 3, generator=generator)
     with torch.no_grad():
-        wanted = theirs(betas=shape, global_orient=pose[:, 0], body_pose=pose[:, 1:22].flatten(1), transl=translation)
+        wanted = theirs(
+            betas=shape,
+            global_orient=pose[:, 0],
+            body_pose=pose[:, 1:22].flatten(1),
+            transl=translation,
+        )
     ours = body(pose, shape, translation, vertices=True)
     torch.testing.assert_close(ours.vertices, wanted.vertices, atol=1e-5, rtol=0)
     numbers = [*range(22), *middle_fingers]
     torch.testing.assert_close(ours.joints, wanted.joints[:, numbers], atol=1e-5, rtol=0)
     face = [picks, picks + 2, picks + 1, picks + 4, picks + 3]
     limbs = [16, 17, 18, 19, 20, 21, 1, 2, 4, 5, 7, 8]
-    torch.testing.assert_close(ours.keypoints[:, :17], wanted.joints[:, face + limbs], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        ours.keypoints[:, :17], wanted.joints[:, face + limbs], atol=1e-5, rtol=0
+    )
     hands = 0.5 * torch.randn(1, 30, 3, generator=generator)
     with torch.no_grad():
         wanted = theirs(
-            betas=shape, global_orient=pose[:, 0], body_pose=pose[:, 1:22].flatten(1), transl=translation,
-            left_hand_pose=hands[:, :15].flatten(1), right_hand_pose=hands[:, 15:].flatten(1),
-        )  # fmt: skip
+            betas=shape,
+            global_orient=pose[:, 0],
+            body_pose=pose[:, 1:22].flatten(1),
+            transl=translation,
+            left_hand_pose=hands[:, :15].flatten(1),
+            right_hand_pose=hands[:, 15:].flatten(1),
+        )
     bent = body(pose, shape, translation, vertices=True, hands=hands)
     torch.testing.assert_close(bent.vertices, wanted.vertices, atol=1e-5, rtol=0)
     knuckle = middle_fingers[0]  # the middle finger's; MediaPipe's 9 to 11 are its joints
-    torch.testing.assert_close(bent.hands[:, 0, 9:12], wanted.joints[:, knuckle : knuckle + 3], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        bent.hands[:, 0, 9:12], wanted.joints[:, knuckle : knuckle + 3], atol=1e-5, rtol=0
+    )
 
 
 class Payload:
@@ -247,7 +277,9 @@ def test_a_body_file_that_runs_code_does_not_run(tmp_path, smpl_arrays, suffix, 
         assert_body(fitting.load_body(path), smpl_arrays)
     else:
         refused = (
-            "was refused: it asks for posix" if suffix == "pkl" else "cannot be read: weights holds Python objects"
+            "was refused: it asks for posix"
+            if suffix == "pkl"
+            else "cannot be read: weights holds Python objects"
         )
         with pytest.raises(UserError, match=rf"SMPL_MALE\.{suffix} {refused}"):
             fitting.load_body(path)
@@ -260,9 +292,14 @@ def test_a_missing_file_names_the_sites_and_the_expected_names(tmp_path):
         with pytest.raises(UserError) as raised:
             fitting.load_body(path)
         for word in (
-            str(path), "smpl.is.tue.mpg.de", "smpl-x.is.tue.mpg.de", "mano.is.tue.mpg.de",
-            "SMPL_NEUTRAL.pkl", "basicModel_neutral_lbs_10_207_0_v1.0.0.pkl", "SMPLX_NEUTRAL.npz",
-        ):  # fmt: skip
+            str(path),
+            "smpl.is.tue.mpg.de",
+            "smpl-x.is.tue.mpg.de",
+            "mano.is.tue.mpg.de",
+            "SMPL_NEUTRAL.pkl",
+            "basicModel_neutral_lbs_10_207_0_v1.0.0.pkl",
+            "SMPLX_NEUTRAL.npz",
+        ):
             assert word in str(raised.value)
 
 
@@ -290,7 +327,9 @@ def test_another_kind_of_file_is_a_user_error(tmp_path, name):
     np.save(tmp_path / "array.npy", np.zeros(3))
     for content in (b"solid cube\n", (tmp_path / "array.npy").read_bytes(), pickle.dumps([1, 2])):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(UserError, match=rf"{name} {'cannot be read' if name == 'x.npz' else 'is'}"):
+        with pytest.raises(
+            UserError, match=rf"{name} {'cannot be read' if name == 'x.npz' else 'is'}"
+        ):
             fitting.load_body(tmp_path / name)
 
 

@@ -24,8 +24,12 @@ K = [[900.0, 0, 660], [0, 880.0, 350], [0, 0, 1]]
 
 def _points(count: int = 200) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
-    xy = (torch.rand(count, 2, generator=generator, dtype=torch.float64) * 2 - 1) * torch.tensor([2.0, 1.2])
-    return torch.cat((xy, 3 + torch.rand(count, 1, generator=generator, dtype=torch.float64)), dim=-1)
+    xy = (torch.rand(count, 2, generator=generator, dtype=torch.float64) * 2 - 1) * torch.tensor(
+        [2.0, 1.2]
+    )
+    return torch.cat(
+        (xy, 3 + torch.rand(count, 1, generator=generator, dtype=torch.float64)), dim=-1
+    )
 
 
 def test_a_point_lands_where_the_similar_triangles_say() -> None:
@@ -40,17 +44,21 @@ def test_the_default_focal_length_is_the_diagonal() -> None:
     assert camera.center_px == (960, 540)
 
 
-@pytest.mark.parametrize(("across", "corner"), [("width", (960, 0)), ("height", (0, 540)), ("diagonal", (960, 540))])
-def test_the_edge_of_the_image_lies_at_half_the_field_of_view(across: str, corner: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("across", "corner"), [("width", (960, 0)), ("height", (0, 540)), ("diagonal", (960, 540))]
+)
+def test_the_edge_of_the_image_lies_at_half_the_field_of_view(
+    across: str, corner: tuple[int, int]
+) -> None:
     camera = Camera.from_field_of_view(70, (1920, 1080), across=across)  # type: ignore[arg-type]
     ray = camera.rays(torch.tensor([960.0 + corner[0], 540.0 + corner[1]], dtype=torch.float64))
     assert math.degrees(math.atan(ray[:2].norm().item())) == pytest.approx(35, abs=1e-9)
 
 
 def test_the_diagonal_view_of_the_default_camera_is_53_degrees() -> None:
-    default, asked = (
-        Camera.default((640, 480)),
-        Camera.from_field_of_view(2 * math.degrees(math.atan(0.5)), (640, 480), across="diagonal"),
+    default = Camera.default((640, 480))
+    asked = Camera.from_field_of_view(
+        2 * math.degrees(math.atan(0.5)), (640, 480), across="diagonal"
     )
     assert default.focal_px == pytest.approx(asked.focal_px)
 
@@ -59,18 +67,24 @@ def test_the_diagonal_view_of_the_default_camera_is_53_degrees() -> None:
 def test_projection_and_its_inverse_equal_opencv(lens: str) -> None:
     camera = Camera.from_intrinsics(K, (1280, 720), LENSES[lens])
     points = _points()
-    expected, _ = cv2.projectPoints(points.numpy(), np.zeros(3), np.zeros(3), np.array(K), np.array(LENSES[lens]))
+    expected, _ = cv2.projectPoints(
+        points.numpy(), np.zeros(3), np.zeros(3), np.array(K), np.array(LENSES[lens])
+    )
     pixels = camera.project(points)
     np.testing.assert_allclose(pixels.numpy(), expected[:, 0], atol=1e-9)
     straight = camera.pinhole.project(points)
     np.testing.assert_allclose(camera.undistort(pixels).numpy(), straight.numpy(), atol=1e-6)
-    np.testing.assert_allclose(camera.rays(pixels).numpy(), (points / points[:, 2:]).numpy(), atol=1e-8)
+    np.testing.assert_allclose(
+        camera.rays(pixels).numpy(), (points / points[:, 2:]).numpy(), atol=1e-8
+    )
 
 
 def test_a_pixel_that_no_ray_reaches_is_nan() -> None:
     camera = replace(Camera.from_focal(500.0, (1000, 1000)), distortion=(-0.3, 0.0, 0.0, 0.0))
     # r (1 - 0.3 r^2) is never more than 0.70, so the image ends 351 px from its centre.
-    seen = camera.undistort(torch.tensor([[500.0 + 340, 500.0], [500.0 + 360, 500.0]], dtype=torch.float64))
+    seen = camera.undistort(
+        torch.tensor([[500.0 + 340, 500.0], [500.0 + 360, 500.0]], dtype=torch.float64)
+    )
     assert seen.isnan().tolist() == [[False, False], [True, True]]
 
 
@@ -117,9 +131,15 @@ def test_intrinsics_come_back_as_they_were_given() -> None:
         (lambda: Camera.from_field_of_view(60, (640, 480), across="depth"), "across"),  # type: ignore[arg-type]
         (lambda: Camera.from_intrinsics(np.eye(4), (640, 480)), "3x3"),
         (lambda: Camera.from_intrinsics(np.full((3, 3), np.nan), (640, 480)), "3x3"),
-        (lambda: Camera.from_intrinsics([[9, 1, 3], [0, 9, 3], [0, 0, 1]], (640, 480)), "must read"),
+        (
+            lambda: Camera.from_intrinsics([[9, 1, 3], [0, 9, 3], [0, 0, 1]], (640, 480)),
+            "must read",
+        ),
         (lambda: Camera.from_intrinsics(np.eye(3), (640, 480), (0.1, 0.2)), "k1 k2 p1 p2"),
-        (lambda: Camera.from_intrinsics(np.eye(3), (640, 480), (0.1, 0.2, 0.3, math.nan)), "k1 k2 p1 p2"),
+        (
+            lambda: Camera.from_intrinsics(np.eye(3), (640, 480), (0.1, 0.2, 0.3, math.nan)),
+            "k1 k2 p1 p2",
+        ),
         (lambda: Camera.default((640, 480)).project(torch.zeros(5, 2)), "points"),
         (lambda: Camera.default((640, 480)).rays(torch.zeros(5, 3)), "pixels"),
     ],
@@ -135,10 +155,8 @@ def test_the_full_frame_translation_equals_cliffs() -> None:
         camera = Camera.default((int(width), int(height)))
         assert camera.mean_focal_px == pytest.approx(reference["cliff_f"][i])
         crop = torch.from_numpy(reference["cliff_crop_cam"][i])
-        center, side = (
-            torch.from_numpy(reference["cliff_center"][i]),
-            torch.tensor(reference["cliff_scale"][i] * 200),
-        )
+        center = torch.from_numpy(reference["cliff_center"][i])
+        side = torch.tensor(reference["cliff_scale"][i] * 200)
         full = crop_to_full(crop, center, side, camera)
         np.testing.assert_allclose(full.numpy(), reference["cliff_full_cam"][i], rtol=1e-6)
 
@@ -152,14 +170,18 @@ def test_spins_translation_is_the_same_formula_for_a_camera_that_sees_the_crop()
 
 def test_crop_and_full_frame_put_the_root_on_the_same_pixel() -> None:
     camera = Camera.from_focal((1500.0, 1400.0), (1920, 1080), (900.0, 600.0))
-    crop, center, side = torch.tensor([0.8, 0.0, 0.0]), torch.tensor([300.0, 500.0]), torch.tensor(400.0)
+    crop = torch.tensor([0.8, 0.0, 0.0])
+    center = torch.tensor([300.0, 500.0])
+    side = torch.tensor(400.0)
     torch.testing.assert_close(camera.project(crop_to_full(crop, center, side, camera)), center)
 
 
 def test_cliffs_box_info_is_its_published_formula() -> None:
     camera = Camera.default((1600, 1200))  # focal 2000
     info = cliff_box_info(torch.tensor([900.0, 500.0]), torch.tensor(600.0), camera)
-    torch.testing.assert_close(info, torch.tensor([2.8 * 100 / 2000, -2.8 * 100 / 2000, (600 - 480) / 120]))
+    torch.testing.assert_close(
+        info, torch.tensor([2.8 * 100 / 2000, -2.8 * 100 / 2000, (600 - 480) / 120])
+    )
 
 
 def test_rotations_equal_spins() -> None:

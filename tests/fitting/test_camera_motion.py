@@ -10,7 +10,8 @@ from scipy.spatial.transform import Rotation
 from fitting.scene.camera_motion import CameraMotion, CameraMotionEstimator
 from tests.fitting.camera_scenes import seen, sensed, texture, wall, with_walker
 
-SIZE, FPS = (320, 180), 30
+SIZE = (320, 180)
+FPS = 30
 FOCAL_PX = 0.7 * float(np.hypot(*SIZE))
 
 
@@ -42,7 +43,8 @@ def shot(
             boards.append(wall(texture(rng, 200), center, 0.18 * z, 0.35 * z))
     figures = [texture(rng, 300) for _ in range(people)]
     estimator = CameraMotionEstimator(SIZE, assumed)
-    truth, zooms = [], []
+    truth = []
+    zooms = []
     for frame in range(round(seconds * FPS)):
         s = frame / FPS
         truth.append(Rotation.from_rotvec(np.radians(turn_deg(s))).as_matrix())
@@ -58,12 +60,15 @@ def shot(
         else:
             estimator.feed(frame, None, [])
     motion = estimator.finish()
-    off = Rotation.from_matrix(np.stack(truth)).inv() * Rotation.from_matrix(motion.first_from_camera)
+    off = Rotation.from_matrix(np.stack(truth)).inv() * Rotation.from_matrix(
+        motion.first_from_camera
+    )
     return Shot(motion, np.degrees(np.linalg.norm(off.as_rotvec(), axis=1)), np.array(zooms))
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"boxed": False}, {"noise": 12.0, "quality": 12}, {"people": 0}, {"people": 4, "seed": 3}]
+    "how",
+    [{}, {"boxed": False}, {"noise": 12.0, "quality": 12}, {"people": 0}, {"people": 4, "seed": 3}],
 )
 def test_a_static_camera_is_called_static_whatever_moves_in_front_of_it(how: dict) -> None:
     got = shot(seconds=4, **how).motion
@@ -120,7 +125,9 @@ def test_going_forwards_and_back_is_no_zoom(speed: float) -> None:
     going = shot(place_m=lambda s: (0, 0, speed * s), seconds=4, depths_m=(4.0, 3.4, 2.8)).motion
     assert going.kind == "moving"
     assert going.zooming(np.arange(3)) is None
-    zooming = shot(zoom=lambda s: float(np.exp(speed * s / 3)), seconds=4, depths_m=(4.0, 3.4, 2.8)).motion
+    zooming = shot(
+        zoom=lambda s: float(np.exp(speed * s / 3)), seconds=4, depths_m=(4.0, 3.4, 2.8)
+    ).motion
     assert zooming.kind == "rotating"
 
 
@@ -129,7 +136,9 @@ def test_another_focal_length_scales_pan_and_tilt_but_not_roll() -> None:
     wrong = estimator.with_focal(FOCAL_PX * 1.25)
     back = wrong.with_focal(FOCAL_PX)
     end = np.linalg.norm(Rotation.from_matrix(wrong.first_from_camera[-1]).as_rotvec(degrees=True))
-    full = np.linalg.norm(Rotation.from_matrix(estimator.first_from_camera[-1]).as_rotvec(degrees=True))
+    full = np.linalg.norm(
+        Rotation.from_matrix(estimator.first_from_camera[-1]).as_rotvec(degrees=True)
+    )
     assert end == pytest.approx(full / 1.25, rel=1e-3)
     assert np.allclose(back.first_from_camera, estimator.first_from_camera, atol=1e-6)
 
@@ -137,7 +146,9 @@ def test_another_focal_length_scales_pan_and_tilt_but_not_roll() -> None:
 def test_a_background_without_corners_is_unknown_and_nothing_is_made_up() -> None:
     estimator = CameraMotionEstimator(SIZE, FOCAL_PX)
     for frame in range(30):
-        estimator.feed(frame, np.full(SIZE[::-1], 90, np.uint8), [[0, 0, np.nan, 5], [10, 10, 100, 200]])
+        estimator.feed(
+            frame, np.full(SIZE[::-1], 90, np.uint8), [[0, 0, np.nan, 5], [10, 10, 100, 200]]
+        )
     got = estimator.finish()
     assert got.kind == "unknown"
     assert np.array_equal(got.first_from_camera[-1], np.eye(3))

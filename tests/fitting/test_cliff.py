@@ -18,7 +18,9 @@ def bare(name):
 @torch.inference_mode()
 def test_the_answers_are_cliffs(tmp_path):
     state, crops = state_and_input("cliff_res50")
-    torch.save({"model": {f"module.{key}": value for key, value in state.items()}}, tmp_path / "res50.pt")
+    torch.save(
+        {"model": {f"module.{key}": value for key, value in state.items()}}, tmp_path / "res50.pt"
+    )
     network = load("cliff-res50", tmp_path / "res50.pt")
     expected = answers("cliff_res50")
     rotation, shape, crop_camera = network(crops, torch.from_numpy(expected["bbox_info"]))
@@ -30,8 +32,11 @@ def test_the_answers_are_cliffs(tmp_path):
 def test_the_crop_is_cliffs():
     expected = answers("conventions")
     side = float(expected["cliff_s"]) * 200 / 1.1
-    (x, y), width = expected["cliff_c"], side * 0.75
-    where = windows(np.array([[x - width / 2, y - side / 2, x + width / 2, y + side / 2]]), CLIFF_CROPPING)
+    x, y = expected["cliff_c"]
+    width = side * 0.75
+    where = windows(
+        np.array([[x - width / 2, y - side / 2, x + width / 2, y + side / 2]]), CLIFF_CROPPING
+    )
     assert where.first[0].tolist() == expected["cliff_ul"].tolist()
     assert where.end[0].tolist() == expected["cliff_br"].tolist()
     crops = IMAGENET_RGB(cut(expected["cliff_img"], where, CLIFF_CROPPING))

@@ -32,9 +32,13 @@ for module in (raster, draw):
 
 
 def test_after_the_first_no_drawing_compiles_again() -> None:
-    ended = subprocess.run([sys.executable, "-c", _DRAWS], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", _DRAWS], capture_output=True, text=True, check=True
+    )
     counts = dict(line.split() for line in ended.stdout.splitlines())
-    assert {"_blend", "_visibility", "_outline_visibility", "_vertex_normals", "_soften"} <= set(counts)
+    assert {"_blend", "_visibility", "_outline_visibility", "_vertex_normals", "_soften"} <= set(
+        counts
+    )
     assert {name: count for name, count in counts.items() if count not in "01"} == {}
 
 
@@ -54,7 +58,11 @@ def test_the_renderer_works_where_nothing_can_be_kept(monkeypatch: pytest.Monkey
 def test_a_second_process_compiles_nothing(tmp_path) -> None:
     kept = []
     for _ in range(2):
-        subprocess.run([sys.executable, "-c", _DRAWS], check=True, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)})
+        subprocess.run(
+            [sys.executable, "-c", _DRAWS],
+            check=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        )
         kept.append({path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb?")})
     assert kept[0]
     assert kept[1] == kept[0]

@@ -20,15 +20,23 @@ from fitting.scene.ground_evidence import (
 from fitting.solver.terms.scene import FEET, foot_lifts
 from tests.fitting.people_scenes import FPS, HEIGHT_M, people_scene, world_joints
 
-FOCAL_PX, CENTER = 1000.0, (640.0, 360.0)
+FOCAL_PX = 1000.0
+CENTER = (640.0, 360.0)
 
 
-def moving(xy_px: np.ndarray, sigma_px: float = 1.0, first_from_camera: np.ndarray | None = None) -> PointMotion:
+def moving(
+    xy_px: np.ndarray, sigma_px: float = 1.0, first_from_camera: np.ndarray | None = None
+) -> PointMotion:
     count = len(xy_px)
     return point_motion(
-        xy_px[:, None], np.full((count, 1), sigma_px), np.full(count, 300.0), np.arange(count) / 30, FOCAL_PX, CENTER,
+        xy_px[:, None],
+        np.full((count, 1), sigma_px),
+        np.full(count, 300.0),
+        np.arange(count) / 30,
+        FOCAL_PX,
+        CENTER,
         first_from_camera,
-    )  # fmt: skip
+    )
 
 
 def test_speed_is_in_body_heights_per_second() -> None:
@@ -50,23 +58,41 @@ def test_the_cameras_turning_is_taken_out() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_stance_and_swing_of_walkers_are_told_apart(seed: int) -> None:
     body = fitting.load_body()
-    clips = [clip for clip in load_clips(body, "test") if clip.name in ("05_01", "35_29", "45_01", "55_04", "90_22")]
+    clips = [
+        clip
+        for clip in load_clips(body, "test")
+        if clip.name in ("05_01", "35_29", "45_01", "55_04", "90_22")
+    ]
     rng = np.random.default_rng(seed)
-    hits, rests, false, frees = 0, 0, 0, 0
+    hits = 0
+    rests = 0
+    false = 0
+    frees = 0
     for clip in clips:
-        truth = people_scene([world_joints(clip.pose, clip.root_m, body)], rng, [1.0], pitch_deg=rng.uniform(0, 20))
-        person, joints = truth.people[0], truth.people[0].joints_cam_m
+        truth = people_scene(
+            [world_joints(clip.pose, clip.root_m, body)], rng, [1.0], pitch_deg=rng.uniform(0, 20)
+        )
+        person = truth.people[0]
+        joints = truth.people[0].joints_cam_m
         points = (1, 2, 4, 5)  # heels and toes
         motion = point_motion(
-            person.feet_px[:, points], person.feet_sigma_px[:, points], truth.focal_px * HEIGHT_M / joints[:, 0, 2],
-            person.frames / FPS, truth.focal_px, truth.camera.center_px,
-        )  # fmt: skip
+            person.feet_px[:, points],
+            person.feet_sigma_px[:, points],
+            truth.focal_px * HEIGHT_M / joints[:, 0, 2],
+            person.frames / FPS,
+            truth.focal_px,
+            truth.camera.center_px,
+        )
         by_depth = depth_speeds(joints[:, (7, 10, 8, 11)], joints[:, 0], motion.time_s, HEIGHT_M)
         contact = contact_probability(motion, by_depth) > 0.5
-        height, speed = truth.foot_height_m[0], truth.foot_speed_m_s[0]
-        rest, free = (speed < 0.15) & (height < 0.06), (speed > 0.8) | (height > 0.15)
-        hits, rests = hits + int((contact & rest).sum()), rests + int(rest.sum())
-        false, frees = false + int((contact & free).sum()), frees + int(free.sum())
+        height = truth.foot_height_m[0]
+        speed = truth.foot_speed_m_s[0]
+        rest = (speed < 0.15) & (height < 0.06)
+        free = (speed > 0.8) | (height > 0.15)
+        hits = hits + int((contact & rest).sum())
+        rests = rests + int(rest.sum())
+        false = false + int((contact & free).sum())
+        frees = frees + int(free.sum())
     assert rests > 200
     assert frees > 200
     assert hits / rests > 0.95
@@ -98,7 +124,9 @@ def test_a_still_foot_high_over_the_floor_bears_no_weight() -> None:
 def test_points_that_are_not_seen_and_single_frames_are_finite() -> None:
     xy = np.full((10, 1, 2), np.nan)
     sigma = np.full((10, 1), np.inf)
-    got = contact_probability(point_motion(xy, sigma, np.full(10, 300.0), np.arange(10) / 30, FOCAL_PX, CENTER))
+    got = contact_probability(
+        point_motion(xy, sigma, np.full(10, 300.0), np.arange(10) / 30, FOCAL_PX, CENTER)
+    )
     assert np.isfinite(got).all()
     assert (np.abs(got - 5 / 9) < 0.2).all()  # nothing but the prior
     for count in (1, 2):

@@ -1,4 +1,6 @@
-"""Fingers: the body's layer of them, palms in the body's fit, and hands that were posed, projected and found again."""
+"""Fingers: the body's layer of them, palms in the body's fit, and hands that were posed, projected
+and found again.
+"""
 
 from dataclasses import replace
 
@@ -30,10 +32,14 @@ STD_PX = 1.5
 
 
 def waving(frames: int, seed: int = 0) -> BodyParams:
-    """Somebody facing the camera with both forearms raised, whose fingers all move, each at a time of its own."""
+    """Somebody facing the camera with both forearms raised, whose fingers all move, each at a time
+    of its own.
+    """
     rng = np.random.default_rng(seed)
     phase = rng.uniform(0, 2 * np.pi, (1, 2, 5, 5))
-    angles = RELAXED_DEG + PRIOR_STD_DEG * np.sin(np.pi * np.arange(frames)[:, None, None, None] / FPS + phase)
+    angles = RELAXED_DEG + PRIOR_STD_DEG * np.sin(
+        np.pi * np.arange(frames)[:, None, None, None] / FPS + phase
+    )
     angles = np.radians(np.clip(angles, LIMITS_DEG[..., 0], LIMITS_DEG[..., 1]))
     pose = torch.zeros(frames, 24, 3)
     pose[:, 0, 0] = torch.pi
@@ -43,7 +49,13 @@ def waving(frames: int, seed: int = 0) -> BodyParams:
         pose[:, JOINT_NAMES.index(f"{side}_wrist"), 0] = 0.4 * sign
     body = fitting.load_body()
     hands = body.with_fingers().to(dtype=torch.float64).pose(torch.from_numpy(angles)).float()
-    return BodyParams(pose, torch.zeros(10), torch.tensor([[0.0, 0.0, 2.5]]).expand(frames, 3), torch.ones(()), hands)
+    return BodyParams(
+        pose,
+        torch.zeros(10),
+        torch.tensor([[0.0, 0.0, 2.5]]).expand(frames, 3),
+        torch.ones(()),
+        hands,
+    )
 
 
 def keypoints_of(params: BodyParams) -> torch.Tensor:
@@ -51,26 +63,35 @@ def keypoints_of(params: BodyParams) -> torch.Tensor:
     body = fitting.load_body()
     assert params.hands is not None
     shape = torch.zeros(body.shape_size)
-    whole = body.with_fingers().placement(body.placement(rotation_matrices(params.pose), shape), params.hands, shape)
+    whole = body.with_fingers().placement(
+        body.placement(rotation_matrices(params.pose), shape), params.hands, shape
+    )
     return shown_points(body.with_fingers(), whole, shape) + params.translation[:, None, None]
 
 
 def seen_from(params: BodyParams, seed: int = 1, depth_m: float = 0.012) -> HandKeypoints:
     """Keypoints and landmarks of hands, with noise."""
-    rng, points = np.random.default_rng(seed), keypoints_of(params)
+    rng = np.random.default_rng(seed)
+    points = keypoints_of(params)
     frames = len(points)
     xy = CAMERA.project(points.flatten(1, 2)).unflatten(1, (2, 21)).numpy()
     landmarks = (points - points[:, :, :1]).numpy() + rng.normal(0, depth_m, points.shape)
     ones = np.ones((frames, 2), np.float32)
     return HandKeypoints(
-        (xy + rng.normal(0, STD_PX, xy.shape)).astype(np.float32), np.full((frames, 2, 21), STD_PX, np.float32), ones,
-        ones, landmarks.astype(np.float32), 100 * ones,
-    )  # fmt: skip
+        (xy + rng.normal(0, STD_PX, xy.shape)).astype(np.float32),
+        np.full((frames, 2, 21), STD_PX, np.float32),
+        ones,
+        ones,
+        landmarks.astype(np.float32),
+        100 * ones,
+    )
 
 
 def turned_deg(a: torch.Tensor, b: torch.Tensor) -> np.ndarray:
     """Angles between axis-angle rotations, degrees."""
-    return torch.rad2deg(matrix_to_axis_angle(rotation_matrices(a).mT @ rotation_matrices(b)).norm(dim=-1)).numpy()
+    return torch.rad2deg(
+        matrix_to_axis_angle(rotation_matrices(a).mT @ rotation_matrices(b)).norm(dim=-1)
+    ).numpy()
 
 
 def from_wrist(params: BodyParams) -> np.ndarray:
@@ -81,9 +102,12 @@ def from_wrist(params: BodyParams) -> np.ndarray:
 
 
 def test_hands_that_were_posed_and_projected_are_found_again_with_their_stated_deviations() -> None:
-    truth, body = waving(45), fitting.load_body()
+    truth = waving(45)
+    body = fitting.load_body()
     given = replace(truth, pose=truth.pose.clone(), hands=None)
-    given.pose[:, list(WRISTS)] += torch.tensor([0.3, 0.1, -0.2])  # the body's fit knows little of wrists
+    given.pose[:, list(WRISTS)] += torch.tensor(
+        [0.3, 0.1, -0.2]
+    )  # the body's fit knows little of wrists
     found = fit_hands(seen_hands(seen_from(truth), CAMERA, body), given, CAMERA, body, FPS)
     again = replace(truth, pose=truth.pose.clone(), hands=torch.from_numpy(found.pose_rad))
     again.pose[:, list(WRISTS)] = torch.from_numpy(found.wrist_rad)
@@ -97,33 +121,50 @@ def test_hands_that_were_posed_and_projected_are_found_again_with_their_stated_d
 
 
 def test_a_hand_that_nobody_sees_is_relaxed_and_says_how_little_is_known() -> None:
-    truth, body = waving(40), fitting.load_body()
+    truth = waving(40)
+    body = fitting.load_body()
     hands = seen_from(truth)
     hands.presence[:, 1] = 0
     hands.presence[25:, 0] = 0
-    found = fit_hands(seen_hands(hands, CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS)
+    found = fit_hands(
+        seen_hands(hands, CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS
+    )
     np.testing.assert_array_equal(found.seen, np.stack([np.arange(40) < 25, np.zeros(40, bool)], 1))
     angles = torch.from_numpy(np.radians(RELAXED_DEG)).expand(1, 2, 5, 5)
     rest = body.with_fingers().to(dtype=torch.float64).pose(angles)[0].float()
     assert turned_deg(torch.from_numpy(found.pose_rad[:, 15:]), rest[15:]).max() < 0.5
     assert (found.std_deg[:, 15:].mean(1) > 1.5 * found.std_deg[:20, :15].mean()).all()
-    assert turned_deg(torch.from_numpy(found.pose_rad[-1:, :15]), rest[:15]).mean() < 3  # half a second later
+    assert (
+        turned_deg(torch.from_numpy(found.pose_rad[-1:, :15]), rest[:15]).mean() < 3
+    )  # half a second later
     np.testing.assert_allclose(found.wrist_rad[:, 1], truth.pose[:, 21], atol=1e-6)
 
 
 def test_a_fist_an_open_hand_and_a_pointing_finger_are_told_apart() -> None:
-    body, fingers = fitting.load_body(), fitting.load_body().with_fingers().to(dtype=torch.float64)
+    body = fitting.load_body()
+    fingers = fitting.load_body().with_fingers().to(dtype=torch.float64)
     fist = np.radians([[0, 80, 0, 95, 57]] * 4 + [[-20, 25, 0, 30, 40]])
-    point, open_hand = fist.copy(), np.zeros((5, 5))
+    point = fist.copy()
+    open_hand = np.zeros((5, 5))
     point[0] = 0
     for angles in (fist, point, open_hand):
         truth = waving(6)
-        truth = replace(truth, hands=fingers.pose(torch.from_numpy(angles).expand(6, 2, 5, 5)).float())
-        found = fit_hands(seen_hands(seen_from(truth), CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS)
+        truth = replace(
+            truth, hands=fingers.pose(torch.from_numpy(angles).expand(6, 2, 5, 5)).float()
+        )
+        found = fit_hands(
+            seen_hands(seen_from(truth), CAMERA, body),
+            replace(truth, hands=None),
+            CAMERA,
+            body,
+            FPS,
+        )
         assert truth.hands is not None
         bend = torch.from_numpy(found.pose_rad).norm(dim=-1).reshape(6, 2, 5, 3).sum(-1)[:, :, :4]
         wanted = truth.hands.norm(dim=-1).reshape(6, 2, 5, 3).sum(-1)[:, :, :4]
-        assert np.degrees((bend - wanted).abs().numpy()).max() < 80  # 232 between a bent finger and a straight one
+        assert (
+            np.degrees((bend - wanted).abs().numpy()).max() < 80
+        )  # 232 between a bent finger and a straight one
 
 
 def test_fingers_bend_towards_the_palm_and_the_flat_hand_is_flat() -> None:
@@ -143,13 +184,17 @@ def test_fingers_bend_towards_the_palm_and_the_flat_hand_is_flat() -> None:
     bent = body(torch.zeros(1, 24, 3), hands=fingers.pose(angles)).hands
     assert bent is not None
     assert (bent[0, :, 8::4, 1] < flat[0, :, 8::4, 1] - 0.05).all()  # palms look down in the T-pose
-    np.testing.assert_allclose(bent[0, 0] * torch.tensor([-1, 1, 1]), bent[0, 1], atol=1e-4)  # mirror images
+    np.testing.assert_allclose(
+        bent[0, 0] * torch.tensor([-1, 1, 1]), bent[0, 1], atol=1e-4
+    )  # mirror images
 
 
 def test_skinning_weights_add_up_and_leave_the_rest_of_the_body_alone() -> None:
     body = fitting.load_body()
     fingers = body.with_fingers()
-    torch.testing.assert_close(fingers.weights.sum(1), torch.ones(len(fingers.weights)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        fingers.weights.sum(1), torch.ones(len(fingers.weights)), atol=1e-5, rtol=0
+    )
     assert PARENTS_52[JOINT_NAMES_52.index("right_pinky1")] == WRISTS[1]
     plain = body(torch.zeros(1, 24, 3), vertices=True).vertices
     flat = body(torch.zeros(1, 24, 3), vertices=True, hands=torch.zeros(1, 30, 3)).vertices
@@ -160,22 +205,34 @@ def test_skinning_weights_add_up_and_leave_the_rest_of_the_body_alone() -> None:
 
 
 def test_the_palm_tells_the_fit_how_wrist_and_forearm_turn() -> None:
-    truth, body = waving(8), fitting.load_body()
+    truth = waving(8)
+    body = fitting.load_body()
     truth = replace(truth, pose=truth.pose.clone())
-    truth.pose[:, 20], truth.pose[:, 21] = torch.tensor([0.9, 0.0, 0.5]), torch.tensor([-0.9, 0.0, 0.5])
+    truth.pose[:, 20] = torch.tensor([0.9, 0.0, 0.5])
+    truth.pose[:, 21] = torch.tensor([-0.9, 0.0, 0.5])
     keypoints = Keypoints(
-        CAMERA.project(body.at(truth).keypoints).float(), torch.full((8, 26), 0.95), torch.ones(8, 26), source="ccnet",
-        area_px2=torch.full((8,), 4e5), skeleton=HALPE26,
-    )  # fmt: skip
+        CAMERA.project(body.at(truth).keypoints).float(),
+        torch.full((8, 26), 0.95),
+        torch.ones(8, 26),
+        source="ccnet",
+        area_px2=torch.full((8,), 4e5),
+        skeleton=HALPE26,
+    )
     start = replace(truth, pose=truth.pose.clone(), hands=None)
     start.pose[:, list(WRISTS)] = 0
     guess = with_default_errors(start)
     hands = seen_hands(seen_from(truth), CAMERA, body)
 
     def palms_off(seen: SeenHands | None) -> np.ndarray:
-        found = fit_input(FitInput(keypoints, guess, hands=seen), CAMERA, body, FPS, FitOptions()).params
-        turns = [body.placement(rotation_matrices(p.pose), torch.zeros(body.shape_size)).rotation[:, list(WRISTS)]
-                 for p in (truth, found)]  # fmt: skip
+        found = fit_input(
+            FitInput(keypoints, guess, hands=seen), CAMERA, body, FPS, FitOptions()
+        ).params
+        turns = [
+            body.placement(rotation_matrices(p.pose), torch.zeros(body.shape_size)).rotation[
+                :, list(WRISTS)
+            ]
+            for p in (truth, found)
+        ]
         return np.degrees(matrix_to_axis_angle(turns[0].mT @ turns[1]).norm(dim=-1).numpy())
 
     assert np.median(palms_off(hands)) < 15 < 30 < np.median(palms_off(None))
@@ -183,7 +240,10 @@ def test_the_palm_tells_the_fit_how_wrist_and_forearm_turn() -> None:
 
 @pytest.mark.parametrize("frames", [1, 2, 3])
 def test_a_track_may_be_as_short_as_one_frame(frames: int) -> None:
-    truth, body = waving(frames), fitting.load_body()
-    found = fit_hands(seen_hands(seen_from(truth), CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS)
+    truth = waving(frames)
+    body = fitting.load_body()
+    found = fit_hands(
+        seen_hands(seen_from(truth), CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS
+    )
     assert np.isfinite(found.pose_rad).all()
     assert np.isfinite(found.std_deg).all()

@@ -27,20 +27,30 @@ def walk(frames: int) -> BodyParams:
     t = torch.arange(frames) / 30.0
     swing = 0.5 * torch.sin(2 * torch.pi * t)
     pose = torch.zeros(frames, 24, 3)
-    turn = rotation_matrices(torch.tensor([torch.pi, 0.0, 0.0])) @ rotation_matrices(torch.tensor([0.0, 0.6, 0.0]))
+    turn = rotation_matrices(torch.tensor([torch.pi, 0.0, 0.0])) @ rotation_matrices(
+        torch.tensor([0.0, 0.6, 0.0])
+    )
     pose[:, 0] = matrix_to_axis_angle(turn)
-    pose[:, 1, 0], pose[:, 2, 0] = -swing, swing
-    pose[:, 4, 0], pose[:, 5, 0] = 0.4 + 0.3 * swing, 0.4 - 0.3 * swing
-    pose[:, 16, 2], pose[:, 17, 2] = -1.2, 1.2
-    pose[:, 16, 1], pose[:, 17, 1] = 0.4 * swing, 0.4 * swing
-    pose[:, 18, 1], pose[:, 19, 1] = -0.5, 0.5
+    pose[:, 1, 0] = -swing
+    pose[:, 2, 0] = swing
+    pose[:, 4, 0] = 0.4 + 0.3 * swing
+    pose[:, 5, 0] = 0.4 - 0.3 * swing
+    pose[:, 16, 2] = -1.2
+    pose[:, 17, 2] = 1.2
+    pose[:, 16, 1] = 0.4 * swing
+    pose[:, 17, 1] = 0.4 * swing
+    pose[:, 18, 1] = -0.5
+    pose[:, 19, 1] = 0.5
     translation = torch.stack((0.8 * t - 0.4, torch.zeros(frames), 4.0 + 0.2 * t), 1)
     shape = torch.tensor([0.8, -0.5, 0.3, 0, 0, 0, 0, 0, 0, 0])
     return BodyParams(pose, shape, translation)
 
 
 def seen(
-    body: fitting.Body, truth: BodyParams, noise_px: float = SIGMA_PX, camera: fitting.Camera = CAMERA
+    body: fitting.Body,
+    truth: BodyParams,
+    noise_px: float = SIGMA_PX,
+    camera: fitting.Camera = CAMERA,
 ) -> Keypoints:
     exact = camera.project(body.at(truth).keypoints[:, :17])
     area = torch.full((len(exact),), 40_000.0)
@@ -50,7 +60,8 @@ def seen(
 
 
 def joint_error_mm(body: fitting.Body, found: fitting.Fit, truth: BodyParams) -> torch.Tensor:
-    joints, exact = body.at(found.params).joints, body.at(truth).joints
+    joints = body.at(found.params).joints
+    exact = body.at(truth).joints
     return 1000 * ((joints - joints[:, :1]) - (exact - exact[:, :1])).norm(dim=-1).mean(-1)
 
 
@@ -74,14 +85,19 @@ def test_a_good_guess_is_made_better_and_kept_close_to(body) -> None:
         truth.translation + 0.05 * torch.randn(12, 3, generator=g),
     )
     found = fitting.fit(seen(body, truth), CAMERA, body, init=guess)
-    joints, exact = body.at(guess).joints, body.at(truth).joints
+    joints = body.at(guess).joints
+    exact = body.at(truth).joints
     before = 1000 * ((joints - joints[:, :1]) - (exact - exact[:, :1])).norm(dim=-1).mean()
     assert joint_error_mm(body, found, truth).mean() < 0.6 * before
-    torch.testing.assert_close(found.params.pose[:, 22:], guess.pose[:, 22:], atol=1e-4, rtol=0)  # hands: as guessed
+    torch.testing.assert_close(
+        found.params.pose[:, 22:], guess.pose[:, 22:], atol=1e-4, rtol=0
+    )  # hands: as guessed
 
 
 def test_an_error_that_lasts_does_not_bend_the_shape(body) -> None:
-    """Hips marked too low in every frame: a hundred frames that say the same are not a hundred witnesses."""
+    """Hips marked too low in every frame: a hundred frames that say the same are not a hundred
+    witnesses.
+    """
     truth = walk(24)
     keypoints = seen(body, truth)
     keypoints.xy_px[:, 11:13, 1] += 5 * SIGMA_PX
@@ -89,7 +105,10 @@ def test_an_error_that_lasts_does_not_bend_the_shape(body) -> None:
         keypoints,
         **{n: getattr(keypoints, n)[:3] for n in ("xy_px", "confidence", "presence", "area_px2")},
     )
-    sizes = [float((fitting.fit(k, CAMERA, body).params.shape - truth.shape).norm()) for k in (few, keypoints)]
+    sizes = [
+        float((fitting.fit(k, CAMERA, body).params.shape - truth.shape).norm())
+        for k in (few, keypoints)
+    ]
     assert sizes[1] < 1.5 * sizes[0]
     assert sizes[1] < 3
 
@@ -104,12 +123,19 @@ def test_independent_frames_have_shapes_and_cameras_of_their_own(body) -> None:
     truth = walk(4)
     cameras = [fitting.Camera.from_focal(f, (1280, 960)) for f in (800.0, 1000.0, 1200.0, 1500.0)]
     frames = [
-        seen(body, BodyParams(truth.pose[t : t + 1], truth.shape, truth.translation[t : t + 1]), camera=c)
+        seen(
+            body,
+            BodyParams(truth.pose[t : t + 1], truth.shape, truth.translation[t : t + 1]),
+            camera=c,
+        )
         for t, c in enumerate(cameras)
     ]
     keypoints = replace(
         frames[0],
-        **{n: torch.cat([getattr(f, n) for f in frames]) for n in ("xy_px", "confidence", "presence", "area_px2")},
+        **{
+            n: torch.cat([getattr(f, n) for f in frames])
+            for n in ("xy_px", "confidence", "presence", "area_px2")
+        },
     )
     found = fitting.fit_frames(keypoints, cameras, body)
     assert found.params.shape.shape == (4, 10)
@@ -144,13 +170,16 @@ def test_every_weighting_fits_and_only_precision_states_uncertainty(body, weight
 
 
 def test_raw_confidence_states_no_uncertainty(body) -> None:
-    assert fitting.fit(replace(seen(body, walk(2)), source="raw"), CAMERA, body).joint_std_mm is None
+    assert (
+        fitting.fit(replace(seen(body, walk(2)), source="raw"), CAMERA, body).joint_std_mm is None
+    )
 
 
 def test_a_frame_that_shows_nothing_is_filled_from_its_neighbours(body) -> None:
     truth = walk(11)
     whole = seen(body, truth)
-    xy, presence = whole.xy_px.clone(), whole.presence.clone()
+    xy = whole.xy_px.clone()
+    presence = whole.presence.clone()
     xy[5] = torch.nan
     presence[6] = 0
     xy[7, 3:] = torch.inf
@@ -159,7 +188,9 @@ def test_a_frame_that_shows_nothing_is_filled_from_its_neighbours(body) -> None:
     assert not found.used[5:8].any()
     assert found.reprojection_px[5:8].isnan().all()
     exact = body.at(truth).joints
-    assert (CAMERA.project(body.at(found.params).joints[5:8]) - CAMERA.project(exact[5:8])).norm(dim=-1).mean() < 25
+    assert (CAMERA.project(body.at(found.params).joints[5:8]) - CAMERA.project(exact[5:8])).norm(
+        dim=-1
+    ).mean() < 25
 
 
 def test_one_bad_keypoint_is_left_out_and_the_rest_is_used(body) -> None:
@@ -200,7 +231,9 @@ def test_three_keypoints_are_refused_and_four_are_not(body) -> None:
 def test_nothing_but_nan_is_refused(body) -> None:
     keypoints = seen(body, walk(2))
     with pytest.raises(UserError, match="no frame has 4 keypoints"):
-        fitting.fit(replace(keypoints, xy_px=torch.full_like(keypoints.xy_px, torch.nan)), CAMERA, body)
+        fitting.fit(
+            replace(keypoints, xy_px=torch.full_like(keypoints.xy_px, torch.nan)), CAMERA, body
+        )
 
 
 def test_a_guess_behind_the_camera_is_refused_and_in_some_frames_replaced(body) -> None:
@@ -229,7 +262,9 @@ def test_confidence_beyond_one_and_other_skeletons_are_refused(body) -> None:
 
 def test_all_keypoints_on_one_pixel_do_not_crash(body) -> None:
     keypoints = seen(body, walk(2))
-    found = fitting.fit(replace(keypoints, xy_px=torch.full_like(keypoints.xy_px, 400.0)), CAMERA, body)
+    found = fitting.fit(
+        replace(keypoints, xy_px=torch.full_like(keypoints.xy_px, 400.0)), CAMERA, body
+    )
     assert torch.isfinite(found.params.translation).all()
 
 
@@ -237,12 +272,19 @@ def test_a_floor_keeps_feet_out_of_it(body) -> None:
     keypoints = seen(body, walk(6))
 
     def lowest(found: fitting.Fit) -> torch.Tensor:
-        return (body.at(found.params).keypoints[:, FEET, 1] + foot_lifts(body)).amax(1)  # of the soles; y is down
+        return (body.at(found.params).keypoints[:, FEET, 1] + foot_lifts(body)).amax(
+            1
+        )  # of the soles; y is down
 
     free = lowest(fitting.fit(keypoints, CAMERA, body))
     limit = float(free.max()) - 0.05
     held = lowest(
-        fitting.fit(keypoints, CAMERA, body, scene=fitting.SceneTerms(torch.tensor([0.0, -1.0, 0.0]), floor_m=-limit))
+        fitting.fit(
+            keypoints,
+            CAMERA,
+            body,
+            scene=fitting.SceneTerms(torch.tensor([0.0, -1.0, 0.0]), floor_m=-limit),
+        )
     )
     assert (held - limit).max() < 0.5 * (free - limit).max()
 
@@ -251,7 +293,11 @@ def test_a_body_with_pose_correctives_is_fitted_through_them(body) -> None:
     """As SMPL has them: they move keypoints, and the fit must account for it."""
     generator = torch.Generator().manual_seed(0)
     posedirs = 3e-3 * torch.randn(len(body.v_template), 3, 207, generator=generator)
-    given = {name: getattr(body, name) for name, entry in fitting.Body.__dataclass_fields__.items() if entry.init}
+    given = {
+        name: getattr(body, name)
+        for name, entry in fitting.Body.__dataclass_fields__.items()
+        if entry.init
+    }
     corrected = fitting.Body(**{**given, "posedirs": posedirs})
     truth = walk(6)
     found = fitting.fit(seen(corrected, truth), CAMERA, corrected)

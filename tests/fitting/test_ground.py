@@ -13,10 +13,24 @@ from scipy.spatial.transform import Rotation
 import fitting
 from eval3dpw.synth.motion import load_clips
 from fitting.scene.camera_motion import under_focal, vertical_direction
-from fitting.scene.ground import GivenGround, GroundEstimate, estimate_ground, head_share, likely_heights_m
+from fitting.scene.ground import (
+    GivenGround,
+    GroundEstimate,
+    estimate_ground,
+    head_share,
+    likely_heights_m,
+)
 from fitting.scene.ground_evidence import PersonEvidence
 from fitting.training.motion_capture import load_motion
-from tests.fitting.people_scenes import Errors, Truth, angle_deg, people_scene, refocused, standing_pose, world_joints
+from tests.fitting.people_scenes import (
+    Errors,
+    Truth,
+    angle_deg,
+    people_scene,
+    refocused,
+    standing_pose,
+    world_joints,
+)
 
 WALKING = ("05_01", "35_29", "45_01", "55_04", "90_22")
 EXACT = Errors(lean_deg=0, depth=0, joint_m=0, foot_px=1e-4)
@@ -44,8 +58,12 @@ def depth_errors(truth: Truth, ground: GroundEstimate) -> np.ndarray:
     return np.array(errors)
 
 
-def grid(motions: list[np.ndarray], people: int, trials: int, seed: int = 0, child: bool = False, **how) -> list[tuple]:
-    """Random cameras and sizes: errors of gravity (degrees), of height and depth (relative), gravity in deviations."""
+def grid(
+    motions: list[np.ndarray], people: int, trials: int, seed: int = 0, child: bool = False, **how
+) -> list[tuple]:
+    """Random cameras and sizes: errors of gravity (degrees), of height and depth (relative),
+    gravity in deviations.
+    """
     rng = np.random.default_rng(seed)
     rows = []
     for _ in range(trials):
@@ -53,31 +71,56 @@ def grid(motions: list[np.ndarray], people: int, trials: int, seed: int = 0, chi
         if child:
             sizes[-1] = float(rng.uniform(0.6, 0.8))
         height = float(rng.uniform(0.8, 3.0))
-        pitch = float(np.clip(math.degrees(math.atan((height - 0.9) / 6)) + rng.normal(0, 4), -10, 45))
+        pitch = float(
+            np.clip(math.degrees(math.atan((height - 0.9) / 6)) + rng.normal(0, 4), -10, 45)
+        )
         chosen = [motions[rng.integers(len(motions))] for _ in range(people)]
         truth = people_scene(
-            chosen, rng, sizes, pitch, float(rng.normal(0, 3)), height, focal_share=float(rng.uniform(0.6, 1.1)), **how
+            chosen,
+            rng,
+            sizes,
+            pitch,
+            float(rng.normal(0, 3)),
+            height,
+            focal_share=float(rng.uniform(0.6, 1.1)),
+            **how,
         )
         ground = estimate_ground(truth.people, truth.camera).ground
         assert ground is not None
         off = angle_deg(ground.up_cam, truth.up_cam)
         tall = np.abs(ground.height_m / truth.height_m - 1)
-        rows.append((off, tall.mean(), depth_errors(truth, ground).mean(), off / ground.up_sigma_deg, tall[-1]))
+        rows.append(
+            (
+                off,
+                tall.mean(),
+                depth_errors(truth, ground).mean(),
+                off / ground.up_sigma_deg,
+                tall[-1],
+            )
+        )
     return rows
 
 
 def test_exact_walkers_of_known_size_give_gravity_and_floor() -> None:
     rng = np.random.default_rng(0)
     truth = people_scene(
-        walkers()[:3], rng, [1.002] * 3, pitch_deg=20, roll_deg=-4, camera_height_m=2.0, errors=EXACT
-    )  # fmt: skip
+        walkers()[:3],
+        rng,
+        [1.002] * 3,
+        pitch_deg=20,
+        roll_deg=-4,
+        camera_height_m=2.0,
+        errors=EXACT,
+    )
     ground = estimate_ground(truth.people, truth.camera).ground
     assert ground is not None
     assert angle_deg(ground.up_cam, truth.up_cam) < 1.5
     assert ground.camera_height_m == pytest.approx(2.0, rel=0.06)
     assert np.allclose(ground.scale, 1.0, atol=0.05)
     assert ground.on_floor.all()
-    assert np.isfinite([ground.up_sigma_deg, ground.camera_height_sigma_m, *ground.scale_log_sigma]).all()
+    assert np.isfinite(
+        [ground.up_sigma_deg, ground.camera_height_sigma_m, *ground.scale_log_sigma]
+    ).all()
 
 
 def test_gravity_with_one_walker_is_within_three_degrees() -> None:
@@ -100,17 +143,26 @@ def test_two_people_on_one_floor_have_their_height_to_five_percent_and_depth_to_
 
 def test_a_child_among_adults_is_found_small() -> None:
     rows = np.array(grid(walkers(), people=4, trials=5, seed=3, child=True))
-    assert np.median(rows[:, 4]) < 0.08  # the child was 26 to 40 % smaller than the body it was fitted with
+    assert (
+        np.median(rows[:, 4]) < 0.08
+    )  # the child was 26 to 40 % smaller than the body it was fitted with
 
 
 def test_an_unknown_focal_length_is_narrowed_by_people_who_walk() -> None:
     rng = np.random.default_rng(4)
-    before, after, deviations = [], [], []
+    before = []
+    after = []
+    deviations = []
     for share in (0.55, 0.62, 0.95, 1.15, 1.3):
         truth = people_scene(
-            walkers()[:4], rng, [1.0, 0.97, 1.03, 1.0], pitch_deg=18, camera_height_m=2.4, focal_share=share,
+            walkers()[:4],
+            rng,
+            [1.0, 0.97, 1.03, 1.0],
+            pitch_deg=18,
+            camera_height_m=2.4,
+            focal_share=share,
             focal_log_sigma=0.3,
-        )  # fmt: skip
+        )
         ground = estimate_ground(truth.people, truth.camera).ground
         assert ground is not None
         assert ground.focal is not None
@@ -137,10 +189,18 @@ def test_a_panning_camera_changes_nothing() -> None:
 def posts(up: np.ndarray, focal_px: float, seed: int) -> np.ndarray:
     """[H, W, 3] an image of posts along `up` and of other edges, with a sensor's noise."""
     rng = np.random.default_rng(seed)
-    image, center = np.full((480, 640), 120, np.uint8), np.array([319.5, 239.5])
+    image = np.full((480, 640), 120, np.uint8)
+    center = np.array([319.5, 239.5])
     for foot in rng.uniform((-3, -1, 5), (3, 1.5, 9), (14, 3)):
         ends = [(point[:2] / point[2] * focal_px + center) for point in (foot, foot + 1.8 * up)]
-        cv2.line(image, *(tuple(np.rint(16 * end).astype(int)) for end in ends), int(rng.integers(0, 256)), 2, 16, 4)
+        cv2.line(
+            image,
+            *(tuple(np.rint(16 * end).astype(int)) for end in ends),
+            int(rng.integers(0, 256)),
+            2,
+            16,
+            4,
+        )
     for x, y, w, h in rng.integers((0, 0, -90, -30), (640, 480, 90, 30), (20, 4)):
         cv2.line(image, (x, y), (x + w, y + h), int(rng.integers(0, 256)), 2, 16)
     grey = np.clip(image + rng.normal(0, 4, image.shape), 0, 255).astype(np.uint8)
@@ -149,17 +209,26 @@ def posts(up: np.ndarray, focal_px: float, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("pitch", "roll"), [(0, 0), (14, -3), (-9, 5), (28, 2)])
 def test_posts_of_the_background_show_where_up_is(pitch: float, roll: float) -> None:
-    p, r = math.radians(pitch), math.radians(roll)
+    p = math.radians(pitch)
+    r = math.radians(roll)
     up = np.array([math.sin(r) * math.cos(p), -math.cos(r) * math.cos(p), -math.sin(p)])
-    image, nobody = posts(up, 560.0, 3), np.zeros((0, 4))
+    image = posts(up, 560.0, 3)
+    nobody = np.zeros((0, 4))
     found = vertical_direction(image, nobody, 560.0)
     assert found is not None
     assert angle_deg(found, up) < 2.5
     other = vertical_direction(image, nobody, 560.0 * 1.3)
     assert other is not None
     assert angle_deg(under_focal(other, 1 / 1.3), up) < 3
-    assert vertical_direction(image, np.array([[-5.0, -5.0, 700.0, 700.0]]), 560.0) is None  # nothing but people
-    assert vertical_direction(np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8), nobody, 560.0) is None
+    assert (
+        vertical_direction(image, np.array([[-5.0, -5.0, 700.0, 700.0]]), 560.0) is None
+    )  # nothing but people
+    assert (
+        vertical_direction(
+            np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8), nobody, 560.0
+        )
+        is None
+    )
 
 
 def test_verticals_of_the_background_are_heard_where_they_agree_with_people() -> None:
@@ -172,7 +241,9 @@ def test_verticals_of_the_background_are_heard_where_they_agree_with_people() ->
     assert heard.ground is not None
     assert doubted.ground is not None
     assert heard.ground.up_sigma_deg < 0.75 * alone.up_sigma_deg
-    assert angle_deg(heard.ground.up_cam, truth.up_cam) < min(2, angle_deg(alone.up_cam, truth.up_cam))
+    assert angle_deg(heard.ground.up_cam, truth.up_cam) < min(
+        2, angle_deg(alone.up_cam, truth.up_cam)
+    )
     assert angle_deg(doubted.ground.up_cam, alone.up_cam) < 1e-6
     assert "not used" in doubted.reason
 
@@ -193,7 +264,9 @@ def lying(motion: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("yaw", [0, 1, 2, 3])
 def test_somebody_lying_down_is_no_plumb_line(yaw: int) -> None:
     answer = estimate_ground(*_scene_args(one(lying(stander()), yaw)))
-    if answer.ground is not None:  # lying along the line of sight looks like standing under a steep camera
+    if (
+        answer.ground is not None
+    ):  # lying along the line of sight looks like standing under a steep camera
         assert answer.ground.up_sigma_deg > 3
     else:
         assert "stand" in answer.reason
@@ -213,15 +286,35 @@ def test_nobody_standing_gives_no_floor() -> None:
     no_joints = np.full((frames, 24, 3), np.nan)
     for people in (
         [],
-        [changed(person, feet_px=flying, joints_cam_m=person.joints_cam_m + 0.1 * np.arange(frames)[:, None, None])],
+        [
+            changed(
+                person,
+                feet_px=flying,
+                joints_cam_m=person.joints_cam_m + 0.1 * np.arange(frames)[:, None, None],
+            )
+        ],
         [changed(person, feet_sigma_px=hidden)],
         [changed(person, joints_cam_m=no_joints)],
         [changed(person, observed=np.zeros((frames, 24), bool))],
-        [changed(person, **{k: getattr(person, k)[:0] for k in ("frames", "joints_cam_m", "observed",
-                                                                  "feet_px", "feet_sigma_px")})],
-        [changed(person, **{k: getattr(person, k)[:2] for k in ("frames", "joints_cam_m", "observed",
-                                                                  "feet_px", "feet_sigma_px")})],
-    ):  # fmt: skip
+        [
+            changed(
+                person,
+                **{
+                    k: getattr(person, k)[:0]
+                    for k in ("frames", "joints_cam_m", "observed", "feet_px", "feet_sigma_px")
+                },
+            )
+        ],
+        [
+            changed(
+                person,
+                **{
+                    k: getattr(person, k)[:2]
+                    for k in ("frames", "joints_cam_m", "observed", "feet_px", "feet_sigma_px")
+                },
+            )
+        ],
+    ):
         answer = estimate_ground(people, truth.camera)
         assert answer.ground is None or not answer.ground.floor_known
         assert answer.reason
@@ -231,9 +324,17 @@ def test_broken_frames_among_good_ones_leave_a_finite_answer() -> None:
     truth = people_scene(walkers()[:2], np.random.default_rng(1), [1.0, 1.0])
     people = []
     for person in truth.people:
-        joints, feet, sigma = person.joints_cam_m.copy(), person.feet_px.copy(), person.feet_sigma_px.copy()
-        joints[::7], feet[3::9], sigma[5::11] = np.nan, np.nan, np.nan
-        people.append(changed(person, joints_cam_m=joints, feet_px=feet, feet_sigma_px=sigma, height_m=math.nan))
+        joints = person.joints_cam_m.copy()
+        feet = person.feet_px.copy()
+        sigma = person.feet_sigma_px.copy()
+        joints[::7] = np.nan
+        feet[3::9] = np.nan
+        sigma[5::11] = np.nan
+        people.append(
+            changed(
+                person, joints_cam_m=joints, feet_px=feet, feet_sigma_px=sigma, height_m=math.nan
+            )
+        )
     people[1] = changed(people[1], height_m=1.7)
     people[0] = changed(people[0], height_m=1.7)
     ground = estimate_ground(people, truth.camera).ground
@@ -253,7 +354,13 @@ def test_somebody_on_a_ladder_does_not_tilt_the_floor() -> None:
 def test_somebody_on_a_roof_is_no_doll_on_the_floor() -> None:
     roof = walkers()[3] + np.array([0, 2.0, 0])
     for motions in ([walkers()[0], roof], [*walkers()[:2], roof]):
-        truth = people_scene(motions, np.random.default_rng(5), [1.0] * len(motions), pitch_deg=2, camera_height_m=1.6)
+        truth = people_scene(
+            motions,
+            np.random.default_rng(5),
+            [1.0] * len(motions),
+            pitch_deg=2,
+            camera_height_m=1.6,
+        )
         ground = estimate_ground(truth.people, truth.camera).ground
         assert ground is not None
         assert angle_deg(ground.up_cam, truth.up_cam) < 5
@@ -273,11 +380,21 @@ def test_all_walking_and_standing_clips_of_cmu_meet_the_targets(shared: Path) ->
         about = [str(text).lower() for text in file["clip_desc"]]
 
     def bank(words: tuple[str, ...]) -> list[np.ndarray]:
-        spans = [motion.clip(c) for c, text in enumerate(about) if any(word in text for word in words)]
-        return [world_joints(motion.pose[s], motion.root_m[s], body) for s in spans if s.stop - s.start >= 60]
+        spans = [
+            motion.clip(c) for c, text in enumerate(about) if any(word in text for word in words)
+        ]
+        return [
+            world_joints(motion.pose[s], motion.root_m[s], body)
+            for s in spans
+            if s.stop - s.start >= 60
+        ]
 
-    walking = np.array(grid(bank(("walk forward", "normal walk", "slow walk", "brisk walk")), 1, 12))
-    standing = np.array(grid(bank(("wave", "waving", "looking around", "giving", "drink", "shrug")), 1, 12))
+    walking = np.array(
+        grid(bank(("walk forward", "normal walk", "slow walk", "brisk walk")), 1, 12)
+    )
+    standing = np.array(
+        grid(bank(("wave", "waving", "looking around", "giving", "drink", "shrug")), 1, 12)
+    )
     assert np.median(walking[:, 0]) < 3
     assert np.median(standing[:, 0]) < 6
 
@@ -294,7 +411,9 @@ def test_a_large_head_belongs_to_a_child_and_a_small_one_to_an_adult() -> None:
 def test_people_on_a_moving_ramp_have_gravity_and_no_floor() -> None:
     """Everybody who rides stands still on the steps, far apart in height."""
     ramp = [stander(n) + np.array([1.6 * n - 1.6, 0.9 * n, 0.0]) for n in range(3)]
-    truth = people_scene(ramp, np.random.default_rng(7), [1.0] * 3, pitch_deg=5, camera_height_m=1.5)
+    truth = people_scene(
+        ramp, np.random.default_rng(7), [1.0] * 3, pitch_deg=5, camera_height_m=1.5
+    )
     answer = estimate_ground(truth.people, truth.camera)
     assert answer.ground is not None
     assert angle_deg(answer.ground.up_cam, truth.up_cam) < 10
@@ -303,14 +422,20 @@ def test_people_on_a_moving_ramp_have_gravity_and_no_floor() -> None:
 
 def test_no_camera_is_under_its_floor() -> None:
     for seed in range(4):
-        truth = people_scene([stander(seed)], np.random.default_rng(seed), [1.0], pitch_deg=-14, camera_height_m=0.3)
+        truth = people_scene(
+            [stander(seed)], np.random.default_rng(seed), [1.0], pitch_deg=-14, camera_height_m=0.3
+        )
         ground = estimate_ground(truth.people, truth.camera).ground
         assert ground is None or not ground.floor_known or ground.camera_height_m > 0.1
 
 
 def first_frame(truth: Truth) -> Truth:
     def cut(person: PersonEvidence) -> PersonEvidence:
-        rows = {n: v[:1] for n, v in vars(person).items() if isinstance(v, np.ndarray) and len(v) == len(person.frames)}
+        rows = {
+            n: v[:1]
+            for n, v in vars(person).items()
+            if isinstance(v, np.ndarray) and len(v) == len(person.frames)
+        }
         return changed(person, **rows)
 
     return dataclasses.replace(truth, people=[cut(person) for person in truth.people])

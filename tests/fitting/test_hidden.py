@@ -1,4 +1,6 @@
-"""What is behind a body is hidden, what is before it is not, and stated errors widen where somebody is in front."""
+"""What is behind a body is hidden, what is before it is not, and stated errors widen where somebody
+is in front.
+"""
 
 from dataclasses import replace
 
@@ -29,7 +31,9 @@ def body() -> Body:
 
 
 def standing(body: Body, x_m: float, depth_m: float) -> BodyOutput:
-    """Upright with arms stretched to the sides, in the camera's frame: y down, the face towards the camera."""
+    """Upright with arms stretched to the sides, in the camera's frame: y down, the face towards the
+    camera.
+    """
     pose = torch.zeros(1, 24, 3)
     pose[:, 0, 0] = torch.pi
     return body(pose, translation=torch.tensor([[x_m, 0.0, depth_m]]))
@@ -37,7 +41,9 @@ def standing(body: Body, x_m: float, depth_m: float) -> BodyOutput:
 
 def person(placed: BodyOutput, frames: int = 1) -> FittedBody:
     """Seen exactly where the body is; nine times in ten sharp, else plainly wrong."""
-    placed = BodyOutput(placed.joints.expand(frames, -1, -1), placed.keypoints.expand(frames, -1, -1), None)
+    placed = BodyOutput(
+        placed.joints.expand(frames, -1, -1), placed.keypoints.expand(frames, -1, -1), None
+    )
     weight = torch.tensor([0.9, 0.1]).expand(frames, 26, 2).clone()
     sigma = torch.tensor([0.3, 5.0]).expand(frames, 26, 2).clone()
     confidence = (weight / (1 + sigma.square())).sum(-1)
@@ -59,7 +65,9 @@ def tilts(people: dict[int, FittedBody]) -> dict[int, torch.Tensor]:
 
 
 @pytest.mark.parametrize("depth_m", [2.0, 6.0])
-def test_a_forearm_behind_the_torso_is_hidden_and_before_it_is_not(body: Body, depth_m: float) -> None:
+def test_a_forearm_behind_the_torso_is_hidden_and_before_it_is_not(
+    body: Body, depth_m: float
+) -> None:
     placed = standing(body, 0.3, depth_m)
     chest = placed.joints[:, CHEST]
     away = chest.norm()
@@ -67,16 +75,22 @@ def test_a_forearm_behind_the_torso_is_hidden_and_before_it_is_not(body: Body, d
     before, behind = ((away + shift) * ray for shift in (-0.35, 0.35))
     gap = surface_in_front_m(torch.stack([before, behind], 1), placed)[0]
     assert float(gap[0]) < 0
-    assert 0.35 < float(gap[1]) < 0.35 + 0.25  # behind by 0.35 m and about half the chest's thickness
+    assert (
+        0.35 < float(gap[1]) < 0.35 + 0.25
+    )  # behind by 0.35 m and about half the chest's thickness
 
 
 def test_a_ball_around_a_bone_has_its_surface_where_it_must_be(body: Body) -> None:
-    """The hand's capsule seen along the middle of the arm's end: the surface is one radius in front of its axis."""
+    """The hand's capsule seen along the middle of the arm's end: the surface is one radius in front
+    of its axis.
+    """
     placed = standing(body, 0.0, 4.0)
     elbow = placed.joints[:, 18]
     ray = elbow / elbow.norm()
     behind = ((elbow.norm() + 1.0) * ray)[:, None]
-    assert float(surface_in_front_m(behind, placed)) == pytest.approx(1.0 + 0.05, abs=0.005)  # the upper arm's radius
+    assert float(surface_in_front_m(behind, placed)) == pytest.approx(
+        1.0 + 0.05, abs=0.005
+    )  # the upper arm's radius
 
 
 def test_a_ray_that_meets_nobody_is_uncovered(body: Body) -> None:
@@ -86,7 +100,8 @@ def test_a_ray_that_meets_nobody_is_uncovered(body: Body) -> None:
 
 
 def test_who_stands_in_front_hides_who_stands_behind(body: Body) -> None:
-    near, far = person(standing(body, 0.0, 3.0)), person(standing(body, 0.1, 3.6))
+    near = person(standing(body, 0.0, 3.0))
+    far = person(standing(body, 0.1, 3.6))
     found = tilts({1: near, 2: far})
     assert (found[1] < 0.05).all()
     torso = [HALPE26.keypoints.index(name) for name in ("left_hip", "right_hip", "pelvis", "neck")]
@@ -102,7 +117,8 @@ def test_people_beside_each_other_hide_nothing(body: Body) -> None:
 
 
 def test_only_frames_in_which_both_are_there_count(body: Body) -> None:
-    near, far = person(standing(body, 0.0, 3.0), 3), person(standing(body, 0.1, 3.6), 3)
+    near = person(standing(body, 0.0, 3.0), 3)
+    far = person(standing(body, 0.1, 3.6), 3)
     near = replace(near, frame=np.array([1, 2, 3]), present=np.array([True, False, True]))
     tilt = tilts({1: near, 2: far})[2]
     assert tilt.any(1).tolist() == [False, True, False]
@@ -124,11 +140,15 @@ def test_a_widened_mixture_sums_to_one_and_its_confidence_is_its_expected_oks(bo
     after = with_variance_inflation(before, tilt)
     assert after.error is not None
     torch.testing.assert_close(after.error.weight.sum(-1), torch.ones(1, 26))
-    torch.testing.assert_close(after.confidence, (after.error.weight / (1 + after.error.sigma.square())).sum(-1))
+    torch.testing.assert_close(
+        after.confidence, (after.error.weight / (1 + after.error.sigma.square())).sum(-1)
+    )
     odds = after.error.weight[0, 3, 1] / after.error.weight[0, 3, 0]
     assert float(odds) == pytest.approx(0.1 / 0.9 * (5.0 / 0.3) ** 2, rel=1e-4)
     others = tilt[0] == 0
-    torch.testing.assert_close(after.confidence[0, others], before.confidence[0, others], rtol=0, atol=0)
+    torch.testing.assert_close(
+        after.confidence[0, others], before.confidence[0, others], rtol=0, atol=0
+    )
 
 
 def test_without_a_stated_distribution_nothing_changes(body: Body) -> None:
@@ -139,4 +159,6 @@ def test_without_a_stated_distribution_nothing_changes(body: Body) -> None:
 def test_absent_keypoints_stay_as_they_are(body: Body) -> None:
     before = person(standing(body, 0.0, 3.0)).keypoints
     before = replace(before, presence=torch.zeros(1, 26))
-    torch.testing.assert_close(with_variance_inflation(before, torch.ones(1, 26)).confidence, before.confidence)
+    torch.testing.assert_close(
+        with_variance_inflation(before, torch.ones(1, 26)).confidence, before.confidence
+    )

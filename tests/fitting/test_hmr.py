@@ -1,4 +1,6 @@
-"""SPIN's network answers as the original does, loads from its containers, and gives bodies in the full frame."""
+"""SPIN's network answers as the original does, loads from its containers, and gives bodies in the
+full frame.
+"""
 
 import numpy as np
 import pytest
@@ -38,7 +40,11 @@ def saved(tmp_path, content):
 @torch.inference_mode()
 def test_the_answers_are_spins(tmp_path):
     state, crops = state_and_input("spin_hmr")
-    content = {"model": state, "epoch": 3, "dataset_perm": torch.arange(5)}  # the trainer's own things
+    content = {
+        "model": state,
+        "epoch": 3,
+        "dataset_perm": torch.arange(5),
+    }  # the trainer's own things
     network = load("spin", saved(tmp_path, content))
     rotation, shape, crop_camera = network(crops)
     expected = answers("spin_hmr")
@@ -54,7 +60,8 @@ def test_the_parameters_are_as_many_as_published():
 
 def test_a_file_of_another_network_is_named(tmp_path):
     with pytest.raises(
-        UserError, match=r"fc1.weight is \[1024, 2208\], expected \[1024, 2205\].*looks like cliff-res50"
+        UserError,
+        match=r"fc1.weight is \[1024, 2208\], expected \[1024, 2205\].*looks like cliff-res50",
     ):
         load("spin", saved(tmp_path, {"model": hollow(bare("cliff-res50").state_dict())}))
     with pytest.raises(UserError, match="looks like the 2D pose network sbl-resnet50"):
@@ -73,7 +80,10 @@ def sbl_state():
 
 
 def test_mean_parameters_come_from_the_checkpoint_or_from_their_own_file(tmp_path):
-    state = {key.removeprefix("encoder."): value for key, value in hollow(bare("spin").state_dict()).items()}
+    state = {
+        key.removeprefix("encoder."): value
+        for key, value in hollow(bare("spin").state_dict()).items()
+    }
     without = {key: value for key, value in state.items() if not key.startswith("init_")}
     path = saved(tmp_path, {"model": without})
     with pytest.raises(UserError, match=r"pass smpl_mean_params\.npz"):
@@ -108,7 +118,9 @@ class Tiny(nn.Module):
     """A trunk that reads the mean colour of the crop's quarters."""
 
     def stages(self, x):
-        return [nn.functional.adaptive_avg_pool2d(x, 2).flatten(1).repeat(1, 171)[:, :2048, None, None]]
+        return [
+            nn.functional.adaptive_avg_pool2d(x, 2).flatten(1).repeat(1, 171)[:, :2048, None, None]
+        ]
 
 
 @pytest.fixture(params=[(SPIN_CROPPING, False), (CLIFF_CROPPING, True)], ids=["spin", "cliff"])
@@ -139,18 +151,23 @@ def test_a_track_is_its_images_one_by_one(network, image):
     images = [image, image[::-1].copy(), image]
     track = initialise_track(network, iter(images), BOXES, CAMERA, batch=2)
     for t, (one, box) in enumerate(zip(images, BOXES, strict=True)):
-        torch.testing.assert_close(track.translation[t], initialise(network, one, box[None], CAMERA).translation[0])
+        torch.testing.assert_close(
+            track.translation[t], initialise(network, one, box[None], CAMERA).translation[0]
+        )
     with pytest.raises(UserError, match="3 boxes for 2 images"):
         initialise_track(network, images[:2], BOXES, CAMERA)
 
 
 def test_the_body_stands_where_the_crop_camera_says(network, image):
-    """With a network that never corrects the mean camera, s = 0.9 and no shift, the pelvis is on the window's ray."""
+    """With a network that never corrects the mean camera, s = 0.9 and no shift, the pelvis is on
+    the window's ray.
+    """
     nn.init.zeros_(network.deccam.weight)
     nn.init.zeros_(network.deccam.bias)
     found = initialise(network, image, BOXES, CAMERA)
     where = windows(BOXES, network.cropping)
-    center, side = torch.tensor(where.center_px).float(), torch.tensor(where.height_px).float()
+    center = torch.tensor(where.center_px).float()
+    side = torch.tensor(where.height_px).float()
     torch.testing.assert_close(found.translation[:, 2], 2 * 900 / (0.9 * side))
     torch.testing.assert_close(CAMERA.project(found.translation), center, atol=1e-3, rtol=0)
     cam = torch.tensor([0.9, 0.0, 0.0]).expand(3, 3)

@@ -22,7 +22,14 @@ def test_importing_the_package_imports_no_large_one() -> None:
 def test_a_fit_imports_neither_training_nor_what_it_does_not_use() -> None:
     found = imported("import fitting; fitting.fit_track; fitting.load_body; fitting.fit_frames")
     assert "torch" in found
-    assert not found & {"numba", "matplotlib", "scipy", "cv2", "torch._dynamo", "fitting.init.regressors"}
+    assert not found & {
+        "numba",
+        "matplotlib",
+        "scipy",
+        "cv2",
+        "torch._dynamo",
+        "fitting.init.regressors",
+    }
     assert not {name for name in found if name.startswith(("fitting.training", "fitting.render"))}
 
 

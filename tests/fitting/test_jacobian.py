@@ -9,7 +9,15 @@ import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.levenberg_marquardt import costs, normal_equations
 from fitting.solver.terms.priors import LikelyPose
-from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, BodyJacobian, Posed, State, left_jacobian
+from fitting.solver.unknowns import (
+    BODY_JOINTS,
+    POSE,
+    STEP_SIZE,
+    BodyJacobian,
+    Posed,
+    State,
+    left_jacobian,
+)
 from tests.fitting.solver_problems import having, some_problem, some_state
 
 DOUBLE = torch.float64
@@ -54,7 +62,8 @@ def test_keypoints_and_joints_move_as_autograd_says(jacobian) -> None:
 
 
 def test_derivatives_of_some_keypoints_are_those_among_all(jacobian) -> None:
-    posed, some = Posed(jacobian, some_state(3, shared=True)), (24, 20, 9, 19)
+    posed = Posed(jacobian, some_state(3, shared=True))
+    some = (24, 20, 9, 19)
     rows = torch.randn(3, 26, 2, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
     step, shape = posed.point_jacobians_shot(some)
     of_all = jacobian.keypoints.step_jacobian(posed, posed.carried, rows)
@@ -76,7 +85,9 @@ def test_pose_correctives_are_in_the_place_and_nearly_in_the_derivative() -> Non
     )
     state = some_state(2, shared=True)
     placed = Posed(BodyJacobian(corrected, 10), state)
-    reference = corrected(state.rotation, torch.cat((state.shape, torch.zeros(6, dtype=DOUBLE))), state.translation)
+    reference = corrected(
+        state.rotation, torch.cat((state.shape, torch.zeros(6, dtype=DOUBLE))), state.translation
+    )
     torch.testing.assert_close(placed.keypoints, reference.keypoints)
     plain = Posed(BodyJacobian(body, 10), state)
     assert 1e-4 < (placed.keypoints - plain.keypoints).abs().max() < 0.1
@@ -90,14 +101,18 @@ def test_the_gradient_is_that_of_the_cost(shared) -> None:
     _, total = costs(problem, state.moved(step, shape))
     step_jacobian, shape_jacobian = torch.autograd.grad(total, (step, shape))
     system = normal_equations(problem, state)
-    torch.testing.assert_close(system.gradient, step_jacobian, atol=5e-8 * float(step_jacobian.abs().max()), rtol=0)
+    torch.testing.assert_close(
+        system.gradient, step_jacobian, atol=5e-8 * float(step_jacobian.abs().max()), rtol=0
+    )
     torch.testing.assert_close(
         system.shape_gradient, shape_jacobian, atol=1e-8 * float(shape_jacobian.abs().max()), rtol=0
     )
 
 
 def test_the_matrix_is_the_hessian_where_the_cost_is_quadratic() -> None:
-    """Acceleration of rotations, a Gaussian prior's component and the guess's pose are quadratic in the pose."""
+    """Acceleration of rotations, a Gaussian prior's component and the guess's pose are quadratic in
+    the pose.
+    """
     problem, state = some_problem(5, True, keypoints=False)
     likely = problem.term(LikelyPose)
     gaussian = replace(likely.prior, freedom=torch.tensor(1e9))
@@ -113,6 +128,8 @@ def test_the_matrix_is_the_hessian_where_the_cost_is_quadratic() -> None:
     # Joints' accelerations are not quadratic: their spread is made huge in this problem.
     first_off, second_off = system.off_diagonals
     for t in range(5):
-        torch.testing.assert_close(system.matrix[t, POSE, POSE], exact[t, :, t], atol=1e-4, rtol=1e-5)
+        torch.testing.assert_close(
+            system.matrix[t, POSE, POSE], exact[t, :, t], atol=1e-4, rtol=1e-5
+        )
     torch.testing.assert_close(first_off[1, POSE, POSE], exact[1, :, 2], atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(second_off[2, POSE, POSE], exact[2, :, 4], atol=1e-4, rtol=1e-5)

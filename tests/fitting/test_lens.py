@@ -42,8 +42,14 @@ def test_contradicting_estimates_widen_the_answer() -> None:
 
 
 def test_estimates_that_are_not_numbers_are_left_out() -> None:
-    bad = [FocalEstimate(math.nan, 0.1, "x"), FocalEstimate(900, math.inf, "y"), FocalEstimate(0, 0.1, "z")]
-    assert combined([*bad, FocalEstimate(1200, 0.1, "a")]) == FocalEstimate(pytest.approx(1200), 0.1, "a")
+    bad = [
+        FocalEstimate(math.nan, 0.1, "x"),
+        FocalEstimate(900, math.inf, "y"),
+        FocalEstimate(0, 0.1, "z"),
+    ]
+    assert combined([*bad, FocalEstimate(1200, 0.1, "a")]) == FocalEstimate(
+        pytest.approx(1200), 0.1, "a"
+    )
     with pytest.raises(ValueError, match="no finite"):
         combined(bad)
 
@@ -56,16 +62,22 @@ def test_a_focal_length_that_cannot_be_is_refused_with_a_word(focal_px: float) -
 
 
 def test_refocusing_keeps_the_image_and_the_body() -> None:
-    body, generator = load_body(), torch.Generator().manual_seed(0)
+    body = load_body()
+    generator = torch.Generator().manual_seed(0)
     pose = 0.3 * torch.randn(2, 24, 3, generator=generator)
     params = BodyParams(pose, torch.zeros(10), torch.tensor([[0.6, -0.3, 5.0], [-1.0, 0.2, 8.0]]))
     pelvis = body.rest_joints[0]
     moved = refocused_params(params, pelvis, 1.3)
     before, after = (body.at(one).joints.double().numpy() for one in (params, moved))
     np.testing.assert_allclose(after[:, 0], before[:, 0] * [1, 1, 1.3], atol=1e-5)
-    sizes, same = (np.linalg.norm(points[:, :, None] - points[:, None], axis=-1) for points in (before, after))
+    sizes, same = (
+        np.linalg.norm(points[:, :, None] - points[:, None], axis=-1) for points in (before, after)
+    )
     np.testing.assert_allclose(sizes, same, atol=1e-5)  # a rigid move
-    image, longer = before[..., :2] / before[..., 2:], 1.3 * after[..., :2] / after[..., 2:]
-    assert np.abs(image - longer).max() < 0.1 * np.ptp(image, axis=1).max()  # perspective inside the body differs
+    image = before[..., :2] / before[..., 2:]
+    longer = 1.3 * after[..., :2] / after[..., 2:]
+    assert (
+        np.abs(image - longer).max() < 0.1 * np.ptp(image, axis=1).max()
+    )  # perspective inside the body differs
     back = body.at(refocused_params(moved, pelvis, 1 / 1.3)).joints
     np.testing.assert_allclose(back.double().numpy(), before, atol=1e-5)

@@ -39,18 +39,27 @@ def walking(body, camera, frames, fps=30.0):
     swing = torch.sin(torch.arange(frames) / fps * 2 * torch.pi)
     pose = torch.zeros(frames, 24, 3)
     pose[:, 0, 0] = torch.pi
-    pose[:, 16, 2], pose[:, 17, 2] = -1.2, 1.2
-    pose[:, 16, 1], pose[:, 17, 1] = -0.4 * swing, -0.4 * swing
-    pose[:, 1, 0], pose[:, 2, 0] = 0.5 * swing, -0.5 * swing
-    pose[:, 4, 0], pose[:, 5, 0] = 0.3 - 0.2 * swing, 0.3 + 0.2 * swing
-    truth = fitting.BodyParams(pose, torch.zeros(10), torch.tensor([[0.3, 0.1, 4.0]]).repeat(frames, 1))
+    pose[:, 16, 2] = -1.2
+    pose[:, 17, 2] = 1.2
+    pose[:, 16, 1] = -0.4 * swing
+    pose[:, 17, 1] = -0.4 * swing
+    pose[:, 1, 0] = 0.5 * swing
+    pose[:, 2, 0] = -0.5 * swing
+    pose[:, 4, 0] = 0.3 - 0.2 * swing
+    pose[:, 5, 0] = 0.3 + 0.2 * swing
+    truth = fitting.BodyParams(
+        pose, torch.zeros(10), torch.tensor([[0.3, 0.1, 4.0]]).repeat(frames, 1)
+    )
     ones = torch.ones(frames, 17)
-    return truth, Keypoints(camera.project(body.at(truth).keypoints[:, :17]), 0.98 * ones, ones, "oracle")
+    return truth, Keypoints(
+        camera.project(body.at(truth).keypoints[:, :17]), 0.98 * ones, ones, "oracle"
+    )
 
 
 def away_mm(body, found, truth):
     """Mean distance of joints from the truth, pelvis on pelvis, [T]."""
-    a, b = body.at(found).joints, body.at(truth).joints
+    a = body.at(found).joints
+    b = body.at(truth).joints
     return 1000 * (a - a[:, :1] - b + b[:, :1]).norm(dim=-1).mean(1)
 
 
@@ -74,7 +83,8 @@ def test_a_walk_is_lifted_close_to_where_it_is(body, camera):
 
 def test_one_frame_is_a_track_like_any_other(body, camera):
     truth, keypoints = walking(body, camera, 1)
-    alone, track = lift_frames(keypoints, [camera], body), lift(keypoints, camera, body, fps=30.0)
+    alone = lift_frames(keypoints, [camera], body)
+    track = lift(keypoints, camera, body, fps=30.0)
     assert away_mm(body, alone.params, truth).mean() < 110
     torch.testing.assert_close(alone.params.pose, track.params.pose, atol=1e-4, rtol=0)
 
@@ -95,16 +105,21 @@ def test_frames_by_themselves_do_not_hear_each_other(body, camera):
 
 
 def test_the_place_in_the_image_only_turns_the_answer_a_little(body, camera):
-    """The same person, turned about the camera: the network sees the same keypoints and answers in its own frame."""
+    """The same person, turned about the camera: the network sees the same keypoints and answers in
+    its own frame.
+    """
     truth, _ = walking(body, camera, 1)
     points = body.at(truth).keypoints[:, :17]
     turn = torch.linalg.matrix_exp(torch.tensor([[0, 0, 0.15], [0, 0, 0], [-0.15, 0, 0]]))
     ones = torch.ones(1, 17)
 
     def read(where):
-        return lift_frames(Keypoints(camera.project(where), 0.98 * ones, ones, "oracle"), [camera], body).params
+        return lift_frames(
+            Keypoints(camera.project(where), 0.98 * ones, ones, "oracle"), [camera], body
+        ).params
 
-    straight, aside = body.at(read(points)).joints @ turn.T, body.at(read(points @ turn.T)).joints
+    straight = body.at(read(points)).joints @ turn.T
+    aside = body.at(read(points @ turn.T)).joints
     assert 1000 * (straight - aside).norm(dim=-1).mean() < 120
 
 
@@ -129,9 +144,11 @@ def test_legs_out_of_the_image_rest_in_a_likely_pose(body, camera):
 
 def test_numbers_that_are_not_finite_are_as_good_as_missing(body, camera):
     _, keypoints = walking(body, camera, 12)
-    presence, broken = keypoints.presence.clone(), keypoints.xy_px.clone()
+    presence = keypoints.presence.clone()
+    broken = keypoints.xy_px.clone()
     presence[3, 9] = presence[4] = 0
-    broken[3, 9], broken[4] = torch.nan, torch.inf
+    broken[3, 9] = torch.nan
+    broken[4] = torch.inf
     with_nan = lift(replace(keypoints, xy_px=broken), camera, body, fps=30.0)
     without = lift(replace(keypoints, presence=presence), camera, body, fps=30.0)
     assert torch.isfinite(with_nan.params.pose).all()
@@ -167,7 +184,8 @@ def test_any_frame_rate_will_do(body, camera, fps):
 
 def test_frames_far_apart_in_time_are_frames_by_themselves(body, camera):
     _, keypoints = walking(body, camera, 4, 1.0)
-    track, alone = lift(keypoints, camera, body, fps=1.0), lift_frames(keypoints, [camera], body)
+    track = lift(keypoints, camera, body, fps=1.0)
+    alone = lift_frames(keypoints, [camera], body)
     torch.testing.assert_close(track.params.pose, alone.params.pose)
 
 
@@ -207,9 +225,20 @@ def test_inputs_are_the_same_wherever_the_person_stands_in_the_image():
     turn = rotation_towards(torch.tensor([0.4, -0.2]))
     moved = torch.cat((rays, torch.ones(1, 26, 1)), -1) @ rotation_towards(rays.mean(1))[0] @ turn.T
     moved = moved[..., :2] / moved[..., 2:]
-    ones, edges = torch.ones(1, 26), torch.tensor([[-1.0, -1.0, 1.0, 1.0]])
+    ones = torch.ones(1, 26)
+    edges = torch.tensor([[-1.0, -1.0, 1.0, 1.0]])
     here, there = (
-        inputs(Observation(where, ones[..., None], 0.001 * ones[..., None], 0.9 * ones, ones, edges, torch.zeros(1)))
+        inputs(
+            Observation(
+                where,
+                ones[..., None],
+                0.001 * ones[..., None],
+                0.9 * ones,
+                ones,
+                edges,
+                torch.zeros(1),
+            )
+        )
         for where in (rays, moved)
     )
     # The mean of the images is not quite the image of the mean, hence the tolerance.
@@ -219,7 +248,9 @@ def test_inputs_are_the_same_wherever_the_person_stands_in_the_image():
 def test_unknown_frames_lie_between_known_ones():
     values = torch.tensor([[[9.0], [1.0], [9.0], [9.0], [4.0], [9.0]]])
     known = torch.tensor([[False, True, False, False, True, False]])
-    torch.testing.assert_close(interpolate(values, known)[0, :, 0], torch.tensor([1.0, 1.0, 2.0, 3.0, 4.0, 4.0]))
+    torch.testing.assert_close(
+        interpolate(values, known)[0, :, 0], torch.tensor([1.0, 1.0, 2.0, 3.0, 4.0, 4.0])
+    )
     assert (interpolate(values, torch.zeros_like(known)) == 0).all()
 
 
@@ -239,7 +270,10 @@ def test_a_fit_starts_from_the_lifter_by_name(body, camera):
 @pytest.mark.parametrize("name", ["spin", "cliff", "cliff-hr48"])
 def test_a_guess_that_needs_images_says_how_to_get_it(body, camera, name):
     _, keypoints = walking(body, camera, 2)
-    with pytest.raises(UserError, match=r"reads images.*regressors\.load\('(spin|cliff|cliff-hr48)'.*initialise_track"):
+    with pytest.raises(
+        UserError,
+        match=r"reads images.*regressors\.load\('(spin|cliff|cliff-hr48)'.*initialise_track",
+    ):
         fitting.fit(keypoints, camera, body, init=name)
 
 
@@ -249,6 +283,11 @@ def test_a_mirrored_walk_is_lifted_to_a_mirrored_body(body, camera):
     flipped = keypoints.xy_px[:, COCO17.flip_order].clone()
     flipped[..., 0] = 2 * camera.center_px[0] - flipped[..., 0]
     here = body.at(lift(keypoints, camera, body, fps=10.0).params).keypoints[:, :17]
-    there = body.at(lift(replace(keypoints, xy_px=flipped), camera, body, fps=10.0).params).keypoints[:, :17]
+    there = body.at(
+        lift(replace(keypoints, xy_px=flipped), camera, body, fps=10.0).params
+    ).keypoints[:, :17]
     mirrored = there[:, COCO17.flip_order] * torch.tensor([-1.0, 1.0, 1.0])
-    assert 1000 * (here - here.mean(1, True) - mirrored + mirrored.mean(1, True)).norm(dim=-1).mean() < 40
+    assert (
+        1000 * (here - here.mean(1, True) - mirrored + mirrored.mean(1, True)).norm(dim=-1).mean()
+        < 40
+    )

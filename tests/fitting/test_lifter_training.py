@@ -1,4 +1,6 @@
-"""Training the lifter: examples that are what they say, losses that fall, and a training that can be stopped."""
+"""Training the lifter: examples that are what they say, losses that fall, and a training that can
+be stopped.
+"""
 
 from dataclasses import replace
 
@@ -47,11 +49,19 @@ def banks():
     """Two clips in which every joint swings a little."""
     generator = torch.Generator().manual_seed(3)
     turn = torch.zeros(80, 24, 4)
-    turn[..., :3] = 0.2 * torch.randn(24, 3, generator=generator) * torch.sin(torch.arange(80) / 6)[:, None, None]
+    turn[..., :3] = (
+        0.2
+        * torch.randn(24, 3, generator=generator)
+        * torch.sin(torch.arange(80) / 6)[:, None, None]
+    )
     turn[..., 3] = 1
     kind = torch.where(torch.arange(80) % 2 == 0, STANDING, SEATED)
     root = torch.stack((torch.arange(80) / 60, torch.ones(80), torch.zeros(80)), -1)
-    return [Bank(torch.nn.functional.normalize(turn, dim=-1), root, torch.tensor([0, 50, 80]), kind, 30.0)]
+    return [
+        Bank(
+            torch.nn.functional.normalize(turn, dim=-1), root, torch.tensor([0, 50, 80]), kind, 30.0
+        )
+    ]
 
 
 def drawn(seed=0):
@@ -82,25 +92,37 @@ def test_the_truth_has_no_loss_but_for_bones_that_ten_shape_numbers_cannot_tell(
 
 
 def test_crops_mirrored_or_not_have_their_truth_where_their_keypoints_are(body):
-    count, generator = 12, drawn()
+    count = 12
+    generator = drawn()
     turn = torch.nn.functional.normalize(
         torch.tensor([0.0, 0, 0, 1]) + 0.2 * torch.randn(count, 24, 4, generator=generator), dim=-1
     )
     turn[:, 0] = torch.nn.functional.normalize(torch.randn(count, 4, generator=generator), dim=-1)
     shape = torch.randn(count, body.shape_size, generator=generator)
     pelvis = torch.tensor([0.3, -0.2, 5.0]) + 0.2 * torch.randn(count, 3, generator=generator)
-    points = placed(body, quaternion_to_matrix(turn)[:, None], shape[:, None]).keypoints[:, 0] + pelvis[:, None]
+    points = (
+        placed(body, quaternion_to_matrix(turn)[:, None], shape[:, None]).keypoints[:, 0]
+        + pelvis[:, None]
+    )
     ones = torch.ones(count, 26)
     edges = torch.tensor([-0.1, -0.15, 0.12, 0.2]).repeat(count, 1)
     seen = Observation(
-        points[..., :2] / points[..., 2:], ones[..., None], 0.001 * ones[..., None], ones, ones, edges, ones[:, 0]
+        points[..., :2] / points[..., 2:],
+        ones[..., None],
+        0.001 * ones[..., None],
+        ones,
+        ones,
+        edges,
+        ones[:, 0],
     )
     truth = crop_examples(Crops(seen, turn, shape, pelvis), body, 64, generator)
     expected = truth.keypoints_m + truth.pelvis_m[:, :, None]
     projected = expected[..., :2] / expected[..., 2:] / truth.inputs.box.size[..., None, None]
     assert torch.allclose(projected, truth.inputs.points, atol=1e-4)
     edges_seen = truth.inputs.features[..., -4:].flatten(0, 1)
-    assert len(edges_seen.round(decimals=4).unique(dim=0)) > count  # the image's edges are mirrored with the person
+    assert (
+        len(edges_seen.round(decimals=4).unique(dim=0)) > count
+    )  # the image's edges are mirrored with the person
 
 
 def test_keypoints_are_where_the_truth_puts_them_up_to_the_stated_sigma(body, banks):
@@ -114,10 +136,22 @@ def test_keypoints_are_where_the_truth_puts_them_up_to_the_stated_sigma(body, ba
 
 def test_errors_have_the_distribution_that_is_stated():
     rays = torch.randn(1, 1, 26, 2, generator=drawn(2)).mul(0.05).expand(400, 8, 26, 2)
-    seen = observe(rays, torch.zeros(400, 8), torch.full((400, 2), 5.0), torch.zeros(400, dtype=torch.bool), drawn())
+    seen = observe(
+        rays,
+        torch.zeros(400, 8),
+        torch.full((400, 2), 5.0),
+        torch.zeros(400, dtype=torch.bool),
+        drawn(),
+    )
     squared = (seen.rays - rays).square().sum(-1, keepdim=True)
-    below = (seen.error_weight * -torch.expm1(-squared / 2 / seen.error_sigma.square())).sum(-1)[seen.presence > 0.5]
-    for stated in (0.1, 0.5, 0.9):  # so many errors are below that quantile of the stated distribution
+    below = (seen.error_weight * -torch.expm1(-squared / 2 / seen.error_sigma.square())).sum(-1)[
+        seen.presence > 0.5
+    ]
+    for stated in (
+        0.1,
+        0.5,
+        0.9,
+    ):  # so many errors are below that quantile of the stated distribution
         assert abs(float((below < stated).float().mean()) - stated) < 0.05, stated
     mixed = (seen.error_weight > 0).sum(-1).flatten()
     assert set(mixed.tolist()) == {1, 3}  # some state one Gaussian, others a mixture
@@ -141,7 +175,9 @@ def test_frames_are_drawn_by_the_kind_of_their_pose(banks):
 
 def test_poses_are_told_apart(body):
     pose = torch.zeros(4, 24, 3)
-    pose[1, 1:3, 0], pose[1, 4:6, 0] = -1.5, 1.5  # both thighs forward, shanks down
+    # both thighs forward, shanks down
+    pose[1, 1:3, 0] = -1.5
+    pose[1, 4:6, 0] = 1.5
     pose[2, 0, 0] = -1.5  # on the back
     pose[3, 0, 0] = 3.1
     assert pose_kinds(body(pose).joints).tolist() == [STANDING, SEATED, LYING, UPSIDE_DOWN]
@@ -151,7 +187,9 @@ def test_what_is_beyond_the_image_is_not_present():
     rays = torch.zeros(50, 8, 26, 2)
     rays[..., 13:, 1] = 2.0
     rays = rays + 0.05 * torch.randn(26, 2, generator=drawn(1))
-    seen = observe(rays, torch.zeros(50, 8), torch.ones(50, 2), torch.zeros(50, dtype=torch.bool), drawn())
+    seen = observe(
+        rays, torch.zeros(50, 8), torch.ones(50, 2), torch.zeros(50, dtype=torch.bool), drawn()
+    )
     assert seen.presence[..., 13:].max() <= 0.2
     assert seen.presence[..., :13].median() > 0.8
 
@@ -159,7 +197,9 @@ def test_what_is_beyond_the_image_is_not_present():
 def test_cameras_look_at_people_in_front_of_them():
     made = views(500, drawn())
     assert (made.target_m[:, 2] >= DISTANCE_M[0] - 1e-4).all()
-    torch.testing.assert_close(made.turn @ made.turn.mT, torch.eye(3).expand(500, 3, 3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        made.turn @ made.turn.mT, torch.eye(3).expand(500, 3, 3), atol=1e-5, rtol=0
+    )
     up = made.turn[:, :, 1]  # the world's up, in the camera: mostly towards -y
     assert (up[:, 1] < -0.3).all()
 
@@ -169,8 +209,12 @@ def test_a_mirror_image_is_a_mirror_image(body, banks):
     plain = windows(banks, [1.0], torch.arange(8).expand(4, 8) * 0.1, drawn())
     mirrored = plain.turn[:, :, MIRROR] * torch.tensor([1.0, -1.0, -1.0, 1.0])
     zero = torch.zeros(4, 8, 10)
-    here, there = (placed(body, quaternion_to_matrix(turn), zero)[0] for turn in (plain.turn, mirrored))
-    torch.testing.assert_close(there, here[:, :, MIRROR] * torch.tensor([-1.0, 1.0, 1.0]), atol=5e-3, rtol=0)
+    here, there = (
+        placed(body, quaternion_to_matrix(turn), zero)[0] for turn in (plain.turn, mirrored)
+    )
+    torch.testing.assert_close(
+        there, here[:, :, MIRROR] * torch.tensor([-1.0, 1.0, 1.0]), atol=5e-3, rtol=0
+    )
 
 
 def test_windows_stay_in_their_clip(banks):
@@ -194,7 +238,8 @@ def test_variation_keeps_rotations_rotations(banks):
 def test_frames_attend_only_to_those_they_may():
     torch.manual_seed(0)
     network = Lifter().eval()
-    features, time_s = torch.randn(1, 6, FEATURES), torch.arange(6)[None] * 0.1
+    features = torch.randn(1, 6, FEATURES)
+    time_s = torch.arange(6)[None] * 0.1
     alone = network(features, time_s, torch.eye(6, dtype=torch.bool)[None])
     one = network(features[:, 2:3], time_s[:, 2:3], torch.ones(1, 1, 1, dtype=torch.bool))
     torch.testing.assert_close(alone.rotation[:, 2:3], one.rotation, atol=1e-5, rtol=0)
@@ -203,7 +248,8 @@ def test_frames_attend_only_to_those_they_may():
 def test_only_differences_of_time_matter():
     torch.manual_seed(0)
     network = Lifter().eval()
-    features, time_s = torch.randn(1, 6, FEATURES), torch.arange(6)[None] * 0.1
+    features = torch.randn(1, 6, FEATURES)
+    time_s = torch.arange(6)[None] * 0.1
     attends = torch.ones(1, 6, 6, dtype=torch.bool)
     here, later = (network(features, time_s + shift, attends).rotation for shift in (0.0, 1.7))
     torch.testing.assert_close(here, later, atol=1e-4, rtol=0)
@@ -245,7 +291,9 @@ def test_a_training_that_was_stopped_ends_like_one_that_was_not(body, banks, tmp
         torch.testing.assert_close(resumed.mean[name], value, atol=0, rtol=0)
     assert (tmp_path / "a.npz").read_bytes()[:2] == b"PK"
     loaded = load_lifter(tmp_path / "b.npz").state_dict()
-    torch.testing.assert_close(loaded["embed.weight"], straight.mean["embed.weight"], atol=2e-3, rtol=0)
+    torch.testing.assert_close(
+        loaded["embed.weight"], straight.mean["embed.weight"], atol=2e-3, rtol=0
+    )
 
 
 def test_a_training_can_begin_with_weights(body, banks):
@@ -277,8 +325,12 @@ def test_the_rate_of_learning_rises_stays_and_falls():
 
 
 def test_the_skeleton_mirrors_like_the_body(body):
-    """Swapping left and right keypoints is what a mirror does: examples with swapped sides rely on it."""
+    """Swapping left and right keypoints is what a mirror does: examples with swapped sides rely on
+    it.
+    """
     pose = torch.zeros(1, 24, 3)
     points = body(pose).keypoints[0, :17]
-    torch.testing.assert_close(points[COCO17.flip_order] * torch.tensor([-1.0, 1.0, 1.0]), points, atol=5e-3, rtol=0)
+    torch.testing.assert_close(
+        points[COCO17.flip_order] * torch.tensor([-1.0, 1.0, 1.0]), points, atol=5e-3, rtol=0
+    )
     assert rotation_matrices(pose).shape == (1, 24, 3, 3)

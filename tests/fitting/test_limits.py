@@ -28,7 +28,9 @@ def test_knees_bend_backwards_only() -> None:
         pose = torch.zeros(1, 24, 3)
         pose[0, JOINT_NAMES.index(f"{side}_knee"), 0] = 1.5
         ankle = body(pose).joints[0, JOINT_NAMES.index(f"{side}_ankle")]
-        assert ankle[2] < -0.2, "the free direction must be the one that takes the ankle behind the body"
+        assert ankle[2] < -0.2, (
+            "the free direction must be the one that takes the ankle behind the body"
+        )
 
 
 def test_elbows_bend_forwards_only() -> None:
@@ -39,7 +41,9 @@ def test_elbows_bend_forwards_only() -> None:
         pose = torch.zeros(1, 24, 3)
         pose[0, JOINT_NAMES.index(f"{side}_elbow"), 1] = sign * 1.5
         wrist = body(pose).joints[0, JOINT_NAMES.index(f"{side}_wrist")]
-        assert wrist[2] > 0.15, "the free direction must be the one that takes the wrist before the body"
+        assert wrist[2] > 0.15, (
+            "the free direction must be the one that takes the wrist before the body"
+        )
 
 
 def test_left_and_right_are_mirror_images() -> None:

@@ -1,4 +1,6 @@
-"""Blocks, in which long tracks are worked through for the sake of memory, give what the whole gives."""
+"""Blocks, in which long tracks are worked through for the sake of memory, give what the whole
+gives.
+"""
 
 import sys
 from dataclasses import fields
@@ -15,7 +17,8 @@ from pose2d.base import table
 from pose2d.types import Keypoints
 from tests.walkers import walker
 
-FRAMES, SIZE = 130, (640, 480)
+FRAMES = 130
+SIZE = (640, 480)
 
 
 @pytest.fixture
@@ -31,14 +34,18 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch):
 def test_blocks_cover_all_rows_once() -> None:
     assert table.blocks(0) == [slice(0, 0)]
     rows = np.arange(2 * table.BLOCK + 3)
-    np.testing.assert_array_equal(np.concatenate([rows[some] for some in table.blocks(len(rows))]), rows)
+    np.testing.assert_array_equal(
+        np.concatenate([rows[some] for some in table.blocks(len(rows))]), rows
+    )
 
 
 def test_blocks_of_a_track_give_what_the_whole_gives(small_blocks) -> None:
     xy = walker(FRAMES, SIZE).keypoints_px
     score = np.full(xy.shape[:2], 0.9)
     given = Keypoints(xy_px=xy, confidence=score, presence=score, source="ccnet")  # type: ignore[arg-type]
-    keypoints, body, camera = body_keypoints(given), load_body(), Camera.default(SIZE)
+    keypoints = body_keypoints(given)
+    body = load_body()
+    camera = Camera.default(SIZE)
 
     def everything():
         lifted = lift(keypoints, camera, body, fps=30.0)
@@ -50,7 +57,9 @@ def test_blocks_of_a_track_give_what_the_whole_gives(small_blocks) -> None:
     small_blocks()
     parts = everything()
     for name in (f.name for f in fields(whole[0].params)):
-        torch.testing.assert_close(getattr(parts[0].params, name), getattr(whole[0].params, name), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            getattr(parts[0].params, name), getattr(whole[0].params, name), atol=1e-4, rtol=1e-4
+        )
     torch.testing.assert_close(parts[1].keypoints, whole[1].keypoints, atol=1e-4, rtol=1e-4)
     assert torch.equal(parts[2], whole[2])
     assert torch.equal(parts[3], whole[3])

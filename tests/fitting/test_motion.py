@@ -22,7 +22,13 @@ from fitting.training.capture_corrections import (
     with_raised_collars,
 )
 from fitting.training.motion_bank import KNEELING, LYING, ON_HANDS, SEATED, UPSIDE_DOWN, pose_kinds
-from fitting.training.motion_capture import Motion, load_accad, load_captured, load_motion, load_ui_prmd
+from fitting.training.motion_capture import (
+    Motion,
+    load_accad,
+    load_captured,
+    load_motion,
+    load_ui_prmd,
+)
 from pose2d.base.errors import UserError
 
 QUANTILES = torch.tensor([0.1, 0.5, 0.9])
@@ -51,12 +57,19 @@ def standing_knees(motion: Motion, body):
 
 
 def opencap_static_knees(path):
-    """The same of OpenCap's calibration trials, from knee and ankle markers of both sides and functional hips."""
+    """The same of OpenCap's calibration trials, from knee and ankle markers of both sides and
+    functional hips.
+    """
     with np.load(path) as file:
-        names, start = [str(name) for name in file["point"]], file["clip_start"]
-        clips = [number for number, text in enumerate(file["clip_desc"]) if "standing still" in str(text)]
+        names = [str(name) for name in file["point"]]
+        start = file["clip_start"]
+        clips = [
+            number for number, text in enumerate(file["clip_desc"]) if "standing still" in str(text)
+        ]
         place = torch.from_numpy(
-            np.concatenate([file["position_mm"][start[c] : start[c + 1]] for c in clips]).astype(np.float32)
+            np.concatenate([file["position_mm"][start[c] : start[c + 1]] for c in clips]).astype(
+                np.float32
+            )
         )
 
     def at(name):
@@ -77,7 +90,9 @@ def test_people_of_all_captures_stand_with_straight_knees(shared, body, ui_prmd)
     others = {
         "CMU": standing_knees(poses, body),
         "UI-PRMD": standing_knees(ui_prmd, body),
-        "ACCAD": standing_knees(load_accad(shared / "data" / "motion" / "accad_female1.npz", body), body),
+        "ACCAD": standing_knees(
+            load_accad(shared / "data" / "motion" / "accad_female1.npz", body), body
+        ),
         "OpenCap": opencap_static_knees(shared / "data" / "motion" / "opencap_25hz.npz"),
     }
     for name, (low, median, high) in others.items():
@@ -88,16 +103,22 @@ def test_people_of_all_captures_stand_with_straight_knees(shared, body, ui_prmd)
 
 def test_as_captured_cmus_people_bend_their_knees(shared, body):
     cmu = shared / "data" / "cmu"
-    _low, median, high = standing_knees(load_captured(cmu / "poses_5fps.npz", body, 5.0, cmu / "clips_30fps.npz"), body)
+    _low, median, high = standing_knees(
+        load_captured(cmu / "poses_5fps.npz", body, 5.0, cmu / "clips_30fps.npz"), body
+    )
     assert 14 < median < 22
     assert high > 30
 
 
 def test_walkers_swing_their_legs_as_far_as_captured(shared, body):
     path = shared / "data" / "cmu" / "clips_30fps.npz"
-    before, after = load_captured(path, body, 30.0), load_motion(path, body, 30.0)
+    before = load_captured(path, body, 30.0)
+    after = load_motion(path, body, 30.0)
     walks = before.frames_of(np.array(["walk" in text.lower() for text in before.clip_description]))
-    bend = [signed_flexion_deg(joints_of(motion, body)[torch.from_numpy(walks)]) for motion in (before, after)]
+    bend = [
+        signed_flexion_deg(joints_of(motion, body)[torch.from_numpy(walks)])
+        for motion in (before, after)
+    ]
     assert abs(float(bend[0].quantile(0.95) - bend[1].quantile(0.95))) < 4
     assert bend[0].median() - bend[1].median() > 10
 
@@ -107,7 +128,8 @@ def test_a_knee_goes_back_between_a_hip_and_an_ankle_in_line(body):
     pose[:, (4, 5), 0] = torch.tensor([0.25, 0.4, 1.6])[:, None]
     pose[:, (1, 2), 0] = -pose[:, (4, 5), 0] / 2
     found = straightened(pose, torch.full((3, 2), 15.0), body)
-    before, after = body(pose).joints, body(found).joints
+    before = body(pose).joints
+    after = body(found).joints
     bend = signed_flexion_deg(before) - signed_flexion_deg(after)
     assert (bend[:2] > 12).all()
     assert (bend[2] < 1).all()  # a deep bend is right
@@ -118,7 +140,9 @@ def test_a_knee_goes_back_between_a_hip_and_an_ankle_in_line(body):
 
 
 def test_a_straight_knee_is_not_made_to_bend_backwards(body):
-    bend = signed_flexion_deg(body(straightened(torch.zeros(1, 24, 3), torch.full((1, 2), 30.0), body)).joints)
+    bend = signed_flexion_deg(
+        body(straightened(torch.zeros(1, 24, 3), torch.full((1, 2), 30.0), body)).joints
+    )
     assert (bend > -7).all()
 
 
@@ -135,7 +159,9 @@ def test_shoulders_rise_with_the_arms_as_measured(body):
     pose[:, 17, 2] = -pose[:, 16, 2]
     raised = body(with_raised_collars(pose, body)).joints
     rise_mm = 1000 * (raised[:, (16, 17), 1] - body(torch.zeros(1, 24, 3)).joints[:, (16, 17), 1])
-    torch.testing.assert_close(rise_mm, torch.tensor(RISE_MM)[:, None].expand(-1, 2), atol=1.0, rtol=0)
+    torch.testing.assert_close(
+        rise_mm, torch.tensor(RISE_MM)[:, None].expand(-1, 2), atol=1.0, rtol=0
+    )
     arm = raised[:, 18] - raised[:, 16]
     plain = body(pose).joints
     torch.testing.assert_close(arm, plain[:, 18] - plain[:, 16], atol=1e-4, rtol=0)
@@ -143,18 +169,31 @@ def test_shoulders_rise_with_the_arms_as_measured(body):
 
 def test_ui_prmds_shoulders_rise_on_the_open_body(body, ui_prmd):
     """Abduction and scaption, done correctly: the medians that the curve was made from."""
-    clips = np.array([name.split("_")[1] in ("m07", "m10") and name.endswith("c") for name in ui_prmd.clip_name])
+    clips = np.array(
+        [name.split("_")[1] in ("m07", "m10") and name.endswith("c") for name in ui_prmd.clip_name]
+    )
     pose = ui_prmd.poses_of(clips)
     turned = body.placement(rotation_matrices(pose), torch.zeros(body.shape_size))
-    rises, angles = [], []
+    rises = []
+    angles = []
     for collar, shoulder, elbow in ((13, 16, 18), (14, 17, 19)):
-        thorax, rest = turned.rotation[:, 9], body.rest_joints[shoulder] - body.rest_joints[collar]
-        place = (thorax.mT @ (turned.joints[:, shoulder] - turned.joints[:, collar])[..., None])[:, 1, 0]
+        thorax = turned.rotation[:, 9]
+        rest = body.rest_joints[shoulder] - body.rest_joints[collar]
+        place = (thorax.mT @ (turned.joints[:, shoulder] - turned.joints[:, collar])[..., None])[
+            :, 1, 0
+        ]
         arm = normalize(turned.joints[:, elbow] - turned.joints[:, shoulder], dim=-1)
         angles.append(torch.rad2deg(torch.acos(-(arm * thorax[:, :, 1]).sum(-1))))
         rises.append(1000 * (place - rest[1]))
-    rise, angle = torch.cat(rises), torch.cat(angles)
-    for low, high, expected in ((0, 25, 0), (25, 60, 9), (60, 90, 27), (90, 120, 39), (120, 150, 55)):
+    rise = torch.cat(rises)
+    angle = torch.cat(angles)
+    for low, high, expected in (
+        (0, 25, 0),
+        (25, 60, 9),
+        (60, 90, 27),
+        (90, 120, 39),
+        (120, 150, 55),
+    ):
         found = float(rise[(angle >= low) & (angle < high)].median())
         assert abs(found - expected) < 12, (low, found)
 
@@ -163,10 +202,14 @@ def test_a_file_without_its_markers_is_refused_in_words(body, tmp_path):
     with pytest.raises(UserError, match="there is no such file"):
         load_ui_prmd(tmp_path / "none.npz", body)
     arrays = {
-        "position_mm": np.zeros((4, 1, 3), np.int16), "point": np.array(["LASI"]), "clip_start": np.array([0, 4]),
-        "clip_name": np.array(["m01"]), "clip_desc": np.array(["squat"]), "clip_subject": np.array([1]),
+        "position_mm": np.zeros((4, 1, 3), np.int16),
+        "point": np.array(["LASI"]),
+        "clip_start": np.array([0, 4]),
+        "clip_name": np.array(["m01"]),
+        "clip_desc": np.array(["squat"]),
+        "clip_subject": np.array([1]),
         "clip_movement": np.array([1]),
-    }  # fmt: skip
+    }
     np.savez(tmp_path / "few.npz", **arrays)
     with pytest.raises(UserError, match="lacks the markers"):
         load_ui_prmd(tmp_path / "few.npz", body)
@@ -179,9 +222,13 @@ def test_recordings_of_held_out_subjects_are_not_learned_under_another_number():
 
 
 KINDS_OF = {
-    "sitting": SEATED, "kneeling": KNEELING, "all fours": ON_HANDS, "plank": ON_HANDS, "lying": LYING,
+    "sitting": SEATED,
+    "kneeling": KNEELING,
+    "all fours": ON_HANDS,
+    "plank": ON_HANDS,
+    "lying": LYING,
     "inverted": UPSIDE_DOWN,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -192,12 +239,16 @@ def rare(body):
 def test_rare_poses_are_of_the_kind_they_are_called(body, rare):
     kind = pose_kinds(body(rare.pose).joints)
     for name, expected in KINDS_OF.items():
-        frames = torch.from_numpy(rare.frames_of(np.array([text == name for text in rare.clip_description])))
+        frames = torch.from_numpy(
+            rare.frames_of(np.array([text == name for text in rare.clip_description]))
+        )
         assert (kind[frames] == expected).float().mean() > 0.55, name
 
 
 def test_palms_that_bear_weight_lie_on_the_floor_with_wrists_bent_back(body, rare):
-    frames = torch.from_numpy(rare.frames_of(np.array([text == "all fours" for text in rare.clip_description])))
+    frames = torch.from_numpy(
+        rare.frames_of(np.array([text == "all fours" for text in rare.clip_description]))
+    )
     pose = rare.pose[frames]
     joints = body(pose).joints
     height = joints[..., 1] - joints[..., 1].amin(1, keepdim=True)
@@ -222,12 +273,19 @@ def test_palms_of_people_on_their_hands_are_laid_flat_whatever_the_wrists_were(b
     assert sunk[0].median() < -0.06
     assert sunk[1].abs().median() < 0.02
     assert (sunk[1] > -0.03).float().mean() > 0.9
-    turned = body.placement(rotation_matrices(flat.pose), torch.zeros(body.shape_size)).rotation[on_hands]
+    turned = body.placement(rotation_matrices(flat.pose), torch.zeros(body.shape_size)).rotation[
+        on_hands
+    ]
     assert turned[:, WRISTS, 1, 1].median() > 0.95  # palms face down
-    for joint, elbow in zip(WRISTS, (18, 19), strict=True):  # wrists bend; turning about the forearm is the elbow's
+    for joint, elbow in zip(
+        WRISTS, (18, 19), strict=True
+    ):  # wrists bend; turning about the forearm is the elbow's
         forearm = normalize(body.rest_joints[joint] - body.rest_joints[elbow], dim=0)
         bent = axis_angle_to_quaternion(flat.pose[on_hands][:, joint])
-        assert torch.rad2deg(2 * torch.atan(bent[:, :3] @ forearm / bent[:, 3])).abs().quantile(0.9) < 5
+        assert (
+            torch.rad2deg(2 * torch.atan(bent[:, :3] @ forearm / bent[:, 3])).abs().quantile(0.9)
+            < 5
+        )
     upright = rare.frames_of(np.isin(described, ("sitting", "kneeling", "reaching")))
     assert (flat.pose[upright] == params.pose[upright]).all(-1).all(-1).float().mean() > 0.98
 

@@ -17,21 +17,34 @@ from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
 
 SIZE = (100, 100)
-KNEES, ANKLES_AND_FEET = [13, 14], [15, 16, 20, 21, 22, 23, 24, 25]
+KNEES = [13, 14]
+ANKLES_AND_FEET = [15, 16, 20, 21, 22, 23, 24, 25]
 
 
 def stated(weight: list[float], sigma: list[float], presence: float = 1.0) -> Keypoints:
     """One frame whose keypoints all have the same error distribution."""
     ones = torch.ones(1, 26)
-    mixture = ErrorDistribution(*(torch.tensor(values).expand(1, 26, len(values)) for values in (weight, sigma)))
+    mixture = ErrorDistribution(
+        *(torch.tensor(values).expand(1, 26, len(values)) for values in (weight, sigma))
+    )
     return Keypoints(
-        50 * torch.ones(1, 26, 2), 0.5 * ones, presence * ones, "ccnet", torch.tensor([1e3]), HALPE26, mixture
+        50 * torch.ones(1, 26, 2),
+        0.5 * ones,
+        presence * ones,
+        "ccnet",
+        torch.tensor([1e3]),
+        HALPE26,
+        mixture,
     )
 
 
 def test_the_probability_is_the_share_of_draws_that_fall_close() -> None:
-    """A knee's l is 2 * 0.087 sqrt(area); the nose's is smaller, so of the same error in l more lies close."""
-    knee, nose, near = HALPE26.keypoints.index("left_knee"), 0, 1.3 * 2 * 0.087
+    """A knee's l is 2 * 0.087 sqrt(area); the nose's is smaller, so of the same error in l more
+    lies close.
+    """
+    knee = HALPE26.keypoints.index("left_knee")
+    nose = 0
+    near = 1.3 * 2 * 0.087
     points = stated([0.6, 0.4], [0.3, 3.0], presence=0.8)
     generator = np.random.default_rng(0)
     sigma = generator.choice([0.3, 3.0], p=[0.6, 0.4], size=200_000)
@@ -39,11 +52,15 @@ def test_the_probability_is_the_share_of_draws_that_fall_close() -> None:
     there = generator.random(200_000) < 0.8
     found = probability_observed(points, near)[0]
     np.testing.assert_allclose(found[knee], ((error <= 1.3) & there).mean(), atol=0.004)
-    np.testing.assert_allclose(found[nose], ((error <= near / (2 * 0.026)) & there).mean(), atol=0.004)
+    np.testing.assert_allclose(
+        found[nose], ((error <= near / (2 * 0.026)) & there).mean(), atol=0.004
+    )
 
 
 def test_a_guess_of_high_presence_and_wide_error_is_not_observed() -> None:
-    """What a threshold on confidence times presence let through: expected OKS above 0.25, surely in the image."""
+    """What a threshold on confidence times presence let through: expected OKS above 0.25, surely in
+    the image.
+    """
     guessed = stated([0.28, 0.72], [0.2, 12.0])
     assert guessed.error is not None
     confidence = (guessed.error.weight / (1 + guessed.error.sigma.square())).sum(-1)
@@ -58,7 +75,9 @@ def test_a_guess_of_high_presence_and_wide_error_is_not_observed() -> None:
 def test_an_expected_oks_alone_is_taken_for_a_gaussian(confidence: float) -> None:
     plain = replace(stated([1.0], [1.0]), confidence=torch.full((1, 26), confidence), error=None)
     sigma = ((1 - confidence) / confidence) ** 0.5
-    torch.testing.assert_close(probability_observed(plain), probability_observed(stated([1.0], [sigma])))
+    torch.testing.assert_close(
+        probability_observed(plain), probability_observed(stated([1.0], [sigma]))
+    )
 
 
 def test_a_networks_own_score_counts_by_a_threshold() -> None:

@@ -35,9 +35,12 @@ def turning(shape: torch.Tensor = SHAPE) -> BodyParams:
     """Arms away from the trunk, turned once around."""
     pose = torch.zeros(FRAMES, 24, 3)
     for number in range(FRAMES):
-        turn = Rotation.from_euler("x", np.pi) * Rotation.from_euler("y", 2 * np.pi * number / FRAMES)
+        turn = Rotation.from_euler("x", np.pi) * Rotation.from_euler(
+            "y", 2 * np.pi * number / FRAMES
+        )
         pose[number, 0] = torch.from_numpy(turn.as_rotvec()).float()
-    pose[:, 16, 2], pose[:, 17, 2] = -1.0, 1.0
+    pose[:, 16, 2] = -1.0
+    pose[:, 17, 2] = 1.0
     return BodyParams(pose, shape, torch.tensor([0.0, 0.1, 3.2]).repeat(FRAMES, 1))
 
 
@@ -52,14 +55,19 @@ def outlines(params: BodyParams, outside_m: float = 0.0) -> Outlines:
     """Of the mesh, moved outwards by so many metres."""
     mesh = body().at(params, vertices=True).vertices
     assert mesh is not None
-    lines, normals = [], []
+    lines = []
+    normals = []
     for vertices in mesh:
-        mask = (rasterize(vertices.numpy(), body().faces.numpy(), CAMERA).face >= 0).astype(np.uint8)
+        mask = (rasterize(vertices.numpy(), body().faces.numpy(), CAMERA).face >= 0).astype(
+            np.uint8
+        )
         soft = cv2.GaussianBlur(mask.astype(np.float32), (0, 0), 2)
         contours, _ = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
         points = np.concatenate([line[:, 0] for line in contours if len(line) > 8])
         x, y = points[np.linspace(0, len(points), POINTS, endpoint=False).astype(int)].T
-        rise = np.stack([cv2.Sobel(soft, cv2.CV_32F, *axis, scale=1 / 8)[y, x] for axis in ((1, 0), (0, 1))], 1)
+        rise = np.stack(
+            [cv2.Sobel(soft, cv2.CV_32F, *axis, scale=1 / 8)[y, x] for axis in ((1, 0), (0, 1))], 1
+        )
         steep = np.linalg.norm(rise, axis=1, keepdims=True)
         move = (0.5 - soft[y, x])[:, None] * rise / steep**2
         normal = -rise / steep
@@ -70,10 +78,13 @@ def outlines(params: BodyParams, outside_m: float = 0.0) -> Outlines:
 
 
 def shape_of(found: Outlines) -> tuple[torch.Tensor, torch.Tensor]:
-    """The shape, and the precision that the outlines add; the start has the right pose and the mean shape."""
+    """The shape, and the precision that the outlines add; the start has the right pose and the mean
+    shape.
+    """
     start = replace(turning(), shape=torch.zeros(10))
     given = FitInput(seen(turning()), with_default_errors(start), start=start)
-    xy_px, normal = torch.from_numpy(found.xy_px), torch.from_numpy(found.normal)
+    xy_px = torch.from_numpy(found.xy_px)
+    normal = torch.from_numpy(found.normal)
     said = shape_from_outlines(given, xy_px, normal, CAMERA, body(), FitOptions())
     assert said is not None
     return said[1], said[0].precision
@@ -96,19 +107,25 @@ def test_a_bodys_own_silhouettes_give_its_girths(monkeypatch: pytest.MonkeyPatch
 
 
 def test_clothes_lie_outside_an_outline_within_the_body_counts_more() -> None:
-    at, loose, inside = (body().volume_m3(shape_of(outlines(turning(), m))[0]) for m in (0.008, 0.028, -0.012))
+    at, loose, inside = (
+        body().volume_m3(shape_of(outlines(turning(), m))[0]) for m in (0.008, 0.028, -0.012)
+    )
     assert loose > at > inside
     assert at - inside > 1.3 * (loose - at)
 
 
-def test_clothes_of_unknown_thickness_leave_girths_less_certain(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, stated = outlines(turning(), 0.01), []
+def test_clothes_of_unknown_thickness_leave_girths_less_certain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = outlines(turning(), 0.01)
+    stated = []
     for unsure_m in (1e-6, 0.012):
         monkeypatch.setattr(reprojection, "CLOTHES_UNSURE_M", unsure_m)
         _, precision = shape_of(found)
         stated.append(body().girths_m(SHAPE, torch.linalg.inv(precision + torch.eye(10)))[1])
     assert (stated[1] > stated[0]).all()
-    # A garment that is thicker by 12 mm all around makes a girth larger by 2 pi 12 mm; keypoints say the rest.
+    # A garment that is thicker by 12 mm all around makes a girth larger by 2 pi 12 mm; keypoints
+    # say the rest.
     assert (stated[1] > 0.02).all()
     assert (stated[1] < 0.1).all()
 
@@ -128,7 +145,8 @@ def shot(person: ShotPerson) -> fitting.Fit:
 
 def test_without_masks_everything_is_as_from_keypoints_alone() -> None:
     person = ShotPerson(1, seen(turning()), np.arange(FRAMES), turning(torch.zeros(10)))
-    plain, none = shot(person), shot(replace(person, outlines=Outlines.empty()))
+    plain = shot(person)
+    none = shot(replace(person, outlines=Outlines.empty()))
     assert torch.equal(plain.params.pose, none.params.pose)
     assert torch.equal(plain.params.shape, none.params.shape)
     assert torch.equal(plain.shape_covariance, none.shape_covariance)
@@ -136,7 +154,8 @@ def test_without_masks_everything_is_as_from_keypoints_alone() -> None:
 
 def test_masks_bring_girths_closer_and_state_smaller_deviations() -> None:
     person = ShotPerson(1, seen(turning()), np.arange(FRAMES), turning(torch.zeros(10)))
-    plain, masked = shot(person), shot(replace(person, outlines=outlines(turning(), 0.008)))
+    plain = shot(person)
+    masked = shot(replace(person, outlines=outlines(turning(), 0.008)))
     off = [np.abs(girths(fit.params.shape) / girths(SHAPE) - 1).mean() for fit in (plain, masked)]
     stated = [body().girths_m(fit.params.shape, fit.shape_covariance)[1] for fit in (plain, masked)]
     assert off[1] < 0.7 * off[0]
@@ -144,9 +163,16 @@ def test_masks_bring_girths_closer_and_state_smaller_deviations() -> None:
 
 
 def test_a_known_weight_is_kept() -> None:
-    kg, height = 1010 * body().volume_m3(SHAPE), body().height_m(SHAPE)
-    person = ShotPerson(1, seen(turning()), np.arange(FRAMES), turning(torch.zeros(10)), height_m=height)
-    plain, weighed = shot(person), shot(replace(person, weight_kg=kg))
-    off = [1010 * body().volume_m3(fit.params.shape) * float(fit.params.size) ** 3 / kg - 1 for fit in (plain, weighed)]
+    kg = 1010 * body().volume_m3(SHAPE)
+    height = body().height_m(SHAPE)
+    person = ShotPerson(
+        1, seen(turning()), np.arange(FRAMES), turning(torch.zeros(10)), height_m=height
+    )
+    plain = shot(person)
+    weighed = shot(replace(person, weight_kg=kg))
+    off = [
+        1010 * body().volume_m3(fit.params.shape) * float(fit.params.size) ** 3 / kg - 1
+        for fit in (plain, weighed)
+    ]
     assert abs(off[1]) < 0.06
     assert abs(off[1]) < abs(off[0]) / 2

@@ -6,7 +6,13 @@ import torch
 import fitting
 from fitting.body.kinematics import rotation_matrices
 from fitting.solver.terms.priors import REFERENCE_FPS, JointLimits, Upright, acceleration
-from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, project, projection_rows, robust_scale
+from fitting.solver.terms.reprojection import (
+    ROBUST_SCALE,
+    Reprojection,
+    project,
+    projection_rows,
+    robust_scale,
+)
 from fitting.solver.terms.scene import BELOW_STD_M, CONTACT_SPEED, FEET, Contact, Floor, SceneTerms
 from fitting.solver.terms.term import charbonnier, geman_mcclure
 from fitting.solver.unknowns import BodyJacobian, Posed
@@ -17,7 +23,9 @@ DOUBLE = torch.float64
 
 def points() -> torch.Tensor:
     g = torch.Generator().manual_seed(0)
-    return torch.randn(4, 17, 3, generator=g, dtype=DOUBLE) * 0.5 + torch.tensor([0.0, 0.0, 5.0], dtype=DOUBLE)
+    return torch.randn(4, 17, 3, generator=g, dtype=DOUBLE) * 0.5 + torch.tensor(
+        [0.0, 0.0, 5.0], dtype=DOUBLE
+    )
 
 
 def posed(keypoints: torch.Tensor, world_rotation: torch.Tensor) -> Posed:
@@ -48,7 +56,8 @@ def test_projection_rows_are_its_derivative() -> None:
 
 
 def test_a_keypoint_two_sigmas_off_has_a_residual_of_two() -> None:
-    focal, center = per_frame(900, 900), per_frame(300, 250)
+    focal = per_frame(900, 900)
+    center = per_frame(300, 250)
     sigma = torch.full((4, 17), 3.0, dtype=DOUBLE)
     xy = project(points(), focal, center) + torch.tensor([6.0, 0.0], dtype=DOUBLE)
     residual = Reprojection(focal, center, xy, sigma**-2, sigma).residual(points())
@@ -58,7 +67,8 @@ def test_a_keypoint_two_sigmas_off_has_a_residual_of_two() -> None:
 @pytest.mark.parametrize("weight", [0.01, 4.0])
 def test_the_robust_scale_is_counted_in_the_keypoints_own_sigmas(weight) -> None:
     """Whatever the weighting, an error of ROBUST_SCALE sigmas counts half of its square."""
-    sigma, w = torch.tensor([[7.0]]), torch.tensor([[weight]])
+    sigma = torch.tensor([[7.0]])
+    w = torch.tensor([[weight]])
     squared = w * (ROBUST_SCALE * sigma) ** 2
     rho, _ = geman_mcclure(squared, robust_scale(w, sigma))
     torch.testing.assert_close(rho, squared / 2)
@@ -84,7 +94,8 @@ def test_charbonnier_states_its_own_slope_and_is_square_near_zero_and_a_cone_far
 
 
 def test_limits_are_free_inside_and_grow_outside() -> None:
-    low, high = torch.tensor([-0.1, -1.0]), torch.tensor([2.0, 1.0])
+    low = torch.tensor([-0.1, -1.0])
+    high = torch.tensor([2.0, 1.0])
     theta = torch.tensor([[0.5, 0.0], [-0.3, 1.2]])
     expected = torch.tensor([[0.0, 0.0], [-4.0, 4.0]])
     torch.testing.assert_close(JointLimits(low, high).beyond(theta), expected)
@@ -126,13 +137,17 @@ def test_a_point_in_contact_costs_by_its_speed_in_the_world() -> None:
     in_shot = posed(seen, turn).points_shot(FEET)
     assert term.residual(in_shot, 30.0).abs().max() < 1e-3
     moved = in_shot + torch.tensor([CONTACT_SPEED / 30, 0, 0]) * torch.arange(3)[:, None, None]
-    torch.testing.assert_close(term.residual(moved, 30.0)[..., 0], torch.ones(2, 4), atol=2e-3, rtol=0)
+    torch.testing.assert_close(
+        term.residual(moved, 30.0)[..., 0], torch.ones(2, 4), atol=2e-3, rtol=0
+    )
 
 
 def test_people_are_upright_where_gravity_is_known() -> None:
     up = torch.tensor([0.0, -0.9, -0.4358899])
     flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))
-    pitched = rotation_matrices(torch.tensor([[0.451026, 0.0, 0.0]])) @ flip  # the body's y axis along up
+    pitched = (
+        rotation_matrices(torch.tensor([[0.451026, 0.0, 0.0]])) @ flip
+    )  # the body's y axis along up
     axis = SceneTerms(up=up).lean_axis(1)
     assert Upright(axis, 0.25).residual(pitched).abs().max() < 1e-4
     assert Upright(axis, 0.25).residual(flip[None]).abs().max() > 1

@@ -1,4 +1,6 @@
-"""Several cameras: their files, their check against people, when they looked, who is who, and one fit for all."""
+"""Several cameras: their files, their check against people, when they looked, who is who, and one
+fit for all.
+"""
 
 import pickle
 from dataclasses import replace
@@ -35,18 +37,27 @@ def sights(sim: SimulatedRig) -> list[list[Sight]]:
 
 def views(sim: SimulatedRig, person: int, cameras: list[int]) -> list[OtherView]:
     return [
-        OtherView(sim.keypoints[c][person], sim.rig.cameras[c].camera,
-                  *(torch.from_numpy(part).float() for part in sim.rig.relative(c)))
+        OtherView(
+            sim.keypoints[c][person],
+            sim.rig.cameras[c].camera,
+            *(torch.from_numpy(part).float() for part in sim.rig.relative(c)),
+        )
         for c in cameras
-    ]  # fmt: skip
+    ]
 
 
-def errors_mm(sim: SimulatedRig, cameras: list[int], **how: object) -> tuple[np.ndarray, np.ndarray]:
+def errors_mm(
+    sim: SimulatedRig, cameras: list[int], **how: object
+) -> tuple[np.ndarray, np.ndarray]:
     """Distances of joints [T, 24] in the first camera's frame, and their stated deviations."""
     first, *others = views(sim, 0, cameras)
     camera = first.camera
     person = ShotPerson(1, first.keypoints, np.arange(len(sim.time_s[0])), others=tuple(others))
-    found = fit_shot([person], camera, given_focal(camera.mean_focal_px, camera.size), BODY, fps=30.0).people[1].fit
+    found = (
+        fit_shot([person], camera, given_focal(camera.mean_focal_px, camera.size), BODY, fps=30.0)
+        .people[1]
+        .fit
+    )
     base = sim.rig.cameras[0]
     truth = sim.joints_m[0] @ base.rotation.T + base.translation_m
     assert found.joint_std_mm is not None
@@ -54,7 +65,8 @@ def errors_mm(sim: SimulatedRig, cameras: list[int], **how: object) -> tuple[np.
     return away, found.joint_std_mm.norm(dim=-1).numpy()
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files
+# ------------------------------------------------------------------------------------------------------------
 
 
 def same(a: Rig, b: Rig) -> None:
@@ -78,17 +90,30 @@ def test_a_rig_is_the_same_in_every_layout(layout: str, tmp_path: Path) -> None:
         write_rig(path, rig)
     elif layout == "json":
         path = tmp_path / "rig.json"
-        cameras = {c.name: {"K": c.camera.intrinsics.tolist(), "dist_coeffs": [0, 0, 0, 0], "R": c.rotation.tolist(),
-                            "T": c.translation_m.tolist()} for c in rig.cameras}  # fmt: skip
+        cameras = {
+            c.name: {
+                "K": c.camera.intrinsics.tolist(),
+                "dist_coeffs": [0, 0, 0, 0],
+                "R": c.rotation.tolist(),
+                "T": c.translation_m.tolist(),
+            }
+            for c in rig.cameras
+        }
         path.write_text(__import__("json").dumps(cameras))
     elif layout == "yaml":
         path = tmp_path / "cameras"
         path.mkdir()
         for c in rig.cameras:
-            parts = {"camera_matrix": c.camera.intrinsics, "rvec": Rotation.from_matrix(c.rotation).as_rotvec(),
-                     "tvec": c.translation_m, "distortion_coefficients": np.zeros(5)}  # fmt: skip
+            parts = {
+                "camera_matrix": c.camera.intrinsics,
+                "rvec": Rotation.from_matrix(c.rotation).as_rotvec(),
+                "tvec": c.translation_m,
+                "distortion_coefficients": np.zeros(5),
+            }
             text = "".join(opencv_yaml(name, value) for name, value in parts.items())
-            (path / f"{c.name}.yml").write_text(f"%YAML:1.0\n---\nimage_width: 1280\nimage_height: 720\n{text}")
+            (path / f"{c.name}.yml").write_text(
+                f"%YAML:1.0\n---\nimage_width: 1280\nimage_height: 720\n{text}"
+            )
     else:
         path = tmp_path / "Videos"
         for c in rig.cameras:
@@ -118,7 +143,10 @@ def test_a_calibration_of_another_resolution_is_scaled_or_refused(tmp_path: Path
     half = read_rig(tmp_path / "rig.toml", ["cam1", "cam2"], [(640, 360)] * 2)
     assert half.cameras[0].camera.focal_px[0] == pytest.approx(512)
     assert "scaled to 640x360" in half.notes[0]
-    for size, words in (((720, 1280), "turned by 90 degrees"), ((1280, 960), "another part of the sensor")):
+    for size, words in (
+        ((720, 1280), "turned by 90 degrees"),
+        ((1280, 960), "another part of the sensor"),
+    ):
         with pytest.raises(UserError, match=words):
             read_rig(tmp_path / "rig.toml", ["cam1", "cam2"], [size, (1280, 720)])
 
@@ -128,32 +156,46 @@ def test_a_calibration_of_another_resolution_is_scaled_or_refused(tmp_path: Path
     [
         ("", "has no cameras"),
         ("[a]\nmatrix = 3\n", "matrix is not 9 finite numbers"),
-        ("[a]\nmatrix = [[900, 0, 640], [0, 900, 360], [0, 0, 1]]\nrotation = [0, 0, 0]\n", "translation is missing"),
-        ("[a]\nmatrix = [[900, 0, 640], [0, 900, 360], [0, 0, 1]]\nrotation = [1, 0, 0, 0, 1, 0, 0, 0, 2]\n"
-         "translation = [0, 0, 0]\n", "no rotation"),
+        (
+            "[a]\nmatrix = [[900, 0, 640], [0, 900, 360], [0, 0, 1]]\nrotation = [0, 0, 0]\n",
+            "translation is missing",
+        ),
+        (
+            "[a]\nmatrix = [[900, 0, 640], [0, 900, 360], [0, 0, 1]]\nrotation = [1, 0, 0, 0, 1, 0, 0, 0, 2]\n"
+            "translation = [0, 0, 0]\n",
+            "no rotation",
+        ),
         ("[a]\nfisheye = true\n", "fisheye"),
         ("[a\n", "no toml"),
     ],
-)  # fmt: skip
-def test_what_is_wrong_with_a_calibration_file_is_said(text: str, words: str, tmp_path: Path) -> None:
+)
+def test_what_is_wrong_with_a_calibration_file_is_said(
+    text: str, words: str, tmp_path: Path
+) -> None:
     (tmp_path / "rig.toml").write_text(text)
     with pytest.raises(UserError, match=words):
         read_rig(tmp_path / "rig.toml", ["a"], [(1280, 720)])
 
 
-# --- rays -------------------------------------------------------------------------------------------------------------
+# --- rays
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_points_are_where_exact_rays_meet() -> None:
-    rig, points = placed_around([0, 70, 150]), np.random.default_rng(1).normal(0.5, 0.5, (5, 26, 3))
+    rig = placed_around([0, 70, 150])
+    points = np.random.default_rng(1).normal(0.5, 0.5, (5, 26, 3))
     own = [points @ c.rotation.T + c.translation_m for c in rig.cameras]
     rays = np.stack([p[..., :2] / p[..., 2:] for p in own])
-    rotation, offset = (np.stack([getattr(c, n) for c in rig.cameras]) for n in ("rotation", "translation_m"))
+    rotation, offset = (
+        np.stack([getattr(c, n) for c in rig.cameras]) for n in ("rotation", "translation_m")
+    )
     sigma = np.full((3, 5, 26), 0.01)
-    sigma[0, 0, 0], sigma[:2, 1, 1] = np.inf, np.inf
+    sigma[0, 0, 0] = np.inf
+    sigma[:2, 1, 1] = np.inf
     found, std = triangulate(rays, sigma, rotation, offset)
     assert np.isnan(found[1, 1]).all()
-    found[1, 1], std[1, 1] = points[1, 1], 0
+    found[1, 1] = points[1, 1]
+    std[1, 1] = 0
     np.testing.assert_allclose(found, points, atol=1e-6)
     assert std[0, 0] > std[0, 1]  # two cameras instead of three
 
@@ -171,21 +213,33 @@ def test_an_offset_is_found_within_ten_milliseconds(offset: float) -> None:
 def test_somebody_who_stands_still_tells_no_time() -> None:
     sim = simulate(placed_around([0, 90]), BODY, 4, frames=40, noise=GOOD)
     still = [
-        replace(points, xy_px=points.xy_px[:1].expand_as(points.xy_px)) for points in (own[0] for own in sim.keypoints)
+        replace(points, xy_px=points.xy_px[:1].expand_as(points.xy_px))
+        for points in (own[0] for own in sim.keypoints)
     ]
-    tracks = [[Sight.of(p, t, c.camera)] for p, t, c in zip(still, sim.time_s, sim.rig.cameras, strict=True)]
+    tracks = [
+        [Sight.of(p, t, c.camera)]
+        for p, t, c in zip(still, sim.time_s, sim.rig.cameras, strict=True)
+    ]
     found = find_offset([(tracks[0], 0.0, sim.rig.relative(1))], tracks[1], 1 / 30)
     assert not found.found or found.std_s > 0.02
 
 
 @pytest.mark.parametrize("people", [3, 6])
 def test_people_are_told_apart_over_cameras(people: int) -> None:
-    sim = simulate(placed_around([0, 70, 140], distance_m=6), BODY, 5, people=people, frames=60, noise=GOOD)
+    sim = simulate(
+        placed_around([0, 70, 140], distance_m=6), BODY, 5, people=people, frames=60, noise=GOOD
+    )
     tracks = sights(sim)
-    order = [list(range(people)), list(range(people))[::-1], [(n + 1) % people for n in range(people)]]
+    order = [
+        list(range(people)),
+        list(range(people))[::-1],
+        [(n + 1) % people for n in range(people)],
+    ]
     mixed = [[own[n] for n in numbers] for own, numbers in zip(tracks, order, strict=True)]
     groups = associate(sim.rig, mixed, [0.0] * 3)
-    assert sorted(sorted(order[c][n] for c, n in group) for group in groups) == [[n] * 3 for n in range(people)]
+    assert sorted(sorted(order[c][n] for c, n in group) for group in groups) == [
+        [n] * 3 for n in range(people)
+    ]
 
 
 def test_somebody_whom_one_camera_sees_stays_alone() -> None:
@@ -198,16 +252,20 @@ def test_a_track_that_broke_is_one_person_again() -> None:
     sim = simulate(placed_around([0, 90]), BODY, 7, frames=60, noise=GOOD)
     first, second = sights(sim)
     parts = [
-        Sight(s.time_s[rows], s.rays[rows], s.sigma[rows]) for s in second for rows in (slice(25), slice(30, None))
+        Sight(s.time_s[rows], s.rays[rows], s.sigma[rows])
+        for s in second
+        for rows in (slice(25), slice(30, None))
     ]
     assert associate(sim.rig, [first, parts], [0.0, 0.0]) == [[(0, 0), (1, 0), (1, 1)]]
 
 
-# --- checks -----------------------------------------------------------------------------------------------------------
+# --- checks
+# -----------------------------------------------------------------------------------------------------------
 
 
 def mistaken(sim: SimulatedRig, mistake: str) -> tuple[Rig, list[list[Sight]]]:
-    rig, tracks = sim.rig, sights(sim)
+    rig = sim.rig
+    tracks = sights(sim)
     if mistake == "inverted":
         return replace(rig, cameras=tuple(c.inverted for c in rig.cameras)), tracks
     if mistake == "order":
@@ -220,7 +278,9 @@ def mistaken(sim: SimulatedRig, mistake: str) -> tuple[Rig, list[list[Sight]]]:
     return rig, [tracks[0], *sights(other)[1:]]
 
 
-@pytest.mark.parametrize("mistake", ["inverted", "order", "mirrored", "upside down", "different scenes"])
+@pytest.mark.parametrize(
+    "mistake", ["inverted", "order", "mirrored", "upside down", "different scenes"]
+)
 def test_a_usual_mistake_is_named_in_one_sentence(mistake: str) -> None:
     sim = simulate(placed_around([0, 75, 130]), BODY, 8, frames=60, noise=GOOD, clip=3)
     rig, tracks = mistaken(sim, mistake)
@@ -244,16 +304,20 @@ def test_gravity_and_floor_are_those_that_the_calibration_states() -> None:
     np.testing.assert_allclose(given.up_cam, sim.rig.cameras[0].rotation[:, 2])
     assert given.camera_height_m == pytest.approx(sim.rig.cameras[0].position_m[2])
     tilted = Rotation.from_euler("x", 25, degrees=True).as_matrix()
-    other = replace(sim.rig, cameras=tuple(replace(c, rotation=c.rotation @ tilted) for c in sim.rig.cameras))
+    other = replace(
+        sim.rig, cameras=tuple(replace(c, rotation=c.rotation @ tilted) for c in sim.rig.cameras)
+    )
     assert stated_ground(other, [views(sim, 0, [0, 1])]).up_cam is None
 
 
-# --- fits -------------------------------------------------------------------------------------------------------------
+# --- fits
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_keypoints_between_two_frames_lie_between_them() -> None:
     sim = simulate(placed_around([0]), BODY, 1, frames=20, noise=GOOD)
-    points, time = sim.keypoints[0][0], sim.time_s[0]
+    points = sim.keypoints[0][0]
+    time = sim.time_s[0]
     found = resampled(points, time, np.array([time[3], (time[3] + time[4]) / 2, 5.0]))
     torch.testing.assert_close(found.xy_px[0], points.xy_px[3])
     torch.testing.assert_close(found.xy_px[1], (points.xy_px[3] + points.xy_px[4]) / 2)
@@ -272,7 +336,9 @@ def test_a_second_camera_makes_a_fit_better_and_surer() -> None:
 
 def test_somebody_whom_only_another_camera_sees_is_fitted_from_that_one() -> None:
     sim = simulate(placed_around([0, 90]), BODY, 10, frames=40, noise=GOOD, clip=5)
-    hidden = replace(sim.keypoints[0][0], xy_px=torch.full_like(sim.keypoints[0][0].xy_px, torch.nan))
+    hidden = replace(
+        sim.keypoints[0][0], xy_px=torch.full_like(sim.keypoints[0][0].xy_px, torch.nan)
+    )
     away, _ = errors_mm(replace(sim, keypoints=[[hidden], sim.keypoints[1]]), [0, 1])
     centred = away - np.median(away)
     assert np.isfinite(away).all()
@@ -285,11 +351,25 @@ def test_a_gap_in_one_camera_is_bridged_by_the_other() -> None:
     xy = first.keypoints.xy_px.clone()
     xy[15:45] = torch.nan
     prepared = prepare_views(
-        replace(first.keypoints, xy_px=xy), np.arange(60), first.camera, [second], BODY, "lifter", fps=30.0, every=1
+        replace(first.keypoints, xy_px=xy),
+        np.arange(60),
+        first.camera,
+        [second],
+        BODY,
+        "lifter",
+        fps=30.0,
+        every=1,
     )
     assert (prepared.grid.segment == 0).all()
     alone = prepare_views(
-        replace(first.keypoints, xy_px=xy), np.arange(60), first.camera, [], BODY, "lifter", fps=30.0, every=1
+        replace(first.keypoints, xy_px=xy),
+        np.arange(60),
+        first.camera,
+        [],
+        BODY,
+        "lifter",
+        fps=30.0,
+        every=1,
     )
     assert (alone.grid.segment[20:40] < 0).all()
 
@@ -314,7 +394,9 @@ def test_people_place_cameras_and_say_how_well() -> None:
     ]
     focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
     found = place_cameras(
-        Recorded([c.name for c in rig.cameras], cameras, focals, lifted, [0.0, None, None], [1 / 30] * 3)
+        Recorded(
+            [c.name for c in rig.cameras], cameras, focals, lifted, [0.0, None, None], [1 / 30] * 3
+        )
     )
     for number in (1, 2):
         turn = found.rig.relative(number)[0] @ rig.relative(number)[0].T
@@ -326,8 +408,10 @@ def test_people_place_cameras_and_say_how_well() -> None:
 def test_cameras_that_share_nobody_are_not_placed() -> None:
     sim = simulate(placed_around([0, 90]), BODY, 15, frames=40, noise=GOOD)
     cameras = [c.camera for c in sim.rig.cameras]
-    lifted = [[Lifted.of(own[0], time + 100 * n, c, BODY, 30.0)]
-              for n, (own, time, c) in enumerate(zip(sim.keypoints, sim.time_s, cameras, strict=True))]  # fmt: skip
+    lifted = [
+        [Lifted.of(own[0], time + 100 * n, c, BODY, 30.0)]
+        for n, (own, time, c) in enumerate(zip(sim.keypoints, sim.time_s, cameras, strict=True))
+    ]
     focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
     with pytest.raises(UserError, match="record a board"):
         place_cameras(Recorded(["a", "b"], cameras, focals, lifted, [0.0, 0.0], [1 / 30] * 2))
@@ -360,7 +444,9 @@ def test_cameras_are_placed_though_one_shows_left_for_right() -> None:
         for other in (False, True)
     )
     focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
-    found = place_cameras(Recorded(["a", "b"], cameras, focals, people, [0.0, 0.0], [1 / 30] * 2, exchanged=exchanged))
+    found = place_cameras(
+        Recorded(["a", "b"], cameras, focals, people, [0.0, 0.0], [1 / 30] * 2, exchanged=exchanged)
+    )
     assert found.exchanged == 1
     turn = found.rig.relative(1)[0] @ rig.relative(1)[0].T
     assert np.degrees(Rotation.from_matrix(turn).magnitude()) < 8

@@ -10,7 +10,8 @@ from fitting.keypoints.observed import ABSENT, segments
 from pose2d.types import Keypoints
 from tests.walkers import walker
 
-SIZE, FPS = (1280, 960), 30.0
+SIZE = (1280, 960)
+FPS = 30.0
 
 
 def walking(frames: int, speed_m: float = 0.03) -> Keypoints:
@@ -57,7 +58,10 @@ def test_ends_that_disagree_are_not_joined(change: str) -> None:
     else:  # lying
         xy_px[25:] = middle + (xy_px[25:] - middle).flip(-1)
     assert segments(seen, gap(40, 20, 24), FPS).max() == 0
-    assert segments(replace(seen, xy_px=xy_px), gap(40, 20, 24), FPS).tolist() == [0] * 20 + [ABSENT] * 5 + [1] * 15
+    assert (
+        segments(replace(seen, xy_px=xy_px), gap(40, 20, 24), FPS).tolist()
+        == [0] * 20 + [ABSENT] * 5 + [1] * 15
+    )
 
 
 def test_sides_called_by_the_other_name_after_a_gap_are_no_disagreement() -> None:

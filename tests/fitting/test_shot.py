@@ -18,7 +18,10 @@ from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
 from tests.fitting.people_scenes import angle_deg, standing_pose
 
-SIZE, FOCAL_PX, FPS, FRAMES = (1280, 720), 1000.0, 30.0, 24
+SIZE = (1280, 720)
+FOCAL_PX = 1000.0
+FPS = 30.0
+FRAMES = 24
 CAMERA = Camera.from_focal(FOCAL_PX, SIZE)
 KNOWN = FocalEstimate(FOCAL_PX, 0.01, "given")
 PITCH_DEG, CAMERA_M = 14.0, 1.9
@@ -31,8 +34,12 @@ def body() -> Body:
     return fitting.load_body()
 
 
-def standing(body: Body, size: float, x_m: float, far_m: float, seed: int, frames: int = FRAMES) -> np.ndarray:
-    """Keypoints [T, 26, 3] of somebody who stands on the floor in the world (y up, the camera looks along -z)."""
+def standing(
+    body: Body, size: float, x_m: float, far_m: float, seed: int, frames: int = FRAMES
+) -> np.ndarray:
+    """Keypoints [T, 26, 3] of somebody who stands on the floor in the world (y up, the camera looks
+    along -z).
+    """
     pose, _ = standing_pose(frames, np.random.default_rng(seed))
     pose[:, (1, 2, 4, 5, 7, 8)] *= 0.05  # who stands does not shuffle
     pose[:, 0] *= 0.3
@@ -48,22 +55,37 @@ def standing(body: Body, size: float, x_m: float, far_m: float, seed: int, frame
 
 def in_camera(points: np.ndarray, turn: np.ndarray | None = None) -> np.ndarray:
     """turn [T, 3, 3]: first_from_camera."""
-    rotation = Rotation.from_euler("x", PITCH_DEG, degrees=True).as_matrix() @ np.diag([1.0, -1.0, -1.0])
+    rotation = Rotation.from_euler("x", PITCH_DEG, degrees=True).as_matrix() @ np.diag(
+        [1.0, -1.0, -1.0]
+    )
     cam = (points - np.array([0, CAMERA_M, 0])) @ rotation.T
     return cam if turn is None else np.einsum("tji,tnj->tni", turn, cam)
 
 
-UP = Rotation.from_euler("x", PITCH_DEG, degrees=True).as_matrix() @ np.diag([1.0, -1.0, -1.0]) @ np.array([0, 1.0, 0])
+UP = (
+    Rotation.from_euler("x", PITCH_DEG, degrees=True).as_matrix()
+    @ np.diag([1.0, -1.0, -1.0])
+    @ np.array([0, 1.0, 0])
+)
 
 
 def seen(points_cam: np.ndarray, zoom: np.ndarray | None = None) -> Keypoints:
     """Exact keypoints with good confidence; zoom [T]."""
     focal = FOCAL_PX * (np.ones(len(points_cam)) if zoom is None else zoom)
-    xy = points_cam[..., :2] / points_cam[..., 2:] * focal[:, None, None] + np.array(CAMERA.center_px)
+    xy = points_cam[..., :2] / points_cam[..., 2:] * focal[:, None, None] + np.array(
+        CAMERA.center_px
+    )
     confidence = torch.full(xy.shape[:2], 0.9)
     sides = np.ptp(xy, axis=1)
     area = torch.from_numpy(0.5 * sides[:, 0] * sides[:, 1]).float()
-    return Keypoints(torch.from_numpy(xy).float(), confidence, torch.ones_like(confidence), "oracle", area, HALPE26)
+    return Keypoints(
+        torch.from_numpy(xy).float(),
+        confidence,
+        torch.ones_like(confidence),
+        "oracle",
+        area,
+        HALPE26,
+    )
 
 
 def person(identity: int, keypoints: Keypoints, **more: object) -> ShotPerson:
@@ -74,7 +96,10 @@ def person(identity: int, keypoints: Keypoints, **more: object) -> ShotPerson:
 def family(body: Body) -> list[ShotPerson]:
     """Two adults and a child of 1.1 m."""
     places = ((1.0, -1.0, 5.0), (1.0, 1.2, 6.5), (0.65, 0.2, 4.2))
-    return [person(n, seen(in_camera(standing(body, s, x, z, n + 1)))) for n, (s, x, z) in enumerate(places)]
+    return [
+        person(n, seen(in_camera(standing(body, s, x, z, n + 1))))
+        for n, (s, x, z) in enumerate(places)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +110,8 @@ def found(family: list[ShotPerson], body: Body) -> ShotFit:
 def finite(fit: ShotFit) -> bool:
     params = [p.fit.params for p in fit.people.values()]
     numbers = [
-        torch.cat((p.pose.flatten(), p.shape.flatten(), p.translation.flatten(), p.size.flatten())) for p in params
+        torch.cat((p.pose.flatten(), p.shape.flatten(), p.translation.flatten(), p.size.flatten()))
+        for p in params
     ]
     return all(bool(torch.isfinite(n).all()) for n in numbers) and math.isfinite(fit.focal.focal_px)
 
@@ -112,7 +138,9 @@ def test_a_toddler_with_a_large_head_stands_upright(family: list[ShotPerson], bo
     lean = angle_deg((joints[:, 12] - joints[:, (7, 8)].mean(1)).mean(0), UP)
     assert lean < 8  # 12 where the body model's adult head is fitted to it
     assert height_m(fit, 2, body) < 1.2
-    torch.testing.assert_close(fit.people[2].keypoints.xy_px, shown.keypoints.xy_px, atol=0.01, rtol=0)
+    torch.testing.assert_close(
+        fit.people[2].keypoints.xy_px, shown.keypoints.xy_px, atol=0.01, rtol=0
+    )
 
 
 def test_feet_that_stand_stay_put_on_the_floor(found: ShotFit, body: Body) -> None:
@@ -129,15 +157,26 @@ def test_feet_that_stand_stay_put_on_the_floor(found: ShotFit, body: Body) -> No
 @pytest.mark.parametrize("ground", [True, False])
 def test_who_stands_behind_another_is_less_to_be_relied_on(body: Body, ground: bool) -> None:
     def stated(keypoints: Keypoints) -> Keypoints:
-        weight, sigma = (torch.tensor(value).expand(*keypoints.confidence.shape, 2) for value in ((0.9, 0.1), (0.3, 5)))
+        weight, sigma = (
+            torch.tensor(value).expand(*keypoints.confidence.shape, 2)
+            for value in ((0.9, 0.1), (0.3, 5))
+        )
         confidence = (weight / (1 + sigma.square())).sum(-1)
-        return replace(keypoints, confidence=confidence, source="ccnet", error=ErrorDistribution(weight, sigma))
+        return replace(
+            keypoints, confidence=confidence, source="ccnet", error=ErrorDistribution(weight, sigma)
+        )
 
     places = ((0.0, 4.0), (0.15, 4.8))
-    people = [person(n, stated(seen(in_camera(standing(body, 1.0, x, z, 1, 6))))) for n, (x, z) in enumerate(places)]
+    people = [
+        person(n, stated(seen(in_camera(standing(body, 1.0, x, z, 1, 6)))))
+        for n, (x, z) in enumerate(places)
+    ]
     options = SceneOptions(ground=ground)
     both = fit_shot(people, CAMERA, KNOWN, body, fps=FPS, options=options).people
-    alone = [fit_shot([one], CAMERA, KNOWN, body, fps=FPS, options=options).people[one.identity] for one in people]
+    alone = [
+        fit_shot([one], CAMERA, KNOWN, body, fps=FPS, options=options).people[one.identity]
+        for one in people
+    ]
     hips = [HALPE26.keypoints.index(name) for name in ("left_hip", "right_hip")]
     before, after = (found[1] for found in (alone, both))
     assert (after.keypoints.confidence[:, hips] < 0.6 * before.keypoints.confidence[:, hips]).all()
@@ -149,10 +188,13 @@ def test_who_stands_behind_another_is_less_to_be_relied_on(body: Body, ground: b
         torch.testing.assert_close(*front, rtol=0, atol=0.02)
 
 
-def test_without_a_floor_everyone_is_fitted_as_a_track(family: list[ShotPerson], body: Body) -> None:
+def test_without_a_floor_everyone_is_fitted_as_a_track(
+    family: list[ShotPerson], body: Body
+) -> None:
     alone = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, options=SceneOptions(ground=False))
     track = fitting.fit_track(family[0].keypoints, family[0].frame, CAMERA, body, fps=FPS)
-    ours, theirs = alone.people[0].fit.params, track.fit.params
+    ours = alone.people[0].fit.params
+    theirs = track.fit.params
     for name in ("pose", "shape", "translation"):
         assert getattr(ours, name).numpy().tobytes() == getattr(theirs, name).numpy().tobytes()
     assert alone.ground is None
@@ -163,7 +205,11 @@ def test_a_static_camera_changes_no_byte(family: list[ShotPerson], body: Body) -
     motion = CameraMotion("static", np.arange(FRAMES), still, np.ones(FRAMES), FOCAL_PX, "")
     options = SceneOptions(ground=False)
     a = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, options=options).people[0].fit.params
-    b = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, motion=motion, options=options).people[0].fit.params
+    b = (
+        fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, motion=motion, options=options)
+        .people[0]
+        .fit.params
+    )
     assert a.pose.numpy().tobytes() == b.pose.numpy().tobytes()
 
 
@@ -171,45 +217,72 @@ def test_a_known_height_is_the_height(family: list[ShotPerson], body: Body) -> N
     tall = [replace(family[0], height_m=1.9), family[1]]
     fit = fit_shot(tall, CAMERA, KNOWN, body, fps=FPS)
     assert height_m(fit, 0, body) == pytest.approx(1.9, abs=0.004)
-    assert height_m(fit, 1, body) == pytest.approx(1.9, rel=0.08)  # on the same floor, and as tall in the truth
+    assert height_m(fit, 1, body) == pytest.approx(
+        1.9, rel=0.08
+    )  # on the same floor, and as tall in the truth
 
 
 def test_a_given_floor_is_kept(family: list[ShotPerson], body: Body) -> None:
     x, y, z = UP.tolist()
-    fit = fit_shot(family, CAMERA, KNOWN, body, fps=FPS, options=SceneOptions(given=GivenGround((x, y, z), CAMERA_M)))
+    fit = fit_shot(
+        family,
+        CAMERA,
+        KNOWN,
+        body,
+        fps=FPS,
+        options=SceneOptions(given=GivenGround((x, y, z), CAMERA_M)),
+    )
     assert fit.ground is not None
     assert angle_deg(fit.ground.up_cam, UP) < 0.5
     assert fit.ground.camera_height_m == pytest.approx(CAMERA_M, rel=0.02)
     assert height_m(fit, 2, body) == pytest.approx(0.65 * 1.696, rel=0.05)
 
 
-def test_the_lens_is_in_the_depth_s_deviation_and_in_no_other(family: list[ShotPerson], body: Body) -> None:
+def test_the_lens_is_in_the_depth_s_deviation_and_in_no_other(
+    family: list[ShotPerson], body: Body
+) -> None:
     options = SceneOptions(ground=False)
     unsure = replace(KNOWN, log_sigma=0.29)
-    sharp, wide = (fit_shot(family[:1], CAMERA, f, body, fps=FPS, options=options).people[0].fit
-                   for f in (KNOWN, unsure))  # fmt: skip
+    sharp, wide = (
+        fit_shot(family[:1], CAMERA, f, body, fps=FPS, options=options).people[0].fit
+        for f in (KNOWN, unsure)
+    )
     assert sharp.joint_std_mm is not None
     assert wide.joint_std_mm is not None
     depth_mm = 1000 * sharp.params.translation[:, 2]
     more = (wide.joint_std_mm[..., 2].square() - sharp.joint_std_mm[..., 2].square()).sqrt()
-    torch.testing.assert_close(more[:, 0], depth_mm * math.sqrt(0.29**2 - 0.01**2), rtol=0.02, atol=1.0)
+    torch.testing.assert_close(
+        more[:, 0], depth_mm * math.sqrt(0.29**2 - 0.01**2), rtol=0.02, atol=1.0
+    )
     torch.testing.assert_close(wide.joint_std_mm[..., :2], sharp.joint_std_mm[..., :2])
     torch.testing.assert_close(wide.joint_std_relative_mm, sharp.joint_std_relative_mm)
 
 
 def turning(degrees: float, zoom: np.ndarray | None = None) -> CameraMotion:
-    turn = Rotation.from_euler("y", np.linspace(0, degrees, FRAMES)[:, None], degrees=True).as_matrix()
+    turn = Rotation.from_euler(
+        "y", np.linspace(0, degrees, FRAMES)[:, None], degrees=True
+    ).as_matrix()
     ones = np.ones(FRAMES)
-    return CameraMotion("rotating", np.arange(FRAMES), turn, ones if zoom is None else zoom, FOCAL_PX, "")
+    return CameraMotion(
+        "rotating", np.arange(FRAMES), turn, ones if zoom is None else zoom, FOCAL_PX, ""
+    )
 
 
 def test_under_a_panning_camera_feet_stay_put_in_the_world(body: Body) -> None:
     motion = turning(12.0)
     points = standing(body, 1.0, 0.3, 5.0, 1)
-    fit = fit_shot([person(0, seen(in_camera(points, motion.first_from_camera)))], CAMERA, KNOWN, body, fps=FPS,
-                   motion=motion)  # fmt: skip
+    fit = fit_shot(
+        [person(0, seen(in_camera(points, motion.first_from_camera)))],
+        CAMERA,
+        KNOWN,
+        body,
+        fps=FPS,
+        motion=motion,
+    )
     assert fit.ground is not None
-    assert angle_deg(fit.ground.up_cam, UP) < 2.5 * fit.ground.up_sigma_deg  # one person, who stands
+    assert (
+        angle_deg(fit.ground.up_cam, UP) < 2.5 * fit.ground.up_sigma_deg
+    )  # one person, who stands
     feet = body.at(fit.people[0].fit.params).keypoints[:, FEET].double().numpy()
     world = np.einsum("tij,tnj->tni", motion.first_from_camera, feet)
     assert np.median(np.linalg.norm(np.diff(world, axis=0), axis=-1)) * FPS < 0.02
@@ -219,10 +292,21 @@ def test_under_a_panning_camera_feet_stay_put_in_the_world(body: Body) -> None:
 def test_a_zoom_moves_nobody_and_pixels_stay_those_of_the_video(body: Body) -> None:
     zoom = np.linspace(1.0, 1.6, FRAMES)
     points = in_camera(standing(body, 1.0, 0.3, 5.0, 1))
-    zoomed, plain = seen(points, zoom), seen(points)
+    zoomed = seen(points, zoom)
+    plain = seen(points)
     options = SceneOptions(ground=False)
-    a = fit_shot([person(0, zoomed)], CAMERA, KNOWN, body, fps=FPS, motion=turning(0.0, zoom), options=options)
-    b = fit_shot([person(0, plain)], CAMERA, KNOWN, body, fps=FPS, motion=turning(0.0), options=options)
+    a = fit_shot(
+        [person(0, zoomed)],
+        CAMERA,
+        KNOWN,
+        body,
+        fps=FPS,
+        motion=turning(0.0, zoom),
+        options=options,
+    )
+    b = fit_shot(
+        [person(0, plain)], CAMERA, KNOWN, body, fps=FPS, motion=turning(0.0), options=options
+    )
     torch.testing.assert_close(a.people[0].keypoints.xy_px, zoomed.xy_px, atol=1e-2, rtol=0)
     moved = a.people[0].fit.params.translation - b.people[0].fit.params.translation
     assert moved.abs().max() < 0.02
@@ -260,16 +344,27 @@ def test_what_cannot_be_known_is_said_and_everyone_is_fitted_all_the_same(body: 
 
 
 def test_not_known_gives_the_arrays_of_not_looked_for(body: Body) -> None:
-    lying = standing(body, 1.0, 0.3, 5.0, 1) @ Rotation.from_euler("z", 90, degrees=True).as_matrix().T
+    lying = (
+        standing(body, 1.0, 0.3, 5.0, 1) @ Rotation.from_euler("z", 90, degrees=True).as_matrix().T
+    )
     keypoints = seen(in_camera(lying - lying.mean((0, 1)) + np.array([0, 0.2, -5.0])))
     looked, off = (
-        fit_shot([person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS, options=SceneOptions(ground=ground))
+        fit_shot(
+            [person(0, keypoints)],
+            CAMERA,
+            KNOWN,
+            body,
+            fps=FPS,
+            options=SceneOptions(ground=ground),
+        )
         for ground in (True, False)
     )
     assert looked.ground is None
     assert looked.verdict == "not known"
     for name in ("pose", "translation", "shape", "size"):
-        assert torch.equal(getattr(looked.people[0].fit.params, name), getattr(off.people[0].fit.params, name)), name
+        assert torch.equal(
+            getattr(looked.people[0].fit.params, name), getattr(off.people[0].fit.params, name)
+        ), name
     assert not looked.people[0].contact.any()
 
 
@@ -299,10 +394,15 @@ def test_a_stated_height_that_contradicts_a_shared_floor_is_obeyed_with_a_warnin
 ) -> None:
     fit = fit_shot([replace(family[0], height_m=2.4), *family[1:]], CAMERA, KNOWN, body, fps=FPS)
     assert height_m(fit, 0, body) == pytest.approx(2.4, rel=0.05)
-    assert any("stated height of 2.40 m" in warning and "would be 1." in warning for warning in fit.warnings)
+    assert any(
+        "stated height of 2.40 m" in warning and "would be 1." in warning
+        for warning in fit.warnings
+    )
 
 
-def test_somebody_who_sits_down_rests_at_the_seat_s_own_height(family: list[ShotPerson], body: Body) -> None:
+def test_somebody_who_sits_down_rests_at_the_seat_s_own_height(
+    family: list[ShotPerson], body: Body
+) -> None:
     share = np.clip((np.arange(75) - 25) / 15, 0, 1)[:, None]  # stands, sits down, sits
     pose, _ = standing_pose(75, np.random.default_rng(0))
     pose[:, 1:9] *= 0.05
@@ -311,14 +411,18 @@ def test_somebody_who_sits_down_rests_at_the_seat_s_own_height(family: list[Shot
     posed = body(pose, vertices=True)
     assert posed.vertices is not None
     points, pelvis = (part.double().numpy() for part in (posed.keypoints, posed.joints[:, 0]))
-    sole, feet = posed.vertices[..., 1].amin(1).double().numpy(), points[:, FEET].mean(1)
-    points -= np.stack((feet[:, 0], sole, feet[:, 2]), 1)[:, None]  # feet stay where they are, on the floor
+    sole = posed.vertices[..., 1].amin(1).double().numpy()
+    feet = points[:, FEET].mean(1)
+    points -= np.stack((feet[:, 0], sole, feet[:, 2]), 1)[
+        :, None
+    ]  # feet stay where they are, on the floor
     seated = person(5, seen(in_camera(points + np.array([0.4, 0, -4.5]))))
     fit = fit_shot([*family[:2], seated], CAMERA, KNOWN, body, fps=FPS)
     assert fit.ground is not None
     assert fit.uses(5)
     found = body.at(fit.people[5].fit.params).joints[:, 0].double().numpy() @ fit.ground.up_cam
-    over_m, true_m = found + fit.ground.camera_height_m, pelvis[:, 1] - sole
+    over_m = found + fit.ground.camera_height_m
+    true_m = pelvis[:, 1] - sole
     assert true_m[50:].max() < 0.68 < 0.85 < true_m[0]
     assert np.abs(over_m - true_m)[50:].max() < 0.08
     assert np.ptp(over_m[50:]) < 0.02  # and does not slide
@@ -331,7 +435,9 @@ def test_nobody_is_an_answer(body: Body) -> None:
 
 
 def test_a_mirror_image_stands_on_the_same_floor(family: list[ShotPerson], body: Body) -> None:
-    """Somebody before a mirror is seen twice: once with left and right exchanged, on the floor behind the wall."""
+    """Somebody before a mirror is seen twice: once with left and right exchanged, on the floor
+    behind the wall.
+    """
     points = standing(body, 1.0, -0.8, 5.0, 2)
     mirrored = (points * np.array([1, 1, -1.0]) + np.array([0.3, 0, -13.0]))[:, HALPE26.flip_order]
     people = [person(n, seen(in_camera(p))) for n, p in enumerate((points, mirrored))]
@@ -347,7 +453,9 @@ def test_parameters_refocused_there_and_back_are_the_same(body: Body) -> None:
     generator = torch.Generator().manual_seed(0)
     pose = 0.3 * torch.randn(4, 24, 3, generator=generator)
     params = BodyParams(
-        pose, torch.zeros(10), torch.tensor([0.5, 0.2, 5.0]) + 0.1 * torch.randn(4, 3, generator=generator)
+        pose,
+        torch.zeros(10),
+        torch.tensor([0.5, 0.2, 5.0]) + 0.1 * torch.randn(4, 3, generator=generator),
     )
     there = refocused_params(params, body.rest_joints[0], 1.3)
     back = refocused_params(there, body.rest_joints[0], 1 / 1.3)

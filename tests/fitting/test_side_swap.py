@@ -11,7 +11,10 @@ from pose2d.skeletons import COCO17
 from pose2d.types import ErrorDistribution, Keypoints
 
 FRAMES = 90
-LEFT, RIGHT = ([COCO17.keypoints.index(f"{side}_{name}") for name in ("knee", "ankle")] for side in ("left", "right"))
+LEFT, RIGHT = (
+    [COCO17.keypoints.index(f"{side}_{name}") for name in ("knee", "ankle")]
+    for side in ("left", "right")
+)
 
 
 @pytest.fixture
@@ -26,7 +29,9 @@ def side_walk() -> Keypoints:
     xy_px[:, RIGHT, 0] -= swing
     xy_px += np.random.default_rng(0).normal(0, 1.5, xy_px.shape)
     sure = torch.full((FRAMES, 17), 0.9)
-    return Keypoints(torch.from_numpy(xy_px).float(), sure, sure, "ccnet", torch.full((FRAMES,), 3e4))
+    return Keypoints(
+        torch.from_numpy(xy_px).float(), sure, sure, "ccnet", torch.full((FRAMES,), 3e4)
+    )
 
 
 def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
@@ -36,7 +41,8 @@ def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.n
 
 
 def exchanged(known: Keypoints, frames: list[int]) -> Keypoints:
-    xy_px, confidence = known.xy_px.clone(), known.confidence.clone()
+    xy_px = known.xy_px.clone()
+    confidence = known.confidence.clone()
     for a, b in ((LEFT, RIGHT), (RIGHT, LEFT)):
         xy_px[np.ix_(frames, a)] = known.xy_px[np.ix_(frames, b)]
         confidence[np.ix_(frames, a)] = known.confidence[np.ix_(frames, b)]
@@ -87,5 +93,8 @@ def test_gaps_and_short_tracks_are_no_trouble(side_walk: Keypoints) -> None:
     side_walk.xy_px[30:45] = 0
     assert not repair_side_swaps(side_walk, 30)[1].any()
     for count in (1, 2, 3):
-        some = {name: getattr(side_walk, name)[:count] for name in ("xy_px", "confidence", "presence", "area_px2")}
+        some = {
+            name: getattr(side_walk, name)[:count]
+            for name in ("xy_px", "confidence", "presence", "area_px2")
+        }
         assert repair_side_swaps(replace(side_walk, **some), 30)[1].shape == (count, 17)

@@ -39,13 +39,17 @@ def rule():
 
 @pytest.fixture(scope="module")
 def spin():
-    return {key: torch.from_numpy(np.asarray(value)) for key, value in answers("spin_smplify").items()}
+    return {
+        key: torch.from_numpy(np.asarray(value)) for key, value in answers("spin_smplify").items()
+    }
 
 
 @pytest.fixture(scope="module")
 def sight(spin):
     focal = torch.full((2, 2), 5000.0)
-    return Observations(spin["kp2d"][..., :2], spin["kp2d"][..., 2], focal, spin["center"], torch.ones(2))
+    return Observations(
+        spin["kp2d"][..., :2], spin["kp2d"][..., 2], focal, spin["center"], torch.ones(2)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -81,13 +85,16 @@ def test_the_49_points_are_spins(spin, toy, points, through):
 
 def test_the_losses_are_spins(spin, sight, points, prior):
     settings = SmplifySettings()
-    placed, cam = spin["joints49_0"], spin["cam0"]
+    placed = spin["joints49_0"]
+    cam = spin["cam0"]
     for moved, expected in ((cam, "camera_loss0"), (cam + 0.1, "camera_loss_moved")):
         loss = camera_loss(placed, moved, cam[:, 2], sight, points, settings).sum()
         torch.testing.assert_close(loss, spin[expected], rtol=1e-5, atol=0)
     everything = replace(points, ignored=())
     body_pose = spin["pose0"][:, 3:]
-    loss, errors = body_loss(placed, body_pose, spin["betas0"], cam, sight, everything, prior, settings)
+    loss, errors = body_loss(
+        placed, body_pose, spin["betas0"], cam, sight, everything, prior, settings
+    )
     torch.testing.assert_close(loss.sum(), spin["body_loss0"], rtol=1e-5, atol=0)
     assert relative_error(errors, spin["reproj0"].numpy()) < 1e-5
     torch.testing.assert_close(prior.energy(body_pose)[0], spin["gmm0"], rtol=1e-5, atol=0)
@@ -95,16 +102,24 @@ def test_the_losses_are_spins(spin, sight, points, prior):
 
 
 @pytest.mark.parametrize(
-    ("iterations", "through"), [(1, "mesh"), (10, "mesh"), (100, "mesh"), (10, "bones"), (10, "smplx")]
+    ("iterations", "through"),
+    [(1, "mesh"), (10, "mesh"), (100, "mesh"), (10, "bones"), (10, "smplx")],
 )
 def test_the_fits_are_spins(spin, sight, toy, points, prior, start, iterations, through):
-    fit = fit_points(sight, toy, points, start, prior, SmplifySettings(iterations=iterations), through)
-    expected = {key: spin[f"{key}_it{iterations}"] for key in ("joints", "pose", "betas", "cam", "reproj")}
-    pose, shape = fit.params.pose.flatten(1), fit.params.shape
+    fit = fit_points(
+        sight, toy, points, start, prior, SmplifySettings(iterations=iterations), through
+    )
+    expected = {
+        key: spin[f"{key}_it{iterations}"] for key in ("joints", "pose", "betas", "cam", "reproj")
+    }
+    pose = fit.params.pose.flatten(1)
+    shape = fit.params.shape
     torch.testing.assert_close(pose, expected["pose"], atol=1e-4, rtol=0)
     torch.testing.assert_close(shape, expected["betas"], atol=1e-4, rtol=0)
     torch.testing.assert_close(fit.params.translation, expected["cam"], atol=1e-5, rtol=0)
-    torch.testing.assert_close(placer(toy, points, "mesh")(pose, shape), expected["joints"], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        placer(toy, points, "mesh")(pose, shape), expected["joints"], atol=1e-5, rtol=0
+    )
     assert relative_error(fit.reprojection, expected["reproj"].numpy()) < 1e-4
 
 
@@ -118,8 +133,10 @@ def test_frames_do_not_depend_on_who_else_is_in_the_batch(sight, toy, points, pr
 
 def test_coco_keypoints_go_to_the_slots_of_their_names(toy, points):
     assert tuple(NAMES[slot] for slot in COCO_SLOTS) == COCO17.keypoints
-    # Those slots are the same points of the body, but for the hips, which SPIN regresses from the mesh.
-    own, limbs = coco17(toy), [k for k in range(17) if "hip" not in COCO17.keypoints[k]]
+    # Those slots are the same points of the body, but for the hips, which SPIN regresses from the
+    # mesh.
+    own = coco17(toy)
+    limbs = [k for k in range(17) if "hip" not in COCO17.keypoints[k]]
     at = [COCO_SLOTS[k] for k in limbs]
     assert torch.equal(own.joint_part[limbs], points.joint_part[at])
     assert torch.equal(own.vertex_part[limbs], points.vertex_part[at])
@@ -133,13 +150,16 @@ def test_smplifys_own_mixture_is_read_and_another_pickle_is_refused(rule, prior,
     assert torch.equal(load_max_mixture(path).precision, prior.precision)
     wrong = tmp_path / "other.pkl"
     wrong.write_bytes(
-        pickle.dumps({"means": np.zeros((8, 63)), "covars": np.zeros(3), "weights": np.ones(8)}, protocol=2)
+        pickle.dumps(
+            {"means": np.zeros((8, 63)), "covars": np.zeros(3), "weights": np.ones(8)}, protocol=2
+        )
     )
     with pytest.raises(UserError, match="not a pose prior"):
         load_max_mixture(wrong)
 
 
-# In the full frame, on the embedded body ---------------------------------------------------------------------------
+# In the full frame, on the embedded body
+# ---------------------------------------------------------------------------
 
 CAMERA = Camera.from_focal(1000.0, (1280, 720))
 
@@ -164,7 +184,11 @@ def seen(body, truth):
 
 
 def nearby(truth):
-    return replace(truth, pose=0.5 * truth.pose + torch.tensor([torch.pi / 2, 0, 0]) * (torch.arange(24) == 0)[:, None])
+    return replace(
+        truth,
+        pose=0.5 * truth.pose
+        + torch.tensor([torch.pi / 2, 0, 0]) * (torch.arange(24) == 0)[:, None],
+    )
 
 
 def test_a_fit_comes_closer_to_what_is_seen(body, truth, seen):
@@ -185,9 +209,13 @@ def test_a_image_twice_as_large_gives_the_same_body(body, truth, seen):
     large = Camera((2000.0, 2000.0), (1280.0, 720.0), (2560, 1440))
     settings = SmplifySettings(iterations=10)
     small_fit = smplify(seen, CAMERA, body, nearby(truth), settings, through="bones")
-    large_fit = smplify(replace(seen, xy_px=2 * seen.xy_px), large, body, nearby(truth), settings, through="bones")
+    large_fit = smplify(
+        replace(seen, xy_px=2 * seen.xy_px), large, body, nearby(truth), settings, through="bones"
+    )
     torch.testing.assert_close(small_fit.params.pose, large_fit.params.pose, atol=1e-4, rtol=0)
-    torch.testing.assert_close(small_fit.params.translation, large_fit.params.translation, atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        small_fit.params.translation, large_fit.params.translation, atol=1e-4, rtol=0
+    )
     torch.testing.assert_close(small_fit.reprojection, large_fit.reprojection, atol=1e-2, rtol=1e-3)
 
 
@@ -215,7 +243,8 @@ def test_keypoints_that_nobody_saw_do_not_pull(body, truth, seen):
 
 
 def test_the_first_torso_seen_whole_counts():
-    projected, xy = torch.zeros(2, 4, 2), torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]]).expand(2, 4, 2)
+    projected = torch.zeros(2, 4, 2)
+    xy = torch.tensor([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]]).expand(2, 4, 2)
     confidence = torch.tensor([[1.0, 1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 0.0]])
     loss = torso_reprojection(projected, xy, confidence, torch.ones(2), ((0, 1), (2, 3)))
     assert loss.tolist() == [1 + 4, 9]

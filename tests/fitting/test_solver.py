@@ -101,7 +101,9 @@ def test_a_matrix_that_nobody_can_factorise_leaves_the_start(monkeypatch) -> Non
 
 def test_a_step_through_the_camera_is_not_taken() -> None:
     problem, state = single(*some_problem(3, False))
-    close = State(state.root, state.theta, state.translation * torch.tensor([1.0, 1.0, 0.3]), state.shape)
+    close = State(
+        state.root, state.theta, state.translation * torch.tensor([1.0, 1.0, 0.3]), state.shape
+    )
     found = solve_frames(problem, close, 20)
     points = problem.posed(found.state).keypoints
     assert (points[problem.seen.used][:, 2] > 0).all()

@@ -22,7 +22,8 @@ from tools.stated_errors import NEUTRAL
 @pytest.fixture(scope="module")
 def raw() -> TrackFit:
     """A fit whose deviations are those of Gauss-Newton."""
-    xy_px, ones = torch.from_numpy(walker(12, (1280, 960), -0.5).keypoints_px), torch.ones(12, 17)
+    xy_px = torch.from_numpy(walker(12, (1280, 960), -0.5).keypoints_px)
+    ones = torch.ones(12, 17)
     keypoints = Keypoints(xy_px, 0.95 * ones, ones, "ccnet", torch.full((12,), 5e4))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stated, "stated_errors", lambda: NEUTRAL)
@@ -32,7 +33,10 @@ def raw() -> TrackFit:
 def test_a_hidden_joint_is_stated_to_be_further_off_than_the_same_joint_seen(raw: TrackFit) -> None:
     seen = replace(raw, joint_observed=np.ones_like(raw.joint_observed))
     hidden = replace(raw, joint_observed=np.zeros_like(raw.joint_observed))
-    a, b = (calibrated(one, None, load_body(), False, 30.0).fit.joint_std_relative_mm for one in (seen, hidden))
+    a, b = (
+        calibrated(one, None, load_body(), False, 30.0).fit.joint_std_relative_mm
+        for one in (seen, hidden)
+    )
     assert a is not None
     assert b is not None
     assert float(b[:, COUNTED].norm(dim=-1).mean()) > float(a[:, COUNTED].norm(dim=-1).mean())
@@ -40,7 +44,8 @@ def test_a_hidden_joint_is_stated_to_be_further_off_than_the_same_joint_seen(raw
 
 def test_deviations_are_wider_than_gauss_newton_and_finite(raw: TrackFit) -> None:
     found = calibrated(raw, None, load_body(), False, 30.0)
-    std, before = found.fit.joint_std_relative_mm, raw.fit.joint_std_relative_mm
+    std = found.fit.joint_std_relative_mm
+    before = raw.fit.joint_std_relative_mm
     assert std is not None
     assert before is not None
     assert torch.isfinite(std).all()
@@ -52,8 +57,10 @@ def test_deviations_are_wider_than_gauss_newton_and_finite(raw: TrackFit) -> Non
 def test_an_exponent_below_one_draws_deviations_towards_the_reference(raw: TrackFit) -> None:
     table = replace(NEUTRAL, exponent=np.full((2, 2), 0.5), reference_mm=np.full((2, 2), 40.0))
     found = calibrated(raw, None, load_body(), False, 30.0, table).fit
-    for std, before in ((found.joint_std_mm, raw.fit.joint_std_mm),
-                        (found.joint_std_relative_mm, raw.fit.joint_std_relative_mm)):  # fmt: skip
+    for std, before in (
+        (found.joint_std_mm, raw.fit.joint_std_mm),
+        (found.joint_std_relative_mm, raw.fit.joint_std_relative_mm),
+    ):
         assert std is not None
         assert before is not None
         torch.testing.assert_close(std, (40 * before).sqrt())
@@ -64,7 +71,9 @@ def test_a_fit_that_states_nothing_still_states_nothing(raw: TrackFit) -> None:
     assert calibrated(silent, None, load_body(), False, 30.0) is silent
 
 
-def test_the_probability_of_being_within_a_limit_grows_with_the_limit_and_is_half_at_the_median() -> None:
+def test_the_probability_of_being_within_a_limit_grows_with_the_limit_and_is_half_at_the_median() -> (
+    None
+):
     worst = np.array([80.0, 200.0])
     chance = [probability_within(worst, limit) for limit in (50.0, 100.0, 200.0, 400.0)]
     assert (np.diff(chance, axis=0) > 0).all()
@@ -79,7 +88,10 @@ def test_one_deviation_holds_68_percent_and_the_factor_of_a_level_grows_with_it(
 
 
 def test_more_frames_a_second_do_not_make_a_joint_better_known(raw: TrackFit) -> None:
-    slow, fast = (calibrated(raw, None, load_body(), False, fps).fit.joint_std_relative_mm for fps in (15.0, 60.0))
+    slow, fast = (
+        calibrated(raw, None, load_body(), False, fps).fit.joint_std_relative_mm
+        for fps in (15.0, 60.0)
+    )
     assert slow is not None
     assert fast is not None
     assert bool((fast[:, COUNTED] > slow[:, COUNTED]).all())
@@ -112,7 +124,8 @@ def test_errors_that_are_as_stated_are_covered_as_stated_at_every_level() -> Non
 def test_stating_half_of_the_error_covers_less_and_costs_likelihood() -> None:
     error, said = _drawn()
     half = replace(said, std_mm=said.std_mm / 2)
-    a, b = measures.figures(error, said), measures.figures(error, half)
+    a = measures.figures(error, said)
+    b = measures.figures(error, half)
     assert b["inside_68"] < 0.5 < a["inside_68"]
     assert b["nats"] > a["nats"] + 0.1
 

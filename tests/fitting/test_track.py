@@ -1,4 +1,6 @@
-"""From a track's keypoints to a body: gaps, side swaps, starts; long tracks in windows with one shape and no seam."""
+"""From a track's keypoints to a body: gaps, side swaps, starts; long tracks in windows with one
+shape and no seam.
+"""
 
 from dataclasses import replace
 
@@ -22,15 +24,21 @@ def seen(frames: int) -> Keypoints:
     xy_px = torch.from_numpy(walker(frames, SIZE, -0.5).keypoints_px)
     noise = torch.randn(xy_px.shape, generator=torch.Generator().manual_seed(0))
     everywhere = torch.ones(frames, 17)
-    return Keypoints(xy_px + 2 * noise, 0.95 * everywhere, everywhere, "ccnet", torch.full((frames,), 5e4))
+    return Keypoints(
+        xy_px + 2 * noise, 0.95 * everywhere, everywhere, "ccnet", torch.full((frames,), 5e4)
+    )
 
 
 def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
-    known, camera, body = seen(100), fitting.Camera.default(SIZE), fitting.load_body()
+    known = seen(100)
+    camera = fitting.Camera.default(SIZE)
+    body = fitting.load_body()
     whole = fitting.fit(known, camera, body, fps=25)
     usable = torch.ones(100, dtype=torch.bool)
     guess = guess_from_keypoints(known, [camera], body, 25)
-    windows = fit_windows(FitInput(body_keypoints(known), guess), usable, camera, body, 25, sizes=(40, 8))
+    windows = fit_windows(
+        FitInput(body_keypoints(known), guess), usable, camera, body, 25, sizes=(40, 8)
+    )
     assert windows.params.shape.shape == whole.params.shape.shape == (10,)
     assert windows.params.pose.shape == (100, 24, 3)
     assert float(windows.reprojection_px.nanmean()) < 1.1 * float(whole.reprojection_px.nanmean())
@@ -46,7 +54,9 @@ def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
 
 
 def test_a_short_track_is_solved_as_ever() -> None:
-    known, camera, body = seen(5), fitting.Camera.default(SIZE), fitting.load_body()
+    known = seen(5)
+    camera = fitting.Camera.default(SIZE)
+    body = fitting.load_body()
     whole = fitting.fit(known, camera, body, fps=25)
     same = fit_track(known, np.arange(5), camera, body, fps=25)
     torch.testing.assert_close(same.fit.params.pose, whole.params.pose, rtol=0, atol=0)
@@ -55,7 +65,12 @@ def test_a_short_track_is_solved_as_ever() -> None:
 def test_a_segment_where_nothing_was_seen_joins_its_neighbour() -> None:
     shown = torch.ones(100, dtype=torch.bool)
     shown[30:72] = False
-    assert [(p.start, p.stop) for p in _windows(shown, 25)] == [(0, 25), (25, 50), (50, 75), (75, 100)]
+    assert [(p.start, p.stop) for p in _windows(shown, 25)] == [
+        (0, 25),
+        (25, 50),
+        (50, 75),
+        (75, 100),
+    ]
     shown[25:75] = False
     assert [(p.start, p.stop) for p in _windows(shown, 25)] == [(0, 25), (25, 100)]
     shown[50:] = False
@@ -64,13 +79,16 @@ def test_a_segment_where_nothing_was_seen_joins_its_neighbour() -> None:
 
 
 def test_gaps_lie_on_the_grid_and_are_filled() -> None:
-    given, camera = seen(12), fitting.Camera.default(SIZE)
+    given = seen(12)
+    camera = fitting.Camera.default(SIZE)
     kept = np.array([0, 1, 2, 3, 7, 8, 9, 10, 11])
     found = fit_track(given.rows(kept), 100 + 2 * kept, camera, fps=25, every=2)
     np.testing.assert_array_equal(found.frame, np.arange(100, 124, 2))
     np.testing.assert_array_equal(found.detected, np.isin(np.arange(12), kept))
     np.testing.assert_array_equal(found.fit.observed.numpy(), found.detected)
-    np.testing.assert_array_equal(np.isnan(found.keypoints.xy_px.numpy()).all((1, 2)), ~found.detected)
+    np.testing.assert_array_equal(
+        np.isnan(found.keypoints.xy_px.numpy()).all((1, 2)), ~found.detected
+    )
     assert not found.keypoints.presence[~found.detected].any()
     assert not found.joint_observed[~found.detected].any()
     assert found.joint_observed[found.detected].all()
@@ -80,7 +98,8 @@ def test_gaps_lie_on_the_grid_and_are_filled() -> None:
 
 
 def test_rows_without_a_finite_pixel_are_gaps() -> None:
-    given, camera = seen(9), fitting.Camera.default(SIZE)
+    given = seen(9)
+    camera = fitting.Camera.default(SIZE)
     blank = given.xy_px.clone()
     blank[4] = torch.nan
     holes = fit_track(replace(given, xy_px=blank), np.arange(9), camera)
@@ -91,20 +110,25 @@ def test_rows_without_a_finite_pixel_are_gaps() -> None:
 
 
 def test_a_shared_start_gives_what_the_initialiser_by_name_gives() -> None:
-    given, camera, frame = seen(20), fitting.Camera.default(SIZE), np.delete(np.arange(22), [5, 6])
+    given = seen(20)
+    camera = fitting.Camera.default(SIZE)
+    frame = np.delete(np.arange(22), [5, 6])
     start = prepare_track(given, frame, camera, fitting.load_body(), "lifter", fps=25).guess
     assert len(start) == 22
     by_name = fit_track(given, frame, camera, fps=25)
     shared = fit_track(given, frame, camera, init=start, fps=25)
     torch.testing.assert_close(shared.fit.params.pose, by_name.fit.params.pose, rtol=0, atol=0)
-    per_row = fit_track(given, frame, camera, init=start.rows(np.flatnonzero(by_name.detected)), fps=25)
+    per_row = fit_track(
+        given, frame, camera, init=start.rows(np.flatnonzero(by_name.detected)), fps=25
+    )
     nearest = start.rows(np.array([0, 1, 2, 3, 4, 4, 7, *range(7, 22)]))
     expected = fit_track(given, frame, camera, init=nearest, fps=25)
     torch.testing.assert_close(per_row.fit.params.pose, expected.fit.params.pose, rtol=0, atol=0)
 
 
 def test_side_swaps_are_repaired() -> None:
-    given, camera = seen(30), fitting.Camera.default(SIZE)
+    given = seen(30)
+    camera = fitting.Camera.default(SIZE)
     xy_px = given.xy_px.clone()
     pair = [13, 14, 15, 16]  # knees and ankles
     xy_px[12, pair] = given.xy_px[12, [14, 13, 16, 15]]
@@ -118,7 +142,8 @@ def test_side_swaps_are_repaired() -> None:
 
 
 def test_nothing_to_fit_and_frame_numbers_off_the_grid_are_named() -> None:
-    given, camera = seen(4), fitting.Camera.default(SIZE)
+    given = seen(4)
+    camera = fitting.Camera.default(SIZE)
     nobody = replace(given, presence=torch.zeros(4, 17))
     with pytest.raises(TooFewKeypoints, match="no frame has 4 keypoints"):
         fit_track(nobody, np.arange(4), camera)
@@ -140,7 +165,9 @@ def test_a_long_absence_has_no_body_and_is_not_solved(monkeypatch: pytest.Monkey
         return fit(given, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(fitting.optimise, "fit_input", counted)
-    given, camera, body = seen(40), fitting.Camera.default(SIZE), fitting.load_body()
+    given = seen(40)
+    camera = fitting.Camera.default(SIZE)
+    body = fitting.load_body()
     frame = np.concatenate([np.arange(20), np.arange(920, 940)])  # away for 30 s
     found = fit_track(given, frame, camera, body, fps=30)
     assert solved == [40]
@@ -156,7 +183,9 @@ def test_a_long_absence_has_no_body_and_is_not_solved(monkeypatch: pytest.Monkey
 
 def test_segments_share_a_shape_and_no_motion() -> None:
     """Whoever comes back elsewhere is not pulled towards where the person was."""
-    given, camera, body = seen(40), fitting.Camera.default(SIZE), fitting.load_body()
+    given = seen(40)
+    camera = fitting.Camera.default(SIZE)
+    body = fitting.load_body()
     moved = given.xy_px.clone()
     moved[20:, :, 0] += 250
     there = replace(given, xy_px=moved)
@@ -175,7 +204,8 @@ def test_segments_share_a_shape_and_no_motion() -> None:
 
 def test_side_swaps_are_repaired_in_each_segment_by_itself() -> None:
     """After an absence the first label counts: no motion says that the sides were exchanged."""
-    given, camera = seen(40), fitting.Camera.default(SIZE)
+    given = seen(40)
+    camera = fitting.Camera.default(SIZE)
     pair = [13, 14, 15, 16]
     xy_px = given.xy_px.clone()
     xy_px[20:, pair] = given.xy_px[20:, [14, 13, 16, 15]]
@@ -187,9 +217,12 @@ def test_side_swaps_are_repaired_in_each_segment_by_itself() -> None:
 
 
 def test_a_shared_start_has_a_row_for_absences_too() -> None:
-    given, camera = seen(20), fitting.Camera.default(SIZE)
+    given = seen(20)
+    camera = fitting.Camera.default(SIZE)
     frame = np.concatenate([np.arange(10), np.arange(60, 70)])
     start = prepare_track(given, frame, camera, fitting.load_body(), "lifter", fps=25).guess
     assert len(start) == 70
-    by_name, shared = (fit_track(given, frame, camera, init=init, fps=25) for init in ("lifter", start))
+    by_name, shared = (
+        fit_track(given, frame, camera, init=init, fps=25) for init in ("lifter", start)
+    )
     torch.testing.assert_close(shared.fit.params.pose, by_name.fit.params.pose, rtol=0, atol=0)

@@ -32,16 +32,24 @@ def test_sharper_keypoints_mean_smaller_deviations() -> None:
 def test_the_deviation_is_that_of_the_dense_posterior() -> None:
     """Against an inverse of the whole matrix, for frames with shapes of their own."""
     problem, state = some_problem(3, False)
-    problem = having(problem, replace(problem.term(LikelyShape), weight=1.0))  # as frames by themselves have it
-    guess, shape = problem.term(Guess), problem.term(LikelyShape)
-    doubted = having(problem, replace(guess, translation_std_m=DISTANCE_STD_FACTOR * guess.translation_std_m))
+    problem = having(
+        problem, replace(problem.term(LikelyShape), weight=1.0)
+    )  # as frames by themselves have it
+    guess = problem.term(Guess)
+    shape = problem.term(LikelyShape)
+    doubted = having(
+        problem, replace(guess, translation_std_m=DISTANCE_STD_FACTOR * guess.translation_std_m)
+    )
     doubted = having(doubted, replace(shape, guess_std=DISTANCE_STD_FACTOR * shape.guess_std))
     doubted = having(doubted, LikelyPose(problem.term(LikelyPose).prior.single_gaussian()))
     scene = Floor | Contact | Balance
-    doubted = replace(doubted, terms=tuple(term for term in doubted.terms if not isinstance(term, scene)))
+    doubted = replace(
+        doubted, terms=tuple(term for term in doubted.terms if not isinstance(term, scene))
+    )
     system = normal_equations(doubted, state)
     posed = problem.posed(state)
-    step_jacobian, shape_jacobian = posed.joint_step_jacobian, posed.joint_shape_jacobian
+    step_jacobian = posed.joint_step_jacobian
+    shape_jacobian = posed.joint_shape_jacobian
     found = joint_deviations(problem, state)
     for t in range(3):
         top = torch.cat((system.matrix[t], system.arrow[t]), 1)

@@ -33,7 +33,9 @@ class Payload:
 
 @pytest.fixture
 def fake_chumpy(monkeypatch):
-    """Modules that exist while a pickle is written and are gone when it is read, like chumpy itself."""
+    """Modules that exist while a pickle is written and are gone when it is read, like chumpy
+    itself.
+    """
 
     def make(module: str, name: str, **state):
         kind = type(name, (), {"__module__": module})
@@ -93,7 +95,9 @@ def test_the_module_paths_of_old_scipy_are_known(tmp_path):
 def test_chumpy_arrays_become_numpy_arrays_without_chumpy(tmp_path, fake_chumpy, protocol):
     numbers = np.arange(24.0).reshape(4, 6)
     plain = fake_chumpy("chumpy.ch", "Ch", x=numbers, _dirty_vars={"x"})
-    picked = fake_chumpy("chumpy.reordering", "Select", a=plain, idxs=np.array([0, 7, 23, 5]), preferred_shape=(2, 2))
+    picked = fake_chumpy(
+        "chumpy.reordering", "Select", a=plain, idxs=np.array([0, 7, 23, 5]), preferred_shape=(2, 2)
+    )
     path = saved(tmp_path / "a.pkl", {"v": plain, "part": picked}, protocol)
     for module in ("chumpy", "chumpy.ch", "chumpy.reordering"):
         del sys.modules[module]
@@ -109,7 +113,9 @@ def test_a_chumpy_formula_is_refused_by_name(tmp_path, fake_chumpy):
 
 
 def test_python_2_strings_carry_array_bytes(tmp_path):
-    """Written as Python 2 does it: array data is a str of raw bytes, and names are those of old modules."""
+    """Written as Python 2 does it: array data is a str of raw bytes, and names are those of old
+    modules.
+    """
     content = np.array([1.5, -2.0, 1e300]).tobytes()
     text = b"".join(
         [
@@ -127,7 +133,11 @@ def test_python_2_strings_carry_array_bytes(tmp_path):
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path, protocol):
     mark = tmp_path / "it ran"
-    path = saved(tmp_path / "evil.pkl", {"v": np.zeros(3), "x": Payload(os.system, f"touch '{mark}'")}, protocol)
+    path = saved(
+        tmp_path / "evil.pkl",
+        {"v": np.zeros(3), "x": Payload(os.system, f"touch '{mark}'")},
+        protocol,
+    )
     with pytest.raises(UserError, match=r"evil\.pkl was refused: it asks for posix\.system"):
         unpickle.load(path)
     assert not mark.exists()
@@ -159,7 +169,8 @@ def test_every_other_name_is_refused_by_name(tmp_path, function, arguments, name
         b"c__builtin__\neval\n.",  # named, not called
         b"cchumpy.ch\nos.system\n.",  # a dotted name under an admitted module
         b"\x80\x04\x8c\x05numpy\x8c\x0bctypeslib.x\x93.",
-        b"ccopy_reg\n_reconstructor\n(cnumpy\ndtype\nc__builtin__\nobject\nU\x01xtR.",  # state for a base class
+        # state for a base class
+        b"ccopy_reg\n_reconstructor\n(cnumpy\ndtype\nc__builtin__\nobject\nU\x01xtR.",
         b"c_codecs\nencode\n(U\x01aU\x03hextR.",  # another codec
         b"cnumpy.core.multiarray\n_reconstruct\n}U\x01xU\x01ysb.",  # changing a function
         b"cnumpy\nndarray\n}b.",  # changing a class

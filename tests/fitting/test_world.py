@@ -25,7 +25,9 @@ def test_a_level_camera_sees_right_as_x_up_as_y_and_ahead_as_minus_z() -> None:
 
 @pytest.mark.parametrize("pitch", [-40.0, 0.0, 18.0, 70.0, 90.0])
 @pytest.mark.parametrize("roll", [-25.0, 0.0, 90.0])
-def test_axes_are_right_handed_with_y_up_and_the_camera_over_minus_z(pitch: float, roll: float) -> None:
+def test_axes_are_right_handed_with_y_up_and_the_camera_over_minus_z(
+    pitch: float, roll: float
+) -> None:
     up = camera_up(pitch, roll)
     rotation = rotation_to_world(up)
     assert np.allclose(rotation @ rotation.T, np.eye(3), atol=1e-12)
@@ -45,17 +47,22 @@ def test_looking_straight_down_the_top_of_the_image_is_ahead() -> None:
 
 
 def test_floor_points_lie_at_zero() -> None:
-    up, height = camera_up(18, -5), 2.2
+    up = camera_up(18, -5)
+    height = 2.2
     rng = np.random.default_rng(0)
     points = rng.normal(0, 3, (1, 50, 3))
     points -= (points @ up + height)[..., None] * up  # up . x = -height
     world = world_from_camera(up, height, None)
     assert np.abs(points_to_world(points, world)[..., 1]).max() < 1e-12
-    assert np.allclose(points_to_world(points_to_world(points, world), np.linalg.inv(world)), points)
+    assert np.allclose(
+        points_to_world(points_to_world(points, world), np.linalg.inv(world)), points
+    )
 
 
 def test_a_point_that_rests_in_the_world_rests_under_a_panning_camera() -> None:
-    turn = Rotation.from_rotvec(np.radians(np.stack((np.zeros(20), np.arange(20.0), np.zeros(20)), 1))).as_matrix()
+    turn = Rotation.from_rotvec(
+        np.radians(np.stack((np.zeros(20), np.arange(20.0), np.zeros(20)), 1))
+    ).as_matrix()
     world = world_from_camera(camera_up(10, 0), 1.6, turn)
     point = np.array([0.3, 0.2, 5.0])  # in the first camera
     seen = np.einsum("tji,j->ti", turn, point)[:, None]

@@ -18,13 +18,18 @@ class FakeHub:
     content: bytes
     licence: str = "apache-2.0"
     sha256: str = ""  # what it states; empty: the truth
-    break_off_after: list[int] = field(default_factory=list)  # bytes of the next answers, in order; then all of them
+    break_off_after: list[int] = field(
+        default_factory=list
+    )  # bytes of the next answers, in order; then all of them
     knows_parts: bool = True
     asked: list[str] = field(default_factory=list)  # "api", or the Range of a download
     address: str = ""
 
     def about(self, repository: str) -> bytes:
-        lfs = {"sha256": self.sha256 or hashlib.sha256(self.content).hexdigest(), "size": len(self.content)}
+        lfs = {
+            "sha256": self.sha256 or hashlib.sha256(self.content).hexdigest(),
+            "size": len(self.content),
+        }
         file = {
             "rfilename": "model.safetensors",
             "size": len(self.content),
@@ -55,9 +60,17 @@ def serving(hub: FakeHub) -> Iterator[FakeHub]:
                 return
             wanted = self.headers.get("Range", "")
             hub.asked.append(wanted)
-            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and hub.knows_parts else 0
+            start = (
+                int(wanted.removeprefix("bytes=").removesuffix("-"))
+                if wanted and hub.knows_parts
+                else 0
+            )
             rest = hub.content[start:]
-            self._answer(206 if start else 200, rest, hub.break_off_after.pop(0) if hub.break_off_after else len(rest))
+            self._answer(
+                206 if start else 200,
+                rest,
+                hub.break_off_after.pop(0) if hub.break_off_after else len(rest),
+            )
 
         def _answer(self, status: int, body: bytes, sent: int | None = None) -> None:
             self.send_response(status)

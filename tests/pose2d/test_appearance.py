@@ -1,4 +1,6 @@
-"""Colours at keypoints: the same person is recognised, other clothes are told apart, what is not seen says nothing."""
+"""Colours at keypoints: the same person is recognised, other clothes are told apart, what is not
+seen says nothing.
+"""
 
 import cv2
 import numpy as np
@@ -13,14 +15,18 @@ RED: Clothes = {"top": (180, 40, 40), "trousers": (40, 40, 60), "hair": (90, 60,
 GREEN: Clothes = {"top": (60, 150, 80), "trousers": (170, 160, 140), "hair": (30, 30, 30)}
 
 
-def image_of(clothes: Clothes, x: float = 160, phase: float = 0.0, light: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def image_of(
+    clothes: Clothes, x: float = 160, phase: float = 0.0, light: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """A figure of thick lines on a grey wall, and its keypoints [1, 17, 2]."""
     random = np.random.default_rng(int(x))
     image = np.clip(random.normal(140, 8, (240, 320, 3)), 0, 255).astype(np.uint8)
     xy = pose_of(np.array([x, 120.0]), 200, phase, 1.0)
     colour_of = {5: "top", 6: "top", 7: "top", 8: "top", 9: "top", 10: "top"}
     for a, b in COCO17.edges:
-        colour = clothes["hair" if max(a, b) <= 4 else colour_of.get(b, colour_of.get(a, "trousers"))]
+        colour = clothes[
+            "hair" if max(a, b) <= 4 else colour_of.get(b, colour_of.get(a, "trousers"))
+        ]
         cv2.line(image, xy[a].astype(int).tolist(), xy[b].astype(int).tolist(), colour, 16)
     cv2.fillConvexPoly(image, xy[[5, 6, 12, 11]].astype(int), clothes["top"])
     cv2.circle(image, xy[0].astype(int).tolist(), 16, clothes["hair"], -1)
@@ -42,7 +48,8 @@ def test_other_clothes_are_somebody_else() -> None:
 
 
 def test_the_ratio_is_symmetric_and_falls_with_confidence() -> None:
-    red, green = look_of(RED), look_of(GREEN)
+    red = look_of(RED)
+    green = look_of(GREEN)
     ratio = log_likelihood_ratio(red, green)[0, 0]
     assert np.isclose(ratio, log_likelihood_ratio(green, red)[0, 0])
     faint = Appearance(green.colours, 0.5 * red.weight)
@@ -59,7 +66,8 @@ def test_what_is_not_seen_says_nothing() -> None:
 
 
 def test_a_running_mean_moves_towards_what_is_seen_and_keeps_what_is_not() -> None:
-    red, green = look_of(RED), look_of(GREEN)
+    red = look_of(RED)
+    green = look_of(GREEN)
     mean = red
     for _ in range(60):
         mean = blend(mean, green)

@@ -17,15 +17,21 @@ from pose2d.base.files import Array, check_arrays, read_npy, read_npz
 from tools.hostile.mutations import HEADERS, npy_header
 
 ANY = hnp.arrays(
-    st.sampled_from([np.float32, np.float64, np.int64, np.uint8, np.bool_, np.dtype("<U3"), np.dtype(">f4")]),
+    st.sampled_from(
+        [np.float32, np.float64, np.int64, np.uint8, np.bool_, np.dtype("<U3"), np.dtype(">f4")]
+    ),
     hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
 )
-FAST = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @FAST
 @given(st.dictionaries(st.sampled_from("abcd"), ANY, min_size=1), st.booleans())
-def test_what_numpy_writes_is_read_back(tmp_path: Path, content: dict[str, np.ndarray], compressed: bool) -> None:
+def test_what_numpy_writes_is_read_back(
+    tmp_path: Path, content: dict[str, np.ndarray], compressed: bool
+) -> None:
     path = tmp_path / "a.npz"
     (np.savez_compressed if compressed else np.savez)(path, **content)  # type: ignore[operator]
     found = read_npz(path, "")
@@ -45,7 +51,8 @@ def test_npy_too_also_in_columns(tmp_path: Path, value: np.ndarray) -> None:
 @FAST
 @given(st.data())
 def test_changed_bytes_are_refused_or_change_nothing(tmp_path: Path, data: st.DataObject) -> None:
-    path, value = tmp_path / "a.npz", np.arange(200.0).reshape(10, 20)
+    path = tmp_path / "a.npz"
+    value = np.arange(200.0).reshape(10, 20)
     np.savez_compressed(path, value=value)
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
@@ -81,7 +88,9 @@ def test_a_decompression_bomb_is_refused_with_the_limit_in_words(
     np.savez_compressed(path, a=np.zeros(2_500_000), b=np.zeros(10))
     monkeypatch.setattr(reader, "MOST_ARRAY_BYTES", 1_000_000)
     tracemalloc.start()
-    with pytest.raises(UserError, match=r"would take 20 MB of memory, and at most 1 MB may be used"):
+    with pytest.raises(
+        UserError, match=r"would take 20 MB of memory, and at most 1 MB may be used"
+    ):
         read_npz(path, "")
     assert len(read_npz(path, "", ["b"])["b"]) == 10  # only what is asked for counts
     peak = tracemalloc.get_traced_memory()[1]

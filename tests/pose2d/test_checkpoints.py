@@ -17,7 +17,8 @@ from pose2d.models.base import read_state
 WEIGHTS = {"conv.weight": torch.ones(2, 3), "conv.bias": torch.zeros(2)}
 
 
-# containers ------------------------------------------------------------------------------------------------------
+# containers
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -60,16 +61,22 @@ def test_numpy_values_beside_the_weights_do_no_harm(saved):
 def test_numpy_values_saved_by_numpy_1_do_no_harm(tmp_path):
     """NumPy 1 named the same module numpy.core."""
     torch.save(
-        {"meta": np.float64(0.7), "state_dict": WEIGHTS}, tmp_path / "new.pth", _use_new_zipfile_serialization=False
+        {"meta": np.float64(0.7), "state_dict": WEIGHTS},
+        tmp_path / "new.pth",
+        _use_new_zipfile_serialization=False,
     )
     content = (tmp_path / "new.pth").read_bytes()
     assert b"numpy._core.multiarray" in content
-    (tmp_path / "old.pth").write_bytes(content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
+    (tmp_path / "old.pth").write_bytes(
+        content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+    )
     assert read_state(tmp_path / "old.pth").keys() == WEIGHTS.keys()
 
 
 def test_mmengines_loss_curves_are_left_out(saved, monkeypatch):
-    """A file with them names mmengine's class, which need not be installed, and its methods through getattr."""
+    """A file with them names mmengine's class, which need not be installed, and its methods through
+    getattr.
+    """
     module = types.ModuleType("mmengine.logging.history_buffer")
 
     class HistoryBuffer:
@@ -79,7 +86,8 @@ def test_mmengines_loss_curves_are_left_out(saved, monkeypatch):
 
         def current(self) -> None: ...
 
-    HistoryBuffer.__module__, HistoryBuffer.__qualname__ = module.__name__, "HistoryBuffer"
+    HistoryBuffer.__module__ = module.__name__
+    HistoryBuffer.__qualname__ = "HistoryBuffer"
     module.HistoryBuffer = HistoryBuffer
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "mmengine", types.ModuleType("mmengine"))
@@ -104,7 +112,8 @@ def test_safetensors_and_npz_are_read(tmp_path):
         assert read_state(tmp_path / name).keys() == WEIGHTS.keys()
 
 
-# files that are refused ------------------------------------------------------------------------------------------
+# files that are refused
+# ------------------------------------------------------------------------------------------
 
 
 class Trap:
@@ -127,7 +136,9 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path, monkeypatch, legacy):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "trap.pth"
     for trap in (Trap(tmp_path / "sprung"), Eval()):
-        torch.save({"state_dict": WEIGHTS, "x": trap}, path, _use_new_zipfile_serialization=not legacy)
+        torch.save(
+            {"state_dict": WEIGHTS, "x": trap}, path, _use_new_zipfile_serialization=not legacy
+        )
         with pytest.raises(pose2d.UserError, match=r"trap\.pth was refused: .*could run code"):
             read_state(path)
     path.write_bytes(pickle.dumps(Eval(), protocol=2))
@@ -178,7 +189,8 @@ def test_a_dictionary_without_weights_is_refused_by_what_it_holds(saved):
         read_state(saved([1, 2]))
 
 
-# files that do not fit -------------------------------------------------------------------------------------------
+# files that do not fit
+# -------------------------------------------------------------------------------------------
 
 
 def state_of(name: str) -> dict[str, Tensor]:
@@ -198,8 +210,13 @@ def refusal(name: str, state: dict[str, Tensor], monkeypatch) -> str:
 def test_another_networks_file_is_named(monkeypatch):
     message = refusal("hrnet-w32-256x192", state_of("hrnet-w48-256x192"), monkeypatch)
     assert "conv1.weight" not in message.split("looks like")[0]
-    assert "1386 have another shape (transition1.0.0.weight is [48, 256, 3, 3], expected [32, 256, 3, 3]; " in message
-    assert message.endswith("looks like hrnet-w48-256x192 or hrnet-w48-384x288: load it under that name.")
+    assert (
+        "1386 have another shape (transition1.0.0.weight is [48, 256, 3, 3], expected [32, 256, 3, 3]; "
+        in message
+    )
+    assert message.endswith(
+        "looks like hrnet-w48-256x192 or hrnet-w48-384x288: load it under that name."
+    )
 
 
 def test_missing_and_unknown_tensors_are_counted_and_the_first_few_named(monkeypatch):
@@ -214,7 +231,9 @@ def test_missing_and_unknown_tensors_are_counted_and_the_first_few_named(monkeyp
 
 def test_a_file_of_other_keypoints_is_named(monkeypatch):
     message = refusal("vitpose-s", state_of("vitpose-s-wholebody"), monkeypatch)
-    assert "keypoint_head.final_layer.weight is [133, 256, 1, 1], expected [17, 256, 1, 1]" in message
+    assert (
+        "keypoint_head.final_layer.weight is [133, 256, 1, 1], expected [17, 256, 1, 1]" in message
+    )
     assert "looks like vitpose-s-wholebody" in message
 
 
@@ -223,11 +242,17 @@ def test_mmposes_file_for_another_network_is_named_too(monkeypatch):
         ("head." if key.startswith("final_layer") else "backbone.") + key: value
         for key, value in state_of("hrnet-w32-256x256-mpii").items()
     }
-    assert "looks like hrnet-w32-256x256-mpii" in refusal("sbl-resnet50-256x192", state, monkeypatch)
+    assert "looks like hrnet-w32-256x256-mpii" in refusal(
+        "sbl-resnet50-256x192", state, monkeypatch
+    )
 
 
 def test_old_files_have_no_batch_counters(monkeypatch):
-    state = {k: v for k, v in state_of("sbl-resnet50-256x192").items() if not k.endswith("num_batches_tracked")}
+    state = {
+        k: v
+        for k, v in state_of("sbl-resnet50-256x192").items()
+        if not k.endswith("num_batches_tracked")
+    }
     monkeypatch.setattr(registry, "read_state", lambda path: state)
     model = pose2d.load("sbl-resnet50-256x192", checkpoint="file.pth")
     assert model.bn1.num_batches_tracked.item() == 0

@@ -76,7 +76,9 @@ def test_antialiasing_averages_where_plain_sampling_shows_stripes():
     assert abs(smooth.mean() - 127.5) < 2
 
 
-@pytest.mark.parametrize("shape", [(32, 32), (20, 3000), (3000, 20), (4320, 7680), (1, 1), (40000, 8)])
+@pytest.mark.parametrize(
+    "shape", [(32, 32), (20, 3000), (3000, 20), (4320, 7680), (1, 1), (40000, 8)]
+)
 def test_any_image_can_be_cropped(shape):
     image = np.full((*shape, 3), 90, np.uint8)
     box = np.array([[0.0, 0.0, shape[1], shape[0]]])
@@ -106,7 +108,9 @@ def test_a_box_that_is_none_is_refused(box):
         crops.affines(np.array([box], float), (64, 64), 1.0, "square")
 
 
-@pytest.mark.parametrize("image", [np.zeros((9, 9)), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3))])
+@pytest.mark.parametrize(
+    "image", [np.zeros((9, 9)), np.zeros((9, 9, 4), np.uint8), np.zeros((9, 9, 3))]
+)
 def test_what_is_no_rgb_image_is_refused(image):
     with pytest.raises(UserError, match="RGB uint8"):
         crops.cut(image, crops.affines(BOXES, (64, 64), 1.0, "square"), (64, 64))
@@ -125,7 +129,9 @@ def test_a_square_crop_shows_its_grown_box_and_nothing_else():
 
 def test_a_square_crop_is_grey_beyond_the_image():
     image = np.full((100, 100, 3), 255, np.uint8)
-    pixels, _ = crops.crop_boxes(image, np.array([[-50.0, -50.0, 50.0, 50.0]]), (64, 64), 1.0, "square")
+    pixels, _ = crops.crop_boxes(
+        image, np.array([[-50.0, -50.0, 50.0, 50.0]]), (64, 64), 1.0, "square"
+    )
     assert (pixels[0, :, :30, :30] == crops.GREY).all()
     assert (pixels[0, :, 34:63, 34:63] == 255).all()
 
@@ -133,5 +139,7 @@ def test_a_square_crop_is_grey_beyond_the_image():
 @pytest.mark.parametrize("convention", ["sbl", "udp"])
 def test_other_crops_show_the_neighbours_too(convention):
     image = np.full((400, 400, 3), 255, np.uint8)
-    pixels, _ = crops.crop_boxes(image, np.array([[150.0, 100.0, 200.0, 300.0]]), (64, 64), 1.2, convention)
+    pixels, _ = crops.crop_boxes(
+        image, np.array([[150.0, 100.0, 200.0, 300.0]]), (64, 64), 1.2, convention
+    )
     assert (pixels == 255).all()

@@ -8,7 +8,8 @@ from pose2d import decode
 
 def gaussian(x: float, y: float, sigma: float = 2.0, h: int = 64, w: int = 48) -> Tensor:
     """One map [1, 1, h, w] with its top at (x, y)."""
-    rows, columns = torch.arange(h)[:, None], torch.arange(w)
+    rows = torch.arange(h)[:, None]
+    columns = torch.arange(w)
     return torch.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (2 * sigma**2))[None, None]
 
 
@@ -29,7 +30,9 @@ def in_image(xy_cells: Tensor, conventions: dict[str, np.ndarray], udp: bool) ->
 )
 def test_places_and_heights_are_those_of_the_original_decoders(conventions, name, decoder, udp):
     xy_cells, score = decoder(torch.from_numpy(conventions["heatmaps"]))
-    np.testing.assert_allclose(in_image(xy_cells, conventions, udp), conventions[f"{name}_preds"], atol=1e-3)
+    np.testing.assert_allclose(
+        in_image(xy_cells, conventions, udp), conventions[f"{name}_preds"], atol=1e-3
+    )
     heights = conventions["sbl_max" if name == "mm_default" else f"{name}_max"]
     np.testing.assert_array_equal(score.numpy(), heights[..., 0])
 
@@ -65,7 +68,9 @@ def test_a_map_without_a_positive_value_has_no_place(decoder, place):
     assert score.item() == -1
 
 
-@pytest.mark.parametrize("decoder", [decode.quarter_offset, decode.mmpose_default, decode.dark, decode.udp])
+@pytest.mark.parametrize(
+    "decoder", [decode.quarter_offset, decode.mmpose_default, decode.dark, decode.udp]
+)
 def test_people_do_not_influence_each_other(decoder):
     maps = torch.rand(3, 2, 64, 48, generator=torch.Generator().manual_seed(1))
     together = decoder(maps)[0]
@@ -78,7 +83,9 @@ def test_no_people_is_no_error():
 
 
 def test_the_expected_cell_of_a_flat_map_is_its_middle():
-    assert decode.soft_argmax(torch.zeros(1, 1, 64, 48))[0][0, 0].tolist() == pytest.approx([23.5, 31.5])
+    assert decode.soft_argmax(torch.zeros(1, 1, 64, 48))[0][0, 0].tolist() == pytest.approx(
+        [23.5, 31.5]
+    )
 
 
 def test_the_expected_cell_of_a_sharp_map_is_its_peak():

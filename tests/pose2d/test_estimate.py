@@ -52,16 +52,31 @@ def photos(shared, annotations):
     found = []
     for image_id in sorted(annotations.imgs)[:40]:
         people = [a for a in annotations.imgToAnns[image_id] if a["num_keypoints"] > 0]
-        path = shared / "data" / "coco" / "images" / "val2017" / annotations.imgs[image_id]["file_name"]
-        boxes = np.array([[x, y, x + w, y + h] for x, y, w, h in (a["bbox"] for a in people)]).reshape(-1, 4)
-        found.append(Photo(image_id, np.ascontiguousarray(cv2.imread(str(path))[:, :, ::-1]), boxes))
+        path = (
+            shared
+            / "data"
+            / "coco"
+            / "images"
+            / "val2017"
+            / annotations.imgs[image_id]["file_name"]
+        )
+        boxes = np.array(
+            [[x, y, x + w, y + h] for x, y, w, h in (a["bbox"] for a in people)]
+        ).reshape(-1, 4)
+        found.append(
+            Photo(image_id, np.ascontiguousarray(cv2.imread(str(path))[:, :, ::-1]), boxes)
+        )
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "flip_test", "floor"),
-    [("movenet-thunder", False, 0.455), ("movenet-thunder", True, 0.475), ("movenet-lightning", False, 0.36)],
+    [
+        ("movenet-thunder", False, 0.455),
+        ("movenet-thunder", True, 0.475),
+        ("movenet-lightning", False, 0.36),
+    ],
 )
 def test_real_people_are_read_well_enough(annotations, photos, name, flip_test, floor):
     model = pose2d.load(name)
@@ -70,7 +85,12 @@ def test_real_people_are_read_well_enough(annotations, photos, name, flip_test, 
         people = estimate(model, photo.image, photo.boxes, flip_test)
         for xy, score in zip(people.xy_px, people.score, strict=True):
             keypoints = torch.cat([xy, torch.ones(17, 1)], 1).flatten().tolist()
-            entry = {"image_id": photo.image_id, "category_id": 1, "keypoints": keypoints, "score": float(score.mean())}
+            entry = {
+                "image_id": photo.image_id,
+                "category_id": 1,
+                "keypoints": keypoints,
+                "score": float(score.mean()),
+            }
             results.append(entry)
     with redirect_stdout(StringIO()):
         evaluation = COCOeval(annotations, annotations.loadRes(results), "keypoints")
@@ -85,17 +105,22 @@ def test_a_shifted_image_gives_shifted_keypoints(photos, model):
     image, boxes = next((photo.image, photo.boxes) for photo in photos if len(photo.boxes))
     room = np.full((image.shape[0] + 40, image.shape[1] + 60, 3), GREY, np.uint8)
     room[40:, 60:] = image
-    here, there = estimate(model, image, boxes), estimate(model, room, boxes + np.array([60, 40, 60, 40]))
+    here = estimate(model, image, boxes)
+    there = estimate(model, room, boxes + np.array([60, 40, 60, 40]))
     # Shrinking starts from other pixels, so the crops are equal up to interpolation only.
-    torch.testing.assert_close(there.xy_px, here.xy_px + torch.tensor([60.0, 40.0]), rtol=0, atol=0.5)
+    torch.testing.assert_close(
+        there.xy_px, here.xy_px + torch.tensor([60.0, 40.0]), rtol=0, atol=0.5
+    )
     torch.testing.assert_close(there.score, here.score, rtol=0, atol=0.05)
     torch.testing.assert_close(there.sigma_px, here.sigma_px, rtol=0.1, atol=0.1)
 
 
 def test_people_do_not_depend_on_the_batch(photos, model):
     most = max(photos, key=lambda photo: len(photo.boxes))
-    image, boxes = most.image, most.boxes
-    whole, pieces = estimate(model, image, boxes), estimate(model, image, boxes, batch=2)
+    image = most.image
+    boxes = most.boxes
+    whole = estimate(model, image, boxes)
+    pieces = estimate(model, image, boxes, batch=2)
     torch.testing.assert_close(whole.xy_px, pieces.xy_px, rtol=0, atol=1e-3)
     assert whole.features.shape == pieces.features.shape == (len(boxes), *model.feature_shape)
     assert model.predict(whole.features).xy_px.shape == (len(boxes), 17, 2)
@@ -138,16 +163,21 @@ def test_nobody_gives_arrays_without_rows(model):
 def estimate_at(xy, score):
     count = len(xy)
     return PoseEstimate(
-        torch.tensor(xy, dtype=torch.float32), torch.full(np.shape(xy)[:2], score), torch.zeros(count, 1, 2),
-        torch.zeros(count), torch.zeros(count, 1), None,
-    )  # fmt: skip
+        torch.tensor(xy, dtype=torch.float32),
+        torch.full(np.shape(xy)[:2], score),
+        torch.zeros(count, 1, 2),
+        torch.zeros(count),
+        torch.zeros(count, 1),
+        None,
+    )
 
 
 def test_a_box_grows_around_confident_keypoints_on_its_crops_edge(model):
     box = np.array([[300.0, 300, 400, 500]])
     centre, side = regions(box, model.input_wh, model.box_scale)
     bottom = centre[0, 1] + side[0, 1] / 2
-    inside, on_edge = [[[350.0, 400]]], [[[350.0, bottom - 1], [350.0, 320]]]
+    inside = [[[350.0, 400]]]
+    on_edge = [[[350.0, bottom - 1], [350.0, 320]]]
     size = [(1000, 1000)]
     np.testing.assert_array_equal(grow_boxes(box, estimate_at(inside, 0.9), size, model), box)
     np.testing.assert_array_equal(grow_boxes(box, estimate_at(on_edge, 0.1), size, model), box)
@@ -155,7 +185,9 @@ def test_a_box_grows_around_confident_keypoints_on_its_crops_edge(model):
     assert grown[0, 3] > bottom
     np.testing.assert_array_equal(grown[0, :3], box[0, :3])
     at_image_edge = [(1000, int(bottom))]  # the image ends there: nothing more to see
-    np.testing.assert_array_equal(grow_boxes(box, estimate_at(on_edge, 0.9), at_image_edge, model), box)
+    np.testing.assert_array_equal(
+        grow_boxes(box, estimate_at(on_edge, 0.9), at_image_edge, model), box
+    )
 
 
 def test_mirrored_crops_are_placed_by_their_affine_map(model):
@@ -168,7 +200,9 @@ def test_mirrored_crops_are_placed_by_their_affine_map(model):
     plain = estimate_crops(model, Crops(cropped.pixels.flip(-1), cropped.affine))
     placed = estimate_crops(model, Crops(cropped.pixels.flip(-1), affine[None]))
     torch.testing.assert_close(placed.xy_px[..., 1], plain.xy_px[..., 1])
-    torch.testing.assert_close(placed.xy_px[..., 0] + plain.xy_px[..., 0], torch.full((1, 17), 99.0), rtol=0, atol=1.0)
+    torch.testing.assert_close(
+        placed.xy_px[..., 0] + plain.xy_px[..., 0], torch.full((1, 17), 99.0), rtol=0, atol=1.0
+    )
     torch.testing.assert_close(placed.sigma_px, plain.sigma_px)
 
 

@@ -40,7 +40,8 @@ def test_a_table_has_a_centre_but_no_keypoints(shared: Path) -> None:
 def test_people_have_both_and_keep_their_boxes() -> None:
     image = frame_at(EXAMPLE, 2.0)
     options = DetectorOptions(long_side=512, score_threshold=0.5)
-    by_centre, with_keypoints = CentreDetector(options).detect(image), MultiPose(options).detect(image)
+    by_centre = CentreDetector(options).detect(image)
+    with_keypoints = MultiPose(options).detect(image)
     assert len(by_centre) == len(with_keypoints) == 2
     for box, score in zip(by_centre.boxes_px, by_centre.scores, strict=True):
         assert 0.7 < score_of(with_keypoints, list(box)) <= score

@@ -25,7 +25,9 @@ with folder_lock(Path(sys.argv[1])):
 
 def holder_of(folder: Path) -> "subprocess.Popen[str]":
     """Another process that holds the lock when this returns."""
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     return process
@@ -74,7 +76,9 @@ def test_of_many_who_come_at_once_one_at_a_time_is_inside(tmp_path: Path) -> Non
         "        os.close(os.open(out / 'inside', os.O_CREAT | os.O_EXCL))\n"
         "        os.unlink(out / 'inside')\n"
     )
-    processes = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT) for _ in range(3)]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=ROOT) for _ in range(3)
+    ]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
     assert list(tmp_path.iterdir()) == []
 

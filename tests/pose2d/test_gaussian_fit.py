@@ -6,12 +6,16 @@ from pose2d.decode import fit_gaussian, windows
 
 
 def _hill(x0, y0, sx, sy, height=0.8, size=(40, 48)):
-    y, x = torch.meshgrid(torch.arange(size[0]).double(), torch.arange(size[1]).double(), indexing="ij")
+    y, x = torch.meshgrid(
+        torch.arange(size[0]).double(), torch.arange(size[1]).double(), indexing="ij"
+    )
     return height * torch.exp(-((x - x0) ** 2) / (2 * sx**2) - (y - y0) ** 2 / (2 * sy**2))
 
 
 def test_a_gaussian_is_found_again_exactly():
-    truth = torch.tensor([[20.3, 10.6, 1.5, 2.5], [31.8, 25.1, 3.0, 1.2], [24.0, 12.0, 2.0, 2.0]]).double()
+    truth = torch.tensor(
+        [[20.3, 10.6, 1.5, 2.5], [31.8, 25.1, 3.0, 1.2], [24.0, 12.0, 2.0, 2.0]]
+    ).double()
     maps = torch.stack([_hill(*row) for row in truth])[None]
     sigma = fit_gaussian(maps, truth[None, :, :2].round().long())
     torch.testing.assert_close(sigma[0], truth[:, 2:], rtol=1e-4, atol=0)

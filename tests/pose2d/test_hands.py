@@ -1,4 +1,6 @@
-"""Hands are found where an arm ends in one, follow the image when it is turned or mirrored, and are never invented."""
+"""Hands are found where an arm ends in one, follow the image when it is turned or mirrored, and are
+never invented.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,11 +13,22 @@ import pytest
 import torch
 
 from pose2d import hands as module
-from pose2d.hands import SEEN, Arms, FoundHands, Look, find_hands, hands_in_image, look, region_around
+from pose2d.hands import (
+    SEEN,
+    Arms,
+    FoundHands,
+    Look,
+    find_hands,
+    hands_in_image,
+    look,
+    region_around,
+)
 from pose2d.types import Detections, Keypoints
 from pose2d.video.frames import Frame, Span, Video
 
-ELBOW, WRIST = (370.0, -95.0), (477.0, 132.0)  # of the arm in frame 220, whose hand is open
+# of the arm in frame 220, whose hand is open
+ELBOW = (370.0, -95.0)
+WRIST = (477.0, 132.0)
 NOTHING = np.full((1, 21, 2), np.nan)
 
 
@@ -30,9 +43,13 @@ def photo(clip: list[np.ndarray]) -> np.ndarray:
     return clip[10]
 
 
-def arms(elbow: tuple[float, float] = ELBOW, wrist: tuple[float, float] = WRIST, right: bool = True) -> Arms:
+def arms(
+    elbow: tuple[float, float] = ELBOW, wrist: tuple[float, float] = WRIST, right: bool = True
+) -> Arms:
     ends = np.array([elbow]), np.array([wrist])
-    return Arms(*ends, np.array([8.0]), np.array([250.0]), np.array([0.8]), np.array([right]), np.array([0]))
+    return Arms(
+        *ends, np.array([8.0]), np.array([250.0]), np.array([0.8]), np.array([right]), np.array([0])
+    )
 
 
 def found(photo: np.ndarray, one: Arms) -> FoundHands:
@@ -53,7 +70,8 @@ def test_a_hand_is_found_at_the_end_of_the_arm(photo: np.ndarray) -> None:
     hand = found(photo, arms())
     assert hand.presence[0] > 0.8
     assert np.linalg.norm(hand.xy_px[0, 0] - WRIST) < 40
-    tips, knuckles = hand.xy_px[0, 8::4], hand.xy_px[0, 5::4]
+    tips = hand.xy_px[0, 8::4]
+    knuckles = hand.xy_px[0, 5::4]
     assert (tips[:, 1] > knuckles[:, 1] + 30).all()  # the fingers point down
     assert (hand.std_px > 0.5).all()
     assert (hand.std_px < 30).all()
@@ -63,11 +81,14 @@ def test_a_turned_image_has_the_same_hand_turned(photo: np.ndarray) -> None:
     side = len(photo)
     straight = found(photo, arms())
     turned = found(
-        np.ascontiguousarray(np.rot90(photo)), arms((ELBOW[1], side - 1 - ELBOW[0]), (WRIST[1], side - 1 - WRIST[0]))
+        np.ascontiguousarray(np.rot90(photo)),
+        arms((ELBOW[1], side - 1 - ELBOW[0]), (WRIST[1], side - 1 - WRIST[0])),
     )
     back = np.stack([side - 1 - turned.xy_px[..., 1], turned.xy_px[..., 0]], -1)
     np.testing.assert_allclose(back, straight.xy_px, atol=4)
-    metres = np.stack([-turned.landmarks_m[..., 1], turned.landmarks_m[..., 0], turned.landmarks_m[..., 2]], -1)
+    metres = np.stack(
+        [-turned.landmarks_m[..., 1], turned.landmarks_m[..., 0], turned.landmarks_m[..., 2]], -1
+    )
     np.testing.assert_allclose(metres, straight.landmarks_m, atol=0.004)
 
 
@@ -80,14 +101,19 @@ def test_a_mirrored_video_has_the_hand_of_the_arm_it_hangs_on(photo: np.ndarray)
     straight = found(photo, arms())
     assert mirrored.presence[0] > 0.8
     np.testing.assert_allclose(
-        side - 1 - mirrored.xy_px[..., 0], straight.xy_px[..., 0], atol=0.06 * float(straight.size_px[0])
+        side - 1 - mirrored.xy_px[..., 0],
+        straight.xy_px[..., 0],
+        atol=0.06 * float(straight.size_px[0]),
     )
-    np.testing.assert_allclose(-mirrored.landmarks_m[0, :, 0], straight.landmarks_m[0, :, 0], atol=0.02)
+    np.testing.assert_allclose(
+        -mirrored.landmarks_m[0, :, 0], straight.landmarks_m[0, :, 0], atol=0.02
+    )
 
 
 @pytest.mark.parametrize("where", ["nothing", "noise", "desk", "the elbow"])
 def test_no_hand_is_invented(photo: np.ndarray, where: str) -> None:
-    image, one = photo, arms()
+    image = photo
+    one = arms()
     if where == "nothing":
         image = np.full_like(photo, 128)
     elif where == "noise":
@@ -112,7 +138,8 @@ def test_of_two_arms_at_one_hand_the_nearer_wrist_has_it(photo: np.ndarray) -> N
 
 
 def test_what_the_frame_cuts_off_is_stated_to_be_less_sure(photo: np.ndarray) -> None:
-    whole, cut = found(photo, arms()), found(np.ascontiguousarray(photo[:230]), arms())
+    whole = found(photo, arms())
+    cut = found(np.ascontiguousarray(photo[:230]), arms())
     outside = whole.xy_px[0, :, 1] > 250
     assert 2 < outside.sum() < 19
     assert (cut.std_px[0, outside] > 1.5 * whole.std_px[0, outside]).all()
@@ -120,8 +147,11 @@ def test_what_the_frame_cuts_off_is_stated_to_be_less_sure(photo: np.ndarray) ->
 
 def person(frames: int, scale: float = 1.0) -> Detections:
     """Rows with only the right arm in sight."""
-    xy, sure = np.full((frames, 17, 2), 10.0), np.zeros((frames, 17))
-    xy[:, 8], xy[:, 10], sure[:, [8, 10]] = ELBOW, WRIST, 0.8
+    xy = np.full((frames, 17, 2), 10.0)
+    sure = np.zeros((frames, 17))
+    xy[:, 8] = ELBOW
+    xy[:, 10] = WRIST
+    sure[:, [8, 10]] = 0.8
     columns = (torch.from_numpy(part).float() for part in (xy * scale, sure, np.ones_like(sure)))
     keypoints = Keypoints(*columns, source="ccnet")
     box = np.tile([100.0, 0, 700, 700], (frames, 1)) * scale
@@ -134,7 +164,9 @@ def shown(clip: list[np.ndarray], scale: float = 1.0) -> Iterator[Frame]:
         yield Frame(number, Fraction(number, 30), small)
 
 
-def test_a_followed_hand_takes_one_look_a_frame(clip: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_followed_hand_takes_one_look_a_frame(
+    clip: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = []
 
     def counted(images: Sequence[np.ndarray], regions: np.ndarray) -> Look:
@@ -149,7 +181,9 @@ def test_a_followed_hand_takes_one_look_a_frame(clip: list[np.ndarray], monkeypa
     assert np.isnan(hands.xy_px[:, 0]).all()
 
 
-def test_a_hand_too_small_to_see_is_not_looked_for(clip: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hand_too_small_to_see_is_not_looked_for(
+    clip: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "look", lambda images, regions: pytest.fail("it was looked for"))
     hands = find_hands(shown(clip[:2], 0.1), person(2, 0.1))
     assert not hands.presence.any()
@@ -171,5 +205,6 @@ def test_the_next_region_holds_the_whole_hand(photo: np.ndarray) -> None:
 def test_rows_are_those_of_the_people_whatever_their_order(clip: list[np.ndarray]) -> None:
     rows = person(3)
     shuffled = rows.rows(np.array([2, 0, 1]))
-    straight, other = find_hands(shown(clip[:3]), rows), find_hands(shown(clip[:3]), replace(shuffled))
+    straight = find_hands(shown(clip[:3]), rows)
+    other = find_hands(shown(clip[:3]), replace(shuffled))
     np.testing.assert_array_equal(straight.rows(np.array([2, 0, 1])).xy_px, other.xy_px)

@@ -25,14 +25,17 @@ def test_mmposes_names_are_the_official_ones_under_two_prefixes():
         model = HRNetPose(48, (288, 384), WHOLEBODY133)
     own = model.state_dict()
     for head in ("head.", "keypoint_head."):
-        state = {(head if key.startswith("final_layer") else "backbone.") + key: own[key] for key in own}
+        state = {
+            (head if key.startswith("final_layer") else "backbone.") + key: own[key] for key in own
+        }
         assert model.convert(state).keys() == own.keys()
         assert model.decode is decode.mmpose_default
 
 
 def test_the_wider_sister_has_the_same_tensors_in_other_shapes():
     with torch.device("meta"):
-        narrow, wide = HRNetPose(32, (192, 256), COCO17), HRNetPose(48, (288, 384), COCO17)
+        narrow = HRNetPose(32, (192, 256), COCO17)
+        wide = HRNetPose(48, (288, 384), COCO17)
     assert narrow.state_dict().keys() == wide.state_dict().keys()
     assert wide.stage4[2].fuse_layers[0]["3"][0].weight.shape == (48, 384, 1, 1)
     assert wide.feature_shape == (48, 96, 72)

@@ -65,7 +65,8 @@ def test_a_later_command_goes_on_too(served: FakeHub) -> None:
 
 
 def test_a_server_without_parts_starts_again(served: FakeHub) -> None:
-    served.knows_parts, served.break_off_after = False, [100_000]
+    served.knows_parts = False
+    served.break_off_after = [100_000]
     sizes: list[int] = []
     assert hub.fetch(hub.look_up(NAME), sizes.append).read_bytes() == CONTENT
     assert sum(sizes) == len(CONTENT)
@@ -87,7 +88,9 @@ def test_another_licence_is_refused_before_the_download(served: FakeHub) -> None
 
 def test_without_a_connection_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
-    with pytest.raises(UserError, match=r"did not answer.*huggingface\.co/usyd-community.*--checkpoint"):
+    with pytest.raises(
+        UserError, match=r"did not answer.*huggingface\.co/usyd-community.*--checkpoint"
+    ):
         hub.look_up(NAME)
 
 
@@ -95,10 +98,14 @@ def test_every_name_is_a_model_and_every_other_one_says_where_it_is() -> None:
     cards = pose2d.cards()
     assert set(hub.REPOSITORIES) <= set(cards)
     assert all(cards[name].licence == "Apache-2.0" for name in hub.REPOSITORIES)
-    assert [name for name, card in cards.items() if not card.embedded and not hub.by_hand(name)] == []
+    assert [
+        name for name, card in cards.items() if not card.embedded and not hub.by_hand(name)
+    ] == []
 
 
-def test_a_fetched_checkpoint_is_found_by_the_models_name(served: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetched_checkpoint_is_found_by_the_models_name(
+    served: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled: list[Path] = []
     monkeypatch.setattr(registry, "fill", lambda model, path, name: filled.append(path))
     with pytest.raises(UserError, match="ships no weights"):
@@ -110,13 +117,23 @@ def test_a_fetched_checkpoint_is_found_by_the_models_name(served: FakeHub, monke
 
 
 @pytest.mark.slow
-def test_a_published_file_as_large_as_the_real_one_arrives_and_loads(served: FakeHub, tmp_path: Path) -> None:
-    """ViTPose+ small with random weights, as transformers writes it; the hub states 133 MB for the real one."""
+def test_a_published_file_as_large_as_the_real_one_arrives_and_loads(
+    served: FakeHub, tmp_path: Path
+) -> None:
+    """ViTPose+ small with random weights, as transformers writes it; the hub states 133 MB for the
+    real one.
+    """
     transformers = pytest.importorskip("transformers")
     backbone = transformers.VitPoseBackboneConfig(
-        hidden_size=384, num_hidden_layers=12, num_attention_heads=12, num_experts=6, part_features=96
+        hidden_size=384,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        num_experts=6,
+        part_features=96,
     )
-    config = transformers.VitPoseConfig(backbone_config=backbone, use_simple_decoder=False, num_labels=17)
+    config = transformers.VitPoseConfig(
+        backbone_config=backbone, use_simple_decoder=False, num_labels=17
+    )
     theirs = transformers.VitPoseForPoseEstimation(config)
     theirs.save_pretrained(tmp_path / "published")
     served.content = (tmp_path / "published" / "model.safetensors").read_bytes()
@@ -124,4 +141,6 @@ def test_a_published_file_as_large_as_the_real_one_arrives_and_loads(served: Fak
     served.break_off_after = [50_000_000]
     model = pose2d.load("vitpose-s", hub.fetch(hub.look_up("vitpose-s")))
     last = dict(theirs.named_parameters())["head.conv.weight"]
-    torch.testing.assert_close(model.state_dict()["keypoint_head.final_layer.weight"], last.detach())
+    torch.testing.assert_close(
+        model.state_dict()["keypoint_head.final_layer.weight"], last.detach()
+    )

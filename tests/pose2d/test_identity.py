@@ -20,7 +20,8 @@ def clothes(*shades: float, weight: float = 0.8) -> Appearance:
     return Appearance(colours, np.full((len(shades), len(PARTS)), weight))
 
 
-# --- Association -----------------------------------------------------------------------------------------------------
+# --- Association
+# -----------------------------------------------------------------------------------------------------
 
 
 def box_around(xy: np.ndarray) -> np.ndarray:
@@ -29,13 +30,18 @@ def box_around(xy: np.ndarray) -> np.ndarray:
 
 def detections(seen: np.ndarray, *shades: float) -> Detections:
     keypoints = Keypoints(seen, np.ones(seen.shape[:2]), np.ones(seen.shape[:2]), "ccnet")
-    found = Detections.in_frame(0, 0.0, box_around(seen) if len(seen) else np.zeros((0, 4)), np.ones(len(seen)))
+    found = Detections.in_frame(
+        0, 0.0, box_around(seen) if len(seen) else np.zeros((0, 4)), np.ones(len(seen))
+    )
     return replace(found, keypoints=keypoints, appearance=clothes(*(shades or [0.0] * len(seen))))
 
 
 @pytest.mark.parametrize("shade", [0.0, 40.0])
-def test_somebody_who_comes_back_between_two_places_is_the_one_in_the_same_clothes(shade: float) -> None:
-    tracker, apart = Tracker((1000, 600)), np.array([[300.0, 200], [420.0, 200]])
+def test_somebody_who_comes_back_between_two_places_is_the_one_in_the_same_clothes(
+    shade: float,
+) -> None:
+    tracker = Tracker((1000, 600))
+    apart = np.array([[300.0, 200], [420.0, 200]])
     for frame in range(10):
         seen = np.stack([pose_of(place, 200, 1.0, 1.0) for place in apart])
         first = tracker.update(0.04 * frame, detections(seen, 0.0, 40.0))
@@ -51,9 +57,13 @@ def test_of_two_detections_with_one_pose_only_the_better_one_is_used() -> None:
     assert alike[0, 1] > 0.9
     assert alike[0, 2] < 0.05
     assert best_of_each_pose(np.array([0.5, 0.7, 0.3]), boxes, seen, alike, 0.6).tolist() == [1, 2]
-    boxes[1, 3] = boxes[1, [1, 3]].mean()  # half hidden: the keypoints are those of the person in front
+    boxes[1, 3] = boxes[
+        1, [1, 3]
+    ].mean()  # half hidden: the keypoints are those of the person in front
     assert best_of_each_pose(np.array([0.5, 0.7, 0.3]), boxes, seen, alike, 0.6).tolist() == [0, 2]
-    assert best_of_each_pose(np.array([0.5]), boxes[:1], seen[:1], alike[:1, :1], 0.6).tolist() == [0]
+    assert best_of_each_pose(np.array([0.5]), boxes[:1], seen[:1], alike[:1, :1], 0.6).tolist() == [
+        0
+    ]
     assert best_of_each_pose(np.zeros(0), boxes[:0], seen[:0], np.zeros((0, 0)), 0.6).tolist() == []
 
 
@@ -61,8 +71,12 @@ def test_nobody_on_either_side_is_no_error() -> None:
     assert Tracker((1000, 600)).update(0.0, detections(np.zeros((0, 17, 2)))).shape == (0,)
 
 
-def test_people_who_come_out_from_behind_a_wall_are_recognised_where_motion_alone_loses_them() -> None:
-    ours, motion = (measure(KINDS["4 behind a wall"], range(4), way) for way in (follow, motion_only))
+def test_people_who_come_out_from_behind_a_wall_are_recognised_where_motion_alone_loses_them() -> (
+    None
+):
+    ours, motion = (
+        measure(KINDS["4 behind a wall"], range(4), way) for way in (follow, motion_only)
+    )
     assert sum(s.switches for s in ours) <= 0.6 * sum(s.switches for s in motion)
     assert np.mean([s.idf1 for s in ours]) > np.mean([s.idf1 for s in motion]) + 0.15
 
@@ -72,11 +86,13 @@ def test_no_track_goes_over_a_cut() -> None:
         assert score.idf1 > 0.85
 
 
-# --- Relinking -------------------------------------------------------------------------------------------------------
+# --- Relinking
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_the_same_clothes_in_another_shot_are_the_same_person_and_others_are_not() -> None:
-    first, last = np.array([0.0, 0, 5, 5]), np.array([4.0, 4, 9, 9])
+    first = np.array([0.0, 0, 5, 5])
+    last = np.array([4.0, 4, 9, 9])
     person = relink(clothes(0, 40, 41, 1, weight=1.0), first, last, RELINK_RATIO)
     assert person[0] == person[3]
     assert person[1] == person[2]
@@ -84,12 +100,16 @@ def test_the_same_clothes_in_another_shot_are_the_same_person_and_others_are_not
 
 
 def test_two_people_at_the_same_time_in_the_same_clothes_stay_two() -> None:
-    first, last = np.array([0.0, 0, 5]), np.array([4.0, 4, 9])
+    first = np.array([0.0, 0, 5])
+    last = np.array([4.0, 4, 9])
     person = relink(clothes(0, 0, 0, weight=1.0), first, last, RELINK_RATIO)
     assert person[0] != person[1]
     assert len(set(person.tolist())) == 2
 
 
 def test_nobody_seen_is_linked_to_nobody() -> None:
-    assert len(set(relink(unseen(3), np.arange(3.0), np.arange(3.0) + 0.5, RELINK_RATIO).tolist())) == 3
+    assert (
+        len(set(relink(unseen(3), np.arange(3.0), np.arange(3.0) + 0.5, RELINK_RATIO).tolist()))
+        == 3
+    )
     assert relink(unseen(0), np.zeros(0), np.zeros(0), RELINK_RATIO).tolist() == []

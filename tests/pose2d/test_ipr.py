@@ -12,7 +12,9 @@ SIZE = torch.tensor([192.0, 256.0])
 @torch.inference_mode()
 def test_the_answers_are_the_official_implementations(reference, saved, relative_error):
     official = reference("ipr_r50_256x192")
-    model = pose2d.load("ipr-resnet50-256x192", checkpoint=saved({"network": official.state, "epoch": 3}))
+    model = pose2d.load(
+        "ipr-resnet50-256x192", checkpoint=saved({"network": official.state, "epoch": 3})
+    )
     features = model.features(official.crops)
     prediction = model.predict(features)
     assert features.shape[1:] == model.feature_shape == (256, 64, 48)
@@ -31,7 +33,10 @@ def build(input_wh: tuple[int, int] = (192, 256)) -> IPR:
 def test_mmposes_names_are_known_and_its_grid_is_left_out():
     model = build((256, 256))
     own = model.state_dict()
-    state = {"head.linspace_x": torch.zeros(1, 1, 1, 64), "head.linspace_y": torch.zeros(1, 1, 64, 1)}
+    state = {
+        "head.linspace_x": torch.zeros(1, 1, 1, 64),
+        "head.linspace_y": torch.zeros(1, 1, 64, 1),
+    }
     for key, value in own.items():
         if key.startswith("head.features.9."):
             key = key.replace("features.9", "simplebaseline_head.final_layer")
@@ -43,7 +48,8 @@ def test_mmposes_names_are_known_and_its_grid_is_left_out():
 def test_the_flip_test_averages_places_not_maps(monkeypatch):
     model = build()
     monkeypatch.setattr(model, "maps", lambda features: features)
-    plain, mirrored = torch.zeros(1, 17, 64, 48), torch.zeros(1, 17, 64, 48)
+    plain = torch.zeros(1, 17, 64, 48)
+    mirrored = torch.zeros(1, 17, 64, 48)
     plain[:, 1, 10, 20] = 100  # left eye, 80 px from the left
     mirrored[:, 2, 10, 30] = 100  # the mirror calls it the right eye, 120 px from its left
     xy = model.predict_flip(plain, mirrored).xy_px[0, 1]
@@ -66,8 +72,11 @@ def test_the_heatmap_score_is_the_largest_probability_and_the_spread_its_deviati
 def test_the_flip_test_averages_heatmap_scores_of_the_same_keypoint(monkeypatch):
     model = build()
     monkeypatch.setattr(model, "maps", lambda features: features)
-    plain, mirrored = torch.zeros(1, 17, 64, 48), torch.zeros(1, 17, 64, 48)
-    plain[:, 1, 10, 20] = mirrored[:, 2, 10, 27] = 100  # left eye; the mirror calls it the right one
+    plain = torch.zeros(1, 17, 64, 48)
+    mirrored = torch.zeros(1, 17, 64, 48)
+    plain[:, 1, 10, 20] = mirrored[:, 2, 10, 27] = (
+        100  # left eye; the mirror calls it the right one
+    )
     score = model.predict_flip(plain, mirrored).heatmap_score
     assert score is not None
     assert score[0, 1] == pytest.approx(1)

@@ -1,4 +1,6 @@
-"""The reader of JSON: whatever a file holds, access to it gives the right type or says where it is wrong."""
+"""The reader of JSON: whatever a file holds, access to it gives the right type or says where it is
+wrong.
+"""
 
 import contextlib
 import json
@@ -13,7 +15,9 @@ from pose2d.base import files
 from pose2d.base.errors import UserError
 from pose2d.base.files import read_json
 
-FAST = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FAST = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "b"]), inner),
@@ -50,7 +54,9 @@ def test_any_bytes_are_json_or_refused(tmp_path: Path, data: bytes) -> None:
         read_json(path)
 
 
-@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "[" + "9" * 10_000 + "]", "[1, 2", ""])
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"a":' * 200_000, "[" + "9" * 10_000 + "]", "[1, 2", ""]
+)
 def test_what_cannot_be_parsed_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(UserError, match=r"x\.json"):
@@ -62,7 +68,9 @@ def test_the_place_of_a_mistake_is_named(tmp_path: Path) -> None:
         '{"people": [{"box": [1, 2, 3]}, {"box": [1, 2, null, 4]}, {"box": [1e400, 1, 1, 1]}]}'
     )
     people = list(read_json(tmp_path / "x.json", "Expected boxes.").item("people").items())
-    with pytest.raises(UserError, match=r"people\[0\]\.box has 3 numbers; expected 4\. Expected boxes\."):
+    with pytest.raises(
+        UserError, match=r"people\[0\]\.box has 3 numbers; expected 4\. Expected boxes\."
+    ):
         people[0].item("box").numbers(4)
     with pytest.raises(UserError, match=r"people\[1\]\.box holds null where a number should be"):
         people[1].item("box").numbers(4)
@@ -72,7 +80,9 @@ def test_the_place_of_a_mistake_is_named(tmp_path: Path) -> None:
         people[0].item("id")
 
 
-def test_a_file_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "x.json").write_text("[" + "1," * 1000 + "1]")
     monkeypatch.setattr(files, "most_bytes", lambda cap: 1000)
     with pytest.raises(UserError, match="at most 100 bytes can be read"):

@@ -16,15 +16,37 @@ from pose2d.video.frames import Frame
 
 SIZE = (1000, 800)
 # Somebody who stands, 300 px tall, around the hips' middle.
-STANDS = np.array([
-    (0, -160), (5, -165), (-5, -165), (10, -160), (-10, -160), (35, -120), (-35, -120), (45, -60), (-45, -60),
-    (50, -5), (-50, -5), (20, 0), (-20, 0), (22, 70), (-22, 70), (22, 140), (-22, 140),
-], np.float64)  # fmt: skip
+STANDS = np.array(
+    [
+        (0, -160),
+        (5, -165),
+        (-5, -165),
+        (10, -160),
+        (-10, -160),
+        (35, -120),
+        (-35, -120),
+        (45, -60),
+        (-45, -60),
+        (50, -5),
+        (-50, -5),
+        (20, 0),
+        (-20, 0),
+        (22, 70),
+        (-22, 70),
+        (22, 140),
+        (-22, 140),
+    ],
+    np.float64,
+)
 
 
-def people(xy_px: np.ndarray, identity: list[int], frame: list[int], sure: float = 0.9) -> Detections:
+def people(
+    xy_px: np.ndarray, identity: list[int], frame: list[int], sure: float = 0.9
+) -> Detections:
     known = torch.full((len(xy_px), 17), sure)
-    points = Keypoints(torch.from_numpy(xy_px).float(), known, torch.ones_like(known), "ccnet", skeleton=COCO17)
+    points = Keypoints(
+        torch.from_numpy(xy_px).float(), known, torch.ones_like(known), "ccnet", skeleton=COCO17
+    )
     box = np.concatenate([xy_px.min(1) - 15, xy_px.max(1) + 15], 1)
     return Detections(np.array(frame), np.array(identity), box, np.ones(len(xy_px)), points)
 
@@ -61,7 +83,9 @@ def test_nobody_is_chosen_whose_trunk_is_not_seen_who_is_tiny_or_whom_others_cov
     assert not len(chosen_rows(people(pair, [1, 2], [0, 0]), SIZE))
     pair[1] += 300
     assert len(chosen_rows(people(pair, [1, 2], [0, 0]), SIZE)) == 2
-    assert not len(chosen_rows(people(STANDS[None] + [500, 900], [1], [0]), SIZE))  # below the image
+    assert not len(
+        chosen_rows(people(STANDS[None] + [500, 900], [1], [0]), SIZE)
+    )  # below the image
     assert not len(chosen_rows(Detections.empty(), SIZE))
 
 
@@ -71,7 +95,9 @@ def disc(radius_px: float, logits: float = 4.0) -> np.ndarray:
     return (logits * np.clip(radius_px - np.hypot(x, y), -1, 1)).astype(np.float32)
 
 
-def test_an_outline_lies_where_the_mask_ends_and_its_normals_point_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outline_lies_where_the_mask_ends_and_its_normals_point_outside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(masks, "mask_of", lambda rgb, region: disc(112.3))
     seen = np.array([[500.0, 300.0], [500.0, 400.0], [520.0, 420.0]])
     found = outline_of(np.zeros((800, 1000, 3), np.uint8), seen, np.array([500.0, 400.0]), 7)
@@ -83,8 +109,11 @@ def test_an_outline_lies_where_the_mask_ends_and_its_normals_point_outside(monke
     assert ((away / radius[:, None]) * found.normal[0]).sum(1).min() > 0.95
 
 
-def test_a_mask_that_misses_the_person_or_is_empty_gives_no_outline(monkeypatch: pytest.MonkeyPatch) -> None:
-    image, middle = np.zeros((800, 1000, 3), np.uint8), np.array([500.0, 400.0])
+def test_a_mask_that_misses_the_person_or_is_empty_gives_no_outline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    image = np.zeros((800, 1000, 3), np.uint8)
+    middle = np.array([500.0, 400.0])
     seen = STANDS + middle
     monkeypatch.setattr(masks, "mask_of", lambda rgb, region: disc(10))
     assert not len(outline_of(image, seen, middle, 0))
@@ -105,10 +134,16 @@ def test_the_network_tells_a_person_from_the_background() -> None:
     """A figure drawn in skin and dark clothes on a plain ground: legs, trunk, arms and a head."""
     image = np.full((400, 400, 3), (150, 170, 150), np.uint8)
     at = (STANDS + np.array([200, 190])).astype(int)
-    for a, b, width, color in ((11, 15, 26, (40, 50, 90)), (12, 16, 26, (40, 50, 90)), (5, 9, 18, (190, 60, 60)),
-                               (6, 10, 18, (190, 60, 60))):  # fmt: skip
+    for a, b, width, color in (
+        (11, 15, 26, (40, 50, 90)),
+        (12, 16, 26, (40, 50, 90)),
+        (5, 9, 18, (190, 60, 60)),
+        (6, 10, 18, (190, 60, 60)),
+    ):
         cv2.line(image, at[a].tolist(), at[b].tolist(), color, width)
-    cv2.fillConvexPoly(image, at[[5, 6, 12, 11]] + [[8, 0], [-8, 0], [-8, 0], [8, 0]], (190, 60, 60))
+    cv2.fillConvexPoly(
+        image, at[[5, 6, 12, 11]] + [[8, 0], [-8, 0], [-8, 0], [8, 0]], (190, 60, 60)
+    )
     cv2.ellipse(image, (200, 28), (18, 24), 0, 0, 360, (220, 180, 160), -1)
     logits = masks.mask_of(image, np.array([200.0, 190.0, 420.0]))
     assert logits.shape == (CROP, CROP)
@@ -121,7 +156,11 @@ def test_masks_are_made_while_frames_go_by(monkeypatch: pytest.MonkeyPatch) -> N
 
     def outline(rgb: np.ndarray, seen_px: np.ndarray, middle_px: np.ndarray, row: int) -> Outlines:
         seen.append(row)
-        return Outlines(np.array([row]), np.zeros((1, POINTS, 2), np.float32), np.zeros((1, POINTS, 2), np.float32))
+        return Outlines(
+            np.array([row]),
+            np.zeros((1, POINTS, 2), np.float32),
+            np.zeros((1, POINTS, 2), np.float32),
+        )
 
     monkeypatch.setattr(masks, "outline_of", outline)
     rows = one_person(50)

@@ -1,4 +1,6 @@
-"""MoveNet: the same network whatever the batch, features that keep their trunk, mirror images that agree."""
+"""MoveNet: the same network whatever the batch, features that keep their trunk, mirror images that
+agree.
+"""
 
 import numpy as np
 import pytest
@@ -22,7 +24,9 @@ def crops(model):
     generator = torch.Generator().manual_seed(0)
     side = model.input_wh[0]
     coarse = torch.rand(3, 3, 12, 12, generator=generator) * 255
-    return model.normalize(torch.nn.functional.interpolate(coarse, size=(side, side), mode="bicubic"))
+    return model.normalize(
+        torch.nn.functional.interpolate(coarse, size=(side, side), mode="bicubic")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,8 @@ def test_an_empty_batch_is_no_mistake(model):
 
 def test_the_flip_test_of_a_mirrored_crop_is_the_mirrored_flip_test(model, crops, features):
     mirrored = model.features(crops.flip(-1))
-    one, other = model.predict_flip(features, mirrored), model.predict_flip(mirrored, features)
+    one = model.predict_flip(features, mirrored)
+    other = model.predict_flip(mirrored, features)
     order = model.skeleton.flip_order
     width = model.input_wh[0]
     back = other.xy_px[:, order].clone()
@@ -92,7 +97,9 @@ def test_a_head_at_a_few_cells_equals_its_whole_map(model, features):
 def test_stride_two_pads_at_the_end_only():
     conv = Conv(2, 3, kernel=3, stride=2)
     x = torch.randn(1, 2, 8, 6)
-    expected = torch.nn.functional.conv2d(torch.nn.functional.pad(x, (0, 1, 0, 1)), conv.weight, conv.bias, stride=2)
+    expected = torch.nn.functional.conv2d(
+        torch.nn.functional.pad(x, (0, 1, 0, 1)), conv.weight, conv.bias, stride=2
+    )
     torch.testing.assert_close(conv(x), expected)
 
 
@@ -129,7 +136,9 @@ def test_features_survive_inference_mode(model, crops):
     assert isinstance(kept.clone(), FeaturesWithTrunk)
 
 
-@pytest.mark.parametrize("change", [lambda f: f * 2, lambda f: f[0], lambda f: f[:, :5], lambda f: f.flip(-1)])
+@pytest.mark.parametrize(
+    "change", [lambda f: f * 2, lambda f: f[0], lambda f: f[:, :5], lambda f: f.flip(-1)]
+)
 def test_other_arithmetic_gives_a_plain_tensor(features, change):
     assert type(change(features)) is torch.Tensor
 
@@ -164,7 +173,9 @@ def test_the_embedded_weights_load_under_their_own_and_the_published_names(model
 
 def test_weights_are_exact_in_half_precision(model):
     for weight in model.state_dict().values():
-        np.testing.assert_array_equal(weight.numpy(), weight.numpy().astype(np.float16).astype(np.float32))
+        np.testing.assert_array_equal(
+            weight.numpy(), weight.numpy().astype(np.float16).astype(np.float32)
+        )
 
 
 def test_gradients_reach_the_crops_when_asked_for(model, crops):

@@ -19,17 +19,23 @@ NAME = "rtmpose-s-halpe26"
 
 @pytest.fixture(scope="module")
 def crops():
-    pixels = torch.from_numpy(np.concatenate([pattern(seed, 256, 192) for seed in (1, 2, 3)])).float()
+    pixels = torch.from_numpy(
+        np.concatenate([pattern(seed, 256, 192) for seed in (1, 2, 3)])
+    ).float()
     return pose2d.load(NAME).normalize(pixels)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rtmpose_has_the_features_of_its_module(crops, threads):
-    plain, fast = pose2d.load(NAME, engine="torch"), pose2d.load(NAME)
+    plain = pose2d.load(NAME, engine="torch")
+    fast = pose2d.load(NAME)
     with torch.inference_mode(), torch_threads(threads):
-        expected, got = plain.features(crops), fast.features(crops)
+        expected = plain.features(crops)
+        got = fast.features(crops)
     assert type(got) is type(expected)
-    assert torch.allclose(got.as_subclass(torch.Tensor), expected.as_subclass(torch.Tensor), atol=1e-4)
+    assert torch.allclose(
+        got.as_subclass(torch.Tensor), expected.as_subclass(torch.Tensor), atol=1e-4
+    )
     assert torch.allclose(got.trunk, expected.trunk, atol=1e-3)  # values reach 40
 
 
@@ -59,8 +65,12 @@ def test_weights_of_a_checkpoint_are_those_that_run(crops, tmp_path):
     slow = pose2d.load(NAME, tmp_path / "other.npz", engine="torch")
     with torch.inference_mode():
         before, got, expected = (model.features(crops[:1]) for model in (plain, other, slow))
-    assert torch.allclose(got.as_subclass(torch.Tensor), expected.as_subclass(torch.Tensor), atol=1e-4)
-    assert not torch.allclose(got.as_subclass(torch.Tensor), before.as_subclass(torch.Tensor), atol=0.1)
+    assert torch.allclose(
+        got.as_subclass(torch.Tensor), expected.as_subclass(torch.Tensor), atol=1e-4
+    )
+    assert not torch.allclose(
+        got.as_subclass(torch.Tensor), before.as_subclass(torch.Tensor), atol=0.1
+    )
 
 
 def test_calls_from_several_threads_give_the_same_numbers():
@@ -75,5 +85,7 @@ def test_calls_from_several_threads_give_the_same_numbers():
 def test_a_graph_holds_no_weights_of_its_own(name, tmp_path):
     path = files("pose2d") / "graphs" / name
     assert len(path.read_bytes()) < 200_000
-    with pytest.raises(Exception, match="weights"):  # they are said to lie beside it, and nothing does
+    with pytest.raises(
+        Exception, match="weights"
+    ):  # they are said to lie beside it, and nothing does
         onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

@@ -1,4 +1,6 @@
-"""One pass over a video: who is found must not depend on how seldom the detector looks, nor on the threads."""
+"""One pass over a video: who is found must not depend on how seldom the detector looks, nor on the
+threads.
+"""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -14,7 +16,8 @@ from pose2d.types import Keypoints
 from pose2d.video.frames import Frame
 from tests.walkers import tracks_of
 
-FPS, SIZE = 30.0, (640, 480)
+FPS = 30.0
+SIZE = (640, 480)
 Scene = Callable[[int], list[tuple[float, float]]]  # frame number -> centres of the people in it
 
 
@@ -29,9 +32,15 @@ def view(seed: int) -> np.ndarray:
 
 
 def find(
-    scene: Scene, frames: int = 61, workers: int = 1, every_frame: bool = False, cuts: Sequence[int] = ()
+    scene: Scene,
+    frames: int = 61,
+    workers: int = 1,
+    every_frame: bool = False,
+    cuts: Sequence[int] = (),
 ) -> tuple[People, list[int]]:
-    """Everyone, and the frames that the detector looked at. Keypoints say where the box was and in which frame."""
+    """Everyone, and the frames that the detector looked at. Keypoints say where the box was and in
+    which frame.
+    """
     looked: list[int] = []
 
     def detect(frame: Frame) -> Boxes:
@@ -39,12 +48,19 @@ def find(
         boxes = np.array([box(*centre) for centre in scene(frame.index)]).reshape(-1, 4)
         return Boxes(boxes, np.full(len(boxes), 0.9))
 
-    def estimate(images: Sequence[np.ndarray], boxes_px: np.ndarray) -> tuple[np.ndarray, Keypoints]:
+    def estimate(
+        images: Sequence[np.ndarray], boxes_px: np.ndarray
+    ) -> tuple[np.ndarray, Keypoints]:
         number = np.array([int(image[0, 0, 0]) for image in images]).reshape(-1, 1)
-        centre, sure = (boxes_px[:, :2] + boxes_px[:, 2:]) / 2, np.ones((len(boxes_px), 1))
+        centre = (boxes_px[:, :2] + boxes_px[:, 2:]) / 2
+        sure = np.ones((len(boxes_px), 1))
         return boxes_px, Keypoints(centre[:, None], sure, sure, "ccnet", raw=number)
 
-    views = [view(shot) for shot in range(len(cuts) + 1)] if cuts else [np.zeros((480, 640, 3), np.uint8)]
+    views = (
+        [view(shot) for shot in range(len(cuts) + 1)]
+        if cuts
+        else [np.zeros((480, 640, 3), np.uint8)]
+    )
     clip = []
     for i in range(frames):
         rgb = views[sum(i >= cut for cut in cuts)].copy()
@@ -73,12 +89,16 @@ def test_where_people_move_the_detector_looks_every_sixth_of_a_second() -> None:
 
 def test_boxes_and_keypoints_in_between_belong_to_their_frames() -> None:
     found, _ = find(walking)
-    for track, rows in zip(tracks_of(found.detections), (slice(0, 61), slice(61, 122)), strict=True):
+    for track, rows in zip(
+        tracks_of(found.detections), (slice(0, 61), slice(61, 122)), strict=True
+    ):
         np.testing.assert_array_equal(track.frame, np.arange(61))
         np.testing.assert_array_equal(found.detections.keypoints.raw[:, 0][rows], np.arange(61))
         moves = track.box_px[:, 0].std() > 1
         expected = 100.0 + 4 * np.arange(61) if moves else np.full(61, 500.0)
-        np.testing.assert_allclose(found.detections.keypoints.xy_px[:, 0][rows, 0], expected, atol=1e-9)
+        np.testing.assert_allclose(
+            found.detections.keypoints.xy_px[:, 0][rows, 0], expected, atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -139,7 +159,11 @@ def test_an_error_in_a_worker_is_raised_here() -> None:
 def test_at_a_cut_tracks_end_and_the_detector_looks_at_the_first_frame_of_the_shot() -> None:
     found, looked = find(lambda frame: [(500.0, 240.0)], cuts=(22, 40))
     assert found.shot_first_frame.tolist() == [0, 22, 40]
-    assert [(t.frame[0], t.frame[-1]) for t in tracks_of(found.detections)] == [(0, 21), (22, 39), (40, 60)]
+    assert [(t.frame[0], t.frame[-1]) for t in tracks_of(found.detections)] == [
+        (0, 21),
+        (22, 39),
+        (40, 60),
+    ]
     assert [len(t.frame) for t in tracks_of(found.detections)] == [22, 18, 21]
     assert [t.identity[0] for t in tracks_of(found.detections)] == [1, 2, 3]
     assert {0, 21, 22, 39, 40, 60} <= set(looked)
@@ -156,7 +180,9 @@ def test_no_box_is_interpolated_over_a_cut() -> None:
 def test_a_cut_every_two_frames_ends_and_finds_everybody() -> None:
     found, _ = find(lambda frame: [(500.0, 240.0)], frames=30, cuts=tuple(range(2, 30, 2)))
     assert found.shot_first_frame.tolist() == list(range(0, 30, 2))
-    assert [t.frame.tolist() for t in tracks_of(found.detections)] == [[n, n + 1] for n in range(0, 30, 2)]
+    assert [t.frame.tolist() for t in tracks_of(found.detections)] == [
+        [n, n + 1] for n in range(0, 30, 2)
+    ]
 
 
 def test_one_frame_is_one_shot() -> None:
@@ -165,7 +191,9 @@ def test_one_frame_is_one_shot() -> None:
     assert len(tracks_of(found.detections)) == 1
 
 
-def test_whoever_is_not_seen_again_in_the_middle_of_the_image_is_lost_and_who_walks_out_is_not() -> None:
+def test_whoever_is_not_seen_again_in_the_middle_of_the_image_is_lost_and_who_walks_out_is_not() -> (
+    None
+):
     lost, _ = find(lambda frame: [(320.0, 240.0)] if frame < 30 else [])
     assert [(event.kind, event.identity) for event in lost.events] == [("lost", 1)]
     assert lost.events[0].time_s == pytest.approx(29 / 30)

@@ -1,4 +1,6 @@
-"""There are no published answers to compare with here: everything is held against a slow, literal re-computation."""
+"""There are no published answers to compare with here: everything is held against a slow, literal
+re-computation.
+"""
 
 import math
 
@@ -13,13 +15,18 @@ from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.skeletons import Skeleton
 
 SIZE = torch.tensor([192.0, 256.0])
-THREE = Skeleton("three", ("a", "b", "c"), ((0, 1),), (), (0.1, 0.1, 0.1))  # few, for the slow loops
+THREE = Skeleton(
+    "three", ("a", "b", "c"), ((0, 1),), (), (0.1, 0.1, 0.1)
+)  # few, for the slow loops
 
 
 def bilinear(values: Tensor, x: float, y: float) -> Tensor:
-    """The value [C] of a map [C, h, w] at x, y in 0..1, cell by cell; a cell's centre is at (i + 1/2) / w."""
+    """The value [C] of a map [C, h, w] at x, y in 0..1, cell by cell; a cell's centre is at (i +
+    1/2) / w.
+    """
     _, h, w = values.shape
-    column, row = x * w - 0.5, y * h - 0.5
+    column = x * w - 0.5
+    row = y * h - 0.5
     total = torch.zeros(values.shape[0], dtype=values.dtype)
     for i in (math.floor(column), math.floor(column) + 1):
         for j in (math.floor(row), math.floor(row) + 1):
@@ -28,9 +35,13 @@ def bilinear(values: Tensor, x: float, y: float) -> Tensor:
     return total
 
 
-def literal_attention(attention: DeformableAttention, query: Tensor, reference: Tensor, maps: list[Tensor]) -> Tensor:
+def literal_attention(
+    attention: DeformableAttention, query: Tensor, reference: Tensor, maps: list[Tensor]
+) -> Tensor:
     """One query, one head, one level, one point at a time."""
-    heads, levels, points = attention.heads, attention.levels, attention.points
+    heads = attention.heads
+    levels = attention.levels
+    points = attention.points
     channels = query.shape[2]
     out = torch.zeros_like(query)
     for n in range(query.shape[0]):
@@ -71,10 +82,13 @@ def test_deformable_attention_is_its_literal_recomputation():
 def test_the_centre_of_a_cell_has_the_cells_value():
     values = torch.arange(12.0).reshape(1, 1, 3, 4)
     place = torch.tensor([2.5 / 4, 1.5 / 3]).reshape(1, 1, 1, 1, 1, 2)
-    assert sample([values], place, torch.ones(1, 1, 1, 1, 1)).item() == pytest.approx(values[0, 0, 1, 2].item())
+    assert sample([values], place, torch.ones(1, 1, 1, 1, 1)).item() == pytest.approx(
+        values[0, 0, 1, 2].item()
+    )
 
 
-# The whole head, from the four maps to the last queries, as the repository writes it: queries first, sums spelled out.
+# The whole head, from the four maps to the last queries, as the repository writes it: queries
+# first, sums spelled out.
 
 
 def sine_of_map(h: int, w: int) -> Tensor:
@@ -86,7 +100,8 @@ def sine_of_map(h: int, w: int) -> Tensor:
     for channel in range(128):
         period = 10000 ** (2 * (channel // 2) / 128)
         wave = torch.sin if channel % 2 == 0 else torch.cos
-        code[channel], code[128 + channel] = wave(y / period), wave(x / period)
+        code[channel] = wave(y / period)
+        code[128 + channel] = wave(x / period)
     return code
 
 
@@ -104,11 +119,15 @@ def logit(x: Tensor) -> Tensor:
     return torch.log(x.clamp(min=1e-5)) - torch.log((1 - x).clamp(min=1e-5))
 
 
-def literal_self_attention(attn: torch.nn.MultiheadAttention, query: Tensor, place: Tensor) -> Tensor:
+def literal_self_attention(
+    attn: torch.nn.MultiheadAttention, query: Tensor, place: Tensor
+) -> Tensor:
     """Queries [Q, 256] of one person."""
     w_q, w_k, w_v = attn.in_proj_weight.split(256)
     b_q, b_k, b_v = attn.in_proj_bias.split(256)
-    q, k, v = (query + place) @ w_q.T + b_q, (query + place) @ w_k.T + b_k, query @ w_v.T + b_v
+    q = (query + place) @ w_q.T + b_q
+    k = (query + place) @ w_k.T + b_k
+    v = query @ w_v.T + b_v
     heads = []
     for head in range(8):
         part = slice(32 * head, 32 * head + 32)
@@ -122,20 +141,27 @@ def literal_head(model: Poseur, maps: list[Tensor]) -> tuple[Tensor, Tensor, Ten
     head = model.keypoint_head
     transformer = head.transformer
     memory = [
-        m + sine_of_map(*m.shape[1:]) + transformer.level_embeds[i].reshape(256, 1, 1) for i, m in enumerate(maps)
+        m + sine_of_map(*m.shape[1:]) + transformer.level_embeds[i].reshape(256, 1, 1)
+        for i, m in enumerate(maps)
     ]
     vector = maps[-1].flatten(1).mean(1)
     guess = (
-        transformer.fc_coord.linear.weight @ vector / vector.square().sum().sqrt() + transformer.fc_coord.linear.bias
+        transformer.fc_coord.linear.weight @ vector / vector.square().sum().sqrt()
+        + transformer.fc_coord.linear.bias
     )
     reference = guess.reshape(-1, 2)
-    codes = [torch.cat([sine_of_point(*p.tolist()), sine_of_point(*p.clamp(0, 1).tolist())]) for p in reference]
+    codes = [
+        torch.cat([sine_of_point(*p.tolist()), sine_of_point(*p.clamp(0, 1).tolist())])
+        for p in reference
+    ]
     query = transformer.pos_trans_norm(transformer.pos_trans(torch.stack(codes)))
     place = transformer.pos_embed.weight
     before = reference
     for i, layer in enumerate(transformer.decoder.layers):
         before = reference
-        query = layer.norms[0](query + literal_self_attention(layer.attentions[0].attn, query, place))
+        query = layer.norms[0](
+            query + literal_self_attention(layer.attentions[0].attn, query, place)
+        )
         looked = literal_attention(
             layer.attentions[1], (query + place)[None], reference[None], [m[None] for m in memory]
         )
@@ -143,9 +169,15 @@ def literal_head(model: Poseur, maps: list[Tensor]) -> tuple[Tensor, Tensor, Ten
         hidden = torch.relu(layer.ffns[0].layers[0][0](query))
         query = layer.norms[2](query + layer.ffns[0].layers[1](hidden))
         reference = torch.sigmoid(head.fc_coord_branches[i](query) + logit(reference))
-    xy = torch.sigmoid(head.fc_coord_branches[5](query) + logit(before)) + head.fc_coord_output_branches[5](query)
+    xy = torch.sigmoid(
+        head.fc_coord_branches[5](query) + logit(before)
+    ) + head.fc_coord_output_branches[5](query)
     sigma = query
-    for part in (head.fc_sigma_branches[5][0], head.fc_sigma_branches[5][1], head.fc_sigma_branches[5][2].linear):
+    for part in (
+        head.fc_sigma_branches[5][0],
+        head.fc_sigma_branches[5][1],
+        head.fc_sigma_branches[5][2].linear,
+    ):
         sigma = part(sigma)
     return query, xy, torch.sigmoid(sigma)
 
@@ -181,7 +213,9 @@ def test_features_are_256_channels_per_keypoint_and_can_be_sliced(model):
     assert features.shape[1:] == model.feature_shape == (17, 256)
     whole = model.predict(features)
     torch.testing.assert_close(model.predict(features[1:]).xy_px, whole.xy_px[1:])
-    torch.testing.assert_close(model.predict(torch.cat([features, features])).xy_px[2:], whole.xy_px)
+    torch.testing.assert_close(
+        model.predict(torch.cat([features, features])).xy_px[2:], whole.xy_px
+    )
 
 
 @torch.inference_mode()
@@ -195,11 +229,15 @@ def test_features_that_lost_their_reference_are_refused(model):
 def test_the_flip_test_trusts_the_more_certain_answer(model, monkeypatch):
     plain = (torch.full((1, 17, 2), 0.25), torch.full((1, 17, 2), 0.1))
     mirrored = (torch.full((1, 17, 2), 0.5), torch.full((1, 17, 2), 0.2))
-    monkeypatch.setattr(model, "coordinates", lambda features: plain if features == "plain" else mirrored)
-    p, q = certainty(torch.tensor([0.1, 0.1])), certainty(torch.tensor([0.2, 0.2]))
+    monkeypatch.setattr(
+        model, "coordinates", lambda features: plain if features == "plain" else mirrored
+    )
+    p = certainty(torch.tensor([0.1, 0.1]))
+    q = certainty(torch.tensor([0.2, 0.2]))
     assert p.item() == pytest.approx(0.7 * (1 - math.exp(-2)) ** 2)
     merged = model.predict_flip("plain", "mirrored")
-    x, y = 0.25 * p**5 + (1 - 0.5) * q**5, 0.25 * p**5 + 0.5 * q**5
+    x = 0.25 * p**5 + (1 - 0.5) * q**5
+    y = 0.25 * p**5 + 0.5 * q**5
     expected = torch.stack([x, y]) / (p**5 + q**5) * SIZE
     torch.testing.assert_close(merged.xy_px[0, 3], expected)
     assert merged.score[0, 3].item() == pytest.approx((p + q).item() / 2)
@@ -207,7 +245,10 @@ def test_the_flip_test_trusts_the_more_certain_answer(model, monkeypatch):
 
 def test_the_key_names_are_the_repositorys():
     with torch.device("meta"):
-        keys = {key: tuple(v.shape) for key, v in pose2d.card("poseur-resnet50-256x192").build().state_dict().items()}
+        keys = {
+            key: tuple(v.shape)
+            for key, v in pose2d.card("poseur-resnet50-256x192").build().state_dict().items()
+        }
     layer = "keypoint_head.transformer.decoder.layers.5."
     known = {
         "backbone.layer4.2.conv3.weight": (2048, 512, 1, 1),

@@ -26,7 +26,11 @@ WANTED = {
     "movenet-thunder",
     *(f"sbl-resnet{depth}-{size}" for depth in (50, 101, 152) for size in ("256x192", "384x288")),
     *(f"hrnet-w{width}-{size}" for width in (32, 48) for size in ("256x192", "384x288")),
-    *(f"vitpose-{size}{head}" for size in "sblh" for head in ("", "-simple", "-mpii", "-wholebody")),
+    *(
+        f"vitpose-{size}{head}"
+        for size in "sblh"
+        for head in ("", "-simple", "-mpii", "-wholebody")
+    ),
     *(f"rle-resnet{depth}-{size}" for depth in (50, 152) for size in ("256x192", "384x288")),
     *(f"rle-hrnet-w{width}-{size}" for width in (32, 48) for size in ("256x192", "384x288")),
     *("ipr-resnet50-256x192", "ipr-resnet50-256x256"),
@@ -143,10 +147,18 @@ def test_a_model_without_embedded_weights_says_where_they_come_from():
 
 
 def test_one_model_is_loaded_without_importing_the_others():
-    script = "import sys, pose2d; assert 'torch' not in sys.modules; pose2d.load('movenet-lightning')\n"
+    script = (
+        "import sys, pose2d; assert 'torch' not in sys.modules; pose2d.load('movenet-lightning')\n"
+    )
     script += "print(*(name for name in sys.modules if name.startswith('pose2d.models.')))"
-    imported = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
-    assert {name.split(".")[2].split("_")[0] for name in imported} <= {"base", "convolutions", "movenet"}
+    imported = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert {name.split(".")[2].split("_")[0] for name in imported} <= {
+        "base",
+        "convolutions",
+        "movenet",
+    }
 
 
 @pytest.mark.parametrize("package", [pose2d, ccnet])

@@ -43,16 +43,25 @@ def test_the_answers_are_the_official_implementations(reference, saved, relative
 
 def test_rle_subtracts_its_own_mean_and_scales_nothing():
     white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
-    assert build().normalize(white).flatten().tolist() == pytest.approx([1 - 0.406, 1 - 0.457, 1 - 0.480], abs=1e-6)
+    assert build().normalize(white).flatten().tolist() == pytest.approx(
+        [1 - 0.406, 1 - 0.457, 1 - 0.480], abs=1e-6
+    )
 
 
 @torch.inference_mode()
 def test_a_mirrored_answer_comes_back_as_in_the_official_code(conventions, monkeypatch):
     model = build()
-    xy, score = torch.from_numpy(conventions["rle_pj"]), torch.from_numpy(conventions["rle_ps"])
-    monkeypatch.setattr(model, "coordinates", lambda features: (xy * features, (1 - score).expand_as(xy)))
-    merged = model.predict_flip(torch.zeros(()), torch.ones(()))  # the crop itself says "the middle"
-    np.testing.assert_allclose((merged.xy_px / SIZE - 0.5) * 2, conventions["rle_flip_pj"], atol=1e-6)
+    xy = torch.from_numpy(conventions["rle_pj"])
+    score = torch.from_numpy(conventions["rle_ps"])
+    monkeypatch.setattr(
+        model, "coordinates", lambda features: (xy * features, (1 - score).expand_as(xy))
+    )
+    merged = model.predict_flip(
+        torch.zeros(()), torch.ones(())
+    )  # the crop itself says "the middle"
+    np.testing.assert_allclose(
+        (merged.xy_px / SIZE - 0.5) * 2, conventions["rle_flip_pj"], atol=1e-6
+    )
     expected = (conventions["rle_ps"] + conventions["rle_flip_ps"])[..., 0] / 2
     np.testing.assert_allclose(merged.score, expected, atol=1e-6)
 
@@ -67,19 +76,23 @@ def test_the_middle_of_the_answer_is_the_middle_of_the_crop(conventions, monkeyp
     np.testing.assert_allclose(in_image, conventions["rle_coords"], atol=1e-4)
 
 
-# mmpose ----------------------------------------------------------------------------------------------------------
+# mmpose
+# ----------------------------------------------------------------------------------------------------------
 
 
 def mmpose_state(model: RLE, head: str, loss: str) -> dict[str, Tensor]:
     random = torch.Generator().manual_seed(0)
     state = {
-        key.replace("preact.", "backbone."): value for key, value in model.state_dict().items() if "preact." in key
+        key.replace("preact.", "backbone."): value
+        for key, value in model.state_dict().items()
+        if "preact." in key
     }
     state[f"{head}.fc.weight"] = torch.randn(68, 2048, generator=random) / 50
     state[f"{head}.fc.bias"] = torch.randn(68, generator=random)
     for key, value in Flow().state_dict().items():
         state[f"{head}.{loss}.flow_model.{key}"] = value
-    state[f"{head}.{loss}.flow_model.loc"], state[f"{head}.{loss}.flow_model.cov"] = torch.zeros(2), torch.eye(2)
+    state[f"{head}.{loss}.flow_model.loc"] = torch.zeros(2)
+    state[f"{head}.{loss}.flow_model.cov"] = torch.eye(2)
     return state
 
 
@@ -94,7 +107,9 @@ def test_mmposes_layer_counts_from_the_corner_and_does_not_normalise(head, loss)
     rows = (features @ state[f"{head}.fc.weight"].T + state[f"{head}.fc.bias"]).reshape(2, 17, 4)
     prediction = model.predict(features)
     torch.testing.assert_close(prediction.xy_px, rows[..., :2] * SIZE, atol=1e-3, rtol=1e-5)
-    torch.testing.assert_close(prediction.sigma_px, rows[..., 2:].sigmoid() * SIZE, atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(
+        prediction.sigma_px, rows[..., 2:].sigmoid() * SIZE, atol=1e-3, rtol=1e-5
+    )
     torch.testing.assert_close(prediction.score, 1 - rows[..., 2:].sigmoid().mean(-1))
 
 
@@ -106,7 +121,8 @@ def test_loading_an_official_file_after_mmposes_changes_back():
     assert model.normalization == RLE_RGB
 
 
-# the flow --------------------------------------------------------------------------------------------------------
+# the flow
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_the_flow_is_a_density():
@@ -128,7 +144,8 @@ def test_a_new_flow_is_the_standard_normal_density():
     torch.testing.assert_close(log_prob(flow, x), expected)
 
 
-# HRNet -----------------------------------------------------------------------------------------------------------
+# HRNet
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_rle_on_hrnet_reads_the_classification_vector():
@@ -137,6 +154,7 @@ def test_rle_on_hrnet_reads_the_classification_vector():
         features = model.features(torch.empty(2, 3, 256, 192))
     assert features.shape == (2, 2048)
     assert model.predict(features).xy_px.shape == (2, COCO17.size, 2)
-    assert {"preact.incre_modules.3.0.downsample.0.weight", "preact.downsamp_modules.2.0.bias"} <= set(
-        model.state_dict()
-    )
+    assert {
+        "preact.incre_modules.3.0.downsample.0.weight",
+        "preact.downsamp_modules.2.0.bias",
+    } <= set(model.state_dict())

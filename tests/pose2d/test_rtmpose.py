@@ -1,4 +1,6 @@
-"""RTMPose says what OpenMMLab's export says, and its two distributions are read as they were trained."""
+"""RTMPose says what OpenMMLab's export says, and its two distributions are read as they were
+trained.
+"""
 
 import copy
 from pathlib import Path
@@ -29,7 +31,9 @@ def model():
 
 @pytest.fixture(scope="module")
 def features(model):
-    inputs = model.normalize(torch.from_numpy(np.concatenate([pattern(seed, 256, 192) for seed in (1, 3)])).float())
+    inputs = model.normalize(
+        torch.from_numpy(np.concatenate([pattern(seed, 256, 192) for seed in (1, 3)])).float()
+    )
     with torch.inference_mode():
         return model.features(inputs)
 
@@ -38,9 +42,16 @@ def _photo_crops(shared, model):
     """Crops of a real image, with its annotated person and boxes around it."""
     image = cv2.imread(str(shared / "data/coco/images/val2017/000000000139.jpg"))[:, :, ::-1]
     boxes = np.array(
-        [[412.8, 157.6, 465.9, 295.6], [380, 120, 500, 330], [0, 0, 639, 425], [384.4, 172.2, 399.5, 207.9]]
+        [
+            [412.8, 157.6, 465.9, 295.6],
+            [380, 120, 500, 330],
+            [0, 0, 639, 425],
+            [384.4, 172.2, 399.5, 207.9],
+        ]
     )
-    return crops.crop_boxes(np.ascontiguousarray(image), boxes, model.input_wh, model.box_scale, model.crop)[0]
+    return crops.crop_boxes(
+        np.ascontiguousarray(image), boxes, model.input_wh, model.box_scale, model.crop
+    )[0]
 
 
 def test_outputs_are_those_of_onnx_runtime_on_fixed_inputs(model, features):
@@ -70,7 +81,8 @@ def test_the_embedded_weights_are_the_published_ones_in_half_precision(shared, m
         assert exact or value.ndim > 1, key  # vectors stay as they were
 
 
-# Other files ---------------------------------------------------------------------------------------------------
+# Other files
+# ---------------------------------------------------------------------------------------------------
 
 
 def _with_batch_norms(model: RTMPose) -> dict[str, torch.Tensor]:
@@ -84,16 +96,25 @@ def _with_batch_norms(model: RTMPose) -> dict[str, torch.Tensor]:
         elif part == "weight":
             gain = torch.linspace(0.5, 2, len(value))
             state[f"{layer}.conv.weight"] = value * gain[:, None, None, None]
-            state |= {f"{layer}.bn.weight": torch.full_like(gain, 3), f"{layer}.bn.bias": torch.ones_like(gain)}
+            state |= {
+                f"{layer}.bn.weight": torch.full_like(gain, 3),
+                f"{layer}.bn.bias": torch.ones_like(gain),
+            }
             state[f"{layer}.bn.running_var"] = (3 * gain).square() - NORM_EPSILON
             state[f"{layer}.bn.num_batches_tracked"] = torch.tensor(1)
         else:
-            state[f"{layer}.bn.running_mean"] = 3 * torch.linspace(0.5, 2, len(value)) / 3 * (1 - value)
+            state[f"{layer}.bn.running_mean"] = (
+                3 * torch.linspace(0.5, 2, len(value)) / 3 * (1 - value)
+            )
     return state
 
 
 def test_a_checkpoint_with_batch_norms_gives_the_same_network(model, features, saved):
-    state = {**_with_batch_norms(model), "head.gau.w": torch.zeros(51), "data_preprocessor.mean": torch.zeros(3, 1, 1)}
+    state = {
+        **_with_batch_norms(model),
+        "head.gau.w": torch.zeros(51),
+        "data_preprocessor.mean": torch.zeros(3, 1, 1),
+    }
     loaded = pose2d.load(NAME, saved({"state_dict": state, "meta": {"epoch": 700}}))
     for key, value in model.state_dict().items():
         assert torch.allclose(loaded.state_dict()[key], value, atol=1e-4), key
@@ -117,7 +138,9 @@ def test_other_sizes_load_from_a_checkpoint_by_name(name, saved):
 
 
 class _Exported(torch.nn.Module):
-    """What the published exports compute: crops in, the outputs of both axes out, attention by a convolution."""
+    """What the published exports compute: crops in, the outputs of both axes out, attention by a
+    convolution.
+    """
 
     def __init__(self, model: RTMPose) -> None:
         super().__init__()
@@ -135,7 +158,8 @@ def test_other_sizes_load_from_an_export_by_name(name, tmp_path, monkeypatch):
     pytest.importorskip("onnx")
     gate = lambda layer, x: x * F.hardsigmoid(layer.fc(F.adaptive_avg_pool2d(x, 1)))  # noqa: E731
     monkeypatch.setattr(ChannelAttention, "forward", gate)
-    model, path = _random(f"rtmpose-{name}"), tmp_path / "export.onnx"
+    model = _random(f"rtmpose-{name}")
+    path = tmp_path / "export.onnx"
     crops = torch.rand(1, 3, *model.input_wh[::-1])
     torch.onnx.export(_Exported(model), (crops,), str(path), opset_version=11, dynamo=False)
     loaded = pose2d.load(f"rtmpose-{name}", path)
@@ -144,10 +168,15 @@ def test_other_sizes_load_from_an_export_by_name(name, tmp_path, monkeypatch):
 
 
 def test_folding_is_a_convolution_and_a_batch_norm_in_one():
-    weight, statistics = torch.randn(4, 3, 3, 3), [torch.rand(4) + 0.5 for _ in range(4)]
+    weight = torch.randn(4, 3, 3, 3)
+    statistics = [torch.rand(4) + 0.5 for _ in range(4)]
     mean, variance, gain, bias = statistics
     state = {"a.conv.weight": weight, "a.bn.weight": gain, "a.bn.bias": bias, "b.weight": gain}
-    state |= {"a.bn.running_mean": mean, "a.bn.running_var": variance, "a.bn.num_batches_tracked": torch.tensor(3)}
+    state |= {
+        "a.bn.running_mean": mean,
+        "a.bn.running_var": variance,
+        "a.bn.num_batches_tracked": torch.tensor(3),
+    }
     folded = fold_batch_norms(state, 1e-3)
     assert set(folded) == {"a.weight", "a.bias", "b.weight"}
     x = torch.randn(2, 3, 6, 6)
@@ -185,7 +214,8 @@ def test_the_export_of_another_network_is_refused(shared):
         pose2d.load(NAME, shared / "weights/yolox_tiny_humanart_416.onnx")
 
 
-# Features ------------------------------------------------------------------------------------------------------
+# Features
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_features_are_tokens_that_carry_the_backbones_map(model, features):
@@ -206,7 +236,8 @@ def test_other_features_are_refused(model):
         model.predict(torch.zeros(1, 17, 256))
 
 
-# Decoding ------------------------------------------------------------------------------------------------------
+# Decoding
+# ------------------------------------------------------------------------------------------------------
 
 
 def _trained_outputs(mean: float, sigma: float, target_sigma: float, bins: int) -> torch.Tensor:
@@ -227,13 +258,15 @@ def test_place_and_spread_of_a_known_distribution_are_found(mean, sigma):
 
 
 def test_the_score_is_the_lower_peak_clipped(model, monkeypatch):
-    x, y = torch.zeros(1, 26, 384), torch.zeros(1, 26, 512)
+    x = torch.zeros(1, 26, 384)
+    y = torch.zeros(1, 26, 512)
     x[..., 100], y[..., 60] = 0.7, 1.2
     monkeypatch.setattr(rtmpose.RTMPose, "simcc", lambda *_: (x, y))
     found = model.predict(torch.zeros(1))
     assert torch.allclose(found.score, torch.tensor(0.7))
     assert torch.allclose(found.xy_px, torch.tensor([50.0, 30.0]), atol=0.02)
-    y[..., 60], x[..., 100] = -0.2, 0.1
+    y[..., 60] = -0.2
+    x[..., 100] = 0.1
     assert (model.predict(torch.zeros(1)).score == 0).all()
 
 
@@ -242,9 +275,13 @@ def test_a_mirrored_crop_says_the_same_as_the_crop(model, monkeypatch):
     left, right = 9, 10
     outputs = {}
     for kind, (x_left, x_right) in {"crop": (30, 120), "mirror": (191 - 120, 191 - 30)}.items():
-        x, y = torch.zeros(1, 26, 384), torch.zeros(1, 26, 512)
+        x = torch.zeros(1, 26, 384)
+        y = torch.zeros(1, 26, 512)
         x[0, left, BINS * x_left], x[0, right, BINS * x_right] = 0.9, 0.9
-        y[0, left, 40 if kind == "crop" else 80], y[0, right, 80 if kind == "crop" else 40] = 0.8, 0.8
+        y[0, left, 40 if kind == "crop" else 80], y[0, right, 80 if kind == "crop" else 40] = (
+            0.8,
+            0.8,
+        )
         outputs[kind] = (x, y)
     monkeypatch.setattr(rtmpose.RTMPose, "simcc", lambda _, kind: outputs[kind])
     found = model.predict_flip("crop", "mirror")
@@ -256,7 +293,8 @@ def test_a_mirrored_crop_says_the_same_as_the_crop(model, monkeypatch):
 def test_the_flip_test_of_a_real_crop_agrees_with_the_plain_one(shared, model):
     inputs = model.normalize(_photo_crops(shared, model)[:1])
     with torch.inference_mode():
-        plain, mirrored = model.features(inputs), model.features(inputs.flip(-1))
+        plain = model.features(inputs)
+        mirrored = model.features(inputs.flip(-1))
     both = model.predict_flip(plain, mirrored)
     sure = both.score[0] > 0.5
     assert sure.sum() > 8

@@ -30,7 +30,11 @@ def test_the_answers_are_mmposes_under_both_of_its_names(reference, saved, relat
     assert model.normalization == IMAGENET_RGB
     assert model.decode is decode.mmpose_default
     older = {key.replace("head.", "keypoint_head."): value for key, value in mmpose.state.items()}
-    assert model.convert(older).keys() == model.convert(mmpose.state).keys() == model.state_dict().keys()
+    assert (
+        model.convert(older).keys()
+        == model.convert(mmpose.state).keys()
+        == model.state_dict().keys()
+    )
 
 
 def small() -> SimpleBaseline:

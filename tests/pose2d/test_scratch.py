@@ -1,4 +1,6 @@
-"""Large tables lie on disk while a file is made: the same numbers, little memory, and nothing left behind."""
+"""Large tables lie on disk while a file is made: the same numbers, little memory, and nothing left
+behind.
+"""
 
 import os
 import signal
@@ -41,7 +43,8 @@ def resident_mb() -> float:
 def test_a_table_on_disk_is_the_table(tmp_path: Path) -> None:
     whole = some(0, 9000)
     with files.scratch_for(tmp_path / "fit.npz"):
-        there, picked = stored(whole), whole.picked(np.arange(8999, 0, -2))
+        there = stored(whole)
+        picked = whole.picked(np.arange(8999, 0, -2))
         parts = joined((some(part.start, part.stop) for part in blocks(9000)), 9000)
         assert list(tmp_path.iterdir()) == []  # its files have no names
     for one in (there, parts):
@@ -78,5 +81,8 @@ def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
         f"    os.kill(os.getpid(), {int(signal.SIGKILL)})"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == -signal.SIGKILL
+    assert (
+        subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode
+        == -signal.SIGKILL
+    )
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,9 @@ from pose2d.tracking.appearance import PARTS, SIZE
 from pose2d.tracking.second_look import SecondLookOptions, Switch, look_again
 from pose2d.types import Appearance, Detections
 
-OPTIONS, WH, FPS = SecondLookOptions(), (1000, 600), 25.0
+OPTIONS = SecondLookOptions()
+WH = (1000, 600)
+FPS = 25.0
 
 
 def appearance(shade: np.ndarray, weight: float = 0.8) -> Appearance:
@@ -17,18 +19,27 @@ def appearance(shade: np.ndarray, weight: float = 0.8) -> Appearance:
     return Appearance(colours, np.full((len(shade), len(PARTS)), weight))
 
 
-def people(x: np.ndarray, shades: np.ndarray, track: np.ndarray, heights: np.ndarray | None = None) -> Detections:
-    """Places x [T, P] (NaN: not seen) and shades of clothes [P]; `track` [T, P] as the tracker has them."""
+def people(
+    x: np.ndarray, shades: np.ndarray, track: np.ndarray, heights: np.ndarray | None = None
+) -> Detections:
+    """Places x [T, P] (NaN: not seen) and shades of clothes [P]; `track` [T, P] as the tracker has
+    them.
+    """
     frames, count = x.shape
     height = np.broadcast_to(np.full(count, 260.0) if heights is None else heights, x.shape)
     seen = np.isfinite(x)
     frame = np.broadcast_to(np.arange(frames)[:, None], x.shape)[seen]
-    place, tall = x[seen], height[seen]
+    place = x[seen]
+    tall = height[seen]
     boxes = np.stack([place - 50, 500 - tall, place + 50, np.full(len(place), 500.0)], 1)
     return Detections(
-        frame, track[seen], boxes, np.ones(len(place)), time_s=frame / FPS,
+        frame,
+        track[seen],
+        boxes,
+        np.ones(len(place)),
+        time_s=frame / FPS,
         appearance=appearance(np.broadcast_to(shades, x.shape)[seen]),
-    )  # fmt: skip
+    )
 
 
 def crossing(frames: int = 100) -> np.ndarray:
@@ -37,7 +48,9 @@ def crossing(frames: int = 100) -> np.ndarray:
     return np.stack([200 + 6.0 * t, 803 - 6.0 * t], 1)
 
 
-def result(seen: Detections, truth: np.ndarray, x: np.ndarray) -> tuple[list[set[int]], list[Switch]]:
+def result(
+    seen: Detections, truth: np.ndarray, x: np.ndarray
+) -> tuple[list[set[int]], list[Switch]]:
     """For each found track whom it shows."""
     track, candidates = look_again(seen, WH, OPTIONS)
     who = truth[np.isfinite(x)]
@@ -92,7 +105,9 @@ def test_boxes_that_went_to_the_wrong_track_for_a_moment_while_people_overlapped
     assert found == [{0}, {1}]
 
 
-def test_somebody_hidden_for_two_seconds_comes_out_as_the_same_person_and_another_does_not() -> None:
+def test_somebody_hidden_for_two_seconds_comes_out_as_the_same_person_and_another_does_not() -> (
+    None
+):
     x = np.full((130, 2), np.nan)
     x[:40, 0] = 300 + 4.0 * np.arange(40)
     x[90:, 0] = 300 + 4.0 * np.arange(90, 130)
@@ -100,26 +115,32 @@ def test_somebody_hidden_for_two_seconds_comes_out_as_the_same_person_and_anothe
     track[90:] += 5
     same, _ = result(people(x, np.array([-12.0, 12.0]), track), true_people(x), x)
     assert same == [{0}]
-    x[90:, 1], x[90:, 0] = x[90:, 0].copy(), np.nan
+    x[90:, 1] = x[90:, 0].copy()
+    x[90:, 0] = np.nan
     other, _ = result(people(x, np.array([-14.0, 14.0]), track), true_people(x), x)
     assert other == [{0}, {1}]
 
 
 def after_an_absence(box: list[float], shade: float, seconds: float, kept: bool) -> bool:
-    """Whether somebody who stood and a box after so many seconds become one person; kept: the tracker says so."""
+    """Whether somebody who stood and a box after so many seconds become one person; kept: the
+    tracker says so.
+    """
     frame = np.concatenate([np.arange(50), 50 + round(seconds * FPS) + np.arange(50)])
     later = np.arange(100) >= 50
     boxes = np.where(later[:, None], np.array(box), np.array([420.0, 50.0, 580.0, 500.0]))
     clothes = appearance(np.where(later, shade, 0.0))
     track = np.where(later & (not kept), 1, 0)
     again, _ = look_again(
-        Detections(frame, track, boxes, np.ones(100), time_s=frame / FPS, appearance=clothes), WH, OPTIONS
+        Detections(frame, track, boxes, np.ones(100), time_s=frame / FPS, appearance=clothes),
+        WH,
+        OPTIONS,
     )
     return bool(again[0] == again[-1])
 
 
 def test_somebody_who_falls_keeps_the_number_and_a_far_bystander_does_not_get_it() -> None:
-    fallen, bystander = [270.0, 400.0, 710.0, 540.0], [480.0, 160.0, 520.0, 270.0]
+    fallen = [270.0, 400.0, 710.0, 540.0]
+    bystander = [480.0, 160.0, 520.0, 270.0]
     for seconds in (0.5, 2.0):
         assert after_an_absence(fallen, 0.0, seconds, kept=False)
         assert not after_an_absence(fallen, 30.0, seconds, kept=False)  # other clothes

@@ -8,7 +8,8 @@ from pose2d.tracking.appearance import unseen
 from pose2d.tracking.identity import IdentityOptions, Settled, settle
 from pose2d.types import Detections, Keypoints
 
-WH, FPS = (1000, 600), 25.0
+WH = (1000, 600)
+FPS = 25.0
 FAR = pose_of(np.array([700.0, 300]), 300, 0.0, 1.0)
 
 
@@ -16,16 +17,26 @@ def person(x: float, height: float = 300.0, y: float = 300.0) -> np.ndarray:
     return pose_of(np.array([x, y]), height, 1.0, 1.0)
 
 
-def settled(poses: dict[int, dict[int, np.ndarray]], cuts: tuple[int, ...] = (), relink: bool = False) -> Settled:
+def settled(
+    poses: dict[int, dict[int, np.ndarray]], cuts: tuple[int, ...] = (), relink: bool = False
+) -> Settled:
     """poses: of each track by frame."""
-    rows = [(track, frame, pose) for track, frames in poses.items() for frame, pose in frames.items()]
+    rows = [
+        (track, frame, pose) for track, frames in poses.items() for frame, pose in frames.items()
+    ]
     xy = np.array([pose for _, _, pose in rows]).reshape(-1, 17, 2)
     boxes = np.concatenate([xy.min(1) - 15, xy.max(1) + 15], 1)
     frame = np.array([f for _, f, _ in rows])
     keypoints = Keypoints(xy, np.full(xy.shape[:2], 0.8), np.ones(xy.shape[:2]), "ccnet")
     track = np.array([t for t, _, _ in rows])
     seen = Detections(
-        frame, track, boxes, np.ones(len(rows)), keypoints, time_s=frame / FPS, appearance=unseen(len(rows))
+        frame,
+        track,
+        boxes,
+        np.ones(len(rows)),
+        keypoints,
+        time_s=frame / FPS,
+        appearance=unseen(len(rows)),
     )
     starts = np.array([0, *cuts])
     last = np.array([*(cut - 1 for cut in cuts), frame.max(initial=0)]) / FPS
@@ -57,6 +68,9 @@ def test_an_event_survives_being_written_as_a_line() -> None:
 
 def test_five_hundred_people_in_a_frame_end_and_stay_five_hundred() -> None:
     places = [(40 + 38 * (n % 25), 20 + 28 * (n // 25)) for n in range(500)]
-    poses = {n: {f: pose_of(np.array([x + f, y]), 40.0, 1.0, 1.0) for f in range(4)} for n, (x, y) in enumerate(places)}
+    poses = {
+        n: {f: pose_of(np.array([x + f, y]), 40.0, 1.0, 1.0) for f in range(4)}
+        for n, (x, y) in enumerate(places)
+    }
     found = settled(poses)
     assert len(set(found.identity.tolist()) - {-1}) == 500

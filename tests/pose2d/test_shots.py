@@ -14,11 +14,14 @@ from pose2d.video.shots import CutKind, ShotMarker, new_structure, shrunk, thumb
 
 
 def scene(seed: int) -> np.ndarray:
-    """A wide image of discs that hide each other (dead leaves), whose statistics are those of photos, [200, 400, 3]."""
+    """A wide image of discs that hide each other (dead leaves), whose statistics are those of
+    photos, [200, 400, 3].
+    """
     random = np.random.default_rng(seed)
     image = np.zeros((200, 400, 3), np.uint8)
     for radius in np.sort(random.pareto(1.5, 700) * 5 + 5)[::-1]:
-        x, y = random.integers(0, 400), random.integers(0, 200)
+        x = random.integers(0, 400)
+        y = random.integers(0, 200)
         colour = random.normal(127, 50, 3).clip(0, 255).tolist()
         cv2.circle(image, (int(x), int(y)), int(min(radius, 150)), colour, -1, cv2.LINE_AA)
     return image
@@ -96,7 +99,8 @@ def test_a_shot_that_returns_from_black_goes_on() -> None:
 
 
 def test_a_dissolve_is_one_cut_near_its_middle() -> None:
-    a, b = shot(1, 40, step_px=0.2).astype(float), shot(2, 40, step_px=0.2).astype(float)
+    a = shot(1, 40, step_px=0.2).astype(float)
+    b = shot(2, 40, step_px=0.2).astype(float)
     share = np.linspace(0, 1, 14)[1:-1, None, None, None]
     blend = (1 - share) * a[28:] + share * b[:12]
     ((frame, kind),) = cuts_of(np.concatenate([a[:28], blend, b[12:]]).astype(np.uint8)).items()
@@ -112,7 +116,9 @@ def test_a_cut_between_upright_videos_shown_with_bars_is_found() -> None:
 
 def test_a_dark_video_is_cut_alike() -> None:
     noise = np.random.default_rng(0).normal(0, 5, (60, 90, 160, 3))
-    dark = (0.12 * (np.concatenate([shot(1, 30), shot(2, 30)]) + noise)).clip(0, 255).astype(np.uint8)
+    dark = (
+        (0.12 * (np.concatenate([shot(1, 30), shot(2, 30)]) + noise)).clip(0, 255).astype(np.uint8)
+    )
     assert starts_of(dark) == [30]
 
 
@@ -120,12 +126,18 @@ def test_a_cut_every_two_frames_is_found_and_memory_stays_bounded() -> None:
     frames = np.concatenate([shot(seed, 2) for seed in range(40)])
     assert starts_of(frames) == list(range(2, 80, 2))
     marker = ShotMarker()
-    list(marker.mark(Frame(number, Fraction(number, 1000), frames[number % 80]) for number in range(2000)))
+    list(
+        marker.mark(
+            Frame(number, Fraction(number, 1000), frames[number % 80]) for number in range(2000)
+        )
+    )
     assert len(marker._recent) <= 50
 
 
 def marked(frames: np.ndarray, fps: float = 25.0) -> tuple[list[int], list[int], ShotMarker, int]:
-    """Numbers of the frames as they come out, those that begin a shot, the marker, and the most frames that waited."""
+    """Numbers of the frames as they come out, those that begin a shot, the marker, and the most
+    frames that waited.
+    """
     held = most = 0
 
     def source() -> Iterator[Frame]:
@@ -134,7 +146,9 @@ def marked(frames: np.ndarray, fps: float = 25.0) -> tuple[list[int], list[int],
             held += 1
             yield Frame(number, Fraction(number / fps), rgb)
 
-    marker, out, starts = ShotMarker(), [], []
+    marker = ShotMarker()
+    out = []
+    starts = []
     for frame, starts_shot in marker.mark(source()):
         most = max(most, held)
         held -= 1
@@ -143,7 +157,9 @@ def marked(frames: np.ndarray, fps: float = 25.0) -> tuple[list[int], list[int],
     return out, starts, marker, most
 
 
-def test_marked_frames_keep_their_order_and_know_the_cut_and_wait_only_after_a_sudden_change() -> None:
+def test_marked_frames_keep_their_order_and_know_the_cut_and_wait_only_after_a_sudden_change() -> (
+    None
+):
     frames = np.concatenate([shot(seed, 25) for seed in range(3)])
     out, starts, marker, most = marked(frames)
     assert out == list(range(75))
@@ -154,9 +170,12 @@ def test_marked_frames_keep_their_order_and_know_the_cut_and_wait_only_after_a_s
 
 
 def test_a_dissolve_is_known_late_and_no_image_waits_for_it() -> None:
-    a, b = shot(1, 40, step_px=0.2).astype(float), shot(2, 40, step_px=0.2).astype(float)
+    a = shot(1, 40, step_px=0.2).astype(float)
+    b = shot(2, 40, step_px=0.2).astype(float)
     share = np.linspace(0, 1, 14)[1:-1, None, None, None]
-    frames = np.concatenate([a[:28], (1 - share) * a[28:] + share * b[:12], b[12:]]).astype(np.uint8)
+    frames = np.concatenate([a[:28], (1 - share) * a[28:] + share * b[:12], b[12:]]).astype(
+        np.uint8
+    )
     _, starts, marker, most = marked(frames)
     assert starts == [0]
     assert len(marker.late) == 1
@@ -165,12 +184,16 @@ def test_a_dissolve_is_known_late_and_no_image_waits_for_it() -> None:
 
 
 def test_new_structure_is_none_for_a_moved_and_brightened_image_and_most_for_another() -> None:
-    first, moved, other = (thumbnail(image) for image in (shot(1, 2, 8)[0], shot(1, 2, 8)[1], shot(2, 1)[0]))
+    first, moved, other = (
+        thumbnail(image) for image in (shot(1, 2, 8)[0], shot(1, 2, 8)[1], shot(2, 1)[0])
+    )
     assert new_structure(first, 0.5 * moved + 30) < 0.1
     assert new_structure(first, other) > 0.3
 
 
-def test_no_cut_is_invented_in_the_shared_videos_and_every_join_of_two_is_found(shared: Path) -> None:
+def test_no_cut_is_invented_in_the_shared_videos_and_every_join_of_two_is_found(
+    shared: Path,
+) -> None:
     def small(path: Path, frames: int) -> np.ndarray:
         return np.stack([shrunk(f.rgb) for f in itertools.islice(Video(path).frames(), frames)])
 

@@ -12,7 +12,10 @@ SKELETONS = [COCO17, HALPE26, MPII16, WHOLEBODY133]
 @pytest.mark.parametrize("skeleton", SKELETONS, ids=lambda s: s.name)
 def test_every_list_speaks_of_the_same_keypoints(skeleton):
     assert skeleton.size == len(skeleton.oks_sigma) == len(set(skeleton.keypoints))
-    assert skeleton.size == {"coco17": 17, "halpe26": 26, "mpii16": 16, "wholebody133": 133}[skeleton.name]
+    assert (
+        skeleton.size
+        == {"coco17": 17, "halpe26": 26, "mpii16": 16, "wholebody133": 133}[skeleton.name]
+    )
     assert BY_NAME[skeleton.name] is skeleton
     assert all(0 <= end < skeleton.size for edge in skeleton.edges for end in edge)
     assert all(a != b for a, b in skeleton.edges)
@@ -31,7 +34,9 @@ def test_left_and_right_trade_places_and_the_middle_stays(skeleton):
     for keypoint, other in zip(skeleton.keypoints, skeleton.flip_order, strict=True):
         mirrored = {"left": "right", "righ": "left"}.get(keypoint[:4])
         if mirrored is not None:
-            assert skeleton.keypoints[other] == keypoint.replace(keypoint.split("_")[0], mirrored, 1)
+            assert skeleton.keypoints[other] == keypoint.replace(
+                keypoint.split("_")[0], mirrored, 1
+            )
         elif not keypoint.startswith("face"):
             assert skeleton.keypoints[other] == keypoint
 
@@ -67,7 +72,9 @@ def test_wholebody_parts_cover_every_keypoint_once():
         "righthand": 21,
     }
     assert WHOLEBODY133.keypoints[:17] == COCO17.keypoints
-    assert sum(WHOLEBODY133.oks_sigma[17:23]) == pytest.approx(0.068 + 0.066 * 2 + 0.092 + 0.094 * 2)
+    assert sum(WHOLEBODY133.oks_sigma[17:23]) == pytest.approx(
+        0.068 + 0.066 * 2 + 0.092 + 0.094 * 2
+    )
 
 
 def test_halpe_begins_with_coco():
@@ -85,7 +92,9 @@ def test_halpe_begins_with_coco():
         ("halpe26", HALPE26.keypoints, set()),
     ],
 )
-def test_each_of_halpes_keypoints_is_found_in_a_layout_by_its_name_or_is_absent(layout, names, absent):
+def test_each_of_halpes_keypoints_is_found_in_a_layout_by_its_name_or_is_absent(
+    layout, names, absent
+):
     assert len(HALPE26_IN[layout]) == HALPE26.size
     for keypoint, index in zip(HALPE26.keypoints, HALPE26_IN[layout], strict=True):
         assert (keypoint in absent) if index is None else (names[index] == keypoint)
@@ -94,6 +103,15 @@ def test_each_of_halpes_keypoints_is_found_in_a_layout_by_its_name_or_is_absent(
 def test_both_openpose_layouts_have_25_keypoints_in_openposes_order():
     assert len(set(BODY_25)) == len(set(BODY_25B)) == 25
     assert (BODY_25[1], BODY_25[8], BODY_25[14], BODY_25[19], BODY_25[24]) == (
-        "mid_shoulder", "pelvis", "left_ankle", "left_big_toe", "right_heel",
-    )  # fmt: skip
-    assert (BODY_25B[16], BODY_25B[17], BODY_25B[18], BODY_25B[21]) == ("right_ankle", "neck", "head_top", "left_heel")
+        "mid_shoulder",
+        "pelvis",
+        "left_ankle",
+        "left_big_toe",
+        "right_heel",
+    )
+    assert (BODY_25B[16], BODY_25B[17], BODY_25B[18], BODY_25B[21]) == (
+        "right_ankle",
+        "neck",
+        "head_top",
+        "left_heel",
+    )

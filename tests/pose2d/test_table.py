@@ -14,14 +14,18 @@ from pose2d.base.table import Table, column, nested
 @dataclass(frozen=True)
 class Spread(Table):
     TENSORS = True
-    sigma: torch.Tensor = column(("points", "components"), "f", "standard deviation", unit="px", low=0, fill=1)
+    sigma: torch.Tensor = column(
+        ("points", "components"), "f", "standard deviation", unit="px", low=0, fill=1
+    )
 
 
 @dataclass(frozen=True)
 class Points(Table):
     frame: np.ndarray = column((), "i", "frame number", low=0)
     xy_px: np.ndarray = column(("points", 2), "f", "position", unit="px", fill=np.nan)
-    score: np.ndarray | None = column(("points",), "f", "of the network", optional=True, low=0, high=1)
+    score: np.ndarray | None = column(
+        ("points",), "f", "of the network", optional=True, low=0, high=1
+    )
     error: Spread | None = nested(Spread, "stated error", optional=True)
     network: str = "one"
 
@@ -39,7 +43,9 @@ def _with_error(rows: int) -> Points:
     return _points(rows, error=Spread(torch.rand(rows, 3, 2)), network="two")
 
 
-@pytest.mark.parametrize("index", [slice(1, 3), np.array([3, 0]), np.array([True, False, True, True])])
+@pytest.mark.parametrize(
+    "index", [slice(1, 3), np.array([3, 0]), np.array([True, False, True, True])]
+)
 def test_rows_takes_the_same_rows_of_every_column(index: object) -> None:
     whole = _with_error(4)
     part = whole.rows(index)

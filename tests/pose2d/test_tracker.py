@@ -12,7 +12,9 @@ from pose2d.types import Detections
 from pose2d.video.frames import Span, Video
 from tests.walkers import tracks_of
 
-Walk = Callable[[float], tuple[float, float] | None]  # centre at a time, or None when not in the image
+Walk = Callable[
+    [float], tuple[float, float] | None
+]  # centre at a time, or None when not in the image
 WIDTH, HEIGHT = 60.0, 160.0
 IMAGE_WH = (1000, 600)
 
@@ -28,14 +30,22 @@ def updated(tracker: Tracker, time_s: float, seen: Detections) -> Detections:
 
 def confirmed(tracker: Tracker, rows: list[Detections]) -> list[Detections]:
     """The rows of each confirmed track."""
-    return [track for track in tracks_of(Detections.concat(rows)) if int(track.identity[0]) in tracker.confirmed()]
+    return [
+        track
+        for track in tracks_of(Detections.concat(rows))
+        if int(track.identity[0]) in tracker.confirmed()
+    ]
 
 
 class Scene:
     """People on given paths, seen by a detector that jitters, misses and shuffles."""
 
-    def __init__(self, *paths: Walk, rate: float = 30.0, seconds: float = 4.0, seed: int = 0) -> None:
-        self.paths, self.rate, self.frames = paths, rate, round(seconds * rate)
+    def __init__(
+        self, *paths: Walk, rate: float = 30.0, seconds: float = 4.0, seed: int = 0
+    ) -> None:
+        self.paths = paths
+        self.rate = rate
+        self.frames = round(seconds * rate)
         self.random = np.random.default_rng(seed)
         self.missed: Callable[[int, float], bool] = lambda person, time: False
         self.score: Callable[[int, float], float] = lambda person, time: 0.8
@@ -43,7 +53,8 @@ class Scene:
         self.truth: dict[tuple[int, tuple[float, ...]], int] = {}  # (frame, box) -> person
 
     def track(self, options: TrackerOptions | None = None) -> list[Detections]:
-        tracker, rows = Tracker(IMAGE_WH, options), []
+        tracker = Tracker(IMAGE_WH, options)
+        rows = []
         for frame in range(self.frames):
             time = frame / self.rate
             seen = []
@@ -66,12 +77,16 @@ class Scene:
         return {self.truth.get((frame, tuple(found)), -1) for frame, found in rows}
 
 
-def walk(x0: float, y0: float, vx: float, vy: float = 0.0, start: float = 0.0, end: float = np.inf) -> Walk:
+def walk(
+    x0: float, y0: float, vx: float, vy: float = 0.0, start: float = 0.0, end: float = np.inf
+) -> Walk:
     return lambda t: (x0 + vx * (t - start), y0 + vy * (t - start)) if start <= t < end else None
 
 
 def one_identity_each(scene: Scene, tracks: list[Detections]) -> bool:
-    return sorted(map(sorted, (scene.people_of(t) for t in tracks))) == [[p] for p in range(len(scene.paths))]
+    return sorted(map(sorted, (scene.people_of(t) for t in tracks))) == [
+        [p] for p in range(len(scene.paths))
+    ]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -82,7 +97,9 @@ def test_people_who_cross_keep_their_identities(seed: int, rate: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_one_who_is_hidden_behind_another_while_crossing_comes_out_as_the_same_person(seed: int) -> None:
+def test_one_who_is_hidden_behind_another_while_crossing_comes_out_as_the_same_person(
+    seed: int,
+) -> None:
     scene = Scene(walk(100, 200, 120), walk(600, 210, -120), seed=seed)
     scene.missed = lambda person, t: person == 1 and abs(t - 500 / 240) < 0.25
     assert one_identity_each(scene, scene.track())
@@ -185,10 +202,17 @@ def test_boxes_come_out_exactly_as_they_went_in() -> None:
 def test_sizes_do_not_matter_only_proportions() -> None:
     def tracks(zoom: float) -> list[tuple[int, ...]]:
         scene = Scene(walk(100, 200, 120), walk(600, 210, -120), rate=10, seed=3)
-        tracker, rows = Tracker((round(1000 * zoom), round(600 * zoom))), []
+        tracker = Tracker((round(1000 * zoom), round(600 * zoom)))
+        rows = []
         for frame in range(scene.frames):
             boxes = np.stack([box(p(frame / 10) or (0, 0)) for p in scene.paths]) * zoom
-            rows.append(updated(tracker, frame / 10, Detections.in_frame(frame, frame / 10, boxes, np.full(2, 0.8))))
+            rows.append(
+                updated(
+                    tracker,
+                    frame / 10,
+                    Detections.in_frame(frame, frame / 10, boxes, np.full(2, 0.8)),
+                )
+            )
         return [tuple((t.box_px[:, 0] / zoom).round(3)) for t in confirmed(tracker, rows)]
 
     assert tracks(1) == tracks(20)
@@ -203,9 +227,11 @@ def test_assignment_takes_the_best_total_and_never_a_pair_over_the_limit() -> No
 
 
 def found_in(video: Path, size: int, span: Span) -> list[Detections]:
-    clip, options = Video(video), TrackerOptions()
+    clip = Video(video)
+    options = TrackerOptions()
     detector = MultiPose(DetectorOptions(long_side=size, score_threshold=options.doubtful_score))
-    tracker, rows = Tracker((clip.info.width_px, clip.info.height_px), options), []
+    tracker = Tracker((clip.info.width_px, clip.info.height_px), options)
+    rows = []
     for frame in clip.frames(span):
         boxes = detector.detect(frame.rgb)
         seen = Detections.in_frame(frame.index, float(frame.time_s), boxes.boxes_px, boxes.scores)
@@ -221,7 +247,8 @@ def test_two_people_in_the_park_are_two_identities_from_end_to_end(shared: Path)
     assert man.frame[-1] > 215
     assert woman.frame[0] <= 45
     assert 190 < woman.frame[-1] < 215
-    centre_x, bottom = (woman.box_px[:, 0] + woman.box_px[:, 2]) / 2, woman.box_px[:, 3]
+    centre_x = (woman.box_px[:, 0] + woman.box_px[:, 2]) / 2
+    bottom = woman.box_px[:, 3]
     assert (np.diff(centre_x) < 40).all()
     assert (bottom[woman.frame < 195] > 900).all()
     assert (man.box_px[man.frame < 150, 3] < 600).all()
@@ -232,7 +259,9 @@ def test_two_people_in_the_park_are_two_identities_from_end_to_end(shared: Path)
 def test_people_who_come_one_by_one_share_no_identity(shared: Path) -> None:
     """The first two of them, who stand still for long at a table that looks a little like a person."""
     video = shared / "data" / "videos" / "one_by_one.mp4"
-    tracks = found_in(video, 512, Span(start_s=5, end_s=24.5, every=2)) + found_in(video, 512, Span(42, 54, every=2))
+    tracks = found_in(video, 512, Span(start_s=5, end_s=24.5, every=2)) + found_in(
+        video, 512, Span(42, 54, every=2)
+    )
     visits = ((55, 215), (222, 245), (420, 460), (500, 540))  # read off the video
     assert len(tracks) == 4
     for track, (first, last) in zip(tracks, visits, strict=True):

@@ -5,7 +5,9 @@ from pose2d.types import Keypoints
 
 
 def test_rows_of_keypoints_are_rows_of_every_array():
-    keypoints = Keypoints(torch.rand(6, 17, 2), torch.rand(6, 17), torch.rand(6, 17), "raw", torch.arange(6.0))
+    keypoints = Keypoints(
+        torch.rand(6, 17, 2), torch.rand(6, 17), torch.rand(6, 17), "raw", torch.arange(6.0)
+    )
     for index in (slice(1, 4), torch.tensor([5, 0]), torch.tensor([True, False] * 3)):
         part = keypoints.rows(index)
         assert part.area_px2 is not None
@@ -16,12 +18,20 @@ def test_rows_of_keypoints_are_rows_of_every_array():
 
 
 def test_rows_without_an_area_have_none():
-    assert Keypoints(torch.rand(6, 17, 2), torch.rand(6, 17), torch.rand(6, 17), "raw").rows(slice(2)).area_px2 is None
+    assert (
+        Keypoints(torch.rand(6, 17, 2), torch.rand(6, 17), torch.rand(6, 17), "raw")
+        .rows(slice(2))
+        .area_px2
+        is None
+    )
 
 
 def test_keypoints_take_arrays() -> None:
-    xy, score = np.ones((2, 17, 2)), np.full((2, 17), 0.5)
-    found = Keypoints(xy_px=xy, confidence=score, presence=score > 0, source="raw", area_px2=np.ones(2))  # type: ignore[arg-type]
+    xy = np.ones((2, 17, 2))
+    score = np.full((2, 17), 0.5)
+    found = Keypoints(
+        xy_px=xy, confidence=score, presence=score > 0, source="raw", area_px2=np.ones(2)
+    )  # type: ignore[arg-type]
     for value in (found.xy_px, found.confidence, found.presence, found.area_px2):
         assert isinstance(value, torch.Tensor)
         assert value.dtype == torch.float32

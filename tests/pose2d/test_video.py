@@ -24,7 +24,9 @@ def times_ms(clip: Video, span: Span | None = None) -> list[int]:
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".webm", ".gif"])
-def test_every_kind_of_video_gives_its_frames_in_order_at_their_times(tmp_path: Path, suffix: str) -> None:
+def test_every_kind_of_video_gives_its_frames_in_order_at_their_times(
+    tmp_path: Path, suffix: str
+) -> None:
     clip = Video(write_video(tmp_path / f"a{suffix}", EVEN_MS))
     frames = list(clip.frames())
     assert [round(frame.time_s * 1000) for frame in frames] == EVEN_MS
@@ -67,14 +69,25 @@ def test_the_rate_is_an_exact_fraction(tmp_path: Path) -> None:
     ],
 )
 def test_rotation_metadata_turns_frames_upright(
-    tmp_path: Path, matrix: tuple[int, int, int, int], size: tuple[int, int], red_corner: tuple[int, int]
+    tmp_path: Path,
+    matrix: tuple[int, int, int, int],
+    size: tuple[int, int],
+    red_corner: tuple[int, int],
 ) -> None:
     clip = Video(turn(write_video(tmp_path / "a.mp4", [0, 33]), tmp_path / "b.mp4", matrix))
     first = next(iter(clip.frames()))
     assert (clip.info.width_px, clip.info.height_px) == size == first.rgb.shape[1::-1]
-    corners = {(y, x): int(first.rgb[3 * (1 + 2 * y), 3 * (1 + 2 * x), 0]) for y in (0, -1) for x in (0, -1)}
+    corners = {
+        (y, x): int(first.rgb[3 * (1 + 2 * y), 3 * (1 + 2 * x), 0])
+        for y in (0, -1)
+        for x in (0, -1)
+    }
     assert (
-        max(corners, key=lambda c: corners[c] - int(first.rgb[3 * (1 + 2 * c[0]), 3 * (1 + 2 * c[1]), 1])) == red_corner
+        max(
+            corners,
+            key=lambda c: corners[c] - int(first.rgb[3 * (1 + 2 * c[0]), 3 * (1 + 2 * c[1]), 1]),
+        )
+        == red_corner
     )
 
 
@@ -112,12 +125,22 @@ def test_frames_are_streamed_not_gathered(tmp_path: Path) -> None:
         ("missing.mp4", None, "no video at"),
         ("empty.mp4", b"", "is empty"),
         ("words.mp4", b"this is not a video at all " * 40, "is not a video"),
-        ("words.txt", b"plain text, which FFmpeg would play on a terminal\n" * 40, "is not a video"),
+        (
+            "words.txt",
+            b"plain text, which FFmpeg would play on a terminal\n" * 40,
+            "is not a video",
+        ),
         ("noise.mkv", bytes(range(256)) * 64, "is not a video"),
-        ("list.m3u8", b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:9/a.ts\n#EXT-X-ENDLIST\n", "is not a video"),
+        (
+            "list.m3u8",
+            b"#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:9/a.ts\n#EXT-X-ENDLIST\n",
+            "is not a video",
+        ),
     ],
 )
-def test_what_is_no_video_is_refused_by_name(tmp_path: Path, name: str, content: bytes | None, words: str) -> None:
+def test_what_is_no_video_is_refused_by_name(
+    tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=words) as refused:
@@ -148,7 +171,9 @@ def test_an_mp4_cut_before_its_index_cannot_be_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".webm"])
 def test_a_cut_video_is_read_as_far_as_it_goes_with_a_warning(tmp_path: Path, suffix: str) -> None:
     options = {"movflags": "+faststart"} if suffix == ".mp4" else {}
-    whole = write_video(tmp_path / f"a{suffix}", list(range(0, 3200, 40)), options=options).read_bytes()
+    whole = write_video(
+        tmp_path / f"a{suffix}", list(range(0, 3200, 40)), options=options
+    ).read_bytes()
     (tmp_path / f"b{suffix}").write_bytes(whole[: len(whole) * 6 // 10])
     clip = Video(tmp_path / f"b{suffix}")
     frames = list(clip.frames())
@@ -171,7 +196,9 @@ def test_a_image_is_read_upright_in_rgb(tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "a.png"), image(3)[..., ::-1])
     np.testing.assert_array_equal(read_image(tmp_path / "a.png"), image(3))
     jpeg = cv2.imencode(".jpg", image(0)[..., ::-1])[1].tobytes()
-    quarter_turn = b"\xff\xe1\x00\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    quarter_turn = (
+        b"\xff\xe1\x00\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    )
     (tmp_path / "b.jpg").write_bytes(jpeg[:2] + quarter_turn + jpeg[2:])
     turned = read_image(tmp_path / "b.jpg")
     assert turned.shape == (64, 48, 3)
@@ -257,19 +284,30 @@ def test_odd_sizes_grow_by_one_pixel(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("suffix", "codec", "result"),
-    [(".mp4", "aac", "aac"), (".mkv", "ac3", "aac"), (".mkv", "pcm_s16le", "aac"), (".webm", "libopus", "opus")],
+    [
+        (".mp4", "aac", "aac"),
+        (".mkv", "ac3", "aac"),
+        (".mkv", "pcm_s16le", "aac"),
+        (".webm", "libopus", "opus"),
+    ],
 )
-def test_sound_comes_along_cut_to_the_images(tmp_path: Path, suffix: str, codec: str, result: str) -> None:
+def test_sound_comes_along_cut_to_the_images(
+    tmp_path: Path, suffix: str, codec: str, result: str
+) -> None:
     source = Video(write_video(tmp_path / f"a{suffix}", list(range(0, 3000, 40)), sound=codec))
     assert source.info.has_audio
-    with video_writer(tmp_path / "b.mp4", source.info.rate, source.info.tick_s, source.path) as video:
+    with video_writer(
+        tmp_path / "b.mp4", source.info.rate, source.info.tick_s, source.path
+    ) as video:
         for frame in source.frames(Span(start_s=1, end_s=2)):
             video.write(frame.rgb, frame.time_s)
     with av.open(str(tmp_path / "b.mp4")) as container:
         track = container.streams.audio[0]
         assert track.codec_context.name == result
         assert float(track.duration * track.time_base) == pytest.approx(1.0, abs=0.12)
-        samples = np.concatenate([frame.to_ndarray().astype(float).ravel() for frame in container.decode(track)])
+        samples = np.concatenate(
+            [frame.to_ndarray().astype(float).ravel() for frame in container.decode(track)]
+        )
     assert samples.std() > 0.1
     assert Video(tmp_path / "b.mp4").info.frames == 25
 
@@ -298,8 +336,11 @@ def test_a_full_disk_is_a_clear_sentence_and_leaves_nothing(tmp_path: Path) -> N
         "except UserError as error: print('said:', error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "a.mp4")], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code, str(tmp_path / "a.mp4")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        check=False,
+    )
     assert "said: cannot write" in done.stdout, done.stderr
     assert list(tmp_path.iterdir()) == []

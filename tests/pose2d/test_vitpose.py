@@ -30,7 +30,9 @@ def test_udp_measures_from_the_first_pixel_to_the_last():
     maps = torch.full((1, 17, 64, 48), 1e-3)
     maps[:, :, 63, 47] = 1
     assert model.crop == "udp"
-    torch.testing.assert_close(model.cell_px(maps) * torch.tensor([47.0, 63.0]), torch.tensor([191.0, 255.0]))
+    torch.testing.assert_close(
+        model.cell_px(maps) * torch.tensor([47.0, 63.0]), torch.tensor([191.0, 255.0])
+    )
 
 
 def test_the_flip_test_does_not_shift(monkeypatch):
@@ -48,15 +50,22 @@ def tiny(monkeypatch) -> str:
     return "tiny"
 
 
-# transformers ----------------------------------------------------------------------------------------------------
+# transformers
+# ----------------------------------------------------------------------------------------------------
 
 
 def transformers_model(simple: bool, experts: int) -> torch.nn.Module:
     transformers = pytest.importorskip("transformers")
     backbone = transformers.VitPoseBackboneConfig(
-        hidden_size=96, num_hidden_layers=3, num_attention_heads=4, num_experts=experts, part_features=24
+        hidden_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_experts=experts,
+        part_features=24,
     )
-    config = transformers.VitPoseConfig(backbone_config=backbone, use_simple_decoder=simple, num_labels=17)
+    config = transformers.VitPoseConfig(
+        backbone_config=backbone, use_simple_decoder=simple, num_labels=17
+    )
     torch.manual_seed(0)
     model = transformers.VitPoseForPoseEstimation(config).eval()
     for name, value in model.named_parameters():  # their initial values hide most mistakes
@@ -72,7 +81,10 @@ def test_the_answers_are_transformers(simple, experts, tiny, tmp_path, relative_
     theirs = transformers_model(simple, experts)
     from safetensors.torch import save_file
 
-    save_file({key: value.clone() for key, value in theirs.state_dict().items()}, tmp_path / "model.safetensors")
+    save_file(
+        {key: value.clone() for key, value in theirs.state_dict().items()},
+        tmp_path / "model.safetensors",
+    )
     ours = ViTPose(tiny, COCO17, simple).eval()
     fill(ours, tmp_path / "model.safetensors", "tiny")
     crops = torch.randn(2, 3, 256, 192)
@@ -81,7 +93,8 @@ def test_the_answers_are_transformers(simple, experts, tiny, tmp_path, relative_
     assert relative_error(ours(crops).maps, expected.numpy()) < 1e-4
 
 
-# mmpose 1.x ------------------------------------------------------------------------------------------------------
+# mmpose 1.x
+# ------------------------------------------------------------------------------------------------------
 
 
 def as_mmpose(own: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -125,7 +138,8 @@ def test_files_that_are_not_mmposes_stay_as_they_are():
     assert from_mmpose(own).keys() == own.keys()
 
 
-# ViTPose+ --------------------------------------------------------------------------------------------------------
+# ViTPose+
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -144,16 +158,24 @@ def test_a_mixture_gives_each_data_set_its_expert_and_head(name, skeleton, exper
         if ".mlp.fc2." in key:
             mixture[key] = full[:288]
             for index in range(6):
-                mixture[key.replace("fc2", f"experts.{index}")] = torch.full(full[288:].shape, float(index))
+                mixture[key.replace("fc2", f"experts.{index}")] = torch.full(
+                    full[288:].shape, float(index)
+                )
         elif key.startswith("keypoint_head."):
             mixture[key] = full
             for index in range(5):
-                wide = torch.full((133, *full.shape[1:]), float(index)) if ".final_layer." in key else full
+                wide = (
+                    torch.full((133, *full.shape[1:]), float(index))
+                    if ".final_layer." in key
+                    else full
+                )
                 mixture[key.replace("keypoint_head.", f"associate_keypoint_heads.{index}.")] = wide
         else:
             mixture[key] = full
     converted = without_experts(mixture, skeleton, 384)
-    assert {key: value.shape for key, value in converted.items()} == {key: value.shape for key, value in own.items()}
+    assert {key: value.shape for key, value in converted.items()} == {
+        key: value.shape for key, value in own.items()
+    }
     second = converted["backbone.blocks.3.mlp.fc2.weight"]
     assert second[0, 0] == -1
     assert second[-1, 0] == expert

@@ -1,4 +1,6 @@
-"""YOLOX finds the boxes that OpenMMLab's export finds, before and after suppression, and any image can be searched."""
+"""YOLOX finds the boxes that OpenMMLab's export finds, before and after suppression, and any image
+can be searched.
+"""
 
 from pathlib import Path
 
@@ -31,7 +33,9 @@ def detector():
 
 
 def _photo(shared, name="000000000139.jpg"):
-    return np.ascontiguousarray(cv2.imread(str(shared / "data/coco/images/val2017" / name))[:, :, ::-1])
+    return np.ascontiguousarray(
+        cv2.imread(str(shared / "data/coco/images/val2017" / name))[:, :, ::-1]
+    )
 
 
 def _square(image):
@@ -60,8 +64,11 @@ def test_people_are_those_of_the_published_file_on_real_images(shared, name):
     found, labels = (output[0] for output in session.run(None, {"input": pixels}))
     found = found[(labels == 0) & (found[:, 4] > 0.05)]
     with torch.inference_mode():
-        boxes, scores = (output[0].numpy() for output in published_yolox(shared / ONNX)(torch.from_numpy(pixels)))
-    boxes, scores = boxes[scores > 0.01], scores[scores > 0.01]
+        boxes, scores = (
+            output[0].numpy() for output in published_yolox(shared / ONNX)(torch.from_numpy(pixels))
+        )
+    boxes = boxes[scores > 0.01]
+    scores = scores[scores > 0.01]
     keep = non_maximum_suppression(boxes, scores, 0.65)
     keep = keep[scores[keep] > 0.05]
     assert len(found) > 0
@@ -73,7 +80,8 @@ def test_half_precision_finds_the_same_people(shared, detector):
     image = _photo(shared)
     exact = YoloxTiny()
     exact.net = published_yolox(shared / ONNX)
-    one, two = detector.detect(image), exact.detect(image)
+    one = detector.detect(image)
+    two = exact.detect(image)
     assert len(one) == len(two) > 0
     assert iou(one.boxes_px, two.boxes_px).diagonal().min() > 0.99
     assert np.abs(one.scores - two.scores).max() < 0.01
@@ -94,7 +102,8 @@ def test_an_image_of_twice_the_size_gives_boxes_of_twice_the_size(shared, size):
     photo = _photo(shared, "000000001490.jpg")
     large = cv2.resize(photo, None, fx=2, fy=2, interpolation=cv2.INTER_CUBIC)
     detector = YoloxTiny(DetectorOptions(long_side=size, score_threshold=0.3))
-    one, two = detector.detect(photo), detector.detect(large)
+    one = detector.detect(photo)
+    two = detector.detect(large)
     assert iou(one.boxes_px[:1] * 2, two.boxes_px[:1])[0, 0] > 0.9
 
 
@@ -117,7 +126,9 @@ def test_inputs_are_blue_first_in_the_top_left_corner():
 
 @pytest.mark.parametrize("part", [(50, 330, 180, 460), (70, 210, 250, 390), (70, 330, 200, 420)])
 def test_a_close_up_of_face_or_face_and_hand_is_somebody(shared, detector, part):
-    frame = next(f.rgb for f in Video(shared / "data/videos/upper_body_sign.mkv").frames() if f.index == 25)
+    frame = next(
+        f.rgb for f in Video(shared / "data/videos/upper_body_sign.mkv").frames() if f.index == 25
+    )
     top, bottom, left, right = part
     found = detector.detect(np.ascontiguousarray(frame[top:bottom, left:right]))
     assert found.scores[0] > 0.55  # what starts a track

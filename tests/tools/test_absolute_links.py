@@ -11,7 +11,9 @@ from tests.docs.pages import ROOT
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("absolute_links", ROOT / "tools" / "absolute_links.py")
+    spec = importlib.util.spec_from_file_location(
+        "absolute_links", ROOT / "tools" / "absolute_links.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -28,11 +30,15 @@ def test_images_become_raw_files_and_pages_stay_pages(tool: ModuleType) -> None:
 
 
 def test_no_relative_link_is_left_in_the_readme(tool: ModuleType) -> None:
-    text = tool.absolute((ROOT / "README.md").read_text(encoding="utf-8"), "https://host/o/fitmesh", "v1")
+    text = tool.absolute(
+        (ROOT / "README.md").read_text(encoding="utf-8"), "https://host/o/fitmesh", "v1"
+    )
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     parts = [part for token in tokens if token.type == "inline" for part in token.children or []]
     targets = [
-        str(part.attrGet("href") or part.attrGet("src")) for part in parts if part.type in ("link_open", "image")
+        str(part.attrGet("href") or part.attrGet("src"))
+        for part in parts
+        if part.type in ("link_open", "image")
     ]
     assert len(targets) > 20
     assert [target for target in targets if not target.startswith("https://")] == []

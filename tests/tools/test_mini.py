@@ -20,11 +20,13 @@ def dots(count: int, keypoint: int = 9) -> CroppedPeople:
     """People whose one known keypoint, a left wrist, is the only bright place of their crop."""
     random = np.random.default_rng(0)
     pixels = np.zeros((count, 192, 144, 3), np.uint8)
-    xy, weight = np.zeros((count, 17, 2), np.float32), np.zeros((count, 17), np.float32)
+    xy = np.zeros((count, 17, 2), np.float32)
+    weight = np.zeros((count, 17), np.float32)
     for row in range(count):
         x, y = random.integers((55, 75), (90, 118))
         pixels[row, y - 2 : y + 3, x - 2 : x + 3] = 255
-        xy[row, keypoint], weight[row, keypoint] = (x, y), 1
+        xy[row, keypoint] = (x, y)
+        weight[row, keypoint] = 1
     return CroppedPeople(pixels, xy, weight)
 
 
@@ -40,12 +42,17 @@ def baseline() -> SimpleBaseline:
 def test_keypoints_move_with_the_pixels(input_wh):
     (batch,) = batches(dots(16), 16, input_wh, WH, (0,))
     sides = set()
-    for crop, xy, weight in zip(batch.crops.float().mean(1), batch.xy_px, batch.weight, strict=True):
+    for crop, xy, weight in zip(
+        batch.crops.float().mean(1), batch.xy_px, batch.weight, strict=True
+    ):
         (shown,) = torch.nonzero(weight)[:, 0].tolist()
         sides.add(shown)
         light = crop - crop.median()
         light = light * (light > 0.5 * light.max())
-        y, x = (light.sum(axis) @ torch.arange(float(light.shape[1 - axis])) / light.sum() for axis in (1, 0))
+        y, x = (
+            light.sum(axis) @ torch.arange(float(light.shape[1 - axis])) / light.sum()
+            for axis in (1, 0)
+        )
         assert torch.hypot(x - xy[shown, 0], y - xy[shown, 1]) < 0.6
     assert sides == {9, 10}  # mirrored, a left wrist is a right one
 
@@ -58,10 +65,14 @@ def test_an_epoch_depends_on_its_seed_alone():
 
 @pytest.mark.parametrize("input_wh", [WH, (48, 64)])
 def test_the_heatmap_loss_is_nothing_where_the_map_is_the_target(baseline, input_wh):
-    """The network's cells are 4 pixels apart at either size, even where its map is wider than the crop."""
+    """The network's cells are 4 pixels apart at either size, even where its map is wider than the
+    crop.
+    """
     (batch,) = batches(dots(2), 2, input_wh, WH, (0,))
     with torch.no_grad():
-        maps = baseline.maps(baseline.deconv_layers(baseline.stages(baseline.normalize(batch.crops))[-1]))
+        maps = baseline.maps(
+            baseline.deconv_layers(baseline.stages(baseline.normalize(batch.crops))[-1])
+        )
     height, width = maps.shape[-2:]
     cells = batch.xy_px / 4
     x = torch.exp(-((torch.arange(width) - cells[..., :1]) ** 2) / (2 * families.TARGET_CELLS**2))
@@ -74,13 +85,18 @@ def test_the_heatmap_loss_is_nothing_where_the_map_is_the_target(baseline, input
 def test_the_other_families_start_from_the_baselines_trunk(baseline):
     crops = torch.randint(0, 256, (1, 3, 128, 96), dtype=torch.uint8)
     wanted = baseline.conv1(baseline.normalize(crops))[..., 4:-4, 4:-4]
-    ipr, rle = families.new_model("ipr", baseline), families.new_model("rle", baseline)
+    ipr = families.new_model("ipr", baseline)
+    rle = families.new_model("rle", baseline)
     assert isinstance(ipr, IPR)
     assert isinstance(rle, RLE)
     for first, model in ((ipr.backbone.conv1, ipr), (rle.preact.conv1, rle)):
         change = first(model.normalize(crops))[..., 4:-4, 4:-4] - wanted
-        assert change.std((0, 2, 3)).max() < 1e-4  # the same but for a constant, which the normalisation takes out
-    torch.testing.assert_close(ipr.head.features[9].weight, families.SHARPEN * baseline.final_layer.weight)
+        assert (
+            change.std((0, 2, 3)).max() < 1e-4
+        )  # the same but for a constant, which the normalisation takes out
+    torch.testing.assert_close(
+        ipr.head.features[9].weight, families.SHARPEN * baseline.final_layer.weight
+    )
 
 
 @pytest.mark.parametrize("family", ["ipr", "rle"])
@@ -88,8 +104,13 @@ def test_every_tensor_of_a_family_learns(baseline, family):
     (batch,) = batches(dots(2), 2, WH, WH, (0,))
     model = families.new_model(family, baseline).train()
     families.loss(model, batch).backward()
-    assert all(tensor.grad is not None and tensor.grad.isfinite().all() for tensor in model.parameters())
-    assert family != "rle" or sum(name.startswith("flow.") for name, _ in model.named_parameters()) == 72
+    assert all(
+        tensor.grad is not None and tensor.grad.isfinite().all() for tensor in model.parameters()
+    )
+    assert (
+        family != "rle"
+        or sum(name.startswith("flow.") for name, _ in model.named_parameters()) == 72
+    )
 
 
 def test_training_goes_on_after_the_last_whole_epoch_and_leaves_a_checkpoint(tmp_path, capsys):

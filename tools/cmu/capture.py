@@ -1,9 +1,10 @@
 """CMU's own files (.asf skeleton with .amc motion) and their BVH conversions, read into one form.
 
-A skeleton file gives every bone an axis: C turns the bone's own frame into the world's, and the motion file states a
-turn M in that frame. In the world it turns by R = C M C^-1, and a joint with that turn sits where the bone begins.
-So an .asf becomes the tree of joints that a .bvh has. Lengths stay in the files' own unit. The conversions leave the
-wrist bone's length out, so hands begin elsewhere in the two; nothing that reads the clips uses hands.
+A skeleton file gives every bone an axis: C turns the bone's own frame into the world's, and the
+motion file states a turn M in that frame. In the world it turns by R = C M C^-1, and a joint with
+that turn sits where the bone begins. So an .asf becomes the tree of joints that a .bvh has. Lengths
+stay in the files' own unit. The conversions leave the wrist bone's length out, so hands begin
+elsewhere in the two; nothing that reads the clips uses hands.
 """
 
 import re
@@ -18,16 +19,38 @@ from pose2d.base.errors import UserError
 
 # CMU's bone -> the joint that turns it, as BVH files call it.
 JOINT_OF_BONE = {
-    "root": "Hips", "lowerback": "LowerBack", "upperback": "Spine", "thorax": "Spine1", "lowerneck": "Neck",
-    "upperneck": "Neck1", "head": "Head",
-    "lhipjoint": "LHipJoint", "lfemur": "LeftUpLeg", "ltibia": "LeftLeg", "lfoot": "LeftFoot", "ltoes": "LeftToeBase",
-    "rhipjoint": "RHipJoint", "rfemur": "RightUpLeg", "rtibia": "RightLeg", "rfoot": "RightFoot",
+    "root": "Hips",
+    "lowerback": "LowerBack",
+    "upperback": "Spine",
+    "thorax": "Spine1",
+    "lowerneck": "Neck",
+    "upperneck": "Neck1",
+    "head": "Head",
+    "lhipjoint": "LHipJoint",
+    "lfemur": "LeftUpLeg",
+    "ltibia": "LeftLeg",
+    "lfoot": "LeftFoot",
+    "ltoes": "LeftToeBase",
+    "rhipjoint": "RHipJoint",
+    "rfemur": "RightUpLeg",
+    "rtibia": "RightLeg",
+    "rfoot": "RightFoot",
     "rtoes": "RightToeBase",
-    "lclavicle": "LeftShoulder", "lhumerus": "LeftArm", "lradius": "LeftForeArm", "lwrist": "LeftHand",
-    "lhand": "LeftFingerBase", "lfingers": "LeftHandIndex1", "lthumb": "LThumb",
-    "rclavicle": "RightShoulder", "rhumerus": "RightArm", "rradius": "RightForeArm", "rwrist": "RightHand",
-    "rhand": "RightFingerBase", "rfingers": "RightHandIndex1", "rthumb": "RThumb",
-}  # fmt: skip
+    "lclavicle": "LeftShoulder",
+    "lhumerus": "LeftArm",
+    "lradius": "LeftForeArm",
+    "lwrist": "LeftHand",
+    "lhand": "LeftFingerBase",
+    "lfingers": "LeftHandIndex1",
+    "lthumb": "LThumb",
+    "rclavicle": "RightShoulder",
+    "rhumerus": "RightArm",
+    "rradius": "RightForeArm",
+    "rwrist": "RightHand",
+    "rhand": "RightFingerBase",
+    "rfingers": "RightHandIndex1",
+    "rthumb": "RThumb",
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +80,9 @@ class Bone:
     parent: str
     offset: np.ndarray  # [3] from the parent's beginning: the parent's direction times its length
     axis: Rotation  # C
-    dof: tuple[str, ...]  # the channels that the motion file states, in order: rx, ry, rz (root: tx, ty, tz too)
+    dof: tuple[
+        str, ...
+    ]  # the channels that the motion file states, in order: rx, ry, rz (root: tx, ty, tz too)
 
 
 def read_asf(path: Path) -> list[Bone]:
@@ -65,19 +90,28 @@ def read_asf(path: Path) -> list[Bone]:
     sections = dict(_sections(path))
     root = _fields(sections.get("root", []))
     data: dict[str, dict[str, list[str]]] = {}
-    for block in re.findall(r"\bbegin\b(.*?)\bend\b", "\n".join(sections.get("bonedata", [])), re.S):
+    for block in re.findall(
+        r"\bbegin\b(.*?)\bend\b", "\n".join(sections.get("bonedata", [])), re.S
+    ):
         fields = _fields(block.splitlines())
         data[_one(fields, "name", path)] = fields
-    children = [line.split() for line in sections.get("hierarchy", []) if line.split()[0] not in ("begin", "end")]
+    children = [
+        line.split()
+        for line in sections.get("hierarchy", [])
+        if line.split()[0] not in ("begin", "end")
+    ]
     if not root or not data or not children:
         raise UserError(f"{path} is not an .asf skeleton: it lacks :root, :bonedata or :hierarchy.")
     parents = {child: parent for parent, *below in children for child in below}
-    turned = Rotation.from_euler("xyz", _numbers(root.get("orientation", ["0"] * 3), 3, path), degrees=True)
+    turned = Rotation.from_euler(
+        "xyz", _numbers(root.get("orientation", ["0"] * 3), 3, path), degrees=True
+    )
     bones = [Bone("root", "", np.zeros(3), turned, tuple(word.lower() for word in root["order"]))]
     for name in (child for _, *below in children for child in below):
         if name not in data:
             raise UserError(f"{path}: bone {name} is in the hierarchy and has no data.")
-        fields, above = data[name], data.get(parents[name])
+        fields = data[name]
+        above = data.get(parents[name])
         axis = Rotation.from_euler("xyz", _numbers(fields["axis"], 3, path), degrees=True)
         offset = np.zeros(3)
         if above is not None:
@@ -87,7 +121,9 @@ def read_asf(path: Path) -> list[Bone]:
 
 
 def read_amc(path: Path, bones: Sequence[Bone], fps: float) -> Capture:
-    """The motion of a skeleton. The files do not state their rate: CMU's is 120, for some subjects 60."""
+    """The motion of a skeleton. The files do not state their rate: CMU's is 120, for some subjects
+    60.
+    """
     by_name = {bone.name: bone for bone in bones}
     frames: list[dict[str, np.ndarray]] = []
     for line in path.read_text("utf-8", "replace").splitlines():
@@ -99,20 +135,26 @@ def read_amc(path: Path, bones: Sequence[Bone], fps: float) -> Capture:
         elif words[0] in by_name and frames:
             frames[-1][words[0]] = _numbers(words[1:], len(by_name[words[0]].dof), path)
         else:
-            raise UserError(f"{path}: {line[:60]!r} is neither a frame number nor a bone of the skeleton.")
+            raise UserError(
+                f"{path}: {line[:60]!r} is neither a frame number nor a bone of the skeleton."
+            )
     if not frames:
         raise UserError(f"{path} holds no frames.")
     turns = [_turns(bone, frames, path) for bone in bones]
     names = [bone.name for bone in bones]
     unknown = sorted(set(names) - set(JOINT_OF_BONE))
     if unknown:
-        raise UserError(f"{path}: the skeleton has bones that CMU's has not: {', '.join(unknown[:4])}.")
+        raise UserError(
+            f"{path}: the skeleton has bones that CMU's has not: {', '.join(unknown[:4])}."
+        )
     skeleton = Skeleton(
         tuple(JOINT_OF_BONE[name] for name in names),
         tuple(names.index(bone.parent) if bone.parent else -1 for bone in bones),
         np.array([bone.offset for bone in bones]),
     )
-    return Capture(skeleton, np.stack(turns, 1), _values(bones[0], frames, ("tx", "ty", "tz"), path), fps)
+    return Capture(
+        skeleton, np.stack(turns, 1), _values(bones[0], frames, ("tx", "ty", "tz"), path), fps
+    )
 
 
 def read_bvh(path: Path) -> Capture:
@@ -121,7 +163,9 @@ def read_bvh(path: Path) -> Capture:
     joints, parents, offsets, channels = _bvh_tree(head, path)
     lines = motion.split("\n")
     try:
-        step_s = next(float(line.split(":")[1]) for line in lines if line.strip().startswith("Frame Time"))
+        step_s = next(
+            float(line.split(":")[1]) for line in lines if line.strip().startswith("Frame Time")
+        )
     except (StopIteration, ValueError):
         raise UserError(f"{path} is not a BVH file: it states no Frame Time.") from None
     rows = [line.split() for line in lines if line.strip() and ":" not in line]
@@ -129,7 +173,9 @@ def read_bvh(path: Path) -> Capture:
     if not rows or {len(row) for row in rows} != {width}:
         raise UserError(f"{path}: expected {width} numbers in every frame.")
     values = np.array(rows, float)
-    euler, root, place = [], np.zeros((len(values), 3)), 0
+    euler = []
+    root = np.zeros((len(values), 3))
+    place = 0
     for number, names in enumerate(channels):
         part = dict(zip(names, values[:, place : place + len(names)].T, strict=True))
         place += len(names)
@@ -137,12 +183,26 @@ def read_bvh(path: Path) -> Capture:
             root = np.stack([part[f"{axis}position"] for axis in "XYZ"], 1)
         turning = [name[0] for name in names if name.endswith("rotation")]
         angles = np.stack([part[f"{axis}rotation"] for axis in turning], 1)
-        euler.append(angles if "".join(turning) == "ZYX" else _zyx(Rotation.from_euler("".join(turning), angles, True)))
-    return Capture(Skeleton(tuple(joints), tuple(parents), np.array(offsets)), np.stack(euler, 1), root, 1 / step_s)
+        euler.append(
+            angles
+            if "".join(turning) == "ZYX"
+            else _zyx(Rotation.from_euler("".join(turning), angles, True))
+        )
+    return Capture(
+        Skeleton(tuple(joints), tuple(parents), np.array(offsets)),
+        np.stack(euler, 1),
+        root,
+        1 / step_s,
+    )
 
 
-def _bvh_tree(head: str, path: Path) -> tuple[list[str], list[int], list[list[float]], list[list[str]]]:
-    joints, parents, offsets, channels = [], [], [], []
+def _bvh_tree(
+    head: str, path: Path
+) -> tuple[list[str], list[int], list[list[float]], list[list[str]]]:
+    joints = []
+    parents = []
+    offsets = []
+    channels = []
     above: list[int] = []
     words = iter(head.split())
     try:
@@ -175,7 +235,9 @@ def _turns(bone: Bone, frames: list[dict[str, np.ndarray]], path: Path) -> np.nd
     return _zyx(bone.axis * own * bone.axis.inv())
 
 
-def _values(bone: Bone, frames: list[dict[str, np.ndarray]], wanted: Sequence[str], path: Path) -> np.ndarray:
+def _values(
+    bone: Bone, frames: list[dict[str, np.ndarray]], wanted: Sequence[str], path: Path
+) -> np.ndarray:
     """[F, 3] of a bone's channels; 0 for those it has not."""
     values = np.zeros((len(frames), 3))
     columns = [(k, bone.dof.index(name)) for k, name in enumerate(wanted) if name in bone.dof]
@@ -193,13 +255,15 @@ def _zyx(turn: Rotation) -> np.ndarray:
 
 def _sections(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Name and lines of every `:section`."""
-    name, lines = "", []
+    name = ""
+    lines = []
     for line in path.read_text("utf-8", "replace").splitlines():
         line = line.split("#")[0].rstrip()
         if line.startswith(":"):
             if name:
                 yield name, lines
-            name, lines = line[1:].split()[0].lower(), []
+            name = line[1:].split()[0].lower()
+            lines = []
         elif line.strip():
             lines.append(line)
     if name:

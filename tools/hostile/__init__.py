@@ -1,1 +1,3 @@
-"""Hostile input, made from valid input: damaged, truncated, wrong in every way a file or an option can be wrong."""
+"""Hostile input, made from valid input: damaged, truncated, wrong in every way a file or an option
+can be wrong.
+"""

@@ -15,7 +15,19 @@ from tools.hostile.inputs import Valid, pickled
 from tools.hostile.mutations import damaged_bytes, damaged_json, damaged_npz
 from tools.hostile.runner import Case, command
 
-BAD_NUMBERS = ("nan", "inf", "-inf", "1e400", "-1", "1e30", "99999999999999999999", "abc", "", "0x10", "9" * 5000)
+BAD_NUMBERS = (
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "-1",
+    "1e30",
+    "99999999999999999999",
+    "abc",
+    "",
+    "0x10",
+    "9" * 5000,
+)
 BAD_TEXTS: tuple[str | bytes, ...] = (
     "",
     " ",
@@ -32,7 +44,9 @@ Loader = Callable[[Path], object]
 
 
 def option_cases(valid: Valid) -> Iterator[Case]:
-    """Every option of every command, with values that it cannot have. The inputs named beside are not there."""
+    """Every option of every command, with values that it cannot have. The inputs named beside are
+    not there.
+    """
     from fitmesh.cli import COMMANDS, command_of
 
     base: dict[str, list[str]] = {
@@ -63,27 +77,47 @@ def option_cases(valid: Valid) -> Iterator[Case]:
 def choice_cases(valid: Valid) -> Iterator[Case]:
     """Names that are none, beside a video and keypoints that are right."""
     given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--out", "out"]
-    for flag in ("--device", "--weighting", "--init", "--export", "--keypoint-layout", "--body-model"):
+    for flag in (
+        "--device",
+        "--weighting",
+        "--init",
+        "--export",
+        "--keypoint-layout",
+        "--body-model",
+    ):
         for value in ("zzz", "meta", "../x"):
             yield Case(f"run {flag} {value}", command("run", *given, flag, value))
     frames = ["--video", str(valid.video), "--out", "out"]
     for flag, values in {
-        "--detector": ("zzz", "yolox"), "--pose-model": ("zzz", "poses2d"), "--confidence": ("zzz", "oracle"),
-        "--checkpoint": ("missing.pth", str(valid.video)), "--ccnet": ("missing", str(valid.video)),
-        "--detections": ("missing.json", str(valid.video)), "--detector-size": ("33", "0"),
-    }.items():  # fmt: skip
+        "--detector": ("zzz", "yolox"),
+        "--pose-model": ("zzz", "poses2d"),
+        "--confidence": ("zzz", "oracle"),
+        "--checkpoint": ("missing.pth", str(valid.video)),
+        "--ccnet": ("missing", str(valid.video)),
+        "--detections": ("missing.json", str(valid.video)),
+        "--detector-size": ("33", "0"),
+    }.items():
         for value in values:
             yield Case(f"run {flag} {value[-20:]}", command("run", *frames, flag, value))
     for value in ("zzz", "1,zzz", "99", "1@x", "-1", "9" * 400, "1@nan", "1@1e400"):
         for flag in ("--merge", "--split", "--drop"):
-            yield Case(f"tracks {flag} {value[:12]}", command("tracks", valid.out, f"{flag}={value}"))
+            yield Case(
+                f"tracks {flag} {value[:12]}", command("tracks", valid.out, f"{flag}={value}")
+            )
     for number in (480, 960, 10_000, 99_999):
         images = valid.folder / "frames"
         if not images.is_dir():
             images.mkdir()
             for index in range(12):
                 shutil.copy(valid.image, images / f"{index:03d}.png")
-        arguments = ["--images", str(images), "--fps", str(number), "--keypoints", str(valid.keypoints)]
+        arguments = [
+            "--images",
+            str(images),
+            "--fps",
+            str(number),
+            "--keypoints",
+            str(valid.keypoints),
+        ]
         run = command("run", *arguments, "--out", "out")
         yield Case(f"run at {number} frames/s", run, must_refuse=False, must_succeed=True)
 
@@ -114,46 +148,83 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
 
     def binary(title: str, loader: Loader, name: str, data: bytes) -> Iterator[Case]:
         for what, content in damaged_bytes(data, rng):
-            certain = what in ("empty", "noise", "text", "zeros") and (title, what) != ("config", "empty")
+            certain = what in ("empty", "noise", "text", "zeros") and (title, what) != (
+                "config",
+                "empty",
+            )
             yield Case(f"{title}: {what}", _load(loader, name, content), must_refuse=certain)
 
-    def arrays(title: str, loader: Loader, name: str, content: dict[str, np.ndarray], strict: bool) -> Iterator[Case]:
+    def arrays(
+        title: str, loader: Loader, name: str, content: dict[str, np.ndarray], strict: bool
+    ) -> Iterator[Case]:
         for what, data, wrong in damaged_npz(content, rng):
             optional = what.removeprefix("without ").split(" ")[0] not in required
-            yield Case(f"{title}: {what}", _load(loader, name, data), must_refuse=wrong and strict and not optional)
+            yield Case(
+                f"{title}: {what}",
+                _load(loader, name, data),
+                must_refuse=wrong and strict and not optional,
+            )
 
     def records(title: str, loader: Loader, name: str, content: Any) -> Iterator[Case]:
         for what, data in damaged_json(content, rng):
             yield Case(f"{title}: {what}", _load(loader, name, data), must_refuse=False)
 
-    yield from arrays("fit.npz", lambda p: fitmesh.load(p.parent), "fit.npz", valid.arrays(valid.out / "fit.npz"), True)
+    yield from arrays(
+        "fit.npz",
+        lambda p: fitmesh.load(p.parent),
+        "fit.npz",
+        valid.arrays(valid.out / "fit.npz"),
+        True,
+    )
     given = valid.arrays(valid.out / "keypoints.npz")
     yield from arrays("keypoints.npz", read_keypoint_rows, "keypoints.npz", given, True)
     yield from arrays("--keypoints npz", read_given, "k.npz", given, True)
     seen = valid.arrays(valid.out / "tracks.npz")
     yield from arrays("tracks.npz", lambda p: read_tracks(p.parent), "tracks.npz", seen, True)
     predicted = {
-        "sequence": np.array(["a", "a"]), "person": np.zeros(2, int), "frame": np.arange(2),
-        "pose": np.zeros((2, 72)), "shape": np.zeros((2, 10)), "translation": np.zeros((2, 3)),
-    }  # fmt: skip
+        "sequence": np.array(["a", "a"]),
+        "person": np.zeros(2, int),
+        "frame": np.arange(2),
+        "pose": np.zeros((2, 72)),
+        "shape": np.zeros((2, 10)),
+        "translation": np.zeros((2, 3)),
+    }
     yield from arrays("predictions", read_predictions, "p.npz", predicted, False)
     spin = {
-        "imgname": np.array(["imageFiles/a_00/image_00000.jpg"] * 2), "center": np.zeros((2, 2)),
-        "scale": np.ones(2), "pose": np.zeros((2, 72)), "shape": np.zeros((2, 10)), "gender": np.array(["m", "m"]),
-    }  # fmt: skip
+        "imgname": np.array(["imageFiles/a_00/image_00000.jpg"] * 2),
+        "center": np.zeros((2, 2)),
+        "scale": np.ones(2),
+        "pose": np.zeros((2, 72)),
+        "shape": np.zeros((2, 10)),
+        "gender": np.array(["m", "m"]),
+    }
     yield from arrays("SPIN's file", read_spin_npz, "s.npz", spin, False)
     body = fitting.load_body()
-    yield from arrays("motion", lambda p: load_motion(p, body, 30), "m.npz", valid.arrays(valid.motion), False)
-    yield from binary("body.npz", lambda p: fitting.load_body(p), "body.npz", valid.body.read_bytes())
-    yield from binary("body.pkl", lambda p: fitting.load_body(p), "body.pkl", pickled({"v_template": np.zeros((9, 3))}))
+    yield from arrays(
+        "motion", lambda p: load_motion(p, body, 30), "m.npz", valid.arrays(valid.motion), False
+    )
+    yield from binary(
+        "body.npz", lambda p: fitting.load_body(p), "body.npz", valid.body.read_bytes()
+    )
+    yield from binary(
+        "body.pkl",
+        lambda p: fitting.load_body(p),
+        "body.pkl",
+        pickled({"v_template": np.zeros((9, 3))}),
+    )
     yield from binary("pose prior", read_mixture, "gmm.pkl", pickled({"means": np.zeros((1, 69))}))
     yield from binary(
-        "lifter", load_lifter, "lifter.npz", Path(str(fitting.__path__[0]), "data/lifter.npz").read_bytes()
+        "lifter",
+        load_lifter,
+        "lifter.npz",
+        Path(str(fitting.__path__[0]), "data/lifter.npz").read_bytes(),
     )
     yield from binary("head", ccnet.load, "head.safetensors", valid.head.read_bytes())
     yield from binary("checkpoint npz", read_state, "c.npz", valid.body.read_bytes())
     yield from binary("checkpoint pth", read_state, "c.pth", pickled({"state_dict": 1}))
-    yield from binary("checkpoint safetensors", read_state, "c.safetensors", valid.head.read_bytes())
+    yield from binary(
+        "checkpoint safetensors", read_state, "c.safetensors", valid.head.read_bytes()
+    )
     yield from binary("checkpoint onnx", read_state, "c.onnx", b"\x08\x07" + rng.bytes(400))
     yield from binary("video", _frames(Video), "v.mp4", valid.video.read_bytes())
     yield from binary("image", read_image, "i.png", valid.image.read_bytes())
@@ -164,19 +235,27 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     for key in content:
         for strange in (None, 3, "x", [None], [[]], np.full((2, 2), np.nan), {}, float("inf")):
             data = pickled({**content, key: strange})
-            yield Case(f"3DPW: {key} is {str(strange)[:12]!r}", _load(read_sequence, "a.pkl", data), must_refuse=False)
+            yield Case(
+                f"3DPW: {key} is {str(strange)[:12]!r}",
+                _load(read_sequence, "a.pkl", data),
+                must_refuse=False,
+            )
         data = pickled({name: value for name, value in content.items() if name != key})
         yield Case(f"3DPW: without {key}", _load(read_sequence, "a.pkl", data), must_refuse=False)
     yield from records("--keypoints COCO", read_given, "k.json", valid.json(valid.keypoints)[:3])
     person = {"person_id": [-1], "pose_keypoints_2d": [1.0] * 75}
-    yield from records("--keypoints OpenPose", read_given, "k.json", {"version": 1.3, "people": [person]})
+    yield from records(
+        "--keypoints OpenPose", read_given, "k.json", {"version": 1.3, "people": [person]}
+    )
     boxes = [{"image_id": 0, "category_id": 1, "bbox": [1.0, 2.0, 30.0, 40.0], "score": 0.5}]
     yield from records("--detections", read_detections, "d.json", boxes)
     coco = valid.json(valid.coco / "annotations" / "person_keypoints_val2017.json")
     yield from records(
         "COCO",
         _data_set(
-            valid.coco, "annotations/person_keypoints_val2017.json", lambda root: read_split(root, "val2017", COCO17)
+            valid.coco,
+            "annotations/person_keypoints_val2017.json",
+            lambda root: read_split(root, "val2017", COCO17),
         ),
         "a.json",
         coco,
@@ -188,8 +267,12 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
         "a.json",
         mpii,
     )
-    yield from records("run.json", _with_run_json(valid.out), "run.json", valid.json(valid.out / "run.json"))
-    yield from records("head's record", _head_with_record(valid.head), "r.json", _record(valid.head))
+    yield from records(
+        "run.json", _with_run_json(valid.out), "run.json", valid.json(valid.out / "run.json")
+    )
+    yield from records(
+        "head's record", _head_with_record(valid.head), "r.json", _record(valid.head)
+    )
     yield from records("JSON", read_json, "x.json", {"a": [1, {"b": 2}]})
 
 
@@ -204,10 +287,20 @@ def image_cases() -> Iterator[Case]:
         import zlib
 
         def chunk(kind: bytes, data: bytes) -> bytes:
-            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+            return (
+                struct.pack(">I", len(data))
+                + kind
+                + data
+                + struct.pack(">I", zlib.crc32(kind + data))
+            )
 
         head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-        return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+        return (
+            b"\x89PNG\r\n\x1a\n"
+            + head
+            + chunk(b"IDAT", zlib.compress(bytes(1000)))
+            + chunk(b"IEND", b"")
+        )
 
     for width, height in (
         (30_000, 30_000),
@@ -217,11 +310,22 @@ def image_cases() -> Iterator[Case]:
         (2**31 - 1, 2**31 - 1),
         (50_000, 10),
     ):
-        yield Case(f"image header of {width}x{height}", _load(read_image, "i.png", png(width, height)))
+        yield Case(
+            f"image header of {width}x{height}", _load(read_image, "i.png", png(width, height))
+        )
     for width, height in ((20_000, 40), (1, 1), (1, 4000), (4000, 1), (3, 3)):
         encoded = cv2.imencode(".png", np.zeros((height, width, 3), np.uint8))[1].tobytes()
-        run = _load(lambda p: command("run", "--image", str(p), "--out", "out", "--whole-image")(), "i.png", encoded)
-        yield Case(f"run on an image of {width}x{height}", run, must_refuse=False, must_succeed=width == 20_000)
+        run = _load(
+            lambda p: command("run", "--image", str(p), "--out", "out", "--whole-image")(),
+            "i.png",
+            encoded,
+        )
+        yield Case(
+            f"run on an image of {width}x{height}",
+            run,
+            must_refuse=False,
+            must_succeed=width == 20_000,
+        )
 
 
 def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -238,7 +342,12 @@ def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
     def fit(xy: "torch.Tensor", confidence: "torch.Tensor") -> Callable[[], object]:
         def run() -> None:
             points = Keypoints(
-                xy, confidence, torch.ones_like(confidence), "raw", torch.full((len(xy),), 3000.0), COCO17
+                xy,
+                confidence,
+                torch.ones_like(confidence),
+                "raw",
+                torch.full((len(xy),), 3000.0),
+                COCO17,
             )
             found = fitting.fit(points, fitting.Camera.default((160, 120)), weighting="confidence")
             values = (found.params.pose, found.params.shape, found.params.translation)
@@ -249,29 +358,54 @@ def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
 
     high = torch.full(truth.shape[:2], 0.9)
     for number in (1e30, -1e30, 1e6, 1e5, float("inf"), float("nan"), 0.0):
-        yield Case(f"fit of keypoints at {number}", fit(torch.full_like(truth, number), high), must_refuse=False)
+        yield Case(
+            f"fit of keypoints at {number}",
+            fit(torch.full_like(truth, number), high),
+            must_refuse=False,
+        )
         one = truth.clone()
         one[1, 5] = number
         yield Case(f"fit with one keypoint at {number}", fit(one, high), must_refuse=False)
     for value in (float("nan"), float("inf"), -1.0, 2.0, 0.0, 1e-30):
-        yield Case(f"fit with confidence {value}", fit(truth, torch.full_like(high, value)), must_refuse=False)
-    yield Case("fit of noise", fit(torch.from_numpy(rng.normal(0, 1e3, truth.shape)).float(), high), must_refuse=False)
+        yield Case(
+            f"fit with confidence {value}",
+            fit(truth, torch.full_like(high, value)),
+            must_refuse=False,
+        )
+    yield Case(
+        "fit of noise",
+        fit(torch.from_numpy(rng.normal(0, 1e3, truth.shape)).float(), high),
+        must_refuse=False,
+    )
 
 
 def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     """A file of a finished run is damaged: the same command makes it again, whole."""
     given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--threads", "1"]
-    for name in ("fit.npz", "keypoints.npz", "tracks.npz", "overlay.mp4", "scene.glb", "report.html", "run.json"):
+    for name in (
+        "fit.npz",
+        "keypoints.npz",
+        "tracks.npz",
+        "overlay.mp4",
+        "scene.glb",
+        "report.html",
+        "run.json",
+    ):
         data = (valid.out / name).read_bytes()
         for what, content in damaged_bytes(data, rng, 2):
             if what in ("empty", "cut to 70%") or "changed" in what:
                 yield Case(
-                    f"run again after {name}: {what}", _again(valid.out, name, data, content, given), False, True
+                    f"run again after {name}: {what}",
+                    _again(valid.out, name, data, content, given),
+                    False,
+                    True,
                 )
 
 
 def door_cases(valid: Valid) -> Iterator[Case]:
-    """Pipes and devices for every option that names a file, links and strangers' files in --out, what is no video."""
+    """Pipes and devices for every option that names a file, links and strangers' files in --out,
+    what is no video.
+    """
     given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--threads", "1"]
 
     def prepared(prepare: Callable[[], object], *arguments: str | Path) -> Callable[[], object]:
@@ -285,17 +419,29 @@ def door_cases(valid: Valid) -> Iterator[Case]:
         def prepare() -> None:
             Path("out").mkdir()
             Path("elsewhere").mkdir()
-            Path("out", name).symlink_to(Path("elsewhere" if name == ".cache_keys" else "elsewhere/mine").resolve())
+            Path("out", name).symlink_to(
+                Path("elsewhere" if name == ".cache_keys" else "elsewhere/mine").resolve()
+            )
 
         return prepare
 
-    for option in ("--floor", "--intrinsics", "--detections", "--keypoints", "--config", "--videos", "--video"):
+    for option in (
+        "--floor",
+        "--intrinsics",
+        "--detections",
+        "--keypoints",
+        "--config",
+        "--videos",
+        "--video",
+    ):
         base = given[:2] if option in ("--detections", "--keypoints") else given
         base = [] if option.startswith("--video") else base
         for name in ("pipe.json", "pipe.npz", "pipe.txt"):
             make = prepared(lambda name=name: os.mkfifo(name), *base, option, name, "--out", "out")  # type: ignore[misc]
             yield Case(f"run {option} {name}", make)
-        yield Case(f"run {option} /dev/zero", command("run", *base, option, "/dev/zero", "--out", "out"))
+        yield Case(
+            f"run {option} /dev/zero", command("run", *base, option, "/dev/zero", "--out", "out")
+        )
     for name in (".fitmesh.lock", ".cache_keys"):
         yield Case(f"run with {name} as a link", prepared(linked(name), *given, "--out", "out"))
     for name in ("overlay.mp4", "keypoints.npz"):
@@ -305,7 +451,8 @@ def door_cases(valid: Valid) -> Iterator[Case]:
             else [*given[:2], "--keypoints", f"out/{name}"]
         )
         yield Case(
-            f"run over its input {name}", prepared(lambda: shutil.copytree(valid.out, "out"), *inputs, "--out", "out")
+            f"run over its input {name}",
+            prepared(lambda: shutil.copytree(valid.out, "out"), *inputs, "--out", "out"),
         )
     for name in ("report.html", "run.json", "fit.npz", "scene.glb"):
 
@@ -315,11 +462,19 @@ def door_cases(valid: Valid) -> Iterator[Case]:
 
         yield Case(f"run over a stranger's {name}", prepared(strangers, *given, "--out", "out"))
     for video in (str(valid.folder), "art.ans", "memory://x.mp4", "file:///missing.mp4"):
-        art = prepared(lambda: Path("art.ans").write_text("\x1b[31mhello\n" * 200), "--video", video, "--out", "out")
+        art = prepared(
+            lambda: Path("art.ans").write_text("\x1b[31mhello\n" * 200),
+            "--video",
+            video,
+            "--out",
+            "out",
+        )
         yield Case(f"run --video {Path(video).name}", art, must_refuse="://" not in video)
 
 
-def _again(out: Path, name: str, data: bytes, content: bytes, given: list[str]) -> Callable[[], object]:
+def _again(
+    out: Path, name: str, data: bytes, content: bytes, given: list[str]
+) -> Callable[[], object]:
     def run() -> None:
         shutil.copytree(out, "out")
         Path("out", name).write_bytes(content)
@@ -330,7 +485,9 @@ def _again(out: Path, name: str, data: bytes, content: bytes, given: list[str]) 
                 raise
         again = Path("out", name).read_bytes()
         if name.endswith((".npz", ".glb", ".mp4")) and again != data:
-            raise AssertionError(f"{name} is not what it was: {len(again)} bytes, {len(data)} before")
+            raise AssertionError(
+                f"{name} is not what it was: {len(again)} bytes, {len(data)} before"
+            )
 
     return run
 
@@ -383,7 +540,9 @@ def _head_with_record(head: Path) -> Loader:
 
         import ccnet
 
-        save_file(load_file(head), "changed.safetensors", {"about": path.read_text("utf-8", "replace")})
+        save_file(
+            load_file(head), "changed.safetensors", {"about": path.read_text("utf-8", "replace")}
+        )
         return ccnet.load(Path("changed.safetensors").resolve())
 
     return run

@@ -47,7 +47,9 @@ def make_valid(folder: Path) -> Valid:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     video = write_video(folder / "walk.mp4", [40 * i for i in range(12)], (160, 120), sound="aac")
-    keypoints = write_json(folder / "walk.json", coco_results([walker(12), walker(12, start_x_m=-0.9)]))
+    keypoints = write_json(
+        folder / "walk.json", coco_results([walker(12), walker(12, start_x_m=-0.9)])
+    )
     still = folder / "image.png"
     cv2.imwrite(str(still), image(3, 160, 120))
     fitmesh.run(video, folder / "out", keypoints=keypoints, threads=1)
@@ -57,9 +59,18 @@ def make_valid(folder: Path) -> Valid:
     body = folder / "body.npz"
     body.write_bytes((files("fitting") / "data" / "open_body.npz").read_bytes())
     return Valid(
-        folder, video, keypoints, still, _coco(folder / "coco"), _mpii(folder / "mpii"), folder / "3dpw",
-        folder / "out", head, body, _motion(folder / "motion.npz"),
-    )  # fmt: skip
+        folder,
+        video,
+        keypoints,
+        still,
+        _coco(folder / "coco"),
+        _mpii(folder / "mpii"),
+        folder / "3dpw",
+        folder / "out",
+        head,
+        body,
+        _motion(folder / "motion.npz"),
+    )
 
 
 def _coco(root: Path) -> Path:
@@ -69,21 +80,32 @@ def _coco(root: Path) -> Path:
 
     (root / "val2017").mkdir(parents=True, exist_ok=True)
     (root / "annotations").mkdir(exist_ok=True)
-    images, annotations = [], []
+    images = []
+    annotations = []
     for number in (1, 2):
         name = f"{number:012d}.jpg"
         cv2.imwrite(str(root / "val2017" / name), np.full((120, 160, 3), 60 * number, np.uint8))
         images.append({"id": number, "file_name": name, "width": 160, "height": 120})
         points = np.concatenate([walker(1).keypoints_px[0], np.full((17, 1), 2.0)], 1)
-        low, high = points[:, :2].min(0), points[:, :2].max(0)
+        low = points[:, :2].min(0)
+        high = points[:, :2].max(0)
         annotations.append(
             {
-                "id": number, "image_id": number, "category_id": 1, "iscrowd": 0, "num_keypoints": 17,
-                "bbox": [*low.tolist(), *(high - low).tolist()], "area": float((high - low).prod()),
+                "id": number,
+                "image_id": number,
+                "category_id": 1,
+                "iscrowd": 0,
+                "num_keypoints": 17,
+                "bbox": [*low.tolist(), *(high - low).tolist()],
+                "area": float((high - low).prod()),
                 "keypoints": points.ravel().tolist(),
             }
-        )  # fmt: skip
-    data = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "person"}]}
+        )
+    data = {
+        "images": images,
+        "annotations": annotations,
+        "categories": [{"id": 1, "name": "person"}],
+    }
     (root / "annotations" / "person_keypoints_val2017.json").write_text(json.dumps(data))
     return root
 
@@ -96,9 +118,12 @@ def _mpii(root: Path) -> Path:
     cv2.imwrite(str(root / "images" / "a.jpg"), np.full((120, 160, 3), 90, np.uint8))
     rng = np.random.default_rng(0)
     person = {
-        "image": "a.jpg", "center": [80.0, 60.0], "scale": 0.5, "joints_vis": [1] * 16,
+        "image": "a.jpg",
+        "center": [80.0, 60.0],
+        "scale": 0.5,
+        "joints_vis": [1] * 16,
         "joints": rng.uniform(10, 110, (16, 2)).tolist(),
-    }  # fmt: skip
+    }
     (root / "annot" / "valid.json").write_text(json.dumps([person]))
     return root
 

@@ -1,4 +1,6 @@
-"""From valid bytes, JSON or arrays to wrong ones, all drawn from a seed, so that a case can be repeated by its name."""
+"""From valid bytes, JSON or arrays to wrong ones, all drawn from a seed, so that a case can be
+repeated by its name.
+"""
 
 import copy
 import io
@@ -11,11 +13,25 @@ from typing import Any
 import numpy as np
 
 STRANGE: tuple[Any, ...] = (
-    None, True, "x", "", -1, 1e30, float("inf"), float("nan"), [], {}, [[]], 10**400, "\ud800",
-)  # fmt: skip
+    None,
+    True,
+    "x",
+    "",
+    -1,
+    1e30,
+    float("inf"),
+    float("nan"),
+    [],
+    {},
+    [[]],
+    10**400,
+    "\ud800",
+)
 
 
-def damaged_bytes(data: bytes, rng: np.random.Generator, flips: int = 8) -> Iterator[tuple[str, bytes]]:
+def damaged_bytes(
+    data: bytes, rng: np.random.Generator, flips: int = 8
+) -> Iterator[tuple[str, bytes]]:
     """Cut short, a few bytes changed, nothing, noise, something else."""
     yield "empty", b""
     yield "zeros", bytes(len(data[:4096]))
@@ -32,7 +48,9 @@ def damaged_bytes(data: bytes, rng: np.random.Generator, flips: int = 8) -> Iter
     yield "shifted", b"\0" + data
 
 
-def damaged_json(value: Any, rng: np.random.Generator, count: int = 24) -> Iterator[tuple[str, bytes]]:
+def damaged_json(
+    value: Any, rng: np.random.Generator, count: int = 24
+) -> Iterator[tuple[str, bytes]]:
     """Entries replaced or taken out, at any depth; and text that is no JSON."""
     places = list(_places(value))
     for number in range(count):
@@ -60,15 +78,23 @@ def damaged_json(value: Any, rng: np.random.Generator, count: int = 24) -> Itera
     yield from damaged_bytes(text, rng, 4)
 
 
-def damaged_npz(arrays: dict[str, np.ndarray], rng: np.random.Generator) -> Iterator[tuple[str, bytes, bool]]:
-    """Name, bytes, and whether it must be refused: an array is missing, or of another shape or kind."""
+def damaged_npz(
+    arrays: dict[str, np.ndarray], rng: np.random.Generator
+) -> Iterator[tuple[str, bytes, bool]]:
+    """Name, bytes, and whether it must be refused: an array is missing, or of another shape or
+    kind.
+    """
     data = npz_bytes(arrays)
     for name, content in damaged_bytes(data, rng, 16):
         yield name, content, name in ("empty", "zeros", "noise", "text") or name.startswith("cut")
     for name, value in arrays.items():
         rest = {key: other for key, other in arrays.items() if key != name}
         yield f"without {name}", npz_bytes(rest), True
-        yield f"{name} as text", npz_bytes({**rest, name: np.full(value.shape or (1, 1), "x")}), value.dtype.kind != "U"
+        yield (
+            f"{name} as text",
+            npz_bytes({**rest, name: np.full(value.shape or (1, 1), "x")}),
+            value.dtype.kind != "U",
+        )
         yield f"{name} with one axis more", npz_bytes({**rest, name: value[None, ..., None]}), True
         if value.ndim and len(value) > 1 and value.dtype.kind in "fiu":
             yield f"{name} one shorter", npz_bytes({**rest, name: value[:-1]}), False
@@ -85,7 +111,11 @@ def damaged_npz(arrays: dict[str, np.ndarray], rng: np.random.Generator) -> Iter
     first = next(iter(arrays))
     rest = {key: value for key, value in arrays.items() if key != first}
     for title, header in HEADERS.items():
-        yield f"{first} whose header says {title}", _with_member(rest, first, npy_header(header) + b"\0" * 64), True
+        yield (
+            f"{first} whose header says {title}",
+            _with_member(rest, first, npy_header(header) + b"\0" * 64),
+            True,
+        )
     yield f"{first} of zeros, 8 GB", _bomb(rest, first), True
     yield "an .npy", _npy(next(iter(arrays.values()))), True
     yield "an empty archive", npz_bytes({}), True

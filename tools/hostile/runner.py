@@ -1,6 +1,8 @@
-"""Runs cases one by one in forked processes with a limit on memory and time, and says how each ended.
+"""Runs cases one by one in forked processes with a limit on memory and time, and says how each
+ended.
 
-One process imports everything once and forks for each case, so that a case costs as little as it does itself.
+One process imports everything once and forks for each case, so that a case costs as little as it
+does itself.
 """
 
 import contextlib
@@ -18,8 +20,12 @@ from pathlib import Path
 
 MEMORY_BYTES = 4 << 30  # more than the process that forks has mapped already
 TIME_S = 60
-REFUSED, DONE, SOME_FAILED = 2, 0, 3
-INSIDE = "something went wrong inside fitmesh"  # the handler's words for an error that nobody foresaw
+REFUSED = 2
+DONE = 0
+SOME_FAILED = 3
+INSIDE = (
+    "something went wrong inside fitmesh"  # the handler's words for an error that nobody foresaw
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,13 @@ def run_case(case: Case, folder: Path) -> Outcome:
     left = _wait(child, TIME_S)
     seconds = time.monotonic() - start
     said = log.read_text("utf-8", "replace") if log.exists() else ""
-    return Outcome(case.name, _judge(case, left, said), left if left is not None else -1, seconds, said.strip()[-600:])
+    return Outcome(
+        case.name,
+        _judge(case, left, said),
+        left if left is not None else -1,
+        seconds,
+        said.strip()[-600:],
+    )
 
 
 def _wait(child: int, limit_s: float) -> int | None:
@@ -89,7 +101,11 @@ def _judge(case: Case, code: int | None, said: str) -> str:
         or "not enough memory for this" in said
     ):
         return "memory"
-    if "Traceback (most recent call last)" in said or INSIDE in said or code not in (DONE, REFUSED, SOME_FAILED):
+    if (
+        "Traceback (most recent call last)" in said
+        or INSIDE in said
+        or code not in (DONE, REFUSED, SOME_FAILED)
+    ):
         return "traceback"
     if code == DONE and case.must_refuse:
         return "wrong success"

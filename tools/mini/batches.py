@@ -15,8 +15,8 @@ from .people import CroppedPeople
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Less rotation and scale than Simple Baselines has, since a few epochs do not wear the crops out; flips; and less
-    colour, since half of the test images have none."""
+    """Less rotation and scale than Simple Baselines has, since a few epochs do not wear the crops
+    out; flips; and less colour, since half of the test images have none."""
 
     scale: float = 0.15  # standard deviation, clipped to twice that
     rotation_deg: float = 15.0  # standard deviation, clipped to twice that
@@ -37,11 +37,17 @@ class Batch:
 
 
 def batches(
-    people: CroppedPeople, size: int, input_wh: tuple[int, int], full_wh: tuple[int, int], seed: tuple[int, ...]
+    people: CroppedPeople,
+    size: int,
+    input_wh: tuple[int, int],
+    full_wh: tuple[int, int],
+    seed: tuple[int, ...],
 ) -> Iterator[Batch]:
-    """All people once, in an order and with an augmentation that depend on `seed` alone; the rest is left out.
+    """All people once, in an order and with an augmentation that depend on `seed` alone; the rest
+    is left out.
 
-    full_wh: the size at which the stored crops have the network's scale; a smaller `input_wh` shows the same, smaller.
+    full_wh: the size at which the stored crops have the network's scale; a smaller `input_wh` shows
+    the same, smaller.
     """
     random = np.random.default_rng(seed)
     order = random.permutation(len(people))
@@ -49,7 +55,11 @@ def batches(
         rows = np.sort(order[first : first + size])
         cut = [_augmented(people, row, input_wh, full_wh, Augmentation(), random) for row in rows]
         crops, xy, weight = (np.stack(part) for part in zip(*cut, strict=True))
-        yield Batch(torch.from_numpy(crops).permute(0, 3, 1, 2), torch.from_numpy(xy), torch.from_numpy(weight))
+        yield Batch(
+            torch.from_numpy(crops).permute(0, 3, 1, 2),
+            torch.from_numpy(xy),
+            torch.from_numpy(weight),
+        )
 
 
 def _augmented(
@@ -61,7 +71,9 @@ def _augmented(
     random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One crop [H, W, 3], its keypoints [17, 2] and their weights [17]."""
-    stored, xy, weight = people.pixels[row], people.xy_px[row], people.weight[row]
+    stored = people.pixels[row]
+    xy = people.xy_px[row]
+    weight = people.weight[row]
     scale = 1 + np.clip(random.normal(0, how.scale), -2 * how.scale, 2 * how.scale)
     turn = random.normal(0, how.rotation_deg) if random.random() < how.rotated else 0.0
     turn = np.deg2rad(np.clip(turn, -2 * how.rotation_deg, 2 * how.rotation_deg))
@@ -75,10 +87,13 @@ def _augmented(
     if random.random() < how.flip:
         order = list(COCO17.flip_order)
         crop = np.ascontiguousarray(crop[:, ::-1])
-        xy, weight = xy[order] * [-1, 1] + [input_wh[0] - 1, 0], weight[order]
+        xy = xy[order] * [-1, 1] + [input_wh[0] - 1, 0]
+        weight = weight[order]
     if random.random() < how.grey:
         crop = np.repeat(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None], 3, 2)
     if random.random() < how.light:
-        crop = np.clip(crop * random.uniform(0.6, 1.4) + random.uniform(-25, 25), 0, 255).astype(np.uint8)
+        crop = np.clip(crop * random.uniform(0.6, 1.4) + random.uniform(-25, 25), 0, 255).astype(
+            np.uint8
+        )
     inside = ((xy >= 0) & (xy <= np.array(input_wh) - 1)).all(1)
     return crop, xy.astype(np.float32), (weight * inside).astype(np.float32)

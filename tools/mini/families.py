@@ -20,7 +20,9 @@ SHARPEN = 15.0  # a heatmap between 0 and 1 times this has a softmax that looks 
 
 
 def new_model(family: str, start: SimpleBaseline | None) -> PoseModel:
-    """Random first weights, or those of a trained Simple Baseline as far as the networks are the same."""
+    """Random first weights, or those of a trained Simple Baseline as far as the networks are the
+    same.
+    """
     model = pose2d.card(NAMES[family]).build()
     for module in model.modules():
         if isinstance(module, nn.ConvTranspose2d):
@@ -34,19 +36,31 @@ def new_model(family: str, start: SimpleBaseline | None) -> PoseModel:
         model.flow = Flow()  # learns with the network; in its checkpoint nobody reads it
     if start is None:
         return model
-    trunk = {key: value for key, value in start.state_dict().items() if not key.startswith(("deconv", "final"))}
+    trunk = {
+        key: value
+        for key, value in start.state_dict().items()
+        if not key.startswith(("deconv", "final"))
+    }
     if isinstance(model, IPR):
-        model.backbone.load_state_dict(_other_colours(trunk, start.normalization, model.normalization))
+        model.backbone.load_state_dict(
+            _other_colours(trunk, start.normalization, model.normalization)
+        )
         model.head.features[:-1].load_state_dict(start.deconv_layers.state_dict())
         last = {key: SHARPEN * value for key, value in start.final_layer.state_dict().items()}
         model.head.features[-1].load_state_dict(last)
     elif isinstance(model, RLE):
-        model.preact.load_state_dict(_other_colours(trunk, start.normalization, model.normalization))
+        model.preact.load_state_dict(
+            _other_colours(trunk, start.normalization, model.normalization)
+        )
     return model
 
 
-def _other_colours(trunk: dict[str, Tensor], old: Normalization, new: Normalization) -> dict[str, Tensor]:
-    """The trunk for crops under another normalisation: the first convolution answers the same, but for a constant."""
+def _other_colours(
+    trunk: dict[str, Tensor], old: Normalization, new: Normalization
+) -> dict[str, Tensor]:
+    """The trunk for crops under another normalisation: the first convolution answers the same, but
+    for a constant.
+    """
     weight = trunk["conv1.weight"]
     weight = weight / torch.tensor(old.std)[:, None, None]
     weight = weight.flip(1) if old.bgr != new.bgr else weight
@@ -54,7 +68,9 @@ def _other_colours(trunk: dict[str, Tensor], old: Normalization, new: Normalizat
 
 
 class Flow(nn.Module):
-    """RealNVP in two dimensions (Dinh et al. 2017). Key names as in RLE's repository. It starts as the identity."""
+    """RealNVP in two dimensions (Dinh et al. 2017). Key names as in RLE's repository. It starts as
+    the identity.
+    """
 
     mask: Tensor  # [6, 2] which coordinate each coupling leaves as it is
 
@@ -64,13 +80,17 @@ class Flow(nn.Module):
         self.t, self.s = (
             nn.ModuleList(
                 nn.Sequential(
-                    nn.Linear(2, hidden), nn.LeakyReLU(), nn.Linear(hidden, hidden), nn.LeakyReLU(),
-                    nn.Linear(hidden, 2), last(),
+                    nn.Linear(2, hidden),
+                    nn.LeakyReLU(),
+                    nn.Linear(hidden, hidden),
+                    nn.LeakyReLU(),
+                    nn.Linear(hidden, 2),
+                    last(),
                 )
                 for _ in self.mask
             )
             for last in (nn.Identity, nn.Tanh)
-        )  # fmt: skip
+        )
         for net in (*self.s, *self.t):
             nn.init.zeros_(net[4].weight)
             for layer in (net[0], net[2], net[4]):
@@ -78,7 +98,9 @@ class Flow(nn.Module):
 
 
 def loss(model: PoseModel, batch: Batch) -> Tensor:
-    """The family's own loss, mean over people. The network runs in half precision, the loss does not."""
+    """The family's own loss, mean over people. The network runs in half precision, the loss does
+    not.
+    """
     inputs = model.normalize(batch.crops).contiguous(memory_format=torch.channels_last)
     if isinstance(model, SimpleBaseline):
         with torch.autocast("cpu", torch.bfloat16):
@@ -103,9 +125,12 @@ def loss(model: PoseModel, batch: Batch) -> Tensor:
 def log_prob(flow: Flow, x: Tensor) -> Tensor:
     """Normalised errors [..., 2] -> log density [...]; the prior is a standard normal one."""
     log_det = torch.zeros_like(x[..., 0])
-    for keep, scale, shift in zip(flow.mask.flip(0), reversed(flow.s), reversed(flow.t), strict=True):
+    for keep, scale, shift in zip(
+        flow.mask.flip(0), reversed(flow.s), reversed(flow.t), strict=True
+    ):
         kept = keep * x
-        s, t = scale(kept) * (1 - keep), shift(kept) * (1 - keep)
+        s = scale(kept) * (1 - keep)
+        t = shift(kept) * (1 - keep)
         x = kept + (1 - keep) * (x - t) * torch.exp(-s)
         log_det = log_det - s.sum(-1)
     return log_det - 0.5 * x.square().sum(-1) - math.log(2 * math.pi)
@@ -117,14 +142,19 @@ def flow_nll(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor) -> Tensor:
 
 
 def rle_loss(flow: Flow, xy: Tensor, sigma: Tensor, truth: Tensor, weight: Tensor) -> Tensor:
-    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints, mean over N. The
-    simple part of the density is a Laplace one with b = sqrt(2) sigma, as the official code has it."""
-    laplace = (sigma * math.sqrt(2 * math.pi)).log() + (xy - truth).abs() / (math.sqrt(2) * sigma + 1e-9)
+    """Residual log-likelihood (Li et al. 2021, Eq. 9) of poses [N, K, 2], summed over keypoints,
+    mean over N. The simple part of the density is a Laplace one with b = sqrt(2) sigma, as the
+    official code has it."""
+    laplace = (sigma * math.sqrt(2 * math.pi)).log() + (xy - truth).abs() / (
+        math.sqrt(2) * sigma + 1e-9
+    )
     return (weight[..., :1] * flow_nll(flow, xy, sigma, truth) + weight * laplace).sum() / len(xy)
 
 
 def _heatmap_loss(maps: Tensor, batch: Batch) -> Tensor:
-    """Half the squared difference from a Gaussian around each keypoint, summed over cells and weighted keypoints."""
+    """Half the squared difference from a Gaussian around each keypoint, summed over cells and
+    weighted keypoints.
+    """
     height, width = maps.shape[-2:]  # at half size wider than the crop: the trunk rounds up
     x, y = (batch.xy_px / CELL_PX).unbind(-1)
     across = torch.exp(-(torch.arange(width) - x[..., None]).square() / (2 * TARGET_CELLS**2))

@@ -1,4 +1,6 @@
-"""Training people as arrays: each crop cut out once, labels, and a teacher's answer where labels are missing."""
+"""Training people as arrays: each crop cut out once, labels, and a teacher's answer where labels
+are missing.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ MARGIN = 1.5  # a stored crop shows this much more than the network's, for rotat
 
 @dataclass(frozen=True)
 class CroppedPeople:
-    """N people. Coordinates are pixels of the stored crops, which have the scale of the network's own crops."""
+    """N people. Coordinates are pixels of the stored crops, which have the scale of the network's
+    own crops.
+    """
 
     pixels: np.ndarray  # [N, H, W, 3] uint8 RGB, on disk
     xy_px: np.ndarray  # [N, 17, 2]
@@ -32,9 +36,12 @@ class CroppedPeople:
         return len(self.xy_px)
 
 
-def cropped_people(data: Path, splits: Sequence[str], input_wh: tuple[int, int], folder: Path) -> CroppedPeople:
+def cropped_people(
+    data: Path, splits: Sequence[str], input_wh: tuple[int, int], folder: Path
+) -> CroppedPeople:
     """The people of these splits; computed once and kept in `folder`."""
-    pixels_file, labels_file = folder / "pixels.npy", folder / "labels.npz"
+    pixels_file = folder / "pixels.npy"
+    labels_file = folder / "labels.npz"
     if not labels_file.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         people = [person for split in splits for person in read_split(data, split, COCO17).people]
@@ -42,13 +49,17 @@ def cropped_people(data: Path, splits: Sequence[str], input_wh: tuple[int, int],
         shape = (len(people), size_wh[1], size_wh[0], 3)
         pixels = np.lib.format.open_memmap(pixels_file, "w+", np.uint8, shape)
         teacher = pose2d.load(TEACHER)
-        xy, weight, row = [], [], 0
+        xy = []
+        weight = []
+        row = 0
         for group in by_image(people):
             image = load_image(group[0])
             boxes = np.array([person.box_px for person in group])
             labels = np.stack([person.keypoints for person in group])
             affine = crops.affines(boxes, size_wh, PoseModel.box_scale * MARGIN, "sbl")
-            pixels[row : row + len(group)] = crops.cut(image, affine, size_wh).permute(0, 2, 3, 1).numpy()
+            pixels[row : row + len(group)] = (
+                crops.cut(image, affine, size_wh).permute(0, 2, 3, 1).numpy()
+            )
             row += len(group)
             points, counts = with_teacher(teacher, image, boxes, labels)
             xy.append(crops.move(affine, torch.from_numpy(points).double()).float().numpy())
@@ -66,7 +77,9 @@ def cropped_people(data: Path, splits: Sequence[str], input_wh: tuple[int, int],
 def with_teacher(
     teacher: PoseModel, image: np.ndarray, boxes_px: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Keypoints [N, 17, 2] in image pixels and their weights [N, 17]: the labels [N, 17, 3], else the teacher's."""
+    """Keypoints [N, 17, 2] in image pixels and their weights [N, 17]: the labels [N, 17, 3], else
+    the teacher's.
+    """
     found = estimate(teacher, image, boxes_px)
     score = found.score[:, : COCO17.size].clamp(0, 1).numpy()
     labelled = labels[..., 2] > 0

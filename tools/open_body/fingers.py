@@ -1,8 +1,9 @@
 """Fingers for the open body: 30 joints in SMPL-H's order, skinning weights, and the hand made flat.
 
-MakeHuman's hands are half closed at rest and SMPL-H's are flat, so that a pose of zeros is the same hand in both only
-if this one is made flat, too. A flat hand is the skinned hand under fixed rotations, hence linear in the shape like the
-hand itself; the file holds the vertices of the hands, which replace those of the body where fingers are wanted.
+MakeHuman's hands are half closed at rest and SMPL-H's are flat, so that a pose of zeros is the same
+hand in both only if this one is made flat, too. A flat hand is the skinned hand under fixed
+rotations, hence linear in the shape like the hand itself; the file holds the vertices of the hands,
+which replace those of the body where fingers are wanted.
 """
 
 import itertools
@@ -14,12 +15,21 @@ from tools.open_body.skeleton import FLIP, JOINT_MIRROR, NUMBER
 from tools.open_body.surface import Surface
 from tools.open_body.tpose import between
 
-FINGERS = {"index": 2, "middle": 3, "pinky": 5, "ring": 4, "thumb": 1}  # SMPL-H's order -> MakeHuman's number
+FINGERS = {
+    "index": 2,
+    "middle": 3,
+    "pinky": 5,
+    "ring": 4,
+    "thumb": 1,
+}  # SMPL-H's order -> MakeHuman's number
 _TIPS = ("index", "middle", "pinky", "ring", "thumb")
-JOINT_NAMES = tuple(f"{side}_{finger}{k}" for side in ("left", "right") for finger in FINGERS for k in (1, 2, 3))
+JOINT_NAMES = tuple(
+    f"{side}_{finger}{k}" for side in ("left", "right") for finger in FINGERS for k in (1, 2, 3)
+)
 _MIRROR = np.r_[15:30, :15]
-# MakeHuman turns fingers at the web, hands at the knuckles, a tenth of the palm behind it; its thumb's middle joint
-# is as far off the other way. With these shares phalanges have the lengths of textbooks, relative to the palm.
+# MakeHuman turns fingers at the web, hands at the knuckles, a tenth of the palm behind it; its
+# thumb's middle joint is as far off the other way. With these shares phalanges have the lengths of
+# textbooks, relative to the palm.
 _KNUCKLE_BACK, _THUMB_FORTH = 0.10, 0.22
 _HALF_WIDTH_M = (0.010, 0.006, 0.005)  # of the transition at a finger's three joints
 _REACH_M = 0.03  # a joint lies between vertices that are nearer than this
@@ -27,16 +37,27 @@ _THUMB_FLAT = np.array([0.62, -0.26, 0.74])  # where a flat left hand's thumb po
 
 
 def finger_arrays(
-    bones: list[str], bone_heads: np.ndarray, bodies: np.ndarray, space: ShapeSpace, bone_weights: np.ndarray,
-    weights: np.ndarray, picks: dict[str, int],
-) -> dict[str, np.ndarray]:  # fmt: skip
-    """The arrays of `open_hands.npz`. bone_heads [P, bones, 3], bodies [P, v, 3]: people about their pelvis;
-    bone_weights [v, bones]: MakeHuman's; weights [v, 24]: of the body without fingers."""
+    bones: list[str],
+    bone_heads: np.ndarray,
+    bodies: np.ndarray,
+    space: ShapeSpace,
+    bone_weights: np.ndarray,
+    weights: np.ndarray,
+    picks: dict[str, int],
+) -> dict[str, np.ndarray]:
+    """The arrays of `open_hands.npz`. bone_heads [P, bones, 3], bodies [P, v, 3]: people about
+    their pelvis; bone_weights [v, bones]: MakeHuman's; weights [v, 24]: of the body without
+    fingers."""
     seen = np.ones(len(weights), bool)
     joints_of_all = _joints(bones, bone_heads)
-    regressor = joint_regressor(bodies, joints_of_all, _MIRROR, space.template, space.mirror, seen, _REACH_M)
-    rest = np.concatenate([space.template[..., None], space.directions], -1)  # [v, 3, 1 + S]: mean and directions
-    joints, wrists = regressor_of(regressor, rest), regressor_of(space.joint_regressor[[20, 21]], rest)
+    regressor = joint_regressor(
+        bodies, joints_of_all, _MIRROR, space.template, space.mirror, seen, _REACH_M
+    )
+    rest = np.concatenate(
+        [space.template[..., None], space.directions], -1
+    )  # [v, 3, 1 + S]: mean and directions
+    joints = regressor_of(regressor, rest)
+    wrists = regressor_of(space.joint_regressor[[20, 21]], rest)
     names = [f"{side}{name}" for side in "lr" for name in _TIPS]
     tips = np.array([picks[name] for name in names])
     shares = _finger_weights(bones, bone_weights, weights, space, joints[..., 0], tips)
@@ -81,16 +102,23 @@ def _joints(bones: list[str], bone_heads: np.ndarray) -> np.ndarray:
 
 
 def _finger_weights(
-    bones: list[str], bone_weights: np.ndarray, weights: np.ndarray, space: ShapeSpace, joints: np.ndarray,
+    bones: list[str],
+    bone_weights: np.ndarray,
+    weights: np.ndarray,
+    space: ShapeSpace,
+    joints: np.ndarray,
     tips: np.ndarray,
-) -> np.ndarray:  # fmt: skip
-    """[v, 52]: which finger a vertex belongs to is MakeHuman's, how far along it follows from where it is."""
+) -> np.ndarray:
+    """[v, 52]: which finger a vertex belongs to is MakeHuman's, how far along it follows from where
+    it is.
+    """
     out = np.zeros((len(weights), 52))
     out[:, :22] = weights[:, :22]
     number = {bone: index for index, bone in enumerate(bones)}
     surface = Surface(space.faces, len(weights))
     for side, letter in enumerate("LR"):
-        wrist, hand = 20 + side, NUMBER[("left_hand", "right_hand")[side]]
+        wrist = 20 + side
+        hand = NUMBER[("left_hand", "right_hand")[side]]
         whole = weights[:, wrist] + weights[:, hand]
         out[:, wrist] = whole
         rays = [_ray(number, bone_weights, digit, letter) for digit in FINGERS.values()]
@@ -130,9 +158,11 @@ def _ray(number: dict[str, int], bone_weights: np.ndarray, digit: int, letter: s
 def _flattened(
     rest: np.ndarray, joints: np.ndarray, wrists: np.ndarray, weights: np.ndarray, tips: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices [v, 3, n] and joints [30, 3, n] of the hand with straight fingers in the plane of the palm, n: the mean
-    and every direction of shape, all under the rotations that make the mean hand flat."""
-    turned, placed = np.tile(np.eye(3), (52, 1, 1)), np.zeros((52, 3, rest.shape[-1]))
+    """Vertices [v, 3, n] and joints [30, 3, n] of the hand with straight fingers in the plane of
+    the palm, n: the mean and every direction of shape, all under the rotations that make the mean
+    hand flat."""
+    turned = np.tile(np.eye(3), (52, 1, 1))
+    placed = np.zeros((52, 3, rest.shape[-1]))
     flat = joints.copy()
     for first in range(0, 30, 3):
         chain = [*joints[first : first + 3], rest[tips[first // 3]]]
@@ -143,7 +173,8 @@ def _flattened(
         for k in range(3):
             joint = 22 + first + k
             turned[joint] = between(chain[k + 1][:, 0] - chain[k][:, 0], wanted)
-            flat[first + k], placed[joint] = where, where - np.einsum("ab,bn->an", turned[joint], chain[k])
+            flat[first + k] = where
+            placed[joint] = where - np.einsum("ab,bn->an", turned[joint], chain[k])
             where = where + np.einsum("ab,bn->an", turned[joint], chain[k + 1] - chain[k])
     blend = np.einsum("vj,jab->vab", weights, turned)
     moved = np.einsum("vab,vbn->van", blend, rest) + np.einsum("vj,jan->van", weights, placed)

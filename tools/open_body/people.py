@@ -29,7 +29,8 @@ def sample(assets: Assets, phenotypes: Phenotypes, count: int, seed: int = 0) ->
     skin = _skin_triangles(assets)
     vertices = np.zeros((count, len(assets.kept), 3), np.float32)
     heads = np.zeros((count, len(pose.bones), 3), np.float32)
-    heights, masses = np.zeros(count), np.zeros(count)
+    heights = np.zeros(count)
+    masses = np.zeros(count)
     for person in range(count):
         mesh, heights[person], masses[person] = _person(rng, phenotypes, skin, assets.kept)
         vertices[person], heads[person] = pose(mesh)
@@ -43,7 +44,9 @@ def _person(
     male = rng.random() < 0.5
     spread = abs(rng.normal(0, 0.12))
     gender = float(np.clip(1 - spread if male else spread, 0, 1))
-    height = float(np.clip(rng.normal(1.76, 0.072) if male else rng.normal(1.63, 0.066), 1.42, 2.05))
+    height = float(
+        np.clip(rng.normal(1.76, 0.072) if male else rng.normal(1.63, 0.066), 1.42, 2.05)
+    )
     mass_index = float(np.clip(np.exp(rng.normal(np.log(24.0), 0.16)), 16.5, 40))
     macro = Macro(
         gender=gender,
@@ -71,7 +74,8 @@ def _person(
         mesh = mesh * (height / np.ptp(mesh[:SKIN_VERTICES, 1]))
         return mesh, _volume(mesh[kept], skin) * _DENSITY
 
-    low, high = -0.2, 2.2
+    low = -0.2
+    high = 2.2
     for _ in range(9):  # the weight that gives the wanted body mass index
         middle = (low + high) / 2
         if at(middle)[1] / height**2 < mass_index:
@@ -83,7 +87,9 @@ def _person(
 
 
 class _WeightLine:
-    """Meshes of one person along MakeHuman's weight, carried on past its end, where muscle gives way to fat."""
+    """Meshes of one person along MakeHuman's weight, carried on past its end, where muscle gives
+    way to fat.
+    """
 
     def __init__(self, phenotypes: Phenotypes, macro: Macro, details: dict[str, float]) -> None:
         softer = replace(macro, muscle=max(0, macro.muscle - 0.35))

@@ -1,7 +1,8 @@
 """MakeHuman's own rule that turns sex, age, muscle, weight and so on into a mesh.
 
-Every macro target belongs to a corner of the space of attributes ("female, old, much muscle, ..."); a person's mesh
-is the base mesh plus all targets, each weighted by how near the person is to its corner, piecewise linearly.
+Every macro target belongs to a corner of the space of attributes ("female, old, much muscle, ...");
+a person's mesh is the base mesh plus all targets, each weighted by how near the person is to its
+corner, piecewise linearly.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,39 +14,67 @@ import numpy as np
 
 from tools.open_body.assets import Assets
 
-_GENDERS, _AGES = ("male", "female"), ("young", "old")  # adults only
+# adults only
+_GENDERS = ("male", "female")
+_AGES = ("young", "old")
 _MUSCLES = ("minmuscle", "averagemuscle", "maxmuscle")
 _WEIGHTS = ("minweight", "averageweight", "maxweight")
 _HEIGHTS = ("minheight", "maxheight")
 _PROPORTIONS = ("idealproportions", "uncommonproportions")
 _RACES = ("african", "asian", "caucasian")
-_CUPS, _FIRMNESSES = ("mincup", "averagecup", "maxcup"), ("minfirmness", "averagefirmness", "maxfirmness")
+_CUPS = ("mincup", "averagecup", "maxcup")
+_FIRMNESSES = ("minfirmness", "averagefirmness", "maxfirmness")
 
-_ONE, _BOTH = "", ("l-", "r-")
-# Local targets that come in pairs (decrease, increase): folder, name, sides, standard deviation over people.
+_ONE = ""
+_BOTH = ("l-", "r-")
+# Local targets that come in pairs (decrease, increase): folder, name, sides, standard deviation
+# over people.
 DETAILS = (
-    ("arms", "measure-upperarm-length", _ONE, 0.35), ("arms", "measure-lowerarm-length", _ONE, 0.35),
-    ("arms", "measure-upperarm-circ", _ONE, 0.5), ("arms", "upperarm-fat", _BOTH, 0.5),
-    ("arms", "upperarm-muscle", _BOTH, 0.4), ("arms", "lowerarm-fat", _BOTH, 0.5),
-    ("arms", "lowerarm-muscle", _BOTH, 0.4), ("arms", "upperarm-shoulder-muscle", _BOTH, 0.4),
-    ("legs", "measure-upperleg-height", _ONE, 0.3), ("legs", "measure-lowerleg-height", _ONE, 0.3),
-    ("legs", "measure-thigh-circ", _ONE, 0.3), ("legs", "measure-calf-circ", _ONE, 0.5),
-    ("legs", "measure-knee-circ", _ONE, 0.4), ("legs", "upperleg-fat", _BOTH, 0.2),
-    ("legs", "lowerleg-fat", _BOTH, 0.4), ("legs", "lowerleg-muscle", _BOTH, 0.4),
-    ("legs", "upperleg-muscle", _BOTH, 0.3), ("torso", "measure-bust-circ", _ONE, 0.4),
-    ("torso", "measure-hips-circ", _ONE, 0.4), ("torso", "measure-napetowaist-dist", _ONE, 0.2),
-    ("torso", "measure-waisttohip-dist", _ONE, 0.2), ("torso", "measure-shoulder-dist", _ONE, 0.6),
-    ("torso", "measure-underbust-circ", _ONE, 0.3), ("torso", "measure-waist-circ", _ONE, 0.5),
-    ("torso", "torso-scale-depth", _ONE, 0.3), ("torso", "torso-scale-horiz", _ONE, 0.2),
-    ("torso", "torso-vshape", _ONE, 0.3), ("torso", "torso-muscle-pectoral", _ONE, 0.4),
-    ("torso", "torso-muscle-dorsi", _ONE, 0.4), ("hip", "hip-scale-depth", _ONE, 0.3),
-    ("hip", "hip-scale-horiz", _ONE, 0.4), ("stomach", "stomach-tone", _ONE, 0.4),
-    ("stomach", "stomach-pregnant", _ONE, 0.25), ("buttocks", "buttocks-volume", _ONE, 0.5),
-    ("neck", "measure-neck-height", _ONE, 0.3), ("neck", "measure-neck-circ", _ONE, 0.5),
-    ("head", "head-scale-depth", _ONE, 0.3), ("head", "head-scale-horiz", _ONE, 0.3),
-    ("head", "head-scale-vert", _ONE, 0.3), ("head", "head-fat", _ONE, 0.4), ("head", "head-age", _ONE, 0.4),
-    ("hands", "hand-scale", _BOTH, 0.3), ("feet", "foot-scale", _BOTH, 0.3), ("feet", "foot-scale-depth", _BOTH, 0.2),
-)  # fmt: skip
+    ("arms", "measure-upperarm-length", _ONE, 0.35),
+    ("arms", "measure-lowerarm-length", _ONE, 0.35),
+    ("arms", "measure-upperarm-circ", _ONE, 0.5),
+    ("arms", "upperarm-fat", _BOTH, 0.5),
+    ("arms", "upperarm-muscle", _BOTH, 0.4),
+    ("arms", "lowerarm-fat", _BOTH, 0.5),
+    ("arms", "lowerarm-muscle", _BOTH, 0.4),
+    ("arms", "upperarm-shoulder-muscle", _BOTH, 0.4),
+    ("legs", "measure-upperleg-height", _ONE, 0.3),
+    ("legs", "measure-lowerleg-height", _ONE, 0.3),
+    ("legs", "measure-thigh-circ", _ONE, 0.3),
+    ("legs", "measure-calf-circ", _ONE, 0.5),
+    ("legs", "measure-knee-circ", _ONE, 0.4),
+    ("legs", "upperleg-fat", _BOTH, 0.2),
+    ("legs", "lowerleg-fat", _BOTH, 0.4),
+    ("legs", "lowerleg-muscle", _BOTH, 0.4),
+    ("legs", "upperleg-muscle", _BOTH, 0.3),
+    ("torso", "measure-bust-circ", _ONE, 0.4),
+    ("torso", "measure-hips-circ", _ONE, 0.4),
+    ("torso", "measure-napetowaist-dist", _ONE, 0.2),
+    ("torso", "measure-waisttohip-dist", _ONE, 0.2),
+    ("torso", "measure-shoulder-dist", _ONE, 0.6),
+    ("torso", "measure-underbust-circ", _ONE, 0.3),
+    ("torso", "measure-waist-circ", _ONE, 0.5),
+    ("torso", "torso-scale-depth", _ONE, 0.3),
+    ("torso", "torso-scale-horiz", _ONE, 0.2),
+    ("torso", "torso-vshape", _ONE, 0.3),
+    ("torso", "torso-muscle-pectoral", _ONE, 0.4),
+    ("torso", "torso-muscle-dorsi", _ONE, 0.4),
+    ("hip", "hip-scale-depth", _ONE, 0.3),
+    ("hip", "hip-scale-horiz", _ONE, 0.4),
+    ("stomach", "stomach-tone", _ONE, 0.4),
+    ("stomach", "stomach-pregnant", _ONE, 0.25),
+    ("buttocks", "buttocks-volume", _ONE, 0.5),
+    ("neck", "measure-neck-height", _ONE, 0.3),
+    ("neck", "measure-neck-circ", _ONE, 0.5),
+    ("head", "head-scale-depth", _ONE, 0.3),
+    ("head", "head-scale-horiz", _ONE, 0.3),
+    ("head", "head-scale-vert", _ONE, 0.3),
+    ("head", "head-fat", _ONE, 0.4),
+    ("head", "head-age", _ONE, 0.4),
+    ("hands", "hand-scale", _BOTH, 0.3),
+    ("feet", "foot-scale", _BOTH, 0.3),
+    ("feet", "foot-scale-depth", _BOTH, 0.2),
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +98,8 @@ class Macro:
             return max(0.0, 1 - 2 * x), 1 - abs(2 * x - 1), max(0.0, 2 * x - 1)
 
         low, _, high = three(self.height)
-        ideal, uncommon = max(0.0, 2 * self.proportion - 1), max(0.0, 1 - 2 * self.proportion)
+        ideal = max(0.0, 2 * self.proportion - 1)
+        uncommon = max(0.0, 1 - 2 * self.proportion)
         near: dict[str, float] = {}
         for names, values in (
             (_GENDERS, (self.gender, 1 - self.gender)),
@@ -106,11 +136,18 @@ def _corners() -> list[_Corner]:
         for build in product(_MUSCLES, _WEIGHTS):
             name = "-".join((*person, *build))
             corners.append(_Corner((person, build), f"macrodetails/universal-{name}"))
-            for kind, folder in ((_HEIGHTS, "macrodetails/height"), (_PROPORTIONS, "macrodetails/proportions")):
-                corners += [_Corner((person, build, (value,)), f"{folder}/{name}-{value}") for value in kind]
+            for kind, folder in (
+                (_HEIGHTS, "macrodetails/height"),
+                (_PROPORTIONS, "macrodetails/proportions"),
+            ):
+                corners += [
+                    _Corner((person, build, (value,)), f"{folder}/{name}-{value}") for value in kind
+                ]
             if gender == "female":
                 for breast in product(_CUPS, _FIRMNESSES):
-                    corners.append(_Corner((person, build, breast), f"breast/{name}-{'-'.join(breast)}"))
+                    corners.append(
+                        _Corner((person, build, breast), f"breast/{name}-{'-'.join(breast)}")
+                    )
     return corners
 
 
@@ -119,7 +156,9 @@ class Phenotypes:
 
     def __init__(self, assets: Assets) -> None:
         self._base = assets.vertices
-        self._corners = [corner for corner in _corners() if assets.has(f"targets/{corner.file}.target.gz")]
+        self._corners = [
+            corner for corner in _corners() if assets.has(f"targets/{corner.file}.target.gz")
+        ]
         self._macros = np.stack([assets.target(corner.file) for corner in self._corners])
         self._detail_names = detail_names()
         self._details = np.stack([assets.target(name) for name in self._detail_names])
@@ -139,13 +178,18 @@ class Phenotypes:
 
 def detail_pair(folder: str, name: str, sides: str | tuple[str, ...]) -> list[tuple[str, str]]:
     """The target files for less and for more of a detail, one pair for each side it has."""
-    return [(f"{folder}/{side}{name}-decr", f"{folder}/{side}{name}-incr") for side in sides or ("",)]
+    return [
+        (f"{folder}/{side}{name}-decr", f"{folder}/{side}{name}-incr") for side in sides or ("",)
+    ]
 
 
 def detail_names() -> list[str]:
     """Every file that DETAILS names, in a fixed order."""
     folders = list(dict.fromkeys(folder for folder, *_ in DETAILS))
     names = {
-        name for folder, detail, sides, _ in DETAILS for pair in detail_pair(folder, detail, sides) for name in pair
+        name
+        for folder, detail, sides, _ in DETAILS
+        for pair in detail_pair(folder, detail, sides)
+        for name in pair
     }
     return sorted(names, key=lambda name: (folders.index(name.split("/")[0]), name))

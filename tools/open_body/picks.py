@@ -43,7 +43,8 @@ def pick(
     centre[0] = np.percentile(template[ear, 0], 60)
     picks["lear"] = nearest(ear, centre, template)
 
-    # MakeHuman marks the ends of fingers and toes by cubes around them; look for the skin there in its own pose.
+    # MakeHuman marks the ends of fingers and toes by cubes around them; look for the skin there in
+    # its own pose.
     standing = phenotypes.vertices(Macro())
     for name, cube in _cubes():
         place = standing[assets.group_vertices(cube)].mean(0)

@@ -5,16 +5,24 @@ import numpy as np
 from tools.open_body.skeleton import JOINT_NAMES, NUMBER, PARENTS
 from tools.open_body.surface import Surface
 
-# Degrees about x, y and z that a left or middle joint reaches; on the right y and z turn the other way.
+# Degrees about x, y and z that a left or middle joint reaches; on the right y and z turn the other
+# way.
 _REACH_DEGREES = {
-    "hip": ((-110, 40), (-50, 50), (-25, 60)), "knee": ((0, 140), (-10, 10), (-8, 8)),
-    "ankle": ((-35, 35), (-20, 20), (-20, 20)), "foot": ((-40, 40), (-8, 8), (-8, 8)),
-    "spine1": ((-20, 45), (-25, 25), (-25, 25)), "spine2": ((-15, 35), (-25, 25), (-20, 20)),
-    "spine3": ((-15, 30), (-20, 20), (-20, 20)), "neck": ((-35, 35), (-45, 45), (-30, 30)),
-    "head": ((-30, 30), (-40, 40), (-25, 25)), "collar": ((-15, 15), (-25, 25), (-20, 30)),
-    "shoulder": ((-70, 70), (-110, 50), (-95, 60)), "elbow": ((-60, 60), (-145, 5), (-10, 10)),
-    "wrist": ((-75, 75), (-35, 35), (-70, 70)), "hand": ((-20, 20), (-20, 20), (-80, 40)),
-}  # fmt: skip
+    "hip": ((-110, 40), (-50, 50), (-25, 60)),
+    "knee": ((0, 140), (-10, 10), (-8, 8)),
+    "ankle": ((-35, 35), (-20, 20), (-20, 20)),
+    "foot": ((-40, 40), (-8, 8), (-8, 8)),
+    "spine1": ((-20, 45), (-25, 25), (-25, 25)),
+    "spine2": ((-15, 35), (-25, 25), (-20, 20)),
+    "spine3": ((-15, 30), (-20, 20), (-20, 20)),
+    "neck": ((-35, 35), (-45, 45), (-30, 30)),
+    "head": ((-30, 30), (-40, 40), (-25, 25)),
+    "collar": ((-15, 15), (-25, 25), (-20, 30)),
+    "shoulder": ((-70, 70), (-110, 50), (-95, 60)),
+    "elbow": ((-60, 60), (-145, 5), (-10, 10)),
+    "wrist": ((-75, 75), (-35, 35), (-70, 70)),
+    "hand": ((-20, 20), (-20, 20), (-80, 40)),
+}
 
 
 def reach(joint: int) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +32,9 @@ def reach(joint: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def smoothed_weights(weights: np.ndarray, surface: Surface, eyes: np.ndarray) -> np.ndarray:
-    """[v, 24] skinning weights, softened over the surface and freed of traces; eyeballs follow the head alone."""
+    """[v, 24] skinning weights, softened over the surface and freed of traces; eyeballs follow the
+    head alone.
+    """
     weights = weights / weights.sum(1, keepdims=True)
     for _ in range(4):
         weights = 0.5 * weights + 0.5 * (surface.neighbour_mean @ weights)
@@ -45,9 +55,13 @@ def rotation(vector: np.ndarray) -> np.ndarray:
 
 
 def bone_transforms(rotations: np.ndarray, joints: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Local rotations [24, 3, 3] and rest joints [24, 3] -> [24, 3, 4] rest to posed, and posed joints [24, 3]."""
-    world, placed = np.zeros((24, 3, 3)), np.zeros((24, 3))
-    world[0], placed[0] = rotations[0], joints[0]
+    """Local rotations [24, 3, 3] and rest joints [24, 3] -> [24, 3, 4] rest to posed, and posed
+    joints [24, 3].
+    """
+    world = np.zeros((24, 3, 3))
+    placed = np.zeros((24, 3))
+    world[0] = rotations[0]
+    placed[0] = joints[0]
     for joint in range(1, 24):
         parent = PARENTS[joint]
         world[joint] = world[parent] @ rotations[joint]

@@ -23,19 +23,26 @@ class ShapeSpace:
 
 
 def find(
-    rigged: Rigged, population: Population, stays: np.ndarray, faces: np.ndarray, mirror: np.ndarray, seen: np.ndarray
+    rigged: Rigged,
+    population: Population,
+    stays: np.ndarray,
+    faces: np.ndarray,
+    mirror: np.ndarray,
+    seen: np.ndarray,
 ) -> ShapeSpace:
     """Principal components of the population, of its surface rather than of its vertices.
 
-    `stays` [v] are the vertices to use and `mirror` [v] their mirror images among them; `seen` [v] marks those that
-    may serve to find joints.
+    `stays` [v] are the vertices to use and `mirror` [v] their mirror images among them; `seen` [v]
+    marks those that may serve to find joints.
     """
     bodies = rigged.vertices[:, stays].astype(np.float64)
     bodies = 0.5 * (bodies + bodies[:, mirror] * FLIP)
     joints = rigged.joints.astype(float)
     joints = 0.5 * (joints + joints[:, JOINT_MIRROR] * FLIP)
     template = bodies.mean(0)
-    directions = _principal_directions(bodies - template, _vertex_areas(template, faces), population)
+    directions = _principal_directions(
+        bodies - template, _vertex_areas(template, faces), population
+    )
     regressor = joint_regressor(bodies, joints, JOINT_MIRROR, template, mirror, seen)
     return ShapeSpace(template, directions, regressor, faces, mirror)
 
@@ -49,7 +56,9 @@ def _vertex_areas(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
     return total
 
 
-def _principal_directions(offsets: np.ndarray, areas: np.ndarray, population: Population) -> np.ndarray:
+def _principal_directions(
+    offsets: np.ndarray, areas: np.ndarray, population: Population
+) -> np.ndarray:
     """[v, 3, S] displacement for one standard deviation; more is taller, or else heavier."""
     people = len(offsets)
     weighted = (offsets * np.sqrt(areas / areas.sum())[None, :, None]).reshape(people, -1)
@@ -65,10 +74,17 @@ def _principal_directions(offsets: np.ndarray, areas: np.ndarray, population: Po
 
 
 def joint_regressor(
-    bodies: np.ndarray, joints: np.ndarray, joint_mirror: np.ndarray, template: np.ndarray, mirror: np.ndarray,
-    seen: np.ndarray, reach_m: float = 0.30,
-) -> np.ndarray:  # fmt: skip
-    """[j, v] sparse, non-negative rows that sum to one and find the joints [P, j, 3] of every third person."""
+    bodies: np.ndarray,
+    joints: np.ndarray,
+    joint_mirror: np.ndarray,
+    template: np.ndarray,
+    mirror: np.ndarray,
+    seen: np.ndarray,
+    reach_m: float = 0.30,
+) -> np.ndarray:
+    """[j, v] sparse, non-negative rows that sum to one and find the joints [P, j, 3] of every third
+    person.
+    """
     mean_joints = joints.mean(0)
     regressor = np.zeros((len(joint_mirror), len(template)))
     for joint, other in enumerate(joint_mirror):
@@ -86,8 +102,12 @@ def joint_regressor(
     return regressor / regressor.sum(1, keepdims=True)
 
 
-def _surrounding(point: np.ndarray, template: np.ndarray, seen: np.ndarray, reach_m: float) -> np.ndarray:
-    """Vertices on all sides of a point: the nearest 40 within reach in each of 60 random directions."""
+def _surrounding(
+    point: np.ndarray, template: np.ndarray, seen: np.ndarray, reach_m: float
+) -> np.ndarray:
+    """Vertices on all sides of a point: the nearest 40 within reach in each of 60 random
+    directions.
+    """
     directions = np.random.default_rng(0).normal(size=(60, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     offset = template - point
@@ -101,12 +121,16 @@ def _surrounding(point: np.ndarray, template: np.ndarray, seen: np.ndarray, reac
 
 
 def _weights(targets: np.ndarray, vertices: np.ndarray) -> np.ndarray:
-    """Non-negative weights w that sum to one and bring sum_v w_v x_v near the targets [P, 3], with x [P, v, 3].
+    """Non-negative weights w that sum to one and bring sum_v w_v x_v near the targets [P, 3], with
+    x [P, v, 3].
 
-    As they sum to one, w minimises w' G w with G the second moments of x - target; w is proportional to the solution
-    of min |L' w - L^-1 1| with G + 11' = L L', which is a plain non-negative least-squares problem.
+    As they sum to one, w minimises w' G w with G the second moments of x - target; w is
+    proportional to the solution of min |L' w - L^-1 1| with G + 11' = L L', which is a plain
+    non-negative least-squares problem.
     """
-    offset = vertices.transpose(0, 2, 1).reshape(-1, vertices.shape[1]) - targets.reshape(-1)[:, None]
+    offset = (
+        vertices.transpose(0, 2, 1).reshape(-1, vertices.shape[1]) - targets.reshape(-1)[:, None]
+    )
     size = offset.shape[1]
     moments = offset.T @ offset / len(offset) + 3e-8 * np.eye(size) + np.ones((size, size))
     root = np.linalg.cholesky(moments + 1e-12 * np.eye(size))

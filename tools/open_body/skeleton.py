@@ -1,4 +1,6 @@
-"""From MakeHuman's 163 bones to the 24 joints of SMPL's tree: positions, skinning weights, mirror images."""
+"""From MakeHuman's 163 bones to the 24 joints of SMPL's tree: positions, skinning weights, mirror
+images.
+"""
 
 from dataclasses import dataclass
 
@@ -8,25 +10,64 @@ from tools.open_body.assets import Assets
 from tools.open_body.people import Population
 
 JOINT_NAMES = (
-    "pelvis", "left_hip", "right_hip", "spine1", "left_knee", "right_knee", "spine2", "left_ankle", "right_ankle",
-    "spine3", "left_foot", "right_foot", "neck", "left_collar", "right_collar", "head", "left_shoulder",
-    "right_shoulder", "left_elbow", "right_elbow", "left_wrist", "right_wrist", "left_hand", "right_hand",
-)  # fmt: skip
-PARENTS = np.array([-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21])
+    "pelvis",
+    "left_hip",
+    "right_hip",
+    "spine1",
+    "left_knee",
+    "right_knee",
+    "spine2",
+    "left_ankle",
+    "right_ankle",
+    "spine3",
+    "left_foot",
+    "right_foot",
+    "neck",
+    "left_collar",
+    "right_collar",
+    "head",
+    "left_shoulder",
+    "right_shoulder",
+    "left_elbow",
+    "right_elbow",
+    "left_wrist",
+    "right_wrist",
+    "left_hand",
+    "right_hand",
+)
+PARENTS = np.array(
+    [-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21]
+)
 NUMBER = {name: number for number, name in enumerate(JOINT_NAMES)}
 _OTHER = {"left": "right", "right": "left"}
-JOINT_MIRROR = np.array([NUMBER["_".join(_OTHER.get(part, part) for part in name.split("_"))] for name in JOINT_NAMES])
+JOINT_MIRROR = np.array(
+    [NUMBER["_".join(_OTHER.get(part, part) for part in name.split("_"))] for name in JOINT_NAMES]
+)
 FLIP = np.array([-1.0, 1, 1])
 _SIDES = (("left", "L"), ("right", "R"))
 
-# Which joint moves what a bone moves; the first prefix that fits. Trunk bones are shared out by height instead.
+# Which joint moves what a bone moves; the first prefix that fits. Trunk bones are shared out by
+# height instead.
 _TRUNK = ("root", "pelvis", "breast", "spine")
 _LIMBS = (
-    ("upperleg", "hip"), ("lowerleg", "knee"), ("foot", "ankle"), ("toe", "foot"), ("clavicle", "collar"),
-    ("shoulder01", "collar"), ("upperarm", "shoulder"), ("lowerarm", "elbow"), ("wrist", "wrist"),
-    ("metacarpal", "wrist"), ("finger1", "wrist"), ("finger", "hand"),
-)  # fmt: skip
-_SPINE_BLEND_M = (("spine1", 0.07), ("spine2", 0.055), ("spine3", 0.055))  # half-width of each joint's transition
+    ("upperleg", "hip"),
+    ("lowerleg", "knee"),
+    ("foot", "ankle"),
+    ("toe", "foot"),
+    ("clavicle", "collar"),
+    ("shoulder01", "collar"),
+    ("upperarm", "shoulder"),
+    ("lowerarm", "elbow"),
+    ("wrist", "wrist"),
+    ("metacarpal", "wrist"),
+    ("finger1", "wrist"),
+    ("finger", "hand"),
+)
+_SPINE_BLEND_M = (
+    ("spine1", 0.07),
+    ("spine2", 0.055),
+    ("spine3", 0.055),
+)  # half-width of each joint's transition
 
 
 @dataclass(frozen=True)
@@ -45,10 +86,13 @@ def rig(assets: Assets, population: Population) -> Rigged:
     joints = _joints(population)
     vertices = population.vertices - joints[:, :1]
     joints = joints - joints[:, :1]
-    mean, mean_joints = vertices.mean(0), joints.mean(0)
+    mean = vertices.mean(0)
+    mean_joints = joints.mean(0)
     weights = _weights(assets.bone_weights, population.bones, mean[:, 1], mean_joints)
     weights = 0.5 * (weights + weights[assets.mirror][:, JOINT_MIRROR])
-    return Rigged(vertices, joints, mean, weights, _triangles(assets.kept_quads, assets.mirror, mean))
+    return Rigged(
+        vertices, joints, mean, weights, _triangles(assets.kept_quads, assets.mirror, mean)
+    )
 
 
 def _joints(population: Population) -> np.ndarray:
@@ -61,7 +105,8 @@ def _joints(population: Population) -> np.ndarray:
     joints = np.zeros((len(population.bone_heads), 24, 3), np.float32)
     mid_hip = 0.5 * (head("upperleg01.L") + head("upperleg01.R"))
     for side, letter in _SIDES:
-        ankle, wrist = head(f"foot.{letter}"), head(f"wrist.{letter}")
+        ankle = head(f"foot.{letter}")
+        wrist = head(f"wrist.{letter}")
         collar = 0.3 * head(f"clavicle.{letter}") + 0.7 * head(f"shoulder01.{letter}")
         for joint, where in (
             ("hip", mid_hip + 0.85 * (head(f"upperleg01.{letter}") - mid_hip)),
@@ -89,7 +134,9 @@ def _joints(population: Population) -> np.ndarray:
     return joints
 
 
-def _weights(bone_weights: np.ndarray, bones: list[str], height: np.ndarray, joints: np.ndarray) -> np.ndarray:
+def _weights(
+    bone_weights: np.ndarray, bones: list[str], height: np.ndarray, joints: np.ndarray
+) -> np.ndarray:
     """[n, 24] skinning weights; the trunk goes to pelvis and spine by a smooth share of its height."""
     weights = np.zeros((len(bone_weights), 24))
     trunk = np.zeros(len(bone_weights))
@@ -110,13 +157,16 @@ def _weights(bone_weights: np.ndarray, bones: list[str], height: np.ndarray, joi
         share = np.clip((height - joints[NUMBER[joint], 1]) / (2 * half_width) + 0.5, 0, 1)
         share = share**2 * (3 - 2 * share)
         weights[:, NUMBER[below]] += from_below * (1 - share)
-        from_below, below = trunk * share, joint
+        from_below = trunk * share
+        below = joint
     weights[:, NUMBER[below]] += from_below
     return weights
 
 
 def _triangles(quads: np.ndarray, mirror: np.ndarray, vertices: np.ndarray) -> np.ndarray:
-    """Cut every quad along its shorter diagonal and its mirror image along the mirror image of that."""
+    """Cut every quad along its shorter diagonal and its mirror image along the mirror image of
+    that.
+    """
     number_of = {frozenset(quad): number for number, quad in enumerate(quads.tolist())}
     triangles: list[tuple[int, int, int]] = []
     done: set[int] = set()
@@ -132,5 +182,7 @@ def _triangles(quads: np.ndarray, mirror: np.ndarray, vertices: np.ndarray) -> n
         other = number_of[frozenset(mirror[[a, b, c, d]].tolist())]
         if other not in done:
             done.add(other)
-            triangles += [(mirror[i], mirror[k], mirror[j]) for i, j, k in cut]  # mirrored, so in the opposite order
+            triangles += [
+                (mirror[i], mirror[k], mirror[j]) for i, j, k in cut
+            ]  # mirrored, so in the opposite order
     return np.array(triangles)

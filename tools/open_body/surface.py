@@ -12,7 +12,9 @@ class Surface:
         sides = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
         edges = np.unique(np.sort(sides, 1), axis=0)
         both = np.concatenate([edges, edges[:, ::-1]])
-        adjacent = sparse.coo_matrix((np.ones(len(both)), both.T), shape=(vertices, vertices)).tocsr()
+        adjacent = sparse.coo_matrix(
+            (np.ones(len(both)), both.T), shape=(vertices, vertices)
+        ).tocsr()
         count = np.asarray(adjacent.sum(1)).ravel()
         self.neighbour_mean = sparse.diags(1 / count) @ adjacent  # [v, v]
         self._one_neighbour = adjacent.indices[adjacent.indptr[:-1]]  # [v]
@@ -27,7 +29,9 @@ class Surface:
         return total / (np.linalg.norm(total, axis=1, keepdims=True) + 1e-12)
 
     def frames(self, vertices: np.ndarray) -> np.ndarray:
-        """[v, 3, 3] an orthonormal frame at every vertex, turning with the surface; axes in columns."""
+        """[v, 3, 3] an orthonormal frame at every vertex, turning with the surface; axes in
+        columns.
+        """
         normal = self.normals(vertices)
         along = vertices[self._one_neighbour] - vertices
         along -= (along * normal).sum(1, keepdims=True) * normal
@@ -36,10 +40,16 @@ class Surface:
 
 
 class DeltaMush:
-    """Repairs a skinned mesh: smooth it, then put back the detail that smoothing takes from the rest pose."""
+    """Repairs a skinned mesh: smooth it, then put back the detail that smoothing takes from the
+    rest pose.
+    """
 
-    def __init__(self, surface: Surface, rest: np.ndarray, fixed: np.ndarray, rounds: int = 8) -> None:
-        self._surface, self._rounds, self._fixed = surface, rounds, fixed
+    def __init__(
+        self, surface: Surface, rest: np.ndarray, fixed: np.ndarray, rounds: int = 8
+    ) -> None:
+        self._surface = surface
+        self._rounds = rounds
+        self._fixed = fixed
         smooth = self._smooth(rest)
         self._detail = np.einsum("nij,ni->nj", surface.frames(smooth), rest - smooth)
         self._detail[fixed] = 0

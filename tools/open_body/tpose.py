@@ -1,4 +1,6 @@
-"""From MakeHuman's standing pose to the T-pose: arms out along x, palms down, legs nearly straight down."""
+"""From MakeHuman's standing pose to the T-pose: arms out along x, palms down, legs nearly straight
+down.
+"""
 
 from typing import NamedTuple
 
@@ -9,7 +11,8 @@ from tools.open_body.assets import SKIN_VERTICES, Assets
 from tools.open_body.phenotype import Macro, Phenotypes
 
 _DEGREE = np.pi / 180
-_UP, _FRONT = np.array([0, 1.0, 0]), np.array([0, 0, 1.0])
+_UP = np.array([0, 1.0, 0])
+_FRONT = np.array([0, 0, 1.0])
 
 
 class Standing(NamedTuple):
@@ -28,7 +31,8 @@ def rotation(axis: np.ndarray, angle: float) -> np.ndarray:
 
 def between(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     """The shortest rotation from one direction to another."""
-    start, end = start / np.linalg.norm(start), end / np.linalg.norm(end)
+    start = start / np.linalg.norm(start)
+    end = end / np.linalg.norm(end)
     axis = np.cross(start, end)
     sine = np.linalg.norm(axis)
     return np.eye(3) if sine < 1e-9 else rotation(axis, float(np.arctan2(sine, start @ end)))
@@ -41,19 +45,27 @@ class TPose:
         self.bones = list(assets.rig)
         self._number = {bone: number for number, bone in enumerate(self.bones)}
         self._parent = {bone: entry["parent"] for bone, entry in assets.rig.items()}
-        self._heads = {bone: _head_vertices(assets, entry["head"]) for bone, entry in assets.rig.items()}
+        self._heads = {
+            bone: _head_vertices(assets, entry["head"]) for bone, entry in assets.rig.items()
+        }
         self._weights = assets.bone_weights
         self._kept = assets.kept
         self._from_root = _from_root(self._parent)
-        self._knees = {f"lowerleg01.{side}": self._knee_ring(phenotypes.vertices(Macro()), side) for side in ("L", "R")}
+        self._knees = {
+            f"lowerleg01.{side}": self._knee_ring(phenotypes.vertices(Macro()), side)
+            for side in ("L", "R")
+        }
 
     def _knee_ring(self, mesh: np.ndarray, side: str) -> tuple[np.ndarray, np.ndarray]:
         """Vertices around the knee and weights whose mean is the joint.
 
-        MakeHuman marks the knee by a cube that drifts off the leg as height changes; the skin around it does not.
+        MakeHuman marks the knee by a cube that drifts off the leg as height changes; the skin
+        around it does not.
         """
         knee = mesh[self._heads[f"lowerleg01.{side}"]].mean(0)
-        axis = mesh[self._heads[f"foot.{side}"]].mean(0) - mesh[self._heads[f"upperleg01.{side}"]].mean(0)
+        axis = mesh[self._heads[f"foot.{side}"]].mean(0) - mesh[
+            self._heads[f"upperleg01.{side}"]
+        ].mean(0)
         axis /= np.linalg.norm(axis)
         offset = mesh[:SKIN_VERTICES] - knee
         along = offset @ axis
@@ -61,8 +73,12 @@ class TPose:
         ring = np.nonzero((np.abs(along) < 0.02) & (radius < 0.12))[0]
         # Non-negative weights, near equal, that sum to one and hit the joint.
         count = len(ring)
-        system = np.concatenate([(mesh[ring] - knee).T * 50, np.full((1, count), 50.0), np.eye(count) * 0.3])
-        weights, _ = nnls(system, np.concatenate([np.zeros(3), [50.0], np.full(count, 0.3 / count)]))
+        system = np.concatenate(
+            [(mesh[ring] - knee).T * 50, np.full((1, count), 50.0), np.eye(count) * 0.3]
+        )
+        weights, _ = nnls(
+            system, np.concatenate([np.zeros(3), [50.0], np.full(count, 0.3 / count)])
+        )
         return ring, weights / weights.sum()
 
     def __call__(self, mesh: np.ndarray) -> Standing:
@@ -114,9 +130,14 @@ def _from_root(parent: dict[str, str]) -> list[str]:
 def _arm(head: dict[str, np.ndarray], side: str, sign: float) -> dict[str, np.ndarray]:
     """World rotations of the arm's bones: straight out to the side, elbow axis upright, palm down."""
     out = np.array([sign, 0, 0])
-    shoulder, elbow, wrist = (head[f"{bone}.{side}"] for bone in ("upperarm01", "lowerarm01", "wrist"))
+    shoulder, elbow, wrist = (
+        head[f"{bone}.{side}"] for bone in ("upperarm01", "lowerarm01", "wrist")
+    )
     index, middle, little = (head[f"finger{finger}-1.{side}"] for finger in (2, 3, 5))
-    turned = {"clavicle": rotation(_FRONT, sign * 6 * _DEGREE), "shoulder01": rotation(_FRONT, sign * 12 * _DEGREE)}
+    turned = {
+        "clavicle": rotation(_FRONT, sign * 6 * _DEGREE),
+        "shoulder01": rotation(_FRONT, sign * 12 * _DEGREE),
+    }
 
     swing = between(elbow - shoulder, out)
     hinge = swing @ np.cross(elbow - shoulder, wrist - elbow)
@@ -141,9 +162,19 @@ def _arm(head: dict[str, np.ndarray], side: str, sign: float) -> dict[str, np.nd
 
 
 def _leg(head: dict[str, np.ndarray], side: str, sign: float) -> dict[str, np.ndarray]:
-    """World rotations of the leg's bones: thighs 3 degrees apart, shanks back in and slightly backwards."""
+    """World rotations of the leg's bones: thighs 3 degrees apart, shanks back in and slightly
+    backwards.
+    """
     hip, knee, ankle = (head[f"{bone}.{side}"] for bone in ("upperleg01", "lowerleg01", "foot"))
     thigh = between(knee - hip, np.array([sign * np.tan(3 * _DEGREE), -1, 0]))
-    shank = between(ankle - knee, np.array([-sign * np.tan(1.5 * _DEGREE), -1, -np.tan(4 * _DEGREE)]))
-    bones = {"upperleg01": thigh, "upperleg02": thigh, "lowerleg01": shank, "lowerleg02": shank, "foot": np.eye(3)}
+    shank = between(
+        ankle - knee, np.array([-sign * np.tan(1.5 * _DEGREE), -1, -np.tan(4 * _DEGREE)])
+    )
+    bones = {
+        "upperleg01": thigh,
+        "upperleg02": thigh,
+        "lowerleg01": shank,
+        "lowerleg02": shank,
+        "foot": np.eye(3),
+    }
     return {f"{bone}.{side}": matrix for bone, matrix in bones.items()}

@@ -13,7 +13,9 @@ def visible_directions(assets: Assets, phenotypes: Phenotypes) -> np.ndarray:
     """[13380] of 64 random directions, how many are free of the body; for the average person."""
     skin = phenotypes.vertices(Macro())[:SKIN_VERTICES]
     quads = assets.quads("body")
-    mesh = trimesh.Trimesh(skin, np.concatenate([quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]]), process=False)
+    mesh = trimesh.Trimesh(
+        skin, np.concatenate([quads[:, [0, 1, 2]], quads[:, [0, 2, 3]]]), process=False
+    )
     directions = np.random.default_rng(0).normal(size=(DIRECTIONS, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     free = np.zeros(SKIN_VERTICES)

@@ -5,9 +5,10 @@
     blender --background --python fitmesh/exports/blender/to_fbx.py -- out/scene.glb out/scene.fbx
     python fitmesh/exports/blender/to_fbx.py out/scene.glb out/scene.fbx        (a Python with the package bpy)
 
-Skeletons, meshes, motion and cameras go into the file; the floor's lines do not. Bones keep their names, so choose
-before the names that the other program looks for (`fitmesh run --bone-names mixamo`, or unreal, unity, rigify).
-Frames are numbered from 0. FBX cannot hide anybody: whoever is not in view is shrunk to a thousandth of the size."""
+Skeletons, meshes, motion and cameras go into the file; the floor's lines do not. Bones keep their
+names, so choose before the names that the other program looks for (`fitmesh run --bone-names
+mixamo`, or unreal, unity, rigify). Frames are numbered from 0. FBX cannot hide anybody: whoever is
+not in view is shrunk to a thousandth of the size."""
 
 import json
 import struct
@@ -17,18 +18,23 @@ from pathlib import Path
 
 import bpy
 
-ABSENT = 1e-3  # scale of somebody who is not in view; programs that invert a bone's matrix cannot read a 0
+# scale of somebody who is not in view; programs that invert a bone's matrix cannot read a 0
+ABSENT = 1e-3
 
 
 def convert(source: Path, target: Path) -> None:
     bpy.ops.wm.read_factory_settings(use_empty=True)
     scene = bpy.context.scene
     rate = Fraction(frames_per_second(source)).limit_denominator(1001)
-    # Blender's frame rate is fps / fps_base, but its glTF importer multiplies: turned round, keys fall on whole frames.
-    scene.render.fps, scene.render.fps_base = round(rate), float(rate) / round(rate)
+    # Blender's frame rate is fps / fps_base, but its glTF importer multiplies: turned round, keys
+    # fall on whole frames.
+    scene.render.fps = round(rate)
+    scene.render.fps_base = float(rate) / round(rate)
     bpy.ops.import_scene.gltf(filepath=str(source))
     scene.render.fps_base = round(rate) / float(rate)
-    ends = [action.frame_range for action in bpy.data.actions] or [(0, 0)]  # nobody: the camera alone
+    ends = [action.frame_range for action in bpy.data.actions] or [
+        (0, 0)
+    ]  # nobody: the camera alone
     scene.frame_start = round(min(first for first, _ in ends))
     scene.frame_end = round(max(last for _, last in ends))
     keep_what_belongs_in_the_file()
@@ -45,7 +51,9 @@ def convert(source: Path, target: Path) -> None:
     )
     armatures = [thing for thing in scene.objects if thing.type == "ARMATURE"]
     bones = ", ".join(f"{thing.name}: {len(thing.data.bones)} bones" for thing in armatures)
-    print(f"{target}: {bones}; frames {scene.frame_start} to {scene.frame_end} at {float(rate):g} frames/s")
+    print(
+        f"{target}: {bones}; frames {scene.frame_start} to {scene.frame_end} at {float(rate):g} frames/s"
+    )
 
 
 def keep_what_belongs_in_the_file() -> None:
@@ -57,9 +65,9 @@ def keep_what_belongs_in_the_file() -> None:
 
 
 def bind_at_full_size(scene: bpy.types.Scene) -> None:
-    """Go to a frame before the first, in which everybody has scale 1. The exporter takes the bind pose of every skin
-    from the frame that the scene is at. Whoever is not in view in the first frame has scale 0 there, and a mesh that is
-    bound at scale 0 cannot be unbound again."""
+    """Go to a frame before the first, in which everybody has scale 1. The exporter takes the bind
+    pose of every skin from the frame that the scene is at. Whoever is not in view in the first
+    frame has scale 0 there, and a mesh that is bound at scale 0 cannot be unbound again."""
     before = scene.frame_start - 1
     for thing in scene.objects:
         for curve in curves_of(thing):
@@ -74,13 +82,17 @@ def bind_at_full_size(scene: bpy.types.Scene) -> None:
 
 
 def curves_of(thing: bpy.types.Object) -> list[bpy.types.FCurve]:
-    """The animation curves of an object; Blender 5 keeps them in channel bags, one for each of an action's slots."""
+    """The animation curves of an object; Blender 5 keeps them in channel bags, one for each of an
+    action's slots.
+    """
     data = thing.animation_data
     if data is None or data.action is None:
         return []
     if hasattr(data.action, "fcurves"):
         return list(data.action.fcurves)
-    bags = [bag for layer in data.action.layers for strip in layer.strips for bag in strip.channelbags]
+    bags = [
+        bag for layer in data.action.layers for strip in layer.strips for bag in strip.channelbags
+    ]
     return [curve for bag in bags if bag.slot == data.action_slot for curve in bag.fcurves]
 
 

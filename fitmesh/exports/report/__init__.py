@@ -22,12 +22,22 @@ MOST_UNFOLDED = 4  # people; of more, the sections are folded
 MOST_WARNINGS = 8  # shown at once; the others are folded
 MOST_STOPS = 300  # of a bar's colours
 DOUBTFUL_UP_DEG = 6.0  # standard deviation from which on gravity is worth a look
-FAR_OFF, FAR_OFF_SHARE = 3.0, 0.03  # times the usual distance to the keypoints, and the share of the box's diagonal
+FAR_OFF, FAR_OFF_SHARE = (
+    3.0,
+    0.03,
+)  # times the usual distance to the keypoints, and the share of the box's diagonal
 WORDS = {"swap": "likely swap"}  # kinds of events whose name is too short to be understood
-_CAMERA = {"static": "still", "rotating": "turns in one place", "moving": "moves", "unknown": "not known"}
+_CAMERA = {
+    "static": "still",
+    "rotating": "turns in one place",
+    "moving": "moves",
+    "unknown": "not known",
+}
 _HERE = Path(__file__).parent
 # Nothing may be loaded but the overlay beside the page, whatever a file name in the page contains.
-_POLICY = "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_POLICY = (
+    "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+)
 _SOURCES = {
     "ccnet": "calibrated by a head on the network's own features (CCNet): the expected OKS",
     "closed-form": "calibrated in closed form from the network's own score or spread: the expected OKS",
@@ -40,18 +50,31 @@ _SOURCES = {
 def write(result: Result, out: Path, progress: Reporter) -> None:
     """It shows overlay.mp4 of the result's folder, where there is one."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
-        parts = [_head(result), _warnings(result), _tiles(result), _video(result), _usable(result), _shots(result)]
+        parts = [
+            _head(result),
+            _warnings(result),
+            _tiles(result),
+            _video(result),
+            _usable(result),
+            _shots(result),
+        ]
         tick(1)
         for person in result.people:
             parts.append(_person(result, person))
             tick(1)
-        parts += [_settings(result), _timings(result), f"<footer>fitmesh {escape(__version__)}</footer>"]
+        parts += [
+            _settings(result),
+            _timings(result),
+            f"<footer>fitmesh {escape(__version__)}</footer>",
+        ]
         with atomic_file(out / FILE) as temporary:
             temporary.write_text(_page(result, "".join(parts)), encoding="utf-8", errors="replace")
 
 
 def _page(result: Result, content: str) -> str:
-    css, script = ((_HERE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    css, script = (
+        (_HERE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")
+    )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -65,7 +88,9 @@ def _head(result: Result) -> str:
     width, height = result.camera.size
     who = count(len(result.people), "people") if result.people else "no person was found"
     rate = f"{count(len(result.frames), 'frames')} at {float(frame_rate(result)):.4g} per second"
-    return f'<h1>{escape(clip_name(result))}</h1><p class="soft">{who}, {rate}, {width}×{height}</p>'
+    return (
+        f'<h1>{escape(clip_name(result))}</h1><p class="soft">{who}, {rate}, {width}×{height}</p>'
+    )
 
 
 def _swatch(identity: int) -> str:
@@ -86,17 +111,24 @@ def _to_check(result: Result, time_s: float, identity: int, what: str, text: str
 
 
 def _warnings(result: Result) -> str:
-    """One line per event in order of time, then beliefs about the scene, then moments far from their keypoints."""
+    """One line per event in order of time, then beliefs about the scene, then moments far from
+    their keypoints.
+    """
     events = [
-        _to_check(result, event.time_s, event.identity, WORDS.get(event.kind, event.kind), event.text)
+        _to_check(
+            result, event.time_s, event.identity, WORDS.get(event.kind, event.kind), event.text
+        )
         for event in sorted(result.events, key=lambda event: event.time_s)
     ]
     lines = [*events, *_scene_doubts(result), *_far_off(result)]
     if not lines:
         return ""
-    shown, rest = lines[:MOST_WARNINGS], lines[MOST_WARNINGS:]
+    shown = lines[:MOST_WARNINGS]
+    rest = lines[MOST_WARNINGS:]
     folded = f'<details><summary>{len(rest)} more</summary><ul class="events">{"".join(rest)}</ul></details>'
-    by_hand = '<p class="soft">Who is who can be corrected by hand with <code>fitmesh tracks</code>.</p>'
+    by_hand = (
+        '<p class="soft">Who is who can be corrected by hand with <code>fitmesh tracks</code>.</p>'
+    )
     return (
         f'<section class="card warnings"><h2>{count(len(lines), "things")} to check</h2>'
         f'<ul class="events">{"".join(shown)}</ul>{folded if rest else ""}{by_hand if events else ""}</section>'
@@ -121,7 +153,9 @@ def _scene_doubts(result: Result) -> list[str]:
 
 
 def _far_off(result: Result) -> list[str]:
-    """The worst moment of everyone whose body is at some time much farther from its keypoints than usual."""
+    """The worst moment of everyone whose body is at some time much farther from its keypoints than
+    usual.
+    """
     lines = []
     for person in result.people:
         used = person.used & np.isfinite(person.reprojection_px)
@@ -129,9 +163,12 @@ def _far_off(result: Result) -> list[str]:
         if len(rows) < 5:
             continue
         off_px = np.array([person.reprojection_px[row][used[row]].mean() for row in rows])
-        worst, usual = int(off_px.argmax()), float(np.median(off_px))
+        worst = int(off_px.argmax())
+        usual = float(np.median(off_px))
         box_px = person.box_px[rows[worst]]
-        if off_px[worst] > max(FAR_OFF * usual, FAR_OFF_SHARE * float(np.hypot(*(box_px[2:] - box_px[:2])))):
+        if off_px[worst] > max(
+            FAR_OFF * usual, FAR_OFF_SHARE * float(np.hypot(*(box_px[2:] - box_px[:2])))
+        ):
             text = f"by {off_px[worst]:.0f} px, usually {usual:.0f}"
             time_s = float(person.time_s[rows[worst]])
             lines.append(_to_check(result, time_s, person.identity, "body off its keypoints", text))
@@ -142,16 +179,23 @@ def _tiles(result: Result) -> str:
     if not result.people:
         return "<p>No body was fitted, so there is nothing to plot.</p>"
     names = ("observed", "confidence", "reprojection_px", "joint_std_relative_mm")
-    seen, confidence, error, spread = (np.concatenate([getattr(p, name) for p in result.people]) for name in names)
+    seen, confidence, error, spread = (
+        np.concatenate([getattr(p, name) for p in result.people]) for name in names
+    )
     confidence = confidence[seen]
     tiles = [
         (f"{seen.mean():.0%}", "of people's frames observed"),
-        (f"{confidence.mean():.2f}" if len(confidence) else "–", f"mean keypoint confidence ({result.source})"),
+        (
+            f"{confidence.mean():.2f}" if len(confidence) else "–",
+            f"mean keypoint confidence ({result.source})",
+        ),
         (_typical(error, " px"), "median reprojection error"),
         (_typical(spread, " mm"), "median joint uncertainty, relative to the pelvis"),
     ]
     return (
-        '<div class="tiles">' + "".join(f"<div><b>{a}</b><span>{escape(b)}</span></div>" for a, b in tiles) + "</div>"
+        '<div class="tiles">'
+        + "".join(f"<div><b>{a}</b><span>{escape(b)}</span></div>" for a, b in tiles)
+        + "</div>"
     )
 
 
@@ -181,13 +225,18 @@ def _usable(result: Result) -> str:
         worst = np.where(person.observed, person.worst_error_mm, np.nan)
         shown = thinned(on_every_frame(result, person, worst), MOST_STOPS)
         first, last = np.searchsorted(result.frames, person.frame[[0, -1]])
-        left, width = 100 * first / len(result.frames), 100 * (last + 1 - first) / len(result.frames)
+        left = 100 * first / len(result.frames)
+        width = 100 * (last + 1 - first) / len(result.frames)
         colours = ",".join([*worst_colours(shown), *worst_colours(shown[-1:])])
         words = f"Person {person.identity}: no joint off by more than 100 / 200 mm in "
         words += " / ".join(f"{(person.reliable(limit) >= 0.5).mean():.0%}" for limit in (100, 200))
         words += " of frames, probably"
-        if person.second_probability is not None and (second := person.second_probability > 0).any():
-            share, likely = second.mean(), person.second_probability[second].mean()
+        if (
+            person.second_probability is not None
+            and (second := person.second_probability > 0).any()
+        ):
+            share = second.mean()
+            likely = person.second_probability[second].mean()
             words += f"; in {share:.0%} another pose explains the keypoints nearly as well ({likely:.0%} probable)"
         bars.append(
             f'<div class="usable" title="{words}"><i style="margin-left:{left:.2f}%;width:{width:.2f}%;'
@@ -234,7 +283,8 @@ def _person(result: Result, person: Person) -> str:
 
 
 def _settings(result: Result) -> str:
-    (fx, fy), (cx, cy) = result.camera.focal_px, result.camera.center_px
+    fx, fy = result.camera.focal_px
+    cx, cy = result.camera.center_px
     main: dict[str, Any] = {
         "2D network": result.pose_model,
         "confidence": f"{result.source}: {_SOURCES.get(result.source, 'given in a file')}",
@@ -248,19 +298,26 @@ def _settings(result: Result) -> str:
         for name, value in result.settings.items()
         if value not in (None, "", [])
     }
-    more = f"<details><summary>all {len(every)} settings of the run</summary>{_table(every)}</details>" if every else ""
+    more = (
+        f"<details><summary>all {len(every)} settings of the run</summary>{_table(every)}</details>"
+        if every
+        else ""
+    )
     return f'<h2>Settings</h2><div class="card scroll">{_table(main)}{more}</div>'
 
 
 def _table(entries: Mapping[str, Any]) -> str:
-    rows = "".join(f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in entries.items())
+    rows = "".join(
+        f"<tr><th>{escape(str(k))}</th><td>{escape(str(v))}</td></tr>" for k, v in entries.items()
+    )
     return f"<table>{rows}</table>"
 
 
 def _timings(result: Result) -> str:
     if not result.timings_s:
         return ""
-    most, total = max(result.timings_s.values()), sum(result.timings_s.values())
+    most = max(result.timings_s.values())
+    total = sum(result.timings_s.values())
     rows = "".join(
         f"<tr><th>{escape(stage)}</th><td>{seconds:.1f} s</td><td>{seconds / max(total, 1e-9):.0%}</td>"
         f'<td class="bar"><i style="width:{seconds / max(most, 1e-9):.1%}"></i></td></tr>'

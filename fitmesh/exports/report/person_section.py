@@ -22,7 +22,8 @@ MOST_ABSENCES = 5  # listed with their times
 
 MIN_PRESENCE = 0.5  # a keypoint with a lower probability is called not present ..
 MIN_CONFIDENCE = 0.5  # .. one with a lower expected OKS low in confidence ..
-OUTLIER_SIGMAS = 3.0  # .. and one from which the body is farther away than so many standard deviations an outlier
+# .. and one from which the body is farther away than so many standard deviations an outlier
+OUTLIER_SIGMAS = 3.0
 
 # Title, name of the angle, and the joint that must be observed for the angle to count as observed.
 _PAIRS = (
@@ -33,18 +34,27 @@ _PAIRS = (
 )
 
 
-# The colours of the report: class name in report.css -> title and explanation. The solver weights keypoints and removes
-# none: this is for readers.
+# The colours of the report: class name in report.css -> title and explanation. The solver weights
+# keypoints and removes none: this is for readers.
 STATUSES = {
     "reliable": (
         "reliable",
         f"confidence of at least {MIN_CONFIDENCE:g}, and the body within {OUTLIER_SIGMAS:g} standard deviations of it",
     ),
-    "unobserved": ("frame not observed", "nobody was detected, or too little was visible: the frame was filled in"),
+    "unobserved": (
+        "frame not observed",
+        "nobody was detected, or too little was visible: the frame was filled in",
+    ),
     "absent": ("not present", f"probability of being in the image below {MIN_PRESENCE:g}"),
     "uncertain": ("low confidence", f"confidence below {MIN_CONFIDENCE:g}"),
-    "outlier": ("outlier", f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it"),
-    "swapped": ("side swapped", "the network gave it the name of the other side, which was corrected"),
+    "outlier": (
+        "outlier",
+        f"the body ended up more than {OUTLIER_SIGMAS:g} standard deviations away from it",
+    ),
+    "swapped": (
+        "side swapped",
+        "the network gave it the name of the other side, which was corrected",
+    ),
     "away": ("person absent", "nobody was seen for more than half a second: there is no body"),
 }
 RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, SWAPPED, AWAY = range(len(STATUSES))
@@ -52,7 +62,9 @@ RELIABLE, UNOBSERVED, ABSENT, UNCERTAIN, OUTLIER, SWAPPED, AWAY = range(len(STAT
 
 def person_section(result: Result, person: Person) -> str:
     """Plots over time, and the status of every keypoint."""
-    spread = partial(on_every_frame, result, person)  # from the first to the last row, NaN where the person is absent
+    spread = partial(
+        on_every_frame, result, person
+    )  # from the first to the last row, NaN where the person is absent
     away = spread(np.zeros(len(person), np.bool_), True)
     first = int(np.searchsorted(result.frames, person.frame[0]))
     time_s = result.time_s[first : first + len(away)] - result.time_s[0]
@@ -77,7 +89,10 @@ def person_section(result: Result, person: Person) -> str:
 def _shape(result: Result, person: Person) -> str:
     """Height and girths, and what they were found from."""
     lengths = {"height": (person.height_m, person.height_std_m), **result.girths_m(person)}
-    told = [f"{n} {100 * m:.0f}" + (f" ± {100 * std:.0f}" if std > 0 else "") for n, (m, std) in lengths.items()]
+    told = [
+        f"{n} {100 * m:.0f}" + (f" ± {100 * std:.0f}" if std > 0 else "")
+        for n, (m, std) in lengths.items()
+    ]
     source = f"keypoints and {count(person.masks, 'masks')}" if person.masks else "keypoints only"
     return f"Shape from {source}: {', '.join(told)} cm (without clothes)."
 
@@ -93,7 +108,9 @@ def _when(person: Person, times: Times) -> str:
     return f"{text}, absent from {', '.join(spans)}{more}"
 
 
-def _quality(result: Result, person: Person, times: Times, spread: Callable[..., np.ndarray]) -> str:
+def _quality(
+    result: Result, person: Person, times: Times, spread: Callable[..., np.ndarray]
+) -> str:
     seen = np.where(person.observed[:, None], person.confidence, np.nan)
 
     def statistic(values: np.ndarray, measure: Callable[..., np.ndarray]) -> np.ndarray:
@@ -101,9 +118,15 @@ def _quality(result: Result, person: Person, times: Times, spread: Callable[...,
 
     low, high = (statistic(seen, partial(np.nanpercentile, q=q)) for q in (10, 90))
     title = f"Keypoint confidence ({result.source}), mean and range of the middle 80 %"
-    plots = plot(times, title, "", [Line("", statistic(seen, np.nanmean), "one")], (low, high), 0, 1)
-    error, weight, spread_mm = person.reprojection_px, person.confidence * person.presence, person.joint_std_relative_mm
-    half = np.where(weight >= np.median(weight, 1, keepdims=True), error, np.nan)  # the others had little weight
+    plots = plot(
+        times, title, "", [Line("", statistic(seen, np.nanmean), "one")], (low, high), 0, 1
+    )
+    error = person.reprojection_px
+    weight = person.confidence * person.presence
+    spread_mm = person.joint_std_relative_mm
+    half = np.where(
+        weight >= np.median(weight, 1, keepdims=True), error, np.nan
+    )  # the others had little weight
     lines = [
         Line("median", statistic(error, np.nanmedian), "one"),
         Line("largest of the more confident half", statistic(half, np.nanmax), "left"),
@@ -112,7 +135,13 @@ def _quality(result: Result, person: Person, times: Times, spread: Callable[...,
     if np.isfinite(person.joint_std_mm).any():
         mean, largest = (statistic(spread_mm, measure) for measure in (np.nanmean, np.nanmax))
         lines = [Line("mean", mean, "one"), Line("largest", largest, "left")]
-        plots += plot(times, "Uncertainty of joints relative to the pelvis, standard deviation", " mm", lines, low=0)
+        plots += plot(
+            times,
+            "Uncertainty of joints relative to the pelvis, standard deviation",
+            " mm",
+            lines,
+            low=0,
+        )
     return plots
 
 
@@ -133,12 +162,17 @@ def _angles(person: Person, times: Times, spread: Callable[..., np.ndarray]) -> 
 def _strips(statuses: np.ndarray, person: Person, time_s: np.ndarray) -> str:
     """One strip over time for each keypoint, coloured by status."""
     shown = thinned(statuses)
-    cells = ['<span class="head">keypoint</span><span></span><span class="head num">reliable</span>']
+    cells = [
+        '<span class="head">keypoint</span><span></span><span class="head num">reliable</span>'
+    ]
     cells.append('<span class="head why">main reason otherwise</span>')
     size = f'viewBox="0 0 {len(shown)} 1" preserveAspectRatio="none"'
     titles = [title for title, _ in STATUSES.values()]
     for keypoint, name in enumerate(HALPE26.keypoints):
-        share = np.bincount(statuses[:, keypoint], minlength=len(STATUSES))[:AWAY] / (statuses[:, 0] != AWAY).sum()
+        share = (
+            np.bincount(statuses[:, keypoint], minlength=len(STATUSES))[:AWAY]
+            / (statuses[:, 0] != AWAY).sum()
+        )
         others = np.where(np.arange(AWAY) == RELIABLE, 0, share)
         rects = "".join(
             f'<rect class="{key}" x="{first}" width="{last - first + 1}" height="1"/>'

@@ -1,14 +1,16 @@
 """What is likely of a body before it is seen: poses, ranges of joints, upright people, shapes; even
 motion, and near the guess.
 
-`PosePrior`: a mixture over axis-angle, in least-squares form. Of the mixture only the nearest component counts, as in
-SMPLify: -log p = min_m (e(|L_m^T (x - mu_m)|^2) + c_m), with P_m = L_m L_m^T. For Gaussians e(q) = q / 2. The embedded
-prior's components are Student t distributions of v degrees of freedom over d numbers, e(q) = (v + d) / 2 log(1 + q /
-v), which pull less the farther a pose is from any of them. Each solver step takes the component that is nearest now,
-and is an ordinary quadratic with the precision 2 e'(q) P_m.
+`PosePrior`: a mixture over axis-angle, in least-squares form. Of the mixture only the nearest
+component counts, as in SMPLify: -log p = min_m (e(|L_m^T (x - mu_m)|^2) + c_m), with P_m = L_m
+L_m^T. For Gaussians e(q) = q / 2. The embedded prior's components are Student t distributions of v
+degrees of freedom over d numbers, e(q) = (v + d) / 2 log(1 + q / v), which pull less the farther a
+pose is from any of them. Each solver step takes the component that is nearest now, and is an
+ordinary quadratic with the precision 2 e'(q) P_m.
 
-`JointAcceleration`, `AngularAcceleration`: people move evenly. Summed over frames accelerations stand for an integral
-over time, so the rate cancels: a video of twice the rate has twice as many terms, each counting half.
+`JointAcceleration`, `AngularAcceleration`: people move evenly. Summed over frames accelerations
+stand for an integral over time, so the rate cancels: a video of twice the rate has twice as many
+terms, each counting half.
 """
 
 import math
@@ -23,13 +25,29 @@ import torch
 from torch import Tensor
 
 from fitting.body.kinematics import matrix_to_axis_angle
-from fitting.solver.terms.term import SECOND_DIFFERENCE, NormalEquations, Term, charbonnier, geman_mcclure
-from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, BodyJacobian, Posed, State, left_jacobian
+from fitting.solver.terms.term import (
+    SECOND_DIFFERENCE,
+    NormalEquations,
+    Term,
+    charbonnier,
+    geman_mcclure,
+)
+from fitting.solver.unknowns import (
+    BODY_JOINTS,
+    POSE,
+    TRANSLATION,
+    BodyJacobian,
+    Posed,
+    State,
+    left_jacobian,
+)
 from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 
 GAUSSIAN = 1e9  # degrees of freedom with which a t distribution is a Gaussian, to rounding
-EMBEDDED = files("fitting") / "data" / "pose_prior.npz"  # written by `fitting/training/pose_prior.py`
+EMBEDDED = (
+    files("fitting") / "data" / "pose_prior.npz"
+)  # written by `fitting/training/pose_prior.py`
 
 
 @dataclass(frozen=True)
@@ -38,7 +56,9 @@ class Mixture:
 
     weights: np.ndarray  # [M]
     means: np.ndarray  # [M, 69] radians
-    covariances: np.ndarray  # [M, 69, 69], symmetric and positive definite; of a t distribution its scale matrix
+    covariances: (
+        np.ndarray
+    )  # [M, 69, 69], symmetric and positive definite; of a t distribution its scale matrix
     freedom: float = GAUSSIAN  # degrees of freedom
 
 
@@ -46,12 +66,23 @@ def read_mixture(path: str | Path | None = None) -> Mixture:
     """The embedded mixture, or SMPLify's (gmm_08.pkl)."""
     if path is None:
         with np.load(str(EMBEDDED)) as file:
-            return Mixture(file["weights"], file["means"], _unpacked(file["covariances"]), float(file["freedom"]))
+            return Mixture(
+                file["weights"],
+                file["means"],
+                _unpacked(file["covariances"]),
+                float(file["freedom"]),
+            )
     content = unpickle.load(path)
     try:
-        weights, means, covariances = (np.asarray(content[name], np.float64) for name in ("weights", "means", "covars"))
+        weights, means, covariances = (
+            np.asarray(content[name], np.float64) for name in ("weights", "means", "covars")
+        )
         count = len(weights)
-        if (weights.shape, means.shape, covariances.shape) != ((count,), (count, 69), (count, 69, 69)):
+        if (weights.shape, means.shape, covariances.shape) != (
+            (count,),
+            (count, 69),
+            (count, 69, 69),
+        ):
             raise ValueError
         np.linalg.cholesky(covariances)
         return Mixture(weights, means, covariances)
@@ -84,9 +115,8 @@ class PosePrior:
     factor: Tensor  # [M, 57, 57] L^T, upper triangular: residual = L^T (x - mean)
     precision: Tensor  # [M, 57, 57]
     constant: Tensor  # [M] c, -log of the weighted density at the mean
-    acceleration_std: (
-        Tensor  # [24] m/s^2, standard deviation of each joint's acceleration along one axis, at 30 frames/s
-    )
+    # [24] m/s^2, standard deviation of each joint's acceleration along one axis, at 30 frames/s
+    acceleration_std: Tensor
     angular_std: Tensor  # [57] rad/s^2, the same of the axis-angle numbers
     freedom: Tensor  # [] degrees of freedom of the components
 
@@ -94,7 +124,9 @@ class PosePrior:
         """-log(weight_m density_m) of poses [T, 57] -> [T, M]."""
         away = torch.einsum("mij,tj->tmi", self.factor, pose)
         squared = (away - torch.einsum("mij,mj->mi", self.factor, self.mean)).square().sum(-1)
-        return (self.freedom + pose.shape[-1]) / 2 * torch.log1p(squared / self.freedom) + self.constant
+        return (self.freedom + pose.shape[-1]) / 2 * torch.log1p(
+            squared / self.freedom
+        ) + self.constant
 
     def pull(self, pose: Tensor, component: Tensor) -> Tensor:
         """2 e'(q), how much of given components' precision counts at poses [T, 57], [T]."""
@@ -112,11 +144,15 @@ class PosePrior:
 
     def single_gaussian(self) -> "PosePrior":
         """One Gaussian with the whole mixture's mean and covariance."""
-        share = (-self.constant - self.precision.logdet() / 2).softmax(0).double()  # the mixture's weights
+        share = (
+            (-self.constant - self.precision.logdet() / 2).softmax(0).double()
+        )  # the mixture's weights
         mean = share @ self.mean.double()
         away = self.mean.double() - mean
         wider = float(self.freedom / (self.freedom - 2))  # than the scale matrix
-        covariance = wider * torch.einsum("m,mij->ij", share, torch.linalg.inv(self.precision.double()))
+        covariance = wider * torch.einsum(
+            "m,mij->ij", share, torch.linalg.inv(self.precision.double())
+        )
         covariance += torch.einsum("m,mi,mj->ij", share, away, away)
         precision = torch.linalg.inv(covariance)
         lower = torch.linalg.cholesky(precision)
@@ -135,9 +171,14 @@ class PosePrior:
 
 
 def from_mixture(
-    mixture: Mixture, acceleration_std: np.ndarray, angular_std: np.ndarray, joints: Sequence[int] = BODY_JOINTS
+    mixture: Mixture,
+    acceleration_std: np.ndarray,
+    angular_std: np.ndarray,
+    joints: Sequence[int] = BODY_JOINTS,
 ) -> PosePrior:
-    """The marginal over some joints, those with keypoints. acceleration_std and angular_std: as in `PosePrior`."""
+    """The marginal over some joints, those with keypoints. acceleration_std and angular_std: as in
+    `PosePrior`.
+    """
     body = [3 * (joint - 1) + axis for joint in joints for axis in range(3)]
     covariance = mixture.covariances[:, body][:, :, body].astype(np.float64)
     precision = np.linalg.inv(covariance)
@@ -145,7 +186,8 @@ def from_mixture(
     half_log_det = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)
     # Minus the log of the density of a standard t distribution at its mean.
     freedom = min(mixture.freedom, GAUSSIAN)
-    half, size = freedom / 2, len(body) / 2
+    half = freedom / 2
+    size = len(body) / 2
     normaliser = math.lgamma(half) - math.lgamma(half + size) + size * math.log(2 * math.pi * half)
     constant = -np.log(mixture.weights) - half_log_det + normaliser
 
@@ -153,14 +195,21 @@ def from_mixture(
         return torch.tensor(array, dtype=torch.float32)
 
     return PosePrior(
-        real(mixture.means[:, body]), real(np.swapaxes(lower, 1, 2)), real(precision), real(constant),
-        real(acceleration_std), real(angular_std), real(freedom),
-    )  # fmt: skip
+        real(mixture.means[:, body]),
+        real(np.swapaxes(lower, 1, 2)),
+        real(precision),
+        real(constant),
+        real(acceleration_std),
+        real(angular_std),
+        real(freedom),
+    )
 
 
 @lru_cache(maxsize=4)
 def load_prior(path: str | Path | None = None) -> PosePrior:
-    """The embedded prior, learned by `fitting/training/pose_prior.py`, or SMPLify's mixture (gmm_08.pkl)."""
+    """The embedded prior, learned by `fitting/training/pose_prior.py`, or SMPLify's mixture
+    (gmm_08.pkl).
+    """
     mixture = read_mixture(path)
     with np.load(str(EMBEDDED)) as file:  # SMPLify's file has no accelerations
         smoothness = file["acceleration_sigma"], file["angular_sigma"]
@@ -168,7 +217,9 @@ def load_prior(path: str | Path | None = None) -> PosePrior:
 
 
 LIMIT_STD_RAD = 0.05  # so far beyond its range a number is one std off; not tuned
-DISTANCE_STD_FACTOR = 5.0  # in doubt, on a guess of size and distance, which keypoints alone hardly tell apart
+DISTANCE_STD_FACTOR = (
+    5.0  # in doubt, on a guess of size and distance, which keypoints alone hardly tell apart
+)
 LEAN_SCALE = 3.0  # stds at which a lean counts half of its square: people do lie down. Not tuned
 
 
@@ -187,7 +238,9 @@ class LikelyPose(Term):
         _, nearest = self.prior.energy(pose)
         counts = self.weight * self.prior.pull(pose, nearest)
         precision = counts[:, None, None] * self.prior.precision[nearest]
-        equations.add_block(POSE, torch.einsum("tij,tj->ti", precision, pose - self.prior.mean[nearest]), precision)
+        equations.add_block(
+            POSE, torch.einsum("tij,tj->ti", precision, pose - self.prior.mean[nearest]), precision
+        )
 
     def in_doubt(self) -> "LikelyPose":
         """One Gaussian as wide as the whole mixture."""
@@ -217,9 +270,10 @@ class JointLimits(Term):
 class Upright(Term):
     """Bodies do not lean towards or away from the camera.
 
-    Seen from the front, a body that leans towards or away from the camera looks like a slightly shorter one that
-    does not, so noise alone would make everybody lean. The sine of the lean is the body's up axis along the direction
-    away from the camera: the optical axis, or its horizontal part where gravity is known.
+    Seen from the front, a body that leans towards or away from the camera looks like a slightly
+    shorter one that does not, so noise alone would make everybody lean. The sine of the lean is the
+    body's up axis along the direction away from the camera: the optical axis, or its horizontal
+    part where gravity is known.
     """
 
     PER_FRAME = ("axis",)
@@ -238,7 +292,9 @@ class Upright(Term):
     def add(self, posed: Posed, equations: NormalEquations) -> None:
         residual = self.residual(posed.state.root)
         _, slope = geman_mcclure(residual.square(), LEAN_SCALE**2)
-        up = posed.state.root[:, :, 1]  # a turn w moves it by w x up, and axis . (w x up) = w . (up x axis)
+        up = posed.state.root[
+            :, :, 1
+        ]  # a turn w moves it by w x up, and axis . (w x up) = w . (up x axis)
         row = torch.linalg.cross(up, self.axis) / self.std_rad
         matrix = slope[:, None, None] * row[:, :, None] * row[:, None]
         equations.add_block(slice(3), (slope * residual)[:, None] * row, matrix)
@@ -264,7 +320,9 @@ class Guess(Term):
 
     @classmethod
     def at(cls, state: State, rotation_std_rad: Tensor, depth_std: Tensor) -> "Guess":
-        """Deviations as `InitialGuess` has them: of 24 joints [T, 24], of the translation as a share of its length."""
+        """Deviations as `InitialGuess` has them: of 24 joints [T, 24], of the translation as a
+        share of its length.
+        """
         pose_std = rotation_std_rad[:, BODY_JOINTS].repeat_interleave(3, dim=1)
         far = state.translation.norm(dim=-1, keepdim=True)
         place = state.root, state.body_pose, state.translation
@@ -282,11 +340,16 @@ class Guess(Term):
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
         root, pose, translation = self.residuals(posed.state)
-        # root = log(R R_guess^T): its derivative by a turn of R is the inverse left Jacobian at that vector.
-        slope = torch.linalg.inv(left_jacobian(root * self.root_std_rad)) / self.root_std_rad[..., None]
+        # root = log(R R_guess^T): its derivative by a turn of R is the inverse left Jacobian at
+        # that vector.
+        slope = (
+            torch.linalg.inv(left_jacobian(root * self.root_std_rad)) / self.root_std_rad[..., None]
+        )
         equations.add_block(slice(3), torch.einsum("tij,ti->tj", slope, root), slope.mT @ slope)
         equations.add_diagonal(POSE, pose / self.pose_std_rad, 1 / self.pose_std_rad**2)
-        equations.add_diagonal(TRANSLATION, translation / self.translation_std_m, 1 / self.translation_std_m**2)
+        equations.add_diagonal(
+            TRANSLATION, translation / self.translation_std_m, 1 / self.translation_std_m**2
+        )
 
     def in_doubt(self) -> "Guess":
         return replace(self, translation_std_m=DISTANCE_STD_FACTOR * self.translation_std_m)
@@ -294,7 +357,9 @@ class Guess(Term):
 
 @dataclass(frozen=True)
 class ShapeEvidence:
-    """What is known of a shape besides its keypoints: cost = shape . precision shape / 2 - information . shape."""
+    """What is known of a shape besides its keypoints: cost = shape . precision shape / 2 -
+    information . shape.
+    """
 
     precision: Tensor  # [S, S]
     information: Tensor  # [S]
@@ -303,7 +368,9 @@ class ShapeEvidence:
 
 @dataclass(frozen=True)
 class LikelyShape(Term):
-    """The shape's prior, of standard deviation 1 in every direction, the guess of it, and other evidence."""
+    """The shape's prior, of standard deviation 1 in every direction, the guess of it, and other
+    evidence.
+    """
 
     weight: float  # so many frames a track is worth (`fitting.optimise`)
     guess: Tensor  # [S], or [T, S] where each frame has its own
@@ -312,22 +379,31 @@ class LikelyShape(Term):
     information: Tensor  # [S]
 
     @classmethod
-    def of(cls, weight: float, guess: Tensor, guess_std: float, known: ShapeEvidence | None) -> "LikelyShape":
+    def of(
+        cls, weight: float, guess: Tensor, guess_std: float, known: ShapeEvidence | None
+    ) -> "LikelyShape":
         size = guess.shape[-1]
-        if known is None or not size:  # of a body whose shape is built in, nothing is left to be known
+        if (
+            known is None or not size
+        ):  # of a body whose shape is built in, nothing is left to be known
             known = ShapeEvidence(guess.new_zeros(size, size), guess.new_zeros(size))
         return cls(weight, guess, guess_std, known.precision, known.information)
 
     def cost(self, posed: Posed) -> Tensor:
         shape = posed.state.shape
         squares = shape.square() + ((shape - self.guess) / self.guess_std).square()
-        return self.weight * (squares / 2 + shape * (shape @ self.precision / 2 - self.information)).sum(-1)
+        return self.weight * (
+            squares / 2 + shape * (shape @ self.precision / 2 - self.information)
+        ).sum(-1)
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
-        shape, per = posed.state.shape, 1 / self.guess_std**2
+        shape = posed.state.shape
+        per = 1 / self.guess_std**2
         gradient = shape + per * (shape - self.guess) + shape @ self.precision - self.information
         matrix = (1 + per) * torch.eye(shape.shape[-1], dtype=shape.dtype) + self.precision
-        equations.shape_gradient.add_(self.weight * gradient)  # [S], or [T, S] where each frame has its own
+        equations.shape_gradient.add_(
+            self.weight * gradient
+        )  # [S], or [T, S] where each frame has its own
         equations.corner.add_(self.weight * matrix)
 
     def frames(self, index: Tensor | slice) -> "LikelyShape":
@@ -337,10 +413,11 @@ class LikelyShape(Term):
         return replace(self, guess_std=DISTANCE_STD_FACTOR * self.guess_std)
 
 
-MOTION_SCALE = 2.0  # stds beyond which an acceleration counts by its size and no longer by its square. Not tuned
+# stds beyond which an acceleration counts by its size and no longer by its square. Not tuned
+MOTION_SCALE = 2.0
 REFERENCE_FPS = 30.0  # rate at which the prior states the acceleration's standard deviation
-# In doubt, on the weight in the search: bridges frames that show nothing. bench/left_out.py --choose: left-out frames
-# are predicted with -4.38, -3.05 and -2.08 nats at 0.003, 0.03 and 0.3.
+# In doubt, on the weight in the search: bridges frames that show nothing. bench/left_out.py
+# --choose: left-out frames are predicted with -4.38, -3.05 and -2.08 nats at 0.003, 0.03 and 0.3.
 MOTION_FACTOR = 0.3
 
 
@@ -390,8 +467,8 @@ class _Acceleration(Term):
 class JointAcceleration(_Acceleration):
     """Of the joints, in the shot's axes. std: [24] m/s^2 along one axis, of a body of mean size.
 
-    Large bodies move in large arcs. Without this, a track would be smoother the smaller and closer the body is,
-    and the image does not tell a small and close one from a large and far one.
+    Large bodies move in large arcs. Without this, a track would be smoother the smaller and closer
+    the body is, and the image does not tell a small and close one from a large and far one.
     """
 
     def _std(self, jacobian: BodyJacobian, shape: Tensor) -> Tensor:
@@ -403,10 +480,13 @@ class JointAcceleration(_Acceleration):
     def add(self, posed: Posed, equations: NormalEquations) -> None:
         if posed.fps is None:
             return
-        jacobian, shape = posed.jacobian, posed.state.shape
+        jacobian = posed.jacobian
+        shape = posed.state.shape
         linear, slope = self.weighted(posed, posed.fps)
         scale = acceleration_factor(posed.fps) * self.weight**0.5 / self._std(jacobian, shape)
-        step, by_shape = ((part * scale.unsqueeze(-1)).flatten(1, 2) for part in posed.joint_jacobians_shot)
+        step, by_shape = (
+            (part * scale.unsqueeze(-1)).flatten(1, 2) for part in posed.joint_jacobians_shot
+        )
         # a / size(shape): the shape moves the joints, and changes the size they are measured by.
         relative = jacobian.size_gradient / jacobian.size(shape)
         by_shape = second_difference(by_shape) - linear.unsqueeze(-1) * relative

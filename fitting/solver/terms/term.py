@@ -1,9 +1,11 @@
-"""A term of the cost: what it is made from (`solver.unknowns.Posed`), and what it adds to the normal equations.
+"""A term of the cost: what it is made from (`solver.unknowns.Posed`), and what it adds to the
+normal equations.
 
-A new term is one file here, a frozen dataclass with its data, `cost` and `add`, and one line in the list of
-`fitting.optimise.terms_of`. Costs are in natural units: half a sum of squares is a negative log-likelihood, up to a
-constant. A robust residual enters the equations with the slope of its loss (iteratively reweighted least squares).
-`tests/fitting/test_terms.py` compares the derivatives of every term with differences of its cost."""
+A new term is one file here, a frozen dataclass with its data, `cost` and `add`, and one line in the
+list of `fitting.optimise.terms_of`. Costs are in natural units: half a sum of squares is a negative
+log-likelihood, up to a constant. A robust residual enters the equations with the slope of its loss
+(iteratively reweighted least squares). `tests/fitting/test_terms.py` compares the derivatives of
+every term with differences of its cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,47 +22,61 @@ FARTHEST = 2  # frames that one difference may reach over: the matrix has so man
 
 @dataclass(frozen=True)
 class NormalEquations:
-    """Half the cost's second-order model: cost(x + d) ~ cost + g . d + d . H d / 2. Terms add to it in place."""
+    """Half the cost's second-order model: cost(x + d) ~ cost + g . d + d . H d / 2. Terms add to it
+    in place.
+    """
 
     gradient: Tensor  # [T, 63]
     matrix: Tensor  # [T, 63, 63]
     arrow: Tensor  # [T, 63, S] step against shape
     shape_gradient: Tensor  # [S], or [T, S] when each frame has its own shape
     corner: Tensor  # [S, S] or [T, S, S]
-    # [T - 1, 63, 63] frame t against t + 1 and [T - 2, 63, 63] against t + 2; none: frames are not coupled
+    # [T - 1, 63, 63] frame t against t + 1 and [T - 2, 63, 63] against t + 2; none: frames are not
+    # coupled
     off_diagonals: tuple[Tensor, ...] = ()
 
     @staticmethod
     def zeros(posed: Posed) -> "NormalEquations":
-        frames, shape = len(posed.state), posed.state.shape
+        frames = len(posed.state)
+        shape = posed.state.shape
         new = posed.keypoints.new_zeros
         lags = range(1, FARTHEST + 1) if posed.fps is not None else ()
         return NormalEquations(
-            new(frames, STEP_SIZE), new(frames, STEP_SIZE, STEP_SIZE), new(frames, STEP_SIZE, shape.shape[-1]),
-            new(shape.shape), new(*shape.shape, shape.shape[-1]),
+            new(frames, STEP_SIZE),
+            new(frames, STEP_SIZE, STEP_SIZE),
+            new(frames, STEP_SIZE, shape.shape[-1]),
+            new(shape.shape),
+            new(*shape.shape, shape.shape[-1]),
             tuple(new(frames - lag, STEP_SIZE, STEP_SIZE) for lag in lags),
-        )  # fmt: skip
+        )
 
     def double(self) -> "NormalEquations":
         """The same in float64."""
-        whole = {name: value.double() for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **whole, off_diagonals=tuple(value.double() for value in self.off_diagonals))
+        whole = {
+            name: value.double() for name, value in vars(self).items() if isinstance(value, Tensor)
+        }
+        return replace(
+            self, **whole, off_diagonals=tuple(value.double() for value in self.off_diagonals)
+        )
 
     def damped(self, damping: Tensor) -> "NormalEquations":
         """Marquardt's: diagonals grow by a share, [] or one per frame [T]."""
-        matrix, corner = self.matrix.clone(), self.corner.clone()
+        matrix = self.matrix.clone()
+        corner = self.corner.clone()
         for square in (matrix, corner):
             square.diagonal(dim1=-2, dim2=-1).mul_(1 + damping[..., None])
         return replace(self, matrix=matrix, corner=corner)
 
     def add_rows(self, residual: Tensor, step: Tensor, shape: Tensor) -> None:
         """Residuals [T, n] within frames, and their derivatives [T, n, 63] and [T, n, S]."""
-        x, r = step.mT, residual.unsqueeze(-1)
+        x = step.mT
+        r = residual.unsqueeze(-1)
         self.gradient.add_((x @ r).squeeze(-1))
         self.matrix.add_(x @ step)
         self.arrow.add_(x @ shape)
         if self.corner.ndim == 2:  # one shape for all frames
-            shape, r = shape.flatten(0, 1), r.flatten(0, 1)
+            shape = shape.flatten(0, 1)
+            r = r.flatten(0, 1)
         self.shape_gradient.add_((shape.mT @ r).squeeze(-1))
         self.corner.add_(shape.mT @ shape)
 
@@ -75,28 +91,47 @@ class NormalEquations:
         self.matrix.diagonal(dim1=-2, dim2=-1)[:, columns] += diagonal
 
     def add_difference(
-        self, stencil: Sequence[float], residual: Tensor, weight: Tensor, step: Tensor, shape: Tensor
+        self,
+        stencil: Sequence[float],
+        residual: Tensor,
+        weight: Tensor,
+        step: Tensor,
+        shape: Tensor,
     ) -> None:
-        """Differences over time, r_t = sum_k c_k x_{t+k}, each number with a weight: residual, weight [T - order, n].
+        """Differences over time, r_t = sum_k c_k x_{t+k}, each number with a weight: residual,
+        weight [T - order, n].
 
-        step: dx/dstep [T, n, 63], X_t. shape: dr/dshape [T - order, n, S], D_t. A difference makes blocks
-        c_j c_k X_{t+j}^T w X_{t+k}, hence off-diagonals, and c_k X_{t+k}^T w D_t of the arrow.
+        step: dx/dstep [T, n, 63], X_t. shape: dr/dshape [T - order, n, S], D_t. A difference makes
+        blocks c_j c_k X_{t+j}^T w X_{t+k}, hence off-diagonals, and c_k X_{t+k}^T w D_t of the
+        arrow.
         """
-        x, pulled = step.mT, weight.unsqueeze(-1) * shape
+        x = step.mT
+        pulled = weight.unsqueeze(-1) * shape
         self.gradient.add_(torch.einsum("tdn,tn->td", x, _transposed(stencil, weight * residual)))
         self.arrow.add_(x @ _transposed(stencil, pulled))
         for lag, blocks in enumerate((self.matrix, *self.off_diagonals[: len(stencil) - 1])):
-            blocks.add_(x[: len(blocks)] @ (_products(stencil, weight, lag).unsqueeze(-1) * step[lag:]))
+            blocks.add_(
+                x[: len(blocks)] @ (_products(stencil, weight, lag).unsqueeze(-1) * step[lag:])
+            )
         self.shape_gradient.add_(torch.einsum("tns,tn->s", pulled, residual))
         self.corner.add_(pulled.flatten(0, 1).mT @ shape.flatten(0, 1))
 
     def add_diagonal_difference(
-        self, stencil: Sequence[float], residual: Tensor, weight: Tensor, columns: slice, scale: Tensor
+        self,
+        stencil: Sequence[float],
+        residual: Tensor,
+        weight: Tensor,
+        columns: slice,
+        scale: Tensor,
     ) -> None:
-        """The same for x_t = scale times some numbers of the step, [k]; the shape does not move them."""
+        """The same for x_t = scale times some numbers of the step, [k]; the shape does not move
+        them.
+        """
         self.gradient[:, columns] += _transposed(stencil, weight * residual) * scale
         for lag, blocks in enumerate((self.matrix, *self.off_diagonals)):
-            blocks.diagonal(dim1=-2, dim2=-1)[:, columns] += _products(stencil, weight, lag) * scale**2
+            blocks.diagonal(dim1=-2, dim2=-1)[:, columns] += (
+                _products(stencil, weight, lag) * scale**2
+            )
 
 
 def _transposed(stencil: Sequence[float], values: Tensor) -> Tensor:
@@ -109,7 +144,9 @@ def _transposed(stencil: Sequence[float], values: Tensor) -> Tensor:
 
 
 def _products(stencil: Sequence[float], weight: Tensor, lag: int) -> Tensor:
-    """Weights of differences [T - order, n] -> of the products of frames t and t + lag, [T - lag, n]."""
+    """Weights of differences [T - order, n] -> of the products of frames t and t + lag, [T - lag,
+    n].
+    """
     order = len(stencil) - 1
     out = weight.new_zeros(len(weight) + order - lag, weight.shape[1])
     for k in range(order - lag + 1):
@@ -119,12 +156,16 @@ def _products(stencil: Sequence[float], weight: Tensor, lag: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Term:
-    """Something that pulls. Fields named in PER_FRAME have a row per frame; they are cut with the frames."""
+    """Something that pulls. Fields named in PER_FRAME have a row per frame; they are cut with the
+    frames.
+    """
 
     PER_FRAME: ClassVar[tuple[str, ...]] = ()
 
     def cost(self, posed: Posed) -> Tensor:
-        """Of each frame by itself [T], or of all together [], where frames touch each other or share what it is of."""
+        """Of each frame by itself [T], or of all together [], where frames touch each other or
+        share what it is of.
+        """
         raise NotImplementedError
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
@@ -132,18 +173,26 @@ class Term:
         raise NotImplementedError
 
     def in_doubt(self) -> "Term | None":
-        """The term as it counts where a fit states how far it may be off (`joint_deviations`); None: not at all."""
+        """The term as it counts where a fit states how far it may be off (`joint_deviations`);
+        None: not at all.
+        """
         return self
 
     def frames(self, index: Tensor | slice) -> Self:
         """Of some of the frames."""
-        given = {name: value for name in self.PER_FRAME if (value := getattr(self, name)) is not None}
+        given = {
+            name: value for name in self.PER_FRAME if (value := getattr(self, name)) is not None
+        }
         return replace(self, **{name: value[index] for name, value in given.items()})
 
     def to(self, dtype: torch.dtype) -> Self:
         """With what is real in another precision."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        real = {n: v for n, v in values.items() if hasattr(v, "to") and getattr(v, "dtype", None) != torch.int64}
+        real = {
+            n: v
+            for n, v in values.items()
+            if hasattr(v, "to") and getattr(v, "dtype", None) != torch.int64
+        }
         return replace(self, **{name: value.to(dtype) for name, value in real.items()})
 
 
@@ -154,9 +203,12 @@ def geman_mcclure(squared: Tensor, scale: Tensor | float) -> tuple[Tensor, Tenso
 
 
 def charbonnier(squared: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """rho(e) = 2 c^2 (sqrt(1 + e / c^2) - 1) of a squared residual e, square near zero and a cone far out; its slope.
+    """rho(e) = 2 c^2 (sqrt(1 + e / c^2) - 1) of a squared residual e, square near zero and a cone
+    far out; its slope.
 
     For motion: mostly people move evenly, and then somebody lands from a jump.
     """
     root = (1 + squared / scale**2).sqrt()
-    return 2 * squared / (root + 1), 1 / root  # the same, without the difference of nearly equal numbers
+    return 2 * squared / (
+        root + 1
+    ), 1 / root  # the same, without the difference of nearly equal numbers

@@ -12,7 +12,9 @@ import numpy as np
 
 
 def rng(name: str) -> np.random.Generator:
-    return np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
+    return np.random.default_rng(
+        int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
+    )
 
 
 def tensor(key: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -45,10 +47,14 @@ def checkpoint(reference: str) -> dict[str, np.ndarray]:
 def network_input(reference: str) -> np.ndarray:
     """The already normalised input batch, [N, 3, H, W]."""
     file = np.load(reference)
-    return rng(str(file["input_name"])).standard_normal(tuple(file["input_shape"])).astype(np.float32)
+    return (
+        rng(str(file["input_name"])).standard_normal(tuple(file["input_shape"])).astype(np.float32)
+    )
 
 
-PARENTS = np.array([-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21])
+PARENTS = np.array(
+    [-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21]
+)
 TOY_JOINTS = np.array(
     [
         [0, -0.22, 0.03],

@@ -25,15 +25,27 @@ def test_a_folder_has_the_name_of_its_clip(clips: Path) -> None:
     assert found(video=("jump.mp4", "b/run.mov")) == {"jump": "jump.mp4", "run": "b/run.mov"}
 
 
-def test_clips_of_one_name_get_the_names_of_their_folders_and_those_of_one_folder_their_suffix(clips: Path) -> None:
+def test_clips_of_one_name_get_the_names_of_their_folders_and_those_of_one_folder_their_suffix(
+    clips: Path,
+) -> None:
     assert found("**/*.m[op]?") == {
-        "a-walk": "a/walk.mp4", "b-walk": "b/walk.mp4", "jump": "jump.mp4", "run-mov": "b/run.mov",
+        "a-walk": "a/walk.mp4",
+        "b-walk": "b/walk.mp4",
+        "jump": "jump.mp4",
+        "run-mov": "b/run.mov",
         "run-mp4": "b/run.mp4",
-    }  # fmt: skip
+    }
 
 
 def test_names_depend_on_the_clips_and_not_on_their_order() -> None:
-    sources = ["/x/a/c.mp4", "/x/b/c.mp4", "/y/b/c.mp4", "/x/d.mp4", "/x/D.mp4", "/x/index.html.mp4"]
+    sources = [
+        "/x/a/c.mp4",
+        "/x/b/c.mp4",
+        "/y/b/c.mp4",
+        "/x/d.mp4",
+        "/x/D.mp4",
+        "/x/index.html.mp4",
+    ]
     forward = dict(zip(sources, names_of(sources), strict=True))
     backward = dict(zip(sources[::-1], names_of(sources[::-1]), strict=True))
     assert forward == backward

@@ -21,7 +21,11 @@ def nothing(number: int, news: object) -> None: ...
 def test_every_task_is_done_once_by_processes_that_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     told = []
-    ended = list(ProcessExecutor(2, 3).map(jobs.square, range(9), lambda number, news: told.append((number, news))))
+    ended = list(
+        ProcessExecutor(2, 3).map(
+            jobs.square, range(9), lambda number, news: told.append((number, news))
+        )
+    )
     assert {one.number: one.result[0] for one in ended} == {n: n * n for n in range(9)}
     assert len(ended) == 9
     assert 1 <= len({one.result[1] for one in ended} - {os.getpid()}) <= 2
@@ -31,15 +35,26 @@ def test_every_task_is_done_once_by_processes_that_stay(monkeypatch: pytest.Monk
 
 
 def test_this_process_does_the_same() -> None:
-    assert [(one.number, one.result) for one in SerialExecutor().map(jobs.square, [3, 4], nothing)] == [
+    assert [
+        (one.number, one.result) for one in SerialExecutor().map(jobs.square, [3, 4], nothing)
+    ] == [
         (0, (9, os.getpid())),
         (1, (16, os.getpid())),
     ]
 
 
-def test_a_task_whose_process_was_killed_is_tried_again_and_the_others_go_on(tmp_path: Path) -> None:
-    tasks = [(tmp_path / "never", 0), (tmp_path / "once", 1), (tmp_path / "always", 99), (tmp_path / "again", 0)]
-    ended = {one.number: one for one in ProcessExecutor(2, 1).map(jobs.die_some_times, tasks, nothing)}
+def test_a_task_whose_process_was_killed_is_tried_again_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    tasks = [
+        (tmp_path / "never", 0),
+        (tmp_path / "once", 1),
+        (tmp_path / "always", 99),
+        (tmp_path / "again", 0),
+    ]
+    ended = {
+        one.number: one for one in ProcessExecutor(2, 1).map(jobs.die_some_times, tasks, nothing)
+    }
     assert [ended[n].result for n in range(4)] == [1, 2, None, 1]
     assert (tmp_path / "always").stat().st_size == 1 + RETRIES
     assert ended[2].lost.startswith("the worker process was killed (SIGKILL")
@@ -87,6 +102,9 @@ def test_a_script_that_forgets_its_guard_is_told(tmp_path: Path) -> None:
     )
     ended = subprocess.run(
         [sys.executable, str(tmp_path / "script.py")],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert "if __name__ == '__main__':" in ended.stderr

@@ -1,4 +1,6 @@
-"""Clips that are done and unchanged are told by their digests; whatever else changes lets the stages decide."""
+"""Clips that are done and unchanged are told by their digests; whatever else changes lets the
+stages decide.
+"""
 
 import subprocess
 import sys
@@ -17,9 +19,22 @@ RUN = "import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)
 
 
 def run(clips: Path, out: Path, *more: str, exit_code: int = 0) -> str:
-    command = [sys.executable, "-c", RUN, "run", "--video", str(clips / "a.mp4"), "--video", str(clips / "b.mov")]
+    command = [
+        sys.executable,
+        "-c",
+        RUN,
+        "run",
+        "--video",
+        str(clips / "a.mp4"),
+        "--video",
+        str(clips / "b.mov"),
+    ]
     ended = subprocess.run(
-        [*command, "--out", str(out), *LIGHT_OPTIONS, *more], cwd=ROOT, capture_output=True, text=True, timeout=300
+        [*command, "--out", str(out), *LIGHT_OPTIONS, *more],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert ended.returncode == exit_code, ended.stderr
     return ended.stderr + ended.stdout
@@ -44,7 +59,9 @@ def test_a_run_with_nothing_to_do_says_so_without_loading_torch(clips: Path, don
     assert said.strip().endswith("False")
 
 
-def test_a_broken_clip_is_told_without_loading_torch_and_ends_with_3(clips: Path, done: Path) -> None:
+def test_a_broken_clip_is_told_without_loading_torch_and_ends_with_3(
+    clips: Path, done: Path
+) -> None:
     run(clips, done, "--video", str(clips / "c.mp4"), exit_code=3)
     said = run(clips, done, "--video", str(clips / "c.mp4"), exit_code=3)
     assert "as before; not tried again without --retry-failed" in said
@@ -58,8 +75,12 @@ def test_threads_do_not_matter_and_other_options_do(clips: Path, done: Path) -> 
 
 
 @pytest.mark.parametrize("change", ["another byte", "gone", "edits", "another clip"])
-def test_what_was_changed_is_looked_at(clips: Path, done: Path, tmp_path: Path, change: str) -> None:
-    fit, edits, clip = done / "a" / "fit.npz", done / "a" / "tracks_edits.json", clips / "a.mp4"
+def test_what_was_changed_is_looked_at(
+    clips: Path, done: Path, tmp_path: Path, change: str
+) -> None:
+    fit = done / "a" / "fit.npz"
+    edits = done / "a" / "tracks_edits.json"
+    clip = clips / "a.mp4"
     before = {path: path.read_bytes() for path in (fit, clip)}
     try:
         if change == "another byte":

@@ -56,7 +56,9 @@ def test_another_version_of_ray_is_told(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", FakeRay(RuntimeError(words)))  # type: ignore[arg-type]
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(UserError, match=f"cannot reach the Ray cluster at {address}: .*Ray: 2.9.0"):
+        with pytest.raises(
+            UserError, match=f"cannot reach the Ray cluster at {address}: .*Ray: 2.9.0"
+        ):
             RayExecutor(address, 1)
 
 
@@ -66,7 +68,13 @@ def ray() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("RAY_worker_niceness", "0")  # workers would starve beside other tests
         environment.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
-        module.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        module.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
         yield module
         module.shutdown()
 
@@ -81,9 +89,13 @@ def test_every_task_is_done_once(ray: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_task_that_kills_its_worker_is_tried_a_bounded_number_of_times(ray: Any, tmp_path: Path) -> None:
+def test_a_task_that_kills_its_worker_is_tried_a_bounded_number_of_times(
+    ray: Any, tmp_path: Path
+) -> None:
     tasks = [(tmp_path / "never", 0), (tmp_path / "once", 1), (tmp_path / "always", 99)]
-    ended = {one.number: one for one in RayExecutor("auto", 1).map(jobs.die_some_times, tasks, nothing)}
+    ended = {
+        one.number: one for one in RayExecutor("auto", 1).map(jobs.die_some_times, tasks, nothing)
+    }
     assert [ended[n].result for n in range(3)] == [1, 2, None]
     assert (tmp_path / "always").stat().st_size == 1 + RETRIES
     assert f"its Ray worker died {1 + RETRIES} times" in ended[2].lost
@@ -91,5 +103,7 @@ def test_a_task_that_kills_its_worker_is_tried_a_bounded_number_of_times(ray: An
 
 @pytest.mark.slow
 def test_more_threads_than_any_machine_has_are_refused(ray: Any) -> None:
-    with pytest.raises(UserError, match="--threads 64 is more than any machine of the Ray cluster has"):
+    with pytest.raises(
+        UserError, match="--threads 64 is more than any machine of the Ray cluster has"
+    ):
         RayExecutor("auto", 64)

@@ -31,13 +31,19 @@ def done(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run over all three clips."""
     out = tmp_path_factory.mktemp("done")
     statuses = package.run_many(str(clips / "*.m*"), out, **LIGHT)
-    assert [(status.name, status.state) for status in statuses] == [("a", "done"), ("b", "done"), ("c", "failed")]
+    assert [(status.name, status.state) for status in statuses] == [
+        ("a", "done"),
+        ("b", "done"),
+        ("c", "failed"),
+    ]
     return out
 
 
 def test_every_clip_has_a_folder_and_a_row(done: Path) -> None:
     for name in ("a", "b"):
-        assert all((done / name / file).stat().st_size for file in (*RESULTS, "report.html", "status.json"))
+        assert all(
+            (done / name / file).stat().st_size for file in (*RESULTS, "report.html", "status.json")
+        )
     table = rows(done)
     assert [row["state"] for row in table.values()] == ["done", "done", "failed"]
     assert table["a"]["frames"] == "3"
@@ -50,7 +56,9 @@ def test_the_page_shows_every_clip_and_loads_nothing_but_overlays(done: Path) ->
     page = (done / "index.html").read_text()
     assert 'src="a/overlay.mp4#t=1"' in page
     assert 'href="b/report.html"' in page
-    assert page.index("failed") < page.index('src="a/overlay.mp4#t=1"')  # what went wrong comes first
+    assert page.index("failed") < page.index(
+        'src="a/overlay.mp4#t=1"'
+    )  # what went wrong comes first
     assert "script" not in page.replace("script-src", "")
 
 
@@ -61,7 +69,9 @@ def test_a_second_run_makes_nothing_and_keeps_what_it_knew(done: Path, clips: Pa
     assert [status.state for status in statuses] == ["kept", "kept", "failed"]
     assert [status.made for status in statuses] == [(), (), ()]
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert [row["seconds"] for row in rows(done).values()][:2] == [row["seconds"] for row in first.values()][:2]
+    assert [row["seconds"] for row in rows(done).values()][:2] == [
+        row["seconds"] for row in first.values()
+    ][:2]
 
 
 def test_a_broken_clip_is_tried_again_when_it_is_asked_for_or_has_changed(
@@ -69,7 +79,9 @@ def test_a_broken_clip_is_tried_again_when_it_is_asked_for_or_has_changed(
 ) -> None:
     tried = []
     opened = clip.open_clip
-    monkeypatch.setattr(clip, "open_clip", lambda path: tried.append(Path(path).name) or opened(path))
+    monkeypatch.setattr(
+        clip, "open_clip", lambda path: tried.append(Path(path).name) or opened(path)
+    )
     for _ in range(2):
         *_, broken = package.run_many(str(clips / "*.m*"), done, **LIGHT)
         assert broken.error.count("(as before; not tried again without --retry-failed)") == 1
@@ -91,11 +103,15 @@ def test_the_results_are_those_of_a_run_alone(done: Path, clips: Path, tmp_path:
         assert (tmp_path / name).read_bytes() == (done / "a" / name).read_bytes(), name
 
 
-def test_networks_are_loaded_once(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_are_loaded_once(
+    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded = []
     load = stage_settings.load_pose_model
     monkeypatch.setattr(
-        stage_settings, "load_pose_model", lambda name, checkpoint: loaded.append(name) or load(name, checkpoint)
+        stage_settings,
+        "load_pose_model",
+        lambda name, checkpoint: loaded.append(name) or load(name, checkpoint),
     )
     clip._loader.cache_clear()
     package.run_many([clips / "a.mp4", clips / "b.mov"], tmp_path, **LIGHT)
@@ -118,11 +134,18 @@ def test_a_clip_that_another_run_holds_is_done_last(
     held.__enter__()
     monkeypatch.setattr(batch.time, "sleep", lambda seconds: held.__exit__(None, None, None))
     ended = []
-    package.run_many([clips / "a.mp4", clips / "b.mov"], tmp_path, progress=lambda s: ended.append(s.name), **LIGHT)
+    package.run_many(
+        [clips / "a.mp4", clips / "b.mov"],
+        tmp_path,
+        progress=lambda s: ended.append(s.name),
+        **LIGHT,
+    )
     assert ended == ["b", "a"]
 
 
-def test_a_full_disk_fails_one_clip_in_words(clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_fails_one_clip_in_words(
+    clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_stages = clip.run_stages
 
     def full(job):  # type: ignore[no-untyped-def]
@@ -152,7 +175,9 @@ def test_mistakes_are_found_before_any_clip_is_begun(
     clips: Path, tmp_path: Path, options: dict[str, object], words: str
 ) -> None:
     with pytest.raises(UserError, match=words):
-        package.run_many([clips / "a.mp4", clips / "b.mov"], tmp_path / "out", **{**LIGHT, **options})
+        package.run_many(
+            [clips / "a.mp4", clips / "b.mov"], tmp_path / "out", **{**LIGHT, **options}
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -164,7 +189,10 @@ def test_mistakes_are_found_before_any_clip_is_begun(
         (("--video", "CLIPS/a.mp4", "--shard", "1/2"), "--shard is for many videos"),
         (("--videos", "CLIPS/*.mp4", "--image", "x.png"), "--image is for one clip"),
         (("--videos", "CLIPS/*.mp4", "--fps", "3"), "--fps is for one clip"),
-        (("--videos", "CLIPS/*.mp4", "--jobs", "2", "--ray", "auto"), "leave one of --jobs and --ray out"),
+        (
+            ("--videos", "CLIPS/*.mp4", "--jobs", "2", "--ray", "auto"),
+            "leave one of --jobs and --ray out",
+        ),
         (("--image", "x.png", "--out", "memory://x"), "--image is for one clip"),
     ],
 )
@@ -186,12 +214,15 @@ def test_killed_workers_and_drivers_cost_one_clip_each(clips: Path, tmp_path: Pa
     """A worker is killed in the first run, the driver in the second; the third finds what is left."""
     everything = command("--videos", clips / "[ab].m*", "--out", tmp_path, "--jobs", 2)
     first = subprocess.Popen(everything, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    killed, states = False, {}
+    killed = False
+    states = {}
     assert first.stdout is not None
     for line in first.stdout:
         news = json.loads(line)
         if news["event"] == "stage" and not killed:
-            workers = subprocess.run(["pgrep", "-P", str(first.pid)], capture_output=True, text=True).stdout.split()
+            workers = subprocess.run(
+                ["pgrep", "-P", str(first.pid)], capture_output=True, text=True
+            ).stdout.split()
             holder = int((tmp_path / news["name"] / ".fitmesh.lock").read_text().split()[1])
             assert str(holder) in workers
             os.kill(holder, signal.SIGKILL)
@@ -201,19 +232,30 @@ def test_killed_workers_and_drivers_cost_one_clip_each(clips: Path, tmp_path: Pa
     assert first.wait() == 0
     assert states == {"a": "done", "b": "done"}
     again = subprocess.run(everything, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    ended = [news for news in map(json.loads, again.stdout.splitlines()) if news["event"] == "ended"]
+    ended = [
+        news for news in map(json.loads, again.stdout.splitlines()) if news["event"] == "ended"
+    ]
     assert [news["state"] for news in ended] == ["kept", "kept"]
     package.run(clips / "a.mp4", tmp_path / "alone", **LIGHT)
     for name in RESULTS:
-        assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "a" / name).read_bytes(), name
+        assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "a" / name).read_bytes(), (
+            name
+        )
 
 
 @pytest.mark.slow
 def test_the_exit_code_says_that_a_clip_failed(clips: Path, tmp_path: Path) -> None:
     ended = subprocess.run(
-        [word for word in command("--videos", clips / "*.m*", "--out", tmp_path) if word != "--json"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [
+            word
+            for word in command("--videos", clips / "*.m*", "--out", tmp_path)
+            if word != "--json"
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert ended.returncode == 3
     assert "2 of 3 clips done, 1 failed" in ended.stderr
     assert "Traceback" not in ended.stderr

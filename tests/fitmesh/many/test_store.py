@@ -74,7 +74,9 @@ def bucket(clips: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def run(**options: Any) -> list[package.ClipStatus]:
-    return package.run_many("failing://bucket/in/*.m*", "failing://bucket/out", **{**LIGHT, **options})
+    return package.run_many(
+        "failing://bucket/in/*.m*", "failing://bucket/out", **{**LIGHT, **options}
+    )
 
 
 def test_results_in_a_store_are_those_of_a_folder_though_one_call_in_five_fails(
@@ -101,7 +103,10 @@ def test_what_is_complete_is_not_fetched_again_and_what_is_not_is_made_again(buc
     bucket.rm_file("/bucket/out/a/status.json")  # as when the upload was interrupted
     assert [status.state for status in run()][:2] == ["done", "kept"]
     changed = run(exports=("csv",))
-    assert [status.made for status in changed][:2] == [("csv",), ("csv",)]  # stages that are still valid are fetched
+    assert [status.made for status in changed][:2] == [
+        ("csv",),
+        ("csv",),
+    ]  # stages that are still valid are fetched
 
 
 def test_the_status_is_written_last_and_removed_first(
@@ -111,13 +116,17 @@ def test_the_status_is_written_last_and_removed_first(
         (tmp_path / name).write_text(name)
     store.put_folder(tmp_path, "failing://bucket/folder")
     order: list[str] = []
-    monkeypatch.setattr(FailingStore, "pipe_file", lambda self, path, value, **_: order.append(path.split("/")[-1]))
+    monkeypatch.setattr(
+        FailingStore, "pipe_file", lambda self, path, value, **_: order.append(path.split("/")[-1])
+    )
     monkeypatch.setattr(FailingStore, "rm_file", lambda self, path: order.append("removed"))
     store.put_folder(tmp_path, "failing://bucket/folder")
     assert order == ["removed", "a.txt", "z.txt", "status.json"]
 
 
-def test_a_store_that_never_answers_fails_the_clip_in_words(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_never_answers_fails_the_clip_in_words(
+    bucket: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(self: Any, path: str, *_: Any, **__: Any) -> None:
         raise TimeoutError("no answer")
 

@@ -94,24 +94,6 @@ class View(Table):
 
 
 @dataclass(frozen=True)
-class Mode(Table):
-    """Another body that explains a frame of somebody about as well as the one that is stated
-    (`fitting.modes`).
-    """
-
-    PREFIX = "mode_"
-    identity: np.ndarray = column((), "i", "the person's number")
-    frame: np.ndarray = column((), "i", "frame number in the clip", low=0)
-    probability: np.ndarray = column((), "f", "that it is nearer to the truth", low=0, high=1)
-    pose_rad: np.ndarray = column(
-        (24, 3), "f", "axis-angle", unit="rad", finite=True, low=-MOST_RAD, high=MOST_RAD
-    )
-    translation_m: np.ndarray = column(
-        (3,), "f", "added to every point", unit="m", finite=True, low=-FAR_M, high=FAR_M
-    )
-
-
-@dataclass(frozen=True)
 class Person(Table):
     """One identity over the T frames of one shot in which the person is there: seen, or filled in
     over half a second.
@@ -207,15 +189,6 @@ class Person(Table):
     # [T] of its joints relative to the pelvis (`reliable`)
     worst_error_mm: np.ndarray = column(
         (), "f", "median of the largest joint error; NaN: unknown", unit="mm", low=0
-    )
-    second_probability: np.ndarray | None = column(  # [T]
-        (),
-        "f",
-        "that another pose is nearer to the truth (`Result.second`); 0: none is likely",
-        low=0,
-        high=1,
-        optional=True,
-        in_files=False,
     )
     height_std_m: float = column(
         (), "f", "std of that; NaN: unknown", unit="m", each="people", default=lambda: np.nan
@@ -336,9 +309,6 @@ class Result:
     views: list[View] = field(
         default_factory=list
     )  # of several cameras, this one first; empty: there is one
-    modes: Mode = field(
-        default_factory=lambda: Mode.empty()
-    )  # frames of people who may have another pose
 
     @property
     def size(self) -> tuple[int, int]:
@@ -400,22 +370,6 @@ class Result:
             torch.from_numpy(person.translation_m[rows]),
             torch.tensor(person.size, dtype=torch.float32),
             None if person.hand_pose_rad is None else torch.from_numpy(person.hand_pose_rad[rows]),
-        )
-
-    def second(self, person: Person) -> "tuple[np.ndarray, fitting.BodyParams]":
-        """The rows [M] of a person in which another pose explains the keypoints about as well, and
-        that body, in the camera frame; `person.second_probability` says how likely it is."""
-        import torch
-
-        rows, modes = _modes_of(self.modes, person)
-        params = self.params(person, rows)
-        pose = modes.pose_rad
-        translation = modes.translation_m
-        return rows, replace(
-            params,
-            pose=torch.from_numpy(pose),
-            translation=torch.from_numpy(translation),
-            hands=None,
         )
 
     def world_std_mm(self, person: Person) -> np.ndarray:
@@ -532,7 +486,6 @@ def fit_schema() -> dict[str, Array]:
         **Shot.schema(rows="shots"),
         **Person.schema(),
         **View.schema(rows="views", optional=True),
-        **Mode.schema(rows="modes", optional=True),
     }
 
 
@@ -670,13 +623,7 @@ def load(folder: str | Path) -> Result:
         arrays,
         time_s=arrays["time_s"][at],
         world_from_camera=arrays["world_from_camera"][at],
-        second_probability=np.zeros(len(at), np.float32),
     )
-    modes = Mode.from_arrays(arrays) if "mode_frame" in arrays else Mode.empty()
-    for person in people:
-        rows, mine = _modes_of(modes, person)
-        assert person.second_probability is not None
-        person.second_probability[rows] = mine.probability
     return Result(
         folder=folder,
         people=[
@@ -697,7 +644,6 @@ def load(folder: str | Path) -> Result:
         world_from_camera=arrays["world_from_camera"],
         events=Event.from_arrays(arrays).each(),
         views=View.from_arrays(arrays).each() if "view_name" in arrays else [],
-        modes=modes,
         rate=Fraction(*map(int, arrays["rate"])),
         body_name=str(arrays["body"]),
         body_path=Path(body_path) if body_path else None,
@@ -711,13 +657,6 @@ def load(folder: str | Path) -> Result:
             for name in ("body_digest", "weighting", "init", "source", "pose_model")
         },
     )
-
-
-def _modes_of(modes: Mode, person: Person) -> tuple[np.ndarray, Mode]:
-    """The rows [M] of a person who may have another pose there, and these modes [M]."""
-    mine = modes.rows(modes.identity == person.identity)
-    _, rows, at = np.intersect1d(person.frame, mine.frame, return_indices=True)
-    return rows, mine.rows(at)
 
 
 def _known(values: np.ndarray | None) -> np.ndarray | None:

@@ -80,22 +80,6 @@ class HandFit(Table):
 
 
 @dataclass(frozen=True)
-class SecondMode(Table):
-    """Another body that explains T frames about as well (`fitting.modes`); NaN where there is none."""
-
-    probability: np.ndarray = column(
-        (), "f", "that it is nearer to the truth than the body that is stated"
-    )
-    pose_rad: np.ndarray = column(
-        (24, 3), "f", "axis-angle of each joint", unit="rad", fill=np.nan
-    )  # [T, 24, 3]
-    translation_m: np.ndarray = column((3,), "f", "translation", unit="m", fill=np.nan)  # [T, 3]
-    extra_cost: np.ndarray = column(
-        (), "f", "by which it costs more than the stated body", unit="nats", fill=np.nan
-    )
-
-
-@dataclass(frozen=True)
 class TrackFit(Table):
     """A person's body over every frame of the grid from the first to the last one seen."""
 
@@ -121,9 +105,6 @@ class TrackFit(Table):
         (), "f", "median of the largest joint error", unit="mm", fill=np.nan, optional=True
     )
     hands: HandFit | None = nested(HandFit, "fingers; None: nobody looked", optional=True)
-    second: SecondMode | None = nested(
-        SecondMode, "another body; None: nobody looked", optional=True
-    )
 
     @property
     def keypoint_observed(self) -> np.ndarray:

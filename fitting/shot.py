@@ -750,9 +750,6 @@ def _as_found(
         np.zeros((len(track), len(FEET)), np.float32) if track.contact is None else track.contact
     )
     worst = None if track.worst_error_mm is None else np.float32(size) * track.worst_error_mm
-    second = track.second
-    if second is not None:
-        second = replace(second, translation_m=np.float32(size) * second.translation_m)
     return replace(
         track,
         keypoints=keypoints,
@@ -760,5 +757,4 @@ def _as_found(
         contact=contact,
         worst_error_mm=worst,
         hands=hands,
-        second=second,
     )

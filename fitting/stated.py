@@ -2,7 +2,7 @@
 frame's worst joint is.
 
 The Gauss-Newton covariance (`solver.levenberg_marquardt.joint_deviations`) knows the noise of
-keypoints and the spread of the priors. It cannot know a wrong mode, a wrong scene, or clothes.
+keypoints and the spread of the priors. It cannot know a limb mirrored in depth, a wrong scene, or clothes.
 `tools/stated_errors.py` fits rendered people whom nothing was learned from, and leaves in
 `data/stated_errors.json` how large their errors are beside what is stated (conformal prediction,
 normalised by the stated deviation):
@@ -25,14 +25,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 from fitting.body import Body
-from fitting.body.kinematics import JOINT_NAMES, PARENTS, matrix_to_axis_angle, rotation_matrices
-from fitting.fits import InitialGuess, SecondMode, TrackFit
+from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.fits import InitialGuess, TrackFit
 from pose2d.base.files import read_json
 
 TABLE = Path(__file__).parent / "data" / "stated_errors.json"
@@ -59,7 +59,6 @@ RATES = (6.0, 120.0)
 SEVERAL_FACTOR = 1.5
 SEVERAL_MM = 12.0
 SEVERAL_WORST = 1.5
-LEAST_PROBABILITY = 0.2  # of a second mode that counts
 AROUND = 7  # frames over which a frame's worst error is averaged
 _MIRROR_MM, _GUESS_MM = 30.0, 20.0  # added before the logarithm: below, a difference says nothing
 
@@ -79,9 +78,6 @@ class StatedErrors:
     angle: Mapping[str, float]  # by kind of angle: its deviation over that of the joints' rotations
     speed_per_s: np.ndarray  # [kinds, 2] m/s per metre of a joint's and the body's deviation
     shape: float  # factor on deviations of the shape
-    mode: (
-        np.ndarray
-    )  # [2] log odds of a second mode that costs as much as the first; what each nat more takes off
     worst_mean: np.ndarray  # [F] of `frame_features`
     worst_weight: np.ndarray  # [F] of features without their mean -> log of mm
     worst_log_mm: float  # at the mean
@@ -91,14 +87,6 @@ class StatedErrors:
         """ref (Gauss-Newton / ref)^a of deviations [.., 3]."""
         reference = self.reference_mm[place, AXIS]
         return reference * (std_mm / reference) ** self.exponent[place, AXIS]
-
-    def mode_probability(self, second: SecondMode) -> np.ndarray:
-        """[T] that the second mode is nearer to the truth, 0 where there is none that counts."""
-        log_odds = self.mode[0] - self.mode[1] * np.nan_to_num(second.extra_cost)
-        probability = np.where(
-            np.isfinite(second.extra_cost), 1 / (1 + np.exp(-log_odds)), 0.0
-        ).astype(np.float32)
-        return np.where(probability >= LEAST_PROBABILITY, probability, 0.0)
 
     @staticmethod
     def of(stated: Mapping[str, Any]) -> "StatedErrors":
@@ -133,22 +121,19 @@ def calibrated(
     table = table or stated_errors()
     seen = track.joint_observed.astype(int)
     away = spread_features(track, guess, body)
-    apart = modes_apart(track, body)
-    probability = (
-        np.zeros(len(track)) if track.second is None else table.mode_probability(track.second)
-    )
     rate = float(np.clip(fps, *RATES)) / LEARNT_FPS
 
     def stated(std_mm: np.ndarray, place: int) -> torch.Tensor:
-        std_mm = of_both_modes(std_mm * rate ** RATE[place, AXIS], apart.mm[place], probability)
-        std_mm = table.powered(std_mm, place) * _cells(table.factor, place, seen, scene)
+        std_mm = table.powered(std_mm * rate ** RATE[place, AXIS], place) * _cells(
+            table.factor, place, seen, scene
+        )
         return torch.from_numpy(std_mm.astype(np.float32))
 
     wider = np.exp((away - table.spread_mean) @ table.spread.T)[..., AXIS].astype(
         np.float32
     )  # [T, 24, 3]
     relative = stated(fit.joint_std_relative_mm.numpy(), 0) * torch.from_numpy(wider)
-    deg = of_both_modes(fit.rotation_std_deg.numpy() * rate**TURN_RATE, apart.deg, probability)
+    deg = fit.rotation_std_deg.numpy() * rate**TURN_RATE
     rotation = torch.from_numpy((deg * table.rotation[KIND, seen]).astype(np.float32))
     covariance = None if fit.shape_covariance is None else fit.shape_covariance * table.shape**2
     found = replace(
@@ -161,40 +146,9 @@ def calibrated(
             shape_covariance=covariance,
         ),
     )
-    if found.second is not None:
-        found = replace(found, second=replace(found.second, probability=probability))
     features = frame_features(found, away, scene)
     log_mm = table.worst_log_mm + (features - table.worst_mean) @ table.worst_weight
     return replace(found, worst_error_mm=np.exp(_over_time(log_mm)).astype(np.float32))
-
-
-class Apart(NamedTuple):
-    """How far the second mode is from the first; 0 where there is none."""
-
-    mm: np.ndarray  # [2, T, 24, 3] joints relative to the pelvis, in the camera frame
-    deg: np.ndarray  # [T, 24] rotations of joints
-
-
-def modes_apart(track: TrackFit, body: Body) -> Apart:
-    apart = Apart(np.zeros((2, len(track), 24, 3)), np.zeros((len(track), 24)))
-    if track.second is None or not (there := np.isfinite(track.second.extra_cost)).any():
-        return apart
-    rows = np.flatnonzero(there)
-    first = track.fit.params.rows(rows)
-    second = track.second.rows(rows)
-    pose = torch.from_numpy(second.pose_rad)
-    translation = torch.from_numpy(second.translation_m)
-    other = replace(first, pose=pose, translation=translation)
-    moved = 1000 * (body.at(other).joints - body.at(first).joints).double().numpy()
-    apart.mm[:, rows] = moved - moved[:, :1], moved
-    turned = matrix_to_axis_angle(rotation_matrices(pose) @ rotation_matrices(first.pose).mT)
-    apart.deg[rows] = turned.norm(dim=-1).rad2deg().numpy()
-    return apart
-
-
-def of_both_modes(std: np.ndarray, apart: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """Around the first mode, of the mixture of both [T, ..]."""
-    return np.sqrt(std**2 + probability.reshape(-1, *[1] * (std.ndim - 1)) * apart**2)
 
 
 def calibrated_by_several(track: TrackFit) -> TrackFit:

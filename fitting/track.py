@@ -38,7 +38,6 @@ from fitting.keypoints.observed import (
     usable_frames,
 )
 from fitting.keypoints.weights import Weighting, confidence_after_fit, warn_of_scores
-from fitting.modes import second_modes
 from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess, shape_from_outlines
 from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import SceneTerms
@@ -253,10 +252,6 @@ def fit_prepared(
         )
         if prepared.others:
             return calibrated_by_several(track)
-        if fit.joint_std_mm is not None:
-            track = replace(
-                track, second=second_modes(given.rows(some), fit, fps, camera, body, options)
-            )
         together = fps if len(solved) > 2 else 0.0
         return calibrated(
             track, part.guess, body, scene is not None and scene.up is not None, together

@@ -41,7 +41,17 @@ IGNORED = ("cache_key", "digest")  # part of a name: what says which code or fil
 TEXTS = ("camera_reason", "warnings")  # sentences for people, which may be worded better
 # Left out on purpose: nobody read them, or text that numbers were packed into. Name of the array,
 # without its file.
-REMOVED = ("row_owner_presence", "row_sigma_px", "camera_rotation_std_deg", "events")
+REMOVED = (
+    "row_owner_presence",
+    "row_sigma_px",
+    "camera_rotation_std_deg",
+    "events",
+    "mode_identity",
+    "mode_frame",
+    "mode_probability",
+    "mode_pose_rad",
+    "mode_translation_m",
+)
 RENAMED: dict[str, str] = {}  # name of an array before -> after, without their file
 JOINED_WH = (640, 360)
 JOINED_FPS = 15

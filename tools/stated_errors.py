@@ -51,7 +51,6 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import SEGMENTS, rotation_matrices
 from fitting.camera import given_focal
 from fitting.fits import TrackFit
-from fitting.modes import APART_M
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import AXIS, COUNTED, KIND, KINDS, ONE_STD, TABLE, StatedErrors
 from pose2d.base.errors import UserError
@@ -82,7 +81,6 @@ NEUTRAL = StatedErrors(
     {},
     np.ones((len(KINDS), 2)),
     1.0,
-    np.array([-30.0, 0.0]),
     np.zeros(8),
     np.zeros(8),
     float(np.log(200.0)),
@@ -100,7 +98,6 @@ class Person:
     left_out: bool  # keypoints were
     track: TrackFit
     away: np.ndarray  # [T, 24, 2] `spread_features`
-    apart: stated.Apart  # the modes
     error_mm: np.ndarray  # [2, T, 24, 3] relative to the pelvis, in the camera frame
     rotation_deg: np.ndarray  # [T, 24] angle between the joint's rotation and the true one
     angle_deg: dict[str, np.ndarray]  # by name [T]
@@ -158,21 +155,12 @@ def _without_some(points: Keypoints, seed: int) -> Keypoints:
 
 def _fitted(
     person: ShotPerson, camera, body: Body, scene: bool
-) -> tuple[TrackFit, np.ndarray, stated.Apart, bool] | None:
-    """The track with raw deviations, its features, how far its modes are apart, and whether the
-    scene was used.
-    """
-    made: list[tuple[TrackFit, np.ndarray, stated.Apart, bool]] = []
+) -> tuple[TrackFit, np.ndarray, bool] | None:
+    """Return the track with raw deviations, its features, and whether the scene was used."""
+    made: list[tuple[TrackFit, np.ndarray, bool]] = []
 
     def raw(track, guess, body, scene, fps):  # in place of `calibrated`
-        made.append(
-            (
-                track,
-                stated.spread_features(track, guess, body),
-                stated.modes_apart(track, body),
-                scene,
-            )
-        )
+        made.append((track, stated.spread_features(track, guess, body), scene))
         return stated.calibrated(track, guess, body, scene, fps, NEUTRAL)
 
     with mock.patch("fitting.track.calibrated", raw):
@@ -184,10 +172,10 @@ def _fitted(
     turn = track.fit.params.pose[
         :, 0
     ]  # arms differ where palms were laid flat, places by the person's size
-    away, apart, used = next(
+    away, used = next(
         (one[1:]) for one in reversed(made) if torch.equal(one[0].fit.params.pose[:, 0], turn)
     )
-    return (track, away, apart, used) if used == scene else None
+    return (track, away, used) if used == scene else None
 
 
 def _beside(
@@ -196,7 +184,6 @@ def _beside(
     left_out: bool,
     track: TrackFit,
     away: np.ndarray,
-    apart: stated.Apart,
     scene: bool,
     frame: np.ndarray,
     truth: BodyParams,
@@ -205,7 +192,6 @@ def _beside(
     rows = track.index(frame)
     track = track.rows(rows)
     away = away[rows]
-    apart = stated.Apart(apart.mm[:, rows], apart.deg[rows])
     params = track.fit.params
     fit = track.fit
     joints, exact = (body.at(one).joints.double().numpy() for one in (params, truth))
@@ -226,7 +212,6 @@ def _beside(
         left_out,
         track,
         away,
-        apart,
         np.stack((camera - camera[:, :1], camera)),
         np.degrees(cosine.arccos().numpy()),
         {n: np.abs((angles[n] - true_angles[n] + 180) % 360 - 180) for n in angles},
@@ -268,7 +253,9 @@ def learnt(people: Sequence[Person]) -> StatedErrors:
         table,
         factor=table.factor * _inflation(people),
         shape=float(np.quantile(np.concatenate([one.shape_ratio for one in people]), ONE_STD)),
-        rotation=_by_kind(people, [one.rotation_deg / _raw_deg(one, table) for one in people]),
+        rotation=_by_kind(
+            people, [one.rotation_deg / one.track.fit.rotation_std_deg.numpy() for one in people]
+        ),
     )
     tracks = [_calibrated(one, table) for one in people]
     lengths_m = [
@@ -279,13 +266,8 @@ def learnt(people: Sequence[Person]) -> StatedErrors:
     return _worst(people, tracks, table)
 
 
-def _raw_deg(one: Person, table: StatedErrors) -> np.ndarray:
-    std = one.track.fit.rotation_std_deg.numpy()
-    return stated.of_both_modes(std, one.apart.deg, table.mode_probability(one.track.second))
-
-
 def _factors(people: Sequence[Person]) -> StatedErrors:
-    fitted = _spread(people, _modes(people))
+    fitted = _spread(people)
     factor = np.ones_like(NEUTRAL.factor)
     freedom = np.ones_like(NEUTRAL.freedom)
     for place in (0, 1):
@@ -326,7 +308,7 @@ def _inflation(people: Sequence[Person]) -> np.ndarray:
 
 def _ratio(one: Person, place: int, table: StatedErrors) -> np.ndarray:
     """[T, 24, 3] |error| over deviation before factors; NaN where a frame shows too little."""
-    std = table.powered(_raw_mm(one, place, table), place)
+    std = table.powered(_raw_mm(one, place), place)
     if place == 0:
         std = std * np.exp((one.away - table.spread_mean) @ table.spread.T)[..., AXIS]
     with np.errstate(all="ignore"):
@@ -336,43 +318,11 @@ def _ratio(one: Person, place: int, table: StatedErrors) -> np.ndarray:
     return ratio
 
 
-def _raw_mm(one: Person, place: int, table: StatedErrors) -> np.ndarray:
-    """Gauss-Newton's, of both modes."""
+def _raw_mm(one: Person, place: int) -> np.ndarray:
+    """Return Gauss-Newton's deviations [T, 24, 3]."""
     std = (one.track.fit.joint_std_relative_mm, one.track.fit.joint_std_mm)[place]
     assert std is not None
-    assert one.track.second is not None
-    return stated.of_both_modes(
-        std.numpy(), one.apart.mm[place], table.mode_probability(one.track.second)
-    )
-
-
-def _modes(people: Sequence[Person]) -> np.ndarray:
-    """[2] of `StatedErrors.mode`: logistic regression of whether joints that are apart are nearer
-    to the truth in the second mode."""
-    given = []
-    nearer = []
-    for one in (one for one in people if not one.left_out):
-        second = one.track.second
-        apart = one.apart.mm[0][:, COUNTED]
-        error = one.error_mm[0][:, COUNTED]
-        differ = np.linalg.norm(apart, axis=-1) > 1000 * APART_M
-        for row in np.flatnonzero(differ.any(1) & one.track.fit.observed.numpy()):
-            lengths = [
-                np.linalg.norm(e[row, differ[row]], axis=-1).mean() for e in (error + apart, error)
-            ]
-            nearer.append(float(lengths[0] < lengths[1]))
-            given.append([1.0, -second.extra_cost[row]])
-    x = np.array(given, float).reshape(-1, 2)
-    y = np.array(nearer)
-    prior = np.array([-1.0, 0.05])
-    # of the prior: as if few people had shown it
-    weight = np.diag([1.0, 1e3]) * PERSON_FRAMES
-    found = prior
-    for _ in range(20):  # Newton's steps
-        p = 1 / (1 + np.exp(-x @ found))
-        hessian = (x.T * (p * (1 - p))) @ x + weight
-        found = found - np.linalg.solve(hessian, x.T @ (p - y) + weight @ (found - prior))
-    return found
+    return std.numpy()
 
 
 def _cells(people, ratios, axis: int, seen: int, scene: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -455,7 +405,7 @@ def _angles(people, tracks) -> dict[str, float]:
     }
 
 
-def _spread(people, mode: np.ndarray) -> StatedErrors:
+def _spread(people) -> StatedErrors:
     """Exponents, mean of z, and w by axis: least squares of the logarithm of |error| / deviation,
     within kinds.
     """
@@ -464,7 +414,7 @@ def _spread(people, mode: np.ndarray) -> StatedErrors:
         for one in people
     ]
     z = np.concatenate([one.away[some] for one, some in zip(people, seen, strict=True)])
-    table = replace(NEUTRAL, spread_mean=z[:, COUNTED].mean((0, 1)), mode=mode)
+    table = replace(NEUTRAL, spread_mean=z[:, COUNTED].mean((0, 1)))
     spread = np.zeros((2, 2))
     exponent = np.ones((2, 2))
     reference = np.ones((2, 2))
@@ -473,7 +423,7 @@ def _spread(people, mode: np.ndarray) -> StatedErrors:
             [_ratio(one, place, table)[some] for one, some in zip(people, seen, strict=True)]
         )
         stds = np.concatenate(
-            [_raw_mm(one, place, table)[some] for one, some in zip(people, seen, strict=True)]
+            [_raw_mm(one, place)[some] for one, some in zip(people, seen, strict=True)]
         )
         for axis in (0, 1):
             y = np.log(ratios[..., axis == AXIS].mean(-1) + 0.05)[:, COUNTED]
@@ -502,9 +452,7 @@ def _spread(people, mode: np.ndarray) -> StatedErrors:
 
 
 def _calibrated(one: Person, table: StatedErrors) -> TrackFit:
-    with mock.patch.multiple(
-        stated, spread_features=lambda *_: one.away, modes_apart=lambda *_: one.apart
-    ):
+    with mock.patch.object(stated, "spread_features", return_value=one.away):
         return stated.calibrated(one.track, None, None, one.scene, FPS, table)  # type: ignore[arg-type]
 
 

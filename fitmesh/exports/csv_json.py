@@ -41,10 +41,7 @@ _KEYS = {
 # every number.
 _COLUMNS: list[tuple[Sequence[str], dict[str, str]]] = [
     (("",), {name: name for name in ("person", "frame", "time_s", "observed", "shot")}),
-    (
-        ("",),
-        {"reliable": "reliable_50_mm reliable_100_mm", "second_probability": "second_probability"},
-    ),
+    (("",), {"reliable": "reliable_50_mm reliable_100_mm"}),
     (ANGLE_NAMES, {"angles_deg": "_deg", "angle_std_deg": "_std_deg"}),
     (CONTACTS, {"contact": "_contact"}),
     (
@@ -175,7 +172,6 @@ def _chunks(result: Result, person: Person) -> Iterator[tuple[int, dict[str, tup
         angles = joint_angles_deg(np.where(blank[:, None, None], 0, part.pose_rad), part.joints_m)
         stds = angle_std_deg(part.pose_std_deg, ANGLE_JOINTS)
         world = part.world_from_camera
-        second = part.second_probability
         values: dict[str, tuple[int, Any]] = {
             "person": (0, np.full(len(part), part.identity)),
             "shot": (0, np.full(len(part), part.shot + 1)),
@@ -192,7 +188,6 @@ def _chunks(result: Result, person: Person) -> Iterator[tuple[int, dict[str, tup
             "joint_speed_m_s": (3, speed[rows]),
             "joint_speed_std_m_s": (3, speed_std[rows]),
             "reliable": (3, np.stack([part.reliable(limit) for limit in (50, 100)], -1)),
-            "second_probability": (3, np.zeros(len(part)) if second is None else second),
             "joint_observed": (0, part.joint_observed),
             "angles_deg": (
                 2,

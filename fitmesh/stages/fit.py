@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitmesh.result import EDITS_FILE, FIT_FILE, SCHEMA_VERSION, Mode, Person
+from fitmesh.result import EDITS_FILE, FIT_FILE, SCHEMA_VERSION, Person
 from fitmesh.stages.people import TRACKS_FILE, SeenPeople
 from fitmesh.stages.scene import OFF, Lens, describe, scene_arrays, scene_options
 from fitmesh.stages.settings import Job, RunSettings
@@ -139,7 +139,6 @@ def make(job: Job, key: CacheKey) -> None:
         int(rows.frame[-1] - rows.frame[0]) // seen.every + 1 for rows in seen.people.values()
     )
     fitted: list[Person] = []
-    modes: list[Mode] = []
     fits: list[ShotFit] = []
     lowest: list[float] = []
     with job.reporter.stage("fit", total) as tick, single_thread():
@@ -181,10 +180,6 @@ def make(job: Job, key: CacheKey) -> None:
                 track = shot_fit.people[person.identity]
                 rows = seen.people[person.identity]
                 made = person_rows(person.identity, shot, seen, rows, track, body)
-                modes.append(mode_rows(person.identity, track))
-                if 2 * (count := len(modes[-1])) > len(made):
-                    words = f"in {count / len(made):.0%} of frames another pose explains the keypoints nearly as well"
-                    job.reporter.say(f"person {person.identity}: {words}", "scene")
                 std_m = made.height_std_m if person.height_m is None else 0.0
                 uses = shot_fit.uses(person.identity)
                 masks = shot_fit.masks.get(person.identity, 0)
@@ -204,9 +199,8 @@ def make(job: Job, key: CacheKey) -> None:
                 )
     camera = fits[0].camera if fits else lens.camera
     scene = scene_arrays(fits, firsts, seen.frames, lowest)
-    second = Mode.concat(modes).to_arrays() if any(map(len, modes)) else {}
     groups = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
-    write_fit(job, key, seen, camera, {**scene, **groups, **second})
+    write_fit(job, key, seen, camera, {**scene, **groups})
 
 
 def write_fit(
@@ -384,17 +378,6 @@ def person_rows(
         height_std_m=body.height_std_m(covariance) * size,
         shape_covariance=covariance.numpy(),
     )
-
-
-def mode_rows(identity: int, track: TrackFit) -> Mode:
-    """The frames in which a person may have another pose."""
-    if (second := track.second) is None:
-        return Mode.empty()
-    rows = np.flatnonzero(track.present & (second.probability > 0))
-    second = second.rows(rows)
-    frame = track.frame[rows]
-    whose = np.full(len(rows), identity)
-    return Mode(whose, frame, second.probability, second.pose_rad, second.translation_m)
 
 
 def _or_nan(values: torch.Tensor | np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:

@@ -139,15 +139,7 @@ def _motion(stated: Mapping[str, Any]) -> Motion:
 
 def _arrays(result: Result, person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
     """All [T, ...]; NaN where a value is unknown."""
-    second_m = np.full((len(person), 24, 3), np.nan)
-    rows, params = result.second(person)
-    if len(rows):
-        second_m[rows] = scene.points(result.body.at(params).joints.numpy(), person.frame[rows])
     return {
-        "second_m": second_m,
-        "second": np.zeros(len(person))
-        if person.second_probability is None
-        else person.second_probability,
         "joints_m": scene.points(person.joints_m, person.frame),
         "relative_mm": person.joint_std_relative_mm,
         "absolute_mm": person.joint_std_mm,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS, Motion
-from fitmesh.result import Mode, Result, load
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from pose2d.base.errors import UserError
-from tests.fitmesh.walkers import save, walkers
+from tests.fitmesh.walkers import walkers
 
 QUIET = Reporter()
 KEPT = Motion(keep_reliable=0.5, reliable_mm=200.0)
@@ -85,29 +85,3 @@ def test_shape_says_how_far_the_surface_may_be_off(result: Result) -> None:
     length, deviation = result.segments_m(person)["left_thigh"]
     assert 0.25 < length < 0.6
     assert 0 < deviation < 0.1
-
-
-def test_a_second_pose_is_read_back_and_stands_in_the_tables_of_its_frames_alone(
-    result: Result, tmp_path: Path
-) -> None:
-    person = result.people[0]
-    rows = np.array([4, 5])
-    bent = person.pose_rad[rows].copy()
-    bent[:, 4, 0] += 0.5
-    chance = np.array([0.25, 0.5], np.float32)
-    modes = Mode(
-        np.full(2, person.identity), person.frame[rows], chance, bent, person.translation_m[rows]
-    )
-    save(replace(result, modes=modes))
-    found = load(tmp_path)
-    again = found.people[0]
-    second = found.people[0].second_probability
-    assert second is not None
-    assert second[rows].tolist() == [0.25, 0.5]
-    assert not np.delete(second, rows).any()
-    at, params = found.second(again)
-    assert at.tolist() == rows.tolist()
-    np.testing.assert_array_equal(params.pose.numpy(), bent)
-    EXPORTERS["csv"].write(found, tmp_path, QUIET)
-    cells = [row["second_probability"] for row in csv.DictReader((tmp_path / "motion.csv").open())]
-    assert [float(cell) for cell in cells[3:7]] == [0, 0.25, 0.5, 0]

@@ -292,7 +292,6 @@ def test_the_documentation_tells_every_array_of_fit_npz_and_its_size() -> None:
         "frames": "F",
         "events": "E",
         "views": "V",
-        "modes": "M",
         "coefficients": "D",
         "directions": "10",
         "fitted": "10",

@@ -18,7 +18,7 @@ import pytest
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.scene import foot_points, scene_frame
-from fitmesh.result import Mode, Result
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import footprints, viewer_data
 from fitmesh.viewer.server import PAGE, ViewerServer, serve
@@ -205,25 +205,6 @@ def test_the_numbers_the_page_gets_are_those_of_the_result(result: Result) -> No
     assert np.isnan(array(1, "absolute_mm")[~late.observed]).all()
     assert meta["time_s"][0] == 0
     assert meta["scale_mm"]["absolute"] > meta["scale_mm"]["relative"] > 0
-
-
-def test_the_viewer_has_a_second_pose_where_there_is_one(result: Result) -> None:
-    person = result.people[0]
-    rows = np.array([2, 3])
-    modes = Mode(
-        np.full(2, person.identity),
-        person.frame[rows],
-        np.full(2, 0.3, np.float32),
-        0 * person.pose_rad[rows],
-        person.translation_m[rows],
-    )
-    meta_json, values = viewer_data(replace(result, modes=modes))
-    place = json.loads(meta_json)["people"][0]["arrays"]["second_m"]
-    second = np.frombuffer(values, "<f4")[place["first"] :][: np.prod(place["shape"])].reshape(
-        place["shape"]
-    )
-    assert np.flatnonzero(np.isfinite(second).all((1, 2))).tolist() == [2, 3]
-    assert np.abs(second[2] - person.joints_m[2]).max() > 0.1
 
 
 def test_no_people_and_unknown_uncertainty_can_be_viewed(result: Result) -> None:

@@ -301,7 +301,6 @@ def save(result: Result) -> None:
         **Event.stack(result.events).to_arrays(),
         **Shot.stack(result.shots).to_arrays(),
         **Person.to_groups(result.people),
-        **result.modes.to_arrays(),
     )
 
 

@@ -7,7 +7,6 @@ import torch
 import fitting
 from fitting.body import BodyParams
 from fitting.keypoints.weights import ANNOTATOR_STD, LEAST_SHARE, joint_variance
-from fitting.modes import mirrored_limbs
 from fitting.solver.terms.scene import FEET, Balance, mass_shares
 
 UP = torch.tensor([0.0, -1.0, 0.0])
@@ -36,21 +35,6 @@ def test_an_upright_body_is_balanced_and_a_leaning_one_is_not() -> None:
 
 def test_height_does_not_count_in_balance() -> None:
     assert abs(float(away(stands(20))[0] @ UP)) < 1e-5
-
-
-def test_mirrored_thighs_look_alike_and_bend_the_knees() -> None:
-    body = fitting.load_body()
-    leaning = stands(25)
-    other = mirrored_limbs(leaning, body)
-    before = body.at(leaning).joints
-    after = body.at(other).joints
-    # Knees stay in the image and come forward.
-    torch.testing.assert_close(after[0, [4, 5], :2], before[0, [4, 5], :2], atol=0.05, rtol=0)
-    assert (after[0, [4, 5], 2] < after[0, [1, 2], 2]).all()
-    assert (before[0, [4, 5], 2] > before[0, [1, 2], 2]).all()
-    torch.testing.assert_close(
-        after[0, 7] - after[0, 4], before[0, 7] - before[0, 4], atol=1e-4, rtol=0
-    )
 
 
 def test_annotators_scatter_is_taken_out_of_the_stated_variance() -> None:

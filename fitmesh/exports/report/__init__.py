@@ -231,13 +231,6 @@ def _usable(result: Result) -> str:
         words = f"Person {person.identity}: no joint off by more than 100 / 200 mm in "
         words += " / ".join(f"{(person.reliable(limit) >= 0.5).mean():.0%}" for limit in (100, 200))
         words += " of frames, probably"
-        if (
-            person.second_probability is not None
-            and (second := person.second_probability > 0).any()
-        ):
-            share = second.mean()
-            likely = person.second_probability[second].mean()
-            words += f"; in {share:.0%} another pose explains the keypoints nearly as well ({likely:.0%} probable)"
         bars.append(
             f'<div class="usable" title="{words}"><i style="margin-left:{left:.2f}%;width:{width:.2f}%;'
             f'background:linear-gradient(90deg,{colours})"></i></div>'

@@ -13,7 +13,6 @@ function rows(meta, person, joint, frame) {
     ['uncertainty, position', number(at('absolute_mm')[joint], 0, ' mm')],
     ['worst joint, pose', number(at('worst_mm')[0], 0, ' mm')],
     ['no joint off by 100 mm', Number.isFinite(at('reliable')[0]) ? `${Math.round(100 * at('reliable')[0])} %` : 'unknown'],
-    ['another pose', at('second')[0] > 0 ? `${Math.round(100 * at('second')[0])} %` : 'none is likely'],
     ['observed', at('joint_observed')[joint] ? 'yes' : at('observed')[0] ? 'no' : 'no, frame filled in'],
   ];
   meta.angles.forEach((name, i) => {

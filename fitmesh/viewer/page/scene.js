@@ -81,12 +81,7 @@ export class Scene {
       this.scene.add(ball);
       return ball;
     });
-    const second = new THREE.LineSegments(new THREE.BufferGeometry(),
-      new THREE.LineBasicMaterial({ color: person.colour, transparent: true, opacity: 0.55, depthTest: false }));
-    second.geometry.setAttribute('position', new THREE.BufferAttribute(new Float32Array(6 * this.meta.bones.length), 3));
-    second.frustumCulled = false;
-    this.scene.add(second);
-    return { person, mesh, joints, second };
+    return { person, mesh, joints };
   }
 
   addFloor() {
@@ -201,14 +196,8 @@ export class Scene {
     this.needsRender = true;
   }
 
-  place({ person, mesh, joints, second }) {
-    const points = person.row('joints_m', this.frame), other = person.row('second_m', this.frame);
-    second.visible = other !== null && Number.isFinite(other[0]) && this.jointsShown !== false;
-    if (second.visible) { // another pose that explains the keypoints nearly as well
-      const { position } = second.geometry.attributes;
-      this.meta.bones.flat().forEach((joint, i) => position.setXYZ(i, other[3 * joint], other[3 * joint + 1], other[3 * joint + 2]));
-      position.needsUpdate = true;
-    }
+  place({ person, mesh, joints }) {
+    const points = person.row('joints_m', this.frame);
     mesh.visible = points !== null && this.meshesShown !== false;
     joints.forEach((ball, joint) => {
       ball.visible = points !== null && this.jointsShown !== false;

@@ -45,11 +45,11 @@ from fitting.body.kinematics import rotation_matrices
 from fitting.camera import Camera
 from fitting.fits import TrackFit
 from fitting.render.raster import rasterize
-from fitting.scene.camera_motion import read_motion
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from fitting.solver.terms import reprojection
 from pose2d.base.caching import read_npz
 from pose2d.masks import CROP, LEAST_SURE, person_mask
+from pose2d.video.camera_motion.motion import read_motion
 from pose2d.video.frames import ImageFolder, Span, Video
 
 # every third of 90 frames at 30 frames/s

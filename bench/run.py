@@ -53,7 +53,6 @@ from fitting.body import Body
 from fitting.camera import Camera
 from fitting.fits import Fit, FitOptions
 from fitting.optimise import FitInput
-from fitting.scene.camera_motion import BackgroundMotion
 from pose2d.base.caching import CacheKey
 from pose2d.base.files import scratch_for
 from pose2d.base.threads import return_memory
@@ -62,6 +61,7 @@ from pose2d.models import base as registry
 from pose2d.people import PeopleFinder
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import Keypoints
+from pose2d.video.camera_motion.background import BackgroundMotion
 from pose2d.video.frames import Frame, Span, Video
 from pose2d.video.writer import video_writer
 
@@ -257,7 +257,7 @@ def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[floa
     return_memory()  # as the command does
     looped = Looped(folder, people)
     job = long_job(out)
-    background = BackgroundMotion((64, 36))
+    background = BackgroundMotion((64, 36), 60.0)
     before = memory_mb("VmRSS")
     finder = PeopleFinder(looped.detect, looped.estimate, watch=background)
     with scratch_for(out / FIT_FILE), torch.inference_mode():

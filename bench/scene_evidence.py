@@ -29,8 +29,8 @@ from bench.lib.scene_staged import SCENES, StagedScene, staged_scene
 from eval3dpw.synth.motion import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera, focal_prior
-from fitting.scene.camera_motion import CameraMotion
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
+from pose2d.video.camera_motion.motion import CameraMotion
 
 DATA = Path(__file__).resolve().parents[2] / "shared/data/real_keypoints"
 

@@ -36,9 +36,9 @@ from eval3dpw.synth.motion import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera, FocalEstimate, focal_prior
 from fitting.fits import TrackFit
-from fitting.scene.camera_motion import CameraMotion
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from fitting.training.capture_corrections import feet_over_sole_m
+from pose2d.video.camera_motion.motion import CameraMotion
 
 CHOOSING_SEED, REPORTING_SEED = 1, 2
 

@@ -28,7 +28,6 @@ from fitting.hands import fit_hands, flat_palms
 from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
 from fitting.optimise import OtherView
-from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.ground import (
     ADULT_M,
     GivenGround,
@@ -56,6 +55,7 @@ from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread
 from pose2d.types import HandKeypoints, Keypoints, Outlines
+from pose2d.video.camera_motion.motion import CameraMotion
 
 # Of the first fits: the camera may look down by anything, so people may lean out of the image
 # further than usual.

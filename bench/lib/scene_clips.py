@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fitting.scene.camera_motion import CameraMotion
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
+from pose2d.video.camera_motion.motion import CameraMotion
 
 # Constants are chosen on these clips; the others are for reporting.
 CHOOSING = (

@@ -12,7 +12,8 @@ import numpy as np
 
 from bench.lib.world_scenes import ShotTruth
 from eval3dpw.synth.textures import tileable_noise
-from fitting.scene.camera_motion import CameraMotion, CameraMotionEstimator
+from pose2d.video.camera_motion.estimator import CameraMotionEstimator
+from pose2d.video.camera_motion.motion import CameraMotion
 
 SIDE_PX = 320  # longer side of the images
 CELLS_M = (1.6, 0.4, 0.1)  # sizes of the texture's patches

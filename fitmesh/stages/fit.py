@@ -18,7 +18,6 @@ from fitting.camera import Camera, refocused_params
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import REGRESSORS
 from fitting.keypoints.weights import WEIGHTINGS
-from fitting.scene.camera_motion import read_motion
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from fitting.stated import TABLE
 from pose2d.base.caching import (
@@ -36,6 +35,7 @@ from pose2d.base.threads import prefetch, single_thread
 from pose2d.events import Event
 from pose2d.skeletons import HALPE26
 from pose2d.types import Detections
+from pose2d.video.camera_motion.motion import read_motion
 
 FILE = FIT_FILE
 HALPE_FEET = tuple(

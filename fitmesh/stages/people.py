@@ -17,7 +17,7 @@ from ccnet.confidence import head_digest
 from fitmesh.result import check_keypoints, check_tracks
 from fitmesh.stages.settings import AUTO, Job
 from fitmesh.ui.trouble import count
-from fitting.scene.camera_motion import BackgroundMotion
+from fitting.camera import focal_prior
 from pose2d.base.caching import (
     CacheKey,
     code_digest,
@@ -39,6 +39,7 @@ from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, Keypoints, Outlines
+from pose2d.video.camera_motion.background import BackgroundMotion
 from pose2d.video.frames import Frame
 
 TRACKS_FILE, KEYPOINTS_FILE = "tracks.npz", "keypoints.npz"
@@ -135,7 +136,8 @@ def cache_key(job: Job) -> CacheKey:
             "ccnet.confidence",
             "pose2d.hands",
             "pose2d.masks",
-            "fitting.scene.camera_motion",
+            "pose2d.video.camera_motion.background",
+            "fitting.camera",
         ),
     )
 
@@ -148,8 +150,9 @@ def make(job: Job, key: CacheKey) -> None:
     """Find everyone in the frames of the span."""
     info = job.clip.info
     settings = job.settings
-    tracker = Tracker((info.width_px, info.height_px), settings.tracker)
-    background = BackgroundMotion((info.width_px, info.height_px))
+    size_px = (info.width_px, info.height_px)
+    tracker = Tracker(size_px, settings.tracker)
+    background = BackgroundMotion(size_px, focal_prior(size_px).focal_px)
     fps = float(info.rate / settings.span.every)
     given = settings.detections is not None
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick:

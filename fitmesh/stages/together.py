@@ -36,13 +36,13 @@ from fitting.optimise import OtherView
 from fitting.rig.meeting import Offset, Sight, Track, associate, checked, neighbours
 from fitting.rig.rig import Rig, read_rig, write_rig
 from fitting.rig.views import moved, resampled, stated_ground
-from fitting.scene.camera_motion import read_motion
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from fitting.stated import widened_by_cameras
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 from pose2d.types import Detections
+from pose2d.video.camera_motion.motion import read_motion
 
 RIG_FILE = "rig.toml"
 PREVIEW_FROM_S, PREVIEW_S = (

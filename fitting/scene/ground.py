@@ -24,7 +24,6 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from fitting.camera import FocalEstimate
-from fitting.scene.camera_motion import under_focal
 from fitting.scene.ground_evidence import (
     DEPTH_LOG_SIGMA,
     Evidence,
@@ -32,6 +31,7 @@ from fitting.scene.ground_evidence import (
     ShotCamera,
     gathered,
 )
+from pose2d.video.camera_motion.motion import under_focal
 
 SMALLEST_M = 0.7  # below stand no people, on their own feet
 # Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood,

@@ -15,10 +15,11 @@ from scipy.spatial.transform import Rotation
 from fitmesh.stages.scene import lens_of, read_floor, scene_options
 from fitmesh.stages.settings import RunSettings
 from fitting.camera import PRIOR_LOG_SIGMA, PRIOR_SHARE
-from fitting.scene.camera_motion import BackgroundMotion, read_motion
 from pose2d.base.errors import UserError
+from pose2d.video.camera_motion.background import BackgroundMotion
+from pose2d.video.camera_motion.motion import read_motion
 from pose2d.video.frames import Frame
-from tests.fitting.camera_scenes import texture
+from tests.pose2d.camera_scenes import texture
 
 SIZE = (1280, 720)
 NOWHERE = Path("no such file.mp4")
@@ -116,7 +117,7 @@ def watched(
     turn_deg: float, frames: int = 30, cut: int | None = None
 ) -> tuple[BackgroundMotion, np.ndarray]:
     """A wall seen by a camera that pans; another wall after a cut."""
-    watch = BackgroundMotion(SIZE)
+    watch = BackgroundMotion(SIZE, PRIOR_SHARE * math.hypot(*SIZE))
     focal = PRIOR_SHARE * math.hypot(*SIZE)
     k = np.array([[focal, 0, SIZE[0] / 2], [0, focal, SIZE[1] / 2], [0, 0, 1]])
     far = k @ np.diag([1.0, 1.0, 1.0])

@@ -5,14 +5,12 @@ import math
 from functools import cache
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
-from fitting.scene.camera_motion import under_focal, vertical_direction
 from fitting.scene.ground import (
     GivenGround,
     GroundEstimate,
@@ -184,51 +182,6 @@ def test_a_panning_camera_changes_nothing() -> None:
         assert ground is not None
         errors.append(angle_deg(ground.up_cam, truth.up_cam))
     assert np.median(errors) < 3
-
-
-def posts(up: np.ndarray, focal_px: float, seed: int) -> np.ndarray:
-    """[H, W, 3] an image of posts along `up` and of other edges, with a sensor's noise."""
-    rng = np.random.default_rng(seed)
-    image = np.full((480, 640), 120, np.uint8)
-    center = np.array([319.5, 239.5])
-    for foot in rng.uniform((-3, -1, 5), (3, 1.5, 9), (14, 3)):
-        ends = [(point[:2] / point[2] * focal_px + center) for point in (foot, foot + 1.8 * up)]
-        cv2.line(
-            image,
-            *(tuple(np.rint(16 * end).astype(int)) for end in ends),
-            int(rng.integers(0, 256)),
-            2,
-            16,
-            4,
-        )
-    for x, y, w, h in rng.integers((0, 0, -90, -30), (640, 480, 90, 30), (20, 4)):
-        cv2.line(image, (x, y), (x + w, y + h), int(rng.integers(0, 256)), 2, 16)
-    grey = np.clip(image + rng.normal(0, 4, image.shape), 0, 255).astype(np.uint8)
-    return np.repeat(grey[..., None], 3, 2)
-
-
-@pytest.mark.parametrize(("pitch", "roll"), [(0, 0), (14, -3), (-9, 5), (28, 2)])
-def test_posts_of_the_background_show_where_up_is(pitch: float, roll: float) -> None:
-    p = math.radians(pitch)
-    r = math.radians(roll)
-    up = np.array([math.sin(r) * math.cos(p), -math.cos(r) * math.cos(p), -math.sin(p)])
-    image = posts(up, 560.0, 3)
-    nobody = np.zeros((0, 4))
-    found = vertical_direction(image, nobody, 560.0)
-    assert found is not None
-    assert angle_deg(found, up) < 2.5
-    other = vertical_direction(image, nobody, 560.0 * 1.3)
-    assert other is not None
-    assert angle_deg(under_focal(other, 1 / 1.3), up) < 3
-    assert (
-        vertical_direction(image, np.array([[-5.0, -5.0, 700.0, 700.0]]), 560.0) is None
-    )  # nothing but people
-    assert (
-        vertical_direction(
-            np.random.default_rng(0).integers(0, 255, (480, 640, 3), np.uint8), nobody, 560.0
-        )
-        is None
-    )
 
 
 def test_verticals_of_the_background_are_heard_where_they_agree_with_people() -> None:

@@ -11,11 +11,11 @@ from scipy.spatial.transform import Rotation
 import fitting
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera, FocalEstimate
-from fitting.scene.camera_motion import CameraMotion
 from fitting.scene.ground import GivenGround
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
+from pose2d.video.camera_motion.motion import CameraMotion
 from tests.fitting.people_scenes import angle_deg, standing_pose
 
 SIZE = (1280, 720)

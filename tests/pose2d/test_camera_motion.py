@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from fitting.scene.camera_motion import CameraMotion, CameraMotionEstimator
-from tests.fitting.camera_scenes import seen, sensed, texture, wall, with_walker
+from pose2d.video.camera_motion.estimator import CameraMotionEstimator
+from pose2d.video.camera_motion.motion import CameraMotion
+from tests.pose2d.camera_scenes import seen, sensed, texture, wall, with_walker
 
 SIZE = (320, 180)
 FPS = 30

@@ -40,9 +40,9 @@ from pose2d import crops
 from pose2d.decode import fit_gaussian
 from pose2d.detect.detector import Boxes, DetectorOptions, iou
 from pose2d.detect.multipose import MultiPose
-from pose2d.models.base import FeaturesWithTrunk
 from pose2d.models.movenet import NEARNESS, STRIDE, HeadMaps, SinglePose, cells_of
 from pose2d.models.rtmpose import RTMPose
+from pose2d.models.trunk import FeaturesWithTrunk
 from pose2d.types import Prediction
 
 BATCH = 32

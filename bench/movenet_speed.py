@@ -31,8 +31,8 @@ from bench.lib.claim import claim
 from bench.lib.coco_people import Cropping, PeopleSet, average_precision, cut_all, read_set
 from pose2d import crops
 from pose2d.models import movenet
-from pose2d.models.base import FeaturesWithTrunk
 from pose2d.models.movenet import Conv
+from pose2d.models.trunk import FeaturesWithTrunk
 
 Features = Callable[[Tensor], FeaturesWithTrunk]  # normalised crops -> features
 WAYS = {

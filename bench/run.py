@@ -54,10 +54,10 @@ from fitting.camera import Camera
 from fitting.fits import Fit, FitOptions
 from fitting.optimise import FitInput
 from pose2d.base.caching import CacheKey
-from pose2d.base.files import scratch_for
+from pose2d.base.scratch import scratch_for
 from pose2d.base.threads import return_memory
 from pose2d.detect.detector import DETECTORS, Boxes, detector_class
-from pose2d.models import base as registry
+from pose2d.models import loading
 from pose2d.people import PeopleFinder
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import Keypoints
@@ -107,7 +107,7 @@ def time_networks(times: StageTimes, settings: RunSettings) -> None:
     """Detector, keypoint network and calibration head; cutting crops is not counted."""
     detector = detector_class(settings.detector)
     detector.candidates = times.timed(detector.candidates)  # type: ignore[method-assign]
-    network = type(registry.load(settings.pose_model))
+    network = type(loading.load(settings.pose_model))
     for name in ("normalize", "features", "predict"):
         setattr(network, name, times.timed(getattr(network, name)))
     confidence_function = stage_settings.confidence_function

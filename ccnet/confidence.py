@@ -31,9 +31,11 @@ from torch import Tensor
 from ccnet.heads.head import BY_DIMENSIONS, PLAIN, CalibrationHead, Ensemble, FeatureShape
 from pose2d.base.caching import weights_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import Json, atomic_file
+from pose2d.base.files import atomic_file
+from pose2d.base.json_files import Json
 from pose2d.crops import PoseEstimate
-from pose2d.models.base import PoseModel, card
+from pose2d.models.base import PoseModel
+from pose2d.models.registry import card
 from pose2d.models.rtmpose import BINS, RTMPose
 from pose2d.skeletons import BY_NAME as SKELETONS
 from pose2d.types import ConfidenceSource, Keypoints, expected_oks, expected_oks_per_axis, l_squared

@@ -17,8 +17,8 @@ import torch
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
 from pose2d.base import unpickle
+from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.files import Array, check_arrays, read_npz
 from pose2d.base.table import Table, column, shared
 
 GENDERS = {"m": "male", "f": "female", "n": "neutral"}

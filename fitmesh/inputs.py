@@ -23,7 +23,8 @@ import numpy as np
 from fitmesh.many import store
 from fitmesh.options import ranges
 from pose2d.base.errors import UserError
-from pose2d.base.files import check_writable, open_regular, read_json, unfinished
+from pose2d.base.files import check_writable, open_regular, unfinished
+from pose2d.base.json_files import read_json
 from pose2d.video.frames import DEFAULT_RATE, SUFFIXES, Clip, ImageFolder, Video
 
 if TYPE_CHECKING:

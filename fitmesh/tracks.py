@@ -19,7 +19,8 @@ from fitmesh.result import EDITS_FILE
 from fitmesh.stages.people import TRACKS_FILE, SeenPeople, read_keypoints, read_tracks
 from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
-from pose2d.base.files import Json, atomic_file, read_json
+from pose2d.base.files import atomic_file
+from pose2d.base.json_files import Json, read_json
 from pose2d.types import NOBODY
 
 

@@ -33,7 +33,7 @@ import torch
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.fits import InitialGuess, TrackFit
-from pose2d.base.files import read_json
+from pose2d.base.json_files import read_json
 
 TABLE = Path(__file__).parent / "data" / "stated_errors.json"
 KINDS = ("trunk", "hip", "knee", "ankle", "foot", "head", "shoulder", "elbow", "wrist", "hand")

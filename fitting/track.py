@@ -43,7 +43,7 @@ from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import SceneTerms
 from fitting.stated import calibrated, calibrated_by_several
 from pose2d.base.errors import UserError
-from pose2d.base.files import release_scratch
+from pose2d.base.scratch import release_scratch
 from pose2d.base.table import Table, blocks, column, joined, nested, shared
 from pose2d.base.threads import single_thread
 from pose2d.skeletons import HALPE26

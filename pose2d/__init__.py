@@ -7,16 +7,10 @@ from pose2d.base.errors import lazy_names
 if TYPE_CHECKING:
     from pose2d.base.errors import UserError
     from pose2d.crops import PoseEstimate
-    from pose2d.models.base import (
-        HeatmapModel,
-        ModelCard,
-        PoseModel,
-        card,
-        cards,
-        load,
-        names,
-        register,
-    )
+    from pose2d.models.base import HeatmapModel, PoseModel
+    from pose2d.models.cards import ModelCard
+    from pose2d.models.loading import load
+    from pose2d.models.registry import card, cards, names, register
     from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
     from pose2d.types import ConfidenceSource, Keypoints, Prediction
 
@@ -46,8 +40,10 @@ __getattr__, __dir__ = lazy_names(
     {
         "UserError": "pose2d.base.errors",
         "PoseEstimate": "pose2d.crops",
-        **dict.fromkeys(("HeatmapModel", "ModelCard", "PoseModel"), "pose2d.models.base"),
-        **dict.fromkeys(("card", "cards", "load", "names", "register"), "pose2d.models.base"),
+        **dict.fromkeys(("HeatmapModel", "PoseModel"), "pose2d.models.base"),
+        "ModelCard": "pose2d.models.cards",
+        "load": "pose2d.models.loading",
+        **dict.fromkeys(("card", "cards", "names", "register"), "pose2d.models.registry"),
         **dict.fromkeys(
             ("COCO17", "HALPE26", "MPII16", "WHOLEBODY133", "Skeleton"), "pose2d.skeletons"
         ),

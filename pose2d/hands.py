@@ -17,7 +17,7 @@ import numpy as np
 
 from pose2d.base.table import Table, column, column_fields
 from pose2d.crops import squares, turns
-from pose2d.models.base import WEIGHTS, read_state
+from pose2d.models.checkpoints import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
 from pose2d.types import AREA_OF_BOX, Detections, HandKeypoints, l_squared, sigma_px

@@ -17,7 +17,8 @@ from http.client import HTTPException
 from pathlib import Path
 
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, file_sha256, read_json
+from pose2d.base.files import atomic_file, file_sha256
+from pose2d.base.json_files import read_json
 
 LICENCE = "apache-2.0"  # the only one that is fetched without asking further
 _WEIGHTS = "model.safetensors"

@@ -16,7 +16,7 @@ import numpy as np
 
 from pose2d.crops import squares
 from pose2d.detect.detector import intersection
-from pose2d.models.base import WEIGHTS, read_state
+from pose2d.models.checkpoints import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
 from pose2d.tracking.appearance import rows_of_frames

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pose2d.base.files import release_scratch, scratch_array
+from pose2d.base.scratch import release_scratch, scratch_array
 from pose2d.base.table import Table, blocks, column, nested, shared
 from pose2d.skeletons import COCO17, Skeleton
 

@@ -26,10 +26,11 @@ from fitmesh.ui.trouble import describe_error
 from fitting.body.load import OPEN_BODY, load_body
 from pose2d import hub
 from pose2d.base import unpickle
+from pose2d.base.arrays import read_npz
 from pose2d.base.caching import FILE as LOCK
 from pose2d.base.caching import folder_lock
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, atomic_folder, file_sha256, read_npz
+from pose2d.base.files import atomic_file, atomic_folder, file_sha256
 from pose2d.base.onnx_weights import read_onnx
 from pose2d.detect.detector import read_detections
 from pose2d.video.frames import Video

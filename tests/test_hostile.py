@@ -14,8 +14,8 @@ import fitmesh
 from ccnet.data.datasets import read_split
 from fitmesh.inputs import find_clips
 from fitmesh.stages.given_keypoints import read_given
+from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.files import read_npz
 from pose2d.base.onnx_weights import read_onnx
 from pose2d.detect.detector import read_detections
 from pose2d.skeletons import COCO17, MPII16

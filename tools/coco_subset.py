@@ -22,7 +22,8 @@ import cv2
 import numpy as np
 
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, read_json
+from pose2d.base.files import atomic_file
+from pose2d.base.json_files import read_json
 
 SUBSETS = Path(__file__).resolve().parents[1] / "bench" / "coco_subsets.json"
 JPEG = [cv2.IMWRITE_JPEG_QUALITY, 95]

@@ -25,7 +25,7 @@ import pose2d
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.detect.detector import STRIDES, YOLOX_WEIGHTS, load_yolox
-from pose2d.models.base import read_state
+from pose2d.models.checkpoints import read_state
 from pose2d.models.convolutions import onnx_convolutions
 
 OUT = Path(__file__).resolve().parents[1] / "pose2d" / "weights"

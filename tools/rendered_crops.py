@@ -49,7 +49,7 @@ from fitting.training.motion_bank import (
 )
 from pose2d import crops as cropping
 from pose2d.base.files import atomic_file
-from pose2d.models.base import load as load_model
+from pose2d.models.loading import load as load_model
 from pose2d.types import AREA_OF_BOX
 
 POSE_MODEL = "rtmpose-s-halpe26"

@@ -54,7 +54,8 @@ from fitting.fits import TrackFit
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import AXIS, COUNTED, KIND, KINDS, ONE_STD, TABLE, StatedErrors
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, plain_value
+from pose2d.base.files import atomic_file
+from pose2d.base.json_files import plain_value
 from pose2d.types import Keypoints
 
 SHRINK = 4.0  # people: a cell that few show takes most of what it is from the others

@@ -13,7 +13,8 @@ import numpy as np
 
 from ccnet.coco_ap.matching import GroundTruth, ground_truth_from_coco
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_PIXELS, Json, read_json
+from pose2d.base.json_files import Json, read_json
+from pose2d.base.limits import MOST_PIXELS
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
 from pose2d.video.frames import LARGEST_SIDE, read_image
 

@@ -22,9 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d.base.errors import UserError
-from pose2d.models.base import FeaturesWithTrunk, PoseModel, trunk_of
-from pose2d.models.base import card as model_card
+from pose2d.models.base import PoseModel
+from pose2d.models.registry import card as model_card
 from pose2d.models.rtmpose import BINS, STRIDE, RTMPose
+from pose2d.models.trunk import FeaturesWithTrunk, trunk_of
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import ErrorDistribution, Prediction
 

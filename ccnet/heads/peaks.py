@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ccnet.heads.head import CalibrationHead, FeatureShape
-from pose2d.models.base import PoseModel, trunk_of
+from pose2d.models.base import PoseModel
 from pose2d.models.movenet import SINGLE_HEADS, ChosenCells, HeadMaps, MapHead, SinglePose, choose
+from pose2d.models.trunk import trunk_of
 from pose2d.skeletons import COCO17
 
 GRID = 4  # the crop's features are averaged over GRID x GRID fields

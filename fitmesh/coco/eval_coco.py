@@ -34,12 +34,14 @@ from fitmesh.version import __version__
 from pose2d.base.caching import folder_lock, weights_digest
 from pose2d.base.distributed import process_group
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, check_writable, plain_value
+from pose2d.base.files import atomic_file, check_writable
+from pose2d.base.json_files import plain_value
 from pose2d.base.threads import use_threads
 from pose2d.crops import estimate_people
 from pose2d.detect.detector import DETECTORS, detector_class, load_detector, read_detections
 from pose2d.hands import SEEN, arms_of, hands_in_image
-from pose2d.models.base import PoseModel, use_plugin
+from pose2d.models.base import PoseModel
+from pose2d.models.registry import use_plugin
 from pose2d.skeletons import COCO17, WHOLEBODY133
 from pose2d.types import Detections
 

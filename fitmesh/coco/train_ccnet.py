@@ -33,7 +33,8 @@ from pose2d.base.distributed import ProcessGroup, process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
 from pose2d.base.threads import use_threads
-from pose2d.models.base import PoseModel, use_plugin
+from pose2d.models.base import PoseModel
+from pose2d.models.registry import use_plugin
 from pose2d.skeletons import MPII16
 
 # (0.3 / 0.02)^2 people in each tenth of the confidence: OKS scatters by 0.3 between people whose

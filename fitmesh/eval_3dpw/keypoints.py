@@ -23,7 +23,7 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz,
 from pose2d.base.errors import UserError
 from pose2d.base.threads import torch_threads
 from pose2d.crops import estimate_people
-from pose2d.models.base import module_of
+from pose2d.models.registry import module_of
 from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17
 from pose2d.types import AREA_OF_BOX, ConfidenceSource, Keypoints, keypoint_oks, l_squared
 from pose2d.video.frames import read_image
@@ -234,7 +234,7 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
     if settings.pose_checkpoint is not None:
         inputs["pose_checkpoint"] = content_digest([settings.pose_checkpoint])
     if settings.has_network:
-        code.append(module_of(settings.pose_model))
+        code += ["pose2d.models.loading", module_of(settings.pose_model)]
         for source in settings.confidence:
             if digest := head_digest(
                 source, settings.pose_model, settings.ccnet if source == "ccnet" else None

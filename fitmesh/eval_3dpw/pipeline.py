@@ -24,7 +24,7 @@ from fitting.body import BodyParams
 from pose2d.base.caching import CacheKey, npz_is_current
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
-from pose2d.models.base import use_plugin
+from pose2d.models.registry import use_plugin
 from pose2d.types import ConfidenceSource
 
 T = TypeVar("T")

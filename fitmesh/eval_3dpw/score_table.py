@@ -19,7 +19,8 @@ from eval3dpw.sequences import TruthTrack, camera_params
 from eval3dpw.stated import Stated, figures, rows, text_rows
 from fitmesh.eval_3dpw.fits import PersonFit
 from fitmesh.eval_3dpw.sequences import Skipped, summary
-from pose2d.base.files import atomic_file, plain_value
+from pose2d.base.files import atomic_file
+from pose2d.base.json_files import plain_value
 from pose2d.base.resampling import RESAMPLES, Interval, clustered_means, draws, interval
 
 METRICS = ("pa_mpjpe_mm", "mpjpe_mm", "mve_mm", "acceleration_mm")

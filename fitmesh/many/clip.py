@@ -23,7 +23,7 @@ from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__
 from pose2d.base.caching import FolderBusy
 from pose2d.base.errors import UserError
-from pose2d.models.base import use_plugin
+from pose2d.models.registry import use_plugin
 
 
 @dataclass(frozen=True)

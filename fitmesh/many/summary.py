@@ -33,7 +33,8 @@ from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import PACKAGES, CacheKey, content_digest, folder_lock
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, open_regular, read_json
+from pose2d.base.files import atomic_file, open_regular
+from pose2d.base.json_files import read_json
 
 MOST_WARNINGS = 50
 State = Literal["done", "kept", "failed", "busy", "waiting"]

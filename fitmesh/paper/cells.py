@@ -18,7 +18,8 @@ from fitmesh.options.measure import EvalCocoOptions, PaperOptions, TrainCcnetOpt
 from fitting.init import REGRESSORS
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, plain_value, read_json
+from pose2d.base.files import atomic_file
+from pose2d.base.json_files import plain_value, read_json
 from pose2d.skeletons import Skeleton
 
 

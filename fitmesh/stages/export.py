@@ -22,7 +22,8 @@ from fitmesh.stages.settings import Job
 from fitmesh.tracks import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, read_json, remove_temporary
+from pose2d.base.files import atomic_file, remove_temporary
+from pose2d.base.json_files import read_json
 from pose2d.base.threads import prefetch, single_thread
 from pose2d.video.frames import Frame
 

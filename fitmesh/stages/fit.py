@@ -29,7 +29,7 @@ from pose2d.base.caching import (
     write_npz,
 )
 from pose2d.base.errors import UserError
-from pose2d.base.files import release_scratch
+from pose2d.base.scratch import release_scratch
 from pose2d.base.table import blocks, joined
 from pose2d.base.threads import prefetch, single_thread
 from pose2d.events import Event

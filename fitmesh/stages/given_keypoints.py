@@ -15,9 +15,10 @@ from ccnet.confidence import SOURCES
 from fitmesh.result import FAR_PX
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job
+from pose2d.base.arrays import read_npy
 from pose2d.base.caching import CacheKey, code_digest, content_digest
 from pose2d.base.errors import UserError
-from pose2d.base.files import Json, read_json, read_npy
+from pose2d.base.json_files import Json, read_json
 from pose2d.base.threads import prefetch
 from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
 from pose2d.tracking.appearance import describe

@@ -33,7 +33,7 @@ from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_imag
 from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
 from pose2d.masks import MaskFinder
-from pose2d.models.base import card, module_of
+from pose2d.models.registry import card, module_of
 from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
@@ -132,6 +132,7 @@ def cache_key(job: Job) -> CacheKey:
         code_digest(
             "pose2d.people",
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
+            "pose2d.models.loading",
             module_of(settings.pose_model),
             "ccnet.confidence",
             "pose2d.hands",

@@ -26,10 +26,13 @@ from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey, folder_lock
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, read_json, remove_temporary, scratch_for
+from pose2d.base.files import atomic_file, remove_temporary
+from pose2d.base.json_files import read_json
+from pose2d.base.scratch import scratch_for
 from pose2d.base.threads import check_device, default_device
 from pose2d.detect.detector import detector_class
-from pose2d.models.base import card, fetched, use_plugin
+from pose2d.models.loading import fetched
+from pose2d.models.registry import card, use_plugin
 from pose2d.skeletons import COCO17
 
 # Stages that few runs need, imported when one does: several cameras, and keypoints that a file

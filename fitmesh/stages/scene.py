@@ -21,7 +21,7 @@ from fitting.camera import (
 )
 from fitting.scene.ground import GivenGround
 from fitting.shot import SceneOptions, ShotFit
-from pose2d.base.files import read_json
+from pose2d.base.json_files import read_json
 from pose2d.video.lens_metadata import read_lens_metadata
 
 OFF, AUTO = "off", "auto"

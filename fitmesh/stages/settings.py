@@ -18,7 +18,7 @@ from pose2d.base.errors import UserError
 from pose2d.base.threads import cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
 from pose2d.models.base import PoseModel
-from pose2d.models.base import load as load_pose_model
+from pose2d.models.loading import load as load_pose_model
 from pose2d.tracking.identity import IdentityOptions
 from pose2d.tracking.tracker import TrackerOptions
 from pose2d.types import ConfidenceSource

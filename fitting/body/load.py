@@ -39,8 +39,9 @@ from fitting.body.kinematics import (
     Fingers,
 )
 from pose2d.base import unpickle
+from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_ARRAY_BYTES, Array, check_arrays, most_bytes, read_npz
+from pose2d.base.limits import MOST_ARRAY_BYTES, most_bytes
 from pose2d.base.threads import single_thread
 from pose2d.skeletons import COCO17
 

@@ -28,12 +28,14 @@ from fitting.body import BodyParams
 from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rot6d_to_matrix
 from fitting.camera import Camera, cliff_box_info, crop_to_full
 from fitting.init import REGRESSORS
+from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.files import read_npz
 from pose2d.base.table import Table, column
 from pose2d.crops import check_boxes, check_image
-from pose2d.models.base import IMAGENET_RGB, compare, read_state, recognize, unfilled
+from pose2d.models.base import IMAGENET_RGB
+from pose2d.models.checkpoints import compare, read_state, unfilled
 from pose2d.models.hrnet import HRNetVector
+from pose2d.models.loading import recognize
 from pose2d.models.resnet import ResNet
 
 LARGEST_PX = 20_000  # side of a window; no camera has such images, and the window is held in memory

@@ -26,7 +26,8 @@ from scipy.spatial.transform import Rotation
 
 from fitting.camera import COUNTS, Camera
 from pose2d.base.errors import UserError
-from pose2d.base.files import atomic_file, open_regular, read_json
+from pose2d.base.files import atomic_file, open_regular
+from pose2d.base.json_files import read_json
 from pose2d.base.unpickle import load as load_pickle
 
 if sys.version_info >= (3, 11):

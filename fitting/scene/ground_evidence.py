@@ -24,7 +24,7 @@ from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from fitting.keypoints.weights import PRESENT, stated_error_px
 from fitting.optimise import CONSTANT_ERROR_SHARE
 from fitting.solver.terms.scene import FEET, foot_lifts
-from pose2d.base.files import release_scratch, scratch_array
+from pose2d.base.scratch import release_scratch, scratch_array
 from pose2d.base.table import BLOCK, Table, blocks, column
 
 WINDOW_S = 0.1  # half the time over which a speed is measured

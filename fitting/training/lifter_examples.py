@@ -30,7 +30,7 @@ from fitting.body.kinematics import MIRROR, about_axis, quaternion_to_matrix, ro
 from fitting.camera import NEAREST_KEYPOINT_M
 from fitting.init.lifter import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation, inputs
 from fitting.training.motion_bank import MOTION_SHARES, SEATED, Bank, mirrored, varied, windows
-from pose2d.base.files import Array, check_arrays, read_npz
+from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import AREA_OF_BOX, l_squared
 

@@ -48,8 +48,8 @@ from fitting.body.kinematics import (
     shortest_turn,
 )
 from fitting.training import capture_corrections as corrections
+from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.files import Array, check_arrays, read_npz
 
 # Our joint -> the captured joint that turns it, and for limbs the joint at the bone's far end:
 # (theirs, ours). Clavicles start elsewhere in the two skeletons.

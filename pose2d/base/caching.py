@@ -31,9 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pose2d.base import files
+from pose2d.base import arrays, files
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, blocks
+from pose2d.base.scratch import release_scratch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -205,17 +206,17 @@ def write_npz(path: Path, key: CacheKey, content: Mapping[str, Any]) -> None:
         for name, value in {**content, _KEY: key.text}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
-            files.release_scratch()
+            release_scratch()
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Every array of a stage's file but its cache key."""
     if not path.is_file():
         raise UserError(f"{path} is not there. Run `fitmesh run` to make it.")
-    arrays = files.read_npz(
+    content = arrays.read_npz(
         path, "Run the command that made it again, with --overwrite if it has that option."
     )
-    return {name: value for name, value in arrays.items() if name != _KEY}
+    return {name: value for name, value in content.items() if name != _KEY}
 
 
 def stated_key(path: Path) -> str | None:
@@ -223,7 +224,7 @@ def stated_key(path: Path) -> str | None:
     is damaged.
     """
     try:
-        stated = files.read_npz(path, "", [_KEY]).get(_KEY)
+        stated = arrays.read_npz(path, "", [_KEY]).get(_KEY)
     except UserError:
         return None
     return str(stated) if stated is not None and stated.shape == () else None
@@ -231,7 +232,7 @@ def stated_key(path: Path) -> str | None:
 
 def npz_is_current(path: Path, key: CacheKey) -> bool:
     """False also for a file that is absent or damaged: it is made (again)."""
-    return stated_key(path) == key.text and files.is_intact(path)
+    return stated_key(path) == key.text and arrays.is_intact(path)
 
 
 try:

@@ -20,8 +20,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from pose2d.base.arrays import Array
 from pose2d.base.errors import UserError
-from pose2d.base.files import Array, has_scratch, release_scratch, scratch_array
+from pose2d.base.scratch import has_scratch, release_scratch, scratch_array
 
 
 class UnevenColumns(UserError, ValueError):

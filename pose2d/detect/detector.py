@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from pose2d import crops
 from pose2d.base.errors import UserError
-from pose2d.base.files import read_json
-from pose2d.models.base import WEIGHTS, read_state, unfilled
+from pose2d.base.json_files import read_json
+from pose2d.models.checkpoints import WEIGHTS, read_state, unfilled
 from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid
 
 COCO_PERSON = 1  # category of a person in COCO's files

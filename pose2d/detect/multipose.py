@@ -8,7 +8,7 @@ from torch import Tensor
 from pose2d import crops
 from pose2d.detect.detector import DetectorOptions, PersonDetector
 from pose2d.models import movenet
-from pose2d.models.base import WEIGHTS, read_state
+from pose2d.models.checkpoints import WEIGHTS, read_state
 from pose2d.models.movenet import MoveNet
 
 EVIDENCE_KEYPOINTS = 8  # of 17 keypoints: half of a person may be hidden

@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import MMPOSE, HeatmapModel, is_mmpose, renamed, sized_card
+from pose2d.models.base import HeatmapModel
+from pose2d.models.cards import MMPOSE, sized_card
+from pose2d.models.checkpoints import is_mmpose, renamed
 from pose2d.models.resnet import BasicBlock, Bottleneck, conv_bn
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 

@@ -16,15 +16,10 @@ from torch import Tensor, nn
 
 from pose2d.decode import fit_gaussian, windows
 from pose2d.models import convolutions
-from pose2d.models.base import (
-    CropConvention,
-    FeaturesWithTrunk,
-    ModelCard,
-    PoseModel,
-    named,
-    renamed,
-    trunk_of,
-)
+from pose2d.models.base import CropConvention, PoseModel, named
+from pose2d.models.cards import ModelCard
+from pose2d.models.checkpoints import renamed
+from pose2d.models.trunk import FeaturesWithTrunk, trunk_of
 from pose2d.skeletons import COCO17
 from pose2d.types import Prediction
 

@@ -12,9 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import FeaturesWithTrunk, PoseModel, named, renamed, sized_card, trunk_of
+from pose2d.models.base import PoseModel, named
+from pose2d.models.cards import sized_card
+from pose2d.models.checkpoints import renamed
 from pose2d.models.hrnet import HRNet, widths
 from pose2d.models.resnet import ResNet, stage_channels
+from pose2d.models.trunk import FeaturesWithTrunk, trunk_of
 from pose2d.skeletons import COCO17, WHOLEBODY133, Skeleton
 from pose2d.types import Prediction
 

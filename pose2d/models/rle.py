@@ -6,7 +6,9 @@ from functools import partial
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models import base
+from pose2d.models.base import IMAGENET_RGB, RLE_RGB, Normalization, PoseModel, named
+from pose2d.models.cards import MINIATURE, MMPOSE, UNPUBLISHED, sized_card
+from pose2d.models.checkpoints import is_mmpose, renamed
 from pose2d.models.hrnet import VECTOR, HRNetVector
 from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.skeletons import COCO17, MPII16, Skeleton
@@ -15,13 +17,13 @@ from pose2d.types import Prediction
 MIDDLE = 0.5  # coordinates count crop widths and heights from the crop's middle
 
 
-class RLE(base.PoseModel):
+class RLE(PoseModel):
     """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 -
     sigma. `sigma_px` is the network's sigma in crop pixels: the scale of the error's density, not
     quite its standard deviation. The density's simple part is a Laplace one with b = sqrt(2) sigma
     (mmpose: b = sigma)."""
 
-    normalization: base.Normalization = base.RLE_RGB
+    normalization: Normalization = RLE_RGB
     direction_only: bool = (
         True  # coordinates read the vector divided by its length; mmpose's the vector itself
     )
@@ -38,7 +40,7 @@ class RLE(base.PoseModel):
         self.feature_shape = (channels,)
         self.preact = trunk
         self.fc_coord, self.fc_sigma = (
-            base.named(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2)
+            named(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2)
         )
 
     def features(self, crops: Tensor) -> Tensor:
@@ -77,13 +79,13 @@ class RLE(base.PoseModel):
         """mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and counts from the
         crop's corner.
         """
-        mmpose = base.is_mmpose(state)
+        mmpose = is_mmpose(state)
         self.normalization, self.direction_only = (
-            (base.IMAGENET_RGB, False) if mmpose else (base.RLE_RGB, True)
+            (IMAGENET_RGB, False) if mmpose else (RLE_RGB, True)
         )
         if not mmpose:
-            return base.renamed(state)
-        names = base.renamed(state, (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""))
+            return renamed(state)
+        names = renamed(state, (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""))
         for part in ("weight", "bias"):
             if (joint := names.pop(f"fc.{part}", None)) is not None:
                 coord, sigma = joint.unflatten(0, (-1, 2, 2)).unbind(1)
@@ -114,17 +116,17 @@ _SETS = (("", COCO17, ("256x192", "384x288")), ("-mpii", MPII16, ("256x256",)))
 
 def _origin(trunk: str, size: str) -> tuple[str, str]:
     if trunk.startswith("hrnet") or (size == "384x288" and trunk != "resnet152"):
-        return base.UNPUBLISHED
+        return UNPUBLISHED
     if (trunk, size) == ("resnet50", "256x192"):
         return (
             "none stated (mmpose's: Apache-2.0)",
             "Jeff-sjtu/res-loglikelihood-regression or open-mmlab/mmpose",
         )
-    return base.MMPOSE
+    return MMPOSE
 
 
 CARDS = [
-    base.sized_card(
+    sized_card(
         f"rle-{trunk}-{size}{suffix}",
         partial(_build, trunk),
         skeleton,
@@ -138,6 +140,4 @@ CARDS = [
     if not suffix or trunk == "resnet50"
 ]
 _R18 = 11_176_512 + 2 * (512 + 1) * 2 * COCO17.size
-CARDS.append(
-    base.sized_card("rle-r18-128x96", partial(_build, "resnet18"), COCO17, _R18, base.MINIATURE)
-)
+CARDS.append(sized_card("rle-r18-128x96", partial(_build, "resnet18"), COCO17, _R18, MINIATURE))

@@ -11,8 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pose2d.models.base import FeaturesWithTrunk, ModelCard, PoseModel, named, renamed
+from pose2d.models.base import PoseModel, named
+from pose2d.models.cards import ModelCard
+from pose2d.models.checkpoints import renamed
 from pose2d.models.convolutions import CSPNeXt, OnnxNetwork, fold_batch_norms, onnx_convolutions
+from pose2d.models.trunk import FeaturesWithTrunk
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction
 

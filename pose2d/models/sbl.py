@@ -10,18 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models import base
+from pose2d.models.base import IMAGENET_BGR, IMAGENET_RGB, HeatmapModel, named
+from pose2d.models.cards import MINIATURE, MMPOSE, UNPUBLISHED, sized_card
+from pose2d.models.checkpoints import is_mmpose, renamed
 from pose2d.models.resnet import DECONV, ResNet, deconv_layers, stage_channels
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 from pose2d.types import Prediction
 
 
-class SimpleBaseline(ResNet, base.HeatmapModel):
+class SimpleBaseline(ResNet, HeatmapModel):
     """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution
     makes the maps of. Official checkpoints take BGR; mmpose's of the same shape take RGB. The names
     tell which it is."""
 
-    normalization = base.IMAGENET_BGR
+    normalization = IMAGENET_BGR
 
     def __init__(
         self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV
@@ -37,13 +39,13 @@ class SimpleBaseline(ResNet, base.HeatmapModel):
         return self.deconv_layers(self.stages(crops)[-1])
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        if not base.is_mmpose(state):
-            self.normalization = base.IMAGENET_BGR
+        if not is_mmpose(state):
+            self.normalization = IMAGENET_BGR
             self.decode = decode.quarter_offset
             return dict(state)
-        self.normalization = base.IMAGENET_RGB
+        self.normalization = IMAGENET_RGB
         self.decode = decode.mmpose_default
-        return base.renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))
+        return renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))
 
 
 def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +53,7 @@ def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
     return decode.soft_argmax(maps)[0], torch.ones_like(maps[..., 0, 0])
 
 
-class IPR(base.HeatmapModel):
+class IPR(HeatmapModel):
     """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution
     makes the maps of. Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere;
     `maps` are before the softmax, and `heatmap_score` is the largest probability of each map after
@@ -68,9 +70,7 @@ class IPR(base.HeatmapModel):
         self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
         self.backbone = ResNet(depth)
         layers = deconv_layers(stage_channels(depth)[-1], 3, channels)
-        self.head = base.named(
-            features=nn.Sequential(*layers, nn.Conv2d(channels, skeleton.size, 1))
-        )
+        self.head = named(features=nn.Sequential(*layers, nn.Conv2d(channels, skeleton.size, 1)))
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -103,7 +103,7 @@ class IPR(base.HeatmapModel):
         )
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return base.renamed(
+        return renamed(
             state,
             (r"^head\.simplebaseline_head\.deconv_layers\.", "head.features."),
             (r"^head\.simplebaseline_head\.final_layer\.", "head.features.9."),
@@ -119,10 +119,10 @@ _OFFICIAL = ("MIT", "microsoft/human-pose-estimation.pytorch")
 _SETS = (
     ("", COCO17, ("256x192", "384x288"), _OFFICIAL),
     ("-mpii", MPII16, ("256x256", "384x384"), _OFFICIAL),
-    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), base.MMPOSE),
+    ("-wholebody", WHOLEBODY133, ("256x192", "384x288"), MMPOSE),
 )
 CARDS = [
-    base.sized_card(
+    sized_card(
         f"sbl-resnet{depth}-{size}{suffix}",
         partial(SimpleBaseline, depth),
         skeleton,
@@ -135,16 +135,14 @@ CARDS = [
     for size in sizes
 ]
 CARDS += [
-    base.sized_card(
+    sized_card(
         "sbl-r18-128x96",
         partial(SimpleBaseline, 18, channels=128),
         COCO17,
         12_752_337,
-        base.MINIATURE,
+        MINIATURE,
     ),
-    base.sized_card("ipr-resnet50-256x256", partial(IPR, 50), COCO17, 33_999_697, base.MMPOSE),
-    base.sized_card("ipr-resnet50-256x192", partial(IPR, 50), COCO17, 33_999_697, base.UNPUBLISHED),
-    base.sized_card(
-        "ipr-r18-128x96", partial(IPR, 18, channels=128), COCO17, 12_752_337, base.MINIATURE
-    ),
+    sized_card("ipr-resnet50-256x256", partial(IPR, 50), COCO17, 33_999_697, MMPOSE),
+    sized_card("ipr-resnet50-256x192", partial(IPR, 50), COCO17, 33_999_697, UNPUBLISHED),
+    sized_card("ipr-r18-128x96", partial(IPR, 18, channels=128), COCO17, 12_752_337, MINIATURE),
 ]

@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import CropConvention, HeatmapModel, ModelCard, named, renamed
+from pose2d.models.base import CropConvention, HeatmapModel, named
+from pose2d.models.cards import ModelCard
+from pose2d.models.checkpoints import renamed
 from pose2d.models.resnet import DECONV, deconv_layers
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pose2d.base.files import release_scratch
+from pose2d.base.scratch import release_scratch
 from pose2d.base.table import joined
 from pose2d.events import Event
 from pose2d.tracking.appearance import RELINK_RATIO, inside_image, overall, relink, rows_of_tracks

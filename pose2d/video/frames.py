@@ -25,7 +25,7 @@ from av.video.reformatter import VideoReformatter
 from PIL import Image
 
 from pose2d.base.errors import UserError
-from pose2d.base.files import MOST_PIXELS, most_bytes, size_text
+from pose2d.base.limits import MOST_PIXELS, most_bytes, size_text
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ccnet.heads.head import (
 from ccnet.losses import Targets, channels, default, keypoint_loss
 from ccnet.train import TrainingSettings, new_head
 from pose2d.base.errors import UserError
-from pose2d.models.base import FeaturesWithTrunk
+from pose2d.models.trunk import FeaturesWithTrunk
 from pose2d.skeletons import COCO17, HALPE26
 
 

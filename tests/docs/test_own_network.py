@@ -14,7 +14,7 @@ import pose2d
 from fitmesh.cli import app
 from pose2d.base.caching import code_digest
 from pose2d.base.errors import UserError
-from pose2d.models import base as registry
+from pose2d.models import registry
 from tests.ccnet.toy import write_coco
 from tests.docs.pages import read_page
 
@@ -149,7 +149,7 @@ def test_cache_keys_follow_the_code_of_the_network_and_of_what_it_imports_beside
 
 
 def test_a_network_that_was_typed_in_is_refused_in_words(folder):
-    script = f"{CODE[0]}\nfrom pose2d.models.base import module_of\nmodule_of('my-network')\n"
+    script = f"{CODE[0]}\nfrom pose2d.models.registry import module_of\nmodule_of('my-network')\n"
     ended = subprocess.run([sys.executable, "-"], input=script, text=True, capture_output=True)
     assert "was typed in" in ended.stderr
     Path("script.py").write_text(script + "print(module_of('my-network'))\n")

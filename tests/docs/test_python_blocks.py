@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fitmesh
-from pose2d.models import base as registry
+from pose2d.models import registry
 from tests.docs.pages import ROOT, Block, page_names, read_page
 
 MOST_NOT_RUN = 0.2  # share of all blocks

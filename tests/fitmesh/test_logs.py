@@ -64,9 +64,9 @@ def test_the_python_function_logs_its_stages_and_prints_nothing(
 
 def test_a_command_shows_a_warning_once_and_more_if_asked(fitmesh: Fitmesh) -> None:
     assert fitmesh("--log-level", "debug", "models") == 0
-    logging.getLogger("pose2d.models.base").debug("loaded")
+    logging.getLogger("pose2d.models.loading").debug("loaded")
     assert fitmesh("models") == 0
-    logging.getLogger("pose2d.models.base").debug("not shown")
+    logging.getLogger("pose2d.models.loading").debug("not shown")
     logging.getLogger("fitting.track").warning("this is strange")
     said = fitmesh._capsys.readouterr().err
     assert said == "Warning: this is strange\n"

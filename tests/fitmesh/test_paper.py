@@ -15,7 +15,7 @@ from fitmesh.coco import eval_coco, train_ccnet
 from fitmesh.paper import tables
 from fitmesh.paper.tables import AGGREGATIONS, TABLES, Column, PaperTable, Row
 from pose2d.base.errors import UserError
-from pose2d.models.base import ModelCard
+from pose2d.models.cards import ModelCard
 from pose2d.skeletons import MPII16, WHOLEBODY133
 from tests.ccnet.toy import toy_model, write_coco, write_mpii, write_wholebody
 from tests.eval3dpw import tiny_3dpw

@@ -6,7 +6,8 @@ import torch
 
 from fitting.init.regressors import CARDS, CLIFF_CROPPING, BodyRegressor, cut, load, windows
 from pose2d.base.errors import UserError
-from pose2d.models.base import IMAGENET_RGB, compare
+from pose2d.models.base import IMAGENET_RGB
+from pose2d.models.checkpoints import compare
 from tests.references import answers, hollow, relative_error, state_and_input
 
 

@@ -73,7 +73,7 @@ def test_a_file_of_another_network_is_named(tmp_path):
 
 
 def sbl_state():
-    from pose2d.models.base import card
+    from pose2d.models.registry import card
 
     with torch.device("meta"):
         return card("sbl-resnet50-256x192").build().state_dict()

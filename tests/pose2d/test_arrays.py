@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from pose2d.base import files as reader
+from pose2d.base import arrays as reader
+from pose2d.base.arrays import Array, check_arrays, read_npy, read_npz
 from pose2d.base.errors import UserError
-from pose2d.base.files import Array, check_arrays, read_npy, read_npz
 from tools.hostile.mutations import HEADERS, npy_header
 
 ANY = hnp.arrays(

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 import pose2d
-from pose2d.models import base
-from pose2d.models import base as registry
-from pose2d.models.base import read_state
+from pose2d.models import checkpoints, loading
+from pose2d.models.checkpoints import read_state
 
 WEIGHTS = {"conv.weight": torch.ones(2, 3), "conv.bias": torch.zeros(2)}
 
@@ -152,7 +151,7 @@ def test_getattr_in_a_file_gets_nothing(tmp_path, saved):
         def __reduce__(self):
             return getattr, (WEIGHTS["conv.bias"], "shape")
 
-    content = base.read_torch(saved({"x": Getter()}))
+    content = checkpoints.read_torch(saved({"x": Getter()}))
     assert type(content["x"]) is not torch.Size
 
 
@@ -201,7 +200,7 @@ def state_of(name: str) -> dict[str, Tensor]:
 
 
 def refusal(name: str, state: dict[str, Tensor], monkeypatch) -> str:
-    monkeypatch.setattr(registry, "read_state", lambda path: state)
+    monkeypatch.setattr(loading, "read_state", lambda path: state)
     with pytest.raises(pose2d.UserError) as caught:
         pose2d.load(name, checkpoint="file.pth")
     return str(caught.value)
@@ -253,7 +252,7 @@ def test_old_files_have_no_batch_counters(monkeypatch):
         for k, v in state_of("sbl-resnet50-256x192").items()
         if not k.endswith("num_batches_tracked")
     }
-    monkeypatch.setattr(registry, "read_state", lambda path: state)
+    monkeypatch.setattr(loading, "read_state", lambda path: state)
     model = pose2d.load("sbl-resnet50-256x192", checkpoint="file.pth")
     assert model.bn1.num_batches_tracked.item() == 0
     assert not model.training

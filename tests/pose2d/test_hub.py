@@ -10,7 +10,7 @@ import torch
 import pose2d
 from pose2d import hub
 from pose2d.base.errors import UserError
-from pose2d.models import base as registry
+from pose2d.models import loading
 from tests.pose2d.hub_server import REVISION, FakeHub, serving
 
 pytest.importorskip("huggingface_hub")
@@ -107,13 +107,13 @@ def test_a_fetched_checkpoint_is_found_by_the_models_name(
     served: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled: list[Path] = []
-    monkeypatch.setattr(registry, "fill", lambda model, path, name: filled.append(path))
+    monkeypatch.setattr(loading, "fill", lambda model, path, name: filled.append(path))
     with pytest.raises(UserError, match="ships no weights"):
         pose2d.load(NAME)
     path = hub.fetch(hub.look_up(NAME))
     pose2d.load(NAME)
     assert filled == [path]
-    assert registry.fetched("movenet-thunder") is None, "what is embedded stays as it is"
+    assert loading.fetched("movenet-thunder") is None, "what is embedded stays as it is"
 
 
 @pytest.mark.slow

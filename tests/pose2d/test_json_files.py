@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pose2d.base import files
+from pose2d.base import json_files
 from pose2d.base.errors import UserError
-from pose2d.base.files import read_json
+from pose2d.base.json_files import read_json
 
 FAST = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -84,7 +84,7 @@ def test_a_file_that_would_fill_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x.json").write_text("[" + "1," * 1000 + "1]")
-    monkeypatch.setattr(files, "most_bytes", lambda cap: 1000)
+    monkeypatch.setattr(json_files, "most_bytes", lambda cap: 1000)
     with pytest.raises(UserError, match="at most 100 bytes can be read"):
         read_json(tmp_path / "x.json")
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import pose2d
-from pose2d.models.base import FeaturesWithTrunk
 from pose2d.models.movenet import Conv
+from pose2d.models.trunk import FeaturesWithTrunk
 
 NAMES = ["movenet-lightning", "movenet-thunder"]
 

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 import pose2d
 from pose2d import UserError, crops
 from pose2d.models import rtmpose
-from pose2d.models.base import FeaturesWithTrunk
 from pose2d.models.convolutions import ChannelAttention, Conv, fold_batch_norms
 from pose2d.models.rtmpose import BINS, NORM_EPSILON, TOKENS, RTMPose, decode_axis
+from pose2d.models.trunk import FeaturesWithTrunk
 from tests.patterns import pattern
 
 NAME = "rtmpose-s-halpe26"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from pose2d.base import files
+from pose2d.base import scratch
 from pose2d.base.caching import CacheKey, read_npz, write_npz
 from pose2d.base.table import Table, blocks, column, joined, nested, stored
 from pose2d.types import ErrorDistribution
@@ -42,7 +42,7 @@ def resident_mb() -> float:
 
 def test_a_table_on_disk_is_the_table(tmp_path: Path) -> None:
     whole = some(0, 9000)
-    with files.scratch_for(tmp_path / "fit.npz"):
+    with scratch.scratch_for(tmp_path / "fit.npz"):
         there = stored(whole)
         picked = whole.picked(np.arange(8999, 0, -2))
         parts = joined((some(part.start, part.stop) for part in blocks(9000)), 9000)
@@ -57,7 +57,7 @@ def test_a_table_on_disk_is_the_table(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process holds")
 def test_a_long_table_takes_no_memory_and_is_written_and_read_without_any(tmp_path: Path) -> None:
     some(0, 3000)
-    with files.scratch_for(tmp_path / "fit.npz"):
+    with scratch.scratch_for(tmp_path / "fit.npz"):
         before = resident_mb()
         table = joined((some(part.start, part.stop) for part in blocks(ROWS)), ROWS)  # 24 MB
         assert resident_mb() < before + 8
@@ -69,15 +69,15 @@ def test_a_long_table_takes_no_memory_and_is_written_and_read_without_any(tmp_pa
 
 
 def test_where_nothing_can_be_mapped_tables_stay_in_memory(tmp_path: Path) -> None:
-    with files.scratch_for(tmp_path / "no" / "folder" / "fit.npz"):
+    with scratch.scratch_for(tmp_path / "no" / "folder" / "fit.npz"):
         assert float(stored(some(0, 5000)).wide[-1, 0]) == 4999
 
 
 def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; import os, numpy as np; from pose2d.base import files\n"
-        f"with files.scratch_for(Path({str(tmp_path)!r}) / 'fit.npz'):\n"
-        "    files.scratch_array((3_000_000,), np.dtype(float))[:] = 1\n"
+        "from pathlib import Path; import os, numpy as np; from pose2d.base import scratch\n"
+        f"with scratch.scratch_for(Path({str(tmp_path)!r}) / 'fit.npz'):\n"
+        "    scratch.scratch_array((3_000_000,), np.dtype(float))[:] = 1\n"
         f"    os.kill(os.getpid(), {int(signal.SIGKILL)})"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

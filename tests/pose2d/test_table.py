@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from pose2d.base.arrays import check_arrays
 from pose2d.base.errors import UserError
-from pose2d.base.files import check_arrays
 from pose2d.base.table import Table, column, nested
 
 

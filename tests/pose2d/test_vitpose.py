@@ -4,7 +4,7 @@ from torch import Tensor
 
 import pose2d
 from pose2d.models import vitpose
-from pose2d.models.base import fill
+from pose2d.models.loading import fill
 from pose2d.models.vitpose import ViTPose, from_mmpose, without_experts
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133
 

@@ -137,9 +137,9 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from fitting.init.lifter import load_lifter
     from fitting.solver.terms.priors import read_mixture
     from fitting.training.motion_capture import load_motion
-    from pose2d.base.files import read_json
+    from pose2d.base.json_files import read_json
     from pose2d.detect.detector import read_detections
-    from pose2d.models.base import read_state
+    from pose2d.models.checkpoints import read_state
     from pose2d.skeletons import COCO17, MPII16
     from pose2d.video.frames import Video, read_image
 

@@ -42,9 +42,12 @@ from bench.lib.simulation import Noise
 from eval3dpw.scoring import pa_mpjpe_mm
 from fitmesh.stages.people import KEYPOINTS_FILE, TRACKS_FILE
 from fitting.camera import given_focal
-from fitting.rig.from_people import Lifted, Recorded, place_cameras
-from fitting.rig.meeting import Sight, find_offset
-from fitting.rig.rig import Rig, read_rig, write_rig
+from fitting.rig.calibration import read_rig, write_rig
+from fitting.rig.from_people import place_cameras
+from fitting.rig.lifted import Lifted, Recorded
+from fitting.rig.offsets import SyncedCamera, find_offset
+from fitting.rig.rig import Rig
+from fitting.rig.sights import Sight
 from pose2d.base.errors import UserError
 
 SIZE = (640, 360)
@@ -293,8 +296,8 @@ def simulated(number: int, console: Console) -> None:
             [Sight.of(points, time, placed.camera) for points in own]
             for own, time, placed in zip(sim.keypoints, sim.time_s, rig.cameras, strict=True)
         ]
-        found = find_offset([(tracks[0], 0.0, rig.relative(1))], tracks[1], 1 / 30)
-        if found.found:
+        found = find_offset([SyncedCamera(tracks[0], 0.0, rig.relative(1))], tracks[1], 1 / 30)
+        if found.is_estimated:
             offset.append(1000 * (found.seconds - away))
             z.append(offset[-1] / 1000 / found.std_s)
         cameras = [c.camera for c in rig.cameras]

@@ -26,7 +26,8 @@ from eval3dpw.synth.surroundings import ClearArea, build_scene
 from fitmesh.inputs import write_lossless
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.rig.rig import PlacedCamera, Rig, write_rig
+from fitting.rig.calibration import write_rig
+from fitting.rig.rig import PlacedCamera, Rig
 from pose2d.types import Keypoints
 
 FPS = 30.0

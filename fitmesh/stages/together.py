@@ -33,9 +33,14 @@ from fitting.hands import fit_hands
 from fitting.keypoints.observed import body_keypoints, reordered, seen_hands
 from fitting.keypoints.weights import PRESENT
 from fitting.optimise import OtherView
-from fitting.rig.meeting import Offset, Sight, Track, associate, checked, neighbours
-from fitting.rig.rig import Rig, read_rig, write_rig
-from fitting.rig.views import moved, resampled, stated_ground
+from fitting.rig.association import Track, associate
+from fitting.rig.calibration import read_rig, write_rig
+from fitting.rig.check import check_calibration
+from fitting.rig.offsets import Offset
+from fitting.rig.rig import Rig
+from fitting.rig.rig_ground import find_stated_ground
+from fitting.rig.sights import Sight, find_neighbours
+from fitting.rig.views import move_params, resample_keypoints
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from fitting.stated import widened_by_cameras
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
@@ -95,7 +100,7 @@ def preview(job: Job) -> None:
             seen.append(_Seen.of(short))
         placed = _read_rig(job, settings.rig_file)
         with single_thread():
-            checked(
+            check_calibration(
                 placed,
                 _sights(seen, placed),
                 settings.offsets_s(),
@@ -132,6 +137,7 @@ def cache_key(job: Job, people_keys: Sequence[CacheKey]) -> CacheKey:
             "fitting.shot",
             "fitting.rig.from_people",
             "fitting.rig.views",
+            "fitting.rig.rig_ground",
             "fitmesh.stages.together",
         ),
     )
@@ -217,7 +223,7 @@ def make(job: Job, key: CacheKey) -> None:
     views = {identity: recorded.views(identity) for identity in recorded.seen[0].people}
     options = scene_options(settings.floor)
     if options.ground and not options.given.states_anything:
-        options = SceneOptions(given=stated_ground(rig, list(views.values())))
+        options = SceneOptions(given=find_stated_ground(rig, list(views.values())))
     shown = [
         ShotPerson(
             identity,
@@ -257,7 +263,7 @@ def make(job: Job, key: CacheKey) -> None:
             if shot_fit.ground.floor_known
             else -fit.lowest_foot(shot_fit, body)
         )
-        rig = rig.upright(shot_fit.ground.up_cam, height_m)
+        rig = rig.with_upright_world(shot_fit.ground.up_cam, height_m)
     write_rig(job.out / RIG_FILE, rig)
     for number in reversed(
         range(len(seen))
@@ -279,12 +285,13 @@ def _placed(
     steps = [1 / one.tracks.fps for one in seen]
     if settings.rig_file is not None:
         rig = _read_rig(job, settings.rig_file)
-        return seen, *checked(rig, _sights(seen, rig), settings.offsets_s(), steps), (0.0, 0.0)
-    from fitting.rig.from_people import (
-        Lifted,
-        Recorded,
-        place_cameras,
-    )  # where nobody has recorded a board
+        return (
+            seen,
+            *check_calibration(rig, _sights(seen, rig), settings.offsets_s(), steps),
+            (0.0, 0.0),
+        )
+    from fitting.rig.from_people import place_cameras
+    from fitting.rig.lifted import Lifted, Recorded
 
     lenses = [one.job.lens for one in seen]
     names = _names(job)
@@ -340,7 +347,7 @@ def _say(
     for note in rig.notes:
         job.reporter.say(note, "cameras")
     for placed, offset in zip(rig.cameras[1:], offsets[1:], strict=True):
-        if offset.found:
+        if offset.is_estimated:
             job.reporter.say(
                 f"{placed.name} started {1000 * offset.seconds:+.0f} +- {1000 * offset.std_s:.0f} ms after "
                 f"{rig.cameras[0].name}",
@@ -397,7 +404,7 @@ class _Recorded:
             if number and not len(points):
                 continue
             there_s = (
-                resampled(points, time_s, want_s)
+                resample_keypoints(points, time_s, want_s)
                 if len(points)
                 else points.scatter([], len(want_s))
             )
@@ -419,13 +426,13 @@ class _Recorded:
             hands = there.people[identity].hands
             if hands is None or not len(hands):
                 continue
-            before, after, share = neighbours(
+            before, after, share = find_neighbours(
                 self.time_s(number, identity), first.times(track.frame)
             )
             near = np.flatnonzero(share >= 0)
             hands = hands.rows(np.where(share < 0.5, before, after)[near]).scatter(near, len(track))
             camera = self.rig.cameras[number].camera
-            there_params = moved(params, self.to_camera(number), body)
+            there_params = move_params(params, self.to_camera(number), body)
             wrists = camera.project(body.at(there_params).joints[:, list(WRISTS)]).numpy()
             away = [
                 np.nansum(np.abs(hands.xy_px[:, :, 0] - at), (1, 2))
@@ -560,7 +567,7 @@ def _in_camera(
     after = np.minimum(before + 1, len(track_s) - 1)
     share = torch.from_numpy(place - before).float()
     params = mixed(track.fit.params.rows(before), track.fit.params.rows(after), share)
-    params = moved(params, recorded.to_camera(number), body)
+    params = move_params(params, recorded.to_camera(number), body)
     mine = recorded.seen[number].people[identity]
     rows = mine.rows(np.isin(mine.frame, frame))
     detected = np.isin(frame, mine.frame)

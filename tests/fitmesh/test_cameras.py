@@ -15,7 +15,7 @@ from bench.lib.rigs import Z_UP, SimulatedRig, placed_around, simulate
 from bench.lib.simulation import Noise
 from fitmesh.stages import people, together
 from fitmesh.stages.settings import Job
-from fitting.rig.rig import read_rig, write_rig
+from fitting.rig.calibration import read_rig, write_rig
 from pose2d.base.caching import CacheKey
 from pose2d.hands import HandKeypoints
 from pose2d.tracking.identity import People
@@ -174,7 +174,7 @@ def test_of_long_videos_a_part_is_looked_at_first(
     fitmesh_command: Fitmesh, clips: Path, monkeypatch: pytest.MonkeyPatch, sim: SimulatedRig
 ) -> None:
     monkeypatch.setattr(together, "PREVIEW_FROM_S", 0.5)
-    inverted = tuple(camera.inverted for camera in sim.rig.cameras)
+    inverted = tuple(camera.inverse() for camera in sim.rig.cameras)
     write_rig(clips / "wrong.toml", replace(sim.rig, cameras=inverted))
     arguments = (
         "run",

@@ -17,10 +17,18 @@ from bench.lib.simulation import Noise
 from fitting.camera import Camera, given_focal
 from fitting.keypoints.observed import reordered
 from fitting.optimise import OtherView
-from fitting.rig.from_people import Lifted, Recorded, place_cameras
-from fitting.rig.meeting import Sight, associate, checked, find_offset, triangulate
-from fitting.rig.rig import Rig, read_rig, write_rig
-from fitting.rig.views import points_of, prepare_views, resampled, stated_ground, with_sides
+from fitting.rig.association import associate
+from fitting.rig.calibration import read_rig, write_rig
+from fitting.rig.check import check_calibration
+from fitting.rig.from_people import place_cameras
+from fitting.rig.lifted import Lifted, Recorded
+from fitting.rig.offsets import SyncedCamera, find_offset
+from fitting.rig.rig import Rig
+from fitting.rig.rig_ground import find_stated_ground
+from fitting.rig.sides import exchange_sides
+from fitting.rig.sights import Sight
+from fitting.rig.triangulation import triangulate
+from fitting.rig.views import prepare_views, resample_keypoints, triangulate_views
 from fitting.shot import ShotPerson, fit_shot
 from pose2d.base.errors import UserError
 
@@ -204,8 +212,8 @@ def test_points_are_where_exact_rays_meet() -> None:
 def test_an_offset_is_found_within_ten_milliseconds(offset: float) -> None:
     sim = simulate(placed_around([0, 90]), BODY, 4, frames=120, offsets_s=[0.0, offset], noise=GOOD)
     first, second = sights(sim)
-    found = find_offset([(first, 0.0, sim.rig.relative(1))], second, 1 / 30)
-    assert found.found
+    found = find_offset([SyncedCamera(first, 0.0, sim.rig.relative(1))], second, 1 / 30)
+    assert found.is_estimated
     assert abs(found.seconds - offset) < 0.01
     assert 0 < found.std_s < 0.02
 
@@ -220,8 +228,8 @@ def test_somebody_who_stands_still_tells_no_time() -> None:
         [Sight.of(p, t, c.camera)]
         for p, t, c in zip(still, sim.time_s, sim.rig.cameras, strict=True)
     ]
-    found = find_offset([(tracks[0], 0.0, sim.rig.relative(1))], tracks[1], 1 / 30)
-    assert not found.found or found.std_s > 0.02
+    found = find_offset([SyncedCamera(tracks[0], 0.0, sim.rig.relative(1))], tracks[1], 1 / 30)
+    assert not found.is_estimated or found.std_s > 0.02
 
 
 @pytest.mark.parametrize("people", [3, 6])
@@ -267,7 +275,7 @@ def mistaken(sim: SimulatedRig, mistake: str) -> tuple[Rig, list[list[Sight]]]:
     rig = sim.rig
     tracks = sights(sim)
     if mistake == "inverted":
-        return replace(rig, cameras=tuple(c.inverted for c in rig.cameras)), tracks
+        return replace(rig, cameras=tuple(c.inverse() for c in rig.cameras)), tracks
     if mistake == "order":
         return replace(rig, cameras=(rig.cameras[1], rig.cameras[0], *rig.cameras[2:])), tracks
     if mistake in ("mirrored", "upside down"):
@@ -285,29 +293,29 @@ def test_a_usual_mistake_is_named_in_one_sentence(mistake: str) -> None:
     sim = simulate(placed_around([0, 75, 130]), BODY, 8, frames=60, noise=GOOD, clip=3)
     rig, tracks = mistaken(sim, mistake)
     with pytest.raises(UserError, match=mistake):
-        checked(rig, tracks, [0.0, None, None], [1 / 30] * 3)
+        check_calibration(rig, tracks, [0.0, None, None], [1 / 30] * 3)
 
 
 def test_a_right_calibration_passes_and_its_unit_is_found() -> None:
     sim = simulate(placed_around([0, 75]), BODY, 8, frames=60, noise=GOOD)
-    rig, offsets = checked(sim.rig.scaled(1000), sights(sim), [0.0, None], [1 / 30] * 2)
+    rig, offsets = check_calibration(sim.rig.scaled(1000), sights(sim), [0.0, None], [1 / 30] * 2)
     same(rig, sim.rig)
     assert "millimetres" in rig.notes[-1]
     assert abs(offsets[1].seconds) < 0.01
     with pytest.raises(UserError, match="neither metres"):
-        checked(sim.rig.scaled(25), sights(sim), [0.0, 0.0], [1 / 30] * 2)
+        check_calibration(sim.rig.scaled(25), sights(sim), [0.0, 0.0], [1 / 30] * 2)
 
 
 def test_gravity_and_floor_are_those_that_the_calibration_states() -> None:
     sim = simulate(placed_around([0, 75]), BODY, 9, frames=60, noise=GOOD, clip=0)
-    given = stated_ground(sim.rig, [views(sim, 0, [0, 1])])
+    given = find_stated_ground(sim.rig, [views(sim, 0, [0, 1])])
     np.testing.assert_allclose(given.up_cam, sim.rig.cameras[0].rotation[:, 2])
     assert given.camera_height_m == pytest.approx(sim.rig.cameras[0].position_m[2])
     tilted = Rotation.from_euler("x", 25, degrees=True).as_matrix()
     other = replace(
         sim.rig, cameras=tuple(replace(c, rotation=c.rotation @ tilted) for c in sim.rig.cameras)
     )
-    assert stated_ground(other, [views(sim, 0, [0, 1])]).up_cam is None
+    assert find_stated_ground(other, [views(sim, 0, [0, 1])]).up_cam is None
 
 
 # --- fits
@@ -318,7 +326,7 @@ def test_keypoints_between_two_frames_lie_between_them() -> None:
     sim = simulate(placed_around([0]), BODY, 1, frames=20, noise=GOOD)
     points = sim.keypoints[0][0]
     time = sim.time_s[0]
-    found = resampled(points, time, np.array([time[3], (time[3] + time[4]) / 2, 5.0]))
+    found = resample_keypoints(points, time, np.array([time[3], (time[3] + time[4]) / 2, 5.0]))
     torch.testing.assert_close(found.xy_px[0], points.xy_px[3])
     torch.testing.assert_close(found.xy_px[1], (points.xy_px[3] + points.xy_px[4]) / 2)
     assert torch.isnan(found.xy_px[2]).all()
@@ -376,7 +384,7 @@ def test_a_gap_in_one_camera_is_bridged_by_the_other() -> None:
 
 def test_rays_of_a_person_meet_at_the_person() -> None:
     sim = simulate(placed_around([0, 90]), BODY, 13, frames=20, noise=GOOD, clip=2)
-    points, std = points_of(views(sim, 0, [0, 1]))
+    points, std = triangulate_views(views(sim, 0, [0, 1]))
     base = sim.rig.cameras[0]
     truth = sim.joints_m[0] @ base.rotation.T + base.translation_m
     wrists = np.linalg.norm(points[:, 9] - truth[:, 20], axis=-1)
@@ -424,7 +432,7 @@ def test_sides_that_one_camera_exchanged_are_put_back(frames: range) -> None:
     order = np.tile(np.arange(26), (40, 1))
     order[frames] = given[1].keypoints.skeleton.flip_order
     wrong = replace(given[1], keypoints=reordered(given[1].keypoints, order))
-    right = with_sides([given[0], wrong, given[2]], 30.0)
+    right = exchange_sides([given[0], wrong, given[2]], 30.0)
     same = (right[1].keypoints.xy_px - given[1].keypoints.xy_px).norm(dim=-1) < 1e-3
     assert same.float().mean() > 0.98
     torch.testing.assert_close(right[0].keypoints.xy_px, given[0].keypoints.xy_px)

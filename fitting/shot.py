@@ -28,21 +28,11 @@ from fitting.hands import fit_hands, flat_palms
 from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
 from fitting.optimise import OtherView
-from fitting.scene.ground import (
-    ADULT_M,
-    GivenGround,
-    GroundAnswer,
-    GroundEstimate,
-    contradictions,
-    estimate_ground,
-    head_share,
-)
-from fitting.scene.ground_evidence import (
-    ShotCamera,
-    foot_contacts,
-    person_evidence,
-    shown_head_share,
-)
+from fitting.scene.contact import foot_contacts
+from fitting.scene.ground import GroundAnswer, contradictions, estimate_ground
+from fitting.scene.ground_problem import GivenGround, GroundEstimate
+from fitting.scene.height_prior import ADULT_M, head_share
+from fitting.scene.person_evidence import ShotCamera, person_evidence, shown_head_share
 from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import (
     FEET,

@@ -19,7 +19,7 @@ from fitting.camera import (
     given_focal,
     world_from_camera,
 )
-from fitting.scene.ground import GivenGround
+from fitting.scene.ground_problem import GivenGround
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.json_files import read_json
 from pose2d.video.lens_metadata import read_lens_metadata

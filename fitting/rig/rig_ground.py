@@ -8,7 +8,7 @@ from fitting.optimise import OtherView
 from fitting.rig.epipolar import FEWEST_KEYPOINTS
 from fitting.rig.rig import Rig
 from fitting.rig.views import triangulate_views
-from fitting.scene.ground import GivenGround
+from fitting.scene.ground_problem import GivenGround
 
 _NECK = 18
 _PELVIS = 19

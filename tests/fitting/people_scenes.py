@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 from fitting.body import Body
 from fitting.body.kinematics import shortest_turn
 from fitting.camera import PRIOR_LOG_SIGMA, PRIOR_SHARE, FocalEstimate
-from fitting.scene.ground_evidence import PersonEvidence, ShotCamera
+from fitting.scene.person_evidence import PersonEvidence, ShotCamera
 
 FPS = 30.0
 SIZE = (1280, 720)

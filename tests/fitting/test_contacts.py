@@ -9,7 +9,7 @@ import fitting
 from eval3dpw.synth.motion import load_clips
 from fitting.body.load import load_body
 from fitting.optimise import with_shape
-from fitting.scene.ground_evidence import (
+from fitting.scene.contact import (
     PointMotion,
     contact_probability,
     depth_speeds,

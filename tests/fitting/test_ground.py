@@ -11,14 +11,10 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from eval3dpw.synth.motion import load_clips
-from fitting.scene.ground import (
-    GivenGround,
-    GroundEstimate,
-    estimate_ground,
-    head_share,
-    likely_heights_m,
-)
-from fitting.scene.ground_evidence import PersonEvidence
+from fitting.scene.ground import estimate_ground
+from fitting.scene.ground_problem import GivenGround, GroundEstimate
+from fitting.scene.height_prior import head_share, likely_heights_m
+from fitting.scene.person_evidence import PersonEvidence
 from fitting.training.motion_capture import load_motion
 from tests.fitting.people_scenes import (
     Errors,

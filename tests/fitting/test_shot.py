@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 import fitting
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera, FocalEstimate
-from fitting.scene.ground import GivenGround
+from fitting.scene.ground_problem import GivenGround
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints

@@ -32,7 +32,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "shots": (ShotMarker, "_look"),
     "appearance": (pose2d.people, "describe"),
     "tracker": (Tracker, "update"),
-    "second look": (pose2d.people, "people_of"),
+    "second look": (pose2d.people, "collect_people"),
 }
 
 

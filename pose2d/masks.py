@@ -19,7 +19,7 @@ from pose2d.detect.detector import intersection
 from pose2d.models.checkpoints import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
-from pose2d.tracking.appearance import rows_of_frames
+from pose2d.tracking.track_path import rows_of_frames
 from pose2d.types import OUTLINE_POINTS, Detections, Outlines
 from pose2d.video.frames import Frame
 

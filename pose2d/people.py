@@ -25,8 +25,8 @@ import numpy as np
 from pose2d.base.table import BLOCK, stored
 from pose2d.base.threads import prefetch, torch_threads
 from pose2d.detect.detector import Boxes, iou
-from pose2d.tracking.appearance import describe, unseen
-from pose2d.tracking.identity import IdentityOptions, People, people_of, tracked
+from pose2d.tracking.appearance import describe, no_appearance
+from pose2d.tracking.identity import IdentityOptions, People, collect_people, tracked_rows
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import NOBODY, Detections, Keypoints
 from pose2d.video.frames import Frame
@@ -168,7 +168,7 @@ class PeopleFinder:
 
     def _with_keypoints(self, images: list[np.ndarray], rows: Detections) -> Detections:
         boxes_px, keypoints = self._estimate(images, rows.box_px)
-        appearance = None if self._by_boxes else unseen(len(rows), np.float32)
+        appearance = None if self._by_boxes else no_appearance(len(rows), np.float32)
         return replace(rows, box_px=boxes_px, keypoints=keypoints, appearance=appearance)
 
 
@@ -202,7 +202,7 @@ class _Progress:
         """The next frame, in order of time, that the detector looked at."""
         seen = replace(seen, identity=self.tracker.update(float(frame.time_s), seen))
         self.last = frame, seen
-        self.add(tracked(seen))
+        self.add(tracked_rows(seen))
         self.looked.add(frame.index)
         if self.watch is not None:
             self.watch.add(frame, seen.box_px)
@@ -234,7 +234,7 @@ class _Progress:
         numbers, times = (np.array([frame[n] for frame in self.frames]) for n in (0, 1))
         shots = np.unique([*self.shots, *late_cuts]).astype(np.int64)
         rows = [*self.rows, *self._recent]
-        everyone = people_of(
+        everyone = collect_people(
             rows, self.tracker, numbers.astype(np.int64), times.astype(np.float64), shots, options
         )
         return replace(everyone, detected=np.isin(numbers, list(self.looked)))

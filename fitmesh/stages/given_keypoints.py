@@ -22,7 +22,7 @@ from pose2d.base.json_files import Json, read_json
 from pose2d.base.threads import prefetch
 from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
 from pose2d.tracking.appearance import describe
-from pose2d.tracking.identity import People, people_of, tracked
+from pose2d.tracking.identity import People, collect_people, tracked_rows
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import AREA_OF_BOX, NOBODY, Detections, Keypoints
 from pose2d.video.shots import ShotMarker
@@ -84,7 +84,9 @@ def make(job: Job, key: CacheKey) -> None:
             if not given.named:  # the people of one frame under the numbers of the tracker's tracks
                 looks = describe(frame.rgb, here.xy_px, here.sure, HALPE26)
                 here = replace(here, appearance=looks)
-                here = tracked(replace(here, identity=tracker.update(float(frame.time_s), here)))
+                here = tracked_rows(
+                    replace(here, identity=tracker.update(float(frame.time_s), here))
+                )
             parts.append(here)
             frames.append(frame.index)
             times.append(float(frame.time_s))
@@ -98,7 +100,7 @@ def make(job: Job, key: CacheKey) -> None:
     numbers = np.array(frames, np.int64)
     seconds = np.array(times)
     if not given.named:
-        seen_people = people_of(parts, tracker, numbers, seconds, cuts, job.settings.identity)
+        seen_people = collect_people(parts, tracker, numbers, seconds, cuts, job.settings.identity)
     else:
         seen_people = _as_named(Detections.concat(parts), numbers, seconds, cuts)
     people.write(

@@ -1,16 +1,16 @@
 """Boxes of one frame after another become tracks with identities.
 
 Every frame, boxes are assigned to tracks at the least total cost (Hungarian). The cost of a pair is
--2 log likelihood of that box under that track's Kalman filter, less what appearance says for the
-pair. The most a pair may cost depends on both sides: a high-scoring box may be far from where a
+-2 log likelihood of that box under that track's Kalman filter, less twice the log-likelihood ratio
+of their appearance. The most a pair may cost depends on both sides: a high-scoring box may be far from where a
 confirmed track predicts it; a low-scoring box, or any box for a track not yet confirmed, has to be
 near. Low-scoring boxes continue tracks and start none (the idea of ByteTrack). At a cut every track
 ends. Nothing is smoothed or interpolated: a track holds the detected boxes, and its gaps are gaps.
 
-What appearance says is a log-likelihood ratio (this track's person against anybody in the same
-place), so that it adds up with the likelihood of the box's motion. A person half hidden gets the
-keypoints, and with them the colours, of the one in front; so it counts only as far as a detection's
-pose is its own.
+Appearance contributes a log-likelihood ratio (this track's person against any other person in the
+same place), so it adds up with the likelihood of the box's motion. A half-hidden person gets the
+keypoints, and with them the colours, of the person in front. So appearance counts only as far as a
+detection's pose differs from the poses of the other detections.
 
 The filter is on a person's box, in units of the person's own size. Position moves with a velocity
 that changes by random accelerations and decays; the logarithm of width and height drifts. Both axes
@@ -35,11 +35,10 @@ class State:
     centre_px: np.ndarray  # [2]
     velocity_px: np.ndarray  # [2] per second
     log_size: np.ndarray  # [2] log of width and height in pixels
-    motion_cov: (
-        np.ndarray
-    )  # [2, 2, 2] for each axis that of (position, velocity), in body sizes and seconds
+    # [2, 2, 2] for each axis the covariance of (position, velocity), in body sizes and seconds
+    motion_cov: np.ndarray
     size_var: np.ndarray  # [2]
-    # the body's size: the largest recent diagonal of the box, which a half-hidden person keeps
+    # The body's size: the largest recent diagonal of the box, which a half-hidden person keeps.
     body_px: float
 
     @property
@@ -50,39 +49,35 @@ class State:
 
 @dataclass(frozen=True)
 class TrackerOptions:
-    """Scores, gaps and costs. bench/tracker.py compares the whole with published trackers on scenes
-    with exact truth; the values were chosen by hand on those scenes, none was tuned on its own."""
+    """Scores, gaps and costs of the tracker.
 
-    # a track is confirmed by boxes of this score in `least_frames` frames; others are dropped
+    bench/tracker.py compares it with published trackers on scenes with exact truth. The values were
+    chosen by hand on those scenes; none was tuned on its own."""
+
+    # A track is confirmed by boxes of this score in `least_frames` frames (or in all frames of a
+    # shorter shot). Other tracks are dropped.
     sure_score: float = 0.55
+    least_frames: int = 3
     start_score: float = 0.3  # a box of at least this score may start a track
     doubtful_score: float = 0.2  # a box of at least this score may continue one
-    gap_s: float = (
-        2.0  # a track without a box for longer ends; the person comes back under a new identity
-    )
-    farthest: float = (
-        13.3  # largest squared Mahalanobis distance of a pair: 99 % of chi-squared with 4 degrees
-    )
-    sure_cost: float = 9.0  # largest cost (see `mahalanobis`) of a sure box on a confirmed track
-    doubtful_cost: float = 0.0  # the same for a box that is not sure, or a track not yet confirmed
-    least_frames: int = 3  # a shot of fewer frames asks for as many as it has
-    same_person_iou: float = (
-        0.6  # a box overlapping a track's box by more than this starts no new track
-    )
-    same_pose: float = (
-        0.6  # of two boxes whose poses have at least this OKS only the better one is used
-    )
-    appearance_range: tuple[float, float] = (
-        -8.0,
-        4.0,
-    )  # of its log-likelihood ratio, so that it does not decide alone
+    # A track without a box for longer ends; the person comes back under a new identity.
+    gap_s: float = 2.0
+    # Largest squared Mahalanobis distance of a pair: 99 % of chi-squared with 4 degrees of freedom.
+    farthest: float = 13.3
+    # Largest cost (see `mahalanobis`) of a sure box on a confirmed track, and of other pairs.
+    sure_cost: float = 9.0
+    doubtful_cost: float = 0.0
+    # A box that overlaps the box of an open track by more than this IoU starts no new track.
+    same_person_iou: float = 0.6
+    # Of two boxes whose poses have at least this OKS only the better one is used.
+    same_pose: float = 0.6
+    # Limits of the log-likelihood ratio of appearance, so that it does not decide alone.
+    appearance_range: tuple[float, float] = (-8.0, 4.0)
     # How people move and how boxes jitter, in body sizes (box diagonals) and seconds, estimated by
     # hand from walking and running people and from detected boxes:
-    acceleration: float = 2.0  # standard deviation; free fall is about 5, and rare
+    acceleration: float = 2.0  # std; free fall is about 5, and rare
     velocity_memory_s: float = 1.0  # without a box, velocity falls to 1/e in this time
-    first_speed: float = (
-        1.0  # standard deviation at the first box; a brisk walk is about 1, a sprint 4
-    )
+    first_speed: float = 1.0  # std at the first box; a brisk walk is about 1, a sprint 4
     position_noise: float = 0.03  # of a detected box's centre
     size_noise: float = 0.1  # of a detected box's log width and height
     sudden_size_noise: float = 0.3  # share of a sudden change of log size that counts as noise
@@ -91,8 +86,8 @@ class TrackerOptions:
 
 
 def initial_state(box_px: np.ndarray, options: TrackerOptions) -> State:
-    """After one box."""
-    centre, log_size = _measured(box_px)
+    """Return the state of a person after the first box [4]."""
+    centre, log_size = _centre_and_log_size(box_px)
     cov = np.diag([options.position_noise**2, options.first_speed**2])
     return State(
         centre,
@@ -105,16 +100,16 @@ def initial_state(box_px: np.ndarray, options: TrackerOptions) -> State:
 
 
 def predict(state: State, dt_s: float, options: TrackerOptions) -> State:
-    """The state `dt_s` later, without a new box."""
-    kept = np.exp(-dt_s / options.velocity_memory_s)
-    reach_s = options.velocity_memory_s * (1 - kept)  # how long the velocity counts for
-    step = np.array([[1.0, reach_s], [0.0, kept]])
+    """Return the state `dt_s` later, without a new box."""
+    decay = np.exp(-dt_s / options.velocity_memory_s)
+    reach_s = options.velocity_memory_s * (1 - decay)  # integral of the decaying velocity
+    step = np.array([[1.0, reach_s], [0.0, decay]])
     # White noise on the acceleration, so that uncertainty does not depend on the frame rate:
     # Q = q [[dt^3/3, dt^2/2], [dt^2/2, dt]] with q = acceleration^2 x 1 s.
     spread = options.acceleration**2 * np.array([[dt_s**3 / 3, dt_s**2 / 2], [dt_s**2 / 2, dt_s]])
     return State(
         state.centre_px + reach_s * state.velocity_px,
-        kept * state.velocity_px,
+        decay * state.velocity_px,
         state.log_size,
         np.einsum("ij,ajk,lk->ail", step, state.motion_cov, step) + spread,
         state.size_var + options.size_drift**2 * dt_s,
@@ -123,9 +118,9 @@ def predict(state: State, dt_s: float, options: TrackerOptions) -> State:
 
 
 def update(state: State, box_px: np.ndarray, options: TrackerOptions) -> State:
-    """The state after a new box."""
-    centre, log_size = _measured(box_px)
-    position_noise2, size_noise2 = _noise2(state, log_size, options)
+    """Return the state after a new box [4]."""
+    centre, log_size = _centre_and_log_size(box_px)
+    position_noise2, size_noise2 = _noise_variances(state, log_size, options)
     cov = state.motion_cov
     gain = cov[:, :, 0] / (cov[:, 0, 0] + position_noise2)[:, None]  # [axis, (position, velocity)]
     size_gain = state.size_var / (state.size_var + size_noise2)
@@ -144,33 +139,36 @@ def update(state: State, box_px: np.ndarray, options: TrackerOptions) -> State:
 def mahalanobis(
     states: list[State], boxes_px: np.ndarray, options: TrackerOptions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of each box under each state: squared Mahalanobis distance, and -2 log likelihood without its
-    constant; both [states, boxes]. The distance gates (99 % of right pairs stay below 13.3). The
-    likelihood ranks: its log det term prefers a state that is certain to one that has long had no
-    box. Positions count in body sizes, so that both mean the same for near and far people."""
+    """Return the squared Mahalanobis distance of each box under each state, and -2 log likelihood
+    without its constant; both [states, boxes].
+
+    The distance gates (99 % of right pairs stay below 13.3). The likelihood ranks: its log det term
+    prefers a state that is certain to one that has long had no box. Positions are in body sizes, so
+    both mean the same for near and far people."""
     shape = (len(states), len(boxes_px))
     distance2 = np.zeros(shape)
     likelihood = np.zeros(shape)
-    centre, log_size = _measured(boxes_px)
+    centre, log_size = _centre_and_log_size(boxes_px)
     for row, state in enumerate(states):
-        position_noise2, size_noise2 = _noise2(state, log_size, options)
+        position_noise2, size_noise2 = _noise_variances(state, log_size, options)
         position_var = state.motion_cov[:, 0, 0] + position_noise2  # [boxes, axis]
         size_var = state.size_var + size_noise2
         offset = (centre - state.centre_px) / state.body_px
-        distance2[row] = (
-            offset**2 / position_var + (log_size - state.log_size) ** 2 / size_var
-        ).sum(-1)
+        growth = log_size - state.log_size
+        distance2[row] = (offset**2 / position_var + growth**2 / size_var).sum(-1)
         likelihood[row] = distance2[row] + np.log(position_var * size_var).sum(-1)
     return distance2, likelihood
 
 
-def _noise2(
+def _noise_variances(
     state: State, log_size: np.ndarray, options: TrackerOptions
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Variances of a box's centre (body sizes^2) and log size, for boxes of log sizes [..., 2];
-    both [..., 2]. A box that suddenly ends at the hips (half the person is hidden) moves its centre
-    by half of what it lost, without any motion of the person: so half the change in size counts as
-    noise of the centre."""
+    """Return the variances of a box's centre (body sizes^2) and log size, for boxes of log sizes
+    [..., 2]; both [..., 2].
+
+    A box that suddenly ends at the hips (half the person is hidden) moves its centre by half of
+    what it lost, without any motion of the person. So half the change in size counts as noise of
+    the centre."""
     change = (np.exp(log_size) - np.exp(state.log_size)) / state.body_px
     change_of_log = log_size - state.log_size
     return (
@@ -179,8 +177,8 @@ def _noise2(
     )
 
 
-def _measured(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and log size, [..., 2] each."""
+def _centre_and_log_size(boxes_px: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return centre and log size of boxes [..., 4], [..., 2] each."""
     first = boxes_px[..., :2]
     last = boxes_px[..., 2:]
     return (first + last) / 2, np.log(np.maximum(last - first, 1.0))
@@ -199,8 +197,8 @@ class _OpenTrack:
 
 
 class Tracker:
-    """Call `update` with each frame in order, and `cut` where a shot ends; `confirmed` says which
-    tracks are people.
+    """Gives the boxes of each frame to tracks: call `update` with each frame in order and `cut`
+    where a shot ends; `confirmed` says which tracks are people.
     """
 
     def __init__(self, image_wh: tuple[int, int], options: TrackerOptions | None = None) -> None:
@@ -211,69 +209,81 @@ class Tracker:
         self._shot_frames = [0]  # frames of each shot so far
 
     def cut(self) -> None:
-        """What comes is another shot: everybody is somebody new."""
+        """Begin another shot: all tracks end."""
         self._ended += self._open
         self._open = []
         self._shot_frames.append(0)
 
-    def update(self, time_s: float, seen: Detections) -> np.ndarray:
-        """Take in the detections of one frame, with keypoints and appearance in all frames or in
-        none: whose each is, [N] numbers of tracks, NOBODY for nobody's. Times must increase."""
+    def update(self, time_s: float, detections: Detections) -> np.ndarray:
+        """Take in the N detections of one frame and return the number of each one's track [N], or
+        NOBODY where it has none. Times must increase. Keypoints and appearance must be there in all
+        frames or in none.
+        """
         options = self.options
         self._shot_frames[-1] += 1
         for track in self._open:
             track.state = predict(track.state, time_s - track.state_s, options)
             track.state_s = time_s
         self._end_tracks(time_s)
-        boxes = np.flatnonzero(seen.score >= options.doubtful_score)
-        distinct = np.ones(len(seen))
-        if seen.keypoints is not None and seen.appearance is not None:
-            likely = seen.box_px[boxes], seen.xy_px[boxes].astype(np.float64)
-            alike = pose_similarity(likely[1], likely[0], seen.keypoints.skeleton)
-            kept = best_of_each_pose(seen.score[boxes], *likely, alike, options.same_pose)
-            distinct[boxes[kept]] = 1 - alike[np.ix_(kept, kept)].max(1, initial=0.0)
-            boxes = boxes[kept]
+        boxes, distinct = self._usable_boxes(detections)
         tracks = list(self._open)
-        cost = self._costs(tracks, seen.rows(boxes), distinct[boxes])
-        pairs = assign(cost, self._cost_limit(tracks, seen.score[boxes]))
-        owner = np.full(len(seen), NOBODY, np.int64)
+        cost = self._costs(tracks, detections.rows(boxes), distinct)
+        pairs = assign(cost, self._cost_limit(tracks, detections.score[boxes]))
+        owner = np.full(len(detections), NOBODY, np.int64)
         for row, column in pairs:
             track = tracks[row]
             box = int(boxes[column])
             owner[box] = track.identity
-            track.state = update(track.state, seen.box_px[box], options)
-            self._append(track, box, seen, time_s)
-            if track.appearance is not None and seen.appearance is not None:
-                track.appearance = blend(track.appearance, seen.appearance.rows([box]))
-        taken = {column for _, column in pairs}
-        for box in (int(b) for i, b in enumerate(boxes) if i not in taken):
-            owner[box] = self._start_track(box, seen, time_s)
+            track.state = update(track.state, detections.box_px[box], options)
+            self._note_box(track, box, detections, time_s)
+            if track.appearance is not None and detections.appearance is not None:
+                track.appearance = blend(track.appearance, detections.appearance.rows([box]))
+        assigned_columns = [column for _, column in pairs]
+        for box in np.delete(boxes, assigned_columns).tolist():
+            owner[box] = self._start_track(box, detections, time_s)
         return owner
 
+    def _usable_boxes(self, detections: Detections) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows [M] of detections with enough score, the best one of each pose, and how
+        far the pose of each differs from the others [M]: 1 - the OKS with the most similar one.
+        """
+        boxes = np.flatnonzero(detections.score >= self.options.doubtful_score)
+        if detections.keypoints is None or detections.appearance is None:
+            return boxes, np.ones(len(boxes))
+        box_px = detections.box_px[boxes]
+        xy_px = detections.xy_px[boxes].astype(np.float64)
+        similarity = pose_similarity(xy_px, box_px, detections.keypoints.skeleton)
+        best = best_of_each_pose(
+            detections.score[boxes], box_px, xy_px, similarity, self.options.same_pose
+        )
+        distinct = 1 - similarity[np.ix_(best, best)].max(1, initial=0.0)
+        return boxes[best], distinct
+
     def confirmed(self) -> dict[int, int]:
-        """Numbers of confirmed tracks -> their identities, counted from 1 in the order they
-        appeared.
+        """Return the identities of confirmed tracks by track number, counted from 1 in the order
+        they appeared.
         """
         confirmed = sorted(t.identity for t in self._ended + self._open if self._is_confirmed(t))
         return {number: identity for identity, number in enumerate(confirmed, start=1)}
 
     def _costs(
-        self, tracks: list[_OpenTrack], seen: Detections, distinct: np.ndarray
+        self, tracks: list[_OpenTrack], detections: Detections, distinct: np.ndarray
     ) -> np.ndarray:
-        """-2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far away.
-        distinct [boxes]: how far the pose of each is its own, 1 - the OKS with the most similar
-        other."""
-        distance2, cost = mahalanobis([t.state for t in tracks], seen.box_px, self.options)
+        """Return -2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far
+        away. distinct [boxes]: weight of each box's appearance (`_usable_boxes`).
+        """
+        states = [track.state for track in tracks]
+        distance2, cost = mahalanobis(states, detections.box_px, self.options)
         near = distance2 < self.options.farthest
-        known = [t.appearance for t in tracks if t.appearance is not None]
-        if seen.appearance is not None and known and len(known) == len(tracks):
+        appearances = [t.appearance for t in tracks if t.appearance is not None]
+        have_appearance = appearances and len(appearances) == len(tracks)
+        if detections.appearance is not None and have_appearance:
             row, column = np.nonzero(near)
             ratio = log_likelihood_ratio_of_pairs(
-                Appearance.concat(known).rows(row), seen.appearance.rows(column)
+                Appearance.concat(appearances).rows(row), detections.appearance.rows(column)
             )
-            cost[row, column] -= (
-                2 * distinct[column] ** 2 * np.clip(ratio, *self.options.appearance_range)
-            )
+            clipped = np.clip(ratio, *self.options.appearance_range)
+            cost[row, column] -= 2 * distinct[column] ** 2 * clipped
         return np.where(near, cost, np.inf)
 
     def _end_tracks(self, time_s: float) -> None:
@@ -291,41 +301,45 @@ class Tracker:
         return track.sure_frames >= min(self.options.least_frames, self._shot_frames[track.shot])
 
     def _cost_limit(self, tracks: list[_OpenTrack], scores: np.ndarray) -> np.ndarray:
-        """The most that a pair of this track and a box of this score may cost, [tracks, boxes]."""
+        """Return the largest cost that each pair may have, [tracks, boxes]."""
         confirmed = np.array([self._is_confirmed(track) for track in tracks], bool)
         both_sure = confirmed[:, None] & (scores >= self.options.sure_score)
         return np.where(both_sure, self.options.sure_cost, self.options.doubtful_cost)
 
-    def _start_track(self, box: int, seen: Detections, time_s: float) -> int:
-        """The number of a new track for a box that no track took; NOBODY if it is a second box on a
-        tracked person.
+    def _start_track(self, box: int, detections: Detections, time_s: float) -> int:
+        """Start a track with a box that was assigned to none and return its number; NOBODY if the
+        score is too low or if it is a second box on a tracked person.
         """
-        if seen.score[box] < self.options.start_score:
+        if detections.score[box] < self.options.start_score:
             return NOBODY
-        here = [track.last_box_px for track in self._open if track.last_box_s == time_s]
-        overlap = iou(seen.box_px[box][None], np.reshape(here, (-1, 4)))
+        current_boxes = [track.last_box_px for track in self._open if track.last_box_s == time_s]
+        overlap = iou(detections.box_px[box][None], np.reshape(current_boxes, (-1, 4)))
         if (overlap > self.options.same_person_iou).any():
             return NOBODY
-        state = initial_state(seen.box_px[box], self.options)
         track = _OpenTrack(
-            len(self._ended) + len(self._open), state, time_s, time_s, len(self._shot_frames) - 1
+            identity=len(self._ended) + len(self._open),
+            state=initial_state(detections.box_px[box], self.options),
+            state_s=time_s,
+            last_box_s=time_s,
+            shot=len(self._shot_frames) - 1,
         )
-        if seen.appearance is not None:
-            track.appearance = seen.appearance.rows([box])
-        self._append(track, box, seen, time_s)
+        if detections.appearance is not None:
+            track.appearance = detections.appearance.rows([box])
+        self._note_box(track, box, detections, time_s)
         self._open.append(track)
         return track.identity
 
-    def _append(self, track: _OpenTrack, box: int, seen: Detections, time_s: float) -> None:
+    def _note_box(self, track: _OpenTrack, box: int, detections: Detections, time_s: float) -> None:
+        """Record a track's newest box."""
         track.last_box_s = time_s
-        track.last_box_px = seen.box_px[box]
-        track.sure_frames += int(seen.score[box] >= self.options.sure_score)
+        track.last_box_px = detections.box_px[box]
+        track.sure_frames += int(detections.score[box] >= self.options.sure_score)
 
 
 def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:
-    """The pairs (row, column) of the assignment with the least total cost, where leaving a pair
-    unmade costs its `limit` (one, or [rows, columns]): a pair that costs more than that is never
-    made."""
+    """Return the pairs (row, column) of the assignment with the least total cost. Leaving a pair out
+    costs its `limit` (a number, or [rows, columns]), so a pair that costs more is never made.
+    """
     rows, columns = cost.shape
     gain = np.minimum(cost - limit, 0)  # of making the pair over not making it
     pairs = zip(*linear_sum_assignment(gain), strict=True) if rows and columns else ()
@@ -333,36 +347,44 @@ def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]
 
 
 def best_of_each_pose(
-    scores: np.ndarray, boxes_px: np.ndarray, xy_px: np.ndarray, alike: np.ndarray, limit: float
+    scores: np.ndarray,
+    boxes_px: np.ndarray,
+    xy_px: np.ndarray,
+    similarity: np.ndarray,
+    limit: float,
 ) -> np.ndarray:
-    """Which of D detections, in order, are the best ones of their pose: [M] numbers. alike [D, D]:
-    OKS between their poses (`pose_similarity`). A person found twice, and somebody hidden whose
-    keypoints are those of the person in front, have the pose of another box; best is the one that
-    scores high and that its keypoints [D, K, 2] fill."""
-    if not (alike >= limit).any():
+    """Return the rows [M] of D detections, rising, that are the best ones of their pose.
+
+    A person who was detected twice, and a hidden person whose keypoints are those of the person in
+    front, have the pose of another box: `similarity` [D, D] (`pose_similarity`) reaches `limit`.
+    The best box scores high and is filled by its keypoints [D, K, 2]."""
+    if not (similarity >= limit).any():
         return np.arange(len(scores))
-    filled = np.diag(iou(boxes_px, np.concatenate([np.nanmin(xy_px, 1), np.nanmax(xy_px, 1)], 1)))
-    kept: list[int] = []
+    keypoint_boxes_px = np.concatenate([np.nanmin(xy_px, 1), np.nanmax(xy_px, 1)], 1)
+    filled = np.diag(iou(boxes_px, keypoint_boxes_px))
+    best: list[int] = []
     for box in np.argsort(-scores * filled, kind="stable").tolist():
-        if not kept or alike[box, kept].max() < limit:
-            kept.append(box)
-    return np.array(sorted(kept), np.int64)
+        if not best or similarity[box, best].max() < limit:
+            best.append(box)
+    return np.array(sorted(best), np.int64)
 
 
 def pose_similarity(xy_px: np.ndarray, boxes_px: np.ndarray, skeleton: Skeleton) -> np.ndarray:
-    """OKS [D, D] between the poses [D, K, 2] of people in boxes [D, 4], at the scale of the smaller
-    of two; 0 with oneself and with whom a box does not overlap."""
+    """Return the OKS [D, D] between the poses [D, K, 2] of people in boxes [D, 4], at the scale of
+    the smaller of two; 0 with oneself and where boxes do not overlap.
+    """
     count = len(xy_px)
-    alike = np.zeros((count, count))
+    similarity = np.zeros((count, count))
     if count < 2:
-        return alike
+        return similarity
     first = boxes_px[:, None, :2]
     last = boxes_px[:, None, 2:]
     overlap = ((first < boxes_px[:, 2:]) & (last > boxes_px[:, :2])).all(-1)
     i, j = np.nonzero(np.triu(overlap, 1))
-    l2 = l_squared(
-        AREA_OF_BOX * np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0).prod(-1), skeleton
-    )
+    box_area = np.maximum(boxes_px[:, 2:] - boxes_px[:, :2], 1.0).prod(-1)
+    l2 = l_squared(AREA_OF_BOX * box_area, skeleton)
     d2 = np.nan_to_num(((xy_px[i] - xy_px[j]) ** 2).sum(-1), nan=np.inf)
-    alike[i, j] = alike[j, i] = np.exp(-d2 / (2 * np.minimum(l2[i], l2[j]))).mean(-1)
-    return alike
+    oks = np.exp(-d2 / (2 * np.minimum(l2[i], l2[j]))).mean(-1)
+    similarity[i, j] = oks
+    similarity[j, i] = oks
+    return similarity

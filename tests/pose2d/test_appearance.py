@@ -7,7 +7,7 @@ import numpy as np
 
 from bench.identity import pose_of
 from pose2d.skeletons import COCO17
-from pose2d.tracking.appearance import PARTS, blend, describe, log_likelihood_ratio, unseen
+from pose2d.tracking.appearance import PARTS, blend, describe, log_likelihood_ratio, no_appearance
 from pose2d.types import Appearance
 
 Clothes = dict[str, tuple[int, int, int]]
@@ -60,7 +60,7 @@ def test_what_is_not_seen_says_nothing() -> None:
     image, xy = image_of(RED)
     nothing = describe(image, np.full_like(xy, np.nan), np.full((1, 17), 0.8))
     outside = describe(image, xy + 1000, np.full((1, 17), 0.8))
-    for look in (unseen(1), nothing, outside):
+    for look in (no_appearance(1), nothing, outside):
         assert log_likelihood_ratio(look_of(RED), look)[0, 0] == 0
     assert len(describe(image, np.zeros((0, 17, 2)), np.zeros((0, 17)))) == 0
 
@@ -72,8 +72,8 @@ def test_a_running_mean_moves_towards_what_is_seen_and_keeps_what_is_not() -> No
     for _ in range(60):
         mean = blend(mean, green)
     assert np.allclose(mean.colours, green.colours, atol=1)
-    assert np.allclose(blend(red, unseen(1)).colours, red.colours)
-    assert np.allclose(blend(unseen(1), green).colours, green.colours)
+    assert np.allclose(blend(red, no_appearance(1)).colours, red.colours)
+    assert np.allclose(blend(no_appearance(1), green).colours, green.colours)
 
 
 def test_one_row_a_person_and_45_numbers() -> None:

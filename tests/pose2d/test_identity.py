@@ -7,7 +7,8 @@ import pytest
 
 from bench.identity import KINDS, follow, measure, motion_only, pose_of
 from pose2d.skeletons import COCO17
-from pose2d.tracking.appearance import PARTS, RELINK_RATIO, SIZE, relink, unseen
+from pose2d.tracking.appearance import PARTS, SIZE, no_appearance
+from pose2d.tracking.relink import RELINK_RATIO, relink
 from pose2d.tracking.tracker import Tracker, best_of_each_pose, pose_similarity
 from pose2d.types import Appearance, Detections, Keypoints
 
@@ -109,7 +110,13 @@ def test_two_people_at_the_same_time_in_the_same_clothes_stay_two() -> None:
 
 def test_nobody_seen_is_linked_to_nobody() -> None:
     assert (
-        len(set(relink(unseen(3), np.arange(3.0), np.arange(3.0) + 0.5, RELINK_RATIO).tolist()))
+        len(
+            set(
+                relink(
+                    no_appearance(3), np.arange(3.0), np.arange(3.0) + 0.5, RELINK_RATIO
+                ).tolist()
+            )
+        )
         == 3
     )
-    assert relink(unseen(0), np.zeros(0), np.zeros(0), RELINK_RATIO).tolist() == []
+    assert relink(no_appearance(0), np.zeros(0), np.zeros(0), RELINK_RATIO).tolist() == []

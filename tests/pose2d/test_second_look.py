@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from pose2d.tracking.appearance import PARTS, SIZE
-from pose2d.tracking.second_look import SecondLookOptions, Switch, look_again
+from pose2d.tracking.exchange import SecondLookOptions
+from pose2d.tracking.second_look import Switch, look_again
 from pose2d.types import Appearance, Detections
 
 OPTIONS = SecondLookOptions()

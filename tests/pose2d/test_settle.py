@@ -4,7 +4,7 @@ import numpy as np
 
 from bench.lib.identity_scenes import pose_of
 from pose2d.events import Event
-from pose2d.tracking.appearance import unseen
+from pose2d.tracking.appearance import no_appearance
 from pose2d.tracking.identity import IdentityOptions, Settled, settle
 from pose2d.types import Detections, Keypoints
 
@@ -36,7 +36,7 @@ def settled(
         np.ones(len(rows)),
         keypoints,
         time_s=frame / FPS,
-        appearance=unseen(len(rows)),
+        appearance=no_appearance(len(rows)),
     )
     starts = np.array([0, *cuts])
     last = np.array([*(cut - 1 for cut in cuts), frame.max(initial=0)]) / FPS

@@ -35,6 +35,7 @@ import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.memory import Peak, alone
 from bench.lib.simulation import Noise, Scene, scene
+from eval3dpw.captured.motion import load_motion
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
 from fitting.init.lifter import guess_from_keypoints, lift_frames
@@ -43,7 +44,6 @@ from fitting.optimise import FitInput, make_problem
 from fitting.smplify import SmplifySettings, Through, smplify
 from fitting.solver.levenberg_marquardt import costs
 from fitting.solver.unknowns import State, from_params, to_params
-from fitting.training.motion_capture import load_motion
 from pose2d.types import Keypoints
 
 

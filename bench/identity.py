@@ -5,7 +5,7 @@ python bench/identity.py [--scenes 20] [--seed 100] [--people people.npz]
 Simulated people walk in front of each other: boxes, keypoints and colours with the noise that
 detector, pose network and appearance have; the truth is exact. Every tracker gets the same boxes.
 Seeds below 100 were used to choose constants, so figures are of seeds from 100 on. With --people
-(the cache of bench/appearance.py) also real clips joined end to end, with the cuts that
+(the cache of bench/tuning/appearance.py) also real clips joined end to end, with the cuts that
 pose2d/video/shots.py finds. Figures: bench/identity_metrics.py; trackers:
 bench/identity_trackers.py (ByteTrack and OC-SORT where the package `trackers` is installed).
 """

@@ -34,15 +34,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.simulation import Noise, Scene, scene
-from bench.lib.standing import stands_quietly
+from eval3dpw.captured.knees import signed_flexion_deg
+from eval3dpw.captured.motion import HELD_OUT_EVERY, load_motion
 from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
 from fitting import optimise
 from fitting.body import BodyParams
 from fitting.init.lifter import lift, lift_frames
 from fitting.solver.unknowns import BODY_JOINTS
-from fitting.training.capture_corrections import signed_flexion_deg
-from fitting.training.motion_capture import HELD_OUT_EVERY, load_motion
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
+from training.standing import stands_quietly
 
 lift_module = import_module("fitting.init.lifter")
 LEGS = (13, 14, 15, 16, *range(20, 26))  # keypoints: knees, ankles and feet

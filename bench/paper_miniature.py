@@ -1,12 +1,12 @@
 """Claim: the paper's findings show on networks of its three families that one processor core can
 train.
 
-Simple Baselines, IPR and RLE with a ResNet-18 at 128x96, as tools/train_mini.py trains them, beside
+Simple Baselines, IPR and RLE with a ResNet-18 at 128x96, as training/train_mini.py trains them, beside
 MoveNet and RTMPose: raw confidence, closed form and CCNet by the paper's recipe. The heads are
 trained on the networks' own training people, as in the paper. `--test` is a split that nothing was
 trained on or chosen by.
 
-    python tools/train_mini.py --data DATA --train train2017_256_train --train train2017 --out mini/
+    python -m training.train_mini --data DATA --train train2017_256_train --train train2017 --out mini/
     python bench/paper_miniature.py --data DATA --mini mini/ --train train2017_256_train --train train2017
 """
 

@@ -6,7 +6,7 @@ every joint and axis the error of the fit is compared with the standard deviatio
 states: 68 % intervals (one sigma) should hold 60 to 76 % of the errors, 95 % intervals (1.96 sigma)
 90 to 98 %. Constants are chosen with --subjects training, never on the held-out. Further rows:
 errors stated as mixtures; only dance, jumps, flips and rolls; with --poses, kinds of motion that
-neither prior nor lifter ever saw (`LEFT_OUT_KINDS` of motion_capture.py); bodies whose bones have
+neither prior nor lifter ever saw (`LEFT_OUT_KINDS` of eval3dpw/captured/motion.py); bodies whose bones have
 lengths that no shape of the fit reaches, with keypoints marked some millimetres from the body's
 own. These are the Gauss-Newton deviations of `fitting.fit`. With --synth, rendered people read by
 the real network, with the deviations that `run` states (`fitting.stated`): coverage at four levels,
@@ -33,14 +33,14 @@ import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.rendered_fits import rendered_fits
 from bench.lib.simulation import Noise, scene
+from eval3dpw.captured.motion import Motion, load_motion
 from eval3dpw.stated import Stated, figures, text_rows
 from eval3dpw.stated import rows as by_kind
 from fitting.body.kinematics import matrix_to_axis_angle, quaternion_to_matrix
 from fitting.fits import Fit
 from fitting.optimise import SHAPE_SIZE
-from fitting.training.motion_bank import bank
-from fitting.training.motion_capture import Motion, load_motion
 from pose2d.skeletons import HALPE26
+from training.motion_bank import bank
 
 # standard deviation of where keypoints are marked, per axis: as far as COCO's are from the body's
 # own

@@ -35,15 +35,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitting
 from bench.lib.claim import Console, claim
 from bench.lib.simulation import Noise, noisy
-from bench.lib.standing import stands_quietly
+from eval3dpw.captured.knees import signed_flexion_deg
+from eval3dpw.captured.motion import load_motion
 from fitting.body import BodyParams
 from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
 from fitting.camera import Camera
 from fitting.init.lifter import lift
-from fitting.training.capture_corrections import signed_flexion_deg
-from fitting.training.motion_capture import load_motion
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
+from training.standing import stands_quietly
 
 FACINGS = {"front": 0.0, "side": math.pi / 2, "back": math.pi}
 PITCHES_DEG = (0, 15, 30)

@@ -32,12 +32,12 @@ from bench.lib.world_page import groups, medians
 from bench.lib.world_rendered import boxes, read_truth, run
 from bench.lib.world_rendered import estimate as rendered_estimate
 from bench.lib.world_scenes import ShotTruth, simulated_shot
+from eval3dpw.captured.feet import feet_over_sole_m
 from eval3dpw.synth.motion import clips_by_kind
 from fitting.body import Body
 from fitting.camera import Camera, FocalEstimate, focal_prior
 from fitting.fits import TrackFit
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
-from fitting.training.capture_corrections import feet_over_sole_m
 from pose2d.video.camera_motion.motion import CameraMotion
 
 CHOOSING_SEED, REPORTING_SEED = 1, 2

@@ -78,7 +78,7 @@ from pose2d.base.table import Table, joined, nested, shared
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
-# A network's errors are correlated over time (bench/keypoint_noise.py measures them): so many
+# A network's errors are correlated over time (bench/tuning/keypoint_noise.py measures them): so many
 # frames of a second are independent observations, and this share of a keypoint's squared error is
 # constant over a track.
 INDEPENDENT_FRAMES_PER_SECOND = 3.0

@@ -3,7 +3,7 @@ frame's worst joint is.
 
 The Gauss-Newton covariance (`solver.levenberg_marquardt.joint_deviations`) knows the noise of
 keypoints and the spread of the priors. It cannot know a limb mirrored in depth, a wrong scene, or clothes.
-`tools/stated_errors.py` fits rendered people whom nothing was learned from, and leaves in
+`bench/tuning/stated_errors.py` fits rendered people whom nothing was learned from, and leaves in
 `data/stated_errors.json` how large their errors are beside what is stated (conformal prediction,
 normalised by the stated deviation):
 

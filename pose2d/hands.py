@@ -27,7 +27,7 @@ HAND_WEIGHTS, HAND_GRAPH = (
     "hand_landmarks_fp16.npz",
     "hand_landmarks.onnx",
 )  # tools/convert_mediapipe.py
-HAND_CONSTANTS = WEIGHTS / "hand_error.json"  # tools/calibrate_hands.py
+HAND_CONSTANTS = WEIGHTS / "hand_error.json"  # training/calibrate_hands.py
 SIDES = ("left", "right")  # of the person: axis 1 of every column
 FINGERS = ("thumb", "index", "middle", "ring", "little")
 # The order of the 21 keypoints is MediaPipe's: the wrist, then each finger's joints from the palm

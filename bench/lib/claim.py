@@ -56,8 +56,9 @@ class Console(console.Console):
 
 def claim(main: Callable[[], None]) -> None:
     """Run a bench; write its result if asked to."""
-    path = Path(sys.argv[0])
-    command = " ".join(["python", f"bench/{path.name}", *sys.argv[1:]])
+    path = Path(sys.argv[0]).resolve()
+    script = path.relative_to(BENCH.parent).as_posix()
+    command = " ".join(["python", script, *sys.argv[1:]])
     asked = [word for word in sys.argv[1:] if word == "--write" or word.startswith("--write=")]
     sys.argv[1:] = [word for word in sys.argv[1:] if word not in asked]
     main()

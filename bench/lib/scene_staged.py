@@ -17,6 +17,7 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from bench.lib.simulation import Noise, noisy
+from eval3dpw.captured.feet import FEET_KEYPOINTS, feet_over_sole_m
 from eval3dpw.synth.motion import FPS, Clip, Kind
 from eval3dpw.synth.staging import (
     StagedView,
@@ -31,7 +32,6 @@ from eval3dpw.synth.staging import (
 from eval3dpw.synth.textures import SmoothNoise
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m
 from pose2d.types import Keypoints
 
 STEP = 2  # of captured motion at FPS

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from eval3dpw.captured.motion import Motion
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import about_axis, matrix_to_axis_angle, rotate, rotation_matrices
 from fitting.camera import Camera
 from fitting.keypoints.observed import JOINT_OF
-from fitting.training.lifter_examples import Random, drawn_sigma, stated_mixtures
-from fitting.training.motion_capture import Motion
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import AREA_OF_BOX, ErrorDistribution, Keypoints, l_squared, sigma_px
+from training.lifter_examples import Random, drawn_sigma, stated_mixtures
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Noise:
     missing: float = 0.05  # share of keypoints that are not seen (presence 0)
     factor: float = 1.0  # actual over stated sigma
     constant_share: float = (
-        0.45  # of the squared error: constant over a clip (bench/keypoint_noise.py)
+        0.45  # of the squared error: constant over a clip (bench/tuning/keypoint_noise.py)
     )
     memory_s: float = (
         0.18  # time constant of the rest, a first-order process; 0: frames are independent

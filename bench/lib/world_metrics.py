@@ -9,9 +9,9 @@ import torch
 from scipy.spatial.transform import Rotation
 
 from bench.lib.world_scenes import PersonTruth, ShotTruth
+from eval3dpw.captured.feet import FEET_KEYPOINTS
 from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
 from fitting.camera import points_to_world, rotation_to_world, world_from_camera
-from fitting.training.capture_corrections import FEET_KEYPOINTS
 
 SEGMENT = (
     100  # frames over which world MPJPE is taken, aligned on the first two: as others report it

@@ -10,11 +10,11 @@ import torch
 import fitmesh
 from bench.lib.world_metrics import PersonEstimate, ShotEstimate
 from bench.lib.world_scenes import PersonTruth, ShotTruth
+from eval3dpw.captured.feet import feet_over_sole_m
 from eval3dpw.sequences import image_path
 from fitmesh.result import Person, Result
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera
-from fitting.training.capture_corrections import feet_over_sole_m
 from pose2d.base.errors import UserError
 
 LEAST_OVERLAP = 0.3  # mean IoU of boxes from which a track is taken for a person

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from bench.lib.simulation import Noise, noisy
+from eval3dpw.captured.feet import FEET_KEYPOINTS
 from eval3dpw.synth.motion import FPS, KINDS, Clip, Kind
 from eval3dpw.synth.staging import CameraKind, SyntheticPerson, contacts, draw_size, framed, stage
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.training.capture_corrections import FEET_KEYPOINTS
 from pose2d.types import Keypoints
 
 SIZES = ((1280, 720), (1920, 1080), (720, 1280), (960, 720))

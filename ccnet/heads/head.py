@@ -344,7 +344,7 @@ RANGE = (-5.0, 5.0)  # of the trained layers' inputs, in standard deviations
 # Keypoints without COCO labels -> the labelled one whose bias and presence they take: no data set
 # says where they are absent, and in training they would all count as absent. Both are as sharp in
 # pixels, so an error in units of the one's l is scaled to the other's (a neck's is a third of a
-# shoulder's); bench/unlabelled_keypoints.py checks it.
+# shoulder's); bench/tuning/unlabelled_keypoints.py checks it.
 STAND_IN = {
     "head_top": "nose",
     "neck": "left_shoulder",

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eval3dpw.captured.feet import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
+from eval3dpw.captured.motion import COPIES_OF_HELD_OUT, HELD_OUT_EVERY, Motion, load_motion
 from fitting.body import Body
 from fitting.body.kinematics import MIRROR
-from fitting.training.capture_corrections import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
-from fitting.training.motion_capture import COPIES_OF_HELD_OUT, HELD_OUT_EVERY, Motion, load_motion
 from pose2d.base.errors import UserError
 
 Split = Literal["train", "validation", "test"]

@@ -2,7 +2,7 @@
 pan, hand, dolly, orbit), that all people are shown, and their sensors from light to image. World
 frame: y up, metres, floor at y = 0.
 
-Feet are planted (`capture_corrections`): a foot that stands does not slide, whatever the body's
+Feet are planted (`captured/feet.py`): a foot that stands does not slide, whatever the body's
 proportions."""
 
 import math
@@ -16,19 +16,13 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation, Slerp
 from torch import Tensor
 
+from eval3dpw.captured.feet import FEET_KEYPOINTS, feet_over_sole_m, in_contact, planted, speeds_m_s
+from eval3dpw.captured.motion import legs_m
 from eval3dpw.synth.motion import FPS, Clip
 from eval3dpw.synth.textures import SmoothNoise
 from fitting.body import Body
 from fitting.body.kinematics import Placement, rotation_matrices
 from fitting.camera import Camera
-from fitting.training.capture_corrections import (
-    FEET_KEYPOINTS,
-    feet_over_sole_m,
-    in_contact,
-    planted,
-    speeds_m_s,
-)
-from fitting.training.motion_capture import legs_m
 
 CameraKind = Literal["static", "pan", "hand", "dolly", "orbit"]
 BETAS = 10  # as many as 3DPW's files hold

@@ -1,7 +1,7 @@
 """A first guess from keypoints alone: a small network lifts a window of 2D poses to a body in front
 of the camera.
 
-It is trained by `python -m fitting.training.lifter`. Keypoints are points on the plane z = 1 of a
+It is trained by `python -m training.lifter`. Keypoints are points on the plane z = 1 of a
 camera ("rays"), so focal length and pixels are gone. Every frame has a camera of its own, rotated
 from the real one towards the person: three numbers, the direction and the size of the box, say
 where the person is in the image (CLIFF's full-frame inputs), and the output is rotated back. The
@@ -299,11 +299,11 @@ def save_lifter(state: dict[str, Tensor], path: str | Path) -> None:
 
 @lru_cache(maxsize=2)
 def load_lifter(path: str | Path | None = None) -> Lifter:
-    """The embedded network, or one that `fitting.training.lifter` wrote, in eval mode."""
+    """The embedded network, or one that `training.lifter` wrote, in eval mode."""
     source = Path(str(files("fitting") / "data" / "lifter.npz")) if path is None else Path(path)
     network = Lifter()
     found = read_npz(
-        source, "Expected a lifter's weights, as `python -m fitting.training.lifter` makes them."
+        source, "Expected a lifter's weights, as `python -m training.lifter` makes them."
     )
     try:
         network.load_state_dict(

@@ -87,7 +87,7 @@ GATE = 0.5  # `gate`: s v below this is not used. Customary, not tuned
 # another seed than bench/weighting.py reports: without the Gaussian, fits are better where nothing
 # is hidden (59.7 against 60.1 mm) and worse elsewhere (112, 108.5). On those people a sigma for
 # each axis changes PA-MPJPE by -0.06 mm [-0.30, +0.29] in single frames and by +0.06 mm [-0.24,
-# +0.41] in tracks (bench/error_axes.py). The stated ratio for the one Gaussian too: as uncertain.
+# +0.41] in tracks (bench/tuning/error_axes.py). The stated ratio for the one Gaussian too: as uncertain.
 ABSENT_SIGMA = 5.0
 HEDGE = 0.8
 WIDER = 1.5
@@ -294,7 +294,7 @@ HEAD_M = 0.10
 UNCOVERED_M = -1.0  # where no surface meets the ray
 
 # Chosen on the rendered validation set by the likelihood of true errors and the squared error of
-# the expected OKS (python bench/hidden_keypoints.py synth_dev --split validation --choose).
+# the expected OKS (python bench/tuning/hidden_keypoints.py synth_dev --split validation --choose).
 COVERED, TAKEN = 4.70, 1.72
 # the mean depth by which a body is surely behind another; both may follow the same keypoints
 BEHIND_M = 0.02

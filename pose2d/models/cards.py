@@ -29,7 +29,7 @@ MMPOSE = ("Apache-2.0", "open-mmlab/mmpose")
 UNPUBLISHED = ("your own", "your own training: no checkpoint is published")
 MINIATURE = (
     "your own",
-    "your own training with tools/train_mini.py",
+    "your own training with training/train_mini.py",
 )  # docs/paper.md: for one processor core
 
 

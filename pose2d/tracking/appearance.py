@@ -9,7 +9,7 @@ little with lighting and exposure.
 Two descriptions are compared by a log-likelihood ratio, log p(difference | same person) - log
 p(difference | two people of one video). 0 says nothing, 3 says 20 times likelier the same person,
 and it may be added to any other log-likelihood. Both densities are Student's t with a covariance
-for each part, fitted by bench/appearance.py."""
+for each part, fitted by bench/tuning/appearance.py."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -51,7 +51,7 @@ class State:
 class TrackerOptions:
     """Scores, gaps and costs of the tracker.
 
-    bench/tracker.py compares it with published trackers on scenes with exact truth. The values were
+    bench/identity.py compares it with published trackers on scenes with exact truth. The values were
     chosen by hand on those scenes; none was tuned on its own."""
 
     # A track is confirmed by boxes of this score in `least_frames` frames (or in all frames of a

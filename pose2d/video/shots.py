@@ -5,7 +5,7 @@ A frame continues its shot when its parts can be found again in the frame before
 to an eighth of the image and made brighter or darker: block matching with normalised
 cross-correlation. The share of structure that cannot be found again (0: all is there, 1: nothing)
 is the score of a cut. Unlike a difference of pixels or of colour histograms it ignores flicker,
-exposure and camera motion, and it sees a cut between two views of one room. bench/shots.py compares
+exposure and camera motion, and it sees a cut between two views of one room. bench/tuning/shots.py compares
 the score over continued and cut shots and chose the thresholds.
 
 Three rules around it: a cut must stand out from the frames around it (as whip pans do not), the
@@ -30,7 +30,9 @@ FADED = 0.4  # a fade takes away more than the rest of the contrast
 NOISE = 2.0  # grey levels by which compression changes a small frame that shows the same
 
 
-CUT_SCORE = 0.25  # a cut's least score; bench/shots.py: 99.9 % of continued frames stay below
+CUT_SCORE = (
+    0.25  # a cut's least score; bench/tuning/shots.py: 99.9 % of continued frames stay below
+)
 ABOVE_LEVEL = 0.15  # and its least distance from the scores around it
 SAME_SCORE = 0.18  # two frames below this show the same view
 FLASH_S = 0.2  # a view that returns within this time was interrupted by a flash, not by a cut

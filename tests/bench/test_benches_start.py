@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BENCHES = sorted(path for path in (ROOT / "bench").glob("*.py") if "def main()" in path.read_text())
+SCRIPTS = [*(ROOT / "bench").glob("*.py"), *(ROOT / "bench" / "tuning").glob("*.py")]
+BENCHES = sorted(path for path in SCRIPTS if "def main()" in path.read_text())
 
 
 @pytest.mark.slow

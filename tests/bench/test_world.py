@@ -12,9 +12,9 @@ from bench.lib.simulation import Noise
 from bench.lib.world_background import background, draw_room
 from bench.lib.world_metrics import PersonEstimate, ShotEstimate, shot_metrics, turn_error_deg
 from bench.lib.world_scenes import ShotTruth, simulated_shot
+from eval3dpw.captured.feet import feet_over_sole_m
 from eval3dpw.synth.motion import clips_by_kind
 from fitting.body.load import load_body
-from fitting.training.capture_corrections import feet_over_sole_m
 
 
 @cache

@@ -10,12 +10,12 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import fitting
+from eval3dpw.captured.motion import load_motion
 from eval3dpw.synth.motion import load_clips
 from fitting.scene.ground import estimate_ground
 from fitting.scene.ground_problem import GivenGround, GroundEstimate
 from fitting.scene.height_prior import head_share, likely_heights_m
 from fitting.scene.person_evidence import PersonEvidence
-from fitting.training.motion_capture import load_motion
 from tests.fitting.people_scenes import (
     Errors,
     Truth,

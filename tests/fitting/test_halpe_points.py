@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import fitting
+from eval3dpw.captured.motion import load_motion
 from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, rotation_matrices
 from fitting.body.load import OPEN_BODY
-from fitting.training.motion_capture import load_motion
 
 POSES = Path(__file__).parents[2].parent / "shared" / "data" / "cmu" / "poses_5fps.npz"
 SKELETON = POSES.with_name("clips_30fps.npz")

@@ -30,7 +30,7 @@ def test_a_fit_imports_neither_training_nor_what_it_does_not_use() -> None:
         "torch._dynamo",
         "fitting.init.regressors",
     }
-    assert not {name for name in found if name.startswith(("fitting.training", "fitting.render"))}
+    assert not {name for name in found if name.startswith(("training", "fitting.render"))}
 
 
 def test_the_public_names_are_there_and_completed() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.tuning.stated_errors import NEUTRAL
 from eval3dpw import stated as measures
 from eval3dpw.stated import Stated
 from fitting import stated
@@ -16,7 +17,6 @@ from fitting.stated import COUNTED, calibrated, level_factor, probability_within
 from fitting.track import fit_track
 from pose2d.types import Keypoints
 from tests.walkers import walker
-from tools.stated_errors import NEUTRAL
 
 
 @pytest.fixture(scope="module")

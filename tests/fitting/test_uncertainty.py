@@ -7,6 +7,7 @@ import torch
 
 import fitting
 from bench.lib.simulation import Noise, scene
+from eval3dpw.captured.motion import load_motion
 from fitting.solver.levenberg_marquardt import (
     UNMODELLED_SIZE,
     joint_deviations,
@@ -14,7 +15,6 @@ from fitting.solver.levenberg_marquardt import (
 )
 from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, LikelyShape
 from fitting.solver.terms.scene import Balance, Contact, Floor
-from fitting.training.motion_capture import load_motion
 from tests.fitting.solver_problems import having, some_problem
 
 

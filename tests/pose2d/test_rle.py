@@ -7,7 +7,7 @@ import pose2d
 from pose2d.models.base import IMAGENET_RGB, RLE_RGB
 from pose2d.models.rle import RLE
 from pose2d.skeletons import COCO17
-from tools.mini.families import Flow, flow_nll, log_prob, rle_loss
+from training.mini.families import Flow, flow_nll, log_prob, rle_loss
 
 SIZE = torch.tensor([192.0, 256.0])
 

@@ -129,6 +129,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     import fitting
     from ccnet.data.datasets import read_split
     from eval3dpw.bodies import read_predictions
+    from eval3dpw.captured.motion import load_motion
     from eval3dpw.sequences import read_sequence, read_spin_npz
     from fitmesh.options.record import read_config
     from fitmesh.result import TRACKS, fit_schema, keypoints_schema
@@ -136,7 +137,6 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from fitmesh.stages.people import read_keypoint_rows, read_tracks
     from fitting.init.lifter import load_lifter
     from fitting.solver.terms.priors import read_mixture
-    from fitting.training.motion_capture import load_motion
     from pose2d.base.json_files import read_json
     from pose2d.detect.detector import read_detections
     from pose2d.models.checkpoints import read_state

@@ -130,9 +130,9 @@ def _mpii(root: Path) -> Path:
 
 def _motion(path: Path) -> Path:
     """A file of CMU clips: the skeleton's shape is right, the motion is none."""
-    from fitting.training.motion_capture import _CMU, _FAR_END
+    from eval3dpw.captured.motion import CMU_JOINTS, FAR_END
 
-    names = list(dict.fromkeys([*_CMU, *(theirs for theirs, _ in _FAR_END.values())]))
+    names = list(dict.fromkeys([*CMU_JOINTS, *(theirs for theirs, _ in FAR_END.values())]))
     frames = 100
     np.savez(
         path,

@@ -45,9 +45,7 @@ from pose2d.base import unpickle
 from pose2d.base.errors import UserError
 
 GAUSSIAN = 1e9  # degrees of freedom with which a t distribution is a Gaussian, to rounding
-EMBEDDED = (
-    files("fitting") / "data" / "pose_prior.npz"
-)  # written by `fitting/training/pose_prior.py`
+EMBEDDED = files("fitting") / "data" / "pose_prior.npz"  # written by `training/pose_prior.py`
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,7 @@ def from_mixture(
 
 @lru_cache(maxsize=4)
 def load_prior(path: str | Path | None = None) -> PosePrior:
-    """The embedded prior, learned by `fitting/training/pose_prior.py`, or SMPLify's mixture
+    """The embedded prior, learned by `training/pose_prior.py`, or SMPLify's mixture
     (gmm_08.pkl).
     """
     mixture = read_mixture(path)

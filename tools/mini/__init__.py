@@ -1,1 +1,0 @@
-"""Training of the miniature networks (tools/train_mini.py)."""

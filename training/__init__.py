@@ -1,0 +1,1 @@
+"""Train what fitmesh ships: lifter, pose prior, error tables. Not part of the wheel."""

@@ -1,0 +1,1 @@
+"""Training of the miniature networks (training/train_mini.py)."""

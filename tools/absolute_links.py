@@ -1,7 +1,7 @@
 """README.md with absolute links, for a release: PyPI shows no image and follows no link that is
 relative.
 
-python tools/absolute_links.py https://HOST/OWNER/fitmesh v0.1.0
+python tools/absolute_links.py https://HOST/OWNER/fitmesh v0.2.0
 
 Changes README.md in place: images to URL/raw/TAG/.., other links to URL/blob/TAG/.., which GitHub
 and GitLab serve. Run it in the release's own checkout, build, and do not commit the result.

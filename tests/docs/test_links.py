@@ -2,6 +2,9 @@
 is.
 """
 
+import re
+import subprocess
+from functools import cache
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -10,6 +13,11 @@ import pytest
 from tests.docs.pages import ROOT, page_names, read_page
 
 READER = "**For**"  # how the first paragraph of a page in docs/ begins
+# A source file in a code span, as `fitting/camera.py` or `camera.py`; `*` and `{..}` are patterns.
+SOURCE_FILE = re.compile(r"(?<![\w/.*}-])(?:\w[\w-]*/)*\w[\w-]*\.(?:py|js|sh|ipynb)(?![\w(])")
+EXAMPLE_NAMES = {"FILE.py", "my_network.py"}  # names that stand for a file of the reader's own
+# Files of SPIN, CLIFF, GMR and Poseur that the pages tell the reader to use.
+OTHER_PROJECTS = {"fetch_data.sh", "prepare_data.sh", "smplx_to_robot.py", "model_split.py"}
 ANIMATION_LIMIT_BYTES = (
     3_000_000  # what a visitor should have to load before the first screen is there
 )
@@ -41,6 +49,32 @@ def test_every_page_says_at_its_top_for_whom_and_for_what_it_is(name: str) -> No
     assert lines[1].startswith(READER), (
         f"{name}: the line after the title should begin with {READER} and name the reader"
     )
+
+
+@cache
+def repository_files() -> tuple[str, ...]:
+    """Return the paths of all files that git tracks or would add."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    return tuple(name for name in listed.stdout.splitlines() if (ROOT / name).is_file())
+
+
+@pytest.mark.parametrize("name", [name for name in page_names() if name != "CHANGELOG.md"])
+def test_every_source_file_that_a_page_names_exists(name: str) -> None:
+    missing = []
+    for line, text in read_page(name).spans:
+        for path in SOURCE_FILE.findall(text):
+            exists = any(
+                known == path or known.endswith(f"/{path}") for known in repository_files()
+            )
+            if not exists and path not in EXAMPLE_NAMES | OTHER_PROJECTS:
+                missing.append(f"line {line}: {path}")
+    assert not missing, f"{name} names files that do not exist: " + "; ".join(missing)
 
 
 def test_the_index_lists_every_page() -> None:

@@ -39,7 +39,7 @@ _CALM = 8  # measured frames without motion, after which the stride is that of a
 # A camera that stood still still does if this share of the corners has moved by less than this.
 REST_PX = 0.6
 REST_SHARE = 0.25
-LEAST_EXPLAINED = 6.0  # robust weights of a pose's corners; with less the pose is not trusted
+LEAST_EXPLAINED = 6.0  # robust weights of a pose's corners; with less the pose is not reliable
 _MOST_LOG_ZOOM = 3.0  # a larger zoom is a failed fit
 # A new key frame is taken when the image has moved by this share of its longer side, has zoomed by
 # this much (log), or when fewer than this share of the key frame's corners are followed.

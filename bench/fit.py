@@ -42,7 +42,7 @@ from fitting.init.lifter import guess_from_keypoints, lift_frames
 from fitting.keypoints.observed import body_keypoints
 from fitting.optimise import FitInput, make_problem
 from fitting.smplify import SmplifySettings, Through, smplify
-from fitting.solver.levenberg_marquardt import costs
+from fitting.solver.problem import costs
 from fitting.solver.unknowns import State, from_params, to_params
 from pose2d.types import Keypoints
 

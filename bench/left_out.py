@@ -38,7 +38,7 @@ from fitting.body.load import load_body
 from fitting.camera import Camera, focal_prior
 from fitting.init import lifter
 from fitting.keypoints import weights
-from fitting.solver.terms import priors
+from fitting.solver.terms import acceleration
 from fitting.stated import ONE_STD
 from fitting.track import fit_track
 from pose2d.base.errors import UserError
@@ -53,7 +53,7 @@ CONSTANTS = {  # of the balance, by the names that --set takes
     "prior": (optimise, "PRIOR_BESIDE_GUESS"),
     "guess": (lifter, "SEEN_TWICE"),
     "motion": (optimise, "MOTION_WEIGHT"),
-    "doubt": (priors, "MOTION_FACTOR"),
+    "doubt": (acceleration, "MOTION_FACTOR"),
     "predicts": (sys.modules[__name__], "PREDICTS"),
 }
 LIMBS = {"arm": ([7, 9], [8, 10]), "leg": ([13, 15, 20, 22, 24], [14, 16, 21, 23, 25])}

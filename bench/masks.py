@@ -46,7 +46,7 @@ from fitting.camera import Camera
 from fitting.fits import TrackFit
 from fitting.render.raster import rasterize
 from fitting.shot import ShotFit, ShotPerson, fit_shot
-from fitting.solver.terms import reprojection
+from fitting.solver.terms import silhouette
 from pose2d.base.caching import read_npz
 from pose2d.masks import CROP, LEAST_SURE, person_mask
 from pose2d.video.camera_motion.motion import read_motion
@@ -274,9 +274,9 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
         title=f"{len(folders)} rendered people ({int(tight.sum())} in tight clothes): mm; girths: median error, %",
     )
     for name, changed in tried.items():
-        before = {key: getattr(reprojection, key) for key in changed}
+        before = {key: getattr(silhouette, key) for key in changed}
         for key, value in changed.items():
-            setattr(reprojection, key, value)
+            setattr(silhouette, key, value)
         known = {"masks": not name.startswith("keypoints"), "height": name.endswith("known")}
         tracks = [person_of(folder, **known) for folder in folders]
         all_of = [errors(folder, track) for folder, track in zip(folders, tracks, strict=True)]
@@ -286,7 +286,7 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
             for one in ones
         ]
         for key, value in before.items():
-            setattr(reprojection, key, value)
+            setattr(silhouette, key, value)
         girth, std = (
             np.stack([getattr(one, part) for one in all_of]) for part in ("girth", "girth_std")
         )

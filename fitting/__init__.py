@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fitting.camera import Camera
     from fitting.fits import Fit, InitialGuess, TrackFit
     from fitting.optimise import fit, fit_frames
-    from fitting.solver.terms.priors import PosePrior, load_prior
+    from fitting.solver.terms.pose_prior import PosePrior, load_prior
     from fitting.solver.terms.scene import SceneTerms
     from fitting.track import fit_track
 
@@ -39,7 +39,7 @@ __getattr__, __dir__ = lazy_names(
         "Camera": "fitting.camera",
         **dict.fromkeys(("Fit", "InitialGuess", "TrackFit"), "fitting.fits"),
         **dict.fromkeys(("fit", "fit_frames"), "fitting.optimise"),
-        **dict.fromkeys(("PosePrior", "load_prior"), "fitting.solver.terms.priors"),
+        **dict.fromkeys(("PosePrior", "load_prior"), "fitting.solver.terms.pose_prior"),
         "SceneTerms": "fitting.solver.terms.scene",
         "fit_track": "fitting.track",
     },

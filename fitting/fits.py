@@ -20,7 +20,7 @@ from fitting.body import BodyParams
 from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.keypoints.observed import ABSENT, probability_observed
 from fitting.keypoints.weights import GATE, Weighting
-from fitting.solver.terms.priors import PosePrior
+from fitting.solver.terms.pose_prior import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
 from pose2d.base.errors import UserError
 from pose2d.base.table import Table, column, nested, shared

@@ -39,10 +39,10 @@ from fitting.body.kinematics import (
 from fitting.camera import Camera
 from fitting.fits import HandFit
 from fitting.keypoints.observed import KNUCKLES, UNMODELLED_M, SeenHands
-from fitting.solver.levenberg_marquardt import BandFactor
+from fitting.solver.arrow import BandFactor
+from fitting.solver.jacobian import cross_matrix, left_jacobian
 from fitting.solver.terms.reprojection import project, projection_rows
 from fitting.solver.terms.term import geman_mcclure
-from fitting.solver.unknowns import cross_matrix, left_jacobian
 from pose2d.base.threads import single_thread
 
 ROBUST = 3.0  # stds at which a keypoint counts half of its square

@@ -37,42 +37,23 @@ from fitting.keypoints.observed import (
     usable_frames,
 )
 from fitting.keypoints.weights import CALIBRATED, GATE, Weighting, keypoint_weights, warn_of_scores
-from fitting.solver.levenberg_marquardt import (
-    TOLERANCE,
-    Problem,
-    Solution,
-    corner_factor,
-    factorize,
-    joint_deviations,
-    normal_equations,
-    seen_by_several,
-    solve_frames,
-    solve_track,
-)
-from fitting.solver.terms.priors import (
-    AngularAcceleration,
-    Guess,
-    JointAcceleration,
-    JointLimits,
-    LikelyPose,
-    LikelyShape,
-    PosePrior,
-    ShapeEvidence,
-    Upright,
-    load_prior,
-    optical_axis,
-)
-from fitting.solver.terms.reprojection import (
-    GARMENTS,
-    ROBUST_SCALE,
-    Palm,
-    Reprojection,
-    Silhouette,
-    robust_scale,
-)
+from fitting.solver.arrow import corner_factor, factorize
+from fitting.solver.jacobian import BodyJacobian
+from fitting.solver.levenberg_marquardt import TOLERANCE, Solution, solve_frames, solve_track
+from fitting.solver.problem import Problem, normal_equations, seen_by_several
+from fitting.solver.terms.acceleration import AngularAcceleration, JointAcceleration
+from fitting.solver.terms.guess import Guess
+from fitting.solver.terms.joint_limits import JointLimits, joint_ranges
+from fitting.solver.terms.palm import Palm
+from fitting.solver.terms.pose_prior import LikelyPose, PosePrior, load_prior
+from fitting.solver.terms.reprojection import ROBUST_SCALE, Reprojection, robust_scale
 from fitting.solver.terms.scene import SceneTerms
+from fitting.solver.terms.shape import LikelyShape, ShapeEvidence
+from fitting.solver.terms.silhouette import GARMENTS, Silhouette
 from fitting.solver.terms.term import FARTHEST, Term
-from fitting.solver.unknowns import SHAPE_SIZE, BodyJacobian, State, from_params, ranges, to_params
+from fitting.solver.terms.upright import Upright, optical_axis
+from fitting.solver.uncertainty import joint_deviations
+from fitting.solver.unknowns import SHAPE_SIZE, State, from_params, to_params
 from pose2d.base.errors import UserError
 from pose2d.base.table import Table, joined, nested, shared
 from pose2d.base.threads import single_thread
@@ -297,7 +278,7 @@ def terms_of(
         *views,
         Palm.of(given.hands, views[0], body, min(SHAPE_SIZE, body.shape_size)),
         LikelyPose(prior, PRIOR_BESIDE_GUESS),
-        JointLimits(*ranges()),
+        JointLimits(*joint_ranges()),
         Upright(axis, options.lean_rad) if options.lean_rad is not None else None,
         Guess.at(near, guess.rotation_std_rad, guess.depth_std),
         JointAcceleration(prior.acceleration_std, motion_weight),

@@ -33,14 +33,10 @@ from fitting.scene.ground import GroundAnswer, contradictions, estimate_ground
 from fitting.scene.ground_problem import GivenGround, GroundEstimate
 from fitting.scene.height_prior import ADULT_M, head_share
 from fitting.scene.person_evidence import ShotCamera, person_evidence, shown_head_share
-from fitting.solver.terms.priors import ShapeEvidence
-from fitting.solver.terms.scene import (
-    FEET,
-    FLOOR_STD_M,
-    SceneTerms,
-    foot_lifts,
-    kept_contact,
-)
+from fitting.solver.terms.contact import FEET, kept_contact
+from fitting.solver.terms.floor import FLOOR_STD_M, foot_lifts
+from fitting.solver.terms.scene import SceneTerms
+from fitting.solver.terms.shape import ShapeEvidence
 from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands, with_outlines
 from pose2d.base.table import blocks, joined, stored
 from pose2d.base.threads import single_thread

@@ -20,7 +20,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import JOINT_COUNT, PARENTS, rotation_matrices
 from fitting.camera import NEAREST_KEYPOINT_M, Camera
 from fitting.keypoints.observed import body_keypoints, undistorted
-from fitting.solver.terms.priors import GAUSSIAN, Mixture, PosePrior, from_mixture, read_mixture
+from fitting.solver.terms.pose_prior import GAUSSIAN, Mixture, PosePrior, from_mixture, read_mixture
 from fitting.solver.terms.reprojection import project
 from fitting.solver.terms.term import geman_mcclure
 from pose2d.base.errors import UserError

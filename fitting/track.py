@@ -39,8 +39,8 @@ from fitting.keypoints.observed import (
 )
 from fitting.keypoints.weights import Weighting, confidence_after_fit, warn_of_scores
 from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess, shape_from_outlines
-from fitting.solver.terms.priors import ShapeEvidence
 from fitting.solver.terms.scene import SceneTerms
+from fitting.solver.terms.shape import ShapeEvidence
 from fitting.stated import calibrated, calibrated_by_several
 from pose2d.base.errors import UserError
 from pose2d.base.scratch import release_scratch

@@ -22,8 +22,8 @@ from torch import Tensor
 import fitting
 from eval3dpw.captured.motion import Motion
 from fitting.body.kinematics import JOINT_NAMES, MIRROR
-from fitting.solver.terms.priors import Mixture as Mixture69
-from fitting.solver.terms.priors import from_mixture, packed
+from fitting.solver.terms.pose_prior import Mixture as Mixture69
+from fitting.solver.terms.pose_prior import from_mixture, packed
 from fitting.solver.unknowns import BODY_JOINTS
 from pose2d.base.files import atomic_file
 from training.motion_bank import (

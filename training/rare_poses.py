@@ -32,7 +32,8 @@ from fitting.body.kinematics import (
     rotation_matrices,
     shortest_turn,
 )
-from fitting.solver.unknowns import BODY_JOINTS, ranges
+from fitting.solver.terms.joint_limits import joint_ranges
+from fitting.solver.unknowns import BODY_JOINTS
 
 SHAKEN_DEG = 4.0  # standard deviation of a turn added to every joint
 CLIP_FRAMES, FPS = 6, 5.0  # a second of slow change between a pose and one near it
@@ -527,7 +528,7 @@ def _kept(
     found: list[Tensor] = []
     count = 0
     tries = 4 * wanted
-    low, high = ranges()
+    low, high = joint_ranges()
     slack = np.deg2rad(BEYOND_DEG)
     for _ in range(40):
         place = torch.rand(tries, PLACES, generator=generator)

@@ -9,12 +9,18 @@ from fitting.body.kinematics import rotation_matrices
 from fitting.fits import FitOptions, InitialGuess
 from fitting.keypoints.observed import SeenHands
 from fitting.optimise import FitInput, terms_of
-from fitting.solver.levenberg_marquardt import NormalEquations, Problem
-from fitting.solver.terms.priors import LikelyPose, ShapeEvidence, Upright, optical_axis
-from fitting.solver.terms.reprojection import Reprojection, Silhouette, project
-from fitting.solver.terms.scene import Contact, Floor, SceneTerms
-from fitting.solver.terms.term import Term
-from fitting.solver.unknowns import STEP_SIZE, BodyJacobian, State, to_params
+from fitting.solver.jacobian import BodyJacobian
+from fitting.solver.problem import Problem
+from fitting.solver.terms.contact import Contact
+from fitting.solver.terms.floor import Floor
+from fitting.solver.terms.pose_prior import LikelyPose
+from fitting.solver.terms.reprojection import Reprojection, project
+from fitting.solver.terms.scene import SceneTerms
+from fitting.solver.terms.shape import ShapeEvidence
+from fitting.solver.terms.silhouette import Silhouette
+from fitting.solver.terms.term import NormalEquations, Term
+from fitting.solver.terms.upright import Upright, optical_axis
+from fitting.solver.unknowns import STEP_SIZE, State, to_params
 
 DOUBLE = torch.float64
 

@@ -3,12 +3,7 @@
 import pytest
 import torch
 
-from fitting.solver.levenberg_marquardt import (
-    BandFactor,
-    FrameFactor,
-    NotPositiveDefinite,
-    solve_arrow,
-)
+from fitting.solver.arrow import BandFactor, FrameFactor, NotPositiveDefinite, solve_arrow
 
 DOUBLE = torch.float64
 

@@ -7,7 +7,8 @@ import torch
 import fitting
 from fitting.body import BodyParams
 from fitting.keypoints.weights import ANNOTATOR_STD, LEAST_SHARE, joint_variance
-from fitting.solver.terms.scene import FEET, Balance, mass_shares
+from fitting.solver.terms.balance import Balance, mass_shares
+from fitting.solver.terms.contact import FEET
 
 UP = torch.tensor([0.0, -1.0, 0.0])
 

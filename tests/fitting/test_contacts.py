@@ -17,7 +17,8 @@ from fitting.scene.contact import (
     point_motion,
     speeds,
 )
-from fitting.solver.terms.scene import FEET, foot_lifts
+from fitting.solver.terms.contact import FEET
+from fitting.solver.terms.floor import foot_lifts
 from tests.fitting.people_scenes import FPS, HEIGHT_M, people_scene, world_joints
 
 FOCAL_PX = 1000.0

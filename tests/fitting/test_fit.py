@@ -8,7 +8,8 @@ import torch
 import fitting
 from fitting.body import BodyParams
 from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
-from fitting.solver.terms.scene import FEET, foot_lifts
+from fitting.solver.terms.contact import FEET
+from fitting.solver.terms.floor import foot_lifts
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17, MPII16
 from pose2d.types import Keypoints, expected_oks, l_squared

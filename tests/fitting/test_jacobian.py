@@ -7,17 +7,10 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.levenberg_marquardt import costs, normal_equations
-from fitting.solver.terms.priors import LikelyPose
-from fitting.solver.unknowns import (
-    BODY_JOINTS,
-    POSE,
-    STEP_SIZE,
-    BodyJacobian,
-    Posed,
-    State,
-    left_jacobian,
-)
+from fitting.solver.jacobian import BodyJacobian, Posed, left_jacobian
+from fitting.solver.problem import costs, normal_equations
+from fitting.solver.terms.pose_prior import LikelyPose
+from fitting.solver.unknowns import BODY_JOINTS, POSE, STEP_SIZE, State
 from tests.fitting.solver_problems import having, some_problem, some_state
 
 DOUBLE = torch.float64

@@ -4,18 +4,20 @@ import torch
 
 import fitting
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.solver.terms.priors import JointLimits
-from fitting.solver.unknowns import BODY_JOINTS, ranges
+from fitting.solver.terms.joint_limits import JointLimits, joint_ranges
+from fitting.solver.unknowns import BODY_JOINTS
 
 
 def cost(joint: str, axis: int, angle: float) -> float:
     theta = torch.zeros(1, 24, 3)
     theta[0, JOINT_NAMES.index(joint), axis] = angle
-    return float(JointLimits(*ranges()).beyond(theta[:, BODY_JOINTS].flatten(1)).square().sum())
+    return float(
+        JointLimits(*joint_ranges()).beyond(theta[:, BODY_JOINTS].flatten(1)).square().sum()
+    )
 
 
 def test_the_rest_pose_is_free() -> None:
-    low, high = ranges()
+    low, high = joint_ranges()
     assert (low < 0).all()
     assert (high > 0).all()
 
@@ -47,7 +49,7 @@ def test_elbows_bend_forwards_only() -> None:
 
 
 def test_left_and_right_are_mirror_images() -> None:
-    low, high = (side.unflatten(0, (-1, 3)) for side in ranges())
+    low, high = (side.unflatten(0, (-1, 3)) for side in joint_ranges())
     for joint, name in zip(BODY_JOINTS, (JOINT_NAMES[j] for j in BODY_JOINTS), strict=True):
         if name.startswith("left"):
             a = BODY_JOINTS.index(joint)

@@ -16,7 +16,7 @@ from fitting.fits import FitOptions, with_default_errors
 from fitting.optimise import FitInput, shape_from_outlines
 from fitting.render.raster import rasterize
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
-from fitting.solver.terms import reprojection
+from fitting.solver.terms import silhouette
 from pose2d.skeletons import HALPE26
 from pose2d.types import OUTLINE_POINTS as POINTS
 from pose2d.types import Keypoints, Outlines
@@ -96,10 +96,10 @@ def girths(shape: torch.Tensor) -> np.ndarray:
 
 
 def test_a_bodys_own_silhouettes_give_its_girths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reprojection, "CLOTHES_M", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(silhouette, "CLOTHES_M", (0.0, 0.0, 0.0))
     for name in ("CLOTHES_UNSURE_M", "BODY_OUTSIDE_M", "CLOTHES_STD_M"):
-        monkeypatch.setattr(reprojection, name, 0.002)
-    monkeypatch.setattr(reprojection, "OUTLINE_INDEPENDENT", 192.0)
+        monkeypatch.setattr(silhouette, name, 0.002)
+    monkeypatch.setattr(silhouette, "OUTLINE_INDEPENDENT", 192.0)
     shape, precision = shape_of(outlines(turning()))
     np.testing.assert_allclose(girths(shape), girths(SHAPE), rtol=0.02)
     assert np.abs(girths(torch.zeros(10)) / girths(SHAPE) - 1).max() > 0.1
@@ -120,7 +120,7 @@ def test_clothes_of_unknown_thickness_leave_girths_less_certain(
     found = outlines(turning(), 0.01)
     stated = []
     for unsure_m in (1e-6, 0.012):
-        monkeypatch.setattr(reprojection, "CLOTHES_UNSURE_M", unsure_m)
+        monkeypatch.setattr(silhouette, "CLOTHES_UNSURE_M", unsure_m)
         _, precision = shape_of(found)
         stated.append(body().girths_m(SHAPE, torch.linalg.inv(precision + torch.eye(10)))[1])
     assert (stated[1] > stated[0]).all()

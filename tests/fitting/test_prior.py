@@ -11,7 +11,7 @@ import torch
 from eval3dpw.captured.motion import load_motion
 from fitting import load_prior
 from fitting.body.load import load_body
-from fitting.solver.terms.priors import GAUSSIAN, Mixture, from_mixture
+from fitting.solver.terms.pose_prior import GAUSSIAN, Mixture, from_mixture
 from fitting.solver.unknowns import BODY_JOINTS
 from pose2d.base.errors import UserError
 

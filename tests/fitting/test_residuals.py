@@ -5,7 +5,11 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.terms.priors import REFERENCE_FPS, JointLimits, Upright, acceleration
+from fitting.solver.jacobian import BodyJacobian, Posed
+from fitting.solver.terms.acceleration import REFERENCE_FPS, acceleration
+from fitting.solver.terms.contact import CONTACT_SPEED, FEET, Contact
+from fitting.solver.terms.floor import BELOW_STD_M, Floor
+from fitting.solver.terms.joint_limits import JointLimits
 from fitting.solver.terms.reprojection import (
     ROBUST_SCALE,
     Reprojection,
@@ -13,9 +17,9 @@ from fitting.solver.terms.reprojection import (
     projection_rows,
     robust_scale,
 )
-from fitting.solver.terms.scene import BELOW_STD_M, CONTACT_SPEED, FEET, Contact, Floor, SceneTerms
+from fitting.solver.terms.scene import SceneTerms
 from fitting.solver.terms.term import charbonnier, geman_mcclure
-from fitting.solver.unknowns import BodyJacobian, Posed
+from fitting.solver.terms.upright import Upright
 from tests.fitting.solver_problems import some_state
 
 DOUBLE = torch.float64

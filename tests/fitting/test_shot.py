@@ -149,7 +149,7 @@ def test_feet_that_stand_stay_put_on_the_floor(found: ShotFit, body: Body) -> No
         feet = body.at(fitted.fit.params).keypoints[:, FEET].double().numpy()
         assert fitted.contact.mean() > 0.7
         assert np.median(np.linalg.norm(np.diff(feet, axis=0), axis=-1)) * FPS < 0.02
-        lift = float(fitted.fit.params.size) * fitting.solver.terms.scene.foot_lifts(body).numpy()
+        lift = float(fitted.fit.params.size) * fitting.solver.terms.floor.foot_lifts(body).numpy()
         height = feet @ found.ground.up_cam + found.ground.camera_height_m - lift
         assert np.abs(np.median(height)) < 0.05
 

@@ -23,7 +23,7 @@ from fitting.smplify import (
     smplify,
     torso_reprojection,
 )
-from fitting.solver.terms.priors import Mixture
+from fitting.solver.terms.pose_prior import Mixture
 from fitting.solver.terms.reprojection import project
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17

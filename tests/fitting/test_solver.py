@@ -4,15 +4,9 @@ import pytest
 import torch
 
 import fitting.solver.levenberg_marquardt as solver
-from fitting.solver.levenberg_marquardt import (
-    CONVERGED,
-    LIMIT,
-    NormalEquations,
-    costs,
-    normal_equations,
-    solve_frames,
-    solve_track,
-)
+from fitting.solver.levenberg_marquardt import CONVERGED, LIMIT, solve_frames, solve_track
+from fitting.solver.problem import costs, normal_equations
+from fitting.solver.terms.term import NormalEquations
 from fitting.solver.unknowns import State
 from tests.fitting.solver_problems import some_problem, without_scene
 

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from fitting.body.kinematics import rotation_matrices
-from fitting.solver.levenberg_marquardt import Problem, costs, normal_equations, solve_track
+from fitting.solver.jacobian import Posed
+from fitting.solver.levenberg_marquardt import solve_track
+from fitting.solver.problem import Problem, costs, normal_equations
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import NormalEquations, Term
-from fitting.solver.unknowns import STEP_SIZE, Posed, State
+from fitting.solver.unknowns import STEP_SIZE, State
 from tests.fitting.solver_problems import DOUBLE, dense, some_problem
 
 FRAMES = 6

@@ -8,13 +8,14 @@ import torch
 import fitting
 from bench.lib.simulation import Noise, scene
 from eval3dpw.captured.motion import load_motion
-from fitting.solver.levenberg_marquardt import (
-    UNMODELLED_SIZE,
-    joint_deviations,
-    normal_equations,
-)
-from fitting.solver.terms.priors import DISTANCE_STD_FACTOR, Guess, LikelyPose, LikelyShape
-from fitting.solver.terms.scene import Balance, Contact, Floor
+from fitting.solver.problem import normal_equations
+from fitting.solver.terms.balance import Balance
+from fitting.solver.terms.contact import Contact
+from fitting.solver.terms.floor import Floor
+from fitting.solver.terms.guess import DISTANCE_STD_FACTOR, Guess
+from fitting.solver.terms.pose_prior import LikelyPose
+from fitting.solver.terms.shape import LikelyShape
+from fitting.solver.uncertainty import UNMODELLED_SIZE, joint_deviations
 from tests.fitting.solver_problems import having, some_problem
 
 

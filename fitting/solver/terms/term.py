@@ -14,7 +14,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from fitting.solver.unknowns import STEP_SIZE, Posed
+from fitting.solver.jacobian import Posed
+from fitting.solver.unknowns import STEP_SIZE
 
 SECOND_DIFFERENCE = (1.0, -2.0, 1.0)
 FARTHEST = 2  # frames that one difference may reach over: the matrix has so many off-diagonals

@@ -1,0 +1,146 @@
+"""Solve the normal equations: a band over the frames, and the shape across all of them.
+
+Acceleration couples a frame with the two before it, so a block Cholesky factorisation
+
+    L_t L_t^T = H'_tt,    X_t = L_t^{-1} [H'_t,t+1  H_t,t+2]
+
+takes time and memory linear in the number of frames. H' is what is left of H when the frames before
+are eliminated, each of which takes X^T X from the two after it. Unknowns that touch every frame are
+the arrow; they are solved by their Schur complement.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fitting.solver.terms.term import NormalEquations
+
+
+class NotPositiveDefinite(ArithmeticError):
+    """A factorisation failed: the matrix is singular to working precision."""
+
+
+class BandFactor:
+    """The Cholesky factor of a block-pentadiagonal matrix over frames, one frame a block: L_t and
+    X_t.
+    """
+
+    def __init__(self, diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> None:
+        """Blocks H[t, t] [T, d, d], H[t, t+1] [T-1, d, d], H[t, t+2] [T-2, d, d]."""
+        from scipy.linalg import blas, lapack  # a quarter of a second, needed only here
+
+        frames, d = diagonal.shape[:2]
+        double = diagonal.dtype == torch.float64
+        self._trsm, potrf = (blas.dtrsm, lapack.dpotrf) if double else (blas.strsm, lapack.spotrf)
+        beside = diagonal.new_zeros(frames, d, 2 * d)  # what follows a frame
+        beside[:-1, :, :d], beside[:-2, :, d:] = first_off, second_off
+        self._lower = []
+        self._beside = []
+        taken = np.zeros(
+            (2 * d, 2 * d), beside.numpy().dtype
+        )  # by frames before, from this one and the next
+        for t, (block, after) in enumerate(zip(diagonal.numpy(), beside.numpy(), strict=True)):
+            lower, failed = potrf(block - taken[:d, :d], lower=1)
+            if failed:
+                raise NotPositiveDefinite(f"the matrix is not positive definite at frame {t}")
+            after[:, :d] -= taken[:d, d:]
+            x = self._trsm(1.0, lower, after, lower=1)
+            now = x.T @ x
+            now[:d, :d] += taken[d:, d:]
+            taken = now
+            self._lower.append(lower)
+            self._beside.append(x)
+
+    def solve(self, right: Tensor) -> Tensor:
+        """H^-1 times right sides [T, d, r]."""
+        solved = right.clone().numpy()
+        d = right.shape[1]
+        taken = np.zeros((2 * d, right.shape[2]), solved.dtype)
+        for t, (lower, x) in enumerate(zip(self._lower, self._beside, strict=True)):
+            solved[t] = self._trsm(1.0, lower, solved[t] - taken[:d], lower=1)
+            now = x.T @ solved[t]
+            now[:d] += taken[d:]
+            taken = now
+        after = np.zeros_like(taken)
+        for t in range(len(solved) - 1, -1, -1):
+            solved[t] = self._trsm(
+                1.0, self._lower[t], solved[t] - self._beside[t] @ after, lower=1, trans_a=1
+            )
+            after = np.concatenate((solved[t], after[:d]))
+        return torch.from_numpy(solved)
+
+    def marginals(self) -> Tensor:
+        """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free,
+        from the last frame to the first; C_t = L_t^-T (I + X_t C X_t^T) L_t^-1, with C the
+        covariance of the two frames after it."""
+        d = len(self._lower[0])
+        out = np.empty((len(self._lower), d, d), self._lower[0].dtype)
+        after = np.zeros((2 * d, 2 * d), out.dtype)
+        for t in range(len(out) - 1, -1, -1):
+            half = self._trsm(
+                1.0, self._lower[t], np.eye(d, dtype=out.dtype), lower=1, trans_a=1
+            )  # L^-T
+            response = half @ self._beside[t]
+            cross = -response @ after
+            own = half @ half.T - cross @ response.T
+            out[t] = (own + own.T) / 2
+            after = np.block([[out[t], cross[:, :d]], [cross[:, :d].T, after[:d, :d]]])
+        return torch.from_numpy(out)
+
+
+class FrameFactor:
+    """The Cholesky factors of frames that do not touch each other."""
+
+    def __init__(self, diagonal: Tensor) -> None:
+        self._lower, failed = torch.linalg.cholesky_ex(diagonal)
+        if failed.any():
+            raise NotPositiveDefinite(
+                f"the matrix is not positive definite at frame {int(failed.nonzero()[0])}"
+            )
+
+    def solve(self, right: Tensor) -> Tensor:
+        return torch.cholesky_solve(right, self._lower)
+
+    def marginals(self) -> Tensor:
+        return torch.cholesky_inverse(self._lower)
+
+
+Factor = BandFactor | FrameFactor
+
+
+def corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: float = 1.0) -> Tensor:
+    """The Cholesky factor of what is left of the corner, (C - A^T K) / divisor, for the response K
+    = H^-1 A.
+    """
+    down = "tds,tdr->tsr" if corner.ndim == 3 else "tds,tdr->sr"
+    lower, failed = torch.linalg.cholesky_ex(
+        (corner - torch.einsum(down, arrow, response)) / divisor
+    )
+    if failed.any():
+        raise NotPositiveDefinite("the shape is not determined")
+    return lower
+
+
+def solve_arrow(
+    factor: Factor, arrow: Tensor, corner: Tensor, right: Tensor, right_corner: Tensor
+) -> tuple[Tensor, Tensor]:
+    """[[H, A], [A^T, C]] [x, y] = [b, c] for frames [T, d] and what they share. arrow [T, d, S];
+    with corner [S, S] the shared part is one for all frames, with [T, S, S] each frame has its own.
+    Returns x [T, d] and y [S] or [T, S]."""
+    solved = factor.solve(torch.cat((right.unsqueeze(-1), arrow), -1))
+    plain = solved[..., 0]
+    through = solved[..., 1:]
+    own = corner.ndim == 3
+    lower = corner_factor(arrow, corner, through)
+    rest = right_corner - torch.einsum("tds,td->ts" if own else "tds,td->s", arrow, plain)
+    y = torch.cholesky_solve(rest.unsqueeze(-1), lower).squeeze(-1)
+    x = plain - torch.einsum("tds,ts->td" if own else "tds,s->td", through, y)
+    return x, y
+
+
+def factorize(system: NormalEquations) -> Factor:
+    return (
+        BandFactor(system.matrix, *system.off_diagonals)
+        if system.off_diagonals
+        else FrameFactor(system.matrix)
+    )

@@ -1,0 +1,266 @@
+"""Keypoints and joints of posed bodies, and their derivatives with respect to every unknown, in closed
+form.
+
+A small world-frame rotation w of joint i turns every term below it about P_i (`fitting.body.body`).
+The unknowns are axis-angle vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta) d,
+with J_l the left Jacobian of the rotation group; the root is turned by w itself. With
+M_i = G_parent J_l,
+
+    dq_k / d_i = -[arm_ki]_x M_i,    arm_ki = sum_{e of k, at or below i} (c_e P_j + G_j m_e - c_e P_i).
+
+Pose correctives take part in q but not in its derivative.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from fitting.body.body import AttachedPoints, Body
+from fitting.body.kinematics import (
+    JOINT_COUNT,
+    PARENTS,
+    Placement,
+    tree,
+    with_tensors_to,
+)
+from fitting.solver.unknowns import BODY_JOINTS, MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, State
+
+
+def left_jacobian(theta: Tensor) -> Tensor:
+    """J_l of axis-angle vectors [..., 3] -> [..., 3, 3]: exp(theta + d) = exp(J_l d) exp(theta) to
+    first order. J_l = I + (1 - cos t)/t^2 K + (t - sin t)/t^3 K^2, with a series where t is
+    small."""
+    squared = theta.square().sum(-1)
+    small = squared < 1e-2
+    safe = torch.where(small, torch.ones_like(squared), squared)
+    angle = safe.sqrt()
+    first = torch.where(small, 0.5 - squared / 24 + squared**2 / 720, (1 - angle.cos()) / safe)
+    second = torch.where(
+        small, 1 / 6 - squared / 120 + squared**2 / 5040, (angle - angle.sin()) / (safe * angle)
+    )
+    outer = theta.unsqueeze(-1) * theta.unsqueeze(-2)
+    scale = 1 - second * squared
+    eye = torch.eye(3, dtype=theta.dtype, device=theta.device)
+    return (
+        scale[..., None, None] * eye
+        + second[..., None, None] * outer
+        + first[..., None, None] * cross_matrix(theta)
+    )
+
+
+def cross_matrix(v: Tensor) -> Tensor:
+    """[v]_x, [..., 3] -> [..., 3, 3]: [v]_x u = v x u."""
+    x, y, z = v.unbind(-1)
+    zero = torch.zeros_like(x)
+    return torch.stack((zero, -z, y, z, zero, -x, -y, x, zero), -1).unflatten(-1, (3, 3))
+
+
+class BonePoints:
+    """K points on bones, and how they move with the unknowns."""
+
+    def __init__(self, points: AttachedPoints, shape_size: int) -> None:
+        moved = torch.tensor(MOVED_JOINTS)
+        path = tree(points.gather.dtype, points.gather.device)[1].bool()
+        terms = points.gather.bool()[:, None] & path[points.bone][:, moved].T  # [K, 20, E]
+        self.points = points
+        self.shapedirs = points.offset_shapedirs[..., :shape_size]
+        self.point, self.moved = terms.any(-1).nonzero(
+            as_tuple=True
+        )  # [N] points, and joints that move them
+        self.joint = moved[self.moved]
+        self.terms = terms[self.point, self.moved].to(points.gather)  # [N, E]
+        self.share = self.terms @ points.coefficient  # [N]
+
+    def of(self, number: Sequence[int]) -> tuple["BonePoints", Tensor]:
+        """Some of the points, and which terms are theirs [E]."""
+        gather = self.points.gather[list(number)]
+        used = gather.any(0)
+        given = self.points
+        part = AttachedPoints(
+            given.bone[used],
+            given.coefficient[used],
+            given.offset[used],
+            given.offset_shapedirs[used],
+            None,
+            gather[:, used],
+        )
+        return BonePoints(part, self.shapedirs.shape[-1]), used
+
+    def step_jacobian(self, posed: "Posed", carried: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large
+        middle; None: dq/dstep itself. carried [B, E, 3]: where the terms are. u^T (-[a]_x) M = (a x
+        u)^T M for every row u."""
+        if rows is None:
+            rows = torch.eye(3, dtype=carried.dtype).expand(
+                len(carried), len(self.points.gather), 3, 3
+            )
+        arm = (
+            self.terms @ carried - self.share[:, None] * posed.placement.joints[:, self.joint]
+        )  # [B, N, 3]
+        row = rows[:, self.point]  # [B, N, R, 3]
+        moment = torch.linalg.cross(arm.unsqueeze(2).expand_as(row), row)
+        out = rows.new_zeros(*rows.shape[:3], STEP_SIZE)
+        by_joint = (
+            out[..., : POSE.stop].unflatten(-1, (-1, 3)).permute(0, 1, 3, 2, 4)
+        )  # [B, K, 20, R, 3] view
+        by_joint[:, self.point, self.moved] = moment @ posed.axis_jacobian[:, self.moved]
+        out[..., TRANSLATION] = rows
+        return out
+
+    def shape_jacobian(self, posed: "Posed") -> Tensor:
+        """dq/dshape, [B, K, 3, S]."""
+        bone = self.points.bone
+        on_bone = posed.placement.rotation[:, bone] @ self.shapedirs
+        on_bone = (
+            on_bone + self.points.coefficient[:, None, None] * posed.joint_shape_jacobian[:, bone]
+        )
+        return torch.einsum("ke,becs->bkcs", self.points.gather, on_bone)
+
+    def to(self, dtype: torch.dtype) -> "BonePoints":
+        return BonePoints(with_tensors_to(self.points, dtype, None), self.shapedirs.shape[-1])
+
+
+class BodyJacobian:
+    """A body, and what its derivatives with respect to the unknowns are made of."""
+
+    def __init__(self, body: Body, shape_size: int) -> None:
+        self.body, self.shape_size = body, shape_size
+        self.rest_shapedirs = body.rest_joint_shapedirs[..., :shape_size]
+        self.keypoints = BonePoints(body.keypoint_terms, shape_size)
+        each = torch.eye(JOINT_COUNT, dtype=body.dtype)
+        nothing = body.v_template.new_zeros(1, len(body.v_template))
+        self.joints = BonePoints(body.points(each, nothing.expand(JOINT_COUNT, -1)), 0)
+        # Derivative of the body's size: the mean length of the bones, relative to that at zero
+        # shape.
+        bone = body.rest_joints[1:] - body.rest_joints[list(PARENTS[1:])]
+        bone_shapedirs = self.rest_shapedirs[1:] - self.rest_shapedirs[list(PARENTS[1:])]
+        length = bone.norm(dim=-1)
+        self.size_gradient = (
+            torch.einsum("jc,jcs->s", bone / length[:, None], bone_shapedirs) / length.sum()
+        )  # [S]
+
+    def size(self, shape: Tensor) -> Tensor:
+        """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
+        return (1 + self.size_gradient @ shape).clamp(min=0.3)
+
+
+@dataclass(frozen=True, eq=False)
+class Posed:
+    """T frames at a state. Where their bodies are and how these move is found once, when first
+    asked for.
+    """
+
+    jacobian: BodyJacobian
+    state: State  # [T]
+    fps: float | None = None  # frames per second; None: frames do not touch each other
+    segment: Tensor | None = None  # [T] frames with the same number follow each other; None: all do
+    world_rotation: Tensor | None = (
+        None  # [T, 3, 3] from each frame's camera to the shot's axes; None: all the same
+    )
+
+    @cached_property
+    def placement(self) -> Placement:
+        """Of the bodies before the translation."""
+        return self.jacobian.body.placement(self._rotation, self._shape)
+
+    @cached_property
+    def _rotation(self) -> Tensor:
+        return self.state.rotation
+
+    @cached_property
+    def _shape(self) -> Tensor:
+        """With zeros for the directions that are not fitted."""
+        missing = self.jacobian.body.shape_size - self.jacobian.shape_size
+        return torch.nn.functional.pad(self.state.shape, (0, missing))
+
+    @cached_property
+    def carried(self) -> Tensor:
+        """[T, E, 3] the keypoints' terms, c_e P_j + G_j m_e."""
+        body = self.jacobian.body
+        moments = body.keypoint_terms.moments(self._shape, body.pose_feature(self._rotation))
+        return body.keypoint_terms.carried(self.placement, moments)
+
+    @cached_property
+    def keypoints(self) -> Tensor:
+        """[T, 26, 3] metres in each frame's camera."""
+        return (
+            self.jacobian.body.keypoint_terms.gather @ self.carried
+            + self.state.translation.unsqueeze(1)
+        )
+
+    @cached_property
+    def joints(self) -> Tensor:
+        """[T, 24, 3] metres in each frame's camera."""
+        return self.placement.joints + self.state.translation.unsqueeze(1)
+
+    @cached_property
+    def axis_jacobian(self) -> Tensor:
+        """[T, 20, 3, 3] M_i of MOVED_JOINTS."""
+        above = [PARENTS[joint] for joint in BODY_JOINTS]
+        local = self.placement.rotation[:, above] @ left_jacobian(self.state.theta[:, BODY_JOINTS])
+        return torch.cat((torch.eye(3, dtype=local.dtype).expand(len(local), 1, 3, 3), local), 1)
+
+    @cached_property
+    def joint_step_jacobian(self) -> Tensor:
+        """dP/dstep, [T, 24, 3, 63] in each frame's camera."""
+        return self.jacobian.joints.step_jacobian(self, self.placement.joints)
+
+    @cached_property
+    def joint_shape_jacobian(self) -> Tensor:
+        """dP/dshape, [T, 24, 3, S] in each frame's camera: offsets of the rest pose, turned and
+        added up along the tree."""
+        rest = self.jacobian.rest_shapedirs
+        parents, path = tree(rest.dtype, rest.device)
+        turned = self.placement.rotation[:, parents] @ (rest[1:] - rest[parents])  # [T, 23, 3, S]
+        steps = torch.cat((rest[:1].expand(len(turned), 1, 3, -1), turned), 1)
+        return torch.einsum("ji,bics->bjcs", path, steps)
+
+    def to_shot(self, vectors: Tensor) -> Tensor:
+        """Vectors [T, n, 3] of each frame's camera, or their derivatives [T, n, 3, d], in axes that
+        do not turn.
+        """
+        if self.world_rotation is None:
+            return vectors
+        return torch.einsum("tij,tnj...->tni...", self.world_rotation, vectors)
+
+    @cached_property
+    def joints_shot(self) -> Tensor:
+        """[T, 24, 3] metres in the shot's axes."""
+        return self.to_shot(self.joints)
+
+    @cached_property
+    def joint_jacobians_shot(self) -> tuple[Tensor, Tensor]:
+        """Of the joints by the step [T, 24, 3, 63] and by the shape [T, 24, 3, S], in the shot's
+        axes.
+        """
+        return self.to_shot(self.joint_step_jacobian), self.to_shot(self.joint_shape_jacobian)
+
+    def points_shot(self, points: tuple[int, ...]) -> Tensor:
+        """[T, n, 3] some keypoints in the shot's axes."""
+        return self.to_shot(self.keypoints[:, points])
+
+    @cached_property
+    def _point_jacobians(self) -> dict[tuple[int, ...], tuple[Tensor, Tensor]]:
+        return {}
+
+    def point_jacobians_shot(self, points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Of some keypoints by the step [T, n, 3, 63] and by the shape [T, n, 3, S], in the shot's
+        axes.
+        """
+        made = self._point_jacobians
+        if points not in made:
+            some, used = self.jacobian.keypoints.of(points)
+            step = some.step_jacobian(self, self.carried[:, used])
+            made[points] = self.to_shot(step), self.to_shot(some.shape_jacobian(self))
+        return made[points]
+
+    def follows(self, order: int) -> Tensor | float:
+        """[T - order, 1] 1 where a difference of this order stays within a segment, 0 where the
+        person was away.
+        """
+        if self.segment is None:
+            return 1.0
+        return (self.segment[order:] == self.segment[:-order]).to(self.state.theta.dtype)[:, None]

@@ -1,0 +1,71 @@
+"""Likely body shapes: prior, initial guess and evidence from outlines."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fitting.solver.jacobian import Posed
+from fitting.solver.terms.guess import DISTANCE_STD_FACTOR
+from fitting.solver.terms.term import (
+    NormalEquations,
+    Term,
+)
+
+
+@dataclass(frozen=True)
+class ShapeEvidence:
+    """What is known of a shape besides its keypoints: cost = shape . precision shape / 2 -
+    information . shape.
+    """
+
+    precision: Tensor  # [S, S]
+    information: Tensor  # [S]
+    masks: int = 0  # that it comes from
+
+
+@dataclass(frozen=True)
+class LikelyShape(Term):
+    """The shape's prior, of standard deviation 1 in every direction, the guess of it, and other
+    evidence.
+    """
+
+    weight: float  # so many frames a track is worth (`fitting.optimise`)
+    guess: Tensor  # [S], or [T, S] where each frame has its own
+    guess_std: float
+    precision: Tensor  # [S, S] of other evidence; zeros: there is none
+    information: Tensor  # [S]
+
+    @classmethod
+    def of(
+        cls, weight: float, guess: Tensor, guess_std: float, known: ShapeEvidence | None
+    ) -> "LikelyShape":
+        size = guess.shape[-1]
+        if (
+            known is None or not size
+        ):  # of a body whose shape is built in, nothing is left to be known
+            known = ShapeEvidence(guess.new_zeros(size, size), guess.new_zeros(size))
+        return cls(weight, guess, guess_std, known.precision, known.information)
+
+    def cost(self, posed: Posed) -> Tensor:
+        shape = posed.state.shape
+        squares = shape.square() + ((shape - self.guess) / self.guess_std).square()
+        return self.weight * (
+            squares / 2 + shape * (shape @ self.precision / 2 - self.information)
+        ).sum(-1)
+
+    def add(self, posed: Posed, equations: NormalEquations) -> None:
+        shape = posed.state.shape
+        per = 1 / self.guess_std**2
+        gradient = shape + per * (shape - self.guess) + shape @ self.precision - self.information
+        matrix = (1 + per) * torch.eye(shape.shape[-1], dtype=shape.dtype) + self.precision
+        equations.shape_gradient.add_(
+            self.weight * gradient
+        )  # [S], or [T, S] where each frame has its own
+        equations.corner.add_(self.weight * matrix)
+
+    def frames(self, index: Tensor | slice) -> "LikelyShape":
+        return self if self.guess.ndim == 1 else replace(self, guess=self.guess[index])
+
+    def in_doubt(self) -> "LikelyShape":
+        return replace(self, guess_std=DISTANCE_STD_FACTOR * self.guess_std)

@@ -30,9 +30,11 @@ from rich.table import Table
 
 from bench.lib.claim import Console, claim
 from eval3dpw.synth.motion import load_clips
+from eval3dpw.synth.plans import draw_plan
 from eval3dpw.synth.rendering import seen_by
-from eval3dpw.synth.scripted import Stage, draw_plan, walk_about
+from eval3dpw.synth.scripted import walk_about
 from eval3dpw.synth.sequence import exposed_light
+from eval3dpw.synth.stage import Stage
 from eval3dpw.synth.staging import exposure_gain, sensor_image
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES, rotation_matrices

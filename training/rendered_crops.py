@@ -27,9 +27,10 @@ from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
 
 from ccnet.confidence import confidence_function
-from eval3dpw.synth import rendering, staging, textures
+from eval3dpw.synth import light, rendering, solids, staging, textures
 from eval3dpw.synth import surroundings as around
-from eval3dpw.synth.clothed_people import ClothedBody, clothed_body, draw_outfit
+from eval3dpw.synth.clothed_people import ClothedBody, clothed_body
+from eval3dpw.synth.outfits import draw_outfit
 from fitting.body import Body
 from fitting.body.kinematics import quaternion_to_matrix
 from fitting.body.load import load_body
@@ -113,25 +114,25 @@ def photographs(folder: Path, annotations: Path, rng: np.random.Generator) -> It
         )
 
 
-def held(at_m: np.ndarray, rng: np.random.Generator) -> around.Solid:
+def held(at_m: np.ndarray, rng: np.random.Generator) -> solids.Solid:
     """A stick, box, ball or telephone in a hand."""
     texture = str(rng.choice(["painted", "planks", "posters", "bark", "concrete"]))
     kind = rng.integers(4)
     if kind == 0:
         length = rng.uniform(0.3, 1.3)
-        solid = around.cylinder(rng.uniform(0.008, 0.03), length, texture)
+        solid = solids.cylinder(rng.uniform(0.008, 0.03), length, texture)
         grip = length * rng.uniform(0.05, 0.5)
     elif kind == 1:
         size = rng.uniform(0.06, 0.4, 3)
-        solid = around.box(tuple(size), texture)
+        solid = solids.box(tuple(size), texture)
         grip = size[1] * rng.uniform(0, 1)
     elif kind == 2:
         radius = rng.uniform(0.04, 0.16)
-        solid = around.bush((radius, radius, radius), texture, rng)
+        solid = solids.bush((radius, radius, radius), texture, rng)
         grip = radius
     else:
         height = rng.uniform(0.1, 0.18)
-        solid = around.box((rng.uniform(0.05, 0.1), height, 0.012), texture)
+        solid = solids.box((rng.uniform(0.05, 0.1), height, 0.012), texture)
         grip = height * 0.4
     turn = Rotation.random(random_state=int(rng.integers(2**31))).as_matrix()
     return replace(solid, vertices_m=(solid.vertices_m - (0, grip, 0)) @ turn.T + at_m)
@@ -139,19 +140,19 @@ def held(at_m: np.ndarray, rng: np.random.Generator) -> around.Solid:
 
 def in_front(
     pelvis_m: np.ndarray, ahead: np.ndarray, side: np.ndarray, rng: np.random.Generator
-) -> list[around.Solid]:
+) -> list[solids.Solid]:
     """Furniture, a post or a bush between person and camera."""
     texture = str(rng.choice(["painted", "planks", "concrete", "posters", "foliage"]))
     high = rng.uniform(0.4, 1.1)
     kind = rng.integers(4)
     if kind == 0:
-        parts = [around.box((rng.uniform(0.3, 1.2), high, 0.3), texture)]
+        parts = [solids.box((rng.uniform(0.3, 1.2), high, 0.3), texture)]
     elif kind == 1:
-        parts = around.table((rng.uniform(0.6, 1.5), high * 0.9, 0.5), texture)
+        parts = solids.table((rng.uniform(0.6, 1.5), high * 0.9, 0.5), texture)
     elif kind == 2:
-        parts = [around.cylinder(rng.uniform(0.04, 0.2), 2.5, texture)]
+        parts = [solids.cylinder(rng.uniform(0.04, 0.2), 2.5, texture)]
     else:
-        parts = [around.bush((0.4, high / 2, 0.3), "foliage", rng)]
+        parts = [solids.bush((0.4, high / 2, 0.3), "foliage", rng)]
     at = pelvis_m * (1, 0, 1) - ahead * rng.uniform(0.35, 1.0) + side * rng.uniform(-0.6, 0.6)
     yaw = float(np.arctan2(ahead[0], ahead[2]) + rng.normal(0, 0.3))
     return [part.moved(at, yaw) for part in parts]
@@ -170,11 +171,11 @@ def rendered(
     wardrobe = Wardrobe(body, rng)
     model = load_model(POSE_MODEL)
     kinds = sorted(textures.TEXTURES)
-    one_of_each = [around.box((1, 1, 1), kind) for kind in kinds]
-    atlas, _ = around.assign_textures(one_of_each, rng)
+    one_of_each = [solids.box((1, 1, 1), kind) for kind in kinds]
+    atlas, _ = solids.assign_textures(one_of_each, rng)
 
     def tiles(
-        solids: list[around.Solid], rng: np.random.Generator
+        solids: list[solids.Solid], rng: np.random.Generator
     ) -> tuple[textures.Atlas, list[int]]:
         return atlas, [2 * kinds.index(solid.texture) + int(rng.integers(2)) for solid in solids]
 
@@ -224,7 +225,7 @@ def rendered(
             if (high - low).min() <= 0.02 * half.min():
                 continue
             joints = (place.joints[n] - place.joints[n, :1]).double().numpy() + pelvis
-            floor = around.floor(60, "concrete")
+            floor = solids.floor(60, "concrete")
             solids = [floor.moved((0, -40, 0)) if camera_m[1] < 0.15 else floor]
             if rng.random() < HOLDS:
                 which = (HANDS[:1], HANDS[1:], HANDS)[rng.integers(3)]
@@ -251,9 +252,9 @@ def rendered(
                 focal, (int(end[0] - first[0]), int(end[1] - first[1])), tuple(size / 2 - first)
             )
             azimuth = float(np.arctan2(-ahead[0], -ahead[2]))
-            light = around.draw_light(rng, azimuth, indoors=rng.random() > 0.6)
+            sunlight = light.draw_light(rng, azimuth, indoors=rng.random() > 0.6)
             photo = next(photos)
-            scene = around.Scene(solids, light, np.zeros((2, 4, 3), np.float32))
+            scene = around.Scene(solids, sunlight, np.zeros((2, 4, 3), np.float32))
             # Drawing textures takes longer than everything else: all crops share one set.
             with mock.patch.object(rendering, "assign_textures", tiles):
                 mesh = rendering.build_scene_mesh(clothed, scene, rng)

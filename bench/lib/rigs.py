@@ -12,8 +12,8 @@ import torch
 
 from bench.lib.simulation import Noise, noisy
 from eval3dpw.synth.motion import Clip, load_clips
+from eval3dpw.synth.plans import draw_plan
 from eval3dpw.synth.rendering import build_scene_mesh
-from eval3dpw.synth.scripted import draw_plan
 from eval3dpw.synth.sequence import Shot, frame_images
 from eval3dpw.synth.staging import (
     CameraPath,

@@ -16,7 +16,8 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from eval3dpw.sequences import image_path, sequence_path
 from eval3dpw.synth.motion import KINDS, SPLITS, Clip, Kind, Split, clips_by_kind, load_clips
-from eval3dpw.synth.scripted import CAMERA_NAMES, SCRIPTS, Plan, SceneScript, build_shots, draw_plan
+from eval3dpw.synth.plans import CAMERA_NAMES, SCRIPTS, Plan, SceneScript, draw_plan
+from eval3dpw.synth.scripted import build_shots
 from eval3dpw.synth.sequence import (
     BEHIND_SELF,
     BY_NOBODY,

@@ -10,7 +10,8 @@ import cv2
 import numpy as np
 
 from eval3dpw.synth.clothed_people import LATTICE_STEPS, ClothedBody
-from eval3dpw.synth.surroundings import Scene, assign_textures
+from eval3dpw.synth.solids import assign_textures
+from eval3dpw.synth.surroundings import Scene
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
 from fitting.render.draw import vertex_normals

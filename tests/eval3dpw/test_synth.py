@@ -16,7 +16,8 @@ from eval3dpw.synth.dataset import (
     truth_path,
 )
 from eval3dpw.synth.motion import SPLITS, VALIDATION_SUBJECTS, load_clips
-from eval3dpw.synth.scripted import build_shots, draw_plan
+from eval3dpw.synth.plans import draw_plan
+from eval3dpw.synth.scripted import build_shots
 from eval3dpw.synth.sequence import BEHIND_SELF, HIDDEN, OUTSIDE, SEEN, exposed_light
 from fitting import Camera, load_body
 from pose2d.base.errors import UserError

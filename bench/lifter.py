@@ -42,7 +42,7 @@ from fitting.body import BodyParams
 from fitting.init.lifter import lift, lift_frames
 from fitting.solver.unknowns import BODY_JOINTS
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
-from training.standing import stands_quietly
+from training.motion.standing import stands_quietly
 
 lift_module = import_module("fitting.init.lifter")
 LEGS = (13, 14, 15, 16, *range(20, 26))  # keypoints: knees, ankles and feet

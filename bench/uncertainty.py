@@ -40,7 +40,7 @@ from fitting.body.kinematics import matrix_to_axis_angle, quaternion_to_matrix
 from fitting.fits import Fit
 from fitting.optimise import SHAPE_SIZE
 from pose2d.skeletons import HALPE26
-from training.motion_bank import bank
+from training.motion.bank import bank
 
 # standard deviation of where keypoints are marked, per axis: as far as COCO's are from the body's
 # own

@@ -43,7 +43,7 @@ from fitting.camera import Camera
 from fitting.init.lifter import lift
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
-from training.standing import stands_quietly
+from training.motion.standing import stands_quietly
 
 FACINGS = {"front": 0.0, "side": math.pi / 2, "back": math.pi}
 PITCHES_DEG = (0, 15, 30)

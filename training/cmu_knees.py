@@ -18,7 +18,7 @@ from eval3dpw.captured.knees import TABLE, signed_flexion_deg
 from eval3dpw.captured.motion import load_captured
 from fitting import load_body
 from pose2d.base.files import atomic_file
-from training.standing import stands_quietly
+from training.motion.standing import stands_quietly
 
 FEWEST = 5  # frames of quiet standing that tell of a subject
 

@@ -24,15 +24,10 @@ from fitting.camera import NEAREST_KEYPOINT_M
 from fitting.init.lifter import LOG_STD_RANGE, Lifter, LifterOutput, load_lifter, save_lifter
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from training.lifter_examples import (
-    Crops,
-    Examples,
-    crop_examples,
-    examples,
-    load_crops,
-    placed,
-)
-from training.motion_bank import HELD_OUT, Bank, add_arguments, bank, load_motions
+from training.examples.crop_examples import Crops, crop_examples, load_crops
+from training.examples.lifter_examples import Examples, examples, placed
+from training.motion.bank import Bank, bank
+from training.motion.sources import HELD_OUT, add_arguments, load_motions
 
 LEAVES = (10, 11, 22, 23)  # toes and hands: no keypoint tells of them
 LEAF_WEIGHT = 0.1

@@ -26,13 +26,8 @@ from fitting.solver.terms.pose_prior import Mixture as Mixture69
 from fitting.solver.terms.pose_prior import from_mixture, packed
 from fitting.solver.unknowns import BODY_JOINTS
 from pose2d.base.files import atomic_file
-from training.motion_bank import (
-    MOTION_SHARES,
-    add_arguments,
-    drawing_weights,
-    load_motions,
-    pose_kinds,
-)
+from training.motion.kinds import drawing_weights, pose_kinds
+from training.motion.sources import MOTION_SHARES, add_arguments, load_motions
 
 FLOOR_RAD = 0.03  # what capture and retargeting blur anyway
 SILENT_RAD = {

@@ -18,7 +18,8 @@ from fitting.camera import Camera
 from fitting.keypoints.observed import JOINT_OF
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import AREA_OF_BOX, ErrorDistribution, Keypoints, l_squared, sigma_px
-from training.lifter_examples import Random, drawn_sigma, stated_mixtures
+from training.examples.random_numbers import Random
+from training.examples.simulated_keypoints import drawn_sigma, stated_mixtures
 
 
 @dataclass(frozen=True)

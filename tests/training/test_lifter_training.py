@@ -12,29 +12,13 @@ from fitting.body.kinematics import MIRROR, quaternion_to_matrix, rotation_matri
 from fitting.init.lifter import FEATURES, Lifter, LifterOutput, Observation, load_lifter
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
+from training.examples.crop_examples import Crops, crop_examples
+from training.examples.lifter_examples import examples, placed
+from training.examples.simulated_keypoints import observe, stated_mixtures
+from training.examples.views import DISTANCE_M, views
 from training.lifter import Training, TrainingSettings, learning_rate, losses, total, train
-from training.lifter_examples import (
-    DISTANCE_M,
-    Crops,
-    crop_examples,
-    examples,
-    observe,
-    placed,
-    stated_mixtures,
-    views,
-)
-from training.motion_bank import (
-    LYING,
-    SEATED,
-    SHARES,
-    STANDING,
-    UPSIDE_DOWN,
-    Bank,
-    Windows,
-    pose_kinds,
-    varied,
-    windows,
-)
+from training.motion.bank import Bank, Windows, varied, windows
+from training.motion.kinds import LYING, SEATED, SHARES, STANDING, UPSIDE_DOWN, pose_kinds
 
 TINY = TrainingSettings(steps=6, batch=8, warmup=2)
 

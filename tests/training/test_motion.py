@@ -15,11 +15,11 @@ from fitting.body import BodyParams
 from fitting.body.kinematics import WRISTS, axis_angle_to_quaternion, rotation_matrices
 from fitting.hands import flat_palms
 from pose2d.base.errors import UserError
-from training import rare_poses
-from training.accad import load_accad
-from training.motion_bank import KNEELING, LYING, ON_HANDS, SEATED, UPSIDE_DOWN, pose_kinds
-from training.standing import stands_quietly
-from training.ui_prmd import load_ui_prmd
+from training.motion import possible_poses, rare_poses
+from training.motion.accad import load_accad
+from training.motion.kinds import KNEELING, LYING, ON_HANDS, SEATED, UPSIDE_DOWN, pose_kinds
+from training.motion.standing import stands_quietly
+from training.motion.ui_prmd import load_ui_prmd
 
 QUANTILES = torch.tensor([0.1, 0.5, 0.9])
 
@@ -282,18 +282,18 @@ def test_palms_of_people_on_their_hands_are_laid_flat_whatever_the_wrists_were(b
 
 def test_rare_poses_keep_to_limits_apart_and_balanced(body, rare):
     first = rare.pose[:: rare_poses.CLIP_FRAMES]
-    assert rare_poses.limbs_apart(body(first).joints).float().mean() > 0.97
+    assert possible_poses.limbs_apart(body(first).joints).float().mean() > 0.97
     fours = np.array([text in ("all fours", "plank") for text in rare.clip_description])
-    assert rare_poses.balanced(body(first[torch.from_numpy(fours)]).joints).all()
+    assert possible_poses.balanced(body(first[torch.from_numpy(fours)]).joints).all()
 
 
 def test_a_hand_in_the_belly_and_a_falling_body_are_seen(body):
     pose = torch.zeros(1, 24, 3)
-    assert rare_poses.limbs_apart(body(pose).joints).all()
-    assert rare_poses.balanced(body(pose).joints).all()
+    assert possible_poses.limbs_apart(body(pose).joints).all()
+    assert possible_poses.balanced(body(pose).joints).all()
     pose[0, 0, 0] = 0.6  # leans by 34 degrees, straight
-    assert not rare_poses.balanced(body(pose).joints).any()
+    assert not possible_poses.balanced(body(pose).joints).any()
     pose[0, 16] = torch.tensor([0.0, -1.4, 0.0])
     pose[0, 18] = torch.tensor([0.0, -2.5, 0.0])
     pose[0, 13] = torch.tensor([0.0, -0.6, 0.0])
-    assert not rare_poses.limbs_apart(body(pose).joints).all()
+    assert not possible_poses.limbs_apart(body(pose).joints).all()

@@ -1,27 +1,19 @@
-"""Captured motion, ready to be cut into windows of any frame rate.
+"""Keep captured motion ready to be cut into windows of any frame rate.
 
 Rotations are kept as quaternions that do not jump, so that a frame between two others is their
 weighted mean. Poses at 5 frames a second become motion by a curve through them (Catmull-Rom), and
 get a place in the world by letting the lower foot stand still.
+"""
 
-What kind of pose a frame shows, and how often each kind is learned from.
-
-Motion capture holds what actors were asked to do: much walking, little sitting, hardly anybody on
-the floor. The pose prior (`pose_prior.py`) and the lifter's training draw frames by kind
-instead."""
-
-import argparse
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
-from eval3dpw.captured.motion import Motion, load_motion
+from eval3dpw.captured.motion import Motion
 from fitting.body import Body
 from fitting.body.kinematics import (
     MIRROR,
@@ -29,9 +21,7 @@ from fitting.body.kinematics import (
     quaternion_product,
     quaternion_to_matrix,
 )
-from training.accad import load_accad
-from training.rare_poses import rare_motion
-from training.ui_prmd import load_ui_prmd
+from training.motion.kinds import drawing_weights, pose_kinds
 
 LEGS = (
     0,
@@ -57,7 +47,7 @@ class Bank:
     turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), without jumps of sign within a clip
     root_m: Tensor  # [N, 3] pelvis, y up
     clip_start: Tensor  # [C + 1]
-    kind: Tensor  # [N] of each frame's pose (`training.motion_bank`)
+    kind: Tensor  # [N] of each frame's pose (`training.motion.bank`)
     fps: float
 
     @cached_property
@@ -199,97 +189,3 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
 def mirrored(turn: Tensor) -> Tensor:
     """Rotations [..., 24, 4] of the mirror image."""
     return turn[..., MIRROR, :] * turn.new_tensor([1.0, -1.0, -1.0, 1.0])
-
-
-KINDS = (
-    "standing",
-    "upright",
-    "seated",
-    "bent",
-    "lying",
-    "upside down",
-    "kneeling",
-    "on hands",
-    "reaching",
-)
-STANDING, UPRIGHT, SEATED, BENT, LYING, UPSIDE_DOWN, KNEELING, ON_HANDS, REACHING = range(
-    len(KINDS)
-)
-# of both knees, in space, where the open body's rest pose has 8: nine of ten who stand quietly
-STRAIGHT_DEG = 16.0
-# How often each kind is drawn, set by hand: people stand and sit far more than actors do.
-SHARES = (0.3, 0.22, 0.19, 0.05, 0.08, 0.03, 0.04, 0.04, 0.05)
-
-
-def pose_kinds(joints_m: Tensor) -> Tensor:
-    """Joints [N, 24, 3], y up -> numbers of their kinds [N]."""
-    trunk = normalize(joints_m[:, 12] - joints_m[:, 0], dim=-1)
-    up = trunk[:, 1]
-
-    def between(a: Tensor, b: Tensor) -> Tensor:
-        return torch.rad2deg(
-            torch.acos((normalize(a, dim=-1) * normalize(b, dim=-1)).sum(-1).clamp(-1, 1))
-        )
-
-    thighs = [joints_m[:, knee] - joints_m[:, hip] for hip, knee in ((1, 4), (2, 5))]
-    shanks = [joints_m[:, ankle] - joints_m[:, knee] for knee, ankle in ((4, 7), (5, 8))]
-    hips = torch.stack([between(thigh, -trunk) for thigh in thighs], 1)
-    knees = torch.stack(
-        [between(thigh, shank) for thigh, shank in zip(thighs, shanks, strict=True)], 1
-    )
-    kind = torch.full((len(up),), UPRIGHT)
-    kind[(up > 0.9) & (knees.amax(1) < STRAIGHT_DEG) & (hips.amax(1) < 30)] = STANDING
-    kind[up < 0.7] = BENT
-    kind[(up > 0.3) & (kind != STANDING) & ((hips.amin(1) > 55) | (knees.amax(1) > 90))] = SEATED
-    kind[(up.abs() <= 0.4) & (kind != SEATED)] = LYING
-    height = joints_m[..., 1] - joints_m[..., 1].amin(1, keepdim=True)
-    kneels = (height[:, (4, 5)] < 0.15) & (height[:, (1, 2)] - height[:, (4, 5)] > 0.2)
-    kind[(up > 0.5) & kneels.any(1)] = KNEELING
-    kind[(up < 0.75) & (height[:, (20, 21)] < 0.2).all(1) & (height[:, 9] > 0.25)] = ON_HANDS
-    kind[up < -0.4] = UPSIDE_DOWN
-    overhead = (height[:, (20, 21)] > height[:, 15:16] + 0.05).any(1)
-    kind[overhead & ((kind == STANDING) | (kind == UPRIGHT))] = REACHING
-    return kind
-
-
-def drawing_weights(kind: Tensor) -> Tensor:
-    """How often each of N frames is drawn, so that the kinds have SHARES; sums to 1 when every kind
-    occurs.
-    """
-    count = torch.bincount(kind, minlength=len(KINDS)).clamp(
-        min=max(1, len(kind) // 200)
-    )  # a few frames stay few
-    return (torch.tensor(SHARES) / count)[kind]
-
-
-RARE_CLIPS, RARE_SEED = 6000, 0
-# How often each is drawn from: there is more variety in CMU's many subjects than in the others.
-MOTION_SHARES = (0.2, 0.42, 0.13, 0.07, 0.18)
-
-
-HELD_OUT = ("clips", "poses", "exercises")  # motions with subjects that nothing is learned from
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    for name, what in (
-        ("--clips", "CMU motion at 30 frames a second"),
-        ("--poses", "CMU poses at 5 frames a second"),
-        ("--exercises", "UI-PRMD's markers"),
-        ("--woman", "ACCAD's Female1"),
-    ):
-        parser.add_argument(name, type=Path, required=True, help=f"{what} (.npz)")
-
-
-def load_motions(given: argparse.Namespace, body: Body) -> dict[str, Motion]:
-    """In the order of MOTION_SHARES: CMU at 30 and at 5 frames a second, UI-PRMD, ACCAD, and what
-    is made on learned upper bodies."""
-    clips = load_motion(given.clips, body, 30.0)
-    poses = load_motion(given.poses, body, 5.0, given.clips)
-    exercises = load_ui_prmd(given.exercises, body)
-    woman = load_accad(given.woman, body)
-    captured = torch.cat([motion.poses_of(motion.learned) for motion in (poses, woman)])
-    kind = torch.cat([pose_kinds(body(part).joints) for part in captured.split(8192)])
-    rare = rare_motion(
-        captured[(kind == STANDING) | (kind == UPRIGHT)], body, RARE_CLIPS, RARE_SEED
-    )
-    return {"clips": clips, "poses": poses, "exercises": exercises, "woman": woman, "rare": rare}

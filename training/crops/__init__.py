@@ -1,0 +1,1 @@
+"""Render crops of people with exact truth, for networks that read images."""

@@ -1,0 +1,1 @@
+"""Examples that the lifter learns from: simulated keypoints and rendered crops."""

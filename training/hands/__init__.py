@@ -1,0 +1,1 @@
+"""Fit the stated error and presence of hand keypoints."""

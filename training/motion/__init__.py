@@ -1,0 +1,1 @@
+"""Captured and made motion that networks and priors learn from."""

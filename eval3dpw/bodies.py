@@ -23,9 +23,10 @@ from eval3dpw.sequences import LARGEST, TruthTrack
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from pose2d.base.arrays import Array, check_arrays, read_npy, read_npz
+from pose2d.base.columns import column
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.base.table import Table, column
+from pose2d.base.table import Table
 
 # 14 of Human3.6M's 17: ankles, knees, hips, wrists, elbows, shoulders, thorax, head; in the order
 # of SPIN's list.

@@ -18,8 +18,9 @@ from fitting.body import Body, BodyParams
 from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
 from pose2d.base import unpickle
 from pose2d.base.arrays import Array, check_arrays, read_npz
+from pose2d.base.columns import column, shared
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, column, shared
+from pose2d.base.table import Table
 
 GENDERS = {"m": "male", "f": "female", "n": "neutral"}
 LARGEST = 1e6  # radians, metres, standard deviations: nothing of a body comes near

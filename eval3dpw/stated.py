@@ -15,7 +15,8 @@ from scipy.stats import rankdata, spearmanr, t
 
 from fitting.fits import TrackFit
 from fitting.stated import COUNTED, KIND, KINDS, ONE_STD, level_factor, probability_within
-from pose2d.base.table import Table, column
+from pose2d.base.columns import column
+from pose2d.base.table import Table
 
 LEVELS = (0.50, 0.68, 0.90, 0.95)
 LIMITS_MM = (50.0, 100.0)  # of errors that are worth a warning

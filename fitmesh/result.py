@@ -16,10 +16,11 @@ import numpy as np
 import fitting
 from pose2d.base.arrays import Array, check_arrays
 from pose2d.base.caching import content_digest, read_npz, stated_key
+from pose2d.base.columns import column
 from pose2d.base.errors import UserError
 from pose2d.base.files import file_sha256
 from pose2d.base.json_files import read_json
-from pose2d.base.table import Table, column
+from pose2d.base.table import Table
 from pose2d.events import Event
 from pose2d.skeletons import BY_NAME, COCO17
 

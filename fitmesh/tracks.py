@@ -236,7 +236,7 @@ def after_edits(tracks: SeenPeople, edits: Sequence[Edit]) -> SeenPeople:
         events.append(event)
     order = np.lexsort((tracks.rows.frame, now.owner))
     order = order[now.owner[order] != NOBODY]
-    rows = replace(tracks.rows, identity=now.owner).picked(order)
+    rows = replace(tracks.rows, identity=now.owner).pick(order)
     outlines = tracks.outlines
     if outlines is not None:
         place = np.full(len(now.owner), -1)

@@ -22,8 +22,9 @@ from fitting.keypoints.observed import ABSENT, probability_observed
 from fitting.keypoints.weights import GATE, Weighting
 from fitting.solver.terms.pose_prior import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE
+from pose2d.base.columns import column, nested, shared
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, column, nested, shared
+from pose2d.base.table import Table
 from pose2d.types import ConfidenceSource, Keypoints
 
 

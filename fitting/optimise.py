@@ -54,8 +54,9 @@ from fitting.solver.terms.term import FARTHEST, Term
 from fitting.solver.terms.upright import Upright, optical_axis
 from fitting.solver.uncertainty import joint_deviations
 from fitting.solver.unknowns import SHAPE_SIZE, State, from_params, to_params
+from pose2d.base.columns import nested, shared
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, joined, nested, shared
+from pose2d.base.table import Table, join_rows
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
@@ -529,7 +530,7 @@ def fit_windows(
             stopped.add(part.stopped)
             yield part if fixed is None else _with_variance(part, free, fixed, sample, rows)
 
-    whole = joined(pieces(), frames)
+    whole = join_rows(pieces(), frames)
     return replace(
         whole, shape_covariance=free.shape_covariance, stopped=", ".join(sorted(stopped))
     )

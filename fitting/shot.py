@@ -38,7 +38,7 @@ from fitting.solver.terms.floor import FLOOR_STD_M, foot_lifts
 from fitting.solver.terms.scene import SceneTerms
 from fitting.solver.terms.shape import ShapeEvidence
 from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands, with_outlines
-from pose2d.base.table import blocks, joined, stored
+from pose2d.base.table import blocks, join_rows, store_on_disk
 from pose2d.base.threads import single_thread
 from pose2d.types import HandKeypoints, Keypoints, Outlines
 from pose2d.video.camera_motion.motion import CameraMotion
@@ -245,7 +245,7 @@ def fit_shot(
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            track = stored(_prepared(person, view))
+            track = store_on_disk(_prepared(person, view))
             alone[person.identity] = _plain(track, view, rough=True, lean_rad=ROUGH_LEAN_RAD)
             prepared[person.identity] = track
         except TooFewKeypoints as error:
@@ -642,7 +642,7 @@ def _finished(
     for identity, one in sized.items() if len(sized) > 1 else ():
         params = one.track.fit.params
         at = (view.body.at(params.rows(some)) for some in blocks(len(params)))
-        placed = joined(
+        placed = join_rows(
             (BodyOutput(one.size * part.joints, one.size * part.keypoints) for part in at),
             len(params),
         )
@@ -653,7 +653,7 @@ def _finished(
         inflation = behind_others(people, identity, view.camera).inflation if people else None
         one = sized.pop(identity)
         hands = None if one.hands is None else seen_hands(one.hands, view.camera, view.body)
-        finished[identity] = joined(
+        finished[identity] = join_rows(
             (
                 _as_found(one, view, some, up, inflation, hands and hands.rows(some))
                 for some in blocks(len(one.track))

@@ -42,9 +42,10 @@ from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess, sh
 from fitting.solver.terms.scene import SceneTerms
 from fitting.solver.terms.shape import ShapeEvidence
 from fitting.stated import calibrated, calibrated_by_several
+from pose2d.base.columns import column, nested, shared
 from pose2d.base.errors import UserError
 from pose2d.base.scratch import release_scratch
-from pose2d.base.table import Table, blocks, column, joined, nested, shared
+from pose2d.base.table import Table, blocks, join_rows
 from pose2d.base.threads import single_thread
 from pose2d.skeletons import HALPE26
 from pose2d.types import HandKeypoints, Keypoints, Outlines
@@ -124,7 +125,7 @@ def prepare_track(
             keypoints.rows(rows).scatter(index[rows] - some.start, some.stop - some.start)
         )
 
-    on = joined(map(laid_out, blocks(len(grid))), len(grid))
+    on = join_rows(map(laid_out, blocks(len(grid))), len(grid))
     # Whatever the weighting, so that fits with different ones can share a start.
     grid = replace(grid, segment=segments(on, usable_frames(on, [camera], "ones"), fps))
     order = np.tile(np.arange(HALPE26.size), (len(grid), 1))
@@ -132,14 +133,14 @@ def prepare_track(
         order[rows] = side_order(on.rows(rows), fps)
     swapped = order != np.arange(HALPE26.size)
     if swapped.any():
-        on = joined(
+        on = join_rows(
             (reordered(on.rows(some), order[some]) for some in blocks(len(grid))), len(grid)
         )
     if isinstance(init, str):
         parts = [
             initial_guess(init, on.rows(rows), [camera], body, fps) for rows in grid.segments()
         ]
-        guess = InitialGuess.concat(parts).picked(
+        guess = InitialGuess.concat(parts).pick(
             nearest(grid.there, np.arange(len(grid)))
         )  # in absences the nearest
     else:
@@ -217,7 +218,9 @@ def fit_prepared(
     )
     release_scratch()
     found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)
-    found = joined((_on_grid(found, solved, grid, some) for some in blocks(len(grid))), len(grid))
+    found = join_rows(
+        (_on_grid(found, solved, grid, some) for some in blocks(len(grid))), len(grid)
+    )
     known = grid.segment[grid.there][found.observed[torch.from_numpy(grid.there)].numpy()]
 
     def with_keypoints(some: slice) -> TrackFit:
@@ -257,7 +260,7 @@ def fit_prepared(
             track, part.guess, body, scene is not None and scene.up is not None, together
         )
 
-    return joined(map(with_keypoints, blocks(len(grid))), len(grid))
+    return join_rows(map(with_keypoints, blocks(len(grid))), len(grid))
 
 
 def _on_grid(found: Fit, solved: Tensor, grid: Grid, some: slice) -> Fit:

@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pose2d.base.columns import column
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, column
+from pose2d.base.table import Table
 from pose2d.models.base import CropConvention, PoseModel
 
 GREY = 127  # the middle of the colours: what a network that reads -1..1 takes for nothing

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pose2d.base.table import Table, column
+from pose2d.base.columns import column
+from pose2d.base.table import Table
 
 
 @dataclass(frozen=True)

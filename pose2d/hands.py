@@ -15,7 +15,8 @@ from functools import cache
 
 import numpy as np
 
-from pose2d.base.table import Table, column, column_fields
+from pose2d.base.columns import column
+from pose2d.base.table import Table, column_fields
 from pose2d.crops import squares, turns
 from pose2d.models.checkpoints import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
@@ -230,10 +231,9 @@ def find_hands(
                 before[number] = last[who][2] + here.wrist_px[number] - last[who][1]
         seen = hands_in_image(frame.rgb, here, before)
         kept = np.flatnonzero(seen.presence >= SEEN)
-        for f, _ in column_fields(HandKeypoints):
-            getattr(hands, f.name)[here.row[kept], here.right[kept].astype(int)] = getattr(
-                seen, f.name
-            )[kept]
+        for name, _ in column_fields(HandKeypoints):
+            values = getattr(seen, name)[kept]
+            getattr(hands, name)[here.row[kept], here.right[kept].astype(int)] = values
         last |= {whose[n]: (time_s, here.wrist_px[n], seen.xy_px[n]) for n in kept.tolist()}
         progress(1)
         if not in_frame:

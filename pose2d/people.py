@@ -22,7 +22,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pose2d.base.table import BLOCK, stored
+from pose2d.base.table import BLOCK, store_on_disk
 from pose2d.base.threads import prefetch, torch_threads
 from pose2d.detect.detector import Boxes, iou
 from pose2d.tracking.appearance import describe, no_appearance
@@ -211,7 +211,7 @@ class _Progress:
         """Tables of some rows each would take several times the memory of one table."""
         self._recent.append(rows)
         if sum(map(len, self._recent)) > BLOCK:
-            self.rows.append(stored(Detections.concat(self._recent)))
+            self.rows.append(store_on_disk(Detections.concat(self._recent)))
             self._recent = []
 
     def undisturbed(self, now: Detections, same_iou: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a keypoint is called, which one is its mirror image, and how exactly people can place it.
+"""Skeletons: the names of keypoints, their mirror images, and how precisely people annotate them.
 
 `oks_sigma` is the standard deviation of human annotators relative to the square root of the
 person's area; OKS uses l_k^2 = (2 sigma_k)^2 * area."""
@@ -11,16 +11,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Skeleton:
-    """One set of keypoints."""
+    """A set of K keypoints, in the order of the arrays that hold them."""
 
     name: str
     keypoints: tuple[str, ...]  # [K]
     flip_pairs: tuple[tuple[int, int], ...]  # indices that trade places in a mirror image
     edges: tuple[tuple[int, int], ...]  # bones, for drawing
     oks_sigma: tuple[float, ...]  # [K]
-    parts: tuple[
-        tuple[str, int, int], ...
-    ] = ()  # (part, first, end): scored apart, as WholeBody does
+    # (part, first, end): parts of the body that are scored separately, as WholeBody does
+    parts: tuple[tuple[str, int, int], ...] = ()
 
     @property
     def size(self) -> int:
@@ -28,7 +27,7 @@ class Skeleton:
 
     @property
     def flip_order(self) -> list[int]:
-        """Where each keypoint of a mirrored image comes from, [K]."""
+        """Return the index that each keypoint of a mirrored image comes from, [K]."""
         order = list(range(self.size))
         for a, b in self.flip_pairs:
             order[a], order[b] = b, a
@@ -36,15 +35,22 @@ class Skeleton:
 
     @property
     def oks_variance(self) -> np.ndarray:
-        """(2 sigma_k)^2, [K]: times the person's area it is l_k^2 in pixels^2."""
+        """Return (2 sigma_k)^2, [K]; times the person's area it is l_k^2 in pixels^2."""
         return (2 * np.asarray(self.oks_sigma)) ** 2
 
 
+def _numbers(text: str) -> tuple[float, ...]:
+    """Parse numbers separated by spaces, to keep long tables readable."""
+    return tuple(map(float, text.split()))
+
+
 def _pairs(first: range, second: range) -> tuple[tuple[int, int], ...]:
+    """Pair the indices of two ranges of one length."""
     return tuple(zip(first, second, strict=True))
 
 
 def _chain(*points: int) -> tuple[tuple[int, int], ...]:
+    """Connect each point with the next one."""
     return tuple(pairwise(points))
 
 
@@ -79,24 +85,9 @@ COCO17 = Skeleton(
         *_chain(11, 13, 15),
         *_chain(12, 14, 16),
     ),
-    oks_sigma=(
-        0.026,
-        0.025,
-        0.025,
-        0.035,
-        0.035,
-        0.079,
-        0.079,
-        0.072,
-        0.072,
-        0.062,
-        0.062,
-        0.107,
-        0.107,
-        0.087,
-        0.087,
-        0.089,
-        0.089,
+    oks_sigma=_numbers(
+        "0.026 0.025 0.025 0.035 0.035 0.079 0.079 0.072 0.072 0.062 0.062 0.107 "
+        "0.107 0.087 0.087 0.089 0.089"
     ),
 )
 
@@ -128,119 +119,24 @@ MPII16 = Skeleton(
         *_chain(6, 7, 8, 9),
         *_chain(10, 11, 12, 7, 13, 14, 15),
     ),
-    oks_sigma=(
-        0.089,
-        0.087,
-        0.107,
-        0.107,
-        0.087,
-        0.089,
-        0.107,
-        0.079,
-        0.026,
-        0.026,
-        0.062,
-        0.072,
-        0.079,
-        0.079,
-        0.072,
-        0.062,
+    oks_sigma=_numbers(
+        "0.089 0.087 0.107 0.107 0.087 0.089 0.107 0.079 0.026 0.026 0.062 0.072 "
+        "0.079 0.079 0.072 0.062"
     ),
 )
 
 _FOOT_SIGMA = (0.068, 0.066, 0.066, 0.092, 0.094, 0.094)
-_FACE_SIGMA = (
-    0.042,
-    0.043,
-    0.044,
-    0.043,
-    0.040,
-    0.035,
-    0.031,
-    0.025,
-    0.020,
-    0.023,
-    0.029,
-    0.032,
-    0.037,
-    0.038,
-    0.043,
-    0.041,
-    0.045,
-    0.013,
-    0.012,
-    0.011,
-    0.011,
-    0.012,
-    0.012,
-    0.011,
-    0.011,
-    0.013,
-    0.015,
-    0.009,
-    0.007,
-    0.007,
-    0.007,
-    0.012,
-    0.009,
-    0.008,
-    0.016,
-    0.010,
-    0.017,
-    0.011,
-    0.009,
-    0.011,
-    0.009,
-    0.007,
-    0.013,
-    0.008,
-    0.011,
-    0.012,
-    0.010,
-    0.034,
-    0.008,
-    0.008,
-    0.009,
-    0.008,
-    0.008,
-    0.007,
-    0.010,
-    0.008,
-    0.009,
-    0.009,
-    0.009,
-    0.007,
-    0.007,
-    0.008,
-    0.011,
-    0.008,
-    0.008,
-    0.008,
-    0.010,
-    0.008,
+_FACE_SIGMA = _numbers(
+    "0.042 0.043 0.044 0.043 0.040 0.035 0.031 0.025 0.020 0.023 0.029 0.032 "
+    "0.037 0.038 0.043 0.041 0.045 0.013 0.012 0.011 0.011 0.012 0.012 0.011 "
+    "0.011 0.013 0.015 0.009 0.007 0.007 0.007 0.012 0.009 0.008 0.016 0.010 "
+    "0.017 0.011 0.009 0.011 0.009 0.007 0.013 0.008 0.011 0.012 0.010 0.034 "
+    "0.008 0.008 0.009 0.008 0.008 0.007 0.010 0.008 0.009 0.009 0.009 0.007 "
+    "0.007 0.008 0.011 0.008 0.008 0.008 0.010 0.008"
 )
-_HAND_SIGMA = (
-    0.029,
-    0.022,
-    0.035,
-    0.037,
-    0.047,
-    0.026,
-    0.025,
-    0.024,
-    0.035,
-    0.018,
-    0.024,
-    0.022,
-    0.026,
-    0.017,
-    0.021,
-    0.021,
-    0.032,
-    0.020,
-    0.019,
-    0.022,
-    0.031,
+_HAND_SIGMA = _numbers(
+    "0.029 0.022 0.035 0.037 0.047 0.026 0.025 0.024 0.035 0.018 0.024 0.022 "
+    "0.026 0.017 0.021 0.021 0.032 0.020 0.019 0.022 0.031"
 )
 
 _FOOT = 17
@@ -282,6 +178,7 @@ _FACE_LINES = (
 
 
 def _hand_edges(wrist: int) -> tuple[tuple[int, int], ...]:
+    """Connect the wrist with the four points of every finger, which follow it."""
     fingers = (_chain(wrist, *range(wrist + 1 + 4 * f, wrist + 5 + 4 * f)) for f in range(5))
     return tuple(edge for finger in fingers for edge in finger)
 
@@ -358,96 +255,3 @@ HALPE26 = Skeleton(
 )
 
 BY_NAME = {skeleton.name: skeleton for skeleton in (COCO17, HALPE26, MPII16, WHOLEBODY133)}
-
-# OpenPose's two layouts of 25 keypoints. The "neck" of BODY_25 is the middle of the shoulders,
-# which Halpe's is not.
-_OPENPOSE_FEET = tuple(
-    f"{side}_{point}" for side in ("left", "right") for point in ("big_toe", "small_toe", "heel")
-)
-BODY_25 = (
-    "nose",
-    "mid_shoulder",
-    "right_shoulder",
-    "right_elbow",
-    "right_wrist",
-    "left_shoulder",
-    "left_elbow",
-    "left_wrist",
-    "pelvis",
-    "right_hip",
-    "right_knee",
-    "right_ankle",
-    "left_hip",
-    "left_knee",
-    "left_ankle",
-    "right_eye",
-    "left_eye",
-    "right_ear",
-    "left_ear",
-    *_OPENPOSE_FEET,
-)
-BODY_25B = (*COCO17.keypoints, "neck", "head_top", *_OPENPOSE_FEET)
-# MediaPipe Pose's 33; its "foot index" is the tip of the foot.
-MEDIAPIPE33 = (
-    "nose",
-    "left_eye_inner",
-    "left_eye",
-    "left_eye_outer",
-    "right_eye_inner",
-    "right_eye",
-    "right_eye_outer",
-    "left_ear",
-    "right_ear",
-    "mouth_left",
-    "mouth_right",
-    *(
-        f"{side}_{point}"
-        for point in (
-            "shoulder",
-            "elbow",
-            "wrist",
-            "pinky",
-            "index",
-            "thumb",
-            "hip",
-            "knee",
-            "ankle",
-            "heel",
-            "big_toe",
-        )
-        for side in ("left", "right")
-    ),
-)
-
-
-# For each of Halpe's 26 keypoints, its index in another layout; None where that layout has no such
-# keypoint. MPII's "upper_neck" is the neck that networks with Halpe's keypoints were trained on.
-_LAYOUTS = {
-    "coco17": COCO17.keypoints,
-    "halpe26": HALPE26.keypoints,
-    "wholebody133": WHOLEBODY133.keypoints,
-    "mpii16": tuple("neck" if name == "upper_neck" else name for name in MPII16.keypoints),
-    "body_25": BODY_25,
-    "body_25b": BODY_25B,
-    "mediapipe33": MEDIAPIPE33,
-}
-HALPE26_IN: dict[str, tuple[int | None, ...]] = {
-    name: tuple(
-        layout.index(keypoint) if keypoint in layout else None for keypoint in HALPE26.keypoints
-    )
-    for name, layout in _LAYOUTS.items()
-}
-
-# Where the keypoints of OpenPose's COCO model (18) are, in COCO's order.
-OPENPOSE18_TO_COCO17 = (0, 15, 14, 17, 16, 5, 2, 6, 3, 7, 4, 11, 8, 12, 9, 13, 10)
-
-
-def in_halpe26(values: np.ndarray, layout: str, missing: float) -> np.ndarray:
-    """[N, K, ...] of a layout of HALPE26_IN -> [N, 26, ...] float32; `missing` where it has no such
-    keypoint.
-    """
-    out = np.full((len(values), HALPE26.size, *values.shape[2:]), missing, np.float32)
-    for number, index in enumerate(HALPE26_IN[layout]):
-        if index is not None:
-            out[:, number] = values[:, index]
-    return out

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pose2d.base.columns import column, nested, shared
 from pose2d.base.scratch import release_scratch, scratch_array
-from pose2d.base.table import Table, blocks, column, nested, shared
+from pose2d.base.table import Table, blocks
 from pose2d.skeletons import COCO17, Skeleton
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -255,7 +256,7 @@ class HandKeypoints(Table):
 
     def exchanged(self, rows: np.ndarray) -> "HandKeypoints":
         """With left and right exchanged in some rows [T]."""
-        return self.put(rows, self.rows(rows)._changed(lambda _, value: value[:, ::-1]))
+        return self.put(rows, self.rows(rows)._map(lambda _, value: value[:, ::-1]))
 
 
 @dataclass(frozen=True)
@@ -337,4 +338,4 @@ class Detections(Table):
         """Person after person in order of identity, frames rising; nobody's rows are left out."""
         order = np.lexsort((self.frame, self.identity))
         order = order[self.identity[order] != NOBODY]
-        return self if np.array_equal(order, np.arange(len(self))) else self.picked(order)
+        return self if np.array_equal(order, np.arange(len(self))) else self.pick(order)

@@ -20,10 +20,10 @@ from ccnet.heads.head import CalibrationHead
 from pose2d import crops
 from pose2d.base.arrays import read_npz
 from pose2d.base.caching import CacheKey, code_digest, weights_digest
+from pose2d.base.columns import column
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.base.table import column
 from pose2d.base.threads import prefetch
 from pose2d.crops import Crops, PoseEstimate, crop_people, estimate_crops
 from pose2d.models.base import PoseModel

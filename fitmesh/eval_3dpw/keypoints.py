@@ -23,8 +23,9 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz,
 from pose2d.base.errors import UserError
 from pose2d.base.threads import torch_threads
 from pose2d.crops import estimate_people
+from pose2d.keypoint_layouts import OPENPOSE18_TO_COCO17
 from pose2d.models.registry import module_of
-from pose2d.skeletons import BY_NAME, COCO17, OPENPOSE18_TO_COCO17
+from pose2d.skeletons import BY_NAME, COCO17
 from pose2d.types import AREA_OF_BOX, ConfidenceSource, Keypoints, keypoint_oks, l_squared
 from pose2d.video.frames import read_image
 

@@ -30,7 +30,7 @@ from pose2d.base.caching import (
 )
 from pose2d.base.errors import UserError
 from pose2d.base.scratch import release_scratch
-from pose2d.base.table import blocks, joined
+from pose2d.base.table import blocks, join_rows
 from pose2d.base.threads import prefetch, single_thread
 from pose2d.events import Event
 from pose2d.skeletons import HALPE26
@@ -369,7 +369,7 @@ def person_rows(
         )
         return person.rows(track.present)
 
-    person = joined(map(part, blocks(len(track_fit))), int(track_fit.present.sum()))
+    person = join_rows(map(part, blocks(len(track_fit))), int(track_fit.present.sum()))
     covariance = track_fit.fit.shape_covariance
     if covariance is None:
         return person

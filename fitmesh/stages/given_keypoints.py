@@ -20,7 +20,8 @@ from pose2d.base.caching import CacheKey, code_digest, content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.json_files import Json, read_json
 from pose2d.base.threads import prefetch
-from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, OPENPOSE18_TO_COCO17, in_halpe26
+from pose2d.keypoint_layouts import HALPE26_IN, OPENPOSE18_TO_COCO17, to_halpe26
+from pose2d.skeletons import COCO17, HALPE26
 from pose2d.tracking.appearance import describe
 from pose2d.tracking.identity import People, collect_people, tracked_rows
 from pose2d.tracking.tracker import Tracker
@@ -395,7 +396,7 @@ def _from_npz(path: Path) -> GivenKeypoints:
         )
     keypoints = replace(rows.points, skeleton=HALPE26).along(
         "keypoints",
-        lambda value, stated: torch.from_numpy(in_halpe26(value.numpy(), skeleton, stated.fill)),
+        lambda value, stated: torch.from_numpy(to_halpe26(value.numpy(), skeleton, stated.fill)),
     )
     rows = replace(rows, score=np.ones(len(rows)), keypoints=keypoints, hands=None)
     return GivenKeypoints(rows, True, pose_model)

@@ -224,7 +224,7 @@ def write(
     rows = (
         everyone
         if len(kept) == len(names)
-        else everyone.picked(np.flatnonzero(np.isin(everyone.identity, kept)))
+        else everyone.pick(np.flatnonzero(np.isin(everyone.identity, kept)))
     )
     keypoints = rows.keypoints
     if keypoints is None:

@@ -42,8 +42,9 @@ from fitting.body.kinematics import (
     rotation_matrices,
     with_tensors_to,
 )
+from pose2d.base.columns import column
 from pose2d.base.errors import UserError
-from pose2d.base.table import BLOCK, Table, blocks, column
+from pose2d.base.table import BLOCK, Table, blocks
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,10 @@ from fitting.fits import InitialGuess
 from fitting.keypoints.observed import body_keypoints, undistorted
 from fitting.keypoints.weights import stated_error_px
 from pose2d.base.arrays import read_npz
+from pose2d.base.columns import column, nested
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.base.table import BLOCK, Table, column, nested
+from pose2d.base.table import BLOCK, Table
 from pose2d.skeletons import HALPE26
 from pose2d.types import ConfidenceSource, Keypoints
 

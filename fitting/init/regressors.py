@@ -29,8 +29,9 @@ from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rot6d_to_
 from fitting.camera import Camera, cliff_box_info, crop_to_full
 from fitting.init import REGRESSORS
 from pose2d.base.arrays import read_npz
+from pose2d.base.columns import column
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, column
+from pose2d.base.table import Table
 from pose2d.crops import check_boxes, check_image
 from pose2d.models.base import IMAGENET_RGB
 from pose2d.models.checkpoints import compare, read_state, unfilled

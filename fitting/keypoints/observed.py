@@ -38,9 +38,11 @@ from fitting.body.kinematics import (
 )
 from fitting.camera import Camera
 from fitting.keypoints.weights import GATE, Weighting, keypoint_area, keypoint_weights
+from pose2d.base.columns import Column, column
 from pose2d.base.errors import UserError
-from pose2d.base.table import BLOCK, Column, Table, blocks, column, joined
-from pose2d.skeletons import COCO17, HALPE26, HALPE26_IN, in_halpe26
+from pose2d.base.table import BLOCK, Table, blocks, join_rows
+from pose2d.keypoint_layouts import HALPE26_IN, to_halpe26
+from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import MOST_LOG_RATIO, HandKeypoints, Keypoints, l_squared
 
 FARTHEST_PX = 1e6  # from the image's corner
@@ -117,7 +119,7 @@ def _as_halpe26(values: Tensor, layout: str, missing: float) -> Tensor:
     """[T, K, ...] of a skeleton that begins with COCO's 17 -> [T, 26, ...]; `missing` where it has
     no such keypoint.
     """
-    return torch.from_numpy(in_halpe26(values.detach().cpu().float().numpy(), layout, missing))
+    return torch.from_numpy(to_halpe26(values.detach().cpu().float().numpy(), layout, missing))
 
 
 def undistorted(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
@@ -494,7 +496,7 @@ def seen_hands(hands: HandKeypoints, camera: Camera, body: Body) -> SeenHands:
             for part in spans.T
         ]
     )
-    return joined(
+    return join_rows(
         (_seen(hands.rows(some), camera, rest, typical) for some in blocks(len(hands))), len(hands)
     )
 

@@ -55,9 +55,10 @@ from torch import Tensor
 
 from fitting.body import BodyOutput
 from fitting.camera import Camera
+from pose2d.base.columns import column, nested
 from pose2d.base.errors import UserError
 from pose2d.base.scratch import release_scratch
-from pose2d.base.table import Table, blocks, column, nested
+from pose2d.base.table import Table, blocks
 from pose2d.skeletons import HALPE26
 from pose2d.types import (
     AREA_OF_BOX,

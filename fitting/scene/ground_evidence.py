@@ -18,7 +18,8 @@ from fitting.scene.person_evidence import (
     never_moves,
 )
 from fitting.scene.posture import PostureAxis, bend_deg, find_seated, find_standing
-from pose2d.base.table import Table, column
+from pose2d.base.columns import column
+from pose2d.base.table import Table
 
 # Height of the ankle and toe joints over the sole, of the open body (1.70 m).
 # of the body's height

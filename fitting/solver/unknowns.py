@@ -22,7 +22,8 @@ from fitting.body.kinematics import (
     nearest_rotation,
     rotation_matrices,
 )
-from pose2d.base.table import Table, column
+from pose2d.base.columns import column
+from pose2d.base.table import Table
 
 BODY_JOINTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21)
 MOVED_JOINTS = (0, *BODY_JOINTS)  # a step turns these

@@ -1,4 +1,4 @@
-"""One record for everything that has a row per frame or per detection.
+"""A record for everything that has a row per frame or per detection.
 
 A subclass declares its columns once, each with what it holds:
 
@@ -7,101 +7,52 @@ A subclass declares its columns once, each with what it holds:
         frame: np.ndarray = column((), "i", "frame number")
         box_px: np.ndarray = column((4,), "f", "x1, y1, x2, y2", unit="px", fill=np.nan)
         score: np.ndarray | None = column((), "f", "of the detector", low=0, high=1, optional=True)
-        detector: str = "yolox-tiny"  # no column: the same for all rows
+        detector: str = "yolox-tiny"  # not a column: the same for all rows
 
-From that follow `rows`, `concat`, `scatter` and `empty`, the arrays of a file (`to_arrays`,
+The declaration provides `rows`, `concat`, `scatter` and `empty`, the arrays of a file (`to_arrays`,
 `from_arrays`) and the check of arrays that come from outside (`schema`). A column holds a NumPy
 array or a tensor, another Table, or None where it is optional. A value with one dimension fewer
-than its column is the same for all rows: one shape for all frames."""
+than its column is the same for all rows, such as one body shape for all frames."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import Field, dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from pose2d.base.arrays import Array
+from pose2d.base.columns import (
+    Column,
+    cast_to_column,
+    empty_array,
+    is_shared,
+    repeat_shared,
+    replace_rows,
+    stack_values,
+    to_python,
+    to_tensor,
+)
 from pose2d.base.errors import UserError
 from pose2d.base.scratch import has_scratch, release_scratch, scratch_array
 
-
-class UnevenColumns(UserError, ValueError):
-    """Columns of one table that differ in length."""
-
-
-_DTYPES = {
-    "f": np.float32,
-    "d": np.float64,
-    "i": np.int64,
-    "b": np.bool_,
-    "U": np.str_,
-}  # what an empty column is
 Rows = TypeVar("Rows", bound="Table")
 
 
-@dataclass(frozen=True)
-class Column(Array):
-    """What one column of a table holds; `shape` is that of one row, and kind "d" are numbers in
-    double precision.
-    """
-
-    meaning: str = ""  # for the documentation
-    unit: str = ""
-    fill: Any = 0  # what a row holds that nothing is known of
-    nested: "type[Table] | None" = None  # the column is a table itself
-    each: str = (
-        ""  # in files there is no entry a row but one a table of many, such as each of the "people"
-    )
-    in_files: bool = True  # False: files do not hold it, it follows from others
-    flat: bool = False  # of a nested table: in files its columns have no name before theirs
-
-    def inner(self, name: str) -> str:
-        """What stands before the names of a nested table's columns."""
-        return "" if self.flat else f"{name}_"
+class UnevenColumns(UserError, ValueError):
+    """Columns of one table differ in length."""
 
 
-def column(
-    shape: tuple[int | str, ...],
-    kind: str,
-    meaning: str,
-    *,
-    default: Callable[[], Any] | None = None,
-    **how: Any,
-) -> Any:
-    """A column of a `Table`; default: makes its value where none is given; `how`: the other fields
-    of `Column`.
-    """
-    stated = Column(kind, shape, meaning=meaning, **how)
-    if default is not None:
-        return field(default_factory=default, metadata={"column": stated})
-    return field(default=None if stated.optional else MISSING, metadata={"column": stated})
-
-
-def nested(
-    table: "type[Table]", meaning: str, *, optional: bool = False, flat: bool = False
-) -> Any:
-    """A column that is a table; in files its columns stand beside the others, with the column's
-    name before theirs unless `flat`."""
-    return column((), "", meaning, nested=table, optional=optional, flat=flat)
-
-
-def shared() -> Any:
-    """What is no column and has no default, after columns."""
-    return field()
-
-
-# rows whose intermediate results are in memory together, where a table may be of any length
+# Rows whose intermediate results are in memory together, for tables of any length.
 BLOCK = 2000
 
 
 def blocks(length: int) -> list[slice]:
-    """All rows, BLOCK at a time; at least one block, which may be empty."""
+    """Return slices of BLOCK rows that cover a table; at least one, which may be empty."""
     return [slice(first, min(first + BLOCK, length)) for first in range(0, max(length, 1), BLOCK)]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns of one length, and what is the same for all rows."""
+    """Columns of one length, and fields that are the same for all rows."""
 
     PREFIX: ClassVar[str] = "row_"  # of the columns' names in files
     TENSORS: ClassVar[bool] = False  # whether columns are read from files as tensors
@@ -109,100 +60,110 @@ class Table:
     def __post_init__(self) -> None:
         lengths = {name: len(value) for name, value in self._columns()}
         if len(set(lengths.values())) > 1:
-            each = ", ".join(f"{name} has {length} rows" for name, length in lengths.items())
-            raise UnevenColumns(f"{type(self).__name__} has columns of different lengths: {each}.")
+            listed = ", ".join(f"{name} has {length} rows" for name, length in lengths.items())
+            raise UnevenColumns(
+                f"{type(self).__name__} has columns of different lengths: {listed}."
+            )
 
     def __len__(self) -> int:
         return next((len(value) for _, value in self._columns()), 0)
 
     def __bool__(self) -> bool:
-        return True  # a table without rows is still there
+        return True  # unlike a list, a table without rows is not "nothing"
 
     def rows(self: Rows, index: Any) -> Rows:
-        """Some of the rows: a slice, numbers or truth values."""
-        return self._changed(lambda _, value: value[index])
+        """Return the rows at `index`: a slice, row numbers or a boolean mask."""
+        return self._map(lambda _, value: value[index])
 
-    def picked(self: Rows, index: np.ndarray) -> Rows:
-        """As `rows` of numbers; of a long table on disk, where there is a place for it
-        (`scratch_for`).
-        """
-        return joined((self.rows(index[some]) for some in blocks(len(index))), len(index))
+    def pick(self: Rows, index: np.ndarray) -> Rows:
+        """Return the rows at these numbers, on disk where `scratch_for` is active."""
+        parts = (self.rows(index[block]) for block in blocks(len(index)))
+        return join_rows(parts, len(index))
 
     @classmethod
     def concat(cls: type[Rows], parts: Sequence[Rows]) -> Rows:
-        """Rows one after the other; what is no column is the first one's."""
-        made = {}
-        for f, c in column_fields(cls):
-            values = [getattr(part, f.name) for part in parts]
+        """Concatenate rows; fields that are not columns are taken from the first part."""
+        columns: dict[str, Any] = {}
+        for name, described in column_fields(cls):
+            values = [getattr(part, name) for part in parts]
             first = values[0]
-            if c.each or first is None:
+            if described.each or first is None:
                 continue
-            if not all(
-                _is_shared(value, c) and (value is first or np.array_equal(value, first))
-                for value in values
-            ):
-                made[f.name] = _joined(
-                    [_of_rows(value, c, len(p)) for value, p in zip(values, parts, strict=True)]
-                )
-        return replace(parts[0], **made)
+            if _is_same_for_all_rows(values, described):
+                continue
+            per_row = [
+                repeat_shared(value, described, len(part))
+                for value, part in zip(values, parts, strict=True)
+            ]
+            columns[name] = _concatenate(per_row)
+        return replace(parts[0], **columns)
 
     def along(self: Rows, side: str, change: Callable[[Any, Column], Any]) -> Rows:
-        """With change(value, column) for the columns whose rows begin with this side, those of
-        nested tables too.
-        """
-        return self._changed(lambda c, value: change(value, c) if c.shape[:1] == (side,) else value)
+        """Apply change(value, column) to the columns whose row shape begins with `side`.
+
+        Columns of nested tables are included."""
+        return self._map(
+            lambda described, value: (
+                change(value, described) if described.shape[:1] == (side,) else value
+            )
+        )
 
     def put(self: Rows, index: Any, part: Rows) -> Rows:
-        """With the rows at `index` replaced by those of `part`."""
-        return self._changed(lambda _, value, new: _put(value, index, new), part)
+        """Return the table with the rows at `index` replaced by those of `part`."""
+        return self._map(lambda _, value, new: replace_rows(value, index, new), part)
 
     def scatter(self: Rows, index: Any, length: int) -> Rows:
-        """A table of `length` rows with these at `index`, and each column's `fill` elsewhere."""
+        """Return a table of `length` rows: these at `index`, each column's `fill` elsewhere."""
 
-        def spread(c: Column, value: Any) -> Any:
+        def spread(described: Column, value: Any) -> Any:
             shape = (length, *value.shape[1:])
-            is_array = isinstance(value, np.ndarray)
-            whole = (
-                np.full(shape, c.fill, value.dtype) if is_array else value.new_full(shape, c.fill)
-            )
-            return _put(whole, index, value)
+            if isinstance(value, np.ndarray):
+                filled = np.full(shape, described.fill, value.dtype)
+            else:
+                filled = value.new_full(shape, described.fill)
+            return replace_rows(filled, index, value)
 
-        return self._changed(spread)
+        return self._map(spread)
 
-    def _changed(self: Rows, change: Callable[..., Any], *others: Rows) -> Rows:
-        """With change(column, value, the others' values ..) for every column that has a value for
-        each row, those of nested tables too."""
-        made: dict[str, Any] = {}
-        columns = {f.name: c for f, c in column_fields(type(self))}
+    def _map(self: Rows, change: Callable[..., Any], *others: Rows) -> Rows:
+        """Apply change(column, value, values of the others ..) to every column with a value per row.
+
+        Columns of nested tables are included."""
+        changed: dict[str, Any] = {}
+        columns = dict(column_fields(type(self)))
         for name, value in self._columns():
-            more = [getattr(other, name) for other in others]
-            is_table = isinstance(value, Table)
-            made[name] = (
-                value._changed(change, *more) if is_table else change(columns[name], value, *more)
-            )
-        return replace(self, **made)
+            other_values = [getattr(other, name) for other in others]
+            if isinstance(value, Table):
+                changed[name] = value._map(change, *other_values)
+            else:
+                changed[name] = change(columns[name], value, *other_values)
+        return replace(self, **changed)
 
     @classmethod
     def empty(cls: type[Rows], lengths: Mapping[str, int] | None = None, **shared: Any) -> Rows:
-        """No rows. `lengths`: of named sides; `shared`: what is no column. Optional columns are
-        left out.
+        """Return a table without rows, optional columns left out.
+
+        `lengths` gives the named sides of row shapes; `shared` are the fields that are not columns.
         """
-        made: dict[str, Any] = {}
-        for f, c in column_fields(cls):
-            if not c.optional:
-                made[f.name] = (
-                    c.nested.empty(lengths) if c.nested else _no_rows(c, lengths or {}, cls.TENSORS)
-                )
-        return cls(**made, **shared)
+        columns: dict[str, Any] = {}
+        for name, described in column_fields(cls):
+            if described.optional:
+                continue
+            if described.nested:
+                columns[name] = described.nested.empty(lengths)
+            else:
+                array = empty_array(described, lengths or {})
+                columns[name] = to_tensor(array) if cls.TENSORS else array
+        return cls(**columns, **shared)
 
     def to_arrays(self, prefix: str | None = None) -> dict[str, np.ndarray]:
-        """The columns as a file holds them."""
+        """Return the columns as a file holds them, by prefixed name."""
         prefix = self.PREFIX if prefix is None else prefix
-        columns = {f.name: c for f, c in column_fields(type(self))}
+        columns = dict(column_fields(type(self)))
         arrays: dict[str, np.ndarray] = {}
         for name, value in self._columns():
             if isinstance(value, Table):
-                arrays |= value.to_arrays(prefix + columns[name].inner(name))
+                arrays |= value.to_arrays(prefix + columns[name].inner_prefix(name))
             elif columns[name].in_files:
                 arrays[prefix + name] = np.asarray(value)
         return arrays
@@ -211,175 +172,173 @@ class Table:
     def from_arrays(
         cls: type[Rows], arrays: Mapping[str, Any], prefix: str | None = None, **shared: Any
     ) -> Rows:
-        """From arrays that `schema` describes, checked before; optional columns that are not there
-        are None. shared: what is no column."""
+        """Make a table of arrays that were checked against `schema`.
+
+        Optional columns that the arrays lack are None; `shared` are the fields that are not columns.
+        """
         prefix = cls.PREFIX if prefix is None else prefix
-        made: dict[str, Any] = {}
-        for f, c in column_fields(cls):
-            if c.nested is not None:
-                inner = prefix + c.inner(f.name)
-                if all(
-                    name in arrays
-                    for name, array in c.nested.schema(inner).items()
-                    if not array.optional
-                ):
-                    made[f.name] = c.nested.from_arrays(arrays, inner)
-            elif prefix + f.name in arrays:
-                value = _typed(arrays[prefix + f.name], c)
-                made[f.name] = _tensor(value) if cls.TENSORS else value
-        return cls(**made, **shared)
+        columns: dict[str, Any] = {}
+        for name, described in column_fields(cls):
+            if described.nested is not None:
+                inner = prefix + described.inner_prefix(name)
+                schema = described.nested.schema(inner)
+                required = [key for key, array in schema.items() if not array.optional]
+                if all(key in arrays for key in required):
+                    columns[name] = described.nested.from_arrays(arrays, inner)
+            elif prefix + name in arrays:
+                value = cast_to_column(arrays[prefix + name], described)
+                columns[name] = to_tensor(value) if cls.TENSORS else value
+        return cls(**columns, **shared)
 
     @classmethod
     def schema(
         cls, prefix: str | None = None, rows: str = "rows", optional: bool = False
     ) -> dict[str, Column]:
-        """What arrays of this table must look like, for `check_arrays`; those of nested tables too."""
+        """Return what arrays of this table must look like, for `check_arrays`.
+
+        Columns of nested tables are included."""
         prefix = cls.PREFIX if prefix is None else prefix
         wanted: dict[str, Column] = {}
-        for f, c in column_fields(cls):
-            if c.nested is not None:
-                wanted |= c.nested.schema(prefix + c.inner(f.name), rows, optional or c.optional)
-            elif c.in_files:
-                stated = replace(
-                    c, shape=(c.each or rows, *c.shape), optional=optional or c.optional
-                )
-                wanted[("" if c.each else prefix) + f.name] = stated
+        for name, described in column_fields(cls):
+            is_optional = optional or described.optional
+            if described.nested is not None:
+                inner = prefix + described.inner_prefix(name)
+                wanted |= described.nested.schema(inner, rows, is_optional)
+            elif described.in_files:
+                key = name if described.each else prefix + name
+                shape = (described.each or rows, *described.shape)
+                wanted[key] = replace(described, shape=shape, optional=is_optional)
         return wanted
 
-    # A table whose values are single ones, with one dimension fewer than their columns, is one row:
-    # `Shot`, `Event`.
+    # A table can also stand for one row (`Shot`, `Event`): its values are single ones, with one
+    # dimension fewer than their columns.
 
     @classmethod
     def stack(cls: type[Rows], rows: Sequence[Rows]) -> Rows:
-        """One table of single rows; None becomes the column's `fill`."""
-        made = {
-            f.name: _stacked(c, [getattr(row, f.name) for row in rows])
-            for f, c in column_fields(cls)
+        """Return one table of single rows; None becomes the column's `fill`."""
+        columns = {
+            name: stack_values(described, [getattr(row, name) for row in rows])
+            for name, described in column_fields(cls)
         }
-        return cls(**made)
+        return cls(**columns)
 
     def each(self: Rows) -> "list[Rows]":
-        """Every row by itself."""
+        """Return every row as a table of single values."""
         return [
-            replace(self, **{name: _single(value[n]) for name, value in self._columns()})
-            for n in range(len(self))
+            replace(self, **{name: to_python(value[row]) for name, value in self._columns()})
+            for row in range(len(self))
         ]
 
     @classmethod
     def to_groups(
         cls, parts: Sequence[Rows], lengths: Mapping[str, int] | None = None
     ) -> dict[str, np.ndarray]:
-        """Several tables in one file: rows one after the other, `first_row` [parts + 1], and what
-        each has once.
-        """
+        """Return several tables as the arrays of one file.
+
+        The rows stand one after the other, beside `first_row` [parts + 1] and the values that each
+        table has once."""
         once = {}
-        no_rows = {}
-        for f, c in column_fields(cls):
-            if c.each:
-                once[f.name] = _stacked(c, [getattr(part, f.name) for part in parts], lengths)
-            elif c.in_files and not c.optional:
-                no_rows[cls.PREFIX + f.name] = _no_rows(c, lengths or {}, False)
-        first = np.cumsum([0, *map(len, parts)])
-        pieces = (part.rows(some) for part in parts for some in blocks(len(part)))
-        rows = joined(pieces, int(first[-1])).to_arrays() if parts else no_rows
-        return {**once, "first_row": first, **rows}
+        without_rows = {}
+        for name, described in column_fields(cls):
+            if described.each:
+                values = [getattr(part, name) for part in parts]
+                once[name] = stack_values(described, values, lengths)
+            elif described.in_files and not described.optional:
+                without_rows[cls.PREFIX + name] = empty_array(described, lengths or {})
+        first_row = np.cumsum([0, *map(len, parts)])
+        pieces = (part.rows(block) for part in parts for block in blocks(len(part)))
+        rows = join_rows(pieces, int(first_row[-1])).to_arrays() if parts else without_rows
+        return {**once, "first_row": first_row, **rows}
 
     @classmethod
     def from_groups(
         cls: type[Rows], arrays: Mapping[str, np.ndarray], **missing: Any
     ) -> list[Rows]:
-        """What `to_groups` made, checked before; missing: columns [rows] that files do not hold."""
-        first = arrays["first_row"].tolist()
+        """Return the tables that `to_groups` wrote, from checked arrays.
+
+        `missing` are columns [rows] that files do not hold."""
+        first_row = arrays["first_row"].tolist()
         parts = []
-        for number in range(len(first) - 1):
-            rows = slice(first[number], first[number + 1])
-            made = {
-                f.name: _single(arrays[f.name][number])
-                if c.each
-                else _typed(arrays[cls.PREFIX + f.name][rows], c)
-                for f, c in column_fields(cls)
-                if c.in_files and (f.name if c.each else cls.PREFIX + f.name) in arrays
-            }
-            parts.append(cls(**made, **{name: value[rows] for name, value in missing.items()}))
+        for number in range(len(first_row) - 1):
+            rows = slice(first_row[number], first_row[number + 1])
+            columns = {name: value[rows] for name, value in missing.items()}
+            for name, described in column_fields(cls):
+                key = name if described.each else cls.PREFIX + name
+                if not described.in_files or key not in arrays:
+                    continue
+                if described.each:
+                    columns[name] = to_python(arrays[key][number])
+                else:
+                    columns[name] = cast_to_column(arrays[key][rows], described)
+            parts.append(cls(**columns))
         return parts
 
     def _columns(self) -> Iterator[tuple[str, Any]]:
-        """Name and content of the columns that are there with a value for each row."""
-        for f, c in column_fields(type(self)):
-            if (value := getattr(self, f.name)) is not None and not _is_shared(value, c):
-                yield f.name, value
+        """Yield name and value of the columns that are present with a value per row."""
+        for name, described in column_fields(type(self)):
+            value = getattr(self, name)
+            if value is not None and not is_shared(value, described):
+                yield name, value
 
 
-def joined(parts: Iterable[Rows], length: int) -> Rows:
-    """As `Table.concat` of parts with `length` rows in all, which share the same values: one of
-    them is in memory at a time, and the whole is on disk where there is a place for it
-    (`scratch_for`)."""
-    whole, at = None, 0
+def join_rows(parts: Iterable[Rows], length: int) -> Rows:
+    """Concatenate parts that have `length` rows in all and share the other values.
 
-    def place(_: Column, value: Any) -> Any:
-        made = scratch_array((length, *value.shape[1:]), np.asarray(value[:0]).dtype)
-        return made if isinstance(value, np.ndarray) else _tensor(made)
+    Unlike `Table.concat`, only one part is in memory at a time, and the result is on disk where
+    `scratch_for` is active."""
+    table = None
+    position = 0
 
-    def fill(_: Column, made: Any, value: Any) -> Any:
-        assert made.dtype == value.dtype
-        made[at : at + len(value)] = value
-        return made
+    def allocate(_: Column, value: Any) -> Any:
+        dtype = np.asarray(value[:0]).dtype
+        array = scratch_array((length, *value.shape[1:]), dtype)
+        return array if isinstance(value, np.ndarray) else to_tensor(array)
+
+    def copy_part(_: Column, target: Any, value: Any) -> Any:
+        assert target.dtype == value.dtype
+        target[position : position + len(value)] = value
+        return target
 
     for part in parts:
-        whole = part._changed(place) if whole is None else whole
-        whole._changed(fill, part)
-        at += len(part)
+        table = part._map(allocate) if table is None else table
+        table._map(copy_part, part)
+        position += len(part)
         release_scratch()
-    assert whole is not None
-    return whole
+    assert table is not None
+    return table
 
 
-def stored(table: Rows) -> Rows:
-    """The same on disk, where there is a place for it."""
-    return table.picked(np.arange(len(table))) if has_scratch() else table
+def store_on_disk(table: Rows) -> Rows:
+    """Return the table with its columns on disk where `scratch_for` is active."""
+    return table.pick(np.arange(len(table))) if has_scratch() else table
 
 
-_COLUMNS: dict[type, tuple[tuple[Field[Any], Column], ...]] = {}
+_COLUMNS: dict[type, tuple[tuple[str, Column], ...]] = {}
 
 
-def column_fields(table: type[Table]) -> tuple[tuple[Field[Any], Column], ...]:
-    """The fields that are columns, with what each holds."""
+def column_fields(table: type[Table]) -> tuple[tuple[str, Column], ...]:
+    """Return name and declaration of the columns of a table class."""
     if table not in _COLUMNS:
+        declared: tuple[Field[Any], ...] = fields(table)
         _COLUMNS[table] = tuple(
-            (f, f.metadata["column"]) for f in fields(table) if "column" in f.metadata
+            (field.name, field.metadata["column"])
+            for field in declared
+            if "column" in field.metadata
         )
     return _COLUMNS[table]
 
 
-def _is_shared(value: Any, stated: Column) -> bool:
-    """The same for all rows."""
-    return not isinstance(value, Table) and np.ndim(value) <= len(stated.shape)
+def _is_same_for_all_rows(values: Sequence[Any], described: Column) -> bool:
+    """Tell whether every part shares one value among its rows, and all parts the same one."""
+    first = values[0]
+    return all(
+        is_shared(value, described) and (value is first or np.array_equal(value, first))
+        for value in values
+    )
 
 
-def _single(value: Any) -> Any:
-    """One number or text as Python has it; arrays stay."""
-    return value.item() if np.ndim(value) == 0 else value
-
-
-def _stacked(
-    stated: Column, values: Sequence[Any], lengths: Mapping[str, int] | None = None
-) -> np.ndarray:
-    if not values:
-        return np.asarray(_no_rows(stated, lengths or {}, False))
-    nothing = np.full([side for side in stated.shape if isinstance(side, int)], stated.fill)
-    filled = [nothing if value is None else value for value in values]
-    return np.array(filled, _DTYPES[stated.kind])
-
-
-def _of_rows(value: Any, stated: Column, rows: int) -> Any:
-    """A value for each row, though it is the same for all."""
-    if not _is_shared(value, stated):
-        return value
-    shape = (rows, *value.shape)
-    return np.broadcast_to(value, shape) if isinstance(value, np.ndarray) else value.expand(shape)
-
-
-def _joined(values: list[Any]) -> Any:
+def _concatenate(values: list[Any]) -> Any:
+    """Concatenate the values of one column: tables, arrays or tensors."""
     first = values[0]
     if isinstance(first, Table):
         return type(first).concat(values)
@@ -388,32 +347,3 @@ def _joined(values: list[Any]) -> Any:
     import torch
 
     return torch.cat(values)
-
-
-def _put(whole: Any, index: Any, value: Any) -> Any:
-    changed = whole.copy() if isinstance(whole, np.ndarray) else whole.clone()
-    changed[index] = value
-    return changed
-
-
-def _no_rows(stated: Column, lengths: Mapping[str, int], tensors: bool) -> Any:
-    shape = (0, *(lengths.get(side, 0) if isinstance(side, str) else side for side in stated.shape))
-    value: np.ndarray = np.zeros(shape, _DTYPES[stated.kind])
-    return _tensor(value) if tensors else value
-
-
-def _typed(value: np.ndarray, stated: Column) -> np.ndarray:
-    """Numbers as they are, unless they are of a kind that only counts as the column's: whole ones,
-    or half floats.
-    """
-    wanted = np.dtype(_DTYPES[stated.kind])
-    fits = value.dtype.kind == wanted.kind and (
-        value.dtype.kind != "f" or value.dtype.itemsize >= 4
-    )
-    return value if fits else value.astype(wanted)
-
-
-def _tensor(value: np.ndarray) -> Any:
-    import torch
-
-    return torch.from_numpy(value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from pose2d.base.scratch import release_scratch
-from pose2d.base.table import joined
+from pose2d.base.table import join_rows
 from pose2d.events import Event
 from pose2d.tracking.appearance import overall
 from pose2d.tracking.exchange import SecondLookOptions
@@ -78,7 +78,7 @@ def collect_people(
     tracked detections in order of time; frames, times [F]: of all frames that were read;
     shot_first_frame [S].
     """
-    detections = joined(rows, sum(map(len, rows))) if rows else Detections.empty()
+    detections = join_rows(rows, sum(map(len, rows))) if rows else Detections.empty()
     if detections.time_s is None:
         detections = replace(detections, time_s=np.zeros(0))
     is_confirmed = np.isin(detections.identity, list(tracker.confirmed()))
@@ -172,7 +172,7 @@ def _look_again_at_shots(
     switches: list[Switch] = []
     for number in np.unique(shot[detections.identity >= 0]):
         rows = np.flatnonzero((shot == number) & (detections.identity >= 0))
-        track_in_shot, shot_switches = look_again(detections.picked(rows), image_wh, options)
+        track_in_shot, shot_switches = look_again(detections.pick(rows), image_wh, options)
         offset = int(track.max(initial=-1)) + 1
         track[rows] = np.where(track_in_shot < 0, -1, offset + track_in_shot)
         switches += [(time_s, offset + a, offset + b) for time_s, a, b in shot_switches]

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pose2d.base.table import Table, column, nested
+from pose2d.base.columns import column, nested
+from pose2d.base.table import Table
 from pose2d.tracking.appearance import no_appearance
 from pose2d.types import Appearance, Detections
 
@@ -42,7 +43,7 @@ def track_path(
 
     A box shrinks and moves when something hides the legs; the torso does not. So the torso's centre
     is used in every frame in which all its keypoints reach TORSO_SURE."""
-    part = detections.picked(row)
+    part = detections.pick(row)
     boxes = part.box_px
     centre = (boxes[:, :2] + boxes[:, 2:]) / 2
     if part.keypoints is not None:

@@ -9,7 +9,8 @@ import pytest
 from fitmesh.stages.given_keypoints import read_given
 from fitmesh.stages.people import read_keypoint_rows, read_keypoints, read_tracks
 from pose2d.base.errors import UserError
-from pose2d.skeletons import BODY_25B, COCO17, HALPE26, MEDIAPIPE33, WHOLEBODY133, Skeleton
+from pose2d.keypoint_layouts import BODY_25B, MEDIAPIPE33
+from pose2d.skeletons import COCO17, HALPE26, WHOLEBODY133, Skeleton
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.walkers import coco_results, walker, write_json
 

@@ -15,7 +15,8 @@ import torch
 
 from pose2d.base import scratch
 from pose2d.base.caching import CacheKey, read_npz, write_npz
-from pose2d.base.table import Table, blocks, column, joined, nested, stored
+from pose2d.base.columns import column, nested
+from pose2d.base.table import Table, blocks, join_rows, store_on_disk
 from pose2d.types import ErrorDistribution
 
 ROWS = 25_000
@@ -43,15 +44,15 @@ def resident_mb() -> float:
 def test_a_table_on_disk_is_the_table(tmp_path: Path) -> None:
     whole = some(0, 9000)
     with scratch.scratch_for(tmp_path / "fit.npz"):
-        there = stored(whole)
-        picked = whole.picked(np.arange(8999, 0, -2))
-        parts = joined((some(part.start, part.stop) for part in blocks(9000)), 9000)
+        there = store_on_disk(whole)
+        picked = whole.pick(np.arange(8999, 0, -2))
+        parts = join_rows((some(part.start, part.stop) for part in blocks(9000)), 9000)
         assert list(tmp_path.iterdir()) == []  # its files have no names
     for one in (there, parts):
         np.testing.assert_array_equal(one.wide, whole.wide)
         assert torch.equal(one.error.sigma, whole.error.sigma)
     np.testing.assert_array_equal(picked.number, whole.number[:0:-2])
-    assert stored(whole) is whole  # without a place for it
+    assert store_on_disk(whole) is whole  # without a place for it
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process holds")
@@ -59,7 +60,7 @@ def test_a_long_table_takes_no_memory_and_is_written_and_read_without_any(tmp_pa
     some(0, 3000)
     with scratch.scratch_for(tmp_path / "fit.npz"):
         before = resident_mb()
-        table = joined((some(part.start, part.stop) for part in blocks(ROWS)), ROWS)  # 24 MB
+        table = join_rows((some(part.start, part.stop) for part in blocks(ROWS)), ROWS)  # 24 MB
         assert resident_mb() < before + 8
         write_npz(tmp_path / "fit.npz", KEY, table.to_arrays())
         arrays = read_npz(tmp_path / "fit.npz")
@@ -70,7 +71,7 @@ def test_a_long_table_takes_no_memory_and_is_written_and_read_without_any(tmp_pa
 
 def test_where_nothing_can_be_mapped_tables_stay_in_memory(tmp_path: Path) -> None:
     with scratch.scratch_for(tmp_path / "no" / "folder" / "fit.npz"):
-        assert float(stored(some(0, 5000)).wide[-1, 0]) == 4999
+        assert float(store_on_disk(some(0, 5000)).wide[-1, 0]) == 4999
 
 
 def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:

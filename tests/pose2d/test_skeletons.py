@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from pose2d import COCO17, HALPE26, MPII16, WHOLEBODY133
-from pose2d.skeletons import BODY_25, BODY_25B, BY_NAME, HALPE26_IN
+from pose2d.keypoint_layouts import BODY_25, BODY_25B, HALPE26_IN
+from pose2d.skeletons import BY_NAME
 
 SKELETONS = [COCO17, HALPE26, MPII16, WHOLEBODY133]
 

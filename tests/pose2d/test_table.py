@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from pose2d.base.arrays import check_arrays
+from pose2d.base.columns import column, nested
 from pose2d.base.errors import UserError
-from pose2d.base.table import Table, column, nested
+from pose2d.base.table import Table
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any, Literal, cast
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from pose2d.base.table import Table, column, shared
+from pose2d.base.columns import column, shared
+from pose2d.base.table import Table
 
 Kind = Literal["static", "rotating", "moving", "unknown"]
 

@@ -38,9 +38,10 @@ from bench.lib.simulation import Noise, Scene, scene
 from eval3dpw.captured.motion import load_motion
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm
 from fitting.body import BodyParams
+from fitting.fits import FitInput
 from fitting.init.lifter import guess_from_keypoints, lift_frames
 from fitting.keypoints.observed import body_keypoints
-from fitting.optimise import FitInput, make_problem
+from fitting.problem_setup import make_problem
 from fitting.smplify import SmplifySettings, Through, smplify
 from fitting.solver.problem import costs
 from fitting.solver.unknowns import State, from_params, to_params

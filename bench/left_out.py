@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
 from bench.lib.scene_clips import CHOOSING, read_clip
-from fitting import optimise, stated
+from fitting import problem_setup, stated
 from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.camera import Camera, focal_prior
@@ -50,9 +50,9 @@ UNCALIBRATED = "uncalibrated"  # for --set: Gauss-Newton deviations as they are
 CONSTANTS = {  # of the balance, by the names that --set takes
     "annotator": (weights, "ANNOTATOR_STD"),
     "share": (weights, "LEAST_SHARE"),
-    "prior": (optimise, "PRIOR_BESIDE_GUESS"),
+    "prior": (problem_setup, "PRIOR_BESIDE_GUESS"),
     "guess": (lifter, "SEEN_TWICE"),
-    "motion": (optimise, "MOTION_WEIGHT"),
+    "motion": (problem_setup, "MOTION_WEIGHT"),
     "doubt": (acceleration, "MOTION_FACTOR"),
     "predicts": (sys.modules[__name__], "PREDICTS"),
 }

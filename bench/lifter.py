@@ -37,7 +37,7 @@ from bench.lib.simulation import Noise, Scene, scene
 from eval3dpw.captured.knees import signed_flexion_deg
 from eval3dpw.captured.motion import HELD_OUT_EVERY, load_motion
 from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
-from fitting import optimise
+from fitting import problem_setup
 from fitting.body import BodyParams
 from fitting.init.lifter import lift, lift_frames
 from fitting.solver.unknowns import BODY_JOINTS
@@ -199,7 +199,7 @@ def choose(clips: Path, frames: int, body: fitting.Body, console: Console) -> No
         for factor in factors:
             with (
                 mock.patch.object(lift_module, "SEEN_TWICE", factor),
-                mock.patch.object(optimise, "PRIOR_BESIDE_GUESS", weight),
+                mock.patch.object(problem_setup, "PRIOR_BESIDE_GUESS", weight),
             ):
                 tracks = [CONTENDERS["fit lifter"](one, body) for one in given]
                 single = [

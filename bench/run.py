@@ -48,11 +48,10 @@ from fitmesh.stages.people import read_keypoints, read_tracks, write
 from fitmesh.stages.pipeline import run_stages
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter, Tick
-from fitting import optimise
+from fitting import optimise, windows
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.fits import Fit, FitOptions
-from fitting.optimise import FitInput
+from fitting.fits import Fit, FitInput, FitOptions
 from pose2d.base.caching import CacheKey
 from pose2d.base.scratch import scratch_for
 from pose2d.base.threads import return_memory
@@ -278,7 +277,8 @@ def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[floa
 def long_fit(out: Path) -> tuple[float, float]:
     """The same of their fit."""
     return_memory()
-    vars(optimise).update(fit_input=few_searches(optimise.fit_input), ITERATIONS=2)
+    vars(windows).update(fit_jointly=few_searches(windows.fit_jointly))
+    vars(optimise).update(ITERATIONS=2)
     job = long_job(out)
     before = memory_mb("VmRSS")
     with scratch_for(out / FIT_FILE):
@@ -286,7 +286,7 @@ def long_fit(out: Path) -> tuple[float, float]:
     return memory_mb("VmHWM"), before
 
 
-def few_searches(fit_input: Callable[..., Fit], most: int = 2) -> Callable[..., Fit]:
+def few_searches(fit_jointly: Callable[..., Fit], most: int = 2) -> Callable[..., Fit]:
     """Solves the first windows of each kind of fit, and answers later ones with what it found."""
     found: dict[tuple, list[Fit]] = {}
 
@@ -295,7 +295,7 @@ def few_searches(fit_input: Callable[..., Fit], most: int = 2) -> Callable[..., 
     ) -> Fit:
         past = found.setdefault((body.shape_size, options.rough), [])
         if len(past) < most or len(past[0]) < 100:
-            past.insert(0, fit_input(given, camera, body, fps, options))
+            past.insert(0, fit_jointly(given, camera, body, fps, options))
             return past[0]
         return past[0].rows(torch.arange(len(given)) % len(past[0]))
 

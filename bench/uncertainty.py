@@ -38,7 +38,7 @@ from eval3dpw.stated import Stated, figures, text_rows
 from eval3dpw.stated import rows as by_kind
 from fitting.body.kinematics import matrix_to_axis_angle, quaternion_to_matrix
 from fitting.fits import Fit
-from fitting.optimise import SHAPE_SIZE
+from fitting.solver.unknowns import SHAPE_SIZE
 from pose2d.skeletons import HALPE26
 from training.motion.bank import bank
 

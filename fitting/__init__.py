@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from fitting.body.load import load_body
     from fitting.camera import Camera
     from fitting.fits import Fit, InitialGuess, TrackFit
-    from fitting.optimise import fit, fit_frames
+    from fitting.optimise import fit_frames
     from fitting.solver.terms.pose_prior import PosePrior, load_prior
     from fitting.solver.terms.scene import SceneTerms
     from fitting.track import fit_track
+    from fitting.windows import fit
 
 __all__ = [
     "Body",
@@ -38,9 +39,10 @@ __getattr__, __dir__ = lazy_names(
         "load_body": "fitting.body.load",
         "Camera": "fitting.camera",
         **dict.fromkeys(("Fit", "InitialGuess", "TrackFit"), "fitting.fits"),
-        **dict.fromkeys(("fit", "fit_frames"), "fitting.optimise"),
+        "fit_frames": "fitting.optimise",
         **dict.fromkeys(("PosePrior", "load_prior"), "fitting.solver.terms.pose_prior"),
         "SceneTerms": "fitting.solver.terms.scene",
         "fit_track": "fitting.track",
+        "fit": "fitting.windows",
     },
 )

@@ -23,11 +23,10 @@ import torch
 from fitting.body import Body, BodyOutput, BodyParams
 from fitting.body.kinematics import WRISTS
 from fitting.camera import GIVEN_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
-from fitting.fits import DEFAULTS, FitOptions, InitialGuess, TrackFit
+from fitting.fits import DEFAULTS, FitOptions, InitialGuess, OtherView, TrackFit
 from fitting.hands import fit_hands, flat_palms
 from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
 from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
-from fitting.optimise import OtherView
 from fitting.scene.contact import foot_contacts
 from fitting.scene.ground import GroundAnswer, contradictions, estimate_ground
 from fitting.scene.ground_problem import GivenGround, GroundEstimate
@@ -37,7 +36,7 @@ from fitting.solver.terms.contact import FEET, kept_contact
 from fitting.solver.terms.floor import FLOOR_STD_M, foot_lifts
 from fitting.solver.terms.scene import SceneTerms
 from fitting.solver.terms.shape import ShapeEvidence
-from fitting.track import PreparedTrack, fit_prepared, prepare_track, with_hands, with_outlines
+from fitting.track import Track, fit_prepared, prepare_track, with_hands, with_outlines
 from pose2d.base.table import blocks, join_rows, store_on_disk
 from pose2d.base.threads import single_thread
 from pose2d.types import HandKeypoints, Keypoints, Outlines
@@ -208,7 +207,7 @@ class _Sized:
     masks: int  # that the shape was found from
 
     @classmethod
-    def of(cls, track: TrackFit, size: float, prepared: PreparedTrack) -> "_Sized":
+    def of(cls, track: TrackFit, size: float, prepared: Track) -> "_Sized":
         masks = 0 if prepared.shape is None else prepared.shape.masks
         return cls(track, size, prepared.hands, prepared.grid.segment, masks)
 
@@ -240,7 +239,7 @@ def fit_shot(
     people = [_unzoomed(person, view) for person in people]
     if not options.ground:
         return _without_scene(people, view, "not looked for")
-    prepared: dict[int, PreparedTrack] = {}
+    prepared: dict[int, Track] = {}
     alone: dict[int, TrackFit] = {}
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
@@ -313,7 +312,7 @@ def _without_scene(
     people: Sequence[ShotPerson],
     view: _View,
     reason: str,
-    ready: Mapping[int, PreparedTrack] = MappingProxyType({}),
+    ready: Mapping[int, Track] = MappingProxyType({}),
 ) -> ShotFit:
     """Everyone alone: with a camera that turns, and with a known height. ready: who is prepared
     already.
@@ -394,12 +393,12 @@ def _with_head(keypoints: Keypoints, factor: float) -> Keypoints:
     return replace(keypoints, xy_px=xy_px)
 
 
-def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
+def _prepared(person: ShotPerson, view: _View) -> Track:
     keypoints = person.keypoints
     frame = person.frame
     hands = person.hands
     if view.several:
-        from fitting.rig.views import prepare_views  # one camera does not need it
+        from fitting.rig.views import prepare_views
 
         assert isinstance(person.init, str)
         return prepare_views(
@@ -419,8 +418,8 @@ def _prepared(person: ShotPerson, view: _View) -> PreparedTrack:
 
 
 def _shaped(
-    prepared: PreparedTrack, track: TrackFit, person: ShotPerson, view: _View, size: float
-) -> tuple[PreparedTrack, TrackFit]:
+    prepared: Track, track: TrackFit, person: ShotPerson, view: _View, size: float
+) -> tuple[Track, TrackFit]:
     """With what a person's outlines, height and weight say of the shape, where any is known."""
     if person.outlines is not None and len(person.outlines) and not view.several:
         rows = np.searchsorted(prepared.grid.frame, person.frame[person.outlines.row])
@@ -504,8 +503,8 @@ def _size(track: TrackFit, body: Body, person: ShotPerson, scale: float = 1.0) -
 
 
 def _refocused(
-    prepared: PreparedTrack, track: TrackFit, body: Body, focal_ratio: float
-) -> tuple[PreparedTrack, TrackFit]:
+    prepared: Track, track: TrackFit, body: Body, focal_ratio: float
+) -> tuple[Track, TrackFit]:
     """Guess and first fit under a focal length so many times as long."""
     shape = track.fit.params.shape
     pelvis = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, : len(shape)] @ shape.to(
@@ -519,7 +518,7 @@ def _refocused(
 
 
 def _judged(
-    prepared: PreparedTrack,
+    prepared: Track,
     alone: TrackFit,
     view: _View,
     ground: GroundEstimate,
@@ -547,7 +546,7 @@ def misfit_ratio(scene: TrackFit, alone: TrackFit) -> float:
 
 
 def _plain(
-    prepared: PreparedTrack, view: _View, start: BodyParams | None = None, **changed: Any
+    prepared: Track, view: _View, start: BodyParams | None = None, **changed: Any
 ) -> TrackFit:
     """A fit that knows nothing but how the camera turned. changed: options of it."""
     turning = view.turning(prepared.grid.frame)
@@ -559,7 +558,7 @@ def _plain(
 
 
 def _within(
-    prepared: PreparedTrack,
+    prepared: Track,
     alone: TrackFit,
     view: _View,
     ground: GroundEstimate,

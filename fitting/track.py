@@ -1,11 +1,12 @@
 """A person's keypoints over a video -> a body in every frame.
 
-`prepare_track` lays the keypoints on an even grid of frames (`fitting.fits`) and splits it into
-segments where the person is there (`keypoints.segments`); in each, left and right are put back
-where they flicker, and the initialiser makes a guess. `fit_prepared` solves all segments with one
-shape and nothing else in common, so an absence costs nothing, however long. `run` and `eval-3dpw`
-call the two through `fitting.shot`, which fits everyone twice; `fit_track` is both for a caller
-with one track and no scene."""
+`prepare_track` lays the keypoints on an even grid of frames (`fitting.grid`) and splits it into
+segments in which the person is present (`keypoints.segments`). In each segment, left and right are
+put back where they flicker, and the initialiser makes a guess. `fit_prepared` solves all segments
+with one shape and nothing else in common, so an absence costs nothing, however long. `run` and
+`eval-3dpw` call the two through `fitting.shot`, which fits everyone twice; `fit_track` does both for
+a caller with one track and no scene.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -19,14 +20,14 @@ from fitting.camera import Camera
 from fitting.fits import (
     DEFAULTS,
     Fit,
+    FitInput,
     FitOptions,
-    Grid,
     InitialGuess,
+    OtherView,
     TrackFit,
-    interpolated,
-    nearest,
     with_default_errors,
 )
+from fitting.grid import Grid, interpolate_params, nearest
 from fitting.keypoints.observed import (
     ABSENT,
     body_keypoints,
@@ -38,10 +39,12 @@ from fitting.keypoints.observed import (
     usable_frames,
 )
 from fitting.keypoints.weights import Weighting, confidence_after_fit, warn_of_scores
-from fitting.optimise import FitInput, OtherView, fit_windows, initial_guess, shape_from_outlines
+from fitting.outlines import shape_from_outlines
+from fitting.problem_setup import initial_guess
 from fitting.solver.terms.scene import SceneTerms
 from fitting.solver.terms.shape import ShapeEvidence
 from fitting.stated import calibrated, calibrated_by_several
+from fitting.windows import fit_windows
 from pose2d.base.columns import column, nested, shared
 from pose2d.base.errors import UserError
 from pose2d.base.scratch import release_scratch
@@ -50,12 +53,12 @@ from pose2d.base.threads import single_thread
 from pose2d.skeletons import HALPE26
 from pose2d.types import HandKeypoints, Keypoints, Outlines
 
-_WRISTS = tuple(HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right"))
+_WRISTS = [HALPE26.keypoints.index(f"{side}_wrist") for side in ("left", "right")]
 
 
 @dataclass(frozen=True)
-class PreparedTrack(Table):
-    """Keypoints on the grid."""
+class Track(Table):
+    """One person's keypoints on the grid of frames, with all that fits of the person share."""
 
     grid: Grid = shared()
     detected: np.ndarray = column((), "b", "the frame has a row of keypoints")
@@ -66,7 +69,7 @@ class PreparedTrack(Table):
         HandKeypoints, "of the person's left and right arm", optional=True
     )
     others: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
-    shape: ShapeEvidence | None = None  # what outlines and a known weight say of it
+    shape: ShapeEvidence | None = None  # what outlines and a known weight say of the shape
 
 
 @single_thread()
@@ -91,8 +94,8 @@ def fit_track(
     """
     warn_of_scores(keypoints, weighting)
     body = body or load_body()
-    prepared = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every)
-    return fit_prepared(prepared, camera, body, FitOptions(weighting), scene=scene)
+    track = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every)
+    return fit_prepared(track, camera, body, FitOptions(weighting), scene=scene)
 
 
 def prepare_track(
@@ -104,92 +107,115 @@ def prepare_track(
     *,
     fps: float,
     every: int = 1,
-) -> PreparedTrack:
-    """Keypoints on the grid with the guess that their fits start from: what fits of one track
-    share.
+) -> Track:
+    """Lay keypoints at frame numbers `frame` [N] on the grid, put flickering sides back, and make
+    the guess that all fits of the track start from.
     """
     frame = np.asarray(frame, np.int64)
-    body_keypoints(keypoints.rows(slice(0, 1)))  # says what is wrong before anything is laid out
+    body_keypoints(keypoints.rows(slice(0, 1)))  # reports a wrong layout before the long work
     if frame.shape != (len(keypoints),):
         raise UserError(
             f"there are {len(keypoints)} rows of keypoints and {list(frame.shape)} frame numbers."
         )
     grid = Grid.over(frame, fps, every)
-    index = (frame - frame[0]) // every
+    grid_index = (frame - frame[0]) // every
     detected = np.zeros(len(grid), np.bool_)
-    detected[index] = torch.isfinite(keypoints.xy_px.detach().cpu()[:, :26]).all(-1).any(-1).numpy()
-
-    def laid_out(some: slice) -> Keypoints:
-        rows = slice(*np.searchsorted(index, (some.start, some.stop)).tolist())
-        return body_keypoints(
-            keypoints.rows(rows).scatter(index[rows] - some.start, some.stop - some.start)
-        )
-
-    on = join_rows(map(laid_out, blocks(len(grid))), len(grid))
-    # Whatever the weighting, so that fits with different ones can share a start.
-    grid = replace(grid, segment=segments(on, usable_frames(on, [camera], "ones"), fps))
-    order = np.tile(np.arange(HALPE26.size), (len(grid), 1))
-    for rows in grid.segments():
-        order[rows] = side_order(on.rows(rows), fps)
-    swapped = order != np.arange(HALPE26.size)
-    if swapped.any():
-        on = join_rows(
-            (reordered(on.rows(some), order[some]) for some in blocks(len(grid))), len(grid)
-        )
+    xy_px = keypoints.xy_px.detach().cpu()[:, :26]
+    detected[grid_index] = torch.isfinite(xy_px).all(-1).any(-1).numpy()
+    on_grid = _lay_out_on_grid(keypoints, grid_index, len(grid))
+    # Segments do not depend on the weighting, so that fits with different ones can share a start.
+    usable = usable_frames(on_grid, [camera], "ones")
+    grid = replace(grid, segment=segments(on_grid, usable, fps))
+    on_grid, swapped = _put_sides_back(on_grid, grid)
     if isinstance(init, str):
-        parts = [
-            initial_guess(init, on.rows(rows), [camera], body, fps) for rows in grid.segments()
-        ]
-        guess = InitialGuess.concat(parts).pick(
-            nearest(grid.there, np.arange(len(grid)))
-        )  # in absences the nearest
+        guess = _guess_segments(init, on_grid, grid, camera, body)
     else:
         guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
         if len(guess) == len(frame) != len(grid):
             guess = guess.rows(nearest(frame, grid.frame))
-        guess = initial_guess(guess, on, [camera], body, fps)
-    return PreparedTrack(grid, detected, on, swapped, guess)
+        guess = initial_guess(guess, on_grid, [camera], body, fps)
+    return Track(grid, detected, on_grid, swapped, guess)
 
 
-def with_hands(
-    prepared: PreparedTrack, hands: HandKeypoints, frame: np.ndarray, body: Body
-) -> PreparedTrack:
-    """With the hands that were seen in these frames, for a body that has fingers."""
+def _lay_out_on_grid(keypoints: Keypoints, grid_index: np.ndarray, length: int) -> Keypoints:
+    """Return Halpe's 26 keypoints in `length` grid rows, presence 0 in rows without keypoints.
+
+    grid_index [N]: the increasing grid rows of the N rows of keypoints.
+    """
+
+    def lay_out_block(block: slice) -> Keypoints:
+        rows = slice(*np.searchsorted(grid_index, (block.start, block.stop)).tolist())
+        index = grid_index[rows] - block.start
+        return body_keypoints(keypoints.rows(rows).scatter(index, block.stop - block.start))
+
+    return join_rows(map(lay_out_block, blocks(length)), length)
+
+
+def _put_sides_back(keypoints: Keypoints, grid: Grid) -> tuple[Keypoints, np.ndarray]:
+    """Return keypoints whose left and right no longer flicker, and which were exchanged [T, 26]."""
+    order = np.tile(np.arange(HALPE26.size), (len(grid), 1))
+    for rows in grid.segments():
+        order[rows] = side_order(keypoints.rows(rows), grid.fps)
+    swapped = order != np.arange(HALPE26.size)
+    if swapped.any():
+        reordered_blocks = (
+            reordered(keypoints.rows(block), order[block]) for block in blocks(len(grid))
+        )
+        keypoints = join_rows(reordered_blocks, len(grid))
+    return keypoints, swapped
+
+
+def _guess_segments(
+    init: str, keypoints: Keypoints, grid: Grid, camera: Camera, body: Body
+) -> InitialGuess:
+    """Return the guess of an initialiser for every grid row; absences take the nearest."""
+    guesses = [
+        initial_guess(init, keypoints.rows(rows), [camera], body, grid.fps)
+        for rows in grid.segments()
+    ]
+    return InitialGuess.concat(guesses).pick(nearest(grid.present, np.arange(len(grid))))
+
+
+def with_hands(track: Track, hands: HandKeypoints, frame: np.ndarray, body: Body) -> Track:
+    """Return the track with hands seen at these frame numbers, where the body has fingers."""
     if body.fingers is None:
-        return prepared
-    hands = hands.scatter(np.searchsorted(prepared.grid.frame, frame), len(prepared.grid))
-    wrong = np.any(
-        prepared.swapped[:, list(_WRISTS)], axis=1
-    )  # they hang on arms that had the wrong name
-    return replace(prepared, hands=hands.exchanged(wrong))
+        return track
+    hands = hands.scatter(np.searchsorted(track.grid.frame, frame), len(track.grid))
+    # Hands hang on arms; where an arm had the wrong side, so did the hand.
+    arm_swapped = np.any(track.swapped[:, _WRISTS], axis=1)
+    return replace(track, hands=hands.exchanged(arm_swapped))
 
 
 def with_outlines(
-    prepared: PreparedTrack,
-    found: TrackFit,
+    track: Track,
+    track_fit: TrackFit,
     outlines: Outlines,
     camera: Camera,
     body: Body,
     options: FitOptions,
-) -> tuple[PreparedTrack, TrackFit]:
-    """With what outlines, whose rows are those of the grid, say of the shape; and the fit `found`
-    with that shape, as large in the image as before, for another one to begin from."""
+) -> tuple[Track, TrackFit]:
+    """Return the track with what outlines, whose rows are those of the grid, say of the shape, and
+    the fit with that shape, as large in the image as before, for another fit to begin from.
+    """
+    if not len(outlines):
+        return track, track_fit
+    params = track_fit.fit.params
     rows = torch.from_numpy(outlines.row)
-    given = FitInput(prepared.keypoints, prepared.guess, start=found.fit.params).rows(rows)
+    fit_input = FitInput(track.keypoints, track.guess, start=params).rows(rows)
     xy_px = torch.from_numpy(outlines.xy_px)
     normal = torch.from_numpy(outlines.normal)
-    said = shape_from_outlines(given, xy_px, normal, camera, body, options) if len(rows) else None
-    if said is None:
-        return prepared, found
-    ratio = body.height_m(said[1]) / body.height_m(found.fit.params.shape)
-    params = replace(
-        found.fit.params, shape=said[1], translation=ratio * found.fit.params.translation
-    )
-    return replace(prepared, shape=said[0]), replace(found, fit=replace(found.fit, params=params))
+    answer = shape_from_outlines(fit_input, xy_px, normal, camera, body, options)
+    if answer is None:
+        return track, track_fit
+    evidence, shape = answer
+    ratio = body.height_m(shape) / body.height_m(params.shape)
+    params = replace(params, shape=shape, translation=ratio * params.translation)
+    track_fit = replace(track_fit, fit=replace(track_fit.fit, params=params))
+    return replace(track, shape=evidence), track_fit
 
 
 def fit_prepared(
-    prepared: PreparedTrack,
+    track: Track,
     camera: Camera,
     body: Body,
     options: FitOptions = DEFAULTS,
@@ -200,83 +226,99 @@ def fit_prepared(
     """Fit a prepared track. scene, and start (where the search begins, if not at the guess): a row
     per grid frame.
     """
-    grid = prepared.grid
-    keypoints = prepared.keypoints
-    if prepared.others:  # whether one shows enough was asked when it was prepared
+    grid = track.grid
+    if track.others:  # `prepare_views` has checked that one of the cameras shows enough
         usable = torch.from_numpy(grid.segment >= 0)
     else:
-        usable = usable_frames(keypoints, [camera], options.weighting, options.gate)
-    rows, fps = grid.solved(usable.numpy(), options.rough)
-    solved = torch.from_numpy(rows)
+        usable = usable_frames(track.keypoints, [camera], options.weighting, options.gate)
+    solved_rows, fps = grid.solved(usable.numpy(), options.rough)
+    solved = torch.from_numpy(solved_rows)
     segment = torch.from_numpy(grid.segment)
-    if scene is not None and scene.contact is not None:  # no contact lasts across an absence
-        begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
-        scene = replace(scene, contact=scene.contact.index_fill(0, solved[begins], 0))
-    hands = None if prepared.hands is None else seen_hands(prepared.hands, camera, body)
-    given = FitInput(
-        keypoints, prepared.guess, scene, segment, start, hands, prepared.others, prepared.shape
+    if scene is not None and scene.contact is not None:
+        scene = replace(scene, contact=_end_contacts_at_absences(scene.contact, segment, solved))
+    hands = None if track.hands is None else seen_hands(track.hands, camera, body)
+    fit_input = FitInput(
+        track.keypoints, track.guess, scene, segment, start, hands, track.others, track.shape
     )
     release_scratch()
-    found = fit_windows(given, usable[solved], camera, body, fps, options, solved=solved)
-    found = join_rows(
-        (_on_grid(found, solved, grid, some) for some in blocks(len(grid))), len(grid)
+    solved_fit = fit_windows(fit_input, usable[solved], camera, body, fps, options, solved=solved)
+    fit = join_rows(
+        (_fill_grid(solved_fit, solved, grid, block) for block in blocks(len(grid))), len(grid)
     )
-    known = grid.segment[grid.there][found.observed[torch.from_numpy(grid.there)].numpy()]
+    observed = fit.observed[torch.from_numpy(grid.present)].numpy()
+    observed_segments = grid.segment[grid.present][observed]
+    present = np.isin(grid.segment, observed_segments)
+    uses_gravity = scene is not None and scene.up is not None
+    joint_fps = fps if len(solved) > 2 else 0.0  # one or two frames do not touch
 
-    def with_keypoints(some: slice) -> TrackFit:
-        """Rows of the track."""
-        part = prepared.rows(some)
-        fit = found.rows(some)
-        absent = grid.segment[some] == ABSENT
-        there = torch.from_numpy(np.flatnonzero(~absent))
-        after = part.keypoints.rows(there)
-        after = confidence_after_fit(
-            after, camera.project(body.at(fit.params.rows(there)).keypoints)
-        )
-        joints = np.zeros((len(part), 24), np.bool_)
-        seen = observed_joints(after, camera.size)
-        for other in prepared.others:
-            seen |= observed_joints(other.keypoints.rows(some).rows(there), other.camera.size)
-        joints[~absent] = seen & fit.observed[there].numpy()[:, None]
-        points = part.keypoints.put(there, after)
-        missing = ~torch.from_numpy(part.detected)
-        track = TrackFit(
-            frame=grid.frame[some],
-            present=np.isin(grid.segment[some], known),
-            detected=part.detected,
-            keypoints=replace(
-                points,
-                xy_px=points.xy_px.masked_fill(missing[:, None, None], torch.nan),
-                confidence=points.confidence.masked_fill(torch.from_numpy(absent)[:, None], 0),
-            ),
-            swapped=part.swapped,
-            joint_observed=joints,
-            fit=fit,
-        )
-        if prepared.others:
-            return calibrated_by_several(track)
-        together = fps if len(solved) > 2 else 0.0
-        return calibrated(
-            track, part.guess, body, scene is not None and scene.up is not None, together
-        )
+    def finish_block(block: slice) -> TrackFit:
+        part = _with_keypoints(track, fit, present, block, camera, body)
+        if track.others:
+            return calibrated_by_several(part)
+        return calibrated(part, track.guess.rows(block), body, uses_gravity, joint_fps)
 
-    return join_rows(map(with_keypoints, blocks(len(grid))), len(grid))
+    return join_rows(map(finish_block, blocks(len(grid))), len(grid))
 
 
-def _on_grid(found: Fit, solved: Tensor, grid: Grid, some: slice) -> Fit:
-    """Rows `some` of the grid, of a fit of its rows `solved`: bodies in between are interpolated;
-    where the person is there without being solved, the rest is that of the row before, and nothing
-    pulled."""
+def _end_contacts_at_absences(contact: Tensor, segment: Tensor, solved: Tensor) -> Tensor:
+    """Return contacts [T, 4] that are 0 in the first solved row of each segment: no contact lasts
+    across an absence.
+    """
+    begins = torch.diff(segment[solved], prepend=segment[solved[:1]] - 1) != 0
+    return contact.index_fill(0, solved[begins], 0)
+
+
+def _with_keypoints(
+    track: Track, fit: Fit, present: np.ndarray, block: slice, camera: Camera, body: Body
+) -> TrackFit:
+    """Return rows of the fit together with the track's keypoints and the confidence that these have
+    once the body is known.
+    """
+    part = track.rows(block)
+    fit = fit.rows(block)
+    absent = track.grid.segment[block] == ABSENT
+    rows = torch.from_numpy(np.flatnonzero(~absent))
+    projected_px = camera.project(body.at(fit.params.rows(rows)).keypoints)
+    keypoints = confidence_after_fit(part.keypoints.rows(rows), projected_px)
+    observed = observed_joints(keypoints, camera.size)
+    for other in track.others:
+        other_keypoints = other.keypoints.rows(block).rows(rows)
+        observed |= observed_joints(other_keypoints, other.camera.size)
+    joint_observed = np.zeros((len(part), 24), np.bool_)
+    joint_observed[~absent] = observed & fit.observed[rows].numpy()[:, None]
+    keypoints = part.keypoints.put(rows, keypoints)
+    undetected = ~torch.from_numpy(part.detected)
+    return TrackFit(
+        frame=track.grid.frame[block],
+        present=present[block],
+        detected=part.detected,
+        keypoints=replace(
+            keypoints,
+            xy_px=keypoints.xy_px.masked_fill(undetected[:, None, None], torch.nan),
+            confidence=keypoints.confidence.masked_fill(torch.from_numpy(absent)[:, None], 0),
+        ),
+        swapped=part.swapped,
+        joint_observed=joint_observed,
+        fit=fit,
+    )
+
+
+def _fill_grid(solved_fit: Fit, solved: Tensor, grid: Grid, block: slice) -> Fit:
+    """Return the grid rows `block` of a fit of the grid rows `solved`.
+
+    Bodies in between are interpolated. Where the person is present without being solved, the other
+    values are those of the solved row before, and no keypoint counts as used.
+    """
     if len(solved) == len(grid):
-        return found.rows(some)
-    length = some.stop - some.start
-    there = torch.from_numpy(np.flatnonzero(grid.segment[some] != ABSENT))
-    pulled = torch.isin(torch.arange(some.start, some.stop), solved)
-    before = torch.searchsorted(solved, there + some.start, right=True) - 1
-    whole = found.rows(before).scatter(there, length)
+        return solved_fit.rows(block)
+    rows = torch.arange(block.start, block.stop)
+    present = torch.from_numpy(np.flatnonzero(grid.segment[block] != ABSENT))
+    is_solved = torch.isin(rows, solved)
+    previous = torch.searchsorted(solved, present + block.start, right=True) - 1
+    filled = solved_fit.rows(previous).scatter(present, len(rows))
     return replace(
-        whole,
-        params=interpolated(found.params, solved, torch.arange(some.start, some.stop)),
-        used=whole.used & pulled[:, None],
-        reprojection_px=whole.reprojection_px.masked_fill(~pulled[:, None], torch.nan),
+        filled,
+        params=interpolate_params(solved_fit.params, solved, rows),
+        used=filled.used & is_solved[:, None],
+        reprojection_px=filled.reprojection_px.masked_fill(~is_solved[:, None], torch.nan),
     )

@@ -17,8 +17,10 @@ from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitting.body import Body, BodyParams
 from fitting.body.load import OPEN_BODY
 from fitting.camera import given_focal
-from fitting.fits import FitOptions, InitialGuess, nearest, with_default_errors
-from fitting.optimise import fit_frames, initial_guess
+from fitting.fits import FitOptions, InitialGuess, with_default_errors
+from fitting.grid import nearest
+from fitting.optimise import fit_frames
+from fitting.problem_setup import initial_guess
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import TABLE
 from fitting.track import prepare_track

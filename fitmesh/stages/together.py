@@ -28,11 +28,11 @@ from fitting.body import Body
 from fitting.body.kinematics import WRISTS
 from fitting.body.load import load_body
 from fitting.camera import Camera, given_focal
-from fitting.fits import FitOptions, TrackFit, mixed
+from fitting.fits import FitOptions, OtherView, TrackFit
+from fitting.grid import blend_params
 from fitting.hands import fit_hands
 from fitting.keypoints.observed import body_keypoints, reordered, seen_hands
 from fitting.keypoints.weights import PRESENT
-from fitting.optimise import OtherView
 from fitting.rig.association import Track, associate
 from fitting.rig.calibration import read_rig, write_rig
 from fitting.rig.check import check_calibration
@@ -566,7 +566,7 @@ def _in_camera(
     nearest = place.round().astype(int)
     after = np.minimum(before + 1, len(track_s) - 1)
     share = torch.from_numpy(place - before).float()
-    params = mixed(track.fit.params.rows(before), track.fit.params.rows(after), share)
+    params = blend_params(track.fit.params.rows(before), track.fit.params.rows(after), share)
     params = move_params(params, recorded.to_camera(number), body)
     mine = recorded.seen[number].people[identity]
     rows = mine.rows(np.isin(mine.frame, frame))

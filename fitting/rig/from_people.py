@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitting.optimise import CONSTANT_ERROR_SHARE
+from fitting.problem_setup import CONSTANT_ERROR_SHARE
 from fitting.rig.association import Track, associate
 from fitting.rig.bundle import BONES, Bundle, BundleState
 from fitting.rig.epipolar import match_tracks, ray_agreement, score_track_pairs

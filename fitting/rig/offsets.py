@@ -9,7 +9,9 @@ from fitting.rig.epipolar import FAR, Pose, epipolar_residual, match_tracks, sco
 from fitting.rig.rig import Rig
 from fitting.rig.sights import SAMPLE_S, Sight, sample_times
 
-INDEPENDENT_PER_SECOND = 3.0  # as in fitting.optimise: errors of neighbouring frames are correlated
+INDEPENDENT_PER_SECOND = (
+    3.0  # as in fitting.problem_setup: errors of neighbouring frames are correlated
+)
 LONGEST_OFFSET_S = 15.0  # of the search
 NEAR_FRAMES = 3  # around the first answer, searched again without each keypoint's constant error
 UNSURE_OFFSET_S = 0.02  # deviation above which an offset counts as unknown

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fitting.optimise import OtherView
+from fitting.fits import OtherView
 from fitting.rig.epipolar import FEWEST_KEYPOINTS
 from fitting.rig.rig import Rig
 from fitting.rig.views import triangulate_views

@@ -9,8 +9,8 @@ from itertools import combinations, product
 
 import numpy as np
 
+from fitting.fits import OtherView
 from fitting.keypoints.observed import reordered
-from fitting.optimise import OtherView
 from fitting.rig.epipolar import FAR, Pose, squared_residual
 from fitting.rig.offsets import INDEPENDENT_PER_SECOND
 from fitting.rig.sights import Sight

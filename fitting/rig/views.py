@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera, params_to_world
-from fitting.fits import Grid, InitialGuess
+from fitting.fits import InitialGuess, OtherView
+from fitting.grid import Grid
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
-from fitting.optimise import OtherView
 from fitting.rig.sides import exchange_sides
 from fitting.rig.sights import Sight, find_neighbours
 from fitting.rig.triangulation import triangulate
-from fitting.track import PreparedTrack, prepare_track
+from fitting.track import Track, prepare_track
 from pose2d.types import Keypoints
 
 FEWEST_POINTS = 6  # triangulated keypoints from which a body is placed
@@ -62,7 +62,7 @@ def prepare_views(
     *,
     fps: float,
     every: int,
-) -> PreparedTrack:
+) -> Track:
     """Return one person's rows of all cameras at the same frames [T], ready to be fitted.
 
     Sides are repaired in each camera, the person is absent where no camera shows it, and all
@@ -90,7 +90,7 @@ def prepare_views(
         absent = replace(keypoints, presence=torch.zeros_like(keypoints.presence))
         unused = np.zeros((len(frame), 26), np.bool_)
         grid = Grid.over(frame, fps, every)
-        base = PreparedTrack(grid, unused[:, 0], body_keypoints(absent), unused, guess)
+        base = Track(grid, unused[:, 0], body_keypoints(absent), unused, guess)
         other_views = usable_views
     grid = replace(base.grid, segment=_number_segments(is_visible))
     return replace(base, grid=grid, guess=guess, others=tuple(other_views))
@@ -103,9 +103,7 @@ def _number_segments(is_visible: np.ndarray) -> np.ndarray:
     return label(closed)[0][GAP_FRAMES:-GAP_FRAMES] - 1
 
 
-def _join_guesses(
-    views: Sequence[OtherView], tracks: Sequence[PreparedTrack], body: Body
-) -> InitialGuess:
+def _join_guesses(views: Sequence[OtherView], tracks: Sequence[Track], body: Body) -> InitialGuess:
     """Return in every frame the guess of the most confident camera, moved to where rays meet."""
     confidence = torch.stack(
         [(v.keypoints.confidence * v.keypoints.presence).mean(1).square() for v in views]

@@ -20,7 +20,7 @@ from fitting.camera import Camera
 from fitting.fits import TrackFit
 from fitting.keypoints.observed import OBSERVED_PROBABILITY
 from fitting.keypoints.weights import PRESENT, stated_error_px
-from fitting.optimise import CONSTANT_ERROR_SHARE
+from fitting.problem_setup import CONSTANT_ERROR_SHARE
 from fitting.solver.terms.contact import FEET
 from fitting.solver.terms.floor import foot_lifts
 from pose2d.base.scratch import release_scratch

@@ -6,9 +6,9 @@ import torch
 
 import fitting
 from fitting.body.kinematics import rotation_matrices
-from fitting.fits import FitOptions, InitialGuess
+from fitting.fits import FitInput, FitOptions, InitialGuess
 from fitting.keypoints.observed import SeenHands
-from fitting.optimise import FitInput, terms_of
+from fitting.problem_setup import terms_of
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.problem import Problem
 from fitting.solver.terms.contact import Contact

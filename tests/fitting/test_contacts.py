@@ -8,7 +8,6 @@ from scipy.spatial.transform import Rotation
 import fitting
 from eval3dpw.synth.motion import load_clips
 from fitting.body.load import load_body
-from fitting.optimise import with_shape
 from fitting.scene.contact import (
     PointMotion,
     contact_probability,
@@ -19,6 +18,7 @@ from fitting.scene.contact import (
 )
 from fitting.solver.terms.contact import FEET
 from fitting.solver.terms.floor import foot_lifts
+from fitting.windows import with_shape
 from tests.fitting.people_scenes import FPS, HEIGHT_M, people_scene, world_joints
 
 FOCAL_PX = 1000.0

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import fitting
-from fitting.fits import FASTEST_FPS
+from fitting.grid import FASTEST_FPS
 from fitting.track import fit_track
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints

@@ -19,10 +19,10 @@ from fitting.body.kinematics import (
     matrix_to_axis_angle,
     rotation_matrices,
 )
-from fitting.fits import FitOptions, with_default_errors
+from fitting.fits import FitInput, FitOptions, with_default_errors
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
 from fitting.keypoints.observed import SeenHands, seen_hands
-from fitting.optimise import FitInput, fit_input
+from fitting.optimise import fit_jointly
 from pose2d.skeletons import HALPE26
 from pose2d.types import HandKeypoints, Keypoints
 
@@ -224,7 +224,7 @@ def test_the_palm_tells_the_fit_how_wrist_and_forearm_turn() -> None:
     hands = seen_hands(seen_from(truth), CAMERA, body)
 
     def palms_off(seen: SeenHands | None) -> np.ndarray:
-        found = fit_input(
+        found = fit_jointly(
             FitInput(keypoints, guess, hands=seen), CAMERA, body, FPS, FitOptions()
         ).params
         turns = [

@@ -12,8 +12,8 @@ from scipy.spatial.transform import Rotation
 import fitting
 from fitting.body import BodyParams
 from fitting.camera import Camera, given_focal
-from fitting.fits import FitOptions, with_default_errors
-from fitting.optimise import FitInput, shape_from_outlines
+from fitting.fits import FitInput, FitOptions, with_default_errors
+from fitting.outlines import shape_from_outlines
 from fitting.render.raster import rasterize
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.solver.terms import silhouette

@@ -15,8 +15,8 @@ import fitting
 from bench.lib.rigs import SimulatedRig, placed_around, simulate
 from bench.lib.simulation import Noise
 from fitting.camera import Camera, given_focal
+from fitting.fits import OtherView
 from fitting.keypoints.observed import reordered
-from fitting.optimise import OtherView
 from fitting.rig.association import associate
 from fitting.rig.calibration import read_rig, write_rig
 from fitting.rig.check import check_calibration

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import fitting
+from fitting.fits import FitInput
 from fitting.init.lifter import guess_from_keypoints
 from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
-from fitting.optimise import FitInput, _windows, fit_windows
 from fitting.track import fit_track, prepare_track
+from fitting.windows import _split_windows, fit_windows
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 from tests.walkers import walker
@@ -65,17 +66,17 @@ def test_a_short_track_is_solved_as_ever() -> None:
 def test_a_segment_where_nothing_was_seen_joins_its_neighbour() -> None:
     shown = torch.ones(100, dtype=torch.bool)
     shown[30:72] = False
-    assert [(p.start, p.stop) for p in _windows(shown, 25)] == [
+    assert [(p.start, p.stop) for p in _split_windows(shown, 25)] == [
         (0, 25),
         (25, 50),
         (50, 75),
         (75, 100),
     ]
     shown[25:75] = False
-    assert [(p.start, p.stop) for p in _windows(shown, 25)] == [(0, 25), (25, 100)]
+    assert [(p.start, p.stop) for p in _split_windows(shown, 25)] == [(0, 25), (25, 100)]
     shown[50:] = False
     shown[:20] = False
-    assert [(p.start, p.stop) for p in _windows(shown, 25)] == [(0, 100)]
+    assert [(p.start, p.stop) for p in _split_windows(shown, 25)] == [(0, 100)]
 
 
 def test_gaps_lie_on_the_grid_and_are_filled() -> None:
@@ -155,16 +156,16 @@ def test_nothing_to_fit_and_frame_numbers_off_the_grid_are_named() -> None:
 
 
 def test_a_long_absence_has_no_body_and_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fitting.optimise
+    import fitting.windows
 
     solved: list[int] = []
-    fit = fitting.optimise.fit_input
+    fit = fitting.windows.fit_jointly
 
     def counted(given: FitInput, *args: object) -> "fitting.Fit":
         solved.append(len(given))
         return fit(given, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(fitting.optimise, "fit_input", counted)
+    monkeypatch.setattr(fitting.windows, "fit_jointly", counted)
     given = seen(40)
     camera = fitting.Camera.default(SIZE)
     body = fitting.load_body()

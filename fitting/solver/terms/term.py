@@ -2,7 +2,7 @@
 normal equations.
 
 A new term is one file here, a frozen dataclass with its data, `cost` and `add`, and one line in the
-list of `fitting.optimise.terms_of`. Costs are in natural units: half a sum of squares is a negative
+list of `fitting.problem_setup.terms_of`. Costs are in natural units: half a sum of squares is a negative
 log-likelihood, up to a constant. A robust residual enters the equations with the slope of its loss
 (iteratively reweighted least squares). `tests/fitting/test_terms.py` compares the derivatives of
 every term with differences of its cost."""

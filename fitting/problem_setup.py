@@ -104,10 +104,10 @@ def _fill_unusable(guess: State, problem: Problem, usable: Tensor) -> State:
     """Return the guess with bodies interpolated where a frame is unusable or the guess lies behind
     the camera.
     """
-    trusted = usable & ~behind_camera(guess, problem, usable)
-    if bool(trusted.all()):
+    reliable = usable & ~behind_camera(guess, problem, usable)
+    if bool(reliable.all()):
         return guess
-    rows = trusted.nonzero().squeeze(1)
+    rows = reliable.nonzero().squeeze(1)
     filled = interpolate_params(to_params(guess).rows(rows), rows, torch.arange(len(usable)))
     return from_params(filled, problem.jacobian.shape_size)
 

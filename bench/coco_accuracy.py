@@ -38,7 +38,8 @@ from bench.lib.coco_people import (
 )
 from pose2d import crops
 from pose2d.decode import fit_gaussian
-from pose2d.detect.detector import Boxes, DetectorOptions, iou
+from pose2d.detect.boxes import Boxes, iou
+from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.multipose import MultiPose
 from pose2d.models.movenet import NEARNESS, STRIDE, HeadMaps, SinglePose, cells_of
 from pose2d.models.rtmpose import RTMPose

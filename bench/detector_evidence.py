@@ -23,9 +23,10 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
-from pose2d.detect.detector import DetectorOptions, iou
+from pose2d.detect.boxes import iou
+from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.multipose import MultiPose
-from pose2d.video.frames import read_image
+from pose2d.video.images import read_image
 
 
 class CentreDetector(MultiPose):

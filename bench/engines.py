@@ -31,7 +31,7 @@ import pose2d
 from bench.lib.claim import Console, claim
 from bench.lib.coco_people import PeopleSet, average_precision, read_set
 from pose2d import crops
-from pose2d.detect.detector import YOLOX_GRAPH, load_yolox
+from pose2d.detect.yolox import YOLOX_GRAPH, load_yolox
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.models.rtmpose import RTMPose
 

@@ -47,7 +47,7 @@ from pose2d.hands import (
     region_around,
     relative_std,
 )
-from pose2d.video.frames import Video
+from pose2d.video.video_file import Video
 
 TIPS = slice(4, None, 4)
 # the hand's first square in each camera

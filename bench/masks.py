@@ -51,7 +51,9 @@ from fitting.solver.terms import silhouette
 from pose2d.base.caching import read_npz
 from pose2d.masks import CROP, LEAST_SURE, person_mask
 from pose2d.video.camera_motion.motion import read_motion
-from pose2d.video.frames import ImageFolder, Span, Video
+from pose2d.video.frames import Span
+from pose2d.video.images import ImageFolder
+from pose2d.video.video_file import Video
 
 # every third of 90 frames at 30 frames/s
 SIZE = (960, 540)

@@ -23,7 +23,7 @@ from fitmesh.inputs import open_clip
 from fitmesh.stages import people
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
-from pose2d.detect.detector import iou
+from pose2d.detect.boxes import iou
 from pose2d.people import PeopleFinder
 from pose2d.skeletons import HALPE26
 from pose2d.tracking.identity import People

@@ -55,13 +55,15 @@ from fitting.fits import Fit, FitInput, FitOptions
 from pose2d.base.caching import CacheKey
 from pose2d.base.scratch import scratch_for
 from pose2d.base.threads import return_memory
-from pose2d.detect.detector import DETECTORS, Boxes, detector_class
+from pose2d.detect.boxes import Boxes
+from pose2d.detect.detector import DETECTORS, detector_class
 from pose2d.models import loading
 from pose2d.people import PeopleFinder
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import Keypoints
 from pose2d.video.camera_motion.background import BackgroundMotion
-from pose2d.video.frames import Frame, Span, Video
+from pose2d.video.frames import Frame, Span
+from pose2d.video.video_file import Video
 from pose2d.video.writer import video_writer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "park.mp4"

@@ -20,7 +20,7 @@ from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
 from pose2d.crops import PoseEstimate, estimate, estimate_people
-from pose2d.detect.detector import Boxes
+from pose2d.detect.boxes import Boxes
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import MPII16, Skeleton
 from pose2d.types import ConfidenceSource

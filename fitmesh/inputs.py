@@ -25,7 +25,9 @@ from fitmesh.options import ranges
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable, open_regular, unfinished
 from pose2d.base.json_files import read_json
-from pose2d.video.frames import DEFAULT_RATE, SUFFIXES, Clip, ImageFolder, Video
+from pose2d.video.frames import Clip
+from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
+from pose2d.video.video_file import Video
 
 if TYPE_CHECKING:
     from fitmesh.options.run import RunCommand

@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from pose2d.crops import squares
-from pose2d.detect.detector import intersection
+from pose2d.detect.boxes import intersection
 from pose2d.models.checkpoints import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17

@@ -24,7 +24,7 @@ import numpy as np
 
 from pose2d.base.table import BLOCK, store_on_disk
 from pose2d.base.threads import prefetch, torch_threads
-from pose2d.detect.detector import Boxes, iou
+from pose2d.detect.boxes import Boxes, iou
 from pose2d.tracking.appearance import describe, no_appearance
 from pose2d.tracking.identity import IdentityOptions, People, collect_people, tracked_rows
 from pose2d.tracking.tracker import Tracker

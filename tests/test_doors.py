@@ -32,8 +32,8 @@ from pose2d.base.caching import folder_lock
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, atomic_folder, file_sha256
 from pose2d.base.onnx_weights import read_onnx
-from pose2d.detect.detector import read_detections
-from pose2d.video.frames import Video
+from pose2d.detect.boxes import read_detections
+from pose2d.video.video_file import Video
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
 

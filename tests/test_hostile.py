@@ -17,9 +17,9 @@ from fitmesh.stages.given_keypoints import read_given
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.onnx_weights import read_onnx
-from pose2d.detect.detector import read_detections
+from pose2d.detect.boxes import read_detections
 from pose2d.skeletons import COCO17, MPII16
-from pose2d.video.frames import read_image
+from pose2d.video.images import read_image
 from tools.hostile.cases import option_cases
 from tools.hostile.mutations import damaged_json, damaged_npz
 from tools.hostile.runner import Case, _judge

@@ -11,7 +11,8 @@ import numpy as np
 
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.video.frames import Span, Video
+from pose2d.video.frames import Span
+from pose2d.video.video_file import Video
 
 
 def contact_sheet(video: Path, frames: int, columns: int, width: int, span: Span) -> np.ndarray:

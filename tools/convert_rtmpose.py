@@ -24,7 +24,7 @@ from torch import Tensor, nn
 import pose2d
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.detect.detector import STRIDES, YOLOX_WEIGHTS, load_yolox
+from pose2d.detect.yolox import STRIDES, YOLOX_WEIGHTS, load_yolox
 from pose2d.models.checkpoints import read_state
 from pose2d.models.convolutions import onnx_convolutions
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import pose2d
 from pose2d.base.files import atomic_file
-from pose2d.detect.detector import YOLOX_GRAPH, load_yolox
+from pose2d.detect.yolox import YOLOX_GRAPH, load_yolox
 from pose2d.models.rtmpose import TOKENS, RTMPose
 
 OUT = Path(__file__).resolve().parents[1] / "pose2d" / "graphs"

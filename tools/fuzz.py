@@ -178,7 +178,7 @@ def json_target(valid: Valid) -> Target:
     from fitmesh.result import Manifest
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.scene import _read_intrinsics, read_floor
-    from pose2d.detect.detector import read_detections
+    from pose2d.detect.boxes import read_detections
 
     person = {"person_id": [-1], "pose_keypoints_2d": [1.0] * 75}
     seeds: dict[str, tuple[Any, Callable[[Path], object]]] = {
@@ -218,8 +218,8 @@ def _is_object(path: Path) -> bool:
 
 
 def mp4_target(valid: Valid) -> Target:
-    from pose2d.video.frames import Video
     from pose2d.video.lens_metadata import read_lens_metadata
+    from pose2d.video.video_file import Video
 
     def box(kind: bytes, *content: bytes) -> bytes:
         body = b"".join(content)

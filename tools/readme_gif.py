@@ -24,7 +24,8 @@ from fitting import Camera
 from fitting.render import Mesh, render_onto
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from pose2d.video.frames import Span, Video
+from pose2d.video.frames import Span
+from pose2d.video.video_file import Video
 
 RGB = tuple[int, int, int]
 PAPER = (244, 243, 239)

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import pose2d
 from pose2d.base.files import atomic_file
 from pose2d.base.onnx_weights import ordered_weights, read_onnx
-from pose2d.detect.detector import load_yolox
+from pose2d.detect.yolox import load_yolox
 from tests.patterns import pattern
 from tools.convert_rtmpose import NAME, RTMPOSE, YOLOX, checked, is_half, yolox_state
 

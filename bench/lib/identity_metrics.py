@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from pose2d.detect.detector import iou
+from pose2d.detect.boxes import iou
 
 OVERLAP = 0.5  # least IoU of a match, for IDF1 and switches
 ALPHAS = np.arange(0.05, 0.99, 0.05)

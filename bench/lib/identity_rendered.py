@@ -21,7 +21,7 @@ from fitmesh.ui.events import Reporter
 from pose2d.skeletons import HALPE26
 from pose2d.tracking.appearance import describe
 from pose2d.types import Appearance
-from pose2d.video.frames import ImageFolder
+from pose2d.video.images import ImageFolder
 from pose2d.video.shots import shrunk
 
 LEAST_SEEN = 0.3  # share of a person that must be visible to be expected

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from bench.lib.identity_metrics import FrameBoxes
-from pose2d.detect.detector import iou
+from pose2d.detect.boxes import iou
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE

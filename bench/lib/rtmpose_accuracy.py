@@ -22,13 +22,8 @@ from bench.lib.coco_people import Box, PeopleSet, average_precision, oks, read_s
 from ccnet.heads.head import CalibrationHead
 from pose2d import crops
 from pose2d.crops import estimate_people
-from pose2d.detect.detector import (
-    Boxes,
-    DetectorOptions,
-    iou,
-    load_detector,
-    non_maximum_suppression,
-)
+from pose2d.detect.boxes import Boxes, iou, non_maximum_suppression
+from pose2d.detect.detector import DetectorOptions, load_detector
 from pose2d.models import rtmpose
 from pose2d.models.rtmpose import RTMPose
 from pose2d.types import Prediction

@@ -32,7 +32,8 @@ from pose2d.tracking import appearance
 from pose2d.tracking.appearance import PARTS, SIZE, describe
 from pose2d.tracking.tracker import Tracker
 from pose2d.types import AREA_OF_BOX, Appearance, Detections
-from pose2d.video.frames import Span, Video
+from pose2d.video.frames import Span
+from pose2d.video.video_file import Video
 
 WEIGHTS = Path(appearance.__file__).parents[1] / "weights" / "appearance.npz"
 EVERY = {

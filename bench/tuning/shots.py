@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.lib.claim import Console, claim
 from bench.lib.identity_scenes import find_cuts
-from pose2d.video.frames import Video
 from pose2d.video.shots import new_structure, thumbnail
+from pose2d.video.video_file import Video
 
 WH = (128, 72)
 LONGEST = 240  # frames of a clip that are altered; as it is, the whole clip is read

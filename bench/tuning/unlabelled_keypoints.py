@@ -44,7 +44,7 @@ from fitting.body.kinematics import rotation_matrices
 from pose2d.crops import estimate_people
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import AREA_OF_BOX, ErrorDistribution, l_squared
-from pose2d.video.frames import read_image
+from pose2d.video.images import read_image
 
 QUANTILES = (0.1, 0.5, 0.9, 0.97)
 SCALES = np.geomspace(0.25, 4.0, 81)

@@ -16,7 +16,7 @@ from pose2d.base.errors import UserError
 from pose2d.base.json_files import Json, read_json
 from pose2d.base.limits import MOST_PIXELS
 from pose2d.skeletons import COCO17, HALPE26, MPII16, WHOLEBODY133, Skeleton
-from pose2d.video.frames import LARGEST_SIDE, read_image
+from pose2d.video.images import LARGEST_SIDE, read_image
 
 WHOLEBODY_FIELDS = ("keypoints", "foot_kpts", "face_kpts", "lefthand_kpts", "righthand_kpts")
 _MOST_PX = 1 << 20  # of an image's side

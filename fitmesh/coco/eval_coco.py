@@ -38,7 +38,8 @@ from pose2d.base.files import atomic_file, check_writable
 from pose2d.base.json_files import plain_value
 from pose2d.base.threads import use_threads
 from pose2d.crops import estimate_people
-from pose2d.detect.detector import DETECTORS, detector_class, load_detector, read_detections
+from pose2d.detect.boxes import read_detections
+from pose2d.detect.detector import DETECTORS, detector_class, load_detector
 from pose2d.hands import SEEN, arms_of, hands_in_image
 from pose2d.models.base import PoseModel
 from pose2d.models.registry import use_plugin

@@ -27,7 +27,7 @@ from fitting.track import prepare_track
 from pose2d.base.caching import CacheKey, code_digest, content_digest, read_npz, write_npz
 from pose2d.base.errors import UserError
 from pose2d.types import ConfidenceSource
-from pose2d.video.frames import read_image
+from pose2d.video.images import read_image
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from pose2d.keypoint_layouts import OPENPOSE18_TO_COCO17
 from pose2d.models.registry import module_of
 from pose2d.skeletons import BY_NAME, COCO17
 from pose2d.types import AREA_OF_BOX, ConfidenceSource, Keypoints, keypoint_oks, l_squared
-from pose2d.video.frames import read_image
+from pose2d.video.images import read_image
 
 LEAST_BOX_PX = 8  # a person of whom less is inside the image is not looked for
 

@@ -15,7 +15,7 @@ from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitting.camera import Camera
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError
-from pose2d.video.frames import read_image
+from pose2d.video.images import read_image
 
 NO_CAMERA = "no valid camera"
 NO_IMAGE = "image missing"

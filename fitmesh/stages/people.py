@@ -29,7 +29,8 @@ from pose2d.base.caching import (
 from pose2d.base.errors import UserError
 from pose2d.base.threads import prefetch, torch_threads
 from pose2d.crops import estimate_people
-from pose2d.detect.detector import DETECTORS, Boxes, read_detections, whole_image
+from pose2d.detect.boxes import Boxes, read_detections, whole_image
+from pose2d.detect.detector import DETECTORS
 from pose2d.events import Event
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
 from pose2d.masks import MaskFinder

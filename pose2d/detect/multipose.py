@@ -32,8 +32,8 @@ class MultiPose(PersonDetector):
 
     @staticmethod
     def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:
-        """The image in the top left corner, pixel edges on pixel edges; the sides are multiples of
-        32.
+        """Return the image in the top left corner of an input whose sides are multiples of 32, pixel
+        edges on pixel edges, and its scale.
         """
         height, width = image.shape[:2]
         scale = long_side / max(height, width)
@@ -45,7 +45,7 @@ class MultiPose(PersonDetector):
         return crops.cut(image, affine, (input_w, input_h)).numpy(), scale
 
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""
+        """Return boxes [M, 4] in input pixels and scores [M] of the centre map's peaks."""
         trunk = self.net.trunk(movenet.normalize(pixels))
         centre = self.net.head("center")(trunk).sigmoid()
         peak = centre * (F.max_pool2d(centre, 5, 1, 2) == centre)
@@ -57,26 +57,25 @@ class MultiPose(PersonDetector):
         return boxes, self._score(certainty[0], trunk, cells, 2 * half)
 
     def _score(self, certainty: Tensor, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
-        """Scores [M]: the geometric mean of the centre map's height and the mean heat of the
+        """Return scores [M]: the geometric mean of the centre map's peaks and the mean heat of the
         expected keypoints.
         """
         return (certainty * keypoint_evidence(self.net, trunk, cells, box_cells)).sqrt()
 
 
 def keypoint_evidence(net: MoveNet, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
-    """Mean heat [M], in 0..1, of the best keypoints near where centres at cells [1, M, 2] (x, y)
-    expect them, for boxes of width and height `box_cells` [1, M, 2]. A centre alone can be a table
-    or a bush; a person has keypoints (bench/detector_evidence.py)."""
+    """Return the mean heat [M], in 0..1, of the best keypoints near where centres at cells [1, M, 2]
+    (x, y) expect them, for boxes of width and height `box_cells` [1, M, 2].
+
+    A centre alone can be a table or a bush; a person has keypoints (bench/detector_evidence.py)."""
     heat = net.head("kpt_heatmap")(trunk).sigmoid()[0]  # [17, h, w]
-    expected = cells[0, :, None] + net.head("kpt_regress").at(trunk, cells).unflatten(-1, (17, 2))[
-        0
-    ].flip(-1)
+    offset = net.head("kpt_regress").at(trunk, cells).unflatten(-1, (17, 2))[0].flip(-1)
+    expected = cells[0, :, None] + offset  # [M, 17, 2]
     step = (SEARCH_STEP * box_cells[0].norm(dim=-1)).clamp_min(1)
     grid = torch.arange(-SEARCH_STEPS, SEARCH_STEPS + 1, device=trunk.device)
     around = torch.stack(torch.meshgrid(grid, grid, indexing="xy"), -1).flatten(0, 1)  # [S, 2]
-    places = (
-        (expected[:, :, None] + step[:, None, None, None] * around).round().long()
-    )  # [M, 17, S, 2]
+    # [M, 17, S, 2]
+    places = (expected[:, :, None] + step[:, None, None, None] * around).round().long()
     h, w = heat.shape[1:]
     x = places[..., 0].clamp(0, w - 1)
     y = places[..., 1].clamp(0, h - 1)

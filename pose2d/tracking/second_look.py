@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
-from pose2d.detect.detector import intersection
+from pose2d.detect.boxes import intersection
 from pose2d.tracking.exchange import Decision, SecondLookOptions, decide_exchange
 from pose2d.tracking.track_path import TrackPath, rows_of_frames, rows_of_tracks, track_path
 from pose2d.types import Detections

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from pose2d.detect.detector import iou
+from pose2d.detect.boxes import iou
 from pose2d.skeletons import Skeleton
 from pose2d.tracking.appearance import blend, log_likelihood_ratio_of_pairs
 from pose2d.types import AREA_OF_BOX, NOBODY, Appearance, Detections, l_squared

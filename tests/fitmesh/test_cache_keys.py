@@ -14,7 +14,7 @@ from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui.events import Reporter
 from pose2d.base import caching
 from pose2d.models.registry import module_of
-from pose2d.video.frames import Video
+from pose2d.video.video_file import Video
 from tests.imports import import_graph
 from tests.videos import write_video
 

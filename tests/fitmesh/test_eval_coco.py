@@ -24,7 +24,8 @@ from pose2d.hands import arms_of, hands_in_image
 from pose2d.skeletons import MPII16, WHOLEBODY133
 from pose2d.types import Detections as Found
 from pose2d.types import Keypoints
-from pose2d.video.frames import Span, Video
+from pose2d.video.frames import Span
+from pose2d.video.video_file import Video
 from tests.ccnet.toy import toy_model, write_coco, write_mpii, write_wholebody
 
 SKELETONS = {"toy": pose2d.COCO17, "toy-mpii": MPII16, "toy-wholebody": WHOLEBODY133}

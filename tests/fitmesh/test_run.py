@@ -12,7 +12,8 @@ import fitmesh as package
 from fitmesh.stages import people
 from fitmesh.stages.people import read_keypoints, read_tracks
 from fitmesh.stages.settings import RunSettings
-from pose2d.video.frames import Span, Video
+from pose2d.video.frames import Span
+from pose2d.video.video_file import Video
 from tests.fitmesh.conftest import Fitmesh
 from tests.videos import image, write_sound, write_video
 from tests.walkers import tracks_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fitmesh as package
-from pose2d.video.frames import Video
+from pose2d.video.video_file import Video
 from tests.fitmesh.conftest import Fitmesh
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json

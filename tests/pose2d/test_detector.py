@@ -7,14 +7,8 @@ import numpy as np
 import pytest
 
 from pose2d import UserError
-from pose2d.detect.detector import (
-    Boxes,
-    DetectorOptions,
-    iou,
-    non_maximum_suppression,
-    read_detections,
-    whole_image,
-)
+from pose2d.detect.boxes import Boxes, iou, non_maximum_suppression, read_detections, whole_image
+from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.multipose import MultiPose
 
 

@@ -3,9 +3,11 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from pose2d.detect.detector import Boxes, DetectorOptions, iou
+from pose2d.detect.boxes import Boxes, iou
+from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.multipose import MultiPose
-from pose2d.video.frames import Span, Video
+from pose2d.video.frames import Span
+from pose2d.video.video_file import Video
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "park.mp4"
 

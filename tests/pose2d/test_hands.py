@@ -24,7 +24,8 @@ from pose2d.hands import (
     region_around,
 )
 from pose2d.types import Detections, Keypoints
-from pose2d.video.frames import Frame, Span, Video
+from pose2d.video.frames import Frame, Span
+from pose2d.video.video_file import Video
 
 # of the arm in frame 220, whose hand is open
 ELBOW = (370.0, -95.0)

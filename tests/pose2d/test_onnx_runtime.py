@@ -10,7 +10,8 @@ import torch
 
 import pose2d
 from pose2d.base.threads import torch_threads
-from pose2d.detect.detector import YOLOX_GRAPH, load_detector, load_yolox
+from pose2d.detect.detector import load_detector
+from pose2d.detect.yolox import YOLOX_GRAPH, load_yolox
 from pose2d.models.convolutions import OnnxNetwork
 from tests.patterns import pattern
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pose2d.detect.detector import Boxes
+from pose2d.detect.boxes import Boxes
 from pose2d.people import PeopleFinder
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker

@@ -9,8 +9,9 @@ import cv2
 import numpy as np
 import pytest
 
-from pose2d.video.frames import Frame, Video
+from pose2d.video.frames import Frame
 from pose2d.video.shots import CutKind, ShotMarker, new_structure, shrunk, thumbnail
+from pose2d.video.video_file import Video
 
 
 def scene(seed: int) -> np.ndarray:

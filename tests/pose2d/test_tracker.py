@@ -9,7 +9,8 @@ from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.multipose import MultiPose
 from pose2d.tracking.tracker import Tracker, TrackerOptions, assign
 from pose2d.types import Detections
-from pose2d.video.frames import Span, Video
+from pose2d.video.frames import Span
+from pose2d.video.video_file import Video
 from tests.walkers import tracks_of
 
 Walk = Callable[

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from pose2d.base.errors import UserError
-from pose2d.video.frames import ImageFolder, Span, Video, read_image
+from pose2d.video.frames import Span
+from pose2d.video.images import ImageFolder, read_image
+from pose2d.video.video_file import Video
 from pose2d.video.writer import video_writer
 from tests.videos import image, number_of, turn, write_sound, write_video
 

@@ -10,16 +10,10 @@ import pytest
 import torch
 
 from pose2d import UserError
-from pose2d.detect.detector import (
-    DETECTORS,
-    DetectorOptions,
-    YoloxTiny,
-    detector_class,
-    iou,
-    load_detector,
-    non_maximum_suppression,
-)
-from pose2d.video.frames import Video
+from pose2d.detect.boxes import iou, non_maximum_suppression
+from pose2d.detect.detector import DETECTORS, DetectorOptions, detector_class, load_detector
+from pose2d.detect.yolox import YoloxTiny
+from pose2d.video.video_file import Video
 from tests.patterns import pattern
 from tools.convert_rtmpose import published_yolox
 

@@ -138,10 +138,11 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from fitting.init.lifter import load_lifter
     from fitting.solver.terms.pose_prior import read_mixture
     from pose2d.base.json_files import read_json
-    from pose2d.detect.detector import read_detections
+    from pose2d.detect.boxes import read_detections
     from pose2d.models.checkpoints import read_state
     from pose2d.skeletons import COCO17, MPII16
-    from pose2d.video.frames import Video, read_image
+    from pose2d.video.images import read_image
+    from pose2d.video.video_file import Video
 
     known = {**fit_schema(), **keypoints_schema(), **TRACKS}
     required = {name for name, array in known.items() if not array.optional}
@@ -280,7 +281,7 @@ def image_cases() -> Iterator[Case]:
     """Headers that claim more than there is, and images that are really large, thin or small."""
     import cv2
 
-    from pose2d.video.frames import read_image
+    from pose2d.video.images import read_image
 
     def png(width: int, height: int) -> bytes:
         import struct

@@ -14,7 +14,8 @@ from pose2d.hands import (
     region_around,
     relative_std,
 )
-from pose2d.video.frames import Span, Video
+from pose2d.video.frames import Span
+from pose2d.video.video_file import Video
 
 SCALES = (1.0, 0.5, 0.25, 0.12)  # of the recording: hands of 300 to 30 px
 DAMAGED = ("cut", "blurred", "covered")  # one camera's image at half size

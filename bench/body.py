@@ -34,7 +34,7 @@ THREADS = (1, 2)
 def placer(way: str) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]:
     """A call that places the open body for poses [B, 72], shapes [B, 10] and translations [B, 3]."""
     import fitting
-    from fitting.body.load import OPEN_BODY
+    from fitting.body.open_body import OPEN_BODY
 
     if way.startswith("fitting"):
         body = fitting.load_body()

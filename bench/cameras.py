@@ -41,7 +41,7 @@ from bench.lib.rigs import placed_around, render, simulate
 from bench.lib.simulation import Noise
 from eval3dpw.scoring import pa_mpjpe_mm
 from fitmesh.stages.people import KEYPOINTS_FILE, TRACKS_FILE
-from fitting.camera import given_focal
+from fitting.camera.focal import given_focal
 from fitting.rig.calibration import read_rig, write_rig
 from fitting.rig.from_people import place_cameras
 from fitting.rig.lifted import Lifted, Recorded

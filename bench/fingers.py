@@ -6,7 +6,7 @@ hands (Procrustes).
 --cameras: a hand recorded by two calibrated cameras (TemugeB/handpose3d, MIT). Each camera is
 fitted by itself, on a body of which only the distance is guessed, by PnP of the palm; truth is
 triangulated from the 2D keypoints of both. The recording has no unit: its palms are made as long as
-the model's. Half of it chose the constants of `fitting/keypoints/observed.py` and
+the model's. Half of it chose the constants of `fitting/keypoints/hands.py` and
 `fitting/hands.py`; the figures are of the other half.
 
 --rendered: hands of the open body in random poses from random sides, with the network's own
@@ -14,7 +14,7 @@ keypoints. The body's wrist is turned by 14 degrees about each axis and 5 % too 
 std), as a body's fit leaves it.
 
 --offsets: where the network shows its keypoints on rendered hands (`OPEN_KEYPOINTS_MM` of
-`fitting.body.kinematics`).
+`fitting.body.fingers`).
 """
 
 import argparse
@@ -32,11 +32,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.lib.claim import Console, claim
 from bench.lib.hand_points import shown_points
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import TO_MEDIAPIPE, WRISTS, matrix_to_axis_angle, rotation_matrices
+from fitting.body.fingers import TO_MEDIAPIPE, WRISTS
 from fitting.body.load import load_body
+from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.camera import Camera
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
-from fitting.keypoints.observed import KNUCKLES, PALM, seen_hands
+from fitting.keypoints.hands import KNUCKLES, PALM, seen_hands
 from fitting.render import Mesh, render
 from pose2d.hands import (
     HandKeypoints,

@@ -40,7 +40,7 @@ from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_m
 from fitting.body import BodyParams
 from fitting.fits import FitInput
 from fitting.init.lifter import guess_from_keypoints, lift_frames
-from fitting.keypoints.observed import body_keypoints
+from fitting.keypoints.usable import body_keypoints
 from fitting.problem_setup import make_problem
 from fitting.smplify import SmplifySettings, Through, smplify
 from fitting.solver.problem import costs

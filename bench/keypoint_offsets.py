@@ -37,8 +37,10 @@ from eval3dpw.synth.sequence import exposed_light
 from eval3dpw.synth.stage import Stage
 from eval3dpw.synth.staging import exposure_gain, sensor_image
 from fitting.body import Body
-from fitting.body.kinematics import JOINT_NAMES, rotation_matrices
-from fitting.body.load import OPEN_BODY, load_body
+from fitting.body.kinematics import JOINT_NAMES
+from fitting.body.load import load_body
+from fitting.body.open_body import OPEN_BODY
+from fitting.body.rotations import rotation_matrices
 
 SEED = 2601
 SIZE = (720, 720)

@@ -35,7 +35,8 @@ from bench.lib.scene_clips import CHOOSING, read_clip
 from fitting import problem_setup, stated
 from fitting.body import Body
 from fitting.body.load import load_body
-from fitting.camera import Camera, focal_prior
+from fitting.camera import Camera
+from fitting.camera.focal import focal_prior
 from fitting.init import lifter
 from fitting.keypoints import weights
 from fitting.solver.terms import acceleration

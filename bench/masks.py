@@ -42,7 +42,7 @@ from fitmesh.stages.people import TRACKS_FILE
 from fitmesh.stages.scene import lens_of
 from fitmesh.tracks import edited_keypoints
 from fitting.body.body import GIRTHS
-from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import rotation_matrices
 from fitting.camera import Camera
 from fitting.fits import TrackFit
 from fitting.render.raster import rasterize

@@ -28,8 +28,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.lib.claim import Console, claim
 from fitting import Camera, load_body
 from fitting.render import Mesh, render
-from fitting.render.draw import PALETTE, problem, shade, vertex_normals
-from fitting.render.raster import project_triangles
+from fitting.render.screen import project_triangles
+from fitting.render.shading import PALETTE, shade, vertex_normals
+from fitting.render.with_pytorch3d import problem
 
 os.environ.setdefault("PYOPENGL_PLATFORM", "egl")  # pyrender without a display
 SIZE = (1280, 720)

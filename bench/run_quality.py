@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitmesh
 from bench.lib.claim import Console, claim
 from fitmesh.result import Person, Result
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 
 FLIP_DEG = 60
 

@@ -28,7 +28,8 @@ from bench.lib.scene_clips import CHOOSING, Label, RealClip, posture_holds, read
 from bench.lib.scene_staged import SCENES, StagedScene, staged_scene
 from eval3dpw.synth.motion import clips_by_kind
 from fitting.body import Body
-from fitting.camera import Camera, focal_prior
+from fitting.camera import Camera
+from fitting.camera.focal import focal_prior
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.video.camera_motion.motion import CameraMotion
 

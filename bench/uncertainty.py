@@ -36,7 +36,7 @@ from bench.lib.simulation import Noise, scene
 from eval3dpw.captured.motion import Motion, load_motion
 from eval3dpw.stated import Stated, figures, text_rows
 from eval3dpw.stated import rows as by_kind
-from fitting.body.kinematics import matrix_to_axis_angle, quaternion_to_matrix
+from fitting.body.rotations import matrix_to_axis_angle, quaternion_to_matrix
 from fitting.fits import Fit
 from fitting.solver.unknowns import SHAPE_SIZE
 from pose2d.skeletons import HALPE26

@@ -38,7 +38,7 @@ from bench.lib.simulation import Noise, noisy
 from eval3dpw.captured.knees import signed_flexion_deg
 from eval3dpw.captured.motion import load_motion
 from fitting.body import BodyParams
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.camera import Camera
 from fitting.init.lifter import lift
 from pose2d.skeletons import COCO17, HALPE26

@@ -35,7 +35,8 @@ from bench.lib.world_scenes import ShotTruth, simulated_shot
 from eval3dpw.captured.feet import feet_over_sole_m
 from eval3dpw.synth.motion import clips_by_kind
 from fitting.body import Body
-from fitting.camera import Camera, FocalEstimate, focal_prior
+from fitting.camera import Camera
+from fitting.camera.focal import FocalEstimate, focal_prior
 from fitting.fits import TrackFit
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.video.camera_motion.motion import CameraMotion

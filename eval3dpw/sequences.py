@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from pose2d.base import unpickle
 from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.columns import column, shared

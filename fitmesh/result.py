@@ -278,7 +278,7 @@ class Person(Table):
     @property
     def joints_world_m(self) -> np.ndarray | None:
         """[T, 24, 3] world frame, or None when there is none."""
-        from fitting.camera import points_to_world
+        from fitting.camera.world import points_to_world
 
         if self.world_from_camera is None:
             return None

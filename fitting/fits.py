@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fitting.body import BodyParams
 from fitting.camera import Camera
-from fitting.keypoints.observed import SeenHands, probability_observed
+from fitting.keypoints.hands import SeenHands
+from fitting.keypoints.observed import probability_observed
 from fitting.keypoints.weights import GATE, Weighting
 from fitting.solver.terms.pose_prior import PosePrior
 from fitting.solver.terms.reprojection import ROBUST_SCALE

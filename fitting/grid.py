@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from fitting.body import BodyParams
-from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
-from fitting.keypoints.observed import ABSENT
+from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
+from fitting.keypoints.segments import ABSENT
 from pose2d.base.errors import UserError
 
 # A body's motion ends far below this rate. Above it, the search takes every n-th frame and bodies in

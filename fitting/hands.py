@@ -26,11 +26,9 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import (
-    DOF_JOINT,
-    PARENTS,
-    TO_MEDIAPIPE,
-    WRISTS,
+from fitting.body.fingers import DOF_JOINT, TO_MEDIAPIPE, WRISTS
+from fitting.body.kinematics import PARENTS
+from fitting.body.rotations import (
     axis_angle_to_quaternion,
     matrix_to_axis_angle,
     nearest_rotation,
@@ -38,7 +36,7 @@ from fitting.body.kinematics import (
 )
 from fitting.camera import Camera
 from fitting.fits import HandFit
-from fitting.keypoints.observed import KNUCKLES, UNMODELLED_M, SeenHands
+from fitting.keypoints.hands import KNUCKLES, UNMODELLED_M, SeenHands
 from fitting.solver.arrow import BandFactor
 from fitting.solver.jacobian import cross_matrix, left_jacobian
 from fitting.solver.terms.reprojection import project, projection_rows

@@ -14,7 +14,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.fits import DEFAULTS, Fit, FitInput, FitOptions, InitialGuess
-from fitting.keypoints.observed import body_keypoints
+from fitting.keypoints.usable import body_keypoints
 from fitting.keypoints.weights import CALIBRATED, warn_of_scores
 from fitting.problem_setup import behind_camera, initial_guess, make_problem
 from fitting.solver.levenberg_marquardt import TOLERANCE, Solution, solve_frames, solve_track

@@ -17,13 +17,7 @@ from fitting.fits import DEFAULTS, FitInput, FitOptions, InitialGuess, with_defa
 from fitting.grid import interpolate_params
 from fitting.init import REGRESSORS
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.observed import (
-    LEAST_KEYPOINTS,
-    body_keypoints,
-    counting,
-    enough,
-    undistorted,
-)
+from fitting.keypoints.usable import LEAST_KEYPOINTS, body_keypoints, counting, enough, undistorted
 from fitting.keypoints.weights import keypoint_weights
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.problem import Problem, seen_by_several

@@ -21,12 +21,16 @@ import numpy as np
 import torch
 
 from fitting.body import Body, BodyOutput, BodyParams
-from fitting.body.kinematics import WRISTS
-from fitting.camera import GIVEN_LOG_SIGMA, Camera, FocalEstimate, combined, refocused_params
+from fitting.body.fingers import WRISTS
+from fitting.camera import Camera
+from fitting.camera.focal import GIVEN_LOG_SIGMA, FocalEstimate, combined, refocused_params
 from fitting.fits import DEFAULTS, FitOptions, InitialGuess, OtherView, TrackFit
 from fitting.hands import fit_hands, flat_palms
-from fitting.keypoints.observed import SeenHands, TooFewKeypoints, observed_joints, seen_hands
-from fitting.keypoints.weights import FittedBody, behind_others, with_variance_inflation
+from fitting.keypoints.after_fit import with_variance_inflation
+from fitting.keypoints.hands import SeenHands, seen_hands
+from fitting.keypoints.hidden import FittedBody, behind_others
+from fitting.keypoints.observed import observed_joints
+from fitting.keypoints.usable import TooFewKeypoints
 from fitting.scene.contact import foot_contacts
 from fitting.scene.ground import GroundAnswer, contradictions, estimate_ground
 from fitting.scene.ground_problem import GivenGround, GroundEstimate

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import JOINT_COUNT, PARENTS, rotation_matrices
-from fitting.camera import NEAREST_KEYPOINT_M, Camera
-from fitting.keypoints.observed import body_keypoints, undistorted
+from fitting.body.kinematics import JOINT_COUNT, PARENTS
+from fitting.body.rotations import rotation_matrices
+from fitting.camera import Camera
+from fitting.camera.pinhole import NEAREST_KEYPOINT_M
+from fitting.keypoints.usable import body_keypoints, undistorted
 from fitting.solver.terms.pose_prior import GAUSSIAN, Mixture, PosePrior, from_mixture, read_mixture
 from fitting.solver.terms.reprojection import project
 from fitting.solver.terms.term import geman_mcclure

@@ -28,17 +28,13 @@ from fitting.fits import (
     with_default_errors,
 )
 from fitting.grid import Grid, interpolate_params, nearest
-from fitting.keypoints.observed import (
-    ABSENT,
-    body_keypoints,
-    observed_joints,
-    reordered,
-    seen_hands,
-    segments,
-    side_order,
-    usable_frames,
-)
-from fitting.keypoints.weights import Weighting, confidence_after_fit, warn_of_scores
+from fitting.keypoints.after_fit import confidence_after_fit
+from fitting.keypoints.hands import seen_hands
+from fitting.keypoints.observed import observed_joints
+from fitting.keypoints.segments import ABSENT, segments
+from fitting.keypoints.side_swap import reordered, side_order
+from fitting.keypoints.usable import body_keypoints, usable_frames
+from fitting.keypoints.weights import Weighting, warn_of_scores
 from fitting.outlines import shape_from_outlines
 from fitting.problem_setup import initial_guess
 from fitting.solver.terms.scene import SceneTerms

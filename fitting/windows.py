@@ -14,7 +14,7 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.fits import DEFAULTS, LEAN_RAD, Fit, FitInput, FitOptions, InitialGuess
 from fitting.grid import blend_params, find_neighbours
-from fitting.keypoints.observed import body_keypoints, usable_frames
+from fitting.keypoints.usable import body_keypoints, usable_frames
 from fitting.keypoints.weights import GATE, Weighting, warn_of_scores
 from fitting.optimise import fit_jointly
 from fitting.problem_setup import initial_guess

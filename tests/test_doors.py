@@ -23,7 +23,8 @@ from fitmesh.options.record import read_config
 from fitmesh.result import Manifest
 from fitmesh.stages.scene import read_floor
 from fitmesh.ui.trouble import describe_error
-from fitting.body.load import OPEN_BODY, load_body
+from fitting.body.load import load_body
+from fitting.body.open_body import OPEN_BODY
 from pose2d import hub
 from pose2d.base import unpickle
 from pose2d.base.arrays import read_npz

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

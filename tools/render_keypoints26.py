@@ -14,8 +14,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fitting import Camera, load_body
-from fitting.body.kinematics import JOINT_NAMES, rotation_matrices
-from fitting.body.load import OPEN_BODY
+from fitting.body.kinematics import JOINT_NAMES
+from fitting.body.open_body import OPEN_BODY
+from fitting.body.rotations import rotation_matrices
 from fitting.render import Mesh, render
 from pose2d.base.files import atomic_file
 

@@ -20,8 +20,14 @@ from torch import Tensor
 
 from fitting.body import Body
 from fitting.body.load import load_body
-from fitting.camera import NEAREST_KEYPOINT_M
-from fitting.init.lifter import LOG_STD_RANGE, Lifter, LifterOutput, load_lifter, save_lifter
+from fitting.camera.pinhole import NEAREST_KEYPOINT_M
+from fitting.init.lifter_network import (
+    LOG_STD_RANGE,
+    Lifter,
+    LifterOutput,
+    load_lifter,
+    save_lifter,
+)
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from training.examples.crop_examples import Crops, crop_examples, load_crops

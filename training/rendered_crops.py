@@ -30,10 +30,11 @@ from eval3dpw.synth.light import draw_light
 from eval3dpw.synth.solids import Solid, assign_textures, box, floor
 from eval3dpw.synth.surroundings import Scene
 from fitting.body import Body
-from fitting.body.kinematics import quaternion_to_matrix
 from fitting.body.load import load_body
+from fitting.body.rotations import quaternion_to_matrix
 from fitting.camera import Camera
-from fitting.init.lifter import Observation, observation
+from fitting.init.lifter import observation
+from fitting.init.lifter_inputs import Observation
 from pose2d import crops as cropping
 from pose2d.base.files import atomic_file
 from pose2d.models.loading import load as load_model

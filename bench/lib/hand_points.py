@@ -3,7 +3,9 @@
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import BODY_JOINTS, TO_MEDIAPIPE, WRISTS, Fingers, Placement, rotate
+from fitting.body.fingers import BODY_JOINTS, TO_MEDIAPIPE, WRISTS, Fingers
+from fitting.body.kinematics import Placement
+from fitting.body.rotations import rotate
 
 
 def shown_points(fingers: Fingers, placement: Placement, shape: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from fitmesh.eval_3dpw.keypoints import PersonKeypoints, cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import EvalSequence, eval_sequences
 from fitmesh.ui.events import Reporter
-from fitting.camera import given_focal
+from fitting.camera.focal import given_focal
 from fitting.fits import TrackFit
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.track import fit_track

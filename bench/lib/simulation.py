@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eval3dpw.captured.motion import Motion
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import about_axis, matrix_to_axis_angle, rotate, rotation_matrices
+from fitting.body.rotations import about_axis, matrix_to_axis_angle, rotate, rotation_matrices
 from fitting.camera import Camera
 from fitting.keypoints.observed import JOINT_OF
 from pose2d.skeletons import COCO17, HALPE26, Skeleton

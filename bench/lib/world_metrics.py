@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 from bench.lib.world_scenes import PersonTruth, ShotTruth
 from eval3dpw.captured.feet import FEET_KEYPOINTS
 from eval3dpw.scoring import mpjpe_mm, pa_mpjpe_mm
-from fitting.camera import points_to_world, rotation_to_world, world_from_camera
+from fitting.camera.world import points_to_world, rotation_to_world, world_from_camera
 
 SEGMENT = (
     100  # frames over which world MPJPE is taken, aligned on the first two: as others report it

@@ -6,8 +6,8 @@ the correlation with the OKS, the calibration error (10 bins) and the mean log-l
 true errors under the stated mixture (errors in units of l, a density over the plane).
 
 head        what the head states of the image alone       once the person's own body is fitted
-(`fitting.keypoints.weights`) together    once it is known who stands in front of whom
-(`fitting.keypoints.weights`); what `run` writes
+(`fitting.keypoints.after_fit`) together    once it is known who stands in front of whom
+(`fitting.keypoints.hidden`); what `run` writes
 
 Below: how often the person's own fitted body covers keypoints that are seen, and that are behind
 the own body.
@@ -39,14 +39,8 @@ from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.ui.events import Reporter
-from fitting.keypoints.weights import (
-    COVERED,
-    TAKEN,
-    FittedBody,
-    behind_others,
-    surface_in_front_m,
-    with_variance_inflation,
-)
+from fitting.keypoints.after_fit import with_variance_inflation
+from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m
 from fitting.track import fit_prepared, prepare_track
 from pose2d.skeletons import COCO17
 from pose2d.types import ErrorDistribution, l_squared
@@ -70,7 +64,7 @@ class Sample:
     log_ratio: Tensor  # [M]
     error: Tensor  # [M, 2] the true one, in units of l
     visibility: Tensor  # [M]
-    covered: Tensor  # [M] as in `fitting.keypoints.weights.BehindOthers`
+    covered: Tensor  # [M] as in `fitting.keypoints.hidden.BehindOthers`
     taken: Tensor  # [M]
     by_oneself: Tensor  # [M] bool: the own fitted body's surface is in front
     ms: float  # per person-frame where there are others: who stands in front of whom

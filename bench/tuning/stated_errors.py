@@ -48,8 +48,9 @@ from fitmesh.exports.angles import ANGLE_JOINTS, joint_angles_deg
 from fitmesh.ui.events import Reporter
 from fitting import stated
 from fitting.body import Body, BodyParams
-from fitting.body.kinematics import SEGMENTS, rotation_matrices
-from fitting.camera import given_focal
+from fitting.body.kinematics import SEGMENTS
+from fitting.body.rotations import rotation_matrices
+from fitting.camera.focal import given_focal
 from fitting.fits import TrackFit
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import AXIS, COUNTED, KIND, KINDS, ONE_STD, TABLE, StatedErrors

@@ -40,7 +40,7 @@ from eval3dpw.synth.sequence import BEHIND_SELF
 from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.eval_3dpw.keypoints import true_boxes
 from fitmesh.eval_3dpw.sequences import eval_sequences
-from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import rotation_matrices
 from pose2d.crops import estimate_people
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import AREA_OF_BOX, ErrorDistribution, l_squared

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fitting.body import Body
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices, shortest_turn
+from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices, shortest_turn
 
 # Middle of each range of the arm's angle in degrees, and the rise in millimetres.
 ARM_DEG = (12.0, 42.0, 75.0, 105.0, 135.0, 165.0)

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fitting.body import Body
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 
 TABLE = Path(__file__).parent / "cmu_knees.json"
 LEGS = ((1, 4, 7, 10), (2, 5, 8, 11))  # hip, knee, ankle, toes

@@ -23,9 +23,8 @@ from torch import Tensor
 from eval3dpw.captured.collars import with_raised_collars
 from eval3dpw.captured.knees import lifted, straightened, subjects_excess_deg
 from fitting.body import Body
-from fitting.body.kinematics import (
-    JOINT_COUNT,
-    PARENTS,
+from fitting.body.kinematics import JOINT_COUNT, PARENTS
+from fitting.body.rotations import (
     about_axis,
     euler_zyx_to_matrix,
     matrix_to_axis_angle,

@@ -26,9 +26,9 @@ from eval3dpw.synth.appearance import (
 from eval3dpw.synth.outfits import Outfit
 from eval3dpw.synth.solids import grid_faces
 from fitting.body import Body
-from fitting.body.body import skin
 from fitting.body.kinematics import Placement
-from fitting.render.draw import vertex_normals
+from fitting.body.skinning import skin
+from fitting.render.shading import vertex_normals
 
 LATTICE_STEPS = (
     3  # every face stores its appearance on a lattice of this many steps along its edges

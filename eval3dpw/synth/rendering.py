@@ -14,8 +14,9 @@ from eval3dpw.synth.solids import assign_textures
 from eval3dpw.synth.surroundings import Scene
 from eval3dpw.synth.textures import LEVELS, SIZE, Atlas
 from fitting.camera import Camera
-from fitting.render.draw import vertex_normals
-from fitting.render.raster import Raster, compiled, rasterize, surface_weights, visibility
+from fitting.render.compiled import compiled
+from fitting.render.raster import Raster, rasterize, surface_weights, visibility
+from fitting.render.shading import vertex_normals
 
 SHADOW_MAP_SIZE = 512  # pixels of a side
 SKY_MAP_SIZE = 128

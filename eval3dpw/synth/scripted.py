@@ -24,7 +24,7 @@ from eval3dpw.synth.staging import (
     staged_person,
 )
 from fitting.body import Body
-from fitting.body.kinematics import axis_angle_to_quaternion, quaternion_to_axis_angle
+from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera
 
 _SECONDS: dict[SceneScript, float] = {

@@ -21,7 +21,8 @@ from eval3dpw.captured.motion import legs_m
 from eval3dpw.synth.motion import FPS, Clip
 from eval3dpw.synth.textures import SmoothNoise
 from fitting.body import Body
-from fitting.body.kinematics import Placement, rotation_matrices
+from fitting.body.kinematics import Placement
+from fitting.body.rotations import rotation_matrices
 from fitting.camera import Camera
 
 CameraKind = Literal["static", "pan", "hand", "dolly", "orbit"]

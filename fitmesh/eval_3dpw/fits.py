@@ -15,8 +15,8 @@ from fitmesh.eval_3dpw.eval_settings import FPS, EvalSettings, Row
 from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitting.body import Body, BodyParams
-from fitting.body.load import OPEN_BODY
-from fitting.camera import given_focal
+from fitting.body.open_body import OPEN_BODY
+from fitting.camera.focal import given_focal
 from fitting.fits import FitOptions, InitialGuess, with_default_errors
 from fitting.grid import nearest
 from fitting.optimise import fit_frames

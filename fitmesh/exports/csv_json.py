@@ -20,7 +20,8 @@ from fitmesh.exports.scene import absences, clip_time_s, frame_rate, rest_body
 from fitmesh.result import Person, Result, Shot
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
-from fitting.body.kinematics import FINGER_JOINTS, JOINT_NAMES, PARENTS
+from fitting.body.fingers import FINGER_JOINTS
+from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.stated import angle_std_deg
 from pose2d.base.files import atomic_file
 from pose2d.hands import HAND_KEYPOINTS

@@ -12,7 +12,7 @@ from fitmesh.exports import Motion
 from fitmesh.exports import scene as scenes
 from fitmesh.exports.scene import SceneFrame, one_hemisphere
 from fitmesh.result import Person, Result
-from fitting.body.kinematics import BODY_JOINTS
+from fitting.body.fingers import BODY_JOINTS
 
 # standard deviation of the filter of --smooth 1: it halves the power of what moves at 1.3 Hz
 STRONGEST_S = 0.1

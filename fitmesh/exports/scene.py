@@ -21,8 +21,9 @@ from scipy.spatial.transform import Rotation
 from fitmesh.result import Person, Result, Shot
 from fitmesh.ui.events import Reporter
 from fitting import Body
-from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES, JOINT_NAMES_52, PARENTS, PARENTS_52
-from fitting.camera import points_to_world
+from fitting.body.fingers import BODY_JOINTS, JOINT_NAMES_52, PARENTS_52
+from fitting.body.kinematics import JOINT_NAMES, PARENTS
+from fitting.camera.world import points_to_world
 from fitting.keypoints.observed import observed_bones
 from pose2d.base.files import atomic_folder
 from pose2d.skeletons import HALPE26

@@ -23,7 +23,7 @@ from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
 from fitting.camera import Camera
-from fitting.render.draw import vertex_normals
+from fitting.render.shading import vertex_normals
 from pose2d.base.files import atomic_file
 
 FILE = "scene.glb"

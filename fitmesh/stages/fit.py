@@ -13,8 +13,10 @@ from fitmesh.stages.scene import OFF, Lens, describe, scene_arrays, scene_option
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.tracks import edited_keypoints
 from fitting.body import Body, BodyParams
-from fitting.body.load import OPEN_BODY, OPEN_HANDS, load_body
-from fitting.camera import Camera, refocused_params
+from fitting.body.load import load_body
+from fitting.body.open_body import OPEN_BODY, OPEN_HANDS
+from fitting.camera import Camera
+from fitting.camera.focal import refocused_params
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import REGRESSORS
 from fitting.keypoints.weights import WEIGHTINGS

@@ -17,7 +17,7 @@ from ccnet.confidence import head_digest
 from fitmesh.result import check_keypoints, check_tracks
 from fitmesh.stages.settings import AUTO, Job
 from fitmesh.ui.trouble import count
-from fitting.camera import focal_prior
+from fitting.camera.focal import focal_prior
 from pose2d.base.caching import (
     CacheKey,
     code_digest,
@@ -139,7 +139,7 @@ def cache_key(job: Job) -> CacheKey:
             "pose2d.hands",
             "pose2d.masks",
             "pose2d.video.camera_motion.background",
-            "fitting.camera",
+            "fitting.camera.focal",
         ),
     )
 

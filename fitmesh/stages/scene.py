@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 
 from fitmesh.result import Shot
-from fitting.camera import (
-    COUNTS,
-    Camera,
-    FocalEstimate,
-    focal_prior,
-    given_focal,
-    world_from_camera,
-)
+from fitting.camera import Camera
+from fitting.camera.focal import FocalEstimate, focal_prior, given_focal
+from fitting.camera.pinhole import COUNTS
+from fitting.camera.world import world_from_camera
 from fitting.scene.ground_problem import GivenGround
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.json_files import read_json

@@ -11,7 +11,8 @@ from fitmesh.inputs import names_of, open_clip
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import AUTO, OFF, Lens, lens_of
 from fitmesh.ui.events import Reporter
-from fitting.body.load import OPEN_BODY, find_body_file
+from fitting.body.body_files import find_body_file
+from fitting.body.open_body import OPEN_BODY
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
 from pose2d.base.errors import UserError

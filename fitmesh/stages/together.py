@@ -25,13 +25,16 @@ from fitmesh.stages.settings import Job
 from fitmesh.tracks import edited_keypoints
 from fitmesh.ui.trouble import count
 from fitting.body import Body
-from fitting.body.kinematics import WRISTS
+from fitting.body.fingers import WRISTS
 from fitting.body.load import load_body
-from fitting.camera import Camera, given_focal
+from fitting.camera import Camera
+from fitting.camera.focal import given_focal
 from fitting.fits import FitOptions, OtherView, TrackFit
 from fitting.grid import blend_params
 from fitting.hands import fit_hands
-from fitting.keypoints.observed import body_keypoints, reordered, seen_hands
+from fitting.keypoints.hands import seen_hands
+from fitting.keypoints.side_swap import reordered
+from fitting.keypoints.usable import body_keypoints
 from fitting.keypoints.weights import PRESENT
 from fitting.rig.association import Track, associate
 from fitting.rig.calibration import read_rig, write_rig

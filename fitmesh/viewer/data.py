@@ -27,7 +27,8 @@ from fitmesh.exports.scene import (
 )
 from fitmesh.result import Person, Result
 from fitmesh.version import __version__
-from fitting.body.kinematics import BODY_JOINTS, JOINT_NAMES, PARENTS
+from fitting.body.fingers import BODY_JOINTS
+from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
 

@@ -31,100 +31,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import (
-    JOINT_COUNT,
-    Fingers,
-    Placement,
-    Rows,
-    forward_kinematics,
-    mesh_rows,
-    rotate,
-    rotation_matrices,
-    with_tensors_to,
-)
-from pose2d.base.columns import column
+from fitting.body.attached_points import AttachedPoints
+from fitting.body.fingers import Fingers, with_tensors_to
+from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics
+from fitting.body.params import BodyOutput, BodyParams
+from fitting.body.rotations import rotation_matrices
+from fitting.body.skinning import FRAMES_AT_A_TIME, Rows, mesh_rows, skin
 from pose2d.base.errors import UserError
-from pose2d.base.table import BLOCK, Table, blocks
-
-
-@dataclass(frozen=True)
-class AttachedPoints:
-    """K points as E terms, each attached to one bone."""
-
-    bone: Tensor  # [E] which of the 24 joints moves it
-    coefficient: Tensor  # [E] c, share of the joint's position; sums to 1 over a point's terms
-    offset: Tensor  # [E, 3] metres, m at zero shape, along the axes of the rest pose
-    offset_shapedirs: Tensor  # [E, 3, S] metres per unit of shape
-    offset_posedirs: (
-        Tensor | None
-    )  # [E, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all zero
-    gather: Tensor  # [K, E] ones and zeros: adds up a point's terms
-
-    def moments(self, shape: Tensor, pose_feature: Tensor | None) -> Tensor:
-        """m_e, [E, 3] for a shape [S] or [T, E, 3] for [T, S]; pose_feature [T, P] is R - I,
-        flattened.
-        """
-        moment = self.offset + torch.einsum("ecs,...s->...ec", self.offset_shapedirs, shape)
-        if self.offset_posedirs is None or pose_feature is None:
-            return moment
-        return moment + torch.einsum("ecp,tp->tec", self.offset_posedirs, pose_feature)
-
-    def carried(self, placement: Placement, moments: Tensor) -> Tensor:
-        """Where bones carry the terms, [T, E, 3]: c P + G m."""
-        turned = rotate(placement.rotation.index_select(1, self.bone), moments)
-        joints = placement.joints.index_select(1, self.bone)
-        return torch.addcmul(turned, self.coefficient.unsqueeze(-1), joints)
-
-    def place(self, placement: Placement, moments: Tensor) -> Tensor:
-        """Where the points are, [T, K, 3] metres."""
-        return self.gather @ self.carried(placement, moments)
-
+from pose2d.base.table import BLOCK, blocks
 
 ArrayLike = Tensor | np.ndarray
 # Where girths are measured: so far from the height of one joint to that of another.
 GIRTHS = {"chest": (9, 9, 0.0), "waist": (3, 6, 0.2), "hip": (1, 1, 0.0), "thigh": (1, 4, 0.25)}
 ARM_JOINTS = (16, 17, 18, 19, 20, 21, 22, 23)
-
-
-@dataclass(frozen=True)
-class BodyParams(Table):
-    """What a fit finds: one person over T frames."""
-
-    TENSORS = True
-    # [T, 24, 3] axis-angle, each joint relative to its parent; joint 0 turns it all
-    pose: Tensor = column((24, 3), "f", "axis-angle of each joint", unit="rad", finite=True)
-    # [S] one body for all frames, or [T, S]
-    shape: Tensor = column(("directions",), "f", "shape", unit="standard deviations", finite=True)
-    # [T, 3] added to every point
-    translation: Tensor = column((3,), "f", "translation", unit="m", finite=True)
-    # [] or [T] multiplies the posed body: children; [1] is one for all frames, too
-    size: Tensor = column((), "f", "size", finite=True, fill=1, default=lambda: torch.ones(()))
-    # [T, 30, 3] SMPL-H's finger joints, zeros: flat hands; None: as the 24 joints have them
-    hands: Tensor | None = column(
-        (30, 3), "f", "axis-angle of finger joints", unit="rad", finite=True, optional=True
-    )
-
-    def __post_init__(self) -> None:
-        if self.size.ndim and len(self.size) == 1 != len(self.pose):
-            object.__setattr__(self, "size", self.size[0])
-        super().__post_init__()
-
-
-@dataclass(frozen=True)
-class BodyOutput(Table):
-    """Where the body is in T frames, in the frame that the translation is given in."""
-
-    joints: Tensor = column(
-        (24, 3), "f", "posed joints by forward kinematics", unit="m"
-    )  # [T, 24, 3]
-    keypoints: Tensor = column(
-        (26, 3), "f", "Halpe-26; the first 17 are COCO's", unit="m"
-    )  # [T, 26, 3]
-    vertices: Tensor | None = column(
-        ("vertices", 3), "f", "mesh, where wanted", unit="m", optional=True
-    )  # [T, V, 3]
-    # [T, 2, 21, 3] left and right, in MediaPipe's order; None: no finger pose was given
-    hands: Tensor | None = column((2, 21, 3), "f", "hand keypoints", unit="m", optional=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -360,8 +279,8 @@ class Body:
             template, by_shape, by_finger, weights = fingers.rows
             finger_feature = None if by_finger is None else fingers.pose_feature(placement)
         parts = []
-        for first in range(0, max(len(placement.rotation), 1), _FRAMES_AT_A_TIME):
-            frames = slice(first, first + _FRAMES_AT_A_TIME)
+        for first in range(0, max(len(placement.rotation), 1), FRAMES_AT_A_TIME):
+            frames = slice(first, first + FRAMES_AT_A_TIME)
             of_frames = Placement(*(p[frames] if p.ndim > 2 else p for p in placement))
             rest = template + (shape if shape.ndim == 1 else shape[frames]) @ by_shape
             if by_pose is not None and pose_feature is not None:
@@ -434,26 +353,6 @@ class Body:
         if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
             raise UserError(f"{what} holds NaN or infinity; every number must be finite.")
         return tensor
-
-
-_FRAMES_AT_A_TIME = 16  # 16 frames of 6,800 vertices blend 5 MB of transforms
-
-
-def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -> Tensor:
-    """Posed vertices [T, 3, V] of rest vertices [3, V] or [T, 3, V], with weights [24 or 52, V].
-
-    v = sum_j w_j (G_j x + P_j - G_j J_j). Vertices run along the last axis, so that the blend of
-    transforms is one plain matrix product and its use runs along long rows.
-    """
-    rotation, joints, rest_joints = placement
-    shift = joints - rotate(rotation, rest_joints)
-    transform = torch.cat((rotation, shift.unsqueeze(-1)), -1)  # [T, 24, 3, 4]
-    blend = torch.einsum("tjac->tacj", transform).flatten(0, 2) @ weights_by_bone
-    by_x, by_y, by_z, constant = blend.unflatten(0, (len(rotation), 3, 4)).unbind(
-        2
-    )  # each [T, 3, V]
-    x, y, z = rest_vertices.unsqueeze(-3).unbind(-2)  # each [1, V] or [T, 1, V]
-    return torch.addcmul(torch.addcmul(torch.addcmul(constant, by_x, x), by_y, y), by_z, z)
 
 
 def _pose_matrices(pose: Tensor) -> Tensor:

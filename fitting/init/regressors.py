@@ -25,8 +25,10 @@ import torch
 from torch import Tensor, nn
 
 from fitting.body import BodyParams
-from fitting.body.kinematics import JOINT_COUNT, matrix_to_axis_angle, rot6d_to_matrix
-from fitting.camera import Camera, cliff_box_info, crop_to_full
+from fitting.body.kinematics import JOINT_COUNT
+from fitting.body.rotations import matrix_to_axis_angle, rot6d_to_matrix
+from fitting.camera import Camera
+from fitting.camera.crop import cliff_box_info, crop_to_full
 from fitting.init import REGRESSORS
 from pose2d.base.arrays import read_npz
 from pose2d.base.columns import column

@@ -1,65 +1,26 @@
-"""From confidence to a weight on each keypoint's squared pixel error.
+"""Turn confidence into a weight on each keypoint's squared pixel error.
 
-A calibrated confidence s is an expected OKS, so it states a pixel variance, sigma^2 = l^2 (1 - s) /
-s with l^2 = (2 sigma_k)^2 area (`pose2d.types`), and `precision`, v / sigma^2, is maximum
-likelihood. The other weightings state no pixels: they divide by one variance for all keypoints of a
-person, (REFERENCE_SIGMA sqrt(area))^2, so that priors mean the same beside any of them.
+A calibrated confidence s is an expected OKS, so it states a pixel variance, sigma^2 = l^2 (1 - s) / s
+with l^2 = (2 sigma_k)^2 area (`pose2d.types`), and `precision`, v / sigma^2, is maximum likelihood.
+The other weightings state no pixels: they divide by one variance for all keypoints of a person,
+(REFERENCE_SIGMA sqrt(area))^2, so that priors count the same beside any of them.
 
-`likelihood` takes the stated error distribution, where a head states one: a mixture of Gaussians in
-units of l, each axis with its own sigma and the annotators' scatter taken out (`joint_variance`),
-with the probability 1 - v that the keypoint is not in the image an error of any size
-(ABSENT_SIGMA), and, since a head may be wrong about a keypoint that it cannot see, the one Gaussian
-that the expected OKS implies, wider by WIDER, with the share HEDGE. Where no distribution is stated
-it is `precision`.
-
-**Once the body is known** (`confidence_after_fit`). A head reads one image. A fit has seen the
-whole track and knows how bodies move, so a keypoint far from the body's own is likely to be wrong:
-the weights of its stated mixture follow by Bayes' rule,
-
-    w_m'  ~  w_m N(r; 0, KEPT s_m^2 + BODY^2)^POWER,        r = (keypoint - body) / l,
-
-with s_m of each axis.
-
-The fit follows a keypoint in part, so only KEPT of an error's variance is left in r; BODY is the
-body's own error; POWER is below 1 because frames and keypoints are not independent. The three were
-chosen on a rendered validation set, by the correlation with the true OKS. Neighbouring frames alone
-say nothing: at a hidden keypoint the network's error moves along with the body (bench/README.md,
-"Hidden keypoints").
-
-**Behind somebody else** (`behind_others`, `with_variance_inflation`). A network that looks at
-somebody who is partly hidden by another person finds the other's keypoints as readily as the right
-ones, and is sure of them. An image does not tell; two fitted bodies do. For a person whose body is
-behind another one, two things count: that a surface of the other body lies in front of the
-keypoint, and that the keypoint found lies where the other has one of the same kind. The weights of
-the stated mixture of errors then become
-
-    w_m'  ~  w_m s_m^a,        a = COVERED (behind a surface) + TAKEN (at the other's keypoint),
-
-both between 0 and 1, and fading with the distance between the two: people far apart have other
-sizes in the image, and are not mistaken for one another. The body that hides is taken as capsules
-around its bones, which need no mesh.
-
-What lies behind the person's own body is found as well (`surface_in_front_m` of the own body), but
-is no reason to change anything: the head sees that in the image (bench/README.md, "Hidden
-keypoints").
+`likelihood` takes the stated error distribution, where a head states one. It is a mixture of
+Gaussians in units of l, each axis with its own sigma and the annotators' scatter taken out
+(`joint_variance`). Two components are added: with the probability 1 - v that the keypoint is not in
+the image, an error of any size (ABSENT_SIGMA); and, since a head may be wrong about a keypoint that
+it cannot see, the one Gaussian that the expected OKS implies, wider by WIDER, with the share HEDGE.
+Where no distribution is stated, `likelihood` is `precision`.
 """
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fitting.body import BodyOutput
-from fitting.camera import Camera
-from pose2d.base.columns import column, nested
 from pose2d.base.errors import UserError
-from pose2d.base.scratch import release_scratch
-from pose2d.base.table import Table, blocks
-from pose2d.skeletons import HALPE26
 from pose2d.types import (
     AREA_OF_BOX,
     ConfidenceSource,
@@ -97,7 +58,8 @@ WIDER = 1.5
 # the variances' difference, but at least this share of the stated deviation. Chosen by
 # `bench/left_out.py --choose`: keypoints of real video that were left out and predicted; a share of
 # every deviation, 0.5, is as good there and loses on rendered people who are half hidden.
-ANNOTATOR_STD, LEAST_SHARE = 0.35, 0.35
+ANNOTATOR_STD = 0.35
+LEAST_SHARE = 0.35
 CONFIDENCE_RANGE = (1e-3, 0.999)  # `precision`: sigma stays between 3 % of l and 30 l. Not tuned
 
 
@@ -210,207 +172,3 @@ def _likelihood(keypoints: Keypoints, area_px2: Tensor, presence: Tensor) -> Wei
     return Weights(
         (presence > 0) * precision, plain.sigma_px, share / share.sum(-1, keepdim=True), relative
     )
-
-
-KEPT = 0.5
-BODY = 0.2
-POWER = 0.5
-
-
-def confidence_after_fit(keypoints: Keypoints, body_px: Tensor) -> Keypoints:
-    """Keypoints [T, K] with weights and confidence after a fit whose own keypoints are at `body_px`
-    [T, K, 2].
-
-    Keypoints without a stated distribution, or where the body's are not finite, stay as they are.
-    """
-    stated = keypoints.error
-    if stated is None:
-        return keypoints
-    area = keypoint_area(keypoints, keypoints.confidence * keypoints.presence > 0)
-    squared = (keypoints.xy_px - body_px).square() / l_squared(area, keypoints.skeleton)[
-        ..., None
-    ]  # [T, K, 2]
-    variance = KEPT * stated.axis_sigma.square() + BODY**2  # [T, K, M, 2]
-    log_density = -(squared[..., None, :] / variance + variance.log()).sum(-1) / 2
-    logs = stated.weight.clamp_min(1e-9).log() + POWER * log_density
-    return _reweighted(keypoints, logs, torch.isfinite(squared).all(-1))
-
-
-def with_variance_inflation(keypoints: Keypoints, inflation: Tensor) -> Keypoints:
-    """Keypoints [T, K] whose mixtures' weights are multiplied by sigma^inflation, [T, K]; 0 changes
-    nothing.
-
-    Keypoints without a stated distribution stay as they are.
-    """
-    stated = keypoints.error
-    if stated is None:
-        return keypoints
-    logs = stated.weight.clamp_min(1e-9).log() + inflation[..., None] * stated.sigma.log()
-    return _reweighted(keypoints, logs, inflation != 0)
-
-
-def _reweighted(keypoints: Keypoints, logs: Tensor, changed: Tensor) -> Keypoints:
-    """Weights softmax(logs) [T, K, M] and the confidence that follows, where changed [T, K] and
-    present.
-    """
-    changed = changed & (keypoints.presence > 0)
-    assert keypoints.error is not None
-    error = replace(
-        keypoints.error,
-        weight=torch.where(changed[..., None], logs.softmax(-1), keypoints.error.weight),
-    )
-    return replace(
-        keypoints,
-        error=error,
-        confidence=torch.where(changed, error.expected_oks(), keypoints.confidence),
-    )
-
-
-# Capsules: from joint, to joint, radius in metres on an adult. The torso is wider than deep, so it
-# has several.
-CAPSULES = (
-    (1, 4, 0.08),
-    (2, 5, 0.08),
-    (4, 7, 0.055),
-    (5, 8, 0.055),
-    (7, 10, 0.045),
-    (8, 11, 0.045),  # legs
-    (16, 18, 0.05),
-    (17, 19, 0.05),
-    (18, 20, 0.04),
-    (19, 21, 0.04),
-    (20, 22, 0.04),
-    (21, 23, 0.04),  # arms
-    (1, 16, 0.11),
-    (2, 17, 0.11),
-    (0, 9, 0.12),
-    (1, 2, 0.11),
-    (16, 17, 0.08),
-    (12, 15, 0.07),  # torso and neck
-)
-# a ball around the middle of the joint and the keypoint at the top
-HEAD_JOINT = 15
-HEAD_TOP = 17
-HEAD_M = 0.10
-UNCOVERED_M = -1.0  # where no surface meets the ray
-
-# Chosen on the rendered validation set by the likelihood of true errors and the squared error of
-# the expected OKS (python bench/tuning/hidden_keypoints.py synth_dev --split validation --choose).
-COVERED, TAKEN = 4.70, 1.72
-# the mean depth by which a body is surely behind another; both may follow the same keypoints
-BEHIND_M = 0.02
-FADE_M = 1.0  # the depth between two people over which it counts less, by a factor of e
-SURFACE_M = 0.05  # how far in front of a keypoint a surface must be, and how exactly that is known
-TAKEN_L = 2.0  # distance from the other's keypoint, in units of l
-
-
-@dataclass(frozen=True)
-class FittedBody(Table):
-    """One person's keypoints and fitted body over T frames of a shot."""
-
-    frame: np.ndarray = column((), "i", "increasing frame numbers")
-    present: np.ndarray = column((), "b", "the person is there")
-    keypoints: Keypoints = nested(Keypoints, "Halpe's 26")
-    body: BodyOutput = nested(BodyOutput, "in the camera frame")
-
-
-@dataclass(frozen=True)
-class BehindOthers:
-    """What speaks against a person's keypoints, each [T, 26] in [0, 1]; of several people in front,
-    the most.
-    """
-
-    covered: Tensor  # a surface of somebody else is in front
-    # somebody in front has a keypoint of this kind, left or right, where this one was found
-    taken: Tensor
-
-    @property
-    def inflation(self) -> Tensor:
-        """[T, 26] how much the stated variances grow (`with_variance_inflation`)."""
-        return COVERED * self.covered + TAKEN * self.taken
-
-
-def surface_in_front_m(points: Tensor, body: BodyOutput) -> Tensor:
-    """How far the nearest surface of a body is in front of points [T, K, 3], along the rays from
-    the camera: [T, K].
-
-    Points and body are in the camera frame, in metres. UNCOVERED_M where no surface meets the ray.
-    """
-    first, second = (torch.tensor([capsule[end] for capsule in CAPSULES]) for end in (0, 1))
-    radius = points.new_tensor([*(capsule[2] for capsule in CAPSULES), HEAD_M])
-    head = (body.joints[:, HEAD_JOINT] + body.keypoints[:, HEAD_TOP])[:, None] / 2
-    start = torch.cat((body.joints[:, first], head), 1)  # [T, C, 3]
-    step = torch.cat((body.joints[:, second], head), 1) - start
-    away = points.norm(dim=-1, keepdim=True).clamp_min(1e-6)
-    ray = points / away
-    # Across a ray, a segment is a segment: its point nearest to the ray is where it is nearest to
-    # the origin there.
-    along, step_along = (torch.einsum("tkc,tsc->tks", ray, value) for value in (start, step))
-    start2, step2, mixed = (
-        (a * b).sum(-1)[:, None] - along_a * along_b
-        for a, b, along_a, along_b in (
-            (start, start, along, along),
-            (step, step, step_along, step_along),
-            (start, step, along, step_along),
-        )
-    )
-    share = (-mixed / step2.clamp_min(1e-9)).clamp(0, 1)
-    inside = radius.square() - (start2 + 2 * share * mixed + share.square() * step2)
-    front = along + share * step_along - inside.clamp_min(0).sqrt()
-    return torch.where((inside > 0) & (front > 0), away - front, UNCOVERED_M).amax(-1)
-
-
-def behind_others(people: Mapping[int, FittedBody], identity: int, camera: Camera) -> BehindOthers:
-    """Of one of everyone in a shot."""
-    one = people[identity]
-    covered, taken = (torch.zeros_like(one.keypoints.confidence) for _ in range(2))
-    for other in (person for number, person in people.items() if number != identity):
-        _, all_here, all_there = np.intersect1d(one.frame, other.frame, return_indices=True)
-        for some in blocks(len(all_here)):
-            here = all_here[some]
-            there = all_there[some]
-            look = _may_hide(one.rows(here), other.rows(there), camera)
-            if look.any():
-                here = here[look]
-                there = there[look]
-                behind = _behind(one.rows(here), other.rows(there), camera)
-                covered[here] = torch.maximum(covered[here], behind.covered)
-                taken[here] = torch.maximum(taken[here], behind.taken)
-            release_scratch()
-    return BehindOthers(covered, taken)
-
-
-def _behind(own: FittedBody, other: FittedBody, camera: Camera) -> BehindOthers:
-    """Of two people in the same T frames."""
-    depth_m = (own.body.keypoints[..., 2] - other.body.keypoints[..., 2]).mean(1, keepdim=True)
-    behind = torch.sigmoid(depth_m / BEHIND_M) * torch.exp(-depth_m.clamp_min(0) / FADE_M)
-    covered = torch.sigmoid(surface_in_front_m(own.body.keypoints, other.body) / SURFACE_M - 1)
-    at = own.keypoints.xy_px
-    other_at = camera.project(other.body.keypoints)
-    near = (
-        torch.stack([at - other_at, at - other_at[:, list(HALPE26.flip_order)]])
-        .square()
-        .sum(-1)
-        .amin(0)
-    )
-    area = keypoint_area(own.keypoints, own.keypoints.confidence * own.keypoints.presence > 0)
-    taken = torch.exp(-near / (2 * TAKEN_L**2 * l_squared(area, HALPE26)))
-    return BehindOthers(behind * covered, behind * taken.nan_to_num(0.0))
-
-
-def _may_hide(own: FittedBody, other: FittedBody, camera: Camera) -> np.ndarray:
-    """[T] both are there, the other is in front or nearly, and they overlap in the image; the rest
-    needs no look.
-    """
-    own_px = camera.project(own.body.keypoints)
-    other_px = camera.project(other.body.keypoints)
-    low = other_px.amin(1)
-    high = other_px.amax(1)
-    margin = (high - low).amax(-1, keepdim=True) / 4
-    overlap = ((own_px.amax(1) > low - margin) & (own_px.amin(1) < high + margin)).all(
-        -1
-    )  # NaN: behind the camera
-    nearer = (
-        own.body.keypoints[..., 2].mean(1) > other.body.keypoints[..., 2].mean(1) - 5 * BEHIND_M
-    )
-    return own.present & other.present & (overlap & nearer).numpy()

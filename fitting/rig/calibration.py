@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitting.camera import COUNTS, Camera
+from fitting.camera import Camera
+from fitting.camera.pinhole import COUNTS
 from fitting.rig.calibration_formats import (
     EXPECTED,
     MOST_CAMERAS,

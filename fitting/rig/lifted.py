@@ -8,9 +8,11 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from fitting.body import Body
-from fitting.camera import Camera, FocalEstimate
+from fitting.camera import Camera
+from fitting.camera.focal import FocalEstimate
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.observed import body_keypoints, reordered, side_order
+from fitting.keypoints.side_swap import reordered, side_order
+from fitting.keypoints.usable import body_keypoints
 from fitting.rig.epipolar import FEWEST_KEYPOINTS, MEETS, Pose
 from fitting.rig.offsets import LONGEST_OFFSET_S
 from fitting.rig.rig import Rig

@@ -10,7 +10,7 @@ from itertools import combinations, product
 import numpy as np
 
 from fitting.fits import OtherView
-from fitting.keypoints.observed import reordered
+from fitting.keypoints.side_swap import reordered
 from fitting.rig.epipolar import FAR, Pose, squared_residual
 from fitting.rig.offsets import INDEPENDENT_PER_SECOND
 from fitting.rig.sights import Sight

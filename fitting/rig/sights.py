@@ -8,7 +8,7 @@ import numpy as np
 from scipy.ndimage import convolve1d
 
 from fitting.camera import Camera
-from fitting.keypoints.observed import body_keypoints, undistorted
+from fitting.keypoints.usable import body_keypoints, undistorted
 from fitting.keypoints.weights import keypoint_weights
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints

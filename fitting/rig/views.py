@@ -13,10 +13,11 @@ from scipy.spatial.transform import Rotation
 from torch import Tensor
 
 from fitting.body import Body, BodyParams
-from fitting.camera import Camera, params_to_world
+from fitting.camera import Camera
+from fitting.camera.world import params_to_world
 from fitting.fits import InitialGuess, OtherView
 from fitting.grid import Grid
-from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
+from fitting.keypoints.usable import TooFewKeypoints, body_keypoints
 from fitting.rig.sides import exchange_sides
 from fitting.rig.sights import Sight, find_neighbours
 from fitting.rig.triangulation import triangulate

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from fitting.camera import FocalEstimate
+from fitting.camera.focal import FocalEstimate
 from fitting.scene.ground_evidence import DEPTH_LOG_SIGMA, Evidence
 from fitting.scene.height_prior import heavy_tailed, height_cost, likely_heights_m
 from pose2d.video.camera_motion.motion import under_focal

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fitting.body import Body
-from fitting.camera import FocalEstimate
+from fitting.camera.focal import FocalEstimate
 from fitting.fits import TrackFit
 from fitting.scene.contact import keypoint_sigma_px
 from pose2d.base.scratch import release_scratch, scratch_array

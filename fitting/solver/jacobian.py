@@ -18,14 +18,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fitting.body.body import AttachedPoints, Body
-from fitting.body.kinematics import (
-    JOINT_COUNT,
-    PARENTS,
-    Placement,
-    tree,
-    with_tensors_to,
-)
+from fitting.body.attached_points import AttachedPoints
+from fitting.body.body import Body
+from fitting.body.fingers import with_tensors_to
+from fitting.body.kinematics import JOINT_COUNT, PARENTS, Placement, tree
 from fitting.solver.unknowns import BODY_JOINTS, MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, State
 
 

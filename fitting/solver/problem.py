@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fitting.keypoints.observed import LEAST_KEYPOINTS
+from fitting.keypoints.usable import LEAST_KEYPOINTS
 from fitting.solver.jacobian import BodyJacobian, Posed
 from fitting.solver.terms.reprojection import Reprojection
 from fitting.solver.terms.term import NormalEquations, Term

@@ -15,13 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fitting.body.body import BodyParams
-from fitting.body.kinematics import (
-    JOINT_COUNT,
-    matrix_to_axis_angle,
-    nearest_rotation,
-    rotation_matrices,
-)
+from fitting.body.kinematics import JOINT_COUNT
+from fitting.body.params import BodyParams
+from fitting.body.rotations import matrix_to_axis_angle, nearest_rotation, rotation_matrices
 from pose2d.base.columns import column
 from pose2d.base.table import Table
 

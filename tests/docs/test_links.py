@@ -13,7 +13,7 @@ import pytest
 from tests.docs.pages import ROOT, page_names, read_page
 
 READER = "**For**"  # how the first paragraph of a page in docs/ begins
-# A source file in a code span, as `fitting/camera.py` or `camera.py`; `*` and `{..}` are patterns.
+# A source file in a code span, as `fitting/shot.py` or `shot.py`; `*` and `{..}` are patterns.
 SOURCE_FILE = re.compile(r"(?<![\w/.*}-])(?:\w[\w-]*/)*\w[\w-]*\.(?:py|js|sh|ipynb)(?![\w(])")
 EXAMPLE_NAMES = {"FILE.py", "my_network.py"}  # names that stand for a file of the reader's own
 # Files of SPIN, CLIFF, GMR and Poseur that the pages tell the reader to use.

@@ -10,7 +10,7 @@ from eval3dpw.sequences import camera_params, read_sequence, read_spin_npz
 from fitmesh.eval_3dpw import pipeline
 from fitmesh.eval_3dpw.eval_settings import EvalSettings
 from fitmesh.ui.events import Reporter
-from fitting.body.load import OPEN_BODY
+from fitting.body.open_body import OPEN_BODY
 from pose2d.base.errors import UserError
 from tests.eval3dpw import tiny_3dpw
 

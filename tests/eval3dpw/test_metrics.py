@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_mm, procrustes
-from fitting.body.kinematics import nearest_rotation
+from fitting.body.rotations import nearest_rotation
 from tests.references import answers
 
 

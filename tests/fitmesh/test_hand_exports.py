@@ -26,7 +26,7 @@ from fitmesh.exports.scene import joint_poses, rest_body
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import viewer_data
-from fitting.body.kinematics import FINGER_JOINTS, JOINT_NAMES_52, PARENTS_52
+from fitting.body.fingers import FINGER_JOINTS, JOINT_NAMES_52, PARENTS_52
 from pose2d.base.errors import UserError
 from tests.fitmesh.walkers import walkers
 

@@ -133,7 +133,7 @@ def test_a_folder_without_results_is_refused_in_words(tmp_path: Path) -> None:
 def test_another_body_is_noticed(
     fitmesh: Fitmesh, walk: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
-    from fitting.body.load import OPEN_BODY
+    from fitting.body.open_body import OPEN_BODY
 
     body = tmp_path / "mine.npz"
     body.write_bytes(OPEN_BODY.read_bytes())

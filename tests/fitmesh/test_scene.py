@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.stages.scene import lens_of, read_floor, scene_options
 from fitmesh.stages.settings import RunSettings
-from fitting.camera import PRIOR_LOG_SIGMA, PRIOR_SHARE
+from fitting.camera.focal import PRIOR_LOG_SIGMA, PRIOR_SHARE
 from pose2d.base.errors import UserError
 from pose2d.video.camera_motion.background import BackgroundMotion
 from pose2d.video.camera_motion.motion import read_motion

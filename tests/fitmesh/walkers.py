@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 import fitting
 from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Event, Person, Result, Shot
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.camera import params_to_world
+from fitting.camera.world import params_to_world
 
 NUMBER = {name: joint for joint, name in enumerate(JOINT_NAMES)}
 SIZE = (640, 360)
@@ -306,7 +306,7 @@ def save(result: Result) -> None:
 
 def _compose(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Axis-angle of `first` after `second`."""
-    from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+    from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 
     a, b = (rotation_matrices(torch.from_numpy(v)) for v in (first, second))
     return matrix_to_axis_angle(a @ b).numpy()

@@ -11,8 +11,8 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
 from fitting.body import Body
-from fitting.body.kinematics import shortest_turn
-from fitting.camera import PRIOR_LOG_SIGMA, PRIOR_SHARE, FocalEstimate
+from fitting.body.rotations import shortest_turn
+from fitting.camera.focal import PRIOR_LOG_SIGMA, PRIOR_SHARE, FocalEstimate
 from fitting.scene.person_evidence import PersonEvidence, ShotCamera
 
 FPS = 30.0

@@ -5,9 +5,9 @@ from dataclasses import replace
 import torch
 
 import fitting
-from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import rotation_matrices
 from fitting.fits import FitInput, FitOptions, InitialGuess
-from fitting.keypoints.observed import SeenHands
+from fitting.keypoints.hands import SeenHands
 from fitting.problem_setup import terms_of
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.problem import Problem

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from fitting.keypoints.weights import confidence_after_fit
+from fitting.keypoints.after_fit import confidence_after_fit
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints, l_squared
 

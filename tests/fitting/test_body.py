@@ -11,7 +11,8 @@ import smplx
 import torch
 
 import fitting
-from fitting.body.kinematics import PARENTS, rotation_matrices, tree
+from fitting.body.kinematics import PARENTS, tree
+from fitting.body.rotations import rotation_matrices
 from pose2d.base.errors import UserError
 from tests.references import rules
 
@@ -82,7 +83,7 @@ def test_the_toy_body_moves_as_in_smplx(toy, frames, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("frames", [1, 7, 64])
 def test_the_open_body_moves_as_in_smplx(body, frames, dtype):
-    arrays = dict(np.load(fitting.body.load.OPEN_BODY))
+    arrays = dict(np.load(fitting.body.open_body.OPEN_BODY))
     pose, shape, translation = random_params(frames, 16, dtype)
     theirs = reference(arrays, dtype, 16, body.vertex_picks)(
         betas=shape, global_orient=pose[:, 0], body_pose=pose[:, 1:].flatten(1), transl=translation
@@ -172,7 +173,7 @@ def test_turning_the_root_turns_everything_about_the_pelvis(exact):
 
 
 def test_the_mirror_image_of_a_pose_is_the_mirror_image_of_the_body(exact):
-    arrays = np.load(fitting.body.load.OPEN_BODY)
+    arrays = np.load(fitting.body.open_body.OPEN_BODY)
     vertex_mirror = torch.as_tensor(arrays["mirror"]).long()
     names = [str(name) for name in arrays["joint_names"]]
     swap = {"left": "right", "right": "left"}

@@ -13,7 +13,7 @@ import smplx
 import torch
 
 import fitting
-from fitting.body.load import OPEN_BODY
+from fitting.body.open_body import OPEN_BODY
 from pose2d.base.errors import UserError
 
 BODY_PARENTS = [-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19]

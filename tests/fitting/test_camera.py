@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.body.kinematics import matrix_to_rot6d, rot6d_to_matrix, rotation_matrices
-from fitting.camera import SPIN_CROP, Camera, cliff_box_info, crop_to_full
+from fitting.body.rotations import matrix_to_rot6d, rot6d_to_matrix, rotation_matrices
+from fitting.camera import Camera
+from fitting.camera.crop import SPIN_CROP, cliff_box_info, crop_to_full
 from pose2d.base.errors import UserError
 from tests.references import answers
 

@@ -10,13 +10,13 @@ import pytest
 
 from fitting.camera import Camera
 from fitting.render import Mesh, render
-from fitting.render.raster import compiled
+from fitting.render.compiled import compiled
 from tests.fitting.shapes import sphere
 
 _DRAWS = """
 import numpy as np
 from fitting.camera import Camera
-from fitting.render import Mesh, draw, raster, render
+from fitting.render import Mesh, paint, raster, render, shading
 from tests.fitting.shapes import sphere
 
 vertices, faces = sphere((0, 0, 3), 1.0)
@@ -24,7 +24,7 @@ colours = np.full(vertices.shape, 0.5)
 for size, colour in (((64, 48), colours), ((640, 480), (0.1, 0.2, 0.3)), ((8, 8), None)):
     camera = Camera.default(size)
     render([Mesh(vertices, faces, colour, 3), Mesh(vertices.astype(np.float32), faces)], camera)
-for module in (raster, draw):
+for module in (raster, paint, shading):
     for name, thing in vars(module).items():
         if hasattr(thing, "signatures") and thing.__module__ == module.__name__:
             print(name, len(thing.signatures))

@@ -11,17 +11,12 @@ import torch
 import fitting
 from bench.lib.hand_points import shown_points
 from fitting.body import BodyParams
-from fitting.body.kinematics import (
-    JOINT_NAMES,
-    JOINT_NAMES_52,
-    PARENTS_52,
-    WRISTS,
-    matrix_to_axis_angle,
-    rotation_matrices,
-)
+from fitting.body.fingers import JOINT_NAMES_52, PARENTS_52, WRISTS
+from fitting.body.kinematics import JOINT_NAMES
+from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.fits import FitInput, FitOptions, with_default_errors
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
-from fitting.keypoints.observed import SeenHands, seen_hands
+from fitting.keypoints.hands import SeenHands, seen_hands
 from fitting.optimise import fit_jointly
 from pose2d.skeletons import HALPE26
 from pose2d.types import HandKeypoints, Keypoints

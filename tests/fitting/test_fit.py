@@ -7,7 +7,7 @@ import torch
 
 import fitting
 from fitting.body import BodyParams
-from fitting.body.kinematics import matrix_to_axis_angle, rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.solver.terms.contact import FEET
 from fitting.solver.terms.floor import foot_lifts
 from pose2d.base.errors import UserError

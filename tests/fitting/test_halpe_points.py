@@ -11,8 +11,9 @@ import torch
 
 import fitting
 from eval3dpw.captured.motion import load_motion
-from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, rotation_matrices
-from fitting.body.load import OPEN_BODY
+from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES
+from fitting.body.open_body import OPEN_BODY
+from fitting.body.rotations import rotation_matrices
 
 POSES = Path(__file__).parents[2].parent / "shared" / "data" / "cmu" / "poses_5fps.npz"
 SKELETON = POSES.with_name("clips_30fps.npz")

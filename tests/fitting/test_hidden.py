@@ -11,13 +11,8 @@ import torch
 from fitting.body import Body, BodyOutput
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.keypoints.weights import (
-    UNCOVERED_M,
-    FittedBody,
-    behind_others,
-    surface_in_front_m,
-    with_variance_inflation,
-)
+from fitting.keypoints.after_fit import with_variance_inflation
+from fitting.keypoints.hidden import UNCOVERED_M, FittedBody, behind_others, surface_in_front_m
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
 

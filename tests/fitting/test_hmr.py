@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fitting import Camera
-from fitting.camera import crop_to_full
+from fitting.camera.crop import crop_to_full
 from fitting.init.regressors import (
     CARDS,
     CLIFF_CROPPING,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import fitting
-from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import rotation_matrices
 from fitting.solver.jacobian import BodyJacobian, Posed, left_jacobian
 from fitting.solver.problem import costs, normal_equations
 from fitting.solver.terms.pose_prior import LikelyPose

@@ -8,7 +8,7 @@ import torch
 
 from fitting.body import BodyParams
 from fitting.body.load import load_body
-from fitting.camera import FocalEstimate, combined, focal_prior, given_focal, refocused_params
+from fitting.camera.focal import FocalEstimate, combined, focal_prior, given_focal, refocused_params
 from pose2d.base.errors import UserError
 
 SIZE = (1920, 1080)

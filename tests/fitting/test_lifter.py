@@ -9,16 +9,9 @@ import torch
 
 import fitting
 from fitting.camera import Camera
-from fitting.init.lifter import (
-    Observation,
-    _windows,
-    inputs,
-    interpolate,
-    lift,
-    lift_frames,
-    load_lifter,
-    rotation_towards,
-)
+from fitting.init.lifter import _windows, lift, lift_frames
+from fitting.init.lifter_inputs import Observation, inputs, interpolate, rotation_towards
+from fitting.init.lifter_network import load_lifter
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fitting
-from fitting.keypoints.observed import body_keypoints
+from fitting.keypoints.usable import body_keypoints
 from fitting.keypoints.weights import (
     ANNOTATOR_STD,
     HEDGE,

@@ -12,7 +12,8 @@ import torch
 from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.init.lifter import lift
-from fitting.keypoints.observed import body_keypoints, observed_joints, usable_frames
+from fitting.keypoints.observed import observed_joints
+from fitting.keypoints.usable import body_keypoints, usable_frames
 from pose2d.base import table
 from pose2d.types import Keypoints
 from tests.walkers import walker

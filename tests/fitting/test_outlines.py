@@ -11,7 +11,8 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from fitting.body import BodyParams
-from fitting.camera import Camera, given_focal
+from fitting.camera import Camera
+from fitting.camera.focal import given_focal
 from fitting.fits import FitInput, FitOptions, with_default_errors
 from fitting.outlines import shape_from_outlines
 from fitting.render.raster import rasterize

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.camera import NEAR_PLANE_M, Camera
+from fitting.camera import Camera
+from fitting.camera.pinhole import NEAR_PLANE_M
 from fitting.render import Mesh, render
 from fitting.render import raster as product
 from tests.fitting.shapes import SMALL, TOY, at, sphere

@@ -10,8 +10,9 @@ import torch
 from fitting import load_body
 from fitting.camera import Camera
 from fitting.render import Mesh, render
-from fitting.render.draw import problem, softened, vertex_normals
 from fitting.render.raster import rasterize
+from fitting.render.shading import softened, vertex_normals
+from fitting.render.with_pytorch3d import problem
 from pose2d.base.errors import UserError
 from tests.fitting.shapes import SMALL, TOY, at, sphere
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fitting
-from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import rotation_matrices
 from fitting.solver.jacobian import BodyJacobian, Posed
 from fitting.solver.terms.acceleration import REFERENCE_FPS, acceleration
 from fitting.solver.terms.contact import CONTACT_SPEED, FEET, Contact

@@ -14,9 +14,10 @@ from scipy.spatial.transform import Rotation
 import fitting
 from bench.lib.rigs import SimulatedRig, placed_around, simulate
 from bench.lib.simulation import Noise
-from fitting.camera import Camera, given_focal
+from fitting.camera import Camera
+from fitting.camera.focal import given_focal
 from fitting.fits import OtherView
-from fitting.keypoints.observed import reordered
+from fitting.keypoints.side_swap import reordered
 from fitting.rig.association import associate
 from fitting.rig.calibration import read_rig, write_rig
 from fitting.rig.check import check_calibration

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from fitting.body.kinematics import (
+from fitting.body.rotations import (
     axis_angle_to_quaternion,
     euler_zyx_to_matrix,
     matrix_to_axis_angle,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.keypoints.observed import ABSENT, segments
+from fitting.keypoints.segments import ABSENT, segments
 from pose2d.types import Keypoints
 from tests.walkers import walker
 

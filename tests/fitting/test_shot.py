@@ -10,7 +10,8 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from fitting.body import Body, BodyParams
-from fitting.camera import Camera, FocalEstimate
+from fitting.camera import Camera
+from fitting.camera.focal import FocalEstimate
 from fitting.scene.ground_problem import GivenGround
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.skeletons import HALPE26
@@ -448,7 +449,7 @@ def test_a_mirror_image_stands_on_the_same_floor(family: list[ShotPerson], body:
 
 
 def test_parameters_refocused_there_and_back_are_the_same(body: Body) -> None:
-    from fitting.camera import refocused_params
+    from fitting.camera.focal import refocused_params
 
     generator = torch.Generator().manual_seed(0)
     pose = 0.3 * torch.randn(4, 24, 3, generator=generator)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.keypoints.observed import reordered, side_order
+from fitting.keypoints.side_swap import reordered, side_order
 from pose2d.skeletons import COCO17
 from pose2d.types import ErrorDistribution, Keypoints
 

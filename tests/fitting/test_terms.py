@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import rotation_matrices
+from fitting.body.rotations import rotation_matrices
 from fitting.solver.jacobian import Posed
 from fitting.solver.levenberg_marquardt import solve_track
 from fitting.solver.problem import Problem, costs, normal_equations

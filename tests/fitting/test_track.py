@@ -11,7 +11,7 @@ import torch
 import fitting
 from fitting.fits import FitInput
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.observed import TooFewKeypoints, body_keypoints
+from fitting.keypoints.usable import TooFewKeypoints, body_keypoints
 from fitting.track import fit_track, prepare_track
 from fitting.windows import _split_windows, fit_windows
 from pose2d.base.errors import UserError

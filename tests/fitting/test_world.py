@@ -6,7 +6,12 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitting.camera import params_to_world, points_to_world, rotation_to_world, world_from_camera
+from fitting.camera.world import (
+    params_to_world,
+    points_to_world,
+    rotation_to_world,
+    world_from_camera,
+)
 
 
 def camera_up(pitch_deg: float, roll_deg: float) -> np.ndarray:

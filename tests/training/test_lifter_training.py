@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import fitting
-from fitting.body.kinematics import MIRROR, quaternion_to_matrix, rotation_matrices
-from fitting.init.lifter import FEATURES, Lifter, LifterOutput, Observation, load_lifter
+from fitting.body.kinematics import MIRROR
+from fitting.body.rotations import quaternion_to_matrix, rotation_matrices
+from fitting.init.lifter_inputs import FEATURES, Observation
+from fitting.init.lifter_network import Lifter, LifterOutput, load_lifter
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from training.examples.crop_examples import Crops, crop_examples

@@ -12,7 +12,8 @@ from eval3dpw.captured.collars import ARM_DEG, RISE_MM, with_raised_collars
 from eval3dpw.captured.knees import signed_flexion_deg, straightened, subjects_excess_deg
 from eval3dpw.captured.motion import Motion, load_captured, load_motion
 from fitting.body import BodyParams
-from fitting.body.kinematics import WRISTS, axis_angle_to_quaternion, rotation_matrices
+from fitting.body.fingers import WRISTS
+from fitting.body.rotations import axis_angle_to_quaternion, rotation_matrices
 from fitting.hands import flat_palms
 from pose2d.base.errors import UserError
 from training.motion import possible_poses, rare_poses

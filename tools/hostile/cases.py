@@ -135,7 +135,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from fitmesh.result import TRACKS, fit_schema, keypoints_schema
     from fitmesh.stages.given_keypoints import read_given
     from fitmesh.stages.people import read_keypoint_rows, read_tracks
-    from fitting.init.lifter import load_lifter
+    from fitting.init.lifter_network import load_lifter
     from fitting.solver.terms.pose_prior import read_mixture
     from pose2d.base.json_files import read_json
     from pose2d.detect.boxes import read_detections

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import quaternion_to_matrix
-from fitting.init.lifter import Observation
+from fitting.body.rotations import quaternion_to_matrix
+from fitting.init.lifter_inputs import Observation
 from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.skeletons import HALPE26
 from training.examples.lifter_examples import Examples, placed, turn_towards_person

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import quaternion_to_matrix
-from fitting.camera import NEAREST_KEYPOINT_M
-from fitting.init.lifter import SHAPE, SLOW_STEP_S, WINDOW, Inputs, Observation, inputs
+from fitting.body.rotations import quaternion_to_matrix
+from fitting.camera.pinhole import NEAREST_KEYPOINT_M
+from fitting.init.lifter_inputs import Inputs, Observation, inputs
+from fitting.init.lifter_network import SHAPE, SLOW_STEP_S, WINDOW
 from pose2d.skeletons import HALPE26
 from training.examples.marks import MARKS_SPREAD_M, marks
 from training.examples.random_numbers import Random

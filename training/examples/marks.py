@@ -7,7 +7,8 @@ top of it, an ear before its canal: each difference is attached to one bone.
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import MIRROR, rotate
+from fitting.body.kinematics import MIRROR
+from fitting.body.rotations import rotate
 from pose2d.skeletons import HALPE26
 
 # Keypoint -> the bone that carries the difference, and millimetres along its axes at rest: x to the

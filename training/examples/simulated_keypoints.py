@@ -14,7 +14,7 @@ trained with them.
 import torch
 from torch import Tensor
 
-from fitting.init.lifter import Observation
+from fitting.init.lifter_inputs import Observation
 from pose2d.skeletons import COCO17, HALPE26
 from pose2d.types import AREA_OF_BOX, l_squared
 from training.examples.random_numbers import Random

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import about_axis
+from fitting.body.rotations import about_axis
 from training.examples.random_numbers import Random
 
 STANDING_M, PELVIS_M = 1.75, 0.95  # how tall, and how high above the floor, people roughly are

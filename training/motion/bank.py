@@ -15,8 +15,8 @@ from torch import Tensor
 
 from eval3dpw.captured.motion import Motion
 from fitting.body import Body
-from fitting.body.kinematics import (
-    MIRROR,
+from fitting.body.kinematics import MIRROR
+from fitting.body.rotations import (
     axis_angle_to_quaternion,
     quaternion_product,
     quaternion_to_matrix,

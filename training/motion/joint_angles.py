@@ -9,11 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import (
-    MIRROR,
-    about_axis,
-    matrix_to_axis_angle,
-)
+from fitting.body.kinematics import MIRROR
+from fitting.body.rotations import about_axis, matrix_to_axis_angle
 
 
 @dataclass(frozen=True)

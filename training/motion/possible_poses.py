@@ -5,12 +5,7 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.kinematics import (
-    matrix_to_axis_angle,
-    rotate,
-    rotation_matrices,
-    shortest_turn,
-)
+from fitting.body.rotations import matrix_to_axis_angle, rotate, rotation_matrices, shortest_turn
 
 DEEP_M = 0.05  # limbs may be inside each other, as soft parts are
 OFF_FLOOR_M = 0.06

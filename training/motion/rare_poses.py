@@ -12,10 +12,7 @@ from torch.nn.functional import normalize
 from eval3dpw.captured.collars import with_raised_collars
 from eval3dpw.captured.motion import Motion
 from fitting.body import Body
-from fitting.body.kinematics import (
-    axis_angle_to_quaternion,
-    quaternion_to_axis_angle,
-)
+from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.solver.terms.joint_limits import joint_ranges
 from fitting.solver.unknowns import BODY_JOINTS
 from training.motion.joint_angles import posed

@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 from eval3dpw.captured import collars
 from eval3dpw.captured.motion import Motion, legs_m, read_checked, relative_poses
 from fitting.body import Body
-from fitting.body.kinematics import matrix_to_axis_angle, rotate, rotation_matrices
+from fitting.body.rotations import matrix_to_axis_angle, rotate, rotation_matrices
 from pose2d.base.arrays import Array
 from pose2d.base.errors import UserError
 

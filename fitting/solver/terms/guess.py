@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fitting.body.kinematics import matrix_to_axis_angle
+from fitting.body.rotations import matrix_to_axis_angle
 from fitting.solver.jacobian import Posed, left_jacobian
 from fitting.solver.terms.term import (
     NormalEquations,

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from fitting.body import Body
-from fitting.body.body import AttachedPoints
-from fitting.body.kinematics import WRISTS
-from fitting.keypoints.observed import PALM, SeenHands
+from fitting.body.attached_points import AttachedPoints
+from fitting.body.fingers import WRISTS
+from fitting.keypoints.hands import PALM, SeenHands
 from fitting.solver.jacobian import BonePoints, Posed
 from fitting.solver.terms.reprojection import Reprojection, project, projection_rows
 from fitting.solver.terms.term import NormalEquations, Term, geman_mcclure

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fitting.camera import NEAREST_KEYPOINT_M
+from fitting.camera.pinhole import NEAREST_KEYPOINT_M
 from fitting.solver.jacobian import Posed
 from fitting.solver.terms.term import NormalEquations, Term, geman_mcclure
 

@@ -105,6 +105,8 @@ def test_an_edit_makes_again_what_it_touches_and_nothing_else(
 def test_every_module_that_a_syntax_tree_imports_counts() -> None:
     _forget()
     for name, imported in import_graph().items():
+        if name.split(".")[0] not in caching.PACKAGES:
+            continue  # training and tools: no stage runs them
         path = caching._module_file(name)
         assert path is not None
         found = {caching._counting(name, statement) for statement in caching._parsed(path)[0]} - {

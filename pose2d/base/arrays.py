@@ -22,19 +22,17 @@ from pose2d.base.files import open_regular
 from pose2d.base.limits import MOST_ARRAY_BYTES, MOST_ON_DISK, most_bytes, size_text
 from pose2d.base.scratch import has_scratch, release_scratch, scratch_array
 
-MOST_ARRAYS = 20_000  # of one file; networks have some hundred
-MOST_GROWTH = 1100  # deflate makes at most 1032 bytes of one
+MOST_ARRAYS = 20_000  # of one file; networks have a few hundred
+MOST_GROWTH = 1100  # one compressed byte gives at most 1032 bytes with deflate
 _READ_HEADER = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-_ONE_HEADER = (
-    threading.Lock()
-)  # they are Python literals, and Python 3.11 can fail to parse two at a time
-# bytes and rows that are looked at together
-_BLOCK = 1 << 20
-_ROWS = 10_000
-# What counts as a number, a whole number, a truth value, text
+# Headers are Python literals, and Python 3.11 can fail to parse two in different threads at once.
+_HEADER_LOCK = threading.Lock()
+_BLOCK = 1 << 20  # bytes read at a time
+_ROWS = 10_000  # rows checked at a time
+# Kind of `Array` -> the dtype kinds that are accepted, and their name in messages
 _KINDS = {
     "d": ("fiu", "numbers"),
     "f": ("fiu", "numbers"),
@@ -45,15 +43,15 @@ _KINDS = {
 
 
 class _Unreadable(Exception):
-    """Why a file's arrays cannot be read, in words without the file's name."""
+    """The reason why arrays cannot be read, in words without the file's name."""
 
 
 @dataclass(frozen=True)
 class Array:
-    """What an array must look like."""
+    """The kind, shape and limits that an array must have."""
 
     kind: str  # f: numbers, i: whole numbers, b: truth values, U: text
-    shape: tuple[int | str, ...]  # a name stands for a length that is the same wherever the name is
+    shape: tuple[int | str, ...]  # sides of the same name must have the same length
     finite: bool = False  # neither NaN nor infinite
     optional: bool = False
     low: float | None = None
@@ -63,26 +61,25 @@ class Array:
 def read_npz(
     path: str | Path, expected: str, names: Iterable[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Every array of an .npz file, or those of `names` that it has. `expected` ends the message
-    when it cannot be.
-    """
-    with _opened(path, expected) as file:
-        return dict(_arrays(file, None if names is None else set(names)))
+    """Return the arrays of an .npz file by name: all, or those of `names` that it has.
+
+    `expected` says what the file should be and ends the message where it cannot be read."""
+    with _open_arrays(path, expected) as file:
+        return dict(_read_arrays(file, None if names is None else set(names)))
 
 
 def read_npy(path: str | Path, expected: str) -> np.ndarray:
-    """The array of an .npy file."""
-    with _opened(path, expected) as file:
-        return _array(
-            file, Path(path).stat().st_size, Path(path).name, most_bytes(MOST_ARRAY_BYTES)
-        )
+    """Return the array of an .npy file; `expected` ends the message where it cannot be read."""
+    with _open_arrays(path, expected) as file:
+        size = Path(path).stat().st_size
+        return _read_array(file, size, Path(path).name, most_bytes(MOST_ARRAY_BYTES))
 
 
 def is_intact(path: str | Path) -> bool:
-    """Whether every array of an .npz file can be read and has the checksum it was written with."""
+    """Tell whether every array of an .npz file can be read and its checksum is right."""
     try:
-        with _opened(path, "") as file:
-            for _ in _arrays(file, None):  # one in memory at a time
+        with _open_arrays(path, "") as file:
+            for _ in _read_arrays(file, None):  # one array in memory at a time
                 pass
     except UserError:
         return False
@@ -92,111 +89,157 @@ def is_intact(path: str | Path) -> bool:
 def check_arrays(
     arrays: Mapping[str, np.ndarray], wanted: Mapping[str, Array], path: str | Path, what: str
 ) -> None:
-    """Refuse arrays that do not look as `wanted`. `what`: "a keypoints.npz of fitmesh"."""
+    """Refuse arrays that are missing or do not look as `wanted`.
+
+    `what` names the file's kind in messages, such as "a keypoints.npz of fitmesh"."""
     missing = [name for name, array in wanted.items() if name not in arrays and not array.optional]
     if missing:
         raise UserError(f"{path} is not {what}: it lacks {', '.join(missing)}.")
     lengths: dict[str, int] = {}
     for name, array in wanted.items():
-        if name in arrays and (problem := _problem(arrays[name], array, lengths)):
+        if name in arrays and (problem := _find_problem(arrays[name], array, lengths)):
             raise UserError(f"{path} is not {what}, or it is damaged: {name} {problem}.")
 
 
-def _problem(given: np.ndarray, wanted: Array, lengths: dict[str, int]) -> str:
+def _find_problem(array: np.ndarray, wanted: Array, lengths: dict[str, int]) -> str:
+    """Say why an array is not as `wanted`; empty where it is.
+
+    `lengths` collects the lengths of named sides over the arrays of a file."""
     codes, kind = _KINDS[wanted.kind]
-    if given.dtype.kind not in codes:
-        return f"holds {given.dtype}, not {kind}"
-    if given.ndim == len(wanted.shape):
-        for side, name in zip(given.shape, wanted.shape, strict=True):
+    if array.dtype.kind not in codes:
+        return f"holds {array.dtype}, not {kind}"
+    if array.ndim == len(wanted.shape):
+        for side, name in zip(array.shape, wanted.shape, strict=True):
             if isinstance(name, str):
                 lengths.setdefault(name, side)
     sizes = [lengths.get(side, side) if isinstance(side, str) else side for side in wanted.shape]
-    if list(given.shape) != sizes:
-        return f"has size {list(given.shape)}, expected [{', '.join(map(str, sizes))}]"
-    if given.dtype.kind not in "fiu":
+    if list(array.shape) != sizes:
+        return f"has size {list(array.shape)}, expected [{', '.join(map(str, sizes))}]"
+    if array.dtype.kind not in "fiu":
         return ""
-    rows = np.atleast_1d(given)
+    rows = np.atleast_1d(array)
     for first in range(0, len(rows), _ROWS):
-        some = rows[first : first + _ROWS]
-        known = some[~np.isnan(some)]
-        if wanted.finite and not np.isfinite(some).all():
+        block = rows[first : first + _ROWS]
+        numbers = block[~np.isnan(block)]
+        if wanted.finite and not np.isfinite(block).all():
             return "has a number that is not finite (NaN or infinity)"
-        if known.size and wanted.low is not None and known.min() < wanted.low:
-            return f"has {known.min()}, expected at least {wanted.low:g}"
-        if known.size and wanted.high is not None and known.max() > wanted.high:
-            return f"has {known.max()}, expected at most {wanted.high:g}"
+        if numbers.size and wanted.low is not None and numbers.min() < wanted.low:
+            return f"has {numbers.min()}, expected at least {wanted.low:g}"
+        if numbers.size and wanted.high is not None and numbers.max() > wanted.high:
+            return f"has {numbers.max()}, expected at most {wanted.high:g}"
         release_scratch()
     return ""
 
 
 @contextmanager
-def _opened(path: str | Path, expected: str) -> Iterator[BinaryIO]:
+def _open_arrays(path: str | Path, expected: str) -> Iterator[BinaryIO]:
+    """Open a file; whatever reading it raises becomes a UserError."""
     try:
         with open_regular(path) as file:
             yield file
-    except Exception as error:  # what damaged bytes raise is as varied as the bytes
-        text = str(error).splitlines()[0].rstrip(".")[:200] if str(error) else type(error).__name__
-        reason = f"it is damaged or of another kind ({text})"
-        if isinstance(error, _Unreadable):
-            reason = str(error)
-        elif isinstance(error, OSError):
-            reason = (
-                "there is no such file"
-                if isinstance(error, FileNotFoundError)
-                else error.strerror or text
-            )
-        elif isinstance(error, zipfile.BadZipFile):
-            reason = f"it is damaged, cut off, or no .npz file ({text})"
-        elif isinstance(error, MemoryError):
-            reason = "there is not enough memory for its arrays"
-        elif isinstance(error, RuntimeError) and "password" in text:
-            reason = "it is encrypted"
-        raise UserError(f"{path} cannot be read: {reason}. {expected}") from error
+    except Exception as error:  # damaged bytes can raise almost anything
+        raise UserError(f"{path} cannot be read: {_explain(error)}. {expected}") from error
 
 
-def _arrays(file: BinaryIO, names: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
-    """One after the other, with their names; refuses what claims more than the file can hold."""
+def _explain(error: Exception) -> str:
+    """Say in words why a file's arrays cannot be read."""
+    text = str(error).splitlines()[0].rstrip(".")[:200] if str(error) else type(error).__name__
+    if isinstance(error, _Unreadable):
+        return str(error)
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(error, OSError):
+        return error.strerror or text
+    if isinstance(error, zipfile.BadZipFile):
+        return f"it is damaged, cut off, or no .npz file ({text})"
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for its arrays"
+    if isinstance(error, RuntimeError) and "password" in text:
+        return "it is encrypted"
+    return f"it is damaged or of another kind ({text})"
+
+
+def _read_arrays(file: BinaryIO, names: set[str] | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name and array one after the other, after the claimed sizes were checked."""
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
-        members = dict[str, zipfile.ZipInfo]()
-        if len(entries) > MOST_ARRAYS:
-            raise _Unreadable(f"it claims to hold {len(entries)} arrays")
-        for entry in entries:
-            name = entry.filename.removesuffix(".npy")
-            if name == entry.filename or (names is not None and name not in names):
-                continue  # not an array, or one that nobody asked for
-            if name in members:
-                raise _Unreadable(f"it has two arrays {name}")
-            file_bytes = os.fstat(file.fileno()).st_size
-            if entry.compress_size > file_bytes or entry.file_size > MOST_GROWTH * (
-                entry.compress_size + 64
-            ):
-                raise _Unreadable(
-                    f"{name} claims {size_text(entry.file_size)}, more than the file can hold"
-                )
-            members[name] = entry
+        members = _members(entries, names, os.fstat(file.fileno()).st_size)
         if not members and names is None and entries:
             raise _Unreadable("it is a zip file without arrays")
         cap = MOST_ON_DISK if has_scratch() else most_bytes(MOST_ARRAY_BYTES)
         total = sum(member.file_size for member in members.values())
         if total > cap:
             raise _Unreadable(
-                f"its arrays would take {size_text(total)} of memory, and at most {size_text(cap)} may be used"
+                f"its arrays would take {size_text(total)} of memory, "
+                f"and at most {size_text(cap)} may be used"
             )
         for name, member in members.items():
             with archive.open(member) as stream:
-                yield name, _array(stream, member.file_size, name, cap)
+                yield name, _read_array(stream, member.file_size, name, cap)
 
 
-def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
-    """One array of a stream that holds `size` bytes."""
+def _members(
+    entries: list[zipfile.ZipInfo], names: set[str] | None, file_bytes: int
+) -> dict[str, zipfile.ZipInfo]:
+    """Return the arrays of a zip file by name, limited to `names`.
+
+    Refuses entries that claim more than a file of `file_bytes` can hold."""
+    if len(entries) > MOST_ARRAYS:
+        raise _Unreadable(f"it claims to hold {len(entries)} arrays")
+    members: dict[str, zipfile.ZipInfo] = {}
+    for entry in entries:
+        name = entry.filename.removesuffix(".npy")
+        if name == entry.filename or (names is not None and name not in names):
+            continue  # not an array, or not asked for
+        if name in members:
+            raise _Unreadable(f"it has two arrays {name}")
+        most_growth = MOST_GROWTH * (entry.compress_size + 64)
+        if entry.compress_size > file_bytes or entry.file_size > most_growth:
+            raise _Unreadable(
+                f"{name} claims {size_text(entry.file_size)}, more than the file can hold"
+            )
+        members[name] = entry
+    return members
+
+
+def _read_array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
+    """Read the array of a stream that holds `size` bytes; at most `cap` bytes are allocated."""
+    shape, is_fortran, dtype = _read_header(stream, name)
+    count = math.prod(shape)
+    claimed = count * dtype.itemsize
+    available = size - stream.tell()
+    if claimed != available:
+        raise _Unreadable(
+            f"{name} claims {size_text(claimed)} and there are {size_text(max(0, available))}"
+        )
+    if claimed > cap:
+        raise _Unreadable(
+            f"{name} would take {size_text(claimed)} of memory, {size_text(cap)} may be used"
+        )
+    flat = scratch_array((count,), dtype)
+    content = flat.view(np.uint8).data if claimed else memoryview(b"")
+    position = 0
+    while position < len(content):
+        count_read = stream.readinto(content[position : position + _BLOCK])
+        if not count_read:
+            raise _Unreadable(f"{name} breaks off")
+        position += count_read
+    stream.read(1)  # a zip entry compares its checksum at its end
+    release_scratch()
+    if not dtype.isnative:  # torch only takes the byte order of this machine
+        flat = flat.astype(dtype.newbyteorder("="))
+    return flat.reshape(shape, order="F" if is_fortran else "C")
+
+
+def _read_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read shape, Fortran order and type of an array; refuse what is not plain numbers or text."""
     version = np.lib.format.read_magic(stream)
     if version not in _READ_HEADER:
         raise _Unreadable(
             f"{name} is in version {version[0]}.{version[1]} of NumPy's format; expected 1.0 or 2.0"
         )
-    with _ONE_HEADER:
-        shape, fortran, dtype = _READ_HEADER[version](stream)
+    with _HEADER_LOCK:
+        shape, is_fortran, dtype = _READ_HEADER[version](stream)
     if any(type(side) is not int or side < 0 for side in shape) or len(shape) > 32:
         raise _Unreadable(f"{name} claims the impossible size {str(shape)[:80]}")
     if dtype.hasobject:
@@ -206,27 +249,6 @@ def _array(stream: Any, size: int, name: str, cap: int) -> np.ndarray:
     count = math.prod(shape)
     if (dtype.itemsize == 0 and count) or (dtype.kind == "f" and dtype.itemsize > 8):
         raise _Unreadable(
-            f"{name} holds {dtype}, not numbers of at most 64 bits or text of some letters"
+            f"{name} holds {dtype}, not numbers of at most 64 bits or text of at least one letter"
         )
-    claimed = count * dtype.itemsize
-    there = size - stream.tell()
-    if claimed != there:
-        raise _Unreadable(
-            f"{name} claims {size_text(claimed)} and there are {size_text(max(0, there))}"
-        )
-    if claimed > cap:
-        raise _Unreadable(
-            f"{name} would take {size_text(claimed)} of memory, {size_text(cap)} may be used"
-        )
-    flat = scratch_array((count,), dtype)
-    content = flat.view(np.uint8).data if claimed else memoryview(b"")
-    at = 0
-    while at < len(content):
-        if not (taken := stream.readinto(content[at : at + _BLOCK])):
-            raise _Unreadable(f"{name} breaks off")
-        at += taken
-    stream.read(1)  # a zip entry compares its checksum at its end
-    release_scratch()
-    if not dtype.isnative:  # another machine's order of bytes, which torch does not know
-        flat = flat.astype(dtype.newbyteorder("="))
-    return flat.reshape(shape, order="F" if fortran else "C")
+    return shape, is_fortran, dtype

@@ -17,36 +17,36 @@ from pose2d.base.errors import UserError
 
 _BLOCK = 1 << 20  # bytes read at a time
 
-
-unfinished: set[Path] = set()  # files and folders being written now
-held: set[Path] = (
-    set()
-)  # folders that this process is the only writer of: what goes there goes nowhere else
+unfinished: set[Path] = set()  # files and folders that are being written now
+# Folders that this process is the only writer of. Nothing meant for them may end up elsewhere.
+held: set[Path] = set()
 
 
 def check_inside(path: Path) -> None:
-    """Refuse a place that looks as if it were in a folder we hold, and lies elsewhere because of a
-    link.
-    """
+    """Refuse a path in a folder that we hold if a link leads it out of that folder."""
     for folder in held:
-        if path.absolute().is_relative_to(folder) and not path.parent.resolve().is_relative_to(
-            folder.resolve()
-        ):
+        is_named_inside = path.absolute().is_relative_to(folder)
+        if is_named_inside and not path.parent.resolve().is_relative_to(folder.resolve()):
             raise UserError(
-                f"{path} would be written outside {folder}: {path.parent} is a link. Remove the link."
+                f"{path} would be written outside {folder}: {path.parent} is a link. "
+                "Remove the link."
             )
 
 
 def remove_unfinished() -> None:
-    """For a process that ends at once: what is half written goes with it."""
+    """Remove half-written files and folders, for a process that exits at once."""
     for path in tuple(unfinished):
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it into place only if the block succeeds. The
-    temporary name keeps the suffix, since writers (video, npz) choose their format by it."""
+    """Yield a temporary path beside `path`, which is renamed to `path` if the block succeeds.
+
+    The temporary name keeps the suffix, since writers (video, npz) choose their format by it."""
     path = Path(path)
     check_inside(path)
     temporary = path.with_name(f".{path.stem[:100]}.{secrets.token_hex(4)}{path.suffix}")
@@ -69,32 +69,31 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 
 def remove_temporary(path: Path) -> None:
-    """Remove what a killed run had written of `path` so far, under the names that `atomic_file`
-    gives.
-    """
-    for left in path.parent.glob(f".{path.stem[:100]}.????????{path.suffix}"):
-        left.unlink(missing_ok=True)
+    """Remove the temporary files of `atomic_file(path)` that killed runs left behind."""
+    for temporary in path.parent.glob(f".{path.stem[:100]}.????????{path.suffix}"):
+        temporary.unlink(missing_ok=True)
 
 
 def check_writable(folder: Path) -> None:
-    """Say in words, before any work, why results cannot be written to a folder."""
+    """Refuse a folder that results cannot be written to, before any work is done."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file. --out takes a folder for the results.")
     with atomic_file(folder / ".probe") as probe:
         probe.touch()
-    (folder / ".probe").unlink(missing_ok=True)  # another process may be asking the same
+    (folder / ".probe").unlink(missing_ok=True)  # another process may be probing too
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `path`; it takes the place of `path` only if the block succeeds.
-    What a killed run left behind under the temporary names is cleared away by the next one."""
+    """Yield an empty folder beside `path`, which replaces `path` if the block succeeds.
+
+    Temporary folders that a killed run left behind are removed by the next one."""
     partial = path.with_name(f".{path.name}.partial")
     old = path.with_name(f".{path.name}.old")
-    check_inside(path / "file")  # what a link would be replaced by stays, too
+    check_inside(path / "file")  # `path` itself may be a link to another place
     try:
-        for left in (partial, old):
-            shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
         partial.mkdir(parents=True)
         unfinished.add(partial)
         yield partial
@@ -110,18 +109,16 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """An ordinary file, to be read; OSError for anything else: a pipe may never answer, and a
-    device never ends.
-    """
+    """Open an ordinary file for reading, or raise OSError for anything else.
+
+    A pipe may never answer, and a device never ends."""
     try:
-        kind = os.stat(path).st_mode
-        if not stat.S_ISREG(kind):  # not opened: that alone makes some devices do something
-            what = (
-                "a folder"
-                if stat.S_ISDIR(kind)
-                else "a pipe, a device or a socket, not an ordinary file"
-            )
-            raise OSError(errno.EINVAL, f"it is {what}")
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):  # checked before opening, which makes some devices act
+            kind = "a pipe, a device or a socket, not an ordinary file"
+            if stat.S_ISDIR(mode):
+                kind = "a folder"
+            raise OSError(errno.EINVAL, f"it is {kind}")
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         return os.fdopen(os.open(path, flags), "rb")
     except ValueError as error:
@@ -129,7 +126,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def file_sha256(path: Path) -> str:
-    """Of a file's bytes, as digests are published."""
+    """Return the SHA-256 of a file's bytes as hexadecimal text."""
     digest = hashlib.sha256()
     for block in blocks(path):
         digest.update(block)
@@ -137,7 +134,7 @@ def file_sha256(path: Path) -> str:
 
 
 def blocks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file, a MiB at a time."""
+    """Yield the bytes of a file, at most one MiB at a time."""
     try:
         with open_regular(path) as file:
             while block := file.read(_BLOCK):

@@ -21,7 +21,7 @@ from pose2d.base.errors import UserError
 from pose2d.base.files import open_regular
 from pose2d.base.limits import JSON_GROWTH, MOST_JSON_BYTES, most_bytes, size_text
 
-WHOLE = 2**53  # the largest whole number that every reader of JSON keeps exactly
+WHOLE = 2**53  # every reader of JSON keeps integers up to this size exactly
 _JSON_KINDS = {
     type(None): "null",
     bool: "a truth value",
@@ -35,19 +35,20 @@ _JSON_KINDS = {
 
 @dataclass(frozen=True)
 class Json:
-    """A value of a JSON file that knows where it stands."""
+    """A value of a JSON file that knows its place in the file, for messages."""
 
     value: Any
     path: Path
     where: str = ""  # "annotations[3].bbox"
-    expected: str = ""  # what the file should be; ends every message
+    expected: str = ""  # what the file should be; the end of every message
 
     def refuse(self, problem: str) -> UserError:
-        """The error to raise."""
+        """Return the error to raise for a problem with this value."""
         place = f"{self.path}: {self.where}" if self.where else f"{self.path}"
         return UserError(f"{place} {problem}. {self.expected}".rstrip())
 
-    def _of(self, kind: type, what: str) -> Any:
+    def _checked(self, kind: type, what: str) -> Any:
+        """Return the value, or raise an error that says it is not `what`."""
         if not isinstance(self.value, kind):
             raise self.refuse(f"is {_JSON_KINDS[type(self.value)]}, not {what}")
         return self.value
@@ -59,30 +60,33 @@ class Json:
         return isinstance(self.value, dict) and name in self.value
 
     def object(self) -> dict[str, Any]:
-        return self._of(dict, "an object")
+        """Return the value, which must be an object."""
+        return self._checked(dict, "an object")
 
     def item(self, name: str) -> "Json":
-        """An entry of an object."""
+        """Return an entry of an object, which must exist."""
         if name not in self.object():
             raise self.refuse(f'has no "{name}"')
         return self._inner(self.value[name], f".{name}")
 
     def get(self, name: str, default: Any) -> "Json":
-        """The same, or the default where it is absent or null."""
+        """Return an entry of an object, or the default where it is absent or null."""
         value = self.object().get(name)
         return self._inner(default if value is None else value, f".{name}")
 
     def items(self) -> Iterator["Json"]:
-        """The entries of a list."""
-        return (self._inner(value, f"[{n}]") for n, value in enumerate(self._of(list, "a list")))
+        """Yield the entries of a list."""
+        values = self._checked(list, "a list")
+        return (self._inner(value, f"[{index}]") for index, value in enumerate(values))
 
     def text(self) -> str:
+        """Return the value, which must be text that is not empty."""
         if self.value == "":
             raise self.refuse("is empty")
-        return self._of(str, "text")
+        return self._checked(str, "text")
 
     def number(self, low: float = -math.inf, high: float = math.inf) -> float:
-        """Finite, and within the limits."""
+        """Return the value as a finite float within the limits."""
         if type(self.value) not in (int, float):
             raise self.refuse(f"is {_JSON_KINDS[type(self.value)]}, not a number")
         try:
@@ -92,36 +96,38 @@ class Json:
         if not math.isfinite(value):
             raise self.refuse("is not finite")
         if not low <= value <= high:
-            limits = f"{low:g} or more" if high == math.inf else f"{low:g} to {high:g}"
-            raise self.refuse(
-                f"is {value:g}; expected {f'at most {high:g}' if low == -math.inf else limits}"
-            )
+            limits = f"{low:g} to {high:g}"
+            if low == -math.inf:
+                limits = f"at most {high:g}"
+            elif high == math.inf:
+                limits = f"{low:g} or more"
+            raise self.refuse(f"is {value:g}; expected {limits}")
         return value
 
     def integer(self, low: int = -WHOLE, high: int = WHOLE) -> int:
-        """A whole number within the limits; 3.0 is one, too."""
+        """Return the value as an integer within the limits; 3.0 is accepted."""
         value = self.number(low, high)
         if value != round(value):
             raise self.refuse(f"is {value:g}, not a whole number")
         return int(self.value)
 
     def numbers(self, *counts: int) -> np.ndarray:
-        """A list of so many numbers (any of the counts; none given: any), float64. They may be NaN
-        or infinite.
-        """
-        values = self._of(list, "a list of numbers")
+        """Return a list of numbers as float64; they may be NaN or infinite.
+
+        The length must be one of `counts`; any length is accepted without counts."""
+        values = self._checked(list, "a list of numbers")
         if counts and len(values) not in counts:
-            raise self.refuse(
-                f"has {len(values)} numbers; expected {' or '.join(map(str, counts))}"
-            )
-        if wrong := set(map(type, values)) - {int, float}:
-            raise self.refuse(f"holds {_JSON_KINDS[wrong.pop()]} where a number should be")
+            expected = " or ".join(map(str, counts))
+            raise self.refuse(f"has {len(values)} numbers; expected {expected}")
+        if wrong_types := set(map(type, values)) - {int, float}:
+            raise self.refuse(f"holds {_JSON_KINDS[wrong_types.pop()]} where a number should be")
         try:
             return np.array(values, np.float64)
         except OverflowError:
             raise self.refuse("holds a number that is too large") from None
 
     def finite_numbers(self, *counts: int) -> np.ndarray:
+        """Return a list of finite numbers, see `numbers`."""
         values = self.numbers(*counts)
         if not np.isfinite(values).all():
             raise self.refuse("holds a number that is not finite")
@@ -129,7 +135,7 @@ class Json:
 
 
 def read_json(path: str | Path, expected: str = "") -> Json:
-    """`expected` says what the file should be; it ends every message about it."""
+    """Read a JSON file; `expected` says what it should be and ends every message about it."""
     path = Path(path)
     try:
         with open_regular(path) as file:
@@ -137,9 +143,11 @@ def read_json(path: str | Path, expected: str = "") -> Json:
             cap = most_bytes(MOST_JSON_BYTES * JSON_GROWTH) // JSON_GROWTH
             if size > cap:
                 raise UserError(
-                    f"{path} has {size_text(size)}; with the memory at hand at most {size_text(cap)} can be read."
+                    f"{path} has {size_text(size)}; with the free memory at most {size_text(cap)} "
+                    "can be read."
                 )
-            return Json(json.loads(file.read(cap).decode("utf-8-sig")), path, expected=expected)
+            text = file.read(cap).decode("utf-8-sig")
+            return Json(json.loads(text), path, expected=expected)
     except OSError as error:
         problem = f"cannot read {path}: {error.strerror or error}"
     except RecursionError:
@@ -152,7 +160,7 @@ def read_json(path: str | Path, expected: str = "") -> Json:
 
 
 def plain_value(value: Any) -> Any:
-    """What JSON can hold: NaN and infinity become null, paths text."""
+    """Convert to what JSON can hold: NaN and infinity become null, paths become text."""
     if isinstance(value, Mapping):
         return {str(key): plain_value(content) for key, content in value.items()}
     if isinstance(value, list | tuple):

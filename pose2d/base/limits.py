@@ -9,36 +9,29 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-MOST_ARRAY_BYTES = 4 << 30  # of all arrays of one file; an hour of ten people is a third of it
-MOST_ON_DISK = 64 << 30  # the same where they lie on disk
-MOST_JSON_BYTES = (
-    2 << 30
-)  # COCO-WholeBody's annotations, the largest file anyone passes, have 0.8 GB
-JSON_GROWTH = (
-    10  # Python objects take about so many times the bytes of the text they were read from
-)
-MOST_PIXELS = 100_000_000  # of one image or frame: 300 MB, of which some are in memory at once
-FREE_SHARE = 0.5  # of the memory that is free, one file may take so much
+MOST_ARRAY_BYTES = 4 << 30  # all arrays of one file; an hour of ten people takes a third of it
+MOST_ON_DISK = 64 << 30  # all arrays of one file, where they lie on disk
+# COCO-WholeBody's annotations, the largest JSON file in common use, have 0.8 GB.
+MOST_JSON_BYTES = 2 << 30
+JSON_GROWTH = 10  # Python objects take about ten times the bytes of the text they are parsed from
+MOST_PIXELS = 100_000_000  # of one image or frame: 300 MB, of which a few are in memory at once
+FREE_SHARE = 0.5  # share of the free memory that one file may take
 
 
 def most_bytes(cap: int) -> int:
-    """`cap`, or less where this process can allocate little: on a small machine, in a container, by
-    `ulimit -v`.
-    """
+    """Return `cap`, or half of the memory that this process can still allocate if that is less.
+
+    The machine, the container and `ulimit -v` are considered."""
     free = [cap / FREE_SHARE]
     with suppress(AttributeError, OSError, ValueError):  # not on Windows
         free.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     with suppress(OSError):
         available = re.findall(r"MemAvailable:\s*(\d+)", Path("/proc/meminfo").read_text("ascii"))
-        free += [1024 * int(count) for count in available]
-    with suppress(
-        OSError, ValueError
-    ):  # of a control group (Docker, a cluster's job), where there is one: not "max"
-        limit, used = (
-            int(Path(f"/sys/fs/cgroup/memory.{name}").read_text("ascii"))
-            for name in ("max", "current")
-        )
-        free.append(limit - used)
+        free += [1024 * int(kilobytes) for kilobytes in available]
+    # A control group limits containers and the jobs of clusters; "max" (a ValueError): no limit.
+    with suppress(OSError, ValueError):
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text("ascii"))
+        free.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text("ascii")))
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -49,7 +42,7 @@ def most_bytes(cap: int) -> int:
 
 
 def size_text(count: float) -> str:
-    """Bytes as a person reads them."""
+    """Format a number of bytes with a unit, such as "1.2 MB"."""
     if count < 1000:
         return f"{count:.0f} bytes"
     power = min(4, int(math.log10(count) / 3))

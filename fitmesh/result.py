@@ -15,7 +15,7 @@ import numpy as np
 
 import fitting
 from pose2d.base.arrays import Array, check_arrays
-from pose2d.base.caching import content_digest, read_npz, stated_key
+from pose2d.base.caching import content_digest, read_cache_key, read_npz
 from pose2d.base.columns import column
 from pose2d.base.errors import UserError
 from pose2d.base.files import file_sha256
@@ -702,7 +702,7 @@ class Manifest:
             digests = stated.item("files").object()
             entries = stated.item("entries").items()
         except UserError:
-            is_ours = (out / CACHE_FOLDER).is_dir() or any(map(stated_key, out.glob("*.npz")))
+            is_ours = (out / CACHE_FOLDER).is_dir() or any(map(read_cache_key, out.glob("*.npz")))
             return cls(out, entries={path.name for path in out.iterdir()} if is_ours else set())
         known = {name: value for name, value in digests.items() if isinstance(value, str)}
         return cls(out, known, {str(entry.value) for entry in entries})

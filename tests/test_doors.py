@@ -28,10 +28,10 @@ from fitting.body.open_body import OPEN_BODY
 from pose2d import hub
 from pose2d.base import unpickle
 from pose2d.base.arrays import read_npz
-from pose2d.base.caching import FILE as LOCK
-from pose2d.base.caching import folder_lock
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, atomic_folder, file_sha256
+from pose2d.base.folder_lock import FILE as LOCK
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.onnx_weights import read_onnx
 from pose2d.detect.boxes import read_detections
 from pose2d.video.video_file import Video

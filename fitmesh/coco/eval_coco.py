@@ -31,10 +31,11 @@ from fitmesh.options.measure import EvalCocoOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
-from pose2d.base.caching import folder_lock, weights_digest
+from pose2d.base.caching import weights_digest
 from pose2d.base.distributed import process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, check_writable
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import plain_value
 from pose2d.base.threads import use_threads
 from pose2d.crops import estimate_people

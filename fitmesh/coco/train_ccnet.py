@@ -28,10 +28,10 @@ from fitmesh.coco.eval_coco import describe, with_occlusion_test, write_metrics
 from fitmesh.options.measure import TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
-from pose2d.base.caching import folder_lock
 from pose2d.base.distributed import ProcessGroup, process_group
 from pose2d.base.errors import UserError
 from pose2d.base.files import check_writable
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
 from pose2d.models.base import PoseModel
 from pose2d.models.registry import use_plugin

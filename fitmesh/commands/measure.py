@@ -66,8 +66,8 @@ def eval_3dpw(asked: Eval3dpwCommand) -> None:
     with starting(Reporter(on_stderr(asked.quiet))):
         from fitmesh.eval_3dpw import pipeline, score_table
         from fitmesh.eval_3dpw.eval_settings import EvalSettings
-        from pose2d.base.caching import folder_lock
         from pose2d.base.distributed import process_group
+        from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import use_threads
 
     settings = EvalSettings(**shared(asked, Eval3dpwOptions))

@@ -65,7 +65,7 @@ def synth(asked: SynthOptions) -> None:
 
     with starting():
         from eval3dpw.synth.dataset import SynthSettings, make_dataset
-        from pose2d.base.caching import folder_lock
+        from pose2d.base.folder_lock import folder_lock
         from pose2d.base.threads import cores
 
     if asked.seconds is not None and not asked.scenes:

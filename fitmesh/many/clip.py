@@ -21,8 +21,8 @@ from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
 from fitmesh.ui.events import Event, Message, Reporter, Stage
 from fitmesh.ui.trouble import describe_error
 from fitmesh.version import __version__
-from pose2d.base.caching import FolderBusy
 from pose2d.base.errors import UserError
+from pose2d.base.folder_lock import FolderBusy
 from pose2d.models.registry import use_plugin
 
 

@@ -31,9 +31,10 @@ from fitmesh.options.run import RunOptions
 from fitmesh.result import EDITS_FILE, OVERLAY_FILE, Manifest
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
-from pose2d.base.caching import PACKAGES, CacheKey, content_digest, folder_lock
+from pose2d.base.caching import PACKAGES, CacheKey, content_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, open_regular
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import read_json
 
 MOST_WARNINGS = 50

@@ -24,9 +24,10 @@ from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui import events
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
-from pose2d.base.caching import CacheKey, folder_lock
+from pose2d.base.caching import CacheKey
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, remove_temporary
+from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import read_json
 from pose2d.base.scratch import scratch_for
 from pose2d.base.threads import check_device, default_device

@@ -1,4 +1,4 @@
-"""Training and evaluation in one process, or in several started by torchrun."""
+"""Share training and evaluation among processes started by torchrun, or run in one process."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,12 +15,12 @@ from torch.distributed.rendezvous import rendezvous
 from pose2d.base.threads import check_device, default_device
 
 T = TypeVar("T")
-PATIENCE = timedelta(days=1)  # how long processes wait for the one that evaluates or writes files
+PATIENCE = timedelta(days=1)  # how long processes wait while one evaluates or writes files
 
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """This process among all of a run."""
+    """This process among all processes of a run."""
 
     rank: int
     world_size: int
@@ -39,24 +39,25 @@ class ProcessGroup:
         """Replace each tensor by its sum over processes, in one message."""
         if self.world_size == 1:
             return
-        several = list(tensors)
-        flat = torch.cat([tensor.flatten() for tensor in several])
+        tensors = list(tensors)
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
         dist.all_reduce(flat)
-        for tensor, part in zip(several, flat.split([t.numel() for t in several]), strict=True):
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """The items that this process does: every `world_size`-th."""
+        """Return the items that this process handles: every `world_size`-th."""
         return items[self.rank :: self.world_size]
 
-    def gather(self, mine: Sequence[T]) -> list[T]:
-        """The results of everybody's `share`, in the order of all items; the same list in every
-        process.
-        """
+    def gather(self, results: Sequence[T]) -> list[T]:
+        """Collect the results of every process's `share`, in the order of all items.
+
+        Every process gets the same list."""
         if self.world_size == 1:
-            return list(mine)
+            return list(results)
         parts: list[list[T]] = [[] for _ in range(self.world_size)]
-        dist.all_gather_object(parts, list(mine))
+        dist.all_gather_object(parts, list(results))
         return [
             part[number] for number in range(len(parts[0])) for part in parts if number < len(part)
         ]
@@ -66,15 +67,13 @@ ALONE = ProcessGroup(0, 1, torch.device("cpu"))
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one that prints and writes, before and after a `process_group`
-    too.
-    """
+    """Tell whether this process prints and writes files, also outside a `process_group`."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
 def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
-    """From the environment variables of torchrun, or this process alone."""
+    """Join the processes that torchrun started, or run alone without its variables."""
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     rank = int(os.environ.get("RANK", "0"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -86,9 +85,8 @@ def process_group(device: str | None = None) -> Iterator[ProcessGroup]:
     if device.startswith("cuda"):
         torch.cuda.set_device(torch.device(device))
     backend = "nccl" if device.startswith("cuda") else "gloo"
-    # Processes find each other's addresses in a place of its own for every attempt: torchrun keeps
-    # one store while it starts workers again, and a new worker might read the address of one that
-    # was killed, and wait for it.
+    # Give every attempt its own prefix in the store. torchrun keeps one store while it restarts
+    # workers, and a new worker could read the address of a killed one and wait for it.
     store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     store = dist.PrefixStore(f"attempt {attempt} of {world_size} processes", store)

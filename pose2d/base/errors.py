@@ -1,6 +1,4 @@
-"""What everything else imports: the one exception that means "the user can fix this", limits of
-numbers, lazy names.
-"""
+"""The exception for mistakes that the user can fix, ranges of numbers, and lazy public names."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,16 +8,17 @@ from typing import Any
 
 
 class UserError(Exception):
-    """A mistake in what was given. The message names the thing, what was expected, and what to do.
-    Commands print it as one sentence and leave with exit code 2; no traceback."""
+    """A mistake in the input. The message says what is wrong, what was expected and what to do.
+
+    Commands print it without a traceback and exit with code 2."""
 
 
 def lazy_names(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose public names live in `modules` (name ->
-    module).
-    """
+    """Return `__getattr__` and `__dir__` of a package that imports its public names on first use.
+
+    `modules` maps each name to the module that defines it."""
 
     def find(name: str) -> Any:
         if name not in modules:
@@ -31,35 +30,35 @@ def lazy_names(
 
 @dataclass(frozen=True)
 class Range:
-    """Finite numbers from `low` to `high`, both included: limits of an option or of an argument."""
+    """Limits of an option or argument: finite numbers from `low` to `high`, both included."""
 
     low: float
     high: float
-    multiple: int | None = None  # of this number only
+    multiple: int | None = None  # only multiples of this number
 
     def problem(self, value: float) -> str:
-        """Why a number is not in it; empty when it is."""
+        """Say why a number is not in the range; empty if it is."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"is {value!r}, not a number"
         if isinstance(value, float) and not math.isfinite(value):
             return f"is {value}, not a finite number"
         if not self.low <= value <= self.high:
-            return f"is {shown(value)}, not {self}"
+            return f"is {format_number(value)}, not {self}"
         if self.multiple is not None and value % self.multiple:
-            return f"is {shown(value)}, not a multiple of {self.multiple}"
+            return f"is {format_number(value)}, not a multiple of {self.multiple}"
         return ""
 
     def check(self, name: str, value: float | None) -> None:
-        """Raise UserError where a number that was given is not in it."""
+        """Raise UserError if a number is not in the range; None is accepted."""
         if value is not None and (problem := self.problem(value)):
             raise UserError(f"{name} {problem}.")
 
     def __str__(self) -> str:
-        return f"between {shown(self.low)} and {shown(self.high)}"
+        return f"between {format_number(self.low)} and {format_number(self.high)}"
 
 
-def shown(value: float) -> str:
-    """Short: 1e+30, not thirty zeros."""
+def format_number(value: float) -> str:
+    """Format a number in a few characters: large integers as a power of ten."""
     if isinstance(value, int) and abs(value) >= 10**9:
         return f"about {'-' if value < 0 else ''}10^{int(abs(value).bit_length() * math.log10(2))}"
     return str(value) if isinstance(value, int) else f"{value:g}"

@@ -1,8 +1,6 @@
-"""Where and in how many threads things are calculated, and work in a thread of its own, a few steps
-ahead.
+"""Choose the device and the number of threads of computations, and prefetch items in a thread.
 
-Sums are split among threads, and the split shows in the last digits. Decoding overlaps with the
-rest."""
+The number of threads changes the last digits of results, since sums are split among threads."""
 
 import contextlib
 import ctypes
@@ -20,9 +18,11 @@ from pose2d.base.errors import UserError
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """For matrices as small as a body's one thread is faster too: several wait for each other. Also
-    a decorator. torch and the BLAS of NumPy and SciPy count threads for the whole process: for the
-    main thread only, while no other thread calculates."""
+    """Compute with one thread in torch, NumPy and SciPy; also usable as a decorator.
+
+    Matrices as small as a body's are computed faster by one thread than by several that wait for
+    each other. The setting holds for the whole process, so use it in the main thread only, while no
+    other thread computes."""
     import torch
 
     before = torch.get_num_threads()
@@ -36,7 +36,8 @@ def single_thread() -> Iterator[None]:
 
 @cache
 def _libraries() -> Any:
-    import scipy.linalg.blas  # noqa: F401  # brings a BLAS of its own, which has to be there to be found
+    """Return the controller of all BLAS libraries; SciPy brings one of its own."""
+    import scipy.linalg.blas  # noqa: F401
     from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
     return ThreadpoolController()
@@ -44,28 +45,30 @@ def _libraries() -> Any:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Of each operation of torch, and of OpenCV, in the whole process. With 1, several Python
-    threads can run networks side by side, and nobody spins while waiting for another."""
+    """Use `count` threads for each operation of torch and OpenCV while the block runs.
+
+    With 1, several Python threads can run networks side by side without waiting for each other."""
     import cv2
     import torch
 
-    before = torch.get_num_threads(), cv2.getNumThreads()
+    torch_before = torch.get_num_threads()
+    opencv_before = cv2.getNumThreads()
     use_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before[0])
-        cv2.setNumThreads(before[1])
+        torch.set_num_threads(torch_before)
+        cv2.setNumThreads(opencv_before)
 
 
 def cores() -> int:
-    """Processor cores that this process may use: what --threads is unless given."""
+    """Return the number of processor cores that this process may use, the default of --threads."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 def use_threads(count: int | None) -> None:
-    """Of torch and OpenCV in this process; None leaves the choice to them."""
+    """Set the threads of torch and OpenCV in this process; None leaves the choice to them."""
     if count is not None:
         if count < 1:
             raise UserError(f"--threads must be 1 or more, got {count}.")
@@ -77,15 +80,17 @@ def use_threads(count: int | None) -> None:
 
 
 T = TypeVar("T")
-DEPTH = 3  # items in waiting: frames are large, and more would only fill memory
+DEPTH = 3  # items that are ready ahead of use; frames are large, so more would fill memory
 _END: Any = object()  # after the last item
 
 
 def return_memory() -> None:
-    """Let glibc give freed frames and network buffers back: a run peaks 100 MB lower, and stage 1
-    leaves 300 MB less. For programs, not for libraries: it changes malloc for the whole process.
-    Elsewhere, and where the user has set malloc's variables, nothing happens. By itself glibc keeps
-    such blocks in a heap of each thread."""
+    """Let glibc return freed frames and network buffers to the system.
+
+    By default glibc keeps such blocks in a heap of each thread. With this, a run peaks 100 MB
+    lower, and stage 1 leaves 300 MB less behind. It changes malloc for the whole process, so
+    programs may call it but libraries should not. It does nothing on other systems, or if the user
+    has set malloc's variables."""
     if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
         return
     with contextlib.suppress(OSError, AttributeError):
@@ -95,8 +100,9 @@ def return_memory() -> None:
 
 
 def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
-    """The same items in the same order, made by another thread while the last one is being used. An
-    error in making them is raised here, where they are used. Leaving early stops the thread."""
+    """Yield the items in order, made by another thread while the previous item is being used.
+
+    An error in making an item is raised here, where it is used. Leaving early stops the thread."""
     source = iter(items)
     with ThreadPoolExecutor(1) as worker:
         waiting = deque(worker.submit(next, source, _END) for _ in range(depth + 1))
@@ -107,9 +113,10 @@ def prefetch(items: Iterable[T], depth: int = DEPTH) -> Iterator[T]:
         finally:
             for future in waiting:
                 future.cancel()
-            # where this is garbage, its thread may have ended: nothing more may be asked of it
+            # If this generator is being garbage-collected, its thread may have ended already, so
+            # submit nothing more.
             worker.shutdown()
-            if hasattr(source, "close"):  # a file left open here would only be closed by chance
+            if hasattr(source, "close"):  # close files now, not when the source is collected
                 source.close()
 
 
@@ -117,28 +124,28 @@ _DEVICES = {"cpu": "processor", "cuda": "NVIDIA GPU", "mps": "Apple GPU"}
 
 
 def default_device(process: int = 0) -> str:
-    """A GPU where there is one, else the processor; several processes of one machine share its
-    GPUs.
-    """
+    """Return a GPU if there is one, else the processor; processes are spread over the GPUs."""
     import torch
 
     return f"cuda:{process % torch.cuda.device_count()}" if torch.cuda.is_available() else "cpu"
 
 
 def check_device(name: str) -> None:
-    """Refuse a --device that is unknown or absent."""
+    """Refuse a --device that is unknown or does not work here."""
     import torch
 
     kind, _, number = name.partition(":")
     if kind not in _DEVICES or (number and not number.isdecimal()):
         raise UserError(
-            f"unknown --device {name}: choose cpu, cuda (an NVIDIA GPU; cuda:1 is the second) or mps (Apple)."
+            f"unknown --device {name}: choose cpu, cuda (an NVIDIA GPU; cuda:1 is the second) "
+            "or mps (Apple)."
         )
     try:
         if torch.zeros(1, device=name).cpu().sum() != 0:
             raise RuntimeError("it does not compute")
-    except Exception as error:  # each device has errors of its own, in torch's words
+    except Exception as error:  # the type depends on the device
+        device = f"{_DEVICES[kind]} here" + (f" with number {number}" if number else "")
         raise UserError(
-            f"--device {name} cannot be used: torch {torch.__version__} finds no {_DEVICES[kind]} here"
-            f"{f' with number {number}' if number else ''}. Use --device cpu, or install a torch for it."
+            f"--device {name} cannot be used: torch {torch.__version__} finds no {device}. "
+            "Use --device cpu, or install a torch for it."
         ) from error

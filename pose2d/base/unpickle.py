@@ -4,7 +4,7 @@ SMPL bodies and 3DPW sequences are distributed as Python 2 pickles. A pickle is 
 functions and the reader calls them. Here every name that such a file may use is answered by a
 stand-in that only remembers what it was given, and every other name is refused before anything is
 called. Arrays are made from the remembered parts once the file has been read, so no constructor of
-numpy, scipy or chumpy ever sees the file's own arguments."""
+numpy, scipy or chumpy ever gets the file's own arguments."""
 
 import math
 import pickle
@@ -19,19 +19,20 @@ import numpy as np
 from pose2d.base.errors import UserError
 from pose2d.base.files import open_regular
 
-_TYPE = re.compile(
-    r"([<>|=]?)([biufcSUO])(\d*)"
-)  # truth, whole, unsigned, real, complex, bytes, text, object
-_MEMO_SLACK = 1 << 16
+# Byte order, kind (bool, int, unsigned, float, complex, bytes, text, object) and size of a dtype
+_TYPE = re.compile(r"([<>|=]?)([biufcSUO])(\d*)")
+_MEMO_SLACK = 1 << 16  # memo numbers may exceed the operations before them by this
 
 
 class Refused(pickle.UnpicklingError):
-    """The pickle asks for something that data has no need of."""
+    """The pickle asks for something that plain data does not need."""
 
 
 def load(path: str | Path, encoding: str = "latin1") -> Any:
-    """The content of a pickle: plain Python values, numpy arrays (also for chumpy's) and scipy
-    sparse matrices. `encoding` is how Python 2 strings are read; "latin1" keeps their bytes."""
+    """Return the content of a pickle: plain Python values, numpy arrays, scipy sparse matrices.
+
+    chumpy's arrays become numpy arrays. `encoding` is that of Python 2 strings; "latin1" keeps
+    their bytes."""
     path = Path(path)
     try:
         with open_regular(path) as stream:
@@ -43,27 +44,28 @@ def load(path: str | Path, encoding: str = "latin1") -> Any:
         ) from refusal
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}.") from error
-    except Exception as error:  # what damaged bytes raise is as varied as the bytes
+    except Exception as error:  # damaged bytes can raise almost anything
         raise UserError(
-            f"{path} is not a readable pickle: damaged, cut short, or another kind of file. Get it again."
+            f"{path} is not a readable pickle: damaged, cut short, or another kind of file. "
+            "Get it again."
         ) from error
 
 
 def _check_memo(stream: BinaryIO) -> None:
-    """Python's unpickler makes room for as many remembered objects as the largest number that the
-    file names.
-    """
+    """Refuse memo numbers that are much larger than the number of objects.
+
+    Python's unpickler allocates memory for the largest memo number that a file names."""
     start = stream.tell()
     for count, (code, argument, _) in enumerate(pickletools.genops(stream)):
-        if (
-            code.name in ("PUT", "BINPUT", "LONG_BINPUT")
-            and int(argument or 0) > count + _MEMO_SLACK
-        ):
+        is_put = code.name in ("PUT", "BINPUT", "LONG_BINPUT")
+        if is_put and int(argument or 0) > count + _MEMO_SLACK:
             raise Refused("it counts objects that are not there")
     stream.seek(start)
 
 
 class _Reader(pickle.Unpickler):
+    """Answers every name in a pickle by a stand-in, or refuses it."""
+
     def find_class(self, module: str, name: str) -> Any:
         if module.split(".")[0] == "chumpy" and name.isidentifier():
             return type(name, (_Chumpy,), {})
@@ -86,7 +88,7 @@ class _Held:
         self.state = state
 
     def value(self, finish: Callable[[Any], Any]) -> Any:
-        """What it stands for; `finish` turns what it refers to into values."""
+        """Return the value it stands for; `finish` converts the objects that it refers to."""
         raise Refused(f"{type(self).__name__} is not data")
 
 
@@ -177,7 +179,7 @@ class _Call:
 
 
 class _Finisher:
-    """Turns what was remembered into values, each once, wherever it is referred to."""
+    """Converts stand-ins to values, each of them once however often it is referred to."""
 
     def __init__(self) -> None:
         self._done: dict[int, Any] = {}
@@ -191,16 +193,17 @@ class _Finisher:
                 raise Refused("it holds something that contains itself")
             self._open.add(id(item))
             if isinstance(item, _Held):
-                made = item.value(self.finish)
+                value = item.value(self.finish)
             elif isinstance(item, dict):
-                made = {self.finish(key): self.finish(content) for key, content in item.items()}
+                value = {self.finish(key): self.finish(content) for key, content in item.items()}
             else:
-                made = type(item)(self.finish(content) for content in item)
-            self._done[id(item)] = made
+                value = type(item)(self.finish(content) for content in item)
+            self._done[id(item)] = value
         return self._done[id(item)]
 
 
 def _number_array(data: Any, kind: Any, shape: Any, order: Any, *_: object) -> np.ndarray:
+    """Make an array of bytes whose number must be what shape and type need."""
     sides = tuple(int(side) for side in shape)
     content = _bytes(data)
     dtype = kind.dtype
@@ -213,25 +216,24 @@ def _number_array(data: Any, kind: Any, shape: Any, order: Any, *_: object) -> n
 
 
 def _empty_array(kind: Any, *_: object) -> _Array:
+    """Return the stand-in of an array, as numpy's `_reconstruct` returns an array."""
     if kind is not _Array:
         raise Refused("it makes an array of a class of its own")
     return _Array()
 
 
 def _instance(kind: Any, base: Any = _Object, state: Any = None) -> _Held:
-    if (
-        not (isinstance(kind, type) and issubclass(kind, _Held))
-        or base is not _Object
-        or state is not None
-    ):
+    """Return an instance of a stand-in, as `copyreg._reconstructor` makes objects."""
+    is_stand_in = isinstance(kind, type) and issubclass(kind, _Held)
+    if not is_stand_in or base is not _Object or state is not None:
         raise Refused("it rebuilds an object of a class of its own")
     return kind()
 
 
 def _bytes(data: Any = b"", encoding: Any = "latin1") -> bytes:
-    """Bytes, which Python 2 had as text; Python 3 writes empty ones for Python 2 as a call without
-    arguments.
-    """
+    """Return bytes, which Python 2 has as text.
+
+    Python 3 writes empty bytes for Python 2 as a call without arguments."""
     if not isinstance(data, str | bytes | bytearray) or encoding != "latin1":
         raise Refused("it encodes something other than text")
     return data.encode("latin1") if isinstance(data, str) else bytes(data)

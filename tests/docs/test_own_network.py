@@ -128,7 +128,7 @@ def digest() -> str:
     registry._registered.clear()
     from pose2d.base import caching
 
-    caching._parsed.cache_clear()
+    caching._parse_file.cache_clear()
     registry.use_plugin("my_network.py")
     return code_digest(registry.module_of("my-network"))
 

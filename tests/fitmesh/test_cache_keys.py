@@ -15,7 +15,7 @@ from fitmesh.ui.events import Reporter
 from pose2d.base import caching
 from pose2d.models.registry import module_of
 from pose2d.video.video_file import Video
-from tests.imports import import_graph
+from tests.imports import import_graph, modules_in
 from tests.videos import write_video
 
 SOLVER, RENDERER = "fitting/solver/unknowns.py", "fitting/render/raster.py"
@@ -63,7 +63,7 @@ def unedited(digests: Digests) -> dict[str, str]:
 def _forget() -> None:
     caching.code_digest.cache_clear()
     caching.code_files.cache_clear()
-    caching._parsed.cache_clear()
+    caching._parse_file.cache_clear()
 
 
 def _one_more_statement(source: str) -> str:
@@ -104,19 +104,16 @@ def test_an_edit_makes_again_what_it_touches_and_nothing_else(
 
 def test_every_module_that_a_syntax_tree_imports_counts() -> None:
     _forget()
-    for name, imported in import_graph().items():
-        if name.split(".")[0] not in caching.PACKAGES:
-            continue  # training and tools: no stage runs them
+    for name in modules_in(*caching.PACKAGES):
+        imported = import_graph()[name]
         path = caching._module_file(name)
         assert path is not None
-        found = {caching._counting(name, statement) for statement in caching._parsed(path)[0]} - {
-            name,
-            None,
-        }
-        by_name = "import_module" in path.read_text(
-            "utf-8"
-        )  # modules that are loaded by name are named by cache keys
-        assert found == imported or (by_name and found < imported), name
+        statements = caching._parse_file(path)[0]
+        counted = {caching._imported_module(name, statement) for statement in statements}
+        counted -= {name, None}
+        # Modules that are loaded by name are named by cache keys.
+        loads_by_name = "import_module" in path.read_text("utf-8")
+        assert counted == imported or (loads_by_name and counted < imported), name
 
 
 def test_a_cache_key_builds_no_syntax_tree(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fitmesh as package
-from pose2d.base.caching import folder_lock
+from pose2d.base.folder_lock import folder_lock
 from tests.ccnet.toy import write_coco
 from tests.fitmesh.conftest import Fitmesh
 from tests.fitmesh.test_resume import start

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pose2d.base.caching import FILE, FolderBusy, folder_lock
 from pose2d.base.errors import UserError
+from pose2d.base.folder_lock import FILE, FolderBusy, folder_lock
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys, time
 from pathlib import Path
-from pose2d.base.caching import folder_lock
+from pose2d.base.folder_lock import folder_lock
 with folder_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
@@ -69,7 +69,7 @@ def test_who_has_patience_gets_the_lock_when_the_first_has_finished(tmp_path: Pa
 
 def test_of_many_who_come_at_once_one_at_a_time_is_inside(tmp_path: Path) -> None:
     script = (
-        "import sys, os\nfrom pathlib import Path\nfrom pose2d.base.caching import folder_lock\n"
+        "import sys, os\nfrom pathlib import Path\nfrom pose2d.base.folder_lock import folder_lock\n"
         "out = Path(sys.argv[1])\n"
         "for _ in range(40):\n"
         "    with folder_lock(out, patience_s=60):\n"

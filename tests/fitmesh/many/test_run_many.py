@@ -13,8 +13,8 @@ import pytest
 import fitmesh as package
 from fitmesh.many import batch, clip
 from fitmesh.stages import settings as stage_settings
-from pose2d.base.caching import folder_lock
 from pose2d.base.errors import UserError
+from pose2d.base.folder_lock import folder_lock
 from tests.fitmesh.conftest import Fitmesh
 from tests.fitmesh.many.conftest import LIGHT, LIGHT_OPTIONS, RESULTS
 

@@ -183,7 +183,7 @@ def make(job: Job, key: CacheKey) -> None:
                 rows = seen.people[person.identity]
                 made = person_rows(person.identity, shot, seen, rows, track, body)
                 std_m = made.height_std_m if person.height_m is None else 0.0
-                uses = shot_fit.uses(person.identity)
+                uses = shot_fit.uses_scene(person.identity)
                 masks = shot_fit.masks.get(person.identity, 0)
                 fitted.append(replace(made, height_std_m=std_m, scene_used=uses, masks=masks))
             lowest.append(lowest_foot(shot_fit, body))

@@ -174,7 +174,9 @@ def _exceptions(fit: ShotFit) -> str:
     parts = []
     for verdict, what in (("softened", "softened for"), ("dropped", "not used for")):
         who = [
-            str(identity) for identity, judged in fit.judged.items() if judged.verdict == verdict
+            str(identity)
+            for identity, decision in fit.decisions.items()
+            if decision.verdict == verdict
         ]
         if who:
             people = "person" if len(who) == 1 else "people"

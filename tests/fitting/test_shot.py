@@ -420,7 +420,7 @@ def test_somebody_who_sits_down_rests_at_the_seat_s_own_height(
     seated = person(5, seen(in_camera(points + np.array([0.4, 0, -4.5]))))
     fit = fit_shot([*family[:2], seated], CAMERA, KNOWN, body, fps=FPS)
     assert fit.ground is not None
-    assert fit.uses(5)
+    assert fit.uses_scene(5)
     found = body.at(fit.people[5].fit.params).joints[:, 0].double().numpy() @ fit.ground.up_cam
     over_m = found + fit.ground.camera_height_m
     true_m = pelvis[:, 1] - sole

@@ -33,9 +33,9 @@ from eval3dpw.synth.motion import load_clips
 from eval3dpw.synth.plans import draw_plan
 from eval3dpw.synth.rendering import seen_by
 from eval3dpw.synth.scripted import walk_about
+from eval3dpw.synth.sensors import exposure_gain, sensor_image
 from eval3dpw.synth.sequence import exposed_light
 from eval3dpw.synth.stage import Stage
-from eval3dpw.synth.staging import exposure_gain, sensor_image
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.body.load import load_body

@@ -33,11 +33,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitting
 from bench.lib.claim import Console, claim
+from eval3dpw.synth.camera_paths import CameraPath
 from eval3dpw.synth.motion import load_clips
 from eval3dpw.synth.plans import draw_plan
 from eval3dpw.synth.scripted import build_shots
 from eval3dpw.synth.sequence import render_frames
-from eval3dpw.synth.staging import CameraPath
 from fitmesh.stages.people import TRACKS_FILE
 from fitmesh.stages.scene import lens_of
 from fitmesh.tracks import edited_keypoints

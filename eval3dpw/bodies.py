@@ -37,8 +37,9 @@ HIPS = (2, 3)  # of the 14
 
 @dataclass(frozen=True)
 class Bodies(Table):
-    """N bodies, all in one frame of reference per row, metres. `evaluate` compares two of these row
-    by row.
+    """Hold N bodies in metres, all in one frame of reference per row.
+
+    `evaluate` compares two of these row by row.
     """
 
     # [N, 14, 3] see H36M_14; any order, if both sides use it and hips are 2 and 3
@@ -64,9 +65,11 @@ class Bodies(Table):
 
     @staticmethod
     def from_vertices(
-        vertices: Tensor | np.ndarray, regressor: Tensor | np.ndarray, **others: Tensor
+        vertices: Tensor | np.ndarray, regressor: Tensor | np.ndarray, **columns: Tensor
     ) -> "Bodies":
-        """Joints and pelvis of meshes [N, V, 3] by a regressor [17, V] of Human3.6M's joints."""
+        """Compute joints and pelvis of meshes [N, V, 3] by a regressor [17, V] of Human3.6M's
+        joints.
+        """
         vertices = torch.as_tensor(vertices)
         regressor = torch.as_tensor(regressor).to(vertices)
         if regressor.shape != (17, vertices.shape[1]):
@@ -75,12 +78,12 @@ class Bodies(Table):
                 f"[17, {vertices.shape[1]}]."
             )
         joints = torch.einsum("jv,nvc->njc", regressor, vertices)
-        return Bodies(joints[:, H36M_14, :], joints[:, H36M_PELVIS], vertices, **others)
+        return Bodies(joints[:, H36M_14, :], joints[:, H36M_PELVIS], vertices, **columns)
 
 
 @dataclass(frozen=True)
 class BodySet:
-    """The body files of truth and predictions."""
+    """Hold the body files of truth and predictions."""
 
     load: Callable[[str], Body]  # by gender
     regressor: Tensor  # [17, V] Human3.6M's joints from posed vertices
@@ -116,19 +119,19 @@ def body_set(body_model: str | Path | None = None, regressor: str | Path | None 
 
 def _read_regressor(path: Path | None, body: Body) -> Tensor:
     vertices = len(body.v_template)
-    what = (
+    description = (
         f"J_regressor_h36m.npy (17 x {vertices}, Human3.6M's joints from SMPL's vertices), which SPIN's fetch_data.sh "
         "and VIBE's prepare_data.sh download; it is not shipped. Pass it with --regressor."
     )
     if path is None:
-        raise UserError(f"3DPW is scored on joints that need {what}")
-    array = read_npy(path, f"Expected {what}")
+        raise UserError(f"3DPW is scored on joints that need {description}")
+    array = read_npy(path, f"Expected {description}")
     if (
         array.dtype.kind not in "fiu"
         or array.shape != (17, vertices)
         or not np.isfinite(array).all()
     ):
-        raise UserError(f"{path} holds {array.dtype} {list(array.shape)}; expected {what}")
+        raise UserError(f"{path} holds {array.dtype} {list(array.shape)}; expected {description}")
     return torch.as_tensor(array, dtype=torch.float32)
 
 
@@ -163,7 +166,7 @@ class Predictions:
         )
 
     def bodies(self, track: TruthTrack, bodies: BodySet) -> Bodies:
-        """Of a track all of whose frames were predicted."""
+        """Return the predicted bodies of a track; all of its frames must be predicted."""
         rows = np.array([self.row[track.sequence, track.person, int(n)] for n in track.frame])
 
         def tensor(name: str) -> torch.Tensor:
@@ -171,19 +174,24 @@ class Predictions:
 
         if "pose" not in self.arrays:
             return Bodies(**{name: tensor(name) for name in _POINTS if name in self.arrays})
-        here = tensor("translation") if "translation" in self.arrays else torch.zeros(len(rows), 3)
-        return bodies.place(BodyParams(tensor("pose").reshape(-1, 24, 3), tensor("shape"), here))
+        translation = (
+            tensor("translation") if "translation" in self.arrays else torch.zeros(len(rows), 3)
+        )
+        return bodies.place(
+            BodyParams(tensor("pose").reshape(-1, 24, 3), tensor("shape"), translation)
+        )
 
 
 def read_predictions(path: Path) -> Predictions:
     arrays = read_npz(path, "Expected predictions in an .npz (docs/eval-3dpw.md).", _PREDICTED)
     if arrays.get("pose", np.zeros(0)).shape[1:] == (24, 3):
         arrays["pose"] = arrays["pose"].reshape(-1, 72)
-    needed = {*_KEYS, "joints"} if "joints" in arrays else {*_KEYS, "pose", "shape"}
-    wanted = {
-        name: replace(array, optional=name not in needed) for name, array in _PREDICTED.items()
+    required_keys = {*_KEYS, "joints"} if "joints" in arrays else {*_KEYS, "pose", "shape"}
+    specification = {
+        name: replace(array, optional=name not in required_keys)
+        for name, array in _PREDICTED.items()
     }
-    check_arrays(arrays, wanted, path, "predictions as docs/eval-3dpw.md says")
+    check_arrays(arrays, specification, path, "predictions as docs/eval-3dpw.md says")
     keys = zip(
         arrays["sequence"].tolist(),
         arrays["person"].tolist(),
@@ -195,7 +203,7 @@ def read_predictions(path: Path) -> Predictions:
     )
 
 
-def write_predictions(path: Path, found: Iterable[tuple[TruthTrack, BodyParams]]) -> None:
+def write_predictions(path: Path, predictions: Iterable[tuple[TruthTrack, BodyParams]]) -> None:
     rows = [
         {
             "sequence": np.full(len(t), t.sequence),
@@ -205,7 +213,7 @@ def write_predictions(path: Path, found: Iterable[tuple[TruthTrack, BodyParams]]
             "shape": p.shape.expand(len(p.pose), -1).numpy(),
             "translation": p.translation.numpy(),
         }
-        for t, p in found
+        for t, p in predictions
     ]
     arrays: dict[str, Any] = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     with atomic_file(path) as temporary:

@@ -21,9 +21,12 @@ VIBE_KEYPOINTS = 7  # .. and how many of them a frame needs
 
 
 def procrustes(points: Tensor, target: Tensor) -> Tensor:
-    """Points [N, J, 3] under the similarity (shift, rotation, scale) that brings them closest to
-    the target. The rotation is a proper one: the last singular direction is flipped when the best
-    orthogonal matrix would be a reflection (Umeyama, 1991)."""
+    """Return points [N, J, 3] under the similarity (shift, rotation, scale) that brings them
+    closest.
+
+    The sign of the last singular value is flipped where the best orthogonal matrix would be a
+    reflection (Umeyama, 1991).
+    """
     centre = points.mean(-2, keepdim=True)
     target_centre = target.mean(-2, keepdim=True)
     x = points - centre
@@ -37,29 +40,31 @@ def procrustes(points: Tensor, target: Tensor) -> Tensor:
 
 
 def mpjpe_mm(joints: Tensor, target: Tensor, root: Tensor, target_root: Tensor) -> Tensor:
-    """Mean distance of joints [N, J, 3], each relative to its root [N, 3]."""
+    """Return the mean distance [N] of joints [N, J, 3], each relative to its root [N, 3]."""
     offset = (joints - root.unsqueeze(-2)) - (target - target_root.unsqueeze(-2))
     return 1000 * offset.norm(dim=-1).mean(-1)
 
 
 def pa_mpjpe_mm(joints: Tensor, target: Tensor) -> Tensor:
-    """Mean distance of joints after `procrustes`."""
+    """Return the mean distance [N] of joints after `procrustes`."""
     return 1000 * (procrustes(joints, target) - target).norm(dim=-1).mean(-1)
 
 
 def mve_mm(vertices: Tensor, target: Tensor, root: Tensor, target_root: Tensor) -> Tensor:
-    """Mean distance of vertices [N, V, 3], each relative to its root [N, 3]."""
+    """Return the mean distance [N] of vertices [N, V, 3], each relative to its root [N, 3]."""
     return mpjpe_mm(vertices, target, root, target_root)
 
 
 def acceleration_error_mm(joints: Tensor, target: Tensor) -> Tensor:
-    """Mean distance of second differences over time, mm per frame^2 (as VIBE computes it), [N - 2]."""
+    """Return the mean distance [N - 2] of second differences over time, mm per frame^2, as VIBE
+    does.
+    """
     return 1000 * torch.diff(joints - target, n=2, dim=0).norm(dim=-1).mean(-1)
 
 
 @dataclass(frozen=True)
 class PerFrame:
-    """Of N bodies, in millimetres."""
+    """Hold the errors of N bodies in millimetres."""
 
     mpjpe_mm: Tensor  # [N]
     pa_mpjpe_mm: Tensor  # [N]
@@ -70,8 +75,8 @@ class PerFrame:
 
 
 def _seen(enough: Callable[[np.ndarray], np.ndarray]) -> Callable[[TruthTrack], np.ndarray]:
-    """Frames [T] with a valid camera in which OpenPose's keypoints [T, 18, 3], where they are
-    known, are enough.
+    """Return a rule that selects frames [T] with a valid camera and enough of OpenPose's
+    keypoints.
     """
 
     def counts(track: TruthTrack) -> np.ndarray:
@@ -103,7 +108,7 @@ _ROOTS: dict[Root, tuple[str, tuple[int, ...] | None]] = {
 
 @dataclass(frozen=True)
 class Protocol:
-    """One published way to measure."""
+    """Describe one published way to measure."""
 
     name: str
     truth_body: Literal["gendered", "neutral"]  # the body file of the true mesh
@@ -172,17 +177,17 @@ def evaluate(predicted: Bodies, truth: Bodies, protocol: str = "spin") -> Report
     if not len(truth):
         raise UserError("there are no bodies to score.")
     for field in ("joints", "pelvis", "vertices", "kinematic", "translation"):
-        found = getattr(predicted, field)
+        estimate = getattr(predicted, field)
         true = getattr(truth, field)
-        if found is not None and true is not None and found.shape != true.shape:
+        if estimate is not None and true is not None and estimate.shape != true.shape:
             raise UserError(
-                f"{field} of the prediction have size {list(found.shape)}, of the truth {list(true.shape)}; rows and "
+                f"{field} of the prediction have size {list(estimate.shape)}, of the truth {list(true.shape)}; rows and "
                 "body must be the same."
             )
-        for whose, value in (("prediction", found), ("truth", true)):
+        for source, value in (("prediction", estimate), ("truth", true)):
             if value is not None and not torch.isfinite(value).all():
                 raise UserError(
-                    f"{field} of the {whose} have a number that is not finite (NaN or infinity)."
+                    f"{field} of the {source} have a number that is not finite (NaN or infinity)."
                 )
     errors = _errors(predicted, truth, protocol_named(protocol))
     means = {
@@ -197,9 +202,9 @@ def _errors(predicted: Bodies, truth: Bodies, protocol: Protocol) -> PerFrame:
         of_prediction = getattr(predicted, field)
         of_truth = getattr(truth, field)
         if of_prediction is None or of_truth is None:
-            whose = "the prediction" if of_prediction is None else "the truth"
+            source = "the prediction" if of_prediction is None else "the truth"
             needs = f"the protocol {protocol.name} needs `{field}`"
-            raise UserError(f"{needs}, which {whose} does not have (eval3dpw.Bodies).")
+            raise UserError(f"{needs}, which {source} does not have (eval3dpw.Bodies).")
         return of_prediction, of_truth
 
     def both_roots(root: Root) -> list[Tensor]:

@@ -60,14 +60,14 @@ def sequence_files(data: Path, split: str, names: Ordered[str] = ()) -> list[Pat
         raise UserError(
             f"{root} has no split {split!r}; it has {', '.join(splits) or 'none'}. Choose --split. {_HOW}"
         )
-    found = {path.stem: path for path in sorted((root / split).glob("*.pkl"))}
-    if not found:
+    paths = {path.stem: path for path in sorted((root / split).glob("*.pkl"))}
+    if not paths:
         raise UserError(f"{root / split} holds no .pkl file. {_HOW}")
-    if unknown := [name for name in names if name not in found]:
+    if unknown := [name for name in names if name not in paths]:
         raise UserError(
-            f"{root / split} has no sequence {', '.join(unknown)}; it has {', '.join(found)}."
+            f"{root / split} has no sequence {', '.join(unknown)}; it has {', '.join(paths)}."
         )
-    return [path for name, path in found.items() if not names or name in names]
+    return [path for name, path in paths.items() if not names or name in names]
 
 
 def sequence_path(data: Path, split: str, sequence: str) -> Path:
@@ -214,7 +214,7 @@ def _numbers(value: Any, path: Path, key: str, shape: tuple[int, ...]) -> np.nda
             f"{path} is damaged: {key} is not an array of numbers. {_GET_AGAIN}."
         ) from error
     if array.ndim != len(shape) or any(
-        w not in (-1, given) for w, given in zip(shape, array.shape, strict=True)
+        w not in (-1, length) for w, length in zip(shape, array.shape, strict=True)
     ):
         sizes = ", ".join("any" if side == -1 else str(side) for side in shape)
         raise UserError(
@@ -250,9 +250,7 @@ def read_spin_npz(path: Path) -> list[TruthTrack]:
     rows = read_npz(path, "Expected 3dpw_test.npz as SPIN distributes it.", _SPIN_KEYS)
     check_arrays(rows, _SPIN_KEYS, path, "SPIN's file of 3DPW")
     rows |= {
-        key: rows[key].astype(np.float64)
-        for key, wanted in _SPIN_KEYS.items()
-        if wanted.kind == "f"
+        key: rows[key].astype(np.float64) for key, array in _SPIN_KEYS.items() if array.kind == "f"
     }
     if not len(rows["imgname"]):
         raise UserError(f"{path} has no rows.")

@@ -27,7 +27,7 @@ ENOUGH = 200  # person-frames of a row that can be judged
 
 @dataclass(frozen=True)
 class Stated(Table):
-    """What a fit states of T frames."""
+    """Hold what a fit states of T frames."""
 
     std_mm: np.ndarray = column(
         (24, 3), "f", "of joints relative to the pelvis along x, y, z", unit="mm", fill=np.nan
@@ -35,14 +35,14 @@ class Stated(Table):
     widening: np.ndarray = column(
         (24, 3), "f", "95 % of errors are below so many deviations", fill=np.nan
     )
-    seen: np.ndarray = column((24,), "b", "joints that keypoints show")
+    observed: np.ndarray = column((24,), "b", "joints that keypoints show")
     worst_error_mm: np.ndarray = column(
         (), "f", "median of the largest joint error", unit="mm", fill=np.nan
     )
 
     @staticmethod
     def of(track: TrackFit, scene: bool = False) -> "Stated | None":
-        """None: the fit states nothing, its confidence is not calibrated."""
+        """Return what a track states; None where its confidence is not calibrated."""
         std = track.fit.joint_std_relative_mm
         worst = track.worst_error_mm
         if std is None or worst is None:
@@ -51,10 +51,12 @@ class Stated(Table):
         return Stated(std.numpy(), widening, track.joint_observed, worst)
 
 
-def figures(error_mm: np.ndarray, stated: Stated) -> dict[str, Any]:
-    """Of errors [T, 24, 3] relative to the pelvis and what was stated of them."""
+def figures(error_mm: np.ndarray, statement: Stated) -> dict[str, Any]:
+    """Return all figures of errors [T, 24, 3] relative to the pelvis, beside what was stated of
+    them.
+    """
     error, std, widening = (
-        values[:, COUNTED] for values in (error_mm, stated.std_mm, stated.widening)
+        values[:, COUNTED] for values in (error_mm, statement.std_mm, statement.widening)
     )
     length = np.linalg.norm(error, axis=-1)
     expected = np.linalg.norm(std, axis=-1)
@@ -74,39 +76,45 @@ def figures(error_mm: np.ndarray, stated: Stated) -> dict[str, Any]:
             f"{limit:.0f}_mm": {
                 "share": float((worst <= limit).mean()),
                 "ece": calibration_error(
-                    probability_within(stated.worst_error_mm, limit), worst <= limit
+                    probability_within(statement.worst_error_mm, limit), worst <= limit
                 ),
-                "auc": roc_auc(worst > limit, stated.worst_error_mm),
+                "auc": roc_auc(worst > limit, statement.worst_error_mm),
             }
             for limit in FRAME_LIMITS_MM
         },
     }
 
 
-def rows(error_mm: np.ndarray, stated: Stated) -> dict[str, dict[str, float]]:
-    """Coverage of every row that has enough person-frames: by visibility, axis and kind of joint."""
-    seen = np.broadcast_to(stated.seen[..., None], error_mm.shape)
+def rows(error_mm: np.ndarray, statement: Stated) -> dict[str, dict[str, float]]:
+    """Return the coverage of every row with enough person-frames: by visibility, axis and kind of
+    joint.
+    """
+    observed = np.broadcast_to(statement.observed[..., None], error_mm.shape)
     kind = np.broadcast_to(KIND[:, None], error_mm.shape)
     along = np.broadcast_to(np.arange(3) == 2, error_mm.shape)
     masks = {
-        "seen": seen,
-        "hidden": ~seen,
+        "seen": observed,
+        "hidden": ~observed,
         "across the line of sight": ~along,
         "along the line of sight": along,
     }
     masks |= {name: kind == number for number, name in enumerate(KINDS[:-1])}
     counts = np.isin(np.arange(24), COUNTED)[:, None]
-    found = {}
+    figures_by_row = {}
     for name, mask in masks.items():
         mask = mask & counts
         if mask.any((1, 2)).sum() >= ENOUGH:
-            found[name] = coverage(error_mm[mask], stated.std_mm[mask], stated.widening[mask])
-            found[name]["person_frames"] = int(mask.any((1, 2)).sum())
-    return found
+            figures_by_row[name] = coverage(
+                error_mm[mask], statement.std_mm[mask], statement.widening[mask]
+            )
+            figures_by_row[name]["person_frames"] = int(mask.any((1, 2)).sum())
+    return figures_by_row
 
 
 def coverage(error: np.ndarray, std: np.ndarray, widening: np.ndarray) -> dict[str, float]:
-    """Shares of errors inside intervals, their mean length, and -log likelihood in nats per number."""
+    """Shares of errors inside intervals, their mean length, and -log likelihood in nats per
+    number.
+    """
     freedom = freedom_of(widening)
     scale = std / t.ppf((1 + ONE_STD) / 2, freedom)
     share = {}
@@ -137,55 +145,58 @@ def freedom_of(widening: np.ndarray | float) -> np.ndarray:
     return np.exp(np.interp(-np.asarray(widening, float), -_WIDENINGS, np.log(_FREEDOMS)))
 
 
-def risk_coverage(error: np.ndarray, stated: np.ndarray) -> np.ndarray:
-    """Mean error of the k that are stated to be best, for every k: the curve whose mean is its
-    area.
+def risk_coverage(error: np.ndarray, stated_std: np.ndarray) -> np.ndarray:
+    """Return the mean error of the k joints that are stated to be best, for every k.
+
+    The mean of this curve is its area.
     """
-    return np.cumsum(error[np.argsort(stated, kind="stable")]) / np.arange(1, len(error) + 1)
+    return np.cumsum(error[np.argsort(stated_std, kind="stable")]) / np.arange(1, len(error) + 1)
 
 
-def roc_auc(wrong: np.ndarray, stated: np.ndarray) -> float:
-    """How often what is wrong is stated to be worse than what is right; NaN where there is only one
-    of both.
-    """
+def roc_auc(wrong: np.ndarray, stated_std: np.ndarray) -> float:
+    """Return how often a wrong value is stated to be worse than a right one; NaN without either."""
     bad = int(wrong.sum())
     if bad in (0, len(wrong)):
         return math.nan
-    return float((rankdata(stated)[wrong].sum() - bad * (bad + 1) / 2) / (bad * (len(wrong) - bad)))
+    return float(
+        (rankdata(stated_std)[wrong].sum() - bad * (bad + 1) / 2) / (bad * (len(wrong) - bad))
+    )
 
 
 def calibration_error(probability: np.ndarray, right: np.ndarray) -> float:
-    """ECE: mean distance of stated probability and share, over BINS of as many frames each."""
+    """Return the ECE: the mean distance of stated probability and share over BINS of equal size."""
     bins = np.array_split(np.argsort(probability, kind="stable"), BINS)
-    return float(sum(abs((probability[one] - right[one]).sum()) for one in bins) / len(right))
+    return float(
+        sum(abs((probability[members] - right[members]).sum()) for members in bins) / len(right)
+    )
 
 
-def text_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The figures of `figures` in words."""
-    shares = " / ".join(f"{100 * found[f'inside_{100 * level:.0f}']:.0f}" for level in LEVELS)
-    lengths = " / ".join(f"{found[f'interval_{100 * level:.0f}_mm']:.0f}" for level in LEVELS)
-    frames = found["worst"].items()
+def text_rows(measured: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Describe the figures of `figures` in words."""
+    shares = " / ".join(f"{100 * measured[f'inside_{100 * level:.0f}']:.0f}" for level in LEVELS)
+    lengths = " / ".join(f"{measured[f'interval_{100 * level:.0f}_mm']:.0f}" for level in LEVELS)
+    frames = measured["worst"].items()
     return [
         ("errors inside the 50 / 68 / 90 / 95 % interval, %", shares),
         ("mean length of these intervals, mm", lengths),
-        ("-log likelihood, nats per axis", f"{found['nats']:.2f}"),
+        ("-log likelihood, nats per axis", f"{measured['nats']:.2f}"),
         (
             "Spearman of stated and true error: joints, frames",
-            f"{found['spearman']:.2f}, {found['spearman_frames']:.2f}",
+            f"{measured['spearman']:.2f}, {measured['spearman_frames']:.2f}",
         ),
         (
             "area under risk-coverage, mm (best possible)",
-            f"{found['risk_coverage_mm']:.0f} ({found['best_risk_coverage_mm']:.0f})",
+            f"{measured['risk_coverage_mm']:.0f} ({measured['best_risk_coverage_mm']:.0f})",
         ),
         (
             "ROC-AUC of joints off by more than 50, 100 mm",
-            f"{found['auc_50_mm']:.2f}, {found['auc_100_mm']:.2f}",
+            f"{measured['auc_50_mm']:.2f}, {measured['auc_100_mm']:.2f}",
         ),
         *(
             (
                 f"no joint off by more than {limit.replace('_', ' ')}: frames, ECE, AUC",
-                f"{100 * one['share']:.0f} %, {one['ece']:.3f}, {one['auc']:.2f}",
+                f"{100 * frame_figures['share']:.0f} %, {frame_figures['ece']:.3f}, {frame_figures['auc']:.2f}",
             )
-            for limit, one in frames
+            for limit, frame_figures in frames
         ),
     ]

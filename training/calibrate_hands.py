@@ -54,7 +54,7 @@ def main() -> None:
         for late in (False, True)
     ]
     if options.check:
-        made = {
+        constants = {
             name: np.array(values)
             for name, values in json.loads(HAND_CONSTANTS.read_text()).items()
         }
@@ -64,14 +64,14 @@ def main() -> None:
             presence_rows(options.coco, "train2017", 1000),
             presence_rows(options.coco, "train2017_256_train", 150),
         ]
-        made = {"error": error, "floor": floor}
-        made["presence"] = fit_presence(
+        constants = {"error": error, "floor": floor}
+        constants["presence"] = fit_presence(
             *(np.concatenate([part[n] for part in sets]) for n in range(3))
         )
         with atomic_file(HAND_CONSTANTS) as temporary:
             temporary.write_text(
                 json.dumps(
-                    {name: values.round(4).tolist() for name, values in made.items()}, indent=1
+                    {name: values.round(4).tolist() for name, values in constants.items()}, indent=1
                 )
                 + "\n"
             )
@@ -82,22 +82,26 @@ def main() -> None:
         *halves[1].items(),
         ("all", {k: np.concatenate([p[k] for p in halves[1].values()]) for k in halves[1]["cut"]}),
     ):
-        z = np.abs(standardised(part, made["error"], made["floor"])[0])
+        z = np.abs(standardised(part, constants["error"], constants["floor"])[0])
         typical = np.median(np.abs(part["residual"]) / np.sqrt((part["slope"] ** 2).sum(1)))
         print(
             f"{name:>12}: {len(z):6} keypoints {(z < 1).mean():20.1%} {(z < 1.96).mean():8.1%} {typical:14.1%}"
         )
-    features, seen, weight = presence_rows(options.coco, "val2017", 10_000)
-    stated = 1 / (1 + np.exp(-features @ made["presence"]))
+    features, is_hand, weight = presence_rows(options.coco, "val2017", 10_000)
+    probability = 1 / (1 + np.exp(-features @ constants["presence"]))
     print("arms of val2017")
     for low, high in ((0, 0.1), (0.1, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.001)):
-        here = (stated >= low) & (stated < high) & (weight == 1)
+        in_bin = (probability >= low) & (probability < high) & (weight == 1)
         means = (
-            f"{stated[here].mean():.2f} stated, {seen[here].mean():.2f} seen" if here.any() else ""
+            f"{probability[in_bin].mean():.2f} stated, {is_hand[in_bin].mean():.2f} seen"
+            if in_bin.any()
+            else ""
         )
-        print(f"presence {low:.2f} to {high:.2f}: {here.sum():4} arms, {means}")
+        print(f"presence {low:.2f} to {high:.2f}: {in_bin.sum():4} arms, {means}")
     feet = weight < 1
-    print(f"feet taken for hands: {(stated[feet] >= SEEN).sum()} of {feet.sum()} that could be one")
+    print(
+        f"feet taken for hands: {(probability[feet] >= SEEN).sum()} of {feet.sum()} that could be one"
+    )
 
 
 if __name__ == "__main__":

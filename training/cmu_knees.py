@@ -31,18 +31,18 @@ def main() -> None:
     parser.add_argument(
         "--skeleton", type=Path, required=True, help="CMU motion at 30 frames a second (.npz)"
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     body = load_body()
-    motion = load_captured(given.poses, body, 5.0, given.skeleton)
+    motion = load_captured(options.poses, body, 5.0, options.skeleton)
     joints = torch.cat([body(part).joints for part in motion.pose.split(8192)])
     quiet = stands_quietly(joints, None, motion.clip_start, motion.fps)
     bend = signed_flexion_deg(joints)
     subject = torch.from_numpy(np.repeat(motion.clip_subject, np.diff(motion.clip_start)))
     table = {}
-    for one in np.unique(motion.clip_subject).tolist():
-        own = bend[quiet & (subject == one)]
+    for number in np.unique(motion.clip_subject).tolist():
+        own = bend[quiet & (subject == number)]
         standing = (own if len(own) >= FEWEST else bend[quiet]).median(0).values
-        table[one] = [round(float(value), 1) for value in standing]
+        table[number] = [round(float(value), 1) for value in standing]
     with atomic_file(TABLE) as path:
         path.write_text(json.dumps({"standing_deg": table}) + "\n")
     print(f"{len(table)} subjects -> {TABLE}")

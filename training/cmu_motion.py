@@ -79,21 +79,26 @@ def listed(path: Path = LIST) -> list[Wanted]:
 
 
 def find(folder: Path) -> dict[str, Path]:
-    """Clip name -> its motion file; CMU's own before a conversion of it."""
-    found = {path.stem: path for path in sorted(folder.rglob("*.bvh"))}
-    return found | {path.stem: path for path in sorted(folder.rglob("*.amc"))}
+    """Return the motion file of each clip; CMU's own before a conversion of it."""
+    paths = {path.stem: path for path in sorted(folder.rglob("*.bvh"))}
+    return paths | {path.stem: path for path in sorted(folder.rglob("*.amc"))}
 
 
 def read(path: Path, fps: float) -> Capture:
-    """A clip; `fps` is that of files that do not state it."""
+    """Read a clip; `fps` is that of files that do not state it."""
     if path.suffix == ".amc":
         skeleton = path.with_name(f"{path.stem.split('_')[0]}.asf")
         if not skeleton.is_file():
             raise UserError(f"{path} needs its skeleton {skeleton.name} beside it.")
         return read_amc(path, _bones(skeleton), fps)
     capture = read_bvh(path)
-    rest = len(capture.root) > 1 and not capture.euler_zyx_deg[0].any()
-    return Capture(capture.skeleton, capture.euler_zyx_deg[rest:], capture.root[rest:], capture.fps)
+    starts_at_rest = len(capture.root) > 1 and not capture.euler_zyx_deg[0].any()
+    return Capture(
+        capture.skeleton,
+        capture.euler_zyx_deg[starts_at_rest:],
+        capture.root[starts_at_rest:],
+        capture.fps,
+    )
 
 
 @cache
@@ -102,7 +107,7 @@ def _bones(path: Path) -> list[Bone]:
 
 
 def sampled(capture: Capture, fps: float) -> slice:
-    """Every n-th frame, beginning with the first."""
+    """Return every n-th frame, beginning with the first."""
     step = round(capture.fps / fps)
     if step < 1 or abs(capture.fps / step - fps) > 0.02 * fps:
         raise UserError(
@@ -118,7 +123,7 @@ def pack(
     source_fps: float,
     joints: Sequence[str],
 ) -> dict:
-    """The arrays of an npz file."""
+    """Return the arrays of an npz file."""
     missing = [clip.name for clip in clips if clip.name not in files]
     if missing:
         raise UserError(f"{len(missing)} clips are not there: {', '.join(missing[:5])} ..")
@@ -152,15 +157,17 @@ def pack(
     }
 
 
-def _parent(names: Sequence[str], parents: Sequence[int], place: int, kept: Sequence[str]) -> int:
-    return kept.index(names[parents[place]]) if parents[place] >= 0 else -1
+def _parent(
+    names: Sequence[str], parents: Sequence[int], place: int, selected: Sequence[str]
+) -> int:
+    return selected.index(names[parents[place]]) if parents[place] >= 0 else -1
 
 
 def differences(arrays: dict, clips: Sequence[Wanted], fps: float) -> Iterator[str]:
-    """Clips that are not as long as the list says."""
-    for clip, found in zip(clips, np.diff(arrays["clip_start"]), strict=True):
-        if clip.frames and fps == 30 and found != clip.frames:
-            yield f"{clip.name} has {found} frames, the list says {clip.frames}: its rate may be another (--source-fps)"
+    """List clips that are not as long as the list says."""
+    for clip, length in zip(clips, np.diff(arrays["clip_start"]), strict=True):
+        if clip.frames and fps == 30 and length != clip.frames:
+            yield f"{clip.name} has {length} frames, the list says {clip.frames}: its rate may be another (--source-fps)"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -177,22 +184,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--all", action="store_true", help="every clip of the folder, not those of the list"
     )
     parser.add_argument("--body", action="store_true", help="leave the hands' joints out")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        files = find(given.folder)
-        known = {clip.name: clip for clip in listed()}
-        names = sorted(files) if given.all else list(known)
-        clips = [known.get(name, Wanted(name, 0, "")) for name in names]
-        joints = tuple(name for name in JOINTS if not (given.body and name.endswith(HANDS)))
-        arrays = pack(clips, files, given.fps, given.source_fps, joints)
-        for text in differences(arrays, clips, given.fps):
+        files = find(options.folder)
+        listed_clips = {clip.name: clip for clip in listed()}
+        names = sorted(files) if options.all else list(listed_clips)
+        clips = [listed_clips.get(name, Wanted(name, 0, "")) for name in names]
+        joints = tuple(name for name in JOINTS if not (options.body and name.endswith(HANDS)))
+        arrays = pack(clips, files, options.fps, options.source_fps, joints)
+        for text in differences(arrays, clips, options.fps):
             print(f"Warning: {text}", file=sys.stderr)
-        with atomic_file(given.out) as temporary:
+        with atomic_file(options.out) as temporary:
             np.savez_compressed(temporary, **arrays)
     except UserError as error:
         sys.exit(f"Error: {error}")
     print(
-        f"{given.out}: {len(clips)} clips, {len(arrays['root_pos'])} frames, {len(joints)} joints"
+        f"{options.out}: {len(clips)} clips, {len(arrays['root_pos'])} frames, {len(joints)} joints"
     )
 
 

@@ -2,8 +2,8 @@
 
     python -m training.lifter --clips clips_30fps.npz --poses poses_5fps.npz --crops crops.npz --out lifter.npz
 
-Windows with simulated errors are made on the fly and never seen twice; rendered people, whom the 2D
-network read with errors of its own, are drawn from `--crops`. The same seed gives the same weights
+Windows with simulated errors are made on the fly and never seen twice; rendered people, read by the 2D
+network with its own errors, are drawn from `--crops`. The same seed gives the same weights
 on the same machine; a training that was stopped goes on from its checkpoint (beside --out) with the
 same result as one that was not."""
 
@@ -30,8 +30,8 @@ from fitting.init.lifter_network import (
 )
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from training.examples.crop_examples import Crops, crop_examples, load_crops
-from training.examples.lifter_examples import Examples, examples, placed
+from training.examples.crop_examples import Crops, draw_crop_examples, load_crops
+from training.examples.lifter_examples import Examples, draw_examples, place_bodies
 from training.motion.bank import Bank, bank
 from training.motion.sources import HELD_OUT, add_arguments, load_motions
 
@@ -53,7 +53,7 @@ WEIGHTS = Losses(*map(torch.tensor, (10.0, 0.25, 3.0, 1.0, 0.1, 0.04, 0.05)))
 
 
 def losses(output: LifterOutput, truth: Examples, body: Body) -> Losses:
-    joints, keypoints, _ = placed(body, output.rotation, output.shape)
+    joints, keypoints, _ = place_bodies(body, output.rotation, output.shape)
     counts = truth.counts / truth.counts.sum().clamp(min=1)
 
     def mean(values: Tensor) -> Tensor:
@@ -62,19 +62,19 @@ def losses(output: LifterOutput, truth: Examples, body: Body) -> Losses:
     weight = torch.ones(24)
     weight[list(LEAVES)] = LEAF_WEIGHT
     squared = (output.rotation - truth.rotation).square().sum((-1, -2))  # 8 sin^2(angle / 2)
-    # Not squared: knees bend one way only, and from the front nobody can tell by how much. The mean
+    # Not squared: knees bend one way only, and from the front it cannot be told by how much. The mean
     # of what is possible is a bent knee, the median a straight one.
     distance = (squared + 1e-8).sqrt()
     size = truth.inputs.box.size
     pelvis = output.pelvis(truth.inputs.box)
-    seen = _image(keypoints + pelvis[:, :, None], size) - _image(
+    image_error = _image(keypoints + pelvis[:, :, None], size) - _image(
         truth.keypoints_m + truth.pelvis_m[:, :, None], size
     )
     offset = output.offset - _image(truth.pelvis_m, size[..., None]).squeeze(2)
     depth = (pelvis[..., 2].log() - truth.pelvis_m[..., 2].log()).abs()
     step_s = (truth.time_s[:, 1:] - truth.time_s[:, :-1])[..., None, None]
     away = joints - truth.joints_m
-    both = (counts[:, 1:] * counts[:, :-1]).sqrt()
+    pair_counts = (counts[:, 1:] * counts[:, :-1]).sqrt()
     velocity = _length((away[:, 1:] - away[:, :-1]) / step_s).mean(-1)
     log_rotation, log_depth_std = (
         s.clamp(*LOG_STD_RANGE) for s in (output.log_rotation_std, output.log_depth_std)
@@ -84,21 +84,21 @@ def losses(output: LifterOutput, truth: Examples, body: Body) -> Losses:
     return Losses(
         joints=mean(_length(away)),
         rotation=mean(distance * weight),
-        image=mean(_length(seen).clamp(max=2.0)),
+        image=mean(_length(image_error).clamp(max=2.0)),
         place=mean(depth) + mean(_length(offset)),
         shape=mean((output.shape - truth.shape[:, None]).square()),
-        velocity=(both * velocity).sum(),
+        velocity=(pair_counts * velocity).sum(),
         nll=mean(nll_rotation) + mean(nll_depth),
     )
 
 
-def total(parts: Losses) -> Tensor:
+def total_loss(parts: Losses) -> Tensor:
     return torch.stack([weight * part for weight, part in zip(WEIGHTS, parts, strict=True)]).sum()
 
 
 def _image(points: Tensor, size: Tensor) -> Tensor:
-    """Points [B, T, K, 3] (or [B, T, 3]) -> boxes [B, T, K, 2] from the middle of the turned
-    camera's image.
+    """Project points [B, T, K, 3] (or [B, T, 3]) to boxes [B, T, K, 2] from the turned camera's
+    centre.
     """
     points = points if points.ndim == 4 else points[:, :, None]
     return (
@@ -141,7 +141,7 @@ class Training:
 
     @staticmethod
     def begin(settings: TrainingSettings, start: dict[str, Tensor] | None = None) -> "Training":
-        """From random weights, or from those of `start`."""
+        """Start from random weights, or from those of `start`."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             network = Lifter()
@@ -171,10 +171,10 @@ class Training:
     def resume(path: Path, settings: TrainingSettings) -> "Training":
         content = torch.load(path, weights_only=True)
         before = content["settings"]
-        now = asdict(settings)
+        current = asdict(settings)
         step = content["step"]
         level = step <= LEVEL * min(before["steps"], settings.steps)
-        if before != now and not (level and {**before, "steps": settings.steps} == now):
+        if before != current and not (level and {**before, "steps": settings.steps} == current):
             raise UserError(
                 f"{path} belongs to a training with other settings: remove it, or write --out elsewhere."
             )
@@ -188,16 +188,18 @@ class Training:
     def advance(
         self, banks: list[Bank], crops: Crops | None, body: Body, settings: TrainingSettings
     ) -> float:
-        """One step; its random numbers come from the seed and the step's number alone."""
+        """Take one step; its random numbers come from the seed and the step's number alone."""
         generator = torch.Generator().manual_seed((settings.seed << 32) + self.step)
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self.step, settings)
-        loss = total(
-            losses_of(self.network, examples(banks, body, settings.batch, generator), body)
+        loss = total_loss(
+            losses_of(self.network, draw_examples(banks, body, settings.batch, generator), body)
         )
         if crops is not None:
-            loss = loss + total(
-                losses_of(self.network, crop_examples(crops, body, settings.crops, generator), body)
+            loss = loss + total_loss(
+                losses_of(
+                    self.network, draw_crop_examples(crops, body, settings.crops, generator), body
+                )
             )
         self.optimiser.zero_grad()
         loss.backward()
@@ -214,7 +216,7 @@ class Training:
 
 
 def learning_rate(step: int, settings: TrainingSettings) -> float:
-    """Up in a line, level, and in the last part down along a cosine."""
+    """Return the rate: up in a line, level, and in the last part down along a cosine."""
     if step < settings.warmup:
         return settings.rate * (step + 1) / settings.warmup
     level = LEVEL * settings.steps
@@ -222,13 +224,13 @@ def learning_rate(step: int, settings: TrainingSettings) -> float:
     return settings.rate * (0.01 + 0.99 * (1 + math.cos(math.pi * done)) / 2)
 
 
-def losses_of(network: Lifter, given: Examples, body: Body) -> Losses:
-    return losses(network(given.inputs.features, given.time_s, given.attends), given, body)
+def losses_of(network: Lifter, batch: Examples, body: Body) -> Losses:
+    return losses(network(batch.inputs.features, batch.time_s, batch.attends), batch, body)
 
 
 def train(
     learned: list[Bank],
-    kept: list[Bank],
+    held_out: list[Bank],
     crops: Crops | None,
     body: Body,
     out: Path,
@@ -244,7 +246,7 @@ def train(
         if checkpoint.is_file()
         else Training.begin(settings, start)
     )
-    measured = examples(kept, body, 256, torch.Generator().manual_seed(HELD_OUT_SEED))
+    measured = draw_examples(held_out, body, 256, torch.Generator().manual_seed(HELD_OUT_SEED))
     began = time.monotonic()
     first = training.step
     mean_loss = math.nan
@@ -258,10 +260,10 @@ def train(
         else:
             say(f"step {training.step}: the loss is not finite; passed over")
         if training.step % 100 == 0:
-            each = (time.monotonic() - began) / (training.step - first)
-            left = each * (settings.steps - training.step)
+            seconds_per_step = (time.monotonic() - began) / (training.step - first)
+            left = seconds_per_step * (settings.steps - training.step)
             say(
-                f"step {training.step}: loss {mean_loss:.3f}, {each:.3f} s a step, {left / 60:.1f} min left"
+                f"step {training.step}: loss {mean_loss:.3f}, {seconds_per_step:.3f} s a step, {left / 60:.1f} min left"
             )
         if training.step % KEEP_EVERY == 0 or training.step == settings.steps:
             training.save(checkpoint, settings)
@@ -269,8 +271,10 @@ def train(
             network = Lifter()
             network.load_state_dict(training.mean)
             with torch.inference_mode():
-                found = losses_of(network.eval(), measured, body)._asdict()
-            numbers = ", ".join(f"{name} {float(value):.4f}" for name, value in found.items())
+                measured_losses = losses_of(network.eval(), measured, body)._asdict()
+            numbers = ", ".join(
+                f"{name} {float(value):.4f}" for name, value in measured_losses.items()
+            )
             say(f"step {training.step}: held out: {numbers}")
     return training
 
@@ -287,20 +291,20 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=TrainingSettings.steps)
     parser.add_argument("--seed", type=int, default=TrainingSettings.seed)
-    given = parser.parse_args()
+    options = parser.parse_args()
     body = load_body()
-    motions = load_motions(given, body)
-    settings = TrainingSettings(steps=given.steps, seed=given.seed)
-    start = None if given.start is None else load_lifter(given.start).state_dict()
+    motions = load_motions(options, body)
+    settings = TrainingSettings(steps=options.steps, seed=options.seed)
+    start = None if options.start is None else load_lifter(options.start).state_dict()
     learned = [bank(motion, body, motion.learned) for motion in motions.values()]
     measured = [motions[name] for name in HELD_OUT]
-    kept = [bank(motion, body, motion.held_out & ~motion.left_out) for motion in measured]
+    held_out = [bank(motion, body, motion.held_out & ~motion.left_out) for motion in measured]
 
     def say(line: str) -> None:
         print(time.strftime("%H:%M:%S"), line, flush=True)
 
-    crops = None if given.crops is None else load_crops(given.crops)
-    train(learned, kept, crops, body, given.out, settings, start, say)
+    crops = None if options.crops is None else load_crops(options.crops)
+    train(learned, held_out, crops, body, options.out, settings, start, say)
 
 
 if __name__ == "__main__":

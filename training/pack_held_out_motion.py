@@ -24,7 +24,7 @@ OUT = ROOT / "eval3dpw" / "synth" / "data" / "held_out_motion.npz"
 def main() -> None:
     motion = load_motion(sys.argv[1], load_body(), fps=30)
     assert motion.root_m is not None
-    kept = motion.held_out
+    held_out = motion.held_out
     frames = motion.frames_of(motion.held_out)
     steps = np.round(motion.pose.numpy()[frames] / RADIANS_PER_STEP)
     assert np.abs(steps).max() < 2**15
@@ -33,11 +33,11 @@ def main() -> None:
             temporary,
             pose_steps=steps.astype(np.int16),
             root_m=motion.root_m.numpy()[frames].astype(np.float32),
-            clip_start=np.concatenate(([0], np.cumsum(np.diff(motion.clip_start)[kept]))),
-            clip_name=np.array(motion.clip_name)[kept],
+            clip_start=np.concatenate(([0], np.cumsum(np.diff(motion.clip_start)[held_out]))),
+            clip_name=np.array(motion.clip_name)[held_out],
         )
     print(
-        f"{kept.sum()} clips, {frames.sum()} frames, {OUT.stat().st_size / 1e3:.0f} kB -> {OUT.relative_to(ROOT)}"
+        f"{held_out.sum()} clips, {frames.sum()} frames, {OUT.stat().st_size / 1e3:.0f} kB -> {OUT.relative_to(ROOT)}"
     )
 
 

@@ -103,16 +103,16 @@ def learn(x: Tensor, components: int, freedom: float, rounds: int) -> Mixture:
 def drawn_poses(
     motions: dict[str, Motion], body: fitting.Body, count: int, generator: torch.Generator
 ) -> Tensor:
-    """[2 count, 69] of what may be learned from, with mirror images."""
-    found = []
+    """Draw [2 count, 69] poses of what may be learned from, with mirror images."""
+    samples = []
     for motion, share in zip(motions.values(), MOTION_SHARES, strict=True):
         pose = motion.poses_of(motion.learned)
         kind = torch.cat([pose_kinds(body(part).joints) for part in pose.split(8192)])
         chosen = torch.multinomial(
             drawing_weights(kind), int(share * count), replacement=True, generator=generator
         )
-        found.append(pose[chosen])
-    pose = torch.cat(found)
+        samples.append(pose[chosen])
+    pose = torch.cat(samples)
     mirrored = pose[:, MIRROR] * pose.new_tensor([1, -1, -1])  # turns about y and z change sign
     return torch.cat((pose, mirrored))[:, 1:].flatten(1)
 
@@ -171,7 +171,7 @@ def main() -> None:
     }
     linear, angular = smoothness(motions["clips"], body)
     chosen = (arguments.components, arguments.freedom)
-    others = [
+    alternatives = [
         (1, math.inf),
         (16, math.inf),
         (24, math.inf),
@@ -180,7 +180,7 @@ def main() -> None:
         (24, 10.0),
         (32, 20.0),
     ]
-    for components, freedom in [*(others if arguments.compare else ()), chosen]:
+    for components, freedom in [*(alternatives if arguments.compare else ()), chosen]:
         mixture = learn(learned, components, freedom, arguments.rounds)
         weights, means, scales = (part.double().numpy() for part in mixture)
         prior = from_mixture(Mixture69(weights, means, scales, freedom), linear, angular)

@@ -7,7 +7,7 @@ them.
 
 Every crop has a pose of the lifter's training motion, a body, camera, light and sensor of its own
 before a photograph with few people in it; things in hands, something in front, and now and then
-somebody else. Clothes are the slow part, so sixty outfits are shared and replaced one by one. About
+another person. Clothes are the slow part, so sixty outfits are shared and replaced one by one. About
 0.03 s a crop on one core.
 """
 
@@ -25,7 +25,7 @@ from rich.progress import track
 from scipy.spatial.transform import Rotation
 
 from ccnet.confidence import confidence_function
-from eval3dpw.synth import rendering, staging, textures
+from eval3dpw.synth import rendering, sensors, textures
 from eval3dpw.synth.light import draw_light
 from eval3dpw.synth.solids import Solid, assign_textures, box, floor
 from eval3dpw.synth.surroundings import Scene
@@ -43,15 +43,15 @@ from training.crops.photographs import photographs
 from training.crops.props import held, in_front
 from training.crops.wardrobe import Wardrobe
 from training.examples.crop_examples import Crops
-from training.examples.views import views
-from training.motion.bank import Bank, bank, varied, windows
+from training.examples.views import draw_views
+from training.motion.bank import Bank, bank, cut_windows, vary
 from training.motion.sources import MOTION_SHARES, add_arguments, load_motions
 
 POSE_MODEL = "rtmpose-s-halpe26"
 BATCH = 32
 HEIGHT_PX = (110.0, 340.0)  # of the person's box: what a crop of 256 pixels is made of
 # shares of crops
-SOMEBODY_ELSE = 0.3
+OTHER_PERSON = 0.3
 HOLDS = 0.35
 IN_FRONT = 0.22
 HANDS = (22, 23)
@@ -79,16 +79,16 @@ def rendered(
     wardrobe.renew()
     while True:
         wardrobe.renew()
-        motion = varied(
-            windows(banks, list(MOTION_SHARES[: len(banks)]), torch.zeros(BATCH, 1), generator),
+        motion = vary(
+            cut_windows(banks, list(MOTION_SHARES[: len(banks)]), torch.zeros(BATCH, 1), generator),
             generator,
         )
         turn = motion.turn[:, 0]
         shape = torch.randn(BATCH, body.shape_size, generator=generator).clamp(-2.3, 2.3)
-        view = views(BATCH, generator)
+        view = draw_views(BATCH, generator)
         place = body.placement(quaternion_to_matrix(turn), shape)
         for n in range(BATCH):
-            others = [int(rng.integers(BATCH))] if rng.random() < SOMEBODY_ELSE else []
+            others = [int(rng.integers(BATCH))] if rng.random() < OTHER_PERSON else []
             clothed = [wardrobe.dress(shape[m]) for m in (n, *others)]
             posed = []
             for who, m in zip(clothed, (n, *others), strict=True):
@@ -165,12 +165,12 @@ def rendered(
                 first[1] : end[1], first[0] : end[0]
             ]
             bright[behind] = backdrop[behind]
-            sensor = staging.draw_sensor(rng, 380)
+            sensor = sensors.draw_sensor(rng, 380)
             gain = min(
-                staging.exposure_gain(sensor, bright),
+                sensors.exposure_gain(sensor, bright),
                 rng.uniform(0.7, 2) / float(np.quantile(bright, 0.97)),
             )
-            image = staging.sensor_image(sensor, bright, gain, rng)
+            image = sensors.sensor_image(sensor, bright, gain, rng)
             jpeg = cv2.imencode(
                 ".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, sensor.quality]
             )[1]
@@ -197,23 +197,23 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=60_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     body = load_body()
-    rng = np.random.default_rng([given.seed, 5])
+    rng = np.random.default_rng([options.seed, 5])
     generator = torch.Generator()
-    generator.manual_seed(given.seed)
-    banks = [bank(motion, body, motion.learned) for motion in load_motions(given, body).values()]
+    generator.manual_seed(options.seed)
+    banks = [bank(motion, body, motion.learned) for motion in load_motions(options, body).values()]
     model = load_model(POSE_MODEL)
     confidence = confidence_function("ccnet", POSE_MODEL, model, None)
     people = rendered(
-        banks, body, photographs(given.photos, given.annotations, rng), rng, generator
+        banks, body, photographs(options.photos, options.annotations, rng), rng, generator
     )
     columns: dict[str, list[torch.Tensor]] = {
         name: [] for name in (*Observation._fields, *Crops._fields[1:])
     }
-    for _ in track(range(given.count), "crops"):
+    for _ in track(range(options.count), "crops"):
         image, place, camera, truth = next(people)
         person_box = place[:4]
         first = place[4:]
@@ -225,15 +225,15 @@ def main() -> None:
             dtype=torch.float32,
         )
         moved = keypoints.xy_px + torch.from_numpy(first).float()
-        seen = observation(replace(keypoints, xy_px=moved, area_px2=area), [camera])
+        observed = observation(replace(keypoints, xy_px=moved, area_px2=area), [camera])
         for name, value in (
-            seen._asdict() | {name: value[None] for name, value in truth.items()}
+            observed._asdict() | {name: value[None] for name, value in truth.items()}
         ).items():
             columns[name].append(value)
     arrays: dict[str, Any] = {
         name: torch.cat(values).float().numpy() for name, values in columns.items()
     }
-    with atomic_file(given.out) as temporary:
+    with atomic_file(options.out) as temporary:
         np.savez(temporary, **arrays)
 
 

@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def trained_baseline(folder: Path) -> SimpleBaseline:
-    """Where the other families start."""
+    """Return the baseline that the other families start from."""
     model = pose2d.load(NAMES["sbl"], folder / f"{NAMES['sbl']}.safetensors")
     assert isinstance(model, SimpleBaseline)
     return model

@@ -11,17 +11,13 @@ import numpy as np
 import torch
 
 from bench.lib.simulation import Noise, noisy
+from eval3dpw.synth.camera_paths import CameraPath
 from eval3dpw.synth.motion import Clip, load_clips
 from eval3dpw.synth.plans import draw_plan
 from eval3dpw.synth.rendering import build_scene_mesh
+from eval3dpw.synth.sensors import draw_sensor
 from eval3dpw.synth.sequence import Shot, frame_images
-from eval3dpw.synth.staging import (
-    CameraPath,
-    SyntheticPerson,
-    draw_sensor,
-    draw_shape,
-    staged_person,
-)
+from eval3dpw.synth.staging import SyntheticPerson, draw_shape, staged_person
 from eval3dpw.synth.surroundings import ClearArea, build_scene
 from fitmesh.inputs import write_lossless
 from fitting.body import Body

@@ -18,11 +18,10 @@ from torch import Tensor
 
 from bench.lib.simulation import Noise, noisy
 from eval3dpw.captured.feet import FEET_KEYPOINTS, feet_over_sole_m
+from eval3dpw.synth.camera_paths import StagedView, camera_path
 from eval3dpw.synth.motion import FPS, Clip, Kind
 from eval3dpw.synth.staging import (
-    StagedView,
     SyntheticPerson,
-    camera_path,
     draw_shape,
     draw_size,
     sized_person,

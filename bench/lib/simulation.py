@@ -19,7 +19,7 @@ from fitting.keypoints.observed import JOINT_OF
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import AREA_OF_BOX, ErrorDistribution, Keypoints, l_squared, sigma_px
 from training.examples.random_numbers import Random
-from training.examples.simulated_keypoints import drawn_sigma, stated_mixtures
+from training.examples.simulated_keypoints import draw_mixtures, draw_sigma
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,12 @@ def noisy(
     l2 = l_squared(area, skeleton)
     stated = None
     if noise.mixtures:
-        weight, sigmas = stated_mixtures(
+        weight, sigmas = draw_mixtures(
             confidence, torch.ones_like(confidence, dtype=torch.bool), generator
         )
         stated = ErrorDistribution(weight, sigmas)
         place = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size)[..., 0]
-        sigma = drawn_sigma(weight, sigmas, place) * l2.sqrt()
+        sigma = draw_sigma(weight, sigmas, place) * l2.sqrt()
     else:
         sigma = sigma_px(confidence, l2)
     error = (

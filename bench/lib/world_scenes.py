@@ -14,8 +14,9 @@ import torch
 
 from bench.lib.simulation import Noise, noisy
 from eval3dpw.captured.feet import FEET_KEYPOINTS
+from eval3dpw.synth.camera_paths import CameraKind, framed
 from eval3dpw.synth.motion import FPS, KINDS, Clip, Kind
-from eval3dpw.synth.staging import CameraKind, SyntheticPerson, contacts, draw_size, framed, stage
+from eval3dpw.synth.staging import SyntheticPerson, contacts, draw_size, stage
 from fitting.body import Body
 from fitting.camera import Camera
 from pose2d.types import Keypoints

@@ -30,25 +30,28 @@ _SETTLES_S = 0.15  # time over which the height of standing feet is levelled
 
 
 def feet_over_sole_m(body: Body, shape: torch.Tensor | None = None) -> np.ndarray:
-    """[4] height of FEET over the sole at rest."""
-    rest = body(torch.zeros(1, 24, 3), shape, vertices=True)
-    assert rest.vertices is not None
-    return (rest.keypoints[0, list(FEET_KEYPOINTS), 1] - rest.vertices[0, :, 1].min()).numpy()
+    """Return the height [4] of FEET over the sole at rest."""
+    rest_pose = body(torch.zeros(1, 24, 3), shape, vertices=True)
+    assert rest_pose.vertices is not None
+    return (
+        rest_pose.keypoints[0, list(FEET_KEYPOINTS), 1] - rest_pose.vertices[0, :, 1].min()
+    ).numpy()
 
 
 def speeds_m_s(points_m: np.ndarray, fps: float) -> np.ndarray:
-    """[T, N] of points [T, N, 3], by central differences."""
+    """Return the speed [T, N] of points [T, N, 3] by central differences."""
     if len(points_m) < 2:
         return np.zeros(points_m.shape[:-1])
     return np.linalg.norm(np.gradient(points_m, axis=0), axis=-1) * fps
 
 
-def planted(
+def plant_feet(
     feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: bool = True
 ) -> np.ndarray:
-    """What to add to a body's place [T, 3] so that its feet [T, 4, 3] (y up) stand on y = 0 without
-    sliding. level: standing feet are put onto y = 0 at any time, not only on the whole; for floors
-    without steps."""
+    """Return the shift [T, 3] that makes feet [T, 4, 3] (y up) stand on y = 0 without sliding.
+
+    level: put standing feet onto y = 0 at any time, not only on average; for floors without steps.
+    """
     shift = np.zeros((len(feet_m), 3))
     height = feet_m[..., 1] - over_sole_m
     shift[:, 1] = -np.quantile(height.min(1), 0.1)
@@ -73,11 +76,13 @@ def planted(
     return shift
 
 
-def in_contact(
+def find_contacts(
     feet_m: np.ndarray, over_sole_m: np.ndarray, fps: float, level: bool = True
 ) -> np.ndarray:
-    """[T, 4] bool: which of the feet's points stand, in a world with the floor at y = 0. level:
-    False where there are steps; then what counts is the height over the body's lowest point."""
+    """Return [T, 4] bool: which of the feet's points stand, in a world with the floor at y = 0.
+
+    level: False where there are steps; then the height over the body's lowest point decides.
+    """
     height = feet_m[..., 1] - over_sole_m
     above = height if level else height - height.min(1, keepdims=True)
     return (speeds_m_s(feet_m, fps) < STILL_M_S) & (above < ON_FLOOR_M)

@@ -24,7 +24,7 @@ TABLE = Path(__file__).parent / "cmu_knees.json"
 LEGS = ((1, 4, 7, 10), (2, 5, 8, 11))  # hip, knee, ankle, toes
 # Subjects' medians spread by 4 degrees in UI-PRMD and OpenCap, about -2 and in pauses of a task 3;
 # in CMU by 10, about
-# 21. Whoever stands more bent than CMU's median is taken to do so among people, in that measure.
+# 21. A subject who is more bent than CMU's median is assumed to be so by SPREAD of the difference.
 MIDDLE_DEG = 3.0
 SPREAD = 0.4
 CMU_MIDDLE_DEG = 21.0
@@ -39,50 +39,54 @@ LEAST_SOFT_DEG = 3.0
 
 
 def signed_flexion_deg(joints_m: Tensor) -> Tensor:
-    """[N, 24, 3] -> [N, 2]: thigh against shank in the plane of shank and foot; negative is
-    hyperextended.
+    """Return the knees' bend [N, 2] of joints [N, 24, 3]; negative is hyperextended.
+
+    Thigh against shank, in the plane of shank and foot.
     """
-    found = []
+    flexion = []
     for hip, knee, ankle, toes in LEGS:
         thigh = joints_m[:, knee] - joints_m[:, hip]
         shank = normalize(joints_m[:, ankle] - joints_m[:, knee], dim=-1)
         foot = joints_m[:, toes] - joints_m[:, ankle]
         ahead = normalize(foot - (foot * shank).sum(-1, keepdim=True) * shank, dim=-1)
-        found.append(torch.atan2((thigh * ahead).sum(-1), (thigh * shank).sum(-1)).rad2deg())
-    return torch.stack(found, -1)
+        flexion.append(torch.atan2((thigh * ahead).sum(-1), (thigh * shank).sum(-1)).rad2deg())
+    return torch.stack(flexion, -1)
 
 
 def subjects_excess_deg() -> dict[int, tuple[float, float]]:
-    """Subject -> excess of the left and right knee."""
+    """Return the excess bend of the left and right knee by subject number."""
     content = json.loads(TABLE.read_text())["standing_deg"]
     return {
-        int(subject): (_excess(left), _excess(right)) for subject, (left, right) in content.items()
+        int(subject): (_excess_deg(left), _excess_deg(right))
+        for subject, (left, right) in content.items()
     }
 
 
-def _excess(standing_deg: float) -> float:
+def _excess_deg(standing_deg: float) -> float:
     bent = min(standing_deg, MOST_BENT_DEG)
     excess = max(bent - (MIDDLE_DEG + SPREAD * (bent - CMU_MIDDLE_DEG)), 0.0)
-    return excess / float(_whole(torch.tensor(bent)))
+    return excess / float(_excess_share(torch.tensor(bent)))
 
 
-def _whole(bend_deg: Tensor) -> Tensor:
-    """The share of the excess that a knee bent so far has."""
+def _excess_share(bend_deg: Tensor) -> Tensor:
+    """Return the share of the excess that a knee has at this bend."""
     low, high = FADES_DEG
     share = ((bend_deg - low) / (high - low)).clamp(0, 1)
     return 1 - share * share * (3 - 2 * share)
 
 
-def straightened(pose: Tensor, excess_deg: Tensor, body: Body) -> Tensor:
-    """Poses [N, 24, 3] without the excess [N, 2] of the two knees."""
+def straighten_knees(pose: Tensor, excess_deg: Tensor, body: Body) -> Tensor:
+    """Return poses [N, 24, 3] without the excess [N, 2] of the two knees."""
     placed = body.placement(rotation_matrices(pose), torch.zeros(body.shape_size))
     turned = placed.rotation
     bend = signed_flexion_deg(placed.joints)
-    wanted = bend - excess_deg * _whole(bend)
-    wanted = LEAST_DEG + LEAST_SOFT_DEG * torch.nn.functional.softplus(
-        (wanted - LEAST_DEG) / LEAST_SOFT_DEG
+    target_bend = bend - excess_deg * _excess_share(bend)
+    target_bend = LEAST_DEG + LEAST_SOFT_DEG * torch.nn.functional.softplus(
+        (target_bend - LEAST_DEG) / LEAST_SOFT_DEG
     )
-    less = torch.deg2rad(torch.where(excess_deg > 0, (bend - wanted).clamp(min=0), torch.zeros(())))
+    less = torch.deg2rad(
+        torch.where(excess_deg > 0, (bend - target_bend).clamp(min=0), torch.zeros(()))
+    )
     pose = pose.clone()
     for number, (hip, knee, ankle, _) in enumerate(LEGS):
         hinge = turned[:, hip, :, 0] * less[:, number, None] / 2
@@ -94,15 +98,13 @@ def straightened(pose: Tensor, excess_deg: Tensor, body: Body) -> Tensor:
     return pose
 
 
-def lifted(root_m: Tensor, before: Tensor, after: Tensor, body: Body) -> Tensor:
-    """The pelvis [N, 3] of poses with longer legs, raised so that the lower ankle stays at its
-    height.
-    """
-    was, now = (
+def lift_pelvis(root_m: Tensor, before: Tensor, after: Tensor, body: Body) -> Tensor:
+    """Return the pelvis [N, 3] raised for longer legs, so that the lower ankle keeps its height."""
+    ankles_before, ankles_after = (
         body.placement(rotation_matrices(pose), torch.zeros(body.shape_size)).joints[:, (7, 8), 1]
         for pose in (before, after)
     )
-    share = (-was / 0.03).softmax(1)  # without a jump from one foot to the other
+    share = (-ankles_before / 0.03).softmax(1)  # without a jump from one foot to the other
     root_m = root_m.clone()
-    root_m[:, 1] += (share * (was - now)).sum(1)
+    root_m[:, 1] += (share * (ankles_before - ankles_after)).sum(1)
     return root_m

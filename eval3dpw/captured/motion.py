@@ -6,7 +6,7 @@ direction by the shortest turn:
 
     G_ours = G_captured A_j,    A_j d_ours = d_captured.
 
-Then knees are straightened (`knees.py`) and shoulders raised (`collars.py`) as people's are.
+Then knees are straighten_knees (`knees.py`) and shoulders raised (`collars.py`) as people's are.
 
 Data: mocap.cs.cmu.edu, created with funding from NSF EIA-0196217; free for all uses.
 """
@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eval3dpw.captured.collars import with_raised_collars
-from eval3dpw.captured.knees import lifted, straightened, subjects_excess_deg
+from eval3dpw.captured.collars import raise_collars
+from eval3dpw.captured.knees import lift_pelvis, straighten_knees, subjects_excess_deg
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_COUNT, PARENTS
 from fitting.body.rotations import (
@@ -91,7 +91,7 @@ LEFT_OUT_KINDS = ("cartwheel", "balanc", "yoga", "crawl")
 
 @dataclass(frozen=True)
 class Motion:
-    """Captured motion on our joints, clips one after the other."""
+    """Hold captured motion on our joints, one clip after the other."""
 
     pose: Tensor  # [N, 24, 3] axis-angle; the root in the capture's frame, y up
     root_m: (
@@ -103,35 +103,36 @@ class Motion:
     clip_description: tuple[str, ...] = ()  # [C], or none are known
 
     def clip(self, number: int) -> slice:
+        """Return the frames of a clip."""
         return slice(int(self.clip_start[number]), int(self.clip_start[number + 1]))
 
     @property
     def clip_subject(self) -> np.ndarray:
-        """[C] number of the subject."""
+        """Return the subject number of each clip [C]."""
         return np.array([int(name.split("_")[0]) for name in self.clip_name])
 
     @property
     def held_out(self) -> np.ndarray:
-        """[C] true for clips of subjects that nothing is learned from."""
+        """Mark the clips [C] of subjects that nothing is learned from."""
         return self.clip_subject % HELD_OUT_EVERY == 0
 
     @property
     def left_out(self) -> np.ndarray:
-        """[C] true for clips of a kind of motion that nothing is learned from."""
+        """Mark the clips [C] of a kind of motion that nothing is learned from."""
         texts = self.clip_description or ("",) * len(self.clip_name)
         return np.array([any(kind in text.lower() for kind in LEFT_OUT_KINDS) for text in texts])
 
     @property
     def learned(self) -> np.ndarray:
-        """[C] true for clips that may be learned from."""
+        """Mark the clips [C] that may be learned from."""
         return ~self.held_out & ~self.left_out & ~np.isin(self.clip_subject, COPIES_OF_HELD_OUT)
 
     def frames_of(self, clips: np.ndarray) -> np.ndarray:
-        """[N] bool: frames of the clips that are true in [C]."""
+        """Mark the frames [N] of the clips that are true in [C]."""
         return np.repeat(clips, np.diff(self.clip_start))
 
     def poses_of(self, clips: np.ndarray) -> Tensor:
-        """[n, 24, 3] of the clips that are true in [C]."""
+        """Return the poses [n, 24, 3] of the clips that are true in [C]."""
         return self.pose[torch.from_numpy(self.frames_of(clips))]
 
 
@@ -153,7 +154,7 @@ _CLIPS = {
 def load_motion(
     path: str | Path, body: Body, fps: float, skeleton: str | Path | None = None
 ) -> Motion:
-    """A file of clips as people move: CMU's knees and shoulders corrected. Arguments as of
+    """Read a file of clips, with CMU's knees and shoulders corrected; arguments as of
     `load_captured`.
     """
     motion = load_captured(path, body, fps, skeleton)
@@ -163,14 +164,17 @@ def load_motion(
     ).reshape(-1, 2)
     by_frame = of_clip.repeat_interleave(torch.from_numpy(np.diff(motion.clip_start)), 0)
     parts = zip(motion.pose.split(8192), by_frame.split(8192), strict=True)
-    pose = torch.cat([with_raised_collars(straightened(p, e, body), body) for p, e in parts])
-    root = None if motion.root_m is None else lifted(motion.root_m, motion.pose, pose, body)
+    pose = torch.cat([raise_collars(straighten_knees(p, e, body), body) for p, e in parts])
+    root = None if motion.root_m is None else lift_pelvis(motion.root_m, motion.pose, pose, body)
     return replace(motion, pose=pose, root_m=root)
 
 
-def read_checked(path: str | Path, wanted: dict[str, Array], what: str) -> dict[str, np.ndarray]:
-    arrays = read_npz(path, f"Expected {what} (.npz).", wanted)
-    check_arrays(arrays, wanted, path, what)
+def read_checked(
+    path: str | Path, specification: dict[str, Array], description: str
+) -> dict[str, np.ndarray]:
+    """Read an npz file and check its arrays against the specification."""
+    arrays = read_npz(path, f"Expected {description} (.npz).", specification)
+    check_arrays(arrays, specification, path, description)
     return arrays
 
 
@@ -181,9 +185,12 @@ def load_captured(
     skeleton: str | Path | None = None,
     source: tuple[str, ...] = CMU_JOINTS,
 ) -> Motion:
-    """A file of clips as captured: `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` (and
-    `clip_desc`, `root_pos`). skeleton: the file that has `joint`, `parent` and `offset`; the same
-    one unless given. source: [24] captured joint that turns each of ours."""
+    """Read a file of clips as captured.
+
+    The file holds `euler_zyx_deg_x100`, `joint`, `clip_start`, `clip_name` and perhaps `clip_desc`
+    and `root_pos`. skeleton: the file with `joint`, `parent` and `offset`; by default the same
+    file. source: [24] the captured joint that turns each of ours.
+    """
     bones = read_checked(skeleton or path, _BONES, "a file of motion capture")
     file = read_checked(path, _CLIPS, "a file of motion capture")
     # Every joint there, each after its parent; clips one after the other.
@@ -229,7 +236,9 @@ def load_captured(
 
 
 def _retarget(euler: Tensor, parents: list[int], turning: list[int], align: list[Tensor]) -> Tensor:
-    """Angles [N, j, 3] -> poses [N, 24, 3]; turning: [24] captured joint that turns each of ours."""
+    """Turn angles [N, j, 3] into poses [N, 24, 3]; turning: [24] captured joint that turns each of
+    ours.
+    """
     local = euler_zyx_to_matrix(euler)  # [N, j, 3, 3] = Rz Ry Rx
     world: list[Tensor] = []
     for joint, parent in enumerate(parents):
@@ -239,7 +248,7 @@ def _retarget(euler: Tensor, parents: list[int], turning: list[int], align: list
 
 
 def relative_poses(turned: Sequence[Tensor] | dict[int, Tensor]) -> Tensor:
-    """Poses [N, 24, 3] of bones turned by [N, 3, 3] each."""
+    """Return poses [N, 24, 3] of bones with global rotations [N, 3, 3]."""
     parts = [turned[0]] + [
         turned[PARENTS[joint]].mT @ turned[joint] for joint in range(1, JOINT_COUNT)
     ]
@@ -249,9 +258,12 @@ def relative_poses(turned: Sequence[Tensor] | dict[int, Tensor]) -> Tensor:
 def _alignments(
     offsets: dict[str, np.ndarray], order: list[str], above: dict[str, int], body: Body
 ) -> list[Tensor]:
-    """A_j: the trunk's takes our line from hips to neck to theirs, the others start from their
-    parent's, so that feet stay as flat under splayed legs as under straight ones."""
-    rest = body.rest_joints.float()
+    """Return A_j of each joint.
+
+    The trunk's takes our line from hips to neck to theirs. The others start from their parent's, so
+    that feet stay as flat under splayed legs as under straight ones.
+    """
+    rest_joints = body.rest_joints.float()
 
     def place(name: str) -> Tensor:
         own = torch.from_numpy(offsets[name]).float()
@@ -259,7 +271,7 @@ def _alignments(
 
     neck = "Neck1" if "Neck1" in offsets else "Neck"
     theirs = place(neck) - (place("LeftUpLeg") + place("RightUpLeg")) / 2
-    ours_up = rest[12] - (rest[1] + rest[2]) / 2
+    ours_up = rest_joints[12] - (rest_joints[1] + rest_joints[2]) / 2
     trunk = about_axis(0, torch.atan2(theirs[2], theirs[1]) - torch.atan2(ours_up[2], ours_up[1]))
     align: list[Tensor] = []
     for joint, parent in enumerate(PARENTS):
@@ -270,7 +282,8 @@ def _alignments(
             name, ours = FAR_END[joint]
             turn = (
                 shortest_turn(
-                    turn @ (rest[ours] - rest[joint]), torch.from_numpy(offsets[name]).float()
+                    turn @ (rest_joints[ours] - rest_joints[joint]),
+                    torch.from_numpy(offsets[name]).float(),
                 )
                 @ turn
             )
@@ -279,5 +292,5 @@ def _alignments(
 
 
 def legs_m(joints: Tensor) -> float:
-    """Length of both legs of joints [24, 3]."""
+    """Return the length of both legs of joints [24, 3]."""
     return sum(float((joints[a] - joints[b]).norm()) for a, b in ((1, 4), (4, 7), (2, 5), (5, 8)))

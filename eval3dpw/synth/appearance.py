@@ -18,17 +18,19 @@ _FEET = (7, 8, 10, 11)
 _LEGS = (1, 2, 4, 5, 7, 8, 10, 11)
 
 
-def soft_step(value: np.ndarray, at: float | np.ndarray, width_m: float = 0.004) -> np.ndarray:
-    """0 below `at`, 1 above, linear over `width_m` in between."""
-    return np.clip((value - at) / width_m + 0.5, 0, 1)
+def soft_step(value: np.ndarray, edge: float | np.ndarray, width_m: float = 0.004) -> np.ndarray:
+    """Return 0 below `edge`, 1 above, linear over `width_m` in between."""
+    return np.clip((value - edge) / width_m + 0.5, 0, 1)
 
 
 def coverage(
     points: np.ndarray, bone: np.ndarray, outfit: Outfit, width_m: float = 0.004
 ) -> dict[str, np.ndarray]:
-    """How much of each point [n, 3] of the mean body hair, top, bottom, socks and shoes cover, by
-    the places that the outfit's lengths name: 0 or 1 [n], in between at edges. bone [n]: the joint
-    with the largest skinning weight."""
+    """Return how much hair, top, bottom, socks and shoes cover each point [n, 3] of the mean body.
+
+    Values [n] are 0 or 1, in between at edges, by the lengths of the outfit. bone [n]: the joint
+    with the largest skinning weight.
+    """
     x, y, z = points.T
     arm = np.abs(x)  # distance along the arm
     head = bone == HEAD
@@ -57,13 +59,15 @@ def coverage(
 
 
 def _from_neck(points: np.ndarray) -> np.ndarray:
-    """The opening for the neck is a ball around its root, a little lower in front."""
+    """Return the distance from the neck's root; a ball of it, a little lower in front, is the
+    opening.
+    """
     x, y, z = points.T
     return np.sqrt(x**2 + ((y - 0.475) / 1.15) ** 2 + (z - 0.045) ** 2)
 
 
 def _scalp(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-    """Where hair grows: above a line from the forehead, around the ears, to the nape."""
+    """Return where hair grows: above a line from the forehead, around the ears, to the nape."""
     forehead = 0.672 - 2.2 * np.abs(x) ** 2
     temples = np.interp(z, (0.06, 0.085, 0.115, 0.14), (0.555, 0.60, 0.645, 0.0))
     line = np.where(z > 0.125, forehead, np.maximum(temples, 0))
@@ -77,8 +81,9 @@ def _scalp(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
 def surface_appearance(
     points: np.ndarray, bone: np.ndarray, kind: np.ndarray, outfit: Outfit, rng: np.random.Generator
 ) -> np.ndarray:
-    """[n, CHANNELS] at points of the surface; `kind` [n] is BODY, EYE, or HAIR and SKIRT for meshes
-    of their own.
+    """Return [n, CHANNELS] at points of the surface.
+
+    kind [n]: BODY or EYE, or HAIR and SKIRT for meshes of their own.
     """
     covered = coverage(points, bone, outfit)
     noise = textures.value_noise
@@ -110,8 +115,10 @@ def surface_appearance(
         (normal_offset, hair, strands),
     )
     for under, share, over in layers:  # computed only where there is some of it
-        where = share > 0
-        under[where] = _blend(under[where], share[where], over(points[where]))
+        covered_points = share > 0
+        under[covered_points] = _blend(
+            under[covered_points], share[covered_points], over(points[covered_points])
+        )
     return np.concatenate((np.clip(color, 0.002, 0.95), normal_offset), 1).astype(np.float32)
 
 
@@ -131,7 +138,7 @@ def _skin(
 
 
 def _face(points: np.ndarray, color: np.ndarray, outfit: Outfit) -> np.ndarray:
-    """Adds brows, lids, lips, nostrils, cheeks, and the shade under brows and jaw."""
+    """Add brows, lids, lips, nostrils, cheeks, and the shade under brows and jaw."""
     x, y, z = points.T
     side = np.abs(x)
     front = z > 0.08
@@ -166,7 +173,7 @@ def _face(points: np.ndarray, color: np.ndarray, outfit: Outfit) -> np.ndarray:
 
 
 def _eyeballs(points: np.ndarray) -> np.ndarray:
-    """White with an iris in front."""
+    """Return white with an iris in front."""
     from_axis = np.hypot(np.abs(points[:, 0]) - 0.0305, points[:, 1] - 0.612)
     iris = 1 - soft_step(from_axis, 0.0062, 0.002)
     return _blend(np.full((len(points), 3), 0.55), iris, np.array([0.03, 0.02, 0.012]))
@@ -218,7 +225,7 @@ def _bars(along: np.ndarray, period_m: float) -> np.ndarray:
 
 
 def _fold_height(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Creases run along arms and across the trunk, roughly; -1..1."""
+    """Return creases in -1..1 that run roughly along arms and across the trunk."""
     stretched = np.where(np.abs(points[:, :1]) > 0.2, (0.05, 0.10, 0.10), (0.11, 0.05, 0.11))
     bent = points / stretched + 0.8 * np.stack(
         [textures.value_noise(points, 0.12, rng) for _ in range(3)], 1

@@ -42,9 +42,11 @@ _CENTER_OF_HEAD = np.array([0.0, 0.60, 0.045])
 
 @dataclass(frozen=True)
 class ClothedBody:
-    """One person as rendered: the body with clothes that stand off it, hair, and perhaps a skirt.
-    The truth is the body underneath. Clothes are skinned to the same joints as the skin they
-    cover."""
+    """Hold one person as rendered: the body with clothes that stand off it, hair, and perhaps a
+    skirt.
+
+    The truth is the body underneath. Clothes are skinned to the same joints as the skin they cover.
+    """
 
     rest: Tensor  # [3, V] metres, clothed and of this person's shape, in the T-pose
     weights: Tensor  # [24, V]
@@ -53,7 +55,7 @@ class ClothedBody:
     body_vertices: int  # the first of the V are the body's own, in its order
 
     def posed(self, placement: Placement, translation: Tensor, size: float = 1.0) -> np.ndarray:
-        """[T, V, 3] float32 metres."""
+        """Return vertices [T, V, 3] float32 in metres."""
         bare = skin(self.rest, self.weights, placement).mT
         return ((bare if size == 1.0 else size * bare) + translation[:, None]).numpy()
 
@@ -61,6 +63,7 @@ class ClothedBody:
 def clothed_body(
     body: Body, shape: Tensor, outfit: Outfit, rng: np.random.Generator
 ) -> ClothedBody:
+    """Dress a body of this shape in an outfit."""
     mean = body.v_template.numpy()
     weights = body.weights.numpy()
     faces = body.faces.numpy().astype(np.int32)
@@ -95,7 +98,7 @@ def clothed_body(
         kinds.append(np.full(len(grid), kind))
         shape_source.append(cKDTree(mean).query(points)[1])
     by_shape = torch.einsum("vcs,s->vc", body.shapedirs[:, :, : len(shape)], shape).numpy()
-    whole = np.concatenate(parts) + by_shape[np.concatenate(shape_source)]
+    rest_vertices = np.concatenate(parts) + by_shape[np.concatenate(shape_source)]
     face_array = np.concatenate(all_faces).astype(np.int32)
     weight_array = np.concatenate(all_weights)
     # Garments are placed by the mean body's coordinates, whatever the person's shape.
@@ -113,7 +116,7 @@ def clothed_body(
     surface = np.einsum("pk,fkc->fpc", places, unshaped[face_array]).reshape(-1, 3)
     of_face = np.broadcast_to(np.concatenate(kinds)[:, None], bones.shape).ravel()
     return ClothedBody(
-        rest=torch.from_numpy(whole.T.astype(np.float32).copy()),
+        rest=torch.from_numpy(rest_vertices.T.astype(np.float32).copy()),
         weights=torch.from_numpy(weight_array.T.astype(np.float32).copy()),
         faces=face_array,
         appearance=surface_appearance(surface, bones.ravel(), of_face, outfit, rng).reshape(
@@ -126,7 +129,7 @@ def clothed_body(
 def _clothing_thickness_m(
     points: np.ndarray, bone: np.ndarray, outfit: Outfit, rng: np.random.Generator
 ) -> np.ndarray:
-    """[V] metres between the skin and what covers it."""
+    """Return the distance [V] in metres between the skin and what covers it."""
     covered = coverage(points, bone, outfit, width_m=0.012)
     x, y, _ = points.T
     # Loose cloth hangs: more air at the hem, at cuffs and round the waist than on the shoulders.
@@ -146,7 +149,7 @@ def _clothing_thickness_m(
 
 
 def _two_sided_grid(rows: int, columns: int) -> np.ndarray:
-    """Faces of a grid of points, both sides, so that it is seen from inside as well."""
+    """Return the faces of a grid of points on both sides, so that it shows from inside as well."""
     front = grid_faces(rows, columns)
     return np.concatenate((front, front[:, ::-1]))
 
@@ -154,8 +157,9 @@ def _two_sided_grid(rows: int, columns: int) -> np.ndarray:
 def _long_hair(
     outfit: Outfit, ends_y_m: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A curtain round the back and sides of the head: points [n, 3] on the mean body, faces [m, 3],
-    weights [n, 24].
+    """Build a curtain of hair round the back and sides of the head.
+
+    Returns points [n, 3] on the mean body, faces [m, 3] and weights [n, 24].
     """
     rows, columns = 14, 25
     angle = np.linspace(-0.62, 0.62, columns) * np.pi  # 0 is straight back
@@ -180,7 +184,7 @@ def _long_hair(
 
 
 def _skirt(ends_y_m: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A cone from the waist; each side follows its thigh, the middle follows both."""
+    """Build a cone from the waist; each side follows its thigh, the middle follows both."""
     rows, columns = 12, 41
     angle = np.linspace(0, 2 * np.pi, columns)
     y = np.linspace(0.06, ends_y_m, rows)[:, None]

@@ -36,12 +36,12 @@ _SETTINGS = "synth.json"
 # OpenPose's 18 keypoints by COCO's numbers, but for the second: the neck, between the shoulders.
 _OPENPOSE17 = (0, 6, 8, 10, 5, 7, 9, 12, 14, 16, 11, 13, 15, 2, 1, 4, 3)
 _CONFIDENCE = np.array([0.0, 0.2, 0.6, 0.9])  # OUTSIDE, HIDDEN, BEHIND_SELF, SEEN
-_FEWEST_SEEN = 4  # with fewer keypoints visible a 2D network would detect nobody
+_FEWEST_SEEN = 4  # with fewer keypoints visible a 2D network would detect no person
 
 
 @dataclass(frozen=True)
 class SynthSettings:
-    """Everything that a data set's bytes depend on."""
+    """Hold everything that a data set's bytes depend on."""
 
     split: Split = "test"
     sequences: int = 26
@@ -81,10 +81,10 @@ def make_dataset(
             f"images of {settings.size[0]}x{settings.size[1]} are too small: at least 64 pixels a side."
         )
     clips = _clips(load_body(), settings)
-    needed: tuple[Kind, ...] = (
+    kinds: tuple[Kind, ...] = (
         () if not settings.scenes else KINDS if "world" in settings.scenes else ("walking",)
     )
-    if missing := [kind for kind in needed if not clips[kind]]:
+    if missing := [kind for kind in kinds if not clips[kind]]:
         raise UserError(
             f"there is no captured {' or '.join(missing)} for --split {settings.split}: give a file of CMU clips "
             "with --motion."
@@ -100,8 +100,10 @@ def _clips(body: Body, settings: SynthSettings) -> Mapping[str, Sequence[Clip]]:
 
 
 def make_sequence(out: Path, settings: SynthSettings, number: int) -> MadeSequence:
-    """One sequence. Its pickle, or without one its truth, is written last: where there is one it is
-    complete.
+    """Make one sequence.
+
+    Its pickle (or its truth, where there is no pickle) is written last and marks a complete
+    sequence.
     """
     plan = draw_plan(settings.seed, number, settings.scenes)
     scripted = bool(settings.scenes)
@@ -169,8 +171,9 @@ def truth_path(root: Path, sequence: str) -> Path:
 def sequence_content(
     name: str, shot: Shot, keypoints_px: np.ndarray, visibility: np.ndarray
 ) -> dict[str, Any]:
-    """What a pickle of 3DPW holds, by its names. keypoints_px [P, T, 17, 2] and visibility [P, T,
-    17].
+    """Return what a pickle of 3DPW holds, by its names.
+
+    keypoints_px [P, T, 17, 2] and visibility [P, T, 17].
     """
     people = shot.people
     templates = [f.rest[:, : f.body_vertices].T.numpy() for f in shot.clothed[: len(shot.people)]]
@@ -198,8 +201,8 @@ def sequence_content(
 
 
 def openpose18(keypoints_px: np.ndarray, visibility: np.ndarray) -> np.ndarray:
-    """COCO points [T, 17, 2] -> 3DPW's poses2d [T, 3, 18]: x, y, confidence; zeros where a keypoint
-    is not detected.
+    """Turn COCO points [T, 17, 2] into 3DPW's poses2d [T, 3, 18]: x, y, confidence; zeros if
+    hidden.
     """
     scores = _CONFIDENCE[visibility]
     scores[(visibility >= BEHIND_SELF).sum(1) < _FEWEST_SEEN] = 0
@@ -211,7 +214,7 @@ def openpose18(keypoints_px: np.ndarray, visibility: np.ndarray) -> np.ndarray:
 
 
 def _at_60_hz(person: SyntheticPerson) -> tuple[np.ndarray, np.ndarray]:
-    """Poses [2 T - 1, 72] and translations [2 T - 1, 3], interpolated to twice the frame rate."""
+    """Interpolate to twice the frame rate: poses [2 T - 1, 72] and translations [2 T - 1, 3]."""
     frame = np.arange(len(person.pose))
     twice = np.linspace(0, frame[-1], 2 * len(frame) - 1)
     joints = person.pose.double().numpy().transpose(1, 0, 2)
@@ -225,8 +228,8 @@ def _at_60_hz(person: SyntheticPerson) -> tuple[np.ndarray, np.ndarray]:
 def truth_arrays(
     plan: Plan, shots: list[Shot], truths: list[FrameTruth], body: Body
 ) -> dict[str, Any]:
-    """Arrays [P, T, ..] by identity and frame: NaN, or 0 for what counts, where somebody is not in
-    the shot.
+    """Return arrays [P, T, ..] by identity and frame; NaN, or 0 for counts, where a person is
+    absent.
     """
     lengths = [shot.frames for shot in shots]
     first = np.cumsum([0, *lengths[:-1]])
@@ -250,7 +253,9 @@ def truth_arrays(
     everyone: dict[int, SyntheticPerson] = {}
     for start, shot, truth in zip(first, shots, truths, strict=True):
         span = slice(start, start + shot.frames)
-        who = np.array([*shot.identities, *(plan.people + n for n in range(len(shot.bystanders)))])
+        identities = np.array(
+            [*shot.identities, *(plan.people + n for n in range(len(shot.bystanders)))]
+        )
         everyone |= dict(zip(shot.identities, shot.people, strict=True))
         for place, (person, identity) in enumerate(zip(shot.people, shot.identities, strict=True)):
             stands, still = contacts(body, person, plan.fps)
@@ -263,7 +268,7 @@ def truth_arrays(
                 "in_shot": True,
                 "halpe_px": truth.keypoints_px[place],
                 "halpe_visibility": truth.visibility[place],
-                "halpe_hidden_by": np.where(by < 0, by, who[np.maximum(by, 0)]),
+                "halpe_hidden_by": np.where(by < 0, by, identities[np.maximum(by, 0)]),
                 "halpe_m": person.keypoints.numpy(),
                 "joints_m": person.joints.numpy(),
                 "pose_rad": person.pose.numpy(),

@@ -19,7 +19,7 @@ class Light:
 
 
 def draw_sky(light: Light, rng: np.random.Generator) -> np.ndarray:
-    """Blue to white towards the horizon, with clouds, bright around the sun."""
+    """Draw a sky from blue to white towards the horizon, with clouds, bright around the sun."""
     height = 256  # and twice as wide
     elevation = (np.arange(height) + 0.5) / height * np.pi - np.pi / 2  # row 0 is straight up
     up = np.clip(-np.sin(elevation), 0, 1)[:, None]
@@ -37,8 +37,10 @@ def draw_sky(light: Light, rng: np.random.Generator) -> np.ndarray:
 
 
 def draw_light(rng: np.random.Generator, azimuth: float, indoors: bool) -> Light:
-    """Sun from anywhere but straight behind the people, or an overcast sky; a lamp or window, and
-    light reflected by the walls."""
+    """Draw a sun from anywhere but straight behind the people, an overcast sky, or a lamp.
+
+    Indoors, light is also reflected by the walls.
+    """
     overcast = not indoors and rng.random() < 0.35
     warm = rng.uniform(0, 1)
     color = np.array([1.0, 0.97 - 0.12 * warm, 0.90 - 0.30 * warm])

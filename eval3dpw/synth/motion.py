@@ -33,7 +33,7 @@ SHORTEST_CLIP = 40  # frames
 
 @dataclass(frozen=True)
 class Clip:
-    """One recording on the mean body, in the capture's frame: y up, metres."""
+    """Hold one recording on the mean body, in the capture's frame: y up, metres."""
 
     name: str  # subject_take
     pose: Tensor  # [T, 24, 3] axis-angle
@@ -44,13 +44,13 @@ class Clip:
         return int(self.name.split("_")[0])
 
     def mirrored(self) -> "Clip":
-        """Left and right are exchanged."""
+        """Return the clip with left and right exchanged."""
         pose = self.pose[:, MIRROR] * self.pose.new_tensor([1, -1, -1])
         return Clip(self.name + "m", pose, self.root_m * self.root_m.new_tensor([-1, 1, 1]))
 
 
 def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip, ...]:
-    """The clips of a split, from a file of CMU clips or, without one, the embedded clips."""
+    """Return the clips of a split, from a file of CMU clips or, without one, the embedded clips."""
     if path is None:
         with (
             files("eval3dpw.synth").joinpath("data/held_out_motion.npz").open("rb") as stream,
@@ -95,7 +95,7 @@ SHORTEST = 60  # frames
 
 
 def clip_kind(clip: Clip, body: Body) -> Kind | None:
-    """What a clip shows; None: something else, or a capture that sinks into the floor."""
+    """Return what a clip shows; None: something else, or a capture that sinks into the floor."""
     over_sole = feet_over_sole_m(body)
     posed = body(clip.pose, translation=clip.root_m - body.rest_joints[0])
     feet = posed.keypoints[:, list(FEET_KEYPOINTS)].double().numpy()

@@ -31,9 +31,11 @@ def place_occluders(
     kind: SceneKind,
     rng: np.random.Generator,
 ) -> list[Solid]:
-    """Solids between the camera and the people until enough keypoints are hidden, but never too
-    many of one person. keypoints_m [T, P, 17, 3] in the world and world_to_cam [T, 4, 4] at some of
-    the frames."""
+    """Return solids between camera and people that hide enough keypoints, but not too many of one
+    person.
+
+    keypoints_m [T, P, 17, 3] in the world and world_to_cam [T, 4, 4] are of a sample of the frames.
+    """
     if level == "none":
         return []
     enough, most = HIDDEN_SHARE[level]

@@ -109,6 +109,7 @@ _SHOES = (
 
 
 def draw_outfit(rng: np.random.Generator) -> Outfit:
+    """Draw clothes, shoes, skin and hair of one person."""
     shirt = _draw_fabric(rng, _CLOTHES, plain=0.4, thickest_m=0.030)
     legs = _draw_fabric(rng, _TROUSERS, plain=0.85, thickest_m=0.026)
     short_legs = rng.random() < 0.25
@@ -161,7 +162,7 @@ def _draw_fabric(
 def _varied(
     rng: np.random.Generator, colors: tuple[tuple[int, int, int], ...], spread: float
 ) -> Color:
-    """One of the colours with a random change of hue and brightness."""
+    """Draw one of the colours with a random change of hue and brightness."""
     color = linear_rgb(colors[rng.integers(len(colors))]) * np.exp(
         rng.normal(0, spread, 3) + rng.normal(0, spread)
     )

@@ -1,4 +1,6 @@
-"""Draw what a sequence shows: script, people, clothes, camera and occlusion, from its seed alone."""
+"""Draw what a sequence shows: script, people, clothes, camera and occlusion, from its seed
+alone.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,14 +8,12 @@ from typing import Literal
 
 import numpy as np
 
+from eval3dpw.synth.camera_paths import CameraKind
 from eval3dpw.synth.clothed_people import ClothedBody, clothed_body
 from eval3dpw.synth.motion import FPS, Kind
 from eval3dpw.synth.occluders import OCCLUSION_LEVELS, OcclusionLevel
 from eval3dpw.synth.outfits import Outfit, draw_outfit
-from eval3dpw.synth.staging import (
-    CameraKind,
-    SyntheticPerson,
-)
+from eval3dpw.synth.staging import SyntheticPerson
 from eval3dpw.synth.surroundings import SCENE_KINDS
 from fitting.body import Body
 
@@ -53,7 +53,7 @@ BYSTANDER_SHARE: dict[OcclusionLevel, float] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """One sequence: drawn from the seed and its number alone."""
+    """Describe one sequence, drawn from the seed and its number alone."""
 
     name: str
     seed: tuple[int, int]  # of everything that is drawn later
@@ -70,13 +70,16 @@ class Plan:
     def fps(self) -> int:
         return FPS if self.script in (None, "world") else FPS // 2
 
-    def rng(self, what: str) -> np.random.Generator:
-        """A generator for one part, so that a change of one part leaves the others as they were.
-        The names are part of the seed: another name makes other images."""
-        return np.random.default_rng([*self.seed, *what.encode()])
+    def rng(self, part: str) -> np.random.Generator:
+        """Return a generator for one part, so that a change of one part leaves the others as they
+        were.
+
+        The names are part of the seed: another name makes other images.
+        """
+        return np.random.default_rng([*self.seed, *part.encode()])
 
     def outfit(self, identity: int) -> Outfit:
-        """Uniforms differ in skin and hair alone."""
+        """Draw a person's outfit; uniforms differ in skin and hair alone."""
         own = draw_outfit(self.rng(f"looks {identity}"))
         if not self.uniforms:
             return own
@@ -92,15 +95,18 @@ class Plan:
     def dressed(
         self, people: Sequence[SyntheticPerson], identities: Sequence[int], body: Body
     ) -> list[ClothedBody]:
-        """In clothes that are the same in every shot."""
-        each = zip(people, identities, strict=True)
+        """Dress people in clothes that are the same in every shot."""
+        cast = zip(people, identities, strict=True)
         return [
-            clothed_body(body, p.shape, self.outfit(n), self.rng(f"cloth {n}")) for p, n in each
+            clothed_body(body, p.shape, self.outfit(n), self.rng(f"cloth {n}")) for p, n in cast
         ]
 
 
 def draw_plan(seed: int, number: int, scripts: Sequence[SceneScript] = ()) -> Plan:
-    """scripts: in turn; none: people walk about."""
+    """Draw the plan of a sequence.
+
+    scripts: used in turn; without any, people walk about.
+    """
     if not scripts:
         count = 2 if number % 5 in (1, 3) else 1
         camera = CAMERAS[(number // 2 + number) % len(CAMERAS)]

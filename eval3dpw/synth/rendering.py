@@ -24,7 +24,7 @@ _SHADOW_RADIUS_M = 4.5
 
 
 class Shadows(NamedTuple):
-    """The sun's shadow map, and a map of how much sky objects hide from the ground."""
+    """Hold the sun's shadow map, and a map of how much sky objects hide from the ground."""
 
     to_map: np.ndarray  # [3, 4] world metres -> pixel x, pixel y, nearness to the sun (0..1)
     nearness: np.ndarray  # [SHADOW_MAP_SIZE, SHADOW_MAP_SIZE] float32; 0 where nothing is
@@ -37,7 +37,7 @@ class Shadows(NamedTuple):
 def seen_by(
     vertices_m: np.ndarray, faces: np.ndarray, camera: Camera, world_to_cam: np.ndarray
 ) -> Raster:
-    """Of vertices in the world."""
+    """Return the raster that a camera sees of vertices in the world."""
     return rasterize(vertices_m @ world_to_cam[:3, :3].T + world_to_cam[:3, 3], faces, camera)
 
 
@@ -100,13 +100,13 @@ def _shade(
             if f < people:
                 i = int(wa * LATTICE_STEPS + 0.5)
                 j = int(wb * LATTICE_STEPS + 0.5)
-                seen = appearance[f, i * (LATTICE_STEPS + 1) + j]
-                color[0] = seen[0]
-                color[1] = seen[1]
-                color[2] = seen[2]
-                nx = nx + seen[3]
-                ny = ny + seen[4]
-                nz = nz + seen[5]
+                surface = appearance[f, i * (LATTICE_STEPS + 1) + j]
+                color[0] = surface[0]
+                color[1] = surface[1]
+                color[2] = surface[2]
+                nx = nx + surface[3]
+                ny = ny + surface[4]
+                nz = nz + surface[5]
             else:
                 u = wa * p[3] + wb * q[3] + wc * r[3]
                 v = wa * p[4] + wb * q[4] + wc * r[4]
@@ -170,7 +170,7 @@ def _shade(
 def _sample(
     texels: np.ndarray, first: int, size: int, u: float, v: float, color: np.ndarray
 ) -> None:
-    """Bilinear texture lookup that wraps around."""
+    """Look a texel up bilinearly in a texture that wraps around."""
     fu = u * size - 0.5
     fv = v * size - 0.5
     iu = int(np.floor(fu))
@@ -221,7 +221,7 @@ def _sun_visibility(
 
 @compiled
 def _sample_sky(image: np.ndarray, rx: float, ry: float, rz: float, color: np.ndarray) -> None:
-    """A panorama around the world: x is azimuth, y is elevation, row 0 straight up."""
+    """Look a colour up in a panorama: x is azimuth, y is elevation, row 0 straight up."""
     height = image.shape[0]
     width = image.shape[1]
     length = np.sqrt(rx * rx + ry * ry + rz * rz)
@@ -241,9 +241,7 @@ def _sample_sky(image: np.ndarray, rx: float, ry: float, rz: float, color: np.nd
 
 @dataclass(frozen=True)
 class SceneMesh:
-    """People and scene as one mesh: faces of people first, person after person, then the ground,
-    then the rest.
-    """
+    """Hold people and scene as one mesh: people in order, then the ground, then the objects."""
 
     scene: Scene
     faces: np.ndarray  # [F, 3] int32 vertex numbers
@@ -258,11 +256,11 @@ class SceneMesh:
     shadow_faces: np.ndarray  # [C, 3] int32 faces that cast shadows
 
     def vertices_m(self, people_m: list[np.ndarray]) -> np.ndarray:
-        """All vertices in the world, from each person's [V, 3]."""
+        """Return all vertices in the world, from each person's [V, 3]."""
         return np.concatenate((*people_m, self.static_m))
 
     def shadows(self, vertices_m: np.ndarray, center_m: np.ndarray) -> Shadows:
-        """For everything within a radius of the centre, world frame."""
+        """Compute the shadows of everything within a radius of the centre, world frame."""
         forward = self.scene.light.towards_sun
         right = np.cross((0.0, 1.0, 0.0), forward)
         right /= np.linalg.norm(right)
@@ -335,8 +333,8 @@ class SceneMesh:
         )
 
     def owner(self, buffer: Raster) -> np.ndarray:
-        """[H, W] the person that each pixel shows; -1 an object, -2 nothing or the ground, which
-        hides nobody.
+        """Return the person [H, W] that each pixel shows; -1: an object, -2: nothing or the
+        ground.
         """
         face = buffer.face
         person = np.searchsorted(self.person_faces, face, side="right") - 1

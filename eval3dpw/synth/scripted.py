@@ -11,18 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eval3dpw.synth import solids, staging
+from eval3dpw.synth import camera_paths, solids, staging
+from eval3dpw.synth.camera_paths import CameraKind
 from eval3dpw.synth.motion import FPS, Clip, Kind
 from eval3dpw.synth.plans import WORLDS, Plan, SceneScript
 from eval3dpw.synth.sequence import Shot
 from eval3dpw.synth.solids import Solid
 from eval3dpw.synth.stage import Stage
-from eval3dpw.synth.staging import (
-    CameraKind,
-    SyntheticPerson,
-    heading,
-    staged_person,
-)
+from eval3dpw.synth.staging import SyntheticPerson, heading, staged_person
 from fitting.body import Body
 from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_angle
 from fitting.camera import Camera
@@ -47,11 +43,14 @@ def build_shots(
     size: tuple[int, int],
     frames: int | None = None,
 ) -> list[Shot]:
-    """frames: of the whole sequence; None: as the script has it."""
+    """Build the shots of a sequence.
+
+    frames: of the whole sequence; None: as long as the script says.
+    """
     if frames is None:
         assert plan.script is not None
         frames = round(_SECONDS[plan.script] * plan.fps)
-    # With cuts three shots; from the second on somebody may be missing, and is back later.
+    # With cuts three shots; in the second one person may be missing, and is back later.
     scripts: dict[SceneScript | None, tuple[Callable[[Stage], Shot], ...]] = {
         None: (walk_about,),
         "crossing": (_crossing,),
@@ -65,23 +64,24 @@ def build_shots(
     shots = []
     parts = np.diff(np.linspace(0, frames, len(chosen) + 1).round().astype(int)).tolist()
     for number, (script, length) in enumerate(zip(chosen, parts, strict=True)):
-        who = list(range(plan.people))
+        identities = list(range(plan.people))
         if number == 1 and plan.people > 2:
-            who.pop(int(rng.integers(len(who))))
-        shots.append(script(Stage(plan, body, clips, size, length, rng, who, number)))
+            identities.pop(int(rng.integers(len(identities))))
+        shots.append(script(Stage(plan, body, clips, size, length, rng, identities, number)))
     return shots
 
 
 def walk_about(on: Stage, tall: float | None = None) -> Shot:
-    """One or two people do what was captured, together or past each other. tall: of the image's
-    height.
+    """Show one or two people doing what was captured, together or past each other.
+
+    tall: height of a person as a share of the image's height; drawn unless it is set.
     """
     plan = on.plan
     rng = on.rng
     clips = on.clips["any"]
     # Clips in random order, so that they all come before one is seen again.
     order = np.random.default_rng([plan.seed[0], len(clips)]).permutation(len(clips))
-    chosen = [clips[order[(2 * plan.seed[1] + n) % len(clips)]] for n in on.who]
+    chosen = [clips[order[(2 * plan.seed[1] + n) % len(clips)]] for n in on.identities]
     chosen = [clip.mirrored() if rng.random() < 0.5 else clip for clip in chosen]
     count = min(on.frames, *(len(clip.pose) for clip in chosen))
     azimuth = rng.uniform(-np.pi, np.pi)
@@ -125,7 +125,7 @@ def walk_about(on: Stage, tall: float | None = None) -> Shot:
 def _lanes(
     on: Stage, kind: CameraKind, people: list[SyntheticPerson], objects: Sequence[Solid] = ()
 ) -> Shot:
-    """A camera at +z that looks along -z at people who walk to the left and right, so lanes are
+    """Film people who walk to the left and right from +z, looking along -z, so that lanes are
     depths.
     """
     rng = on.rng
@@ -136,28 +136,24 @@ def _lanes(
 
 
 def _crossing(on: Stage) -> Shot:
-    """People walk past each other across the view, each in a lane of their own, close behind one
-    another.
-    """
+    """Let people walk past each other across the view, each in a lane, close behind one another."""
     rng = on.rng
     people = []
-    for identity, lane in zip(on.who, rng.permutation(len(on.who)), strict=True):
+    for identity, lane in zip(on.identities, rng.permutation(len(on.identities)), strict=True):
         walker = on.walker(
             identity, (math.pi / 2 if lane % 2 else -math.pi / 2) + rng.normal(0, 0.15)
         )
-        lane_m = (lane - (len(on.who) - 1) / 2) * rng.uniform(0.55, 0.8)
+        lane_m = (lane - (len(on.identities) - 1) / 2) * rng.uniform(0.55, 0.8)
         people.append(walker.moved_to(rng.uniform(-0.6, 0.6), -lane_m))
     kinds: tuple[CameraKind, ...] = ("static", "pan", "hand")
     return _lanes(on, kinds[int(rng.integers(3))], people)
 
 
 def _behind(on: Stage) -> Shot:
-    """People walk behind something high and wide in the middle and come out, on the other side or
-    on the same.
-    """
+    """Let people walk behind a high and wide wall in the middle and come out on either side."""
     rng = on.rng
     people = []
-    for lane, identity in enumerate(on.who):
+    for lane, identity in enumerate(on.identities):
         walker = on.walker(
             identity, (math.pi / 2 if lane % 2 else -math.pi / 2) + rng.normal(0, 0.1)
         )
@@ -168,21 +164,22 @@ def _behind(on: Stage) -> Shot:
     wide = float(
         np.clip(rng.uniform(0.25, 0.4) * walked, 0.45, 1.3)
     )  # hides people for a part of their way
-    what = str(rng.choice(["posters", "painted", "concrete", "planks"]))
-    wall = solids.box((wide, 2.3, 0.25), what).moved((rng.uniform(-0.2, 0.2), 0, front + 0.2))
+    texture = str(rng.choice(["posters", "painted", "concrete", "planks"]))
+    wall = solids.box((wide, 2.3, 0.25), texture).moved((rng.uniform(-0.2, 0.2), 0, front + 0.2))
     return _lanes(on, "static", people, [wall])
 
 
 def _embrace(on: Stage) -> Shot:
-    """Two walk up to each other, hold each other for two seconds and part; anybody else walks past
-    behind or before.
+    """Let two people walk up to each other, hold each other for two seconds and part.
+
+    The other people walk past behind or before them.
     """
     rng = on.rng
     fps = on.plan.fps
     step = FPS // on.plan.fps
     frames = on.frames
     people = []
-    for identity, sign in zip(on.who, (1, -1), strict=False):
+    for identity, sign in zip(on.identities, (1, -1), strict=False):
         clip = on.walking_clip()
         coming = min(round(2.1 * fps), (len(clip.pose) - 1) // step)
         hold = round(rng.uniform(1.8, 2.2) * fps)
@@ -200,14 +197,14 @@ def _embrace(on: Stage) -> Shot:
         people.append(
             walker.moved_to(float(-0.14 * sign - met[0]), float(rng.normal(0, 0.04) - met[1]))
         )
-    for number, identity in enumerate(on.who[2:]):
+    for number, identity in enumerate(on.identities[2:]):
         walker = on.walker(identity, math.pi / 2 if number % 2 else -math.pi / 2)
         people.append(walker.moved_to(0.0, float(rng.choice((-1, 1))) * 0.9))
     return _lanes(on, "static" if rng.random() < 0.6 else "hand", people)
 
 
 def _arms_around(pose: Tensor, share: Tensor) -> Tensor:
-    """Both arms reach forward by a share [T] of the way, elbows bent inwards."""
+    """Reach forward with both arms by a share [T] of the way, elbows bent inwards."""
     target = pose.clone()
     target[:, _ARMS] = torch.tensor(
         [[0.0, -1.25, -0.15], [0.0, 1.25, 0.15], [0.0, -0.9, 0.0], [0.0, 0.9, 0.0]]
@@ -221,8 +218,8 @@ def _arms_around(pose: Tensor, share: Tensor) -> Tensor:
 
 
 def _world(on: Stage) -> Shot:
-    """People on one floor, with boxes to sit on and steps where they take them, all of them in
-    view.
+    """Show people on one floor, all in view, with boxes to sit on and steps where they take
+    them.
     """
     kind, count, child, camera_kind, share = WORLDS[on.plan.turn % len(WORLDS)]
     kinds: list[Kind] = [kind, *[_COMPANY.get(kind, kind)] * (count - 1)]
@@ -232,23 +229,33 @@ def _world(on: Stage) -> Shot:
     path = None
     people = []
     while path is None:
-        chosen = [on.clips[of][int(rng.integers(len(on.clips[of])))] for of in kinds]
+        chosen = [
+            on.clips[person_kind][int(rng.integers(len(on.clips[person_kind])))]
+            for person_kind in kinds
+        ]
         sizes = [
             staging.draw_size(rng, child=child and place == count - 1) for place in range(count)
         ]
         people = staging.stage(on.body, chosen, list(kinds), sizes, on.frames, fps, rng)
         tries = (
-            staging.framed(people, camera, camera_kind, fps, rng, least_tall=0.3) for _ in range(6)
+            camera_paths.framed(people, camera, camera_kind, fps, rng, least_tall=0.3)
+            for _ in range(6)
         )
-        path = next((one for one in tries if one is not None), None)
+        path = next((framed_path for framed_path in tries if framed_path is not None), None)
     objects: list[Solid] = []
-    for person, of in zip(people, kinds, strict=True):
-        objects += _seat(person) if of == "sitting" else _steps(person) if of == "stairs" else []
+    for person, person_kind in zip(people, kinds, strict=True):
+        objects += (
+            _seat(person)
+            if person_kind == "sitting"
+            else _steps(person)
+            if person_kind == "stairs"
+            else []
+        )
     return on.film(people, camera, camera_kind, path, objects)
 
 
 def _seat(person: SyntheticPerson) -> list[Solid]:
-    """A box under the lowest place of the pelvis."""
+    """Build a box under the lowest place of the pelvis."""
     pelvis = person.joints[:, 0].double().numpy()
     sits = pelvis[:, 1] < np.quantile(pelvis[:, 1], 0.25) + 0.04
     spot = np.median(pelvis[sits], axis=0)
@@ -261,7 +268,7 @@ def _seat(person: SyntheticPerson) -> list[Solid]:
 
 
 def _steps(person: SyntheticPerson) -> list[Solid]:
-    """A block under every place where a foot rests above the floor."""
+    """Build a block under every place where a foot rests above the floor."""
     feet = person.keypoints[:, (20, 21, 24, 25)].double().numpy()  # big toes, heels
     blocks: list[Solid] = []
     tops: list[tuple[np.ndarray, float]] = []

@@ -7,10 +7,11 @@ import cv2
 import numpy as np
 import torch
 
-from eval3dpw.synth import staging
+from eval3dpw.synth import sensors
+from eval3dpw.synth.camera_paths import CameraKind, CameraPath
 from eval3dpw.synth.clothed_people import ClothedBody
 from eval3dpw.synth.rendering import SceneMesh, seen_by
-from eval3dpw.synth.staging import CameraKind, CameraPath, SyntheticPerson
+from eval3dpw.synth.staging import SyntheticPerson
 from eval3dpw.synth.surroundings import SceneKind
 from fitting.camera import Camera
 
@@ -70,7 +71,7 @@ class Shot:
     path: CameraPath
     place: SceneKind
     mesh: SceneMesh
-    sensor: staging.Sensor
+    sensor: sensors.Sensor
     seed: Sequence[int]  # of the sensor's noise
 
     @property
@@ -78,7 +79,7 @@ class Shot:
         return len(self.people[0].pose)
 
     def posed(self) -> list[np.ndarray]:
-        """[T, V, 3] of everyone."""
+        """Return the vertices [T, V, 3] of each person."""
         everyone = (*self.people, *self.bystanders)
         return [
             c.posed(p.placement, p.translation, p.size)
@@ -88,7 +89,9 @@ class Shot:
 
 @dataclass(frozen=True)
 class FrameTruth:
-    """Of P people in pixels, in one image or, with an axis for time after the first, in many."""
+    """Hold the truth of P people in pixels; over many images with an axis for time after the
+    first.
+    """
 
     keypoints_px: np.ndarray  # [P, 26, 2]
     visibility: np.ndarray  # [P, 26] uint8: OUTSIDE, HIDDEN, BEHIND_SELF or SEEN
@@ -107,7 +110,9 @@ class FrameTruth:
 
 
 def frame_truth(shot: Shot, posed_m: list[np.ndarray], frame: int) -> FrameTruth:
-    """posed_m: vertices [V, 3] of everyone in this frame, in the world."""
+    """Return the truth of one frame; posed_m: vertices [V, 3] of each person in it, in the
+    world.
+    """
     mesh = shot.mesh
     camera = shot.camera
     world_to_cam = shot.path.world_to_cam(frame)
@@ -123,7 +128,7 @@ def frame_truth(shot: Shot, posed_m: list[np.ndarray], frame: int) -> FrameTruth
     hidden_by = np.zeros((count, points), np.int16)
     boxes = np.zeros((count, 4))
     area = np.zeros(count)
-    seen = np.zeros(count)
+    visible_share = np.zeros(count)
     for person in range(count):
         start, end = mesh.person_faces[person : person + 2]
         faces = mesh.faces[start:end] - np.int32(
@@ -140,40 +145,42 @@ def frame_truth(shot: Shot, posed_m: list[np.ndarray], frame: int) -> FrameTruth
         if len(rows):
             boxes[person] = columns[0], rows[0], columns[-1] + 1, rows[-1] + 1
         area[person] = alone.sum()
-        seen[person] = (owner == person).sum()
-    return FrameTruth(pixels, visibility, hidden_by, boxes, area, seen)
+        visible_share[person] = (owner == person).sum()
+    return FrameTruth(pixels, visibility, hidden_by, boxes, area, visible_share)
 
 
 def _visibility(
     owner: np.ndarray, surface_m: np.ndarray, pixels: np.ndarray, depth_m: np.ndarray, person: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of each keypoint [K], and what hides it [K]."""
+    """Return the visibility of each keypoint [K] and what hides it [K]."""
     height, width = owner.shape
     x, y = np.round(pixels).astype(int).T
     inside = (x >= 0) & (y >= 0) & (x < width) & (y < height) & (depth_m > 0.05)
     x = np.clip(x, 0, width - 1)
     y = np.clip(y, 0, height - 1)
-    whose = owner[y, x]
+    pixel_owner = owner[y, x]
     nearest = surface_m[y, x]
-    other = (whose != person) & (nearest < depth_m - 0.02) & (whose != -2)
-    buried = (whose == person) & (nearest < depth_m - DEPTH_M)
-    state = np.where(inside, np.where(other, HIDDEN, np.where(buried, BEHIND_SELF, SEEN)), OUTSIDE)
-    return state.astype(np.uint8), np.where(inside & other, whose, BY_NOBODY)
+    hidden_by_other = (pixel_owner != person) & (nearest < depth_m - 0.02) & (pixel_owner != -2)
+    buried = (pixel_owner == person) & (nearest < depth_m - DEPTH_M)
+    state = np.where(
+        inside, np.where(hidden_by_other, HIDDEN, np.where(buried, BEHIND_SELF, SEEN)), OUTSIDE
+    )
+    return state.astype(np.uint8), np.where(inside & hidden_by_other, pixel_owner, BY_NOBODY)
 
 
 def frame_images(
     shot: Shot, posed: list[np.ndarray], frames: range, rng: np.random.Generator, subframes: int
 ) -> Iterator[np.ndarray]:
-    """What the sensor gives for each frame, exposed for the first of them."""
+    """Yield what the sensor gives for each frame, exposed for the first of them."""
     gain = None
     for frame in frames:
         light = exposed_light(shot, posed, frame, subframes)
-        gain = staging.exposure_gain(shot.sensor, light) if gain is None else gain
-        yield staging.sensor_image(shot.sensor, light, gain, rng)
+        gain = sensors.exposure_gain(shot.sensor, light) if gain is None else gain
+        yield sensors.sensor_image(shot.sensor, light, gain, rng)
 
 
 def render_frames(shot: Shot, subframes: int = SUBFRAMES) -> Iterator[tuple[bytes, FrameTruth]]:
-    """The JPEG of every frame, and its truth."""
+    """Yield the JPEG and the truth of every frame."""
     posed = shot.posed()
     frames = range(shot.frames)
     images = frame_images(shot, posed, frames, np.random.default_rng(shot.seed), subframes)
@@ -187,8 +194,9 @@ def render_frames(shot: Shot, subframes: int = SUBFRAMES) -> Iterator[tuple[byte
 def exposed_light(
     shot: Shot, posed: list[np.ndarray], frame: int, subframes: int = SUBFRAMES
 ) -> np.ndarray:
-    """Mean light [H, W, 3] while the shutter is open; subframes are shifted by parts of a pixel,
-    which antialiases.
+    """Return the mean light [H, W, 3] while the shutter is open.
+
+    Subframes are shifted by parts of a pixel, which smooths edges.
     """
     at_frame = [vertices[frame] for vertices in posed]
     center = np.mean([vertices.mean(0) for vertices in at_frame], 0)
@@ -204,9 +212,11 @@ def exposed_light(
             shot.camera.focal_px, shot.camera.size, (x + shift[0], y + shift[1])
         )
         # linear between neighbours
-        other = min(max(frame + (1 if time > 0 else -1), 0), shot.frames - 1)
+        neighbour = min(max(frame + (1 if time > 0 else -1), 0), shot.frames - 1)
         share = np.float32(abs(time))
-        vertices = shot.mesh.vertices_m([v[frame] + share * (v[other] - v[frame]) for v in posed])
+        vertices = shot.mesh.vertices_m(
+            [v[frame] + share * (v[neighbour] - v[frame]) for v in posed]
+        )
         transform = shot.path.world_to_cam(frame + time)
         total += shot.mesh.light(vertices, subframe_camera, transform, shadows, 4 * shift)
     return total / subframes

@@ -1,4 +1,6 @@
-"""Build the solids of a scene: boxes, cylinders, furniture, plants and cars, with their textures."""
+"""Build the solids of a scene: boxes, cylinders, furniture, plants and cars, with their
+textures.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,7 +20,7 @@ class Solid:
     casts_shadow: bool = True
 
     def moved(self, shift_m: np.ndarray | tuple[float, float, float], yaw: float = 0.0) -> "Solid":
-        """Rotated about the vertical, then moved."""
+        """Return the solid rotated about the vertical, then moved."""
         c = np.cos(yaw)
         s = np.sin(yaw)
         rotation = np.array([[c, 0, s], [0, 1, 0], [-s, 0, c]])
@@ -26,7 +28,7 @@ class Solid:
 
 
 def box(size_m: tuple[float, float, float], texture: str, casts_shadow: bool = True) -> Solid:
-    """Width, height, depth; stands on y = 0 around the vertical axis."""
+    """Build a box of width, height and depth that stands on y = 0 around the vertical axis."""
     w, h, d = size_m
     sides = (  # corner, along u, along v: counter-clockwise from outside
         ((-w / 2, 0, d / 2), (w, 0, 0), (0, h, 0)),
@@ -49,7 +51,7 @@ def box(size_m: tuple[float, float, float], texture: str, casts_shadow: bool = T
 
 
 def floor(half_m: float, texture: str) -> Solid:
-    """The ground, y = 0."""
+    """Build the ground, y = 0."""
     corners = np.array([(-1, 0, 1), (1, 0, 1), (1, 0, -1), (-1, 0, -1)]) * half_m
     return Solid(
         corners, np.array([[0, 1, 2], [0, 2, 3]]), corners[:, [0, 2]], texture, casts_shadow=False
@@ -57,7 +59,7 @@ def floor(half_m: float, texture: str) -> Solid:
 
 
 def grid_faces(rows: int, columns: int) -> np.ndarray:
-    """Triangles [F, 3] between points [rows * columns] of a grid."""
+    """Return triangles [F, 3] between points [rows * columns] of a grid."""
     i, j = np.mgrid[: rows - 1, : columns - 1].reshape(2, -1)
     a = i * columns + j
     b = (i + 1) * columns + j
@@ -79,7 +81,7 @@ def cylinder(
 
 
 def bush(radius_m: tuple[float, float, float], texture: str, rng: np.random.Generator) -> Solid:
-    """A ball with a ragged surface, standing on y = 0."""
+    """Build a ball with a ragged surface that stands on y = 0."""
     polar, around = 25, 37
     theta, phi = np.meshgrid(
         np.linspace(0, np.pi, polar), np.linspace(0, 2 * np.pi, around), indexing="ij"
@@ -107,7 +109,7 @@ def table(size_m: tuple[float, float, float], texture: str) -> list[Solid]:
 
 
 def seat(wide_m: float, texture: str) -> list[Solid]:
-    """A chair or a bench."""
+    """Build a chair or a bench."""
     return [
         *table((wide_m, 0.47, 0.44), texture),
         box((wide_m, 0.35, 0.04), texture).moved((0, 0.52, -0.2)),
@@ -179,8 +181,9 @@ PROPS: dict[str, Callable[[np.random.Generator, float, float], list[Solid]]] = {
 def assign_textures(
     objects: list[Solid], rng: np.random.Generator
 ) -> tuple[textures.Atlas, list[int]]:
-    """An atlas with two tiles of every kind in use, and the tile of each solid; neighbours of one
-    kind share a tile.
+    """Return an atlas with two tiles of every kind in use, and the tile of each solid.
+
+    Neighbours of one kind share a tile.
     """
     kinds = sorted({solid.texture for solid in objects})
     tiles = [textures.TEXTURES[kind](rng) for kind in kinds for _ in range(2)]

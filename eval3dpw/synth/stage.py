@@ -8,20 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eval3dpw.synth import occluders, staging, surroundings
+from eval3dpw.synth import camera_paths, occluders, sensors, staging, surroundings
+from eval3dpw.synth.camera_paths import CameraKind, CameraPath
 from eval3dpw.synth.motion import FPS, Clip
 from eval3dpw.synth.plans import Plan
 from eval3dpw.synth.rendering import build_scene_mesh
 from eval3dpw.synth.sequence import Shot
 from eval3dpw.synth.solids import Solid
-from eval3dpw.synth.staging import (
-    CameraKind,
-    CameraPath,
-    SyntheticPerson,
-    draw_shape,
-    heading,
-    staged_person,
-)
+from eval3dpw.synth.staging import SyntheticPerson, draw_shape, heading, staged_person
 from eval3dpw.synth.surroundings import SCENE_KINDS
 from fitting.body import Body
 from fitting.camera import Camera
@@ -31,7 +25,7 @@ _FARTHEST_M = 14.0
 
 @dataclass(frozen=True)
 class Stage:
-    """What every script works with."""
+    """Hold what every script works with."""
 
     plan: Plan
     body: Body
@@ -39,7 +33,7 @@ class Stage:
     size: tuple[int, int]  # of the images
     frames: int  # of the shot, at most
     rng: np.random.Generator
-    who: list[int]  # identities of the people
+    identities: list[int]  # of the people
     number: int = 0  # of the shot
 
     def shape(self, identity: int) -> Tensor:
@@ -50,8 +44,8 @@ class Stage:
         return clips[int(self.rng.integers(len(clips)))]
 
     def walker(self, identity: int, direction: float) -> SyntheticPerson:
-        """Somebody who walks along `direction` (radians, x = sin) and, when the clip ends,
-        backwards again.
+        """Return a person who walks along `direction` (radians, x = sin), and back when the clip
+        ends.
         """
         clip = self.walking_clip()
         fps = self.plan.fps
@@ -68,10 +62,13 @@ class Stage:
         tall: float,
         height_m: float,
         aim_m: float = 0.9,
-        everybody: bool = False,
+        show_all: bool = False,
     ) -> tuple[Camera, CameraPath]:
-        """As near as a person in front is so tall, of the image's height. everybody: and as far as
-        shows nearly all of the walks; otherwise people may walk out of the image and in again."""
+        """Place a camera so near that a person in front has this share of the image's height.
+
+        show_all: move back until nearly all of the walks are in view; otherwise people may walk out
+        of the image and in again.
+        """
         size = self.size
         rng = self.rng
         camera = Camera.from_focal(rng.uniform(0.65, 1.1) * math.hypot(*size), size)
@@ -84,13 +81,13 @@ class Stage:
         seed = int(rng.integers(2**31))
         while True:
             pitch = math.degrees(math.atan2(height_m - aim_m, distance))
-            view = staging.StagedView(azimuth, distance, height_m, pitch, roll)
-            path = staging.camera_path(
+            view = camera_paths.StagedView(azimuth, distance, height_m, pitch, roll)
+            path = camera_paths.camera_path(
                 view, kind, centers, self.plan.fps, np.random.default_rng(seed)
             )
             x, _, z = np.moveaxis(path.in_camera(pelvises), -1, 0)
             inside = np.abs(x) * camera.focal_px[0] < 0.40 * size[0] * np.maximum(z, 0.1)
-            if not everybody or inside.mean() >= 0.95 or distance > _FARTHEST_M:
+            if not show_all or inside.mean() >= 0.95 or distance > _FARTHEST_M:
                 return camera, path
             distance *= 1.1
 
@@ -103,7 +100,7 @@ class Stage:
         objects: Sequence[Solid] = (),
         bystanders: Sequence[SyntheticPerson] = (),
     ) -> Shot:
-        """In a place that is built around the people, with what may hide them."""
+        """Build a place around the people, with what may hide them, and record them."""
         plan = self.plan
         rng = self.plan.rng(f"scene {self.number}")
         place = SCENE_KINDS[(sum(plan.seed) + self.number) % len(SCENE_KINDS)]
@@ -119,13 +116,15 @@ class Stage:
         )
         around.solids.extend([*objects, *hiding])
         clothed = plan.dressed(
-            everyone, [*self.who, *range(plan.people, plan.people + len(bystanders))], self.body
+            everyone,
+            [*self.identities, *range(plan.people, plan.people + len(bystanders))],
+            self.body,
         )
         mesh = build_scene_mesh(clothed, around, rng)
-        sensor = staging.draw_sensor(plan.rng(f"sensor {self.number}"), self.size[0])
+        sensor = sensors.draw_sensor(plan.rng(f"sensor {self.number}"), self.size[0])
         return Shot(
             people,
-            self.who,
+            self.identities,
             list(bystanders),
             clothed,
             camera,

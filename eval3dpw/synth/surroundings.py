@@ -108,7 +108,9 @@ def _wall(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
 
 
 def _four_walls(area: ClearArea, rng: np.random.Generator) -> list[Solid]:
-    """Around people and camera, with a ceiling, and furniture and images against one of them."""
+    """Build walls around people and camera, a ceiling, and furniture and images against one
+    wall.
+    """
     frame = np.stack((area.aside, area.behind))
     local = np.concatenate((area.paths_m, area.cameras_m)) @ frame.T
     low = local.min(0) - rng.uniform(0.8, 2.0, 2)
@@ -158,7 +160,7 @@ SCENES: dict[SceneKind, tuple[tuple[str, ...], Backdrop, tuple[int, int], tuple[
 def _scattered(
     area: ClearArea, rng: np.random.Generator, count: int, kinds: tuple[str, ...]
 ) -> list[Solid]:
-    """Random objects behind and beside the people, where the ground is free."""
+    """Scatter random objects behind and beside the people, where the ground is free."""
     objects: list[Solid] = []
     for _ in range(8 * count):
         if count == 0:

@@ -8,7 +8,7 @@ from scipy.ndimage import map_coordinates
 
 
 def linear_rgb(color: tuple[float, ...] | np.ndarray) -> np.ndarray:
-    """An sRGB colour, 0..255 -> linear light, 0..1."""
+    """Turn an sRGB colour, 0..255, into linear light, 0..1."""
     return (np.asarray(color, np.float64) / 255) ** 2.2
 
 
@@ -148,7 +148,9 @@ def _laid(
     *colors: tuple[int, int, int],
     stretch: tuple[int, int] = (1, 1),
 ) -> Texture:
-    """Bricks, slabs or boards, (rows, across), each of its own brightness, with joints of another."""
+    """Bricks, slabs or boards, (rows, across), each of its own brightness, with joints of
+    another.
+    """
     rows, across = blocks
 
     def make(rng: np.random.Generator) -> tuple[np.ndarray, float]:

@@ -9,12 +9,13 @@ import torch
 
 from eval3dpw.captured.feet import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
 from eval3dpw.captured.motion import HELD_OUT_EVERY
+from eval3dpw.synth.camera_paths import CameraPath
 from eval3dpw.synth.dataset import SynthSettings, make_dataset, make_sequence, truth_path
 from eval3dpw.synth.motion import FPS, KINDS, Clip, clips_by_kind, load_clips
 from eval3dpw.synth.plans import draw_plan
 from eval3dpw.synth.scripted import build_shots
 from eval3dpw.synth.sequence import BY_NOBODY, BY_OBJECT, HIDDEN, OUTSIDE, frame_truth
-from eval3dpw.synth.staging import CameraPath, contacts, staged_person, there_and_back
+from eval3dpw.synth.staging import contacts, staged_person, there_and_back
 from fitting.body.load import load_body
 from pose2d.base.errors import UserError
 

@@ -14,12 +14,12 @@ from fitting.init.lifter_inputs import FEATURES, Observation
 from fitting.init.lifter_network import Lifter, LifterOutput, load_lifter
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
-from training.examples.crop_examples import Crops, crop_examples
-from training.examples.lifter_examples import examples, placed
-from training.examples.simulated_keypoints import observe, stated_mixtures
-from training.examples.views import DISTANCE_M, views
-from training.lifter import Training, TrainingSettings, learning_rate, losses, total, train
-from training.motion.bank import Bank, Windows, varied, windows
+from training.examples.crop_examples import Crops, draw_crop_examples
+from training.examples.lifter_examples import draw_examples, place_bodies
+from training.examples.simulated_keypoints import draw_mixtures, observe
+from training.examples.views import DISTANCE_M, draw_views
+from training.lifter import Training, TrainingSettings, learning_rate, losses, total_loss, train
+from training.motion.bank import Bank, Windows, cut_windows, vary
 from training.motion.kinds import LYING, SEATED, SHARES, STANDING, UPSIDE_DOWN, pose_kinds
 
 TINY = TrainingSettings(steps=6, batch=8, warmup=2)
@@ -69,7 +69,7 @@ def as_answer(truth):
 
 
 def test_the_truth_has_no_loss_but_for_bones_that_ten_shape_numbers_cannot_tell(body, banks):
-    truth = examples(banks, body, 16, drawn())
+    truth = draw_examples(banks, body, 16, drawn())
     found = losses(as_answer(truth), truth, body)
     for name in ("rotation", "place", "shape"):
         assert float(getattr(found, name)) < 1e-3, name
@@ -87,7 +87,7 @@ def test_crops_mirrored_or_not_have_their_truth_where_their_keypoints_are(body):
     shape = torch.randn(count, body.shape_size, generator=generator)
     pelvis = torch.tensor([0.3, -0.2, 5.0]) + 0.2 * torch.randn(count, 3, generator=generator)
     points = (
-        placed(body, quaternion_to_matrix(turn)[:, None], shape[:, None]).keypoints[:, 0]
+        place_bodies(body, quaternion_to_matrix(turn)[:, None], shape[:, None]).keypoints[:, 0]
         + pelvis[:, None]
     )
     ones = torch.ones(count, 26)
@@ -101,7 +101,7 @@ def test_crops_mirrored_or_not_have_their_truth_where_their_keypoints_are(body):
         edges,
         ones[:, 0],
     )
-    truth = crop_examples(Crops(seen, turn, shape, pelvis), body, 64, generator)
+    truth = draw_crop_examples(Crops(seen, turn, shape, pelvis), body, 64, generator)
     expected = truth.keypoints_m + truth.pelvis_m[:, :, None]
     projected = expected[..., :2] / expected[..., 2:] / truth.inputs.box.size[..., None, None]
     assert torch.allclose(projected, truth.inputs.points, atol=1e-4)
@@ -112,7 +112,7 @@ def test_crops_mirrored_or_not_have_their_truth_where_their_keypoints_are(body):
 
 
 def test_keypoints_are_where_the_truth_puts_them_up_to_the_stated_sigma(body, banks):
-    truth = examples(banks, body, 64, drawn())
+    truth = draw_examples(banks, body, 64, drawn())
     points = truth.keypoints_m + truth.pelvis_m[:, :, None]
     exact = points[..., :2] / points[..., 2:] / truth.inputs.box.size[..., None, None]
     sure = truth.inputs.weight > 0.9
@@ -145,15 +145,15 @@ def test_errors_have_the_distribution_that_is_stated():
 
 def test_a_stated_mixture_has_the_expected_oks_of_its_confidence():
     confidence = torch.linspace(0.1, 0.97, 50)
-    weight, sigma = stated_mixtures(confidence, torch.ones(50, dtype=torch.bool), drawn())
+    weight, sigma = draw_mixtures(confidence, torch.ones(50, dtype=torch.bool), drawn())
     torch.testing.assert_close(weight.sum(-1), torch.ones(50))
     assert ((weight / (1 + sigma.square())).sum(-1) - confidence).abs().median() < 1e-5
-    weight, sigma = stated_mixtures(confidence, torch.zeros(50, dtype=torch.bool), drawn())
+    weight, sigma = draw_mixtures(confidence, torch.zeros(50, dtype=torch.bool), drawn())
     torch.testing.assert_close((weight / (1 + sigma.square())).sum(-1), confidence)
 
 
 def test_frames_are_drawn_by_the_kind_of_their_pose(banks):
-    made = windows(banks, [1.0], torch.arange(8).expand(4000, 8) * 0.02, drawn())
+    made = cut_windows(banks, [1.0], torch.arange(8).expand(4000, 8) * 0.02, drawn())
     share = float((made.kind == STANDING).float().mean())
     expected = SHARES[STANDING] / (SHARES[STANDING] + SHARES[SEATED])
     assert abs(share - expected) < 0.04
@@ -181,7 +181,7 @@ def test_what_is_beyond_the_image_is_not_present():
 
 
 def test_cameras_look_at_people_in_front_of_them():
-    made = views(500, drawn())
+    made = draw_views(500, drawn())
     assert (made.target_m[:, 2] >= DISTANCE_M[0] - 1e-4).all()
     torch.testing.assert_close(
         made.turn @ made.turn.mT, torch.eye(3).expand(500, 3, 3), atol=1e-5, rtol=0
@@ -192,11 +192,11 @@ def test_cameras_look_at_people_in_front_of_them():
 
 def test_a_mirror_image_is_a_mirror_image(body, banks):
     """Joints of the mirrored pose are the mirrored joints, left and right in each other's place."""
-    plain = windows(banks, [1.0], torch.arange(8).expand(4, 8) * 0.1, drawn())
+    plain = cut_windows(banks, [1.0], torch.arange(8).expand(4, 8) * 0.1, drawn())
     mirrored = plain.turn[:, :, MIRROR] * torch.tensor([1.0, -1.0, -1.0, 1.0])
     zero = torch.zeros(4, 8, 10)
     here, there = (
-        placed(body, quaternion_to_matrix(turn), zero)[0] for turn in (plain.turn, mirrored)
+        place_bodies(body, quaternion_to_matrix(turn), zero)[0] for turn in (plain.turn, mirrored)
     )
     torch.testing.assert_close(
         there, here[:, :, MIRROR] * torch.tensor([-1.0, 1.0, 1.0]), atol=5e-3, rtol=0
@@ -204,7 +204,7 @@ def test_a_mirror_image_is_a_mirror_image(body, banks):
 
 
 def test_windows_stay_in_their_clip(banks):
-    made = windows(banks, [1.0], torch.arange(8).expand(200, 8) * 0.15, drawn())
+    made = cut_windows(banks, [1.0], torch.arange(8).expand(200, 8) * 0.15, drawn())
     assert made.inside[:, 0].all()
     assert not made.inside.all()  # the short clip is shorter than the window
     step = made.root_m[:, 1:, 0] - made.root_m[:, :-1, 0]
@@ -214,8 +214,8 @@ def test_windows_stay_in_their_clip(banks):
 
 
 def test_variation_keeps_rotations_rotations(banks):
-    plain = windows(banks, [1.0], torch.arange(8).expand(32, 8) * 0.1, drawn())
-    more = varied(plain, drawn(1))
+    plain = cut_windows(banks, [1.0], torch.arange(8).expand(32, 8) * 0.1, drawn())
+    more = vary(plain, drawn(1))
     torch.testing.assert_close(more.turn.norm(dim=-1), torch.ones(32, 8, 24))
     assert isinstance(more, Windows)
     assert (more.turn - plain.turn).abs().max() > 0.05
@@ -246,12 +246,12 @@ def test_only_differences_of_time_matter():
 def test_the_loss_falls(body, banks):
     settings = replace(TINY, steps=60, warmup=5)
     training = Training.begin(settings)
-    measured = examples(banks, body, 32, drawn(9))
+    measured = draw_examples(banks, body, 32, drawn(9))
 
     def now():
         with torch.no_grad():
             given = training.network(measured.inputs.features, measured.time_s, measured.attends)
-            return float(total(losses(given, measured, body)))
+            return float(total_loss(losses(given, measured, body)))
 
     before = now()
     for _ in range(60):

@@ -8,8 +8,8 @@ import torch
 from torch.nn.functional import normalize
 
 import fitting
-from eval3dpw.captured.collars import ARM_DEG, RISE_MM, with_raised_collars
-from eval3dpw.captured.knees import signed_flexion_deg, straightened, subjects_excess_deg
+from eval3dpw.captured.collars import ARM_DEG, RISE_MM, raise_collars
+from eval3dpw.captured.knees import signed_flexion_deg, straighten_knees, subjects_excess_deg
 from eval3dpw.captured.motion import Motion, load_captured, load_motion
 from fitting.body import BodyParams
 from fitting.body.fingers import WRISTS
@@ -118,7 +118,7 @@ def test_a_knee_goes_back_between_a_hip_and_an_ankle_in_line(body):
     pose = torch.zeros(3, 24, 3)
     pose[:, (4, 5), 0] = torch.tensor([0.25, 0.4, 1.6])[:, None]
     pose[:, (1, 2), 0] = -pose[:, (4, 5), 0] / 2
-    found = straightened(pose, torch.full((3, 2), 15.0), body)
+    found = straighten_knees(pose, torch.full((3, 2), 15.0), body)
     before = body(pose).joints
     after = body(found).joints
     bend = signed_flexion_deg(before) - signed_flexion_deg(after)
@@ -132,7 +132,7 @@ def test_a_knee_goes_back_between_a_hip_and_an_ankle_in_line(body):
 
 def test_a_straight_knee_is_not_made_to_bend_backwards(body):
     bend = signed_flexion_deg(
-        body(straightened(torch.zeros(1, 24, 3), torch.full((1, 2), 30.0), body)).joints
+        body(straighten_knees(torch.zeros(1, 24, 3), torch.full((1, 2), 30.0), body)).joints
     )
     assert (bend > -7).all()
 
@@ -148,7 +148,7 @@ def test_shoulders_rise_with_the_arms_as_measured(body):
     pose = torch.zeros(len(ARM_DEG), 24, 3)
     pose[:, 16, 2] = torch.tensor(ARM_DEG).deg2rad() - radians(90)
     pose[:, 17, 2] = -pose[:, 16, 2]
-    raised = body(with_raised_collars(pose, body)).joints
+    raised = body(raise_collars(pose, body)).joints
     rise_mm = 1000 * (raised[:, (16, 17), 1] - body(torch.zeros(1, 24, 3)).joints[:, (16, 17), 1])
     torch.testing.assert_close(
         rise_mm, torch.tensor(RISE_MM)[:, None].expand(-1, 2), atol=1.0, rtol=0
@@ -283,18 +283,18 @@ def test_palms_of_people_on_their_hands_are_laid_flat_whatever_the_wrists_were(b
 
 def test_rare_poses_keep_to_limits_apart_and_balanced(body, rare):
     first = rare.pose[:: rare_poses.CLIP_FRAMES]
-    assert possible_poses.limbs_apart(body(first).joints).float().mean() > 0.97
+    assert possible_poses.are_limbs_apart(body(first).joints).float().mean() > 0.97
     fours = np.array([text in ("all fours", "plank") for text in rare.clip_description])
-    assert possible_poses.balanced(body(first[torch.from_numpy(fours)]).joints).all()
+    assert possible_poses.is_balanced(body(first[torch.from_numpy(fours)]).joints).all()
 
 
 def test_a_hand_in_the_belly_and_a_falling_body_are_seen(body):
     pose = torch.zeros(1, 24, 3)
-    assert possible_poses.limbs_apart(body(pose).joints).all()
-    assert possible_poses.balanced(body(pose).joints).all()
+    assert possible_poses.are_limbs_apart(body(pose).joints).all()
+    assert possible_poses.is_balanced(body(pose).joints).all()
     pose[0, 0, 0] = 0.6  # leans by 34 degrees, straight
-    assert not possible_poses.balanced(body(pose).joints).any()
+    assert not possible_poses.is_balanced(body(pose).joints).any()
     pose[0, 16] = torch.tensor([0.0, -1.4, 0.0])
     pose[0, 18] = torch.tensor([0.0, -2.5, 0.0])
     pose[0, 13] = torch.tensor([0.0, -0.6, 0.0])
-    assert not possible_poses.limbs_apart(body(pose).joints).all()
+    assert not possible_poses.are_limbs_apart(body(pose).joints).all()

@@ -74,7 +74,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Bone:
-    """Of an .asf file."""
+    """Skeleton of an .asf file: bones by name, and units."""
 
     name: str
     parent: str
@@ -86,7 +86,7 @@ class Bone:
 
 
 def read_asf(path: Path) -> list[Bone]:
-    """The bones, root first, parents before children."""
+    """Read the skeleton of an .asf file."""
     sections = dict(_sections(path))
     root = _fields(sections.get("root", []))
     data: dict[str, dict[str, list[str]]] = {}
@@ -236,11 +236,11 @@ def _turns(bone: Bone, frames: list[dict[str, np.ndarray]], path: Path) -> np.nd
 
 
 def _values(
-    bone: Bone, frames: list[dict[str, np.ndarray]], wanted: Sequence[str], path: Path
+    bone: Bone, frames: list[dict[str, np.ndarray]], channels: Sequence[str], path: Path
 ) -> np.ndarray:
     """[F, 3] of a bone's channels; 0 for those it has not."""
     values = np.zeros((len(frames), 3))
-    columns = [(k, bone.dof.index(name)) for k, name in enumerate(wanted) if name in bone.dof]
+    columns = [(k, bone.dof.index(name)) for k, name in enumerate(channels) if name in bone.dof]
     for t, frame in enumerate(frames if columns else ()):
         if bone.name not in frame:
             raise UserError(f"{path}: frame {t + 1} lacks {bone.name}.")

@@ -14,7 +14,7 @@ MOST_COVERED = 0.25  # of a photograph, by its annotated people
 
 
 def photographs(folder: Path, annotations: Path, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Linear light [H, W, 3] of photographs in which few people are, without end."""
+    """Yield linear light [H, W, 3] of photographs with few people in them, without end."""
     listing = json.loads(annotations.read_text())
     covered: dict[int, float] = {}
     for person in listing["annotations"]:

@@ -9,7 +9,7 @@ from eval3dpw.synth.solids import Solid, box, bush, cylinder, table
 
 
 def held(at_m: np.ndarray, rng: np.random.Generator) -> Solid:
-    """A stick, box, ball or telephone in a hand."""
+    """Return a stick, box, ball or telephone at a hand."""
     texture = str(rng.choice(["painted", "planks", "posters", "bark", "concrete"]))
     kind = rng.integers(4)
     if kind == 0:
@@ -35,7 +35,7 @@ def held(at_m: np.ndarray, rng: np.random.Generator) -> Solid:
 def in_front(
     pelvis_m: np.ndarray, ahead: np.ndarray, side: np.ndarray, rng: np.random.Generator
 ) -> list[Solid]:
-    """Furniture, a post or a bush between person and camera."""
+    """Return furniture, a post or a bush between person and camera."""
     texture = str(rng.choice(["painted", "planks", "concrete", "posters", "foliage"]))
     high = rng.uniform(0.4, 1.1)
     kind = rng.integers(4)
@@ -47,6 +47,6 @@ def in_front(
         parts = [cylinder(rng.uniform(0.04, 0.2), 2.5, texture)]
     else:
         parts = [bush((0.4, high / 2, 0.3), "foliage", rng)]
-    at = pelvis_m * (1, 0, 1) - ahead * rng.uniform(0.35, 1.0) + side * rng.uniform(-0.6, 0.6)
+    place_m = pelvis_m * (1, 0, 1) - ahead * rng.uniform(0.35, 1.0) + side * rng.uniform(-0.6, 0.6)
     yaw = float(np.arctan2(ahead[0], ahead[2]) + rng.normal(0, 0.3))
-    return [part.moved(at, yaw) for part in parts]
+    return [part.moved(place_m, yaw) for part in parts]

@@ -11,17 +11,18 @@ from fitting.body.rotations import quaternion_to_matrix
 from fitting.init.lifter_inputs import Observation
 from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.skeletons import HALPE26
-from training.examples.lifter_examples import Examples, placed, turn_towards_person
+from training.examples.lifter_examples import Examples, place_bodies, turn_towards_person
 from training.examples.simulated_keypoints import COUNT
-from training.motion.bank import mirrored
+from training.motion.bank import mirror_rotations
 
 
 class Crops(NamedTuple):
-    """Single frames of N rendered people as the 2D network read them, errors and all;
-    training/rendered_crops.py.
+    """Hold single frames of N rendered people as the 2D network read them, errors and all.
+
+    `python -m training.rendered_crops` makes them.
     """
 
-    seen: Observation  # [N, ...] without a time axis
+    keypoints: Observation  # [N, ...] without a time axis
     turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), the root's in the camera
     shape: Tensor  # [N, S]
     pelvis_m: Tensor  # [N, 3] in the camera
@@ -45,43 +46,45 @@ def load_crops(path: Path) -> Crops:
     arrays = read_npz(path, "Expected crops as training/rendered_crops.py writes them.", _CROPS)
     check_arrays(arrays, _CROPS, path, "crops of training/rendered_crops.py")
     columns = {name: torch.from_numpy(arrays[name]).float() for name in _CROPS}
-    seen = Observation(*(columns.pop(name) for name in Observation._fields))
-    return Crops(seen, **columns)
+    keypoints = Observation(*(columns.pop(name) for name in Observation._fields))
+    return Crops(keypoints, **columns)
 
 
-def crop_examples(crops: Crops, body: Body, count: int, generator: torch.Generator) -> Examples:
-    """Crops drawn at random, each a window of one frame; half of them mirrored."""
+def draw_crop_examples(
+    crops: Crops, body: Body, count: int, generator: torch.Generator
+) -> Examples:
+    """Draw crops at random, each a window of one frame; half of them mirrored."""
     rows = torch.randint(len(crops.turn), (count,), generator=generator)
     flip = torch.rand(count, generator=generator) < 0.5
 
-    def either(own: Tensor, other: Tensor) -> Tensor:
-        return torch.where(flip.view(-1, *[1] * (own.ndim - 1)), other, own)
+    def either(own: Tensor, mirror_image: Tensor) -> Tensor:
+        return torch.where(flip.view(-1, *[1] * (own.ndim - 1)), mirror_image, own)
 
-    seen = Observation(*(column[rows] for column in crops.seen))
+    keypoints = Observation(*(column[rows] for column in crops.keypoints))
     sides = HALPE26.flip_order
-    other = Observation(
-        seen.rays[:, sides] * torch.tensor([-1.0, 1.0]),
-        seen.error_weight[:, sides],
-        seen.error_sigma[:, sides],
-        seen.confidence[:, sides],
-        seen.presence[:, sides],
-        seen.edges[:, [2, 1, 0, 3]] * torch.tensor([-1.0, 1.0, -1.0, 1.0]),
-        seen.marked,
+    flipped = Observation(
+        keypoints.rays[:, sides] * torch.tensor([-1.0, 1.0]),
+        keypoints.error_weight[:, sides],
+        keypoints.error_sigma[:, sides],
+        keypoints.confidence[:, sides],
+        keypoints.presence[:, sides],
+        keypoints.edges[:, [2, 1, 0, 3]] * torch.tensor([-1.0, 1.0, -1.0, 1.0]),
+        keypoints.marked,
     )
     turn = crops.turn[rows]
     pelvis_m = crops.pelvis_m[rows]
     shape = crops.shape[rows]
-    turn = either(turn, mirrored(turn))
+    turn = either(turn, mirror_rotations(turn))
     pelvis_m = either(pelvis_m, pelvis_m * torch.tensor([-1.0, 1.0, 1.0]))
     rotation = quaternion_to_matrix(turn)[:, None]
     alone = torch.ones(count, 1, dtype=torch.bool)
     return turn_towards_person(
-        Observation(*(either(*both)[:, None] for both in zip(seen, other, strict=True))),
+        Observation(*(either(*pair)[:, None] for pair in zip(keypoints, flipped, strict=True))),
         torch.zeros(count, 1),
         alone[..., None],
         alone,
         rotation,
         shape,
         pelvis_m[:, None],
-        placed(body, rotation, shape[:, None]),
+        place_bodies(body, rotation, shape[:, None]),
     )

@@ -1,4 +1,6 @@
-"""Make the examples that the lifter learns from: captured motion on random bodies, seen by cameras."""
+"""Make the examples that the lifter learns from: captured motion on random bodies, seen by
+cameras.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,11 +14,11 @@ from fitting.camera.pinhole import NEAREST_KEYPOINT_M
 from fitting.init.lifter_inputs import Inputs, Observation, inputs
 from fitting.init.lifter_network import SHAPE, SLOW_STEP_S, WINDOW
 from pose2d.skeletons import HALPE26
-from training.examples.marks import MARKS_SPREAD_M, marks
+from training.examples.marks import MARKS_SPREAD_M, mark_offsets
 from training.examples.random_numbers import Random
 from training.examples.simulated_keypoints import observe
-from training.examples.views import views
-from training.motion.bank import Bank, varied, windows
+from training.examples.views import draw_views
+from training.motion.bank import Bank, cut_windows, vary
 from training.motion.kinds import SEATED
 from training.motion.sources import MOTION_SHARES
 
@@ -31,7 +33,9 @@ GROUP_SHARES = (0.25, 0.1, 0.65)
 
 @dataclass(frozen=True)
 class Examples:
-    """B windows of T frames; truth in the camera turned towards the person (`inputs.Box`)."""
+    """Hold B windows of T frames, with truth in the camera turned towards the person
+    (`inputs.Box`).
+    """
 
     inputs: Inputs
     time_s: Tensor  # [B, T]
@@ -44,18 +48,23 @@ class Examples:
     keypoints_m: Tensor  # [B, T, 26, 3] from the pelvis
 
 
-def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generator) -> Examples:
+def draw_examples(
+    banks: list[Bank], body: Body, count: int, generator: torch.Generator
+) -> Examples:
+    """Draw windows of captured motion on random bodies, seen by random cameras, read with
+    errors.
+    """
     draw = Random(generator, (count, 1))
     even = draw.even
     step = torch.where(draw.chance(0.1), even(STEP_S[1], SLOW_STEP_S), even(*STEP_S))
     time_s = torch.arange(WINDOW) * step
-    motion = varied(
-        windows(banks, list(MOTION_SHARES[: len(banks)]), time_s * even(*SPEED), generator),
+    motion = vary(
+        cut_windows(banks, list(MOTION_SHARES[: len(banks)]), time_s * even(*SPEED), generator),
         generator,
     )
-    # Everybody has bones that the lifter's ten shape numbers cannot tell.
+    # Bones vary in more ways than the lifter's ten shape numbers can tell.
     whole_shape = torch.randn(count, body.shape_size, generator=generator).clamp(-2.5, 2.5)
-    view = views(count, generator)
+    view = draw_views(count, generator)
 
     rotation = quaternion_to_matrix(motion.turn)
     rotation[:, :, 0] = torch.einsum("bij,btjk->btik", view.turn, rotation[:, :, 0])
@@ -64,16 +73,16 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
     )
     pelvis = travel + view.target_m[:, None]
     pelvis[..., 2] += (NEAREST_M - pelvis[..., 2].amin(1, keepdim=True)).clamp(min=0)
-    truth = placed(body, rotation, whole_shape[:, None].expand(-1, WINDOW, -1))
+    truth = place_bodies(body, rotation, whole_shape[:, None].expand(-1, WINDOW, -1))
     marked = draw.chance(MARKED).expand(count, WINDOW)
     spread_m = MARKS_SPREAD_M * torch.randn(count, HALPE26.size, 3, generator=generator)
     seen_m = (
         truth.keypoints
         + pelvis[:, :, None]
-        + marked[..., None, None] * marks(truth.turned, spread_m)
+        + marked[..., None, None] * mark_offsets(truth.turned, spread_m)
     )
     exact = seen_m[..., :2] / seen_m[..., 2:].clamp(min=NEAREST_KEYPOINT_M)
-    seen = observe(exact, marked.float(), view.half, motion.kind == SEATED, generator)
+    keypoints = observe(exact, marked.float(), view.half, motion.kind == SEATED, generator)
     which = torch.multinomial(
         torch.tensor(GROUP_SHARES), count, replacement=True, generator=generator
     )
@@ -82,12 +91,12 @@ def examples(banks: list[Bank], body: Body, count: int, generator: torch.Generat
         WINDOW, dtype=torch.bool
     )
     return turn_towards_person(
-        seen, time_s, attends, motion.inside, rotation, whole_shape, pelvis, truth
+        keypoints, time_s, attends, motion.inside, rotation, whole_shape, pelvis, truth
     )
 
 
 def turn_towards_person(
-    seen: Observation,
+    keypoints: Observation,
     time_s: Tensor,
     attends: Tensor,
     inside: Tensor,
@@ -96,38 +105,43 @@ def turn_towards_person(
     pelvis_m: Tensor,
     truth: "Placed",
 ) -> Examples:
-    """Truth [B, T, ...] in the real camera -> in the one turned towards the person. inside: [B, T]
-    what counts.
+    """Turn the truth [B, T, ...] from the real camera to the one that looks at the person.
+
+    inside: [B, T] the frames that count.
     """
-    given = inputs(seen)
-    to_turned = given.box.to_camera.mT
+    network_inputs = inputs(keypoints)
+    to_turned = network_inputs.box.to_camera.mT
     rotation = torch.cat(((to_turned @ rotation[:, :, 0])[:, :, None], rotation[:, :, 1:]), 2)
     pelvis = torch.einsum("btij,btj->bti", to_turned, pelvis_m)
     ahead = (
         pelvis[..., 2] > NEAREST_M / 2
     )  # who has left the image may be anywhere: nothing to learn there
     pelvis[..., 2] = pelvis[..., 2].clamp(min=NEAREST_M / 2)
-    counts = inside * ahead * torch.where(given.box.visible, 1.0, 0.3)
+    counts = inside * ahead * torch.where(network_inputs.box.visible, 1.0, 0.3)
     points = (
         torch.einsum("btij,btkj->btki", to_turned, own) for own in (truth.joints, truth.keypoints)
     )
-    return Examples(given, time_s, attends, counts, rotation, shape[:, :SHAPE], pelvis, *points)
+    return Examples(
+        network_inputs, time_s, attends, counts, rotation, shape[:, :SHAPE], pelvis, *points
+    )
 
 
 class Placed(NamedTuple):
-    """A body by its pelvis, in metres."""
+    """Hold a body relative to its pelvis, in metres."""
 
     joints: Tensor  # [..., 24, 3]
     keypoints: Tensor  # [..., 26, 3]
     turned: Tensor  # [..., 24, 3, 3] bones from their rest
 
 
-def placed(body: Body, rotation: Tensor, shape: Tensor) -> Placed:
-    """Of local rotations [..., 24, 3, 3] and shapes [..., S]."""
+def place_bodies(body: Body, rotation: Tensor, shape: Tensor) -> Placed:
+    """Place bodies by local rotations [..., 24, 3, 3] and shapes [..., S]."""
     leading = rotation.shape[:-3]
-    whole = torch.nn.functional.pad(shape, (0, body.shape_size - shape.shape[-1])).flatten(0, -2)
-    placement = body.placement(rotation.flatten(0, -4), whole)
-    points = body.keypoint_terms.place(placement, body.keypoint_terms.moments(whole, None))
+    full_shape = torch.nn.functional.pad(shape, (0, body.shape_size - shape.shape[-1])).flatten(
+        0, -2
+    )
+    placement = body.placement(rotation.flatten(0, -4), full_shape)
+    points = body.keypoint_terms.place(placement, body.keypoint_terms.moments(full_shape, None))
     root = placement.joints[:, :1]
     parts = placement.joints - root, points - root, placement.rotation
     return Placed(*(part.unflatten(0, leading) for part in parts))

@@ -45,7 +45,9 @@ _SHIFTS_M = (
 )
 
 
-def marks(turned: Tensor, spread_m: Tensor) -> Tensor:
-    """From the body's keypoints to where they are marked, [B, T, 26, 3] metres, of turned bones [B,
-    T, 24, 3, 3]. spread_m: [B, 26, 3] what each person's marks differ by."""
+def mark_offsets(turned: Tensor, spread_m: Tensor) -> Tensor:
+    """Return the way from the body's keypoints to where they are marked, [B, T, 26, 3] metres.
+
+    turned: bones [B, T, 24, 3, 3]. spread_m: [B, 26, 3] what each person's marks differ by.
+    """
     return rotate(turned[..., _BONES, :, :], _SHIFTS_M + spread_m[:, None])

@@ -18,7 +18,7 @@ class Random:
         )
 
     def scale(self, low: float, high: float) -> Tensor:
-        """Even in the logarithm."""
+        """Draw numbers that are even in the logarithm."""
         return self.even(math.log(low), math.log(high)).exp()
 
     def normal(self, shape: tuple[int, ...] | None = None) -> Tensor:

@@ -45,7 +45,7 @@ SWAPS = (
     (15, 16, *_FEET),
     (9, 10),
 )
-LEAST_INSIDE = 4  # keypoints in the image; nobody is found in it who shows fewer
+LEAST_INSIDE = 4  # keypoints in the image; a person who shows fewer is not detected
 HARD_TO_PLACE = (*_HEAD, 18)  # OKS asks for much more exactness of a face and a neck
 MIXTURES = 0.65  # share of windows whose errors are stated as mixtures
 ONLY_COCO = 0.3  # share of windows with COCO's 17 keypoints alone
@@ -54,9 +54,11 @@ ONLY_COCO = 0.3  # share of windows with COCO's 17 keypoints alone
 def observe(
     rays: Tensor, marked: Tensor, half: Tensor, seated: Tensor, generator: torch.Generator
 ) -> Observation:
-    """Exact directions [B, T, 26, 2] in images of half size [B, 2] -> what a 2D network might give
-    for them. marked: [B, T], passed on. seated: [B] bool, people who are likely to be behind a
-    table."""
+    """Return what a 2D network might give for exact directions [B, T, 26, 2].
+
+    half: half size [B, 2] of the images. marked: [B, T], passed on. seated: [B] bool, people who
+    are likely to be behind a table.
+    """
     count, frames = rays.shape[:2]
     size = (count, frames, COUNT)
     draw = Random(generator)
@@ -64,9 +66,9 @@ def observe(
     normal = draw.normal
     chance = draw.chance
     inside = (rays.abs() <= half[:, None, None]).all(-1)
-    held = torch.maximum(torch.minimum(rays, half[:, None, None]), -half[:, None, None])
-    low = held.amin(2)
-    high = held.amax(2)
+    clamped = torch.maximum(torch.minimum(rays, half[:, None, None]), -half[:, None, None])
+    low = clamped.amin(2)
+    high = clamped.amax(2)
     sides = (high - low).clamp(min=1e-3)
     area = torch.maximum(AREA_OF_BOX * sides.prod(-1), AREA_OF_BOX * sides.amax(-1) ** 2 / 4)
     l2 = l_squared(area, HALPE26)
@@ -81,7 +83,7 @@ def observe(
     # Left and right trade places, for a part of the window; the network does not always know.
     swapped = _members(SWAPS)[torch.randint(len(SWAPS), (count,), generator=generator)][:, None]
     swapped = swapped & _a_while(count, frames, 0.12, generator)[..., None]
-    exact = torch.where(swapped[..., None], held[:, :, HALPE26.flip_order], held)
+    exact = torch.where(swapped[..., None], clamped[:, :, HALPE26.flip_order], clamped)
     lowered = swapped & chance(0.6, (count, 1, 1))
     confidence = torch.where(lowered, confidence * even(0.2, 0.8, size), confidence)
 
@@ -92,10 +94,12 @@ def observe(
     gone |= hidden & _a_while(count, frames, 0.15, generator)[..., None]
     # In some windows nothing below (seldom: beside) a line is in view; who sits is behind a table
     # more often.
-    at = low + (0.2 + 0.7 * torch.rand(count, 1, 2, generator=generator)) * (high - low)
+    cut_line = low + (0.2 + 0.7 * torch.rand(count, 1, 2, generator=generator)) * (high - low)
     line = torch.where(seated[:, None], torch.tensor([0.03, 0.4]), torch.tensor([0.03, 0.08]))
     cut = chance(line[:, None], (count, 1, 2))
-    gone |= ~inside | ((held > at.mean(1, keepdim=True)[:, :, None]) & cut[:, :, None]).any(-1)
+    gone |= ~inside | (
+        (clamped > cut_line.mean(1, keepdim=True)[:, :, None]) & cut[:, :, None]
+    ).any(-1)
     gone |= _a_while(count, frames, 0.1, generator, longest=0.4)[..., None]
     left = inside.sum(-1, keepdim=True) < LEAST_INSIDE
     nothing = gone & chance(0.5, (count, 1, 1)) | left
@@ -110,9 +114,9 @@ def observe(
     # Whether a keypoint is in the core or in a tail of its distribution lasts as its error does.
     share = even(0.0, 0.9, (count,))
     memory = even(0.6, 0.99, (count,))
-    weight, sigma = stated_mixtures(confidence, chance(MIXTURES, (count, 1, 1)), generator)
+    weight, sigma = draw_mixtures(confidence, chance(MIXTURES, (count, 1, 1)), generator)
     drawn = _lasting(normal(size), normal(size), share, memory)
-    own = drawn_sigma(weight, sigma, drawn) * l2.sqrt()
+    own = draw_sigma(weight, sigma, drawn) * l2.sqrt()
     error = _lasting(normal((*size, 2)), normal((*size, 2)), share, memory)
     error = error * torch.where(chance(0.04, size), even(1.5, 4.0, size), torch.ones(()))[..., None]
     astray = chance(0.02, size)[..., None]
@@ -125,7 +129,7 @@ def observe(
 
 
 def _members(groups: tuple[tuple[int, ...], ...]) -> Tensor:
-    """Which keypoints belong to each group, [G, 26] bool."""
+    """Return which keypoints belong to each group, [G, 26] bool."""
     members = torch.zeros(len(groups), COUNT, dtype=torch.bool)
     for number, points in enumerate(groups):
         members[number, list(points)] = True
@@ -135,7 +139,9 @@ def _members(groups: tuple[tuple[int, ...], ...]) -> Tensor:
 def _a_while(
     count: int, frames: int, share: float, generator: torch.Generator, longest: float = 1.0
 ) -> Tensor:
-    """In that share of the windows a stretch of frames, up to `longest` of the window: [B, T]."""
+    """Mark a stretch of frames, up to `longest` of the window, in a share of the windows: [B,
+    T].
+    """
     length = torch.rand(count, 1, generator=generator) * frames * longest + 1
     first = torch.rand(count, 1, generator=generator) * (frames + length) - length
     frame = torch.arange(frames)
@@ -147,7 +153,9 @@ def _a_while(
 
 
 def _lasting(slow: Tensor, quick: Tensor, share: Tensor, memory: Tensor) -> Tensor:
-    """Unit noise [B, T, ...] of which a share [B] of the variance fades by `memory` [B] a frame."""
+    """Return unit noise [B, T, ...] of which a share [B] of the variance fades by `memory` [B] a
+    frame.
+    """
     frames = slow.shape[1]
     age = torch.arange(frames)[:, None] - torch.arange(frames)
     mix = torch.where(age >= 0, memory[:, None, None] ** age.clamp(min=0), torch.zeros(()))
@@ -163,32 +171,36 @@ LOG_SIGMAS = (-1.5, -0.3, 1.2)
 LOG_SIGMA_SPREAD = 0.3
 
 
-def stated_mixtures(
+def draw_mixtures(
     confidence: Tensor, mixed: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Weights and sigmas [..., 3], in units of l, with the expected OKS `confidence` [...]; not
-    mixed: one Gaussian. sum_m w_m / (1 + sigma_m^2) = s fixes the core's weight once the sigmas and
-    the rest's share are drawn."""
+    """Draw weights and sigmas [..., 3], in units of l, with the expected OKS `confidence` [...].
+
+    sum_m w_m / (1 + sigma_m^2) = s fixes the core's weight once the sigmas and the share of the
+    ordinary component are drawn. Where `mixed` is false the mixture is one Gaussian.
+    """
     log_sigma = torch.tensor(LOG_SIGMAS) + LOG_SIGMA_SPREAD * torch.randn(
         *confidence.shape, 3, generator=generator
     )
     sigma = log_sigma.exp()
-    one = (1 / confidence - 1).sqrt()  # of the one Gaussian
-    sigma[..., 0] = torch.minimum(sigma[..., 0], 0.7 * one)
+    single_sigma = (1 / confidence - 1).sqrt()  # of the one Gaussian
+    sigma[..., 0] = torch.minimum(sigma[..., 0], 0.7 * single_sigma)
     oks = 1 / (1 + sigma.square())
     ordinary = torch.rand(confidence.shape, generator=generator).sqrt()
-    rest = ordinary * oks[..., 1] + (1 - ordinary) * oks[..., 2]
-    core = (1 - (oks[..., 0] - confidence) / (oks[..., 0] - rest).clamp(min=1e-3)).clamp(0.02, 0.98)
+    tail_oks = ordinary * oks[..., 1] + (1 - ordinary) * oks[..., 2]
+    core = (1 - (oks[..., 0] - confidence) / (oks[..., 0] - tail_oks).clamp(min=1e-3)).clamp(
+        0.02, 0.98
+    )
     weight = torch.stack((core, (1 - core) * ordinary, (1 - core) * (1 - ordinary)), -1)
     plain = torch.tensor([1.0, 0.0, 0.0])
     return torch.where(mixed[..., None], weight, plain), torch.where(
-        mixed[..., None], sigma, one[..., None]
+        mixed[..., None], sigma, single_sigma[..., None]
     )
 
 
-def drawn_sigma(weight: Tensor, sigma: Tensor, normal: Tensor) -> Tensor:
-    """The sigma [...] of the component that standard normal numbers [...] pick from mixtures [...,
-    M].
+def draw_sigma(weight: Tensor, sigma: Tensor, normal: Tensor) -> Tensor:
+    """Return the sigma [...] of the component that standard normal numbers [...] pick from
+    mixtures.
     """
     place = torch.special.ndtr(normal)[..., None]
     component = (place > weight.cumsum(-1)[..., :-1]).sum(-1, keepdim=True)

@@ -27,7 +27,8 @@ class Views(NamedTuple):
     half: Tensor  # [B, 2] half width and height of the image on the plane z = 1
 
 
-def views(count: int, generator: torch.Generator) -> Views:
+def draw_views(count: int, generator: torch.Generator) -> Views:
+    """Draw a camera for each window."""
     draw = Random(generator, (count,))
     even = draw.even
     scale = draw.scale
@@ -37,12 +38,14 @@ def views(count: int, generator: torch.Generator) -> Views:
         torch.stack((aspect, torch.ones(count)), -1) / (1 + aspect.square()).sqrt()[:, None]
     )  # of its diagonal
     distance = scale(*DISTANCE_M)
-    whole = (
+    full_height_focal = (
         image[:, 1] * distance / STANDING_M
     )  # the focal length at which a person fills the image's height
     close = chance(CLOSE)
-    focal = torch.minimum(torch.maximum(scale(*FOCAL), FILL[0] * whole), FILL[1] * whole)
-    focal = torch.where(close, scale(*CLOSE_FILL) * whole, focal)
+    focal = torch.minimum(
+        torch.maximum(scale(*FOCAL), FILL[0] * full_height_focal), FILL[1] * full_height_focal
+    )
+    focal = torch.where(close, scale(*CLOSE_FILL) * full_height_focal, focal)
     half = image / (2 * focal)[:, None]
     free = half - torch.stack((0.2 / distance, 0.45 * STANDING_M / distance), -1)
     place = torch.stack((even(-1, 1), even(-1, 1)), -1) * torch.maximum(free, 0.1 * half)

@@ -25,7 +25,7 @@ TAILS = 4.0
 
 
 def numbers(path: Path) -> np.ndarray:
-    """The rows of numbers in a calibration file, up to a line of comment."""
+    """Read the rows of numbers in a calibration file, up to a line of comment."""
     rows = []
     for line in path.read_text().split("#")[0].splitlines():
         try:
@@ -36,7 +36,7 @@ def numbers(path: Path) -> np.ndarray:
 
 
 def first_hand(rgb: np.ndarray) -> Look:
-    """The hand in an image of which nothing is known."""
+    """Find the hand in an image of which nothing is known."""
     places = np.stack(
         np.meshgrid(
             range(100, 720, 130), range(100, 720, 130), (200, 320), np.arange(4) * np.pi / 2
@@ -46,39 +46,48 @@ def first_hand(rgb: np.ndarray) -> Look:
     regions = places.reshape(-1, 4).astype(np.float64)
     best = regions[[int(look([rgb] * len(regions), regions).score.argmax())]]
     for _ in range(3):
-        seen = look([rgb], best)
-        best = region_around(seen.xy_px)
-    return seen
+        hand = look([rgb], best)
+        best = region_around(hand.xy_px)
+    return hand
 
 
 def damaged(
-    rgb: np.ndarray, xy_px: np.ndarray, how: str, random: np.random.Generator
+    rgb: np.ndarray, xy_px: np.ndarray, damage: str, random: np.random.Generator
 ) -> np.ndarray:
-    """An image with a hand that is cut off by the frame, blurred by motion, or covered in part."""
+    """Return an image with a hand that is cut off by the frame, blurred by motion, or covered in
+    part.
+    """
     low = xy_px.min(0)
     high = xy_px.max(0)
-    at = (
+    corner_px = (
         (low + random.uniform(0.25, 0.75, 2) * (high - low))
         .astype(int)
         .clip(2, np.array(rgb.shape[1::-1]) - 2)
     )
-    if how == "cut":
-        return np.ascontiguousarray(rgb[: at[1]] if random.random() < 0.5 else rgb[:, : at[0]])
-    if how == "blurred":
+    if damage == "cut":
+        return np.ascontiguousarray(
+            rgb[: corner_px[1]] if random.random() < 0.5 else rgb[:, : corner_px[0]]
+        )
+    if damage == "blurred":
         length = max(3, int(random.uniform(0.05, 0.3) * (high - low).max()))
         return cv2.filter2D(
             rgb, -1, np.full((1, length) if random.random() < 0.5 else (length, 1), 1 / length)
         )
     out = rgb.copy()
     half = (random.uniform(0.1, 0.3) * (high - low)).astype(int)
-    corner = np.maximum(at - half, 0)
-    out[corner[1] : at[1] + half[1], corner[0] : at[0] + half[0]] = random.integers(0, 256, 3)
+    corner = np.maximum(corner_px - half, 0)
+    out[corner[1] : corner_px[1] + half[1], corner[0] : corner_px[0] + half[0]] = random.integers(
+        0, 256, 3
+    )
     return out
 
 
 def recording(folder: Path) -> dict[str, np.ndarray]:
-    """Of every part and camera: keypoints in pixels of the recording [2, F, 21, 2], lengths [2, F]
-    and features of the error [2, F, 21, 6]; NaN where no hand was found."""
+    """Read the hands of both cameras in all parts of the recording.
+
+    Returns for each part keypoints in pixels of the recording [2, F, 21, 2], lengths [2, F] and
+    features of the error [2, F, 21, 6]; NaN where no hand was found.
+    """
     out: dict[str, np.ndarray] = {}
     random = np.random.default_rng(0)
     for camera in range(2):
@@ -88,48 +97,49 @@ def recording(folder: Path) -> dict[str, np.ndarray]:
             for number, image in enumerate(images):
                 small = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
                 if before is None:
-                    if number % 10 == 0:  # nobody is in the first frames
-                        found = first_hand(image)
+                    if number % 10 == 0:  # the first frames are empty
+                        hand = first_hand(image)
                         before = (
-                            replace(found, xy_px=found.xy_px * scale)
-                            if found.score[0] > 0.5
-                            else None
+                            replace(hand, xy_px=hand.xy_px * scale) if hand.score[0] > 0.5 else None
                         )
                     continue
-                seen = look([small], region_around(before.xy_px))
-                _note(out, str(scale), (camera, number, len(images)), seen, before, small, scale)
+                current = look([small], region_around(before.xy_px))
+                _note(out, str(scale), (camera, number, len(images)), current, before, small, scale)
                 if scale == 0.5:
-                    for how in DAMAGED:
-                        worse = damaged(small, seen.xy_px[0], how, random)
+                    for damage in DAMAGED:
+                        worse = damaged(small, current.xy_px[0], damage, random)
                         again = look([worse], region_around(before.xy_px))
-                        _note(out, how, (camera, number, len(images)), again, before, worse, scale)
-                before = seen if seen.score[0] > 0.3 else None
+                        _note(
+                            out, damage, (camera, number, len(images)), again, before, worse, scale
+                        )
+                before = current if current.score[0] > 0.3 else None
     return out
 
 
 def _note(
     out: dict[str, np.ndarray],
     part: str,
-    where: tuple[int, int, int],
-    seen: Look,
+    position: tuple[int, int, int],
+    hand: Look,
     before: Look,
     rgb: np.ndarray,
     scale: float,
 ) -> None:
-    camera, number, count = where
+    """Store one hand's keypoints, length and error features."""
+    camera, number, count = position
     values = {
-        "xy": seen.xy_px[0] / scale,
-        "size": seen.size_px[0] / scale,
-        "features": error_features(seen, before.xy_px, (rgb.shape[1], rgb.shape[0]))[0],
+        "xy": hand.xy_px[0] / scale,
+        "size": hand.size_px[0] / scale,
+        "features": error_features(hand, before.xy_px, (rgb.shape[1], rgb.shape[0]))[0],
     }
     for name, value in values.items():
-        whole = out.setdefault(f"{part} {name}", np.full((2, count, *np.shape(value)), np.nan))
-        if seen.score[0] > 0.1:
-            whole[camera, number] = value
+        column = out.setdefault(f"{part} {name}", np.full((2, count, *np.shape(value)), np.nan))
+        if hand.score[0] > 0.1:
+            column[camera, number] = value
 
 
 class Epipolar:
-    """How far a pair of keypoints is from what two cameras can see."""
+    """Measure how far a pair of keypoints is from what two cameras can see."""
 
     def __init__(self, folder: Path) -> None:
         inside = [numbers(folder / f"c{camera}.dat") for camera in range(2)]
@@ -143,10 +153,11 @@ class Epipolar:
         self.essential = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]) @ turn
 
     def __call__(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Pixels [F, 21, 2] of both cameras -> the residual [F, 21], and what a pixel of each
-        changes it by [2, F, 21].
+        """Return the residual [F, 21] of pixels [F, 21, 2] of both cameras, and its slopes [2, F,
+        21].
 
-        For undistorted rays p, q: r = q' E p, dr/dp = E' q, dr/dq = E p."""
+        For undistorted rays p, q: r = q' E p, dr/dp = E' q, dr/dq = E p.
+        """
         rays = []
         for camera, xy in enumerate((a, b)):
             flat = xy.reshape(-1, 1, 2).astype(np.float64)
@@ -163,13 +174,15 @@ class Epipolar:
 
 
 def error_rows(data: dict[str, np.ndarray], geometry: Epipolar) -> dict[str, dict[str, np.ndarray]]:
-    """Of each part, for every pair of keypoints: the residual [M], its slopes in lengths of the
-    hands [M, 2], features [M, 2, 6], which frame [M]. Where one image is damaged the other is
-    not."""
+    """Return for each part and pair of keypoints the residual [M] and what belongs to it.
+
+    Slopes in lengths of the hands [M, 2], features [M, 2, 6], frame [M]. Where one image is damaged
+    the other is not.
+    """
     rows = {}
     for part in PARTS:
         pairs = [(part, part)] if part not in DAMAGED else [(part, "0.5"), ("0.5", part)]
-        made: list[dict[str, np.ndarray]] = []
+        columns: list[dict[str, np.ndarray]] = []
         for pair in pairs:
             xy, size, features = (
                 [data[f"{p} {name}"][n] for n, p in enumerate(pair)]
@@ -177,34 +190,36 @@ def error_rows(data: dict[str, np.ndarray], geometry: Epipolar) -> dict[str, dic
             )
             residual, slope = geometry(*xy)
             slope = slope * np.stack(size)[..., None]
-            known = np.isfinite(residual)
-            made.append(
+            finite = np.isfinite(residual)
+            columns.append(
                 {
-                    "residual": residual[known],
-                    "slope": slope[:, known].T,
-                    "frame": np.nonzero(known)[0],
-                    "features": np.stack([f[known] for f in features], 1),
+                    "residual": residual[finite],
+                    "slope": slope[:, finite].T,
+                    "frame": np.nonzero(finite)[0],
+                    "features": np.stack([f[finite] for f in features], 1),
                 }
             )
-        rows[part] = {name: np.concatenate([one[name] for one in made]) for name in made[0]}
+        rows[part] = {
+            name: np.concatenate([pair_rows[name] for pair_rows in columns]) for name in columns[0]
+        }
     return rows
 
 
 def standardised(
     rows: dict[str, np.ndarray], error: np.ndarray, floor: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Residuals in units of their stated error, and that error [M]."""
+    """Return residuals in units of their stated error, and that error [M]."""
     std = np.sqrt(((relative_std(rows["features"], error, floor) * rows["slope"]) ** 2).sum(1))
     return rows["residual"] / std, std
 
 
 def fit_error(parts: list[dict[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """By maximum likelihood, every part counting alike; then scaled so that 95 % lie where they
-    should.
+    """Fit the error model by maximum likelihood, all parts with equal weight.
 
-    Keypoints have no numbers of their own: those of the first half, where one finger points, are
-    not those of other gestures (58 % and 83 % of the second half within 1 and 2 stated errors,
-    where they had)."""
+    The result is scaled so that 95 % of the errors lie where they should. Keypoints have no numbers
+    of their own: those of the first half, where one finger points, are not those of other gestures
+    (58 % and 83 % of the second half within 1 and 2 stated errors, where they had).
+    """
     sign = np.array(
         [-1.0, 1, 1, 1, 1]
     )  # a smaller, doubtful, moving or cut hand is never more exact

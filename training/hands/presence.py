@@ -28,9 +28,7 @@ MODEL = "rtmpose-s-halpe26"
 
 
 def people(coco: Path, name: str, most: int) -> Iterator[tuple[np.ndarray, Detections, np.ndarray]]:
-    """Image, people with the network's keypoints, and how visible their wrists are [N, 2, 3] as
-    annotated.
-    """
+    """Yield images, people with the network's keypoints, and their annotated wrists [N, 2, 3]."""
     content = json.loads((coco / "annotations" / f"person_keypoints_{name}.json").read_text())
     by_image: dict[int, list[Any]] = {}
     for entry in content["annotations"]:
@@ -59,11 +57,11 @@ def people(coco: Path, name: str, most: int) -> Iterator[tuple[np.ndarray, Detec
 
 
 def presence_rows(coco: Path, name: str, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Features [M, 6], whether a hand is seen [M], weight [M] of the places that a hand could be
-    at.
+    """Return features [M, 6], whether it is a hand [M] and weight [M] of places where a hand could
+    be.
     """
     features = []
-    seen = []
+    is_hand = []
     weight = []
     for rgb, rows, wrists in people(coco, name, most):
         arms = arms_of(rows)
@@ -72,29 +70,30 @@ def presence_rows(coco: Path, name: str, most: int) -> tuple[np.ndarray, np.ndar
         feet = replace(arms, elbow_px=legs[:, 0].reshape(-1, 2), wrist_px=legs[:, 1].reshape(-1, 2))
         visible = wrists[..., 2].ravel()
         wrist_px = wrists[..., :2].reshape(-1, 2)
-        for where, heavy in ((arms, 1.0), (feet, 0.25)):
-            kept = np.flatnonzero(
-                where.large & (where.seen & (visible != 1) if heavy == 1 else True)
+        for limbs, heavy in ((arms, 1.0), (feet, 0.25)):
+            rows_used = np.flatnonzero(
+                limbs.large & (limbs.seen & (visible != 1) if heavy == 1 else True)
             )
-            if not len(kept):
+            if not len(rows_used):
                 continue
-            some = where.rows(kept)
-            found, mirrored = (
-                hands_in_image(*given, np.full((len(some), 21, 2), np.nan))
-                for given in ((rgb, some), _mirror(rgb, some))
+            candidates = limbs.rows(rows_used)
+            hands, mirrored = (
+                hands_in_image(*view, np.full((len(candidates), 21, 2), np.nan))
+                for view in ((rgb, candidates), _mirror(rgb, candidates))
             )
-            other = mirrored.xy_px * [-1, 1] + [rgb.shape[1] - 1, 0]
-            same = np.linalg.norm(other - found.xy_px, axis=-1).mean(1) < SAME * found.size_px
+            mirrored_px = mirrored.xy_px * [-1, 1] + [rgb.shape[1] - 1, 0]
+            same = np.linalg.norm(mirrored_px - hands.xy_px, axis=-1).mean(1) < SAME * hands.size_px
             near = (
-                np.linalg.norm(found.xy_px[:, 0] - wrist_px[kept], axis=-1) < WRIST * found.size_px
+                np.linalg.norm(hands.xy_px[:, 0] - wrist_px[rows_used], axis=-1)
+                < WRIST * hands.size_px
             )
-            fits = fits_arm(found, some)
-            features.append(presence_features(found, some, size_wh)[fits])
-            seen.append(
-                (same & near & (visible[kept] == 2) & (heavy == 1))[fits].astype(np.float64)
+            fits = fits_arm(hands, candidates)
+            features.append(presence_features(hands, candidates, size_wh)[fits])
+            is_hand.append(
+                (same & near & (visible[rows_used] == 2) & (heavy == 1))[fits].astype(np.float64)
             )
             weight.append(np.full(int(fits.sum()), heavy))
-    return np.concatenate(features), np.concatenate(seen), np.concatenate(weight)
+    return np.concatenate(features), np.concatenate(is_hand), np.concatenate(weight)
 
 
 def _mirror(rgb: np.ndarray, arms: Arms) -> tuple[np.ndarray, Arms]:
@@ -106,16 +105,17 @@ def _mirror(rgb: np.ndarray, arms: Arms) -> tuple[np.ndarray, Arms]:
     )
 
 
-def fit_presence(features: np.ndarray, seen: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Logistic regression; a better score, a nearer wrist, the arm's own side never count against a
-    hand.
+def fit_presence(features: np.ndarray, is_hand: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Fit a logistic regression with fixed signs.
+
+    A better score, a nearer wrist and the arm's own side never count against a hand.
     """
     sign = np.array([0, 1, -1, 0, 1, 1])
 
     def cost(x: np.ndarray) -> float:
         odds = features @ x
         return float(
-            (weight * (np.logaddexp(0, odds) - seen * odds)).sum() + 0.1 * (x[1:] ** 2).sum()
+            (weight * (np.logaddexp(0, odds) - is_hand * odds)).sum() + 0.1 * (x[1:] ** 2).sum()
         )
 
     bounds = [(0, None) if s > 0 else (None, 0) if s < 0 else (None, None) for s in sign]

@@ -67,31 +67,37 @@ def _augmented(
     row: int,
     input_wh: tuple[int, int],
     full_wh: tuple[int, int],
-    how: Augmentation,
+    augmentation: Augmentation,
     random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """One crop [H, W, 3], its keypoints [17, 2] and their weights [17]."""
     stored = people.pixels[row]
     xy = people.xy_px[row]
     weight = people.weight[row]
-    scale = 1 + np.clip(random.normal(0, how.scale), -2 * how.scale, 2 * how.scale)
-    turn = random.normal(0, how.rotation_deg) if random.random() < how.rotated else 0.0
-    turn = np.deg2rad(np.clip(turn, -2 * how.rotation_deg, 2 * how.rotation_deg))
+    scale = 1 + np.clip(
+        random.normal(0, augmentation.scale), -2 * augmentation.scale, 2 * augmentation.scale
+    )
+    turn = (
+        random.normal(0, augmentation.rotation_deg)
+        if random.random() < augmentation.rotated
+        else 0.0
+    )
+    turn = np.deg2rad(np.clip(turn, -2 * augmentation.rotation_deg, 2 * augmentation.rotation_deg))
     zoom = input_wh[0] / full_wh[0] / scale
     linear = zoom * np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
-    to = np.array(input_wh) * (0.5 + random.normal(0, how.shift, 2))
+    to = np.array(input_wh) * (0.5 + random.normal(0, augmentation.shift, 2))
     centre = np.array([stored.shape[1], stored.shape[0]]) / 2
     affine = np.column_stack([linear, to - linear @ centre])
     crop = cv2.warpAffine(stored, affine, input_wh, flags=cv2.INTER_LINEAR)
     xy = xy @ linear.T + affine[:, 2]
-    if random.random() < how.flip:
+    if random.random() < augmentation.flip:
         order = list(COCO17.flip_order)
         crop = np.ascontiguousarray(crop[:, ::-1])
         xy = xy[order] * [-1, 1] + [input_wh[0] - 1, 0]
         weight = weight[order]
-    if random.random() < how.grey:
+    if random.random() < augmentation.grey:
         crop = np.repeat(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[..., None], 3, 2)
-    if random.random() < how.light:
+    if random.random() < augmentation.light:
         crop = np.clip(crop * random.uniform(0.6, 1.4) + random.uniform(-25, 25), 0, 255).astype(
             np.uint8
         )

@@ -1,4 +1,6 @@
-"""What differs between the families: how each starts from Simple Baselines' weights, and its loss."""
+"""What differs between the families: how each starts from Simple Baselines' weights, and its
+loss.
+"""
 
 import math
 
@@ -37,7 +39,7 @@ def new_model(family: str, start: SimpleBaseline | None) -> PoseModel:
             else:
                 nn.init.zeros_(parameter)
     if isinstance(model, RLE):
-        model.flow = Flow()  # learns with the network; in its checkpoint nobody reads it
+        model.flow = Flow()  # learns with the network; nothing reads it from the checkpoint
     if start is None:
         return model
     trunk = {
@@ -134,10 +136,10 @@ def log_prob(flow: Flow, x: Tensor) -> Tensor:
     for keep, scale, shift in zip(
         flow.mask.flip(0), reversed(flow.s), reversed(flow.t), strict=True
     ):
-        kept = keep * x
-        s = scale(kept) * (1 - keep)
-        t = shift(kept) * (1 - keep)
-        x = kept + (1 - keep) * (x - t) * torch.exp(-s)
+        passed = keep * x
+        s = scale(passed) * (1 - keep)
+        t = shift(passed) * (1 - keep)
+        x = passed + (1 - keep) * (x - t) * torch.exp(-s)
         log_det = log_det - s.sum(-1)
     return log_det - 0.5 * x.square().sum(-1) - math.log(2 * math.pi)
 

@@ -80,9 +80,9 @@ def with_teacher(
     """Keypoints [N, 17, 2] in image pixels and their weights [N, 17]: the labels [N, 17, 3], else
     the teacher's.
     """
-    found = estimate(teacher, image, boxes_px)
-    score = found.score[:, : COCO17.size].clamp(0, 1).numpy()
+    estimates = estimate(teacher, image, boxes_px)
+    score = estimates.score[:, : COCO17.size].clamp(0, 1).numpy()
     labelled = labels[..., 2] > 0
-    xy = np.where(labelled[..., None], labels[..., :2], found.xy_px[:, : COCO17.size].numpy())
+    xy = np.where(labelled[..., None], labels[..., :2], estimates.xy_px[:, : COCO17.size].numpy())
     weight = np.where(labelled, 1.0, np.where(score >= TEACHER_SCORE, score, 0.0))
     return xy.astype(np.float32), weight.astype(np.float32)

@@ -92,7 +92,7 @@ def schedule(step: int, steps: int) -> float:
 
 
 def _sizes(model: PoseModel, plan: Plan) -> list[tuple[int, int]]:
-    """Of the crops of each epoch."""
+    """Return the crop size of each epoch."""
     width, height = model.input_wh
     return [(width // 2, height // 2)] * plan.small_epochs + [(width, height)] * plan.epochs
 

@@ -44,6 +44,8 @@ BETWEEN = 3  # frames made of each one at 5 frames a second
 
 @dataclass(frozen=True)
 class Bank:
+    """Hold frames of captured clips as quaternions, ready to be cut into windows."""
+
     turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), without jumps of sign within a clip
     root_m: Tensor  # [N, 3] pelvis, y up
     clip_start: Tensor  # [C + 1]
@@ -52,7 +54,7 @@ class Bank:
 
     @cached_property
     def cumulative(self) -> Tensor:
-        """[N] of how often frames are drawn, up to 1."""
+        """Return the cumulative probability [N] with which frames are drawn."""
         total = drawing_weights(self.kind).double().cumsum(0)
         return total / total[-1]
 
@@ -67,9 +69,7 @@ class Windows(NamedTuple):
 
 
 def bank(motion: Motion, body: Body, clips: np.ndarray) -> Bank:
-    """The clips [C] that are true: those that may be learned from, or some that are kept for
-    measuring.
-    """
+    """Build a bank of the clips [C] that are true."""
     spans = [motion.clip(int(clip)) for clip in np.flatnonzero(clips)]
     frames = torch.from_numpy(np.concatenate([np.arange(span.start, span.stop) for span in spans]))
     start = torch.from_numpy(np.cumsum([0, *(span.stop - span.start for span in spans)]))
@@ -80,18 +80,23 @@ def bank(motion: Motion, body: Body, clips: np.ndarray) -> Bank:
     turn = quaternion * sign.cumprod(0)[..., None]
     fps = motion.fps
     if motion.root_m is None:
-        turn, start = _filled_in(turn, start)
+        turn, start = _interpolate_frames(turn, start)
         fps = motion.fps * BETWEEN
     placed = [
         body.placement(quaternion_to_matrix(t), torch.zeros(body.shape_size)).joints
         for t in turn.split(8192)
     ]
     joints = torch.cat([part - part[:, :1] for part in placed])
-    root_m = _standing(joints[:, FEET], start) if motion.root_m is None else motion.root_m[frames]
+    root_m = (
+        _stand_on_lower_foot(joints[:, FEET], start)
+        if motion.root_m is None
+        else motion.root_m[frames]
+    )
     return Bank(turn, root_m, start, pose_kinds(joints), fps)
 
 
-def _filled_in(turn: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+def _interpolate_frames(turn: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """Interpolate BETWEEN frames between any two by a Catmull-Rom curve."""
     clips = []
     share = torch.arange(BETWEEN) / BETWEEN
     for first, end in zip(start[:-1].tolist(), start[1:].tolist(), strict=True):
@@ -109,9 +114,10 @@ def _filled_in(turn: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
     return torch.nn.functional.normalize(torch.cat(clips), dim=-1), torch.from_numpy(ends)
 
 
-def _standing(feet: Tensor, start: Tensor) -> Tensor:
-    """Pelvis [N, 3] such that the lower foot neither slides nor sinks; feet [N, 4, 3] relative to
-    the pelvis.
+def _stand_on_lower_foot(feet: Tensor, start: Tensor) -> Tensor:
+    """Return a pelvis [N, 3] with which the lower foot neither slides nor sinks.
+
+    feet [N, 4, 3] are relative to the pelvis.
     """
     low = feet[..., 1].argmin(1)
     step = torch.zeros(len(feet), 3)
@@ -123,54 +129,57 @@ def _standing(feet: Tensor, start: Tensor) -> Tensor:
     return place
 
 
-def windows(
+def cut_windows(
     banks: list[Bank], shares: list[float], time_s: Tensor, generator: torch.Generator
 ) -> Windows:
-    """One window per row of times [B, T] in seconds from its begin, around frames drawn by their
+    """Cut one window per row of times [B, T] (seconds from its begin), around frames drawn by
     kind.
     """
     which = torch.multinomial(
         torch.tensor(shares), len(time_s), replacement=True, generator=generator
     )
-    parts = [_of_bank(one, time_s[which == number], generator) for number, one in enumerate(banks)]
+    parts = [
+        _cut_from_bank(source, time_s[which == number], generator)
+        for number, source in enumerate(banks)
+    ]
     order = torch.argsort(which, stable=True).argsort()
     return Windows(*(torch.cat(column)[order] for column in zip(*parts, strict=True)))
 
 
-def _of_bank(one: Bank, time_s: Tensor, generator: torch.Generator) -> Windows:
+def _cut_from_bank(source: Bank, time_s: Tensor, generator: torch.Generator) -> Windows:
     count = len(time_s)
     drawn = torch.searchsorted(
-        one.cumulative, torch.rand(count, dtype=torch.float64, generator=generator)
+        source.cumulative, torch.rand(count, dtype=torch.float64, generator=generator)
     )
-    drawn = drawn.clamp(max=len(one.kind) - 1)
-    clip = torch.searchsorted(one.clip_start, drawn, right=True) - 1
-    first = one.clip_start[clip][:, None]
-    last = one.clip_start[clip + 1][:, None] - 1
-    length = time_s[:, -1] * one.fps
+    drawn = drawn.clamp(max=len(source.kind) - 1)
+    clip = torch.searchsorted(source.clip_start, drawn, right=True) - 1
+    first = source.clip_start[clip][:, None]
+    last = source.clip_start[clip + 1][:, None] - 1
+    length = time_s[:, -1] * source.fps
     earliest = first.squeeze(1)
     latest = (last.squeeze(1) - length).clamp(min=first.squeeze(1))
     begin = (drawn - torch.rand(count, generator=generator) * length).clamp(earliest, latest)
-    at = begin[:, None] + time_s * one.fps
-    inside = at <= last
-    low = at.floor().long().clamp(max=last).clamp(min=first)
+    frame = begin[:, None] + time_s * source.fps
+    inside = frame <= last
+    low = frame.floor().long().clamp(max=last).clamp(min=first)
     high = (low + 1).clamp(max=last)
-    share = (at - low).clamp(0, 1).float()
-    turn = torch.lerp(one.turn[low], one.turn[high], share[..., None, None])
-    root = torch.lerp(one.root_m[low], one.root_m[high], share[..., None])
-    return Windows(torch.nn.functional.normalize(turn, dim=-1), root, one.kind[drawn], inside)
+    share = (frame - low).clamp(0, 1).float()
+    turn = torch.lerp(source.turn[low], source.turn[high], share[..., None, None])
+    root = torch.lerp(source.root_m[low], source.root_m[high], share[..., None])
+    return Windows(torch.nn.functional.normalize(turn, dim=-1), root, source.kind[drawn], inside)
 
 
-def varied(given: Windows, generator: torch.Generator) -> Windows:
-    """More motion than was captured: mirror images, upper bodies of others, joints a little off."""
-    count = len(given.turn)
+def vary(motion: Windows, generator: torch.Generator) -> Windows:
+    """Vary captured motion: mirror images, upper bodies of others, joints a little off."""
+    count = len(motion.turn)
     chance = torch.rand(3, count, generator=generator)
-    turn = given.turn
-    root = given.root_m
+    turn = motion.turn
+    root = motion.root_m
 
-    other = torch.randperm(count, generator=generator)
+    partner = torch.randperm(count, generator=generator)
     legs = torch.isin(torch.arange(24), torch.tensor(LEGS))
     keeps = (chance[0] > MIXED)[:, None, None, None] | legs[None, None, :, None]
-    turn = torch.where(keeps, turn, turn[other])
+    turn = torch.where(keeps, turn, turn[partner])
 
     offset = (
         OFF_RAD
@@ -181,11 +190,11 @@ def varied(given: Windows, generator: torch.Generator) -> Windows:
     turn = quaternion_product(turn, axis_angle_to_quaternion(offset).expand_as(turn))
 
     flip = (chance[2] < 0.5)[:, None, None]
-    turn = torch.where(flip[..., None], mirrored(turn), turn)
+    turn = torch.where(flip[..., None], mirror_rotations(turn), turn)
     root = torch.where(flip, root * root.new_tensor([-1.0, 1.0, 1.0]), root)
-    return Windows(turn, root, given.kind, given.inside)
+    return Windows(turn, root, motion.kind, motion.inside)
 
 
-def mirrored(turn: Tensor) -> Tensor:
-    """Rotations [..., 24, 4] of the mirror image."""
+def mirror_rotations(turn: Tensor) -> Tensor:
+    """Return rotations [..., 24, 4] of the mirror image."""
     return turn[..., MIRROR, :] * turn.new_tensor([1.0, -1.0, -1.0, 1.0])

@@ -43,14 +43,16 @@ class Drawn:
     arms: tuple[Arm, Arm] | None  # None: as captured
 
 
-def posed(drawn: Drawn, captured: Tensor) -> Tensor:
-    """Poses [N, 24, 3]; what is not drawn is taken from captured poses [N, 24, 3]."""
+def build_poses(drawn: Drawn, captured: Tensor) -> Tensor:
+    """Build poses [N, 24, 3]; joints that are not drawn are taken from captured poses [N, 24,
+    3].
+    """
     count = len(captured)
     pose = captured.clone()
     mirror = torch.tensor([1.0, -1.0, -1.0])
 
     def about(x: Tensor | float = 0.0, y: Tensor | float = 0.0, z: Tensor | float = 0.0) -> Tensor:
-        """Rz Rx Ry of degrees [N]: swings out, then about the side, after a twist."""
+        """Return Rz Rx Ry of degrees [N]: swing out, then about the side, after a twist."""
         angles = (
             torch.deg2rad(torch.as_tensor(angle, dtype=torch.float32).expand(count))
             for angle in (x, y, z)

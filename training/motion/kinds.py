@@ -29,7 +29,7 @@ SHARES = (0.3, 0.22, 0.19, 0.05, 0.08, 0.03, 0.04, 0.04, 0.05)
 
 
 def pose_kinds(joints_m: Tensor) -> Tensor:
-    """Joints [N, 24, 3], y up -> numbers of their kinds [N]."""
+    """Return the number of the kind [N] of joints [N, 24, 3], y up."""
     trunk = normalize(joints_m[:, 12] - joints_m[:, 0], dim=-1)
     up = trunk[:, 1]
 
@@ -60,8 +60,9 @@ def pose_kinds(joints_m: Tensor) -> Tensor:
 
 
 def drawing_weights(kind: Tensor) -> Tensor:
-    """How often each of N frames is drawn, so that the kinds have SHARES; sums to 1 when every kind
-    occurs.
+    """Return how often each of N frames is drawn, so that the kinds have SHARES.
+
+    Sums to 1 when every kind occurs.
     """
     count = torch.bincount(kind, minlength=len(KINDS)).clamp(
         min=max(1, len(kind) // 200)

@@ -23,9 +23,10 @@ CONTACTS = {
 }
 
 
-def laid(pose: Tensor, rests: tuple[str, ...], body: Body) -> tuple[Tensor, Tensor]:
-    """The root turned so that what rests on the floor is level, and whether that fits: [N, 24, 3],
-    [N] bool.
+def lay_on_floor(pose: Tensor, rests: tuple[str, ...], body: Body) -> tuple[Tensor, Tensor]:
+    """Turn the root so that what rests on the floor is level, and say whether that fits.
+
+    Returns poses [N, 24, 3] and [N] bool.
     """
     if not rests:
         return pose, torch.ones(len(pose), dtype=torch.bool)
@@ -57,8 +58,8 @@ CAPSULES = {
     "right fore": (19, 21, 0.035),
 }
 APART = tuple(
-    (f"{one} {limb}", part if part in ("trunk", "chest", "head") else f"{other} {part}")
-    for one, other in (("left", "right"), ("right", "left"))
+    (f"{side} {limb}", part if part in ("trunk", "chest", "head") else f"{opposite} {part}")
+    for side, opposite in (("left", "right"), ("right", "left"))
     for limb, part in (
         ("fore", "trunk"),
         ("fore", "chest"),
@@ -72,8 +73,8 @@ APART = tuple(
 )
 
 
-def limbs_apart(joints_m: Tensor) -> Tensor:
-    """[N] bool: no limb deeper in another than soft parts give way."""
+def are_limbs_apart(joints_m: Tensor) -> Tensor:
+    """Return [N] bool: no limb is deeper in another than soft parts give way."""
     fits = torch.ones(len(joints_m), dtype=torch.bool)
     along = torch.linspace(0, 1, 7)[:, None]
 
@@ -105,8 +106,8 @@ MASSES = (
 )
 
 
-def balanced(joints_m: Tensor, touching_m: float = 0.12) -> Tensor:
-    """[N] bool: the centre of mass is over the box of what is lowest, y up."""
+def is_balanced(joints_m: Tensor, touching_m: float = 0.12) -> Tensor:
+    """Return [N] bool: the centre of mass is over the box of what is lowest, y up."""
     share = torch.tensor([m for _, _, m in MASSES])
     middle = torch.stack([(joints_m[:, a] + joints_m[:, b]) / 2 for a, b, _ in MASSES], 1)
     mass = (share[:, None] * middle).sum(1) / share.sum()

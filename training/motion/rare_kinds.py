@@ -15,7 +15,7 @@ from training.motion.joint_angles import Arm, Drawn, Leg
 
 
 class Draw:
-    """Even numbers of N poses, always in the same order: a place between 0 and 1 for each call."""
+    """Give even numbers of N poses in a fixed order: a place between 0 and 1 for each call."""
 
     def __init__(self, places: Tensor) -> None:
         self.places, self.next = places, 0
@@ -38,7 +38,9 @@ def _free_arm(draw: Draw) -> Arm:
 
 
 def _bearing_arm(draw: Draw, swing: Tensor, bend: Tensor) -> Arm:
-    """Palm on the floor, fingers forwards; swing: that takes the arm to the floor."""
+    """Draw an arm with the palm on the floor, fingers forwards; swing takes the arm to the
+    floor.
+    """
     twist = draw(20, 70)
     return Arm(
         swing + draw(-10, 10), draw(-3, 22), bend, twist, 90 - twist, 84 - bend / 2 + draw(-10, 10)
@@ -56,7 +58,7 @@ def _one_of(first: Tensor, a: Arm, b: Arm) -> Arm:
 
 
 def _flat(swing: Tensor, bend: Tensor, root: Tensor) -> Tensor:
-    """The ankle that lays the sole onto a level floor."""
+    """Return the ankle that lays the sole onto a level floor."""
     return (swing - bend - root).clamp(-25, 45)
 
 
@@ -175,7 +177,7 @@ def plank(draw: Draw) -> Drawn:
 
 
 def down_dog(draw: Draw) -> Drawn:
-    """Hands and feet on the floor, hips high; also bears and stoops."""
+    """Draw hands and feet on the floor with hips high; also bears and stoops."""
     root = draw(95, 150)
     curve = draw(-10, 30)
 
@@ -221,7 +223,7 @@ def lying(draw: Draw) -> Drawn:
 
 
 def inverted(draw: Draw) -> Drawn:
-    """Handstands and headstands."""
+    """Draw handstands and headstands."""
     root = draw(165, 195)
     head = draw.pick(0.4)
     split = draw.pick(0.4)
@@ -244,23 +246,24 @@ def inverted(draw: Draw) -> Drawn:
 
 
 def reaching(draw: Draw) -> Drawn:
-    """One arm or both, up, ahead or aside; legs and trunk as captured, arms on a body that leans
-    after them.
+    """Draw one arm or both, up, ahead or aside, on a trunk that leans after them.
+
+    Legs are as captured.
     """
-    one = draw.pick(0.5)
+    one_arm = draw.pick(0.5)
     up = draw.pick(0.6)
 
     def arm(reaches: Tensor) -> Arm:
         swing = torch.where(up, draw(130, 178), draw(55, 110))
         far = Arm(swing, draw(-15, 45), draw(0, 45), draw(-30, 50), draw(-20, 90), draw(-20, 30))
-        rest = Arm(
+        hanging = Arm(
             draw(-15, 30), draw(0, 25), draw(5, 60), draw(-10, 30), draw(0, 40), draw(-10, 10)
         )
-        return _one_of(reaches, far, rest)
+        return _one_of(reaches, far, hanging)
 
     still = torch.zeros_like(draw.places[:, 0])
     leg = Leg(still, still, still, still, still)
-    arms = arm(torch.ones_like(one)), arm(~one)
+    arms = arm(torch.ones_like(one_arm)), arm(~one_arm)
     return Drawn(still, still, draw(-15, 25), draw(-35, 15), draw(-30, 30), (leg, leg), arms)
 
 

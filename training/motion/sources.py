@@ -19,22 +19,25 @@ HELD_OUT = ("clips", "poses", "exercises")  # motions with subjects that nothing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    for name, what in (
+    """Add the options that name the files of motion."""
+    for name, description in (
         ("--clips", "CMU motion at 30 frames a second"),
         ("--poses", "CMU poses at 5 frames a second"),
         ("--exercises", "UI-PRMD's markers"),
         ("--woman", "ACCAD's Female1"),
     ):
-        parser.add_argument(name, type=Path, required=True, help=f"{what} (.npz)")
+        parser.add_argument(name, type=Path, required=True, help=f"{description} (.npz)")
 
 
-def load_motions(given: argparse.Namespace, body: Body) -> dict[str, Motion]:
-    """In the order of MOTION_SHARES: CMU at 30 and at 5 frames a second, UI-PRMD, ACCAD, and what
-    is made on learned upper bodies."""
-    clips = load_motion(given.clips, body, 30.0)
-    poses = load_motion(given.poses, body, 5.0, given.clips)
-    exercises = load_ui_prmd(given.exercises, body)
-    woman = load_accad(given.woman, body)
+def load_motions(options: argparse.Namespace, body: Body) -> dict[str, Motion]:
+    """Load all motion in the order of MOTION_SHARES.
+
+    CMU at 30 and at 5 frames a second, UI-PRMD, ACCAD, and rare poses made on learned upper bodies.
+    """
+    clips = load_motion(options.clips, body, 30.0)
+    poses = load_motion(options.poses, body, 5.0, options.clips)
+    exercises = load_ui_prmd(options.exercises, body)
+    woman = load_accad(options.woman, body)
     captured = torch.cat([motion.poses_of(motion.learned) for motion in (poses, woman)])
     kind = torch.cat([pose_kinds(body(part).joints) for part in captured.split(8192)])
     rare = rare_motion(

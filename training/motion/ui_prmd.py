@@ -84,7 +84,7 @@ _X, _Y, _Z = torch.eye(3)
 
 
 def load_ui_prmd(path: str | Path, body: Body) -> Motion:
-    """The clips whose joints can be found. Their names begin with the subject's number."""
+    """Read the clips whose joints can be found; their names begin with the subject's number."""
     file = read_checked(path, _FILE, "a file of UI-PRMD's markers")
     points = list(map(str, file["point"]))
     if lacking := sorted(set(_USED) - set(points)):
@@ -100,37 +100,37 @@ def load_ui_prmd(path: str | Path, body: Body) -> Motion:
     ):
         raise UserError(f"{path}: clip_start does not say which frames belong to which clip.")
     position = file["position_mm"][:, column]
-    filled = {c: _filled(position[start[c] : start[c + 1]]) for c in range(len(subject))}
+    filled = {c: _fill_gaps(position[start[c] : start[c + 1]]) for c in range(len(subject))}
     clips = {
         c: metres
         for c, metres in filled.items()
         if metres is not None and subject[c] not in HIPS_WRONG
     }
     markers = [(subject[c], movement[c]) for c in clips]
-    found: dict[int, tuple[Tensor, Tensor]] = {}
-    for one in sorted(set(markers)):  # one set of markers at a time
-        members = [c for c, used in zip(clips, markers, strict=True) if used == one]
-        pose, root = _fitted(
+    fitted: dict[int, tuple[Tensor, Tensor]] = {}
+    for marker_set in sorted(set(markers)):  # one set of markers at a time
+        members = [c for c, used in zip(clips, markers, strict=True) if used == marker_set]
+        pose, root = _fit_markers(
             dict(zip(_USED, torch.cat([clips[c] for c in members]).unbind(1), strict=True)), body
         )
         lengths = [len(clips[c]) for c in members]
-        found.update(
+        fitted.update(
             zip(members, zip(pose.split(lengths), root.split(lengths), strict=True), strict=True)
         )
-    order = sorted(found)
+    order = sorted(fitted)
     return Motion(
-        torch.cat([found[c][0] for c in order]),
-        torch.cat([found[c][1] for c in order]),
-        np.cumsum([0, *(len(found[c][0]) for c in order)]),
+        torch.cat([fitted[c][0] for c in order]),
+        torch.cat([fitted[c][1] for c in order]),
+        np.cumsum([0, *(len(fitted[c][0]) for c in order)]),
         tuple(f"{subject[c]}_{file['clip_name'][c]}" for c in order),
         25.0,
         tuple(str(file["clip_desc"][c]) for c in order),
     )
 
 
-def _filled(position_mm: np.ndarray) -> Tensor | None:
-    """A clip [T, M, 3] in metres, x to the left, y up, z to the front; gaps filled; None if too
-    much is missing.
+def _fill_gaps(position_mm: np.ndarray) -> Tensor | None:
+    """Return a clip [T, M, 3] in metres, x left, y up, z front, gaps filled; None if too much is
+    lost.
     """
     lost = (position_mm == MISSING).any(-1)
     if (lost.mean(0) > MOST_LOST).any():
@@ -138,21 +138,23 @@ def _filled(position_mm: np.ndarray) -> Tensor | None:
     metres = position_mm[..., [1, 2, 0]].astype(np.float64) / 1000
     frame = np.arange(len(metres))
     for number in np.flatnonzero(lost.any(0)):
-        there = ~lost[:, number]
+        present = ~lost[:, number]
         for axis in range(3):
-            metres[:, number, axis] = np.interp(frame, frame[there], metres[there, number, axis])
+            metres[:, number, axis] = np.interp(
+                frame, frame[present], metres[present, number, axis]
+            )
     return torch.from_numpy(metres.astype(np.float32))
 
 
 def _frame(along: Tensor, beside: Tensor) -> Tensor:
-    """[..., 3, 3]: first column a direction, second the part of another at right angles to it."""
+    """Return [..., 3, 3]: a direction, and the part of another at right angles to it."""
     first = normalize(along, dim=-1)
     second = normalize(beside - (beside * first).sum(-1, keepdim=True) * first, dim=-1)
     return torch.stack((first, second, torch.linalg.cross(first, second)), -1)
 
 
 def _turn(along: Tensor, beside: Tensor, rest_along: Tensor, rest_beside: Tensor) -> Tensor:
-    """The rotation [N, 3, 3] that takes two directions at rest to the given ones."""
+    """Return the rotation [N, 3, 3] that takes two directions at rest to these."""
     return _frame(along, beside) @ _frame(rest_along, rest_beside).mT
 
 
@@ -160,9 +162,9 @@ def _pitched(turn: Tensor, forwards_rad: Tensor | float) -> Tensor:
     return turn @ rotation_matrices(torch.as_tensor(forwards_rad) * _X)
 
 
-def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
-    """Poses [N, 24, 3] and pelvis [N, 3] of one set of markers."""
-    rest = body.rest_joints.float()
+def _fit_markers(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
+    """Fit poses [N, 24, 3] and pelvis [N, 3] to one set of markers."""
+    rest_joints = body.rest_joints.float()
     turn: dict[int, Tensor] = {}
     front = (marker["LASI"] + marker["RASI"]) / 2
     back = (marker["LPSI"] + marker["RPSI"]) / 2
@@ -190,18 +192,26 @@ def _fitted(marker: dict[str, Tensor], body: Body) -> tuple[Tensor, Tensor]:
     hips = [
         front + rotate(spines, torch.stack((side.sign * out, -down, -behind))) for side in SIDES
     ]
-    lengths = [_leg(marker, turn, rest, side, hip) for side, hip in zip(SIDES, hips, strict=True)]
+    lengths = [
+        _leg(marker, turn, rest_joints, side, hip) for side, hip in zip(SIDES, hips, strict=True)
+    ]
     for side in SIDES:
-        _arm(marker, turn, rest, side)
-    size = legs_m(rest) / sum(lengths)
-    root = size * (hips[0] + hips[1]) / 2 - rotate(turn[0], (rest[1] + rest[2]) / 2 - rest[0])
+        _arm(marker, turn, rest_joints, side)
+    size = legs_m(rest_joints) / sum(lengths)
+    root = size * (hips[0] + hips[1]) / 2 - rotate(
+        turn[0], (rest_joints[1] + rest_joints[2]) / 2 - rest_joints[0]
+    )
     return relative_poses(turn), root
 
 
 def _leg(
-    marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side: Side, hip_m: Tensor
+    marker: dict[str, Tensor],
+    turn: dict[int, Tensor],
+    rest_joints: Tensor,
+    side: Side,
+    hip_m: Tensor,
 ) -> float:
-    """Turns of thigh, shank and foot; gives the leg's length."""
+    """Set the turns of thigh, shank and foot; return the leg's length."""
     hip, knee, ankle, toes = side.leg
     heel = marker[side.letter + "HEE"]
     toe = marker[side.letter + "TOE"]
@@ -213,9 +223,11 @@ def _leg(
     ankle_m = marker[side.letter + "ANK"] - side.sign * ANKLE_IN_M * hinge
     thigh = knee_m - hip_m
     shank = ankle_m - knee_m
-    hinge = _shown(torch.linalg.cross(normalize(thigh, dim=-1), normalize(shank, dim=-1)), hinge)
-    turn[hip] = _turn(thigh, hinge, rest[knee] - rest[hip], _X)
-    turn[knee] = _turn(shank, hinge, rest[ankle] - rest[knee], _X)
+    hinge = _hinge_axis(
+        torch.linalg.cross(normalize(thigh, dim=-1), normalize(shank, dim=-1)), hinge
+    )
+    turn[hip] = _turn(thigh, hinge, rest_joints[knee] - rest_joints[hip], _X)
+    turn[knee] = _turn(shank, hinge, rest_joints[ankle] - rest_joints[knee], _X)
     # A foot on the floor is level however the leg leans sideways; in the air it goes with the
     # shank.
     height = (heel + toe)[:, 1] / 2
@@ -227,9 +239,9 @@ def _leg(
     return float(thigh.norm(dim=-1).median() + shank.norm(dim=-1).median())
 
 
-def _shown(normal: Tensor, otherwise: Tensor) -> Tensor:
-    """The hinge [N, 3] of a bend with this normal, of length sine; another axis while the bend is
-    too small.
+def _hinge_axis(normal: Tensor, otherwise: Tensor) -> Tensor:
+    """Return the hinge [N, 3] of a bend with this normal; another axis while the bend is too
+    small.
     """
     low, high = HINGE_SHOWS_RAD
     bend = torch.asin(normal.norm(dim=-1, keepdim=True).clamp(max=1))
@@ -237,8 +249,10 @@ def _shown(normal: Tensor, otherwise: Tensor) -> Tensor:
     return normalize(torch.lerp(otherwise, normalize(normal, dim=-1), share), dim=-1)
 
 
-def _arm(marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side: Side) -> None:
-    """Turns of collar, upper arm, forearm and hand."""
+def _arm(
+    marker: dict[str, Tensor], turn: dict[int, Tensor], rest_joints: Tensor, side: Side
+) -> None:
+    """Set the turns of collar, upper arm, forearm and hand."""
     collar, shoulder, elbow, wrist, hand = side.arm
     acromion, radius, ulna = (marker[side.letter + name] for name in ("SHO", "WRA", "WRB"))
     shoulder_m = acromion - SHOULDER_DOWN_M * turn[9][:, :, 1]
@@ -250,25 +264,25 @@ def _arm(marker: dict[str, Tensor], turn: dict[int, Tensor], rest: Tensor, side:
         rotation_matrices(-side.sign * PRONATED_RAD * rough), normalize(thumbwards, dim=-1)
     )
     upper = normalize(marker[side.letter + "ELB"] - shoulder_m, dim=-1)
-    outer = _shown(-side.sign * torch.linalg.cross(upper, rough), outer)
+    outer = _hinge_axis(-side.sign * torch.linalg.cross(upper, rough), outer)
     elbow_m = marker[side.letter + "ELB"] - ELBOW_IN_M * outer
     upper = elbow_m - shoulder_m
     fore = wrist_m - elbow_m
-    outer = _shown(
+    outer = _hinge_axis(
         -side.sign * torch.linalg.cross(normalize(upper, dim=-1), normalize(fore, dim=-1)), outer
     )
-    turn[shoulder] = _turn(upper, outer, rest[elbow] - rest[shoulder], _Y)
-    hinged = _turn(fore, outer, rest[wrist] - rest[elbow], _Y)
-    pronated = _turn(fore, thumbwards, rest[wrist] - rest[elbow], _Z)
+    turn[shoulder] = _turn(upper, outer, rest_joints[elbow] - rest_joints[shoulder], _Y)
+    hinged = _turn(fore, outer, rest_joints[wrist] - rest_joints[elbow], _Y)
+    pronated = _turn(fore, thumbwards, rest_joints[wrist] - rest_joints[elbow], _Z)
     turn[elbow] = hinged @ rotation_matrices(matrix_to_axis_angle(hinged.mT @ pronated) / 2)
     finger = (
-        math.cos(FINGER_ABOVE_RAD) * normalize(rest[hand] - rest[wrist], dim=0)
+        math.cos(FINGER_ABOVE_RAD) * normalize(rest_joints[hand] - rest_joints[wrist], dim=0)
         + math.sin(FINGER_ABOVE_RAD) * _Y
     )
     turn[wrist] = turn[hand] = _turn(marker[side.letter + "FIN"] - wrist_m, thumbwards, finger, _Z)
     # The acromion over where it is with the arm hanging, in the thorax; arms that never hang are
     # levelled by the curve.
     place = rotate(turn[9].mT, acromion - marker["C7"])
-    risen = collars.raised_m(collars.elevation_rad(turn[9], upper))[:, None] * _Y
+    risen = collars.shoulder_rise_m(collars.arm_elevation_rad(turn[9], upper))[:, None] * _Y
     moved = place - (place - risen).median(0).values
-    turn[collar] = turn[9] @ collars.collar_turn(rest[shoulder] - rest[collar], moved)
+    turn[collar] = turn[9] @ collars.collar_turn(rest_joints[shoulder] - rest_joints[collar], moved)

@@ -74,7 +74,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Bone:
-    """Skeleton of an .asf file: bones by name, and units."""
+    """Describe one bone of an .asf file."""
 
     name: str
     parent: str

@@ -1,6 +1,4 @@
-"""Who stands quietly in captured motion: for benches of standing people and for
-training/cmu_knees.py.
-"""
+"""Find people who stand quietly in captured motion."""
 
 import numpy as np
 import torch
@@ -13,9 +11,7 @@ from eval3dpw.captured.knees import signed_flexion_deg
 def stands_quietly(
     joints_m: Tensor, root_m: Tensor | None, clip_start: np.ndarray, fps: float
 ) -> Tensor:
-    """[N] bool: feet level, near each other and still, knees and trunk not far from straight; y
-    up.
-    """
+    """Return [N] bool: feet level, close and still, knees and trunk nearly straight; y up."""
     place = joints_m - joints_m[:, :1] + (0 if root_m is None else root_m[:, None])
     ankles = place[:, (7, 8)]
     hips = place[:, (1, 2)].mean(1, keepdim=True)

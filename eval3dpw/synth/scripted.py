@@ -125,7 +125,7 @@ def walk_about(on: Stage, tall: float | None = None) -> Shot:
 def _lanes(
     on: Stage, kind: CameraKind, people: list[SyntheticPerson], objects: Sequence[Solid] = ()
 ) -> Shot:
-    """Film people who walk to the left and right from +z, looking along -z, so that lanes are
+    """Record people who walk to the left and right from +z, looking along -z, so that lanes are
     depths.
     """
     rng = on.rng

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+import torch
 
 import fitting
 import pose2d
@@ -19,9 +20,9 @@ def fit_person(keypoints: np.ndarray, size_px: tuple[int, int], fps: float) -> n
     """Return the joints [frames, 24, 3] in metres, in the camera frame."""
     score = np.nan_to_num(keypoints[..., 2])
     observations = pose2d.Keypoints(
-        xy_px=keypoints[..., :2],
-        confidence=score,
-        presence=np.ones_like(score),
+        xy_px=torch.from_numpy(keypoints[..., :2]),
+        confidence=torch.from_numpy(score),
+        presence=torch.ones(score.shape),
         source="raw",
         skeleton=pose2d.COCO17,
     )

@@ -1,4 +1,4 @@
-"""`fitmesh.run` and `fitmesh.run_many`: what the command does, as functions."""
+"""Provide `fitmesh.run` and `fitmesh.run_many`, the command as Python functions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from fitmesh.result import Result, load
 from fitmesh.stages.pipeline import run_settings, run_stages
 from fitmesh.stages.settings import Job
 from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, Stage, to_log
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a stage is."""
+    """Tell how far a stage has got."""
 
     stage: str
     done: int
@@ -30,26 +30,26 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class RunArguments(RunOptions):
-    """Of `fitmesh.run`."""
+    """Hold the arguments of `fitmesh.run`."""
 
     video: str | Path | Sequence[str | Path] | None = option(
         None,
-        "A video, an image, or a folder of images that follow each other. Several: cameras of one scene.",
+        "A video, an image, or a folder of consecutive images. Several: views of one scene.",
         kw_only=False,
     )
     out: str | Path | None = option(
         None,
-        "Folder for the results; made if absent. None: CLIP.fitmesh beside the clip.",
+        "Folder for the results, created if absent. None: CLIP.fitmesh beside the clip.",
         kw_only=False,
     )
     frames: Iterable[np.ndarray] | None = option(
         None,
-        "Instead of a video: RGB images [height, width, 3] uint8 of one size, read once, one in memory at a time; "
-        "meanwhile they are in a lossless video in `out`.",
+        "Instead of a video: RGB images [height, width, 3] uint8 of one size. They are read once and stored as a "
+        "lossless video in `out` while the run lasts.",
     )
     fps: float | None = option(
         None,
-        "Images per second of `frames`, or of a folder of images; None: 30.",
+        "Frame rate of `frames` or of a folder of images; None: 30.",
         limits=ranges.FPS,
     )
     progress: Callable[[Progress], None] | None = option(
@@ -59,56 +59,61 @@ class RunArguments(RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RunManyArguments(RunOptions):
-    """Of `fitmesh.run_many`."""
+    """Hold the arguments of `fitmesh.run_many`."""
 
     videos: str | Path | Sequence[str | Path] = option(
         ...,
-        'Several paths or URLs, or one pattern ("clips/**/*.mp4") or .txt file with one path a line.',
+        'Several paths or URLs, one pattern ("clips/**/*.mp4"), or a .txt file with one path per line.',
         kw_only=False,
     )
     out: str | Path = option(..., "Folder or URL for the results.", kw_only=False)
     jobs: int = option(
         1,
-        "Processes that work side by side; with 1 this process does everything. More than one need a script that "
-        'calls this under `if __name__ == "__main__":`.',
+        "Number of processes; 1 works in this process. More than one need a script that calls this function under "
+        '`if __name__ == "__main__":`.',
         limits=ranges.JOBS,
     )
-    shard: str | None = option(None, '"3/20" does every 20th video from the third.')
+    shard: str | None = option(
+        None, 'Process only a part: "3/20" takes every 20th video, starting with the third.'
+    )
     ray: str | None = option(None, 'Address of a Ray cluster, or "auto".')
-    retry_failed: bool = option(False, "Try videos again that could not be read or used before.")
+    retry_failed: bool = option(False, "Process videos again that failed before.")
     progress: Callable[[ClipStatus], None] | None = option(
-        None, "Called with every video's status when it ends."
+        None, "Called with the status of each video when it ends."
     )
 
 
 @function(RunArguments)
 def run(asked: RunArguments) -> Result:
-    """Fit a body to everyone in a video and leave the files in the folder `out`, as `fitmesh run`
-    does. What is in `out` already and still valid is kept; `overwrite` makes it anew. Raises
-    `fitmesh.UserError` for what a user can fix."""
+    """Fit a body to each person in a video, write the files of `fitmesh run` to `out`, return them.
+
+    Files in `out` that are still valid are kept; `overwrite` makes them again. Raises
+    `fitmesh.UserError` for mistakes that the caller can fix.
+    """
     if (asked.video is None) == (asked.frames is None):
-        raise UserError("give a video, or frames.")
-    several = (
-        () if asked.video is None or isinstance(asked.video, str | Path) else tuple(asked.video)
-    )
-    if not isinstance(asked.video, str | Path | None) and len(several) < 2:
-        raise UserError(
-            "several cameras are two at least: give their videos, or one video by itself."
+        raise OptionError("pass either `video` or `frames`.", option="video")
+    videos: tuple[str | Path, ...] = ()
+    if not isinstance(asked.video, str | Path | None):
+        videos = tuple(asked.video)
+    if videos and len(videos) < 2:
+        raise OptionError(
+            "several cameras need at least two videos; pass a single video as a path.",
+            option="video",
         )
-    settings = run_settings(asked, several[1:])
+    settings = run_settings(asked, videos[1:])
     if settings.only_people:
-        raise UserError(
-            'outputs=("people",) leaves no fit to return: use outputs=("fit",), or `fitmesh run --only people`.'
+        raise OptionError(
+            'outputs=("people",) makes no fit to return: use outputs=("fit",).', option="outputs"
         )
     reporter = Reporter(to_log if asked.progress is None else _to_function(asked.progress))
     if asked.frames is not None:
         if asked.out is None:
-            raise UserError("frames need `out`, a folder for the results.")
+            raise OptionError("`frames` needs `out`, a folder for the results.", option="out")
         out = Path(asked.out)
         with spooled(asked.frames, asked.fps, out) as clip:
             run_stages(Job(clip, settings, out, reporter))
     else:
-        clip = open_clip(several[0] if several else str(asked.video or ""), asked.fps)
+        clip = open_clip(videos[0] if videos else str(asked.video or ""), asked.fps)
         out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         run_stages(Job(clip, settings, out, reporter))
     return load(out)
@@ -116,16 +121,21 @@ def run(asked: RunArguments) -> Result:
 
 @function(RunManyArguments)
 def run_many(asked: RunManyArguments) -> list[ClipStatus]:
-    """Fit bodies in many videos, a folder of results for each in `out`, with summary.csv and
-    index.html over all. A video that fails does not end the others: look at the `state` and `error`
-    of what is returned, one status a video of the shard. The options are those of `fitmesh.run`,
-    but keypoints or detections of one clip are refused. Raises `fitmesh.UserError` where nothing
-    can be done at all."""
+    """Fit bodies in many videos and return the status of each.
+
+    Each video gets a folder in `out`, which also holds summary.csv and index.html. A video that
+    fails does not stop the others: read `state` and `error` of its status. The options are those of
+    `fitmesh.run`, without keypoints and detections, which belong to one video. Raises
+    `fitmesh.UserError` if no video can be processed.
+    """
     from fitmesh.many.batch import run_clips
 
-    one, several = (
-        ([asked.videos], []) if isinstance(asked.videos, str | Path) else ([], asked.videos)
-    )
+    patterns: list[str] = []
+    videos: list[str] = []
+    if isinstance(asked.videos, str | Path):
+        patterns = [str(asked.videos)]
+    else:
+        videos = [str(video) for video in asked.videos]
 
     def sink(event: Event) -> None:
         if isinstance(event, ClipEnded) and asked.progress is not None:
@@ -133,8 +143,8 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
 
     return run_clips(
         asked,
-        list(map(str, several)),
-        list(map(str, one)),
+        videos,
+        patterns,
         str(asked.out),
         Reporter(sink),
         shard=asked.shard,
@@ -145,7 +155,7 @@ def run_many(asked: RunManyArguments) -> list[ClipStatus]:
 
 
 def _to_function(progress: Callable[[Progress], None]) -> Sink:
-    """Calls it in the thread that does the work; what is said goes to the log."""
+    """Return a sink that calls the function in the working thread and logs messages."""
 
     def sink(event: Event) -> None:
         match event:

@@ -64,7 +64,7 @@ def run(asked: RunCommand) -> None:
                 f"results: {', '.join(shown)}", "result", files=[str(path) for path in files]
             )
     except UserError as error:
-        reporter.emit(Message(str(error), "error"))
+        reporter.emit(Message(str(error), "error", error.facts()))
         raise
     except (KeyboardInterrupt, Stopped) as stopped:
         reporter.say(

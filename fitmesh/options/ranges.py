@@ -1,6 +1,4 @@
-"""The limits of every numeric option, for the commands and for `fitmesh.run` alike, and options of
-several commands.
-"""
+"""Define the limits of every numeric option, and options that several commands share."""
 
 from fitmesh.options.record import Option
 from pose2d.base.errors import Range
@@ -32,8 +30,8 @@ SCENE_S = Range(0.1, 60)  # of a scripted scene
 
 KEYPOINTS = "Keypoints"  # the panel of the help
 DEFAULT_MODEL = "rtmpose-s-halpe26"
-POSE_MODEL = Option("Keypoint network; `fitmesh models` lists them.", KEYPOINTS)
+POSE_MODEL = Option("Keypoint network by name; `fitmesh models` lists all.", KEYPOINTS)
 PLUGIN = Option(
-    "A Python file that registers a network of your own (docs/own-network.md): it is run.",
+    "Python file that registers your own network (docs/own-network.md). Its code is executed.",
     KEYPOINTS,
 )

@@ -1,18 +1,18 @@
-"""One record of options makes a command line (`command`) and a Python function (`function`).
+"""Make a command line (`command`) and a Python function (`function`) from one record of options.
 
     @dataclass(frozen=True)
     class Options:
-        every: int = option(1, "Use every n-th frame only.", limits=ranges.EVERY)  # ... instead of 1: has to be given
+        every: int = option(1, "Use every n-th frame only.", limits=ranges.EVERY)
 
-Name, default, range and help stand there once. A number must lie in its Range (a number without one
-is a mistake in the record, and says so when the program starts), a path or text must not be empty.
-Mistakes are found before anything heavy is imported, on the command line as in a call of the
-function. `read_config` reads the same options by name from a TOML file; the command line takes
-precedence."""
+Name, default, range and help are written once; a default of `...` makes an option required. Numbers
+must have a Range, paths and texts must not be empty. Values are checked before anything heavy is
+imported. `read_config` reads the same options from a TOML file.
+"""
 
 import difflib
 import inspect
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +22,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_orig
 
 import typer
 
-from pose2d.base.errors import Range, UserError
+from pose2d.base.errors import OptionError, Range, UserError
 from pose2d.base.files import open_regular
 
 if sys.version_info >= (3, 11):
@@ -31,8 +31,9 @@ else:
     import tomli as tomllib
 
 
-LONGEST_TEXT = 4096  # bytes of a path or a name: what Linux allows for a path
-LONGEST_NAME = 255  # bytes of one part of a path
+LONGEST_TEXT_BYTES = 4096  # of a path or a name: what Linux allows for a path
+LONGEST_NAME_BYTES = 255  # of one part of a path
+LARGEST_CONFIG_BYTES = 1 << 20
 P = ParamSpec("P")
 Record = TypeVar("Record")
 T = TypeVar("T")
@@ -40,48 +41,52 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Option:
-    """What a command line must know of a field besides its name, type and default."""
+    """Describe an option beyond the name, type and default of its field."""
 
     help: str = ""
-    panel: str | None = None  # of --help
+    panel: str | None = None  # heading in --help
     limits: Range | None = None  # of a number
-    shown: str | bool | None = (
-        None  # what help says of the default where the value says too little; False: nothing
-    )
-    name: str = ""  # on the command line, where the field has another
-    flags: tuple[str, ...] = ()  # other spellings than --name
-    commas: bool = False  # several texts, with commas between
-    is_text: bool = False  # on the command line text, whatever a function takes
-    is_place: bool = False  # a path, or the URL of something in object storage
-    is_argument: bool = False  # given by its place, not by its name
-    callback: Callable[..., Any] | None = (
-        None  # called first of all, before other options are looked at
-    )
+    # Text that --help shows as the default, where the value says too little; False: nothing.
+    shown: str | bool | None = None
+    name: str = ""  # on the command line, if it differs from the field's
+    flags: tuple[str, ...] = ()  # spellings instead of --name
+    commas: bool = False  # several texts, separated by commas
+    is_text: bool = False  # text on the command line, whatever type the function takes
+    is_place: bool = False  # a path, or the URL of an object in storage
+    is_argument: bool = False  # positional
+    callback: Callable[..., Any] | None = None  # runs before other options are read
+
+    def flag(self, field_name: str) -> str:
+        """Return the spelling on the command line, such as `--detector-size`."""
+        return "--" + (self.name or field_name).replace("_", "-")
 
 
 def option(
-    default: Any, help: str | Option = "", *more: Any, kw_only: Any = MISSING, **how: Any
+    default: Any, help: str | Option = "", *more: Any, kw_only: Any = MISSING, **details: Any
 ) -> Any:
-    """A field of a record that is an option, described by an Option or its fields."""
-    about = help if isinstance(help, Option) else Option(help, *more, **how)
+    """Declare a field of a record that is an option, by an Option or by the fields of one."""
+    description = help if isinstance(help, Option) else Option(help, *more, **details)
     default = MISSING if default is ... else default
-    return field(default=default, kw_only=kw_only, metadata={"option": about})
+    return field(default=default, kw_only=kw_only, metadata={"option": description})
 
 
 def command(
     record: Callable[..., Record],
 ) -> Callable[[Callable[[Record], None]], Callable[..., None]]:
-    """The command line of a function of a record."""
+    """Turn a function of a record into a command whose options are the record's fields."""
 
     def wrap(work: Callable[[Record], None]) -> Callable[..., None]:
-        options = {about.name or of.name: (of, about, hint) for of, about, hint in _options(record)}
-        parameters = [_parameter(name, *of) for name, of in options.items()]
+        by_name = {
+            description.name or entry.name: (entry, description, hint)
+            for entry, description, hint in _options(record)
+        }
+        parameters = [_parameter(name, *parts) for name, parts in by_name.items()]
 
-        def call(**given: Any) -> None:
-            values = {
-                options[name][0].name: _value(*options[name][:2], value)
-                for name, value in given.items()
-            }
+        def call(**arguments: Any) -> None:
+            values = {}
+            for name, argument in arguments.items():
+                entry, description, _ = by_name[name]
+                values[entry.name] = _record_value(entry, description, argument)
             work(check_ranges(record(**values)))
 
         call.__name__ = work.__name__
@@ -94,8 +99,9 @@ def command(
 
 
 def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], Callable[P, T]]:
-    """The function whose arguments are the fields of a record, with the options' help in its
-    docstring.
+    """Turn a function of a record into one whose arguments are the record's fields.
+
+    Its docstring lists the options' help, and its errors name arguments instead of flags.
     """
 
     def wrap(work: Callable[[Record], T]) -> Callable[P, T]:
@@ -105,15 +111,22 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
             parameters=[p.replace(annotation=hints[p.name]) for p in signature.parameters.values()],
             return_annotation=get_type_hints(work)["return"],
         )
+        argument_of_flag = {
+            description.flag(entry.name): entry.name for entry, description, _ in _options(record)
+        }
 
         def call(*values: P.args, **options: P.kwargs) -> T:
             try:
                 signature.bind(*values, **options)
             except TypeError as error:
                 raise TypeError(f"{work.__name__}() {error}") from None
-            return work(check_ranges(record(*values, **options)))
+            try:
+                return work(check_ranges(record(*values, **options)))
+            except UserError as error:
+                _name_arguments(error, argument_of_flag)
+                raise
 
-        help_of = {of.name: about.help for of, about, _ in _options(record)}
+        help_of = {entry.name: description.help for entry, description, _ in _options(record)}
         lines = [f"{name}: {help_of[name]}" for name in signature.parameters]
         call.__name__ = call.__qualname__ = work.__name__
         call.__module__ = work.__module__
@@ -124,104 +137,126 @@ def function(record: Callable[P, Record]) -> Callable[[Callable[[Record], T]], C
     return wrap
 
 
+def _name_arguments(error: UserError, argument_of_flag: dict[str, str]) -> None:
+    """Replace flags (`--end`) in an error by the function's arguments (`end_s`)."""
+
+    def replace(flag: re.Match[str]) -> str:
+        return argument_of_flag.get(flag[0], flag[0])
+
+    error.args = (re.sub(r"(?<!\w)--[a-z][a-z0-9-]*", replace, str(error)), *error.args[1:])
+    if error.option is not None:
+        flag = "--" + error.option.replace("_", "-")
+        error.option = argument_of_flag.get(flag, error.option)
+
+
 def check_ranges(options: Record) -> Record:
-    """The same again; UserError where a number is not in the Range of its field, or a path or text
-    cannot be one.
+    """Return the options if their numbers are in range and their paths and texts can be used.
+
+    Raises OptionError otherwise.
     """
-    for of, about, _ in _options(type(options)):
-        name = f"--{(about.name or of.name).replace('_', '-')}"
-        value = getattr(options, of.name)
-        if about.limits is not None:
-            about.limits.check(name, value)
+    for entry, description, _ in _options(type(options)):
+        flag = description.flag(entry.name)
+        value = getattr(options, entry.name)
+        if description.limits is not None:
+            description.limits.check(flag, value)
         for text in value if isinstance(value, tuple) else (value,):
-            if (
-                isinstance(text, str | Path)
-                and text != of.default
-                and (problem := _text_problem(str(text)))
-            ):
-                raise UserError(f"{name} {problem}.")
+            if not isinstance(text, str | Path) or text == entry.default:
+                continue
+            problem = _text_problem(str(text))
+            if problem:
+                raise OptionError(f"{flag} {problem}.")
     return options
 
 
 def _text_problem(text: str) -> str:
-    """Why nothing can have this name or path; empty where something can."""
+    """Return why a text cannot be a name or a path; empty if it can."""
     if not text.strip():
         return "is empty"
-    if "\0" in text or len(os.fsencode(text)) >= LONGEST_TEXT:
-        return f"is {text[:40]!r}.., which is no name"
-    if "://" not in text and any(
-        len(os.fsencode(part)) > LONGEST_NAME for part in Path(text).parts
-    ):
-        return f"is {text[:40]}..: a file name has at most {LONGEST_NAME} bytes"
+    if "\0" in text or len(os.fsencode(text)) >= LONGEST_TEXT_BYTES:
+        return f"must be a name or a path; got {text[:40]!r}.."
+    parts = () if "://" in text else Path(text).parts
+    if any(len(os.fsencode(part)) > LONGEST_NAME_BYTES for part in parts):
+        return f"is {text[:40]}..: a file name has at most {LONGEST_NAME_BYTES} bytes"
     return ""
 
 
 def shared(options: Any, record: type) -> dict[str, Any]:
-    """The values of the fields that another record has too."""
-    return {
-        of.name: getattr(options, of.name) for of in fields(record) if hasattr(options, of.name)
-    }
+    """Return the values of the fields that another record has too."""
+    names = [entry.name for entry in fields(record)]
+    return {name: getattr(options, name) for name in names if hasattr(options, name)}
 
 
 def _options(record: Any) -> Iterator[tuple["Field[Any]", Option, Any]]:
-    """The fields that are options, with what is said of them and their type."""
+    """Yield the fields that are options, with their descriptions and types."""
     hints = get_type_hints(record)
-    return (
-        (f, f.metadata["option"], hints[f.name]) for f in fields(record) if "option" in f.metadata
-    )
+    for entry in fields(record):
+        if "option" in entry.metadata:
+            yield entry, entry.metadata["option"], hints[entry.name]
 
 
-def _parameter(name: str, field: "Field[Any]", option: Option, hint: Any) -> inspect.Parameter:
-    """As typer takes it."""
-    kind, is_several = _kind(hint)
-    kind = str if option.is_text or option.commas else kind
-    is_several = is_several and not option.commas
-    default = inspect.Parameter.empty if field.default is MISSING else field.default
-    if (default is None and option.is_text) or (default == () and option.commas):
-        default = ""
-    elif isinstance(default, tuple):
-        default = ",".join(default) if option.commas else None
-    typed = list[kind] | None if is_several else kind if default is not None else kind | None  # type: ignore[valid-type]
+def _parameter(name: str, entry: "Field[Any]", option: Option, hint: Any) -> inspect.Parameter:
+    """Return an option in the form that typer reads."""
+    kind, is_repeated = _kind(hint)
+    if option.is_text or option.commas:
+        kind = str
+    if option.commas:
+        is_repeated = False
     if kind in (int, float) and option.limits is None:
-        raise TypeError(f"option {field.name} is a number without a Range")
-    about: dict[str, Any] = {"help": option.help or None}
+        raise TypeError(f"option {entry.name} is a number without a Range")
+    default = _command_default(entry, option)
+    annotation: Any = kind if default is not None else kind | None
+    if is_repeated:
+        annotation = list[kind] | None  # type: ignore[valid-type]
+    details: dict[str, Any] = {"help": option.help or None}
     if option.is_place or kind is Path:
-        about["parser"] = _place if option.is_place else Path
+        details["parser"] = _place if option.is_place else Path
     if option.shown is not None:
-        about["show_default"] = option.shown
+        details["show_default"] = option.shown
     info: Any
     if option.is_argument:
-        info = typer.Argument(**about)
+        info = typer.Argument(**details)
     else:
         spelled = name.replace("_", "-")
-        flags = option.flags or (
-            f"--{spelled}/--no-{spelled}" if kind is bool and default is True else f"--{spelled}",
-        )
+        flags = option.flags or (f"--{spelled}",)
+        if not option.flags and kind is bool and default is True:
+            flags = (f"--{spelled}/--no-{spelled}",)
         if kind is bool:
-            about["metavar"] = ""  # a flag takes no value
+            details["metavar"] = ""  # a flag takes no value
         if option.callback is not None:
-            about |= {"callback": option.callback, "is_eager": True}
-        info = typer.Option(*flags, rich_help_panel=option.panel, **about)
+            details |= {"callback": option.callback, "is_eager": True}
+        info = typer.Option(*flags, rich_help_panel=option.panel, **details)
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, info]
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[annotation, info],
     )
 
 
-def _value(field: "Field[Any]", option: Option, given: Any) -> Any:
-    """From the command line into the record."""
-    if given is None and field.default == ():  # typer has None for an option that was not repeated
+def _command_default(entry: "Field[Any]", option: Option) -> Any:
+    """Return the default of an option as typer expects it."""
+    if entry.default is MISSING:
+        return inspect.Parameter.empty
+    if (entry.default is None and option.is_text) or (entry.default == () and option.commas):
+        return ""
+    if isinstance(entry.default, tuple):
+        return ",".join(entry.default) if option.commas else None
+    return entry.default
+
+
+def _record_value(entry: "Field[Any]", option: Option, argument: Any) -> Any:
+    """Convert a value of the command line to that of the record."""
+    if argument is None and entry.default == ():  # typer's value of an option that is not given
         return ()
     if option.commas:
-        return tuple(word.strip() for word in given.split(",") if word.strip())
-    if isinstance(given, list):
-        return tuple(given)
-    return None if option.is_text and given == "" else given
+        return tuple(word.strip() for word in argument.split(",") if word.strip())
+    if isinstance(argument, list):
+        return tuple(argument)
+    return None if option.is_text and argument == "" else argument
 
 
 def _kind(hint: Any) -> tuple[Any, bool]:
-    """int of `int | None`, Path of `str | Path`; and whether there are several, as in tuple[str,
-    ...].
-    """
+    """Return int for `int | None` and Path for `str | Path`, and whether a type is repeated."""
     if get_origin(hint) in (Union, types.UnionType):
         parts = [part for part in get_args(hint) if part is not type(None)]
         hint = Path if Path in parts else parts[0]
@@ -230,45 +265,57 @@ def _kind(hint: Any) -> tuple[Any, bool]:
 
 
 def _place(value: str) -> str:
-    """A path, or the URL of something in object storage (s3://bucket/clip.mp4), as text."""
+    """Return a path or a URL (s3://bucket/clip.mp4) as text."""
     return value
 
 
 _place.__name__ = "PATH"  # shown by --help
-MOST_BYTES = 1 << 20
 
 
 def read_config(path: Path, options: Iterable[str], repeated: Iterable[str] = ()) -> dict[str, Any]:
-    """Values by option name, with underscores. `options` are the names of a command's options, with
-    underscores. repeated: those that may be given several times; their values are lists."""
+    """Read the values of options from a TOML file, by option name with underscores.
+
+    options: the names of a command's options. repeated: those whose values are lists.
+    """
     valid = set(options)
-    several = set(repeated)
-    try:
-        with open_regular(path) as file:
-            if path.stat().st_size > MOST_BYTES:
-                raise UserError(
-                    f"{path} is not a configuration: expected a TOML file of some lines."
-                )
-            given = tomllib.load(file)
-    except OSError as error:
-        raise UserError(f"cannot read the configuration {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        reason = (str(error).splitlines() or ["nested too deeply"])[0][:200]
-        raise UserError(f"the configuration {path} is not TOML: {reason}.") from error
+    lists = set(repeated)
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in _read_toml(path).items():
         option = name.replace("-", "_")
         if option not in valid:
             near = difflib.get_close_matches(option, valid, 1)
             hint = f"did you mean {near[0]}?" if near else f"choose {', '.join(sorted(valid))}."
             raise UserError(
-                f"the configuration {path} has an unknown option {name!r}: {hint.replace('_', '-')}"
+                f"the configuration {path} has an unknown option {name!r}: "
+                + hint.replace("_", "-"),
+                file=path,
+                option=option,
             )
         if isinstance(value, dict):
             raise UserError(
-                f"the configuration {path} has a table [{name}]; expected one value, {name} = ..."
+                f"the configuration {path} has a table [{name}]; expected one value, {name} = ...",
+                file=path,
+                option=option,
             )
-        # As on the command line, where true is no number and 1.5 no whole one.
-        each = [str(one) for one in value] if isinstance(value, list) else [str(value)]
-        values[option] = each if option in several else ",".join(each)
+        # Texts, as on the command line, so that `true` is no number and 1.5 no whole number.
+        texts = [str(item) for item in value] if isinstance(value, list) else [str(value)]
+        values[option] = texts if option in lists else ",".join(texts)
     return values
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """Parse a small TOML file; UserError says what is wrong with it."""
+    try:
+        with open_regular(path) as file:
+            if path.stat().st_size > LARGEST_CONFIG_BYTES:
+                raise UserError(
+                    f"{path} is not a configuration: expected a TOML file of some lines.", file=path
+                )
+            return tomllib.load(file)
+    except OSError as error:
+        raise UserError(
+            f"cannot read the configuration {path}: {error.strerror}.", file=path
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = (str(error).splitlines() or ["nested too deeply"])[0][:200]
+        raise UserError(f"the configuration {path} is not TOML: {reason}.", file=path) from error

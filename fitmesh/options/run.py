@@ -1,6 +1,4 @@
-"""The options of `fitmesh run`; those of `fitmesh.run` and `fitmesh.run_many` are made of them in
-`fitmesh/api.py`.
-"""
+"""Declare the options of `fitmesh run`; `fitmesh/api.py` derives those of `fitmesh.run` from them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +11,8 @@ from fitmesh.options import ranges
 from fitmesh.options.ranges import DEFAULT_MODEL, KEYPOINTS, PLUGIN, POSE_MODEL
 from fitmesh.options.record import option, read_config
 
-INPUT, PEOPLE = "Input (one of the first four)", "People"
+INPUT = "Input (one of the first four)"
+PEOPLE = "People"
 BODY = "Bodies"
 SCENE = "Scene"
 OUTPUT = "Output"
@@ -24,19 +23,19 @@ AnyPath = str | Path
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What a run can be told, whatever clip it is of."""
+    """Hold the options of a run that do not depend on the clip."""
 
     start_s: float = option(
-        0.0, "Seconds into the video to start at.", INPUT, ranges.TIME_S, name="start"
+        0.0, "Start this many seconds into the video.", INPUT, ranges.TIME_S, name="start"
     )
     end_s: float | None = option(
-        None, "Seconds into the video to stop at.", INPUT, ranges.TIME_S, name="end"
+        None, "Stop this many seconds into the video.", INPUT, ranges.TIME_S, name="end"
     )
     every: int = option(1, "Use every n-th frame only.", INPUT, ranges.EVERY)
 
     detections: AnyPath | None = option(
         None,
-        "Boxes to use instead of the built-in detector: a COCO-detections json whose image_id is the frame number "
+        "Use these boxes instead of the detector: a COCO detections json whose image_id is the frame number, "
         "from 0.",
         PEOPLE,
     )
@@ -46,143 +45,151 @@ class RunOptions:
     detector: str = option("yolox-tiny", "Person detector: yolox-tiny or multipose.", PEOPLE)
     detector_size: int | None = option(
         None,
-        "Longer side of the image the detector sees, a multiple of 32. Larger finds smaller people, slower.",
+        "Longer side of the detector's input in pixels, a multiple of 32. Larger finds smaller people, but is slower.",
         PEOPLE,
         ranges.DETECTOR_SIZE,
         shown="the detector's own",
     )
     min_score: float = option(
         0.55,
-        "Keep people whom the detector scores at least this in several frames.",
+        "Keep people whose detector score reaches this value in at least three frames.",
         PEOPLE,
         ranges.SHARE,
     )
     max_people: int | None = option(
-        None, "Keep only this many people, those seen longest.", PEOPLE, ranges.PEOPLE
+        None, "Keep only this many people: those visible longest.", PEOPLE, ranges.PEOPLE
     )
     relink: bool = option(
         False,
-        "Say who is the same person in several shots or after a long absence, by appearance.",
+        "Link the tracks of one person over shots and long absences, by appearance.",
         PEOPLE,
     )
 
     pose_model: str = option(DEFAULT_MODEL, POSE_MODEL)
-    checkpoint: AnyPath | None = option(None, "Weights for a network that ships none.", KEYPOINTS)
+    checkpoint: AnyPath | None = option(
+        None, "Weights of a network that is not embedded.", KEYPOINTS
+    )
     plugin: AnyPath | None = option(None, PLUGIN)
     confidence: str | None = option(
         None,
-        "Where confidence comes from: ccnet, closed-form, raw, raw-heatmap (IPR) or ones.",
+        "Source of the confidence: ccnet, closed-form, raw, raw-heatmap (IPR) or ones.",
         KEYPOINTS,
-        shown="ccnet where a head for the network is at hand, else raw",
+        shown="ccnet if there is a head for the network, else raw",
     )
     ccnet: AnyPath | None = option(
-        None, "A calibration head other than the built-in one.", KEYPOINTS
+        None, "File of a calibration head, instead of the embedded one.", KEYPOINTS
     )
     keypoints: AnyPath | None = option(
         None,
-        "Keypoints to use instead of looking for people: a keypoints.npz, a json of COCO, mmpose or MediaPipe, a "
-        ".npy, or a folder of OpenPose's json files.",
+        "Use these keypoints instead of looking for people: a keypoints.npz, a json of COCO, mmpose or MediaPipe, "
+        "a .npy, or a folder of OpenPose's json files.",
         KEYPOINTS,
     )
     keypoint_layout: str = option(
         "auto",
-        "body_25b where --keypoints are OpenPose's BODY_25B; other layouts are told by their size.",
+        "Keypoint layout of --keypoints. auto infers it from the number of keypoints; pass body_25b for OpenPose "
+        "BODY_25B.",
         KEYPOINTS,
     )
     hands: str = option(
         "auto",
-        "Keypoints of hands: auto (of everybody whose hands are large enough) or off.",
+        "Read hands: auto (all hands that are large enough) or off.",
         KEYPOINTS,
     )
     device: str | None = option(
         None,
-        "Where the networks run: cpu, cuda, cuda:1, ..",
+        "Device for the networks: cpu, cuda, cuda:1, ..",
         KEYPOINTS,
         shown="cuda if present, else cpu",
     )
     threads: int | None = option(
-        None, "Processor cores to use.", KEYPOINTS, ranges.THREADS, shown="all"
+        None, "Number of processor cores to use.", KEYPOINTS, ranges.THREADS, shown="all"
     )
 
     body_model: AnyPath | None = option(
         None,
-        "SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body.",
+        "SMPL, SMPL-H or SMPL-X file, or a folder of them, instead of the embedded open body.",
         BODY,
     )
     weighting: str = option(
         "likelihood",
-        "How confidence becomes weight: likelihood, precision, confidence, squared, gate or ones.",
+        "How confidence weights a keypoint: likelihood, precision, confidence, squared, gate or ones.",
         BODY,
     )
-    init: str = option("lifter", "Where fits start: lifter (embedded), spin or cliff.", BODY)
+    init: str = option(
+        "lifter", "Initial guess of the fit: lifter (embedded), spin or cliff.", BODY
+    )
     init_checkpoint: AnyPath | None = option(None, "Weights for --init spin or cliff.", BODY)
 
     shape: str = option(
         "keypoints",
-        "What the body's shape is found from: keypoints, or also masks (people's outlines: girth).",
+        "Fit the body's shape to keypoints, or also to masks (people's outlines, for girth).",
         BODY,
     )
 
     focal_px: float | None = option(
         None,
-        "Focal length in pixels, if known.",
+        "Known focal length in pixels.",
         SCENE,
         ranges.FOCAL_PX,
-        shown="the file's metadata, or what people and floor say",
+        shown="from metadata, or estimated",
         name="focal",
     )
     fov_deg: float | None = option(
         None,
-        "Or the angle of view across the image's width, in degrees.",
+        "Known angle of view across the image width, in degrees.",
         SCENE,
         ranges.FOV_DEG,
         name="fov",
     )
     intrinsics: AnyPath | None = option(
-        None, "Or a calibration: json with matrix (3x3, pixels) and distortion (OpenCV's).", SCENE
+        None,
+        "Known calibration: a json with matrix (3x3, pixels) and distortion (OpenCV's coefficients).",
+        SCENE,
     )
     floor: str | Path = option(
         "auto",
-        "Gravity and floor: auto (from everybody who stands), off, or a json file with up (x right, y down, z "
-        "forward) and camera_height_m.",
+        "Gravity and floor: auto (estimated), off, or a json file with up (x right, y down, z forward) and "
+        "camera_height_m.",
         SCENE,
         is_text=True,
     )
     height_m: float | Mapping[int, float] | str | None = option(
         None,
-        "Body heights that are known, in metres: 1.82 for everybody, 2:1.25 for person 2, commas between.",
+        "Known body heights in metres: 1.82 for all, 2:1.25 for person 2; separated by commas.",
         SCENE,
-        shown="adults, unless the floor says otherwise",
+        shown="estimated",
         name="height",
         is_text=True,
     )
 
     weight_kg: float | Mapping[int, float] | str | None = option(
         None,
-        "Body weights that are known, in kilograms: 82 for everybody, 2:24 for person 2, commas between.",
+        "Known body weights in kilograms: 82 for all, 2:24 for person 2; separated by commas.",
         SCENE,
-        shown="what keypoints and masks say",
+        shown="estimated",
         name="weight",
         is_text=True,
     )
 
     cameras: AnyPath | None = option(
         None,
-        "Where they stand: Pose2Sim's toml, json, OpenCV's yaml, a folder of them or of OpenCap's; or auto: found "
-        "from the people.",
+        "Calibration of the cameras: Pose2Sim's toml, a json, OpenCV's yaml, or a folder of these or of OpenCap's "
+        "files; auto calibrates from the people.",
         RIG,
         shown="auto",
         is_text=True,
     )
     sync: str = option(
         "auto",
-        "When they started: auto (from the people's motion), start (together), or the seconds of each, 0,0.35.",
+        "Clock offsets: auto (from the people's motion), start (all started together), or comma-separated seconds, "
+        "one for each camera.",
         RIG,
     )
 
     exports: Sequence[str] = option(
         (),
-        "More files, with commas between: obj, bvh, fbx, amass, trc, json, csv.",
+        "More formats, separated by commas: obj, bvh, fbx, amass, trc, json, csv.",
         OUTPUT,
         shown="none",
         name="export",
@@ -190,79 +197,83 @@ class RunOptions:
     )
     bone_names: str = option(
         "smpl",
-        "Names of the bones in glb, fbx and bvh: smpl, mixamo, rigify, unreal or unity.",
+        "Bone names in glb, fbx and bvh: smpl, mixamo, rigify, unreal or unity.",
         OUTPUT,
     )
     export_fps: float | None = option(
         None,
-        "Frames per second of glb, fbx, bvh, amass and trc.",
+        "Frame rate of glb, fbx, bvh, amass and trc.",
         OUTPUT,
         ranges.EXPORT_FPS,
-        shown="those of the video",
+        shown="that of the video",
     )
     smooth: float = option(
         0.0,
-        "The same files smoothed over time: 0 not at all, 1 by a Gaussian of 0.1 s.",
+        "Smooth the motion in the same files: 0 is off, 1 is a Gaussian with a standard deviation of 0.1 s.",
         OUTPUT,
         ranges.SHARE,
     )
     in_place: bool = option(
         False,
-        "The same files with everybody's root over the origin, or moving as it did.",
+        "Keep each root over the origin in the same files, or let it move.",
         OUTPUT,
         flags=("--in-place/--root-motion",),
     )
     keep_reliable: float | None = option(
         None,
-        "Leave frames out of exports in which it is less probable than this that no joint is off by more than "
-        "--reliable-mm: gaps in motion, empty cells in csv and json.",
+        "Leave frames out of exports if the probability that no joint is off by more than --reliable-mm is below "
+        "this value.",
         OUTPUT,
         ranges.SHARE,
         shown="all frames are kept",
     )
     reliable_mm: float = option(
-        100.0, "The error that --keep-reliable allows, in millimetres.", OUTPUT, ranges.RELIABLE_MM
+        100.0,
+        "Largest joint error for --keep-reliable, in millimetres.",
+        OUTPUT,
+        ranges.RELIABLE_MM,
     )
     outputs: Sequence[str] = option(
         (),
-        "Stop at people (tracks, keypoints) or at fit (fit.npz and what --export names): no overlay, scene or report.",
+        "Stop after people (tracks, keypoints) or fit (fit.npz and the formats of --export): no overlay, scene or "
+        "report.",
         OUTPUT,
         shown="everything",
         name="only",
         commas=True,
     )
-    overwrite: bool = option(False, "Make every file anew, also those that still match.", OUTPUT)
+    overwrite: bool = option(False, "Make all files again, also those that are up to date.", OUTPUT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Inputs:
-    """The first four, and a video by its name alone."""
+    """Hold the inputs of the command."""
 
     clip: tuple[str, ...] = option(
         (),
-        "A video, an image, or a folder of images. Several: a folder of results for each.",
+        "A video, an image, or a folder of images. Each of several gets its own results folder.",
         is_argument=True,
         is_place=True,
     )
     video: tuple[str, ...] = option(
         (),
-        "A video: mp4, mov, mkv, webm or gif. Given several times: a folder of results for each.",
+        "A video: mp4, mov, mkv, webm or gif. If repeated, each gets its own results folder.",
         INPUT,
         is_place=True,
     )
     videos: tuple[str, ...] = option(
         (),
-        "Many videos: a pattern in quotes, 'clips/**/*.mp4', or a .txt file with one path a line.",
+        "Many videos: a quoted pattern such as 'clips/**/*.mp4', or a .txt file with one path per line.",
         INPUT,
         shown=False,
         is_place=True,
     )
-    images: Path | None = option(None, "A folder of images that follow each other.", INPUT)
+    images: Path | None = option(None, "A folder of consecutive images.", INPUT)
     image: Path | None = option(None, "One image.", INPUT)
 
 
 def _read_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Make what the file says the defaults, before any other option is looked at."""
+    """Use the values of a file as defaults, before other options are read."""
     if path is not None and not context.resilient_parsing:
         parameters: list[Any] = [p for p in context.command.params if p.name and p.name != "config"]
         repeated = [p.name for p in parameters if getattr(p, "multiple", False)]
@@ -273,43 +284,41 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommand(RunOptions, _Inputs):
-    """Of `fitmesh run`."""
+    """Hold the options of `fitmesh run`."""
 
-    fps: float | None = option(
-        None, "Images per second of --images.", INPUT, ranges.FPS, shown="30"
-    )
+    fps: float | None = option(None, "Frame rate of --images.", INPUT, ranges.FPS, shown="30")
     out: str | None = option(
         None,
-        "Folder for the results; made if absent. Without it CLIP.fitmesh beside the clip.",
+        "Folder for the results, created if absent. Default: CLIP.fitmesh beside the clip.",
         OUTPUT,
         is_place=True,
     )
     together: bool = option(
-        False, "The videos are of one scene that several cameras recorded: one result for all.", RIG
+        False, "Treat the videos as synchronized views of one scene and write a single result.", RIG
     )
     jobs: int | None = option(
         None,
-        "Many videos: so many at a time, each in a process of its own; they share --threads.",
+        "Process this many videos at a time, each in its own process; they share --threads.",
         MANY,
         ranges.JOBS,
         shown="1",
     )
     shard: str | None = option(
-        None, "Many videos: only this part of them, 3/20 is every 20th from the third.", MANY
+        None,
+        "Process only a part of the videos: 3/20 takes every 20th, starting with the third.",
+        MANY,
     )
     ray: str | None = option(
         None,
-        "Many videos: on the Ray cluster at this address; [bold]auto[/bold] finds it, or starts Ray here.",
+        "Process the videos on the Ray cluster at this address; [bold]auto[/bold] finds or starts one.",
         MANY,
     )
-    retry_failed: bool = option(
-        False, "Many videos: try those again that could not be read or used before.", MANY
-    )
-    quiet: bool = option(False, "Say nothing but warnings.", OUTPUT)
-    json: bool = option(False, "Report on stdout, one JSON object a line.", OUTPUT)
+    retry_failed: bool = option(False, "Process videos again that failed before.", MANY)
+    quiet: bool = option(False, "Print only warnings.", OUTPUT)
+    json: bool = option(False, "Print events as JSON on stdout, one object per line.", OUTPUT)
     config: Path | None = option(
         None,
-        "A TOML file with any of these options by name; the command line wins.",
+        "TOML file with options by name; the command line takes precedence.",
         OUTPUT,
         callback=_read_config,
     )

@@ -1,8 +1,8 @@
-"""What happens during the work, as one stream of events: `Reporter.emit` passes each to a sink.
+"""Report progress as one stream of events: `Reporter.emit` passes each event to a sink.
 
 A sink is a function of an event: bars on a terminal, lines in a file, JSON lines for programs, a
-callback, a worker's pipe. On a terminal something moves at all times: a bar, or what is being done
-where there are no steps."""
+callback, or the pipe of a worker process.
+"""
 
 import json
 import logging
@@ -34,10 +34,10 @@ _log = logging.getLogger("fitmesh")
 
 @dataclass(frozen=True)
 class Message:
-    """`text` for people; programs get the kind of event and the facts instead.
+    """Carry a text for people, and its kind and facts for programs.
 
-    A "warning" is something the user should know even in quiet mode; after an "error" the work
-    ends, and the command itself tells people why."""
+    A "warning" is shown in quiet mode too. An "error" ends the work; the command itself prints it.
+    """
 
     text: str
     kind: str = "info"
@@ -46,8 +46,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Stage:
-    """How far a stage is, or something else that takes a while. kept: its files are up to date;
-    failed: an error ended it."""
+    """Tell how far a stage has got; "kept" means that its files are up to date."""
 
     name: str
     state: Literal["kept", "started", "running", "done", "failed"]
@@ -60,7 +59,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class FromClip:
-    """An event of one clip among many."""
+    """Carry an event of one clip among many."""
 
     name: str
     event: "Event"
@@ -68,7 +67,7 @@ class FromClip:
 
 @dataclass(frozen=True)
 class ClipEnded:
-    """One clip among many came to its end."""
+    """Tell that one clip among many has ended."""
 
     status: "ClipStatus"
     done: int  # clips
@@ -80,9 +79,7 @@ Sink = Callable[[Event], None]
 
 
 def to_log(event: Event) -> None:
-    """The sink of whoever wants to see nothing: what is said goes to the packages' log
-    (`fitmesh.ui.trouble`).
-    """
+    """Write an event to the log, for callers that show nothing (`fitmesh.ui.trouble`)."""
     if isinstance(event, Message) and event.kind == "warning":
         _log.warning("%s", event.text)
     elif text := describe(event):
@@ -90,7 +87,7 @@ def to_log(event: Event) -> None:
 
 
 def describe(event: Event) -> str:
-    """An event as a line for people; empty where it needs none."""
+    """Return an event as a line for people; empty if it needs none."""
     match event:
         case Message(text, kind) if kind not in ("warning", "error"):
             return text
@@ -111,7 +108,7 @@ def describe(event: Event) -> str:
 
 
 class Reporter:
-    """Makes events out of work: `with reporter.stage("fit", 10) as tick: .. tick(1)`."""
+    """Turn work into events: `with reporter.stage("fit", 10) as tick: .. tick(1)`."""
 
     def __init__(self, sink: Sink = to_log) -> None:
         self.emit = sink
@@ -123,12 +120,12 @@ class Reporter:
         self.emit(Message(text, "warning"))
 
     def busy(self, text: str) -> AbstractContextManager[Tick]:
-        """While something is done that has no steps to count: `text` says what."""
+        """Report work that has no steps to count; `text` names it."""
         return self.stage(text, None, unit="")
 
     @contextmanager
     def stage(self, name: str, total: int | None, unit: str = "frames") -> Iterator[Tick]:
-        """A stage of about `total` steps, if that is known."""
+        """Report a stage of about `total` steps; None if the number is not known."""
         start = time.monotonic()
         done = 0
 
@@ -154,9 +151,7 @@ class Reporter:
 
 @contextmanager
 def heartbeat(beat: Callable[[int], None], every_s: float) -> Iterator[None]:
-    """Calls `beat` with 1, 2, .. every so many seconds, from a thread of its own, until what is
-    inside is done.
-    """
+    """Call `beat` with 1, 2, .. every `every_s` seconds from a thread until the block ends."""
     done = threading.Event()
 
     def work() -> None:
@@ -178,20 +173,18 @@ LONGEST_NAME = 30  # of a clip, shown in front of a bar
 
 
 def on_stderr(quiet: bool = False) -> Sink:
-    """For people who watch a command: bars on a terminal, lines elsewhere, in quiet mode only what
-    went wrong.
-    """
+    """Return a sink for people: bars on a terminal, lines elsewhere, only failures if quiet."""
     console = Console(stderr=True, highlight=False)
     return Bars(console) if console.is_terminal and not quiet else Lines(console, quiet)
 
 
 def starting(reporter: Reporter | None = None) -> AbstractContextManager[Tick]:
-    """Around a command's imports: torch alone takes a second or two."""
+    """Report a command's imports, of which torch alone takes one or two seconds."""
     return (reporter or Reporter(on_stderr())).busy("starting")
 
 
 class Lines:
-    """A line for what deserves one. A quiet one tells the log, but for clips that failed."""
+    """Print a line for each event that has one; if quiet, only for clips that failed."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
         self.console, self.quiet = console, quiet
@@ -206,7 +199,7 @@ class Lines:
 
 
 class Bars(Lines):
-    """A bar for a stage, or for many clips one for all and one for each that is being done."""
+    """Show a bar for a stage; for many clips one for all and one for each clip in work."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -269,14 +262,12 @@ class Bars(Lines):
 
 
 def as_json_lines(event: Event) -> None:
-    """On stdout, each with an "event": info, busy, clip, stage, person, warning, result, ended or
-    error.
-    """
+    """Print an event as a JSON object on stdout; its "event" names the kind."""
     if facts := _facts(event):
         try:
             # One string: lines come from more than one thread.
             print(json.dumps(facts) + "\n", end="", flush=True)
-        except BrokenPipeError:  # nobody reads any more; the work goes on
+        except BrokenPipeError:  # the reader has closed the pipe; the work goes on
             sys.stdout = None
 
 
@@ -309,7 +300,7 @@ UNLIMITED = 10_000  # characters: a file or a pipe has no width, so no column ma
 
 
 def table_console() -> Console:
-    """As wide as the terminal; into a file or a pipe as wide as a table is."""
+    """Return a console as wide as the terminal, or without limit for a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=UNLIMITED)
 

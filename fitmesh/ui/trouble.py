@@ -1,13 +1,12 @@
-"""What a command says when it fails: one sentence for what the user can fix, two lines and a log
-file for the rest.
+"""Turn failures and signals into messages and exit codes, and show the log on stderr.
 
-And what of the log it shows on stderr, and how Ctrl-C, SIGTERM and SIGHUP end it: a word, no
-temporary files, and the exit code that a shell expects. Imports nothing heavy: it is at work before
-the slow imports begin.
+A mistake that the user can fix becomes one message, any other error two lines and a log file.
+Ctrl-C, SIGTERM and SIGHUP end a command with one line, without temporary files, and with the exit
+code that a shell expects. This module imports nothing heavy: it works before the slow imports.
 
-Library code never prints: it logs to `fitmesh`, `pose2d`, `ccnet`, `fitting` and `eval3dpw`, and a
-program that uses it decides where that goes. `fitmesh.run` logs its stages and warnings too. The
-commands show warnings, and with `fitmesh --log-level debug COMMAND` the rest."""
+Library code never prints. It logs to `fitmesh`, `pose2d`, `ccnet`, `fitting` and `eval3dpw`. The
+commands show warnings, and with `fitmesh --log-level debug COMMAND` the rest.
+"""
 
 import contextlib
 import errno
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 INTERRUPTED = 130  # the exit code that a shell expects after Ctrl-C
-PATIENCE_S = (
-    10.0  # how long the work in hand may take to clean up before the process ends all the same
-)
+PATIENCE_S = 10.0  # after a first signal, before the process ends without cleaning up
 WORDS = "Stopped. What is finished is kept; the same command goes on from there."
 _SHOW_CURSOR = "\r\x1b[2K\x1b[?25h"  # and clear the line that the bar was on
 _WATCHED = tuple(
@@ -37,9 +34,7 @@ _WATCHED = tuple(
 
 
 class Stopped(BaseException):
-    """Raised in the main thread by a signal while a command works, so that it cleans up on its way
-    out.
-    """
+    """Interrupt the main thread at a signal, so that a command cleans up on its way out."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -52,18 +47,14 @@ class _State:
 
 
 def install() -> None:
-    """From now on signals end the process in order. Signals that the caller ignores (nohup) stay
-    ignored.
-    """
+    """Install the signal handlers. Signals that the caller ignores (nohup) stay ignored."""
     for number in _WATCHED:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _stop)
 
 
 class working:  # reads as a statement: with working():
-    """While there may be something to clean up: a signal raises Stopped. Elsewhere it ends the
-    process at once.
-    """
+    """Make signals raise Stopped inside this block; outside they end the process at once."""
 
     def __enter__(self) -> None:
         self._before = _State.working
@@ -84,7 +75,7 @@ def _stop(number: int, _: "FrameType | None") -> None:
 
 
 def leave(code: int) -> None:
-    """At once, from any thread, also when an exception would be lost in a callback."""
+    """End the process at once, from any thread, after removing unfinished files."""
     files = sys.modules.get("pose2d.base.files")
     if files is not None:
         files.remove_unfinished()
@@ -92,7 +83,7 @@ def leave(code: int) -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     try:
-        # A progress bar had hidden the cursor, and nobody else will show it again.
+        # A progress bar had hidden the cursor.
         os.write(2, (_SHOW_CURSOR if os.isatty(2) else "").encode() + f"{WORDS}\n".encode())
     finally:
         os._exit(code)
@@ -117,21 +108,17 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Say what happened, and with which code to leave."""
+    """Print what happened and return the exit code."""
     if isinstance(error, Stopped | KeyboardInterrupt):
         say(WORDS)
         return getattr(error, "exit_code", INTERRUPTED)
     try:
         sys.stdout.flush()
-    except (
-        OSError,
-        ValueError,
-    ):  # nobody reads it, or the disk is full: Python must not try once more
+    except (OSError, ValueError):
+        # The reader is gone or the disk is full: Python must not try again at exit.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    if isinstance(
-        error, BrokenPipeError
-    ):  # the reader of our output has left (`fitmesh models | head`)
+    if isinstance(error, BrokenPipeError):  # `fitmesh models | head`
         return BROKEN_PIPE
     lines, code = describe_error(error)
     lines[0] = f"Error: {lines[0]}"
@@ -141,12 +128,9 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def describe_error(error: BaseException) -> tuple[list[str], int]:
-    """What to tell of an error, and the exit code; whatever is not the user's mistake leaves a log
-    file.
-    """
-    errors = sys.modules.get(
-        "pose2d.base.errors"
-    )  # nothing is imported: it may be an import that failed
+    """Return the message lines of an error and the exit code; unexpected errors leave a log file."""
+    # Nothing is imported here: the error may be an import that failed.
+    errors = sys.modules.get("pose2d.base.errors")
     if errors is not None and isinstance(error, errors.UserError):
         return [str(error)], USER_ERROR
     path = _log(error)
@@ -173,7 +157,7 @@ def describe_error(error: BaseException) -> tuple[list[str], int]:
 
 
 def say(text: str) -> None:
-    """On stderr, also when nobody listens."""
+    """Print a line on stderr; a closed stream is ignored."""
     try:
         colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
         print(f"\033[31m{text}\033[0m" if colour else text, file=sys.stderr, flush=True)
@@ -182,7 +166,7 @@ def say(text: str) -> None:
 
 
 def count(number: int, several: str) -> str:
-    """1 frame, 2 frames; 1 person, 2 people."""
+    """Return a number with its noun: 1 frame, 2 frames; 1 person, 2 people."""
     if number != 1:
         return f"{number} {several}"
     irregular = {"people": "person", "processes": "process", "passes": "pass"}
@@ -190,14 +174,13 @@ def count(number: int, several: str) -> str:
 
 
 def _log(error: BaseException) -> Path | None:
-    """The traceback, in a file of its own."""
+    """Write the traceback to a new log file and return its path; None if that fails."""
     try:
         name = f"fitmesh-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-"
-        handle, made = tempfile.mkstemp(
-            ".log", name
-        )  # a new file: nobody else can have put a link there
+        # A new file, so that no link can redirect it.
+        handle, log_path = tempfile.mkstemp(".log", name)
         os.close(handle)
-        path = Path(made)
+        path = Path(log_path)
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         from fitmesh.version import (
             __version__,
@@ -215,25 +198,27 @@ LEVELS = ("debug", "info", "warning", "error")
 
 
 class _Stderr(logging.Handler):
-    """To whatever stderr is at that moment: a progress bar takes its place while it is shown. A
-    warning is for everybody; the rest says when and where it comes from."""
+    """Print log records on the current stderr, which a progress bar replaces while it is shown.
+
+    Records other than warnings carry time, level and logger.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        about = "Warning"
+        prefix = "Warning"
         if record.levelno != logging.WARNING:
             when = time.strftime("%H:%M:%S", time.localtime(record.created))
-            about = f"{when}.{record.msecs:03.0f} {record.levelname.lower()} {record.name}"
+            prefix = f"{when}.{record.msecs:03.0f} {record.levelname.lower()} {record.name}"
         with contextlib.suppress(OSError, ValueError):
-            print(f"{about}: {record.getMessage()}", file=sys.stderr)
+            print(f"{prefix}: {record.getMessage()}", file=sys.stderr)
 
 
 _HANDLER = _Stderr()
 
 
 def show_log(level: str) -> None:
-    """From now on the packages' records of this level and above appear on stderr, once each."""
+    """Show the packages' log records of this level and above on stderr."""
     for name in PACKAGES:
         logger = logging.getLogger(name)
         logger.setLevel(level.upper())
         logger.propagate = False
-        logger.addHandler(_HANDLER)  # a second time it stays one
+        logger.addHandler(_HANDLER)  # adding it twice has no effect

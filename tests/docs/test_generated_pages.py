@@ -7,7 +7,7 @@ import pytest
 from tests.docs.pages import ROOT
 
 
-@pytest.mark.parametrize("name", ["api_reference", "command_reference", "bench_page"])
+@pytest.mark.parametrize("name", ["api_reference", "api_stub", "command_reference", "bench_page"])
 def test_a_generated_page_is_up_to_date(name: str) -> None:
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None

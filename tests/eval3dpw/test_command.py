@@ -246,7 +246,7 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
         ({"init": "spin"}, "needs its network's weights"),
         ({"init": "magic"}, "unknown initialiser 'magic'"),
         ({"weighting": ("half",)}, "unknown weighting 'half'"),
-        ({"every": 0}, "--every is 0, not between 1 and"),
+        ({"every": 0}, "--every must be between 1 and"),
         ({"keypoints_from": "poses2d"}, "knows only its own confidence"),
         ({"protocol": "pare"}, "unknown protocol 'pare'"),
         ({"split": "train"}, "has no split 'train'"),

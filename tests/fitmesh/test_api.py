@@ -8,6 +8,7 @@ import pytest
 
 import fitmesh
 from fitmesh.commands.run import run as command
+from pose2d.base.errors import DataError, OptionError, ResourceError, UserError
 from tests.fitmesh.conftest import Fitmesh
 
 # The command's name for an option of the function, where they differ.
@@ -79,3 +80,23 @@ def test_a_mistake_is_a_user_error(tmp_path: Path) -> None:
 
 def test_tab_completion_shows_the_public_names() -> None:
     assert {"run", "load", "Result", "Person", "UserError"} <= set(dir(fitmesh))
+
+
+def test_an_error_of_the_function_names_its_argument(tmp_path: Path) -> None:
+    with pytest.raises(fitmesh.UserError) as caught:
+        fitmesh.run("clip.mp4", tmp_path, end_s=-1)
+    assert str(caught.value).startswith("end_s ")
+    assert caught.value.facts()["code"] == "option"
+    assert caught.value.option == "end_s"
+
+
+def test_errors_tell_programs_what_kind_of_mistake_it_is() -> None:
+    assert UserError("x.mp4 is empty", file="x.mp4").facts() == {
+        "text": "x.mp4 is empty",
+        "code": "input",
+        "file": "x.mp4",
+        "option": None,
+    }
+    assert OptionError("unknown --init 'x'").option == "init"
+    codes = {kind.code for kind in (UserError, OptionError, DataError, ResourceError)}
+    assert codes == {"input", "option", "data", "resource"}

@@ -78,8 +78,8 @@ def test_quiet_says_nothing(
     ("arguments", "words"),
     [
         (("--focal", "500", "--fov", "50"), "say the same thing in two ways"),
-        (("--fov", "190"), "--fov is 190, not between 0.1 and 175"),
-        (("--focal", "-1"), "--focal is -1, not between 1 and 1000000"),
+        (("--fov", "190"), "between 0.1 and 175; got 190"),
+        (("--focal", "-1"), "between 1 and 1000000; got -1"),
         (("--body-model", "nowhere.pkl"), "no body file or folder nowhere.pkl"),
         (("--weighting", "heavy"), "unknown --weighting 'heavy'"),
         (("--init", "magic"), "unknown --init 'magic'"),

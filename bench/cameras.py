@@ -41,7 +41,7 @@ from bench.lib.rigs import placed_around, render, simulate
 from bench.lib.simulation import Noise
 from eval3dpw.scoring import pa_mpjpe_mm
 from fitmesh.stages.people import KEYPOINTS_FILE, TRACKS_FILE
-from fitting.camera.focal import given_focal
+from fitting.camera.focal import focal_from_user
 from fitting.rig.calibration import read_rig, write_rig
 from fitting.rig.from_people import place_cameras
 from fitting.rig.lifted import Lifted, Recorded
@@ -305,7 +305,7 @@ def simulated(number: int, console: Console) -> None:
             [Lifted.of(points, time, camera, body, 30.0) for points in own]
             for own, time, camera in zip(sim.keypoints, sim.time_s, cameras, strict=True)
         ]
-        focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
+        focals = [focal_from_user(c.mean_focal_px, c.size) for c in cameras]
         try:
             placed = place_cameras(
                 Recorded(["a", "b"], cameras, focals, lifted, [0.0, None], [1 / 30] * 2)

@@ -37,7 +37,7 @@ from fitting.body.load import load_body
 from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.camera import Camera
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
-from fitting.keypoints.hands import KNUCKLES, PALM, seen_hands
+from fitting.keypoints.hands import KNUCKLES, PALM, observe_hands
 from fitting.render import Mesh, render
 from pose2d.hands import (
     HandKeypoints,
@@ -180,7 +180,7 @@ def fitted(
     segment: np.ndarray,
     side: int,
 ) -> Found:
-    found = fit_hands(seen_hands(hands, camera, body), params, camera, body, 30.0, segment)
+    found = fit_hands(observe_hands(hands, camera, body), params, camera, body, 30.0, segment)
     fingers = body.with_fingers()
     shape = torch.zeros(body.shape_size)
     pose = params.pose.clone()
@@ -262,7 +262,7 @@ def two_cameras(folder: Path, console: Console) -> None:
             * depth[:, None]
         )
         hands = as_hands(seen, std, side)
-        palm = rotation_matrices(seen_hands(hands, one.camera, body).palm_rad[:, side]).numpy()
+        palm = rotation_matrices(observe_hands(hands, one.camera, body).palm_rad[:, side]).numpy()
         segment = np.cumsum(np.r_[0, np.diff(used) > 1])
         found = fitted(hands, hung_on(palm, wrist, side, body), one.camera, body, segment, side)
         half = np.arange(len(used)) >= len(used) // 2

@@ -40,7 +40,7 @@ from eval3dpw.scoring import acceleration_error_mm, mpjpe_mm, mve_mm, pa_mpjpe_m
 from fitting.body import BodyParams
 from fitting.fits import FitInput
 from fitting.init.lifter import guess_from_keypoints, lift_frames
-from fitting.keypoints.usable import body_keypoints
+from fitting.keypoints.usable import check_body_keypoints
 from fitting.problem_setup import make_problem
 from fitting.smplify import SmplifySettings, Through, smplify
 from fitting.solver.problem import costs
@@ -93,7 +93,7 @@ def _by_descent(
     """Any torch optimiser on the very cost that the solver minimises, all frames in one batch."""
     keypoints, cameras, _ = concatenated(scenes)
     given = FitInput(
-        body_keypoints(keypoints), guess_from_keypoints(keypoints, cameras, body, None)
+        check_body_keypoints(keypoints), guess_from_keypoints(keypoints, cameras, body, None)
     )
     problem, _, _ = make_problem(given, cameras, body)
     step = torch.zeros(len(problem), 63, requires_grad=True)

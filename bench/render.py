@@ -30,7 +30,7 @@ from fitting import Camera, load_body
 from fitting.render import Mesh, render
 from fitting.render.screen import project_triangles
 from fitting.render.shading import PALETTE, shade, vertex_normals
-from fitting.render.with_pytorch3d import problem
+from fitting.render.with_pytorch3d import explain_unavailable
 
 os.environ.setdefault("PYOPENGL_PLATFORM", "egl")  # pyrender without a display
 SIZE = (1280, 720)
@@ -66,7 +66,7 @@ def ours_without_smooth_outlines() -> Draw:
 
 
 def pytorch3d() -> Draw:
-    if why := problem():
+    if why := explain_unavailable():
         raise ImportError(why)
     return lambda vertices: render(
         [Mesh(vertices, FACES)], CAMERA, PHOTO, alpha=1, antialias=False, backend="pytorch3d"

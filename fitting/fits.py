@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fitting.body import BodyParams
 from fitting.camera import Camera
-from fitting.keypoints.hands import SeenHands
+from fitting.keypoints.hands import HandObservations
 from fitting.keypoints.observed import probability_observed
 from fitting.keypoints.weights import GATE, Weighting
 from fitting.solver.terms.pose_prior import PosePrior
@@ -95,7 +95,7 @@ class FitInput:
     # [T] frames with the same number follow each other; None: all frames do
     segment: Tensor | None = None
     start: BodyParams | None = None  # [T] where the search begins, if not at the guess
-    hands: SeenHands | None = None  # [T] None: hands were not looked for
+    hands: HandObservations | None = None  # [T] None: hands were not looked for
     others: tuple[OtherView, ...] = ()  # [T] what other cameras see
     shape: ShapeEvidence | None = None  # what outlines and a known weight say of the shape
 

@@ -36,7 +36,7 @@ from fitting.body.rotations import (
 )
 from fitting.camera import Camera
 from fitting.fits import HandFit
-from fitting.keypoints.hands import KNUCKLES, UNMODELLED_M, SeenHands
+from fitting.keypoints.hands import KNUCKLES, UNMODELLED_M, HandObservations
 from fitting.solver.arrow import BandFactor
 from fitting.solver.jacobian import cross_matrix, left_jacobian
 from fitting.solver.terms.reprojection import project, projection_rows
@@ -136,7 +136,7 @@ class _Prior(NamedTuple):
 
 @single_thread()
 def fit_hands(
-    seen: SeenHands,
+    seen: HandObservations,
     params: BodyParams,
     camera: Camera,
     body: Body,
@@ -196,7 +196,7 @@ def fit_hands(
             above = placement.rotation[rows, PARENTS[joint]].double()
             turn = matrix_to_axis_angle(nearest_rotation(above.mT @ palm_rotation))
             wrist_rad[rows, side] = torch.where(
-                seen.seen[rows, side, None], turn, wrist_rad[rows, side]
+                seen.visible[rows, side, None], turn, wrist_rad[rows, side]
             )
     of_joints = torch.stack(
         [variance[..., :2].sum(-1), variance[..., 2:4].sum(-1), variance[..., 4]], -1
@@ -204,7 +204,7 @@ def fit_hands(
     return HandFit(
         pose_rad=fingers.pose(angles).float().numpy(),
         std_deg=JOINT_STD_FACTOR * of_joints.clamp(min=0).sqrt().rad2deg().flatten(1).numpy(),
-        seen=seen.seen.numpy(),
+        seen=seen.visible.numpy(),
         wrist_rad=wrist_rad.float().numpy(),
         point_std_mm=1000 * POINT_STD_FACTOR * point_std.numpy(),
     )

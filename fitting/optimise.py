@@ -14,8 +14,8 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.fits import DEFAULTS, Fit, FitInput, FitOptions, InitialGuess
-from fitting.keypoints.usable import body_keypoints
-from fitting.keypoints.weights import CALIBRATED, warn_of_scores
+from fitting.keypoints.usable import check_body_keypoints
+from fitting.keypoints.weights import CALIBRATED, warn_of_uncalibrated_scores
 from fitting.problem_setup import behind_camera, initial_guess, make_problem
 from fitting.solver.levenberg_marquardt import TOLERANCE, Solution, solve_frames, solve_track
 from fitting.solver.problem import Problem
@@ -38,7 +38,7 @@ def fit_jointly(
     problem, state, usable = make_problem(fit_input, [camera], body, options, fps)
     if fit_input.start is not None:
         state = from_params(fit_input.start, problem.jacobian.shape_size)
-    elif problem.seen.mixture_weight is not None:
+    elif problem.keypoints.mixture_weight is not None:
         state = solve_track(problem.without_tails, state, ITERATIONS, ROUGH_TOLERANCE).state
     tolerance = ROUGH_TOLERANCE if options.rough else TOLERANCE
     solution = solve_track(problem, state, ITERATIONS, tolerance)
@@ -57,16 +57,16 @@ def fit_frames(
     camera: one for all, or one per frame. A frame that shows too little, or whose guess is behind
     the camera, stays at its start and is not `observed`.
     """
-    warn_of_scores(keypoints, options.weighting)
+    warn_of_uncalibrated_scores(keypoints, options.weighting)
     body = body or load_body()
-    keypoints = body_keypoints(keypoints)
+    keypoints = check_body_keypoints(keypoints)
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
     fit_input = FitInput(keypoints, initial_guess(init, keypoints, cameras, body, None))
     problem, start, usable = make_problem(fit_input, cameras, body, options)
     usable = usable & ~behind_camera(start, problem, usable)
     problem = problem.frames(usable)
     state = start.rows(usable)
-    if problem.seen.mixture_weight is not None:
+    if problem.keypoints.mixture_weight is not None:
         state = solve_frames(problem.without_tails, state, ITERATIONS, ROUGH_TOLERANCE).state
     solution = solve_frames(problem, state, ITERATIONS)
     usable_fit = _report(problem, solution, usable[usable], fit_input, options)
@@ -79,8 +79,8 @@ def _report(
 ) -> Fit:
     """Return the solution as a fit, with deviations where the confidence is calibrated."""
     state = solution.state
-    used = problem.seen.used
-    distance_px = problem.seen.distance_px(problem.posed(state).keypoints)
+    used = problem.keypoints.used
+    distance_px = problem.keypoints.distance_px(problem.posed(state).keypoints)
     source = fit_input.keypoints.source
     weighting = options.weighting
     is_calibrated = weighting in ("precision", "likelihood") and source in CALIBRATED

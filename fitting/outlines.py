@@ -72,7 +72,7 @@ def _match_outlines(
     for _ in range(ROUNDS):
         mesh = body.at(to_params(state), vertices=True).vertices
         assert mesh is not None
-        outlines = Silhouette.matched(problem.seen, xy_px, normal, mesh, body)
+        outlines = Silhouette.matched(problem.keypoints, xy_px, normal, mesh, body)
         if not bool((outlines.weight > 0).any()):
             return None
         with_outlines = replace(problem, terms=(*problem.terms, outlines))

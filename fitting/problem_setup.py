@@ -17,10 +17,16 @@ from fitting.fits import DEFAULTS, FitInput, FitOptions, InitialGuess, with_defa
 from fitting.grid import interpolate_params
 from fitting.init import REGRESSORS
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.usable import LEAST_KEYPOINTS, body_keypoints, counting, enough, undistorted
+from fitting.keypoints.usable import (
+    LEAST_KEYPOINTS,
+    check_body_keypoints,
+    count_confident_keypoints,
+    require_usable_frames,
+    undistort_keypoints,
+)
 from fitting.keypoints.weights import keypoint_weights
 from fitting.solver.jacobian import BodyJacobian
-from fitting.solver.problem import Problem, seen_by_several
+from fitting.solver.problem import Problem, visible_to_several
 from fitting.solver.terms.acceleration import AngularAcceleration, JointAcceleration
 from fitting.solver.terms.guess import Guess
 from fitting.solver.terms.joint_limits import JointLimits, joint_ranges
@@ -71,7 +77,7 @@ def make_problem(
         view, other_counts = _reprojection(other.keypoints, [other.camera], options)
         views.append(replace(view, rotation=other.rotation, offset_m=other.offset_m))
         counts = torch.maximum(counts, other_counts)
-    usable = enough(counts)
+    usable = require_usable_frames(counts)
     body = body.to(dtype=torch.float32)
     problem = Problem(BodyJacobian(body, min(SHAPE_SIZE, body.shape_size)), tuple(views))
     guess = from_params(fit_input.guess.params, problem.jacobian.shape_size)
@@ -164,7 +170,7 @@ def _upright(
     knows_gravity = scene is not None and scene.up is not None
     axis = scene.lean_axis(len(weight)) if scene and knows_gravity else optical_axis(weight)
     if len(views) > 1:  # a second camera sees how far the person leans
-        axis = axis * ~seen_by_several(views)[:, None]
+        axis = axis * ~visible_to_several(views)[:, None]
     return Upright(axis, lean_rad)
 
 
@@ -174,9 +180,9 @@ def _reprojection(
     """Return the keypoint term of one camera, with weights of zero in frames where too few
     keypoints count, and how many count in each frame [T].
     """
-    keypoints = undistorted(body_keypoints(keypoints), cameras)
+    keypoints = undistort_keypoints(check_body_keypoints(keypoints), cameras)
     weights = keypoint_weights(keypoints, options.weighting, options.gate)
-    counts = counting(keypoints, weights.weight)
+    counts = count_confident_keypoints(keypoints, weights.weight)
     weight = weights.weight * (counts >= LEAST_KEYPOINTS)[:, None]
     scale = robust_scale(weight, weights.sigma_px, options.robust_sigmas)
 

@@ -21,8 +21,14 @@ from fitting.body.kinematics import JOINT_COUNT, PARENTS
 from fitting.body.rotations import rotation_matrices
 from fitting.camera import Camera
 from fitting.camera.pinhole import NEAREST_KEYPOINT_M
-from fitting.keypoints.usable import body_keypoints, undistorted
-from fitting.solver.terms.pose_prior import GAUSSIAN, Mixture, PosePrior, from_mixture, read_mixture
+from fitting.keypoints.usable import check_body_keypoints, undistort_keypoints
+from fitting.solver.terms.pose_prior import (
+    GAUSSIAN,
+    Mixture,
+    PosePrior,
+    prior_from_mixture,
+    read_mixture,
+)
 from fitting.solver.terms.reprojection import project
 from fitting.solver.terms.term import geman_mcclure
 from pose2d.base.errors import UserError
@@ -150,7 +156,7 @@ def bend(body_pose: Tensor) -> Tensor:
 def max_mixture(mixture: Mixture) -> PosePrior:
     """SMPLify's pose prior over joints 1 to 23: of M Gaussians, the nearest counts. c_m = -log(w_m
     / ((2 pi)^(69/2) sqrt(det_m) / min sqrt(det))), as SMPLify scales it."""
-    prior = from_mixture(
+    prior = prior_from_mixture(
         replace(mixture, freedom=GAUSSIAN), np.ones(24), np.ones(69), range(1, JOINT_COUNT)
     )
     least = float(np.linalg.slogdet(mixture.covariances.astype(np.float64))[1].min()) / 2
@@ -206,7 +212,7 @@ def smplify(
     one if None. through: "mesh" skins all vertices at every step, as the original does; "smplx"
     does so by the very package that the original calls; "bones" places the keypoints alone. The
     result is the same."""
-    keypoints = undistorted(body_keypoints(keypoints), [camera])
+    keypoints = undistort_keypoints(check_body_keypoints(keypoints), [camera])
     xy_px = keypoints.xy_px[:, :17]
     confidence = (keypoints.confidence * keypoints.presence)[:, :17]
     focal, center = (

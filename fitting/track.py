@@ -1,7 +1,7 @@
 """A person's keypoints over a video -> a body in every frame.
 
 `prepare_track` lays the keypoints on an even grid of frames (`fitting.grid`) and splits it into
-segments in which the person is present (`keypoints.segments`). In each segment, left and right are
+segments in which the person is present (`keypoints.split_into_segments`). In each segment, left and right are
 put back where they flicker, and the initialiser makes a guess. `fit_prepared` solves all segments
 with one shape and nothing else in common, so an absence costs nothing, however long. `run` and
 `eval-3dpw` call the two through `fitting.shot`, which fits everyone twice; `fit_track` does both for
@@ -28,13 +28,13 @@ from fitting.fits import (
     with_default_errors,
 )
 from fitting.grid import Grid, interpolate_params, nearest
-from fitting.keypoints.after_fit import confidence_after_fit
-from fitting.keypoints.hands import seen_hands
+from fitting.keypoints.after_fit import update_confidence
+from fitting.keypoints.hands import observe_hands
 from fitting.keypoints.observed import observed_joints
-from fitting.keypoints.segments import ABSENT, segments
-from fitting.keypoints.side_swap import reordered, side_order
-from fitting.keypoints.usable import body_keypoints, usable_frames
-from fitting.keypoints.weights import Weighting, warn_of_scores
+from fitting.keypoints.segments import ABSENT, split_into_segments
+from fitting.keypoints.side_swap import find_side_order, reorder_keypoints
+from fitting.keypoints.usable import check_body_keypoints, find_usable_frames
+from fitting.keypoints.weights import Weighting, warn_of_uncalibrated_scores
 from fitting.outlines import shape_from_outlines
 from fitting.problem_setup import initial_guess
 from fitting.solver.terms.scene import SceneTerms
@@ -88,7 +88,7 @@ def fit_track(
     or one per row of keypoints; then gaps take the nearest. A scene has one row per grid frame.
     Raises UserError (TooFewKeypoints) when no frame shows enough.
     """
-    warn_of_scores(keypoints, weighting)
+    warn_of_uncalibrated_scores(keypoints, weighting)
     body = body or load_body()
     track = prepare_track(keypoints, frame, camera, body, init, fps=fps, every=every)
     return fit_prepared(track, camera, body, FitOptions(weighting), scene=scene)
@@ -108,7 +108,7 @@ def prepare_track(
     the guess that all fits of the track start from.
     """
     frame = np.asarray(frame, np.int64)
-    body_keypoints(keypoints.rows(slice(0, 1)))  # reports a wrong layout before the long work
+    check_body_keypoints(keypoints.rows(slice(0, 1)))  # reports a wrong layout before the long work
     if frame.shape != (len(keypoints),):
         raise UserError(
             f"there are {len(keypoints)} rows of keypoints and {list(frame.shape)} frame numbers."
@@ -120,8 +120,8 @@ def prepare_track(
     detected[grid_index] = torch.isfinite(xy_px).all(-1).any(-1).numpy()
     on_grid = _lay_out_on_grid(keypoints, grid_index, len(grid))
     # Segments do not depend on the weighting, so that fits with different ones can share a start.
-    usable = usable_frames(on_grid, [camera], "ones")
-    grid = replace(grid, segment=segments(on_grid, usable, fps))
+    usable = find_usable_frames(on_grid, [camera], "ones")
+    grid = replace(grid, segment=split_into_segments(on_grid, usable, fps))
     on_grid, swapped = _put_sides_back(on_grid, grid)
     if isinstance(init, str):
         guess = _guess_segments(init, on_grid, grid, camera, body)
@@ -142,7 +142,7 @@ def _lay_out_on_grid(keypoints: Keypoints, grid_index: np.ndarray, length: int) 
     def lay_out_block(block: slice) -> Keypoints:
         rows = slice(*np.searchsorted(grid_index, (block.start, block.stop)).tolist())
         index = grid_index[rows] - block.start
-        return body_keypoints(keypoints.rows(rows).scatter(index, block.stop - block.start))
+        return check_body_keypoints(keypoints.rows(rows).scatter(index, block.stop - block.start))
 
     return join_rows(map(lay_out_block, blocks(length)), length)
 
@@ -151,11 +151,11 @@ def _put_sides_back(keypoints: Keypoints, grid: Grid) -> tuple[Keypoints, np.nda
     """Return keypoints whose left and right no longer flicker, and which were exchanged [T, 26]."""
     order = np.tile(np.arange(HALPE26.size), (len(grid), 1))
     for rows in grid.segments():
-        order[rows] = side_order(keypoints.rows(rows), grid.fps)
+        order[rows] = find_side_order(keypoints.rows(rows), grid.fps)
     swapped = order != np.arange(HALPE26.size)
     if swapped.any():
         reordered_blocks = (
-            reordered(keypoints.rows(block), order[block]) for block in blocks(len(grid))
+            reorder_keypoints(keypoints.rows(block), order[block]) for block in blocks(len(grid))
         )
         keypoints = join_rows(reordered_blocks, len(grid))
     return keypoints, swapped
@@ -226,13 +226,13 @@ def fit_prepared(
     if track.others:  # `prepare_views` has checked that one of the cameras shows enough
         usable = torch.from_numpy(grid.segment >= 0)
     else:
-        usable = usable_frames(track.keypoints, [camera], options.weighting, options.gate)
+        usable = find_usable_frames(track.keypoints, [camera], options.weighting, options.gate)
     solved_rows, fps = grid.solved(usable.numpy(), options.rough)
     solved = torch.from_numpy(solved_rows)
     segment = torch.from_numpy(grid.segment)
     if scene is not None and scene.contact is not None:
         scene = replace(scene, contact=_end_contacts_at_absences(scene.contact, segment, solved))
-    hands = None if track.hands is None else seen_hands(track.hands, camera, body)
+    hands = None if track.hands is None else observe_hands(track.hands, camera, body)
     fit_input = FitInput(
         track.keypoints, track.guess, scene, segment, start, hands, track.others, track.shape
     )
@@ -275,7 +275,7 @@ def _with_keypoints(
     absent = track.grid.segment[block] == ABSENT
     rows = torch.from_numpy(np.flatnonzero(~absent))
     projected_px = camera.project(body.at(fit.params.rows(rows)).keypoints)
-    keypoints = confidence_after_fit(part.keypoints.rows(rows), projected_px)
+    keypoints = update_confidence(part.keypoints.rows(rows), projected_px)
     observed = observed_joints(keypoints, camera.size)
     for other in track.others:
         other_keypoints = other.keypoints.rows(block).rows(rows)

@@ -14,8 +14,8 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.fits import DEFAULTS, LEAN_RAD, Fit, FitInput, FitOptions, InitialGuess
 from fitting.grid import blend_params, find_neighbours
-from fitting.keypoints.usable import body_keypoints, usable_frames
-from fitting.keypoints.weights import GATE, Weighting, warn_of_scores
+from fitting.keypoints.usable import check_body_keypoints, find_usable_frames
+from fitting.keypoints.weights import GATE, Weighting, warn_of_uncalibrated_scores
 from fitting.optimise import fit_jointly
 from fitting.problem_setup import initial_guess
 from fitting.solver.terms.pose_prior import PosePrior
@@ -54,13 +54,13 @@ def fit(
     """
     if not 0 < fps < float("inf"):
         raise UserError(f"fps must be a positive number of frames per second, got {fps}.")
-    warn_of_scores(keypoints, weighting)
+    warn_of_uncalibrated_scores(keypoints, weighting)
     body = body or load_body()
-    keypoints = body_keypoints(keypoints)
+    keypoints = check_body_keypoints(keypoints)
     options = FitOptions(weighting, gate, prior, lean_rad, robust_sigmas)
     with single_thread():
         guess = initial_guess(init, keypoints, [camera], body, fps)
-        usable = usable_frames(keypoints, [camera], weighting, gate)
+        usable = find_usable_frames(keypoints, [camera], weighting, gate)
         return fit_windows(FitInput(keypoints, guess, scene), usable, camera, body, fps, options)
 
 
@@ -77,7 +77,7 @@ def fit_windows(
 ) -> Fit:
     """Fit the rows `solved` [T] of a track of any length (all of them where None is given).
 
-    usable [T] says which of these rows show enough (`usable_frames`); sizes: frames of a window and
+    usable [T] says which of these rows show enough (`find_usable_frames`); sizes: frames of a window and
     of an overlap.
     """
     window = sizes[0]

@@ -23,7 +23,7 @@ import fitting
 from eval3dpw.captured.motion import Motion
 from fitting.body.kinematics import JOINT_NAMES, MIRROR
 from fitting.solver.terms.pose_prior import Mixture as Mixture69
-from fitting.solver.terms.pose_prior import from_mixture, packed
+from fitting.solver.terms.pose_prior import pack_covariances, prior_from_mixture
 from fitting.solver.unknowns import BODY_JOINTS
 from pose2d.base.files import atomic_file
 from training.motion.kinds import drawing_weights, pose_kinds
@@ -183,7 +183,7 @@ def main() -> None:
     for components, freedom in [*(alternatives if arguments.compare else ()), chosen]:
         mixture = learn(learned, components, freedom, arguments.rounds)
         weights, means, scales = (part.double().numpy() for part in mixture)
-        prior = from_mixture(Mixture69(weights, means, scales, freedom), linear, angular)
+        prior = prior_from_mixture(Mixture69(weights, means, scales, freedom), linear, angular)
         cells = []
         for name, own in measured.items():
             pose = own[:: max(1, len(own) // 10_000), BODY_JOINTS].flatten(1)
@@ -197,7 +197,7 @@ def main() -> None:
             path,
             weights=weights.astype(np.float32),
             means=means.astype(np.float32),
-            covariances=packed(scales),
+            covariances=pack_covariances(scales),
             freedom=np.float32(freedom),
             acceleration_sigma=linear.astype(np.float32),
             angular_sigma=angular.astype(np.float32),

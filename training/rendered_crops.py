@@ -33,7 +33,7 @@ from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.body.rotations import quaternion_to_matrix
 from fitting.camera import Camera
-from fitting.init.lifter import observation
+from fitting.init.lifter import make_observation
 from fitting.init.lifter_inputs import Observation
 from pose2d import crops as cropping
 from pose2d.base.files import atomic_file
@@ -225,7 +225,7 @@ def main() -> None:
             dtype=torch.float32,
         )
         moved = keypoints.xy_px + torch.from_numpy(first).float()
-        observed = observation(replace(keypoints, xy_px=moved, area_px2=area), [camera])
+        observed = make_observation(replace(keypoints, xy_px=moved, area_px2=area), [camera])
         for name, value in (
             observed._asdict() | {name: value[None] for name, value in truth.items()}
         ).items():

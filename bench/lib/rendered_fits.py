@@ -17,7 +17,7 @@ from fitmesh.eval_3dpw.keypoints import PersonKeypoints, cache_key
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import EvalSequence, eval_sequences
 from fitmesh.ui.events import Reporter
-from fitting.camera.focal import given_focal
+from fitting.camera.focal import focal_from_user
 from fitting.fits import TrackFit
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.track import fit_track
@@ -34,7 +34,7 @@ def fitted_together(
         for n, p in enumerate(people)
         if p.detected.any()
     ]
-    focal = given_focal(sequence.camera.mean_focal_px, sequence.camera.size)
+    focal = focal_from_user(sequence.camera.mean_focal_px, sequence.camera.size)
     shot = fit_shot(
         shown,
         sequence.camera,

@@ -39,8 +39,14 @@ from fitmesh.eval_3dpw.keypoints import cache_key, true_keypoints_px
 from fitmesh.eval_3dpw.pipeline import Evaluation
 from fitmesh.eval_3dpw.sequences import eval_sequences
 from fitmesh.ui.events import Reporter
-from fitting.keypoints.after_fit import with_variance_inflation
-from fitting.keypoints.hidden import COVERED, TAKEN, FittedBody, behind_others, surface_in_front_m
+from fitting.keypoints.after_fit import inflate_variance
+from fitting.keypoints.hidden import (
+    COVERED,
+    TAKEN,
+    FittedBody,
+    find_hidden_keypoints,
+    surface_in_front_m,
+)
 from fitting.track import fit_prepared, prepare_track
 from pose2d.skeletons import COCO17
 from pose2d.types import ErrorDistribution, l_squared
@@ -64,7 +70,7 @@ class Sample:
     log_ratio: Tensor  # [M]
     error: Tensor  # [M, 2] the true one, in units of l
     visibility: Tensor  # [M]
-    covered: Tensor  # [M] as in `fitting.keypoints.hidden.BehindOthers`
+    covered: Tensor  # [M] as in `fitting.keypoints.hidden.HiddenKeypoints`
     taken: Tensor  # [M]
     by_oneself: Tensor  # [M] bool: the own fitted body's surface is in front
     ms: float  # per person-frame where there are others: who stands in front of whom
@@ -103,7 +109,7 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
                 found.frame, found.present, found.keypoints, body.at(found.fit.params)
             )
         began = time.process_time()
-        behind = {number: behind_others(fitted, number, camera) for number in fitted}
+        behind = {number: find_hidden_keypoints(fitted, number, camera) for number in fitted}
         if len(people) > 1:
             seconds += time.process_time() - began
             person_frames += sum(len(one.frame) for one in fitted.values())
@@ -113,7 +119,7 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
             frame = person.frame[person.detected]
             rows = torch.from_numpy(np.searchsorted(one.frame, frame))
             alone = one.keypoints
-            together = with_variance_inflation(one.keypoints, behind[number].inflation)
+            together = inflate_variance(one.keypoints, behind[number].inflation)
             exact = torch.from_numpy(true_keypoints_px(track, camera, bodies)[person.detected])
             assert alone.area_px2 is not None
             assert alone.error is not None

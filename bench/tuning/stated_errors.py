@@ -50,7 +50,7 @@ from fitting import stated
 from fitting.body import Body, BodyParams
 from fitting.body.kinematics import SEGMENTS
 from fitting.body.rotations import rotation_matrices
-from fitting.camera.focal import given_focal
+from fitting.camera.focal import focal_from_user
 from fitting.fits import TrackFit
 from fitting.shot import SceneOptions, ShotPerson, fit_shot
 from fitting.stated import AXIS, COUNTED, KIND, KINDS, ONE_STD, TABLE, StatedErrors
@@ -166,7 +166,7 @@ def _fitted(
         return stated.calibrated(track, guess, body, scene, fps, NEUTRAL)
 
     with mock.patch("fitting.track.calibrated", raw):
-        focal = given_focal(camera.mean_focal_px, camera.size)
+        focal = focal_from_user(camera.mean_focal_px, camera.size)
         shot = fit_shot([person], camera, focal, body, fps=FPS, options=SceneOptions(ground=scene))
     if not shot.people:
         return None

@@ -16,7 +16,7 @@ from fitmesh.eval_3dpw.keypoints import PersonKeypoints
 from fitmesh.eval_3dpw.sequences import EvalSequence
 from fitting.body import Body, BodyParams
 from fitting.body.open_body import OPEN_BODY
-from fitting.camera.focal import given_focal
+from fitting.camera.focal import focal_from_user
 from fitting.fits import FitOptions, InitialGuess, with_default_errors
 from fitting.grid import nearest
 from fitting.optimise import fit_frames
@@ -102,7 +102,7 @@ def fit_person(
         return PersonFit(params.rows(nearest(frame, person.frame)))
     init = start if isinstance(start, str) else start.guess
     camera = sequence.camera
-    focal = given_focal(camera.mean_focal_px, camera.size)
+    focal = focal_from_user(camera.mean_focal_px, camera.size)
     # 3DPW's camera moves, and each person is judged alone: no scene is looked for.
     shot = fit_shot(
         [ShotPerson(0, keypoints, frame, init)],

@@ -114,7 +114,7 @@ class Evaluation:
             return None
         from fitting.init import regressors  # slow to import
 
-        return regressors.load(settings.init, settings.checkpoint).to(settings.device)
+        return regressors.load_regressor(settings.init, settings.checkpoint).to(settings.device)
 
     def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> list[dict[str, Score]]:
         """Of everyone: errors of every row; a person who cannot be fitted under one row is left out

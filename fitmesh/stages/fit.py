@@ -16,7 +16,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from fitting.body.open_body import OPEN_BODY, OPEN_HANDS
 from fitting.camera import Camera
-from fitting.camera.focal import refocused_params
+from fitting.camera.focal import refocus_params
 from fitting.fits import FitOptions, TrackFit
 from fitting.init import REGRESSORS
 from fitting.keypoints.weights import WEIGHTINGS
@@ -66,7 +66,7 @@ def check(settings: RunSettings) -> None:
             )
         from fitting.init import regressors  # slow to import
 
-        regressors.load(settings.init, settings.init_checkpoint)
+        regressors.load_regressor(settings.init, settings.init_checkpoint)
     elif settings.init_checkpoint is not None:
         raise UserError(
             f"--init-checkpoint has no effect with --init {settings.init}: leave one of them out."
@@ -267,7 +267,7 @@ def _starts(
         return dict.fromkeys(people, settings.init)
     from fitting.init import regressors
 
-    network = regressors.load(settings.init, settings.init_checkpoint).to(settings.device)
+    network = regressors.load_regressor(settings.init, settings.init_checkpoint).to(settings.device)
     camera = lens.camera if lens.known else Camera.default(lens.camera.size)
     ratio = lens.camera.mean_focal_px / camera.mean_focal_px
     wanted: dict[int, list[tuple[int, int]]] = {}  # frame number -> identity and row
@@ -290,7 +290,7 @@ def _starts(
         for identity, rows in answers.items()
     }
     return {
-        identity: refocused_params(params, body.rest_joints[0], ratio)
+        identity: refocus_params(params, body.rest_joints[0], ratio)
         for identity, params in stacked.items()
     }
 

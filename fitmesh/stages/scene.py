@@ -12,7 +12,7 @@ import numpy as np
 
 from fitmesh.result import Shot
 from fitting.camera import Camera
-from fitting.camera.focal import FocalEstimate, focal_prior, given_focal
+from fitting.camera.focal import FocalEstimate, focal_from_user, focal_prior
 from fitting.camera.pinhole import COUNTS
 from fitting.camera.world import world_from_camera
 from fitting.scene.ground_problem import GivenGround
@@ -43,12 +43,12 @@ def lens_of(
     """The user's word, then the file's, then what cameras have."""
     if intrinsics is not None:
         camera = _read_intrinsics(intrinsics, size)
-        return Lens(camera, given_focal(camera.mean_focal_px, size), True, "")
+        return Lens(camera, focal_from_user(camera.mean_focal_px, size), True, "")
     if focal_px is not None:
-        return _stated(given_focal(focal_px, size), size)
+        return _stated(focal_from_user(focal_px, size), size)
     if fov_deg is not None:
         camera = Camera.from_field_of_view(fov_deg, size, across="width")
-        return _stated(given_focal(camera.mean_focal_px, size), size)
+        return _stated(focal_from_user(camera.mean_focal_px, size), size)
     metadata = read_lens_metadata(clip, size) if clip.is_file() else None
     if metadata is not None and metadata.focal_px is not None:
         return _stated(

@@ -28,13 +28,13 @@ from fitting.body import Body
 from fitting.body.fingers import WRISTS
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.camera.focal import given_focal
+from fitting.camera.focal import focal_from_user
 from fitting.fits import FitOptions, OtherView, TrackFit
 from fitting.grid import blend_params
 from fitting.hands import fit_hands
-from fitting.keypoints.hands import seen_hands
-from fitting.keypoints.side_swap import reordered
-from fitting.keypoints.usable import body_keypoints
+from fitting.keypoints.hands import observe_hands
+from fitting.keypoints.side_swap import reorder_keypoints
+from fitting.keypoints.usable import check_body_keypoints
 from fitting.keypoints.weights import PRESENT
 from fitting.rig.association import Track, associate
 from fitting.rig.calibration import read_rig, write_rig
@@ -243,7 +243,7 @@ def make(job: Job, key: CacheKey) -> None:
         shot_fit = fit_shot(
             shown,
             camera,
-            given_focal(camera.mean_focal_px, camera.size),
+            focal_from_user(camera.mean_focal_px, camera.size),
             body,
             fps=first.fps,
             every=first.every,
@@ -334,7 +334,7 @@ def _placed(
         turned = {}
         for i, rows in seen[number].people.items():
             order = np.tile(rows.points.skeleton.flip_order, (len(rows), 1))
-            turned[i] = replace(rows, keypoints=reordered(rows.points, order))
+            turned[i] = replace(rows, keypoints=reorder_keypoints(rows.points, order))
         seen[number] = replace(seen[number], people=turned)
     return (
         seen,
@@ -443,7 +443,7 @@ class _Recorded:
             ]
             hands = hands.exchanged(away[1] < away[0])  # that hang on arms with the wrong name
             hand_fit = fit_hands(
-                seen_hands(hands, camera, body),
+                observe_hands(hands, camera, body),
                 there_params,
                 camera,
                 body,
@@ -518,7 +518,10 @@ def _write(number: int, recorded: _Recorded, shot_fit: ShotFit, body: Body, key:
             ground, up_cam=up, camera_height_m=ground.camera_height_m - float(up @ to_camera[:3, 3])
         )
     here = replace(
-        alone, camera=camera, ground=ground, focal=given_focal(camera.mean_focal_px, camera.size)
+        alone,
+        camera=camera,
+        ground=ground,
+        focal=focal_from_user(camera.mean_focal_px, camera.size),
     )
     tracks = replace(there.tracks, events=[] if number else there.tracks.events)
     scene, base = (
@@ -574,7 +577,7 @@ def _in_camera(
     mine = recorded.seen[number].people[identity]
     rows = mine.rows(np.isin(mine.frame, frame))
     detected = np.isin(frame, mine.frame)
-    seen = body_keypoints(rows.points.scatter(np.searchsorted(frame, rows.frame), len(frame)))
+    seen = check_body_keypoints(rows.points.scatter(np.searchsorted(frame, rows.frame), len(frame)))
     used = torch.from_numpy(detected)[:, None] & (seen.presence >= PRESENT)
     away = (camera.project(body.at(params).keypoints) - seen.xy_px).norm(dim=-1)
     there = track.rows(nearest)

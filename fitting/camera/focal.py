@@ -41,7 +41,7 @@ def focal_prior(size_px: tuple[int, int]) -> FocalEstimate:
     return FocalEstimate(PRIOR_SHARE * math.hypot(*size_px), PRIOR_LOG_SIGMA, "prior")
 
 
-def given_focal(focal_px: float, size_px: tuple[int, int]) -> FocalEstimate:
+def focal_from_user(focal_px: float, size_px: tuple[int, int]) -> FocalEstimate:
     """What the user states; impossible values are refused with a message."""
     share = focal_px / math.hypot(*size_px) if math.isfinite(focal_px) else math.nan
     if not SANE_SHARE[0] <= share <= SANE_SHARE[1]:  # NaN fails too
@@ -54,7 +54,7 @@ def given_focal(focal_px: float, size_px: tuple[int, int]) -> FocalEstimate:
     return FocalEstimate(focal_px, GIVEN_LOG_SIGMA, "given")
 
 
-def combined(estimates: Iterable[FocalEstimate]) -> FocalEstimate:
+def combine_focal_estimates(estimates: Iterable[FocalEstimate]) -> FocalEstimate:
     """The product of independent Gaussians in log f. Estimates that contradict each other (chi^2
     above their number) widen the answer by Birge's ratio sqrt(chi^2 / (n - 1)): the figures are
     then wrong about themselves, and the mean of two contradictions is no better than either."""
@@ -74,7 +74,7 @@ def combined(estimates: Iterable[FocalEstimate]) -> FocalEstimate:
     )
 
 
-def refocused_params(
+def refocus_params(
     params: BodyParams, rest_pelvis_m: torch.Tensor, focal_ratio: float
 ) -> BodyParams:
     """A fitted body as a focal length `focal_ratio` times as long would place it: of the same size

@@ -5,4 +5,4 @@ REGRESSORS = (
     "cliff",
     "cliff-res50",
     "cliff-hr48",
-)  # what `fitting.init.regressors.load` takes
+)  # what `fitting.init.regressors.load_regressor` takes

@@ -16,7 +16,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.rotations import matrix_to_axis_angle
 from fitting.camera import Camera
 from fitting.fits import InitialGuess
-from fitting.init.lifter_inputs import Box, Inputs, Observation, inputs
+from fitting.init.lifter_inputs import Box, Inputs, Observation, make_inputs
 from fitting.init.lifter_network import (
     LOG_STD_RANGE,
     SHAPE,
@@ -26,7 +26,7 @@ from fitting.init.lifter_network import (
     LifterOutput,
     load_lifter,
 )
-from fitting.keypoints.usable import body_keypoints, undistorted
+from fitting.keypoints.usable import check_body_keypoints, undistort_keypoints
 from fitting.keypoints.weights import stated_error_px
 from pose2d.base.columns import column, nested
 from pose2d.base.errors import UserError
@@ -82,7 +82,7 @@ def lift(
     for first in range(0, len(keypoints), part):
         begin = max(0, first - margin)
         end = min(len(keypoints), first + part + margin)
-        given = inputs(observation(keypoints.rows(slice(begin, end)), [camera]))
+        given = make_inputs(make_observation(keypoints.rows(slice(begin, end)), [camera]))
         found = _lifted(given, *_windows(end - begin, stride), 1 / fps, body, network)
         parts.append(found.rows(slice(first - begin, first - begin + part)))
     return Lifted.concat(parts)
@@ -92,7 +92,9 @@ def lift_frames(
     keypoints: Keypoints, cameras: Sequence[Camera], body: Body, network: Lifter | None = None
 ) -> Lifted:
     """T independent frames, and one camera for all or one for each."""
-    alone = inputs(Observation(*(value[:, None] for value in observation(keypoints, cameras))))
+    alone = make_inputs(
+        Observation(*(value[:, None] for value in make_observation(keypoints, cameras)))
+    )
     given = Inputs(
         alone.features[:, 0],
         Box(*(value[:, 0] for value in alone.box)),
@@ -115,8 +117,8 @@ def guess_from_keypoints(
     return InitialGuess(found.params, SEEN_TWICE * found.rotation_std_rad, found.depth_std)
 
 
-def observation(keypoints: Keypoints, cameras: Sequence[Camera]) -> Observation:
-    keypoints = undistorted(body_keypoints(keypoints), cameras)
+def make_observation(keypoints: Keypoints, cameras: Sequence[Camera]) -> Observation:
+    keypoints = undistort_keypoints(check_body_keypoints(keypoints), cameras)
     weight, sigma_px = stated_error_px(keypoints)
     focal = torch.tensor([camera.focal_px for camera in cameras])
     center = torch.tensor([camera.center_px for camera in cameras])

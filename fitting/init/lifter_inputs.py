@@ -58,12 +58,12 @@ class Inputs(NamedTuple):
     weight: Tensor  # [..., T, 26] presence, less where sigma is large, 0..1
 
 
-def inputs(seen: Observation) -> Inputs:
+def make_inputs(seen: Observation) -> Inputs:
     """Everything that the network reads."""
     confidence = seen.confidence * seen.presence
     visible = (confidence >= LEAST_CONFIDENCE).sum(-1) >= LEAST_KEYPOINTS
     share = (confidence / confidence.sum(-1, keepdim=True).clamp(min=1e-6)).unsqueeze(-1)
-    center = interpolate((share * seen.rays).sum(-2), visible)
+    center = fill_between((share * seen.rays).sum(-2), visible)
     to_camera = rotation_towards(center)
     ahead = torch.cat((seen.rays, torch.ones_like(seen.rays[..., :1])), -1)
     rays = torch.einsum("...ki,...ij->...kj", ahead, to_camera)  # R^T x, row by row
@@ -72,7 +72,7 @@ def inputs(seen: Observation) -> Inputs:
     # for both.
     shrink = center.square().sum(-1).add(1).pow(-0.75)
     spread = (share.squeeze(-1) * rays.square().sum(-1)).sum(-1).sqrt().clamp(min=1e-4)
-    size = interpolate(spread.log()[..., None], visible).squeeze(-1).exp()
+    size = fill_between(spread.log()[..., None], visible).squeeze(-1).exp()
     box = Box(to_camera, size, visible)
 
     points = (rays / size[..., None, None]).clamp(-FARTHEST, FARTHEST)
@@ -108,7 +108,7 @@ def rotation_towards(center: Tensor) -> Tensor:
     return torch.stack(nine, -1).unflatten(-1, (3, 3))
 
 
-def interpolate(values: Tensor, valid: Tensor) -> Tensor:
+def fill_between(values: Tensor, valid: Tensor) -> Tensor:
     """Values [..., T, n] where valid [..., T]; elsewhere between the nearest valid ones, zero if
     there is none.
     """

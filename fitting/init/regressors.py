@@ -68,7 +68,7 @@ class Windows(Table):
     end: np.ndarray = column((2,), "i", "one beyond the bottom right corner", unit="px")  # [N, 2]
 
 
-def windows(boxes_px: np.ndarray, cropping: Cropping) -> Windows:
+def place_windows(boxes_px: np.ndarray, cropping: Cropping) -> Windows:
     """Boxes [N, 4] (x1, y1, x2, y2) -> windows of the input's aspect ratio, b = max(w H / W, h) x
     box_scale high.
     """
@@ -87,7 +87,7 @@ def windows(boxes_px: np.ndarray, cropping: Cropping) -> Windows:
     return Windows(center, side, first, end)
 
 
-def cut(image: np.ndarray, where: Windows, cropping: Cropping) -> Tensor:
+def cut_crops(image: np.ndarray, where: Windows, cropping: Cropping) -> Tensor:
     """Crops of an RGB uint8 image, float32 [N, 3, H, W] on a scale of 0..255."""
     check_image(image)
     width, height = cropping.input_wh
@@ -216,7 +216,7 @@ CARDS = {
 }
 
 
-def load(
+def load_regressor(
     name: str, checkpoint: str | Path | None = None, mean_params: str | Path | None = None
 ) -> BodyRegressor:
     """The network of that name in eval mode with the weights of an official checkpoint; "cliff" is
@@ -224,7 +224,7 @@ def load(
     itself. The official ones do."""
     if name == "cliff":  # whichever of them the checkpoint fits
         with contextlib.suppress(UserError):
-            return load("cliff-hr48", checkpoint, mean_params)
+            return load_regressor("cliff-hr48", checkpoint, mean_params)
         name = "cliff-res50"
     if name not in CARDS:
         raise UserError(f"unknown body regressor {name!r}: choose {', '.join(REGRESSORS)}.")
@@ -300,7 +300,7 @@ def initialise_track(
     batch: int = 32,
 ) -> BodyParams:
     """One person over T frames: box t [T, 4] is in image t. Images are read one at a time."""
-    where = windows(boxes_px, network.cropping)
+    where = place_windows(boxes_px, network.cropping)
     crops = []
     count = 0
     parts = [BodyParams(torch.empty(0, 24, 3), torch.empty(0, SHAPE), torch.empty(0, 3))]
@@ -308,7 +308,7 @@ def initialise_track(
         if image.ndim == 3 and tuple(image.shape[1::-1]) != tuple(camera.size):
             sizes = [f"{width} x {height}" for width, height in (image.shape[1::-1], camera.size)]
             raise UserError(f"the image is {sizes[0]}, but the camera sees {sizes[1]} pixels.")
-        crops.append(cut(image, where.rows(slice(count - 1, count)), network.cropping))
+        crops.append(cut_crops(image, where.rows(slice(count - 1, count)), network.cropping))
         if len(crops) == batch or count == len(where):
             parts.append(
                 _answer(

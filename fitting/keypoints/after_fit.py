@@ -28,7 +28,7 @@ BODY = 0.2
 POWER = 0.5
 
 
-def confidence_after_fit(keypoints: Keypoints, body_px: Tensor) -> Keypoints:
+def update_confidence(keypoints: Keypoints, body_px: Tensor) -> Keypoints:
     """Keypoints [T, K] with weights and confidence after a fit whose own keypoints are at `body_px`
     [T, K, 2].
 
@@ -47,7 +47,7 @@ def confidence_after_fit(keypoints: Keypoints, body_px: Tensor) -> Keypoints:
     return _reweighted(keypoints, logs, torch.isfinite(squared).all(-1))
 
 
-def with_variance_inflation(keypoints: Keypoints, inflation: Tensor) -> Keypoints:
+def inflate_variance(keypoints: Keypoints, inflation: Tensor) -> Keypoints:
     """Keypoints [T, K] whose mixtures' weights are multiplied by sigma^inflation, [T, K]; 0 changes
     nothing.
 

@@ -25,7 +25,7 @@ DEPTH_SHARE = 0.3
 
 
 @dataclass(frozen=True)
-class SeenHands(Table):
+class HandObservations(Table):
     """Both hands in T frames, for a body of the mean shape."""
 
     TENSORS = True
@@ -45,12 +45,12 @@ class SeenHands(Table):
     )
 
     @property
-    def seen(self) -> Tensor:
+    def visible(self) -> Tensor:
         """[T, 2]"""
         return self.depth_weight > 0
 
 
-def seen_hands(hands: HandKeypoints, camera: Camera, body: Body) -> SeenHands:
+def observe_hands(hands: HandKeypoints, camera: Camera, body: Body) -> HandObservations:
     """What a camera shows of hands, for a body with fingers."""
     fingers = body.with_fingers()
     rest = fingers.flat_points(body.rest_joints) + fingers.offsets
@@ -90,7 +90,7 @@ def _shown(hands: HandKeypoints, camera: Camera) -> tuple[Tensor, Tensor, Tensor
     return shown, _real(xy.numpy(), shown), _real(hands.landmarks_m, shown)
 
 
-def _seen(hands: HandKeypoints, camera: Camera, rest: Tensor, typical: Tensor) -> SeenHands:
+def _seen(hands: HandKeypoints, camera: Camera, rest: Tensor, typical: Tensor) -> HandObservations:
     """Of some frames. rest [2, 21, 3]: the mean body's hands; typical [2]: the palms' usual span of
     all frames.
     """
@@ -127,7 +127,7 @@ def _seen(hands: HandKeypoints, camera: Camera, rest: Tensor, typical: Tensor) -
     )
     cross = torch.einsum("thki,hkj->thij", landmarks[:, :, PALM], rest[:, PALM])
     presence = _real(hands.presence, shown)
-    return SeenHands(
+    return HandObservations(
         xy,
         presence.unsqueeze(-1) / variance,
         landmarks[..., 2],

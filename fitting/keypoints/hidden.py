@@ -86,7 +86,7 @@ class FittedBody(Table):
 
 
 @dataclass(frozen=True)
-class BehindOthers:
+class HiddenKeypoints:
     """What speaks against a person's keypoints, each [T, 26] in [0, 1]; of several people in front,
     the most.
     """
@@ -97,7 +97,7 @@ class BehindOthers:
 
     @property
     def inflation(self) -> Tensor:
-        """[T, 26] how much the stated variances grow (`with_variance_inflation`)."""
+        """[T, 26] how much the stated variances grow (`inflate_variance`)."""
         return COVERED * self.covered + TAKEN * self.taken
 
 
@@ -131,7 +131,9 @@ def surface_in_front_m(points: Tensor, body: BodyOutput) -> Tensor:
     return torch.where((inside > 0) & (front > 0), away - front, UNCOVERED_M).amax(-1)
 
 
-def behind_others(people: Mapping[int, FittedBody], identity: int, camera: Camera) -> BehindOthers:
+def find_hidden_keypoints(
+    people: Mapping[int, FittedBody], identity: int, camera: Camera
+) -> HiddenKeypoints:
     """Of one of everyone in a shot."""
     one = people[identity]
     covered, taken = (torch.zeros_like(one.keypoints.confidence) for _ in range(2))
@@ -148,10 +150,10 @@ def behind_others(people: Mapping[int, FittedBody], identity: int, camera: Camer
                 covered[here] = torch.maximum(covered[here], behind.covered)
                 taken[here] = torch.maximum(taken[here], behind.taken)
             release_scratch()
-    return BehindOthers(covered, taken)
+    return HiddenKeypoints(covered, taken)
 
 
-def _behind(own: FittedBody, other: FittedBody, camera: Camera) -> BehindOthers:
+def _behind(own: FittedBody, other: FittedBody, camera: Camera) -> HiddenKeypoints:
     """Of two people in the same T frames."""
     depth_m = (own.body.keypoints[..., 2] - other.body.keypoints[..., 2]).mean(1, keepdim=True)
     behind = torch.sigmoid(depth_m / BEHIND_M) * torch.exp(-depth_m.clamp_min(0) / FADE_M)
@@ -166,7 +168,7 @@ def _behind(own: FittedBody, other: FittedBody, camera: Camera) -> BehindOthers:
     )
     area = keypoint_area(own.keypoints, own.keypoints.confidence * own.keypoints.presence > 0)
     taken = torch.exp(-near / (2 * TAKEN_L**2 * l_squared(area, HALPE26)))
-    return BehindOthers(behind * covered, behind * taken.nan_to_num(0.0))
+    return HiddenKeypoints(behind * covered, behind * taken.nan_to_num(0.0))
 
 
 def _may_hide(own: FittedBody, other: FittedBody, camera: Camera) -> np.ndarray:

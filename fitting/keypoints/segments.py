@@ -28,7 +28,7 @@ POSE = 0.75  # mean distance of a keypoint, once place and size are taken away
 VELOCITY_S = 0.15  # of the frames beside a gap tell how the person was moving
 
 
-def segments(keypoints: Keypoints, shown: Tensor, fps: float) -> np.ndarray:
+def split_into_segments(keypoints: Keypoints, shown: Tensor, fps: float) -> np.ndarray:
     """[T] the number of the segment that each frame belongs to, from 0, or ABSENT.
 
     keypoints: finite, on an even grid of frames; shown [T]: the frame shows enough to be fitted. A

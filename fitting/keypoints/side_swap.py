@@ -27,14 +27,14 @@ BOUND = 3.0  # sigmas at which a distance stops counting more
 LABEL_COST = 0.5  # for each exchanged pair
 
 
-def reordered(keypoints: Keypoints, order: np.ndarray) -> Keypoints:
+def reorder_keypoints(keypoints: Keypoints, order: np.ndarray) -> Keypoints:
     """With the keypoints `order` [T, K] of each frame in the place of its own."""
     rows = np.arange(len(order))[:, None]
     picks = torch.from_numpy(order)
     return keypoints.along("keypoints", lambda value, _: value[rows, picks])
 
 
-def side_order(keypoints: Keypoints, fps: float) -> np.ndarray:
+def find_side_order(keypoints: Keypoints, fps: float) -> np.ndarray:
     """[T, K] which of a frame's finite keypoints stands where, once sides are put back."""
     confidence = keypoints.confidence * keypoints.presence
     area_px2 = keypoint_area(keypoints, confidence > 0).double().numpy()

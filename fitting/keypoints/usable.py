@@ -28,7 +28,7 @@ class TooFewKeypoints(UserError):
     """No frame of a track shows enough to be fitted."""
 
 
-def body_keypoints(keypoints: Keypoints) -> Keypoints:
+def check_body_keypoints(keypoints: Keypoints) -> Keypoints:
     """Halpe's 26 keypoints, checked, on the CPU in float32; what is not finite or not in the layout
     has presence 0.
     """
@@ -94,7 +94,7 @@ def _as_halpe26(values: Tensor, layout: str, missing: float) -> Tensor:
     return torch.from_numpy(to_halpe26(values.detach().cpu().float().numpy(), layout, missing))
 
 
-def undistorted(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
+def undistort_keypoints(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
     """Pixels as a perfect lens would show them; presence 0 where the lens sees nothing."""
     if not any(camera.distortion for camera in cameras):
         return keypoints
@@ -115,25 +115,25 @@ def undistorted(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
     )
 
 
-def usable_frames(
+def find_usable_frames(
     keypoints: Keypoints, cameras: Sequence[Camera], weighting: Weighting, gate: float = GATE
 ) -> Tensor:
     """Frames [T] of checked keypoints that show enough to be fitted; raises TooFewKeypoints if none
     does.
     """
-    seen = undistorted(keypoints, cameras)
+    seen = undistort_keypoints(keypoints, cameras)
     weight = [
         keypoint_weights(seen.rows(some), weighting, gate).weight for some in blocks(len(seen))
     ]
-    return enough(counting(seen, torch.cat(weight)))
+    return require_usable_frames(count_confident_keypoints(seen, torch.cat(weight)))
 
 
-def counting(keypoints: Keypoints, weight: Tensor) -> Tensor:
+def count_confident_keypoints(keypoints: Keypoints, weight: Tensor) -> Tensor:
     """[T] how many undistorted keypoints of weights [T, K] are confident and count."""
     return ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
 
 
-def enough(counts: Tensor) -> Tensor:
+def require_usable_frames(counts: Tensor) -> Tensor:
     """Frames [T] in which so many keypoints count that a body can be fitted; raises TooFewKeypoints
     if none does.
     """

@@ -85,7 +85,7 @@ def joint_variance(annotation_variance: Tensor) -> Tensor:
     )
 
 
-def warn_of_scores(keypoints: Keypoints, weighting: Weighting) -> None:
+def warn_of_uncalibrated_scores(keypoints: Keypoints, weighting: Weighting) -> None:
     """Where a weighting reads a network's own score as an expected OKS."""
     if weighting in ("precision", "likelihood") and keypoints.source not in CALIBRATED:
         warnings.warn(

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fitting.camera import Camera
 from fitting.render.paint import paint
-from fitting.render.screen import Screen, joined, project_triangles
-from fitting.render.shading import PALETTE, shade, softened, vertex_normals
+from fitting.render.screen import Screen, join_screens, project_triangles
+from fitting.render.shading import PALETTE, shade, soften_normals, vertex_normals
 from fitting.render.with_pytorch3d import paint_by_pytorch3d
 from pose2d.base.errors import UserError
 
@@ -79,7 +79,7 @@ def render_onto(
         raise UserError(f"unknown renderer {backend!r}: choose numba or pytorch3d.")
     shown = [_shown(mesh, number, camera, alpha) for number, mesh in enumerate(meshes)]
     for together in _groups([screen.window(*camera.size) for screen, _ in shown]):
-        screen = joined([shown[number][0] for number in together])
+        screen = join_screens([shown[number][0] for number in together])
         colors = np.concatenate([shown[number][1] for number in together])
         if backend == "numba":
             paint(image, screen, colors, antialias=antialias)
@@ -92,7 +92,7 @@ def _shown(mesh: Mesh, number: int, camera: Camera, alpha: float) -> tuple[Scree
     the opacity.
     """
     vertices, faces, color = _checked(mesh, number)
-    normals = softened(vertex_normals(vertices, faces), faces, mesh.softness)
+    normals = soften_normals(vertex_normals(vertices, faces), faces, mesh.softness)
     screen = project_triangles(vertices, faces, camera)
     opacity = np.full((len(vertices), 1), alpha, np.float32)
     if mesh.opacity is not None:

@@ -68,7 +68,7 @@ def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camer
     return Screen(xy_px, 1 / z, faces, parent, part)
 
 
-def joined(screens: Sequence[Screen]) -> Screen:
+def join_screens(screens: Sequence[Screen]) -> Screen:
     """All triangles on one screen, for painting: which of them were cut is forgotten."""
     first = np.cumsum([0, *(len(screen.xy_px) for screen in screens[:-1])], dtype=np.int32)
     faces = np.concatenate(

@@ -91,7 +91,7 @@ def _vertex_normals(
         normals[i, 2] = z / length
 
 
-def softened(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.ndarray:
+def soften_normals(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.ndarray:
     """Unit normals [V, 3] averaged with their neighbours' so many times: light that runs over small
     detail. Each round, a vertex with n neighbours takes 1 + n times its own normal and twice each
     of theirs."""

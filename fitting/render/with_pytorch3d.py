@@ -1,7 +1,7 @@
 """Draw the same image with PyTorch3D, where a build with its compiled part is installed; faster on a GPU.
 
 `pip install` of a PyTorch3D wheel built for another torch or for CUDA gives its Python part only:
-transforms and meshes import, the rasteriser does not. `problem` says which of these is the case.
+transforms and meshes import, the rasteriser does not. `explain_unavailable` says which of these is the case.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from pose2d.base.errors import UserError
 _GRID = 2  # samples along each side of a pixel, everywhere
 
 
-def problem() -> str | None:
+def explain_unavailable() -> str | None:
     """Why PyTorch3D cannot draw here, in words; None when it can."""
     try:
         import pytorch3d  # noqa: F401
@@ -33,7 +33,7 @@ def paint_by_pytorch3d(
     image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: bool = True
 ) -> None:
     """Blend triangles into `image` [H, W, 3] uint8, in place; colors [V', 4] as in `raster.paint`."""
-    if why := problem():
+    if why := explain_unavailable():
         raise UserError(f"{why}. The renderer `numba` needs nothing of the kind.")
     from pytorch3d.renderer.mesh.rasterize_meshes import rasterize_meshes
     from pytorch3d.structures import Meshes

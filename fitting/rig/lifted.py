@@ -11,8 +11,8 @@ from fitting.body import Body
 from fitting.camera import Camera
 from fitting.camera.focal import FocalEstimate
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.side_swap import reordered, side_order
-from fitting.keypoints.usable import body_keypoints
+from fitting.keypoints.side_swap import find_side_order, reorder_keypoints
+from fitting.keypoints.usable import check_body_keypoints
 from fitting.rig.epipolar import FEWEST_KEYPOINTS, MEETS, Pose
 from fitting.rig.offsets import LONGEST_OFFSET_S
 from fitting.rig.rig import Rig
@@ -47,11 +47,11 @@ class Lifted:
         exchanged: bool = False,
     ) -> "Lifted":
         """Return the lifted body of one person's keypoints; exchanged: with left as right."""
-        order = side_order(keypoints, fps)
+        order = find_side_order(keypoints, fps)
         if exchanged:
             order = np.asarray(keypoints.skeleton.flip_order)[order]
-        keypoints = reordered(keypoints, order)
-        guess = guess_from_keypoints(body_keypoints(keypoints), [camera], body, fps)
+        keypoints = reorder_keypoints(keypoints, order)
+        guess = guess_from_keypoints(check_body_keypoints(keypoints), [camera], body, fps)
         points = body.at(guess.params).keypoints.double().numpy()
         root = Rotation.from_rotvec(guess.params.pose[:, 0].double().numpy()).as_matrix()
         shape = guess.params.shape if guess.params.shape.ndim == 1 else guess.params.shape.mean(0)

@@ -10,7 +10,7 @@ from itertools import combinations, product
 import numpy as np
 
 from fitting.fits import OtherView
-from fitting.keypoints.side_swap import reordered
+from fitting.keypoints.side_swap import reorder_keypoints
 from fitting.rig.epipolar import FAR, Pose, squared_residual
 from fitting.rig.offsets import INDEPENDENT_PER_SECOND
 from fitting.rig.sights import Sight
@@ -70,7 +70,7 @@ def exchange_sides(views: Sequence[OtherView], fps: float) -> list[OtherView]:
         for number in range(count):
             order[number][np.ix_(exchanged[number], limb)] = flip[limb]
     return [
-        replace(view, keypoints=reordered(view.keypoints, rows))
+        replace(view, keypoints=reorder_keypoints(view.keypoints, rows))
         for view, rows in zip(views, order, strict=True)
     ]
 

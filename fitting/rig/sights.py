@@ -8,7 +8,7 @@ import numpy as np
 from scipy.ndimage import convolve1d
 
 from fitting.camera import Camera
-from fitting.keypoints.usable import body_keypoints, undistorted
+from fitting.keypoints.usable import check_body_keypoints, undistort_keypoints
 from fitting.keypoints.weights import keypoint_weights
 from pose2d.skeletons import HALPE26
 from pose2d.types import Keypoints
@@ -32,7 +32,7 @@ class Sight:
     @classmethod
     def of(cls, keypoints: Keypoints, time_s: np.ndarray, camera: Camera) -> "Sight":
         """Return the rays of one person's keypoints; time_s [N] are the times of its rows."""
-        keypoints = undistorted(body_keypoints(keypoints), [camera])
+        keypoints = undistort_keypoints(check_body_keypoints(keypoints), [camera])
         rays = (keypoints.xy_px.double().numpy() - camera.center_px) / camera.focal_px
         sigma_px = keypoint_weights(keypoints, "precision").sigma_px.double().numpy()
         confident = (keypoints.confidence * keypoints.presence).numpy() >= MIN_CONFIDENCE

@@ -17,7 +17,7 @@ from fitting.camera import Camera
 from fitting.camera.world import params_to_world
 from fitting.fits import InitialGuess, OtherView
 from fitting.grid import Grid
-from fitting.keypoints.usable import TooFewKeypoints, body_keypoints
+from fitting.keypoints.usable import TooFewKeypoints, check_body_keypoints
 from fitting.rig.sides import exchange_sides
 from fitting.rig.sights import Sight, find_neighbours
 from fitting.rig.triangulation import triangulate
@@ -91,7 +91,7 @@ def prepare_views(
         absent = replace(keypoints, presence=torch.zeros_like(keypoints.presence))
         unused = np.zeros((len(frame), 26), np.bool_)
         grid = Grid.over(frame, fps, every)
-        base = Track(grid, unused[:, 0], body_keypoints(absent), unused, guess)
+        base = Track(grid, unused[:, 0], check_body_keypoints(absent), unused, guess)
         other_views = usable_views
     grid = replace(base.grid, segment=_number_segments(is_visible))
     return replace(base, grid=grid, guess=guess, others=tuple(other_views))

@@ -12,7 +12,7 @@ from fitting.scene.contact import foot_contacts
 from fitting.scene.ground_problem import GroundEstimate
 from fitting.shot.types import SceneDecision
 from fitting.shot.view import ShotView
-from fitting.solver.terms.contact import FEET, kept_contact
+from fitting.solver.terms.contact import FEET, weaken_moved_contacts
 from fitting.solver.terms.floor import FLOOR_STD_M
 from fitting.solver.terms.scene import SceneTerms
 from fitting.track import Track, fit_prepared
@@ -113,7 +113,7 @@ def fit_in_scene(
     start = alone.fit.params
     found = fit_prepared(track, view.camera, view.body, options, scene=scene, start=start)
     feet = _feet_in_first_frame(found.fit.params, view, scene.world_rotation)
-    final_contact = kept_contact(contact, feet, view.fps).numpy().astype(np.float32)
+    final_contact = weaken_moved_contacts(contact, feet, view.fps).numpy().astype(np.float32)
     return replace(found, contact=final_contact)
 
 

@@ -12,9 +12,9 @@ from fitting.body import BodyOutput, BodyParams
 from fitting.body.fingers import WRISTS
 from fitting.fits import TrackFit
 from fitting.hands import fit_hands, flat_palms
-from fitting.keypoints.after_fit import with_variance_inflation
-from fitting.keypoints.hands import SeenHands, seen_hands
-from fitting.keypoints.hidden import FittedBody, behind_others
+from fitting.keypoints.after_fit import inflate_variance
+from fitting.keypoints.hands import HandObservations, observe_hands
+from fitting.keypoints.hidden import FittedBody, find_hidden_keypoints
 from fitting.keypoints.observed import observed_joints
 from fitting.keypoints.usable import TooFewKeypoints
 from fitting.scene.ground import GroundAnswer
@@ -79,7 +79,7 @@ class FinishedPeople:
         """
         if len(self.bodies) < 2:
             return None
-        return behind_others(self.bodies, identity, self.view.camera).inflation
+        return find_hidden_keypoints(self.bodies, identity, self.view.camera).inflation
 
 
 def _place_body(track_fit: TrackFit, size: float, view: ShotView) -> FittedBody:
@@ -100,7 +100,7 @@ def _finish_person(
     """Return a fit of size 1 at the person's size, with flat palms of people on their hands, and
     with fingers where hands were looked for. up [3]: in the axes of the first camera.
     """
-    hands = None if track.hands is None else seen_hands(track.hands, view.camera, view.body)
+    hands = None if track.hands is None else observe_hands(track.hands, view.camera, view.body)
 
     def finish_block(block: slice) -> TrackFit:
         part = _scale_fit(track_fit.rows(block), size, view)
@@ -152,7 +152,7 @@ def _lens_std_mm(params: BodyParams, view: ShotView) -> torch.Tensor:
 
 
 def _fit_fingers(
-    track_fit: TrackFit, hands: SeenHands, segment: np.ndarray, view: ShotView
+    track_fit: TrackFit, hands: HandObservations, segment: np.ndarray, view: ShotView
 ) -> TrackFit:
     """Return the fit with fingers, and with wrists as the palms show them."""
     params = track_fit.fit.params
@@ -171,7 +171,7 @@ def _as_recorded(track_fit: TrackFit, view: ShotView, inflation: torch.Tensor | 
     def finish_block(block: slice) -> TrackFit:
         part = track_fit.rows(block)
         if inflation is not None:
-            keypoints = with_variance_inflation(part.keypoints, inflation[block])
+            keypoints = inflate_variance(part.keypoints, inflation[block])
             observed = part.joint_observed & observed_joints(keypoints, view.camera.size)
             part = replace(part, keypoints=keypoints, joint_observed=observed)
         zoom = view.zoom(part.frame)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fitting.body import Body
-from fitting.camera.focal import refocused_params
+from fitting.camera.focal import refocus_params
 from fitting.fits import TrackFit
 from fitting.scene.ground_problem import GroundEstimate
 from fitting.scene.height_prior import ADULT_M, head_share
@@ -98,8 +98,8 @@ def refocus(
     params = track_fit.fit.params
     shapedirs = body.rest_joint_shapedirs[0, :, : len(params.shape)]
     pelvis = body.rest_joints[0] + shapedirs @ params.shape.to(body.dtype)
-    params = refocused_params(params, pelvis, focal_ratio)
-    guess_params = refocused_params(track.guess.params, pelvis, focal_ratio)
+    params = refocus_params(params, pelvis, focal_ratio)
+    guess_params = refocus_params(track.guess.params, pelvis, focal_ratio)
     track = replace(track, guess=replace(track.guess, params=guess_params))
     return track, replace(track_fit, fit=replace(track_fit.fit, params=params))
 

@@ -13,7 +13,7 @@ import torch
 
 from fitting.body import Body
 from fitting.camera import Camera
-from fitting.camera.focal import GIVEN_LOG_SIGMA, FocalEstimate, combined
+from fitting.camera.focal import GIVEN_LOG_SIGMA, FocalEstimate, combine_focal_estimates
 from fitting.shot.types import SceneOptions, ShotPerson
 from pose2d.types import Keypoints
 from pose2d.video.camera_motion.motion import CameraMotion
@@ -104,7 +104,7 @@ def _refine_focal_by_rotation(view: ShotView) -> ShotView:
     is_stated = view.focal.log_sigma <= GIVEN_LOG_SIGMA
     if is_stated or not math.isfinite(from_rotation.log_sigma):
         return view
-    return view.with_focal(combined([view.focal, from_rotation]))
+    return view.with_focal(combine_focal_estimates([view.focal, from_rotation]))
 
 
 def zoom_keypoints(keypoints: Keypoints, view: ShotView, factor: np.ndarray) -> Keypoints:

@@ -33,10 +33,10 @@ class Problem:
     )
 
     def __len__(self) -> int:
-        return len(self.seen.weight)
+        return len(self.keypoints.weight)
 
     @property
-    def seen(self) -> Reprojection:
+    def keypoints(self) -> Reprojection:
         """The keypoints, of the camera in whose frame the body is."""
         return self.term(Reprojection)
 
@@ -81,7 +81,7 @@ class Problem:
         return Posed(self.jacobian, state, self.fps, self.segment, self.world_rotation)
 
 
-def seen_by_several(views: Sequence[Reprojection]) -> Tensor:
+def visible_to_several(views: Sequence[Reprojection]) -> Tensor:
     """[T] whether more than one camera shows enough of the body to be fitted to it."""
     return torch.stack([view.used.sum(-1) >= LEAST_KEYPOINTS for view in views]).sum(0) > 1
 

@@ -29,7 +29,7 @@ from torch import Tensor
 from fitting.body.kinematics import JOINT_COUNT
 from fitting.solver.arrow import NotPositiveDefinite, corner_factor, factorize
 from fitting.solver.levenberg_marquardt import BATCH
-from fitting.solver.problem import Problem, normal_equations, seen_by_several
+from fitting.solver.problem import Problem, normal_equations, visible_to_several
 from fitting.solver.terms.shape import LikelyShape
 from fitting.solver.unknowns import MOVED_JOINTS, POSE, State
 
@@ -80,7 +80,7 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
                 (shape[..., None] * shape[..., None, :]) * torch.nan,
             )
         own, response, shape_covariance = (part.to(state.root) for part in wide)
-    alone = ~seen_by_several(problem.views)[
+    alone = ~visible_to_several(problem.views)[
         :, None, None
     ]  # a second camera knows distances, and no limb mirrored
     posed = problem.posed(state)

@@ -7,7 +7,7 @@ import torch
 import fitting
 from fitting.body.rotations import rotation_matrices
 from fitting.fits import FitInput, FitOptions, InitialGuess
-from fitting.keypoints.hands import SeenHands
+from fitting.keypoints.hands import HandObservations
 from fitting.problem_setup import terms_of
 from fitting.solver.jacobian import BodyJacobian
 from fitting.solver.problem import Problem
@@ -28,7 +28,7 @@ DOUBLE = torch.float64
 def without_scene(problem: Problem) -> Problem:
     """Free of floor, contacts and gravity, in a camera that does not turn."""
     terms = tuple(term for term in problem.terms if not isinstance(term, Floor | Contact))
-    lean = replace(problem.term(Upright), axis=optical_axis(problem.seen.weight))
+    lean = replace(problem.term(Upright), axis=optical_axis(problem.keypoints.weight))
     return having(replace(problem, terms=terms, world_rotation=None), lean)
 
 
@@ -58,12 +58,12 @@ def some_scene(frames: int, generator: torch.Generator) -> SceneTerms:
     return SceneTerms(up, turn, -0.5, contact=contact, on_floor=on_floor, carries=carries)
 
 
-def some_hands(frames: int, g: torch.Generator) -> SeenHands:
+def some_hands(frames: int, g: torch.Generator) -> HandObservations:
     def some(*sides: int) -> torch.Tensor:
         return torch.randn(frames, 2, *sides, generator=g, dtype=DOUBLE)
 
     line = torch.nn.functional.normalize(some(3) + torch.tensor([0.0, 0.0, 5.0]), dim=-1)
-    return SeenHands(
+    return HandObservations(
         500 + 100 * some(21, 2),
         some(21).square() / 1000,
         0.1 * some(21),

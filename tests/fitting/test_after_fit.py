@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from fitting.keypoints.after_fit import confidence_after_fit
+from fitting.keypoints.after_fit import update_confidence
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints, l_squared
 
@@ -32,13 +32,13 @@ def stated(offset_l: float) -> tuple[Keypoints, torch.Tensor]:
 def test_far_from_the_body_confidence_falls_and_on_it_it_rises() -> None:
     before, at = stated(0.0)
     _, far = stated(4.0)
-    assert (confidence_after_fit(before, at).confidence > before.confidence).all()
-    assert (confidence_after_fit(before, far).confidence < 0.2).all()
+    assert (update_confidence(before, at).confidence > before.confidence).all()
+    assert (update_confidence(before, far).confidence < 0.2).all()
 
 
 def test_confidence_is_the_expected_oks_of_the_new_mixture() -> None:
     before, body = stated(1.0)
-    after = confidence_after_fit(before, body)
+    after = update_confidence(before, body)
     assert after.error is not None
     torch.testing.assert_close(after.error.weight.sum(-1), torch.ones(2, 26))
     torch.testing.assert_close(
@@ -56,7 +56,7 @@ def test_off_along_the_axis_that_is_stated_wide_counts_less_than_along_the_other
         replace(before, error=replace(stated_error, log_ratio=torch.full((2, 26), ratio)))
         for ratio in (1.5, -1.5)
     )
-    along_wide, along_sharp = (confidence_after_fit(k, body) for k in (wide, sharp))
+    along_wide, along_sharp = (update_confidence(k, body) for k in (wide, sharp))
     assert (along_wide.confidence > along_sharp.confidence).all()
     assert along_wide.error is not None
     torch.testing.assert_close(along_wide.confidence, along_wide.error.expected_oks())
@@ -65,9 +65,9 @@ def test_off_along_the_axis_that_is_stated_wide_counts_less_than_along_the_other
 def test_what_no_body_or_no_distribution_speaks_of_stays() -> None:
     before, body = stated(4.0)
     body[0] = torch.nan
-    after = confidence_after_fit(before, body)
+    after = update_confidence(before, body)
     torch.testing.assert_close(after.confidence[0], before.confidence[0])
     plain = Keypoints(
         before.xy_px, before.confidence, before.presence, "raw", before.area_px2, HALPE26
     )
-    assert confidence_after_fit(plain, body) is plain
+    assert update_confidence(plain, body) is plain

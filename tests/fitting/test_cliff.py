@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.init.regressors import CARDS, CLIFF_CROPPING, BodyRegressor, cut, load, windows
+from fitting.init.regressors import (
+    CARDS,
+    CLIFF_CROPPING,
+    BodyRegressor,
+    cut_crops,
+    load_regressor,
+    place_windows,
+)
 from pose2d.base.errors import UserError
 from pose2d.models.base import IMAGENET_RGB
 from pose2d.models.checkpoints import compare
@@ -22,7 +29,7 @@ def test_the_answers_are_cliffs(tmp_path):
     torch.save(
         {"model": {f"module.{key}": value for key, value in state.items()}}, tmp_path / "res50.pt"
     )
-    network = load("cliff-res50", tmp_path / "res50.pt")
+    network = load_regressor("cliff-res50", tmp_path / "res50.pt")
     expected = answers("cliff_res50")
     rotation, shape, crop_camera = network(crops, torch.from_numpy(expected["bbox_info"]))
     assert relative_error(rotation, expected["rotmat"]) < 1e-4
@@ -35,17 +42,19 @@ def test_the_crop_is_cliffs():
     side = float(expected["cliff_s"]) * 200 / 1.1
     x, y = expected["cliff_c"]
     width = side * 0.75
-    where = windows(
+    where = place_windows(
         np.array([[x - width / 2, y - side / 2, x + width / 2, y + side / 2]]), CLIFF_CROPPING
     )
     assert where.first[0].tolist() == expected["cliff_ul"].tolist()
     assert where.end[0].tolist() == expected["cliff_br"].tolist()
-    crops = IMAGENET_RGB(cut(expected["cliff_img"], where, CLIFF_CROPPING))
+    crops = IMAGENET_RGB(cut_crops(expected["cliff_img"], where, CLIFF_CROPPING))
     np.testing.assert_allclose(crops[0].numpy(), expected["cliff_norm"], atol=1e-4)
 
 
 def test_a_wide_box_is_made_high_enough_for_the_crop():
-    where = windows(np.array([[0.0, 0.0, 90.0, 60.0], [0.0, 0.0, 30.0, 200.0]]), CLIFF_CROPPING)
+    where = place_windows(
+        np.array([[0.0, 0.0, 90.0, 60.0], [0.0, 0.0, 30.0, 200.0]]), CLIFF_CROPPING
+    )
     np.testing.assert_allclose(where.height_px, [1.1 * 90 * 256 / 192, 1.1 * 200])
 
 
@@ -78,12 +87,12 @@ def test_a_missing_tensor_and_the_other_size_are_named(tmp_path):
     state = hollow(bare("cliff-hr48").state_dict())
     torch.save({"model": state}, tmp_path / "hr48.pt")
     with pytest.raises(UserError, match=r"does not fit cliff-res50.*looks like cliff-hr48"):
-        load("cliff-res50", tmp_path / "hr48.pt")
+        load_regressor("cliff-res50", tmp_path / "hr48.pt")
     state = hollow(bare("cliff-res50").state_dict())
     state.pop("deccam.bias")
     torch.save({"model": state}, tmp_path / "res50.pt")
     with pytest.raises(UserError, match=r"1 tensors are missing \(deccam.bias\)"):
-        load("cliff-res50", tmp_path / "res50.pt")
+        load_regressor("cliff-res50", tmp_path / "res50.pt")
 
 
 def test_the_box_must_be_told():

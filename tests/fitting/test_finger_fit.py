@@ -16,7 +16,7 @@ from fitting.body.kinematics import JOINT_NAMES
 from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.fits import FitInput, FitOptions, with_default_errors
 from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
-from fitting.keypoints.hands import SeenHands, seen_hands
+from fitting.keypoints.hands import HandObservations, observe_hands
 from fitting.optimise import fit_jointly
 from pose2d.skeletons import HALPE26
 from pose2d.types import HandKeypoints, Keypoints
@@ -103,7 +103,7 @@ def test_hands_that_were_posed_and_projected_are_found_again_with_their_stated_d
     given.pose[:, list(WRISTS)] += torch.tensor(
         [0.3, 0.1, -0.2]
     )  # the body's fit knows little of wrists
-    found = fit_hands(seen_hands(seen_from(truth), CAMERA, body), given, CAMERA, body, FPS)
+    found = fit_hands(observe_hands(seen_from(truth), CAMERA, body), given, CAMERA, body, FPS)
     again = replace(truth, pose=truth.pose.clone(), hands=torch.from_numpy(found.pose_rad))
     again.pose[:, list(WRISTS)] = torch.from_numpy(found.wrist_rad)
     away_mm = np.linalg.norm(from_wrist(again) - from_wrist(truth), axis=-1)
@@ -122,7 +122,7 @@ def test_a_hand_that_nobody_sees_is_relaxed_and_says_how_little_is_known() -> No
     hands.presence[:, 1] = 0
     hands.presence[25:, 0] = 0
     found = fit_hands(
-        seen_hands(hands, CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS
+        observe_hands(hands, CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS
     )
     np.testing.assert_array_equal(found.seen, np.stack([np.arange(40) < 25, np.zeros(40, bool)], 1))
     angles = torch.from_numpy(np.radians(RELAXED_DEG)).expand(1, 2, 5, 5)
@@ -148,7 +148,7 @@ def test_a_fist_an_open_hand_and_a_pointing_finger_are_told_apart() -> None:
             truth, hands=fingers.pose(torch.from_numpy(angles).expand(6, 2, 5, 5)).float()
         )
         found = fit_hands(
-            seen_hands(seen_from(truth), CAMERA, body),
+            observe_hands(seen_from(truth), CAMERA, body),
             replace(truth, hands=None),
             CAMERA,
             body,
@@ -216,9 +216,9 @@ def test_the_palm_tells_the_fit_how_wrist_and_forearm_turn() -> None:
     start = replace(truth, pose=truth.pose.clone(), hands=None)
     start.pose[:, list(WRISTS)] = 0
     guess = with_default_errors(start)
-    hands = seen_hands(seen_from(truth), CAMERA, body)
+    hands = observe_hands(seen_from(truth), CAMERA, body)
 
-    def palms_off(seen: SeenHands | None) -> np.ndarray:
+    def palms_off(seen: HandObservations | None) -> np.ndarray:
         found = fit_jointly(
             FitInput(keypoints, guess, hands=seen), CAMERA, body, FPS, FitOptions()
         ).params
@@ -238,7 +238,7 @@ def test_a_track_may_be_as_short_as_one_frame(frames: int) -> None:
     truth = waving(frames)
     body = fitting.load_body()
     found = fit_hands(
-        seen_hands(seen_from(truth), CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS
+        observe_hands(seen_from(truth), CAMERA, body), replace(truth, hands=None), CAMERA, body, FPS
     )
     assert np.isfinite(found.pose_rad).all()
     assert np.isfinite(found.std_deg).all()

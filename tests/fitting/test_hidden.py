@@ -11,8 +11,13 @@ import torch
 from fitting.body import Body, BodyOutput
 from fitting.body.load import load_body
 from fitting.camera import Camera
-from fitting.keypoints.after_fit import with_variance_inflation
-from fitting.keypoints.hidden import UNCOVERED_M, FittedBody, behind_others, surface_in_front_m
+from fitting.keypoints.after_fit import inflate_variance
+from fitting.keypoints.hidden import (
+    UNCOVERED_M,
+    FittedBody,
+    find_hidden_keypoints,
+    surface_in_front_m,
+)
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
 
@@ -56,7 +61,9 @@ def person(placed: BodyOutput, frames: int = 1) -> FittedBody:
 
 
 def tilts(people: dict[int, FittedBody]) -> dict[int, torch.Tensor]:
-    return {identity: behind_others(people, identity, CAMERA).inflation for identity in people}
+    return {
+        identity: find_hidden_keypoints(people, identity, CAMERA).inflation for identity in people
+    }
 
 
 @pytest.mark.parametrize("depth_m", [2.0, 6.0])
@@ -101,7 +108,7 @@ def test_who_stands_in_front_hides_who_stands_behind(body: Body) -> None:
     assert (found[1] < 0.05).all()
     torso = [HALPE26.keypoints.index(name) for name in ("left_hip", "right_hip", "pelvis", "neck")]
     assert (found[2][0, torso] > 1).all()
-    wider = with_variance_inflation(far.keypoints, found[2])
+    wider = inflate_variance(far.keypoints, found[2])
     assert (wider.confidence[0, torso] < 0.5 * far.keypoints.confidence[0, torso]).all()
 
 
@@ -122,8 +129,11 @@ def test_only_frames_in_which_both_are_there_count(body: Body) -> None:
 def test_the_one_in_front_who_counts_most_decides(body: Body) -> None:
     far = person(standing(body, 0.1, 3.6))
     others = {1: person(standing(body, 0.0, 3.0)), 2: person(standing(body, 0.25, 3.3))}
-    apart = [behind_others({number: other, 9: far}, 9, CAMERA) for number, other in others.items()]
-    together = behind_others({**others, 9: far}, 9, CAMERA)
+    apart = [
+        find_hidden_keypoints({number: other, 9: far}, 9, CAMERA)
+        for number, other in others.items()
+    ]
+    together = find_hidden_keypoints({**others, 9: far}, 9, CAMERA)
     torch.testing.assert_close(together.covered, torch.maximum(*(one.covered for one in apart)))
     torch.testing.assert_close(together.taken, torch.maximum(*(one.taken for one in apart)))
 
@@ -132,7 +142,7 @@ def test_a_widened_mixture_sums_to_one_and_its_confidence_is_its_expected_oks(bo
     before = person(standing(body, 0.0, 3.0)).keypoints
     tilt = torch.zeros(1, 26)
     tilt[0, 3] = 2.0
-    after = with_variance_inflation(before, tilt)
+    after = inflate_variance(before, tilt)
     assert after.error is not None
     torch.testing.assert_close(after.error.weight.sum(-1), torch.ones(1, 26))
     torch.testing.assert_close(
@@ -148,12 +158,12 @@ def test_a_widened_mixture_sums_to_one_and_its_confidence_is_its_expected_oks(bo
 
 def test_without_a_stated_distribution_nothing_changes(body: Body) -> None:
     plain = replace(person(standing(body, 0.0, 3.0)).keypoints, error=None)
-    assert with_variance_inflation(plain, torch.ones(1, 26)) is plain
+    assert inflate_variance(plain, torch.ones(1, 26)) is plain
 
 
 def test_absent_keypoints_stay_as_they_are(body: Body) -> None:
     before = person(standing(body, 0.0, 3.0)).keypoints
     before = replace(before, presence=torch.zeros(1, 26))
     torch.testing.assert_close(
-        with_variance_inflation(before, torch.ones(1, 26)).confidence, before.confidence
+        inflate_variance(before, torch.ones(1, 26)).confidence, before.confidence
     )

@@ -14,11 +14,11 @@ from fitting.init.regressors import (
     CLIFF_CROPPING,
     SPIN_CROPPING,
     BodyRegressor,
-    cut,
+    cut_crops,
     initialise,
     initialise_track,
-    load,
-    windows,
+    load_regressor,
+    place_windows,
 )
 from pose2d.base.errors import UserError
 from tests.references import answers, hollow, relative_error, state_and_input
@@ -45,7 +45,7 @@ def test_the_answers_are_spins(tmp_path):
         "epoch": 3,
         "dataset_perm": torch.arange(5),
     }  # the trainer's own things
-    network = load("spin", saved(tmp_path, content))
+    network = load_regressor("spin", saved(tmp_path, content))
     rotation, shape, crop_camera = network(crops)
     expected = answers("spin_hmr")
     assert relative_error(rotation, expected["rotmat"]) < 1e-4
@@ -63,13 +63,13 @@ def test_a_file_of_another_network_is_named(tmp_path):
         UserError,
         match=r"fc1.weight is \[1024, 2208\], expected \[1024, 2205\].*looks like cliff-res50",
     ):
-        load("spin", saved(tmp_path, {"model": hollow(bare("cliff-res50").state_dict())}))
+        load_regressor("spin", saved(tmp_path, {"model": hollow(bare("cliff-res50").state_dict())}))
     with pytest.raises(UserError, match="looks like the 2D pose network sbl-resnet50"):
-        load("spin", saved(tmp_path, hollow(sbl_state())))
+        load_regressor("spin", saved(tmp_path, hollow(sbl_state())))
     with pytest.raises(UserError, match=r"ships no weights.*nkolot/SPIN"):
-        load("spin")
+        load_regressor("spin")
     with pytest.raises(UserError, match="choose spin, cliff, cliff-res50, cliff-hr48"):
-        load("hmr", tmp_path / "x.pt")
+        load_regressor("hmr", tmp_path / "x.pt")
 
 
 def sbl_state():
@@ -87,23 +87,23 @@ def test_mean_parameters_come_from_the_checkpoint_or_from_their_own_file(tmp_pat
     without = {key: value for key, value in state.items() if not key.startswith("init_")}
     path = saved(tmp_path, {"model": without})
     with pytest.raises(UserError, match=r"pass smpl_mean_params\.npz"):
-        load("spin", path)
+        load_regressor("spin", path)
     mean = tmp_path / "smpl_mean_params.npz"
     np.savez(mean, pose=np.arange(144.0), shape=np.ones(10), cam=np.array([0.9, 0.0, 0.0]))
-    network = load("spin", path, mean_params=mean)
+    network = load_regressor("spin", path, mean_params=mean)
     assert network.init_pose[0, 143] == 143
     assert network.init_cam.tolist() == [[pytest.approx(0.9), 0, 0]]
     np.savez(mean, pose=np.arange(72.0), shape=np.ones(10), cam=np.ones(3))
     with pytest.raises(UserError, match=r"expected an .npz with `pose` \[144\]"):
-        load("spin", path, mean_params=mean)
+        load_regressor("spin", path, mean_params=mean)
 
 
 def test_the_window_is_a_square_of_whole_pixels_black_outside_the_image():
     image = np.full((120, 160, 3), 200, np.uint8)
-    where = windows(BOXES, SPIN_CROPPING)
+    where = place_windows(BOXES, SPIN_CROPPING)
     np.testing.assert_allclose(where.height_px, [126, 84, 132])
     assert where.first.tolist() == [[-28, -5], [73, 13], [-61, 19]]  # -5.5 is cut to -5
-    crops = cut(image, where, SPIN_CROPPING)
+    crops = cut_crops(image, where, SPIN_CROPPING)
     assert crops.shape == (3, 3, 224, 224)
     assert crops[0, :, 112, :40].max() == 0
     assert crops[0, :, 112, 60:].min() == 200
@@ -111,7 +111,7 @@ def test_the_window_is_a_square_of_whole_pixels_black_outside_the_image():
 
 def test_a_box_as_large_as_a_country_is_refused():
     with pytest.raises(UserError, match="at most 20000"):
-        windows(np.array([[0.0, 0.0, 1e6, 1e6]]), SPIN_CROPPING)
+        place_windows(np.array([[0.0, 0.0, 1e6, 1e6]]), SPIN_CROPPING)
 
 
 class Tiny(nn.Module):
@@ -165,7 +165,7 @@ def test_the_body_stands_where_the_crop_camera_says(network, image):
     nn.init.zeros_(network.deccam.weight)
     nn.init.zeros_(network.deccam.bias)
     found = initialise(network, image, BOXES, CAMERA)
-    where = windows(BOXES, network.cropping)
+    where = place_windows(BOXES, network.cropping)
     center = torch.tensor(where.center_px).float()
     side = torch.tensor(where.height_px).float()
     torch.testing.assert_close(found.translation[:, 2], 2 * 900 / (0.9 * side))

@@ -10,7 +10,7 @@ import torch
 import fitting
 from fitting.camera import Camera
 from fitting.init.lifter import _windows, lift, lift_frames
-from fitting.init.lifter_inputs import Observation, inputs, interpolate, rotation_towards
+from fitting.init.lifter_inputs import Observation, fill_between, make_inputs, rotation_towards
 from fitting.init.lifter_network import load_lifter
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
@@ -221,7 +221,7 @@ def test_inputs_are_the_same_wherever_the_person_stands_in_the_image():
     ones = torch.ones(1, 26)
     edges = torch.tensor([[-1.0, -1.0, 1.0, 1.0]])
     here, there = (
-        inputs(
+        make_inputs(
             Observation(
                 where,
                 ones[..., None],
@@ -242,9 +242,9 @@ def test_unknown_frames_lie_between_known_ones():
     values = torch.tensor([[[9.0], [1.0], [9.0], [9.0], [4.0], [9.0]]])
     known = torch.tensor([[False, True, False, False, True, False]])
     torch.testing.assert_close(
-        interpolate(values, known)[0, :, 0], torch.tensor([1.0, 1.0, 2.0, 3.0, 4.0, 4.0])
+        fill_between(values, known)[0, :, 0], torch.tensor([1.0, 1.0, 2.0, 3.0, 4.0, 4.0])
     )
-    assert (interpolate(values, torch.zeros_like(known)) == 0).all()
+    assert (fill_between(values, torch.zeros_like(known)) == 0).all()
 
 
 def test_a_fit_starts_from_the_lifter_by_name(body, camera):

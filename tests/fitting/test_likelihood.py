@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fitting
-from fitting.keypoints.usable import body_keypoints
+from fitting.keypoints.usable import check_body_keypoints
 from fitting.keypoints.weights import (
     ANNOTATOR_STD,
     HEDGE,
@@ -58,7 +58,7 @@ def test_one_gaussian_is_weighted_by_its_distance_to_the_joint_and_hedged_by_a_w
         keypoints, error=ErrorDistribution(torch.ones(5, 17, 1), torch.full((5, 17, 1), annotated))
     )
     confidence = 1 / (1 + annotated**2)  # the expected OKS of that Gaussian
-    one = body_keypoints(replace(one, confidence=torch.full((5, 17), confidence)))
+    one = check_body_keypoints(replace(one, confidence=torch.full((5, 17), confidence)))
     weights = keypoint_weights(one, "likelihood")
     assert weights.mixture_weight is not None
     assert weights.mixture_precision is not None
@@ -80,7 +80,7 @@ def test_a_stated_ratio_widens_one_axis_of_the_annotations_error_as_much_as_it_s
     None
 ):
     """And of each axis the annotators' scatter is taken out, down to a share of what is stated."""
-    plain = body_keypoints(seen(5))
+    plain = check_body_keypoints(seen(5))
     assert plain.error is not None
     stated = replace(plain, error=replace(plain.error, log_ratio=torch.full((5, 26), 1.4)))
     ratio = keypoint_weights(stated, "likelihood").mixture_precision
@@ -136,7 +136,7 @@ def test_where_x_is_stated_to_be_far_off_the_fit_follows_y() -> None:
 
 
 def test_without_a_stated_distribution_it_is_precision() -> None:
-    keypoints = body_keypoints(replace(seen(3), error=None))
+    keypoints = check_body_keypoints(replace(seen(3), error=None))
     plain = keypoint_weights(keypoints, "precision")
     same = keypoint_weights(keypoints, "likelihood")
     torch.testing.assert_close(plain.weight, same.weight)

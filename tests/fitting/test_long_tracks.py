@@ -13,7 +13,7 @@ from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.init.lifter import lift
 from fitting.keypoints.observed import observed_joints
-from fitting.keypoints.usable import body_keypoints, usable_frames
+from fitting.keypoints.usable import check_body_keypoints, find_usable_frames
 from pose2d.base import table
 from pose2d.types import Keypoints
 from tests.walkers import walker
@@ -44,14 +44,14 @@ def test_blocks_of_a_track_give_what_the_whole_gives(small_blocks) -> None:
     xy = walker(FRAMES, SIZE).keypoints_px
     score = np.full(xy.shape[:2], 0.9)
     given = Keypoints(xy_px=xy, confidence=score, presence=score, source="ccnet")  # type: ignore[arg-type]
-    keypoints = body_keypoints(given)
+    keypoints = check_body_keypoints(given)
     body = load_body()
     camera = Camera.default(SIZE)
 
     def everything():
         lifted = lift(keypoints, camera, body, fps=30.0)
         placed = body.at(lifted.params)
-        usable = usable_frames(keypoints, [camera], "likelihood")
+        usable = find_usable_frames(keypoints, [camera], "likelihood")
         return lifted, placed, usable, torch.from_numpy(observed_joints(keypoints, SIZE))
 
     whole = everything()

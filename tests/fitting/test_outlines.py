@@ -12,7 +12,7 @@ from scipy.spatial.transform import Rotation
 import fitting
 from fitting.body import BodyParams
 from fitting.camera import Camera
-from fitting.camera.focal import given_focal
+from fitting.camera.focal import focal_from_user
 from fitting.fits import FitInput, FitOptions, with_default_errors
 from fitting.outlines import shape_from_outlines
 from fitting.render.raster import rasterize
@@ -139,7 +139,7 @@ def test_what_belongs_to_no_rim_says_nothing() -> None:
 
 
 def shot(person: ShotPerson) -> fitting.Fit:
-    focal = given_focal(CAMERA.mean_focal_px, CAMERA.size)
+    focal = focal_from_user(CAMERA.mean_focal_px, CAMERA.size)
     found = fit_shot([person], CAMERA, focal, body(), fps=3.0, options=SceneOptions(ground=False))
     return found.people[1].fit
 

@@ -11,7 +11,7 @@ import torch
 from eval3dpw.captured.motion import load_motion
 from fitting import load_prior
 from fitting.body.load import load_body
-from fitting.solver.terms.pose_prior import GAUSSIAN, Mixture, from_mixture
+from fitting.solver.terms.pose_prior import GAUSSIAN, Mixture, prior_from_mixture
 from fitting.solver.unknowns import BODY_JOINTS
 from pose2d.base.errors import UserError
 
@@ -25,7 +25,7 @@ def made_up_mixture(count: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def made_up_prior(count: int = 3, freedom: float = math.inf):
-    return from_mixture(Mixture(*made_up_mixture(count), freedom), np.ones(24), np.ones(57))
+    return prior_from_mixture(Mixture(*made_up_mixture(count), freedom), np.ones(24), np.ones(57))
 
 
 def test_the_density_is_the_mixtures_marginal_density() -> None:

@@ -11,8 +11,8 @@ from fitting import load_body
 from fitting.camera import Camera
 from fitting.render import Mesh, render
 from fitting.render.raster import rasterize
-from fitting.render.shading import softened, vertex_normals
-from fitting.render.with_pytorch3d import problem
+from fitting.render.shading import soften_normals, vertex_normals
+from fitting.render.with_pytorch3d import explain_unavailable
 from pose2d.base.errors import UserError
 from tests.fitting.shapes import SMALL, TOY, at, sphere
 
@@ -185,7 +185,7 @@ def test_pytorch3d_without_its_compiled_part_is_told_apart(monkeypatch: pytest.M
         render([Mesh(*BALL)], TOY, backend="pytorch3d")
 
 
-@pytest.mark.skipif(problem() is not None, reason=str(problem()))
+@pytest.mark.skipif(explain_unavailable() is not None, reason=str(explain_unavailable()))
 def test_pytorch3d_draws_the_same_image() -> None:
     # Off the grid: where a pixel's centre lies exactly on an edge, PyTorch3D gives it to neither
     # triangle.
@@ -211,9 +211,9 @@ def test_softened_light_hides_a_bump_and_leaves_a_plane_as_it_is():
     bump[40, 2] -= 1.0
     flat = vertex_normals(plane, faces)
     rough = vertex_normals(bump, faces)
-    np.testing.assert_allclose(softened(flat, faces, 5), flat, atol=1e-6)
-    np.testing.assert_array_equal(softened(rough, faces, 0), rough)
-    soft = softened(rough, faces, 5)
+    np.testing.assert_allclose(soften_normals(flat, faces, 5), flat, atol=1e-6)
+    np.testing.assert_array_equal(soften_normals(rough, faces, 0), rough)
+    soft = soften_normals(rough, faces, 5)
     np.testing.assert_allclose(np.linalg.norm(soft, axis=1), 1, atol=1e-5)
     assert np.abs(soft - flat).max() < 0.3 * np.abs(rough - flat).max()
 

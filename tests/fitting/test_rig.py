@@ -15,9 +15,9 @@ import fitting
 from bench.lib.rigs import SimulatedRig, placed_around, simulate
 from bench.lib.simulation import Noise
 from fitting.camera import Camera
-from fitting.camera.focal import given_focal
+from fitting.camera.focal import focal_from_user
 from fitting.fits import OtherView
-from fitting.keypoints.side_swap import reordered
+from fitting.keypoints.side_swap import reorder_keypoints
 from fitting.rig.association import associate
 from fitting.rig.calibration import read_rig, write_rig
 from fitting.rig.check import check_calibration
@@ -63,7 +63,9 @@ def errors_mm(
     camera = first.camera
     person = ShotPerson(1, first.keypoints, np.arange(len(sim.time_s[0])), others=tuple(others))
     found = (
-        fit_shot([person], camera, given_focal(camera.mean_focal_px, camera.size), BODY, fps=30.0)
+        fit_shot(
+            [person], camera, focal_from_user(camera.mean_focal_px, camera.size), BODY, fps=30.0
+        )
         .people[1]
         .fit
     )
@@ -401,7 +403,7 @@ def test_people_place_cameras_and_say_how_well() -> None:
         [Lifted.of(points, time, camera, BODY, 30.0) for points in own]
         for own, time, camera in zip(sim.keypoints, sim.time_s, cameras, strict=True)
     ]
-    focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
+    focals = [focal_from_user(c.mean_focal_px, c.size) for c in cameras]
     found = place_cameras(
         Recorded(
             [c.name for c in rig.cameras], cameras, focals, lifted, [0.0, None, None], [1 / 30] * 3
@@ -421,7 +423,7 @@ def test_cameras_that_share_nobody_are_not_placed() -> None:
         [Lifted.of(own[0], time + 100 * n, c, BODY, 30.0)]
         for n, (own, time, c) in enumerate(zip(sim.keypoints, sim.time_s, cameras, strict=True))
     ]
-    focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
+    focals = [focal_from_user(c.mean_focal_px, c.size) for c in cameras]
     with pytest.raises(UserError, match="record a board"):
         place_cameras(Recorded(["a", "b"], cameras, focals, lifted, [0.0, 0.0], [1 / 30] * 2))
 
@@ -432,7 +434,7 @@ def test_sides_that_one_camera_exchanged_are_put_back(frames: range) -> None:
     given = views(sim, 0, [0, 1, 2])
     order = np.tile(np.arange(26), (40, 1))
     order[frames] = given[1].keypoints.skeleton.flip_order
-    wrong = replace(given[1], keypoints=reordered(given[1].keypoints, order))
+    wrong = replace(given[1], keypoints=reorder_keypoints(given[1].keypoints, order))
     right = exchange_sides([given[0], wrong, given[2]], 30.0)
     same = (right[1].keypoints.xy_px - given[1].keypoints.xy_px).norm(dim=-1) < 1e-3
     assert same.float().mean() > 0.98
@@ -443,7 +445,9 @@ def test_cameras_are_placed_though_one_shows_left_for_right() -> None:
     rig = placed_around([0, 80])
     sim = simulate(rig, BODY, 14, people=2, frames=60, noise=GOOD)
     flip = np.asarray(sim.keypoints[0][0].skeleton.flip_order)
-    sim.keypoints[1][:] = [reordered(points, np.tile(flip, (60, 1))) for points in sim.keypoints[1]]
+    sim.keypoints[1][:] = [
+        reorder_keypoints(points, np.tile(flip, (60, 1))) for points in sim.keypoints[1]
+    ]
     cameras = [c.camera for c in rig.cameras]
     people, exchanged = (
         [
@@ -452,7 +456,7 @@ def test_cameras_are_placed_though_one_shows_left_for_right() -> None:
         ]
         for other in (False, True)
     )
-    focals = [given_focal(c.mean_focal_px, c.size) for c in cameras]
+    focals = [focal_from_user(c.mean_focal_px, c.size) for c in cameras]
     found = place_cameras(
         Recorded(["a", "b"], cameras, focals, people, [0.0, 0.0], [1 / 30] * 2, exchanged=exchanged)
     )

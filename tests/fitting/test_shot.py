@@ -449,7 +449,7 @@ def test_a_mirror_image_stands_on_the_same_floor(family: list[ShotPerson], body:
 
 
 def test_parameters_refocused_there_and_back_are_the_same(body: Body) -> None:
-    from fitting.camera.focal import refocused_params
+    from fitting.camera.focal import refocus_params
 
     generator = torch.Generator().manual_seed(0)
     pose = 0.3 * torch.randn(4, 24, 3, generator=generator)
@@ -458,8 +458,8 @@ def test_parameters_refocused_there_and_back_are_the_same(body: Body) -> None:
         torch.zeros(10),
         torch.tensor([0.5, 0.2, 5.0]) + 0.1 * torch.randn(4, 3, generator=generator),
     )
-    there = refocused_params(params, body.rest_joints[0], 1.3)
-    back = refocused_params(there, body.rest_joints[0], 1 / 1.3)
+    there = refocus_params(params, body.rest_joints[0], 1.3)
+    back = refocus_params(there, body.rest_joints[0], 1 / 1.3)
     torch.testing.assert_close(back.pose, params.pose, atol=1e-5, rtol=0)
     torch.testing.assert_close(back.translation, params.translation, atol=1e-5, rtol=0)
     assert (there.translation[:, 2] > 1.25 * params.translation[:, 2]).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fitting.keypoints.side_swap import reordered, side_order
+from fitting.keypoints.side_swap import find_side_order, reorder_keypoints
 from pose2d.skeletons import COCO17
 from pose2d.types import ErrorDistribution, Keypoints
 
@@ -36,8 +36,8 @@ def side_walk() -> Keypoints:
 
 def repair_side_swaps(keypoints: Keypoints, fps: float) -> tuple[Keypoints, np.ndarray]:
     """With sides put back, and which keypoints changed places."""
-    order = side_order(keypoints, fps)
-    return reordered(keypoints, order), order != np.arange(order.shape[1])
+    order = find_side_order(keypoints, fps)
+    return reorder_keypoints(keypoints, order), order != np.arange(order.shape[1])
 
 
 def exchanged(known: Keypoints, frames: list[int]) -> Keypoints:

@@ -100,4 +100,4 @@ def test_a_step_through_the_camera_is_not_taken() -> None:
     )
     found = solve_frames(problem, close, 20)
     points = problem.posed(found.state).keypoints
-    assert (points[problem.seen.used][:, 2] > 0).all()
+    assert (points[problem.keypoints.used][:, 2] > 0).all()

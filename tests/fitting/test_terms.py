@@ -29,7 +29,8 @@ def only(problem: Problem, term: Term) -> Problem:
     if isinstance(term, Reprojection):
         return replace(problem, terms=(term,))
     return replace(
-        problem, terms=(replace(problem.seen, weight=torch.zeros_like(problem.seen.weight)), term)
+        problem,
+        terms=(replace(problem.keypoints, weight=torch.zeros_like(problem.keypoints.weight)), term),
     )
 
 
@@ -71,7 +72,7 @@ def test_the_gradient_of_another_cameras_keypoints_is_the_difference_of_its_cost
     problem, state = some_problem(FRAMES, True)
     turn = rotation_matrices(torch.tensor([[0.1, 0.9, -0.2]], dtype=DOUBLE))[0]
     placed = replace(
-        problem.seen, rotation=turn, offset_m=torch.tensor([-3.0, 0.2, 2.0], dtype=DOUBLE)
+        problem.keypoints, rotation=turn, offset_m=torch.tensor([-3.0, 0.2, 2.0], dtype=DOUBLE)
     )
     exact, stated = slopes(only(problem, placed), state)
     torch.testing.assert_close(stated, exact, rtol=1e-4, atol=1e-5 * float(exact.abs().max()))

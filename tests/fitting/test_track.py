@@ -11,7 +11,7 @@ import torch
 import fitting
 from fitting.fits import FitInput
 from fitting.init.lifter import guess_from_keypoints
-from fitting.keypoints.usable import TooFewKeypoints, body_keypoints
+from fitting.keypoints.usable import TooFewKeypoints, check_body_keypoints
 from fitting.track import fit_track, prepare_track
 from fitting.windows import _split_windows, fit_windows
 from pose2d.base.errors import UserError
@@ -38,7 +38,7 @@ def test_pieces_fit_as_well_as_the_whole_and_meet_without_a_seam() -> None:
     usable = torch.ones(100, dtype=torch.bool)
     guess = guess_from_keypoints(known, [camera], body, 25)
     windows = fit_windows(
-        FitInput(body_keypoints(known), guess), usable, camera, body, 25, sizes=(40, 8)
+        FitInput(check_body_keypoints(known), guess), usable, camera, body, 25, sizes=(40, 8)
     )
     assert windows.params.shape.shape == whole.params.shape.shape == (10,)
     assert windows.params.pose.shape == (100, 24, 3)

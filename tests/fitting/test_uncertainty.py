@@ -21,7 +21,7 @@ from tests.fitting.solver_problems import having, some_problem
 
 def test_sharper_keypoints_mean_smaller_deviations() -> None:
     problem, state = some_problem(4, True)
-    seen = problem.seen
+    seen = problem.keypoints
     sharp = having(problem, replace(seen, weight=seen.weight * 100, robust=seen.robust * 1e6))
     blunt = having(problem, replace(seen, robust=seen.robust * 1e6))
     assert (

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fitting
-from fitting.keypoints.weights import REFERENCE_SIGMA, keypoint_weights, warn_of_scores
+from fitting.keypoints.weights import REFERENCE_SIGMA, keypoint_weights, warn_of_uncalibrated_scores
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 from pose2d.types import Keypoints, expected_oks, l_squared
@@ -90,10 +90,10 @@ def test_a_score_that_is_no_expected_oks_is_warned_of() -> None:
     ones = torch.ones(1, 17)
     raw = Keypoints(xy_px=torch.zeros(1, 17, 2), confidence=ones, presence=ones, source="raw")
     with pytest.warns(UserWarning, match="weighting='confidence' is the usual choice"):
-        warn_of_scores(raw, "likelihood")
+        warn_of_uncalibrated_scores(raw, "likelihood")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_scores(raw, "confidence")
-        warn_of_scores(replace(raw, source="ccnet"), "likelihood")
+        warn_of_uncalibrated_scores(raw, "confidence")
+        warn_of_uncalibrated_scores(replace(raw, source="ccnet"), "likelihood")
     with pytest.warns(UserWarning, match="expected OKS"):
         fitting.fit(raw, fitting.Camera.default((640, 480)))

@@ -11,7 +11,7 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.rotations import quaternion_to_matrix
 from fitting.camera.pinhole import NEAREST_KEYPOINT_M
-from fitting.init.lifter_inputs import Inputs, Observation, inputs
+from fitting.init.lifter_inputs import Inputs, Observation, make_inputs
 from fitting.init.lifter_network import SHAPE, SLOW_STEP_S, WINDOW
 from pose2d.skeletons import HALPE26
 from training.examples.marks import MARKS_SPREAD_M, mark_offsets
@@ -109,7 +109,7 @@ def turn_towards_person(
 
     inside: [B, T] the frames that count.
     """
-    network_inputs = inputs(keypoints)
+    network_inputs = make_inputs(keypoints)
     to_turned = network_inputs.box.to_camera.mT
     rotation = torch.cat(((to_turned @ rotation[:, :, 0])[:, :, None], rotation[:, :, 1:]), 2)
     pelvis = torch.einsum("btij,btj->bti", to_turned, pelvis_m)

@@ -65,7 +65,7 @@ class Contact(Term):
         """As the floor's."""
 
 
-def kept_contact(contact: Tensor, points_shot: Tensor, fps: float) -> Tensor:
+def weaken_moved_contacts(contact: Tensor, points_shot: Tensor, fps: float) -> Tensor:
     """[T, n] probabilities of contact once the points' places [T, n, 3] are known: a point that
     moved all the same was let go, and counts as much as the loss still pulled."""
     if len(contact) < 2:

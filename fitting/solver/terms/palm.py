@@ -14,7 +14,7 @@ from torch import Tensor
 from fitting.body import Body
 from fitting.body.attached_points import AttachedPoints
 from fitting.body.fingers import WRISTS
-from fitting.keypoints.hands import PALM, SeenHands
+from fitting.keypoints.hands import PALM, HandObservations
 from fitting.solver.jacobian import BonePoints, Posed
 from fitting.solver.terms.reprojection import Reprojection, project, projection_rows
 from fitting.solver.terms.term import NormalEquations, Term, geman_mcclure
@@ -39,10 +39,10 @@ class Palm(Term):
 
     @classmethod
     def of(
-        cls, seen: SeenHands | None, keypoints: Reprojection, body: Body, shape_size: int
+        cls, seen: HandObservations | None, keypoints: Reprojection, body: Body, shape_size: int
     ) -> "Palm | None":
         """Of hands that are seen by the camera of the keypoints."""
-        if seen is None or not bool(seen.seen.any()):
+        if seen is None or not bool(seen.visible.any()):
             return None
         fingers = body.with_fingers()
         palm = [0, *PALM]

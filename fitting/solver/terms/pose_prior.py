@@ -51,7 +51,7 @@ def read_mixture(path: str | Path | None = None) -> Mixture:
             return Mixture(
                 file["weights"],
                 file["means"],
-                _unpacked(file["covariances"]),
+                _unpack_covariances(file["covariances"]),
                 float(file["freedom"]),
             )
     content = unpickle.load(path)
@@ -75,13 +75,13 @@ def read_mixture(path: str | Path | None = None) -> Mixture:
         ) from error
 
 
-def packed(covariances: np.ndarray) -> np.ndarray:
+def pack_covariances(covariances: np.ndarray) -> np.ndarray:
     """Symmetric [M, n, n] -> lower triangles [M, n (n + 1) / 2] float32."""
     rows, columns = np.tril_indices(covariances.shape[-1])
     return covariances[:, rows, columns].astype(np.float32)
 
 
-def _unpacked(triangles: np.ndarray) -> np.ndarray:
+def _unpack_covariances(triangles: np.ndarray) -> np.ndarray:
     size = round((math.sqrt(8 * triangles.shape[1] + 1) - 1) / 2)
     rows, columns = np.tril_indices(size)
     full = np.zeros((len(triangles), size, size))
@@ -152,7 +152,7 @@ class PosePrior:
         return PosePrior(**{name: value.to(dtype) for name, value in vars(self).items()})
 
 
-def from_mixture(
+def prior_from_mixture(
     mixture: Mixture,
     acceleration_std: np.ndarray,
     angular_std: np.ndarray,
@@ -195,7 +195,7 @@ def load_prior(path: str | Path | None = None) -> PosePrior:
     mixture = read_mixture(path)
     with np.load(str(EMBEDDED)) as file:  # SMPLify's file has no accelerations
         smoothness = file["acceleration_sigma"], file["angular_sigma"]
-    return from_mixture(mixture, *smoothness)
+    return prior_from_mixture(mixture, *smoothness)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pose2d.skeletons import HALPE26
 from pose2d.tracking.appearance import describe
 from pose2d.types import Appearance
 from pose2d.video.images import ImageFolder
-from pose2d.video.shots import shrunk
+from pose2d.video.shots import shrink
 
 LEAST_SEEN = 0.3  # share of a person that must be visible to be expected
 
@@ -98,7 +98,7 @@ def _look(folder: Path, name: str) -> dict[str, np.ndarray]:
             here = (np.full(len(boxes), frame.index), boxes, found.scores, xy, sure, seen.colours)
             for column, value in zip(rows, (*here, seen.weight), strict=True):
                 rows[column].append(value)
-            small.append(shrunk(frame.rgb))
+            small.append(shrink(frame.rgb))
     wh = np.array([clip.info.width_px, clip.info.height_px])
     return {n: np.concatenate(v) for n, v in rows.items()} | {"small": np.stack(small), "wh": wh}
 

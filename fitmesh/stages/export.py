@@ -187,7 +187,7 @@ def _write_overlay(job: Job) -> list[str]:
 
         def painted(frame: Frame) -> av.VideoFrame:
             painter.paint(frame.rgb, frame.index)
-            return video.prepared(
+            return video.prepare(
                 frame.rgb
             )  # not where frames are encoded: that takes as long again
 

@@ -1,5 +1,5 @@
-"""Videos out: H.264 in an mp4 that a browser plays, at the times its frames had, with the sound
-they had.
+"""Writing videos: H.264 in an mp4 that browsers play, with the frames' own times and the source's
+sound.
 """
 
 import threading
@@ -41,26 +41,25 @@ class VideoWriter:
         tick_s: Fraction,
         sound_from: Path | None,
     ) -> None:
-        """sound_from: whose sound, between the times of the first and last frame, is taken along."""
+        """sound_from: the file whose sound, between the times of the first and last frame, is copied."""
         self._container = container
         self._rate = rate
         self._tick_s = tick_s
-        self._stream: av.VideoStream | None = (
-            None  # made with the first frame, which knows its size
-        )
+        self._stream: av.VideoStream | None = None  # made with the first frame, which has its size
         self._colours = threading.local()  # a converter for each thread that prepares frames
-        self._sound = Sound.of(sound_from, container) if sound_from else None
-        self._start_s = self._end_s = Fraction(0)
+        self._sound = Sound.open(sound_from, container) if sound_from else None
+        self._start_s = Fraction(0)
+        self._end_s = Fraction(0)
 
     def write(self, rgb: np.ndarray, time_s: Fraction) -> None:
         """Add one frame, [H, W, 3] uint8, shown from `time_s` (the source's clock) on."""
-        self.add(self.prepared(rgb), time_s)
+        self.add(self.prepare(rgb), time_s)
 
-    def prepared(self, rgb: np.ndarray) -> av.VideoFrame:
-        """An image [H, W, 3] in the colours of the file, for `add`. Several threads may prepare
-        frames at a time.
+    def prepare(self, rgb: np.ndarray) -> av.VideoFrame:
+        """Return an image [H, W, 3] in the colours of the file, for `add`. Several threads may
+        prepare frames at a time.
         """
-        rgb = np.ascontiguousarray(_playable(rgb))
+        rgb = np.ascontiguousarray(_to_playable_size(rgb))
         frame = av.VideoFrame.from_numpy_buffer(rgb, format="rgb24")  # no copy
         if not hasattr(self._colours, "converter"):
             self._colours.converter = VideoReformatter()
@@ -69,7 +68,7 @@ class VideoWriter:
         )
 
     def add(self, frame: av.VideoFrame, time_s: Fraction) -> None:
-        """A prepared frame, shown from `time_s` on."""
+        """Add a prepared frame, shown from `time_s` on."""
         if self._stream is None:
             self._stream = self._container.add_stream(
                 "libx264", rate=self._rate, options={**QUALITY, **IN_ORDER}
@@ -78,8 +77,11 @@ class VideoWriter:
             self._stream.height = frame.height
             self._stream.pix_fmt = "yuv420p"
             context = self._stream.codec_context
-            self._stream.time_base = context.time_base = self._tick_s
-            context.colorspace = context.color_primaries = context.color_trc = BT709
+            self._stream.time_base = self._tick_s
+            context.time_base = self._tick_s
+            context.colorspace = BT709
+            context.color_primaries = BT709
+            context.color_trc = BT709
             context.color_range = LIMITED_RANGE
             self._start_s = time_s
         frame.time_base = self._tick_s
@@ -108,12 +110,12 @@ class VideoWriter:
 def video_writer(
     path: str | Path, rate: Fraction, tick_s: Fraction, sound_from: Path | None = None
 ) -> Iterator[VideoWriter]:
-    """Write a video atomically: it appears at `path` when it is complete. `rate` is the mean frames
-    per second; `tick_s` divides every frame's time. Odd sizes grow by one pixel, since 4:2:0 colour
-    halves both sides; images with a side above 8192 pixels are shrunk."""
-    faststart = {
-        "movflags": "+faststart"
-    }  # the index comes first: a browser can play before it has everything
+    """Write a video atomically: it appears at `path` when it is complete.
+
+    rate: mean frames per second; tick_s: divides every frame's time. Odd sizes grow by one pixel,
+    because 4:2:0 colour halves both sides; images with a side above 8192 pixels are shrunk."""
+    # The index comes first, so that a browser can play before it has the whole file.
+    faststart = {"movflags": "+faststart"}
     with (
         atomic_file(path) as temporary,
         av.open(str(temporary), "w", format="mp4", options=faststart) as container,
@@ -123,15 +125,18 @@ def video_writer(
         writer.finish()
 
 
-def _playable(rgb: np.ndarray) -> np.ndarray:
-    """Shrunk where a side is longer than H.264 allows; sides that are odd or shorter than its
-    blocks grow at their end."""
+def _to_playable_size(rgb: np.ndarray) -> np.ndarray:
+    """Return the image shrunk if a side is longer than H.264 allows; sides that are odd or shorter
+    than its blocks grow at their end.
+    """
     share = LARGEST_WH / max(rgb.shape[:2])
     if share < 1:
         width, height = (max(2, round(share * side)) for side in rgb.shape[1::-1])
         rgb = cv2.resize(rgb, (width, height), interpolation=cv2.INTER_AREA)
-    grow = [max(side + side % 2, LEAST_WH) - side for side in rgb.shape[:2]]
-    return np.pad(rgb, ((0, grow[0]), (0, grow[1]), (0, 0)), mode="edge") if any(grow) else rgb
+    grow_h, grow_w = (max(side + side % 2, LEAST_WH) - side for side in rgb.shape[:2])
+    if not grow_h and not grow_w:
+        return rgb
+    return np.pad(rgb, ((0, grow_h), (0, grow_w), (0, 0)), mode="edge")
 
 
 # What browsers play inside an mp4; anything else (vorbis, pcm, ...) is encoded anew as AAC.
@@ -140,14 +145,15 @@ _RATE_HZ = 48000
 
 
 class Sound:
-    """The first sound track of a file, fed into an open container a little at a time, to stay
-    beside the images.
+    """The first sound track of a file, copied into an open container a little at a time, so that
+    sound and images of one moment lie close together.
     """
 
     def __init__(
         self, source: av.container.InputContainer, target: av.container.OutputContainer
     ) -> None:
-        self._source, self._target = source, target
+        self._source = source
+        self._target = target
         track = source.streams.audio[0]
         self._copy = track.codec_context.name.removesuffix("float") in _COPIED
         if self._copy:
@@ -159,8 +165,8 @@ class Sound:
         self._waiting: av.Packet | None = None
 
     @classmethod
-    def of(cls, path: Path, target: av.container.OutputContainer) -> "Sound | None":
-        """None where `path` has no sound."""
+    def open(cls, path: Path, target: av.container.OutputContainer) -> "Sound | None":
+        """Return the sound of a file; None if it has none."""
         source = av.open(str(path), options={"protocol_whitelist": "file"})
         if source.streams.audio:
             return cls(source, target)
@@ -168,30 +174,27 @@ class Sound:
         return None
 
     def copy_until(self, end_s: Fraction, zero_s: Fraction) -> None:
-        """Pass on what sounds before `end_s`; `zero_s` on the source's clock becomes zero in the
-        target.
-        """
+        """Copy the sound before `end_s`; `zero_s` on the source's clock becomes zero in the target."""
         while True:
             try:
                 packet = next(self._packets, None) if self._waiting is None else self._waiting
-            except (
-                av.error.FFmpegError,
-                OSError,
-            ):  # the file breaks off here, and so does its sound
+            except (av.error.FFmpegError, OSError):  # the file breaks off here, and so does sound
                 return
-            late = (
-                packet is not None
-                and packet.pts is not None
-                and packet.pts * packet.time_base >= end_s
-            )
-            self._waiting = packet if late else None
-            if packet is None or late:
+            self._waiting = None
+            if packet is None:
                 return
-            if packet.pts is None or packet.pts * packet.time_base < zero_s:
+            if packet.pts is None:
+                continue
+            time_s = packet.pts * packet.time_base
+            if time_s >= end_s:
+                self._waiting = packet
+                return
+            if time_s < zero_s:
                 continue
             if self._copy:
-                shift = round(zero_s / packet.time_base)
-                packet.pts, packet.dts = packet.pts - shift, packet.pts - shift
+                pts = packet.pts - round(zero_s / packet.time_base)
+                packet.pts = pts
+                packet.dts = pts
                 packet.stream = self._stream
                 self._target.mux(packet)
             else:

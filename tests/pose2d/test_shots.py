@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pose2d.video.frames import Frame
-from pose2d.video.shots import CutKind, ShotMarker, new_structure, shrunk, thumbnail
+from pose2d.video.shots import CutKind, ShotMarker, new_structure, shrink, thumbnail
 from pose2d.video.video_file import Video
 
 
@@ -196,7 +196,7 @@ def test_no_cut_is_invented_in_the_shared_videos_and_every_join_of_two_is_found(
     shared: Path,
 ) -> None:
     def small(path: Path, frames: int) -> np.ndarray:
-        return np.stack([shrunk(f.rgb) for f in itertools.islice(Video(path).frames(), frames)])
+        return np.stack([shrink(f.rgb) for f in itertools.islice(Video(path).frames(), frames)])
 
     clips = [small(path, 120) for path in sorted((shared / "data" / "videos").iterdir())]
     for clip in clips:

@@ -1,13 +1,12 @@
-"""A result -> files that other programs open. Each format says which files it makes and writes
-them.
+"""The export formats: files of a result that other programs open.
 
-An export can be told the names of its bones, and how motion is changed on its way (by
-`exports.motion`).
+An exporter can name bones after another program's convention and change the motion on its way
+(`exports.motion`).
 
-Every skeleton here has the tree of SMPL's 24 joints, or of SMPL-H's 52 where fingers are known, and
-a joint carries the bone that turns about it: `left_hip` the thigh. Other programs find bones by the
-names they look for; their skeletons have the same tree, with more bones (twists) than are known
-here. SMPL's `left_hand` is where the fingers begin: the middle finger's first bone."""
+Every skeleton here has the tree of SMPL's 24 joints, or of SMPL-H's 52 if fingers are known. A
+joint carries the bone that turns about it: `left_hip` the thigh. Other programs find bones by name;
+their skeletons have the same tree, with additional bones (twists). SMPL's `left_hand` is where the
+fingers begin: the middle finger's first bone."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -30,41 +29,38 @@ _SIDE = ("hip", "knee", "ankle", "foot", "collar", "shoulder", "elbow", "wrist",
 _FINGERS = ("index", "middle", "pinky", "ring", "thumb")
 # By convention: names of _CENTRE, names of _SIDE with {} for the side, the words for left and
 # right, the name of a finger's bone, and the words for _FINGERS and for a finger's three bones.
-_OTHERS = json.loads(Path(__file__).with_name("bone_names.json").read_text("utf-8"))
-CHOICES = (DEFAULT, *_OTHERS)
+_CONVENTIONS = json.loads(Path(__file__).with_name("bone_names.json").read_text("utf-8"))
+CHOICES = (DEFAULT, *_CONVENTIONS)
 
 
 def bone_names(convention: str, joints: Sequence[str]) -> tuple[str, ...]:
-    """The bones of SMPL's or SMPL-H's joints."""
+    """Return the names of the bones of SMPL's or SMPL-H's joints in a convention."""
     if convention not in CHOICES:
-        raise UserError(f"unknown --bone-names {convention!r}: choose {', '.join(CHOICES)}.")
+        raise UserError(f"--bone-names must be one of {', '.join(CHOICES)}; got {convention!r}.")
     if convention == DEFAULT:
         return tuple(joints)
-    theirs = _OTHERS[convention]
-    names = dict(zip(_CENTRE, theirs["centre"], strict=True))
-    for ours, side in zip(("left", "right"), theirs["sides"], strict=True):
-        names |= {
-            f"{ours}_{part}": name.format(side)
-            for part, name in zip(_SIDE, theirs["side"], strict=True)
-        }
-        for which, finger in zip(_FINGERS, theirs["fingers"], strict=True):
-            for number, bone in enumerate(theirs["bones"], 1):
-                names[f"{ours}_{which}{number}"] = theirs["finger_bone"].format(
-                    side=side, finger=finger, bone=bone
+    rules = _CONVENTIONS[convention]
+    names = dict(zip(_CENTRE, rules["centre"], strict=True))
+    for side, side_word in zip(("left", "right"), rules["sides"], strict=True):
+        for part, pattern in zip(_SIDE, rules["side"], strict=True):
+            names[f"{side}_{part}"] = pattern.format(side_word)
+        for finger, finger_word in zip(_FINGERS, rules["fingers"], strict=True):
+            for number, bone_word in enumerate(rules["bones"], 1):
+                names[f"{side}_{finger}{number}"] = rules["finger_bone"].format(
+                    side=side_word, finger=finger_word, bone=bone_word
                 )
     return tuple(names[joint] for joint in joints)
 
 
 @dataclass(frozen=True)
 class Motion:
-    """What becomes of a fit's motion in an export (`exports.motion`)."""
+    """How an export changes the fitted motion (`exports.motion`)."""
 
     fps: float | None = None  # None: the frames that were processed
     smooth: float = 0.0  # 0..1: share of the strongest filter
     in_place: bool = False  # the root stays over the origin, at its height
-    keep_reliable: float | None = (
-        None  # frames that are less probable to be within `reliable_mm` are left out
-    )
+    # Leave out frames whose probability of being within `reliable_mm` is lower; None: keep all.
+    keep_reliable: float | None = None
     reliable_mm: float = 100.0
 
 
@@ -75,16 +71,17 @@ PLAIN = Motion()
 class Exporter:
     """One format. Its module is imported when it is used: a run needs few of them, and those last."""
 
-    # of its module here: `write(result, folder, progress)`, with the convention where it names
-    # bones
+    # Module in this package with `write(result, folder, progress)`, which also takes `convention`
+    # if it names bones.
     name: str
-    entry: str  # the one file or folder that it leaves in `out`
+    entry: str  # the file or folder that it writes into the result's folder
     names_bones: bool = False
-    motion: str = ""  # it shows what this function of `exports.motion` makes of a result
+    motion: str = ""  # function of `exports.motion` that prepares the result; empty: as it is
     write_function: str = "write"
-    # a folder, with a file for each person, segment or frame (`exports.scene.write_pieces`) ..
+    # If not empty, `entry` is a folder with a file for each "person", "segment" or "frame", whose
+    # names end in `suffix` (`exports.scene.write_pieces`).
     each: str = ""
-    suffix: str = ""  # .. whose names end so
+    suffix: str = ""
 
     @property
     def module(self) -> str:
@@ -98,7 +95,7 @@ class Exporter:
         bone_names: str = DEFAULT,
         motion: Motion = PLAIN,
     ) -> list[str]:
-        """The names of the files that it wrote, relative to the folder."""
+        """Write the format and return the names of its files, relative to the folder."""
         write = getattr(import_module(self.module), self.write_function)
         if self.motion:
             result = getattr(import_module(f"{__name__}.motion"), self.motion)(result, motion)
@@ -113,45 +110,66 @@ class Exporter:
 
 
 EXPORTERS = {
-    "glb": Exporter(
-        "scene_glb", "scene.glb", True, "reworked"
-    ),  # animated, skinned meshes with the camera
-    "fbx": Exporter("fbx", "scene.fbx", True, "reworked"),  # the same, by Blender
-    "report": Exporter("report", "report.html"),  # a page that shows the quality of the run
-    # The exact mesh of every person and frame; a skeleton's motion; SMPL-H poses in AMASS's layout;
-    # markers for OpenSim
+    # Animated, skinned meshes with the camera.
+    "glb": Exporter("scene_glb", "scene.glb", names_bones=True, motion="change_motion"),
+    # The content of scene.glb, written by Blender.
+    "fbx": Exporter("fbx", "scene.fbx", names_bones=True, motion="change_motion"),
+    # A page that shows the quality of the run.
+    "report": Exporter("report", "report.html"),
+    # The exact mesh of every person and frame.
     "obj": Exporter("person_files", "obj", write_function="write_obj", each="frame", suffix=".obj"),
+    # A skeleton and its motion.
     "bvh": Exporter(
-        "person_files", "bvh", True, "evened", "write_bvh", each="person", suffix=".bvh"
+        "person_files",
+        "bvh",
+        names_bones=True,
+        motion="change_motion_at_even_times",
+        write_function="write_bvh",
+        each="person",
+        suffix=".bvh",
     ),
+    # SMPL-H poses in AMASS's layout.
     "amass": Exporter(
-        "person_files", "amass", False, "evened", "write_amass", each="segment", suffix=".npz"
+        "person_files",
+        "amass",
+        motion="change_motion_at_even_times",
+        write_function="write_amass",
+        each="segment",
+        suffix=".npz",
     ),
+    # Markers for OpenSim.
     "trc": Exporter(
-        "person_files", "trc", False, "evened", "write_trc", each="segment", suffix=".trc"
+        "person_files",
+        "trc",
+        motion="change_motion_at_even_times",
+        write_function="write_trc",
+        each="segment",
+        suffix=".trc",
     ),
-    "json": Exporter("csv_json", "motion.json", motion="emptied", write_function="write_json"),
-    "csv": Exporter("csv_json", "motion.csv", motion="emptied", write_function="write_csv"),
+    # The numbers of the fit.
+    "json": Exporter(
+        "csv_json", "motion.json", motion="blank_unreliable_rows", write_function="write_json"
+    ),
+    "csv": Exporter(
+        "csv_json", "motion.csv", motion="blank_unreliable_rows", write_function="write_csv"
+    ),
 }
 ALWAYS = ("glb", "report")
 
 
-def wanted(names: Iterable[str], always: Iterable[str] | None = None) -> list[str]:
-    """The exports of a run that was asked for `names`, in the order they are made; the report comes
-    last. always: what is made unasked; None: ALWAYS."""
-    asked = set(names)
-    if unknown := sorted(asked - set(EXPORTERS)):
-        raise UserError(f"unknown --export {', '.join(unknown)}: choose {', '.join(EXPORTERS)}.")
-    chosen = [
-        name
-        for name in EXPORTERS
-        if name in asked or name in (ALWAYS if always is None else always)
-    ]
+def choose_exports(names: Iterable[str], always: Iterable[str] = ALWAYS) -> list[str]:
+    """Return the formats that a run with these names makes, in the order in which they are made; the
+    report comes last. always: formats that are made in any case.
+    """
+    requested = set(names)
+    if unknown := sorted(requested - set(EXPORTERS)):
+        raise UserError(f"--export has {', '.join(unknown)}; choose from {', '.join(EXPORTERS)}.")
+    chosen = [name for name in EXPORTERS if name in requested.union(always)]
     return sorted(chosen, key=lambda name: name == "report")
 
 
 def check_exports(names: Iterable[str], convention: str) -> None:
-    """Refuse formats and names of bones that there are none of, and what this machine cannot make."""
-    if "fbx" in wanted(names, ()):
+    """Refuse unknown formats and conventions, and formats that this machine cannot make."""
+    if "fbx" in choose_exports(names, always=()):
         import_module(EXPORTERS["fbx"].module).blender()
     bone_names(convention, ())

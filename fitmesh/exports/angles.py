@@ -36,7 +36,8 @@ ANGLE_NAMES = (
     "neck_rotation_left",
 )
 _JOINT = {name: number for number, name in enumerate(JOINT_NAMES)}
-_MADE_BY = {
+# Joints whose rotations make an angle, where it is not the joint of the angle's name.
+_JOINTS_OF_PART = {
     "shoulder": ("collar", "shoulder"),
     "trunk": ("spine1", "spine2", "spine3"),
     "neck": ("neck", "head"),
@@ -44,18 +45,20 @@ _MADE_BY = {
 
 
 def _joints_of(angle: str) -> tuple[int, ...]:
-    side, _, rest = angle.partition("_")
-    if side not in ("left", "right"):
-        return tuple(_JOINT[name] for name in _MADE_BY[side])
-    part = rest.split("_")[0]
-    return tuple(_JOINT[f"{side}_{name}"] for name in _MADE_BY.get(part, (part,)))
+    """Return the joints whose rotations make an angle."""
+    first, second = angle.split("_")[:2]
+    if first not in ("left", "right"):
+        return tuple(_JOINT[name] for name in _JOINTS_OF_PART[first])
+    return tuple(_JOINT[f"{first}_{name}"] for name in _JOINTS_OF_PART.get(second, (second,)))
 
 
-ANGLE_JOINTS = {name: _joints_of(name) for name in ANGLE_NAMES}  # whose rotations make each angle
+ANGLE_JOINTS = {name: _joints_of(name) for name in ANGLE_NAMES}
 
 
 def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np.ndarray]:
-    """ANGLE_NAMES -> [T] degrees, of axis-angles [T, 24, 3] and posed joints [T, 24, 3]."""
+    """Return the angles [T] in degrees by ANGLE_NAMES, of axis-angles [T, 24, 3] and posed joints [T,
+    24, 3].
+    """
     local = [Rotation.from_rotvec(pose_rad[:, joint]) for joint in range(len(JOINT_NAMES))]
     from_rest: list[Rotation] = []
     for turn, parent in zip(local, PARENTS, strict=True):
@@ -66,39 +69,36 @@ def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np
         angles[f"{side}_hip_flexion"] = -flexion  # a rotation about +x swings the leg back
         angles[f"{side}_hip_abduction"] = outward * abduction
         angles[f"{side}_hip_internal_rotation"] = -outward * rotation
-        angles[f"{side}_ankle_dorsiflexion"] = -euler_deg(local[_JOINT[f"{side}_ankle"]], "XZY")[
-            :, 0
-        ]
-        for joint, chain in (
-            ("knee", ("hip", "knee", "ankle")),
-            ("elbow", ("shoulder", "elbow", "wrist")),
-        ):
-            above, at, below = (joints_m[:, _JOINT[f"{side}_{name}"]] for name in chain)
-            angles[f"{side}_{joint}_flexion"] = _between_deg(at - above, below - at)
+        ankle = euler_deg(local[_JOINT[f"{side}_ankle"]], "XZY")
+        angles[f"{side}_ankle_dorsiflexion"] = -ankle[:, 0]
+        for chain in (("hip", "knee", "ankle"), ("shoulder", "elbow", "wrist")):
+            upper_m, middle_m, lower_m = (joints_m[:, _JOINT[f"{side}_{name}"]] for name in chain)
+            bend = _between_deg(middle_m - upper_m, lower_m - middle_m)
+            angles[f"{side}_{chain[1]}_flexion"] = bend
         arm = joints_m[:, _JOINT[f"{side}_elbow"]] - joints_m[:, _JOINT[f"{side}_shoulder"]]
-        angles[f"{side}_shoulder_elevation"] = _between_deg(
-            arm, -from_rest[_JOINT["spine3"]].as_matrix()[:, :, 1]
-        )
-    for name, lower, upper in (("trunk", "pelvis", "spine3"), ("neck", "spine3", "head")):
+        trunk_down = -from_rest[_JOINT["spine3"]].as_matrix()[:, :, 1]
+        angles[f"{side}_shoulder_elevation"] = _between_deg(arm, trunk_down)
+    for part, lower, upper in (("trunk", "pelvis", "spine3"), ("neck", "spine3", "head")):
         relative = from_rest[_JOINT[lower]].inv() * from_rest[_JOINT[upper]]
-        parts = zip(
-            ("flexion", "bending_right", "rotation_left"), euler_deg(relative, "XZY").T, strict=True
-        )
-        angles |= {f"{name}_{part}": value for part, value in parts}
+        flexion, bending, rotation = euler_deg(relative, "XZY").T
+        angles[f"{part}_flexion"] = flexion
+        angles[f"{part}_bending_right"] = bending
+        angles[f"{part}_rotation_left"] = rotation
     return {name: angles[name] for name in ANGLE_NAMES}
 
 
 def euler_deg(rotation: Rotation, axes: str) -> np.ndarray:
-    """[T, 3] intrinsic angles, for instance of R = Rx Rz Ry for "XZY"; the last one is 0 in gimbal
-    lock.
+    """Return intrinsic angles [T, 3], for instance of R = Rx Rz Ry for "XZY"; the last one is 0 in
+    gimbal lock.
     """
-    with (
-        warnings.catch_warnings()
-    ):  # scipy warns of gimbal lock, where only the sum of two angles is determined
+    # scipy warns of gimbal lock, where only the sum of two angles is determined.
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return rotation.as_euler(axes, degrees=True)
 
 
 def _between_deg(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Angle between directions [T, 3]; exact also near 0 and 180, where the cosine alone is not."""
+    """Return the angle [T] between directions [T, 3]; exact also near 0 and 180, where the cosine is
+    not.
+    """
     return np.degrees(np.arctan2(np.linalg.norm(np.cross(a, b), axis=-1), (a * b).sum(-1)))

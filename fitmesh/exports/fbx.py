@@ -1,5 +1,5 @@
-"""`scene.fbx`: as scene.glb, for programs that read nothing else. Blender writes it, in a process
-of its own.
+"""`scene.fbx`: the content of scene.glb, for programs that do not read glTF. Blender writes it, in a
+process of its own.
 """
 
 import os
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from fitmesh.ui.events import Reporter
 
 FILE = "scene.fbx"
-PYTHON = "FITMESH_BLENDER_PYTHON"  # names a Python with the package bpy
+PYTHON = "FITMESH_BLENDER_PYTHON"  # environment variable: path of a Python with the package bpy
 SCRIPT = Path(__file__).parent / "blender" / "to_fbx.py"
 
 
 def blender() -> list[str]:
-    """The command before a .glb and an .fbx; UserError where there is neither Blender nor its
-    Python package.
+    """Return the command that takes a .glb and an .fbx; UserError if neither Blender nor its Python
+    package is installed.
     """
     python = os.environ.get(PYTHON) or (sys.executable if find_spec("bpy") else "")
     if python:
@@ -34,13 +34,13 @@ def blender() -> list[str]:
     if program := shutil.which("blender"):
         return [program, "--background", "--python-exit-code", "1", "--python", str(SCRIPT), "--"]
     raise UserError(
-        "--export fbx needs Blender, which writes it: install Blender so that `blender` is on the PATH, or `pip "
-        f"install bpy` into a Python and name it in {PYTHON}."
+        "--export fbx needs Blender, which writes the file: install Blender so that `blender` is on "
+        f"the PATH, or `pip install bpy` into a Python and set {PYTHON} to its path."
     )
 
 
 def write(result: "Result", out: Path, progress: "Reporter", convention: str) -> None:
-    """From a scene.glb of its own: another's may have been made otherwise, or not at all."""
+    """Write scene.fbx from a temporary scene.glb: the one in `out` may be missing or have other options."""
     from fitmesh.exports import scene_glb
     from fitmesh.ui.events import Reporter
 
@@ -52,16 +52,15 @@ def write(result: "Result", out: Path, progress: "Reporter", convention: str) ->
         with atomic_file(out / FILE) as temporary:
             command = [*blender(), str(Path(folder, scene_glb.FILE)), str(temporary)]
             try:
-                ended = subprocess.run(
+                process = subprocess.run(
                     command, capture_output=True, text=True, errors="replace", check=False
                 )
             except OSError as error:
                 raise UserError(
                     f"cannot start {command[0]}, which should make {FILE}: {error.strerror}."
                 ) from error
-            if ended.returncode or not temporary.stat().st_size:
-                said = (
-                    ended.stderr.strip() or ended.stdout.strip() or "it said nothing"
-                ).splitlines()[-1][:300]
-                raise UserError(f"Blender ({command[0]}) did not make {FILE}: {said.rstrip('.')}.")
+            if process.returncode or not temporary.stat().st_size:
+                output = process.stderr.strip() or process.stdout.strip() or "no output"
+                reason = output.splitlines()[-1][:300].rstrip(".")
+                raise UserError(f"Blender ({command[0]}) did not make {FILE}: {reason}.")
         tick(len(result.people))

@@ -1,5 +1,7 @@
-"""Motion as an animator asks for it: at another frame rate, smoother, on the spot. The formats of
-motion are made of it (`reworked`); fit.npz, csv and json keep the numbers of the fit."""
+"""Motion as an animator asks for it: at another frame rate, smoother, on the spot.
+
+The animation formats are made from it (`change_motion`); fit.npz, csv and json keep the numbers of
+the fit."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -14,93 +16,106 @@ from fitmesh.exports.scene import SceneFrame, one_hemisphere
 from fitmesh.result import Person, Result
 from fitting.body.fingers import BODY_JOINTS
 
-# standard deviation of the filter of --smooth 1: it halves the power of what moves at 1.3 Hz
+# Standard deviation of the filter of --smooth 1, which halves the power at 1.3 Hz.
 STRONGEST_S = 0.1
-SAME_TIME = 0.05  # of a frame: containers round time stamps, to a millisecond in mkv
-_REACH = 3  # standard deviations that the filter looks around
+SAME_TIME = 0.05  # of a frame: containers round timestamps, to a millisecond in mkv
+_REACH = 3  # half the filter's length, in standard deviations
+# The columns of a person that describe the body.
+_BODY_COLUMNS = (
+    "pose_rad",
+    "translation_m",
+    "joints_m",
+    "joint_std_mm",
+    "joint_std_relative_mm",
+    "joint_std_axes_mm",
+    "pose_std_deg",
+    "contact",
+    "hand_pose_rad",
+    "hand_std_deg",
+)
 
 
-def reworked(result: Result, motion: Motion) -> Result:
-    """The same people moving so. Frames of another rate are numbered from 0; all but motion is the
-    nearest frame's.
+def change_motion(result: Result, motion: Motion) -> Result:
+    """Return the result with its motion changed. Frames of another rate are numbered from 0; values
+    that are not motion come from the nearest frame.
     """
     if motion.keep_reliable is not None:
-        kept = [person.rows(_is_kept(person, motion)) for person in result.people]
-        result = replace(result, people=[person for person in kept if len(person)])
+        reliable = [person.rows(_is_reliable(person, motion)) for person in result.people]
+        result = replace(result, people=[person for person in reliable if len(person)])
         motion = replace(motion, keep_reliable=None, reliable_mm=Motion.reliable_mm)
     if motion == Motion():
         return result
     scene = scenes.scene_frame(result)
-    made = _other_frames(result, motion.fps)
-    camera = np.tile(np.eye(4), (len(made.frames), 1, 1))
-    world = np.full((len(made.frames), 4, 4), np.nan, np.float32)
-    for old, new, upright in zip(
-        scenes.shot_rows(result), scenes.shot_rows(made), scene.upright, strict=True
-    ):
+    changed = _with_frame_rate(result, motion.fps)
+    camera, world = _resample_cameras(result, changed, scene)
+    changed = replace(changed, world_from_camera=world)
+    frame = SceneFrame(changed.frames, camera, scene.upright)
+    people = [_person(result, person, changed, scene, frame, motion) for person in result.people]
+    changed = replace(changed, people=people)
+    changed.__dict__["body"] = result.body  # what the cached property would read again
+    return changed
+
+
+def _resample_cameras(
+    result: Result, changed: Result, scene: SceneFrame
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return scene_from_camera and world_from_camera [F, 4, 4] on the frames of `changed`; the
+    latter is NaN where gravity is not known.
+    """
+    camera = np.tile(np.eye(4), (len(changed.frames), 1, 1))
+    world = np.full((len(changed.frames), 4, 4), np.nan, np.float32)
+    old_shots = scenes.shot_rows(result)
+    new_shots = scenes.shot_rows(changed)
+    for old, new, upright in zip(old_shots, new_shots, scene.upright, strict=True):
         pose = scene.from_camera[old]
-        time_s = made.time_s[new]
-        if len(pose) and len(time_s):
+        new_time_s = changed.time_s[new]
+        if len(pose) and len(new_time_s):
             turns = [Rotation.from_matrix(pose[:, :3, :3])]
-            (turn,), camera[new, :3, 3] = at_times(
-                result.time_s[old], turns, pose[:, :3, 3], time_s
+            (turn,), camera[new, :3, 3] = interpolate_motion(
+                result.time_s[old], turns, pose[:, :3, 3], new_time_s
             )
             camera[new, :3, :3] = turn.as_matrix()
             world[new] = camera[new] if upright else np.nan
-    made = replace(made, world_from_camera=world)
-    frame = SceneFrame(made.frames, camera, scene.upright)
-    made = replace(
-        made,
-        people=[_person(result, person, made, scene, frame, motion) for person in result.people],
-    )
-    made.__dict__["body"] = result.body  # what the cached property would read again
-    return made
+    return camera, world
 
 
-def evened(result: Result, motion: Motion) -> Result:
-    """The same for formats with one frame rate: frames at uneven times are resampled at the
-    video's.
+def change_motion_at_even_times(result: Result, motion: Motion) -> Result:
+    """Return `change_motion` for formats with one frame rate: frames at uneven times are resampled
+    at the video's rate.
     """
     rate = float(scenes.frame_rate(result))
-    at = (result.time_s - result.time_s[:1]) * rate  # in frames
-    if motion.fps is None and (np.abs(at - np.arange(len(at))) > SAME_TIME).any():
+    frame_times = (result.time_s - result.time_s[:1]) * rate  # in frames
+    is_uneven = np.abs(frame_times - np.arange(len(frame_times))) > SAME_TIME
+    if motion.fps is None and is_uneven.any():
         motion = replace(motion, fps=rate)
-    return reworked(result, motion)
+    return change_motion(result, motion)
 
 
-def emptied(result: Result, motion: Motion) -> Result:
-    """The same rows; those that are not reliable enough say nothing of the body."""
+def blank_unreliable_rows(result: Result, motion: Motion) -> Result:
+    """Return the result with NaN for the body in rows that are not reliable enough."""
     if motion.keep_reliable is None:
         return result
-    names = (
-        "pose_rad",
-        "translation_m",
-        "joints_m",
-        "joint_std_mm",
-        "joint_std_relative_mm",
-        "joint_std_axes_mm",
-        "pose_std_deg",
-        "contact",
-        "hand_pose_rad",
-        "hand_std_deg",
-    )
     people = []
     for person in result.people:
-        values: dict[str, Any] = {
-            n: value.copy() for n in names if (value := getattr(person, n)) is not None
-        }
-        for value in values.values():
-            value[~_is_kept(person, motion)] = np.nan
-        people.append(replace(person, **values))
+        is_unreliable = ~_is_reliable(person, motion)
+        blanked: dict[str, Any] = {}
+        for name in _BODY_COLUMNS:
+            if (values := getattr(person, name)) is not None:
+                blanked[name] = values.copy()
+                blanked[name][is_unreliable] = np.nan
+        people.append(replace(person, **blanked))
     return replace(result, people=people)
 
 
-def _is_kept(person: Person, motion: Motion) -> np.ndarray:
-    """[T] what is not known to be reliable is not."""
+def _is_reliable(person: Person, motion: Motion) -> np.ndarray:
+    """Return which rows [T] are reliable enough; rows of unknown reliability are not."""
     return np.nan_to_num(person.reliable(motion.reliable_mm)) >= (motion.keep_reliable or 0)
 
 
-def _other_frames(result: Result, fps: float | None) -> Result:
-    """The clip's frames at even times."""
+def _with_frame_rate(result: Result, fps: float | None) -> Result:
+    """Return the result with its frames at even times of another rate, without people; None keeps
+    the frames.
+    """
     if fps is None or not len(result.frames):
         return result
     start_s = float(result.time_s[0])
@@ -116,8 +131,8 @@ def _other_frames(result: Result, fps: float | None) -> Result:
         rate=Fraction(fps).limit_denominator(1001),
         focal_px=result.focal_px[nearest],
         shots=[
-            replace(shot, first_frame=int(at))
-            for shot, at in zip(result.shots, begins, strict=True)
+            replace(shot, first_frame=int(begin))
+            for shot, begin in zip(result.shots, begins, strict=True)
         ],
     )
 
@@ -125,30 +140,33 @@ def _other_frames(result: Result, fps: float | None) -> Result:
 def _person(
     result: Result,
     person: Person,
-    made: Result,
+    changed: Result,
     scene: SceneFrame,
-    made_scene: SceneFrame,
+    changed_scene: SceneFrame,
     motion: Motion,
 ) -> Person:
-    """Segment by segment, in the scene frame: a camera that turns does not bend the way of a foot
-    that stands.
+    """Return a person with changed motion on the frames of `changed`. Segments are interpolated one
+    by one, in the scene frame, so that a turning camera does not move a foot that stands.
     """
     pelvis_rest_m = scenes.rest_body(result.body, person).joints_m[0]
-    near_s = SAME_TIME / float(scenes.frame_rate(made))
+    near_s = SAME_TIME / float(scenes.frame_rate(changed))
     parts = []
     for rows in scenes.segments(result, person):
         time_s = person.time_s[rows]
         turns, pelvis_m = scenes.motion_of(result, person, scene, rows)
         if motion.smooth:
-            turns, pelvis_m = _smoothed(time_s, turns, pelvis_m, motion.smooth * STRONGEST_S)
-        at = np.arange(*np.searchsorted(made.time_s, [time_s[0] - near_s, time_s[-1] + near_s]))
-        if not len(at):  # shorter than a frame of the other rate
-            at = np.array([min(int(np.searchsorted(made.time_s, time_s[0])), len(made.time_s) - 1)])
-        place = np.interp(made.time_s[at], time_s, np.arange(len(time_s)))
-        turns, pelvis_m = at_times(time_s, turns, pelvis_m, made.time_s[at])
+            turns, pelvis_m = _smooth(time_s, turns, pelvis_m, motion.smooth * STRONGEST_S)
+        ends = [time_s[0] - near_s, time_s[-1] + near_s]
+        new_rows = np.arange(*np.searchsorted(changed.time_s, ends))
+        if not len(new_rows):  # the segment is shorter than a frame of the new rate
+            next_row = int(np.searchsorted(changed.time_s, time_s[0]))
+            new_rows = np.array([min(next_row, len(changed.time_s) - 1)])
+        new_time_s = changed.time_s[new_rows]
+        place = np.interp(new_time_s, time_s, np.arange(len(time_s)))
+        turns, pelvis_m = interpolate_motion(time_s, turns, pelvis_m, new_time_s)
         if motion.in_place:
             pelvis_m[:, [0, 2]] = 0
-        camera = made_scene.from_camera[at]
+        camera = changed_scene.from_camera[new_rows]
         turns[0] = Rotation.from_matrix(camera[:, :3, :3]).inv() * turns[0]
         pelvis_cam_m = np.einsum("tji,tj->ti", camera[:, :3, :3], pelvis_m - camera[:, :3, 3])
         part = person.rows(rows).rows(place.round().astype(int))
@@ -156,50 +174,48 @@ def _person(
         if part.hand_pose_rad is not None:
             part = replace(part, hand_pose_rad=pose[:, BODY_JOINTS:])
             pose = np.concatenate([pose[:, :BODY_JOINTS], part.pose_rad[:, BODY_JOINTS:]], 1)
+        world = None
+        if person.world_from_camera is not None:
+            world = changed.world_from_camera[new_rows]
         parts.append(
             replace(
                 part,
-                frame=made.frames[at],
-                time_s=made.time_s[at],
+                frame=changed.frames[new_rows],
+                time_s=new_time_s,
                 pose_rad=pose,
                 translation_m=(pelvis_cam_m - pelvis_rest_m).astype(np.float32),
-                world_from_camera=None
-                if person.world_from_camera is None
-                else made.world_from_camera[at],
+                world_from_camera=world,
             )
         )
     moved = Person.concat(parts)
-    moved = moved.rows(
-        np.unique(moved.frame, return_index=True)[1]
-    )  # two short segments may share a frame
+    first_rows = np.unique(moved.frame, return_index=True)[1]  # short segments may share a frame
+    moved = moved.rows(first_rows)
     return replace(moved, joints_m=result.body.at(result.params(moved)).joints.numpy())
 
 
-def at_times(
-    time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, wanted_s: np.ndarray
+def interpolate_motion(
+    time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, new_time_s: np.ndarray
 ) -> tuple[list[Rotation], np.ndarray]:
-    """Rotations of T frames and positions [T, ...] at times [T] -> the same at others; beyond the
-    ends they stand.
-    """
-    wanted_s = np.clip(wanted_s, time_s[0], time_s[-1])
+    """Return rotations and positions [T, ...] of times [T] at new times; constant beyond the ends."""
+    new_time_s = np.clip(new_time_s, time_s[0], time_s[-1])
     flat = position_m.reshape(len(position_m), -1)
-    moved = np.stack([np.interp(wanted_s, time_s, axis) for axis in flat.T], -1)
-    single = np.zeros(len(wanted_s), int)
-    turned = [
-        Slerp(time_s, turn)(wanted_s) if len(time_s) > 1 else turn[single] for turn in rotations
-    ]
+    moved = np.stack([np.interp(new_time_s, time_s, axis) for axis in flat.T], -1)
+    if len(time_s) > 1:
+        turned = [Slerp(time_s, rotation)(new_time_s) for rotation in rotations]
+    else:
+        repeated = np.zeros(len(new_time_s), int)
+        turned = [rotation[repeated] for rotation in rotations]
     return turned, moved.reshape(-1, *position_m.shape[1:])
 
 
-def _smoothed(
+def _smooth(
     time_s: np.ndarray, turns: list[Rotation], pelvis_m: np.ndarray, sigma_s: float
 ) -> tuple[list[Rotation], np.ndarray]:
-    """Means over time weighted by a Gaussian; those of rotations are means of quaternions, on their
-    sphere again.
+    """Return means over time weighted by a Gaussian; rotations are averaged as quaternions, which
+    are normalised again.
     """
-    values = np.concatenate(
-        [pelvis_m, *(one_hemisphere(turn.as_quat()) for turn in turns)], 1
-    )  # [T, 3 + J * 4]
+    quaternions = [one_hemisphere(turn.as_quat()) for turn in turns]
+    values = np.concatenate([pelvis_m, *quaternions], 1)  # [T, 3 + J * 4]
     total = values.copy()
     weights = np.ones(len(values))
     step_s = float(np.diff(time_s).min()) if len(time_s) > 1 else np.inf
@@ -210,6 +226,6 @@ def _smoothed(
         weights[offset:] += weight
         weights[:-offset] += weight
     mean = total / weights[:, None]
-    return [
-        Rotation.from_quat(mean[:, first : first + 4]) for first in range(3, mean.shape[1], 4)
-    ], mean[:, :3]
+    first_columns = range(3, mean.shape[1], 4)
+    turned = [Rotation.from_quat(mean[:, first : first + 4]) for first in first_columns]
+    return turned, mean[:, :3]

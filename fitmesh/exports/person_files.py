@@ -1,4 +1,4 @@
-"""Files of one person's motion for other programs: `amass` (.npz), `trc`, `bvh`, and a mesh of
+"""Files of one person's motion for other programs: `amass` (.npz), `trc`, `bvh`, and the mesh of
 every frame as `obj`.
 """
 
@@ -27,28 +27,26 @@ from pose2d.hands import FINGERS
 from pose2d.skeletons import HALPE26
 
 Z_UP_FROM_Y_UP = np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]])
-BODY_JOINTS, HAND_NUMBERS = (
-    22,
-    90,
-)  # SMPL-H: SMPL's joints without its two hands, then 15 joints a hand
+# SMPL-H has SMPL's joints without its two hands, then 15 joints a hand.
+BODY_JOINTS = 22
+HAND_NUMBERS = 90
 BETAS = 16
 # Pelvis of SMPL's neutral body at rest and at zero shape, metres: SMPL's origin is in the chest,
-# the open body's in the pelvis. Whoever poses SMPL or SMPL-H with `trans` finds the pelvis where it
-# was.
+# the open body's in the pelvis. With it, SMPL and SMPL-H posed by `trans` have the pelvis in its
+# place.
 SMPL_REST_PELVIS_M = np.array([-0.0018, -0.2233, 0.0282])
 
 
 def write_amass(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
-    """`amass/person_N.npz`: the layout of AMASS with SMPL-H poses, which retargeting tools read.
+    """Write `amass/person_N.npz`: SMPL-H poses in the layout of AMASS, which retargeting tools read.
 
     World with z up, as AMASS has it: x to the right as the camera first sees it, y away from that
     camera, z up, metres. `trans` is SMPL's: added to every point of the posed body, so that the
     pelvis is at its rest position plus `trans`.
 
-    AMASS knows neither absences nor a size. Each segment of frames in which the person is there is
-    a file of its own, so that nobody learns a pose that was only held; and lengths are divided by
-    the person's size, so that a body of SMPL's size moves like the person and stands on the
-    floor."""
+    AMASS has neither absences nor a size. Each segment of frames without an absence is a file of its
+    own, so that no pose is invented; and lengths are divided by the person's size, so that a body of
+    SMPL's size moves like the person and stands on the floor."""
     rate = frame_rate(result)
     rest = rest_body(result.body, person)
     rotations, pelvis_m = motion_of(result, person, scene, rows)
@@ -82,13 +80,9 @@ def write_amass(result: Result, scene: SceneFrame, path: Path, person: Person, r
     np.savez(path, **arrays)
 
 
-_MIDDLE = {
-    "head_top": "Head",
-    "neck": "Neck",
-    "pelvis": "Hip",
-    "nose": "Nose",
-}  # by Pose2Sim's names
-_KEYS = (
+# Pose2Sim's names of keypoints without a side.
+_CENTRE_MARKERS = {"head_top": "Head", "neck": "Neck", "pelvis": "Hip", "nose": "Nose"}
+_TRC_KEYS = (
     "DataRate",
     "CameraRate",
     "NumFrames",
@@ -101,52 +95,52 @@ _KEYS = (
 
 
 def marker_names(hands: bool) -> list[str]:
-    """Of Halpe's 26 keypoints (left_big_toe: LBigToe), of SMPL's 24 joints, and of the fingers'
-    ends (LThumbTip) where hands were looked for."""
-    sides = ((name, *name.partition("_")[::2]) for name in HALPE26.keypoints)
-    named = [
-        _MIDDLE.get(name) or side[0].upper() + part.title().replace("_", "")
-        for name, side, part in sides
-    ]
+    """Return the names of the markers: Halpe's 26 keypoints (left_big_toe: LBigToe), SMPL's 24
+    joints, and with hands the fingertips (LThumbTip).
+    """
+    keypoints = []
+    for name in HALPE26.keypoints:
+        side, _, part = name.partition("_")
+        with_side = side[0].upper() + part.title().replace("_", "")
+        keypoints.append(_CENTRE_MARKERS.get(name, with_side))
+    joints = [f"joint_{name}" for name in JOINT_NAMES]
     tips = [f"{side}{finger.capitalize()}Tip" for side in "LR" for finger in FINGERS]
-    return named + [f"joint_{name}" for name in JOINT_NAMES] + (tips if hands else [])
+    return keypoints + joints + (tips if hands else [])
 
 
 def write_trc(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
-    """`trc/person_N.trc`: markers at the body's keypoints and joints, for OpenSim and Pose2Sim.
+    """Write `trc/person_N.trc`: markers at the body's keypoints and joints, for OpenSim and Pose2Sim.
 
     Scene frame: metres (stated in the header), y up, as OpenSim's ground has it. Keypoints have the
     names of Pose2Sim's Halpe-26 markers, so that its OpenSim setup finds them; joints are `joint_`
-    and SMPL's name; where hands were looked for, the ends of the fingers follow. The first five
-    lines are as OpenSim's TRCFileAdapter reads and Pose2Sim writes them; data begin in line 6.
+    and SMPL's name; fingertips follow if hands were detected. The first five lines are as OpenSim's
+    TRCFileAdapter reads and Pose2Sim writes them; data begin in line 6.
 
     Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users
-    report failures with NaN), so there are none: each segment of frames in which the person is
-    there is a file of its own. Times are the overlay's."""
+    report failures with NaN), so there are none: each segment of frames without an absence is a file
+    of its own. Times are those of the overlay."""
     posed = result.body.at(result.params(person, rows))
-    places = np.concatenate([posed.keypoints.double().numpy(), posed.joints.double().numpy()], 1)
+    markers_cam = [posed.keypoints, posed.joints]
     if posed.hands is not None:
-        places = np.concatenate([places, posed.hands[:, :, 4::4].flatten(1, 2).double().numpy()], 1)
+        markers_cam.append(posed.hands[:, :, 4::4].flatten(1, 2))
+    markers_cam_m = np.concatenate([markers.double().numpy() for markers in markers_cam], 1)
+    points = scene.points(markers_cam_m, person.frame[rows])
     times = clip_time_s(result, person)[rows]
-    points = scene.points(places, person.frame[rows])
     names = marker_names(posed.hands is not None)
-    count = len(points)
-    stated = f"{float(frame_rate(result)):.6f}"
-    row = "%d\t%.6f" + "\t%.5f" * points[0].size
+    count = str(len(points))
+    rate = f"{float(frame_rate(result)):.6f}"
+    axes = [f"{axis}{number}" for number in range(1, len(names) + 1) for axis in "XYZ"]
     lines = [
         f"PathFileType\t4\t(X/Y/Z)\t{path.name}",
-        "\t".join(_KEYS),
-        "\t".join([stated, stated, str(count), str(len(names)), "m", stated, "1", str(count)]),
+        "\t".join(_TRC_KEYS),
+        "\t".join([rate, rate, count, str(len(names)), "m", rate, "1", count]),
         "Frame#\tTime\t" + "\t\t\t".join(names) + "\t\t",
-        "\t\t"
-        + "\t".join(f"{axis}{number}" for number in range(1, len(names) + 1) for axis in "XYZ"),
-        *(
-            row % (number, time, *values)
-            for number, (time, values) in enumerate(
-                zip(times.tolist(), points.reshape(count, -1).tolist(), strict=True), 1
-            )
-        ),
+        "\t\t" + "\t".join(axes),
     ]
+    row_format = "%d\t%.6f" + "\t%.5f" * points[0].size
+    coordinates = points.reshape(len(points), -1).tolist()
+    for number, (time_s, values) in enumerate(zip(times.tolist(), coordinates, strict=True), 1):
+        lines.append(row_format % (number, time_s, *values))
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -158,21 +152,23 @@ def write_bvh(
     rows: slice,
     convention: str = DEFAULT,
 ) -> None:
-    """`bvh/person_N.bvh`: a skeleton and its motion, for animation tools.
+    """Write `bvh/person_N.bvh`: a skeleton and its motion, for animation tools.
 
     Scene frame (metres, y up), Euler angles in degrees in the order z, x, y: R = Rz Rx Ry. A BVH
     file has one frame time, so frames at uneven times are resampled at the video's rate; frames at
-    even times are written as they are. It cannot hide anything either: while a person is absent,
-    the skeleton holds the last pose, and then jumps; before the person comes, it holds the first.
-    So the files of all people begin at the clip's first frame and line up."""
+    even times are written as they are. BVH cannot hide a skeleton: during an absence it holds the
+    last pose and then jumps; before the person appears it holds the first pose. So the files of all
+    people begin at the clip's first frame and line up."""
     rest = rest_body(result.body, person)
     order, lines = _hierarchy(rest, bone_names(convention, rest.joint_names))
-    path.write_text("\n".join([*lines, *_motion(result, person, scene, order)]) + "\n")
+    path.write_text("\n".join([*lines, *_motion_lines(result, person, scene, order)]) + "\n")
 
 
 def _hierarchy(rest: RestBody, names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Joints in the order of their channels (depth first), and the text. The bone of a joint
-    without children ends at twice the way from the joint to the centre of its skin."""
+    """Return the joints in the order of their channels (depth first), and the lines of a BVH file's
+    hierarchy. The bone of a joint without children ends at twice the way from the joint to the
+    centre of its skin.
+    """
     order: list[int] = []
     lines = ["HIERARCHY"]
 
@@ -183,14 +179,15 @@ def _hierarchy(rest: RestBody, names: Sequence[str]) -> tuple[list[int], list[st
         order.append(joint)
         tab = "\t" * depth
         inner = "\t" * (depth + 1)
-        rotation = "Zrotation Xrotation Yrotation"
+        channels = "3 Zrotation Xrotation Yrotation"
+        if joint == 0:
+            channels = "6 Xposition Yposition Zposition Zrotation Xrotation Yrotation"
         lines.extend(
             (
                 f"{tab}{'JOINT' if joint else 'ROOT'} {names[joint]}",
                 f"{tab}{{",
                 f"{inner}OFFSET {numbers(rest.offsets_m[joint])}",
-                f"{inner}CHANNELS "
-                + (f"3 {rotation}" if joint else f"6 Xposition Yposition Zposition {rotation}"),
+                f"{inner}CHANNELS {channels}",
             )
         )
         children = [child for child, parent in enumerate(rest.parents) if parent == joint]
@@ -207,45 +204,49 @@ def _hierarchy(rest: RestBody, names: Sequence[str]) -> tuple[list[int], list[st
     return order, lines
 
 
-def _motion(result: Result, person: Person, scene: SceneFrame, order: list[int]) -> list[str]:
+def _motion_lines(result: Result, person: Person, scene: SceneFrame, order: list[int]) -> list[str]:
+    """Return the lines of a BVH file's motion."""
     step_s = float(1 / frame_rate(result))
-    # In every frame of the clip up to the person's last: before the first row that one, in an
-    # absence the last before.
+    # Every frame of the clip up to the person's last has a row: before the person's first row that
+    # one, in an absence the last one before it.
     frames = result.frames[result.frames <= person.frame[-1]]
     rows = np.maximum(np.searchsorted(person.frame, frames, side="right") - 1, 0)
     rotations, pelvis_m = motion_of(result, person, scene, rows)
-    angles = _continuous(np.stack([euler_deg(rotations[joint], "ZXY") for joint in order], 1))
-    rows = np.concatenate([pelvis_m, angles.reshape(len(angles), -1)], 1)
-    line = " ".join(["%.5f"] * rows.shape[1])
+    angles = np.stack([euler_deg(rotations[joint], "ZXY") for joint in order], 1)
+    angles = _make_continuous(angles).reshape(len(angles), -1)
+    channels = np.concatenate([pelvis_m, angles], 1)
+    row_format = " ".join(["%.5f"] * channels.shape[1])
     return [
         "MOTION",
-        f"Frames: {len(rows)}",
+        f"Frames: {len(channels)}",
         f"Frame Time: {step_s:.10f}",
-        *(line % tuple(row) for row in rows.tolist()),
+        *(row_format % tuple(row) for row in channels.tolist()),
     ]
 
 
-def _continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:
-    """The same rotations [T, J, 3] with each frame's angles nearest to the frame's before: curves
-    that can be edited. (z, x, y) and (z + 180, 180 - x, y + 180) are one rotation, and so is any
-    angle plus full turns."""
-    result = euler_zxy_deg.copy()
-    for t in range(1, len(result)):
-        before = result[t - 1]
-        other = np.stack((result[t, :, 0] + 180, 180 - result[t, :, 1], result[t, :, 2] + 180), -1)
-        choices = np.stack((result[t], other))
+def _make_continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:
+    """Return equal rotations [T, J, 3] with each frame's angles nearest to those of the frame before,
+    so that curves can be edited. (z, x, y) and (z + 180, 180 - x, y + 180) are one rotation, and so
+    is any angle plus full turns.
+    """
+    angles = euler_zxy_deg.copy()
+    for t in range(1, len(angles)):
+        before = angles[t - 1]
+        z, x, y = angles[t].T
+        flipped = np.stack((z + 180, 180 - x, y + 180), -1)
+        choices = np.stack((angles[t], flipped))
         choices -= 360 * np.round((choices - before) / 360)
         nearer = np.abs(choices - before).sum(-1).argmin(0)
-        result[t] = np.take_along_axis(choices, nearer[None, :, None], 0)[0]
-    return result
+        angles[t] = np.take_along_axis(choices, nearer[None, :, None], 0)[0]
+    return angles
 
 
 def write_obj(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
-    """`obj/person_N/frame_NNNNNN.obj`: the exact mesh of every person in every frame, in the scene
-    frame, metres. Frames keep the numbers they have in the video."""
-    vertices_m = scene.points(
-        result.vertices(person, rows.start)[None].astype(np.float64), person.frame[rows]
-    )
+    """Write `obj/person_N/frame_NNNNNN.obj`: the exact mesh of a person in a frame, in the scene
+    frame, metres. Frames have the numbers of the video.
+    """
+    vertices_cam_m = result.vertices(person, rows.start)[None].astype(np.float64)
+    vertices_m = scene.points(vertices_cam_m, person.frame[rows])
     name = f"person_{person.identity}"
     frame = person.frame[rows.start]
     vertex_lines = ("v %.4f %.4f %.4f\n" * vertices_m.shape[1]) % tuple(vertices_m.ravel().tolist())
@@ -255,5 +256,6 @@ def write_obj(result: Result, scene: SceneFrame, path: Path, person: Person, row
 
 @lru_cache(maxsize=1)
 def _face_lines(body: Body) -> str:
+    """Return the faces of a body as lines of an OBJ file."""
     faces = (body.faces.numpy() + 1).astype(int)  # OBJ counts from 1
     return ("f %d %d %d\n" * len(faces)) % tuple(faces.ravel().tolist())

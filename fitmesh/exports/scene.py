@@ -1,4 +1,4 @@
-"""What every export shares: the scene frame, the times and absences, and how people move.
+"""What the exports share: the scene frame, times and absences, and people's motion.
 
 Scene frame: metres, x to the right as the camera first sees it, y up, z from the people towards the
 camera. In a shot whose gravity is known it is the world frame (`fitting.camera`): upright, floor at
@@ -29,10 +29,11 @@ from pose2d.base.files import atomic_folder
 from pose2d.skeletons import HALPE26
 
 _SCENE_FROM_CAMERA = np.diag([1.0, -1.0, -1.0])  # axes; a rotation, so left stays left
-_FEET = [
-    JOINT_NAMES.index(name) for name in ("left_ankle", "right_ankle", "left_foot", "right_foot")
-]
-_LOW_PERCENTILE = 5.0  # of the lower foot over all frames: one bad frame does not move the floor
+_FEET_NAMES = ("left_ankle", "right_ankle", "left_foot", "right_foot")
+_FEET = [JOINT_NAMES.index(name) for name in _FEET_NAMES]
+# Percentile of the lower foot over all frames that is the floor, so that one bad frame does not
+# move it.
+_LOW_PERCENTILE = 5.0
 
 
 @dataclass(frozen=True)
@@ -40,27 +41,23 @@ class SceneFrame:
     """The frame of all exports of one result, so that they line up when imported together."""
 
     frames: np.ndarray  # [F] frame numbers
-    from_camera: (
-        np.ndarray
-    )  # [F, 4, 4] takes homogeneous points of the camera frame to the scene frame, metres
-    upright: tuple[
-        bool, ...
-    ]  # of each shot: gravity is known, and its scene frame is the world frame
+    # [F, 4, 4] takes homogeneous points of the camera frame to the scene frame, metres
+    from_camera: np.ndarray
+    # For each shot whether gravity is known, so that its scene frame is the world frame.
+    upright: tuple[bool, ...]
 
     def at(self, frame: np.ndarray) -> np.ndarray:
-        """[T, 4, 4] `from_camera` of some frame numbers [T]."""
+        """Return `from_camera` [T, 4, 4] of frame numbers [T]."""
         return self.from_camera[np.searchsorted(self.frames, frame)]
 
     def points(self, points_cam_m: np.ndarray, frame: np.ndarray) -> np.ndarray:
-        """[T, N, 3] in the camera frame, in frame numbers [T] -> [T, N, 3] in the scene frame,
-        metres.
-        """
+        """Return points [T, N, 3] of the camera frame at frame numbers [T] in the scene frame, metres."""
         return points_to_world(points_cam_m, self.at(frame))
 
 
 @dataclass(frozen=True)
 class RestBody:
-    """One person's T-pose in the body's own frame: x to the body's left, y up, z to the front,
+    """A person's T-pose in the body's own frame: x to the body's left, y up, z to the front,
     metres.
     """
 
@@ -72,14 +69,14 @@ class RestBody:
 
     @cached_property
     def offsets_m(self) -> np.ndarray:
-        """[J, 3] each joint from its parent; the root's is zero."""
+        """Each joint from its parent, [J, 3]; zero for the root."""
         offsets = self.joints_m - self.joints_m[list(self.parents)]
         offsets[0] = 0
         return offsets
 
 
 def rest_body(body: Body, person: Person) -> RestBody:
-    """A body of this person's shape and size in its T-pose, with fingers if the person's are known."""
+    """Return the T-pose of a person's shape and size, with fingers if the person's are known."""
     hands = None if person.hand_pose_rad is None else torch.zeros(1, 30, 3)
     posed = body(
         torch.zeros(1, 24, 3),
@@ -95,14 +92,13 @@ def rest_body(body: Body, person: Person) -> RestBody:
         return RestBody(joints_m, vertices_m, body.weights.numpy(), PARENTS, JOINT_NAMES)
     with_fingers = body.with_fingers()
     fingers, _ = with_fingers.rest(torch.from_numpy(person.shape))
-    joints_m = np.concatenate(
-        [joints_m[:BODY_JOINTS], person.size * fingers.reshape(30, 3).double().numpy()]
-    )
+    fingers_m = person.size * fingers.reshape(30, 3).double().numpy()
+    joints_m = np.concatenate([joints_m[:BODY_JOINTS], fingers_m])
     return RestBody(joints_m, vertices_m, with_fingers.weights.numpy(), PARENTS_52, JOINT_NAMES_52)
 
 
 def joint_poses(person: Person) -> np.ndarray:
-    """[T, J, 3] axis-angle of the joints of `rest_body`."""
+    """Return the axis-angles [T, J, 3] of the joints of `rest_body`."""
     if person.hand_pose_rad is None:
         return person.pose_rad
     return np.concatenate([person.pose_rad[:, :BODY_JOINTS], person.hand_pose_rad], 1)
@@ -111,8 +107,10 @@ def joint_poses(person: Person) -> np.ndarray:
 def motion_of(
     result: Result, person: Person, scene: SceneFrame, rows: slice | np.ndarray = slice(None)
 ) -> tuple[list[Rotation], np.ndarray]:
-    """How a person moves in some rows: of each joint of `rest_body` one `Rotation` of T frames
-    relative to its parent, the root's in the scene, and the pelvis [T, 3] there."""
+    """Return a person's motion in these rows: for each joint of `rest_body` its rotations over T
+    frames, relative to its parent (the root's: relative to the scene), and the pelvis [T, 3] in the
+    scene.
+    """
     turns = [Rotation.from_rotvec(joint) for joint in joint_poses(person)[rows].swapaxes(0, 1)]
     turns[0] = Rotation.from_matrix(scene.at(person.frame[rows])[:, :3, :3]) * turns[0]
     pelvis_cam_m = person.translation_m[rows] + rest_body(result.body, person).joints_m[0]
@@ -120,8 +118,8 @@ def motion_of(
 
 
 def one_hemisphere(xyzw: np.ndarray) -> np.ndarray:
-    """[T, 4] with the sign of each quaternion nearest to the one before: players interpolate the
-    numbers.
+    """Return quaternions [T, 4] with the sign of each nearest to the one before, because players
+    interpolate the numbers.
     """
     flipped = (xyzw[1:] * xyzw[:-1]).sum(-1) < 0
     sign = np.cumprod(np.where(flipped, -1.0, 1.0))
@@ -129,20 +127,21 @@ def one_hemisphere(xyzw: np.ndarray) -> np.ndarray:
 
 
 def shot_rows(result: Result) -> list[slice]:
-    """Which of `result.frames` each shot has."""
+    """Return the rows of `result.frames` that each shot has."""
     first = np.searchsorted(result.frames, [shot.first_frame for shot in result.shots]).tolist()
     return [slice(a, b) for a, b in pairwise([*first, len(result.frames)])]
 
 
 def scene_frame(result: Result) -> SceneFrame:
-    """World frames where gravity is known; elsewhere the lowest feet of everybody in the shot stand
-    on y = 0.
+    """Return the scene frame: the world frame in shots with known gravity; in others the lowest feet
+    of the shot's people stand on y = 0.
     """
     from_camera = result.world_from_camera.astype(np.float64)
     upright = []
     for number, rows in enumerate(shot_rows(result)):
-        upright.append(bool(len(from_camera[rows]) and np.isfinite(from_camera[rows]).all()))
-        if not upright[-1]:
+        is_upright = bool(len(from_camera[rows]) and np.isfinite(from_camera[rows]).all())
+        upright.append(is_upright)
+        if not is_upright:
             from_camera[rows] = np.eye(4)
             from_camera[rows, :3, :3] = _SCENE_FROM_CAMERA
             from_camera[rows, 1, 3] = _height_over_feet_m(result, number)
@@ -150,105 +149,103 @@ def scene_frame(result: Result) -> SceneFrame:
 
 
 def about_frame(shot: Shot, upright: bool) -> str:
-    """One line that says what a shot's scene frame is."""
+    """Return one line that describes a shot's scene frame."""
     if not upright:
         return "gravity not known: as if the camera were level, the lowest feet at y = 0"
     ground = "the floor is y = 0" if shot.floor_known else "the lowest feet are at y = 0"
-    height = (
-        f", camera {shot.camera_height_m:.2f} m high" if np.isfinite(shot.camera_height_m) else ""
-    )
-    tilt = f", gravity ± {shot.up_std_deg:.0f}°" if np.isfinite(shot.up_std_deg) else ""
+    height = ""
+    if np.isfinite(shot.camera_height_m):
+        height = f", camera {shot.camera_height_m:.2f} m high"
+    tilt = ""
+    if np.isfinite(shot.up_std_deg):
+        tilt = f", gravity ± {shot.up_std_deg:.0f}°"
     path = "; the camera travels, its path is not known" if shot.camera == "moving" else ""
     return f"world frame: upright, {ground}{height}{tilt}{path}"
 
 
 def _height_over_feet_m(result: Result, shot: int) -> float:
-    """The camera's height over the lowest feet of a shot, for a camera that is not levelled."""
+    """Return the camera's height over the lowest feet of a shot, for a camera that is not levelled."""
     people = [person for person in result.people if person.shot == shot]
     if not people:
         return 0.0
     rests = [rest_body(result.body, person) for person in people]
     # How far the soles are below the lower foot joints.
-    sole_m = float(
-        np.mean([rest.joints_m[[10, 11], 1].min() - rest.vertices_m[:, 1].min() for rest in rests])
-    )
-    lowest_m = np.concatenate(
-        [person.joints_m[:, _FEET, 1].max(1) for person in people]
-    )  # the camera's y points down
+    foot_heights_m = [rest.joints_m[[10, 11], 1].min() for rest in rests]
+    sole_heights_m = [rest.vertices_m[:, 1].min() for rest in rests]
+    sole_m = float(np.mean(np.subtract(foot_heights_m, sole_heights_m)))
+    # The camera's y points down.
+    lowest_m = np.concatenate([person.joints_m[:, _FEET, 1].max(1) for person in people])
     return float(np.percentile(lowest_m, 100 - _LOW_PERCENTILE)) + sole_m
 
 
 def foot_points(result: Result, person: Person, scene: SceneFrame) -> np.ndarray:
-    """[T, 4, 3] left heel, left toes, right heel, right toes in the scene frame, as
-    `Person.contact` orders them.
+    """Return left heel, left toes, right heel and right toes [T, 4, 3] in the scene frame, in the
+    order of `Person.contact`.
     """
-    points = scene.points(
-        result.body.at(result.params(person)).keypoints.double().numpy(), person.frame
-    )
-    name = HALPE26.keypoints.index
-    sides = [(f"{side}_heel", f"{side}_big_toe", f"{side}_small_toe") for side in ("left", "right")]
-    feet = [
-        (points[:, name(heel)], (points[:, name(big)] + points[:, name(small)]) / 2)
-        for heel, big, small in sides
-    ]
-    return np.stack([place for foot in feet for place in foot], 1)
+    keypoints_cam_m = result.body.at(result.params(person)).keypoints.double().numpy()
+    points = scene.points(keypoints_cam_m, person.frame)
+    index = HALPE26.keypoints.index
+    places = []
+    for side in ("left", "right"):
+        big_toe = points[:, index(f"{side}_big_toe")]
+        small_toe = points[:, index(f"{side}_small_toe")]
+        places += [points[:, index(f"{side}_heel")], (big_toe + small_toe) / 2]
+    return np.stack(places, 1)
 
 
 def observed_surface(body: Body, joint_observed: np.ndarray) -> np.ndarray:
-    """[V] in 0..1 of [T, 24] joints: the share of each vertex's skinning weight that lies on
-    observed bones, on average over frames."""
+    """Return for each vertex [V] the share of its skinning weight that lies on observed bones, on
+    average over frames; joint_observed [T, 24].
+    """
     return np.clip(body.weights.numpy() @ observed_bones(joint_observed).mean(0), 0, 1)
 
 
 def clip_time_s(result: Result, person: Person) -> np.ndarray:
-    """[T] seconds since the first processed frame, which is where overlay.mp4 starts."""
+    """Return the seconds [T] since the first processed frame, which is where overlay.mp4 starts."""
     return person.time_s - result.time_s[0]
 
 
 def clip_name(result: Result) -> str:
+    """Return the name of the video, or of the result's folder if the video is not known."""
     return result.clip_path.name if result.clip_path is not None else result.folder.resolve().name
 
 
 def frame_rate(result: Result) -> Fraction:
-    """Processed frames per second: the video's rate, or a fraction of it where only every n-th
-    frame was used.
+    """Return the processed frames per second: the video's rate, or a fraction of it if only every
+    n-th frame was used.
     """
     every = int(np.diff(result.frames).min()) if len(result.frames) > 1 else 1
     return result.rate / every
 
 
-# When a person is there: rows may have gaps, in which the person is absent.
+# Presence and absence of people: a person's rows may have gaps, in which the person is absent.
 
 
 def runs(flags: np.ndarray) -> list[tuple[int, int]]:
-    """First and last index of every run of true values of [T]."""
+    """Return the first and last index of every run of true values of [T]."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def segments(result: Result, person: Person) -> list[slice]:
-    """Rows of the person in frames that follow each other, in order."""
+    """Return the rows of a person in frames that follow each other, in order."""
     place = np.searchsorted(result.frames, person.frame)
     edges = [0, *(np.flatnonzero(np.diff(place) > 1) + 1).tolist(), len(person)]
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def pieces(result: Result, person: Person, each: str) -> list[tuple[str, slice]]:
-    """The files that a person has in a format with a file for `each` person, segment or frame:
-    names, and rows.
+    """Return names and rows of a person's files in a format with one file for each "person",
+    "segment" or "frame".
     """
     name = f"person_{person.identity}"
     if each == "person":
         return [(name, slice(None))]
     if each == "segment":
-        return [
-            (f"{name}_part_{n}" if n > 1 else name, rows)
-            for n, rows in enumerate(segments(result, person), 1)
-        ]
-    return [
-        (f"{name}/frame_{frame:06d}", slice(n, n + 1))
-        for n, frame in enumerate(person.frame.tolist())
-    ]
+        first, *later = segments(result, person)
+        return [(name, first), *((f"{name}_part_{n}", rows) for n, rows in enumerate(later, 2))]
+    frames = person.frame.tolist()
+    return [(f"{name}/frame_{frame:06d}", slice(n, n + 1)) for n, frame in enumerate(frames)]
 
 
 def write_pieces(
@@ -259,8 +256,8 @@ def write_pieces(
     suffix: str,
     write: Callable[..., None],
 ) -> list[str]:
-    """A folder of `pieces`: write(result, scene, path, person, rows) makes one of them. Their names
-    in `out`.
+    """Write a folder of `pieces`, each by write(result, scene, path, person, rows), and return their
+    names relative to the result's folder.
     """
     scene = scene_frame(result)
     files = [(person, *piece) for person in result.people for piece in pieces(result, person, each)]
@@ -277,7 +274,7 @@ def write_pieces(
 
 
 def absences(result: Result, person: Person) -> list[tuple[int, int]]:
-    """First and last frame number of every absence between the first and the last row."""
+    """Return the first and last frame number of every absence between the first and the last row."""
     frames = result.frames[(result.frames >= person.frame[0]) & (result.frames <= person.frame[-1])]
     return [(int(frames[a]), int(frames[b])) for a, b in runs(~np.isin(frames, person.frame))]
 
@@ -285,12 +282,11 @@ def absences(result: Result, person: Person) -> list[tuple[int, int]]:
 def on_every_frame(
     result: Result, person: Person, values: np.ndarray, absent: float = np.nan
 ) -> np.ndarray:
-    """Values [T, ...] of a person's rows -> the same for every frame from the first to the last
-    row.
+    """Return the values [T, ...] of a person's rows for every frame from the first to the last row,
+    with `absent` where the person is absent.
     """
     place = np.searchsorted(result.frames, person.frame)
-    spread = np.full(
-        (place[-1] - place[0] + 1, *values.shape[1:]), absent, np.result_type(values, type(absent))
-    )
+    shape = (place[-1] - place[0] + 1, *values.shape[1:])
+    spread = np.full(shape, absent, np.result_type(values, type(absent)))
     spread[place - place[0]] = values
     return spread

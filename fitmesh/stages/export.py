@@ -32,7 +32,9 @@ def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> 
     exporter = EXPORTERS[name]
     chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if exporter.names_bones else {}
     if exporter.motion:
-        kept = exporter.motion == "emptied"  # the numbers of the fit, some of them left out
+        kept = (
+            exporter.motion == "blank_unreliable_rows"
+        )  # the numbers of the fit, some of them left out
         chosen |= {
             name: value
             for name, value in asdict(job.settings.motion).items()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ccnet.confidence import check_source, default_source
-from fitmesh.exports import EXPORTERS, check_exports, wanted
+from fitmesh.exports import ALWAYS, EXPORTERS, check_exports, choose_exports
 from fitmesh.options.record import shared
 from fitmesh.options.run import RunOptions
 from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest, numbers_of
@@ -183,7 +183,7 @@ def stages(job: Job) -> list[Stage]:
             stage(one, overlay_key(one), export.is_current, "", export.make, lambda: drawn)
             for one in everyone
         ]
-    for name in wanted(settings.exports, () if settings.outputs else None):
+    for name in choose_exports(settings.exports, always=() if settings.outputs else ALWAYS):
         key = export.cache_key(job, name, fit_key, overlay_key(job))
         planned.append(
             stage(

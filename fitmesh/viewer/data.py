@@ -15,7 +15,7 @@ import numpy as np
 from fitmesh.exports import PLAIN, Motion
 from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour
-from fitmesh.exports.motion import reworked
+from fitmesh.exports.motion import change_motion
 from fitmesh.exports.scene import (
     SceneFrame,
     about_frame,
@@ -39,7 +39,7 @@ SCALE_PERCENTILE = 95
 
 def viewer_data(result: Result) -> tuple[bytes, bytes]:
     """The JSON, and the little-endian numbers, of all people as they move in scene.glb."""
-    result = reworked(result, _motion(result.settings))
+    result = change_motion(result, _motion(result.settings))
     scene = scene_frame(result)
     blocks: list[bytes] = []
     people = []

@@ -72,10 +72,10 @@ def test_an_unknown_model_name_suggests_a_valid_one():
         (("run", "--video", "nope.mp4", "--out", "out"), "no video at nope.mp4"),
         (("run", "--videos", "nope/*.mp4", "--out", "out"), "no video matches"),
         (("run", "--images", "nope", "--out", "out"), "nope is not a folder"),
-        (("run", "--video", "nope.mp4", "--export", "bad", "--out", "out"), "unknown --export bad"),
+        (("run", "--video", "nope.mp4", "--export", "bad", "--out", "out"), "--export has bad"),
         (
             ("run", "--video", "nope.mp4", "--bone-names", "bad", "--out", "out"),
-            "unknown --bone-names 'bad'",
+            "--bone-names must be one of smpl",
         ),
     ],
 )

@@ -16,7 +16,7 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.scene import scene_frame
-from fitmesh.exports.scene_glb import reduced_skin
+from fitmesh.exports.scene_glb import reduce_skin
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
@@ -127,7 +127,7 @@ def test_skinning_the_file_gives_the_fitted_mesh(result: Result, glb: Glb) -> No
 
 
 def test_the_four_weights_of_a_vertex_sum_to_one(result: Result) -> None:
-    joints, weights = reduced_skin(result.body.weights.numpy())
+    joints, weights = reduce_skin(result.body.weights.numpy())
     assert joints.shape == weights.shape == (len(result.body.v_template), 4)
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
 

@@ -21,7 +21,7 @@ from fitmesh.exports import (
     person_files,
     scene_glb,
 )
-from fitmesh.exports.motion import reworked
+from fitmesh.exports.motion import change_motion
 from fitmesh.exports.scene import joint_poses, rest_body
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
@@ -187,7 +187,7 @@ def test_markers_of_finger_tips_and_hand_keypoints_are_those_of_the_body(tmp_pat
 
 def test_motion_at_another_rate_moves_fingers_along(tmp_path: Path) -> None:
     result = with_hands(walkers(tmp_path, frames=20))
-    slower = reworked(result, Motion(fps=10.0))
+    slower = change_motion(result, Motion(fps=10.0))
     bend = fingers(slower)[:, 4, 2]
     assert len(bend) < 20
     assert (np.diff(bend) < 0).all()

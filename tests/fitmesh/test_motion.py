@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS, PLAIN, Motion, check_exports, fbx
-from fitmesh.exports.motion import reworked
+from fitmesh.exports.motion import change_motion
 from fitmesh.exports.scene import frame_rate, scene_frame, segments
 from fitmesh.result import Person, Result
 from fitmesh.ui.events import Reporter
@@ -33,14 +33,14 @@ def joints(result: Result, person: Person) -> np.ndarray:
 
 
 def test_nothing_asked_changes_nothing(result: Result) -> None:
-    assert reworked(result, PLAIN) is result
+    assert change_motion(result, PLAIN) is result
 
 
 @pytest.mark.parametrize(("fps", "old", "new"), [(60, 1, 2), (24, 5, 4), (15, 2, 1)])
 def test_another_rate_has_the_same_poses_at_the_same_times(
     result: Result, fps: float, old: int, new: int
 ) -> None:
-    made = reworked(result, Motion(fps=fps))
+    made = change_motion(result, Motion(fps=fps))
     assert frame_rate(made) == fps
     assert len(made.frames) == fps + 1  # one second, both ends
     before = joints(result, result.people[0])
@@ -64,14 +64,14 @@ def test_who_stands_still_before_a_turning_camera_stands_still_at_another_rate(
         person,
         translation_m=person.translation_m + (at_m - person.joints_m[:, 0]).astype(np.float32),
     )
-    made = reworked(replace(result, people=[moved]), Motion(fps=100))
+    made = change_motion(replace(result, people=[moved]), Motion(fps=100))
     pelvis_m = joints(made, made.people[0])[:, 0]
     assert np.abs(pelvis_m - still_m[0]).max() < 1e-3
 
 
 def test_absences_stay_absences(result: Result) -> None:
     person = result.people[0].rows(np.r_[0:10, 20:31])
-    made = reworked(replace(result, people=[person]), Motion(fps=60)).people[0]
+    made = change_motion(replace(result, people=[person]), Motion(fps=60)).people[0]
     assert len(segments(replace(result, frames=np.arange(61)), made)) == 2
     assert not (
         (made.time_s > person.time_s[9] + 1e-6) & (made.time_s < person.time_s[10] - 1e-6)
@@ -84,7 +84,7 @@ def test_smoothing_takes_jitter_and_leaves_the_way(result: Result) -> None:
     shaky = replace(result, people=[replace(person, pose_rad=person.pose_rad + noise)])
     rough, steady, very = (
         joints(made, made.people[0])
-        for made in (reworked(shaky, Motion(smooth=s)) for s in (1e-6, 0.3, 1.0))
+        for made in (change_motion(shaky, Motion(smooth=s)) for s in (1e-6, 0.3, 1.0))
     )
     jitter = [np.abs(np.diff(j - j[:, :1], 3, axis=0)).mean() for j in (rough, steady, very)]
     assert jitter[2] < jitter[1] < 0.4 * jitter[0]
@@ -92,7 +92,7 @@ def test_smoothing_takes_jitter_and_leaves_the_way(result: Result) -> None:
 
 
 def test_in_place_keeps_the_root_over_the_origin_and_its_height(result: Result) -> None:
-    made = reworked(result, Motion(in_place=True))
+    made = change_motion(result, Motion(in_place=True))
     for before, after in zip(result.people, made.people, strict=True):
         pelvis_m = joints(made, after)[:, 0]
         np.testing.assert_allclose(pelvis_m[:, [0, 2]], 0, atol=2e-3)
@@ -108,7 +108,7 @@ def test_the_files_of_all_people_have_the_rate_and_line_up(result: Result, tmp_p
         EXPORTERS[name].write(result, tmp_path, QUIET, motion=Motion(fps=24))
     first, late = (play_bvh(tmp_path / "bvh" / f"person_{identity}.bvh") for identity in (1, 4))
     assert first[2] == late[2] == pytest.approx(1 / 24)
-    made = reworked(result, Motion(fps=24))
+    made = change_motion(result, Motion(fps=24))
     assert len(first[1]) == 25
     assert len(late[1]) == made.people[1].frame[-1] + 1  # the first pose is held until it moves
     np.testing.assert_allclose(

@@ -86,7 +86,7 @@ def test_quiet_says_nothing(
         (("--init", "cliff"), "pass --init-checkpoint"),
         (("--init", "spin", "--init-checkpoint", "nowhere.pt"), "nowhere.pt"),
         (("--init-checkpoint", "nowhere.pt"), "has no effect with --init lifter"),
-        (("--export", "dae"), "unknown --export dae: choose glb"),
+        (("--export", "dae"), "--export has dae"),
         (("--device", "cuda:99"), "--device cuda:99 cannot be used"),
         (("--device", "toaster"), "unknown --device toaster: choose cpu"),
         (("--device", "mps"), "--device mps cannot be used: torch"),

@@ -1,14 +1,14 @@
-"""Blender turns a `scene.glb` of fitmesh into an FBX file, for programs that read nothing else.
+"""Convert a `scene.glb` of fitmesh into an FBX file with Blender, for programs that do not read glTF.
 
-`fitmesh run --export fbx` calls it. It also works by itself, on any scene.glb of a run:
+`fitmesh run --export fbx` calls this script. It also works by itself, on any scene.glb of a run:
 
     blender --background --python fitmesh/exports/blender/to_fbx.py -- out/scene.glb out/scene.fbx
-    python fitmesh/exports/blender/to_fbx.py out/scene.glb out/scene.fbx        (a Python with the package bpy)
+    python fitmesh/exports/blender/to_fbx.py out/scene.glb out/scene.fbx    # a Python with bpy
 
 Skeletons, meshes, motion and cameras go into the file; the floor's lines do not. Bones keep their
-names, so choose before the names that the other program looks for (`fitmesh run --bone-names
-mixamo`, or unreal, unity, rigify). Frames are numbered from 0. FBX cannot hide anybody: whoever is
-not in view is shrunk to a thousandth of the size."""
+names, so choose the names that the other program expects when you make the scene.glb (`fitmesh run
+--bone-names mixamo`, or unreal, unity, rigify). Frames are numbered from 0. FBX has no visibility
+track: an absent person is shrunk to a thousandth of the size."""
 
 import json
 import struct
@@ -18,74 +18,74 @@ from pathlib import Path
 
 import bpy
 
-# scale of somebody who is not in view; programs that invert a bone's matrix cannot read a 0
+# Scale of an absent person; programs that invert a bone's matrix cannot read a 0.
 ABSENT = 1e-3
 
 
 def convert(source: Path, target: Path) -> None:
+    """Write the FBX file `target` from the .glb file `source`."""
     bpy.ops.wm.read_factory_settings(use_empty=True)
     scene = bpy.context.scene
     rate = Fraction(frames_per_second(source)).limit_denominator(1001)
-    # Blender's frame rate is fps / fps_base, but its glTF importer multiplies: turned round, keys
-    # fall on whole frames.
+    # Blender's frame rate is fps / fps_base, but its glTF importer multiplies. With the inverse
+    # base, keys fall on whole frames.
     scene.render.fps = round(rate)
     scene.render.fps_base = float(rate) / round(rate)
     bpy.ops.import_scene.gltf(filepath=str(source))
     scene.render.fps_base = round(rate) / float(rate)
-    ends = [action.frame_range for action in bpy.data.actions] or [
-        (0, 0)
-    ]  # nobody: the camera alone
-    scene.frame_start = round(min(first for first, _ in ends))
-    scene.frame_end = round(max(last for _, last in ends))
-    keep_what_belongs_in_the_file()
+    # Without people there is no action, only the camera.
+    ranges = [action.frame_range for action in bpy.data.actions] or [(0, 0)]
+    scene.frame_start = round(min(first for first, _ in ranges))
+    scene.frame_end = round(max(last for _, last in ranges))
+    remove_unskinned_meshes()
     bind_at_full_size(scene)
     bpy.ops.export_scene.fbx(
         filepath=str(target),
         object_types={"ARMATURE", "MESH", "CAMERA"},
-        add_leaf_bones=False,  # bones at the tips, which no other skeleton has
+        add_leaf_bones=False,  # bones at the tips, which other skeletons do not have
         bake_anim=True,
-        bake_anim_use_all_actions=False,  # one take with everybody in it
+        bake_anim_use_all_actions=False,  # one take with all people in it
         bake_anim_use_nla_strips=False,
         bake_anim_simplify_factor=0.0,  # every key stays
         apply_scale_options="FBX_SCALE_UNITS",  # Unreal and Unity then need no factor of 100
     )
-    armatures = [thing for thing in scene.objects if thing.type == "ARMATURE"]
-    bones = ", ".join(f"{thing.name}: {len(thing.data.bones)} bones" for thing in armatures)
-    print(
-        f"{target}: {bones}; frames {scene.frame_start} to {scene.frame_end} at {float(rate):g} frames/s"
-    )
+    armatures = [item for item in scene.objects if item.type == "ARMATURE"]
+    bones = ", ".join(f"{item.name}: {len(item.data.bones)} bones" for item in armatures)
+    frames = f"frames {scene.frame_start} to {scene.frame_end} at {float(rate):g} frames/s"
+    print(f"{target}: {bones}; {frames}")
 
 
-def keep_what_belongs_in_the_file() -> None:
-    """Without the floor's lines and the shapes that Blender's importer draws bones with."""
-    for thing in list(bpy.data.objects):
-        skinned = thing.type == "MESH" and any(part.type == "ARMATURE" for part in thing.modifiers)
-        if thing.type == "MESH" and not skinned:
-            bpy.data.objects.remove(thing)
+def remove_unskinned_meshes() -> None:
+    """Remove the floor's lines and the shapes with which Blender's importer draws bones."""
+    for item in list(bpy.data.objects):
+        if item.type == "MESH" and not any(part.type == "ARMATURE" for part in item.modifiers):
+            bpy.data.objects.remove(item)
 
 
 def bind_at_full_size(scene: bpy.types.Scene) -> None:
-    """Go to a frame before the first, in which everybody has scale 1. The exporter takes the bind
-    pose of every skin from the frame that the scene is at. Whoever is not in view in the first
-    frame has scale 0 there, and a mesh that is bound at scale 0 cannot be unbound again."""
+    """Go to a frame before the first, in which all people have scale 1.
+
+    The exporter takes the bind pose of every skin from the scene's current frame. A person who is
+    absent in the first frame has scale 0 there, and a mesh that is bound at scale 0 cannot be
+    unbound again."""
     before = scene.frame_start - 1
-    for thing in scene.objects:
-        for curve in curves_of(thing):
+    for item in scene.objects:
+        for curve in animation_curves(item):
             if curve.data_path != "scale":
                 continue
             for key in curve.keyframe_points:
                 key.co.y = max(key.co.y, ABSENT)
-            full = curve.keyframe_points.insert(before, 1.0)
-            full.interpolation = "CONSTANT"
+            full_size = curve.keyframe_points.insert(before, 1.0)
+            full_size.interpolation = "CONSTANT"
             curve.update()
     scene.frame_set(before)
 
 
-def curves_of(thing: bpy.types.Object) -> list[bpy.types.FCurve]:
-    """The animation curves of an object; Blender 5 keeps them in channel bags, one for each of an
-    action's slots.
+def animation_curves(item: bpy.types.Object) -> list[bpy.types.FCurve]:
+    """Return the animation curves of an object. Blender 5 has them in channel bags, one for each
+    slot of an action.
     """
-    data = thing.animation_data
+    data = item.animation_data
     if data is None or data.action is None:
         return []
     if hasattr(data.action, "fcurves"):
@@ -97,17 +97,18 @@ def curves_of(thing: bpy.types.Object) -> list[bpy.types.FCurve]:
 
 
 def frames_per_second(source: Path) -> float:
-    """As fitmesh wrote it into the file."""
+    """Return the frame rate that fitmesh wrote into a .glb file."""
     data = source.read_bytes()
     if data[:4] != b"glTF":
         sys.exit(f"{source} is not a .glb file")
     (length,) = struct.unpack_from("<I", data, 12)
-    about = json.loads(data[20 : 20 + length])["asset"].get("extras", {})
-    return float(about.get("frames_per_second", 30.0))
+    extras = json.loads(data[20 : 20 + length])["asset"].get("extras", {})
+    return float(extras.get("frames_per_second", 30.0))
 
 
 if __name__ == "__main__":
-    given = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else sys.argv[1:]
-    if len(given) != 2:
-        sys.exit("give a scene.glb and the name of the FBX file to write")
-    convert(Path(given[0]), Path(given[1]))
+    # Blender passes its own arguments before "--".
+    arguments = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else sys.argv[1:]
+    if len(arguments) != 2:
+        sys.exit("usage: to_fbx.py SCENE.glb SCENE.fbx")
+    convert(Path(arguments[0]), Path(arguments[1]))

@@ -1,12 +1,12 @@
-"""`motion.csv` and `motion.json`: the numbers, one row per person and frame, written as they are
-made.
+"""`motion.csv` and `motion.json`: the numbers of the fit, one row per person and frame.
 
 Joint positions are metres, in the camera frame and, where gravity is known, in the world frame;
-angles are degrees, keypoints pixels. docs/exports.md explains every column and key. A value that is
-unknown is an empty cell in the table and null in the json. Frames in which a person is absent have
-no row."""
+angles are degrees, keypoints pixels. docs/exports.md explains every column and key. An unknown value
+is an empty cell in the table and null in the json. Frames in which a person is absent have no
+row. Rows are written in chunks, so that memory does not grow with the track."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,20 +27,22 @@ from pose2d.base.files import atomic_file
 from pose2d.hands import HAND_KEYPOINTS
 from pose2d.skeletons import HALPE26
 
-CSV_FILE, JSON_FILE = "motion.csv", "motion.json"
+CSV_FILE = "motion.csv"
+JSON_FILE = "motion.json"
 JSON_SCHEMA = 2
 CONTACTS = ("left_heel", "left_toes", "right_heel", "right_toes")
-AT_ONCE = 500  # frames, so that memory does not grow with the track
-# Values whose numbers have names in the json.
+CHUNK_FRAMES = 500
+# Names of the numbers of a value in the json.
 _KEYS = {
     "contact": CONTACTS,
     "reliable": ("50_mm", "100_mm"),
     "angles_deg": ANGLE_NAMES,
     "angle_std_deg": ANGLE_NAMES,
 }
-# The csv's columns in groups: what they are of, and of each of these the values, with the name of
-# every number.
-_COLUMNS: list[tuple[Sequence[str], dict[str, str]]] = [
+# The csv's columns in groups. A group has subjects (joints, keypoints, ..) and, for each value of a
+# subject, the suffixes of its columns: joint "pelvis", value "joint_std_mm" -> "pelvis_std_mm".
+_Group = tuple[Sequence[str], dict[str, str]]
+_COLUMNS: list[_Group] = [
     (("",), {name: name for name in ("person", "frame", "time_s", "observed", "shot")}),
     (("",), {"reliable": "reliable_50_mm reliable_100_mm"}),
     (ANGLE_NAMES, {"angles_deg": "_deg", "angle_std_deg": "_std_deg"}),
@@ -69,63 +71,76 @@ _COLUMNS: list[tuple[Sequence[str], dict[str, str]]] = [
     # Without its last row, which is 0 0 0 1.
     (("world_from_camera_",), {"world_from_camera": "00 01 02 03 10 11 12 13 20 21 22 23"}),
 ]
-_HAND_COLUMNS: list[tuple[Sequence[str], dict[str, str]]] = [
+_HAND_COLUMNS: list[_Group] = [
     (("left_hand", "right_hand"), {"hand_seen": "_seen"}),
     (FINGER_JOINTS, {"hand_axis_angle_deg": "_x_deg _y_deg _z_deg", "hand_std_deg": "_std_deg"}),
 ]
 
 
 _json = partial(json.dumps, allow_nan=False)
-# What the json has elsewhere.
+# Values that the json has outside of the frames.
 _CSV_ONLY = ("person", "shot", "world_from_camera")
 
 
 def write_csv(result: Result, out: Path, progress: Reporter) -> None:
-    """For spreadsheets and statistics."""
-    groups = [*_COLUMNS, *(_HAND_COLUMNS if _with_hands(result) else ())]
-    names = [
-        f"{of}{name}"
-        for whom, named in groups
-        for of in whom
-        for name in " ".join(named.values()).split()
-    ]
+    """Write motion.csv, for spreadsheets and statistics."""
+    groups = [*_COLUMNS, *(_HAND_COLUMNS if _has_hands(result) else ())]
     with (
         progress.stage("csv", sum(map(len, result.people)), "rows") as tick,
         atomic_file(out / CSV_FILE) as temporary,
         temporary.open("w", newline="") as file,
     ):
-        file.write(",".join(names) + "\n")
+        file.write(",".join(_column_names(groups)) + "\n")
         for person in result.people:
             for count, values in _chunks(result, person):
-                formats = []
-                cells = []
-                for whom, named in groups:
-                    parts = [(*values[value], len(each.split())) for value, each in named.items()]
-                    formats += [
-                        f"%.{digits}f" for digits, _, width in parts for _ in range(width)
-                    ] * len(whom)
-                    shaped = [
-                        _cells(value, digits, (count, len(whom), width))
-                        for digits, value, width in parts
+                formats, cells = _table(groups, count, values)
+                for row in cells.tolist():
+                    texts = [
+                        "" if math.isnan(number) else text_format % number
+                        for text_format, number in zip(formats, row, strict=True)
                     ]
-                    cells.append(np.concatenate(shaped, 2).reshape(count, -1))
-                for row in np.concatenate(cells, 1).tolist():  # NaN != NaN
-                    file.write(
-                        ",".join(f % x if x == x else "" for f, x in zip(formats, row, strict=True))
-                        + "\n"
-                    )
+                    file.write(",".join(texts) + "\n")
                 tick(count)
 
 
-def _cells(value: np.ndarray | None, digits: int, size: tuple[int, ...]) -> np.ndarray:
-    """Rounded, without minus zeros; NaN: unknown."""
-    known = np.full(size, np.nan) if value is None else np.reshape(value, size).astype(np.float64)
-    return known.round(digits) + 0.0
+def _column_names(groups: Sequence[_Group]) -> list[str]:
+    """Return the csv's header."""
+    names = []
+    for subjects, values in groups:
+        suffixes = " ".join(values.values()).split()
+        names += [f"{subject}{suffix}" for subject in subjects for suffix in suffixes]
+    return names
+
+
+def _table(
+    groups: Sequence[_Group], count: int, values: dict[str, tuple[int, Any]]
+) -> tuple[list[str], np.ndarray]:
+    """Return the format of every column and the numbers [count, columns]; NaN: unknown."""
+    formats: list[str] = []
+    tables = []
+    for subjects, suffixes in groups:
+        subject_formats = []
+        columns = []
+        for name, value_suffixes in suffixes.items():
+            digits, value = values[name]
+            width = len(value_suffixes.split())
+            subject_formats += [f"%.{digits}f"] * width
+            columns.append(_round_cells(value, digits, (count, len(subjects), width)))
+        formats += subject_formats * len(subjects)
+        tables.append(np.concatenate(columns, 2).reshape(count, -1))
+    return formats, np.concatenate(tables, 1)
+
+
+def _round_cells(value: np.ndarray | None, digits: int, size: tuple[int, ...]) -> np.ndarray:
+    """Return rounded numbers of this shape, without negative zeros; NaN: unknown."""
+    if value is None:
+        return np.full(size, np.nan)
+    return np.reshape(value, size).astype(np.float64).round(digits) + 0.0
 
 
 def write_json(result: Result, out: Path, progress: Reporter) -> None:
-    """For any program; one line per person and frame, so that it can be searched and compared line
-    by line.
+    """Write motion.json, with one line per person and frame, so that it can be searched and compared
+    line by line.
     """
     with (
         progress.stage("json", sum(map(len, result.people)), "rows") as tick,
@@ -134,27 +149,11 @@ def write_json(result: Result, out: Path, progress: Reporter) -> None:
     ):
         file.write(_json(_json_head(result))[:-1] + ',\n"people": [')
         for number, person in enumerate(result.people):
-            file.write(
-                ("," if number else "")
-                + "\n"
-                + _json(_json_person(result, person))[:-1]
-                + ',\n"frames": [\n'
-            )
+            file.write(",\n" if number else "\n")
+            file.write(_json(_json_person(result, person))[:-1] + ',\n"frames": [\n')
             separator = ""
             for count, values in _chunks(result, person):
-                rounded = {
-                    name: _rounded(value, digits) for name, (digits, value) in values.items()
-                }
-                for row in range(count):
-                    record = {
-                        name: each and each[row]
-                        for name, each in rounded.items()
-                        if name not in _CSV_ONLY
-                    }
-                    record |= {
-                        name: dict(zip(keys, record[name], strict=True))
-                        for name, keys in _KEYS.items()
-                    }
+                for record in _json_records(count, values):
                     file.write(separator + _json(record))
                     separator = ",\n"
                 tick(count)
@@ -162,15 +161,32 @@ def write_json(result: Result, out: Path, progress: Reporter) -> None:
         file.write("\n]}\n")
 
 
+def _json_records(count: int, values: dict[str, tuple[int, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the json of each frame of a chunk."""
+    rounded = {
+        name: _round_to_lists(value, digits)
+        for name, (digits, value) in values.items()
+        if name not in _CSV_ONLY
+    }
+    for row in range(count):
+        record = {name: rows and rows[row] for name, rows in rounded.items()}
+        for name, keys in _KEYS.items():
+            record[name] = dict(zip(keys, record[name], strict=True))
+        yield record
+
+
 def _chunks(result: Result, person: Person) -> Iterator[tuple[int, dict[str, tuple[int, Any]]]]:
-    """What both formats hold of some frames at a time: how many frames, and by name to how many
-    digits and the values [T, ..]; None: gravity is not known."""
-    speed, speed_std = person.speeds_m_s()  # which need the frames around
-    for first in range(0, len(person), AT_ONCE):
-        rows = slice(first, first + AT_ONCE)
+    """Yield the content of both formats for some frames at a time: how many frames, and by name the
+    number of digits and the values [T, ..]; None: gravity is not known.
+    """
+    speed, speed_std = person.speeds_m_s()  # needs neighbouring frames, so not chunk by chunk
+    for first in range(0, len(person), CHUNK_FRAMES):
+        rows = slice(first, first + CHUNK_FRAMES)
         part = person.rows(rows)
-        blank = ~np.isfinite(part.joints_m).all((1, 2))  # by --keep-reliable
-        angles = joint_angles_deg(np.where(blank[:, None, None], 0, part.pose_rad), part.joints_m)
+        is_blank = ~np.isfinite(part.joints_m).all((1, 2))  # by --keep-reliable
+        pose_rad = np.where(is_blank[:, None, None], 0, part.pose_rad)
+        angles = joint_angles_deg(pose_rad, part.joints_m)
+        angles_deg = np.stack([angles[name] for name in ANGLE_NAMES], -1)
         stds = angle_std_deg(part.pose_std_deg, ANGLE_JOINTS)
         world = part.world_from_camera
         values: dict[str, tuple[int, Any]] = {
@@ -190,10 +206,7 @@ def _chunks(result: Result, person: Person) -> Iterator[tuple[int, dict[str, tup
             "joint_speed_std_m_s": (3, speed_std[rows]),
             "reliable": (3, np.stack([part.reliable(limit) for limit in (50, 100)], -1)),
             "joint_observed": (0, part.joint_observed),
-            "angles_deg": (
-                2,
-                np.stack([np.where(blank, np.nan, angles[name]) + 0.0 for name in ANGLE_NAMES], -1),
-            ),
+            "angles_deg": (2, np.where(is_blank[:, None], np.nan, angles_deg) + 0.0),
             "angle_std_deg": (2, np.stack([stds[name] for name in ANGLE_NAMES], -1)),
             "pose_axis_angle_deg": (3, np.degrees(part.pose_rad)),
             "translation_camera_m": (4, part.translation_m),
@@ -203,41 +216,50 @@ def _chunks(result: Result, person: Person) -> Iterator[tuple[int, dict[str, tup
             "reprojection_px": (2, part.reprojection_px),
             "box_px": (1, part.box_px),
         }
-        if (
-            part.hand_pose_rad is not None
-            and part.hand_std_deg is not None
-            and part.hand_seen is not None
-        ):
-            there = ("pose_rad", "translation_m", "hand_pose_rad")
-            whole = replace(part, **{name: np.nan_to_num(getattr(part, name)) for name in there})
-            hands = result.body.at(result.params(whole)).hands
-            assert hands is not None
-            values |= {
-                "hand_seen": (0, part.hand_seen),
-                "hand_axis_angle_deg": (2, np.degrees(part.hand_pose_rad)),
-                "hand_std_deg": (1, part.hand_std_deg),
-                "hand_keypoints_camera_m": (
-                    4,
-                    np.where(blank[:, None, None, None], np.nan, hands.numpy()),
-                ),
-            }
+        if part.hand_pose_rad is not None:
+            values |= _hand_values(result, part, is_blank)
         yield len(part), values
 
 
-def _with_hands(result: Result) -> bool:
+def _hand_values(result: Result, part: Person, is_blank: np.ndarray) -> dict[str, tuple[int, Any]]:
+    """Return the values of hands as `_chunks` does; is_blank [T]: rows without a body."""
+    assert part.hand_pose_rad is not None
+    filled = replace(
+        part,
+        pose_rad=np.nan_to_num(part.pose_rad),
+        translation_m=np.nan_to_num(part.translation_m),
+        hand_pose_rad=np.nan_to_num(part.hand_pose_rad),
+    )
+    hands = result.body.at(result.params(filled)).hands
+    assert hands is not None
+    keypoints_m = np.where(is_blank[:, None, None, None], np.nan, hands.numpy())
+    return {
+        "hand_seen": (0, part.hand_seen),
+        "hand_axis_angle_deg": (2, np.degrees(part.hand_pose_rad)),
+        "hand_std_deg": (1, part.hand_std_deg),
+        "hand_keypoints_camera_m": (4, keypoints_m),
+    }
+
+
+def _has_hands(result: Result) -> bool:
+    """Return whether hands were detected in the clip."""
     return any(person.hand_pose_rad is not None for person in result.people)
 
 
 def _json_head(result: Result) -> dict[str, Any]:
+    """Return the json of the whole clip."""
     rate = frame_rate(result)
+    hands = {}
+    if _has_hands(result):
+        hands = {"finger_joints": list(FINGER_JOINTS), "hand_keypoints": list(HAND_KEYPOINTS)}
     return {
         "fitmesh": __version__,
         "schema": JSON_SCHEMA,
         "units": "metres, millimetres (_mm), degrees (_deg), pixels (_px), seconds (_s)",
         "axes": {
             "camera": "x right, y down, z forward; the lens is at the origin",
-            "world": "x right as the shot's first camera sees it, y up, z towards that camera; floor at y = 0, that "
-            "camera above the origin; null where gravity is not known",
+            "world": "x right as the shot's first camera sees it, y up, z towards that camera; "
+            "floor at y = 0, that camera above the origin; null where gravity is not known",
         },
         "rate": [rate.numerator, rate.denominator],
         "frame_count": len(result.frames),
@@ -248,22 +270,7 @@ def _json_head(result: Result) -> dict[str, Any]:
             "center_px": list(result.camera.center_px),
         },
         "shots": [_json_shot(shot) for shot in result.shots],
-        "camera_frames": [
-            {
-                "frame": frame,
-                "time_s": round(time_s - float(result.time_s[0]), 6),
-                "shot": result.shot_at(frame) + 1,
-                "focal_px": round(float(focal_px), 3),
-                "world_from_camera": _rounded(matrix, 6) if np.isfinite(matrix).all() else None,
-            }
-            for frame, time_s, focal_px, matrix in zip(
-                result.frames.tolist(),
-                result.time_s.tolist(),
-                result.focal_px,
-                result.world_from_camera,
-                strict=True,
-            )
-        ],
+        "camera_frames": [_json_camera(result, row) for row in range(len(result.frames))],
         "body": result.body_name,
         "pose_model": result.pose_model,
         "confidence": result.source,
@@ -272,53 +279,66 @@ def _json_head(result: Result) -> dict[str, Any]:
         "joints": list(JOINT_NAMES),
         "parents": list(PARENTS),
         "keypoints": list(HALPE26.keypoints),
-        **(
-            {"finger_joints": list(FINGER_JOINTS), "hand_keypoints": list(HAND_KEYPOINTS)}
-            if _with_hands(result)
-            else {}
-        ),
+        **hands,
+    }
+
+
+def _json_camera(result: Result, row: int) -> dict[str, Any]:
+    """Return the json of the camera in a frame."""
+    frame = int(result.frames[row])
+    world = result.world_from_camera[row]
+    return {
+        "frame": frame,
+        "time_s": round(float(result.time_s[row]) - float(result.time_s[0]), 6),
+        "shot": result.shot_at(frame) + 1,
+        "focal_px": round(float(result.focal_px[row]), 3),
+        "world_from_camera": _round_to_lists(world, 6) if np.isfinite(world).all() else None,
     }
 
 
 def _json_shot(shot: Shot) -> dict[str, Any]:
+    """Return the json of a shot."""
     return {
         "first_frame": shot.first_frame,
         "camera": shot.camera,
-        "up_camera": None if shot.up_cam is None else _rounded(shot.up_cam, 6),
-        "up_std_deg": _rounded(np.array(shot.up_std_deg), 2),
+        "up_camera": None if shot.up_cam is None else _round_to_lists(shot.up_cam, 6),
+        "up_std_deg": _round_to_lists(np.array(shot.up_std_deg), 2),
         "floor_known": shot.floor_known,
-        "camera_height_m": _rounded(np.array(shot.camera_height_m), 3),
+        "camera_height_m": _round_to_lists(np.array(shot.camera_height_m), 3),
         "focal_px": round(shot.focal_px, 3),
-        "focal_log_std": _rounded(np.array(shot.focal_log_std), 4),
+        "focal_log_std": _round_to_lists(np.array(shot.focal_log_std), 4),
         "focal_source": shot.focal_source,
     }
 
 
 def _json_person(result: Result, person: Person) -> dict[str, Any]:
+    """Return the json of a person without the frames."""
     rest = rest_body(result.body, person)
     return {
         "person": person.identity,
         "same_as": person.same_as,
         "shot": person.shot + 1,
-        "shape": _rounded(person.shape, 4),
+        "shape": _round_to_lists(person.shape, 4),
         "size": round(person.size, 4),
         "height_m": round(person.height_m, 3),
-        "height_std_m": _rounded(np.array(person.height_std_m), 3),
+        "height_std_m": _round_to_lists(np.array(person.height_std_m), 3),
         "masks": person.masks,
         "girths_m": {
-            name: _rounded(np.array(pair), 3) for name, pair in result.girths_m(person).items()
+            name: _round_to_lists(np.array(pair), 3)
+            for name, pair in result.girths_m(person).items()
         },
         "segments_m": {
-            name: _rounded(np.array(pair), 4) for name, pair in result.segments_m(person).items()
+            name: _round_to_lists(np.array(pair), 4)
+            for name, pair in result.segments_m(person).items()
         },
-        "rest_joints_m": _rounded(rest.joints_m, 4),
+        "rest_joints_m": _round_to_lists(rest.joints_m, 4),
         "absent_frames": [list(span) for span in absences(result, person)],
     }
 
 
-def _rounded(values: np.ndarray | None, digits: int) -> Any:
-    """Nested lists; what is not a finite number becomes null. To 0 digits: whole numbers and truth
-    values.
+def _round_to_lists(values: np.ndarray | None, digits: int) -> Any:
+    """Return nested lists in which NaN and infinity are None. Values with 0 digits are whole numbers
+    or booleans and stay as they are.
     """
     if values is None or not digits:
         return None if values is None else values.tolist()

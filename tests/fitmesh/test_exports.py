@@ -239,7 +239,7 @@ def test_csv_has_one_row_per_person_and_frame(result: Result) -> None:
 def test_a_long_track_is_written_in_chunks_that_join(
     result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(csv_json, "AT_ONCE", 5)
+    monkeypatch.setattr(csv_json, "CHUNK_FRAMES", 5)
     EXPORTERS[name].write(result, tmp_path, QUIET)
     file = EXPORTERS[name].entry
     assert (tmp_path / file).read_bytes() == (result.folder / file).read_bytes()

@@ -49,7 +49,7 @@ from fitting.render.raster import rasterize
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from fitting.solver.terms import silhouette
 from pose2d.base.caching import read_npz
-from pose2d.masks import CROP, LEAST_SURE, person_mask
+from pose2d.masks import CROP, LEAST_SURE, segment_person
 from pose2d.video.camera_motion.motion import read_motion
 from pose2d.video.frames import Span
 from pose2d.video.images import ImageFolder
@@ -361,7 +361,7 @@ def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
             points = seen.people[identity].rows(slice(row, row + 1))
             xy = points.xy_px[0].astype(np.float64)
             sure = points.sure[0]
-            made = person_mask(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
+            made = segment_person(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
             if made is not None:
                 region, _, mask = made
                 pixel = (np.arange(CROP) - (CROP - 1) / 2) * region[2] / CROP

@@ -286,7 +286,7 @@ def _second_pass(job: Job, rows: Detections) -> tuple[HandKeypoints | None, Outl
     info = job.clip.info
     masks = MaskFinder(rows, (info.width_px, info.height_px)) if settings.shape == "masks" else None
     frames = prefetch(job.clip.frames(settings.span))
-    frames = frames if masks is None else masks.watching(frames)
+    frames = frames if masks is None else masks.watch(frames)
     hands = _hands(job, rows, frames) if settings.hands == AUTO else None
     while masks and next(frames, None) is not None:  # those after the last hand
         pass

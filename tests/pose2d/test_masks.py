@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pose2d import masks
-from pose2d.masks import CROP, MASKS, MaskFinder, chosen_rows, outline_of
+from pose2d.masks import CROP, MASKS, MaskFinder, choose_rows, trace_outline
 from pose2d.skeletons import COCO17
 from pose2d.types import OUTLINE_POINTS as POINTS
 from pose2d.types import Detections, Keypoints, Outlines
@@ -60,7 +60,7 @@ def one_person(frames: int) -> Detections:
 
 
 def test_frames_are_spread_over_time_and_over_facings() -> None:
-    chosen = chosen_rows(one_person(200), SIZE)
+    chosen = choose_rows(one_person(200), SIZE)
     assert len(chosen) == MASKS
     assert np.diff(chosen).max() < 50
     facing = np.cos(np.linspace(0, 2 * np.pi, 200))[chosen]
@@ -72,21 +72,21 @@ def test_frames_are_spread_over_time_and_over_facings() -> None:
 def test_frames_that_show_the_whole_person_go_before_those_that_do_not() -> None:
     rows = one_person(60)
     rows.keypoints.confidence[:40, 15] = 0.05  # an ankle
-    assert (chosen_rows(rows, SIZE) >= 40).sum() >= 8
+    assert (choose_rows(rows, SIZE) >= 40).sum() >= 8
 
 
 def test_nobody_is_chosen_whose_trunk_is_not_seen_who_is_tiny_or_whom_others_cover() -> None:
     place = np.array([500.0, 400.0])
-    assert not len(chosen_rows(people(STANDS[None] + place, [1], [0], sure=0.2), SIZE))
-    assert not len(chosen_rows(people(STANDS[None] / 5 + place, [1], [0]), SIZE))
+    assert not len(choose_rows(people(STANDS[None] + place, [1], [0], sure=0.2), SIZE))
+    assert not len(choose_rows(people(STANDS[None] / 5 + place, [1], [0]), SIZE))
     pair = np.stack([STANDS + place, STANDS + place + [40, 0]])
-    assert not len(chosen_rows(people(pair, [1, 2], [0, 0]), SIZE))
+    assert not len(choose_rows(people(pair, [1, 2], [0, 0]), SIZE))
     pair[1] += 300
-    assert len(chosen_rows(people(pair, [1, 2], [0, 0]), SIZE)) == 2
+    assert len(choose_rows(people(pair, [1, 2], [0, 0]), SIZE)) == 2
     assert not len(
-        chosen_rows(people(STANDS[None] + [500, 900], [1], [0]), SIZE)
+        choose_rows(people(STANDS[None] + [500, 900], [1], [0]), SIZE)
     )  # below the image
-    assert not len(chosen_rows(Detections.empty(), SIZE))
+    assert not len(choose_rows(Detections.empty(), SIZE))
 
 
 def disc(radius_px: float, logits: float = 4.0) -> np.ndarray:
@@ -98,9 +98,9 @@ def disc(radius_px: float, logits: float = 4.0) -> np.ndarray:
 def test_an_outline_lies_where_the_mask_ends_and_its_normals_point_outside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(masks, "mask_of", lambda rgb, region: disc(112.3))
+    monkeypatch.setattr(masks, "mask_logits", lambda rgb, region: disc(112.3))
     seen = np.array([[500.0, 300.0], [500.0, 400.0], [520.0, 420.0]])
-    found = outline_of(np.zeros((800, 1000, 3), np.uint8), seen, np.array([500.0, 400.0]), 7)
+    found = trace_outline(np.zeros((800, 1000, 3), np.uint8), seen, np.array([500.0, 400.0]), 7)
     assert found.row.tolist() == [7]
     away = found.xy_px[0] - [500, 400]
     radius = np.linalg.norm(away, axis=1)
@@ -115,16 +115,18 @@ def test_a_mask_that_misses_the_person_or_is_empty_gives_no_outline(
     image = np.zeros((800, 1000, 3), np.uint8)
     middle = np.array([500.0, 400.0])
     seen = STANDS + middle
-    monkeypatch.setattr(masks, "mask_of", lambda rgb, region: disc(10))
-    assert not len(outline_of(image, seen, middle, 0))
-    monkeypatch.setattr(masks, "mask_of", lambda rgb, region: np.full((CROP, CROP), -9, np.float32))
-    assert not len(outline_of(image, seen, middle, 0))
+    monkeypatch.setattr(masks, "mask_logits", lambda rgb, region: disc(10))
+    assert not len(trace_outline(image, seen, middle, 0))
+    monkeypatch.setattr(
+        masks, "mask_logits", lambda rgb, region: np.full((CROP, CROP), -9, np.float32)
+    )
+    assert not len(trace_outline(image, seen, middle, 0))
 
 
 def test_points_at_the_edge_of_the_image_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masks, "mask_of", lambda rgb, region: disc(112))
+    monkeypatch.setattr(masks, "mask_logits", lambda rgb, region: disc(112))
     seen = np.array([[500.0, 5.0], [500.0, 95.0]])
-    found = outline_of(np.zeros((800, 1000, 3), np.uint8), seen, np.array([500.0, 50.0]), 0)
+    found = trace_outline(np.zeros((800, 1000, 3), np.uint8), seen, np.array([500.0, 50.0]), 0)
     known = np.isfinite(found.xy_px[0]).all(1)
     assert 0.5 < known.mean() < 1
     assert found.xy_px[0][known][:, 1].min() > 8
@@ -145,7 +147,7 @@ def test_the_network_tells_a_person_from_the_background() -> None:
         image, at[[5, 6, 12, 11]] + [[8, 0], [-8, 0], [-8, 0], [8, 0]], (190, 60, 60)
     )
     cv2.ellipse(image, (200, 28), (18, 24), 0, 0, 360, (220, 180, 160), -1)
-    logits = masks.mask_of(image, np.array([200.0, 190.0, 420.0]))
+    logits = masks.mask_logits(image, np.array([200.0, 190.0, 420.0]))
     assert logits.shape == (CROP, CROP)
     assert logits[128, 128] > 0 > logits[128, 10]
     assert 0.05 < (logits > 0).mean() < 0.35
@@ -162,11 +164,11 @@ def test_masks_are_made_while_frames_go_by(monkeypatch: pytest.MonkeyPatch) -> N
             np.zeros((1, POINTS, 2), np.float32),
         )
 
-    monkeypatch.setattr(masks, "outline_of", outline)
+    monkeypatch.setattr(masks, "trace_outline", outline)
     rows = one_person(50)
     finder = MaskFinder(rows, SIZE)
-    wanted = chosen_rows(rows, SIZE).tolist()
+    wanted = choose_rows(rows, SIZE).tolist()
     frames = (Frame(n, Fraction(n, 30), np.zeros((8, 8, 3), np.uint8)) for n in range(50))
-    assert [frame.index for frame in finder.watching(frames)] == list(range(50))
+    assert [frame.index for frame in finder.watch(frames)] == list(range(50))
     assert seen == wanted == finder.outlines.row.tolist()
     assert not finder

@@ -179,7 +179,7 @@ def with_hands(track: Track, hands: HandKeypoints, frame: np.ndarray, body: Body
     hands = hands.scatter(np.searchsorted(track.grid.frame, frame), len(track.grid))
     # Hands hang on arms; where an arm had the wrong side, so did the hand.
     arm_swapped = np.any(track.swapped[:, _WRISTS], axis=1)
-    return replace(track, hands=hands.exchanged(arm_swapped))
+    return replace(track, hands=hands.swap_sides(arm_swapped))
 
 
 def with_outlines(

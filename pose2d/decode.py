@@ -1,10 +1,9 @@
-"""Heatmaps [N, K, h, w] -> places in cells (x right, y down) and the height of each peak, all
-people at once.
+"""Decode heatmaps [N, K, h, w] to keypoints in cells (x right, y down) and the height of each peak.
 
 The centre of the cell in column i and row j is (i, j). `xy_cells` [N, K, 2] times the crop pixels
 per cell are crop pixels (`HeatmapModel`). The score is the height of the raw map at its peak,
-before a blur. At the end the flip test: what a network says of mirrored crops, mapped back to the
-crops as they were."""
+before a blur. The functions at the end serve the flip test: they map predictions of mirrored crops
+back to the original crops."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -19,14 +18,14 @@ TINY = torch.finfo(torch.float32).eps
 
 
 def peaks(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """The highest cell of each map, [N, K, 2] integers (x, y), and its height [N, K]."""
+    """Return the highest cell of each map, [N, K, 2] integers (x, y), and its height [N, K]."""
     score, index = maps.flatten(2).max(2)
     width = maps.shape[-1]
     return torch.stack([index % width, index.div(width, rounding_mode="floor")], -1), score
 
 
 def _around(maps: Tensor, cells: Tensor, dx: int, dy: int) -> Tensor:
-    """The value [N, K] at a step from `cells`; steps that leave the map stay on its edge."""
+    """Return the value [N, K] at a step from `cells`; steps off the map stay on its edge."""
     h, w = maps.shape[-2:]
     x = (cells[..., 0] + dx).clamp(0, w - 1)
     y = (cells[..., 1] + dy).clamp(0, h - 1)
@@ -34,14 +33,15 @@ def _around(maps: Tensor, cells: Tensor, dx: int, dy: int) -> Tensor:
 
 
 def _inside(maps: Tensor, cells: Tensor, margin_end: int) -> Tensor:
-    """True where 1 < x < w - margin_end and 1 < y < h - margin_end, [N, K]."""
+    """Tell where 1 < x < w - margin_end and 1 < y < h - margin_end, [N, K]."""
     h, w = maps.shape[-2:]
     end = cells.new_tensor([w - margin_end, h - margin_end])
     return ((cells > 1) & (cells < end)).all(-1)
 
 
 def quarter_offset(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Simple Baselines and HRNet: the peak, moved a quarter cell towards its higher neighbours.
+    """Decode as Simple Baselines and HRNet: move the peak a quarter cell to its higher neighbours.
+
     Peaks near the edge stay. A map without a positive value puts its keypoint into cell (0, 0)."""
     cells, score = peaks(maps)
     cells = torch.where(score[..., None] > 0, cells, 0)
@@ -53,13 +53,13 @@ def quarter_offset(maps: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mmpose_default(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """As `quarter_offset`, but a map without a positive value puts its keypoint at (-1, -1)."""
+    """Decode as `quarter_offset`, but put keypoints of maps without positive values at (-1, -1)."""
     xy_cells, score = quarter_offset(maps)
     return torch.where(score[..., None] > 0, xy_cells, NOWHERE), score
 
 
 def _blur(padded: Tensor, size: int) -> Tensor:
-    """Maps padded by size // 2 on every side -> blurred maps without the padding."""
+    """Blur maps that are padded by size // 2 on every side; the padding is removed."""
     kernel = torch.from_numpy(cv2.getGaussianKernel(size, 0)[:, 0]).to(padded)
     flat = padded.flatten(0, 1)[:, None]
     flat = F.conv2d(F.conv2d(flat, kernel.view(1, 1, 1, -1)), kernel.view(1, 1, -1, 1))
@@ -69,20 +69,20 @@ def _blur(padded: Tensor, size: int) -> Tensor:
 def _newton_step(
     gradient: Tensor, dxx: Tensor, dxy: Tensor, dyy: Tensor, ridge: float = 0.0
 ) -> Tensor:
-    """-H^-1 g [N, K, 2] with H = [[dxx, dxy], [dxy, dyy]] + ridge * I; zero where H is singular."""
+    """Return -H^-1 g [N, K, 2], H = [[dxx, dxy], [dxy, dyy]] + ridge * I; 0 where H is singular."""
     dxx = dxx + ridge
     dyy = dyy + ridge
     determinant = dxx * dyy - dxy**2
     gx, gy = gradient.unbind(-1)
     step = torch.stack([dxy * gy - dyy * gx, dxy * gx - dxx * gy], -1)
-    singular = determinant == 0
-    return torch.where(
-        singular[..., None], 0.0, step / torch.where(singular, 1.0, determinant)[..., None]
-    )
+    is_singular = determinant == 0
+    step = step / torch.where(is_singular, 1.0, determinant)[..., None]
+    return torch.where(is_singular[..., None], 0.0, step)
 
 
 def dark(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
-    """DARK (Zhang et al. 2020): blur, logarithm, one Newton step with differences over two cells.
+    """Decode as DARK (Zhang et al. 2020): blur, logarithm, a Newton step over two cells.
+
     `kernel` is 11 for maps trained with a target sigma of 2 cells and 17 for 3 cells."""
     cells, score = peaks(maps)
     blurred = _blur(F.pad(maps, (kernel // 2,) * 4), kernel)
@@ -101,9 +101,7 @@ def dark(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
 
 
 def udp(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
-    """UDP (Huang et al. 2020), as ViTPose has it: blur, logarithm, one Newton step on the 3x3
-    neighbours.
-    """
+    """Decode as UDP (Huang et al. 2020) in ViTPose: blur, logarithm, a Newton step on 3x3 cells."""
     cells, score = peaks(maps)
     log = _blur(F.pad(maps, (kernel // 2,) * 4, mode="reflect"), kernel).clamp(1e-3, 50).log()
     at = partial(_around, log, cells)
@@ -123,8 +121,10 @@ def udp(maps: Tensor, kernel: int = 11) -> tuple[Tensor, Tensor]:
 
 
 def soft_argmax(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """Integral regression (Sun et al. 2018): the expected cell under the softmax of each map, and
-    the standard deviations around it in cells, both [N, K, 2]."""
+    """Decode as integral regression (Sun et al. 2018).
+
+    Returns the expected cell under the softmax of each map and the standard deviations around it in
+    cells, both [N, K, 2]."""
     h, w = maps.shape[-2:]
     weight = maps.flatten(2).softmax(2).unflatten(2, (h, w))
     means = []
@@ -136,13 +136,13 @@ def soft_argmax(maps: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(means, -1), torch.stack(spreads, -1)
 
 
-FLOOR = 1e-6  # below this a map's logarithm is only noise
+FLOOR = 1e-6  # the logarithm of lower values is noise
 
 
 def windows(maps: Tensor, cells: Tensor, radius: int) -> Tensor:
-    """Square cut-outs [N, K, 2r+1, 2r+1] of maps [N, K, h, w] around integer cells [N, K, 2] (x,
-    y); zero outside.
-    """
+    """Cut squares [N, K, 2r+1, 2r+1] out of maps [N, K, h, w] around integer cells [N, K, 2] (x, y).
+
+    Values outside the maps are zero."""
     w = maps.shape[-1]
     steps = torch.arange(2 * radius + 1, device=maps.device)
     rows = cells[..., 1, None, None] + steps[:, None]
@@ -155,12 +155,13 @@ def windows(maps: Tensor, cells: Tensor, radius: int) -> Tensor:
 def fit_gaussian(
     maps: Tensor, cells: Tensor, radius: int = 2, largest_sigma: float = 8.0
 ) -> Tensor:
-    """Standard deviations [N, K, 2] along x and y, in cells, of axis-aligned Gaussians fitted
-    around `cells` (usually each map's peak) to maps [N, K, h, w]. The logarithm of a Gaussian is a
-    parabola, so its five coefficients are a linear least-squares problem; weighting by the squared
-    height undoes what the logarithm does to the noise (Guo 2011, "A simple algorithm for fitting a
-    Gaussian function"). Where an axis has no downward curvature, or less than `largest_sigma` has,
-    sigma is `largest_sigma`."""
+    """Fit axis-aligned Gaussians to maps [N, K, h, w] around `cells` (usually each map's peak).
+
+    Returns their standard deviations [N, K, 2] along x and y, in cells. The logarithm of a Gaussian
+    is a parabola, so its five coefficients are a linear least-squares problem; weighting by the
+    squared height undoes what the logarithm does to the noise (Guo 2011, "A simple algorithm for
+    fitting a Gaussian function"). An axis with too little downward curvature gets `largest_sigma`.
+    """
     values = windows(maps.double(), cells, radius).clamp_min(FLOOR)
     step = torch.arange(-radius, radius + 1, device=maps.device, dtype=values.dtype)
     y, x = torch.meshgrid(step, step, indexing="ij")
@@ -168,9 +169,8 @@ def fit_gaussian(
     weight = torch.where(values > FLOOR, values.square(), 0.0)
     weight = weight / weight.sum((-1, -2), keepdim=True).clamp_min(1e-30)
     normal = torch.einsum("nkyx,yxa,yxb->nkab", weight, basis, basis)
-    normal = normal + 1e-9 * torch.eye(
-        5, dtype=values.dtype, device=maps.device
-    )  # a map of zeros has no fit
+    ridge = 1e-9 * torch.eye(5, dtype=values.dtype, device=maps.device)  # for maps of zeros
+    normal = normal + ridge
     right = torch.einsum("nkyx,nkyx,yxa->nka", weight, values.log(), basis)
     coefficient = torch.linalg.solve(normal, right)
     curvature = (-coefficient[..., 3:5]).clamp_min(0.5 / largest_sigma**2)
@@ -178,18 +178,19 @@ def fit_gaussian(
 
 
 def maps_back(maps: Tensor, flip_order: Sequence[int]) -> Tensor:
-    """Maps [N, K, h, w] of mirrored crops: left and right change places, then columns are reversed."""
+    """Map maps [N, K, h, w] of mirrored crops back: swap left and right, then reverse columns."""
     return maps[:, list(flip_order)].flip(-1)
 
 
 def shift_right(maps: Tensor) -> Tensor:
-    """One cell to the right, the first column kept. Sampling every fourth pixel is not symmetric
-    under a mirror: an un-mirrored map lies about one cell to the left of the map of the crop
-    itself."""
+    """Shift maps one cell to the right and repeat the first column.
+
+    Sampling every fourth pixel is not symmetric under mirroring: a map that was mapped back lies
+    about one cell to the left of the map of the crop itself."""
     return torch.cat([maps[..., :1], maps[..., :-1]], -1)
 
 
 def points_back(xy: Tensor, flip_order: Sequence[int], mirror_sum: float) -> Tensor:
-    """Points [N, K, 2] of mirrored crops: left and right change places, x becomes mirror_sum - x."""
+    """Map points [N, K, 2] of mirrored crops back: swap left and right, x becomes mirror_sum - x."""
     swapped = xy[:, list(flip_order)]
     return torch.stack([mirror_sum - swapped[..., 0], swapped[..., 1]], -1)

@@ -1,4 +1,4 @@
-"""What happened to identities: a table in tracks.npz and fit.npz."""
+"""Events of identities: a table in tracks.npz and fit.npz."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ from pose2d.base.table import Table
 
 @dataclass(frozen=True)
 class Event(Table):
-    """Something about who is who that a person should look at."""
+    """A doubt about an identity that the user should check."""
 
     PREFIX = "event_"
     time_s: float = column((), "d", "when", unit="s", finite=True)

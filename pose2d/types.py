@@ -1,12 +1,11 @@
-"""What the packages exchange: predictions in a crop, keypoints in the full frame, and tracks over
-time.
+"""Types that the packages exchange: predictions in a crop, keypoints in the frame, detections.
 
-And what a confidence means: object keypoint similarity (OKS), its expectation, and the pixel
-variance that implies. One keypoint's OKS is exp(-d^2 / 2 l^2) for a distance d and the falloff l^2
-= (2 sigma_k)^2 * area. If the error is Gaussian with variance sigma^2 on either axis, its
-expectation is l^2 / (sigma^2 + l^2); read the other way round, a calibrated confidence is a pixel
-variance. Every function takes NumPy arrays or tensors and returns the same kind.
-`ErrorDistribution` is the whole distribution of an error, where a head states one."""
+The functions define what a confidence means: the expected object keypoint similarity (OKS). The OKS
+of one keypoint is exp(-d^2 / 2 l^2) for a distance d and the falloff l^2 = (2 sigma_k)^2 * area. If
+the error is Gaussian with variance sigma^2 on either axis, the expectation is l^2 / (sigma^2 +
+l^2), so a calibrated confidence stands for a pixel variance. Every function takes NumPy arrays or
+tensors and returns the same kind. `ErrorDistribution` is the full distribution of an error, where a
+head predicts one."""
 
 import math
 from dataclasses import dataclass
@@ -22,12 +21,12 @@ from pose2d.base.table import Table, blocks
 from pose2d.skeletons import COCO17, Skeleton
 
 Array = TypeVar("Array", np.ndarray, Tensor)
-# how much of a person's box COCO's segments cover, on average: an area where none is given
+# Average share of a person's box that COCO's segments cover, for people without a segment
 AREA_OF_BOX = 0.53
 
 
 def l_squared(area_px2: Array, skeleton: Skeleton) -> Array:
-    """Areas [...] -> the falloff l_k^2 in pixels^2, [..., K]."""
+    """Return the falloff l_k^2 [..., K] in pixels^2 of people's areas [...]."""
     if isinstance(area_px2, Tensor):
         variance = torch.as_tensor(
             skeleton.oks_variance, dtype=area_px2.dtype, device=area_px2.device
@@ -37,49 +36,47 @@ def l_squared(area_px2: Array, skeleton: Skeleton) -> Array:
 
 
 def keypoint_oks(d2_px2: Array, l2_px2: Array) -> Array:
-    """Squared distances and falloffs, both [..., K] -> OKS of each keypoint in (0, 1]."""
+    """Return the OKS of each keypoint in (0, 1] from squared distances and falloffs [..., K]."""
     if isinstance(d2_px2, Tensor):
         return torch.exp(-d2_px2 / (2 * l2_px2))
     return np.exp(-d2_px2 / (2 * l2_px2))
 
 
 def expected_oks(variance_px2: Array, l2_px2: Array) -> Array:
-    """E[OKS] of an error that is Gaussian with this variance on either axis: l^2 / (sigma^2 + l^2)."""
+    """Return E[OKS] of a Gaussian error of this variance on either axis: l^2 / (sigma^2 + l^2)."""
     return l2_px2 / (variance_px2 + l2_px2)
 
 
 def expected_oks_per_axis(sigma_px: Array, l2_px2: Array) -> Array:
-    """E[OKS] of a Gaussian error whose axes differ: prod_i l / sqrt(l^2 + sigma_i^2); sigma [...,
-    K, 2] -> [..., K].
-    """
+    """Return E[OKS] [..., K] of a Gaussian error with standard deviations [..., K, 2] along x and y.
+
+    It is prod_i l / sqrt(l^2 + sigma_i^2)."""
     return l2_px2 / ((l2_px2 + sigma_px[..., 0] ** 2) * (l2_px2 + sigma_px[..., 1] ** 2)) ** 0.5
 
 
 def variance_from_expected_oks(expected: Array, l2_px2: Array) -> Array:
-    """The pixel variance on either axis that an expected OKS stands for: l^2 (1 - s) / s. Infinite
-    at s = 0.
-    """
+    """Return the pixel variance on either axis of an expected OKS s: l^2 (1 - s) / s.
+
+    It is infinite at s = 0."""
     return l2_px2 * (1 - expected) / expected
 
 
 def sigma_px(expected: Array, l2_px2: Array) -> Array:
-    """The standard deviation in pixels on either axis that an expected OKS stands for."""
+    """Return the standard deviation in pixels on either axis of an expected OKS."""
     return variance_from_expected_oks(expected, l2_px2) ** 0.5
 
 
-# of a quarter turn that `ErrorDistribution.cdf` takes the mean over: exact to 1e-6 for a ratio of
-# 12
+# Angles of a quarter turn that `ErrorDistribution.cdf` averages over: exact to 1e-6 for a ratio of
+# 12.
 ANGLES = 32
-
-
-MOST_LOG_RATIO = 10.0  # of the error along x to that along y: no head states more than 2.5
+MOST_LOG_RATIO = 10.0  # limit on the log ratio of errors along x and y; heads reach at most 2.5
 
 
 @dataclass(frozen=True)
 class ErrorDistribution(Table):
-    """The error of each keypoint, in units of l: a mixture of Gaussians around 0, along the axes of
-    the image.
-    """
+    """The error of each keypoint in units of l: a mixture of M Gaussians around 0.
+
+    Their axes are those of the image."""
 
     TENSORS = True
     # [..., K, M] sums to 1
@@ -102,38 +99,38 @@ class ErrorDistribution(Table):
 
     @property
     def axis_sigma(self) -> Tensor:
-        """Standard deviations along x and y, [..., M, 2]."""
+        """The standard deviations along x and y, [..., M, 2]."""
         return sigma_along_axes(self.sigma, self.log_ratio)
 
     def expected_oks(self) -> Tensor:
-        """[...]"""
+        """Return the expected OKS, [...]."""
         return (self.weight / (1 + self.axis_sigma.square()).prod(-1).sqrt()).sum(-1)
 
     def log_likelihood(self, error: Tensor) -> Tensor:
-        """Of errors [..., 2] in units of l: a density over the plane."""
+        """Return the log density over the plane of errors [..., 2] in units of l."""
         squared = (error[..., None, :] / self.axis_sigma).square().sum(-1)
-        each = self.weight.log() - math.log(2 * math.pi) - 2 * self.sigma.log() - squared / 2
-        return torch.logsumexp(each, -1)
+        log_norm = self.weight.log() - math.log(2 * math.pi) - 2 * self.sigma.log()
+        return torch.logsumexp(log_norm - squared / 2, -1)
 
     def cdf(self, distance2: Tensor) -> Tensor:
-        """Probability of an error at most this large, whatever its direction; squared, in units of
-        l^2, [...]. An error is (sigma_x r cos a, sigma_y r sin a) with an even angle a and P(r > t)
-        = exp(-t^2 / 2), so the probability of a larger one is the mean over a of exp(-distance^2 /
-        2 (sigma_x^2 cos^2 a + sigma_y^2 sin^2 a))."""
-        angle = (torch.arange(ANGLES, dtype=self.sigma.dtype, device=self.sigma.device) + 0.5) * (
-            math.pi / 2 / ANGLES
-        )
-        both = torch.stack([angle.cos().square(), angle.sin().square()])
-        variance = self.axis_sigma.square() @ both  # [..., M, ANGLES]
-        return (
-            self.weight * -torch.expm1(-distance2[..., None, None] / 2 / variance).mean(-1)
-        ).sum(-1)
+        """Return the probability of an error of at most this length, in any direction.
+
+        `distance2` [...] is the squared length in units of l^2. An error is (sigma_x r cos a,
+        sigma_y r sin a) with a uniform angle a and P(r > t) = exp(-t^2 / 2), so the probability of
+        a larger one is the mean over a of exp(-distance^2 / 2 (sigma_x^2 cos^2 a + sigma_y^2 sin^2
+        a))."""
+        step = torch.arange(ANGLES, dtype=self.sigma.dtype, device=self.sigma.device) + 0.5
+        angle = step * (math.pi / 2 / ANGLES)
+        squares = torch.stack([angle.cos().square(), angle.sin().square()])
+        variance = self.axis_sigma.square() @ squares  # [..., M, ANGLES]
+        probability = -torch.expm1(-distance2[..., None, None] / 2 / variance).mean(-1)
+        return (self.weight * probability).sum(-1)
 
 
 def sigma_along_axes(sigma: Tensor, log_ratio: Tensor | None) -> Tensor:
-    """Standard deviations along x and y, [..., M, 2], of their geometric mean [..., M] and the log
-    of their ratio.
-    """
+    """Return standard deviations along x and y, [..., M, 2].
+
+    sigma [..., M] is their geometric mean, log_ratio [...] the log of their ratio (None: 0)."""
     if log_ratio is None:
         return sigma[..., None].expand(*sigma.shape, 2)
     half = (log_ratio / 2)[..., None].exp()
@@ -150,23 +147,22 @@ ConfidenceSource = Literal[
     "ccnet",
     "oracle",
 ]
-NOBODY = -1  # instead of an identity
+NOBODY = -1  # identity of detections that belong to no track
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a 2D network says of a batch of crops."""
+    """The prediction of a 2D pose network for a batch of N crops."""
 
     xy_px: Tensor  # [N, K, 2] crop pixels, x right, y down
     score: Tensor  # [N, K] the network's own (raw) confidence
-    # [N, K, 2] crop pixels per axis, if the network states one: the scale of the error's density.
-    # Of a heatmap it is a standard deviation; RLE and Poseur learn the scale of a density that is
-    # not normal (docs/models.md).
+    # [N, K, 2] crop pixels per axis, if the network predicts it: the scale of the error's density.
+    # Heatmaps give a standard deviation; RLE and Poseur learn the scale of a density that is not
+    # normal (docs/models.md).
     sigma_px: Tensor | None = None
     maps: Tensor | None = None  # [N, K, h, w] heatmaps, if the network makes them
-    heatmap_score: Tensor | None = (
-        None  # [N, K] height of each heatmap's peak, where `score` is something else
-    )
+    # [N, K] height of each heatmap's peak, if `score` is something else
+    heatmap_score: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -187,13 +183,13 @@ class Keypoints(Table):
         (), "f", "the person's area", unit="px^2", low=0, fill=1, optional=True
     )
     skeleton: Skeleton = COCO17
-    # [T, K, M] the stated distribution of the error, where a head states one
+    # [T, K, M] the distribution of the error, where a head predicts one
     error: ErrorDistribution | None = nested(ErrorDistribution, "stated error", optional=True)
-    # [T, K] whatever `source` the calibrated one has
+    # [T, K]
     raw: Tensor | None = column(("keypoints",), "f", "the network's own confidence", optional=True)
 
     def __post_init__(self) -> None:
-        """Arrays become tensors."""
+        """Convert arrays to tensors."""
         for name in ("xy_px", "confidence", "presence", "area_px2", "raw"):
             if isinstance(value := getattr(self, name), np.ndarray):
                 object.__setattr__(self, name, torch.tensor(value, dtype=torch.float32))
@@ -205,7 +201,7 @@ OUTLINE_POINTS = 192  # of an outline
 
 @dataclass(frozen=True)
 class Outlines(Table):
-    """Outlines of people, one a mask."""
+    """Outlines of M people, one for each mask."""
 
     PREFIX = "mask_"
     row: np.ndarray = column((), "i", "row of the keypoints that the mask belongs to", low=0)  # [M]
@@ -251,17 +247,17 @@ class HandKeypoints(Table):
 
     @classmethod
     def unseen(cls, rows: int) -> "HandKeypoints":
-        """No hand in any of the rows."""
+        """Return rows without any hand."""
         return cls.empty().scatter(np.zeros(0, np.int64), rows)
 
-    def exchanged(self, rows: np.ndarray) -> "HandKeypoints":
-        """With left and right exchanged in some rows [T]."""
+    def swap_sides(self, rows: np.ndarray) -> "HandKeypoints":
+        """Return the hands with left and right swapped where `rows` [T] is true."""
         return self.put(rows, self.rows(rows)._map(lambda _, value: value[:, ::-1]))
 
 
 @dataclass(frozen=True)
 class Appearance(Table):
-    """What people look like: the colours of parts of the body (pose2d/tracking/appearance.py)."""
+    """Appearance of people: colours of parts of the body (pose2d/tracking/appearance.py)."""
 
     colours: np.ndarray = column(
         (5, 9), "f", "for each part the quantiles of L (0..100), of a and of b, lowest first"
@@ -273,7 +269,7 @@ class Appearance(Table):
 
 @dataclass(frozen=True)
 class Detections(Table):
-    """People in frames: a row for each person and frame, whoever it is."""
+    """People in frames: a row for each person and frame."""
 
     frame: np.ndarray = column((), "i", "frame number", low=0)
     identity: np.ndarray = column(
@@ -296,7 +292,7 @@ class Detections(Table):
     def in_frame(
         cls, frame: int, time_s: float, box_px: np.ndarray, score: np.ndarray
     ) -> "Detections":
-        """Boxes [N, 4] with scores [N] in one frame, nobody's yet."""
+        """Make detections of boxes [N, 4] with scores [N] in one frame, without identities."""
         count = len(box_px)
         return cls(
             np.full(count, frame),
@@ -308,34 +304,37 @@ class Detections(Table):
 
     @property
     def points(self) -> Keypoints:
-        """`keypoints` of rows that have them."""
+        """The keypoints, of rows that have them."""
         assert self.keypoints is not None
         return self.keypoints
 
     @property
     def xy_px(self) -> np.ndarray:
-        """[N, K, 2] keypoints."""
+        """The keypoints in pixels of the frame, [N, K, 2]."""
         return np.asarray(self.points.xy_px)
 
     @property
     def sure(self) -> np.ndarray:
-        """[N, K] confidence times presence."""
+        """Confidence times presence of the keypoints, [N, K]."""
         confidence = np.asarray(self.points.confidence)
         presence = np.asarray(self.points.presence)
-        made = scratch_array(confidence.shape, np.result_type(confidence, presence))
-        for some in blocks(len(made)):
-            np.multiply(confidence[some], presence[some], out=made[some])
+        product = scratch_array(confidence.shape, np.result_type(confidence, presence))
+        for block in blocks(len(product)):
+            np.multiply(confidence[block], presence[block], out=product[block])
             release_scratch()
-        return made
+        return product
 
     def people(self) -> "dict[int, Detections]":
-        """Each person's rows by rising identity, frames rising."""
+        """Return the rows of each person in order of identity, frames rising."""
         rows = self.by_person()
-        each = zip(*np.unique(rows.identity, return_index=True, return_counts=True), strict=True)
-        return {int(who): rows.rows(slice(first, first + count)) for who, first, count in each}
+        identities, starts, counts = np.unique(rows.identity, return_index=True, return_counts=True)
+        return {
+            int(identity): rows.rows(slice(start, start + count))
+            for identity, start, count in zip(identities, starts, counts, strict=True)
+        }
 
     def by_person(self) -> "Detections":
-        """Person after person in order of identity, frames rising; nobody's rows are left out."""
+        """Return rows person after person in order of identity, frames rising, without NOBODY's."""
         order = np.lexsort((self.frame, self.identity))
         order = order[self.identity[order] != NOBODY]
         return self if np.array_equal(order, np.arange(len(self))) else self.pick(order)

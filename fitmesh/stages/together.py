@@ -441,7 +441,7 @@ class _Recorded:
                 np.nansum(np.abs(hands.xy_px[:, :, 0] - at), (1, 2))
                 for at in (wrists, wrists[:, ::-1])
             ]
-            hands = hands.exchanged(away[1] < away[0])  # that hang on arms with the wrong name
+            hands = hands.swap_sides(away[1] < away[0])  # that hang on arms with the wrong name
             hand_fit = fit_hands(
                 observe_hands(hands, camera, body),
                 there_params,

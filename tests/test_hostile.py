@@ -13,7 +13,7 @@ import ccnet
 import fitmesh
 from ccnet.data.datasets import read_split
 from fitmesh.inputs import find_clips
-from fitmesh.stages.given_keypoints import read_given
+from fitmesh.stages.keypoint_files import read_given
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError
 from pose2d.base.onnx_weights import read_onnx

@@ -133,7 +133,7 @@ def changed_npz(arrays: dict[str, np.ndarray], rng: Random) -> bytes:
 def npz_target(valid: Valid) -> Target:
     import fitmesh
     from fitmesh.exports.csv_json import write_csv, write_json
-    from fitmesh.stages.given_keypoints import read_given
+    from fitmesh.stages.keypoint_files import read_given
     from fitmesh.stages.people import read_keypoints, read_tracks
     from fitmesh.tracks import edited_keypoints, edited_tracks
     from fitmesh.ui.events import Reporter
@@ -176,7 +176,7 @@ def npz_target(valid: Valid) -> Target:
 def json_target(valid: Valid) -> Target:
     from fitmesh.many.summary import ClipStatus
     from fitmesh.result import Manifest
-    from fitmesh.stages.given_keypoints import read_given
+    from fitmesh.stages.keypoint_files import read_given
     from fitmesh.stages.scene import _read_intrinsics, read_floor
     from pose2d.detect.boxes import read_detections
 

@@ -29,16 +29,17 @@ from pose2d.video.frames import Frame
 
 
 def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
+    """Return the key of an export: settings, fit, overlay and code on which it depends."""
     exporter = EXPORTERS[name]
     chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if exporter.names_bones else {}
     if exporter.motion:
-        kept = (
+        only_selects = (
             exporter.motion == "blank_unreliable_rows"
-        )  # the numbers of the fit, some of them left out
+        )  # the numbers of the fit, some left out
         chosen |= {
             name: value
             for name, value in asdict(job.settings.motion).items()
-            if not kept or "reliable" in name
+            if not only_selects or "reliable" in name
         }
     return CacheKey(
         stage=name,
@@ -49,19 +50,19 @@ def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> 
 
 
 def is_current(out: Path, key: CacheKey) -> bool:
-    """The cache key is the same, and every file is there in the size it was written in."""
+    """Say whether the cache key is the same and every file has the size it was written with."""
     text, sizes = _noted(out, key.stage)
-    there = {name: (out / name).stat().st_size for name in sizes if (out / name).is_file()}
-    return text == key.text and sizes == there
+    found_sizes = {name: (out / name).stat().st_size for name in sizes if (out / name).is_file()}
+    return text == key.text and sizes == found_sizes
 
 
 def noted_files(out: Path, name: str) -> list[str]:
-    """What an export left in `out`, as its note says; nothing without one."""
+    """Return the files that an export left in `out`, as its note says; none without a note."""
     return list(_noted(out, name)[1])
 
 
 def _noted(out: Path, name: str) -> tuple[str, dict[str, Any]]:
-    """The cache key of an export, and the sizes of its files by name."""
+    """Return the cache key of an export, and the sizes of its files by name."""
     try:
         note = read_json(_note(out, name))
         sizes = note.item("bytes").object()
@@ -73,7 +74,7 @@ def _noted(out: Path, name: str) -> tuple[str, dict[str, Any]]:
 
 
 def make(job: Job, key: CacheKey) -> None:
-    """The overlay or an export."""
+    """Write the overlay or an export, and a note with its key and sizes."""
     exporter = EXPORTERS.get(key.stage)
     note = _note(job.out, key.stage)
     note.unlink(missing_ok=True)  # while files change, no note vouches for them
@@ -91,13 +92,15 @@ def make(job: Job, key: CacheKey) -> None:
 
 
 def _note(out: Path, name: str) -> Path:
-    """These files have no room for a cache key of their own."""
+    """Return the file with the cache key of an export, which has no room for one."""
     return out / CACHE_FOLDER / f"{name}.json"
 
 
 class _Painter:
-    """Draws whoever is in a frame of the folder `out` into it. What draws is imported when it does,
-    long after cache keys were compared."""
+    """Draws everyone of the folder `out` into frames.
+
+    What draws is imported when it does, long after cache keys were compared.
+    """
 
     def __init__(self, out: Path) -> None:
         self.result = fitmesh.result.load(out)
@@ -113,7 +116,7 @@ class _Painter:
                 self.tracks[frame][identity] = row
 
     def paint(self, rgb: np.ndarray, frame: int) -> None:
-        """Into the image [H, W, 3] itself."""
+        """Draw everyone of a frame into its image [H, W, 3]."""
         from fitmesh.exports.draw import (
             draw_boxes,
             draw_hands,
@@ -127,20 +130,16 @@ class _Painter:
         people = self.people
         draw_meshes(rgb, self.result, frame, bodies)
         boxes = {identity: people[identity].box_px[row] for identity, row in tracks.items()}
-        if (
-            self.result.views
-        ):  # of several cameras: a person may be several tracks, and has a number of its own
-            taken = [person.box_px[row] for person, row in bodies]
+        fitted = {person.identity for person in self.result.people}
+        if self.result.views:
+            # With several cameras a person may be several tracks and has another number.
+            fitted_boxes = [person.box_px[row] for person, row in bodies]
             fitted = {
-                i
-                for i, box in boxes.items()
-                if any((box.astype(np.float32) == other).all() for other in taken)
+                identity
+                for identity, box in boxes.items()
+                if any((box.astype(np.float32) == other).all() for other in fitted_boxes)
             }
-        else:
-            fitted = {person.identity for person in self.result.people}
-        draw_boxes(
-            rgb, {identity: box for identity, box in boxes.items() if identity not in fitted}
-        )
+        draw_boxes(rgb, {i: box for i, box in boxes.items() if i not in fitted})
         for identity, row in tracks.items():
             if identity not in fitted:
                 points = people[identity].points
@@ -160,6 +159,7 @@ class _Painter:
 
 
 def overlay_key(job: Job, fit_key: CacheKey) -> CacheKey:
+    """Return the key of the overlay."""
     return CacheKey(
         stage="overlay",
         settings={},
@@ -177,9 +177,8 @@ def _write_overlay(job: Job) -> list[str]:
     span = job.settings.span
     sound = clip.path if clip.info.has_audio else None
     rate = clip.info.rate / span.every
-    waiting: deque[tuple[Future[av.VideoFrame], Fraction]] = (
-        deque()
-    )  # frames that are being painted, and their times
+    # Frames that are being painted, and their times.
+    waiting: deque[tuple[Future[av.VideoFrame], Fraction]] = deque()
     with (
         job.reporter.stage("overlay", span.expected_frames(clip.info)) as tick,
         single_thread(),  # skinning; decoding and encoding have threads of their own
@@ -187,11 +186,10 @@ def _write_overlay(job: Job) -> list[str]:
         ThreadPoolExecutor(job.settings.workers) as pool,
     ):
 
-        def painted(frame: Frame) -> av.VideoFrame:
+        def paint(frame: Frame) -> av.VideoFrame:
             painter.paint(frame.rgb, frame.index)
-            return video.prepare(
-                frame.rgb
-            )  # not where frames are encoded: that takes as long again
+            # Prepared here and not where frames are encoded: that takes as long again.
+            return video.prepare(frame.rgb)
 
         def add_first() -> None:
             painting, time_s = waiting.popleft()
@@ -199,7 +197,7 @@ def _write_overlay(job: Job) -> list[str]:
             tick(1)
 
         for frame in prefetch(clip.frames(span)):
-            waiting.append((pool.submit(painted, frame), frame.time_s))
+            waiting.append((pool.submit(paint, frame), frame.time_s))
             if len(waiting) > 2 * job.settings.workers:
                 add_first()
         while waiting:

@@ -57,48 +57,45 @@ class SeenPeople:
     time_s: np.ndarray  # [F] when each is shown
     rows: Detections  # track after track, each within one shot, frames rising
     shot_first_frame: np.ndarray  # [S] number of the first frame of each shot
-    same_as: dict[
-        int, int
-    ]  # identity -> the earliest identity of the same person, where --relink found one
+    same_as: dict[int, int]  # identity -> the earliest identity of the same person (--relink)
     events: list[Event]  # what a person should look at, in order of time
     warnings: list[str]  # about the video
-    # Of keypoints.npz, which also gives `rows` their keypoints, and hands where somebody looked for
-    # them
+    # From keypoints.npz, which also gives `rows` their keypoints and hands.
     pose_model: str = ""
-    outlines: Outlines | None = None  # None: nobody looked for masks
+    outlines: Outlines | None = None  # None: masks were not searched
 
     def times(self, frame: np.ndarray | int) -> np.ndarray:
-        """When frames that were read are shown."""
+        """Return the times at which frames that were read are shown."""
         return self.time_s[np.searchsorted(self.frames, frame)]
 
     @property
     def every(self) -> int:
-        """Steps between the frames that were read."""
+        """Return the step between the frames that were read."""
         return int(np.diff(self.frames).min()) if len(self.frames) > 1 else 1
 
     @property
     def fps(self) -> float:
-        """Frames per second that were read, which `--every` makes fewer."""
+        """Return the frames per second that were read, which `--every` makes fewer."""
         return float(self.rate / Fraction(self.every))
 
     @cached_property
     def people(self) -> dict[int, Detections]:
-        """Each person's rows, by identity."""
+        """Return each person's rows, by identity."""
         return self.rows.people()
 
     def outlines_of(self, identity: int) -> Outlines | None:
-        """Of some of a person's rows, which are counted from the person's first."""
+        """Return a person's outlines; their rows are counted from the person's first."""
         if self.outlines is None:
             return None
         own = np.flatnonzero(self.rows.identity == identity)
-        mine = self.outlines.rows(np.isin(self.outlines.row, own))
-        return replace(mine, row=mine.row - own[0])
+        outlines = self.outlines.rows(np.isin(self.outlines.row, own))
+        return replace(outlines, row=outlines.row - own[0])
 
 
 def key_parts(job: Job) -> tuple[dict[str, Any], dict[str, str]]:
-    """The settings and inputs that count whoever found the keypoints."""
+    """Return the cache-key settings and inputs shared by detected and imported keypoints."""
     settings = job.settings
-    told = {
+    key_settings = {
         "span": asdict(settings.span),
         "rate": str(job.clip.info.rate),
         "tracker": asdict(settings.tracker),
@@ -107,28 +104,29 @@ def key_parts(job: Job) -> tuple[dict[str, Any], dict[str, str]]:
         "hands": settings.hands,
         "shape": settings.shape,
     }
-    return told, {"clip": job.clip_digest, "hands": content_digest([HAND_CONSTANTS])}
+    return key_settings, {"clip": job.clip_digest, "hands": content_digest([HAND_CONSTANTS])}
 
 
 def cache_key(job: Job) -> CacheKey:
+    """Return the key of people and keypoints."""
     settings = job.settings
-    told, inputs = key_parts(job)
-    told |= {"pose_model": settings.pose_model, "confidence": settings.confidence}
+    key_settings, inputs = key_parts(job)
+    key_settings |= {"pose_model": settings.pose_model, "confidence": settings.confidence}
     if settings.whole_image:
-        told["boxes"] = "whole"
+        key_settings["boxes"] = "whole"
     elif settings.detections is not None:
-        told["boxes"] = "given"
+        key_settings["boxes"] = "given"
         inputs["detections"] = content_digest([settings.detections])
     else:
-        told["boxes"] = "detector"
-        told["detector"] = [settings.detector, asdict(settings.detector_options)]
+        key_settings["boxes"] = "detector"
+        key_settings["detector"] = [settings.detector, asdict(settings.detector_options)]
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
     if head := head_digest(settings.confidence, settings.pose_model, settings.ccnet):
         inputs["ccnet"] = head
     return CacheKey(
         "people",
-        told,
+        key_settings,
         inputs,
         code_digest(
             "pose2d.people",
@@ -145,6 +143,7 @@ def cache_key(job: Job) -> CacheKey:
 
 
 def is_current(out: Path, key: CacheKey) -> bool:
+    """Say whether both files have this key."""
     return all(npz_is_current(out / name, key) for name in (TRACKS_FILE, KEYPOINTS_FILE))
 
 
@@ -156,11 +155,11 @@ def make(job: Job, key: CacheKey) -> None:
     tracker = Tracker(size_px, settings.tracker)
     background = BackgroundMotion(size_px, focal_prior(size_px).focal_px)
     fps = float(info.rate / settings.span.every)
-    given = settings.detections is not None
+    has_given_boxes = settings.detections is not None
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick:
-        finder = PeopleFinder(_detect(job), _estimate(job), given, watch=background)
+        finder = PeopleFinder(_detect(job), _estimate(job), has_given_boxes, watch=background)
         with torch.inference_mode():
-            seen = finder.find(
+            found_people = finder.find(
                 job.clip.frames(settings.span),
                 fps,
                 tracker,
@@ -171,7 +170,7 @@ def make(job: Job, key: CacheKey) -> None:
     write(
         job,
         key,
-        seen,
+        found_people,
         pose_model=settings.pose_model,
         skeleton=card(settings.pose_model).skeleton.name,
         source=settings.confidence,
@@ -197,9 +196,9 @@ def _detect(job: Job) -> Detect:
     if settings.whole_image:
         return lambda frame: whole_image(frame.rgb)
     if settings.detections is not None:
-        given = read_detections(settings.detections)
-        nobody = Boxes(np.zeros((0, 4)), np.zeros(0))
-        return lambda frame: given.get(frame.index, nobody)
+        boxes_by_frame = read_detections(settings.detections)
+        no_boxes = Boxes(np.zeros((0, 4)), np.zeros(0))
+        return lambda frame: boxes_by_frame.get(frame.index, no_boxes)
     detector = job.loader.detector
     return lambda frame: detector.detect(frame.rgb)
 
@@ -207,26 +206,22 @@ def _detect(job: Job) -> Detect:
 def write(
     job: Job,
     key: CacheKey,
-    seen: People,
+    found_people: People,
     pose_model: str,
     skeleton: str,
     source: str,
     background: BackgroundMotion | None = None,
 ) -> None:
-    """Both files; of at most `max_people`, those seen in the most frames."""
+    """Write both files, of at most `max_people`: those visible in the most frames."""
     info = job.clip.info
     limit = job.settings.max_people
-    everyone = seen.detections
-    warnings = np.array(
-        job.clip.warnings, dtype=np.str_
-    )  # of the whole clip: hands are looked for in a part of it
-    names, counts = np.unique(everyone.identity, return_counts=True)
-    kept = np.sort(names[np.argsort(-counts, kind="stable")[:limit]])
-    rows = (
-        everyone
-        if len(kept) == len(names)
-        else everyone.pick(np.flatnonzero(np.isin(everyone.identity, kept)))
-    )
+    rows = found_people.detections
+    # Warnings of the first pass: hands are searched in a part of the clip only.
+    warnings = np.array(job.clip.warnings, dtype=np.str_)
+    identities, counts = np.unique(rows.identity, return_counts=True)
+    chosen = np.sort(identities[np.argsort(-counts, kind="stable")[:limit]])
+    if len(chosen) < len(identities):
+        rows = rows.pick(np.flatnonzero(np.isin(rows.identity, chosen)))
     keypoints = rows.keypoints
     if keypoints is None:
         keypoints = Keypoints.empty(
@@ -238,9 +233,13 @@ def write(
         keypoints = replace(keypoints, area_px2=torch.from_numpy(area))
     rows = replace(rows, keypoints=keypoints)
     hands, outlines = _second_pass(job, rows)
+    events = [event for event in found_people.events if event.identity in chosen]
+    motion: Mapping[str, Any] = {}
+    if background is not None:
+        motion = background.arrays(found_people.frames, found_people.shot_first_frame)
     people = {
-        "identity": kept,
-        "first_row": np.searchsorted(rows.identity, [*kept, np.inf]),
+        "identity": chosen,
+        "first_row": np.searchsorted(rows.identity, [*chosen, np.inf]),
         "row_frame": rows.frame,
         "row_box_px": rows.box_px,
     }
@@ -264,37 +263,35 @@ def write(
             "width_px": info.width_px,
             "height_px": info.height_px,
             "rate": [info.rate.numerator, info.rate.denominator],
-            "frame": seen.frames,
-            "time_s": seen.time_s,
-            "detected": seen.detected,
+            "frame": found_people.frames,
+            "time_s": found_people.time_s,
+            "detected": found_people.detected,
             **people,
             "row_score": rows.score,
-            "shot_first_frame": seen.shot_first_frame,
-            "same_as": _same_as(seen.same_as, kept),
-            **Event.stack([e for e in seen.events if e.identity in kept]).to_arrays(),
+            "shot_first_frame": found_people.shot_first_frame,
+            "same_as": _same_as(found_people.same_as, chosen),
+            **Event.stack(events).to_arrays(),
             "warnings": warnings,
-            **({} if background is None else background.arrays(seen.frames, seen.shot_first_frame)),
+            **motion,
         },
     )
 
 
 def _second_pass(job: Job, rows: Detections) -> tuple[HandKeypoints | None, Outlines | None]:
-    """Both hands of everybody and outlines of some frames, over the video once more: identities are
-    known by now.
-    """
+    """Return hands and outlines, found in a second pass over the video with known identities."""
     settings = job.settings
     info = job.clip.info
     masks = MaskFinder(rows, (info.width_px, info.height_px)) if settings.shape == "masks" else None
     frames = prefetch(job.clip.frames(settings.span))
     frames = frames if masks is None else masks.watch(frames)
     hands = _hands(job, rows, frames) if settings.hands == AUTO else None
-    while masks and next(frames, None) is not None:  # those after the last hand
+    while masks and next(frames, None) is not None:  # frames after the last hand
         pass
     return hands, None if masks is None else masks.outlines
 
 
 def _hands(job: Job, rows: Detections, video: Iterator[Frame]) -> HandKeypoints:
-    """Both hands of everybody."""
+    """Return both hands of all people."""
     arms = arms_of(rows)
     frames = np.unique(rows.frame[arms.row[arms.seen & arms.large]])
     if len(frames):
@@ -305,22 +302,22 @@ def _hands(job: Job, rows: Detections, video: Iterator[Frame]) -> HandKeypoints:
     if small := int((arms.seen & ~arms.large).sum()):
         total = count(int(arms.seen.sum()), "hands")
         job.reporter.say(
-            f"hands: {small} of {total} are under {LEAST_PX:.0f} px long and were not looked for",
+            f"hands: {small} of {total} are under {LEAST_PX:.0f} px long and were not searched",
             "hands",
         )
     return hands
 
 
-def _same_as(same_as: Mapping[int, int], kept: np.ndarray) -> np.ndarray:
-    """For each identity that is kept the earliest of the same person that is kept too."""
+def _same_as(same_as: Mapping[int, int], chosen: np.ndarray) -> np.ndarray:
+    """Return for each chosen identity the earliest chosen identity of the same person."""
     earliest: dict[int, int] = {}
-    for identity in sorted(kept.tolist()):
+    for identity in sorted(chosen.tolist()):
         earliest.setdefault(same_as[identity], identity)
-    return np.array([earliest[same_as[identity]] for identity in kept.tolist()], np.int64)
+    return np.array([earliest[same_as[identity]] for identity in chosen.tolist()], np.int64)
 
 
 def read_tracks(out: Path) -> SeenPeople:
-    """As found; later stages read them as corrected by hand (`fitmesh.tracks`)."""
+    """Return the tracks as found; later stages read them with corrections (`fitmesh.tracks`)."""
     arrays = read_npz(out / TRACKS_FILE)
     check_tracks(arrays, out / TRACKS_FILE)
     return SeenPeople(
@@ -340,21 +337,20 @@ def read_tracks(out: Path) -> SeenPeople:
 
 
 def read_keypoints(out: Path) -> SeenPeople:
-    """Both files as found, likewise."""
+    """Return tracks and keypoints as found; later stages read them with corrections."""
     tracks = read_tracks(out)
     rows, outlines, pose_model = read_keypoint_rows(out / KEYPOINTS_FILE)
-    if any(
-        not np.array_equal(getattr(tracks.rows, name), getattr(rows, name))
-        for name in ("identity", "frame")
-    ):
+    same_identities = np.array_equal(tracks.rows.identity, rows.identity)
+    if not same_identities or not np.array_equal(tracks.rows.frame, rows.frame):
         raise UserError(
-            f"{out / KEYPOINTS_FILE} is of others than {out / TRACKS_FILE}: `fitmesh run` makes both anew."
+            f"{out / KEYPOINTS_FILE} has other people or frames than {out / TRACKS_FILE}: "
+            "`fitmesh run` makes both anew."
         )
     return replace(tracks, rows=rows, outlines=outlines, pose_model=pose_model)
 
 
 def read_keypoint_rows(path: Path) -> tuple[Detections, Outlines | None, str]:
-    """Everybody's rows, outlines where somebody looked for them, and the name of the network."""
+    """Return all rows, outlines where there are any, and the name of the network."""
     arrays = read_npz(path)
     check_keypoints(arrays, path)
     source = cast(ConfidenceSource, str(arrays["source"]))
@@ -370,6 +366,6 @@ def read_keypoint_rows(path: Path) -> tuple[Detections, Outlines | None, str]:
 
 
 def _identities(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Of every row."""
+    """Return the identity of every row."""
     first = arrays["first_row"].astype(np.int64)
     return np.repeat(arrays["identity"].astype(np.int64), first[1:] - first[:-1])

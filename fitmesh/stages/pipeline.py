@@ -1,5 +1,4 @@
-"""All stages in order: each is made when its file is missing or its cache key has changed, and kept
-otherwise.
+"""All stages in order: a stage runs when its file is missing or its cache key has changed.
 
 `run_settings` turns the options that a user gives into the settings that the stages read.
 """
@@ -36,27 +35,30 @@ from pose2d.models.loading import fetched
 from pose2d.models.registry import card, use_plugin
 from pose2d.skeletons import COCO17
 
-# Stages that few runs need, imported when one does: several cameras, and keypoints that a file
-# brings.
-TOGETHER, GIVEN = "fitmesh.stages.together", "fitmesh.stages.given_keypoints"
+# Stages that few runs need, imported when one does: several cameras, and imported keypoints.
+TOGETHER = "fitmesh.stages.together"
+GIVEN = "fitmesh.stages.given_keypoints"
+KEYPOINT_FILES = "fitmesh.stages.keypoint_files"
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """From a job's settings and earlier files to one file, or some."""
+    """A step from a job's settings and earlier files to one or more files."""
 
-    name: str  # with the camera's, of several
+    name: str  # followed by the camera's name, with several
     key: CacheKey
     is_current: Callable[[], bool]
     make: Callable[[], None]
-    files: Callable[[], Sequence[str]]  # what it leaves, from the folder of the run
+    files: Callable[[], Sequence[str]]  # what it writes, relative to the folder of the run
 
 
 def run_stages(job: Job) -> tuple[list[Path], list[str]]:
-    """From a clip to its files in `job.out`, of which this process is the only writer meanwhile:
-    those for the user (the fit, the overlay, the exports), and the names of the stages that were
-    not skipped."""
+    """Run all stages of a job and return the files for the user and the stages that ran.
+
+    The files are the fit, the overlay and the exports in `job.out`, of which this process is the
+    only writer meanwhile.
+    """
     with job.reporter.busy("checking the settings"):
         check(job)
     # The lock says in words why a folder cannot be written to.
@@ -68,26 +70,18 @@ def _run_stages(job: Job) -> tuple[list[Path], list[str]]:
     with job.reporter.busy("checking the files that are there"):
         manifest = Manifest.read(job.out)
         planned = stages(job)
-        exporters = [EXPORTERS.get(stage.key.stage) for stage in planned]
-        files = [
-            stage.files() if one is None else (one.entry,)
-            for stage, one in zip(planned, exporters, strict=True)
-        ]
-        entries = [RUN_FILE, *(Path(name).parts[0] for names in files for name in names)]
-        manifest.claim(entries, _inputs(job), job.settings.overwrite)
-    for folder in (job.out, *(one.out for one in job.cameras)):
+        manifest.claim(_top_entries(planned), _inputs(job), job.settings.overwrite)
+    for folder in (job.out, *(camera.out for camera in job.cameras)):
         for name in (people.TRACKS_FILE, people.KEYPOINTS_FILE, fit.FILE, OVERLAY_FILE, RUN_FILE):
             remove_temporary(folder / name)
     try:
-        timings = numbers_of(
-            read_json(job.out / RUN_FILE).get("timings_s", {}).value
-        )  # of an earlier run
+        earlier_timings = read_json(job.out / RUN_FILE).get("timings_s", {}).value
+        timings = numbers_of(earlier_timings)
     except UserError:
         timings = {}
-    made: list[str] = []
-    if job.settings.videos and not all(
-        stage.is_current() for stage in planned[: 1 + len(job.cameras)]
-    ):
+    stages_run: list[str] = []
+    people_stages = planned[: 1 + len(job.cameras)]
+    if job.settings.videos and not all(stage.is_current() for stage in people_stages):
         import_module(TOGETHER).preview(job)
     for stage in planned:
         name = stage.name
@@ -100,78 +94,94 @@ def _run_stages(job: Job) -> tuple[list[Path], list[str]]:
                 job.reporter.warn(
                     f"{which}: changed or damaged since it was written, so it is made again."
                 )
-            if manifest.forget(stage.files()):  # while files change, no record vouches for them
+            if manifest.forget(stage.files()):  # digests are not valid while files change
                 _write_run_json(job, timings, manifest)
             _log.debug("%s is made, cache key %s", name, stage.key.text)
             start = time.monotonic()
             stage.make()
-            timings[name] = round(
-                time.monotonic() - start, 3
-            )  # a stage that is kept keeps its time
-            made.append(name)
+            timings[name] = round(time.monotonic() - start, 3)  # a skipped stage keeps its time
+            stages_run.append(name)
             manifest.record(stage.files())
         _write_run_json(job, timings, manifest)
     names = dict.fromkeys(name for stage in planned for name in stage.files())
-    on_the_way = () if job.settings.only_people else (people.TRACKS_FILE, people.KEYPOINTS_FILE)
-    shown = [name for name in names if Path(name).name not in on_the_way]
-    return [job.out / name for name in shown], made
+    intermediate = () if job.settings.only_people else (people.TRACKS_FILE, people.KEYPOINTS_FILE)
+    user_files = [job.out / name for name in names if Path(name).name not in intermediate]
+    return user_files, stages_run
+
+
+def _top_entries(planned: Sequence[Stage]) -> list[str]:
+    """Return the files and folders directly in the folder of the run that stages write."""
+    entries = [RUN_FILE]
+    for stage in planned:
+        exporter = EXPORTERS.get(stage.key.stage)
+        files = stage.files() if exporter is None else (exporter.entry,)
+        entries += [Path(name).parts[0] for name in files]
+    return entries
 
 
 def _inputs(job: Job) -> list[Path]:
-    """The clip, and every file that an option names."""
+    """Return the clip and every file that an option names."""
     settings = job.settings
     named = (*vars(settings).values(), *settings.videos, settings.floor_file, settings.rig_file)
     return [*job.clip.files(), *(path for path in named if isinstance(path, Path))]
 
 
 def warnings_of(folder: Path) -> list[str]:
-    """What a user should know of a finished run besides its numbers: about the video, and people
-    who were not found.
-    """
+    """Return warnings of a finished run: about the video, and if no people were found."""
     seen = people.read_tracks(folder)
-    nobody = (
-        f"nobody was found in {count(len(seen.frames), 'frames')}. Try a larger --detector-size (640) if people are "
-        "small, a smaller one (256) for close-ups that show only a part of somebody, or a lower --min-score."
+    if len(seen.rows):
+        return seen.warnings
+    no_people = (
+        f"no people were found in {count(len(seen.frames), 'frames')}. Try a larger "
+        "--detector-size (640) if people are small, a smaller one (256) for close-ups that show "
+        "only a part of a person, or a lower --min-score."
     )
-    return [*seen.warnings, *([] if len(seen.rows) else [nobody])]
+    return [*seen.warnings, no_people]
 
 
 def stages(job: Job) -> list[Stage]:
-    """In the order they are made."""
+    """Return the stages of a job in the order they run."""
     settings = job.settings
-    everyone = (job, *job.cameras)
+    all_jobs = (job, *job.cameras)
 
     def stage(
-        one: Job,
+        camera: Job,
         key: CacheKey,
         is_current: Callable[[Path, CacheKey], bool],
         file: str,
         make: Callable[[Job, CacheKey], None],
         files: Callable[[], Sequence[str]],
     ) -> Stage:
-        """Of one of the cameras, in its own folder."""
-        folder = one.out.relative_to(job.out)
+        """Return a stage of one of the cameras, in its own folder."""
+        folder = camera.out.relative_to(job.out)
         return Stage(
             f"{key.stage} {folder.name}".rstrip(),
             key,
-            partial(is_current, one.out / file, key),
-            partial(make, one, key),
+            partial(is_current, camera.out / file, key),
+            partial(make, camera, key),
             lambda: [str(folder / name) for name in files()],
         )
 
     source: Any = people if settings.keypoints is None else import_module(GIVEN)
-    both = (people.TRACKS_FILE, people.KEYPOINTS_FILE)
-    drawn = (OVERLAY_FILE,)
+    people_files = (people.TRACKS_FILE, people.KEYPOINTS_FILE)
+    overlay_files = (OVERLAY_FILE,)
     planned = [
-        stage(one, source.cache_key(one), people.is_current, "", source.make, lambda: both)
-        for one in everyone
+        stage(
+            camera,
+            source.cache_key(camera),
+            people.is_current,
+            "",
+            source.make,
+            lambda: people_files,
+        )
+        for camera in all_jobs
     ]
     if not settings.videos:
         fit_key = fit.cache_key(job, planned[0].key)
         fitted = stage(job, fit_key, fit.is_current, fit.FILE, fit.make, lambda: (fit.FILE,))
     else:
         together = import_module(TOGETHER)
-        fit_key = together.cache_key(job, [seen.key for seen in planned])
+        fit_key = together.cache_key(job, [people_stage.key for people_stage in planned])
         is_current = partial(together.is_current, job)
         files = partial(together.files, job)
         fitted = stage(job, fit_key, is_current, fit.FILE, together.make, files)
@@ -180,8 +190,15 @@ def stages(job: Job) -> list[Stage]:
         planned.append(fitted)
     if not settings.outputs:
         planned += [
-            stage(one, overlay_key(one), export.is_current, "", export.make, lambda: drawn)
-            for one in everyone
+            stage(
+                camera,
+                overlay_key(camera),
+                export.is_current,
+                "",
+                export.make,
+                lambda: overlay_files,
+            )
+            for camera in all_jobs
         ]
     for name in choose_exports(settings.exports, always=() if settings.outputs else ALWAYS):
         key = export.cache_key(job, name, fit_key, overlay_key(job))
@@ -199,7 +216,7 @@ def stages(job: Job) -> list[Stage]:
 
 
 def check(job: Job) -> None:
-    """Find now what would otherwise be found after an hour's work."""
+    """Refuse now what would otherwise be refused after an hour's work."""
     settings = job.settings
     check_settings(settings)
     _ = job.lens  # refuses one that contradicts itself or the clip
@@ -207,11 +224,12 @@ def check(job: Job) -> None:
         import_module(TOGETHER).check(job)
     layout_matters = False
     if settings.keypoints is not None:
-        layout_matters = (
-            import_module(GIVEN).read_given(settings.keypoints, settings.keypoint_layout).openpose
+        keypoints = import_module(KEYPOINT_FILES).read_given(
+            settings.keypoints, settings.keypoint_layout
         )
+        layout_matters = keypoints.openpose
     elif settings.checkpoint is not None or settings.ccnet is not None:
-        _ = job.loader.networks  # a file of the wrong family is told of before any stage starts
+        _ = job.loader.networks  # refuses a file of the wrong family
     if settings.keypoint_layout != RunSettings.keypoint_layout and not layout_matters:
         job.reporter.warn(
             "--keypoint-layout has no effect: it is for --keypoints in OpenPose's format."
@@ -219,7 +237,7 @@ def check(job: Job) -> None:
 
 
 def check_settings(settings: RunSettings) -> None:
-    """The same of what does not depend on the clip."""
+    """Refuse settings that no clip could be run with."""
     check_exports(settings.exports, settings.bone_names)
     fit.check(settings)
     check_device(settings.device)
@@ -229,8 +247,9 @@ def check_settings(settings: RunSettings) -> None:
     model = card(settings.pose_model)
     if model.skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
         raise UserError(
-            f"{model.name} finds the keypoints of {model.skeleton.name}, to which no body can be fitted: choose a "
-            "network for COCO's 17 keypoints or a set that begins with them (`fitmesh models`)."
+            f"{model.name} finds the keypoints of {model.skeleton.name}, to which no body can be "
+            "fitted: choose a network for COCO's 17 keypoints or a set that begins with them "
+            "(`fitmesh models`)."
         )
     if settings.checkpoint is None and model.embedded is None:
         raise UserError(
@@ -243,9 +262,7 @@ def check_settings(settings: RunSettings) -> None:
 
 
 def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest) -> None:
-    """`run.json`: what the run was told, where its clip is, how long each stage took, and digests
-    of what it wrote.
-    """
+    """Write `run.json`: settings, clip, how long each stage took, and digests of its files."""
     facts: dict[str, Any] = {
         "fitmesh": __version__,
         "clip": str(job.clip.path.resolve()),
@@ -259,8 +276,9 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
 
 
 def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -> RunSettings:
-    """From options to settings; refuses options that would have no effect. other_videos: of more
-    cameras than one.
+    """Return the settings that options mean, and refuse options that would have no effect.
+
+    other_videos: those of the other cameras, where several recorded the scene.
     """
     if not other_videos and (options.cameras is not None or options.sync != RunOptions.sync):
         name = "--sync" if options.cameras is None else "--cameras"
@@ -268,33 +286,29 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
             f"{name} is for several cameras: give --video for each of them, and --together."
         )
     use_plugin(options.plugin)
-    given: dict[str, Any] = shared(options, RunOptions)
-    paths = [of.name for of in fields(RunSettings) if of.type == Path | None]
-    given |= {name: Path(given[name]) for name in paths if given[name] is not None}
-    keypoints = given["keypoints"]
-    checkpoint = given["checkpoint"]
-    ccnet = given["ccnet"]
+    values: dict[str, Any] = shared(options, RunOptions)
+    paths = [field.name for field in fields(RunSettings) if field.type == Path | None]
+    values |= {name: Path(values[name]) for name in paths if values[name] is not None}
+    keypoints = values["keypoints"]
+    checkpoint = values["checkpoint"]
+    ccnet = values["ccnet"]
     if options.whole_image and options.detections is not None:
         raise UserError("--whole-image and --detections contradict each other: give one of them.")
     if keypoints is not None:
         for name in ("detections", "whole_image", "checkpoint", "ccnet", "plugin"):
-            if given[name]:
-                spelled = name.replace("_", "-")
+            if values[name]:
+                option = name.replace("_", "-")
                 raise UserError(
-                    f"--{spelled} has no effect with --keypoints, which brings its own: leave one of them out."
+                    f"--{option} has no effect with --keypoints, which brings its own: leave one "
+                    "of them out."
                 )
-        if (
-            options.confidence is not None
-        ):  # of another source than the file's: only pixels could give it
-            brought = (
-                import_module(GIVEN)
-                .read_given(keypoints, options.keypoint_layout)
-                .rows.points.source
-            )
-            if options.confidence != brought:
+        if options.confidence is not None:
+            imported = import_module(KEYPOINT_FILES).read_given(keypoints, options.keypoint_layout)
+            source = imported.rows.points.source
+            if options.confidence != source:
                 raise UserError(
-                    f"--confidence {options.confidence} has no effect with --keypoints: {keypoints} brings its own "
-                    f"({brought}). Leave one of them out."
+                    f"--confidence {options.confidence} has no effect with --keypoints: "
+                    f"{keypoints} brings its own ({source}). Leave one of them out."
                 )
     elif checkpoint is None:
         checkpoint = fetched(options.pose_model)
@@ -306,9 +320,9 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
             "--only people stops before there is anything to --export: leave one of them out."
         )
     for name, choices in (("hands", ("auto", "off")), ("shape", ("keypoints", "masks"))):
-        if given[name] not in choices:
-            raise UserError(f"unknown --{name} {given[name]!r}: choose {' or '.join(choices)}.")
-    given |= {
+        if values[name] not in choices:
+            raise UserError(f"unknown --{name} {values[name]!r}: choose {' or '.join(choices)}.")
+    values |= {
         "checkpoint": checkpoint,
         "floor": str(options.floor),
         "exports": tuple(options.exports),
@@ -319,11 +333,11 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
         "device": options.device or default_device(),
         "videos": tuple(map(Path, other_videos)),
     }
-    return RunSettings(**given)
+    return RunSettings(**values)
 
 
-def _text(given: float | Mapping[int, float] | str | None) -> str:
-    """As `--height` and `--weight` have it."""
-    if isinstance(given, Mapping):
-        return ",".join(f"{identity}:{number}" for identity, number in given.items())
-    return "" if given is None else str(given)
+def _text(value: float | Mapping[int, float] | str | None) -> str:
+    """Return a height or weight as `--height` and `--weight` take it."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{identity}:{number}" for identity, number in value.items())
+    return "" if value is None else str(value)

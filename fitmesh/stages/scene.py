@@ -1,6 +1,4 @@
-"""What a run is told and finds about its scene: lens, gravity, floor, people's heights; its arrays
-in `fit.npz`.
-"""
+"""The scene of a run, as stated and as found: lens, gravity, floor, and their arrays in `fit.npz`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,7 +23,7 @@ OFF, AUTO = "off", "auto"
 
 @dataclass(frozen=True)
 class Lens:
-    """The camera of a clip before anybody was fitted."""
+    """The camera of a clip before the fit."""
 
     camera: Camera
     focal: FocalEstimate
@@ -40,44 +38,42 @@ def lens_of(
     fov_deg: float | None = None,
     intrinsics: Path | None = None,
 ) -> Lens:
-    """The user's word, then the file's, then what cameras have."""
+    """Return the lens as the user states it, else as the file does, else a usual one."""
     if intrinsics is not None:
         camera = _read_intrinsics(intrinsics, size)
         return Lens(camera, focal_from_user(camera.mean_focal_px, size), True, "")
     if focal_px is not None:
-        return _stated(focal_from_user(focal_px, size), size)
+        return _known_lens(focal_from_user(focal_px, size), size)
     if fov_deg is not None:
         camera = Camera.from_field_of_view(fov_deg, size, across="width")
-        return _stated(focal_from_user(camera.mean_focal_px, size), size)
+        return _known_lens(focal_from_user(camera.mean_focal_px, size), size)
     metadata = read_lens_metadata(clip, size) if clip.is_file() else None
     if metadata is not None and metadata.focal_px is not None:
-        return _stated(
-            FocalEstimate(metadata.focal_px, metadata.log_sigma, f"metadata: {metadata.source}"),
-            size,
-        )
+        source = f"metadata: {metadata.source}"
+        return _known_lens(FocalEstimate(metadata.focal_px, metadata.log_sigma, source), size)
     prior = focal_prior(size)
-    warning = (
-        metadata.reason if metadata is not None and "not believable" in metadata.reason else ""
-    )
+    warning = ""
+    if metadata is not None and "not believable" in metadata.reason:
+        warning = metadata.reason
     return Lens(Camera.from_focal(prior.focal_px, size), prior, False, warning)
 
 
 def scene_options(floor: str) -> SceneOptions:
-    """Of gravity and floor: off, auto, or a json file with up and camera_height_m."""
+    """Return how gravity and floor are found; floor: off, auto, or a json file that states them."""
     if floor in (OFF, AUTO):
         return SceneOptions(ground=floor == AUTO)
     return SceneOptions(given=read_floor(Path(floor)))
 
 
-def _stated(focal: FocalEstimate, size: tuple[int, int]) -> Lens:
+def _known_lens(focal: FocalEstimate, size: tuple[int, int]) -> Lens:
     return Lens(Camera.from_focal(focal.focal_px, size), focal, True, "")
 
 
 def _read_intrinsics(path: Path, size: tuple[int, int]) -> Camera:
     content = read_json(
         path,
-        'Expected "matrix" [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels and, if any, "distortion" '
-        "[k1, k2, p1, p2, ..].",
+        'Expected "matrix" [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels and, if any, '
+        '"distortion" [k1, k2, p1, p2, ..].',
     )
     matrix = np.array([row.finite_numbers(3) for row in content.item("matrix").items()])
     return Camera.from_intrinsics(
@@ -86,11 +82,12 @@ def _read_intrinsics(path: Path, size: tuple[int, int]) -> Camera:
 
 
 def read_floor(path: Path) -> GivenGround:
-    """Up direction and camera height of a json file, either of them alone or both."""
+    """Return the up direction, the camera height or both, as a json file states them."""
     content = read_json(
         path,
-        'Expected "up" [x, y, z] (against gravity, in the camera frame: x right, y down, z forward), "camera_height_m" '
-        f"(metres over the floor) or both; or, instead of a file, one of the words {OFF} and {AUTO}.",
+        'Expected "up" [x, y, z] (against gravity, in the camera frame: x right, y down, '
+        'z forward), "camera_height_m" (metres over the floor) or both; or, instead of a file, '
+        f"one of the words {OFF} and {AUTO}.",
     )
     up = content.item("up").finite_numbers(3) if "up" in content else None
     height = (
@@ -107,42 +104,42 @@ def read_floor(path: Path) -> GivenGround:
     return GivenGround((x, y, z), height)
 
 
-# --- fit.npz
-# --------------------------------------------------------------------------------------------------------
-
-
 def scene_arrays(
     fits: Sequence[ShotFit], first_frames: np.ndarray, frames: np.ndarray, lowest_m: Sequence[float]
 ) -> Mapping[str, Any]:
-    """The arrays about shots, gravity, floor and lens. first_frames [S] and fits: of each shot;
-    frames [F]: all that were read; lowest_m: up . x of the lowest foot of each shot, where gravity
-    is known."""
+    """Return the arrays of `fit.npz` about shots, gravity, floor and lens.
+
+    first_frames [S] and fits: of each shot; frames [F]: all that were read; lowest_m: up . x of the
+    lowest foot of each shot, where gravity is known.
+    """
     world = np.full((len(frames), 4, 4), np.nan, np.float32)
     focal = np.zeros(len(frames))
     shots: list[Shot] = []
     ends = [*first_frames[1:].tolist(), np.inf]
     for fit, first, end, lowest in zip(fits, first_frames.tolist(), ends, lowest_m, strict=True):
-        here = (frames >= first) & (frames < end)
+        in_shot = (frames >= first) & (frames < end)
         ground = fit.ground
         motion = fit.motion
         moving = motion is not None and motion.kind == "moving"
-        every = np.arange(int(here.sum()))
-        turned, zoom = (
-            (None, None) if motion is None else (motion.turning(every), motion.zooming(every))
-        )
-        floor = ground is not None and ground.floor_known and not moving
+        rows = np.arange(int(in_shot.sum()))
+        turned = None if motion is None else motion.turning(rows)
+        zoom = 1.0 if motion is None else motion.zooming(rows)
+        is_floor_known = ground is not None and ground.floor_known and not moving
+        camera_height_m = np.nan
         if ground is not None:
-            height = ground.camera_height_m if floor else -lowest
-            world[here] = world_from_camera(ground.up_cam, height, turned, len(every))
-        focal[here] = fit.camera.focal_px[0] * (1.0 if zoom is None else zoom)
+            if is_floor_known:
+                camera_height_m = ground.camera_height_m
+            height_m = ground.camera_height_m if is_floor_known else -lowest
+            world[in_shot] = world_from_camera(ground.up_cam, height_m, turned, len(rows))
+        focal[in_shot] = fit.camera.focal_px[0] * (1.0 if zoom is None else zoom)
         shots.append(
             Shot(
                 first_frame=first,
                 camera="unknown" if motion is None else motion.kind,
                 up_cam=None if ground is None else ground.up_cam,
                 up_std_deg=np.nan if ground is None else ground.up_sigma_deg,
-                floor_known=floor,
-                camera_height_m=ground.camera_height_m if ground is not None and floor else np.nan,
+                floor_known=is_floor_known,
+                camera_height_m=camera_height_m,
                 focal_px=fit.camera.focal_px[0],
                 focal_log_std=fit.focal.log_sigma,
                 focal_source=fit.focal.source,
@@ -154,31 +151,30 @@ def scene_arrays(
 
 
 def describe(fit: ShotFit, when: str) -> str:
-    """One shot's scene in words."""
-    camera = (
-        "camera not looked at"
-        if fit.motion is None
-        else f"{fit.motion.kind} camera ({fit.motion.reason})"
+    """Return one shot's scene in words."""
+    camera = "camera motion not examined"
+    if fit.motion is not None:
+        camera = f"{fit.motion.kind} camera ({fit.motion.reason})"
+    lens = (
+        f"focal length {fit.focal.focal_px:.0f} px +- {100 * fit.focal.log_sigma:.0f} % "
+        f"({fit.focal.source})"
     )
-    lens = f"focal length {fit.focal.focal_px:.0f} px +- {100 * fit.focal.log_sigma:.0f} % ({fit.focal.source})"
     if fit.ground is None:
         return f"{when}: {camera}; {lens}; gravity and floor not known: {fit.reason}"
     pitch = math.degrees(math.asin(np.clip(-fit.ground.up_cam[2], -1, 1)))
     over = f"{fit.ground.camera_height_m:.1f} m over the floor, " if fit.ground.floor_known else ""
-    words = f"{when}: {camera}; {lens}; camera {over}looking {pitch:.0f} degrees down +- {fit.ground.up_sigma_deg:.0f}"
-    return f"{words} ({fit.reason}){_exceptions(fit)}"
+    return (
+        f"{when}: {camera}; {lens}; camera {over}looking {pitch:.0f} degrees down +- "
+        f"{fit.ground.up_sigma_deg:.0f} ({fit.reason}){_exceptions(fit)}"
+    )
 
 
 def _exceptions(fit: ShotFit) -> str:
-    """Whom the scene was softened for, and who is fitted without."""
+    """Return in words for which people the scene was softened, and which are fitted without."""
     parts = []
-    for verdict, what in (("softened", "softened for"), ("dropped", "not used for")):
-        who = [
-            str(identity)
-            for identity, decision in fit.decisions.items()
-            if decision.verdict == verdict
-        ]
-        if who:
-            people = "person" if len(who) == 1 else "people"
-            parts.append(f"; {what} {people} {', '.join(who)}, whose keypoints contradict it")
+    for verdict, words in (("softened", "softened for"), ("dropped", "not used for")):
+        names = [str(identity) for identity, own in fit.decisions.items() if own.verdict == verdict]
+        if names:
+            people = "person" if len(names) == 1 else "people"
+            parts.append(f"; {words} {people} {', '.join(names)}, whose keypoints contradict it")
     return "".join(parts)

@@ -1,4 +1,4 @@
-"""Everything a run can be told, as the stages read it, and the job that every stage is given."""
+"""The settings of a run as the stages read them, and the job that every stage gets."""
 
 import math
 from dataclasses import dataclass, replace
@@ -26,20 +26,14 @@ from pose2d.types import ConfidenceSource
 from pose2d.video.frames import Clip, Span
 
 CAMERAS_FOLDER = "cameras"  # of the other cameras' files
-HEIGHT = (
-    "height",
-    "metres for everybody (1.82) or identity:metres (2:1.25)",
-    0.4,
-    2.6,
-)  # of people, least and most
-WEIGHT = ("weight", "kilograms for everybody (82) or identity:kilograms (2:24)", 4.0, 300.0)
+# Option, expected form, least and most.
+HEIGHT = ("height", "metres for all people (1.82) or identity:metres (2:1.25)", 0.4, 2.6)
+WEIGHT = ("weight", "kilograms for all people (82) or identity:kilograms (2:24)", 4.0, 300.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings(RunOptions):
-    """The options of a run: paths are paths, what was left open is decided, and what stages make of
-    them.
-    """
+    """The options of a run with paths as `Path` and with defaults that depend on others resolved."""
 
     detections: Path | None = None
     checkpoint: Path | None = None
@@ -60,19 +54,16 @@ class RunSettings(RunOptions):
     videos: tuple[Path, ...] = ()  # of the other cameras of a scene that several recorded
 
     def __post_init__(self) -> None:
-        given = [
-            n
-            for n, v in (
-                ("--focal", self.focal_px),
-                ("--fov", self.fov_deg),
-                ("--intrinsics", self.intrinsics),
-            )
-            if v is not None
-        ]
-        if len(given) > 1:
-            ways = {2: "two", 3: "three"}[len(given)]
+        lens_options = {
+            "--focal": self.focal_px,
+            "--fov": self.fov_deg,
+            "--intrinsics": self.intrinsics,
+        }
+        conflicting = [option for option, value in lens_options.items() if value is not None]
+        if len(conflicting) > 1:
+            ways = {2: "two", 3: "three"}[len(conflicting)]
             raise UserError(
-                f"{' and '.join(given)} say the same thing in {ways} ways: give one of them."
+                f"{' and '.join(conflicting)} say the same thing in {ways} ways: give one of them."
             )
         self.heights()  # refuses what cannot be read
         self.weights()
@@ -83,15 +74,16 @@ class RunSettings(RunOptions):
 
     @property
     def detector_options(self) -> DetectorOptions:
-        usual = detector_class(self.detector).defaults
-        return usual if self.detector_size is None else replace(usual, long_side=self.detector_size)
+        defaults = detector_class(self.detector).defaults
+        if self.detector_size is None:
+            return defaults
+        return replace(defaults, long_side=self.detector_size)
 
     @property
     def tracker(self) -> TrackerOptions:
-        usual = TrackerOptions()
-        return replace(
-            usual, sure_score=self.min_score, start_score=min(self.min_score, usual.start_score)
-        )
+        defaults = TrackerOptions()
+        start_score = min(self.min_score, defaults.start_score)
+        return replace(defaults, sure_score=self.min_score, start_score=start_score)
 
     @property
     def identity(self) -> IdentityOptions:
@@ -106,37 +98,37 @@ class RunSettings(RunOptions):
         return None if self.floor in (OFF, AUTO) else Path(self.floor)
 
     def heights(self) -> dict[int | None, float]:
-        """Metres by identity; None: everybody else's."""
-        return _of_people(self.height_m, *HEIGHT)
+        """Return body heights in metres by identity; None applies to everyone else."""
+        return _parse_by_person(self.height_m, *HEIGHT)
 
     def weights(self) -> dict[int | None, float]:
-        """Kilograms, likewise."""
-        return _of_people(self.weight_kg, *WEIGHT)
+        """Return body weights in kilograms by identity; None applies to everyone else."""
+        return _parse_by_person(self.weight_kg, *WEIGHT)
 
     @property
     def rig_file(self) -> Path | None:
-        """The calibration of several cameras; None: found from the people."""
+        """Return the calibration of several cameras; None: cameras are placed by the people."""
         return None if self.cameras in (None, AUTO) else Path(self.cameras)
 
     def offsets_s(self) -> list[float | None]:
-        """What each camera's clock lacks to the first's, of all cameras; None: to be found."""
+        """Return the offset of each camera's clock to the first's; None: to be found."""
         count = 1 + len(self.videos)
         if self.sync in (AUTO, "start"):
             return [0.0, *(None if self.sync == AUTO else 0.0 for _ in self.videos)]
         try:
-            stated = [float(text) for text in self.sync.split(",")]
+            starts_s = [float(text) for text in self.sync.split(",")]
         except ValueError:
-            stated = []
-        if len(stated) != count or not all(map(math.isfinite, stated)):
+            starts_s = []
+        if len(starts_s) != count or not all(map(math.isfinite, starts_s)):
             raise UserError(
-                f"--sync {self.sync!r} is none: give auto, start, or a second for each of the {count} cameras with "
-                "commas between (0,0.35: the second started 0.35 s after the first)."
+                f"--sync must be auto, start or {count} comma-separated times in seconds (0,0.35: "
+                f"the second camera started 0.35 s after the first); got {self.sync!r}."
             )
-        return [seconds - stated[0] for seconds in stated]
+        return [seconds - starts_s[0] for seconds in starts_s]
 
     @property
     def motion(self) -> Motion:
-        """Of the exports of motion."""
+        """Return how exports of motion resample, smooth and select frames."""
         return Motion(
             self.export_fps, self.smooth, self.in_place, self.keep_reliable, self.reliable_mm
         )
@@ -147,28 +139,29 @@ class RunSettings(RunOptions):
 
     @property
     def workers(self) -> int:
-        """Threads that run networks side by side; on another device one is enough to keep it busy."""
+        """Return the number of threads that run networks; one keeps another device busy."""
         return (self.threads or cores()) if self.device == "cpu" else 1
 
 
-def _of_people(
-    given: str, name: str, words: str, low: float, high: float
+def _parse_by_person(
+    text: str, name: str, words: str, low: float, high: float
 ) -> dict[int | None, float]:
-    """By identity; None: everybody else's."""
+    """Return numbers by identity from `1.82,2:1.25`; None applies to everyone else."""
     by_identity: dict[int | None, float] = {}
-    for part in (text.strip() for text in given.split(",")):
+    for part in (item.strip() for item in text.split(",")):
         if not part:
             continue
-        who, _, number = part.rpartition(":")
+        person, _, number = part.rpartition(":")
         try:
-            identity = int(who) if who else None
+            identity = int(person) if person else None
             value = float(number)
         except ValueError:
             identity = None
             value = math.nan
         if not low <= value <= high:
             raise UserError(
-                f"--{name} {part!r} is no {name}: give {words}, between {low} and {high}, commas between several."
+                f"--{name} must be {words}, between {low} and {high}, with commas between several; "
+                f"got {part!r}."
             )
         by_identity[identity] = value
     return by_identity
@@ -176,31 +169,33 @@ def _of_people(
 
 @dataclass(frozen=True)
 class NetworkLoader:
-    """Loads what the settings name, once for all jobs of them."""
+    """Loads the networks that the settings name, once for all jobs."""
 
     settings: RunSettings
 
     @cached_property
     def networks(self) -> tuple[PoseModel, ConfidenceFunction]:
-        """What reads a crop."""
-        wanted = self.settings
-        model = load_pose_model(wanted.pose_model, wanted.checkpoint).to(wanted.device)
-        return model, confidence_function(wanted.confidence, wanted.pose_model, model, wanted.ccnet)
+        """Return the pose network and the function that gives its keypoints confidence."""
+        settings = self.settings
+        model = load_pose_model(settings.pose_model, settings.checkpoint).to(settings.device)
+        confidence = confidence_function(
+            settings.confidence, settings.pose_model, model, settings.ccnet
+        )
+        return model, confidence
 
     @cached_property
     def detector(self) -> PersonDetector:
         settings = self.settings
-        options = self.settings.detector_options
-        # The tracker has a use for boxes too doubtful to start a person.
-        options = replace(
-            options, score_threshold=min(options.score_threshold, settings.tracker.doubtful_score)
-        )
+        options = settings.detector_options
+        # The tracker also uses boxes whose score is too low to start a person.
+        threshold = min(options.score_threshold, settings.tracker.doubtful_score)
+        options = replace(options, score_threshold=threshold)
         return load_detector(settings.detector, options).to(settings.device)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: what every stage is given. Stages read each other's files in `out`."""
+    """One run, the argument of every stage. Stages read each other's files in `out`."""
 
     clip: Clip
     settings: RunSettings
@@ -214,29 +209,28 @@ class Job:
 
     @cached_property
     def cameras(self) -> list["Job"]:
-        """Of the other cameras that recorded the scene, each in a folder of its own."""
+        """Return the jobs of the other cameras of the scene, each in a folder of its own."""
         videos = self.settings.videos
-        alone = replace(self.settings, videos=())
+        settings = replace(self.settings, videos=())
+        names = names_of([str(self.clip.path), *map(str, videos)])[1:]
+        folder = self.out / CAMERAS_FOLDER
         return [
-            Job(
-                open_clip(video),
-                alone,
-                self.out / CAMERAS_FOLDER / name,
-                self.reporter,
-                self.loader,
-            )
-            for name, video in zip(
-                names_of([str(self.clip.path), *map(str, videos)])[1:], videos, strict=True
-            )
+            Job(open_clip(video), settings, folder / name, self.reporter, self.loader)
+            for name, video in zip(names, videos, strict=True)
         ]
 
     @cached_property
     def lens(self) -> Lens:
-        """Before anybody was fitted."""
-        told = self.settings
+        """Return what is known of the lens before the fit."""
+        settings = self.settings
         info = self.clip.info
-        size = (info.width_px, info.height_px)
-        return lens_of(self.clip.files()[0], size, told.focal_px, told.fov_deg, told.intrinsics)
+        return lens_of(
+            self.clip.files()[0],
+            (info.width_px, info.height_px),
+            settings.focal_px,
+            settings.fov_deg,
+            settings.intrinsics,
+        )
 
     @cached_property
     def clip_digest(self) -> str:

@@ -104,42 +104,42 @@ def _match_videos(
 
 
 def _read_numbers(
-    content: Mapping[str, Any], quantity: str, counts: Sequence[int], where: str
+    content: Mapping[str, Any], quantity: str, counts: Sequence[int], label: str
 ) -> np.ndarray:
     """Return as many finite numbers as one of the counts says, or raise UserError."""
     value = find_value(content, quantity)
     if value is None:
-        raise UserError(f"{where}: the {quantity} is missing. {EXPECTED}")
+        raise UserError(f"{label}: the {quantity} is missing. {EXPECTED}")
     try:
         numbers = np.asarray(value, np.float64).ravel()
     except (TypeError, ValueError):
         numbers = np.full(1, np.nan)
     if len(numbers) not in counts or not np.isfinite(numbers).all():
         expected = " or ".join(map(str, counts))
-        raise UserError(f"{where}: the {quantity} is not {expected} finite numbers. {EXPECTED}")
+        raise UserError(f"{label}: the {quantity} is not {expected} finite numbers. {EXPECTED}")
     return numbers
 
 
 def _read_camera(
-    content: Mapping[str, Any], where: str, video: str, size: tuple[int, int]
+    content: Mapping[str, Any], label: str, video: str, size: tuple[int, int]
 ) -> tuple[PlacedCamera, list[str]]:
     """Return one camera for a video of this size, and notes on what was changed."""
     if content.get("fisheye") is True:
         raise UserError(
-            f"{where} is a fisheye lens, which is not modelled: undistort the videos first."
+            f"{label} is a fisheye lens, which is not modelled: undistort the videos first."
         )
-    matrix = _read_numbers(content, "matrix", (9,), where).reshape(3, 3)
-    rotation = _read_rotation(content, where)
-    translation = _read_numbers(content, "translation", (3,), where)
+    matrix = _read_numbers(content, "matrix", (9,), label).reshape(3, 3)
+    rotation = _read_rotation(content, label)
+    translation = _read_numbers(content, "translation", (3,), label)
     distortion = np.zeros(0)
     if find_value(content, "distortion") is not None:
-        distortion = _read_numbers(content, "distortion", (*COUNTS, _TILTED_SENSOR), where)
+        distortion = _read_numbers(content, "distortion", (*COUNTS, _TILTED_SENSOR), label)
     if len(distortion) == _TILTED_SENSOR and not distortion[12:].any():
         distortion = distortion[:12]
     notes = []
-    calibrated_size = _read_size(content, where, size)
+    calibrated_size = _read_size(content, label, size)
     if calibrated_size is not None and calibrated_size != size:
-        matrix = _scale_matrix(matrix, calibrated_size, size, where, video)
+        matrix = _scale_matrix(matrix, calibrated_size, size, label, video)
         notes.append(
             f"{video}: the calibration is for {calibrated_size[0]}x{calibrated_size[1]}, its lens "
             f"is scaled to {size[0]}x{size[1]}"
@@ -148,16 +148,16 @@ def _read_camera(
         matrix[0, 1] = 0.0
     if not (0 < matrix[0, 2] < size[0] and 0 < matrix[1, 2] < size[1]):
         raise UserError(
-            f"{where}: the principal point ({matrix[0, 2]:.0f}, {matrix[1, 2]:.0f}) lies outside of "
+            f"{label}: the principal point ({matrix[0, 2]:.0f}, {matrix[1, 2]:.0f}) lies outside of "
             f"{video}, which has {size[0]}x{size[1]}: the calibration is of another resolution."
         )
     camera = Camera.from_intrinsics(matrix, size, distortion)
     return PlacedCamera(video, camera, rotation, translation), notes
 
 
-def _read_rotation(content: Mapping[str, Any], where: str) -> np.ndarray:
+def _read_rotation(content: Mapping[str, Any], label: str) -> np.ndarray:
     """Return the rotation [3, 3] that a matrix or a Rodrigues vector states."""
-    numbers = _read_numbers(content, "rotation", (3, 9), where)
+    numbers = _read_numbers(content, "rotation", (3, 9), label)
     if len(numbers) == 3:
         rotation = Rotation.from_rotvec(numbers).as_matrix()
     else:
@@ -165,7 +165,7 @@ def _read_rotation(content: Mapping[str, Any], where: str) -> np.ndarray:
     deviation = np.abs(rotation @ rotation.T - np.eye(3)).max()
     if deviation > _ROTATION_TOLERANCE or np.linalg.det(rotation) < 0:
         raise UserError(
-            f"{where}: the rotation is no rotation (its rows are not at right angles, or it mirrors)."
+            f"{label}: the rotation is no rotation (its rows are not at right angles, or it mirrors)."
         )
     return Rotation.from_matrix(rotation).as_matrix()
 
@@ -174,12 +174,12 @@ def _scale_matrix(
     matrix: np.ndarray,
     calibrated_size: tuple[int, int],
     size: tuple[int, int],
-    where: str,
+    label: str,
     video: str,
 ) -> np.ndarray:
     """Return the intrinsic matrix at another resolution of the same sensor, or raise UserError."""
     sizes = (
-        f"{where} was calibrated for {calibrated_size[0]}x{calibrated_size[1]} and {video} has "
+        f"{label} was calibrated for {calibrated_size[0]}x{calibrated_size[1]} and {video} has "
         f"{size[0]}x{size[1]}"
     )
     if calibrated_size == size[::-1]:
@@ -196,7 +196,7 @@ def _scale_matrix(
 
 
 def _read_size(
-    content: Mapping[str, Any], where: str, size: tuple[int, int]
+    content: Mapping[str, Any], label: str, size: tuple[int, int]
 ) -> tuple[int, int] | None:
     """Return the width and height that the file states; None: it states none."""
     if "image_width" in content and "image_height" in content:
@@ -205,7 +205,7 @@ def _read_size(
         content = {"size": [width, height]}
     if find_value(content, "size") is None:
         return None
-    first, second = (round(float(side)) for side in _read_numbers(content, "size", (2,), where))
+    first, second = (round(float(side)) for side in _read_numbers(content, "size", (2,), label))
     if "imageSize" in content and (second, first) == size:  # OpenCap's is height, width
         return second, first
     return first, second

@@ -90,19 +90,19 @@ class Recorded:
         return sights
 
 
-def likely_lags(one: Lifted, two: Lifted, step_s: float) -> list[float]:
+def likely_lags(first: Lifted, second: Lifted, step_s: float) -> list[float]:
     """Return zero and the offsets at which both cameras' bodies have the most alike poses."""
-    first = one.sight.time_s[0] - two.sight.time_s[-1]
-    last = one.sight.time_s[-1] - two.sight.time_s[0]
-    low = max(first + SHORTEST_OVERLAP_S, -LONGEST_OFFSET_S)
-    high = min(last - SHORTEST_OVERLAP_S, LONGEST_OFFSET_S)
+    lowest = first.sight.time_s[0] - second.sight.time_s[-1]
+    highest = first.sight.time_s[-1] - second.sight.time_s[0]
+    low = max(lowest + SHORTEST_OVERLAP_S, -LONGEST_OFFSET_S)
+    high = min(highest - SHORTEST_OVERLAP_S, LONGEST_OFFSET_S)
     lags = np.arange(math.ceil(low / step_s), math.floor(high / step_s) + 1) * step_s
-    times = sample_times([one.sight])
+    times = sample_times([first.sight])
     scores = np.full(len(lags), -np.inf)
     for n, lag_s in enumerate(lags):
-        a, b = _rows_at_same_times(one, two, lag_s, times)
+        a, b = _rows_at_same_times(first, second, lag_s, times)
         if len(a):
-            difference = one.body_points_m[a] - two.body_points_m[b]
+            difference = first.body_points_m[a] - second.body_points_m[b]
             squared = np.square(difference).sum(-1).mean(-1) / LIFTED_STD_M**2
             scores[n] = (MEETS - np.minimum(squared, 2 * MEETS)).sum()
     chosen = [0.0]
@@ -115,32 +115,34 @@ def likely_lags(one: Lifted, two: Lifted, step_s: float) -> list[float]:
     return chosen
 
 
-def pose_between(one: Lifted, two: Lifted, lag_s: float, times_s: np.ndarray) -> Pose | None:
+def pose_between(first: Lifted, second: Lifted, lag_s: float, times_s: np.ndarray) -> Pose | None:
     """Return rotation and translation from one camera to another that see the same body.
 
     The rotation is that of the body about its pelvis, the translation that of the pelvis in the
     median frame. None where too few keypoints are visible in both.
     """
-    a, b = _rows_at_same_times(one, two, lag_s, times_s)
-    visible = np.isfinite(one.sight.sigma[a]) & np.isfinite(two.sight.sigma[b])
+    a, b = _rows_at_same_times(first, second, lag_s, times_s)
+    visible = np.isfinite(first.sight.sigma[a]) & np.isfinite(second.sight.sigma[b])
     if visible.sum() < FEWEST_KEYPOINTS:
         return None
-    first = one.points_m[a]
-    second = two.points_m[b]
+    first_points = first.points_m[a]
+    second_points = second.points_m[b]
     pelvis = slice(PELVIS, PELVIS + 1)
     turn, _ = Rotation.align_vectors(
-        (second - second[:, pelvis])[visible], (first - first[:, pelvis])[visible]
+        (second_points - second_points[:, pelvis])[visible],
+        (first_points - first_points[:, pelvis])[visible],
     )
     rotation = turn.as_matrix()
-    return rotation, np.median(second[:, PELVIS] - first[:, PELVIS] @ rotation.T, axis=0)
+    moved = second_points[:, PELVIS] - first_points[:, PELVIS] @ rotation.T
+    return rotation, np.median(moved, axis=0)
 
 
 def _rows_at_same_times(
-    one: Lifted, two: Lifted, lag_s: float, times_s: np.ndarray
+    first: Lifted, second: Lifted, lag_s: float, times_s: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of two tracks that are nearest to the same times."""
-    before_a, after_a, share_a = find_neighbours(one.sight.time_s, times_s)
-    before_b, after_b, share_b = find_neighbours(two.sight.time_s, times_s - lag_s)
+    before_a, after_a, share_a = find_neighbours(first.sight.time_s, times_s)
+    before_b, after_b, share_b = find_neighbours(second.sight.time_s, times_s - lag_s)
     both = (share_a >= 0) & (share_b >= 0)
     nearest_a = np.where(share_a < 0.5, before_a, after_a)
     nearest_b = np.where(share_b < 0.5, before_b, after_b)

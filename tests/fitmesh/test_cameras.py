@@ -197,7 +197,7 @@ def test_of_long_videos_a_part_is_looked_at_first(
         (("--together", "--cameras", "none.toml"), "two at least"),
         (("--cameras", "rig.toml"), "--together"),
         (("--video", "cam2.mp4", "--together", "--cameras", "none.toml"), "no calibration"),
-        (("--video", "cam2.mp4", "--together", "--sync", "0,0,1"), "a second for each"),
+        (("--video", "cam2.mp4", "--together", "--sync", "0,0,1"), "--sync must be"),
         (("--video", "cam1.mp4", "--together"), "given twice"),
         (("--video", "gone.mp4", "--together"), "gone.mp4"),
         (

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fitmesh.stages.given_keypoints import read_given
+from fitmesh.stages.keypoint_files import read_given
 from fitmesh.stages.people import read_keypoint_rows, read_keypoints, read_tracks
 from pose2d.base.errors import UserError
 from pose2d.keypoint_layouts import BODY_25B, MEDIAPIPE33
@@ -205,7 +205,7 @@ def test_contradictions_are_refused(tmp_path: Path, people: list) -> None:
     with pytest.raises(UserError, match="person 1 twice in frame 0"):
         read_given(write_json(tmp_path / "twice.json", [*entries, entries[0]]))
     nameless = {key: value for key, value in entries[0].items() if key != "track_id"}
-    with pytest.raises(UserError, match="of some people who they are"):
+    with pytest.raises(UserError, match="identity for some people"):
         read_given(write_json(tmp_path / "some.json", [*entries, nameless]))
     np.savez(tmp_path / "other.npz", x=1)
     with pytest.raises(UserError, match=r"is not a keypoints\.npz"):
@@ -231,7 +231,7 @@ def test_nobody_in_the_file_is_nobody_in_the_video(
     assert fitmesh("run", "--video", walk[1], "--keypoints", given, "--out", tmp_path) == 0, (
         fitmesh.said
     )
-    assert "nobody was found" in fitmesh.said
+    assert "no people were found" in fitmesh.said
     assert len(read_tracks(tmp_path).rows) == 0
     assert json.loads((tmp_path / "run.json").read_text())["settings"]["keypoints"].endswith(
         "k.json"

@@ -76,7 +76,7 @@ def test_an_unknown_shape_or_weight_is_refused(fitmesh: Fitmesh, tmp_path: Path)
     assert fitmesh("run", "--video", video, "--out", tmp_path / "out", "--shape", "pixels") != 0
     assert "unknown --shape 'pixels': choose keypoints or masks" in fitmesh.said
     assert fitmesh("run", "--video", video, "--out", tmp_path / "out", "--weight", "2:heavy") != 0
-    assert "is no weight" in fitmesh.said
+    assert "--weight must be" in fitmesh.said
 
 
 def some_outlines(rows: list[int]) -> Outlines:

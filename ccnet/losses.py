@@ -12,7 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ccnet.heads.head import CHANNELS, SimCCDistributionHead, distribution_of, person_confidence
+from ccnet.heads.head import person_confidence
+from ccnet.heads.mixture import CHANNELS, distribution_of
+from ccnet.heads.simcc import SimCCDistributionHead
 
 PRESENCE_WEIGHT = 2e-2  # of the presence term against the confidence term, as in the paper
 
@@ -32,7 +34,7 @@ class Targets:
 
     @property
     def person_oks(self) -> Tensor:
-        """COCO's OKS: the mean over labelled keypoints, [N]."""
+        """Return COCO's OKS, the mean over labelled keypoints, [N]."""
         return (self.oks * self.labelled).sum(1) / self.labelled.sum(1).clamp_min(1)
 
 
@@ -40,7 +42,7 @@ Loss = Callable[[Tensor, Targets], Tensor]  # logits [N, K, C], targets -> [N]
 
 
 def presence_loss(logits: Tensor, targets: Targets, weight: float = PRESENCE_WEIGHT) -> Tensor:
-    """Binary cross-entropy of presence, weighted."""
+    """Return the weighted binary cross-entropy of presence, [N]."""
     error = F.binary_cross_entropy_with_logits(logits[..., 1], targets.present, reduction="none")
     return weight * error.sum(1)
 
@@ -48,12 +50,14 @@ def presence_loss(logits: Tensor, targets: Targets, weight: float = PRESENCE_WEI
 def keypoint_loss(
     logits: Tensor, targets: Targets, kind: str = "mse", person_weight: float = 0.0
 ) -> Tensor:
-    """Of confidence where a keypoint is present, and of presence; `person_weight` times the squared
-    error of the person's confidence is added. mse: squared error, whose minimum is the expected
-    OKS. cross-entropy: against the OKS as a soft target; its minimum is the expected OKS too.
-    aleatoric: squared error with a learned log-variance u (Kendall & Gal), e^-u (s - s')^2 / 2 + u
-    / 2. likelihood: of the error along both axes, and of presence, by heads that state its
-    distribution."""
+    """Return the loss of confidence, where a keypoint is present, and of presence (Eq. 9), [N].
+
+    mse: squared error, whose minimum is the expected OKS.
+    cross-entropy: against the OKS as a soft target; its minimum is the expected OKS too.
+    aleatoric: squared error with a learned log-variance u, e^-u (s - s')^2 / 2 + u / 2.
+    likelihood: of the error along both axes, for heads that predict its distribution.
+    `person_weight` times the squared error of the person's confidence is added.
+    """
     presence_weight = PRESENCE_WEIGHT
     error = (logits[..., 0].sigmoid() - targets.oks).square()
     if kind == "cross-entropy":
@@ -72,19 +76,20 @@ def keypoint_loss(
 
 
 class SoapLoss(nn.Module):
-    """Average precision of the people's ranking itself (Qi et al. 2021), a person being right above
-    an OKS. For a right person i, precision at its rank is p_i / a_i, where a_i counts everyone
-    ranked above it and p_i the right ones, both through a squared hinge and as moving averages over
+    """Average precision of the ranking of people (Qi et al. 2021); a person is right above an OKS.
+
+    For a right person i, precision at its rank is p_i / a_i, where a_i counts all people ranked
+    above it and p_i the right ones, both through a squared hinge and as moving averages over
     batches. The gradient of -p/a is taken with the averages held fixed. Only the order of people is
-    learnt: expect no calibration from it."""
+    learnt, so the confidence is not calibrated.
+    """
 
     right: Tensor  # [P, T] moving average of p_i
     all: Tensor  # [P, T] moving average of a_i
 
-    # of OKS, of the hinge, of the moving averages
-    THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)
-    MARGIN = 0.2
-    MEMORY = 0.9
+    THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9)  # of OKS
+    MARGIN = 0.2  # of the hinge
+    MEMORY = 0.9  # of the moving averages
 
     def __init__(self, people: int) -> None:
         super().__init__()
@@ -92,11 +97,10 @@ class SoapLoss(nn.Module):
         self.register_buffer("all", torch.zeros(people, len(self.THRESHOLDS)))
 
     def forward(self, logits: Tensor, targets: Targets) -> Tensor:
-        """Per person [N]; gradients equal those of the batch's surrogate loss."""
+        """Return one number per person [N] with the gradients of the batch's surrogate loss."""
         confidence = person_confidence(logits[..., 0].sigmoid(), logits[..., 1].sigmoid())
-        above = F.relu(
-            self.MARGIN + confidence - confidence[:, None]
-        ).square()  # [i, j]: j ranked above i
+        # [i, j]: how far j is ranked above i
+        above = F.relu(self.MARGIN + confidence - confidence[:, None]).square()
         thresholds = torch.tensor(self.THRESHOLDS, device=logits.device)
         positive = (targets.person_oks[:, None] > thresholds).float()  # [N, T]
         right = above @ positive / len(above)  # [N, T]
@@ -107,7 +111,8 @@ class SoapLoss(nn.Module):
             fresh = old_all == 0
             p = torch.where(fresh, right, self.MEMORY * old_right + (1 - self.MEMORY) * right)
             a = torch.where(fresh, everyone, self.MEMORY * old_all + (1 - self.MEMORY) * everyone)
-            self.right[targets.index], self.all[targets.index] = p, a
+            self.right[targets.index] = p
+            self.all[targets.index] = a
             a = a.clamp_min(1e-6)
         surrogate = (p * everyone - a * right) / a.square()  # gradient of -p/a by the quotient rule
         count = positive.sum(0).clamp_min(1)
@@ -115,21 +120,15 @@ class SoapLoss(nn.Module):
         return per_person + presence_loss(logits, targets)
 
 
-NAMES = (
-    "mse",
-    "cross-entropy",
-    "aleatoric",
-    "likelihood",
-    "soap",
-    "ensemble",
-)  # the last trains five heads by mse
+# An ensemble is five heads trained by mse.
+NAMES = ("mse", "cross-entropy", "aleatoric", "likelihood", "soap", "ensemble")
 
 
 def default(head: str) -> str:
-    """The loss that suits a kind of head."""
+    """Return the loss that suits a kind of head."""
     return "likelihood" if head == SimCCDistributionHead.kind else "mse"
 
 
 def channels(name: str) -> int:
-    """How many logits per keypoint a loss asks of the head."""
+    """Return the number of logits per keypoint that a loss needs."""
     return {"aleatoric": 3, "likelihood": CHANNELS}.get(name, 2)

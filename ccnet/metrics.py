@@ -27,7 +27,9 @@ class ReliabilityBins:
 
     @property
     def expected_error(self) -> float:
-        """Expected calibration error: mean over samples of |confidence - OKS| of their bin's means."""
+        """Return the expected calibration error: the mean over samples of |mean confidence - mean
+        OKS| in their bin.
+        """
         full = self.count > 0
         gap = abs(self.confidence[full] - self.oks[full])
         return float((gap * self.count[full]).sum() / max(self.count.sum(), 1))
@@ -35,9 +37,7 @@ class ReliabilityBins:
 
 @dataclass(frozen=True)
 class Sparsification:
-    """Mean of 1 - OKS among what remains once a share of the samples is removed, lowest confidence
-    first.
-    """
+    """Mean of 1 - OKS of the remaining samples as those of lowest confidence are removed first."""
 
     removed: np.ndarray  # [P] share removed, 0 up to just under 1
     error: np.ndarray  # [P] in the order of confidence
@@ -49,9 +49,9 @@ class Sparsification:
 def calibration(
     confidence: np.ndarray, oks: np.ndarray, against: str = "oks", bins: int = BINS
 ) -> dict[str, Any]:
-    """The calibration numbers of one confidence source on one level (persons or keypoints), by
-    name; samples whose OKS, or what else it is calibrated against, is NaN (not labelled) are left
-    out."""
+    """Return the calibration numbers of one confidence source on one level (people or keypoints),
+    by name. Samples whose OKS (or PCK, by `against`) is NaN are not labelled and do not count.
+    """
     confidence, oks = labelled_samples(confidence, oks)
     return {
         "samples": len(oks),
@@ -64,7 +64,7 @@ def calibration(
 
 
 def labelled_samples(confidence: np.ndarray, oks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both flat, in double precision, without the samples whose OKS is NaN."""
+    """Return both flat, in double precision, without the samples whose OKS is NaN."""
     confidence = np.asarray(confidence, float).ravel()
     oks = np.asarray(oks, float).ravel()
     labelled = ~np.isnan(oks)
@@ -72,7 +72,7 @@ def labelled_samples(confidence: np.ndarray, oks: np.ndarray) -> tuple[np.ndarra
 
 
 def pearson(confidence: np.ndarray, oks: np.ndarray) -> float:
-    """Linear correlation; NaN if either does not vary."""
+    """Return the linear correlation; NaN if either is constant."""
     a = confidence - np.mean(confidence)
     b = oks - np.mean(oks)
     scale = np.sqrt((a @ a) * (b @ b))
@@ -80,8 +80,9 @@ def pearson(confidence: np.ndarray, oks: np.ndarray) -> float:
 
 
 def reliability(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> ReliabilityBins:
-    """Bins of [0, 1] of equal width. A confidence outside [0, 1] (a raw score may be) counts in the
-    first or last bin, with its own value."""
+    """Return means in bins of [0, 1] of equal width. A confidence outside of [0, 1], as raw scores
+    may be, counts in the first or last bin with its own value.
+    """
     edge = np.linspace(0, 1, bins + 1)
     which = np.clip((np.asarray(confidence) * bins).astype(int), 0, bins - 1)
     count = np.bincount(which, minlength=bins)
@@ -92,9 +93,10 @@ def reliability(confidence: np.ndarray, oks: np.ndarray, bins: int = BINS) -> Re
 
 
 def sparsification(confidence: np.ndarray, oks: np.ndarray) -> Sparsification:
-    """Mean error of the rest as the lowest confidence is removed first; AUSE is the distance to the
-    best order. Samples of equal confidence leave in no particular order: their errors count as the
-    mean of their group."""
+    """Return the mean error of the remaining samples as the lowest confidence is removed first, and
+    AUSE, the area to the best order. Samples of equal confidence count with the mean error of their
+    group, since they have no order.
+    """
     error = 1 - np.asarray(oks, float)
     n = len(error)
     if n == 0:
@@ -115,22 +117,21 @@ def sparsification(confidence: np.ndarray, oks: np.ndarray) -> Sparsification:
 
 
 def _mean_of_rest(error: np.ndarray) -> np.ndarray:
-    """[N] in the order of removal -> [N]: mean of entry i and all after it."""
+    """Return the mean of entry i and all after it, [N], for errors in the order of removal."""
     return np.cumsum(error[::-1])[::-1] / np.arange(len(error), 0, -1)
 
 
 def keypoint_curves(confidence: np.ndarray, oks: np.ndarray) -> Curves:
-    """Precision and recall with every labelled keypoint as a detection of its own (one size range:
-    all).
+    """Return precision and recall with every labelled keypoint as a detection of its own, for one
+    size range: all.
     """
     confidence, oks = labelled_samples(confidence, oks)
     order = np.argsort(-confidence, kind="stable")
     outcome = np.where(oks[order] >= OKS_THRESHOLDS[:, None], TRUE, FALSE).astype(np.int8)
-    return curves(
-        Matches(confidence[order], np.zeros(len(oks), int), outcome[None], np.array([[len(oks)]]))
-    )
+    one_image = np.zeros(len(oks), int)
+    return curves(Matches(confidence[order], one_image, outcome[None], np.array([[len(oks)]])))
 
 
 def keypoint_map(confidence: np.ndarray, oks: np.ndarray) -> float:
-    """Mean average precision of keypoints at the thresholds of COCO."""
+    """Return the mean average precision of keypoints at the thresholds of COCO."""
     return float(keypoint_curves(confidence, oks).precision.mean())

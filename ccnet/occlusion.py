@@ -19,23 +19,13 @@ from pose2d.crops import Crops
 from pose2d.models.base import PoseModel
 from pose2d.types import ConfidenceSource
 
-SIZES = (
-    0.0,
-    0.1,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.6,
-    0.8,
-    1.0,
-)  # sides of the patches, as shares of the person's size
+# Sides of the patches, as shares of the person's size.
+SIZES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 SOFTNESS = 0.5  # sigma of the blur over the patch's side: a larger patch also shows less
 OCCLUDED_KEYPOINT = "right_wrist"
 VISIBLE = 2  # COCO's mark of a keypoint that is labelled and in view
-MOST_PEOPLE = (
-    100  # spread evenly over the split: each costs a run of the network for every patch size
-)
+# Spread evenly over the split: each person costs a run of the network for every patch size.
+MOST_PEOPLE = 100
 
 
 @dataclass(frozen=True)
@@ -51,8 +41,9 @@ class OcclusionCurves:
 def blur_patch(
     image: np.ndarray, centre_px: Sequence[float] | np.ndarray, side_px: float
 ) -> np.ndarray:
-    """The image [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond
-    recognition; image outside is untouched."""
+    """Return the image [H, W, 3] uint8 with a square patch around `centre_px` (x, y) blurred beyond
+    recognition.
+    """
     height, width = image.shape[:2]
     x, y = centre_px
     left, right = (int(np.clip(round(x + sign * side_px / 2), 0, width)) for sign in (-1, 1))
@@ -64,7 +55,7 @@ def blur_patch(
 
 
 def people_to_occlude(model: PoseModel, people: Sequence[AnnotatedPerson]) -> list[AnnotatedPerson]:
-    """Some whose right wrist is in view; nobody if the skeleton has none."""
+    """Return at most MOST_PEOPLE whose right wrist is in view; empty if the skeleton has none."""
     if OCCLUDED_KEYPOINT not in model.skeleton.keypoints:
         return []
     wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
@@ -76,24 +67,23 @@ def people_to_occlude(model: PoseModel, people: Sequence[AnnotatedPerson]) -> li
 def occlude_wrists(
     model: PoseModel,
     head: CalibrationHead | None,
-    chosen: Sequence[AnnotatedPerson],  # from `people_to_occlude`; not nobody
+    chosen: Sequence[AnnotatedPerson],  # from `people_to_occlude`; not empty
     progress: Callable[[int], None] = lambda crops: None,
 ) -> OcclusionCurves:
-    """The raw score's curve and the head's; `progress` counts every crop under every patch."""
+    """Return the curves of the raw score and of the head. `progress` counts crops times patches."""
     wrist = model.skeleton.keypoints.index(OCCLUDED_KEYPOINT)
     sizes = cycle(SIZES)
 
     def hide(
         model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
     ) -> Crops:
-        """Every person behind one patch after the other."""
+        """Cut the crop of a person behind the next patch."""
         cropped = plain_crop(model, person, image, random)
         size = next(sizes)
         if size == 0:
             return cropped
-        at_px = crops.move(
-            cropped.affine, torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2])
-        )[0, 0]
+        wrist_xy = torch.from_numpy(person.keypoints[None, wrist : wrist + 1, :2])
+        at_px = crops.move(cropped.affine, wrist_xy)[0, 0]
         scale2 = abs(np.linalg.det(cropped.affine[0, :, :2]))
         side_px = size * float(np.sqrt(person.area_px2 * scale2))
         hidden = blur_patch(cropped.pixels[0].permute(1, 2, 0).numpy(), at_px.tolist(), side_px)
@@ -105,8 +95,9 @@ def occlude_wrists(
     def by_size(values: Tensor) -> np.ndarray:
         return values[:, wrist].double().reshape(-1, len(SIZES)).mean(0).numpy()
 
-    o = observe(model, read, [person for person in chosen for _ in SIZES], hide, progress=progress)
-    confidence: dict[ConfidenceSource, np.ndarray] = {"raw": by_size(o.score)}
+    repeated = [person for person in chosen for _ in SIZES]
+    observed = observe(model, read, repeated, hide, progress=progress)
+    confidence: dict[ConfidenceSource, np.ndarray] = {"raw": by_size(observed.score)}
     if head is not None:
-        confidence["ccnet"] = by_size(o.features)
-    return OcclusionCurves(np.array(SIZES), by_size(o.oks), confidence, len(chosen))
+        confidence["ccnet"] = by_size(observed.features)
+    return OcclusionCurves(np.array(SIZES), by_size(observed.oks), confidence, len(chosen))

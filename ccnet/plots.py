@@ -20,12 +20,10 @@ from pose2d.types import ConfidenceSource
 
 
 class _Style(NamedTuple):
-    """One confidence source has one style in every plot; marker and dashes tell it apart without
-    colour.
-    """
+    """The style of a confidence source in every plot; marker and dashes differ, not only colour."""
 
     label: str
-    colour: str  # from Okabe and Ito's set, which colour-blind people can tell apart
+    colour: str  # from Okabe and Ito's palette for colour-blind readers
     marker: str
     dashes: str
 
@@ -60,8 +58,9 @@ _SETTINGS: dict[Any, Any] = {
 def reliability_diagram(
     path: str | Path, levels: Mapping[str, Mapping[ConfidenceSource, ReliabilityBins]]
 ) -> None:
-    """Mean OKS against confidence, one column per level ("keypoint", "person"), one line per
-    source. On the diagonal, confidence is calibrated. Below, the density of each confidence."""
+    """Draw mean OKS against confidence, one column per level ("keypoint", "person"), one line per
+    source. On the diagonal, confidence is calibrated. Below, the density of each confidence.
+    """
     with _figure(path, 4.6 * len(levels), 5.6) as figure:
         grid = figure.add_gridspec(2, len(levels), height_ratios=(3.4, 1), hspace=0.04)
         for column, (level, sources) in enumerate(levels.items()):
@@ -71,17 +70,12 @@ def reliability_diagram(
             for name, bins in sources.items():
                 style = _STYLES[name]
                 full = bins.count > 0
-                _line(
-                    upper,
-                    name,
-                    bins.confidence[full],
-                    bins.oks[full],
-                    f"(ECE {bins.expected_error:.3f})",
-                    True,
-                )
-                share = bins.count / max(bins.count.sum(), 1) / np.maximum(np.diff(bins.edge), 1e-9)
+                error = f"(ECE {bins.expected_error:.3f})"
+                _line(upper, name, bins.confidence[full], bins.oks[full], error, markers=True)
+                share = bins.count / max(bins.count.sum(), 1)
+                density = share / np.maximum(np.diff(bins.edge), 1e-9)
                 lower.stairs(
-                    share, bins.edge, color=style.colour, linestyle=style.dashes, linewidth=1.4
+                    density, bins.edge, color=style.colour, linestyle=style.dashes, linewidth=1.4
                 )
             _from_0_to_1(upper)
             upper.set(title=f"{level} level".capitalize(), ylabel="mean OKS" if column == 0 else "")
@@ -92,8 +86,8 @@ def reliability_diagram(
 
 
 def precision_recall(path: str | Path, sources: Mapping[ConfidenceSource, KeypointAP]) -> None:
-    """Precision at every recall: mean over the ten OKS thresholds (the area under it is AP), and at
-    OKS 0.75.
+    """Draw precision at every recall: the mean over the ten OKS thresholds (the area under it is
+    AP), and at OKS 0.75.
     """
     three_quarters = int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
     with _figure(path, 9.2, 4.4) as figure:
@@ -117,8 +111,8 @@ def confidence_vs_oks(
     sources: Mapping[ConfidenceSource, tuple[np.ndarray, np.ndarray]],
     level: str = "keypoint",
 ) -> None:
-    """Where samples lie: confidence and OKS of each source ({name: (confidence, OKS)}), as a
-    density.
+    """Draw the density of samples over confidence and OKS of each source ({name: (confidence,
+    OKS)}).
     """
     with _figure(path, 4.7 * len(sources), 4.2) as figure:
         all_axes = figure.subplots(1, len(sources), squeeze=False)[0]
@@ -155,8 +149,8 @@ def confidence_vs_oks(
 def sparsification_curve(
     path: str | Path, sources: Mapping[ConfidenceSource, Sparsification]
 ) -> None:
-    """Mean error of what remains when the lowest confidence is left out, between the best order and
-    a random one.
+    """Draw the mean error of the remaining people when the lowest confidence is left out, between
+    the best order and a random one.
     """
     with _figure(path, 5.6, 4.4) as figure:
         axes = figure.subplots()
@@ -173,14 +167,13 @@ def sparsification_curve(
             ylabel="mean 1 - OKS of the rest",
             title="Sparsification, person level",
         )
-        axes.set_ylim(
-            0, 1.25 * max(first.random, max(float(c.error.max()) for c in sources.values()))
-        )
+        largest = max(float(curve.error.max()) for curve in sources.values())
+        axes.set_ylim(0, 1.25 * max(first.random, largest))
         axes.legend(loc="best")
 
 
 def occlusion_curve_plot(path: str | Path, curves: OcclusionCurves, keypoint: str) -> None:
-    """Confidence of each source, and the true OKS, as a blurred patch grows over one keypoint."""
+    """Draw the confidence of each source, and the true OKS, as a blurred patch grows."""
     with _figure(path, 5.6, 4.4) as figure:
         axes = figure.subplots()
         for name, confidence in curves.confidence.items():
@@ -198,8 +191,8 @@ def occlusion_curve_plot(path: str | Path, curves: OcclusionCurves, keypoint: st
 
 @contextmanager
 def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Figure]:
-    """A figure to draw on; saved when the block ends well. Needs no display and leaves no global
-    state.
+    """Yield a figure to draw on, saved when the block ends without an error. Needs no display and
+    leaves no global state.
     """
     with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(width_in, height_in), dpi=150, layout="constrained")

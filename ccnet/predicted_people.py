@@ -1,8 +1,5 @@
-"""A pose model on the people of a split: predicted keypoints, and the confidence of every source in
-them.
-
-The closed form needs a person's area: annotated, or read from a network's features by one linear
-layer (`AreaFit`)."""
+"""Run a pose model on the people of a split: predicted keypoints with the confidence of every
+source, and their true OKS."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,11 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ccnet.areas import AreaFit
+from ccnet.closed_form import area_and_width, closed_form
 from ccnet.coco_ap.matching import GroundTruth, matched_oks, pair_oks
-from ccnet.confidence import about_of, area_and_width, best_width, closed_form
-from ccnet.data import datasets
-from ccnet.data.datasets import AnnotatedPerson, Split
-from ccnet.data.observations import Observations, observe
+from ccnet.data import mpii
+from ccnet.data.datasets import (
+    AnnotatedPerson,
+    Split,
+    by_image,
+    labelled_skeleton,
+    load_image,
+)
+from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead, flip_average
 from pose2d.base.distributed import ALONE, ProcessGroup
 from pose2d.base.errors import UserError
@@ -38,87 +42,20 @@ SOURCES: tuple[ConfidenceSource, ...] = (
 USUAL_SOURCES = tuple(
     name for name in SOURCES if name not in ("closed-form-predicted", "closed-form-annotated")
 )
-FindBoxes = Callable[
-    [int, np.ndarray], Boxes | None
-]  # of people, from the id of an image and the image
+FindBoxes = Callable[[int, np.ndarray], Boxes | None]  # id of an image, image -> boxes of people
 
 
 @dataclass(frozen=True)
 class SourceConfidence:
+    """The confidence of one source in all keypoints."""
+
     keypoint: np.ndarray  # [N, K]
     presence: np.ndarray  # [N, K] weight of each keypoint in the person's confidence
 
     def person(self, box_score: np.ndarray, part: slice = slice(None)) -> np.ndarray:
-        """Confidence in each person (or a part of it), times that in its box, [N]."""
+        """Return the confidence in each person (or a part of it) times that in its box, [N]."""
         weight = np.maximum(self.presence[:, part].sum(1), 1e-6)
         return box_score * (self.presence[:, part] * self.keypoint[:, part]).sum(1) / weight
-
-
-RIDGE = 1e-3  # relative to the mean variance of the features
-
-
-@dataclass(frozen=True)
-class AreaFit:
-    """What the closed form needs, measured on training people."""
-
-    mean_share: float  # of its crop that a person fills
-    centre: Tensor  # [C] mean of the pooled features
-    weight: Tensor  # [C] of the logarithm of the share
-    mean_log_share: float
-    # of each closed form, cells: width of the heatmaps' target that fits best with areas of its
-    # kind
-    width_cells: Mapping[ConfidenceSource, float]
-
-    def share(self, features: Tensor) -> Tensor:
-        """Share of its crop that each person fills [N], from features [N, *feature_shape]."""
-        return (
-            ((pooled(features).cpu().double() - self.centre) @ self.weight + self.mean_log_share)
-            .exp()
-            .clamp(max=1)
-        )
-
-
-def pooled(features: Tensor) -> Tensor:
-    """One vector a person [N, C]: maps averaged over cells, one vector a keypoint over keypoints."""
-    plain = features.as_subclass(Tensor).float()
-    return plain.mean({4: (2, 3), 3: (1,)}[plain.ndim]) if plain.ndim > 2 else plain
-
-
-def fit_areas(
-    model: PoseModel,
-    people: Sequence[AnnotatedPerson],
-    progress: Callable[[int], None] = lambda people: None,
-) -> AreaFit:
-    """On these people, all of whom are in memory at once."""
-    o = observe(model, pooled, people, progress=progress)
-    x = o.features.double()
-    log_share = o.area_share.double().clamp_min(1e-6).log()
-    centred = x - x.mean(0)
-    covariance = centred.T @ centred / len(x)
-    pull = (RIDGE * covariance.diagonal().mean()).clamp_min(1e-12) * torch.eye(
-        len(covariance), dtype=x.dtype
-    )
-    weight = torch.linalg.solve(
-        covariance + pull, centred.T @ (log_share - log_share.mean()) / len(x)
-    )
-    fit = AreaFit(float(o.area_share.mean()), x.mean(0), weight, float(log_share.mean()), {})
-    shares: dict[ConfidenceSource, Tensor | float] = {
-        "closed-form": fit.mean_share,
-        "closed-form-predicted": fit.share(x),
-        "closed-form-annotated": o.area_share,
-    }
-    return replace(
-        fit, width_cells={name: fit_width(o, share, model) for name, share in shares.items()}
-    )
-
-
-def fit_width(o: Observations, share: Tensor | float, model: PoseModel) -> float:
-    """The width of the heatmaps' target in cells that fits best people who fill this share [N] of
-    their crops.
-    """
-    oks = torch.where(o.labelled > 0, o.oks.double(), torch.nan)
-    area_px2 = o.crop_area_px2 * share
-    return best_width(lambda width: closed_form(o, area_px2, model, width).numpy(), oks.numpy())
 
 
 @dataclass(frozen=True)
@@ -130,27 +67,18 @@ class Predictions:
     xy_px: np.ndarray  # [N, K, 2] image pixels
     box_score: np.ndarray  # [N] 1 for annotated boxes
     confidence: Mapping[ConfidenceSource, SourceConfidence]
-    oks: (
-        np.ndarray
-    )  # [N] with the person the box belongs to, or with the most similar one in the image
-    keypoint_oks: (
-        np.ndarray
-    )  # [N, K] NaN where not labelled, or where the box belongs to no annotated person
-    correct: np.ndarray | None = (
-        None  # [N, K] MPII: 1 where PCKh@0.5 calls a keypoint right, NaN where it counts none
-    )
-    pckh: Mapping[str, Mapping[str, float]] = field(
-        default_factory=dict
-    )  # MPII: percent by threshold and group
+    oks: np.ndarray  # [N] with the person the box belongs to, or the most similar one in the image
+    # [N, K] NaN where not labelled, or where the box belongs to no annotated person
+    keypoint_oks: np.ndarray
+    # [N, K] MPII: 1 where PCKh@0.5 calls a keypoint right, else 0, NaN where it does not count
+    correct: np.ndarray | None = None
+    pckh: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # MPII: % by threshold
 
-    def only(self, wanted: Sequence[str]) -> "Predictions":
-        """Some of the sources, with raw and oracle, which the others are compared with."""
-        kept = {
-            name: value
-            for name, value in self.confidence.items()
-            if name in (*wanted, "raw", "oracle")
-        }
-        return replace(self, confidence=kept)
+    def only(self, sources: Sequence[str]) -> "Predictions":
+        """Return these sources with raw and oracle, which the others are compared with."""
+        names = (*sources, "raw", "oracle")
+        confidence = {name: value for name, value in self.confidence.items() if name in names}
+        return replace(self, confidence=confidence)
 
 
 @torch.inference_mode()
@@ -164,88 +92,106 @@ def predict_split(
     group: ProcessGroup = ALONE,
     areas: AreaFit | None = None,
 ) -> Predictions:
-    """Every image of the split that has labelled people, in annotated boxes or in those that `find`
-    gives. Several processes share the images; each of them returns everything."""
-    skeleton = datasets.labelled_skeleton(model.skeleton)
-    mine: list[dict[str, np.ndarray]] = []  # of each image; empty: no boxes
-    for people in group.share(datasets.by_image(split.people)):
-        image = datasets.load_image(people[0])
-        area_px2 = (
-            torch.tensor([person.area_px2 for person in people]).double() if find is None else None
-        )
-        annotated = Boxes(np.array([person.box_px for person in people]), np.ones(len(people)))
-        there = annotated if find is None else find(people[0].image_id, image)
-        stated: dict[str, np.ndarray] = {}
-        if there is not None and len(there.scores):
-            boxes_px = there.boxes_px
-            scores = there.scores
-            if find is not None:  # as in a video: a box that cuts somebody off grows
-                boxes_px, _ = estimate_people(model, [image] * len(boxes_px), boxes_px)
-            pose = estimate(model, image, boxes_px, flip_test)
-            by_source = _stated(pose, model, head, areas, area_px2)
-            stated = {
-                name: value.double().numpy()[:, : skeleton.size]
-                for name, value in by_source.items()
-            }
-            stated |= {
-                "image": np.full(len(scores), people[0].image_id),
-                "box": np.asarray(scores, float),
-            }
-        mine.append(stated)
+    """Predict every image of the split that has labelled people, in annotated boxes or in those
+    that `find` gives. Several processes share the images; each of them returns everything.
+    """
+    skeleton = labelled_skeleton(model.skeleton)
+    by_process: list[dict[str, np.ndarray]] = []  # of each image; empty: no boxes
+    for people in group.share(by_image(split.people)):
+        columns = _predict_image(model, head, people, find, flip_test, areas)
+        by_process.append({name: value[:, : skeleton.size] for name, value in columns.items()})
         progress(len(people))
-    parts = [part for part in group.gather(mine) if part]
+    parts = [part for part in group.gather(by_process) if part]
     if not parts:
         raise UserError(f"no boxes in the images of {split.name}: nothing to evaluate.")
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    image_id, box_score, xy_px, presence = (
-        joined.pop(name) for name in ("image", "box", "xy_px", "presence")
-    )
-    every = np.ones(presence.shape)
-    # Without presence of its own, a source counts every keypoint alike.
+    image_id = joined.pop("image")[:, 0]
+    box_score = joined.pop("box")[:, 0]
+    xy_px = joined.pop("xy_px")
+    presence = joined.pop("presence")
+    every_keypoint = np.ones(presence.shape)
+    # Sources that do not predict presence count every keypoint alike.
     confidence = {
-        s: SourceConfidence(joined[s], presence if s == "ccnet" else every)
-        for s in SOURCES
-        if s in joined
+        name: SourceConfidence(joined[name], presence if name == "ccnet" else every_keypoint)
+        for name in SOURCES
+        if name in joined
     }
     if find is not None:
         oks = best_oks(split.truth, skeleton, image_id, xy_px)
-        keypoint_oks = np.full(every.shape, np.nan)
-        confidence["oracle"] = SourceConfidence(oks[:, None] * every, every)
+        keypoint_oks = np.full(presence.shape, np.nan)
+        confidence["oracle"] = SourceConfidence(oks[:, None] * every_keypoint, every_keypoint)
         return Predictions(skeleton, image_id, xy_px, box_score, confidence, oks, keypoint_oks)
-    keypoints = np.stack([p.keypoints for p in split.people])
-    area = np.array([p.area_px2 for p in split.people])
-    truth_px = keypoints[:, : skeleton.size, :2]
-    labelled = keypoints[:, : skeleton.size, 2] > 0
-    oks, keypoint_oks = matched_oks(xy_px, truth_px, labelled, area, skeleton.oks_sigma)
+    keypoints = np.stack([person.keypoints for person in split.people])[:, : skeleton.size]
+    area_px2 = np.array([person.area_px2 for person in split.people])
+    labelled = keypoints[..., 2] > 0
+    oks, keypoint_oks = matched_oks(
+        xy_px, keypoints[..., :2], labelled, area_px2, skeleton.oks_sigma
+    )
     confidence["oracle"] = SourceConfidence(np.nan_to_num(keypoint_oks), labelled.astype(float))
     predictions = Predictions(skeleton, image_id, xy_px, box_score, confidence, oks, keypoint_oks)
-    if skeleton != MPII16:
-        return predictions
+    return _with_pckh(predictions, split, keypoints) if skeleton == MPII16 else predictions
+
+
+def _predict_image(
+    model: PoseModel,
+    head: CalibrationHead | None,
+    people: Sequence[AnnotatedPerson],
+    find: FindBoxes | None,
+    flip_test: bool,
+    areas: AreaFit | None,
+) -> dict[str, np.ndarray]:
+    """Return columns [N, ..] for the people of one image; empty if it has no boxes."""
+    image = load_image(people[0])
+    area_px2 = None
+    if find is None:
+        boxes_px = np.array([person.box_px for person in people])
+        scores = np.ones(len(people))
+        area_px2 = torch.tensor([person.area_px2 for person in people]).double()
+    else:
+        boxes = find(people[0].image_id, image)
+        if boxes is None or not len(boxes.scores):
+            return {}
+        scores = boxes.scores
+        # As in a video: a box that cuts a person off grows.
+        boxes_px, _ = estimate_people(model, [image] * len(scores), boxes.boxes_px)
+    pose = estimate(model, image, boxes_px, flip_test)
+    by_source = _confidence_by_source(pose, model, head, areas, area_px2)
+    columns = {name: value.double().numpy() for name, value in by_source.items()}
+    columns["image"] = np.full((len(scores), 1), people[0].image_id)
+    columns["box"] = np.asarray(scores, float)[:, None]
+    return columns
+
+
+def _with_pckh(predictions: Predictions, split: Split, keypoints: np.ndarray) -> Predictions:
+    """Return MPII's predictions with PCKh and the keypoints that it calls right."""
     head_px = np.array([person.head_px for person in split.people])
+    labelled = keypoints[..., 2] > 0
     right = {
-        t: datasets.right_keypoints(xy_px, truth_px, labelled, head_px, t) for t in datasets.PCKH_AT
+        threshold: mpii.right_keypoints(
+            predictions.xy_px, keypoints[..., :2], labelled, head_px, threshold
+        )
+        for threshold in mpii.PCKH_AT
     }
     correct = right[0.5].copy()
-    correct[:, datasets.NOT_COUNTED] = np.nan
-    return replace(
-        predictions, correct=correct, pckh={f"{t:g}": datasets.pckh(of) for t, of in right.items()}
-    )
+    correct[:, mpii.NOT_COUNTED] = np.nan
+    pckh = {f"{threshold:g}": mpii.pckh(values) for threshold, values in right.items()}
+    return replace(predictions, correct=correct, pckh=pckh)
 
 
-def _stated(
+def _confidence_by_source(
     pose: PoseEstimate,
     model: PoseModel,
     head: CalibrationHead | None,
     areas: AreaFit | None,
-    annotated_px2: Tensor | None,  # [N] areas of the annotated people, where boxes are theirs
+    annotated_px2: Tensor | None,  # [N] areas of the annotated people, if boxes are theirs
 ) -> dict[str, Tensor]:
-    """Keypoints, what every source but the oracle says of them, and the head's presence."""
-    stated = {"xy_px": pose.xy_px, "ones": torch.ones_like(pose.score), "raw": pose.score}
-    stated["presence"] = stated["ones"]
+    """Return keypoints, the confidence of every source but the oracle, and the head's presence."""
+    ones = torch.ones_like(pose.score)
+    columns = {"xy_px": pose.xy_px, "ones": ones, "raw": pose.score, "presence": ones}
     if pose.heatmap_score is not None:
-        stated["raw-heatmap"] = pose.heatmap_score
-    # What was fitted on training people just now comes before the record of a head, and that before
-    # published widths.
+        columns["raw-heatmap"] = pose.heatmap_score
+    # Areas fitted to training people come before the record of a head, and that before published
+    # widths.
     share, width = area_and_width(model, about_of(head) if head is not None else None)
     area_px2: dict[ConfidenceSource, Tensor] = {"closed-form": pose.crop_area_px2 * share}
     if areas is not None:
@@ -254,25 +200,33 @@ def _stated(
     if annotated_px2 is not None:
         area_px2["closed-form-annotated"] = annotated_px2
     for name, area in area_px2.items():
-        stated[name] = closed_form(pose, area, model, areas.width_cells[name] if areas else width)
+        target_cells = areas.width_cells[name] if areas else width
+        columns[name] = closed_form(pose, area, model, target_cells)
     if head is not None:
-        both = head(pose.features)
-        mirrored = pose.flipped_features
-        both = both if mirrored is None else flip_average(both, head(mirrored), model.skeleton)
-        stated["ccnet"], stated["presence"] = (value.cpu() for value in both)
-    return stated
+        confidence, presence = head(pose.features)
+        if pose.flipped_features is not None:
+            mirrored = head(pose.flipped_features)
+            confidence, presence = flip_average((confidence, presence), mirrored, model.skeleton)
+        columns["ccnet"] = confidence.cpu()
+        columns["presence"] = presence.cpu()
+    return columns
 
 
 def best_oks(
     truth: GroundTruth, skeleton: Skeleton, image_id: np.ndarray, xy_px: np.ndarray
 ) -> np.ndarray:
-    """OKS of each predicted person with the most similar one of its image, [N]; 0 where nobody is
-    labelled.
+    """Return the OKS of each predicted person with the most similar one of its image, [N]; 0 where
+    no person is labelled.
     """
-    people = {
-        i: np.flatnonzero((truth.image == i) & ~truth.ignore) for i in np.unique(image_id).tolist()
+    people_of = {
+        image: np.flatnonzero((truth.image == image) & ~truth.ignore)
+        for image in np.unique(image_id).tolist()
     }
-    pairs = [(d, g) for d, i in enumerate(image_id.tolist()) for g in people[i]]
+    pairs = [
+        (number, person)
+        for number, image in enumerate(image_id.tolist())
+        for person in people_of[image]
+    ]
     detection, person = np.array(pairs, int).reshape(-1, 2).T
     best = np.zeros(len(image_id))
     np.maximum.at(best, detection, pair_oks(detection, person, xy_px, truth, skeleton.oks_sigma))

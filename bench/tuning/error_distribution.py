@@ -24,7 +24,7 @@ import pose2d
 from bench.lib.claim import Console, claim
 from ccnet.data.datasets import read_split
 from ccnet.data.observations import observe
-from ccnet.heads.head import distribution_of
+from ccnet.heads.mixture import distribution_of
 from pose2d.skeletons import COCO17
 from pose2d.types import ErrorDistribution
 

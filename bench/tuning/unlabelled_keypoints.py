@@ -31,7 +31,7 @@ import ccnet
 import pose2d
 from bench.keypoint_offsets import CAUCHY_MM, bone, kind_of, robust_offset
 from bench.lib.claim import Console, claim
-from ccnet.heads.head import STAND_IN, SimCCDistributionHead
+from ccnet.heads.simcc import STAND_IN, SimCCDistributionHead
 from ccnet.metrics import reliability
 from eval3dpw.bodies import body_set
 from eval3dpw.sequences import camera_params

@@ -22,38 +22,39 @@ RECALL_POINTS = np.linspace(0.0, 1.0, 101)  # [R]
 
 @dataclass(frozen=True)
 class Curves:
-    """For each size range and threshold; -1 where there is no person to be found."""
+    """Precision and recall of each size range and threshold; -1 where no person is to be found."""
 
     precision: np.ndarray  # [A, T, R] best precision at this recall or beyond
     recall: np.ndarray  # [A, T] share of people found in the end
-    exact_ap: (
-        np.ndarray
-    )  # [A, T] mean over people of the precision at which each was found: no grid, no envelope
+    # [A, T] mean over people of the precision at which each was found: no grid, no envelope
+    exact_ap: np.ndarray
 
 
 def curves(matches: Matches, image_weight: np.ndarray | None = None) -> Curves:
-    """Curves of all detections; `image_weight` [I] counts every image that many times, as a
-    resampled data set does.
+    """Return the curves of all detections. `image_weight` [I] counts every image that many times,
+    as in a resampled data set.
     """
     images = matches.positives.shape[1]
     weight = (np.ones(images, int) if image_weight is None else image_weight)[matches.image]
     people = matches.positives.sum(1) if image_weight is None else matches.positives @ image_weight
-    each = [
-        [_curve(outcome, weight, int(positives)) for outcome in of_size]
-        for of_size, positives in zip(matches.outcome, people, strict=True)
+    by_size = [
+        [_curve(outcome, weight, int(positives)) for outcome in outcomes]
+        for outcomes, positives in zip(matches.outcome, people, strict=True)
     ]
-    precision, recall, exact = (
-        np.array([[c[part] for c in row] for row in each]) for part in range(3)
+    precision, recall, exact_ap = (
+        np.array([[curve[part] for curve in row] for row in by_size]) for part in range(3)
     )
-    return Curves(precision, recall, exact)
+    return Curves(precision, recall, exact_ap)
 
 
 def _curve(
     outcome: np.ndarray, weight: np.ndarray, positives: int
 ) -> tuple[np.ndarray, float, float]:
-    """One precision curve, final recall and exact AP of outcomes [D] in the order of falling
-    confidence. Precision is highest, and recall first reached, at true positives: nothing between
-    them counts. A detection of weight n is n detections in a row."""
+    """Return precision curve, final recall and exact AP of outcomes [D], highest confidence first.
+
+    Precision is highest, and recall first reached, at true positives, so nothing between
+    them counts. A detection of weight n is n detections in a row.
+    """
     if positives == 0:
         return np.full(len(RECALL_POINTS), -1.0), -1.0, -1.0
     hits = np.flatnonzero(outcome == matching.TRUE)
@@ -62,21 +63,19 @@ def _curve(
     precision = true / (false + true + np.spacing(1))
     best_from_here = np.maximum.accumulate(precision[::-1])[::-1]
     first = np.searchsorted(true / positives, RECALL_POINTS, side="left")
-    at_recall = np.append(best_from_here, 0.0)[
-        first
-    ]  # a recall that is never reached has precision 0
+    at_recall = np.append(best_from_here, 0.0)[first]  # 0 at a recall that is never reached
     return at_recall, len(true) / positives, float(precision.sum() / positives)
 
 
 def mean_of_defined(values: np.ndarray) -> float:
-    """Mean of what is not -1; -1 if nothing is."""
+    """Return the mean of the values that are not -1; -1 if there is none."""
     defined = values[values > -1]
     return float(np.mean(defined)) if len(defined) else -1.0
 
 
 @dataclass(frozen=True)
 class KeypointAP:
-    """Average precision and recall over OKS .50 to .95; -1 where nothing was there to be found."""
+    """Average precision and recall over OKS .50 to .95; -1 where there is no person."""
 
     ap: float
     ap50: float
@@ -94,7 +93,7 @@ class KeypointAP:
 
     @property
     def stats(self) -> np.ndarray:
-        """The ten numbers in the order of `COCOeval.stats`."""
+        """Return the ten numbers in the order of `COCOeval.stats`."""
         return np.array([getattr(self, name) for name in TEN_NUMBERS])
 
 
@@ -115,7 +114,7 @@ TEN_NUMBERS = (
 def evaluate(
     truth: GroundTruth, detections: Detections, sigmas: Sigmas = COCO17.oks_sigma
 ) -> KeypointAP:
-    """Equal to pycocotools' COCOeval(iouType="keypoints") with these sigmas."""
+    """Return AP and AR, equal to pycocotools' COCOeval(iouType="keypoints") with these sigmas."""
     return summarize(matching.match(truth, detections, sigmas))
 
 
@@ -127,25 +126,23 @@ def evaluate_coco(
     results: Sequence[Mapping[str, Any]],
     sigmas: Sigmas = COCO17.oks_sigma,
 ) -> KeypointAP:
-    """The same from a parsed COCO annotation file and a list of COCO results. Neither is changed."""
+    """Return AP and AR of a list of COCO results on a parsed COCO annotation file."""
     truth = matching.ground_truth_from_coco(dataset, len(sigmas))
     return evaluate(truth, matching.detections_from_coco(results, truth), sigmas)
 
 
 def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> KeypointAP:
-    """The ten numbers of matched detections; `image_weight` [I] as in `curves`."""
+    """Return the ten numbers of matched detections; `image_weight` [I] as in `curves`."""
     measured = curves(matches, image_weight)
     three_quarters = int(np.argmin(abs(matching.OKS_THRESHOLDS - 0.75)))
 
-    def five(
-        values: np.ndarray,
-    ) -> list[float]:  # [A, T, ...]; of everyone: over all thresholds, at 0.5 and at 0.75
+    def five(values: np.ndarray) -> list[float]:
+        """Average [A, T, ...]: all sizes over thresholds, at 0.5, at 0.75; medium; large."""
         parts = (values[0], values[0, 0], values[0, three_quarters], values[1], values[2])
         return [mean_of_defined(np.atleast_1d(part)) for part in parts]
 
-    numbers = dict(
-        zip(TEN_NUMBERS, [*five(measured.precision), *five(measured.recall)], strict=True)
-    )
+    averages = [*five(measured.precision), *five(measured.recall)]
+    numbers = dict(zip(TEN_NUMBERS, averages, strict=True))
     exact_ap = mean_of_defined(measured.exact_ap[0])
     precision = np.moveaxis(measured.precision, 0, -1)
     return KeypointAP(**numbers, exact_ap=exact_ap, precision=precision, recall=measured.recall.T)
@@ -154,17 +151,23 @@ def summarize(matches: Matches, image_weight: np.ndarray | None = None) -> Keypo
 def bootstrap_ap(
     sources: Mapping[str, Matches], resamples: int = 1000, seed: int = 0
 ) -> dict[str, np.ndarray]:
-    """AP of every confidence source: first on all images, then on each resample, [1 + resamples].
+    """Return the AP of every confidence source, [1 + resamples]: on all images, then on each
+    resample.
+
     Matching never crosses images, so a resample only changes how often each image counts. All
     sources must come from the same ground truth; a difference or ratio of the arrays is then
-    paired."""
+    paired.
+    """
     weights = draws(next(iter(sources.values())).positives.shape[1], resamples, seed)
     ap = {}
-    for name, m in sources.items():  # people of all sizes
-        everyone = Matches(m.score, m.image, np.ascontiguousarray(m.outcome[:1]), m.positives[:1])
-        ap[name] = np.array(
-            [mean_of_defined(curves(everyone, weight).precision) for weight in weights]
+    for name, matches in sources.items():
+        all_sizes = replace(
+            matches,
+            outcome=np.ascontiguousarray(matches.outcome[:1]),
+            positives=matches.positives[:1],
         )
+        resampled = [mean_of_defined(curves(all_sizes, weight).precision) for weight in weights]
+        ap[name] = np.array(resampled)
     return ap
 
 
@@ -176,30 +179,31 @@ PARTS = {name: slice(first, end) for name, first, end in WHOLEBODY133.parts} | {
 def evaluate_wholebody(
     truth: GroundTruth,
     detections: Detections,
-    part_score: Mapping[str, np.ndarray]
-    | None = None,  # {part: [D]}; parts left out are ranked by detections.score
+    # {part: [D]}; parts that are not listed are ranked by detections.score
+    part_score: Mapping[str, np.ndarray] | None = None,
     evaluate: Evaluate = evaluate,
 ) -> dict[str, KeypointAP]:
-    """All PARTS of 133 keypoints. OKS uses the whole person's area in every part, and the size of a
-    detection is that of its body keypoints."""
+    """Return AP and AR of all PARTS of 133 keypoints. OKS uses the whole person's area in every
+    part, and the size of a detection is that of its body keypoints.
+    """
     sigmas = np.asarray(WHOLEBODY133.oks_sigma)
     body_area_px2 = matching.extent_area(detections.xy_px[:, PARTS["body"]])
     results = {}
     for name, part in PARTS.items():
         score = np.asarray((part_score or {}).get(name, detections.score), float)
-        of_part = Detections(detections.image, detections.xy_px[:, part], score, body_area_px2)
+        ranked = Detections(detections.image, detections.xy_px[:, part], score, body_area_px2)
         visibility = truth.visibility[:, part]
-        ignore = truth.crowd | ~(visibility > 0).any(1)  # who has none of the part labelled
+        ignore = truth.crowd | ~(visibility > 0).any(1)  # people without a label of this part
         own = replace(truth, xy_px=truth.xy_px[:, part], visibility=visibility, ignore=ignore)
-        results[name] = evaluate(own, of_part, sigmas[part])
+        results[name] = evaluate(own, ranked, sigmas[part])
     return results
 
 
 def evaluate_by_pycocotools(
     truth: GroundTruth, detections: Detections, sigmas: Sigmas = COCO17.oks_sigma
 ) -> KeypointAP:
-    """`average_precision.evaluate` by COCOeval(iouType="keypoints"); `exact_ap`, which it does not
-    know, is NaN.
+    """Return what `evaluate` returns, computed by pycocotools; `exact_ap`, which it does not have,
+    is NaN.
     """
     dataset = to_coco(truth)
     rows = zip(to_coco_results(detections), detections.area_px2.tolist(), strict=True)
@@ -212,22 +216,19 @@ def evaluate_by_pycocotools(
     )
 
 
-EVALUATORS: dict[str, Evaluate] = {
-    "ours": evaluate,
-    "pycocotools": evaluate_by_pycocotools,
-}  # slower, the same numbers
+# pycocotools is slower and gives the same numbers.
+EVALUATORS: dict[str, Evaluate] = {"ours": evaluate, "pycocotools": evaluate_by_pycocotools}
 
 
 def evaluator(name: str) -> Evaluate:
+    """Return the evaluator of this name."""
     if name not in EVALUATORS:
         raise UserError(f"unknown evaluator {name!r}: choose one of {', '.join(EVALUATORS)}.")
     return EVALUATORS[name]
 
 
 def run_pycocotools(index: Any, sigmas: Sigmas) -> KeypointAP:
-    """Of the COCO objects of truth and results that `index()` makes. Quiet: pycocotools prints as
-    it goes.
-    """
+    """Run COCOeval, silently, on the COCO objects (truth, results) that `index()` makes."""
     from pycocotools.cocoeval import COCOeval
 
     with contextlib.redirect_stdout(io.StringIO()):
@@ -243,7 +244,7 @@ def run_pycocotools(index: Any, sigmas: Sigmas) -> KeypointAP:
 
 
 def coco_index(dataset: Mapping[str, Any]) -> Any:
-    """The COCO object of a data set (parsed JSON)."""
+    """Return the COCO object of a data set (parsed JSON)."""
     from pycocotools.coco import COCO
 
     index = COCO()
@@ -253,7 +254,7 @@ def coco_index(dataset: Mapping[str, Any]) -> Any:
 
 
 def to_coco(truth: GroundTruth) -> dict[str, Any]:
-    """The people as a COCO data set (parsed JSON)."""
+    """Return the people as a COCO data set (parsed JSON)."""
     points = np.concatenate([truth.xy_px, truth.visibility[..., None]], -1)
     annotations = [
         {
@@ -277,7 +278,7 @@ def to_coco(truth: GroundTruth) -> dict[str, Any]:
 
 
 def to_coco_results(detections: Detections) -> list[dict[str, Any]]:
-    """Found people as a list of COCO results."""
+    """Return detections as a list of COCO results."""
     points = np.concatenate([detections.xy_px, np.ones((*detections.xy_px.shape[:2], 1))], -1)
     return [
         {

@@ -1,9 +1,9 @@
-"""Which detection is which person: OKS of every pair, and COCO's greedy assignment for all
+"""Match detections with annotated people: OKS of every pair, and COCO's greedy assignment for all
 thresholds and size ranges.
 
 `pair_oks` is equal to pycocotools to the last bit, not merely close: an OKS that lands on a
 threshold, or two people equally similar to one detection, would otherwise be decided differently.
-NumPy's sum depends on how many terms it is given, so pairs are taken together by the number of
+NumPy's sum depends on the number of terms, so pairs are taken together by the number of
 keypoints that count."""
 
 from collections.abc import Mapping, Sequence
@@ -27,14 +27,14 @@ class GroundTruth:
     area_px2: np.ndarray  # [G] area of the segment, which sets the scale of OKS
     box_px: np.ndarray  # [G, 4] x, y, width, height
     crowd: np.ndarray  # [G] bool: a crowd may swallow any number of detections
-    ignore: (
-        np.ndarray
-    )  # [G] bool: neither found nor missed (crowds, and people without a labelled keypoint)
+    ignore: np.ndarray  # [G] bool: neither found nor missed (crowds, people without labels)
     id: np.ndarray  # [G] annotation ids
 
 
 @dataclass(frozen=True)
 class Detections:
+    """Predicted people."""
+
     image: np.ndarray  # [D] id of the image
     xy_px: np.ndarray  # [D, K, 2] full-frame pixels
     score: np.ndarray  # [D] confidence in the person: only the order matters
@@ -42,25 +42,25 @@ class Detections:
 
 
 def detections(image: np.ndarray, xy_px: np.ndarray, score: np.ndarray) -> Detections:
-    """Found people, with the area of the box around their keypoints, as pycocotools has it."""
+    """Return detections with the area of the box around their keypoints, as in pycocotools."""
     xy_px = np.asarray(xy_px, float)
     return Detections(np.asarray(image), xy_px, np.asarray(score, float), extent_area(xy_px))
 
 
 def extent_area(xy_px: np.ndarray) -> np.ndarray:
-    """Area of the tight box around keypoints [N, K, 2] -> [N]."""
+    """Return the area of the tight box around keypoints, [N, K, 2] -> [N]."""
     return np.ptp(xy_px, axis=1).prod(-1) if len(xy_px) else np.zeros(0)
 
 
 def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> GroundTruth:
-    """People of a COCO keypoint file (the parsed JSON), as `pycocotools` counts them."""
+    """Return the people of a COCO keypoint file (parsed JSON) as `pycocotools` counts them."""
     images = np.unique(np.asarray([image["id"] for image in dataset["images"]]))
     listed = set(images.tolist())
     categories = {category["id"] for category in dataset["categories"]}
     people = [
-        a
-        for a in dataset["annotations"]
-        if a["category_id"] in categories and a["image_id"] in listed
+        annotation
+        for annotation in dataset["annotations"]
+        if annotation["category_id"] in categories and annotation["image_id"] in listed
     ]
     if len({a["category_id"] for a in people}) > 1:
         raise UserError(
@@ -91,52 +91,54 @@ def ground_truth_from_coco(dataset: Mapping[str, Any], keypoints: int = 17) -> G
 def detections_from_coco(
     results: Sequence[Mapping[str, Any]], truth: GroundTruth, category: int = 1
 ) -> Detections:
-    """Found people from a list of COCO results: `image_id`, `keypoints` (x, y, anything), `score`.
-    Like pycocotools, results of another category are left out, and if the first result has a `bbox`
-    then boxes, not keypoints, give the size of a detection."""
+    """Return detections from a list of COCO results: `image_id`, `keypoints` (x, y, anything),
+    `score`. As in pycocotools, results of another category are left out, and if the first result
+    has a `bbox` then boxes, not keypoints, give the size of a detection.
+    """
     by_box = bool(results) and len(results[0].get("bbox", ())) > 0
     results = [result for result in results if result.get("category_id", category) == category]
     image = _image_ids(results, truth.images)
     xy_px = _keypoint_array(results, truth.xy_px.shape[1], "detection")[:, :, :2]
-    area = (
-        np.asarray([r["bbox"][2] * r["bbox"][3] for r in results], float)
-        if by_box
-        else extent_area(xy_px)
-    )
-    return Detections(image, xy_px, np.array([r["score"] for r in results], float), area)
+    if by_box:
+        area = np.asarray([r["bbox"][2] * r["bbox"][3] for r in results], float)
+    else:
+        area = extent_area(xy_px)
+    score = np.array([result["score"] for result in results], float)
+    return Detections(image, xy_px, score, area)
 
 
 def _image_ids(rows: Sequence[Mapping[str, Any]], images: np.ndarray) -> np.ndarray:
-    """Ids of the rows' images: integers, or whatever the data set counts with."""
+    """Return the ids of the rows' images: integers, or what the data set uses."""
     return np.asarray([row["image_id"] for row in rows]) if rows else images[:0]
 
 
-def _keypoint_array(rows: Sequence[Mapping[str, Any]], keypoints: int, what: str) -> np.ndarray:
-    """The flat triples x, y, v of every row, [N, K, 3]."""
+def _keypoint_array(rows: Sequence[Mapping[str, Any]], keypoints: int, kind: str) -> np.ndarray:
+    """Return the flat triples x, y, v of every row as [N, K, 3]."""
     for index, row in enumerate(rows):
         if len(row["keypoints"]) != 3 * keypoints:
-            expected = f"expected {3 * keypoints} (x, y, visibility for {keypoints} keypoints)"
             raise UserError(
-                f"{what} {row.get('id', index)} has {len(row['keypoints'])} keypoint values, {expected}."
+                f"{kind} {row.get('id', index)} has {len(row['keypoints'])} keypoint values, "
+                f"expected {3 * keypoints} (x, y, visibility for {keypoints} keypoints)."
             )
     flat = chain.from_iterable(row["keypoints"] for row in rows)
     return np.fromiter(flat, float, len(rows) * 3 * keypoints).reshape(len(rows), keypoints, 3)
 
 
-TERMS_AT_ONCE = (
-    1 << 18
-)  # exponentials computed at a time: a block of arrays that stays in the processor's cache
+# Exponentials computed at a time: a block of arrays that stays in the processor's cache.
+TERMS_AT_ONCE = 1 << 18
 
 
 def pair_oks(
-    found: np.ndarray,  # [P] detection of each pair
+    detection: np.ndarray,  # [P] detection of each pair
     person: np.ndarray,  # [P] person of each pair
-    found_xy_px: np.ndarray,  # [D, K, 2]
+    detected_xy_px: np.ndarray,  # [D, K, 2]
     truth: GroundTruth,
     sigmas: Sequence[float] | np.ndarray,  # [K]
 ) -> np.ndarray:
-    """OKS of every pair, [P]: the mean over the person's labelled keypoints. A person without any
-    is compared by how far each keypoint lies outside the box, grown by its size on every side."""
+    """Return the OKS of every pair, [P]: the mean over the person's labelled keypoints. A person
+    without labels is compared by how far each keypoint lies outside the box, grown by its size on
+    every side.
+    """
     variance = (np.asarray(sigmas, float) * 2) ** 2
     scale = truth.area_px2 + np.spacing(1)
     labelled = truth.visibility > 0
@@ -150,21 +152,20 @@ def pair_oks(
         at_once = TERMS_AT_ONCE // (terms or len(variance))
         for first in range(0, len(pairs_of_count), at_once):
             pairs = pairs_of_count[first : first + at_once]
-            d = found[pairs]
+            d = detection[pairs]
             g = person[pairs]
             k = labelled_first[g, : terms or None]  # [P, terms]
-            xy = found_xy_px[d[:, None], k]
+            xy = detected_xy_px[d[:, None], k]
             if terms:
                 offset = xy - truth.xy_px[g[:, None], k]
             else:
                 corner, size = np.split(truth.box_px[g][:, None], 2, axis=-1)
-                offset = np.maximum(0, (corner - size) - xy) + np.maximum(
-                    0, xy - (corner + size * 2)
-                )
+                before = np.maximum(0, (corner - size) - xy)
+                beyond = np.maximum(0, xy - (corner + size * 2))
+                offset = before + beyond
             squared = offset[..., 0] ** 2 + offset[..., 1] ** 2
-            exponent = -(
-                squared / variance[k] / scale[g][:, None] / 2
-            )  # in pycocotools' order of operations
+            # In pycocotools' order of operations.
+            exponent = -(squared / variance[k] / scale[g][:, None] / 2)
             oks[pairs] = np.exp(exponent).sum(1) / exponent.shape[1]
     return oks
 
@@ -176,22 +177,20 @@ def matched_oks(
     area_px2: np.ndarray,  # [N]
     sigmas: Sequence[float] | np.ndarray,  # [K]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """OKS of every person [N] and every keypoint [N, K]; NaN where nothing is labelled."""
+    """Return the OKS of every person [N] and every keypoint [N, K]; NaN where not labelled."""
     d2 = ((np.asarray(xy_px, float) - truth_xy_px) ** 2).sum(-1)
-    l2 = (2 * np.asarray(sigmas, float)) ** 2 * (np.asarray(area_px2, float) + np.spacing(1))[
-        :, None
-    ]
+    area = np.asarray(area_px2, float) + np.spacing(1)
+    l2 = (2 * np.asarray(sigmas, float)) ** 2 * area[:, None]
     keypoint = np.where(labelled, np.exp(-d2 / (2 * l2)), np.nan)
     with np.errstate(invalid="ignore"):
         return np.nansum(keypoint, 1) / labelled.sum(1), keypoint
 
 
 OKS_THRESHOLDS = np.linspace(0.5, 0.95, 10)  # [T]
-AREA_RANGES_PX2 = np.array(
-    [[0, 1e5**2], [32**2, 96**2], [96**2, 1e5**2]], float
-)  # [A, 2] all, medium, large
-DETECTIONS_PER_IMAGE = 20  # the best of each image; the rest does not count
-# what can become of a detection
+# [A, 2] all, medium, large
+AREA_RANGES_PX2 = np.array([[0, 1e5**2], [32**2, 96**2], [96**2, 1e5**2]], float)
+DETECTIONS_PER_IMAGE = 20  # only the best of each image count
+# Outcomes of a detection
 IGNORED = -1
 FALSE = 0
 TRUE = 1
@@ -200,10 +199,13 @@ TRUE = 1
 def assign(
     oks: np.ndarray, ignored: np.ndarray, crowd: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which person every detection of one image gets, [A, T, R] or -1, and whether that person was
-    to be found. oks [R, P]: of detections, best first, with people; ignored [A, P]: not to be found
-    in this size range; crowd [P]: may be chosen again and again. The highest OKS wins, of equals
-    the later person, and whoever is to be found before all who are ignored."""
+    """Return the person that every detection of one image gets, [A, T, R] or -1, and whether that
+    person was to be found.
+
+    oks [R, P]: of detections, best first, with people. ignored [A, P]: not to be found in this size
+    range. crowd [P]: may be chosen repeatedly. The highest OKS wins; of equals the later person.
+    People to be found come before those who are ignored.
+    """
     detections, people = oks.shape
     sizes = len(ignored)
     best = np.full((sizes, len(OKS_THRESHOLDS), detections), -1)
@@ -219,13 +221,13 @@ def assign(
 
 
 def place_in_group(group: np.ndarray) -> np.ndarray:
-    """How many of the same value stand before each entry of a sorted array."""
+    """Return how many equal values stand before each entry of a sorted array."""
     return np.arange(len(group)) - np.searchsorted(group, group)
 
 
 @dataclass(frozen=True)
 class Matches:
-    """What became of every detection. All that average precision needs."""
+    """The outcome of every detection: all that average precision needs."""
 
     score: np.ndarray  # [D] of the detections that count, best first
     image: np.ndarray  # [D] index of the image
@@ -241,53 +243,56 @@ def match(
     reaches the threshold, and a person that is ignored only if no other will do."""
     sound = np.isfinite(detections.xy_px).all((1, 2)) & np.isfinite(detections.score)
     if not sound.all():
-        what = f"the detection numbered {np.argmin(sound)} has a keypoint or score that is not a finite number"
-        raise UserError(f"{what}. Leave such detections out.")
+        raise UserError(
+            f"the detection numbered {np.argmin(sound)} has a keypoint or score that is not a "
+            "finite number. Leave such detections out."
+        )
     images = len(truth.images)
     person_image = _index(truth.images, truth.image)
-    found_image = _index(truth.images, detections.image)
+    detected_image = _index(truth.images, detections.image)
     person = np.argsort(person_image, kind="stable")
     person_image = person_image[person]
-    kept = np.lexsort((-detections.score, found_image))  # equal scores in the order they were given
-    kept = kept[place_in_group(found_image[kept]) < DETECTIONS_PER_IMAGE]
-    found_image = found_image[kept]
+    best_first = np.lexsort((-detections.score, detected_image))  # stable for equal scores
+    counted = best_first[place_in_group(detected_image[best_first]) < DETECTIONS_PER_IMAGE]
+    detected_image = detected_image[counted]
 
     # Every detection with every person of its image; people stand sorted by image.
     people = np.bincount(person_image, minlength=images)
-    pair_found = np.repeat(np.arange(len(found_image)), people[found_image])
-    pair_person = (np.cumsum(people) - people)[found_image][pair_found] + place_in_group(pair_found)
-    oks = pair_oks(pair_found, person[pair_person], detections.xy_px[kept], truth, sigmas)
-    ignored = truth.ignore[person] | _outside(truth.area_px2[person])  # [A, G]
-    # What a detection is if it finds nobody: wrong, unless it is of a size that is not asked about.
-    outside = _outside(detections.area_px2[kept])
-    outcome = np.repeat(
-        np.where(outside, IGNORED, FALSE).astype(np.int8)[:, None], len(OKS_THRESHOLDS), axis=1
+    pair_detection = np.repeat(np.arange(len(detected_image)), people[detected_image])
+    pair_person = (np.cumsum(people) - people)[detected_image][pair_detection] + place_in_group(
+        pair_detection
     )
+    oks = pair_oks(pair_detection, person[pair_person], detections.xy_px[counted], truth, sigmas)
+    ignored = truth.ignore[person] | _outside(truth.area_px2[person])  # [A, G]
+    # A detection without a person is wrong, unless its size is outside the range.
+    outside = _outside(detections.area_px2[counted])
+    unmatched = np.where(outside, IGNORED, FALSE).astype(np.int8)
+    outcome = np.repeat(unmatched[:, None], len(OKS_THRESHOLDS), axis=1)
     # pycocotools notes a match by the person's id, so that a person of id 0 is taken but never
     # found.
     counts = truth.id[person] != 0
     crowd = truth.crowd[person]
-    starts = np.flatnonzero(np.diff(found_image[pair_found])) + 1
-    for pairs in np.split(np.arange(len(pair_found)), starts) if len(pair_found) else ():
-        here = pair_person[pairs[0]] + np.arange(
-            people[found_image[pair_found[pairs[0]]]]
-        )  # everybody of an image
-        rows = pair_found[pairs[:: len(here)]]
-        chosen, wanted = assign(oks[pairs].reshape(len(rows), -1), ignored[:, here], crowd[here])
-        became = outcome[:, :, rows]
-        became[(chosen >= 0) & ~wanted] = IGNORED
-        became[wanted & counts[here[chosen]]] = TRUE
-        outcome[:, :, rows] = became
+    starts = np.flatnonzero(np.diff(detected_image[pair_detection])) + 1
+    for pairs in np.split(np.arange(len(pair_detection)), starts) if len(pair_detection) else ():
+        people_here = people[detected_image[pair_detection[pairs[0]]]]
+        in_image = pair_person[pairs[0]] + np.arange(people_here)
+        rows = pair_detection[pairs[:: len(in_image)]]
+        image_oks = oks[pairs].reshape(len(rows), -1)
+        chosen, is_positive = assign(image_oks, ignored[:, in_image], crowd[in_image])
+        image_outcome = outcome[:, :, rows]
+        image_outcome[(chosen >= 0) & ~is_positive] = IGNORED
+        image_outcome[is_positive & counts[in_image[chosen]]] = TRUE
+        outcome[:, :, rows] = image_outcome
 
-    order = np.argsort(-detections.score[kept], kind="stable")
+    order = np.argsort(-detections.score[counted], kind="stable")
     positives = np.stack([np.bincount(person_image[~row], minlength=images) for row in ignored])
     return Matches(
-        detections.score[kept][order], found_image[order], outcome[:, :, order], positives
+        detections.score[counted][order], detected_image[order], outcome[:, :, order], positives
     )
 
 
 def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
-    """Where each image id stands among `images`."""
+    """Return the index of each image id in `images`."""
     index = np.searchsorted(images, image)
     listed = index < len(images)
     listed[listed] = images[index[listed]] == image[listed]
@@ -300,5 +305,5 @@ def _index(images: np.ndarray, image: np.ndarray) -> np.ndarray:
 
 
 def _outside(area_px2: np.ndarray) -> np.ndarray:
-    """[N] -> [A, N] bool: not of this size."""
+    """Return whether each area [N] is outside of each size range, [A, N]."""
     return (area_px2 < AREA_RANGES_PX2[:, :1]) | (area_px2 > AREA_RANGES_PX2[:, 1:])

@@ -1,6 +1,6 @@
 """Augmented training crops: jittered boxes, degraded images, occluded parts.
 
-A calibration head must have seen the mistakes that the network makes, and on clean crops it makes
+A calibration head learns from the mistakes of the network, and on clean crops the network makes
 too few of them."""
 
 from dataclasses import dataclass
@@ -17,9 +17,8 @@ class Augment:
 
     scale_log: float = 0.12  # standard deviation of the logarithm of the box's size
     shift: float = 0.04  # standard deviation of the box's centre, in box sides
-    surroundings: float = (
-        0.15  # probability of showing the image where the network's crops are grey around the box
-    )
+    # Probability of showing the image around the box, where the network's crops are grey.
+    surroundings: float = 0.15
     flip: float = 0.5  # probability of a mirror image
     grey: float = 0.3  # probability of an image without colour
     coarse: float = 0.4  # probability of a loss of resolution
@@ -28,43 +27,40 @@ class Augment:
     light: float = 0.3  # probability of another brightness and contrast
 
 
-def jitter_box(box_px: np.ndarray, how: Augment, random: np.random.Generator) -> np.ndarray:
-    """A box x1, y1, x2, y2 with the errors of a detected one."""
+def jitter_box(box_px: np.ndarray, augment: Augment, random: np.random.Generator) -> np.ndarray:
+    """Return the box x1, y1, x2, y2 with random errors, as a detector makes them."""
     size = box_px[2:] - box_px[:2]
-    centre = (box_px[:2] + box_px[2:]) / 2 + random.normal(0, how.shift, 2) * size.max()
-    size = size * np.exp(random.normal(0, how.scale_log))
+    centre = (box_px[:2] + box_px[2:]) / 2 + random.normal(0, augment.shift, 2) * size.max()
+    size = size * np.exp(random.normal(0, augment.scale_log))
     return np.concatenate([centre - size / 2, centre + size / 2])
 
 
 def degrade(
     crop: np.ndarray,  # [H, W, 3] uint8, RGB
-    box_px: np.ndarray,  # x1, y1, x2, y2 of what the crop shows; the rest is grey and stays so
+    box_px: np.ndarray,  # x1, y1, x2, y2 of what the crop shows; all else is grey and stays so
     person_px: np.ndarray,  # [M, 2] points of the person
-    how: Augment,
+    augment: Augment,
     random: np.random.Generator,
 ) -> np.ndarray:
-    """The crop with less colour or resolution, parts of it occluded, or in other light."""
+    """Return the crop with less colour or resolution, parts occluded, or in other light."""
     height, width = crop.shape[:2]
-    if random.random() < how.grey:
+    if random.random() < augment.grey:
         crop = np.repeat(cv2.cvtColor(crop, cv2.COLOR_RGB2GRAY)[:, :, None], 3, 2)
-    if random.random() < how.coarse:
-        factor = random.uniform(*how.coarse_factor)
-        small = cv2.resize(
-            crop, (int(width / factor), int(height / factor)), interpolation=cv2.INTER_AREA
-        )
+    if random.random() < augment.coarse:
+        factor = random.uniform(*augment.coarse_factor)
+        small_wh = (int(width / factor), int(height / factor))
+        small = cv2.resize(crop, small_wh, interpolation=cv2.INTER_AREA)
         crop = cv2.resize(small, (width, height), interpolation=cv2.INTER_LINEAR)
-    if random.random() < how.hidden:
-        left, top, right, bottom = np.clip(
-            np.round(box_px), 0, [width, height, width, height]
-        ).astype(int)
+    if random.random() < augment.hidden:
+        corners = np.clip(np.round(box_px), 0, [width, height, width, height])
+        left, top, right, bottom = corners.astype(int)
         crop = crop.copy()
-        shown = (slice(top, bottom), slice(left, right))
+        visible_part = (slice(top, bottom), slice(left, right))
         for _ in range(random.integers(1, 3) if right > left and bottom > top else 0):
-            crop[shown] = occlude(crop[shown], person_px - (left, top), random)
-    if random.random() < how.light:
-        crop = np.clip(crop * random.uniform(0.6, 1.4) + random.uniform(-25, 25), 0, 255).astype(
-            np.uint8
-        )
+            crop[visible_part] = occlude(crop[visible_part], person_px - (left, top), random)
+    if random.random() < augment.light:
+        lit = crop * random.uniform(0.6, 1.4) + random.uniform(-25, 25)
+        crop = np.clip(lit, 0, 255).astype(np.uint8)
     return crop
 
 
@@ -81,7 +77,9 @@ GRAIN = 12.0  # largest standard deviation of a surface's noise, of 255
 
 
 def occlude(crop: np.ndarray, near_px: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """A crop [H, W, 3] uint8 with one occluder, at one of the points `near_px` [M, 2] or anywhere."""
+    """Return a crop [H, W, 3] uint8 with one occluder at one of the points `near_px` [M, 2], or at
+    a random place.
+    """
     height, width = crop.shape[:2]
     centre = random.uniform((0, 0), (width, height))
     if len(near_px) and random.random() < 0.7:
@@ -104,7 +102,7 @@ def occlude(crop: np.ndarray, near_px: np.ndarray, random: np.random.Generator) 
 def occluded(
     shape: str, size: tuple[int, int], centre: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
-    """[H, W] what an occluder of this shape covers of a crop of this size (height, width)."""
+    """Return the mask [H, W] of an occluder in a crop of this size (height, width)."""
     if shape in ("box", "ellipse"):
         sides = random.uniform(*SMALL, 2) * max(size)
         if shape == "ellipse":
@@ -114,9 +112,8 @@ def occluded(
         corners = cv2.boxPoints((centre.tolist(), sides.tolist(), turn))
         return cv2.fillConvexPoly(np.zeros(size, np.uint8), corners.round().astype(np.int32), 1) > 0
     if shape == "desk":  # everything beyond a line: mostly below it, sometimes beside it
-        turn = random.choice([0.0, np.pi / 2, -np.pi / 2], p=[0.7, 0.15, 0.15]) + random.normal(
-            0, 0.1
-        )
+        side = random.choice([0.0, np.pi / 2, -np.pi / 2], p=[0.7, 0.15, 0.15])
+        turn = side + random.normal(0, 0.1)
         away = _along(size, turn, np.array(size)[::-1] / 2)
         return away > random.uniform(*DESK_DEPTH) * max(size)
     turn = random.choice([0.0, np.pi / 2]) + random.normal(0, 0.15)
@@ -124,13 +121,13 @@ def occluded(
 
 
 def _along(size: tuple[int, int], turn: float, origin: np.ndarray) -> np.ndarray:
-    """[H, W] pixels from `origin`, downwards for turn 0."""
+    """Return the distance [H, W] in pixels from `origin`, downwards for turn 0."""
     rows, columns = np.ogrid[: size[0], : size[1]]
     return (rows - origin[1]) * np.cos(turn) + (columns - origin[0]) * np.sin(turn)
 
 
 def texture(kind: str, crop: np.ndarray, size_px: float, random: np.random.Generator) -> np.ndarray:
-    """What an occluder shows in each place of a crop; size_px: of the occluder."""
+    """Return an image of the crop's size that fills an occluder of `size_px`."""
     height, width = crop.shape[:2]
     if kind == "surface":  # one colour, lighter on one side than on the other, with some grain
         colour = random.uniform(0, 255, 3)
@@ -141,9 +138,7 @@ def texture(kind: str, crop: np.ndarray, size_px: float, random: np.random.Gener
         grain = random.normal(0, random.uniform(0, GRAIN), (height, width))
         shade = 1 + random.uniform(0, 0.6) * light
         return np.clip(colour * shade[..., None] + grain[..., None], 0, 255).astype(np.uint8)
-    if (
-        kind == "other part"
-    ):  # moved, turned upside down or mirrored: what shows in a hole is something else
+    if kind == "other part":  # moved, turned upside down or mirrored
         moved = np.roll(crop, (random.integers(height), random.integers(width)), (0, 1))
         return moved[:: random.choice([-1, 1]), :: random.choice([-1, 1])]
     sigma = random.uniform(*BLUR) * size_px

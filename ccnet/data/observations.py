@@ -1,7 +1,7 @@
-"""The frozen network on annotated people: what it predicts, what a head reads of it, and the true
+"""Run the frozen network on annotated people: its predictions, the inputs of a head, and the true
 OKS.
 
-Computed once and cached on disk, in shards, so that a killed run loses at most one of them."""
+They are computed once and cached on disk in shards, so a killed run loses at most one shard."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -32,15 +32,16 @@ from pose2d.types import keypoint_oks, l_squared
 BATCH = 32  # crops through the network at once
 SHARD = 512  # people per file
 HALF_MAX = 65504.0  # the largest half-precision number
-Progress = Callable[[int], None]  # so many more people are done
+Progress = Callable[[int], None]  # called with the number of people just done
 Read = Callable[[Tensor], Tensor]  # features -> inputs of a head's trained layers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observations(PoseEstimate):
     """The network's estimate of N people in their annotated boxes, and the truth. `features` are
-    what the trained layers of a head read of them. Left and right are the crop's: in a mirrored one
-    the person's right hand is left."""
+    the inputs of a head's trained layers. Left and right are the crop's: in a mirrored crop the
+    person's right hand is left.
+    """
 
     TENSORS = True
     error: Tensor = column(
@@ -58,18 +59,19 @@ class Observations(PoseEstimate):
     area_share: Tensor = column((), "f", "the person's area over the crop's")  # [N]
 
 
-# The network's crop of a person in an image, by some randomness.
+# Cuts the crop of a person out of an image; may be random.
 CropPerson = Callable[[PoseModel, AnnotatedPerson, np.ndarray, np.random.Generator], Crops]
 
 
 def plain_crop(
     model: PoseModel, person: AnnotatedPerson, image: np.ndarray, random: np.random.Generator
 ) -> Crops:
+    """Return the crop of the annotated box."""
     return crop_people(model, image, np.array([person.box_px]))
 
 
 def augmented(augment: Augment | None) -> CropPerson:
-    """Crops that are augmented, or plain."""
+    """Return a function that cuts augmented crops, or plain ones for None."""
     return plain_crop if augment is None else partial(_augmented_crop, augment)
 
 
@@ -108,12 +110,14 @@ def observe(
     seed: Sequence[int] = (0,),
     progress: Progress = lambda people: None,
 ) -> Observations:
-    """On the CPU, in the order of `people`; `read` makes a head's inputs of the features. The next
-    crops are cut while the network runs. The randomness of one person's crop depends on `seed` and
-    the person's id alone."""
+    """Return the observations of `people`, in their order, on the CPU.
+
+    `read` turns features into a head's inputs. The next crops are cut while the network runs. The
+    randomness of a person's crop depends on `seed` and the person's id alone.
+    """
 
     def batches() -> Iterator[tuple[Sequence[AnnotatedPerson], Crops]]:
-        """People and their crops. People come sorted by image: each is read once."""
+        """Yield people and their crops. People are sorted by image, so each image is read once."""
         path = None
         image = np.zeros((0, 0, 3), np.uint8)
         for first in range(0, len(people), BATCH):
@@ -124,13 +128,9 @@ def observe(
                     path = person.image
                     image = load_image(person)
                 cut.append(crop(model, person, image, np.random.default_rng([*seed, person.id])))
-            yield (
-                part,
-                Crops(
-                    torch.cat([one.pixels for one in cut]),
-                    np.concatenate([one.affine for one in cut]),
-                ),
-            )
+            pixels = torch.cat([cropped.pixels for cropped in cut])
+            affine = np.concatenate([cropped.affine for cropped in cut])
+            yield part, Crops(pixels, affine)
 
     observed = []
     for part, cropped in prefetch(batches(), depth=1):
@@ -146,9 +146,8 @@ def _observe_batch(
     pose = estimate_crops(model, cropped)
     mirrored = np.linalg.det(cropped.affine[:, :, :2]) < 0
     keypoints = np.stack([person.keypoints for person in people])
-    truth = torch.from_numpy(
-        np.where(mirrored[:, None, None], keypoints[:, model.skeleton.flip_order], keypoints)
-    )
+    swapped = keypoints[:, model.skeleton.flip_order]
+    truth = torch.from_numpy(np.where(mirrored[:, None, None], swapped, keypoints))
     labelled = truth[..., 2] > 0
     in_crop = crops.move(cropped.affine, truth[..., :2])
     inside = ((in_crop >= 0) & (in_crop <= torch.tensor(model.input_wh) - 1.0)).all(-1)
@@ -157,9 +156,8 @@ def _observe_batch(
     difference = pose.xy_px - truth[..., :2]
     distance2 = difference.square().sum(-1)
     along_x = torch.from_numpy(np.where(mirrored, -1.0, 1.0))[:, None]
-    error = (
-        torch.stack([difference[..., 0] * along_x, difference[..., 1]], -1) / l2.sqrt()[..., None]
-    )
+    in_crop_axes = torch.stack([difference[..., 0] * along_x, difference[..., 1]], -1)
+    error = in_crop_axes / l2.sqrt()[..., None]
     head_px = torch.tensor([person.head_px for person in people], dtype=torch.float32)[:, None]
     right = (distance2.sqrt() <= 0.5 * head_px).float() * labelled
     return Observations(
@@ -173,10 +171,6 @@ def _observe_batch(
     )
 
 
-# On disk
-# -------------------------------------------------------------------------------------------------------------
-
-
 def observe_cached(
     folder: Path,
     model: PoseModel,
@@ -187,45 +181,47 @@ def observe_cached(
     group: ProcessGroup = ALONE,
     progress: Progress = lambda people: None,
 ) -> tuple[Observations, list[np.ndarray]]:
-    """One pass over some people: all but the features in memory, and the features left on disk, in
-    half precision. A pair of files per SHARD, in a folder named by cache key; several processes
-    share the work."""
+    """Return one pass over `people`: observations without features, and the features on disk.
+
+    Features are stored in half precision. Each shard is a pair of files in a folder named by cache
+    key. Several processes share the work.
+    """
     folder = folder / cache_key(model, head, people, augment, seed).digest[:16]
     shards = {
         folder / f"{first:07d}": people[first : first + SHARD]
         for first in range(0, len(people), SHARD)
     }
-    for path, some in group.share(list(shards.items())):
-        if _is_complete(path, len(some)):
-            progress(len(some))
+    for path, shard in group.share(list(shards.items())):
+        if _is_complete(path, len(shard)):
+            progress(len(shard))
             continue
-        whole = observe(model, head.inputs, some, augmented(augment), seed, progress)
-        rest: dict[str, Any] = replace(whole, features=whole.features[:, :0]).to_arrays()
+        observed = observe(model, head.inputs, shard, augmented(augment), seed, progress)
+        without_features = replace(observed, features=observed.features[:, :0])
+        arrays: dict[str, Any] = without_features.to_arrays()
         with atomic_file(path.with_suffix(".npz")) as temporary:
-            np.savez(temporary, **rest)
-        with atomic_file(
-            path.with_suffix(".npy")
-        ) as temporary:  # last: a shard is complete once this file exists
-            np.save(temporary, whole.features.clamp(-HALF_MAX, HALF_MAX).half().numpy())
+            np.savez(temporary, **arrays)
+        # Last: a shard is complete once this file exists.
+        with atomic_file(path.with_suffix(".npy")) as temporary:
+            np.save(temporary, observed.features.clamp(-HALF_MAX, HALF_MAX).half().numpy())
     group.barrier()
     parts, features = zip(*map(_read_shard, shards), strict=True)
     return Observations.concat(parts), list(features)
 
 
 def _read_shard(path: Path) -> tuple[Observations, np.ndarray]:
-    rest = Observations.from_arrays(
-        read_npz(path.with_suffix(".npz"), f"Delete {path.parent} and run again.")
+    arrays = read_npz(path.with_suffix(".npz"), f"Delete {path.parent} and run again.")
+    return Observations.from_arrays(arrays), np.load(
+        path.with_suffix(".npy"), mmap_mode="r", allow_pickle=False
     )
-    return rest, np.load(path.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
 
 
 def _is_complete(path: Path, count: int) -> bool:
-    """Whether both files of a shard are there and whole; a damaged one is made again."""
+    """Return whether both files of a shard exist and are intact; a damaged shard is made again."""
     try:
-        rest, features = _read_shard(path)  # refuses a wrong size
+        observed, features = _read_shard(path)  # refuses a wrong size
     except (UserError, OSError, ValueError, EOFError):
         return False
-    return len(rest) == len(features) == count
+    return len(observed) == len(features) == count
 
 
 def cache_key(
@@ -235,10 +231,9 @@ def cache_key(
     augment: Augment | None,
     seed: Sequence[int],
 ) -> CacheKey:
+    """Return the cache key of one pass: everything that observations depend on."""
     first = head.heads[0]
-    annotated = (
-        hashlib.sha256()
-    )  # images are named, not read: a data set has too many bytes of them
+    annotated = hashlib.sha256()  # image names, not contents: a data set has too many bytes
     for person in people:
         text = f"{person.id} {person.image.name} {person.box_px} {person.area_px2} {person.head_px}"
         annotated.update(text.encode("utf-8", "surrogateescape") + person.keypoints.tobytes())
@@ -261,7 +256,7 @@ def cache_key(
 
 
 def take(arrays: Sequence[np.ndarray], index: np.ndarray) -> Tensor:
-    """Rows [M, ...] of several arrays on disk as if they were one, in single precision."""
+    """Return rows [M, ...] of several arrays on disk as if they were one, in single precision."""
     start = np.cumsum([0, *map(len, arrays)])
     which = np.searchsorted(start, index, side="right") - 1
     rows = [arrays[number][row] for number, row in zip(which, index - start[which], strict=True)]

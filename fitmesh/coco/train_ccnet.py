@@ -1,22 +1,25 @@
-"""`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write the
-files.
-"""
+"""`fitmesh train-ccnet`: read people, run the network, train the head, evaluate it, write files."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any
 
 import ccnet
 import pose2d
-from ccnet import confidence, losses
+from ccnet import losses
+from ccnet.areas import fit_width
 from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots
-from ccnet.data.datasets import Split, read_split, split_names, usual_split
-from ccnet.heads.head import with_features
-from ccnet.predicted_people import USUAL_SOURCES, fit_width, predict_split
+from ccnet.data.datasets import AnnotatedPerson, Split, read_split, split_names, usual_split
+from ccnet.heads.files import save
+from ccnet.heads.head import CalibrationHead
+from ccnet.heads.kinds import fitting_kinds, paper_kind
+from ccnet.paper.other_features import with_features
+from ccnet.predicted_people import USUAL_SOURCES, predict_split
 from ccnet.train import (
     RECIPES,
+    Examples,
     TrainingSettings,
     bytes_per_person,
     make_examples,
@@ -37,24 +40,23 @@ from pose2d.models.base import PoseModel
 from pose2d.models.registry import use_plugin
 from pose2d.skeletons import MPII16
 
-# (0.3 / 0.02)^2 people in each tenth of the confidence: OKS scatters by 0.3 between people whose
-# confidence is alike, and the closed form is off by 0.04, half of which a head must tell. (A trial
-# with 225: ECE 0.050, untrained 0.038.)
+# (0.3 / 0.02)^2 people in each tenth of the confidence: OKS of equal confidence scatters by 0.3,
+# and the closed form is off by 0.04, half of which a head must resolve. (A trial with 225: ECE 0.050,
+# untrained 0.038.)
 FEW_PEOPLE = 2000
 
 
-def settings_of(recipe: str, **given: Any) -> TrainingSettings:
-    """The recipe's settings, but for what was given: whatever is not None."""
+def settings_of(recipe: str, **changes: Any) -> TrainingSettings:
+    """Return the recipe's settings with the changes that are not None."""
     if recipe not in RECIPES:
         raise UserError(f"unknown recipe {recipe!r}: choose one of {', '.join(RECIPES)}.")
-    return replace(
-        RECIPES[recipe], **{name: value for name, value in given.items() if value is not None}
-    )
+    changed = {name: value for name, value in changes.items() if value is not None}
+    return replace(RECIPES[recipe], **changed)
 
 
 def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Evaluation]:
-    """Train, save, evaluate: what was found on each split, by role. Under torchrun every process
-    returns them.
+    """Train a head, save it and evaluate it. Returns the figures of each split by its role; under
+    torchrun in every process.
     """
     use_plugin(request.plugin)
     if request.report or request.occlusion_test:
@@ -62,55 +64,31 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
     use_threads(request.threads)
     with process_group(request.device) as group:
         reporter = Reporter(on_stderr() if group.is_main else to_log)
-        model = with_features(
-            pose2d.load(request.model, request.checkpoint).to(group.device), settings.features
-        )
-        # Other features than the penultimate are read by one layer always.
-        one_layer = not settings.head and (
-            settings.features != "penultimate" or settings.head_width
-        )
-        if settings.head == "paper" or one_layer:
-            settings = replace(settings, head=confidence.paper_kind(model))
-        settings = replace(settings, head=settings.head or confidence.fitting_kinds(model)[0])
-        settings = replace(settings, loss=settings.loss or losses.default(settings.head))
+        network = pose2d.load(request.model, request.checkpoint).to(group.device)
+        model = with_features(network, settings.features)
+        settings = _complete_settings(settings, model)
         if settings.target == "pck" and model.skeleton != MPII16:
             raise UserError(
-                f"--target pck is for MPII, whose people have head sizes; {request.model} finds other keypoints."
+                "--target pck is for MPII, whose people have head sizes; "
+                f"{request.model} finds other keypoints."
             )
-        names = request.train or (usual_split("train", model.skeleton),)
-        splits = [read_split(request.data, name, model.skeleton) for name in names]
-        wanted = {"validation": request.validation, "test": request.test}  # by role
-        if request.test is None and request.validation is None:
-            usual = usual_split("test", model.skeleton)
-            wanted["test"] = usual if usual in split_names(request.data, model.skeleton) else None
-        eval_splits = {
-            role: read_split(request.data, name, model.skeleton)
-            for role, name in wanted.items()
-            if name
-        }
-        everybody = [person for split in splits for person in split.people]
-        people = [p for p in everybody if settings.target == "oks" or math.isfinite(p.head_px)]
-        if not people:
-            raise UserError(
-                "--target pck: nobody to train on has a head size (upper neck and head top labelled)."
-            )
-        if len(people) < len(everybody):
-            reporter.say(
-                f"{len(everybody) - len(people)} of {len(everybody)} people have no head size: left out."
-            )
+        train_names = request.train or (usual_split("train", model.skeleton),)
+        people = _read_people(request, settings, model, train_names, reporter)
+        eval_splits = _read_eval_splits(request, model)
         head = new_head(model, settings, request.model).to(group.device)
-        every = passes(settings)
+        all_passes = passes(settings)
         if group.is_main:
             check_writable(request.out)
-        need = bytes_per_person(model, head, people)
+        person_bytes = bytes_per_person(model, head, people)
+        total_gb = person_bytes * len(people) * len(all_passes) / 1e9
         reporter.say(
-            f"{count(len(people), 'people')}, {count(len(every), 'passes')}, {need / 1e3:.1f} kB a crop: "
-            f"{need * len(people) * len(every) / 1e9:.2f} GB on disk (budget {settings.cache_bytes / 1e9:.0f} GB)."
+            f"{count(len(people), 'people')}, {count(len(all_passes), 'passes')}, "
+            f"{person_bytes / 1e3:.1f} kB a crop: {total_gb:.2f} GB on disk "
+            f"(budget {settings.cache_bytes / 1e9:.0f} GB)."
         )
         with folder_lock(request.out) if group.is_main else nullcontext():
-            with reporter.stage(
-                "pose network", len(people) * len(every) // group.world_size, "people"
-            ) as step:
+            crops = len(people) * len(all_passes) // group.world_size
+            with reporter.stage("pose network", crops, "people") as step:
                 examples = make_examples(
                     model, head, people, settings, group, request.cache_folder, step
                 )
@@ -123,80 +101,137 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
                     head, examples, settings, group, checkpoint, lambda steps, loss: advance(steps)
                 )
             if group.is_main:
-                typical = examples.sample()
-                share = float(typical.area_share.mean())
-                request.out.mkdir(parents=True, exist_ok=True)
-                confidence.save(
-                    head,
-                    request.out / "ccnet.safetensors",
-                    model,
-                    request.model
-                    + (
-                        f" ({settings.features} features)"
-                        if settings.features != "penultimate"
-                        else ""
-                    ),
-                    training={**asdict(settings), "splits": list(names), "people": len(people)},
-                    area_share=share,
-                    target_cells=fit_width(typical, share, model),
-                )
+                training = {
+                    **asdict(settings),
+                    "splits": list(train_names),
+                    "people": len(people),
+                }
+                _save_head(head, request, settings, model, examples, training)
             group.barrier()
             evaluations = _evaluate(reporter, model, eval_splits, request, group)
             group.barrier()
-        _say_how(reporter, request, settings, len(people), evaluations)
+        _say_result(reporter, request, settings, len(people), evaluations)
     return evaluations
 
 
-def _say_how(
+def _complete_settings(settings: TrainingSettings, model: PoseModel) -> TrainingSettings:
+    """Return the settings with the kind of head and the loss that fit the model."""
+    # Features other than the penultimate ones are always read by one layer.
+    reads_others = settings.features != "penultimate" or settings.head_width
+    if settings.head == "paper" or (not settings.head and reads_others):
+        settings = replace(settings, head=paper_kind(model))
+    settings = replace(settings, head=settings.head or fitting_kinds(model)[0])
+    return replace(settings, loss=settings.loss or losses.default(settings.head))
+
+
+def _read_people(
+    request: TrainCcnetOptions,
+    settings: TrainingSettings,
+    model: PoseModel,
+    names: Sequence[str],
+    reporter: Reporter,
+) -> list[AnnotatedPerson]:
+    """Return the people of the training splits; for --target pck those with a head size."""
+    splits = [read_split(request.data, name, model.skeleton) for name in names]
+    annotated = [person for split in splits for person in split.people]
+    if settings.target == "oks":
+        return annotated
+    people = [person for person in annotated if math.isfinite(person.head_px)]
+    if not people:
+        raise UserError(
+            "--target pck needs people with a head size (upper neck and head top labelled), and "
+            f"{', '.join(names)} has none."
+        )
+    if len(people) < len(annotated):
+        without = len(annotated) - len(people)
+        reporter.say(f"{without} of {len(annotated)} people have no head size: left out.")
+    return people
+
+
+def _read_eval_splits(request: TrainCcnetOptions, model: PoseModel) -> dict[str, Split]:
+    """Return the splits to evaluate on by role. The usual test split is the default, if it
+    exists.
+    """
+    names = {"validation": request.validation, "test": request.test}
+    if request.test is None and request.validation is None:
+        test_split = usual_split("test", model.skeleton)
+        if test_split in split_names(request.data, model.skeleton):
+            names["test"] = test_split
+    return {
+        role: read_split(request.data, name, model.skeleton) for role, name in names.items() if name
+    }
+
+
+def _save_head(
+    head: CalibrationHead,
+    request: TrainCcnetOptions,
+    settings: TrainingSettings,
+    model: PoseModel,
+    examples: Examples,
+    training: Mapping[str, Any],
+) -> None:
+    """Write the head with its record, which holds what the closed form needs."""
+    typical = examples.sample()
+    share = float(typical.area_share.mean())
+    name = request.model
+    if settings.features != "penultimate":
+        name += f" ({settings.features} features)"
+    request.out.mkdir(parents=True, exist_ok=True)
+    save(
+        head,
+        request.out / "ccnet.safetensors",
+        model,
+        name,
+        training=training,
+        area_share=share,
+        target_cells=fit_width(typical, share, model),
+    )
+
+
+def _say_result(
     reporter: Reporter,
     request: TrainCcnetOptions,
     settings: TrainingSettings,
     people: int,
     evaluations: Mapping[str, Evaluation],
 ) -> None:
-    """Where the head is, how to use it, and whether to."""
+    """Say where the head is and how to use it; warn if another confidence is better."""
     if people < FEW_PEOPLE:
         reporter.warn(
-            f"trained on {count(people, 'people')}: a head needs some {FEW_PEOPLE:,} to be sure of better calibration "
-            "than the closed form, which needs none (--confidence closed-form)."
+            f"trained on {count(people, 'people')}: a head needs about {FEW_PEOPLE:,} to be better "
+            "calibrated than the closed form, which needs none (--confidence closed-form)."
         )
-    for one in evaluations.values():
-        for text in worse_than_untrained(one):
+    for evaluation in evaluations.values():
+        for text in worse_than_untrained(evaluation):
             reporter.warn(text)
     if not evaluations:
-        reporter.warn(
-            "nobody was held out, so the head was not measured: name a split with --test."
-        )
+        reporter.warn("the head was not measured: name a split of held-out people with --test.")
     head = request.out / "ccnet.safetensors"
-    given = [
-        ("plugin", request.plugin),
-        ("pose-model", request.model),
-        ("checkpoint", request.checkpoint),
-    ]
-    options = " ".join(
-        f"--{name} {value}" for name, value in [*given, ("ccnet", head)] if value is not None
-    )
-    usable = settings.features == "penultimate"
-    use = (
-        f"use it: fitmesh run {options} --video clip.mp4"
-        if usable
-        else "`run` takes penultimate features only"
-    )
-    reporter.say(f"the head is {head}; {use}")
+    values = {
+        "plugin": request.plugin,
+        "pose-model": request.model,
+        "checkpoint": request.checkpoint,
+        "ccnet": head,
+    }
+    options = " ".join(f"--{name} {value}" for name, value in values.items() if value is not None)
+    usage = "`run` takes penultimate features only"
+    if settings.features == "penultimate":
+        usage = f"use it: fitmesh run {options} --video clip.mp4"
+    reporter.say(f"the head is {head}; {usage}")
 
 
 def worse_than_untrained(evaluation: Evaluation) -> list[str]:
-    """Which confidence that needs no training is better calibrated on the held-out people."""
+    """Return a warning for each untrained confidence that is better calibrated than the head."""
     levels = ("pck_keypoint", "keypoint", "person")
     ece = {
-        name: next(of[x]["ece"] for x in levels if of.get(x))
-        for name, of in evaluation.figures.items()
+        name: next(source[level]["ece"] for level in levels if source.get(level))
+        for name, source in evaluation.figures.items()
     }
     return [
-        f"on {evaluation.split} the head's confidence is worse than {name}: ECE {ece['ccnet']:.3f} against {of:.3f}"
-        f". Train on more people, or use --confidence {name}."
-        for name, of in ece.items()
-        if name in ("closed-form", "raw") and of < ece["ccnet"]
+        f"on {evaluation.split} the head's confidence is worse than {name}: ECE "
+        f"{ece['ccnet']:.3f} against {error:.3f}. Train on more people, or use --confidence {name}."
+        for name, error in ece.items()
+        if name in ("closed-form", "raw") and error < ece["ccnet"]
     ]
 
 
@@ -207,27 +242,25 @@ def _evaluate(
     request: TrainCcnetOptions,
     group: ProcessGroup,
 ) -> dict[str, Evaluation]:
-    """The saved head, loaded again, on every split that was asked for; all figures first, then the
-    occlusion tests.
+    """Evaluate the saved head, loaded again, on every split: all figures first, then the occlusion
+    tests.
     """
     head = ccnet.load(request.out / "ccnet.safetensors").to(group.device)
     about = describe(request.model, request.checkpoint, model, head)
     evaluations: dict[str, Evaluation] = {}
     for role, split in splits.items():
         with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
-            predictions = predict_split(model, head, split, progress=step, group=group).only(
-                USUAL_SOURCES
-            )
+            predictions = predict_split(model, head, split, progress=step, group=group)
+        predictions = predictions.only(USUAL_SOURCES)
         evaluations[role] = compare_sources(split, predictions)
         if request.report and group.is_main:
             print_tables(evaluations[role].as_rich(f"{request.model} on {split.name}"))
             draw_plots(request.out / role, predictions, evaluations[role])
 
     def write() -> None:
-        """metrics.json: what was trained, and the figures of each split by its role."""
-        write_metrics(
-            request.out, {**about, **{role: one.as_dict() for role, one in evaluations.items()}}
-        )
+        """Write metrics.json: what was trained, and the figures of each split by its role."""
+        by_role = {role: evaluation.as_dict() for role, evaluation in evaluations.items()}
+        write_metrics(request.out, {**about, **by_role})
 
     if group.is_main:
         write()

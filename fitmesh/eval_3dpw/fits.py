@@ -1,6 +1,4 @@
-"""Keypoints of one person -> where fits start, and the fit of each row, by the functions that `run`
-calls.
-"""
+"""Start and fit one person's body from keypoints, by the functions that `fitmesh run` calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -35,15 +33,18 @@ class PersonFit:
     """A person's T frames under one row."""
 
     params: BodyParams  # [T]
-    stated: Stated | None = None  # [T]; None: the row's confidence is not calibrated
+    stated: Stated | None = None  # [T]; None if the row's confidence is not calibrated
 
 
 @dataclass(frozen=True)
 class Start:
+    """The initial guess of one person's fits."""
+
     frame: np.ndarray  # [G] frame numbers: a grid without gaps, or single frames
     guess: InitialGuess  # [G]
 
     def params(self, frame: np.ndarray) -> BodyParams:
+        """Return the parameters at the nearest frame of the grid."""
         return self.guess.params.rows(nearest(self.frame, frame))
 
 
@@ -55,8 +56,9 @@ def start_person(
     settings: EvalSettings,
     network: Any = None,
 ) -> Start:
-    """The first guess. network: a regressor, which answers where the person is inside the image;
-    without one `settings.init` reads keypoints with the confidence of `source`."""
+    """Return the initial guess. With `network`, a regressor, it comes from images; otherwise
+    `settings.init` reads keypoints with the confidence of `source`.
+    """
     frame = _detected_frames(person)
     camera = sequence.camera
     init = settings.init
@@ -65,8 +67,8 @@ def start_person(
         from fitting.init.regressors import initialise_track  # slow to import
 
         images = (read_image(sequence.image(number)) for number in frame.tolist())
-        answers = initialise_track(network, images, person.boxes_px[person.detected], camera)
-        return Start(frame, with_default_errors(answers))
+        regressed = initialise_track(network, images, person.boxes_px[person.detected], camera)
+        return Start(frame, with_default_errors(regressed))
     keypoints = person.keypoints(source)
     if settings.single_frames:
         return Start(frame, initial_guess(init, keypoints, [camera], body, None))
@@ -82,28 +84,30 @@ def fit_person(
     row: Row,
     settings: EvalSettings,
 ) -> PersonFit:
-    """One row's fit at the person's T frames. start: a start that rows share, or an initialiser's
-    name, as in `run`. Frames before the first and after the last that shows the person take the
-    parameters of that one. Raises UserError where there is nothing to fit."""
+    """Return one row's fit at the person's T frames.
+
+    start: a start that rows share, or an initialiser's name, as in `run`. Frames before the first
+    and after the last that shows the person take the parameters of that one. Raises UserError if
+    there is nothing to fit.
+    """
     keypoints = person.keypoints(row.source)
     frame = _detected_frames(person)
     assert keypoints.area_px2 is not None
-    keypoints = replace(
-        keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2
-    )  # sigmas go with sqrt(area)
-    how = FitOptions(row.weighting, row.gate, robust_sigmas=row.robust_sigmas)
+    # Sigmas are proportional to sqrt(area).
+    keypoints = replace(keypoints, area_px2=keypoints.area_px2 * row.sigma_scale**2)
+    options = FitOptions(row.weighting, row.gate, robust_sigmas=row.robust_sigmas)
     if settings.single_frames:
         finite = torch.isfinite(keypoints.xy_px).all(-1)
         keypoints = replace(
             keypoints, xy_px=torch.nan_to_num(keypoints.xy_px), presence=keypoints.presence * finite
         )
         init = start if isinstance(start, str) else start.guess.rows(nearest(start.frame, frame))
-        params = fit_frames(keypoints, sequence.camera, body, init, how).params
+        params = fit_frames(keypoints, sequence.camera, body, init, options).params
         return PersonFit(params.rows(nearest(frame, person.frame)))
     init = start if isinstance(start, str) else start.guess
     camera = sequence.camera
     focal = focal_from_user(camera.mean_focal_px, camera.size)
-    # 3DPW's camera moves, and each person is judged alone: no scene is looked for.
+    # 3DPW's camera moves, and each person is evaluated alone: no scene is estimated.
     shot = fit_shot(
         [ShotPerson(0, keypoints, frame, init)],
         camera,
@@ -111,7 +115,7 @@ def fit_person(
         body,
         fps=FPS / settings.every,
         every=settings.every,
-        options=SceneOptions(ground=False, fit=how),
+        options=SceneOptions(ground=False, fit=options),
     )
     if shot.left_out:
         raise shot.left_out[0]
@@ -129,11 +133,9 @@ def _detected_frames(person: PersonKeypoints) -> np.ndarray:
 
 
 def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey:
-    """Of one row's fits, or of a start."""
-    shipped = [
-        *sorted(OPEN_BODY.parent.glob("*.npz")),
-        TABLE,
-    ]  # the body, pose prior, lifter, and stated errors
+    """Return the cache key of one row's fits, or of a start."""
+    # The body, pose prior, lifter, and calibrated errors.
+    shipped = [*sorted(OPEN_BODY.parent.glob("*.npz")), TABLE]
     inputs = {"keypoints": keypoints.digest, "weights": content_digest(shipped)}
     if settings.checkpoint is not None:
         inputs["checkpoint"] = content_digest([settings.checkpoint])
@@ -145,11 +147,11 @@ def cache_key(keypoints: CacheKey, settings: EvalSettings, row: str) -> CacheKey
     )
 
 
-_PARAMS = ("pose", "shape", "translation", "size")  # no hands are looked for
+_PARAMS = ("pose", "shape", "translation", "size")  # without hands
 
 
 def write_fits(path: Path, key: CacheKey, fits: Mapping[int, PersonFit]) -> None:
-    """By person; a person who could not be fitted is not there."""
+    """Write the fits by person; people who could not be fitted are missing."""
     arrays = {
         f"{p}.{name}": getattr(fit.params, name).numpy()
         for p, fit in fits.items()
@@ -161,39 +163,39 @@ def write_fits(path: Path, key: CacheKey, fits: Mapping[int, PersonFit]) -> None
 
 
 def read_fits(path: Path) -> dict[int, PersonFit]:
+    """Read the fits by person."""
     arrays = read_npz(path)
     fits = {}
     for p in sorted({int(name.split(".")[0]) for name in arrays}):
-        stated = (
-            Stated.from_arrays(arrays, f"{p}.stated_") if f"{p}.stated_std_mm" in arrays else None
-        )
-        fits[p] = PersonFit(
-            BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS)), stated
-        )
+        params = BodyParams(*(torch.from_numpy(arrays[f"{p}.{name}"]) for name in _PARAMS))
+        has_stated = f"{p}.stated_std_mm" in arrays
+        stated = Stated.from_arrays(arrays, f"{p}.stated_") if has_stated else None
+        fits[p] = PersonFit(params, stated)
     return fits
 
 
 def write_starts(path: Path, key: CacheKey, starts: Mapping[int, Start]) -> None:
+    """Write the starts by person."""
     arrays: dict[str, np.ndarray] = {}
     for person, start in starts.items():
         guess = start.guess
-        one = {name: getattr(guess.params, name).numpy() for name in _PARAMS} | {
+        columns = {name: getattr(guess.params, name).numpy() for name in _PARAMS} | {
             "frame": start.frame,
             "rotation_std_rad": guess.rotation_std_rad.numpy(),
             "depth_std": guess.depth_std.numpy(),
             "shape_std": np.array(guess.shape_std),
         }
-        arrays |= {f"{person}.{name}": value for name, value in one.items()}
+        arrays |= {f"{person}.{name}": value for name, value in columns.items()}
     write_npz(path, key, arrays)
 
 
 def read_starts(path: Path) -> dict[int, Start]:
+    """Read the starts by person."""
     arrays = read_npz(path)
     starts = {}
     for person, fit in read_fits(path).items():
         names = ("rotation_std_rad", "depth_std", "shape_std")
         rotation, depth, shape = (torch.from_numpy(arrays[f"{person}.{name}"]) for name in names)
-        starts[person] = Start(
-            arrays[f"{person}.frame"], InitialGuess(fit.params, rotation, depth, float(shape))
-        )
+        guess = InitialGuess(fit.params, rotation, depth, float(shape))
+        starts[person] = Start(arrays[f"{person}.frame"], guess)
     return starts

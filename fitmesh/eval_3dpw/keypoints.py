@@ -1,6 +1,5 @@
-"""Images -> keypoints with the confidence of every source that was asked for, in
-`keypoints/SEQUENCE.npz`.
-"""
+"""Find keypoints in images with the confidence of every source, cached in
+`keypoints/SEQUENCE.npz`."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from pose2d.skeletons import BY_NAME, COCO17
 from pose2d.types import AREA_OF_BOX, ConfidenceSource, Keypoints, keypoint_oks, l_squared
 from pose2d.video.images import read_image
 
-LEAST_BOX_PX = 8  # a person of whom less is inside the image is not looked for
+LEAST_BOX_PX = 8  # people who are smaller inside the image are skipped
 
 
 @dataclass(frozen=True)
@@ -39,35 +38,35 @@ class PersonKeypoints:
     frame: np.ndarray  # [T]
     boxes_px: np.ndarray  # [T, 4]; NaN: not inside the image
     readable: np.ndarray  # [T] false: the image could not be read
-    by_source: Mapping[ConfidenceSource, Keypoints]  # [T]; NaN where the person was not looked for
+    by_source: Mapping[ConfidenceSource, Keypoints]  # [T]; NaN where the person was skipped
 
     @property
     def detected(self) -> np.ndarray:
-        """[T] frames in which the person was looked for; `fitmesh run` has a row for these."""
+        """Return [T]: whether keypoints were estimated in the frame."""
         return self.readable & np.isfinite(self.boxes_px).all(1)
 
     @property
     def xy_px(self) -> np.ndarray:
-        """[T, K, 2], the same whatever the source."""
+        """Return the keypoints [T, K, 2], which are the same for all sources."""
         return next(iter(self.by_source.values())).xy_px.numpy()
 
     @property
     def area_px2(self) -> np.ndarray:
-        """[T] the person's, from the box; 0 where there is none."""
+        """Return the person's area [T], from the box; 0 where there is none."""
         return AREA_OF_BOX * np.nan_to_num(self.boxes_px[:, 2:] - self.boxes_px[:, :2]).prod(1)
 
     def keypoints(self, source: ConfidenceSource) -> Keypoints:
+        """Return the keypoints of the detected frames with the confidence of a source."""
         rows = np.flatnonzero(self.detected)
-        return replace(
-            self.by_source[source].rows(rows), area_px2=torch.from_numpy(self.area_px2[rows])
-        )
+        area_px2 = torch.from_numpy(self.area_px2[rows])
+        return replace(self.by_source[source].rows(rows), area_px2=area_px2)
 
 
 def true_boxes(
     track: TruthTrack, bodies: BodySet, size: tuple[int, int], camera_matrix: np.ndarray
 ) -> np.ndarray:
-    """Boxes [T, 4] around the true mesh inside the image, as COCO's people have them; NaN where it
-    is not there.
+    """Return boxes [T, 4] around the true mesh inside the image, as COCO's people have them; NaN
+    where it is outside.
     """
     if track.boxes_px is not None:
         corners = track.boxes_px
@@ -89,7 +88,7 @@ def true_boxes(
 
 
 def true_keypoints_px(track: TruthTrack, camera: Camera, bodies: BodySet) -> np.ndarray:
-    """[T, 17, 2]; NaN behind the camera."""
+    """Return the true keypoints [T, 17, 2]; NaN behind the camera."""
     body = bodies.load(track.gender)
     return camera.project(body.at(camera_params(track, body)).keypoints[:, :17]).double().numpy()
 
@@ -97,11 +96,10 @@ def true_keypoints_px(track: TruthTrack, camera: Camera, bodies: BodySet) -> np.
 def true_oks(
     track: TruthTrack, person: PersonKeypoints, camera: Camera, bodies: BodySet
 ) -> np.ndarray:
-    """[2, T, 17] what each keypoint's OKS really is, and whether it is inside the image."""
+    """Return [2, T, 17]: the true OKS of each keypoint, and whether it is inside the image."""
     exact = true_keypoints_px(track, camera, bodies)
-    inside = ((exact >= 0) & (exact <= np.array(camera.size) - 1)).all(
-        -1
-    )  # NaN, behind the camera, is not
+    # NaN, behind the camera, is not inside.
+    inside = ((exact >= 0) & (exact <= np.array(camera.size) - 1)).all(-1)
     l2 = l_squared(person.area_px2, COCO17)
     with np.errstate(divide="ignore", invalid="ignore"):
         oks = keypoint_oks(((person.xy_px[:, :17] - exact) ** 2).sum(-1), l2)
@@ -122,13 +120,15 @@ class KeypointEstimator:
                 self.model,
                 settings.ccnet if source == "ccnet" else None,
             )
-            for source in settings.confidence  # of "oracle" all ones, for which the truth comes
+            for source in settings.confidence  # "oracle": ones, replaced by the truth later
         }
 
     def estimate(
         self, sequence: EvalSequence, bodies: BodySet, tick: Tick
     ) -> list[PersonKeypoints]:
-        """Everyone in a sequence, in the boxes of the true meshes; each image is opened once."""
+        """Return the keypoints of all people in a sequence, in the boxes of the true meshes. Each
+        image is opened once.
+        """
         size = sequence.camera.size
         matrix = sequence.camera.intrinsics
         boxes_px = np.concatenate(
@@ -144,11 +144,11 @@ class KeypointEstimator:
         }
 
         @torch.inference_mode()
-        def look(
+        def estimate_image(
             number: int,
         ) -> tuple[np.ndarray, np.ndarray, dict[ConfidenceSource, Keypoints]] | None:
-            """Who is in an image, their boxes as they were used, and their keypoints; None: it
-            cannot be read.
+            """Return the rows of the people in an image, their boxes as used, and their keypoints;
+            None if it cannot be read.
             """
             try:
                 image = read_image(sequence.image(number))
@@ -156,27 +156,26 @@ class KeypointEstimator:
                 return None
             rows = np.flatnonzero((frame == number) & np.isfinite(boxes_px).all(1))
             boxes, estimate = estimate_people(self.model, [image] * len(rows), boxes_px[rows])
-            each = self.confidence.items()
-            return rows, boxes, {source: function(estimate) for source, function in each}
+            by_source = {source: apply(estimate) for source, apply in self.confidence.items()}
+            return rows, boxes, by_source
 
         numbers = np.unique(frame).tolist()
-        # As in a run: images side by side, each with one thread; another device is kept busy by
-        # one.
+        # As in a run: images in parallel, each with one thread; one worker keeps a GPU busy.
         with ThreadPoolExecutor(self.workers) as pool, torch_threads(1):
-            for number, seen in zip(numbers, pool.map(look, numbers), strict=True):
+            for number, people_here in zip(numbers, pool.map(estimate_image, numbers), strict=True):
                 tick(int((frame == number).sum()))
-                if seen is None:
+                if people_here is None:
                     readable[frame == number] = False
                     continue
-                rows, boxes, points = seen
+                rows, boxes, by_source = people_here
                 boxes_px[rows] = boxes
                 order.append(rows)
-                for source, one in points.items():
-                    parts[source].append(one)
+                for source, points in by_source.items():
+                    parts[source].append(points)
         place = np.concatenate(order)
         everyone = {
-            s: Keypoints.concat(each[1:] or each).scatter(place, len(frame))
-            for s, each in parts.items()
+            source: Keypoints.concat(images[1:] or images).scatter(place, len(frame))
+            for source, images in parts.items()
         }
         people = []
         ends = np.cumsum([0, *map(len, sequence.tracks)])
@@ -185,9 +184,8 @@ class KeypointEstimator:
             person = PersonKeypoints(track.frame, boxes_px[span], readable[span], own)
             if "oracle" in own:
                 truth = torch.zeros(2, len(track), self.model.skeleton.size)
-                truth[:, :, : COCO17.size] = torch.from_numpy(
-                    true_oks(track, person, sequence.camera, bodies)
-                )
+                oks = true_oks(track, person, sequence.camera, bodies)
+                truth[:, :, : COCO17.size] = torch.from_numpy(oks)
                 own["oracle"] = replace(own["oracle"], confidence=truth[0], presence=truth[1])
             people.append(person)
         return people
@@ -196,19 +194,20 @@ class KeypointEstimator:
 def stored_keypoints(
     sequence: EvalSequence, bodies: BodySet, settings: EvalSettings
 ) -> list[PersonKeypoints]:
-    """The keypoints in 3DPW's own files."""
+    """Return the keypoints in 3DPW's own files."""
     people = []
     for track in sequence.tracks:
         if track.poses2d_px is None:
             raise UserError(
-                f"{settings.data} holds no keypoints: --keypoints-from poses2d needs 3DPW's sequenceFiles."
+                f"{settings.data} holds no keypoints: --keypoints-from poses2d needs 3DPW's "
+                "sequenceFiles."
             )
         points = track.poses2d_px[:, OPENPOSE18_TO_COCO17]
-        seen = points[..., 2] > 0
-        score = {"raw": np.clip(points[..., 2], 0, 1), "ones": seen}
-        xy = torch.from_numpy(np.where(seen[..., None], points[..., :2], np.nan)).float()
+        visible = points[..., 2] > 0
+        score = {"raw": np.clip(points[..., 2], 0, 1), "ones": visible}
+        xy = torch.from_numpy(np.where(visible[..., None], points[..., :2], np.nan)).float()
         boxes_px = true_boxes(track, bodies, sequence.camera.size, sequence.camera.intrinsics)
-        presence = torch.from_numpy(seen).float()
+        presence = torch.from_numpy(visible).float()
         own = {
             s: Keypoints(xy, torch.from_numpy(score[s]).float(), presence, s)
             for s in settings.confidence
@@ -218,6 +217,7 @@ def stored_keypoints(
 
 
 def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -> CacheKey:
+    """Return the cache key of a sequence's keypoints."""
     # Images by their names and sizes: reading them all would take as long as the keypoints.
     images = hashlib.sha256()
     files = hashlib.sha256()
@@ -237,9 +237,8 @@ def cache_key(sequence: EvalSequence, settings: EvalSettings, bodies: BodySet) -
     if settings.has_network:
         code += ["pose2d.models.loading", module_of(settings.pose_model)]
         for source in settings.confidence:
-            if digest := head_digest(
-                source, settings.pose_model, settings.ccnet if source == "ccnet" else None
-            ):
+            head = settings.ccnet if source == "ccnet" else None
+            if digest := head_digest(source, settings.pose_model, head):
                 inputs[source] = digest
     return CacheKey(
         stage="eval-3dpw keypoints",
@@ -257,6 +256,7 @@ _ROWS = ("frame", "boxes_px", "readable")
 
 
 def write(path: Path, key: CacheKey, sequence: EvalSequence, people: list[PersonKeypoints]) -> None:
+    """Write the keypoints of a sequence."""
     skeleton = next(iter(people[0].by_source.values())).skeleton.name
     arrays: dict[str, np.ndarray | str] = {"skeleton": skeleton}
     for track, person in zip(sequence.tracks, people, strict=True):
@@ -269,6 +269,7 @@ def write(path: Path, key: CacheKey, sequence: EvalSequence, people: list[Person
 def read(
     path: Path, sequence: EvalSequence, sources: Sequence[ConfidenceSource]
 ) -> list[PersonKeypoints]:
+    """Read the keypoints of a sequence."""
     arrays = read_npz(path)
     people = []
     skeleton = BY_NAME[str(arrays["skeleton"])]

@@ -1,4 +1,5 @@
-"""All steps in order, a sequence at a time; a file whose cache key has not changed is kept."""
+"""Run all steps of `fitmesh eval-3dpw`, one sequence at a time. Files whose cache key has not
+changed are reused."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Outcome:
+    """The errors of all rows, and what was left out."""
+
     scores: Scores
     skipped: tuple[Skipped, ...]
     base: str  # the row that others are compared with
@@ -40,8 +43,9 @@ class Outcome:
 def run(
     settings: EvalSettings, out: Path, reporter: Reporter, group: ProcessGroup = ALONE
 ) -> Outcome:
-    """From a data set to errors; `out` keeps each sequence's keypoints and fits. Several processes
-    share the sequences, then each of them reads what all have left in `out`."""
+    """Measure the errors on a data set. `out` caches each sequence's keypoints and fits. Several
+    processes share the sequences, then each of them reads all results from `out`.
+    """
     settings.check()
     use_plugin(settings.plugin)
     protocol_named(settings.protocol)
@@ -51,17 +55,17 @@ def run(
     if settings.has_network:
         for source in settings.confidence:
             if source != "oracle":
-                check_source(
-                    source, settings.pose_model, settings.ccnet if source == "ccnet" else None
-                )
+                head = settings.ccnet if source == "ccnet" else None
+                check_source(source, settings.pose_model, head)
     total = sequences.sequence_count(settings)
     skipped: list[Skipped] = []
     for source in settings.replaced:
         reporter.warn(
-            f"{source} states no pixels, so it is weighted by `confidence`, not {settings.weighting[0]}."
+            f"{source} is not calibrated, so it is weighted by `confidence`, not by "
+            f"{settings.weighting[0]}."
         )
     evaluation = Evaluation(settings, out, bodies, reporter)
-    # Weights that the user names are read before any work, so that a wrong file is told of at once.
+    # Load the user's weights before any work, so that a wrong file is reported at once.
     if settings.has_network and (settings.pose_checkpoint or settings.ccnet):
         _ = evaluation.estimator
     _ = evaluation.regressor
@@ -70,14 +74,13 @@ def run(
             if number % group.world_size == group.rank:
                 evaluation.scores(sequence, [])
         group.barrier()
-        # every sequence is gone over again: `write_predictions` writes each person once
+        # The loop below visits every sequence again; each person is written once.
         evaluation.fitted.clear()
     people: list[tuple[str, dict[str, Score]]] = []
     for number, sequence in enumerate(sequences.eval_sequences(settings, skipped), 1):
-        reporter.say(
-            f"{sequence.name} ({number} of {total}): {count(sum(map(len, sequence.tracks)), 'person-frames')}"
-        )
-        people += ((sequence.name, of) for of in evaluation.scores(sequence, skipped))
+        person_frames = count(sum(map(len, sequence.tracks)), "person-frames")
+        reporter.say(f"{sequence.name} ({number} of {total}): {person_frames}")
+        people += ((sequence.name, score) for score in evaluation.scores(sequence, skipped))
     scores = Scores.gather(people)
     if not len(scores):
         raise UserError(f"nothing of {settings.data} could be measured: {_reasons(skipped)}")
@@ -89,7 +92,7 @@ def run(
 
 
 class Evaluation:
-    """What is loaded once and used for every sequence."""
+    """Networks and bodies, loaded once and used for every sequence."""
 
     def __init__(
         self, settings: EvalSettings, out: Path, bodies: BodySet, reporter: Reporter
@@ -104,11 +107,12 @@ class Evaluation:
 
     @cached_property
     def estimator(self) -> KeypointEstimator:
+        """Return the keypoint network."""
         return KeypointEstimator(self.settings)
 
     @cached_property
     def regressor(self) -> Any:
-        """The network that starts fits; None: an initialiser that reads keypoints does."""
+        """Return the network that starts fits; None if the initialiser reads keypoints."""
         settings = self.settings
         if settings.checkpoint is None:
             return None
@@ -117,8 +121,8 @@ class Evaluation:
         return regressors.load_regressor(settings.init, settings.checkpoint).to(settings.device)
 
     def scores(self, sequence: EvalSequence, skipped: list[Skipped]) -> list[dict[str, Score]]:
-        """Of everyone: errors of every row; a person who cannot be fitted under one row is left out
-        of all.
+        """Return the errors of every row for each person. A person who cannot be fitted under one
+        row is left out of all.
         """
         settings = self.settings
         rows = self.settings.rows()
@@ -151,7 +155,11 @@ class Evaluation:
         for track, person in zip(sequence.tracks, people, strict=True):
             counts = self.protocol.counts(track)
             readable = person.readable
-            own = {label: of[track.person] for label, of in fitted.items() if track.person in of}
+            own = {
+                label: by_person[track.person]
+                for label, by_person in fitted.items()
+                if track.person in by_person
+            }
             keep = counts & readable if len(own) == len(fitted) else np.zeros(len(track), bool)
             for lost, why in (
                 (~readable, sequences.BROKEN_IMAGE),
@@ -161,13 +169,14 @@ class Evaluation:
                 if lost.any():
                     skipped.append(Skipped(sequence.name, why, int(lost.sum())))
             if len(own) == len(fitted):
-                for label, one in own.items():
-                    self.fitted.setdefault(label, []).append((track, one.params))
+                for label, person_fit in own.items():
+                    self.fitted.setdefault(label, []).append((track, person_fit.params))
             if keep.any():
                 scores.append(score_table.score_fits(track, keep, own, self.protocol, self.bodies))
         return scores
 
     def keypoints(self, sequence: EvalSequence, key: CacheKey) -> list[PersonKeypoints]:
+        """Return the keypoints of a sequence, from the cache if it is current."""
         path = self.out / "keypoints" / f"{sequence.name}.npz"
         if not npz_is_current(path, key):
             with self.reporter.stage("keypoints", sum(map(len, sequence.tracks)), "people") as tick:
@@ -187,8 +196,10 @@ class Evaluation:
         write: Callable[[Path, CacheKey, dict[int, T]], None],
         make: Callable[[int], T],
     ) -> dict[int, T]:
-        """By person, from a file where it is current. Whoever cannot be fitted is not there, and
-        `_failures` says why: then nothing is kept."""
+        """Return what `make` gives for each person, from a file if it is current.
+
+        People who cannot be fitted are missing, and `_failures` says why. Then no file is written.
+        """
         folder = "frames" if self.settings.single_frames else "tracks"
         path = self.out / "fits" / folder / _file_name(name) / f"{sequence.name}.npz"
         if npz_is_current(path, key):
@@ -212,12 +223,12 @@ class Evaluation:
         source: ConfidenceSource | None,
         number: int,
     ) -> Start:
-        """Without a source, from the best calibrated confidence at hand."""
+        """Return a person's start. Without a source it reads the best calibrated confidence."""
         sources = self.settings.confidence
         body = self.bodies.load("neutral")
-        whose = source or ("ccnet" if "ccnet" in sources else sources[0])
+        start_source = source or ("ccnet" if "ccnet" in sources else sources[0])
         return fits.start_person(
-            people[number], sequence, body, whose, self.settings, self.regressor
+            people[number], sequence, body, start_source, self.settings, self.regressor
         )
 
     def _fit(
@@ -231,26 +242,24 @@ class Evaluation:
         person = sequence.tracks[number].person
         body = self.bodies.load("neutral")
         if person not in starts:
-            raise UserError("there is no start for this person.")
-        # A row with a start of its own is a whole run: the same call with the same arguments as
-        # `fitmesh run`.
-        own = row.start_source == row.source and self.settings.checkpoint is None
-        start: Start | str = self.settings.init if own else starts[person]
+            raise UserError("this person has no initial guess.")
+        # A row with a start of its own is called with the same arguments as in `fitmesh run`.
+        has_own_start = row.start_source == row.source and self.settings.checkpoint is None
+        start: Start | str = self.settings.init if has_own_start else starts[person]
         try:
             return fits.fit_person(people[number], sequence, body, start, row, self.settings)
         except UserError:
-            return PersonFit(
-                starts[person].params(people[number].frame)
-            )  # nothing has weight under this row
+            # No keypoint has a weight under this row, so the start stays as it is.
+            return PersonFit(starts[person].params(people[number].frame))
 
     def write_predictions(self) -> None:
-        """What each row found, as files that `--predictions` reads."""
+        """Write the bodies of each row as files that `--predictions` reads."""
         for label, people in self.fitted.items():
             write_predictions(self.out / "predictions" / f"{_file_name(label)}.npz", people)
 
 
 def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
-    """`--predictions`: no images, no keypoints, no fits."""
+    """Measure the bodies in the file of `--predictions`, without images, keypoints or fits."""
     assert settings.predictions is not None
     predictions = read_predictions(settings.predictions)
     protocol = protocol_named(settings.protocol)
@@ -260,15 +269,15 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
     for sequence in sequences.eval_sequences(settings, skipped):
         for track in sequence.tracks:
             counts = protocol.counts(track)
-            has = predictions.has(track)
+            predicted = predictions.has(track)
             for lost, why in (
                 (~counts, protocol.left_out),
-                (counts & ~has, sequences.NO_PREDICTION),
+                (counts & ~predicted, sequences.NO_PREDICTION),
             ):
                 if lost.any():
                     skipped.append(Skipped(sequence.name, why, int(lost.sum())))
-            if (counts & has).any():
-                part = track.rows(counts & has)
+            if (counts & predicted).any():
+                part = track.rows(counts & predicted)
                 truth = score_table.true_bodies(part, protocol, bodies)
                 score = score_table.score_track(
                     part, predictions.bodies(part, bodies), truth, protocol
@@ -277,7 +286,7 @@ def _score_predictions(settings: EvalSettings, bodies: BodySet) -> Outcome:
     gathered = Scores.gather(people)
     if not len(gathered):
         raise UserError(
-            f"{settings.predictions} says nothing of {settings.data}: {_reasons(skipped)}"
+            f"{settings.predictions} has no body for {settings.data}: {_reasons(skipped)}"
         )
     return Outcome(gathered, tuple(skipped), name)
 
@@ -287,4 +296,4 @@ def _file_name(label: str) -> str:
 
 
 def _reasons(skipped: list[Skipped]) -> str:
-    return "; ".join(dict.fromkeys(one.why for one in skipped)) or sequences.NO_CAMERA
+    return "; ".join(dict.fromkeys(entry.why for entry in skipped)) or sequences.NO_CAMERA

@@ -1,4 +1,4 @@
-"""The table: rows of figures with intervals, sequence by sequence, and what was left out."""
+"""The table of `fitmesh eval-3dpw`: errors with intervals, by sequence, and what was left out."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ Score = dict[str, np.ndarray]  # METRICS [N], NaN where not known; person [N], f
 
 
 def true_bodies(track: TruthTrack, protocol: Protocol, bodies: BodySet) -> Bodies:
-    """The truth on the body that the protocol asks for."""
+    """Return the truth on the body that the protocol uses."""
     gender = "neutral" if protocol.truth_body == "neutral" else track.gender
     truth = bodies.place(camera_params(track, bodies.load(gender)), gender)
     person = torch.zeros(len(track), dtype=torch.long)
@@ -42,12 +42,14 @@ def score_track(
     protocol: Protocol,
     stated: Stated | None = None,
 ) -> Score:
-    """stated: of the same frames; then errors of the joints come beside what was stated of them."""
+    """Return the errors of one person. With `stated` uncertainty of the same frames, errors of the
+    joints are added beside it.
+    """
     report = evaluate(predicted, truth, protocol.name).per_frame
     values = {name: getattr(report, name) for name in METRICS}
+    missing = np.full(len(track), np.nan)
     score = {
-        k: np.full(len(track), np.nan) if v is None else v.double().numpy()
-        for k, v in values.items()
+        name: missing if value is None else value.double().numpy() for name, value in values.items()
     }
     score |= {"person": np.full(len(track), track.person), "frame": track.frame}
     if stated is None:
@@ -65,20 +67,20 @@ def score_fits(
     protocol: Protocol,
     bodies: BodySet,
 ) -> dict[str, Score]:
-    """By label: fits of one person at the frames that count, [T] true in `keep`."""
+    """Return the errors of one person's fits by label, at the frames where `keep` [T] is true."""
     part = track.rows(keep)
     truth = true_bodies(part, protocol, bodies)
     scores = {}
     for label, fit in fits.items():
-        stated = (
-            Stated.empty().scatter([], len(part)) if fit.stated is None else fit.stated.rows(keep)
-        )
+        stated = Stated.empty().scatter([], len(part))
+        if fit.stated is not None:
+            stated = fit.stated.rows(keep)
         predicted = bodies.place(fit.params.rows(torch.from_numpy(keep)))
         scores[label] = score_track(part, predicted, truth, protocol, stated)
     return scores
 
 
-LEAST_SEQUENCES = 3  # of an interval over sequences
+LEAST_SEQUENCES = 3  # for an interval over sequences
 NAMES = {
     "pa_mpjpe_mm": "PA-MPJPE",
     "mpjpe_mm": "MPJPE",
@@ -89,7 +91,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Scores:
-    """The same N person-frames under every row."""
+    """Errors of the same N person-frames under every row."""
 
     rows: Mapping[str, Score]  # label -> errors
     sequence: np.ndarray  # [N] number of the sequence
@@ -97,7 +99,7 @@ class Scores:
 
     @staticmethod
     def gather(people: Sequence[tuple[str, Mapping[str, Score]]]) -> "Scores":
-        """Of everyone: the sequence, and label -> errors."""
+        """Join the errors of all people: pairs of sequence and label -> errors."""
         names = tuple(dict.fromkeys(name for name, _ in people))
         first = people[0][1] if people else {}
         rows = {
@@ -116,7 +118,7 @@ class Scores:
         return len(self.sequence)
 
     def where(self, keep: np.ndarray) -> "Scores":
-        """Some of the person-frames [N]."""
+        """Return the person-frames where `keep` [N] is true."""
         rows = {
             label: {key: value[keep] for key, value in score.items()}
             for label, score in self.rows.items()
@@ -135,79 +137,78 @@ class Line:
 
 
 def lines(scores: Scores, base: str) -> list[Line]:
-    """Figures of every row with 95 % intervals over sequences, and paired differences to the row
-    `base`. One or two sequences say nothing of how much others would differ: no intervals then
-    (NaN)."""
+    """Return the figures of every row with 95 % intervals over sequences, and paired differences to
+    the row `base`. With fewer than LEAST_SEQUENCES there are no intervals (NaN).
+    """
     counts = draws(len(scores.names), RESAMPLES if len(scores.names) >= LEAST_SEQUENCES else 0)
-    of = scores.rows.items()
     samples = {
         label: {m: clustered_means(score[m], scores.sequence, counts) for m in METRICS}
-        for label, score in of
+        for label, score in scores.rows.items()
     }
     table = []
-    for label, mine in samples.items():
+    for label, resampled in samples.items():
         by_sequence: dict[str, dict[str, float]] = {}
         for number, name in enumerate(scores.names):
             values = {m: scores.rows[label][m][scores.sequence == number] for m in METRICS}
-            known = {m: value[np.isfinite(value)] for m, value in values.items()}
+            finite = {m: value[np.isfinite(value)] for m, value in values.items()}
             by_sequence[name] = {
-                m: float(value.mean()) if len(value) else math.nan for m, value in known.items()
+                m: float(value.mean()) if len(value) else math.nan for m, value in finite.items()
             }
-        difference = {m: interval(mine[m] - samples[base][m]) for m in METRICS}
-        table.append(Line(label, {m: interval(mine[m]) for m in METRICS}, difference, by_sequence))
+        difference = {m: interval(resampled[m] - samples[base][m]) for m in METRICS}
+        mean = {m: interval(resampled[m]) for m in METRICS}
+        table.append(Line(label, mean, difference, by_sequence))
     return table
 
 
 def _table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str | None = None
 ) -> RichTable:
-    """The first column in words, the others in figures."""
-    shown = RichTable(title=title, header_style="bold", caption=caption)
-    shown.add_column(
-        columns[0], overflow="fold", min_width=24 if columns[0] == "sequence" else None
-    )
+    """Return a table with text in the first column and figures in the others."""
+    table = RichTable(title=title, header_style="bold", caption=caption)
+    min_width = 24 if columns[0] == "sequence" else None
+    table.add_column(columns[0], overflow="fold", min_width=min_width)
     for column in columns[1:]:
-        shown.add_column(column, justify="right")
+        table.add_column(column, justify="right")
     for row in rows:
-        shown.add_row(*row)
-    return shown
+        table.add_row(*row)
+    return table
 
 
 def show(
     console: Console, title: str, table: Sequence[Line], base: str, shown_metrics: Sequence[str]
 ) -> None:
-    caption = f"mm; d is the difference to {base!r}, paired, [its 95 % interval over sequences; none for fewer than "
-    rows = ([line.label, *(cell(line, metric, base) for metric in shown_metrics)] for line in table)
-    console.print(
-        _table(
-            title,
-            ["", *(NAMES[metric] for metric in shown_metrics)],
-            rows,
-            f"{caption}{LEAST_SEQUENCES}]",
-        )
+    """Print one row per line of the table, with paired differences to the row `base`."""
+    caption = (
+        f"mm; d is the difference to {base!r}, paired, [its 95 % interval over sequences; none "
+        f"for fewer than {LEAST_SEQUENCES}]"
     )
+    rows = ([line.label, *(cell(line, metric, base) for metric in shown_metrics)] for line in table)
+    columns = ["", *(NAMES[metric] for metric in shown_metrics)]
+    console.print(_table(title, columns, rows, caption))
 
 
 def cell(line: Line, metric: str, base: str) -> str:
+    """Return a figure as text, with its difference to the row `base`."""
     value = line.mean[metric]
     difference = line.difference[metric]
     if line.label == base:
         return f"{value.value:.1f}"
     text = f"{value.value:.1f}, d {difference.value:+.1f}"
-    known = math.isfinite(difference.low)
-    return f"{text} [{difference.low:+.1f}, {difference.high:+.1f}]" if known else text
+    if not math.isfinite(difference.low):
+        return text
+    return f"{text} [{difference.low:+.1f}, {difference.high:+.1f}]"
 
 
 def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
-    """Of every row that states its uncertainty: of all person-frames, and coverage by kind
-    (`eval3dpw.stated`).
+    """Return the figures of stated uncertainty for every row that has it: of all person-frames,
+    and coverage by kind (`eval3dpw.stated`).
     """
     by_label = {}
     for label, score in scores.rows.items():
-        known = np.isfinite(score.get("stated_worst_error_mm", np.zeros(0)))
-        if known.any():
-            stated = Stated.from_arrays(score, "stated_").rows(known)
-            error = score["joint_error_mm"][known]
+        has_stated = np.isfinite(score.get("stated_worst_error_mm", np.zeros(0)))
+        if has_stated.any():
+            stated = Stated.from_arrays(score, "stated_").rows(has_stated)
+            error = score["joint_error_mm"][has_stated]
             by_label[label] = figures(error, stated) | {"by": rows(error, stated)}
     return by_label
 
@@ -215,28 +216,29 @@ def stated_figures(scores: Scores) -> dict[str, dict[str, Any]]:
 def show_rest(
     console: Console, table: Sequence[Line], scores: Scores, skipped: Sequence[Skipped]
 ) -> None:
-    """By sequence, what rows state of their uncertainty, and what was left out."""
+    """Print errors by sequence, the stated uncertainty of the rows, and what was left out."""
     by_sequence = []
     for number, name in enumerate(scores.names):
         values = (f"{line.by_sequence[name]['pa_mpjpe_mm']:.1f}" for line in table)
         by_sequence.append([name, str(int((scores.sequence == number).sum())), *values])
     columns = ["sequence", "frames", *(line.label for line in table)]
     console.print(_table("PA-MPJPE by sequence, mm", columns, by_sequence))
-    for label, one in stated_figures(scores).items():
-        shown = text_rows(one)
-        for name, part in one["by"].items():
+    for label, row_figures in stated_figures(scores).items():
+        text = text_rows(row_figures)
+        for name, part in row_figures["by"].items():
             inside = f"{100 * part['inside_68']:.0f} / {100 * part['inside_95']:.0f}"
-            shown.append((f"inside 68 / 95 %, {name}", inside))
-        title = f"What {label!r} states of its joints, relative to the pelvis"
-        console.print(_table(title, ["", f"{one['person_frames']} person-frames"], shown))
-    if left_out := [
+            text.append((f"inside 68 / 95 %, {name}", inside))
+        title = f"Stated uncertainty of {label!r}, joints relative to the pelvis"
+        console.print(_table(title, ["", f"{row_figures['person_frames']} person-frames"], text))
+    left_out = [
         (why, str(frames or "?"), str(wholes or "")) for why, frames, wholes in summary(skipped)
-    ]:
+    ]
+    if left_out:
         console.print(_table("Left out", ["why", "person-frames", "whole sequences"], left_out))
 
 
 def metrics_of(scores: Scores) -> list[str]:
-    """Metrics that the protocol and the data have."""
+    """Return the metrics that the protocol and the data have."""
     return [
         m for m in METRICS if any(np.isfinite(score[m]).any() for score in scores.rows.values())
     ]
@@ -249,6 +251,7 @@ def write_json(
     scores: Scores,
     skipped: Sequence[Skipped],
 ) -> None:
+    """Write all figures to eval-3dpw.json."""
     content = {
         **about,
         "person_frames": len(scores),
@@ -262,14 +265,14 @@ def write_json(
             for line in table
         },
         "stated": stated_figures(scores),
-        "left_out": [asdict(one) for one in skipped],
+        "left_out": [asdict(entry) for entry in skipped],
     }
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(plain_value(content), indent=1))
 
 
 def write_csv(path: Path, table: Sequence[Line], scores: Scores) -> None:
-    """A line per sequence and row, and one for all sequences."""
+    """Write a line per sequence and row, and one for all sequences."""
     metrics = metrics_of(scores)
     with atomic_file(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)

@@ -1,4 +1,4 @@
-"""The data set, one sequence at a time; what is left out is listed with its reason."""
+"""Read the data set one sequence at a time, and list what is left out with its reason."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,31 +26,28 @@ NO_PREDICTION = "no prediction"
 
 @dataclass(frozen=True)
 class Skipped:
-    """Person-frames, or a whole sequence."""
+    """Person-frames that were left out, or a whole sequence."""
 
     sequence: str
     why: str
-    frames: int | None  # person-frames; None: nobody knows, the file could not be read
-    whole: bool = False  # the whole sequence
+    frames: int | None  # person-frames; None if the file could not be read
+    whole: bool = False  # whether this is a whole sequence
 
 
 def summary(skipped: Iterable[Skipped]) -> list[tuple[str, int, int]]:
-    """Reasons with person-frames and whole sequences left out, most frames first."""
+    """Return reasons with the person-frames and whole sequences left out, most frames first."""
     frames = Counter[str]()
     wholes = Counter[str]()
-    for one in skipped:
-        frames[one.why] += one.frames or 0
-        wholes[one.why] += one.whole
-    return sorted(
-        ((why, frames[why], wholes[why]) for why in frames), key=lambda row: (-row[1], row[0])
-    )
+    for entry in skipped:
+        frames[entry.why] += entry.frames or 0
+        wholes[entry.why] += entry.whole
+    rows = [(why, frames[why], wholes[why]) for why in frames]
+    return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
 @dataclass(frozen=True)
 class EvalSequence:
-    """A sequence with the person-frames that can be worked on: camera known, image there, asked
-    for.
-    """
+    """A sequence with the person-frames to evaluate: the camera is known and the image exists."""
 
     name: str
     tracks: tuple[TruthTrack, ...]
@@ -59,11 +56,12 @@ class EvalSequence:
     digest: str  # of the file that the truth comes from
 
     def image(self, frame: int) -> Path:
+        """Return the path of a frame's image."""
         return truth.image_path(self.images, self.name, frame)
 
 
 def eval_sequences(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[EvalSequence]:
-    """Every sequence that can be used, read when it is its turn; what cannot is added to `skipped`."""
+    """Yield every usable sequence, read when needed; all else is added to `skipped`."""
     root = _image_root(settings.data)
     for name, (path, read) in _sources(settings).items():
         frames = None
@@ -72,8 +70,8 @@ def eval_sequences(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[E
             frames = sum(map(len, everyone))
             if not any(track.camera_valid.any() for track in everyone):
                 raise UserError("no frame has a valid camera")
-            kept = [_usable(track, settings, root, skipped) for track in everyone]
-            if tracks := tuple(track for track in kept if len(track)):
+            usable = [_usable_frames(track, settings, root, skipped) for track in everyone]
+            if tracks := tuple(track for track in usable if len(track)):
                 yield EvalSequence(
                     name, tracks, root, _camera(root, tracks, intrinsics), content_digest([path])
                 )
@@ -82,28 +80,28 @@ def eval_sequences(settings: EvalSettings, skipped: list[Skipped]) -> Iterator[E
 
 
 def sequence_count(settings: EvalSettings) -> int:
+    """Return the number of sequences in the data set, usable or not."""
     return len(_sources(settings))
 
 
-Content = tuple[
-    Sequence[TruthTrack], np.ndarray | None
-]  # everyone in a sequence; intrinsics, where they are known
+# All people in a sequence, and the intrinsics if they are known.
+Content = tuple[Sequence[TruthTrack], np.ndarray | None]
 
 
-def _of_pickle(path: Path) -> Content:
+def _read_pickle(path: Path) -> Content:
     sequence = truth.read_sequence(path)
     return sequence.people, sequence.intrinsics
 
 
-def _of_spin(tracks: list[TruthTrack]) -> Content:
+def _spin_content(tracks: list[TruthTrack]) -> Content:
     return tracks, None
 
 
 def _sources(settings: EvalSettings) -> dict[str, tuple[Path, Callable[[], Content]]]:
-    """By the sequence's name: the file that its truth comes from, and what reads it."""
+    """Return by sequence name the file of its truth and a function that reads it."""
     if settings.data.suffix != ".npz":
         files = truth.sequence_files(settings.data, settings.split, settings.sequences)
-        return {path.stem: (path, partial(_of_pickle, path)) for path in files}
+        return {path.stem: (path, partial(_read_pickle, path)) for path in files}
     by_name: dict[str, list[TruthTrack]] = {}
     for track in truth.read_spin_npz(settings.data):
         by_name.setdefault(track.sequence, []).append(track)
@@ -113,12 +111,14 @@ def _sources(settings: EvalSettings) -> dict[str, tuple[Path, Callable[[], Conte
         )
     names = settings.sequences or by_name
     return {
-        name: (settings.data, partial(_of_spin, by_name[name])) for name in by_name if name in names
+        name: (settings.data, partial(_spin_content, by_name[name]))
+        for name in by_name
+        if name in names
     }
 
 
 def _image_root(data: Path) -> Path:
-    """The folder that holds imageFiles: 3DPW's, or of SPIN's file one beside it or above."""
+    """Return the folder that holds imageFiles: 3DPW's, or one beside or above SPIN's file."""
     if data.suffix != ".npz":
         return data
     root = next(
@@ -131,9 +131,11 @@ def _image_root(data: Path) -> Path:
     return root
 
 
-def _usable(
+def _usable_frames(
     track: TruthTrack, settings: EvalSettings, root: Path, skipped: list[Skipped]
 ) -> TruthTrack:
+    """Return the track without the frames that cannot be evaluated."""
+
     def leave_out(keep: np.ndarray, why: str) -> None:
         nonlocal track
         if not keep.all():
@@ -143,21 +145,21 @@ def _usable(
     leave_out(track.camera_valid, NO_CAMERA)
     leave_out(track.frame % settings.every == 0, NOT_EVERY)
     if settings.needs_images:
-        there = truth.image_numbers(root, track.sequence)
-        leave_out(np.array([int(number) in there for number in track.frame], bool), NO_IMAGE)
+        numbers = truth.image_numbers(root, track.sequence)
+        has_image = np.array([int(number) in numbers for number in track.frame], bool)
+        leave_out(has_image, NO_IMAGE)
     return track
 
 
 def _camera(root: Path, tracks: Sequence[TruthTrack], intrinsics: np.ndarray | None) -> Camera:
-    """The sequence's camera; its size is that of an image, or twice the principal point where there
-    is none.
+    """Return the sequence's camera. Its size is that of an image, or without images twice the
+    principal point.
     """
     size = None
     for number in tracks[0].frame[:10]:
         with suppress(UserError):
-            height, width = read_image(
-                truth.image_path(root, tracks[0].sequence, int(number))
-            ).shape[:2]
+            path = truth.image_path(root, tracks[0].sequence, int(number))
+            height, width = read_image(path).shape[:2]
             size = (width, height)
             break
     if intrinsics is None:

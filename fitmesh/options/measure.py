@@ -19,12 +19,13 @@ OCCLUSION_TEST = Option("Hide wrists behind growing patches, too (with --out).")
 FLIP_TEST = Option(
     "Average over each crop and its mirror image.", flags=("--flip-test/--no-flip-test",)
 )
-TRAIN_SPLIT, TEST_SPLIT = "train2017, or MPII's train", "val2017, or MPII's valid"
+TRAIN_SPLIT = "train2017, or MPII's train"
+TEST_SPLIT = "val2017, or MPII's valid"
 
 
 @dataclass(frozen=True)
 class EvalCocoOptions:
-    """What to evaluate, and how."""
+    """The options of `eval-coco`."""
 
     data: Path = option(..., DATA)
     model: str = option(DEFAULT_MODEL, MODEL)
@@ -39,19 +40,21 @@ class EvalCocoOptions:
     )
     confidence: tuple[str, ...] = option(
         (),
-        "ones, raw, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, closed-form-annotated "
-        "(area), ccnet or oracle; repeat for more.",
+        "ones, raw, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, "
+        "closed-form-annotated (area), ccnet or oracle; repeat for more.",
         shown="all but closed-form-predicted and -annotated",
     )
     area_split: str | None = option(
-        None, "Training people from whom closed-form-predicted learns areas.", shown=TRAIN_SPLIT
+        None,
+        "Split of training people that the areas of closed-form-predicted are fitted to.",
+        shown=TRAIN_SPLIT,
     )
     evaluator: str = option(
-        "ours", "Of AP and AR: ours, or pycocotools (the reference: slower, the same numbers)."
+        "ours", "What computes AP and AR: ours, or pycocotools (slower, the same numbers)."
     )
     hands: bool = option(
         False,
-        "Measure the embedded hand network on COCO-WholeBody instead, at the arms that the model finds.",
+        "Measure the embedded hand network on COCO-WholeBody instead, at the model's arms.",
     )
     flip_test: bool = option(False, FLIP_TEST)
     out: Path | None = option(None, "Folder for metrics.json and the images.")
@@ -62,7 +65,7 @@ class EvalCocoOptions:
 
 @dataclass(frozen=True)
 class TrainCcnetOptions:
-    """On what to train which head, and how; None where the recipe decides."""
+    """The options of `train-ccnet`; None where the recipe decides."""
 
     data: Path = option(..., DATA)
     model: str = option(..., MODEL)
@@ -74,7 +77,7 @@ class TrainCcnetOptions:
     test: str | None = option(None, "Split to report on, once.", shown=f"{TEST_SPLIT}, if there")
     recipe: str = option(
         "fitmesh",
-        "Defaults of the options below: fitmesh's own, or paper's (one layer, 2 epochs, no augmentation).",
+        "Defaults of the options below: fitmesh, or paper (one layer, 2 epochs, no augmentation).",
     )
     head: str | None = option(
         None,
@@ -86,8 +89,8 @@ class TrainCcnetOptions:
     )
     features: str | None = option(
         None,
-        "What the head reads: penultimate, shallow, output, or copy (the crop, by a copied trunk). `run` takes "
-        "heads on penultimate features only.",
+        "What the head reads: penultimate, shallow, output, or copy (the crop, by a copied trunk). "
+        "`run` takes heads on penultimate features only.",
         shown="penultimate",
     )
     loss: str | None = option(
@@ -144,7 +147,7 @@ class TrainCcnetOptions:
 
 @dataclass(frozen=True)
 class PaperOptions:
-    """Which table, of which networks on which data."""
+    """The options of `paper`."""
 
     table: str = option(
         ...,
@@ -184,7 +187,7 @@ OUTPUT = "Output"
 
 @dataclass(frozen=True)
 class Eval3dpwOptions:
-    """What to measure, and how."""
+    """The settings of `eval-3dpw`."""
 
     data: Path = option(
         ..., "3DPW's folder (with sequenceFiles and imageFiles), or SPIN's 3dpw_test.npz.", SET
@@ -200,7 +203,7 @@ class Eval3dpwOptions:
     )
     split: str = option("test", "train, validation or test.", SET)
     sequences: tuple[str, ...] = option(
-        (), "Only these sequences, by name, with commas.", SET, shown="all", commas=True
+        (), "Names of sequences to use, comma-separated.", SET, shown="all", commas=True
     )
     every: int = option(1, "Use every n-th frame only.", SET, ranges.EVERY)
     keypoints_from: str = option(
@@ -215,8 +218,8 @@ class Eval3dpwOptions:
     plugin: Path | None = option(None, ranges.PLUGIN)
     confidence: tuple[str, ...] = option(
         ("raw", "ccnet"),
-        "Where confidence comes from, with commas: ccnet, closed-form, raw, raw-heatmap, ones; oracle is the true "
-        "OKS, as a bound.",
+        "Sources of confidence, comma-separated: ccnet, closed-form, raw, raw-heatmap, ones; oracle "
+        "is the true OKS, as a bound.",
         KEYPOINTS,
         commas=True,
     )
@@ -227,8 +230,8 @@ class Eval3dpwOptions:
     checkpoint: Path | None = option(None, "Weights of the network that --init names.", FITTING)
     weighting: tuple[str, ...] = option(
         ("confidence", "likelihood"),
-        "From confidence to weight, with commas: confidence, squared, precision, likelihood, gate, ones. Precision "
-        "is for calibrated confidence only.",
+        "From confidence to weight, comma-separated: confidence, squared, precision, likelihood, "
+        "gate, ones. Precision is for calibrated confidence only.",
         FITTING,
         commas=True,
     )
@@ -241,7 +244,7 @@ class Eval3dpwOptions:
 
 @dataclass(frozen=True)
 class Eval3dpwCommand(Eval3dpwOptions):
-    """With what the command alone is told."""
+    """The settings, and where the command writes and runs."""
 
     out: Path = option(
         Path("eval-3dpw"), "Folder for results and for what is kept between runs.", OUTPUT

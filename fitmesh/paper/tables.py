@@ -21,8 +21,8 @@ from ccnet.coco_ap.average_precision import evaluate
 from ccnet.coco_ap.matching import detections
 from ccnet.comparison import PAPER_PARTS, rich_table
 from ccnet.data.datasets import read_split, usual_split
-from ccnet.heads.head import FEATURES
 from ccnet.metrics import calibration
+from ccnet.paper.other_features import FEATURES
 from ccnet.predicted_people import USUAL_SOURCES, predict_split
 from fitmesh.eval_3dpw import pipeline, score_table
 from fitmesh.eval_3dpw.eval_settings import EvalSettings

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from ccnet.areas import fit_areas, pooled
 from ccnet.data.datasets import evenly, read_split
 from ccnet.data.observations import observe
-from ccnet.predicted_people import fit_areas, pooled
 from tests.ccnet.toy import ToyModel, write_coco
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ccnet.confidence import best_width, heatmap_confidence
+from ccnet.closed_form import best_width, heatmap_confidence
 from pose2d.decode import fit_gaussian, peaks
 from pose2d.skeletons import COCO17
 from pose2d.types import (

@@ -63,7 +63,7 @@ def test_mistakes_are_told_in_words(tmp_path):
     write_coco(tmp_path, "train2017")
     with pytest.raises(
         UserError,
-        match=r"no annotations at .*val2017.*Found there: person_keypoints_train2017.json",
+        match=r"no annotations at .*val2017.*person_keypoints_train2017.json",
     ):
         read_split(tmp_path, "val2017")
     (tmp_path / "train2017" / "000000000002.png").unlink()
@@ -133,7 +133,7 @@ def test_keypoint_names_in_our_order_are_accepted(tmp_path):
 def test_two_annotations_of_one_id_are_refused(tmp_path):
     write_coco(tmp_path, "train2017")
     change(tmp_path, "train2017", lambda dataset: dataset["annotations"][3].update(id=1))
-    with pytest.raises(UserError, match=r"annotations\[3\].id is 1, as that of another"):
+    with pytest.raises(UserError, match=r"annotations\[3\].id is 1"):
         read_split(tmp_path, "train2017")
 
 

@@ -5,18 +5,13 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.confidence import build, fitting_kinds, save
 from ccnet.heads import peaks
-from ccnet.heads.head import (
-    ConvHead,
-    Ensemble,
-    FcHead,
-    GapFcHead,
-    QueryHead,
-    flip_average,
-    person_confidence,
-)
+from ccnet.heads.files import save
+from ccnet.heads.head import flip_average, person_confidence
+from ccnet.heads.kinds import build, fitting_kinds
+from ccnet.heads.linear import ConvHead, FcHead, GapFcHead, QueryHead
 from ccnet.heads.peaks import PeaksHead
+from ccnet.paper.ensemble import Ensemble
 from pose2d.base.errors import UserError
 from pose2d.models.movenet import ChosenCells
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from ccnet.data.datasets import PCKH_AT, pckh, read_head_sizes, read_split, right_keypoints
+from ccnet.data.datasets import read_split
+from ccnet.data.mpii import PCKH_AT, pckh, read_head_sizes, right_keypoints
 from pose2d.base.errors import UserError
 from pose2d.skeletons import MPII16
 from tests.ccnet.toy import write_mpii

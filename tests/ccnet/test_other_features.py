@@ -5,8 +5,9 @@ import torch
 
 import pose2d
 from ccnet import losses
-from ccnet.confidence import build, check_fits, load, paper_kind, save
-from ccnet.heads.head import with_features
+from ccnet.heads.files import check_fits, load, save
+from ccnet.heads.kinds import build, paper_kind
+from ccnet.paper.other_features import with_features
 from ccnet.train import PAPER, new_head
 from fitmesh.coco.train_ccnet import settings_of
 from pose2d.base.errors import UserError
@@ -72,7 +73,7 @@ def test_a_hidden_layer_is_kept_in_the_file(tmp_path):
     save(head, tmp_path / "x.safetensors", model, "toy")
     again = load(tmp_path / "x.safetensors")
     assert again.conv.out_channels == 5
-    with pytest.raises(UserError, match="no hidden layer to choose"):
+    with pytest.raises(UserError, match="no hidden layer"):
         build(model, "peaks", width=5)
 
 

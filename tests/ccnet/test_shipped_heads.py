@@ -7,8 +7,8 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.confidence import embedded
 from ccnet.data.datasets import Split, read_split
+from ccnet.heads.files import embedded
 from ccnet.metrics import calibration
 from ccnet.predicted_people import predict_split
 from pose2d.detect.multipose import MultiPose

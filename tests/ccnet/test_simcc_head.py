@@ -11,18 +11,11 @@ import torch
 
 import ccnet
 import pose2d
-from ccnet.confidence import build, save
 from ccnet.data.observations import cache_key
-from ccnet.heads.head import (
-    AXES,
-    CHANNELS,
-    COMPONENTS,
-    LOG_RATIO_RANGE,
-    SUMMARY,
-    SimCCDistributionHead,
-    distribution_of,
-    principal_axes,
-)
+from ccnet.heads.files import save
+from ccnet.heads.kinds import build
+from ccnet.heads.mixture import CHANNELS, COMPONENTS, LOG_RATIO_RANGE, distribution_of
+from ccnet.heads.simcc import AXES, SUMMARY, SimCCDistributionHead, principal_axes
 from ccnet.losses import Targets, channels, default, keypoint_loss
 from ccnet.train import TrainingSettings, new_head
 from pose2d.base.errors import UserError

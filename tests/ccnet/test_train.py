@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import pose2d
-from ccnet.confidence import build, fitting_kinds
 from ccnet.data.augment import Augment, degrade, jitter_box
 from ccnet.data.datasets import read_split
 from ccnet.data.observations import augmented, observe
+from ccnet.heads.kinds import build, fitting_kinds
 from ccnet.train import TrainingSettings, make_examples, new_head, passes, train
 from pose2d.base.distributed import ProcessGroup
 from pose2d.base.errors import UserError
@@ -179,7 +179,7 @@ import sys, time, torch
 from pathlib import Path
 torch.set_num_threads(1)
 from ccnet import train as training
-from ccnet.confidence import save
+from ccnet.heads.files import save
 from ccnet.data.datasets import read_split
 from pose2d.base.distributed import process_group
 from ccnet.train import TrainingSettings, make_examples

@@ -13,7 +13,7 @@ from ccnet.coco_ap.matching import (
     detections_from_coco,
     ground_truth_from_coco,
 )
-from ccnet.data.datasets import WHOLEBODY_FIELDS
+from ccnet.data.coco_files import WHOLEBODY_FIELDS
 from pose2d.skeletons import WHOLEBODY133
 from tests.ccnet.pycocotools_ap import pycocotools_ap_of_coco
 

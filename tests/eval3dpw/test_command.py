@@ -247,7 +247,7 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
         ({"init": "magic"}, "unknown initialiser 'magic'"),
         ({"weighting": ("half",)}, "unknown weighting 'half'"),
         ({"every": 0}, "--every must be between 1 and"),
-        ({"keypoints_from": "poses2d"}, "knows only its own confidence"),
+        ({"keypoints_from": "poses2d"}, "has its own confidence only"),
         ({"protocol": "pare"}, "unknown protocol 'pare'"),
         ({"split": "train"}, "has no split 'train'"),
         (
@@ -291,7 +291,7 @@ def test_a_source_that_cannot_have_the_weighting_is_weighted_otherwise_and_that_
         replace(settings, data=data, pose_model="movenet-lightning"), tmp_path / "out", QUIET
     )
     assert (
-        "raw states no pixels, so it is weighted by `confidence`, not precision"
+        "raw is not calibrated, so it is weighted by `confidence`, not by precision"
         in capsys.readouterr().err
     )
 

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 import pose2d
 from ccnet.coco_ap.average_precision import TEN_NUMBERS
-from ccnet.confidence import about_of, load
 from ccnet.data.datasets import read_split
+from ccnet.heads.files import about_of, load
 from ccnet.metrics import keypoint_map, labelled_samples, sparsification
 from ccnet.predicted_people import predict_split
 from fitmesh.cli import app
-from fitmesh.coco import eval_coco
+from fitmesh.coco import eval_hands
 from fitmesh.coco.eval_coco import EvalCocoOptions, run, show
 from pose2d.base.errors import UserError
 from pose2d.hands import arms_of, hands_in_image
@@ -185,7 +185,7 @@ def test_without_head_boxes_the_size_of_a_head_is_neck_to_top(mpii):
 def test_head_boxes_of_other_people_are_refused(mpii):
     write_mpii(mpii.parent / "other", "valid", count=5)
     (mpii.parent / "other" / "annot" / "gt_valid.mat").rename(mpii / "annot" / "gt_valid.mat")
-    with pytest.raises(UserError, match="5 head boxes for the 6 people"):
+    with pytest.raises(UserError, match="5 head boxes, expected 6"):
         read_split(mpii, "valid", MPII16)
 
 
@@ -285,7 +285,7 @@ def test_wholebody_has_the_rows_of_the_paper(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--confidence", "raw-heatmap"), "toy has one score of its own"),
+        (("--confidence", "raw-heatmap"), "toy has one score"),
         (("--confidence", "closed-form-annotated", "--boxes", "yolox-tiny"), "--boxes gt"),
         (("--area-split", "train2017"), "no effect without --confidence closed-form-predicted"),
         (("--confidence", "closed-form-predicted", "--area-split", "nowhere"), "no annotations at"),
@@ -351,8 +351,8 @@ def test_hands_of_wholebody_are_measured_with_the_embedded_network(
     xy[:, 10] = wrist
     sure[:, [8, 10]] = 0.8
     keypoints = Keypoints(xy, sure, np.ones_like(sure), "raw")
-    monkeypatch.setattr(eval_coco, "estimate_people", lambda *given: (given[-1], None))
-    monkeypatch.setattr(eval_coco, "confidence_function", lambda *given: lambda seen: keypoints)
+    monkeypatch.setattr(eval_hands, "estimate_people", lambda *given: (given[-1], None))
+    monkeypatch.setattr(eval_hands, "confidence_function", lambda *given: lambda seen: keypoints)
     arm = arms_of(
         replace(
             Found.in_frame(0, 0.0, np.array([[0.0, 0, 720, 720]]), np.ones(1)), keypoints=keypoints
@@ -381,7 +381,7 @@ def test_hands_of_wholebody_are_measured_with_the_embedded_network(
     }
     (tmp_path / "annotations").mkdir()
     (tmp_path / "annotations" / "coco_wholebody_val_v1.0.json").write_text(json.dumps(content))
-    measured = eval_coco.run_hands(
+    measured = eval_hands.run_hands(
         EvalCocoOptions(tmp_path, "toy", hands=True, out=tmp_path / "out")
     )
     assert measured["righthand"]["found"] == measured["righthand"]["hands"] == 1

@@ -160,7 +160,8 @@ def test_batching_over_frames_changes_no_keypoint(fitmesh: Fitmesh, tmp_path: Pa
 def head_file(tmp_path: Path) -> Path:
     """A calibration head for the small network that has learnt nothing yet."""
     import pose2d
-    from ccnet.confidence import build, save
+    from ccnet.heads.files import save
+    from ccnet.heads.kinds import build
 
     model = pose2d.load("movenet-lightning")
     head = build(model, "conv")

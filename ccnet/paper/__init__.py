@@ -1,0 +1,1 @@
+"""What only the tables of the paper need: other features, ensembles."""

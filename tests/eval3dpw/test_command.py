@@ -254,7 +254,7 @@ def test_the_truth_as_predictions_has_no_error_and_missing_ones_are_counted(tmp_
             {"confidence": ("raw",), "weighting": ("precision",)},
             "precision needs calibrated confidence",
         ),
-        ({"confidence": ("raw", "raw-heatmap")}, "one score of its own"),
+        ({"confidence": ("raw", "raw-heatmap")}, "one score"),
         (
             {
                 "pose_model": "sbl-resnet50-256x192",

@@ -55,7 +55,7 @@ def shape_from_outlines(
     without = _reduce_to_shape(problem, state)
     with_outlines = _reduce_to_shape(problem, state, outlines)
     thicker = [
-        _reduce_to_shape(problem, state, outlines.thicker(garment))
+        _reduce_to_shape(problem, state, outlines.with_thicker_garment(garment))
         for garment in range(len(GARMENTS))
     ]
     evidence = _compare_equations(without, with_outlines, thicker, state.shape, int(usable.sum()))

@@ -1,4 +1,4 @@
-"""Hand keypoints as fits use them: pixels of a perfect lens with weights, and 3D landmarks as depths."""
+"""Hand keypoints as fits use them: undistorted pixels with weights, and 3D landmarks as depths."""
 
 from dataclasses import dataclass
 
@@ -46,73 +46,88 @@ class HandObservations(Table):
 
     @property
     def visible(self) -> Tensor:
-        """[T, 2]"""
+        """Return which hands are visible, [T, 2]."""
         return self.depth_weight > 0
 
 
 def observe_hands(hands: HandKeypoints, camera: Camera, body: Body) -> HandObservations:
-    """What a camera shows of hands, for a body with fingers."""
+    """Turn the hand keypoints of a camera into observations for a body with fingers."""
     fingers = body.with_fingers()
-    rest = fingers.flat_points(body.rest_joints) + fingers.offsets
-    rest = rest - rest[:, :1]  # landmarks are relative to the wrist as the network shows it
+    rest_points = fingers.flat_points(body.rest_joints) + fingers.offsets
+    rest_points = (
+        rest_points - rest_points[:, :1]
+    )  # landmarks are relative to the wrist as the network shows it
     spans = torch.cat(
-        [_spans(_shown(hands.rows(some), camera)[2]) for some in blocks(len(hands))]
+        [_palm_spans(_visible_hands(hands.rows(rows), camera)[2]) for rows in blocks(len(hands))]
     )  # [T, 2]
-    typical = torch.stack(
+    typical_span = torch.stack(
         [
             part[part > 0].median() if bool((part > 0).any()) else torch.tensor(1.0)
             for part in spans.T
         ]
     )
     return join_rows(
-        (_seen(hands.rows(some), camera, rest, typical) for some in blocks(len(hands))), len(hands)
+        (
+            _observe_rows(hands.rows(rows), camera, rest_points, typical_span)
+            for rows in blocks(len(hands))
+        ),
+        len(hands),
     )
 
 
-def _spans(landmarks: Tensor) -> Tensor:
-    """[n, 2] how long palms are by the landmarks; 0: not seen."""
+def _palm_spans(landmarks: Tensor) -> Tensor:
+    """Return the lengths of palms [n, 2] by the landmarks; 0 where there are none."""
     return landmarks[:, :, KNUCKLES].norm(dim=-1).mean(-1)
 
 
-def _real(values: np.ndarray, shown: Tensor) -> Tensor:
-    return torch.from_numpy(np.nan_to_num(values)).float() * shown.reshape(
-        *shown.shape, *[1] * (values.ndim - 2)
+def _masked_tensor(values: np.ndarray, visible: Tensor) -> Tensor:
+    """Return values [n, 2, ...] as float32, zero where a hand is not visible [n, 2]."""
+    return torch.from_numpy(np.nan_to_num(values)).float() * visible.reshape(
+        *visible.shape, *[1] * (values.ndim - 2)
     )
 
 
-def _shown(hands: HandKeypoints, camera: Camera) -> tuple[Tensor, Tensor, Tensor]:
-    """[n, 2] which hands are seen, their pixels and landmarks; zero where they are not."""
-    shown = torch.from_numpy(
+def _visible_hands(hands: HandKeypoints, camera: Camera) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which hands are visible [n, 2], their pixels and their landmarks; zero where they are
+    not.
+    """
+    visible = torch.from_numpy(
         (hands.presence >= LEAST_PRESENCE) & np.isfinite(hands.xy_px).all((-1, -2))
     )
-    xy = camera.undistort(_real(hands.xy_px, shown))
-    shown = shown & torch.isfinite(xy).all(-1).all(-1)  # behind what the lens sees
-    return shown, _real(xy.numpy(), shown), _real(hands.landmarks_m, shown)
+    xy = camera.undistort(_masked_tensor(hands.xy_px, visible))
+    visible = visible & torch.isfinite(xy).all(-1).all(-1)  # behind what the lens sees
+    return visible, _masked_tensor(xy.numpy(), visible), _masked_tensor(hands.landmarks_m, visible)
 
 
-def _seen(hands: HandKeypoints, camera: Camera, rest: Tensor, typical: Tensor) -> HandObservations:
-    """Of some frames. rest [2, 21, 3]: the mean body's hands; typical [2]: the palms' usual span of
+def _observe_rows(
+    hands: HandKeypoints, camera: Camera, rest_points: Tensor, typical_span: Tensor
+) -> HandObservations:
+    """Return the observations of some frames.
+
+    rest_points [2, 21, 3]: the mean body's hands; typical_span [2]: the palms' typical span over
     all frames.
     """
-    shown, xy, landmarks = _shown(hands, camera)
-    known = _spans(landmarks) > 0
-    palms_m = rest[:, KNUCKLES].norm(dim=-1).mean(-1)
-    landmarks = landmarks * (palms_m / typical)[:, None, None]
+    visible, xy, landmarks = _visible_hands(hands, camera)
+    has_landmarks = _palm_spans(landmarks) > 0
+    palms_m = rest_points[:, KNUCKLES].norm(dim=-1).mean(-1)
+    landmarks = landmarks * (palms_m / typical_span)[:, None, None]
     # Pixels a metre, as if from far away: how far keypoints spread in the image and landmarks
     # across the line of sight.
     spread = [
         (part - part.mean(2, keepdim=True)).square().sum((-1, -2)).sqrt()
         for part in (xy, landmarks[..., :2])
     ]
-    px_per_m = torch.where(known, spread[0] / spread[1].clamp(min=1e-3), spread[0] / (5 * palms_m))
+    px_per_m = torch.where(
+        has_landmarks, spread[0] / spread[1].clamp(min=1e-3), spread[0] / (5 * palms_m)
+    )
     variance = (
-        _real(hands.std_px, shown).clamp(min=0.3).square()
+        _masked_tensor(hands.std_px, visible).clamp(min=0.3).square()
         + (px_per_m.unsqueeze(-1) * UNMODELLED_M).square()
     )
     ray = torch.cat(
         (
             (xy[:, :, 0] - xy.new_tensor(camera.center_px)) / xy.new_tensor(camera.focal_px),
-            torch.ones(*shown.shape, 1),
+            torch.ones(*visible.shape, 1),
         ),
         -1,
     )
@@ -120,18 +135,21 @@ def _seen(hands: HandKeypoints, camera: Camera, rest: Tensor, typical: Tensor) -
     # The network looks along the line of sight: its axes are the camera's, turned from the optical
     # axis to that.
     axis = torch.tensor([0.0, 0.0, 1.0]).expand_as(line)
-    off = torch.linalg.cross(axis, line)
+    axis_to_line = torch.linalg.cross(axis, line)
     turn = rotation_matrices(
-        off
-        * (torch.asin(off.norm(dim=-1).clamp(max=1)) / off.norm(dim=-1).clamp(min=1e-9))[..., None]
+        axis_to_line
+        * (
+            torch.asin(axis_to_line.norm(dim=-1).clamp(max=1))
+            / axis_to_line.norm(dim=-1).clamp(min=1e-9)
+        )[..., None]
     )
-    cross = torch.einsum("thki,hkj->thij", landmarks[:, :, PALM], rest[:, PALM])
-    presence = _real(hands.presence, shown)
+    cross = torch.einsum("thki,hkj->thij", landmarks[:, :, PALM], rest_points[:, PALM])
+    presence = _masked_tensor(hands.presence, visible)
     return HandObservations(
         xy,
         presence.unsqueeze(-1) / variance,
         landmarks[..., 2],
-        known * presence * DEPTH_SHARE / (DEPTH_STD * palms_m) ** 2,
+        has_landmarks * presence * DEPTH_SHARE / (DEPTH_STD * palms_m) ** 2,
         line,
         matrix_to_axis_angle(turn @ nearest_rotation(cross)),
     )

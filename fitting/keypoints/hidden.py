@@ -3,14 +3,14 @@
 A network that looks at a person who is partly hidden by another one finds the other's keypoints as
 readily as the right ones, and with high confidence. One image does not tell them apart; two fitted
 bodies do. For a person whose body is behind another one, two things count: that a surface of the
-other body lies in front of the keypoint, and that the detected keypoint lies where the other body has
-one of the same kind. The weights of the stated mixture of errors then become
+other body lies in front of the keypoint, and that the detected keypoint lies where the other body
+has one of the same kind. The weights of the stated mixture of errors then become
 
     w_m'  ~  w_m s_m^a,        a = COVERED (behind a surface) + TAKEN (at the other's keypoint),
 
 both between 0 and 1, and fading with the distance between the two: people far apart differ in size
-in the image, and are not mistaken for one another. The body that hides is modelled as capsules around
-its bones, which need no mesh.
+in the image, and are not mistaken for one another. The body that hides is modelled as capsules
+around its bones, which need no mesh.
 
 Keypoints behind the person's own body can be found in the same way (`surface_in_front_m` of the own
 body), but nothing is changed for them: the head recognises that from the image (bench/README.md,
@@ -87,23 +87,23 @@ class FittedBody(Table):
 
 @dataclass(frozen=True)
 class HiddenKeypoints:
-    """What speaks against a person's keypoints, each [T, 26] in [0, 1]; of several people in front,
-    the most.
+    """Evidence against a person's keypoints, each [T, 26] in [0, 1]; with several people in front,
+    the largest.
     """
 
-    covered: Tensor  # a surface of somebody else is in front
-    # somebody in front has a keypoint of this kind, left or right, where this one was found
+    covered: Tensor  # a surface of another person is in front
+    # another person in front has a keypoint of this kind, left or right, at this place
     taken: Tensor
 
     @property
     def inflation(self) -> Tensor:
-        """[T, 26] how much the stated variances grow (`inflate_variance`)."""
+        """Return how much the stated variances grow, [T, 26] (`inflate_variance`)."""
         return COVERED * self.covered + TAKEN * self.taken
 
 
 def surface_in_front_m(points: Tensor, body: BodyOutput) -> Tensor:
-    """How far the nearest surface of a body is in front of points [T, K, 3], along the rays from
-    the camera: [T, K].
+    """Return how far the nearest surface of a body is in front of points [T, K, 3], along the rays
+    from the camera, [T, K].
 
     Points and body are in the camera frame, in metres. UNCOVERED_M where no surface meets the ray.
     """
@@ -134,56 +134,62 @@ def surface_in_front_m(points: Tensor, body: BodyOutput) -> Tensor:
 def find_hidden_keypoints(
     people: Mapping[int, FittedBody], identity: int, camera: Camera
 ) -> HiddenKeypoints:
-    """Of one of everyone in a shot."""
-    one = people[identity]
-    covered, taken = (torch.zeros_like(one.keypoints.confidence) for _ in range(2))
-    for other in (person for number, person in people.items() if number != identity):
-        _, all_here, all_there = np.intersect1d(one.frame, other.frame, return_indices=True)
-        for some in blocks(len(all_here)):
-            here = all_here[some]
-            there = all_there[some]
-            look = _may_hide(one.rows(here), other.rows(there), camera)
-            if look.any():
-                here = here[look]
-                there = there[look]
-                behind = _behind(one.rows(here), other.rows(there), camera)
-                covered[here] = torch.maximum(covered[here], behind.covered)
-                taken[here] = torch.maximum(taken[here], behind.taken)
+    """Return the evidence that other people of a shot hide the keypoints of one person."""
+    person = people[identity]
+    covered = torch.zeros_like(person.keypoints.confidence)
+    occupied = torch.zeros_like(covered)
+    for number, neighbour in people.items():
+        if number == identity:
+            continue
+        _, own_shared, neighbour_shared = np.intersect1d(
+            person.frame, neighbour.frame, return_indices=True
+        )
+        for block in blocks(len(own_shared)):
+            own = own_shared[block]
+            front = neighbour_shared[block]
+            candidates = _may_hide(person.rows(own), neighbour.rows(front), camera)
+            if candidates.any():
+                own = own[candidates]
+                front = front[candidates]
+                hidden = _hidden_by(person.rows(own), neighbour.rows(front), camera)
+                covered[own] = torch.maximum(covered[own], hidden.covered)
+                occupied[own] = torch.maximum(occupied[own], hidden.taken)
             release_scratch()
-    return HiddenKeypoints(covered, taken)
+    return HiddenKeypoints(covered, occupied)
 
 
-def _behind(own: FittedBody, other: FittedBody, camera: Camera) -> HiddenKeypoints:
-    """Of two people in the same T frames."""
-    depth_m = (own.body.keypoints[..., 2] - other.body.keypoints[..., 2]).mean(1, keepdim=True)
+def _hidden_by(own: FittedBody, neighbour: FittedBody, camera: Camera) -> HiddenKeypoints:
+    """Return the evidence that one person hides another in the same T frames."""
+    depth_m = (own.body.keypoints[..., 2] - neighbour.body.keypoints[..., 2]).mean(1, keepdim=True)
     behind = torch.sigmoid(depth_m / BEHIND_M) * torch.exp(-depth_m.clamp_min(0) / FADE_M)
-    covered = torch.sigmoid(surface_in_front_m(own.body.keypoints, other.body) / SURFACE_M - 1)
-    at = own.keypoints.xy_px
-    other_at = camera.project(other.body.keypoints)
+    covered = torch.sigmoid(surface_in_front_m(own.body.keypoints, neighbour.body) / SURFACE_M - 1)
+    own_xy_px = own.keypoints.xy_px
+    neighbour_xy_px = camera.project(neighbour.body.keypoints)
     near = (
-        torch.stack([at - other_at, at - other_at[:, list(HALPE26.flip_order)]])
+        torch.stack(
+            [own_xy_px - neighbour_xy_px, own_xy_px - neighbour_xy_px[:, list(HALPE26.flip_order)]]
+        )
         .square()
         .sum(-1)
         .amin(0)
     )
     area = keypoint_area(own.keypoints, own.keypoints.confidence * own.keypoints.presence > 0)
-    taken = torch.exp(-near / (2 * TAKEN_L**2 * l_squared(area, HALPE26)))
-    return HiddenKeypoints(behind * covered, behind * taken.nan_to_num(0.0))
+    occupied = torch.exp(-near / (2 * TAKEN_L**2 * l_squared(area, HALPE26)))
+    return HiddenKeypoints(behind * covered, behind * occupied.nan_to_num(0.0))
 
 
-def _may_hide(own: FittedBody, other: FittedBody, camera: Camera) -> np.ndarray:
-    """[T] both are there, the other is in front or nearly, and they overlap in the image; the rest
-    needs no look.
+def _may_hide(own: FittedBody, neighbour: FittedBody, camera: Camera) -> np.ndarray:
+    """Return the frames [T] in which both are present, the other is in front or nearly so, and they
+    overlap in the image.
     """
     own_px = camera.project(own.body.keypoints)
-    other_px = camera.project(other.body.keypoints)
-    low = other_px.amin(1)
-    high = other_px.amax(1)
+    neighbour_px = camera.project(neighbour.body.keypoints)
+    low = neighbour_px.amin(1)
+    high = neighbour_px.amax(1)
     margin = (high - low).amax(-1, keepdim=True) / 4
-    overlap = ((own_px.amax(1) > low - margin) & (own_px.amin(1) < high + margin)).all(
-        -1
-    )  # NaN: behind the camera
+    # a body behind the camera has NaN here, which overlaps with nothing
+    overlap = ((own_px.amax(1) > low - margin) & (own_px.amin(1) < high + margin)).all(-1)
     nearer = (
-        own.body.keypoints[..., 2].mean(1) > other.body.keypoints[..., 2].mean(1) - 5 * BEHIND_M
+        own.body.keypoints[..., 2].mean(1) > neighbour.body.keypoints[..., 2].mean(1) - 5 * BEHIND_M
     )
-    return own.present & other.present & (overlap & nearer).numpy()
+    return own.present & neighbour.present & (overlap & nearer).numpy()

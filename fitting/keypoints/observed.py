@@ -61,16 +61,16 @@ OBSERVED_SCORE = 0.25  # the same of a network's own score, which states no prob
 
 
 def probability_observed(keypoints: Keypoints, near: float = NEAR) -> Tensor:
-    """[T, K] that a keypoint is in the image and within `near` sqrt(area) of the truth, as far as
-    its confidence tells.
+    """Return the probability [T, K] that a keypoint is in the image and within `near` sqrt(area) of
+    the truth, as far as its confidence tells.
 
-    From the stated error distribution, or from the Gaussian of variance (1 - s) / s l^2 that an
-    expected OKS s implies. A network's own score states no probability: OBSERVED_SCORE is taken for
-    OBSERVED_PROBABILITY.
+    It comes from the stated error distribution, or from the Gaussian of variance (1 - s) / s l^2
+    that an expected OKS s implies. A network's own score states no probability: OBSERVED_SCORE then
+    counts as OBSERVED_PROBABILITY.
     """
     if len(keypoints) > BLOCK:
         return torch.cat(
-            [probability_observed(keypoints.rows(some), near) for some in blocks(len(keypoints))]
+            [probability_observed(keypoints.rows(block), near) for block in blocks(len(keypoints))]
         )
     presence = keypoints.presence
     squared = near**2 / l_squared(torch.ones(()), keypoints.skeleton)  # [K] in units of l^2
@@ -78,26 +78,26 @@ def probability_observed(keypoints: Keypoints, near: float = NEAR) -> Tensor:
         return (keypoints.confidence * presence * OBSERVED_PROBABILITY / OBSERVED_SCORE).clamp(
             max=1
         )
-    stated = keypoints.error
-    if stated is not None:
-        return presence * stated.cdf(squared)
+    error = keypoints.error
+    if error is not None:
+        return presence * error.cdf(squared)
     s = keypoints.confidence.clamp(max=1 - 1e-6)
     return presence * -torch.expm1(-squared / 2 * s / (1 - s))
 
 
 def observed_joints(keypoints: Keypoints, size: tuple[int, int]) -> np.ndarray:
-    """[T, 24]: a keypoint that counts as seen, inside the image of (width, height), lies at the
-    joint or farther out.
+    """Return which joints are observed, [T, 24]: an observed keypoint inside the image of (width,
+    height) lies at the joint or farther out.
 
     Everything hangs on the pelvis, so for the pelvis only the legs count; toes and hands follow
     ankle and wrist.
     """
     xy_px = keypoints.xy_px.numpy()
     inside = ((xy_px >= 0) & (xy_px <= np.array(size) - 1)).all(-1)
-    seen = (probability_observed(keypoints) >= OBSERVED_PROBABILITY).numpy() & inside
-    observed = np.zeros((len(seen), 24), np.bool_)
+    is_observed = (probability_observed(keypoints) >= OBSERVED_PROBABILITY).numpy() & inside
+    observed = np.zeros((len(is_observed), 24), np.bool_)
     for keypoint, name in enumerate(HALPE26.keypoints):
-        observed[:, JOINT_OF[name]] |= seen[:, keypoint]
+        observed[:, JOINT_OF[name]] |= is_observed[:, keypoint]
     for joint in range(23, 0, -1):  # children have higher numbers than their parents
         if joint not in FOLLOWED:
             observed[:, PARENTS[joint]] |= observed[:, joint]
@@ -113,8 +113,8 @@ FAR_END = {1: 4, 2: 5, 4: 7, 5: 8, 16: 18, 17: 19, 18: 20, 19: 21}
 
 
 def observed_bones(joint_observed: np.ndarray) -> np.ndarray:
-    """Of joints [..., 24] -> of the surface that each of them moves [..., 24]: a thigh is seen
-    where the knee is.
+    """Return whether the surface that each joint moves is observed, for joints [..., 24]: a thigh
+    is observed where the knee is.
     """
     bones = joint_observed.copy()
     for joint, end in FAR_END.items():

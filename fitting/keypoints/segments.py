@@ -1,8 +1,9 @@
 """Split a track into segments in which the person is present.
 
 Frames that show too little are filled in from the frames around them, if there are few of them and
-both sides agree: within LONGEST_GAP_S, the person reappears about where the motion led, in about the
-same size and pose. Otherwise it is unknown what happened in between, and the person is absent there.
+both sides agree: within LONGEST_GAP_S, the person reappears about where the motion led, in about
+the same size and pose. Otherwise it is unknown what happened in between, and the person is absent
+there.
 """
 
 import math
@@ -28,14 +29,14 @@ POSE = 0.75  # mean distance of a keypoint, once place and size are taken away
 VELOCITY_S = 0.15  # of the frames beside a gap tell how the person was moving
 
 
-def split_into_segments(keypoints: Keypoints, shown: Tensor, fps: float) -> np.ndarray:
-    """[T] the number of the segment that each frame belongs to, from 0, or ABSENT.
+def split_into_segments(keypoints: Keypoints, usable: Tensor, fps: float) -> np.ndarray:
+    """Return the number of the segment that each frame belongs to, [T] from 0, or ABSENT.
 
-    keypoints: finite, on an even grid of frames; shown [T]: the frame shows enough to be fitted. A
-    segment begins and ends with a frame that does.
+    keypoints: finite, on an even grid of frames; usable [T]: the frame shows enough to be fitted. A
+    segment begins and ends with such a frame.
     """
-    number = np.full(len(shown), ABSENT, np.int64)
-    rows = shown.numpy().nonzero()[0]
+    number = np.full(len(usable), ABSENT, np.int64)
+    rows = usable.numpy().nonzero()[0]
     if not len(rows):
         return number
     first = count = 0
@@ -43,15 +44,17 @@ def split_into_segments(keypoints: Keypoints, shown: Tensor, fps: float) -> np.n
     for last in [*np.flatnonzero(np.diff(rows) > 1).tolist(), len(rows) - 1]:
         before = rows[max(first, last + 1 - beside) : last + 1][::-1]
         after = rows[last + 1 : last + 1 + beside]
-        if not len(after) or not _bridged(keypoints, before, after, fps):
+        if not len(after) or not _can_bridge(keypoints, before, after, fps):
             number[rows[first] : rows[last] + 1] = count
             first = last + 1
             count = count + 1
     return number
 
 
-def _bridged(keypoints: Keypoints, before: np.ndarray, after: np.ndarray, fps: float) -> bool:
-    """Whether the gap between rows that show enough can be filled; both lead away from it."""
+def _can_bridge(keypoints: Keypoints, before: np.ndarray, after: np.ndarray, fps: float) -> bool:
+    """Return whether the gap between usable rows can be filled; both row lists lead away
+    from it.
+    """
     a = int(before[0])
     b = int(after[0])
     if (b - a - 1) / fps > LONGEST_GAP_S:
@@ -68,23 +71,27 @@ def _bridged(keypoints: Keypoints, before: np.ndarray, after: np.ndarray, fps: f
     velocity = np.mean(
         [_velocity(keypoints, rows, shared, fps) for rows in (before, after)], axis=0
     )
-    away = np.linalg.norm(place[1, 0] - place[0, 0] - seconds * velocity) / math.sqrt(size.prod())
+    place_distance = np.linalg.norm(place[1, 0] - place[0, 0] - seconds * velocity) / math.sqrt(
+        size.prod()
+    )
     # Sides are not repaired yet: each keypoint may be its counterpart of the other side, where that
     # is shared.
     on_all = np.full((len(shared), 2), np.nan)
     on_all[shared] = later
-    other = on_all[list(keypoints.skeleton.flip_order)][shared]
-    exchanged = np.where(np.isnan(other), later, other)
-    apart = min(np.linalg.norm(pose - end, axis=-1).mean() for end in (later, exchanged))
+    mirrored = on_all[list(keypoints.skeleton.flip_order)][shared]
+    exchanged = np.where(np.isnan(mirrored), later, mirrored)
+    pose_distance = min(np.linalg.norm(pose - end, axis=-1).mean() for end in (later, exchanged))
     return bool(
-        away <= PLACE + PLACE_PER_SECOND * seconds
+        place_distance <= PLACE + PLACE_PER_SECOND * seconds
         and abs(np.log(size[1] / size[0])) <= SIZE
-        and apart <= POSE
+        and pose_distance <= POSE
     )
 
 
 def _velocity(keypoints: Keypoints, rows: np.ndarray, shared: np.ndarray, fps: float) -> np.ndarray:
-    """[2] px/s over `rows` [n], which lead away from the gap; zero where one frame stands alone."""
+    """Return the velocity [2] in px/s over `rows` [n], which lead away from the gap; zero for a
+    single frame.
+    """
     together = rows[np.abs(rows - rows[0]) == np.arange(len(rows))]
     if len(together) < 2:
         return np.zeros(2)

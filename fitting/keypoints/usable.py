@@ -29,21 +29,23 @@ class TooFewKeypoints(UserError):
 
 
 def check_body_keypoints(keypoints: Keypoints) -> Keypoints:
-    """Halpe's 26 keypoints, checked, on the CPU in float32; what is not finite or not in the layout
-    has presence 0.
+    """Return Halpe's 26 keypoints, checked, on the CPU in float32; keypoints that are not finite or
+    not in the layout have presence 0.
     """
     k = keypoints
     if k.skeleton.keypoints[:17] != COCO17.keypoints:
         raise UserError(
-            f"keypoints of {k.skeleton.name} cannot be fitted: expected COCO's 17 (or a set that begins with them)."
+            f"keypoints of {k.skeleton.name} cannot be fitted: "
+            "expected COCO's 17, or a layout that begins with them."
         )
     size = tuple(k.xy_px.shape)
     frames = size[0] if size else 0
     count = k.skeleton.size
     if size != (frames, count, 2) or k.confidence.shape != size[:2] or k.presence.shape != size[:2]:
         raise UserError(
-            f"keypoints have sizes xy {list(size)}, confidence {list(k.confidence.shape)}, presence "
-            f"{list(k.presence.shape)}; expected [T, {count}, 2], [T, {count}] and [T, {count}]."
+            f"keypoints have sizes xy {list(size)}, confidence {list(k.confidence.shape)}, "
+            f"presence {list(k.presence.shape)}; "
+            f"expected [T, {count}, 2], [T, {count}] and [T, {count}]."
         )
     if frames == 0:
         raise UserError("there are no frames to fit: the track is empty.")
@@ -52,7 +54,7 @@ def check_body_keypoints(keypoints: Keypoints) -> Keypoints:
             f"area_px2 has size {list(k.area_px2.shape)}; expected [{frames}], one area per frame."
         )
     layout = k.skeleton.name if k.skeleton.name in HALPE26_IN else COCO17.name
-    k = k.along("keypoints", lambda value, stated: _as_halpe26(value, layout, stated.fill))
+    k = k.along("keypoints", lambda value, declared: _as_halpe26(value, layout, declared.fill))
     area = None if k.area_px2 is None else k.area_px2.detach().cpu().float()
     # A keypoint a million pixels away is a mistake of its source, and its square would drown
     # everything else.
@@ -77,25 +79,28 @@ def check_body_keypoints(keypoints: Keypoints) -> Keypoints:
         inside = value[finite]
         if ((inside < 0) | (inside > 1)).any():
             raise UserError(
-                f"{name} must lie between 0 and 1; got {float(inside.min()):.3g} .. {float(inside.max()):.3g}."
+                f"{name} must lie between 0 and 1; "
+                f"got {float(inside.min()):.3g} .. {float(inside.max()):.3g}."
             )
 
-    def cleaned(value: Tensor, stated: Column) -> Tensor:
-        fill = torch.tensor(0.0 if math.isnan(stated.fill) else stated.fill)
+    def cleaned(value: Tensor, declared: Column) -> Tensor:
+        fill = torch.tensor(0.0 if math.isnan(declared.fill) else declared.fill)
         return torch.where(finite.reshape(*finite.shape, *(1,) * (value.ndim - 2)), value, fill)
 
     return replace(k.along("keypoints", cleaned), area_px2=area, skeleton=HALPE26)
 
 
 def _as_halpe26(values: Tensor, layout: str, missing: float) -> Tensor:
-    """[T, K, ...] of a skeleton that begins with COCO's 17 -> [T, 26, ...]; `missing` where it has
-    no such keypoint.
+    """Convert [T, K, ...] of a skeleton that begins with COCO's 17 to [T, 26, ...], with `missing`
+    where it has no such keypoint.
     """
     return torch.from_numpy(to_halpe26(values.detach().cpu().float().numpy(), layout, missing))
 
 
 def undistort_keypoints(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keypoints:
-    """Pixels as a perfect lens would show them; presence 0 where the lens sees nothing."""
+    """Return keypoints as a perfect lens would show them; presence 0 where the lens sees
+    nothing.
+    """
     if not any(camera.distortion for camera in cameras):
         return keypoints
     if len(cameras) == 1:
@@ -118,29 +123,31 @@ def undistort_keypoints(keypoints: Keypoints, cameras: Sequence[Camera]) -> Keyp
 def find_usable_frames(
     keypoints: Keypoints, cameras: Sequence[Camera], weighting: Weighting, gate: float = GATE
 ) -> Tensor:
-    """Frames [T] of checked keypoints that show enough to be fitted; raises TooFewKeypoints if none
-    does.
+    """Return the frames [T] of checked keypoints that show enough to be fitted; raise
+    TooFewKeypoints if none does.
     """
-    seen = undistort_keypoints(keypoints, cameras)
+    undistorted = undistort_keypoints(keypoints, cameras)
     weight = [
-        keypoint_weights(seen.rows(some), weighting, gate).weight for some in blocks(len(seen))
+        keypoint_weights(undistorted.rows(block), weighting, gate).weight
+        for block in blocks(len(undistorted))
     ]
-    return require_usable_frames(count_confident_keypoints(seen, torch.cat(weight)))
+    return require_usable_frames(count_confident_keypoints(undistorted, torch.cat(weight)))
 
 
 def count_confident_keypoints(keypoints: Keypoints, weight: Tensor) -> Tensor:
-    """[T] how many undistorted keypoints of weights [T, K] are confident and count."""
+    """Return how many undistorted keypoints of weights [T, K] are confident and count, [T]."""
     return ((keypoints.confidence * keypoints.presence >= USABLE_CONFIDENCE) & (weight > 0)).sum(1)
 
 
 def require_usable_frames(counts: Tensor) -> Tensor:
-    """Frames [T] in which so many keypoints count that a body can be fitted; raises TooFewKeypoints
-    if none does.
+    """Return the frames [T] with enough keypoints for a fit; raise TooFewKeypoints if there is
+    none.
     """
     usable = counts >= LEAST_KEYPOINTS
     if not bool(usable.any()):
         raise TooFewKeypoints(
-            f"no frame has {LEAST_KEYPOINTS} keypoints with a confidence of {USABLE_CONFIDENCE} or more (the best has "
-            f"{int(counts.max())}): a body cannot be fitted. Check the detection, or choose a weighting without a gate."
+            f"no frame has {LEAST_KEYPOINTS} keypoints with a confidence of {USABLE_CONFIDENCE} or "
+            f"more (the best has {int(counts.max())}): a body cannot be fitted. "
+            "Check the detection, or choose a weighting without a gate."
         )
     return usable

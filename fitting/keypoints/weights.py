@@ -1,9 +1,9 @@
 """Turn confidence into a weight on each keypoint's squared pixel error.
 
-A calibrated confidence s is an expected OKS, so it states a pixel variance, sigma^2 = l^2 (1 - s) / s
-with l^2 = (2 sigma_k)^2 area (`pose2d.types`), and `precision`, v / sigma^2, is maximum likelihood.
-The other weightings state no pixels: they divide by one variance for all keypoints of a person,
-(REFERENCE_SIGMA sqrt(area))^2, so that priors count the same beside any of them.
+A calibrated confidence s is an expected OKS, so it states a pixel variance, sigma^2 = l^2 (1 - s) /
+s with l^2 = (2 sigma_k)^2 area (`pose2d.types`), and `precision`, v / sigma^2, is maximum
+likelihood. The other weightings state no pixels: they divide by one variance for all keypoints of a
+person, (REFERENCE_SIGMA sqrt(area))^2, so that priors count the same beside any of them.
 
 `likelihood` takes the stated error distribution, where a head states one. It is a mixture of
 Gaussians in units of l, each axis with its own sigma and the annotators' scatter taken out
@@ -49,7 +49,8 @@ GATE = 0.5  # `gate`: s v below this is not used. Customary, not tuned
 # another seed than bench/weighting.py reports: without the Gaussian, fits are better where nothing
 # is hidden (59.7 against 60.1 mm) and worse elsewhere (112, 108.5). On those people a sigma for
 # each axis changes PA-MPJPE by -0.06 mm [-0.30, +0.29] in single frames and by +0.06 mm [-0.24,
-# +0.41] in tracks (bench/tuning/error_axes.py). The stated ratio for the one Gaussian too: as uncertain.
+# +0.41] in tracks (bench/tuning/error_axes.py). Using the
+# stated ratio for the one Gaussian as well is as uncertain.
 ABSENT_SIGMA = 5.0
 HEDGE = 0.8
 WIDER = 1.5
@@ -77,8 +78,8 @@ class Weights:
 
 
 def joint_variance(annotation_variance: Tensor) -> Tensor:
-    """From the variance of network less annotation to that of network less joint, both in units of
-    l^2.
+    """Convert the variance of network less annotation to that of network less joint, both in units
+    of l^2.
     """
     return torch.maximum(
         annotation_variance - ANNOTATOR_STD**2, LEAST_SHARE**2 * annotation_variance
@@ -86,18 +87,18 @@ def joint_variance(annotation_variance: Tensor) -> Tensor:
 
 
 def warn_of_uncalibrated_scores(keypoints: Keypoints, weighting: Weighting) -> None:
-    """Where a weighting reads a network's own score as an expected OKS."""
+    """Warn if a weighting reads a network's own score as an expected OKS."""
     if weighting in ("precision", "likelihood") and keypoints.source not in CALIBRATED:
         warnings.warn(
-            f"confidence from {keypoints.source!r} states no pixels, and weighting {weighting!r} reads it as an "
-            "expected OKS: weighting='confidence' is the usual choice for it.",
+            f"confidence from {keypoints.source!r} states no pixels, and weighting {weighting!r} "
+            "reads it as an expected OKS: weighting='confidence' is the usual choice for it.",
             stacklevel=3,
         )
 
 
 def keypoint_area(keypoints: Keypoints, used: Tensor) -> Tensor:
-    """The person's area [T] in px^2: as given, or from the extent of the keypoints that are used
-    [T, K].
+    """Return the person's area [T] in px^2: as given, or from the extent of the keypoints that are
+    used [T, K].
     """
     if keypoints.area_px2 is not None:
         return keypoints.area_px2
@@ -109,7 +110,9 @@ def keypoint_area(keypoints: Keypoints, used: Tensor) -> Tensor:
 
 
 def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = GATE) -> Weights:
-    """Weights of finite keypoints; a keypoint whose position is not finite must have presence 0."""
+    """Return the weights of finite keypoints; a keypoint whose position is not finite must have
+    presence 0.
+    """
     if weighting not in WEIGHTINGS:
         raise UserError(f"unknown weighting {weighting!r}: choose {', '.join(WEIGHTINGS)}.")
     s = keypoints.confidence
@@ -133,10 +136,10 @@ def keypoint_weights(keypoints: Keypoints, weighting: Weighting, gate: float = G
 
 
 def stated_error_px(keypoints: Keypoints) -> tuple[Tensor, Tensor]:
-    """The stated distribution of each keypoint's error: weights and pixel sigmas of Gaussians, [T,
-    K, M] each.
+    """Return the stated distribution of each keypoint's error: weights and pixel sigmas of
+    Gaussians, [T, K, M] each.
 
-    Sigmas are the geometric means of those along both axes. Where no distribution is stated it is
+    Sigmas are the geometric means of those along both axes. Where no distribution is stated, it is
     the one Gaussian that the expected OKS implies; "ones" state no error at all, and count as
     ordinarily good.
     """
@@ -152,22 +155,22 @@ def stated_error_px(keypoints: Keypoints) -> tuple[Tensor, Tensor]:
 
 
 def _likelihood(keypoints: Keypoints, area_px2: Tensor, presence: Tensor) -> Weights:
-    """[T, K] precisions of the expected OKS, and the mixture in units of them."""
+    """Return precisions [T, K] of the expected OKS, and the mixture in units of them."""
     plain = keypoint_weights(keypoints, "precision")
-    stated = keypoints.error
-    if stated is None:
+    error = keypoints.error
+    if error is None:
         return plain
     l2 = l_squared(area_px2, keypoints.skeleton)
     precision = 1 / plain.sigma_px.square()
-    one = WIDER * joint_variance(plain.sigma_px.square() / l2).sqrt()
-    others = torch.stack([one, torch.full_like(one, ABSENT_SIGMA)], -1)
+    single_sigma = WIDER * joint_variance(plain.sigma_px.square() / l2).sqrt()
+    added_sigma = torch.stack([single_sigma, torch.full_like(single_sigma, ABSENT_SIGMA)], -1)
     sigma = torch.cat(
-        [joint_variance(stated.axis_sigma.square()).sqrt(), sigma_along_axes(others, None)], -2
+        [joint_variance(error.axis_sigma.square()).sqrt(), sigma_along_axes(added_sigma, None)], -2
     )
-    known = (1 - HEDGE) * stated.weight * presence[..., None]
-    share = torch.cat([known, torch.stack([HEDGE * presence, 1 - presence], -1)], -1).clamp_min(
-        1e-6
-    )
+    mixture_share = (1 - HEDGE) * error.weight * presence[..., None]
+    share = torch.cat(
+        [mixture_share, torch.stack([HEDGE * presence, 1 - presence], -1)], -1
+    ).clamp_min(1e-6)
     relative = 1 / (sigma.square() * (l2 * precision)[..., None, None])
     return Weights(
         (presence > 0) * precision, plain.sigma_px, share / share.sum(-1, keepdim=True), relative

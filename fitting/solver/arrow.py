@@ -26,42 +26,44 @@ class BandFactor:
     """
 
     def __init__(self, diagonal: Tensor, first_off: Tensor, second_off: Tensor) -> None:
-        """Blocks H[t, t] [T, d, d], H[t, t+1] [T-1, d, d], H[t, t+2] [T-2, d, d]."""
+        """Factorise a matrix with the blocks H[t, t] [T, d, d], H[t, t+1] [T-1, d, d] and H[t, t+2]
+        [T-2, d, d].
+        """
         from scipy.linalg import blas, lapack  # a quarter of a second, needed only here
 
         frames, d = diagonal.shape[:2]
         double = diagonal.dtype == torch.float64
         self._trsm, potrf = (blas.dtrsm, lapack.dpotrf) if double else (blas.strsm, lapack.spotrf)
         beside = diagonal.new_zeros(frames, d, 2 * d)  # what follows a frame
-        beside[:-1, :, :d], beside[:-2, :, d:] = first_off, second_off
+        beside[:-1, :, :d] = first_off
+        beside[:-2, :, d:] = second_off
         self._lower = []
         self._beside = []
-        taken = np.zeros(
-            (2 * d, 2 * d), beside.numpy().dtype
-        )  # by frames before, from this one and the next
+        # what the elimination of earlier frames subtracts from this frame and the next
+        eliminated = np.zeros((2 * d, 2 * d), beside.numpy().dtype)
         for t, (block, after) in enumerate(zip(diagonal.numpy(), beside.numpy(), strict=True)):
-            lower, failed = potrf(block - taken[:d, :d], lower=1)
+            lower, failed = potrf(block - eliminated[:d, :d], lower=1)
             if failed:
                 raise NotPositiveDefinite(f"the matrix is not positive definite at frame {t}")
-            after[:, :d] -= taken[:d, d:]
+            after[:, :d] -= eliminated[:d, d:]
             x = self._trsm(1.0, lower, after, lower=1)
-            now = x.T @ x
-            now[:d, :d] += taken[d:, d:]
-            taken = now
+            passed_on = x.T @ x
+            passed_on[:d, :d] += eliminated[d:, d:]
+            eliminated = passed_on
             self._lower.append(lower)
             self._beside.append(x)
 
     def solve(self, right: Tensor) -> Tensor:
-        """H^-1 times right sides [T, d, r]."""
+        """Return H^-1 times right-hand sides [T, d, r]."""
         solved = right.clone().numpy()
         d = right.shape[1]
-        taken = np.zeros((2 * d, right.shape[2]), solved.dtype)
+        eliminated = np.zeros((2 * d, right.shape[2]), solved.dtype)
         for t, (lower, x) in enumerate(zip(self._lower, self._beside, strict=True)):
-            solved[t] = self._trsm(1.0, lower, solved[t] - taken[:d], lower=1)
-            now = x.T @ solved[t]
-            now[:d] += taken[d:]
-            taken = now
-        after = np.zeros_like(taken)
+            solved[t] = self._trsm(1.0, lower, solved[t] - eliminated[:d], lower=1)
+            passed_on = x.T @ solved[t]
+            passed_on[:d] += eliminated[d:]
+            eliminated = passed_on
+        after = np.zeros_like(eliminated)
         for t in range(len(solved) - 1, -1, -1):
             solved[t] = self._trsm(
                 1.0, self._lower[t], solved[t] - self._beside[t] @ after, lower=1, trans_a=1
@@ -70,16 +72,16 @@ class BandFactor:
         return torch.from_numpy(solved)
 
     def marginals(self) -> Tensor:
-        """The diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others free,
-        from the last frame to the first; C_t = L_t^-T (I + X_t C X_t^T) L_t^-1, with C the
-        covariance of the two frames after it."""
+        """Return the diagonal blocks of H^-1, [T, d, d]: each frame's covariance with all others
+        free. They are computed from the last frame to the first: C_t = L_t^-T (I + X_t C X_t^T)
+        L_t^-1, with C the covariance of the two frames after it.
+        """
         d = len(self._lower[0])
         out = np.empty((len(self._lower), d, d), self._lower[0].dtype)
         after = np.zeros((2 * d, 2 * d), out.dtype)
         for t in range(len(out) - 1, -1, -1):
-            half = self._trsm(
-                1.0, self._lower[t], np.eye(d, dtype=out.dtype), lower=1, trans_a=1
-            )  # L^-T
+            eye = np.eye(d, dtype=out.dtype)
+            half = self._trsm(1.0, self._lower[t], eye, lower=1, trans_a=1)  # L^-T
             response = half @ self._beside[t]
             cross = -response @ after
             own = half @ half.T - cross @ response.T
@@ -109,7 +111,7 @@ Factor = BandFactor | FrameFactor
 
 
 def corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: float = 1.0) -> Tensor:
-    """The Cholesky factor of what is left of the corner, (C - A^T K) / divisor, for the response K
+    """Return the Cholesky factor of the Schur complement (C - A^T K) / divisor, for the response K
     = H^-1 A.
     """
     down = "tds,tdr->tsr" if corner.ndim == 3 else "tds,tdr->sr"
@@ -124,17 +126,21 @@ def corner_factor(arrow: Tensor, corner: Tensor, response: Tensor, divisor: floa
 def solve_arrow(
     factor: Factor, arrow: Tensor, corner: Tensor, right: Tensor, right_corner: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """[[H, A], [A^T, C]] [x, y] = [b, c] for frames [T, d] and what they share. arrow [T, d, S];
-    with corner [S, S] the shared part is one for all frames, with [T, S, S] each frame has its own.
-    Returns x [T, d] and y [S] or [T, S]."""
+    """Solve [[H, A], [A^T, C]] [x, y] = [b, c] for the frames and what they share.
+
+    arrow is [T, d, S]. With a corner [S, S] all frames share one y; with [T, S, S] each frame has
+    its own. Returns x [T, d] and y [S] or [T, S].
+    """
     solved = factor.solve(torch.cat((right.unsqueeze(-1), arrow), -1))
-    plain = solved[..., 0]
-    through = solved[..., 1:]
-    own = corner.ndim == 3
-    lower = corner_factor(arrow, corner, through)
-    rest = right_corner - torch.einsum("tds,td->ts" if own else "tds,td->s", arrow, plain)
-    y = torch.cholesky_solve(rest.unsqueeze(-1), lower).squeeze(-1)
-    x = plain - torch.einsum("tds,ts->td" if own else "tds,s->td", through, y)
+    without_shape = solved[..., 0]
+    response = solved[..., 1:]
+    shape_per_frame = corner.ndim == 3
+    lower = corner_factor(arrow, corner, response)
+    reduced = right_corner - torch.einsum(
+        "tds,td->ts" if shape_per_frame else "tds,td->s", arrow, without_shape
+    )
+    y = torch.cholesky_solve(reduced.unsqueeze(-1), lower).squeeze(-1)
+    x = without_shape - torch.einsum("tds,ts->td" if shape_per_frame else "tds,s->td", response, y)
     return x, y
 
 

@@ -1,12 +1,12 @@
-"""Keypoints and joints of posed bodies, and their derivatives with respect to every unknown, in closed
-form.
+"""Keypoints and joints of posed bodies, with closed-form derivatives by every unknown.
 
 A small world-frame rotation w of joint i turns every term below it about P_i (`fitting.body.body`).
-The unknowns are axis-angle vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta) d,
-with J_l the left Jacobian of the rotation group; the root is turned by w itself. With
-M_i = G_parent J_l,
+The unknowns are axis-angle vectors: theta -> theta + d turns the joint by w = G_parent J_l(theta)
+d, with J_l the left Jacobian of the rotation group; the root is turned by w itself. With M_i =
+G_parent J_l,
 
-    dq_k / d_i = -[arm_ki]_x M_i,    arm_ki = sum_{e of k, at or below i} (c_e P_j + G_j m_e - c_e P_i).
+    dq_k / d_i = -[arm_ki]_x M_i,
+    arm_ki = sum_{e of k, at or below i} (c_e P_j + G_j m_e - c_e P_i).
 
 Pose correctives take part in q but not in its derivative.
 """
@@ -48,7 +48,7 @@ def left_jacobian(theta: Tensor) -> Tensor:
 
 
 def cross_matrix(v: Tensor) -> Tensor:
-    """[v]_x, [..., 3] -> [..., 3, 3]: [v]_x u = v x u."""
+    """Return the matrix [v]_x of vectors [..., 3] -> [..., 3, 3], with [v]_x u = v x u."""
     x, y, z = v.unbind(-1)
     zero = torch.zeros_like(x)
     return torch.stack((zero, -z, y, z, zero, -x, -y, x, zero), -1).unflatten(-1, (3, 3))
@@ -70,25 +70,27 @@ class BonePoints:
         self.terms = terms[self.point, self.moved].to(points.gather)  # [N, E]
         self.share = self.terms @ points.coefficient  # [N]
 
-    def of(self, number: Sequence[int]) -> tuple["BonePoints", Tensor]:
-        """Some of the points, and which terms are theirs [E]."""
-        gather = self.points.gather[list(number)]
+    def select(self, numbers: Sequence[int]) -> tuple["BonePoints", Tensor]:
+        """Select points by their numbers; also return which terms belong to them, [E]."""
+        gather = self.points.gather[list(numbers)]
         used = gather.any(0)
-        given = self.points
+        points = self.points
         part = AttachedPoints(
-            given.bone[used],
-            given.coefficient[used],
-            given.offset[used],
-            given.offset_shapedirs[used],
+            points.bone[used],
+            points.coefficient[used],
+            points.offset[used],
+            points.offset_shapedirs[used],
             None,
             gather[:, used],
         )
         return BonePoints(part, self.shapedirs.shape[-1]), used
 
     def step_jacobian(self, posed: "Posed", carried: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] -> [B, K, R, 63], without the large
-        middle; None: dq/dstep itself. carried [B, E, 3]: where the terms are. u^T (-[a]_x) M = (a x
-        u)^T M for every row u."""
+        """Return rows [B, K, R, 3] times dq/dstep [B, K, 3, 63] as [B, K, R, 63].
+
+        carried [B, E, 3] is where the terms are. Without rows, dq/dstep itself is returned. The
+        product avoids the large dq/dstep, since u^T (-[a]_x) M = (a x u)^T M for every row u.
+        """
         if rows is None:
             rows = torch.eye(3, dtype=carried.dtype).expand(
                 len(carried), len(self.points.gather), 3, 3
@@ -107,7 +109,7 @@ class BonePoints:
         return out
 
     def shape_jacobian(self, posed: "Posed") -> Tensor:
-        """dq/dshape, [B, K, 3, S]."""
+        """Return dq/dshape, [B, K, 3, S]."""
         bone = self.points.bone
         on_bone = posed.placement.rotation[:, bone] @ self.shapedirs
         on_bone = (
@@ -126,9 +128,9 @@ class BodyJacobian:
         self.body, self.shape_size = body, shape_size
         self.rest_shapedirs = body.rest_joint_shapedirs[..., :shape_size]
         self.keypoints = BonePoints(body.keypoint_terms, shape_size)
-        each = torch.eye(JOINT_COUNT, dtype=body.dtype)
-        nothing = body.v_template.new_zeros(1, len(body.v_template))
-        self.joints = BonePoints(body.points(each, nothing.expand(JOINT_COUNT, -1)), 0)
+        every_joint = torch.eye(JOINT_COUNT, dtype=body.dtype)
+        no_vertices = body.v_template.new_zeros(1, len(body.v_template))
+        self.joints = BonePoints(body.points(every_joint, no_vertices.expand(JOINT_COUNT, -1)), 0)
         # Derivative of the body's size: the mean length of the bones, relative to that at zero
         # shape.
         bone = body.rest_joints[1:] - body.rest_joints[list(PARENTS[1:])]
@@ -139,14 +141,14 @@ class BodyJacobian:
         )  # [S]
 
     def size(self, shape: Tensor) -> Tensor:
-        """The body's size relative to that of the mean body, for a shape [S], kept away from zero."""
+        """Return the size of a shape [S] relative to the mean body, bounded away from zero."""
         return (1 + self.size_gradient @ shape).clamp(min=0.3)
 
 
 @dataclass(frozen=True, eq=False)
 class Posed:
-    """T frames at a state. Where their bodies are and how these move is found once, when first
-    asked for.
+    """T frames at a state. Positions and derivatives are computed once, when they are first
+    used.
     """
 
     jacobian: BodyJacobian
@@ -159,7 +161,7 @@ class Posed:
 
     @cached_property
     def placement(self) -> Placement:
-        """Of the bodies before the translation."""
+        """Return where the bones are, before the translation."""
         return self.jacobian.body.placement(self._rotation, self._shape)
 
     @cached_property
@@ -168,20 +170,20 @@ class Posed:
 
     @cached_property
     def _shape(self) -> Tensor:
-        """With zeros for the directions that are not fitted."""
+        """Return the shape, padded with zeros for the directions that are not fitted."""
         missing = self.jacobian.body.shape_size - self.jacobian.shape_size
         return torch.nn.functional.pad(self.state.shape, (0, missing))
 
     @cached_property
     def carried(self) -> Tensor:
-        """[T, E, 3] the keypoints' terms, c_e P_j + G_j m_e."""
+        """Return the terms of the keypoints, c_e P_j + G_j m_e, [T, E, 3]."""
         body = self.jacobian.body
         moments = body.keypoint_terms.moments(self._shape, body.pose_feature(self._rotation))
         return body.keypoint_terms.carried(self.placement, moments)
 
     @cached_property
     def keypoints(self) -> Tensor:
-        """[T, 26, 3] metres in each frame's camera."""
+        """Return the keypoints [T, 26, 3] in metres in each frame's camera."""
         return (
             self.jacobian.body.keypoint_terms.gather @ self.carried
             + self.state.translation.unsqueeze(1)
@@ -189,34 +191,37 @@ class Posed:
 
     @cached_property
     def joints(self) -> Tensor:
-        """[T, 24, 3] metres in each frame's camera."""
+        """Return the joints [T, 24, 3] in metres in each frame's camera."""
         return self.placement.joints + self.state.translation.unsqueeze(1)
 
     @cached_property
     def axis_jacobian(self) -> Tensor:
-        """[T, 20, 3, 3] M_i of MOVED_JOINTS."""
+        """Return M_i of MOVED_JOINTS, [T, 20, 3, 3]."""
         above = [PARENTS[joint] for joint in BODY_JOINTS]
         local = self.placement.rotation[:, above] @ left_jacobian(self.state.theta[:, BODY_JOINTS])
         return torch.cat((torch.eye(3, dtype=local.dtype).expand(len(local), 1, 3, 3), local), 1)
 
     @cached_property
     def joint_step_jacobian(self) -> Tensor:
-        """dP/dstep, [T, 24, 3, 63] in each frame's camera."""
+        """Return dP/dstep, [T, 24, 3, 63] in each frame's camera."""
         return self.jacobian.joints.step_jacobian(self, self.placement.joints)
 
     @cached_property
     def joint_shape_jacobian(self) -> Tensor:
-        """dP/dshape, [T, 24, 3, S] in each frame's camera: offsets of the rest pose, turned and
-        added up along the tree."""
-        rest = self.jacobian.rest_shapedirs
-        parents, path = tree(rest.dtype, rest.device)
-        turned = self.placement.rotation[:, parents] @ (rest[1:] - rest[parents])  # [T, 23, 3, S]
-        steps = torch.cat((rest[:1].expand(len(turned), 1, 3, -1), turned), 1)
+        """Return dP/dshape, [T, 24, 3, S] in each frame's camera: offsets of the rest pose, turned
+        and summed along the tree.
+        """
+        rest_shapedirs = self.jacobian.rest_shapedirs
+        parents, path = tree(rest_shapedirs.dtype, rest_shapedirs.device)
+        turned = self.placement.rotation[:, parents] @ (
+            rest_shapedirs[1:] - rest_shapedirs[parents]
+        )  # [T, 23, 3, S]
+        steps = torch.cat((rest_shapedirs[:1].expand(len(turned), 1, 3, -1), turned), 1)
         return torch.einsum("ji,bics->bjcs", path, steps)
 
     def to_shot(self, vectors: Tensor) -> Tensor:
-        """Vectors [T, n, 3] of each frame's camera, or their derivatives [T, n, 3, d], in axes that
-        do not turn.
+        """Turn vectors [T, n, 3] of each frame's camera, or derivatives [T, n, 3, d], to the shot's
+        axes, which do not turn.
         """
         if self.world_rotation is None:
             return vectors
@@ -224,18 +229,18 @@ class Posed:
 
     @cached_property
     def joints_shot(self) -> Tensor:
-        """[T, 24, 3] metres in the shot's axes."""
+        """Return the joints [T, 24, 3] in metres in the shot's axes."""
         return self.to_shot(self.joints)
 
     @cached_property
     def joint_jacobians_shot(self) -> tuple[Tensor, Tensor]:
-        """Of the joints by the step [T, 24, 3, 63] and by the shape [T, 24, 3, S], in the shot's
-        axes.
+        """Return the derivatives of the joints by the step [T, 24, 3, 63] and by the shape [T, 24,
+        3, S], in the shot's axes.
         """
         return self.to_shot(self.joint_step_jacobian), self.to_shot(self.joint_shape_jacobian)
 
     def points_shot(self, points: tuple[int, ...]) -> Tensor:
-        """[T, n, 3] some keypoints in the shot's axes."""
+        """Return the keypoints of these numbers in the shot's axes, [T, n, 3]."""
         return self.to_shot(self.keypoints[:, points])
 
     @cached_property
@@ -243,19 +248,22 @@ class Posed:
         return {}
 
     def point_jacobians_shot(self, points: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Of some keypoints by the step [T, n, 3, 63] and by the shape [T, n, 3, S], in the shot's
-        axes.
+        """Return the derivatives of keypoints by the step [T, n, 3, 63] and by the shape [T, n, 3,
+        S], in the shot's axes.
         """
-        made = self._point_jacobians
-        if points not in made:
-            some, used = self.jacobian.keypoints.of(points)
-            step = some.step_jacobian(self, self.carried[:, used])
-            made[points] = self.to_shot(step), self.to_shot(some.shape_jacobian(self))
-        return made[points]
+        known_jacobians = self._point_jacobians
+        if points not in known_jacobians:
+            selected, used = self.jacobian.keypoints.select(points)
+            step = selected.step_jacobian(self, self.carried[:, used])
+            known_jacobians[points] = (
+                self.to_shot(step),
+                self.to_shot(selected.shape_jacobian(self)),
+            )
+        return known_jacobians[points]
 
     def follows(self, order: int) -> Tensor | float:
-        """[T - order, 1] 1 where a difference of this order stays within a segment, 0 where the
-        person was away.
+        """Return 1 where a difference of this order stays within a segment and 0 elsewhere, [T -
+        order, 1].
         """
         if self.segment is None:
             return 1.0

@@ -30,7 +30,7 @@ BATCH = 1024  # independent frames solved side by side: bounds memory
 
 @dataclass(frozen=True)
 class Solution:
-    """The end of the search."""
+    """The result of a search."""
 
     state: State
     cost: Tensor  # -log posterior, [1] of a track, [T] of independent frames
@@ -39,14 +39,14 @@ class Solution:
 
 
 def newton_step(system: NormalEquations) -> tuple[Tensor, Tensor]:
-    """The step [T, 63] and change of shape that minimise the quadratic model."""
+    """Return the step [T, 63] and the change of shape that minimise the quadratic model."""
     return solve_arrow(
         factorize(system), system.arrow, system.corner, -system.gradient, -system.shape_gradient
     )
 
 
 def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Tensor]:
-    """A damped step, in float64 if float32 fails."""
+    """Return a damped step, computed in float64 if float32 fails."""
     try:
         return newton_step(system.damped(damping))
     except NotPositiveDefinite:
@@ -57,21 +57,24 @@ def _careful_step(system: NormalEquations, damping: Tensor) -> tuple[Tensor, Ten
 def solve_track(
     problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE
 ) -> Solution:
-    """All frames together: one shape, and acceleration if the problem has a frame rate. tolerance:
-    a step that gains less log-likelihood per frame ends the search."""
+    """Solve all frames together, with one shape, and with acceleration if the problem has a frame
+    rate.
+
+    A step that gains less log-likelihood per frame than `tolerance` ends the search.
+    """
     return _search(problem, state, iterations, tolerance * len(state), together=True)
 
 
 def solve_frames(
     problem: Problem, state: State, iterations: int = 40, tolerance: float = TOLERANCE
 ) -> Solution:
-    """Every frame for itself, with a shape and a damping of its own; a bounded number of frames at
-    a time.
+    """Solve every frame on its own, with its own shape and damping, a bounded number of frames at a
+    time.
     """
     rows = [slice(first, first + BATCH) for first in range(0, len(state), BATCH)]
     parts = [
-        _search(problem.frames(some), state.rows(some), iterations, tolerance, together=False)
-        for some in rows
+        _search(problem.frames(batch), state.rows(batch), iterations, tolerance, together=False)
+        for batch in rows
     ]
     return Solution(
         State.concat([part.state for part in parts]),
@@ -84,11 +87,13 @@ def solve_frames(
 def _search(
     problem: Problem, state: State, iterations: int, tolerance: float, together: bool
 ) -> Solution:
-    """A step is taken by all frames together, or by each for itself; frames that are done leave."""
+    """Take damped steps, by all frames together or by each frame on its own, until they
+    converge.
+    """
 
     def cost_at(part: Problem, state: State) -> Tensor:
-        each, total = costs(part, state)
-        return total[None] if together else each
+        per_frame, total = costs(part, state)
+        return total[None] if together else per_frame
 
     cost = cost_at(problem, state)
     damping = state.root.new_full(cost.shape, FIRST_DAMPING)

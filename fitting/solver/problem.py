@@ -37,28 +37,30 @@ class Problem:
 
     @property
     def keypoints(self) -> Reprojection:
-        """The keypoints, of the camera in whose frame the body is."""
+        """Return the reprojection term of the camera in whose frame the body is."""
         return self.term(Reprojection)
 
     @property
     def views(self) -> list[Reprojection]:
-        """The keypoints of every camera."""
+        """Return the reprojection terms of all cameras."""
         return [term for term in self.terms if isinstance(term, Reprojection)]
 
     @property
     def without_tails(self) -> "Problem":
-        """With one Gaussian for every keypoint (`Reprojection.without_tails`)."""
+        """Return the problem with one Gaussian for every keypoint
+        (`Reprojection.without_tails`).
+        """
         return replace(
             self,
             terms=tuple(t.without_tails if isinstance(t, Reprojection) else t for t in self.terms),
         )
 
     def term(self, kind: type[Kind]) -> Kind:
-        """The first term of this kind."""
+        """Return the first term of this kind."""
         return next(term for term in self.terms if isinstance(term, kind))
 
     def frames(self, index: Tensor | slice) -> "Problem":
-        """The problem of some frames alone."""
+        """Return the problem restricted to these frames."""
         return replace(
             self,
             terms=tuple(term.frames(index) for term in self.terms),
@@ -77,34 +79,34 @@ class Problem:
         )
 
     def posed(self, state: State) -> Posed:
-        """These frames as terms see them."""
+        """Return these frames as the terms read them."""
         return Posed(self.jacobian, state, self.fps, self.segment, self.world_rotation)
 
 
 def visible_to_several(views: Sequence[Reprojection]) -> Tensor:
-    """[T] whether more than one camera shows enough of the body to be fitted to it."""
+    """Return the frames [T] in which more than one camera shows enough of the body to be fitted."""
     return torch.stack([view.used.sum(-1) >= LEAST_KEYPOINTS for view in views]).sum(0) > 1
 
 
 def costs(problem: Problem, state: State) -> tuple[Tensor, Tensor]:
-    """-log posterior up to a constant: each frame's own [T], infinite for a body behind the camera;
-    and in total [].
+    """Return -log posterior up to a constant: of each frame [T], infinite for a body behind the
+    camera, and in total [].
     """
     posed = problem.posed(state)
-    each = state.theta.new_zeros(len(state))
-    together = each.new_zeros((), dtype=torch.float64)
+    per_frame = state.theta.new_zeros(len(state))
+    shared = per_frame.new_zeros((), dtype=torch.float64)
     for term in problem.terms:
         cost = term.cost(posed)
         if cost.ndim:
-            each = each + cost
+            per_frame = per_frame + cost
         else:
-            together = together + cost.double()
-    each = torch.where(torch.isfinite(each), each, torch.inf)
-    return each, each.double().sum() + together
+            shared = shared + cost.double()
+    per_frame = torch.where(torch.isfinite(per_frame), per_frame, torch.inf)
+    return per_frame, per_frame.double().sum() + shared
 
 
 def normal_equations(problem: Problem, state: State) -> NormalEquations:
-    """The Gauss-Newton system at a state."""
+    """Build the Gauss-Newton system at a state."""
     posed = problem.posed(state)
     equations = NormalEquations.zeros(posed)
     for term in problem.terms:

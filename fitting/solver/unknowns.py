@@ -48,16 +48,18 @@ class State(Table):
 
     @property
     def rotation(self) -> Tensor:
-        """Local rotations, [B, 24, 3, 3]."""
+        """Return the local rotations, [B, 24, 3, 3]."""
         return torch.cat((self.root.unsqueeze(1), rotation_matrices(self.theta[:, 1:])), 1)
 
     @property
     def body_pose(self) -> Tensor:
-        """Axis-angle of BODY_JOINTS, [B, 57], the variables of the pose prior."""
+        """Return the axis-angle numbers of BODY_JOINTS, [B, 57], the variables of the pose
+        prior.
+        """
         return self.theta[:, BODY_JOINTS].flatten(1)
 
     def moved(self, step: Tensor, shape_step: Tensor) -> "State":
-        """After a step [B, 63] and a change of shape as large as `shape`."""
+        """Return the state after a step [B, 63] and a change of shape of the size of `shape`."""
         theta = self.theta.clone()
         theta[:, BODY_JOINTS] += step[:, POSE].unflatten(1, (-1, 3))
         return State(
@@ -70,19 +72,19 @@ class State(Table):
     def to(self, dtype: torch.dtype) -> "State":
         return State(*(value.to(dtype) for value in vars(self).values()))
 
-    def where(self, choice: Tensor, other: "State") -> "State":
-        """This state where `choice` is true, the other one elsewhere: [B] with a shape per frame,
-        or [1] for all.
+    def where(self, choice: Tensor, otherwise: "State") -> "State":
+        """Return this state where `choice` is true and the other one elsewhere. choice: [B] with a
+        shape per frame, or [1] for all.
         """
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        pairs = zip(vars(self).values(), vars(otherwise).values(), strict=True)
         return State(*(torch.where(choice.view(-1, *[1] * (a.ndim - 1)), a, b) for a, b in pairs))
 
 
 def from_params(
     params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32
 ) -> State:
-    """The state of given parameters; rotations by more than half a turn become the shorter ones the
-    other way.
+    """Return the state of these parameters; rotations by more than half a turn become the shorter
+    ones.
     """
     pose = params.pose.detach().to(dtype).reshape(-1, JOINT_COUNT, 3)
     theta = matrix_to_axis_angle(rotation_matrices(pose))
@@ -92,7 +94,7 @@ def from_params(
 
 
 def to_params(state: State) -> BodyParams:
-    """The parameters of a state."""
+    """Return the parameters of a state."""
     pose = state.theta.clone()
     pose[:, 0] = matrix_to_axis_angle(nearest_rotation(state.root))
     return BodyParams(pose, state.shape, state.translation)

@@ -1,7 +1,7 @@
 """People move smoothly: joints and joint angles have small accelerations.
 
-Summed over frames, squared accelerations stand for an integral over time, so the frame rate cancels:
-a video of twice the rate has twice as many residuals, each counting half.
+Summed over frames, squared accelerations stand for an integral over time, so the frame rate
+cancels: a video of twice the rate has twice as many residuals, each counting half.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +26,9 @@ MOTION_FACTOR = 0.3
 
 
 def acceleration_factor(fps: float) -> float:
-    """From a second difference to the rate-free acceleration residual."""
+    """Return the factor from a second difference to the residual, which does not depend on the
+    frame rate.
+    """
     return fps**2 * (REFERENCE_FPS / fps) ** 0.5
 
 
@@ -35,19 +37,21 @@ def second_difference(values: Tensor) -> Tensor:
 
 
 def acceleration(values: Tensor, fps: float, std: Tensor) -> Tensor:
-    """Second difference over time of values [T, ...] -> [T - 2, ...], in stds per second^2."""
+    """Return the second difference over time of values [T, ...] as [T - 2, ...], in stds per
+    second^2.
+    """
     return second_difference(values) * acceleration_factor(fps) / std
 
 
 @dataclass(frozen=True)
 class _Acceleration(Term):
-    """Of n vectors, under a robust loss of their length."""
+    """Penalise the accelerations of n vectors, under a robust loss of their length."""
 
     std: Tensor
     weight: float
 
     def residual(self, posed: Posed, fps: float) -> Tensor:
-        """[t - 2, n, 3]"""
+        """Return the whitened accelerations, [T - 2, n, 3]."""
         raise NotImplementedError
 
     def cost(self, posed: Posed) -> Tensor:
@@ -57,7 +61,9 @@ class _Acceleration(Term):
         return self.weight * (charbonnier(squared, MOTION_SCALE)[0] * posed.follows(2)).sum() / 2
 
     def weighted(self, posed: Posed, fps: float) -> tuple[Tensor, Tensor]:
-        """Residuals as they count and the slopes of their loss for each number, [t - 2, 3 n] both."""
+        """Return weighted residuals and the slopes of their loss for each number, both [T - 2, 3
+        n].
+        """
         residual = self.residual(posed, fps)
         _, slope = charbonnier(residual.square().sum(-1), MOTION_SCALE)
         slope = (slope * posed.follows(2)).repeat_interleave(3, dim=1)
@@ -69,10 +75,12 @@ class _Acceleration(Term):
 
 @dataclass(frozen=True)
 class JointAcceleration(_Acceleration):
-    """Of the joints, in the shot's axes. std: [24] m/s^2 along one axis, of a body of mean size.
+    """Penalise accelerations of the joints in the shot's axes. std: [24] m/s^2 along one axis, of a
+    body of mean size.
 
-    Large bodies move in large arcs. Without this, a track would be smoother the smaller and closer
-    the body is, and the image does not tell a small and close one from a large and far one.
+    Large bodies move in large arcs. Without this scale, a track would be smoother the smaller and
+    closer the body is, and the image cannot distinguish a small, close body from a large, distant
+    one.
     """
 
     def _std(self, jacobian: BodyJacobian, shape: Tensor) -> Tensor:
@@ -99,7 +107,7 @@ class JointAcceleration(_Acceleration):
 
 @dataclass(frozen=True)
 class AngularAcceleration(_Acceleration):
-    """Of the axis-angle numbers of BODY_JOINTS. std: [57] rad/s^2."""
+    """Penalise accelerations of the axis-angle numbers of BODY_JOINTS. std: [57] rad/s^2."""
 
     def residual(self, posed: Posed, fps: float) -> Tensor:
         return acceleration(posed.state.body_pose, fps, self.std).unflatten(1, (-1, 3))

@@ -38,7 +38,7 @@ _MASS = {
 
 
 def mass_shares() -> Tensor:
-    """[24] of the joints, so that their weighted mean is the centre of mass."""
+    """Return the weights [24] of the joints whose weighted mean is the centre of mass."""
     shares = torch.zeros(24)
     for joints, mass in _MASS.items():
         shares[list(joints)] = mass / len(joints)
@@ -47,8 +47,8 @@ def mass_shares() -> Tensor:
 
 @dataclass(frozen=True)
 class Balance(Term):
-    """Whoever stands has the centre of mass over the feet: a straight body that leans by 20 degrees
-    falls over.
+    """Keep the centre of mass of a standing person over the feet: a straight body that leans by 20
+    degrees falls over.
     """
 
     PER_FRAME = ("carries",)
@@ -61,8 +61,9 @@ class Balance(Term):
         return self.carries.sum(-1)
 
     def horizontal(self, joints: Tensor, feet: Tensor) -> Tensor:
-        """Centre of mass less support, [t, 3] in stds, of points [t, 24, 3] and [t, 4, 3], or of
-        the derivatives of both [.., d]: it is linear in them."""
+        """Return the centre of mass less the support, [T, 3] in stds, for points [T, 24, 3] and [T,
+        4, 3] or for the derivatives of both [.., d]: it is linear in them.
+        """
         centre = torch.einsum("j,tjc...->tc...", mass_shares().to(joints), joints)
         middle = torch.einsum(
             "tn,tnc...->tc...", self.carries / self.known.clamp(min=1e-6)[:, None], feet
@@ -90,4 +91,4 @@ class Balance(Term):
         equations.add_rows(root_slope * residual, step, shape)
 
     def in_doubt(self) -> None:
-        """As the floor's."""
+        """Leave the term out, as for the floor."""

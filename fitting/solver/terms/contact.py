@@ -25,14 +25,15 @@ SLOWEST_FPS = 9.0  # frames farther apart may belong to different steps of a foo
 
 @dataclass(frozen=True)
 class Contact(Term):
-    """Feet in contact with something stay where they are."""
+    """Keep feet in contact with something where they are."""
 
     PER_FRAME = ("contact",)
 
     contact: Tensor  # [T, 4] 0..1 probability
 
     def share(self, fps: float) -> Tensor:
-        """[T - 1, n] from the step of a point between neighbouring frames to its residual.
+        """Return the factor [T - 1, n] from a point's displacement between neighbouring frames to
+        its residual.
 
         Summed over frames it stands for an integral over time, as acceleration does.
         """
@@ -40,7 +41,7 @@ class Contact(Term):
         return (self.contact[1:] * self.contact[:-1]).sqrt() * rate / CONTACT_SPEED
 
     def residual(self, points_shot: Tensor, fps: float) -> Tensor:
-        """Of points [T, n, 3], [T - 1, n, 3]."""
+        """Return the residuals [T - 1, n, 3] of points [T, n, 3]."""
         return self.share(fps).unsqueeze(-1) * torch.diff(points_shot, dim=0)
 
     def cost(self, posed: Posed) -> Tensor:
@@ -62,12 +63,15 @@ class Contact(Term):
         )
 
     def in_doubt(self) -> None:
-        """As the floor's."""
+        """Leave the term out, as for the floor."""
 
 
 def weaken_moved_contacts(contact: Tensor, points_shot: Tensor, fps: float) -> Tensor:
-    """[T, n] probabilities of contact once the points' places [T, n, 3] are known: a point that
-    moved all the same was let go, and counts as much as the loss still pulled."""
+    """Return probabilities of contact [T, n] once the positions of the points [T, n, 3] are known.
+
+    A point that moved although it was taken to be in contact was released by the robust loss; it
+    counts as much as the loss still pulled.
+    """
     if len(contact) < 2:
         return contact
     residual = Contact(contact).residual(points_shot, fps)

@@ -16,15 +16,15 @@ FLOOR_SCALE = 3.0
 
 
 def foot_lifts(body: Body) -> Tensor:
-    """[4] metres of FEET over the sole."""
-    rest = body(torch.zeros(1, 24, 3), vertices=True)
-    assert rest.vertices is not None
-    return rest.keypoints[0, FEET, 1] - rest.vertices[0, :, 1].min()
+    """Return the heights [4] of FEET above the sole, in metres."""
+    rest_pose = body(torch.zeros(1, 24, 3), vertices=True)
+    assert rest_pose.vertices is not None
+    return rest_pose.keypoints[0, FEET, 1] - rest_pose.vertices[0, :, 1].min()
 
 
 @dataclass(frozen=True)
 class Floor(Term):
-    """Feet in contact with the floor are on it, and none is below."""
+    """Keep feet in contact with the floor on it, and all feet above it."""
 
     PER_FRAME = ("on_floor",)
 
@@ -35,12 +35,14 @@ class Floor(Term):
     std_m: float = FLOOR_STD_M
 
     def residuals(self, points_shot: Tensor) -> tuple[Tensor, Tensor]:
-        """Points [T, n, 3] in the shot's axes -> residuals [T, n], and their derivative by the
-        height [T, n].
+        """Return residuals [T, n] of points [T, n, 3] in the shot's axes, and their derivatives by
+        the height [T, n].
         """
         height = points_shot @ self.up - self.floor_m - self.lift
-        held = torch.zeros_like(height) if self.on_floor is None else self.on_floor.sqrt()
-        share = torch.where(height < 0, torch.full_like(height, 1 / BELOW_STD_M), held / self.std_m)
+        on_floor_root = torch.zeros_like(height) if self.on_floor is None else self.on_floor.sqrt()
+        share = torch.where(
+            height < 0, torch.full_like(height, 1 / BELOW_STD_M), on_floor_root / self.std_m
+        )
         return share * height, share
 
     def cost(self, posed: Posed) -> Tensor:
@@ -57,4 +59,6 @@ class Floor(Term):
         equations.add_rows(root_slope * residual, step, shape)
 
     def in_doubt(self) -> None:
-        """A floor that was found with the same keypoints may be wrong where those are."""
+        """Leave the term out: a floor estimated from the same keypoints may be wrong where they
+        are.
+        """

@@ -13,14 +13,13 @@ from fitting.solver.terms.term import (
 )
 from fitting.solver.unknowns import BODY_JOINTS, POSE, TRANSLATION, State
 
-DISTANCE_STD_FACTOR = (
-    5.0  # in doubt, on a guess of size and distance, which keypoints alone hardly tell apart
-)
+# in doubt, on a guess of size and distance, which keypoints alone hardly tell apart
+DISTANCE_STD_FACTOR = 5.0
 
 
 @dataclass(frozen=True)
 class Guess(Term):
-    """A guess of pose and place, and one standard deviation of each part."""
+    """Pull towards a guess of pose and position, with a standard deviation for each part."""
 
     PER_FRAME = ("root", "pose", "translation", "root_std_rad", "pose_std_rad", "translation_std_m")
 
@@ -33,8 +32,8 @@ class Guess(Term):
 
     @classmethod
     def at(cls, state: State, rotation_std_rad: Tensor, depth_std: Tensor) -> "Guess":
-        """Deviations as `InitialGuess` has them: of 24 joints [T, 24], of the translation as a
-        share of its length.
+        """Return the term for a guess at a state. Deviations are as in `InitialGuess`: of 24 joints
+        [T, 24], and of the translation as a share of its length.
         """
         pose_std = rotation_std_rad[:, BODY_JOINTS].repeat_interleave(3, dim=1)
         far = state.translation.norm(dim=-1, keepdim=True)
@@ -42,7 +41,7 @@ class Guess(Term):
         return cls(*place, rotation_std_rad[:, :1], pose_std, depth_std[:, None] * far)
 
     def residuals(self, state: State) -> tuple[Tensor, Tensor, Tensor]:
-        """Root [T, 3], pose [T, 57], translation [T, 3]."""
+        """Return the residuals of root [T, 3], pose [T, 57] and translation [T, 3]."""
         root = matrix_to_axis_angle(state.root @ self.root.mT) / self.root_std_rad
         pose = (state.body_pose - self.pose) / self.pose_std_rad
         return root, pose, (state.translation - self.translation) / self.translation_std_m

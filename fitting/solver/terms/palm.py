@@ -1,9 +1,9 @@
 """Palms lie where the hand network shows them.
 
 Wrist, knuckles and the base of the thumb hang on the wrist without bending. They are evidence for
-the bend of the wrist and the twist of the forearm, which no keypoint of the body shows. Pixels alone
-leave open whether a palm leans towards the camera or away from it; the hand network's 3D landmarks
-resolve this, as differences of depth along the line of sight.
+the bend of the wrist and the twist of the forearm, which no keypoint of the body shows. Pixels
+alone leave open whether a palm leans towards the camera or away from it; the hand network's 3D
+landmarks resolve this, as differences of depth along the line of sight.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ ROBUST = 3.0  # stds at which a knuckle counts half of its square
 
 @dataclass(frozen=True)
 class Palm(Term):
-    """Six points of each hand, the wrist first."""
+    """Pull the wrist and five points of each palm to the hand keypoints, the wrist first."""
 
     PER_FRAME = ("focal_px", "center_px", "xy_px", "weight", "depth_m", "depth_weight", "line")
 
@@ -39,49 +39,51 @@ class Palm(Term):
 
     @classmethod
     def of(
-        cls, seen: HandObservations | None, keypoints: Reprojection, body: Body, shape_size: int
+        cls, hands: HandObservations | None, keypoints: Reprojection, body: Body, shape_size: int
     ) -> "Palm | None":
-        """Of hands that are seen by the camera of the keypoints."""
-        if seen is None or not bool(seen.visible.any()):
+        """Return the term for the hands that the camera of the keypoints shows, or None without
+        any.
+        """
+        if hands is None or not bool(hands.visible.any()):
             return None
         fingers = body.with_fingers()
         palm = [0, *PALM]
         flat = fingers.flat_points(body.rest_joints)
         directions = []  # linear in the shape: differences are exact
-        for one in torch.eye(body.shape_size)[:shape_size]:
-            rest = body.rest_joints + body.rest_joint_shapedirs @ one.to(body.dtype)
-            directions.append((fingers.flat_points(rest, one.to(body.dtype)) - flat)[:, palm])
+        for direction in torch.eye(body.shape_size)[:shape_size]:
+            joints = body.rest_joints + body.rest_joint_shapedirs @ direction.to(body.dtype)
+            directions.append(
+                (fingers.flat_points(joints, direction.to(body.dtype)) - flat)[:, palm]
+            )
         offset = (flat + fingers.offsets)[:, palm].flatten(0, 1)
-        along = (
-            torch.stack(directions, -1).flatten(0, 1)
-            if directions
-            else offset.new_zeros(*offset.shape, 0)
-        )
+        along = offset.new_zeros(*offset.shape, 0)
+        if directions:
+            along = torch.stack(directions, -1).flatten(0, 1)
         wrist = torch.tensor(WRISTS).repeat_interleave(len(palm))
-        each = torch.eye(len(wrist), dtype=offset.dtype)
-        points = AttachedPoints(wrist, torch.ones_like(each[0]), offset, along, None, each)
+        identity = torch.eye(len(wrist), dtype=offset.dtype)
+        points = AttachedPoints(wrist, torch.ones_like(identity[0]), offset, along, None, identity)
         return cls(
             keypoints.focal_px,
             keypoints.center_px,
-            seen.xy_px[:, :, palm],
-            seen.weight[:, :, palm],
-            seen.depth_m[:, :, palm],
-            seen.depth_weight,
-            seen.line,
+            hands.xy_px[:, :, palm],
+            hands.weight[:, :, palm],
+            hands.depth_m[:, :, palm],
+            hands.depth_weight,
+            hands.line,
             BonePoints(points, shape_size),
         )
 
     def _carried(self, posed: Posed) -> Tensor:
-        """[T, 12, 3] metres in the camera frame, before the translation."""
+        """Return the points [T, 12, 3] in metres in the camera frame, before the translation."""
         points = self.on_wrists.points
         return points.carried(posed.placement, points.moments(posed.state.shape, None))
 
     def _points(self, posed: Posed) -> Tensor:
-        """[T, 2, 6, 3] metres in the camera frame."""
+        """Return the points [T, 2, 6, 3] in metres in the camera frame."""
         return (self._carried(posed) + posed.state.translation[:, None]).unflatten(1, (2, -1))
 
     def _residuals(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Whitened pixels [T, 12, 2] and depths [T, 12]; those of wrists are zero."""
+        """Return whitened pixels [T, 12, 2] and depths [T, 12]; the depths of wrists are zero."""
         flat = points.flatten(1, 2)
         pixels = project(flat, self.focal_px, self.center_px) - self.xy_px.flatten(1, 2)
         away = torch.einsum("thkc,thc->thk", points - points[:, :, :1], self.line)
@@ -102,7 +104,9 @@ class Palm(Term):
         line = self.depth_weight.sqrt().unsqueeze(-1) * self.line
 
         def stacked(point: Tensor) -> Tensor:
-            """Of pixels and depths, from [T, 2, 6, 3, 63 or S]."""
+            """Return the derivatives of pixels and depths from those of the points [T, 2, 6, 3, 63
+            or S].
+            """
             deeper = torch.einsum("thc,thkcd->thkd", line, point - point[:, :, :1])
             return torch.cat(((rows @ point.flatten(1, 2)).flatten(1, 2), deeper.flatten(1, 2)), 1)
 

@@ -38,14 +38,13 @@ class Mixture:
 
     weights: np.ndarray  # [M]
     means: np.ndarray  # [M, 69] radians
-    covariances: (
-        np.ndarray
-    )  # [M, 69, 69], symmetric and positive definite; of a t distribution its scale matrix
+    # [M, 69, 69] symmetric and positive definite; for a t distribution its scale matrix
+    covariances: np.ndarray
     freedom: float = GAUSSIAN  # degrees of freedom
 
 
 def read_mixture(path: str | Path | None = None) -> Mixture:
-    """The embedded mixture, or SMPLify's (gmm_08.pkl)."""
+    """Read the embedded mixture, or SMPLify's (gmm_08.pkl)."""
     if path is None:
         with np.load(str(EMBEDDED)) as file:
             return Mixture(
@@ -70,13 +69,13 @@ def read_mixture(path: str | Path | None = None) -> Mixture:
         return Mixture(weights, means, covariances)
     except (KeyError, TypeError, ValueError, IndexError, np.linalg.LinAlgError) as error:
         raise UserError(
-            f"{path} is not a pose prior: expected SMPLify's mixture, `means` [M, 69], `covars` [M, 69, 69] and "
-            "`weights` [M]."
+            f"{path} is not a pose prior: expected SMPLify's mixture, "
+            "`means` [M, 69], `covars` [M, 69, 69] and `weights` [M]."
         ) from error
 
 
 def pack_covariances(covariances: np.ndarray) -> np.ndarray:
-    """Symmetric [M, n, n] -> lower triangles [M, n (n + 1) / 2] float32."""
+    """Return the lower triangles [M, n (n + 1) / 2] float32 of symmetric matrices [M, n, n]."""
     rows, columns = np.tril_indices(covariances.shape[-1])
     return covariances[:, rows, columns].astype(np.float32)
 
@@ -103,7 +102,7 @@ class PosePrior:
     freedom: Tensor  # [] degrees of freedom of the components
 
     def energies(self, pose: Tensor) -> Tensor:
-        """-log(weight_m density_m) of poses [T, 57] -> [T, M]."""
+        """Return -log(weight_m density_m) of poses [T, 57], [T, M]."""
         away = torch.einsum("mij,tj->tmi", self.factor, pose)
         squared = (away - torch.einsum("mij,mj->mi", self.factor, self.mean)).square().sum(-1)
         return (self.freedom + pose.shape[-1]) / 2 * torch.log1p(
@@ -111,24 +110,25 @@ class PosePrior:
         ) + self.constant
 
     def pull(self, pose: Tensor, component: Tensor) -> Tensor:
-        """2 e'(q), how much of given components' precision counts at poses [T, 57], [T]."""
+        """Return 2 e'(q) [T]: how much of the precision of these components counts at poses [T,
+        57].
+        """
         away = torch.einsum("tij,tj->ti", self.factor[component], pose - self.mean[component])
         squared = away.square().sum(-1)
         return (self.freedom + pose.shape[-1]) / (self.freedom + squared)
 
     def energy(self, pose: Tensor) -> tuple[Tensor, Tensor]:
-        """-log p by the nearest component [T], and which one it is [T]."""
+        """Return -log p by the nearest component [T], and the number of that component [T]."""
         return self.energies(pose).min(1)
 
     def log_likelihood(self, pose: Tensor) -> Tensor:
-        """log p of the whole mixture, [T]."""
+        """Return log p of the whole mixture, [T]."""
         return torch.logsumexp(-self.energies(pose), 1)
 
     def single_gaussian(self) -> "PosePrior":
-        """One Gaussian with the whole mixture's mean and covariance."""
-        share = (
-            (-self.constant - self.precision.logdet() / 2).softmax(0).double()
-        )  # the mixture's weights
+        """Return one Gaussian with the mean and covariance of the whole mixture."""
+        log_weight = -self.constant - self.precision.logdet() / 2
+        share = log_weight.softmax(0).double()  # the mixture's weights
         mean = share @ self.mean.double()
         away = self.mean.double() - mean
         wider = float(self.freedom / (self.freedom - 2))  # than the scale matrix
@@ -158,8 +158,9 @@ def prior_from_mixture(
     angular_std: np.ndarray,
     joints: Sequence[int] = BODY_JOINTS,
 ) -> PosePrior:
-    """The marginal over some joints, those with keypoints. acceleration_std and angular_std: as in
-    `PosePrior`.
+    """Return the marginal of a mixture over these joints, those with keypoints.
+
+    acceleration_std and angular_std are as in `PosePrior`.
     """
     body = [3 * (joint - 1) + axis for joint in joints for axis in range(3)]
     covariance = mixture.covariances[:, body][:, :, body].astype(np.float64)
@@ -189,7 +190,7 @@ def prior_from_mixture(
 
 @lru_cache(maxsize=4)
 def load_prior(path: str | Path | None = None) -> PosePrior:
-    """The embedded prior, learned by `training/pose_prior.py`, or SMPLify's mixture
+    """Load the embedded prior, learned by `training/pose_prior.py`, or SMPLify's mixture
     (gmm_08.pkl).
     """
     mixture = read_mixture(path)
@@ -200,7 +201,7 @@ def load_prior(path: str | Path | None = None) -> PosePrior:
 
 @dataclass(frozen=True)
 class LikelyPose(Term):
-    """The nearest component of the pose prior."""
+    """Pull poses towards the nearest component of the pose prior."""
 
     prior: PosePrior
     weight: float = 1.0  # less beside a guess that was made with such a prior itself
@@ -218,5 +219,5 @@ class LikelyPose(Term):
         )
 
     def in_doubt(self) -> "LikelyPose":
-        """One Gaussian as wide as the whole mixture."""
+        """Return the term with one Gaussian as wide as the whole mixture."""
         return replace(self, prior=self.prior.single_gaussian())

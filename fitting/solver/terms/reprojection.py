@@ -1,5 +1,6 @@
-"""Keypoints lie where the image shows them: whitened pixel residuals under a robust loss or under the
-stated error distribution.
+"""Keypoints lie where the image shows them.
+
+Residuals are whitened pixels, under a robust loss or under the stated error distribution.
 """
 
 from dataclasses import dataclass, replace
@@ -16,15 +17,15 @@ ROBUST_SCALE = 5.0
 
 
 def project(points_cam: Tensor, focal_px: Tensor, center_px: Tensor) -> Tensor:
-    """Camera-frame points [T, K, 3] metres -> pixels [T, K, 2], focal and center [T, 2]; z is at
-    least 0.1 m.
+    """Project camera-frame points [T, K, 3] in metres to pixels [T, K, 2]. focal and center are [T,
+    2]; z is at least 0.1 m.
     """
     z = points_cam[..., 2:].clamp(min=NEAREST_KEYPOINT_M)
     return points_cam[..., :2] / z * focal_px.unsqueeze(1) + center_px.unsqueeze(1)
 
 
 def projection_rows(points_cam: Tensor, focal_px: Tensor) -> Tensor:
-    """d pixels / d point, [T, K, 2, 3]."""
+    """Return d pixels / d point, [T, K, 2, 3]."""
     z = points_cam[..., 2].clamp(min=NEAREST_KEYPOINT_M)
     fx, fy = (focal_px[:, None, axis] / z for axis in (0, 1))
     zero = torch.zeros_like(z)
@@ -34,8 +35,8 @@ def projection_rows(points_cam: Tensor, focal_px: Tensor) -> Tensor:
 
 
 def mixture_loss(squared: Tensor, weight: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
-    """-2 log of a mixture of plane Gaussians, less its value at 0 [..], and its slopes along x and
-    y [.., 2].
+    """Return -2 log of a mixture of plane Gaussians, less its value at 0 [..], and its slopes along
+    x and y [.., 2].
 
     squared: residuals along x and y, [.., 2]; weight [.., M]; precision along x and y, [.., M, 2].
     The slopes are the mean precisions under the responsibilities r_m = P(component m | residual),
@@ -51,13 +52,15 @@ def mixture_loss(squared: Tensor, weight: Tensor, precision: Tensor) -> tuple[Te
 
 
 def robust_scale(weight: Tensor, std_px: Tensor, stds: float = ROBUST_SCALE) -> Tensor:
-    """c^2 of each keypoint [T, K]: so many of its own stds, in the units of its whitened residual."""
+    """Return c^2 of each keypoint [T, K]: this many of its own stds, in the units of its whitened
+    residual.
+    """
     return (stds**2 * weight * std_px.square()).clamp(min=1e-12)
 
 
 @dataclass(frozen=True)
 class Reprojection(Term):
-    """Of the keypoints that one camera sees."""
+    """Pull the body's keypoints to those that one camera shows."""
 
     PER_FRAME = (
         "focal_px",
@@ -84,41 +87,46 @@ class Reprojection(Term):
     offset_m: Tensor | None = None  # [3]
 
     def in_camera(self, points: Tensor) -> Tensor:
-        """Points [T, K, 3] of the body's frame in this camera's."""
+        """Return points [T, K, 3] of the body's frame in the frame of this camera."""
         if self.rotation is None or self.offset_m is None:
             return points
         return points @ self.rotation.mT + self.offset_m
 
     @property
     def used(self) -> Tensor:
-        """[T, 26] keypoints that count."""
+        """Return which keypoints count, [T, 26]."""
         return self.weight > 0
 
     @property
     def without_tails(self) -> "Reprojection":
-        """Every keypoint with the one Gaussian of its expected OKS, for the first part of a search:
-        a mixture's heavy tails would let go of good keypoints that the start happens to be far
-        from."""
+        """Return the term with the one Gaussian of each keypoint's expected OKS, for the first part
+        of a search.
+
+        A mixture's heavy tails would release good keypoints that the start happens to be far from.
+        """
         return replace(self, mixture_weight=None, mixture_precision=None)
 
     def distance_px(self, points: Tensor) -> Tensor:
-        """[T, 26] from the image of points [T, 26, 3] to the keypoints."""
+        """Return the distances [T, 26] from the image of points [T, 26, 3] to the keypoints."""
         return (project(self.in_camera(points), self.focal_px, self.center_px) - self.xy_px).norm(
             dim=-1
         )
 
     def behind(self, points: Tensor) -> Tensor:
-        """[T] whether a keypoint that counts would be behind the camera."""
+        """Return the frames [T] in which a keypoint that counts would be behind the camera."""
         return ((self.in_camera(points)[..., 2] < NEAREST_KEYPOINT_M) & self.used).any(-1)
 
     def residual(self, points: Tensor) -> Tensor:
-        """sqrt(weight) (projection - keypoint), [T, K, 2]: stds under `precision` weighting."""
-        seen = project(self.in_camera(points), self.focal_px, self.center_px)
-        return self.weight.sqrt().unsqueeze(-1) * (seen - self.xy_px)
+        """Return sqrt(weight) (projection - keypoint), [T, K, 2]: stds under `precision`
+        weighting.
+        """
+        projected = project(self.in_camera(points), self.focal_px, self.center_px)
+        return self.weight.sqrt().unsqueeze(-1) * (projected - self.xy_px)
 
     def loss(self, residual: Tensor) -> tuple[Tensor, Tensor]:
-        """What whitened residuals [T, K, 2] count, -2 log likelihood up to a constant [T, K], and
-        the slopes by the square along each axis, [T, K, 2] or, where they are equal, [T, K, 1]."""
+        """Return -2 log likelihood up to a constant of whitened residuals [T, K, 2], [T, K], and
+        its slopes by the square along each axis, [T, K, 2] or, where they are equal, [T, K, 1].
+        """
         if self.mixture_weight is None or self.mixture_precision is None:
             rho, slope = geman_mcclure(residual.square().sum(-1), self.robust)
             return rho, slope.unsqueeze(-1)

@@ -4,10 +4,12 @@ Everything is in the axes of the shot, those of its first camera: a camera that 
 (`world_rotation`) sees a point that it has at q_t in its own frame at y_t = R_t q_t in the shot's.
 Three residuals, in natural units:
 
-  contact  a point in contact in frames t and t + 1 does not move:   (y_{t+1} - y_t) fps / CONTACT_SPEED
-  floor    a point in contact with the floor is at its height:       (up . y - floor - lift) / std
-           and no point is below it
-  balance  the centre of mass is over the feet that carry:           horizontal (centre - support) / std
+    contact  a point in contact in frames t and t + 1 does not move:
+             (y_{t+1} - y_t) fps / CONTACT_SPEED
+    floor    a point in contact with the floor is at its height, and no point is below it:
+             (up . y - floor - lift) / std
+    balance  the centre of mass is over the feet that carry:
+             horizontal (centre - support) / std
 
 All lengths are those of the body at its own shape, before its size multiplies it, so a child of
 half the size stands on a floor of half the camera's height.
@@ -45,17 +47,17 @@ class SceneTerms:
     )
 
     def frames(self, index: slice | Tensor) -> "SceneTerms":
-        """Of some of the frames."""
-        given = {
+        """Return what is known about these frames."""
+        per_frame = {
             name: getattr(self, name)
             for name in ("world_rotation", "contact", "on_floor", "carries")
         }
         return replace(
-            self, **{name: value[index] for name, value in given.items() if value is not None}
+            self, **{name: value[index] for name, value in per_frame.items() if value is not None}
         )
 
     def terms(self, body: Body) -> Iterator[Term]:
-        """What pulls on a body for what is known."""
+        """Yield a term for everything that is known."""
         if self.up is not None and self.floor_m is not None:
             yield Floor(self.up, self.floor_m, foot_lifts(body), self.on_floor, self.floor_std_m)
         if self.up is not None and self.carries is not None and self.carries.any():
@@ -64,7 +66,7 @@ class SceneTerms:
             yield Contact(self.contact)
 
     def lean_axis(self, frames: int) -> Tensor:
-        """[T, 3] the horizontal direction away from the camera, in each frame's camera."""
+        """Return the horizontal direction away from the camera, [T, 3] in each frame's camera."""
         assert self.up is not None
         up = self.up.expand(frames, 3)
         if self.world_rotation is not None:

@@ -15,7 +15,7 @@ from fitting.solver.terms.term import (
 
 @dataclass(frozen=True)
 class ShapeEvidence:
-    """What is known of a shape besides its keypoints: cost = shape . precision shape / 2 -
+    """Evidence about a shape besides its keypoints: cost = shape . precision shape / 2 -
     information . shape.
     """
 
@@ -26,8 +26,8 @@ class ShapeEvidence:
 
 @dataclass(frozen=True)
 class LikelyShape(Term):
-    """The shape's prior, of standard deviation 1 in every direction, the guess of it, and other
-    evidence.
+    """Pull the shape towards its prior of standard deviation 1 in every direction, its guess, and
+    other evidence.
     """
 
     weight: float  # so many frames a track is worth (`fitting.optimise`)
@@ -38,14 +38,12 @@ class LikelyShape(Term):
 
     @classmethod
     def of(
-        cls, weight: float, guess: Tensor, guess_std: float, known: ShapeEvidence | None
+        cls, weight: float, guess: Tensor, guess_std: float, evidence: ShapeEvidence | None
     ) -> "LikelyShape":
         size = guess.shape[-1]
-        if (
-            known is None or not size
-        ):  # of a body whose shape is built in, nothing is left to be known
-            known = ShapeEvidence(guess.new_zeros(size, size), guess.new_zeros(size))
-        return cls(weight, guess, guess_std, known.precision, known.information)
+        if evidence is None or not size:  # a body with a fixed shape leaves nothing to estimate
+            evidence = ShapeEvidence(guess.new_zeros(size, size), guess.new_zeros(size))
+        return cls(weight, guess, guess_std, evidence.precision, evidence.information)
 
     def cost(self, posed: Posed) -> Tensor:
         shape = posed.state.shape

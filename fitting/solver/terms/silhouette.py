@@ -1,4 +1,7 @@
-"""The rim of the body lies on the outline of the person (`pose2d.masks`), which tells how thick people are."""
+"""The rim of the body lies on the outline of the person.
+
+Outlines come from `pose2d.masks`; they tell how thick people are.
+"""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,14 +25,13 @@ from fitting.solver.unknowns import MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION
 GARMENTS = ((0, 3, 6, 9, 12, 13, 14), (1, 2, 4, 5), (16, 17, 18, 19))
 CLOTHES_M = (0.010, 0.008, 0.004)
 CLOTHES_UNSURE_M = 0.012
-BODY_OUTSIDE_M, CLOTHES_STD_M = 0.005, 0.010
+BODY_OUTSIDE_M = 0.005
+CLOTHES_STD_M = 0.010
 # stds at which a point of the outline counts half of its square: bags, skirts, another's arm
 OUTLINE_ROBUST = 6.0
 OUTLINE_INDEPENDENT = 96.0  # so many points of an outline err independently of each other
-FARTHEST_RIM_M, LEAST_ALONG = (
-    0.15,
-    0.5,
-)  # from a point of the outline to its rim; cosine between their normals
+FARTHEST_RIM_M = 0.15  # from a point of the outline to its rim
+LEAST_ALONG = 0.5  # cosine between their normals
 # Hair, shoes and fingers are no girth: vertices that these joints move most are not compared.
 NOT_COMPARED = (7, 8, 10, 11, 15, 20, 21, 22, 23)
 _COVER_PX = 160  # longer side of the image in which it is seen what the body covers
@@ -37,13 +39,13 @@ _COVER_PX = 160  # longer side of the image in which it is seen what the body co
 
 @dataclass(frozen=True)
 class Silhouette(Term):
-    """Vertices on the rim of the body, each with the point of the person's outline that it belongs
+    """Pull vertices on the rim of the body to the points of the person's outline that they belong
     to.
 
     The gap between them along the outline's normal, less what clothes take, is a residual with two
     deviations: clothes lie outside of the body, so a body beyond its outline costs more than an
     outline beyond the body. A rim's vertex moves along the rim as the body turns, which changes the
-    gap in second order only: vertices are found once a search (`matched`).
+    gap in second order only, so vertices are matched once per search (`matched`).
     """
 
     PER_FRAME = (
@@ -72,10 +74,10 @@ class Silhouette(Term):
     def matched(
         cls, keypoints: Reprojection, xy_px: Tensor, normal: Tensor, vertices: Tensor, body: Body
     ) -> Self:
-        """Of outlines [T, N, 2] (NaN: no point), for the mesh [T, V, 3] in the camera of the
+        """Match outlines [T, N, 2] (NaN: no point) with the mesh [T, V, 3] in the camera of the
         keypoints.
         """
-        found = [
+        matches = [
             _rim_of(points, out, image, z, body, float(focal[0]))
             for points, out, image, z, focal in zip(
                 xy_px.double().numpy(),
@@ -86,19 +88,21 @@ class Silhouette(Term):
                 strict=True,
             )
         ]
-        vertex, belongs = (torch.from_numpy(np.stack(part)) for part in zip(*found, strict=True))
+        vertex, has_vertex = (
+            torch.from_numpy(np.stack(part)) for part in zip(*matches, strict=True)
+        )
         m_per_px = torch.take_along_dim(vertices[..., 2], vertex, 1) / keypoints.focal_px[:, :1]
-        weight = OUTLINE_INDEPENDENT / xy_px.shape[1] * belongs.to(xy_px.dtype)
+        weight = OUTLINE_INDEPENDENT / xy_px.shape[1] * has_vertex.to(xy_px.dtype)
         covered = torch.stack([body.weights[:, list(joints)].sum(1) for joints in GARMENTS], -1)[
             vertex
         ]
         clothes_m = covered @ covered.new_tensor(CLOTHES_M)
-        known = torch.nan_to_num(xy_px)
+        finite_xy_px = torch.nan_to_num(xy_px)
         return cls(
             keypoints.focal_px,
             keypoints.center_px,
             vertex,
-            known,
+            finite_xy_px,
             normal,
             m_per_px,
             covered,
@@ -106,37 +110,41 @@ class Silhouette(Term):
             weight,
         )
 
-    def thicker(self, garment: int) -> Self:
-        """With one garment thicker by a deviation."""
+    def with_thicker_garment(self, garment: int) -> Self:
+        """Return the term with one garment thicker by a deviation."""
         return replace(
             self, clothes_m=self.clothes_m + CLOTHES_UNSURE_M * self.covered[..., garment]
         )
 
     def _carried(self, posed: Posed) -> tuple[Tensor, Tensor]:
-        """[T, N, 24, 3] where each bone would carry the vertices, and the bones' shares [T, N, 24]."""
+        """Return where each bone would carry the vertices [T, N, 24, 3], and the bones' shares [T,
+        N, 24].
+        """
         body = posed.jacobian.body
         state = posed.state
         placement = posed.placement
         size = posed.jacobian.shape_size
-        rest = body.v_template[self.vertex] + torch.einsum(
+        rest_vertices = body.v_template[self.vertex] + torch.einsum(
             "tncs,ts->tnc",
             body.shapedirs[self.vertex][..., :size],
             state.shape.expand(len(state), -1),
         )
         feature = body.pose_feature(state.rotation)
         if body.posedirs is not None and feature is not None:
-            rest = rest + torch.einsum("tncp,tp->tnc", body.posedirs[self.vertex], feature)
+            rest_vertices = rest_vertices + torch.einsum(
+                "tncp,tp->tnc", body.posedirs[self.vertex], feature
+            )
         joints = body.rest_joints + torch.einsum(
             "jcs,ts->tjc", posed.jacobian.rest_shapedirs, state.shape.expand(len(state), -1)
         )
         turned = torch.einsum(
-            "tjcd,tnjd->tnjc", placement.rotation, rest[:, :, None] - joints[:, None]
+            "tjcd,tnjd->tnjc", placement.rotation, rest_vertices[:, :, None] - joints[:, None]
         )
         return placement.joints[:, None] + turned, body.weights[self.vertex]
 
     def _residual(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """[T, N] stds between body and outline, positive where the outline lies outside, and 1 /
-        std per metre.
+        """Return the gap between body and outline [T, N] in stds, positive where the outline lies
+        outside, and 1 / std per metre.
         """
         away_px = ((self.xy_px - project(points, self.focal_px, self.center_px)) * self.normal).sum(
             -1
@@ -193,9 +201,9 @@ def _rim_of(
     body: Body,
     focal_px: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each point of an outline [N, 2] with normals [N, 2] the vertex of the rim that it belongs
-    to, and whether there is one; of a body whose vertices are at image [V, 2], z metres away
-    [V]."""
+    """Return the rim's vertex that each point of an outline [N, 2] with normals [N, 2] belongs to,
+    and whether there is one. The body's vertices are at image [V, 2], z metres away [V].
+    """
     import cv2  # a fit without outlines does not need it
 
     faces, edges, sides = _edges(body)
@@ -226,21 +234,23 @@ def _rim_of(
     normal = normal[outer]
     middle = middle[outer]
     compared = compared[outer]
-    known = np.isfinite(points).all(1)
-    if not len(rim) or not known.any():
+    is_point = np.isfinite(points).all(1)
+    if not len(rim) or not is_point.any():
         return np.zeros(len(points), np.int64), np.zeros(len(points), bool)
     away = np.linalg.norm(np.nan_to_num(points)[:, None] - middle, axis=-1)
     away[out @ normal.T < LEAST_ALONG] = np.inf
     nearest = away.argmin(1)
     m_per_px = z[rim[nearest, 0]] / focal_px
-    belongs = known & (away.min(1) * m_per_px < FARTHEST_RIM_M) & compared[nearest]
+    belongs = is_point & (away.min(1) * m_per_px < FARTHEST_RIM_M) & compared[nearest]
     ends = np.linalg.norm(np.nan_to_num(points)[:, None] - image[rim[nearest]], axis=-1)
     return rim[nearest, ends.argmin(1)], belongs
 
 
 @lru_cache(maxsize=1)
 def _edges(body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Faces [F, 3], edges of a closed surface [E, 2], and the two faces at each [E, 2]."""
+    """Return faces [F, 3], edges of a closed surface [E, 2], and the two faces at each edge
+    [E, 2].
+    """
     faces = body.faces.to(torch.int64).numpy()
     ends = np.sort(np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]]), 1)
     face = np.tile(np.arange(len(faces)), 3)

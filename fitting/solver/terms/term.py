@@ -2,10 +2,11 @@
 normal equations.
 
 A new term is one file here, a frozen dataclass with its data, `cost` and `add`, and one line in the
-list of `fitting.problem_setup.terms_of`. Costs are in natural units: half a sum of squares is a negative
-log-likelihood, up to a constant. A robust residual enters the equations with the slope of its loss
-(iteratively reweighted least squares). `tests/fitting/test_terms.py` compares the derivatives of
-every term with differences of its cost."""
+list of `fitting.problem_setup.terms_of`. Costs are in natural units: half a sum of squares is a
+negative log-likelihood, up to a constant. A robust residual enters the equations with the slope of
+its loss (iteratively reweighted least squares). `tests/fitting/test_terms.py` compares the
+derivatives of every term with differences of its cost.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -23,8 +24,8 @@ FARTHEST = 2  # frames that one difference may reach over: the matrix has so man
 
 @dataclass(frozen=True)
 class NormalEquations:
-    """Half the cost's second-order model: cost(x + d) ~ cost + g . d + d . H d / 2. Terms add to it
-    in place.
+    """Half the second-order model of the cost: cost(x + d) ~ cost + g . d + d . H d / 2. Terms add
+    to it in place.
     """
 
     gradient: Tensor  # [T, 63]
@@ -52,16 +53,18 @@ class NormalEquations:
         )
 
     def double(self) -> "NormalEquations":
-        """The same in float64."""
-        whole = {
+        """Return the equations in float64."""
+        in_float64 = {
             name: value.double() for name, value in vars(self).items() if isinstance(value, Tensor)
         }
         return replace(
-            self, **whole, off_diagonals=tuple(value.double() for value in self.off_diagonals)
+            self, **in_float64, off_diagonals=tuple(value.double() for value in self.off_diagonals)
         )
 
     def damped(self, damping: Tensor) -> "NormalEquations":
-        """Marquardt's: diagonals grow by a share, [] or one per frame [T]."""
+        """Return the equations with Marquardt's damping: diagonals grow by a share, [] or one per
+        frame [T].
+        """
         matrix = self.matrix.clone()
         corner = self.corner.clone()
         for square in (matrix, corner):
@@ -69,7 +72,7 @@ class NormalEquations:
         return replace(self, matrix=matrix, corner=corner)
 
     def add_rows(self, residual: Tensor, step: Tensor, shape: Tensor) -> None:
-        """Residuals [T, n] within frames, and their derivatives [T, n, 63] and [T, n, S]."""
+        """Add residuals [T, n] within frames, given their derivatives [T, n, 63] and [T, n, S]."""
         x = step.mT
         r = residual.unsqueeze(-1)
         self.gradient.add_((x @ r).squeeze(-1))
@@ -82,12 +85,12 @@ class NormalEquations:
         self.corner.add_(shape.mT @ shape)
 
     def add_block(self, columns: slice, gradient: Tensor, matrix: Tensor) -> None:
-        """What concerns some numbers of the step only: gradient [T, k] and matrix [T, k, k]."""
+        """Add a gradient [T, k] and a matrix [T, k, k] for some columns of the step."""
         self.gradient[:, columns] += gradient
         self.matrix[:, columns, columns] += matrix
 
     def add_diagonal(self, columns: slice, gradient: Tensor, diagonal: Tensor) -> None:
-        """The same where each number stands by itself: diagonal [T, k] or [k]."""
+        """Add a gradient [T, k] and a diagonal [T, k] or [k] for some columns of the step."""
         self.gradient[:, columns] += gradient
         self.matrix.diagonal(dim1=-2, dim2=-1)[:, columns] += diagonal
 
@@ -99,12 +102,11 @@ class NormalEquations:
         step: Tensor,
         shape: Tensor,
     ) -> None:
-        """Differences over time, r_t = sum_k c_k x_{t+k}, each number with a weight: residual,
-        weight [T - order, n].
+        """Add differences over time, r_t = sum_k c_k x_{t+k}, with a weight for each number.
 
-        step: dx/dstep [T, n, 63], X_t. shape: dr/dshape [T - order, n, S], D_t. A difference makes
-        blocks c_j c_k X_{t+j}^T w X_{t+k}, hence off-diagonals, and c_k X_{t+k}^T w D_t of the
-        arrow.
+        residual and weight are [T - order, n]. step: dx/dstep [T, n, 63], X_t. shape: dr/dshape [T
+        - order, n, S], D_t. A difference makes blocks c_j c_k X_{t+j}^T w X_{t+k}, hence
+        off-diagonals, and c_k X_{t+k}^T w D_t of the arrow.
         """
         x = step.mT
         pulled = weight.unsqueeze(-1) * shape
@@ -125,8 +127,8 @@ class NormalEquations:
         columns: slice,
         scale: Tensor,
     ) -> None:
-        """The same for x_t = scale times some numbers of the step, [k]; the shape does not move
-        them.
+        """Add differences of x_t = scale [k] times some columns of the step, which the shape does
+        not move.
         """
         self.gradient[:, columns] += _transposed(stencil, weight * residual) * scale
         for lag, blocks in enumerate((self.matrix, *self.off_diagonals)):
@@ -136,7 +138,7 @@ class NormalEquations:
 
 
 def _transposed(stencil: Sequence[float], values: Tensor) -> Tensor:
-    """The transpose of the difference: [T - order, ...] -> [T, ...]."""
+    """Apply the transpose of the difference: [T - order, ...] -> [T, ...]."""
     order = len(stencil) - 1
     out = values.new_zeros(len(values) + order, *values.shape[1:])
     for k, c in enumerate(stencil):
@@ -145,8 +147,8 @@ def _transposed(stencil: Sequence[float], values: Tensor) -> Tensor:
 
 
 def _products(stencil: Sequence[float], weight: Tensor, lag: int) -> Tensor:
-    """Weights of differences [T - order, n] -> of the products of frames t and t + lag, [T - lag,
-    n].
+    """Return the weights of the products of frames t and t + lag, [T - lag, n], for weights of
+    differences [T - order, n].
     """
     order = len(stencil) - 1
     out = weight.new_zeros(len(weight) + order - lag, weight.shape[1])
@@ -157,37 +159,35 @@ def _products(stencil: Sequence[float], weight: Tensor, lag: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Term:
-    """Something that pulls. Fields named in PER_FRAME have a row per frame; they are cut with the
-    frames.
-    """
+    """A residual with its cost and derivatives. Fields named in PER_FRAME have a row per frame."""
 
     PER_FRAME: ClassVar[tuple[str, ...]] = ()
 
     def cost(self, posed: Posed) -> Tensor:
-        """Of each frame by itself [T], or of all together [], where frames touch each other or
-        share what it is of.
+        """Return the cost of each frame [T], or of all frames together [] where a residual couples
+        frames or concerns what they share.
         """
         raise NotImplementedError
 
     def add(self, posed: Posed, equations: NormalEquations) -> None:
-        """The gradient of `cost`, and its Gauss-Newton matrix."""
+        """Add the gradient of `cost` and its Gauss-Newton matrix."""
         raise NotImplementedError
 
     def in_doubt(self) -> "Term | None":
-        """The term as it counts where a fit states how far it may be off (`joint_deviations`);
-        None: not at all.
+        """Return the term as it counts when uncertainty is estimated (`joint_deviations`), or None
+        to leave it out.
         """
         return self
 
     def frames(self, index: Tensor | slice) -> Self:
-        """Of some of the frames."""
-        given = {
+        """Return the term for these frames."""
+        per_frame = {
             name: value for name in self.PER_FRAME if (value := getattr(self, name)) is not None
         }
-        return replace(self, **{name: value[index] for name, value in given.items()})
+        return replace(self, **{name: value[index] for name, value in per_frame.items()})
 
     def to(self, dtype: torch.dtype) -> Self:
-        """With what is real in another precision."""
+        """Return the term with its real numbers in another precision."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         real = {
             n: v
@@ -198,18 +198,19 @@ class Term:
 
 
 def geman_mcclure(squared: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
-    """rho(e) = e c^2 / (c^2 + e) of a squared residual e, and its slope (c^2 / (c^2 + e))^2."""
+    """Return rho(e) = e c^2 / (c^2 + e) of a squared residual e, and its slope (c^2 / (c^2
+    + e))^2.
+    """
     share = scale / (scale + squared)
     return squared * share, share.square()
 
 
 def charbonnier(squared: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """rho(e) = 2 c^2 (sqrt(1 + e / c^2) - 1) of a squared residual e, square near zero and a cone
-    far out; its slope.
+    """Return rho(e) = 2 c^2 (sqrt(1 + e / c^2) - 1) of a squared residual e, and its slope.
 
-    For motion: mostly people move evenly, and then somebody lands from a jump.
+    It is quadratic near zero and a cone far out. For motion: people mostly move evenly, and then
+    land from a jump.
     """
     root = (1 + squared / scale**2).sqrt()
-    return 2 * squared / (
-        root + 1
-    ), 1 / root  # the same, without the difference of nearly equal numbers
+    rho = 2 * squared / (root + 1)  # the same, without the difference of nearly equal numbers
+    return rho, 1 / root

@@ -36,7 +36,8 @@ from fitting.body.fingers import TO_MEDIAPIPE, WRISTS
 from fitting.body.load import load_body
 from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.camera import Camera
-from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
+from fitting.hands import fit_hands
+from fitting.hands.prior import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG
 from fitting.keypoints.hands import KNUCKLES, PALM, observe_hands
 from fitting.render import Mesh, render
 from pose2d.hands import (

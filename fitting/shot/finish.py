@@ -11,7 +11,7 @@ import torch
 from fitting.body import BodyOutput, BodyParams
 from fitting.body.fingers import WRISTS
 from fitting.fits import TrackFit
-from fitting.hands import fit_hands, flat_palms
+from fitting.hands import fit_hands, lay_palms_flat
 from fitting.keypoints.after_fit import inflate_variance
 from fitting.keypoints.hands import HandObservations, observe_hands
 from fitting.keypoints.hidden import FittedBody, find_hidden_keypoints
@@ -104,7 +104,7 @@ def _finish_person(
 
     def finish_block(block: slice) -> TrackFit:
         part = _scale_fit(track_fit.rows(block), size, view)
-        params = flat_palms(part.fit.params, view.body, _up_in_frames(up, part.frame, view))
+        params = lay_palms_flat(part.fit.params, view.body, _up_in_frames(up, part.frame, view))
         part = replace(part, fit=replace(part.fit, params=params))
         if hands is None:
             return part

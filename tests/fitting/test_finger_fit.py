@@ -15,7 +15,8 @@ from fitting.body.fingers import JOINT_NAMES_52, PARENTS_52, WRISTS
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.fits import FitInput, FitOptions, with_default_errors
-from fitting.hands import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG, fit_hands
+from fitting.hands import fit_hands
+from fitting.hands.prior import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG
 from fitting.keypoints.hands import HandObservations, observe_hands
 from fitting.optimise import fit_jointly
 from pose2d.skeletons import HALPE26

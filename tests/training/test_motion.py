@@ -14,7 +14,7 @@ from eval3dpw.captured.motion import Motion, load_captured, load_motion
 from fitting.body import BodyParams
 from fitting.body.fingers import WRISTS
 from fitting.body.rotations import axis_angle_to_quaternion, rotation_matrices
-from fitting.hands import flat_palms
+from fitting.hands import lay_palms_flat
 from pose2d.base.errors import UserError
 from training.motion import possible_poses, rare_poses
 from training.motion.accad import load_accad
@@ -257,7 +257,7 @@ def test_palms_of_people_on_their_hands_are_laid_flat_whatever_the_wrists_were(b
     pose[:, list(WRISTS)] = 0.0  # hands go on where forearms end
     params = BodyParams(pose, torch.zeros(10), torch.zeros(len(pose), 3))
     lean = rotation_matrices(torch.tensor([[0.2, 0.0, 0.15]]))[0]  # up is known roughly
-    flat = flat_palms(params, body, (lean @ up).expand(len(pose), 3))
+    flat = lay_palms_flat(params, body, (lean @ up).expand(len(pose), 3))
     before, after = (body.at(some).joints for some in (params, flat))
     assert torch.allclose(before[:, :22], after[:, :22], atol=1e-5)  # nothing but the hands moves
     sunk = [(at[:, (22, 23), 1] - at[:, list(WRISTS), 1])[on_hands] for at in (before, after)]

@@ -6,7 +6,7 @@ from pose2d.base.errors import lazy_names
 
 if TYPE_CHECKING:
     from fitmesh.api import Progress, run, run_many
-    from fitmesh.many.summary import ClipStatus
+    from fitmesh.many.status import ClipStatus
     from fitmesh.result import Event, Person, Result, Shot, load
     from fitmesh.tracks import edit_tracks
     from fitmesh.version import __version__
@@ -34,7 +34,7 @@ __getattr__, __dir__ = lazy_names(
     {
         **dict.fromkeys(("Progress", "run", "run_many"), "fitmesh.api"),
         **dict.fromkeys(("Event", "Person", "Result", "Shot", "load"), "fitmesh.result"),
-        "ClipStatus": "fitmesh.many.summary",
+        "ClipStatus": "fitmesh.many.status",
         "UserError": "pose2d.base.errors",
         "__version__": "fitmesh.version",
         "edit_tracks": "fitmesh.tracks",

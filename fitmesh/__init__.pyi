@@ -6,7 +6,7 @@ from pathlib import Path
 from numpy import ndarray
 
 from fitmesh.api import Progress as Progress
-from fitmesh.many.summary import ClipStatus as ClipStatus
+from fitmesh.many.status import ClipStatus as ClipStatus
 from fitmesh.result import Person as Person
 from fitmesh.result import Result as Result
 from fitmesh.result import Shot as Shot

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from fitmesh.inputs import folder_beside, open_clip, spooled
-from fitmesh.many.summary import ClipStatus
+from fitmesh.many.status import ClipStatus
 from fitmesh.options import ranges
 from fitmesh.options.record import function, option
 from fitmesh.options.run import RunOptions

@@ -1,4 +1,4 @@
-"""The command line: `fitmesh COMMAND`."""
+"""Define the command line: `fitmesh COMMAND`."""
 
 import io
 import sys
@@ -28,13 +28,13 @@ _HOW: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": 
 
 
 def command_of(name: str) -> Any:
-    """The function of a command, or the Typer of one that has commands of its own."""
+    """Return the function of a command, or the Typer of one with subcommands."""
     module = import_module(f"fitmesh.commands.{COMMANDS[name]}")
     return getattr(module, "app", None) or getattr(module, name.replace("-", "_"))
 
 
 class _Commands(typer.core.TyperGroup):
-    """Imports a command when it is asked for: nobody who runs one waits for the others."""
+    """Import a command when it is called, so that it does not wait for the others."""
 
     def list_commands(self, context: Any) -> list[str]:
         return list(COMMANDS)
@@ -87,9 +87,7 @@ def root(
 
 
 def main() -> None:
-    """Run a command. Whatever goes wrong becomes a sentence on stderr and an exit code
-    (`fitmesh.ui.trouble`).
-    """
+    """Run a command; failures become a message on stderr and an exit code (`fitmesh.ui.trouble`)."""
     install()  # signals first: the imports of a command take long enough to be interrupted
     for stream in (sys.stdout, sys.stderr):  # a file name need not be valid UTF-8
         if isinstance(stream, io.TextIOWrapper):

@@ -18,7 +18,8 @@ import pytest
 
 import fitmesh
 from fitmesh.inputs import find_clips, names_of
-from fitmesh.many.summary import ClipStatus, check_out, page, table
+from fitmesh.many.status import ClipStatus
+from fitmesh.many.summary import check_out, csv_table, html_page
 from fitmesh.options.record import read_config
 from fitmesh.result import Manifest
 from fitmesh.stages.scene import read_floor
@@ -386,13 +387,13 @@ def test_a_users_own_summary_over_many_clips_stays_unless_told_otherwise(
     with pytest.raises(UserError, match=rf"{name} was not written by fitmesh.*--overwrite"):
         check_out(str(tmp_path))
     check_out(str(tmp_path), overwrite=True)
-    (tmp_path / "summary.csv").write_text(table([]))
-    (tmp_path / "index.html").write_text(page([]))
+    (tmp_path / "summary.csv").write_text(csv_table([]))
+    (tmp_path / "index.html").write_text(html_page([]))
     check_out(str(tmp_path))
 
 
 def test_formulas_do_not_reach_a_spreadsheet() -> None:
-    text = table([ClipStatus("a", "=1+1.mp4", "failed", error="@x", worker="-y")])
+    text = csv_table([ClipStatus("a", "=1+1.mp4", "failed", error="@x", worker="-y")])
     assert text.splitlines()[1].startswith("'=1+1.mp4,a,failed")
     assert text.rstrip().endswith("'@x,'-y")
 

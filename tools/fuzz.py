@@ -174,7 +174,7 @@ def npz_target(valid: Valid) -> Target:
 
 
 def json_target(valid: Valid) -> Target:
-    from fitmesh.many.summary import ClipStatus
+    from fitmesh.many.status import ClipStatus
     from fitmesh.result import Manifest
     from fitmesh.stages.keypoint_files import read_given
     from fitmesh.stages.scene import _read_intrinsics, read_floor

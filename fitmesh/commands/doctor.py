@@ -1,8 +1,7 @@
-"""`fitmesh doctor`: is this installation sound? What is here, what is missing, and how to get it.
-`fitmesh body`: is a body file, and what does it look like?
+"""Check the installation (`fitmesh doctor`) and body files (`fitmesh body`).
 
-Imports nothing heavy itself: doctor has to answer where an import fails. Every library is tried one
-by one, and what goes wrong becomes a sentence."""
+This module imports nothing heavy: doctor must also answer where an import fails.
+"""
 
 import hashlib
 import importlib
@@ -28,8 +27,7 @@ REINSTALL = "pip install --force-reinstall --no-deps fitmesh"
 
 CPU_TORCH = "For CPUs alone: pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/cpu"
 COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
-# What every command needs: the name to install, the name to import. pyproject.toml has the
-# versions.
+# Required libraries: the name to install, the name to import. pyproject.toml has the versions.
 NEEDED = (
     ("torch", "torch"),
     ("numpy", "numpy"),
@@ -45,9 +43,9 @@ NEEDED = (
     ("typer", "typer"),
     ("rich", "rich"),
 )
-# What some things need: name, import, what for, how to get it.
+# Optional libraries: name, import, purpose, how to install.
 OPTIONAL = (
-    # These two are installed with fitmesh, and everything else works without them (THIRD_PARTY.md).
+    # The first two are installed with fitmesh, but most commands work without (THIRD_PARTY.md).
     ("smplx", "smplx", "SMPL, SMPL-H and SMPL-X files", "pip install smplx"),
     (
         "pycocotools",
@@ -75,6 +73,8 @@ OPTIONAL = (
 
 @dataclass(frozen=True)
 class Check:
+    """Hold the result of one check."""
+
     part: str  # program, embedded, machine or optional
     name: str
     state: Literal["ok", "missing", "broken"]
@@ -89,18 +89,16 @@ class Check:
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """How to say it."""
+    """Hold the options of `fitmesh doctor`."""
 
     json: bool = option(False, "One JSON object on stdout.")
 
 
 @command(DoctorOptions)
 def doctor(asked: DoctorOptions) -> None:
-    """Check the installation: libraries, embedded networks and bodies (by digest), devices,
-    optional parts.
+    """Check the installation: libraries, embedded files (by digest), devices, optional parts.
 
-    Says for everything that is missing or broken what to do. The exit code is 1 if fitmesh cannot
-    work like this.
+    Names a remedy for everything that is missing or broken. Exits with 1 if fitmesh cannot run.
     """
     checks: list[Check] = []
     say: Callable[[str], None] = (lambda text: None) if asked.json else typer.echo
@@ -117,7 +115,7 @@ def doctor(asked: DoctorOptions) -> None:
     broken = [check.name for check in checks if check.failed]
     say(
         typer.style(
-            f"\nMend first: {', '.join(broken)}." if broken else "\nAll is well.",
+            f"\nFix first: {', '.join(broken)}." if broken else "\nEverything works.",
             "red" if broken else "green",
         )
     )
@@ -133,19 +131,17 @@ def doctor(asked: DoctorOptions) -> None:
 
 
 def examine() -> Iterator[Check]:
-    """Everything, one check after another; none of them raises."""
-    sound = sys.version_info >= OLDEST_PYTHON
-    about = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    mend = "" if sound else "install Python 3.10 to 3.13"
-    yield Check("program", "python", "ok" if sound else "broken", about, mend)
+    """Yield all checks, one after another; none of them raises."""
+    is_supported = sys.version_info >= OLDEST_PYTHON
+    description = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    fix = "" if is_supported else "install Python 3.10 to 3.13"
+    yield Check("program", "python", "ok" if is_supported else "broken", description, fix)
     for package, module in NEEDED:
         yield _library(
             "program", package, module, "", f"pip install --force-reinstall {package}", needed=True
         )
     yield from embedded()
-    yield Check(
-        "machine", "processor cores", "ok", f"{cores()}, which --threads uses unless told otherwise"
-    )
+    yield Check("machine", "processor cores", "ok", f"{cores()}, the default of --threads")
     for check in (_torch_device, _video_encoder):
         try:
             yield check()
@@ -172,7 +168,7 @@ def examine() -> Iterator[Check]:
 
 
 def _library(part: str, package: str, module: str, purpose: str, how: str, needed: bool) -> Check:
-    """Imported, since a package that is there may still not load."""
+    """Check a library by importing it, since an installed package may fail to load."""
     try:
         importlib.import_module(module)
         if module == "pytorch3d":  # its Python part alone draws nothing
@@ -195,9 +191,7 @@ def _library(part: str, package: str, module: str, purpose: str, how: str, neede
 
 
 def embedded() -> Iterator[Check]:
-    """Networks, heads, bodies and priors that ship with the package: there, and byte for byte as
-    published.
-    """
+    """Check that the embedded networks, heads, bodies and priors are the published files."""
     try:
         wanted: dict[str, Any] = json.loads(EMBEDDED.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -225,6 +219,7 @@ def embedded() -> Iterator[Check]:
 
 
 def _torch_device() -> Check:
+    """Check which devices torch can use."""
     import torch
 
     gpus = [f"cuda:{i} ({torch.cuda.get_device_name(i)})" for i in range(torch.cuda.device_count())]
@@ -232,11 +227,12 @@ def _torch_device() -> Check:
     if gpus and torch.cuda.is_available():
         about = f"cpu, {', '.join(gpus)}: --device cuda uses the first"
     elif torch.version.cuda:
-        about = f"cpu; torch is built for CUDA {torch.version.cuda}, gigabytes that nothing uses here. {CPU_TORCH}"
+        about = f"cpu; torch is built for CUDA {torch.version.cuda}, but finds no GPU. {CPU_TORCH}"
     return Check("machine", "device", "ok", about)
 
 
 def _video_encoder() -> Check:
+    """Check that H.264 can be written."""
     import av
 
     if "libx264" in av.codecs_available:
@@ -256,10 +252,10 @@ def _first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class BodyOptions:
-    """Which body."""
+    """Hold the options of `fitmesh body`."""
 
     body_model: Path | None = option(
-        None, "SMPL, SMPL-H or SMPL-X file, or a folder of them; without it the embedded open body."
+        None, "SMPL, SMPL-H or SMPL-X file, or a folder of them. Default: the embedded open body."
     )
     gender: str = option("neutral", "Which file of a folder: neutral, male or female.")
     out: Path | None = option(None, "Write an image of the body, front and back, to this PNG.")
@@ -267,7 +263,7 @@ class BodyOptions:
 
 @command(BodyOptions)
 def body(asked: BodyOptions) -> None:
-    """Check a body file: load it, say what it holds, and draw it when asked to."""
+    """Check a body file: load it, print what it holds, and draw it if --out is given."""
     from rich.console import Console
 
     import fitting
@@ -300,16 +296,14 @@ def body(asked: BodyOptions) -> None:
         raise UserError(f"the image {out} must end in .png.")
     # At rest, facing the camera and turned away from it
     pose = loaded.v_template.new_zeros(2, 24, 3)
-    pose[0, 0, 0] = (
-        torch.pi
-    )  # the body's y points up and z to its front; the camera's down and away
+    # The body's y axis points up and its z axis to the front; the camera's point down and away.
+    pose[0, 0, 0] = torch.pi
     pose[1, 0, 2] = torch.pi  # the same, rotated by 180 degrees about the vertical
     place = loaded.v_template.new_tensor([[-1.0, 0, 5], [1.0, 0, 5]])
     vertices = loaded(pose, translation=place, vertices=True).vertices
     assert vertices is not None
-    vertices[..., 1] -= (vertices[..., 1].amin(1) + vertices[..., 1].amax(1))[
-        :, None
-    ] / 2  # centre it upright
+    middle = (vertices[..., 1].amin(1) + vertices[..., 1].amax(1)) / 2
+    vertices[..., 1] -= middle[:, None]
     image = render([Mesh(v, loaded.faces) for v in vertices], Camera.from_focal(1100, (1000, 620)))
     encoded, png = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     assert encoded

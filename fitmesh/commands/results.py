@@ -1,6 +1,4 @@
-"""`fitmesh view`: a result in the browser; `fitmesh tracks`: look at who is who in it, and correct
-that by hand.
-"""
+"""Show a result in the browser (`fitmesh view`) and correct identities (`fitmesh tracks`)."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +9,12 @@ import typer
 from fitmesh.options import ranges
 from fitmesh.options.record import command, option
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError
 
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """Which result, where."""
+    """Hold the options of `fitmesh view`."""
 
     out: Path = option(..., "The --out folder of `fitmesh run`.", shown=False, is_argument=True)
     port: int = option(0, "Port to listen on; 0 takes a free one.", limits=ranges.PORT)
@@ -55,14 +53,14 @@ def view(asked: ViewOptions) -> None:
 
 @dataclass(frozen=True)
 class TracksOptions:
-    """What to correct; nothing lists."""
+    """Hold the options of `fitmesh tracks`; without edits it lists the people."""
 
     out: Path = option(..., "The --out folder of `fitmesh run`.", shown=False, is_argument=True)
     merge: tuple[str, ...] = option(
-        (), "People who are one: 3,7. The first number is kept.", shown=False
+        (), "Numbers that are one person, such as 3,7. The first number is kept.", shown=False
     )
     split: tuple[str, ...] = option(
-        (), "A person who is somebody else from a time on: 2@4.5s.", shown=False
+        (), "Split a person at a time: 2@4.5s. The later part gets a new number.", shown=False
     )
     drop: tuple[str, ...] = option((), "People to leave out: 5 or 5,6.", shown=False)
     undo: bool = option(False, "Take back the last edit.")
@@ -72,24 +70,24 @@ class TracksOptions:
 
 @command(TracksOptions)
 def tracks(asked: TracksOptions) -> None:
-    """List the people of a run, and correct who is who: merge, split and drop tracks.
+    """List the people of a run, and merge, split or drop tracks.
 
-    The next `fitmesh run` with the same settings keeps the correction and makes bodies, overlay and
-    exports anew; the video is not searched again. Options can be given several times; merges come
+    The next `fitmesh run` with the same settings applies the edits and makes bodies, overlay and
+    exports again, without looking for people a second time. Options can be repeated; merges come
     first, then splits, then drops.
     """
     from fitmesh.stages.people import read_tracks
     from fitmesh.tracks import edit_tracks, edited_tracks, list_tracks, read_edits, write_edits
 
     out = asked.out
-    wanted = any((asked.merge, asked.split, asked.drop))
-    if sum((wanted, asked.undo, asked.clear, asked.list)) > 1:
-        raise UserError("give edits, --undo, --clear or --list: one of them at a time.")
+    has_edits = any((asked.merge, asked.split, asked.drop))
+    if sum((has_edits, asked.undo, asked.clear, asked.list)) > 1:
+        raise OptionError("--undo, --clear, --list and edits exclude each other: pass one of them.")
     if asked.clear:
         write_edits(out, read_tracks(out), [])  # also those made for other tracks
     elif asked.undo:
         edit_tracks(out, undo=1)
-    elif wanted:
+    elif has_edits:
         edit_tracks(
             out,
             merge=[_identities(text, "--merge", "3,7") for text in asked.merge],
@@ -103,30 +101,30 @@ def tracks(asked: TracksOptions) -> None:
         known = f", the same as {person.same_as}" if person.same_as != person.identity else ""
         typer.echo(f"person {person.identity}: {count(person.frames, 'frames')}, {span}{known}")
     if not people:
-        typer.echo("nobody")
+        typer.echo("no people")
     for event in sorted(edited_tracks(out).events, key=lambda event: event.time_s):
         typer.echo(
             f"check {event.time_s:.2f} s: person {event.identity}, {event.kind}: {event.text}"
         )
     for number, edit in enumerate(edits, 1):
         typer.echo(f"edit {number}: {edit}")
-    if wanted or asked.undo or asked.clear:
-        typer.echo(
-            "Run `fitmesh run` again with the same settings: it makes bodies, overlay and exports anew."
-        )
+    if has_edits or asked.undo or asked.clear:
+        typer.echo("Run `fitmesh run` again with the same settings to apply the edits.")
 
 
 def _identities(text: str, option: str, example: str) -> "list[int]":
+    """Parse comma-separated numbers of people."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() and len(part) < 16 for part in parts):
-        raise UserError(f"{option} takes the numbers of people, such as {example}; got {text!r}.")
+        raise OptionError(f"{option} must be numbers of people, such as {example}; got {text!r}.")
     return [int(part) for part in parts]
 
 
 def _split(text: str) -> tuple[int, float]:
+    """Parse a person and a time, such as 2@4.5s."""
     match = re.fullmatch(r"\s*([0-9]{1,15})\s*@\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*s?\s*", text)
     if match is None:
-        raise UserError(
-            f"--split takes a person and a time of the video in seconds, such as 2@4.5s; got {text!r}."
+        raise OptionError(
+            f"--split must be a person and a time in seconds, such as 2@4.5s; got {text!r}."
         )
     return int(match[1]), float(match[2])

@@ -13,7 +13,7 @@ from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
 from fitmesh.ui.events import Message, Reporter, as_json_lines, on_stderr, starting
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 
 if TYPE_CHECKING:
     from fitmesh.result import Result
@@ -34,7 +34,7 @@ def run(asked: RunCommand) -> None:
     from fitmesh.inputs import folder_beside, given_by_name, open_given
 
     if asked.quiet and asked.json:
-        raise UserError("--quiet and --json contradict each other: give one of them.")
+        raise OptionError("--quiet and --json exclude each other: pass one of them.")
     reporter = Reporter(as_json_lines if asked.json else on_stderr(asked.quiet))
     try:
         check_exports(asked.exports, asked.bone_names)
@@ -50,8 +50,8 @@ def run(asked: RunCommand) -> None:
             from pose2d.base.threads import return_memory
         settings = run_settings(asked, others)
         job = Job(clip, settings, out, reporter)
-        for one in (job, *job.cameras):
-            _say_input(one)
+        for camera_job in (job, *job.cameras):
+            _say_input(camera_job)
         return_memory()
         with working():
             files, _ = run_stages(job)
@@ -74,6 +74,7 @@ def run(asked: RunCommand) -> None:
 
 
 def _say_input(job: "Job") -> None:
+    """Report the clip and where its keypoints come from."""
     clip = job.clip
     settings = job.settings
     info = job.clip.info
@@ -93,6 +94,7 @@ def _say_input(job: "Job") -> None:
 
 
 def _say_people(result: "Result", reporter: Reporter) -> None:
+    """Report each person of a result, and how much there is to check."""
     import numpy as np
 
     from fitmesh.exports.scene import absences
@@ -124,15 +126,15 @@ def _say_people(result: "Result", reporter: Reporter) -> None:
         )
     if result.events:
         reporter.say(
-            f"{count(len(result.events), 'things')} to check about who is who: report.html lists them, `fitmesh "
-            "tracks` corrects them",
+            f"{count(len(result.events), 'things')} to check about identities: report.html lists them, "
+            "`fitmesh tracks` corrects them",
             "check",
             count=len(result.events),
         )
 
 
 def _many_asked(asked: RunCommand) -> bool:
-    """Whether options ask for a folder a clip. One --video has its results in --out itself."""
+    """Return whether each clip gets its own results folder; a single --video uses --out itself."""
     from fitmesh.inputs import is_url
 
     if asked.together:
@@ -140,33 +142,30 @@ def _many_asked(asked: RunCommand) -> bool:
     if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out or ""])):
         for name in ("images", "image", "fps"):
             if getattr(asked, name):
-                raise UserError(
-                    f"--{name} is for one clip, and many videos were asked for: leave one of them out."
+                raise OptionError(
+                    f"--{name} is for one clip and cannot be used with many videos: leave it out."
                 )
         return True
     for name in ("jobs", "shard", "ray", "retry_failed"):
         if getattr(asked, name):
-            raise UserError(
-                f"--{name.replace('_', '-')} is for many videos: give --videos, or --video several times."
+            flag = name.replace("_", "-")
+            raise OptionError(
+                f"--{flag} is for many videos: pass --videos, or --video several times."
             )
     return False
 
 
 def _run_videos(many: RunCommand, reporter: Reporter) -> int:
-    """The exit code."""
+    """Process many videos and return the exit code."""
     from fitmesh.many.batch import run_clips
     from fitmesh.many.summary import in_words
 
     if not many.video and not many.videos:
-        raise UserError("give --video or --videos: results in object storage are of videos.")
+        raise OptionError("pass --video or --videos: only they can be written to object storage.")
     if many.out is None:
-        raise UserError(
-            "many videos were asked for: give --out, the folder above their folders of results."
-        )
+        raise OptionError("--out is missing: many videos need a folder for their results folders.")
     if many.jobs is not None and many.ray is not None:
-        raise UserError(
-            "--jobs is for processes of this machine; Ray has its own: leave one of --jobs and --ray out."
-        )
+        raise OptionError("--jobs and --ray exclude each other: pass one of them.")
     with working():
         statuses = run_clips(
             many,

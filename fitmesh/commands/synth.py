@@ -1,4 +1,4 @@
-"""`fitmesh synth`: rendered people with exact truth, in 3DPW's layout."""
+"""Render people with exact truth in 3DPW's layout (`fitmesh synth`)."""
 
 import re
 import time
@@ -14,14 +14,16 @@ from fitmesh.ui.trouble import working
 
 @dataclass(frozen=True)
 class SynthOptions:
-    """Which people, in which scenes, how large."""
+    """Hold the options of `fitmesh synth`."""
 
-    out: Path = option(..., "Folder for the data set; made if absent.")
+    out: Path = option(..., "Folder for the data set, created if absent.")
     sequences: int | None = option(
-        None, "How many sequences.", limits=ranges.COUNT, shown="26, or 8 scripted ones"
+        None, "Number of sequences.", limits=ranges.COUNT, shown="26, or 8 scripted ones"
     )
     frames: int = option(
-        100, "Frames of a sequence at most; the motion may be shorter.", limits=ranges.COUNT
+        100,
+        "Largest number of frames of a sequence; the motion may be shorter.",
+        limits=ranges.COUNT,
     )
     size: str = option("640x360", "Width and height of the images in pixels.")
     seed: int = option(0, "The same seed makes the same bytes.", limits=ranges.SEED)
@@ -33,8 +35,8 @@ class SynthOptions:
     )
     scenes: tuple[str, ...] = option(
         (),
-        "Scripted scenes instead, with commas: crossing, embrace, behind, cuts (who is who), world (people on a "
-        "floor). Images and truth, no 3DPW pickles.",
+        "Scripted scenes instead, separated by commas: crossing, embrace, behind, cuts (identities), world (people "
+        "on a floor). They have images and truth, but no 3DPW pickles.",
         shown="none",
         commas=True,
     )
@@ -52,11 +54,9 @@ class SynthOptions:
 
 @command(SynthOptions)
 def synth(asked: SynthOptions) -> None:
-    """Make a data set of rendered people in exactly 3DPW's layout, so that eval-3dpw runs without a
-    licence.
+    """Make a data set of rendered people in 3DPW's layout, for eval-3dpw without a licence.
 
-    Sequences that are complete in the folder are kept, so an interrupted run continues where it
-    stopped.
+    Complete sequences in the folder are kept, so an interrupted run continues where it stopped.
     """
     from rich.console import Console
 
@@ -89,14 +89,14 @@ def synth(asked: SynthOptions) -> None:
             scenes=scenes or (),
             seconds=asked.seconds,
         )
-        made = make_dataset(asked.out, settings, in_processes(min(workers, count)))
+        results = make_dataset(asked.out, settings, in_processes(min(workers, count)))
         console = Console(highlight=False)
         began = time.monotonic()
         new_frames = 0
         person_frames = 0
         sequences = 0
         with working(), Reporter(on_stderr()).busy("rendering"):
-            for done in made:
+            for done in results:
                 sequences += 1
                 new_frames += 0 if done.skipped else done.frames
                 person_frames += done.frames * done.people
@@ -114,13 +114,13 @@ def synth(asked: SynthOptions) -> None:
 
 
 def in_processes(jobs: int) -> Callable[..., Iterable[Any]]:
-    """As `map`, with so many processes, in the order in which they are done."""
+    """Return a `map` that works in several processes and yields results as they end."""
     from fitmesh.many.executors import ProcessExecutor
     from pose2d.base.errors import UserError
 
     def run(make: Callable[[int], Any], numbers: Iterable[int]) -> Iterator[Any]:
         tasks = [(make, number) for number in numbers]
-        for ended in ProcessExecutor(jobs, 1).map(_made, tasks, lambda *_: None):
+        for ended in ProcessExecutor(jobs, 1).map(_make, tasks, lambda *_: None):
             if ended.lost:
                 raise UserError(f"sequence {ended.number}: {ended.lost}")
             yield ended.result
@@ -128,17 +128,21 @@ def in_processes(jobs: int) -> Callable[..., Iterable[Any]]:
     return map if jobs == 1 else run
 
 
-def _made(task: tuple[Callable[[int], Any], int], _: object) -> Any:
+def _make(task: tuple[Callable[[int], Any], int], _: object) -> Any:
+    """Make one sequence, in a worker process."""
     make, number = task
     return make(number)
 
 
 def _size(text: str) -> tuple[int, int]:
-    from pose2d.base.errors import UserError
+    """Parse a width and a height in pixels."""
+    from pose2d.base.errors import OptionError
 
     match = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})", text.lower())
     if match is None:
-        raise UserError(f"--size must read like 640x360, got {text[:80]!r}.")
+        raise OptionError(
+            f"--size must be a width and a height, such as 640x360; got {text[:80]!r}."
+        )
     width = int(match[1])
     height = int(match[2])
     ranges.SIDE_PX.check("the width in --size", width)

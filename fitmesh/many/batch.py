@@ -1,8 +1,7 @@
-"""A run over many clips: every clip of this machine's share is done once, and the summary is over
-all of them.
+"""Process every clip of this machine's share once, and write a summary of all clips.
 
-Imports nothing heavy before there is work: clips that were done before and have not changed are
-told by digests."""
+Nothing heavy is imported before there is work: unchanged clips are recognised by digests.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from fitmesh.inputs import find_clips, share_of
 from fitmesh.many.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
-from fitmesh.many.summary import ClipStatus, check_out, kept, recipe_of, write_summary
+from fitmesh.many.status import ClipStatus
+from fitmesh.many.summary import check_out, write_summary
+from fitmesh.many.unchanged import recipe_digest, unchanged_statuses
 from fitmesh.options.run import RunOptions
 from fitmesh.ui.events import ClipEnded, Event, FromClip, Reporter, starting
 from fitmesh.ui.trouble import count
@@ -20,11 +21,10 @@ from pose2d.base.threads import cores
 if TYPE_CHECKING:
     from fitmesh.many.clip import ClipTask
 
-BUSY_PAUSE_S = 5.0  # before clips that other runs are at work on are asked for again
+BUSY_PAUSE_S = 5.0  # before clips that other runs hold are tried again
 SUMMARY_EVERY_S = 60.0
-SUMMARY_SHARE = (
-    0.02  # of the time at most goes into summaries: of other shards' clips the folders are read
-)
+# Upper bound on the share of time for summaries, which read the folders of other shards' clips.
+SUMMARY_SHARE = 0.02
 
 
 def run_clips(
@@ -39,39 +39,40 @@ def run_clips(
     ray: str | None,
     retry_failed: bool,
 ) -> list[ClipStatus]:
-    """What became of each clip of the shard, in order. The two files over all clips are renewed on
-    the way. video, videos: as in `find_clips`; jobs: local processes, None: this one does
-    everything; ray: address of a cluster instead. retry_failed: also clips that are known to be
-    broken."""
-    given = find_clips(video, videos, out)
-    clips = share_of(given.clips, shard)
-    before = None if options.overwrite else kept(clips, recipe_of(options), out, retry_failed)
-    if before is not None:
+    """Process the clips of a shard and return the status of each, in order.
+
+    The two files over all clips are renewed on the way. video, videos: as in `find_clips`; jobs:
+    local processes, None: this process; ray: address of a cluster instead; retry_failed: also
+    process clips that failed before.
+    """
+    selection = find_clips(video, videos, out)
+    clips = share_of(selection.clips, shard)
+    unchanged = None
+    if not options.overwrite:
+        unchanged = unchanged_statuses(clips, recipe_digest(options), out, retry_failed)
+    if unchanged is not None:
         check_out(out)
-        statuses = iter(before)
+        statuses = iter(unchanged)
     else:
         with starting(reporter):
             from fitmesh.many.clip import process_clip, tasks_of
-        # On a cluster a clip has one thread: several clips side by side keep cores busier than one
-        # on several.
-        threads = (
-            max(1, (options.threads or cores()) // (jobs or 1))
-            if ray is None
-            else options.threads or 1
-        )
+        threads = max(1, (options.threads or cores()) // (jobs or 1))
+        if ray is not None:
+            # Several clips with one thread each keep a cluster busier than one clip with several.
+            threads = options.threads or 1
         tasks = tasks_of(replace(options, threads=threads), clips, out, retry_failed)
         check_out(out, options.overwrite)
         executor: Executor = ProcessExecutor(jobs, threads) if jobs else SerialExecutor()
         executor = executor if ray is None else RayExecutor(ray, threads)
-        for path in given.twice:
-            reporter.warn(f"{path} was given more than once: it is done once.")
-        if given.left_out:
+        for path in selection.twice:
+            reporter.warn(f"{path} was given more than once: it is processed once.")
+        if selection.left_out:
             reporter.say(
-                f"{count(given.left_out, 'files')} in {out} match too; they are results and left out."
+                f"{count(selection.left_out, 'files')} in {out} match too; they are results and left out."
             )
-        of = "" if shard is None else f" (part {shard} of {len(given.clips)})"
-        reporter.say(f"{count(len(tasks), 'clips')}{of}, {executor}")
-        statuses = _all(process_clip, tasks, executor, reporter)
+        part = "" if shard is None else f" (part {shard} of {len(selection.clips)})"
+        reporter.say(f"{count(len(tasks), 'clips')}{part}, {executor}")
+        statuses = _process_all(process_clip, tasks, executor, reporter)
     known: dict[str, ClipStatus] = {}
     renewed = time.monotonic()
     pause_s = SUMMARY_EVERY_S
@@ -83,22 +84,23 @@ def run_clips(
                 reporter.emit(ClipEnded(status, len(known), len(clips)))
                 began = time.monotonic()
                 if began - renewed > pause_s:
-                    write_summary(given.clips, known, out)
+                    write_summary(selection.clips, known, out)
                     renewed = time.monotonic()
                     pause_s = max(SUMMARY_EVERY_S, (renewed - began) / SUMMARY_SHARE)
         finally:  # also after Ctrl-C
-            write_summary(given.clips, known, out)
+            write_summary(selection.clips, known, out)
     return [known[clip.name] for clip in clips]
 
 
-def _all(
+def _process_all(
     work: Callable[..., ClipStatus],
     tasks: Sequence["ClipTask"],
     executor: Executor,
     reporter: Reporter,
 ) -> Iterator[ClipStatus]:
-    """Clips that another run holds come last: when that is done with them, they are found up to
-    date.
+    """Yield the status of each clip as it ends.
+
+    Clips that another run holds come last; when that run has finished them, they are up to date.
     """
     while tasks:
         current = tasks
@@ -111,7 +113,7 @@ def _all(
             task = current[ended.number]
             if ended.result is None:
                 lost = ClipStatus(task.name, task.source, "failed", error=ended.lost)
-                lost.note(task.out)
+                lost.try_to_write(task.out)
                 yield lost
             elif ended.result.state == "busy":
                 busy.append(task)
@@ -119,7 +121,7 @@ def _all(
                 yield ended.result
         if busy:
             reporter.say(
-                f"waiting for {count(len(busy), 'clips')} that other runs are at work on: {busy[0].name} .."
+                f"waiting for {count(len(busy), 'clips')} that other runs hold: {busy[0].name} .."
             )
             time.sleep(BUSY_PAUSE_S)
         tasks = busy

@@ -1,9 +1,8 @@
-"""One function on many tasks: in this process, in local processes that outlive each other, or on a
-Ray cluster.
+"""Apply a function to many tasks: in this process, in local processes, or on a Ray cluster.
 
-On Ray they are Ray Core tasks that send back a result and nothing else. Ray's own retries are off,
-and the bounded number of them is counted here: a task whose worker ran out of memory Ray would
-otherwise repeat without end, whatever `max_retries` says."""
+Ray's own retries are off and a bounded number is counted here: Ray repeats a task whose worker ran
+out of memory without end, whatever `max_retries` says.
+"""
 
 import contextlib
 import os
@@ -42,7 +41,7 @@ Work = Callable[[Any, Notify], Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a task that needs no more work."""
+    """Hold what became of a task."""
 
     number: int  # of the task
     result: Any  # None: there is none
@@ -50,7 +49,7 @@ class Outcome:
 
 
 class SerialExecutor:
-    """This process, one task after another. A task that kills its process ends everything."""
+    """Work in this process, one task after another. A task that kills the process ends the run."""
 
     def __str__(self) -> str:
         return "one after another"
@@ -64,15 +63,19 @@ class SerialExecutor:
 
 @dataclass
 class _Worker:
+    """Hold a worker process and what it is doing."""
+
     process: Any  # of the context "spawn"
     connection: Connection
-    task: int | None = None  # number of what it is doing
+    task: int | None = None  # number of the task in work
     ready: bool = False
 
 
 class ProcessExecutor:
-    """`jobs` processes of `threads` threads each. A worker that dies takes nothing but its task
-    with it, and that is tried RETRIES times more."""
+    """Work in `jobs` processes of `threads` threads each.
+
+    The task of a worker that dies is tried again, up to RETRIES times.
+    """
 
     def __init__(self, jobs: int, threads: int) -> None:
         self.jobs, self.threads = jobs, threads
@@ -83,8 +86,10 @@ class ProcessExecutor:
     def map(
         self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]
     ) -> Iterator[Outcome]:
-        """Every task exactly once, in the order they end; notify: called with a task's number and
-        whatever `work` notified of."""
+        """Yield the outcome of every task, in the order in which they end.
+
+        notify: called with the number of a task and what `work` notified of.
+        """
         waiting = deque(range(len(tasks)))
         tries = Counter[int]()
         workers: list[_Worker] = []
@@ -130,9 +135,7 @@ class ProcessExecutor:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         added = {name: str(self.threads) for name in _THREADS if name not in os.environ}
-        os.environ.update(
-            added
-        )  # which the process inherits, where the user has not decided otherwise
+        os.environ.update(added)  # inherited by the process; the user's own values are kept
         try:
             process = context.Process(target=_serve, args=(theirs, work), daemon=False)
             process.start()
@@ -144,11 +147,11 @@ class ProcessExecutor:
 
 
 def _end(worker: _Worker) -> str:
-    """Why a process is no more."""
+    """Join a worker process and describe why it exited."""
     worker.connection.close()
     worker.process.join(PATIENCE_S)
     code = worker.process.exitcode
-    if code is None:  # it closed its connection and lives on
+    if code is None:  # it closed its connection but is still running
         worker.process.kill()
         worker.process.join()
         return "the worker process stopped answering"
@@ -160,9 +163,7 @@ def _end(worker: _Worker) -> str:
 
 
 def _stop(workers: Sequence[_Worker]) -> None:
-    """Idle ones end by themselves when their connection closes; those at work are told to clean up
-    and end.
-    """
+    """Stop all workers: idle ones end when their connection closes, the others are terminated."""
     for worker in workers:
         worker.connection.close()
         if worker.task is not None:
@@ -172,10 +173,9 @@ def _stop(workers: Sequence[_Worker]) -> None:
 
 
 def _serve(connection: Connection, work: Work) -> None:
-    """A worker's life: tasks come, results go, until nobody is at the other end."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches every process of a terminal; the first one decides
+    """Receive tasks and send results until the connection closes."""
+    # Ctrl-C reaches every process of a terminal; the first process decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: _leave(128 + signal.SIGTERM))
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     return_memory()
@@ -193,22 +193,23 @@ def _serve(connection: Connection, work: Work) -> None:
 
 
 def _leave_with_parent() -> None:
-    """A worker whose parent was killed must not go on writing: the next run wants its folder."""
+    """Exit when the parent is killed, since the next run needs the output folder."""
     if (parent := parent_process()) is not None:
         parent.join()
     _leave(1)
 
 
 def _leave(code: int) -> None:
+    """Remove unfinished files and exit."""
     files.remove_unfinished()
     os._exit(code)
 
 
 class RayExecutor:
-    """A cluster that is running, or one of this machine alone that is started for the purpose."""
+    """Work on a running Ray cluster, or on one that is started on this machine."""
 
     def __init__(self, address: str, threads: int) -> None:
-        """threads: processor cores that a task asks for."""
+        """Connect to the cluster. threads: processor cores for each task."""
         self.threads = threads
         self._ray = _connected(address)
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
@@ -228,7 +229,7 @@ class RayExecutor:
     def map(
         self, work: Work, tasks: Sequence[Any], notify: Callable[[int, Any], None]
     ) -> Iterator[Outcome]:
-        """Nothing is notified from there; only results come."""
+        """Yield the outcome of every task as it ends; there are no notifications."""
         ray = self._ray
         remote = ray.remote(num_cpus=self.threads, max_retries=0, scheduling_strategy="SPREAD")(
             _work
@@ -254,7 +255,7 @@ class RayExecutor:
                             f"a Ray worker cannot do its task: {_first(error)}. Every machine of the cluster needs the "
                             "same fitmesh and the same Python."
                         ) from None
-                    except ray.exceptions.RayError as error:  # the worker or its machine is no more
+                    except ray.exceptions.RayError as error:  # the worker or its machine died
                         if tries[number] <= RETRIES:
                             submit(number)
                         else:
@@ -269,16 +270,14 @@ class RayExecutor:
 
 
 def _work(work: Work, task: Any, folder: str) -> Any:
-    """In the folder that relative paths of the task were meant from, which lies on a file system
-    that all share.
-    """
+    """Do a task in the driver's folder on a shared file system, for relative paths in the task."""
     with contextlib.suppress(OSError):
         os.chdir(folder)
     return work(task, lambda what: None)
 
 
 def _connected(address: str) -> Any:
-    """The module ray, connected."""
+    """Return the module ray, connected to the cluster."""
     try:
         ray: Any = import_module("ray")
     except ImportError as error:
@@ -294,9 +293,7 @@ def _connected(address: str) -> Any:
         try:
             ray.init(address="auto", **quiet)
         except ConnectionError:  # none is running here
-            os.environ.setdefault(
-                "RAY_USAGE_STATS_ENABLED", "0"
-            )  # nobody asked to report to Ray's makers
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no telemetry
             ray.init(address="local", include_dashboard=False, **quiet)
     except UserError:
         raise
@@ -309,7 +306,7 @@ def _connected(address: str) -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Ray itself would try for minutes."""
+    """Raise UserError if no program listens at the address; Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UserError(f"--ray takes auto or an address like 10.0.0.1:6379; got {address[:80]!r}.")
@@ -317,12 +314,13 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), REACH_S).close()
     except OSError as error:
         raise UserError(
-            f"nobody answers at the Ray address {address} ({error.strerror or error}). Is `ray start --head` running "
+            f"no Ray cluster answers at {address} ({error.strerror or error}). Is `ray start --head` running "
             "there, and is the port open?"
         ) from error
 
 
 def _first(error: BaseException) -> str:
+    """Return the first line of an error's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [
         type(error).__name__
     ]

@@ -1,7 +1,8 @@
-"""Clips and results in object storage (s3://, gs://, ..), through fsspec.
+"""Read and write clips and results in object storage (s3://, gs://, ..), through fsspec.
 
-A store has no rename and its calls fail now and then: calls are repeated, and a folder of results
-counts only when its status file is there, which is written last and removed first."""
+Calls to a store fail now and then, so they are repeated. A store has no rename, so a folder of
+results is complete only when its status file exists, which is written last and removed first.
+"""
 
 import random
 import time
@@ -13,7 +14,8 @@ from pose2d.base.errors import UserError
 
 STATUS_FILE = "status.json"
 TRIES = 6  # of a call; at one failure in twenty, one call in 64 million fails for good
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0  # between two tries; twice as long each time
+FIRST_PAUSE_S = 0.2  # between two tries; doubled each time
+LONGEST_PAUSE_S = 10.0
 _FINAL = (
     FileNotFoundError,
     PermissionError,
@@ -24,25 +26,25 @@ _FINAL = (
 
 
 def matching(pattern: str) -> list[str]:
-    """URLs of the files that a pattern matches, in order."""
+    """Return the URLs of the files that match a pattern, sorted."""
     return _call(lambda fs, path: sorted(map(fs.unstrip_protocol, fs.glob(path))), "list", pattern)
 
 
 def version_of(url: str) -> str:
-    """Another one for another content: an object's tag, or its size and time."""
+    """Return a text that changes with the content: an object's tag, or its size and time."""
     return str(_call(lambda fs, path: fs.ukey(path), "read", url))
 
 
 def fetch(url: str, to: Path) -> None:
-    """One file."""
+    """Download one file."""
     _call(lambda fs, path: fs.get_file(path, str(to)), "read", url)
 
 
 def fetch_folder(url: str, to: Path) -> None:
-    """Every file below; none where there is no such folder."""
+    """Download every file below a URL; do nothing if there is no such folder."""
     try:
         names = _call(
-            lambda fs, path: [one[len(path) :].lstrip("/") for one in fs.find(path)], "list", url
+            lambda fs, path: [file[len(path) :].lstrip("/") for file in fs.find(path)], "list", url
         )
     except UserError:
         return
@@ -53,9 +55,7 @@ def fetch_folder(url: str, to: Path) -> None:
 
 
 def put_folder(folder: Path, url: str) -> None:
-    """Every file of a folder, the status last. Until it is there, nobody takes the folder for
-    complete.
-    """
+    """Upload every file of a folder, the status file last: it marks the folder as complete."""
     remove(f"{url}/{STATUS_FILE}")
     everything = sorted(path for path in folder.rglob("*") if path.is_file())
     for path in sorted(everything, key=lambda path: path == folder / STATUS_FILE):
@@ -64,17 +64,16 @@ def put_folder(folder: Path, url: str) -> None:
 
 
 def remove(url: str) -> None:
-    """One file, if it is there."""
+    """Remove one file, if it exists."""
     _call(lambda fs, path: fs.rm_file(path), "remove", url, gone_is_fine=True)
 
 
 def put(content: bytes | Path, url: str) -> None:
-    """One file."""
+    """Upload one file."""
 
     def send(fs: Any, path: str) -> None:
-        fs.makedirs(
-            fs._parent(path), exist_ok=True
-        )  # a store has no folders; a file system behind fsspec does
+        # A store has no folders, but a file system behind fsspec does.
+        fs.makedirs(fs._parent(path), exist_ok=True)
         if isinstance(content, bytes):
             fs.pipe_file(path, content)
         else:
@@ -84,13 +83,15 @@ def put(content: bytes | Path, url: str) -> None:
 
 
 def read_bytes(url: str, gone_is_fine: bool = False) -> bytes:
-    """`gone_is_fine`: None where there is nothing."""
+    """Return the content of a file; None if it is absent and `gone_is_fine`."""
     return _call(lambda fs, path: fs.cat_file(path), "read", url, gone_is_fine)
 
 
 def _call(call: Callable[[Any, str], Any], verb: str, url: str, gone_is_fine: bool = False) -> Any:
-    """The answer of a call with a file system and a path in it, tried several times.
-    `gone_is_fine`: None where there is nothing at the place."""
+    """Return the answer of a call with a file system and a path in it, tried several times.
+
+    gone_is_fine: return None if nothing is at the URL.
+    """
     fs, path = _open(url)
     pause_s = FIRST_PAUSE_S
     for left in reversed(range(TRIES)):
@@ -105,15 +106,14 @@ def _call(call: Callable[[Any, str], Any], verb: str, url: str, gone_is_fine: bo
             if not left:
                 why = f"{type(error).__name__}: {error}"
                 raise UserError(f"cannot {verb} {url}, tried {TRIES} times: {why}") from error
-            time.sleep(
-                pause_s * random.uniform(0.5, 1.5)
-            )  # many machines should not all come back at once
+            # Random, so that many machines do not all come back at once.
+            time.sleep(pause_s * random.uniform(0.5, 1.5))
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
     raise AssertionError
 
 
 def _open(url: str) -> tuple[Any, str]:
-    """The file system and the path in it."""
+    """Return the file system of a URL and the path in it."""
     try:
         import fsspec
     except ImportError as error:

@@ -22,7 +22,7 @@ from rich.table import Table
 from fitmesh.ui.trouble import count
 
 if TYPE_CHECKING:
-    from fitmesh.many.summary import ClipStatus
+    from fitmesh.many.status import ClipStatus
 
 
 BEAT_S = 1.0  # between two events of work that goes on, whether or not it advances

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fitmesh.inputs import find_clips
-from fitmesh.many.summary import kept, recipe_of
+from fitmesh.many.unchanged import recipe_digest, unchanged_statuses
 from fitmesh.options.run import RunOptions
 from tests.fitmesh.many.conftest import LIGHT, LIGHT_OPTIONS
 
@@ -49,7 +49,9 @@ def done(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def states(clips: Path, out: Path, **changed: object) -> list[str] | None:
     found = find_clips([str(clips / "a.mp4"), str(clips / "b.mov")], [], str(out)).clips
-    statuses = kept(found, recipe_of(RunOptions(**{**LIGHT, **changed})), str(out))
+    statuses = unchanged_statuses(
+        found, recipe_digest(RunOptions(**{**LIGHT, **changed})), str(out)
+    )
     return None if statuses is None else [status.state for status in statuses]
 
 
@@ -101,5 +103,5 @@ def test_what_was_changed_is_looked_at(
 
 def test_a_folder_among_the_options_is_not_looked_into(tmp_path: Path) -> None:
     options = RunOptions(**LIGHT)
-    assert recipe_of(options)
-    assert recipe_of(replace(options, body_model=tmp_path)) == ""
+    assert recipe_digest(options)
+    assert recipe_digest(replace(options, body_model=tmp_path)) == ""

@@ -96,7 +96,7 @@ def test_quiet_says_nothing(
             ("--relink", "true"),
             "'true' stands alone: options like --relink are given without a value",
         ),
-        (("--quiet", "--json"), "contradict each other"),
+        (("--quiet", "--json"), "--quiet and --json"),
         (("--ccnet", "head.safetensors"), "--ccnet has no effect with --keypoints"),
     ],
 )

@@ -163,12 +163,12 @@ def test_a_full_disk_fails_one_clip_in_words(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"weighting": "heavy"}, "unknown --weighting"),
-        ({"keypoints": "k.json", "whole_image": False}, "--keypoints belong to one clip"),
-        ({"detections": "boxes.json", "whole_image": False}, "--detections belong to one clip"),
-        ({"height_m": {2: 1.2}}, "--height of single people belongs to one clip"),
-        ({"shard": "4/3"}, "--shard must read like 3/20"),
-        ({"jobs": 0}, "jobs is 0"),
+        ({"weighting": "heavy"}, "unknown weighting"),
+        ({"keypoints": "k.json", "whole_image": False}, "keypoints belongs to one clip"),
+        ({"detections": "boxes.json", "whole_image": False}, "detections belongs to one clip"),
+        ({"height_m": {2: 1.2}}, "height_m of single people"),
+        ({"shard": "4/3"}, "shard must read like 3/20"),
+        ({"jobs": 0}, "jobs must be .*got 0"),
     ],
 )
 def test_mistakes_are_found_before_any_clip_is_begun(
@@ -191,7 +191,7 @@ def test_mistakes_are_found_before_any_clip_is_begun(
         (("--videos", "CLIPS/*.mp4", "--fps", "3"), "--fps is for one clip"),
         (
             ("--videos", "CLIPS/*.mp4", "--jobs", "2", "--ray", "auto"),
-            "leave one of --jobs and --ray out",
+            "--jobs and --ray",
         ),
         (("--image", "x.png", "--out", "memory://x"), "--image is for one clip"),
     ],

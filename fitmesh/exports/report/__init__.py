@@ -18,15 +18,15 @@ from fitmesh.version import __version__
 from pose2d.base.files import atomic_file
 
 FILE = "report.html"
-MOST_UNFOLDED = 4  # people; of more, the sections are folded
-MOST_WARNINGS = 8  # shown at once; the others are folded
-MOST_STOPS = 300  # of a bar's colours
-DOUBTFUL_UP_DEG = 6.0  # standard deviation from which on gravity is worth a look
-FAR_OFF, FAR_OFF_SHARE = (
-    3.0,
-    0.03,
-)  # times the usual distance to the keypoints, and the share of the box's diagonal
-WORDS = {"swap": "likely swap"}  # kinds of events whose name is too short to be understood
+MOST_UNFOLDED = 4  # with more people, their sections are folded
+MOST_WARNINGS = 8  # that are shown; the others are folded
+MOST_STOPS = 300  # colours of a bar
+DOUBTFUL_UP_DEG = 6.0  # gravity with a larger standard deviation is worth a check
+# A body is far off its keypoints at this multiple of the median distance, and at this share of the
+# box's diagonal.
+FAR_OFF = 3.0
+FAR_OFF_SHARE = 0.03
+WORDS = {"swap": "likely swap"}  # clearer names for kinds of events
 _CAMERA = {
     "static": "still",
     "rotating": "turns in one place",
@@ -34,13 +34,13 @@ _CAMERA = {
     "unknown": "not known",
 }
 _HERE = Path(__file__).parent
-# Nothing may be loaded but the overlay beside the page, whatever a file name in the page contains.
+# Only the overlay beside the page may be loaded, even if a file name in the page contains markup.
 _POLICY = (
     "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 )
 _SOURCES = {
     "ccnet": "calibrated by a head on the network's own features (CCNet): the expected OKS",
-    "closed-form": "calibrated in closed form from the network's own score or spread: the expected OKS",
+    "closed-form": "calibrated in closed form from the network's score or spread: the expected OKS",
     "raw": "the network's own score, not calibrated",
     "raw-heatmap": "the peak of the network's heatmap, not calibrated",
     "ones": "none: every keypoint had the same confidence",
@@ -48,7 +48,7 @@ _SOURCES = {
 
 
 def write(result: Result, out: Path, progress: Reporter) -> None:
-    """It shows overlay.mp4 of the result's folder, where there is one."""
+    """Write the report. It shows overlay.mp4 of the result's folder, if that exists."""
     with progress.stage("report", len(result.people) + 1, "parts") as tick:
         parts = [
             _head(result),
@@ -72,9 +72,9 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
 
 
 def _page(result: Result, content: str) -> str:
-    css, script = (
-        (_HERE / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")
-    )
+    """Return the whole page around its content."""
+    css = (_HERE / "report.css").read_text(encoding="utf-8")
+    script = (_HERE / "report.js").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -86,11 +86,10 @@ def _page(result: Result, content: str) -> str:
 
 def _head(result: Result) -> str:
     width, height = result.camera.size
-    who = count(len(result.people), "people") if result.people else "no person was found"
-    rate = f"{count(len(result.frames), 'frames')} at {float(frame_rate(result)):.4g} per second"
-    return (
-        f'<h1>{escape(clip_name(result))}</h1><p class="soft">{who}, {rate}, {width}×{height}</p>'
-    )
+    people = count(len(result.people), "people") if result.people else "no person was found"
+    frames = f"{count(len(result.frames), 'frames')} at {float(frame_rate(result)):.4g} per second"
+    facts = f"{people}, {frames}, {width}×{height}"
+    return f'<h1>{escape(clip_name(result))}</h1><p class="soft">{facts}</p>'
 
 
 def _swatch(identity: int) -> str:
@@ -99,44 +98,44 @@ def _swatch(identity: int) -> str:
 
 
 def _moment(since_s: float) -> str:
-    """Seconds since the first frame used, as a button that moves the page's player there."""
+    """Return a button with the seconds since the first frame, which moves the page's player there."""
     return f'<button class="time" data-seconds="{max(0.0, since_s):.3f}">{since_s:.2f} s</button>'
 
 
 def _to_check(result: Result, time_s: float, identity: int, what: str, text: str) -> str:
-    """A line about somebody at a time of the video, which `fitmesh tracks` speaks of."""
+    """Return a line about a person at a time of the video, which is what `fitmesh tracks` takes."""
     start_s = float(result.time_s[0]) if len(result.time_s) else 0.0
-    when = _moment(time_s - start_s) + (f" ({time_s:.2f} s of the video)" if start_s > 0 else "")
-    return f"<li>{when} {_swatch(identity)}person {identity}, <b>{escape(what)}</b>: {escape(text)}</li>"
+    moment = _moment(time_s - start_s)
+    if start_s > 0:
+        moment += f" ({time_s:.2f} s of the video)"
+    person = f"{_swatch(identity)}person {identity}"
+    return f"<li>{moment} {person}, <b>{escape(what)}</b>: {escape(text)}</li>"
 
 
 def _warnings(result: Result) -> str:
-    """One line per event in order of time, then beliefs about the scene, then moments far from
-    their keypoints.
+    """Return the card of things to check: events in order of time, then doubts about the scene, then
+    moments at which a body is far from its keypoints.
     """
-    events = [
-        _to_check(
-            result, event.time_s, event.identity, WORDS.get(event.kind, event.kind), event.text
-        )
-        for event in sorted(result.events, key=lambda event: event.time_s)
-    ]
+    events = []
+    for event in sorted(result.events, key=lambda event: event.time_s):
+        kind = WORDS.get(event.kind, event.kind)
+        events.append(_to_check(result, event.time_s, event.identity, kind, event.text))
     lines = [*events, *_scene_doubts(result), *_far_off(result)]
     if not lines:
         return ""
-    shown = lines[:MOST_WARNINGS]
-    rest = lines[MOST_WARNINGS:]
-    folded = f'<details><summary>{len(rest)} more</summary><ul class="events">{"".join(rest)}</ul></details>'
-    by_hand = (
-        '<p class="soft">Who is who can be corrected by hand with <code>fitmesh tracks</code>.</p>'
-    )
-    return (
-        f'<section class="card warnings"><h2>{count(len(lines), "things")} to check</h2>'
-        f'<ul class="events">{"".join(shown)}</ul>{folded if rest else ""}{by_hand if events else ""}</section>'
-    )
+    card = f"<h2>{count(len(lines), 'things')} to check</h2>"
+    card += f'<ul class="events">{"".join(lines[:MOST_WARNINGS])}</ul>'
+    if folded := lines[MOST_WARNINGS:]:
+        items = "".join(folded)
+        card += f"<details><summary>{len(folded)} more</summary>"
+        card += f'<ul class="events">{items}</ul></details>'
+    if events:
+        card += '<p class="soft">Correct identities with <code>fitmesh tracks</code>.</p>'
+    return f'<section class="card warnings">{card}</section>'
 
 
 def _scene_doubts(result: Result) -> list[str]:
-    """Shots whose gravity, floor or contacts were dropped, softened, are uncertain or not known."""
+    """Return a line for each shot whose scene was dropped or softened, is uncertain or not known."""
     lines = []
     for number, shot in enumerate(result.shots, 1):
         where = f"shot {number}: " if len(result.shots) > 1 else ""
@@ -153,8 +152,8 @@ def _scene_doubts(result: Result) -> list[str]:
 
 
 def _far_off(result: Result) -> list[str]:
-    """The worst moment of everyone whose body is at some time much farther from its keypoints than
-    usual.
+    """Return a line for each person whose body is at one moment much farther from its keypoints than
+    in the median, with the worst moment.
     """
     lines = []
     for person in result.people:
@@ -164,60 +163,55 @@ def _far_off(result: Result) -> list[str]:
             continue
         off_px = np.array([person.reprojection_px[row][used[row]].mean() for row in rows])
         worst = int(off_px.argmax())
-        usual = float(np.median(off_px))
+        median_px = float(np.median(off_px))
         box_px = person.box_px[rows[worst]]
-        if off_px[worst] > max(
-            FAR_OFF * usual, FAR_OFF_SHARE * float(np.hypot(*(box_px[2:] - box_px[:2])))
-        ):
-            text = f"by {off_px[worst]:.0f} px, usually {usual:.0f}"
+        diagonal_px = float(np.hypot(*(box_px[2:] - box_px[:2])))
+        if off_px[worst] > max(FAR_OFF * median_px, FAR_OFF_SHARE * diagonal_px):
+            text = f"by {off_px[worst]:.0f} px, usually {median_px:.0f}"
             time_s = float(person.time_s[rows[worst]])
             lines.append(_to_check(result, time_s, person.identity, "body off its keypoints", text))
     return lines
 
 
 def _tiles(result: Result) -> str:
+    """Return the figures of all people together."""
     if not result.people:
         return "<p>No body was fitted, so there is nothing to plot.</p>"
-    names = ("observed", "confidence", "reprojection_px", "joint_std_relative_mm")
-    seen, confidence, error, spread = (
-        np.concatenate([getattr(p, name) for p in result.people]) for name in names
-    )
-    confidence = confidence[seen]
+    observed = np.concatenate([person.observed for person in result.people])
+    confidence = np.concatenate([person.confidence for person in result.people])[observed]
+    error_px = np.concatenate([person.reprojection_px for person in result.people])
+    std_mm = np.concatenate([person.joint_std_relative_mm for person in result.people])
+    mean_confidence = f"{confidence.mean():.2f}" if len(confidence) else "–"
     tiles = [
-        (f"{seen.mean():.0%}", "of people's frames observed"),
-        (
-            f"{confidence.mean():.2f}" if len(confidence) else "–",
-            f"mean keypoint confidence ({result.source})",
-        ),
-        (_typical(error, " px"), "median reprojection error"),
-        (_typical(spread, " mm"), "median joint uncertainty, relative to the pelvis"),
+        (f"{observed.mean():.0%}", "of people's frames observed"),
+        (mean_confidence, f"mean keypoint confidence ({result.source})"),
+        (_median_text(error_px, " px"), "median reprojection error"),
+        (_median_text(std_mm, " mm"), "median joint uncertainty, relative to the pelvis"),
     ]
-    return (
-        '<div class="tiles">'
-        + "".join(f"<div><b>{a}</b><span>{escape(b)}</span></div>" for a, b in tiles)
-        + "</div>"
-    )
+    cells = [f"<div><b>{value}</b><span>{escape(title)}</span></div>" for value, title in tiles]
+    return f'<div class="tiles">{"".join(cells)}</div>'
 
 
-def _typical(values: np.ndarray, unit: str) -> str:
+def _median_text(values: np.ndarray, unit: str) -> str:
     finite = values[np.isfinite(values)]
     return f"{np.median(finite):.1f}{unit}" if len(finite) else "unknown"
 
 
 def _video(result: Result) -> str:
-    """The overlay beside the page. A page that was moved without it says so."""
+    """Return a player of the overlay beside the page, with a text in case it is not there."""
     if not result.overlay_path.is_file():
         return '<p class="soft">No video: overlay.mp4 is not in the folder.</p>'
     name = escape(result.overlay_path.name)
-    return (
-        f'<h2>Video</h2><div class="video"><video controls playsinline preload="metadata" src="{name}"></video>'
-        f'<p class="soft" hidden>{name} is not beside this page, or cannot be played: '
-        f'<a href="{name}">open it</a> by itself.</p></div>'
+    player = f'<video controls playsinline preload="metadata" src="{name}"></video>'
+    missing = (
+        f'<p class="soft" hidden>{name} is not in the folder of this page, or cannot be played: '
+        f'<a href="{name}">open it</a> by itself.</p>'
     )
+    return f'<h2>Video</h2><div class="video">{player}{missing}</div>'
 
 
 def _usable(result: Result) -> str:
-    """Of each person a bar under the video: blue frames can be used, red ones should not be."""
+    """Return a bar for each person under the video: blue frames are usable, red ones are not."""
     bars = []
     for person in result.people:
         if not np.isfinite(person.worst_error_mm).any():
@@ -228,40 +222,49 @@ def _usable(result: Result) -> str:
         left = 100 * first / len(result.frames)
         width = 100 * (last + 1 - first) / len(result.frames)
         colours = ",".join([*worst_colours(shown), *worst_colours(shown[-1:])])
-        words = f"Person {person.identity}: no joint off by more than 100 / 200 mm in "
-        words += " / ".join(f"{(person.reliable(limit) >= 0.5).mean():.0%}" for limit in (100, 200))
-        words += " of frames, probably"
+        within_100, within_200 = (
+            f"{(person.reliable(limit_mm) >= 0.5).mean():.0%}" for limit_mm in (100, 200)
+        )
+        text = (
+            f"Person {person.identity}: no joint off by more than 100 / 200 mm in "
+            f"{within_100} / {within_200} of frames, probably"
+        )
+        style = f"margin-left:{left:.2f}%;width:{width:.2f}%;"
+        style += f"background:linear-gradient(90deg,{colours})"
         bars.append(
-            f'<div class="usable" title="{words}"><i style="margin-left:{left:.2f}%;width:{width:.2f}%;'
-            f'background:linear-gradient(90deg,{colours})"></i></div>'
-            f'<p class="soft">{_swatch(person.identity)}{words}</p>'
+            f'<div class="usable" title="{text}"><i style="{style}"></i></div>'
+            f'<p class="soft">{_swatch(person.identity)}{text}</p>'
         )
     if not bars:
         return ""
     return (
-        '<h3>Which frames to use</h3><p class="soft">How far the worst joint may be off relative to the pelvis: blue '
-        f"is nothing, red {WORST_SCALE_MM:.0f} mm or more, grey was not seen.</p>{''.join(bars)}"
+        '<h3>Which frames to use</h3><p class="soft">Expected error of the worst joint, relative '
+        f"to the pelvis: blue is 0, red {WORST_SCALE_MM:.0f} mm or more, grey was not observed."
+        f"</p>{''.join(bars)}"
     )
 
 
 def _shots(result: Result) -> str:
-    """Where the video was cut, and who is in which shot; nothing for a video of one shot."""
+    """Return the table of shots with their people; nothing for a video of one shot."""
     if len(result.shots) < 2:
         return ""
     rows = ""
     for number, (shot, frames) in enumerate(zip(result.shots, shot_rows(result), strict=True)):
         since_s = result.time_s[frames] - result.time_s[0]
         span = f"{_moment(since_s[0])} to {since_s[-1]:.2f} s" if len(since_s) else "no frame"
-        people = [
-            f"{_swatch(p.identity)}{p.identity}{f' (the same as {p.same_as})' if p.same_as != p.identity else ''}"
-            for p in result.people
-            if p.shot == number
-        ]
-        rows += f"<tr><th>{number + 1}</th><td>{span}</td><td>{escape(_CAMERA.get(shot.camera, shot.camera))}</td>"
-        rows += f"<td>{', '.join(people) or 'nobody'}</td></tr>"
+        people = []
+        for person in result.people:
+            if person.shot == number:
+                is_other = person.same_as != person.identity
+                same_as = f" (the same as {person.same_as})" if is_other else ""
+                people.append(f"{_swatch(person.identity)}{person.identity}{same_as}")
+        camera = escape(_CAMERA.get(shot.camera, shot.camera))
+        rows += f"<tr><th>{number + 1}</th><td>{span}</td><td>{camera}</td>"
+        rows += f"<td>{', '.join(people) or 'no person'}</td></tr>"
     return (
-        f"<h2>{len(result.shots)} shots</h2><p>Between two shots the video was cut: nobody is followed over a cut, "
-        'and each shot has a camera and a floor of its own.</p><div class="card scroll"><table>'
+        f"<h2>{len(result.shots)} shots</h2><p>The video is cut between two shots. Tracks end at a "
+        "cut, and each shot has its own camera and floor.</p>"
+        '<div class="card scroll"><table>'
         f"<tr><th></th><th>from, to</th><th>camera</th><th>people</th></tr>{rows}</table></div>"
     )
 
@@ -272,7 +275,8 @@ def _person(result: Result, person: Person) -> str:
     if len(result.people) <= MOST_UNFOLDED:
         return f"<section>{heading}{content}</section>"
     facts = f"{count(len(person), 'frames')}, {person.observed.mean():.0%} observed"
-    return f'<details class="person"><summary>{heading}<span>{facts}</span></summary>{content}</details>'
+    summary = f"<summary>{heading}<span>{facts}</span></summary>"
+    return f'<details class="person">{summary}{content}</details>'
 
 
 def _settings(result: Result) -> str:
@@ -286,16 +290,15 @@ def _settings(result: Result) -> str:
         "body": result.body_name,
         "camera": f"focal length {fx:.1f}, {fy:.1f} px, principal point {cx:.1f}, {cy:.1f} px",
     }
-    every = {
+    all_settings = {
         name: ", ".join(map(str, value)) if isinstance(value, list) else value
         for name, value in result.settings.items()
         if value not in (None, "", [])
     }
-    more = (
-        f"<details><summary>all {len(every)} settings of the run</summary>{_table(every)}</details>"
-        if every
-        else ""
-    )
+    more = ""
+    if all_settings:
+        summary = f"<summary>all {len(all_settings)} settings of the run</summary>"
+        more = f"<details>{summary}{_table(all_settings)}</details>"
     return f'<h2>Settings</h2><div class="card scroll">{_table(main)}{more}</div>'
 
 
@@ -309,13 +312,13 @@ def _table(entries: Mapping[str, Any]) -> str:
 def _timings(result: Result) -> str:
     if not result.timings_s:
         return ""
-    most = max(result.timings_s.values())
+    longest = max(max(result.timings_s.values()), 1e-9)
     total = sum(result.timings_s.values())
-    rows = "".join(
-        f"<tr><th>{escape(stage)}</th><td>{seconds:.1f} s</td><td>{seconds / max(total, 1e-9):.0%}</td>"
-        f'<td class="bar"><i style="width:{seconds / max(most, 1e-9):.1%}"></i></td></tr>'
-        for stage, seconds in result.timings_s.items()
-    )
+    rows = ""
+    for stage, seconds in result.timings_s.items():
+        share = seconds / max(total, 1e-9)
+        rows += f"<tr><th>{escape(stage)}</th><td>{seconds:.1f} s</td><td>{share:.0%}</td>"
+        rows += f'<td class="bar"><i style="width:{seconds / longest:.1%}"></i></td></tr>'
     rate = f", {len(result.frames) / total:.1f} frames per second" if total > 0 else ""
     return (
         f'<h2>Timings</h2><p class="soft">{total:.1f} s in all{rate}.</p>'

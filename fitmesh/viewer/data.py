@@ -1,5 +1,5 @@
-"""What the page needs besides scene.glb and the video: names as JSON, numbers as one block of
-float32.
+"""The data of the viewer's page besides scene.glb and the video: names as JSON, numbers as one block
+of float32.
 
 The block holds, for each person, the arrays named in `people[i].arrays` one after the other; each
 entry gives the first number and the shape."""
@@ -8,6 +8,7 @@ import itertools
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,13 +33,14 @@ from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.keypoints.observed import JOINT_OF, observed_bones
 from pose2d.skeletons import HALPE26
 
-STANDS = 0.5  # probability of contact
-# of all uncertainties: the end of the colour scale, so that a few outliers do not compress it
+STANDS = 0.5  # least probability of contact of a foot that stands
+# Percentile of all uncertainties at the end of the colour scale, so that a few outliers do not
+# compress it.
 SCALE_PERCENTILE = 95
 
 
 def viewer_data(result: Result) -> tuple[bytes, bytes]:
-    """The JSON, and the little-endian numbers, of all people as they move in scene.glb."""
+    """Return the JSON and the little-endian numbers of all people, with the motion of scene.glb."""
     result = change_motion(result, _motion(result.settings))
     scene = scene_frame(result)
     blocks: list[bytes] = []
@@ -50,96 +52,108 @@ def viewer_data(result: Result) -> tuple[bytes, bytes]:
             arrays[name] = {"first": first, "shape": list(values.shape)}
             blocks.append(np.ascontiguousarray(values, "<f4").tobytes())
             first += values.size
-        place = np.searchsorted(result.frames, person.frame)
-        people.append(
-            {
-                "identity": person.identity,
-                "colour": "#{:02x}{:02x}{:02x}".format(*identity_colour(person.identity)),
-                "first": int(place[0]),
-                "count": len(person),
-                # Where the person is there: from which place in `frames`, from which row, how many.
-                "spans": [
-                    {
-                        "first": int(place[rows.start]),
-                        "row": rows.start,
-                        "count": rows.stop - rows.start,
-                    }
-                    for rows in segments(result, person)
-                ],
-                "shot": person.shot,
-                "footprints": footprints(result, person, scene),
-                "arrays": arrays,
-            }
-        )
+        people.append(_about_person(result, person, scene) | {"arrays": arrays})
+    meta = _about_result(result, scene) | {"people": people}
+    return json.dumps(meta, allow_nan=False).encode(), b"".join(blocks)
+
+
+def _about_person(result: Result, person: Person, scene: SceneFrame) -> dict[str, Any]:
+    """Return the JSON of a person without the arrays."""
+    place = np.searchsorted(result.frames, person.frame)
+    # The times during which the person is present: place in `frames`, row of the arrays, length.
+    spans = [
+        {"first": int(place[rows.start]), "row": rows.start, "count": rows.stop - rows.start}
+        for rows in segments(result, person)
+    ]
+    return {
+        "identity": person.identity,
+        "colour": "#{:02x}{:02x}{:02x}".format(*identity_colour(person.identity)),
+        "first": int(place[0]),
+        "count": len(person),
+        "spans": spans,
+        "shot": person.shot,
+        "footprints": footprints(result, person, scene),
+    }
+
+
+def _about_result(result: Result, scene: SceneFrame) -> dict[str, Any]:
+    """Return the JSON of the clip: times, cameras, names and scales."""
     has_fingers = any(person.hand_pose_rad is not None for person in result.people)
-    run_again = ["fitmesh", "run", str(result.clip_path), "--out", f"{result.folder}-part"]
-    meta = {
+    has_hands = any(
+        person.hand_seen is not None and person.hand_seen.any() for person in result.people
+    )
+    run_part = ["fitmesh", "run", str(result.clip_path), "--out", f"{result.folder}-part"]
+    aspect = result.camera.focal_px[1] / result.camera.focal_px[0]
+    relative_mm = [person.joint_std_relative_mm for person in result.people]
+    absolute_mm = [person.joint_std_mm for person in result.people]
+    return {
         "fitmesh": __version__,
         "name": clip_name(result),
         "frames": result.frames.tolist(),
         "time_s": (result.time_s - result.time_s[:1]).tolist(),
         "start_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
-        # What runs on the same clip into a folder of its own, without the times.
-        "trim": "" if result.clip_path is None else shlex.join(run_again),
+        # The command for a part of the clip, without the times.
+        "trim": "" if result.clip_path is None else shlex.join(run_part),
         "height_px": result.camera.size[1],
-        "focal_y_px": (result.focal_px * (result.camera.focal_px[1] / result.camera.focal_px[0]))
-        .round(3)
-        .tolist(),
-        "shots": [
-            {
-                "first": int(np.searchsorted(result.frames, shot.first_frame)),
-                "upright": upright,
-                "about": (f"shot {number}, " if len(result.shots) > 1 else "")
-                + about_frame(shot, upright),
-            }
-            for number, (shot, upright) in enumerate(
-                zip(result.shots, scene.upright, strict=True), 1
-            )
-        ],
+        "focal_y_px": (result.focal_px * aspect).round(3).tolist(),
+        "shots": _about_shots(result, scene),
         "has_video": result.overlay_path.is_file(),
         "has_report": (result.folder / "report.html").is_file(),
         "confidence": result.source,
         "joints": list(JOINT_NAMES),
         "bones": [[parent, joint] for joint, parent in enumerate(PARENTS) if joint],
-        # For each bone of scene.glb the joint whose colours it has: those of fingers are the
-        # hand's.
-        "joint_of_bone": [*range(BODY_JOINTS), *[22] * 15, *[23] * 15]
-        if has_fingers
-        else [*range(len(JOINT_NAMES))],
-        "has_hands": any(
-            person.hand_seen is not None and person.hand_seen.any() for person in result.people
-        ),
+        "joint_of_bone": _joints_of_bones(has_fingers),
+        "has_hands": has_hands,
         "keypoints": list(HALPE26.keypoints),
         "joint_of_keypoint": [JOINT_OF[name] for name in HALPE26.keypoints],
         "angles": list(ANGLE_NAMES),
-        "scale_mm": {
-            "relative": _scale_mm([person.joint_std_relative_mm for person in result.people]),
-            "absolute": _scale_mm([person.joint_std_mm for person in result.people]),
-        },
+        "scale_mm": {"relative": _scale_mm(relative_mm), "absolute": _scale_mm(absolute_mm)},
         "worst_scale_mm": WORST_SCALE_MM,
-        "people": people,
     }
-    return json.dumps(meta, allow_nan=False).encode(), b"".join(blocks)
 
 
-def _motion(stated: Mapping[str, Any]) -> Motion:
-    """What run.json says of the exports' motion, but for their rate: the page has the video's
-    frames.
+def _about_shots(result: Result, scene: SceneFrame) -> list[dict[str, Any]]:
+    """Return the JSON of all shots."""
+    shots = []
+    for number, (shot, upright) in enumerate(zip(result.shots, scene.upright, strict=True), 1):
+        name = f"shot {number}, " if len(result.shots) > 1 else ""
+        first = int(np.searchsorted(result.frames, shot.first_frame))
+        about = name + about_frame(shot, upright)
+        shots.append({"first": first, "upright": upright, "about": about})
+    return shots
+
+
+def _joints_of_bones(has_fingers: bool) -> list[int]:
+    """Return for each bone of scene.glb the joint whose colour it has; fingers have the hand's."""
+    if not has_fingers:
+        return [*range(len(JOINT_NAMES))]
+    left_hand = JOINT_NAMES.index("left_hand")
+    right_hand = JOINT_NAMES.index("right_hand")
+    return [*range(BODY_JOINTS), *[left_hand] * 15, *[right_hand] * 15]
+
+
+def _motion(settings: Mapping[str, Any]) -> Motion:
+    """Return the exports' motion from the settings of run.json, without their frame rate: the page
+    has the video's frames. Settings that are damaged change nothing.
     """
     try:
-        smooth = float(stated["smooth"])
-        keep, limit = (stated.get(name) for name in ("keep_reliable", "reliable_mm"))
-        known = (
-            isinstance(keep, float) and isinstance(limit, float) and 0 <= keep <= 1 and limit > 0
-        )
-        kept = (keep, limit) if known else ()
-        return Motion(None, smooth if 0 <= smooth <= 1 else 0.0, stated["in_place"] is True, *kept)
+        smooth = float(settings["smooth"])
+        in_place = settings["in_place"] is True
     except (TypeError, KeyError, ValueError):
         return PLAIN
+    motion = Motion(smooth=smooth if 0 <= smooth <= 1 else 0.0, in_place=in_place)
+    keep = settings.get("keep_reliable")
+    limit_mm = settings.get("reliable_mm")
+    if not isinstance(keep, float) or not isinstance(limit_mm, float):
+        return motion
+    if not 0 <= keep <= 1 or limit_mm <= 0:
+        return motion
+    return replace(motion, keep_reliable=keep, reliable_mm=limit_mm)
 
 
 def _arrays(result: Result, person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
-    """All [T, ...]; NaN where a value is unknown."""
+    """Return the arrays [T, ...] of a person; NaN: unknown."""
+    angles = joint_angles_deg(person.pose_rad, person.joints_m)
     return {
         "joints_m": scene.points(person.joints_m, person.frame),
         "relative_mm": person.joint_std_relative_mm,
@@ -149,9 +163,7 @@ def _arrays(result: Result, person: Person, scene: SceneFrame) -> dict[str, np.n
         "joint_observed": person.joint_observed,
         "bone_observed": observed_bones(person.joint_observed),
         "observed": person.observed,
-        "angles_deg": np.stack(
-            list(joint_angles_deg(person.pose_rad, person.joints_m).values()), -1
-        ),
+        "angles_deg": np.stack(list(angles.values()), -1),
         "confidence": person.confidence,
         "presence": person.presence,
         "reprojection_px": person.reprojection_px,
@@ -159,10 +171,11 @@ def _arrays(result: Result, person: Person, scene: SceneFrame) -> dict[str, np.n
 
 
 def footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[str, Any]]:
-    """Where feet stood, in the scene frame, for every run of rows in which a heel or toes rest, in
-    order of time; none where gravity is not known, since a place in a turning camera's frame is no
-    place. `first` and `last` count the frames of the video; heel and toes are medians over the rows
-    in which they stood, or over all if they never did."""
+    """Return where feet stood, in the scene frame, for every run of rows in which a heel or toes
+    rest, in order of time; none if gravity is not known, because the scene then turns with the
+    camera. `first` and `last` count the frames of the video; heel and toes are medians over the rows
+    in which they stood, or over all if they never did.
+    """
     stands = person.contact >= STANDS
     if not scene.upright[person.shot] or not stands.any():
         return []
@@ -180,20 +193,18 @@ def footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[s
                 "last": int(place[rows.stop - 1]),
             }
             for name, point in (("heel_m", heel), ("toes_m", toes)):
-                at = places[rows, point]
-                resting = stands[rows, point]
-                entry[name] = (
-                    np.median(at[resting] if resting.any() else at, axis=0).round(4).tolist()
-                )
+                positions_m = places[rows, point]
+                is_resting = stands[rows, point]
+                if is_resting.any():
+                    positions_m = positions_m[is_resting]
+                entry[name] = np.median(positions_m, axis=0).round(4).tolist()
             prints.append(entry)
     return sorted(prints, key=lambda entry: entry["first"])
 
 
 def _scale_mm(values: list[np.ndarray]) -> float | None:
-    """A round number at the end of the colour scale; None when none is known."""
-    finite = (
-        np.concatenate([value[np.isfinite(value)] for value in values]) if values else np.zeros(0)
-    )
+    """Return a round number for the end of the colour scale; None if no value is known."""
+    finite = np.concatenate([np.zeros(0), *(value[np.isfinite(value)] for value in values)])
     if not len(finite):
         return None
     return float(max(10, np.ceil(np.percentile(finite, SCALE_PERCENTILE) / 10) * 10))

@@ -34,14 +34,12 @@ _TYPES = {
     ".glb": "model/gltf-binary",
     ".mp4": "video/mp4",
 }
-_RANGE = re.compile(
-    r"bytes=([0-9]{0,18})-([0-9]{0,18})"
-)  # more digits than any file has bytes are no range
-# A report may come from somebody else: it runs alone, loads nothing and sees nothing of this
-# server.
+# No file has so many bytes that a position needs more digits.
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+# A report may come from another person: it runs in a sandbox and sees nothing of this server.
 _REPORT_POLICY = (
-    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
 _INLINE_SCRIPT = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DOTALL)
 
@@ -59,9 +57,8 @@ class ViewerServer(ThreadingHTTPServer):
     """Serves one result. Its address is `url`."""
 
     daemon_threads = True  # a video that is still being sent does not delay the exit
-    request_queue_size = (
-        512  # connections that wait to be accepted; a browser opens a handful, a test hundreds
-    )
+    # Connections that may wait to be accepted; a browser opens a few, a test hundreds.
+    request_queue_size = 512
 
     def __init__(self, contents: Mapping[str, Content], port: int) -> None:
         self.contents = contents
@@ -78,8 +75,8 @@ class ViewerServer(ThreadingHTTPServer):
         return f"http://{LOOPBACK}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Browsers close connections in the middle of videos, and Ctrl-C closes them here: neither
-        is an error.
+        """Report an error of a request, unless the connection was closed: browsers do so in the
+        middle of videos, and Ctrl-C does so here.
         """
         closed_here = request.fileno() == -1
         if not closed_here and not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
@@ -87,10 +84,10 @@ class ViewerServer(ThreadingHTTPServer):
 
 
 def serve(result: Result, port: int = 0) -> ViewerServer:
-    """A server that is bound but does not run yet; port 0 takes a free one."""
+    """Return a server that is bound to a port but does not run yet; port 0 takes a free one."""
     scene = result.folder / "scene.glb"
     if not scene.is_file():
-        raise UserError(f"{scene} is not there. Run `fitmesh run` again: it makes missing files.")
+        raise UserError(f"{scene} is missing. Run `fitmesh run` again: it makes missing files.")
     meta, values = viewer_data(result)
     contents = {
         f"/{path.relative_to(PAGE).as_posix()}": Content(_TYPES[path.suffix], path.read_bytes())
@@ -122,52 +119,45 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, with_body: bool) -> None:
-        """What was asked for, or a part of it: browsers seek in videos by asking for ranges of
-        bytes.
-        """
+        """Send the content of the URL, or a range of its bytes, by which browsers seek in videos."""
         assert isinstance(self.server, ViewerServer)
         if self.headers.get("Host") not in self.server.hosts:
             return self._refuse(HTTPStatus.FORBIDDEN)
         content = self.server.contents.get(self.path.split("?")[0].split("#")[0])
         if content is None:
             return self._refuse(HTTPStatus.NOT_FOUND)
-        file: BinaryIO
-        if isinstance(content.source, bytes):
-            file = BytesIO(content.source)
-        else:
-            try:
-                real = content.source.resolve(strict=True)
-                if not real.is_relative_to(content.source.parent.resolve()):
-                    return self._refuse(HTTPStatus.FORBIDDEN)  # a link out of the folder
-                file = real.open("rb")
-            except OSError:  # it was deleted meanwhile
-                return self._refuse(HTTPStatus.NOT_FOUND)
+        try:
+            file = _open_source(content.source)
+        except PermissionError:
+            return self._refuse(HTTPStatus.FORBIDDEN)
+        except OSError:  # it was deleted since the server started
+            return self._refuse(HTTPStatus.NOT_FOUND)
         with file:
             size = file.seek(0, os.SEEK_END)
-            part = _part(self.headers.get("Range"), size)
-            if part is None:
-                return self._refuse(
-                    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{size}"}
-                )
-            first, end = part
-            whole = "Range" not in self.headers
-            extra = {} if whole else {"Content-Range": f"bytes {first}-{end - 1}/{size}"}
-            self._head(
-                HTTPStatus.OK if whole else HTTPStatus.PARTIAL_CONTENT, content, end - first, extra
-            )
+            byte_range = _byte_range(self.headers.get("Range"), size)
+            if byte_range is None:
+                limits = {"Content-Range": f"bytes */{size}"}
+                return self._refuse(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, limits)
+            first, end = byte_range
+            if "Range" in self.headers:
+                headers = {"Content-Range": f"bytes {first}-{end - 1}/{size}"}
+                self._send_head(HTTPStatus.PARTIAL_CONTENT, content, end - first, headers)
+            else:
+                self._send_head(HTTPStatus.OK, content, size)
             file.seek(first)
-            left = end - first if with_body else 0
-            while left > 0 and (block := file.read(min(_BLOCK, left))):
+            unsent = end - first if with_body else 0
+            while unsent > 0 and (block := file.read(min(_BLOCK, unsent))):
                 self.wfile.write(block)
-                left -= len(block)
+                unsent -= len(block)
 
-    def _head(
+    def _send_head(
         self,
         status: HTTPStatus,
         content: Content,
         length: int,
         extra: Mapping[str, str] | None = None,
     ) -> None:
+        """Send the status line and headers; extra: headers besides those of every answer."""
         self.send_response(status)
         headers = {
             "Content-Type": content.kind,
@@ -185,34 +175,50 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _refuse(self, status: HTTPStatus, extra: Mapping[str, str] | None = None) -> None:
+        """Send an error as plain text."""
         data = f"{status.value} {status.phrase}\n".encode()
-        self._head(status, Content("text/plain; charset=utf-8", b""), len(data), extra)
+        self._send_head(status, Content("text/plain; charset=utf-8", b""), len(data), extra)
         if self.command != "HEAD":
             self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """No log of requests: the terminal is for the user."""
+        """Log nothing: the terminal is for the user."""
 
 
-def _part(header: str | None, size: int) -> tuple[int, int] | None:
-    """First byte and end of what a Range header asks for; None when there is no such part."""
+def _open_source(source: Path | bytes) -> BinaryIO:
+    """Open a content's bytes; PermissionError for a link that leads out of the file's folder."""
+    if isinstance(source, bytes):
+        return BytesIO(source)
+    real = source.resolve(strict=True)
+    if not real.is_relative_to(source.parent.resolve()):
+        raise PermissionError(f"{source} leads out of its folder")
+    return real.open("rb")
+
+
+def _byte_range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return the first byte and the end that a Range header asks for; None if the file has no such
+    range.
+    """
     if header is None:
         return 0, size
     match = _RANGE.fullmatch(header.strip())
     if match is None or match.group(0) == "bytes=-":
         return None
     first, last = match.groups()
-    if not first:  # the last so many bytes
+    if not first:  # "bytes=-500": the last 500 bytes
         return (max(0, size - int(last)), size) if int(last) > 0 and size else None
     end = min(size, int(last) + 1) if last else size
     return (int(first), end) if int(first) < end else None
 
 
 def _policy(page: bytes) -> str:
-    """Everything comes from this server; the one inline script, the import map, is allowed by its
-    digest.
+    """Return the page's Content-Security-Policy: everything comes from this server; the one inline
+    script, the import map, is allowed by its digest.
     """
     match = _INLINE_SCRIPT.search(page)
     assert match is not None
     digest = base64.b64encode(hashlib.sha256(match.group(1)).digest()).decode()
-    return f"default-src 'self'; script-src 'self' 'sha256-{digest}'; img-src 'self' data:; frame-ancestors 'none'"
+    return (
+        f"default-src 'self'; script-src 'self' 'sha256-{digest}'; img-src 'self' data:; "
+        "frame-ancestors 'none'"
+    )

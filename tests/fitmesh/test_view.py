@@ -228,7 +228,7 @@ def test_a_port_in_use_is_a_user_error(result: Result, server: ViewerServer) -> 
 
 
 def test_a_folder_without_a_scene_is_a_user_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"scene\.glb is not there"):
+    with pytest.raises(UserError, match=r"scene\.glb"):
         serve(walkers(tmp_path, frames=1))
 
 

@@ -30,7 +30,7 @@ from fitting.init.lifter_network import (
 )
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
-from training.examples.crop_examples import Crops, draw_crop_examples, load_crops
+from training.examples.crop_examples import Crops, draw_crop_examples, join_crops, load_crops
 from training.examples.lifter_examples import Examples, draw_examples, place_bodies
 from training.motion.bank import Bank, bank
 from training.motion.sources import HELD_OUT, add_arguments, load_motions
@@ -284,7 +284,7 @@ def main() -> None:
     add_arguments(parser)
     parser.add_argument("--out", type=Path, required=True, help="weights to write (.npz)")
     parser.add_argument(
-        "--crops", type=Path, help="rendered people with the network's own errors (.npz)"
+        "--crops", type=Path, nargs="*", default=[], help="shards of training.rendered_crops (.npz)"
     )
     parser.add_argument(
         "--start", type=Path, help="weights to begin with (.npz) instead of random ones"
@@ -303,7 +303,7 @@ def main() -> None:
     def say(line: str) -> None:
         print(time.strftime("%H:%M:%S"), line, flush=True)
 
-    crops = None if options.crops is None else load_crops(options.crops)
+    crops = join_crops([load_crops(path) for path in options.crops]) if options.crops else None
     train(learned, held_out, crops, body, options.out, settings, start, say)
 
 

@@ -50,3 +50,18 @@ def in_front(
     place_m = pelvis_m * (1, 0, 1) - ahead * rng.uniform(0.35, 1.0) + side * rng.uniform(-0.6, 0.6)
     yaw = float(np.arctan2(ahead[0], ahead[2]) + rng.normal(0, 0.3))
     return [part.moved(place_m, yaw) for part in parts]
+
+
+def bar_between(left_m: np.ndarray, right_m: np.ndarray, rng: np.random.Generator) -> Solid:
+    """Return a bar, club or racket handle that runs through both hands [3]."""
+    along = right_m - left_m
+    length = rng.uniform(0.5, 1.6)
+    if np.linalg.norm(along) < 0.12:  # hands on one grip: any direction
+        along = rng.normal(size=3)
+    along = along / np.linalg.norm(along)
+    texture = str(rng.choice(["painted", "planks", "bark"]))
+    bar = cylinder(rng.uniform(0.008, 0.025), length, texture)
+    turn = Rotation.align_vectors(along[None], np.array([[0.0, 1.0, 0.0]]))[0].as_matrix()
+    middle = (left_m + right_m) / 2
+    shift = length * rng.uniform(0.3, 0.7)
+    return replace(bar, vertices_m=(bar.vertices_m - (0, shift, 0)) @ turn.T + middle)

@@ -63,7 +63,33 @@ def draw_views(count: int, generator: torch.Generator) -> Views:
     roll = torch.where(
         chance(0.12), even(-0.52, 0.52), 0.04 * torch.randn(count, generator=generator)
     )
-    flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
-    turn = about_axis(2, roll) @ about_axis(0, down) @ flip @ about_axis(1, even(-math.pi, math.pi))
+    turn = _camera_turn(roll, down, even(-math.pi, math.pi))
     target = torch.cat((place, torch.ones(count, 1)), -1) * distance[:, None]
     return Views(turn, target, half)
+
+
+FLOOR_M = (0.05, 0.35)  # heights of cameras near the floor and the ceiling
+CEILING_M = (2.4, 4.5)
+STEEPEST_RAD = 1.35
+
+
+def move_to_floor_or_ceiling(view: Views, share: float, generator: torch.Generator) -> Views:
+    """Replace a share of cameras by such near the floor or the ceiling that look at the person."""
+    count = len(view.turn)
+    draw = Random(generator, (count,))
+    height = torch.where(draw.chance(0.5), draw.even(*FLOOR_M), draw.even(*CEILING_M))
+    distance = view.target_m[:, 2]
+    place = view.target_m[:, 1] / distance
+    elevation = torch.asin(((PELVIS_M - height) / distance).clamp(-0.95, 0.95))
+    down = -(elevation + place.atan())
+    turn = _camera_turn(
+        0.04 * draw.normal(), down.clamp(-STEEPEST_RAD, STEEPEST_RAD), draw.even(-math.pi, math.pi)
+    )
+    moved = draw.chance(share)
+    return view._replace(turn=torch.where(moved[:, None, None], turn, view.turn))
+
+
+def _camera_turn(roll: Tensor, down: Tensor, yaw: Tensor) -> Tensor:
+    """Return the turn [B, 3, 3] from the world (y up) to a camera that looks down by an angle."""
+    flip = torch.diag(torch.tensor([1.0, -1.0, -1.0]))  # y up, z to us -> y down, z away
+    return about_axis(2, roll) @ about_axis(0, down) @ flip @ about_axis(1, yaw)

@@ -1,0 +1,1 @@
+"""The network that reads a crop's pixels besides its keypoints, and its training."""

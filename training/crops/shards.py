@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ccnet.confidence import confidence_function
-from fitting.init.lifter import observation
+from fitting.init.lifter import make_observation
 from pose2d import crops as cropping
 from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.files import atomic_file
@@ -96,7 +96,9 @@ class ShardWriter:
         width, height = person.box_px[2:] - person.box_px[:2]
         area = torch.tensor([AREA_OF_BOX * width * height], dtype=torch.float32)
         in_image = keypoints.xy_px + torch.from_numpy(person.first_px).float()
-        observed = observation(replace(keypoints, xy_px=in_image, area_px2=area), [person.camera])
+        observed = make_observation(
+            replace(keypoints, xy_px=in_image, area_px2=area), [person.camera]
+        )
         crop_from_image = crop.affine[0].copy()
         crop_from_image[:, 2] -= crop_from_image[:, :2] @ person.first_px
         row = observed._asdict() | {name: value[None] for name, value in person.truth.items()}

@@ -31,7 +31,7 @@ from pose2d.base.json_files import read_json
 from pose2d.base.scratch import scratch_for
 from pose2d.base.threads import check_device, default_device
 from pose2d.detect.detector import detector_class
-from pose2d.models.loading import fetched
+from pose2d.models.loading import find_downloaded
 from pose2d.models.registry import card, use_plugin
 from pose2d.skeletons import COCO17
 
@@ -311,7 +311,7 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
                     f"{keypoints} brings its own ({source}). Leave one of them out."
                 )
     elif checkpoint is None:
-        checkpoint = fetched(options.pose_model)
+        checkpoint = find_downloaded(options.pose_model)
     outputs = tuple(options.outputs)
     if unknown := sorted(set(outputs) - {"people", "fit"}):
         raise UserError(f"unknown --only {', '.join(unknown)}: choose people or fit.")

@@ -36,7 +36,7 @@ from pose2d.base.errors import UserError
 from pose2d.base.table import Table
 from pose2d.crops import check_boxes, check_image
 from pose2d.models.base import IMAGENET_RGB
-from pose2d.models.checkpoints import compare, read_state, unfilled
+from pose2d.models.checkpoints import build_empty, describe_mismatch, read_state
 from pose2d.models.hrnet import HRNetVector
 from pose2d.models.loading import recognize
 from pose2d.models.resnet import ResNet
@@ -241,8 +241,8 @@ def load_regressor(
         raise UserError(
             f"{checkpoint} has no mean parameters (init_pose, ..): pass smpl_mean_params.npz as mean_params."
         )
-    network = unfilled(card.build)
-    if mismatch := compare(network.state_dict(), converted):
+    network = build_empty(card.build)
+    if mismatch := describe_mismatch(network.state_dict(), converted):
         raise UserError(f"{checkpoint} does not fit {name}: {mismatch}. {_looks_like(state)}")
     network.load_state_dict(converted, strict=False)  # batch counters may lack
     return network.eval().requires_grad_(False)
@@ -253,7 +253,7 @@ def _looks_like(state: Mapping[str, Tensor]) -> str:
         mine = [
             name
             for name, card in CARDS.items()
-            if not compare(card.build().state_dict(), BodyRegressor.convert(state))
+            if not describe_mismatch(card.build().state_dict(), BodyRegressor.convert(state))
         ]
     if mine:
         return f"The file looks like {' or '.join(mine)}: load it under that name."

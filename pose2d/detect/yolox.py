@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import DetectorOptions, PersonDetector
-from pose2d.models.checkpoints import WEIGHTS, read_state, unfilled
+from pose2d.models.checkpoints import WEIGHTS, build_empty, read_state
 from pose2d.models.convolutions import Conv, CSPLayer, OnnxNetwork, SpatialPyramid
 
 STRIDES = (8, 16, 32)  # input pixels per cell of the three levels
@@ -140,7 +140,7 @@ class YOLOX(nn.Module):
 
 def load_yolox() -> YOLOX:
     """Return the network with its embedded weights."""
-    model = unfilled(YOLOX)
+    model = build_empty(YOLOX)
     model.load_state_dict(read_state(WEIGHTS / YOLOX_WEIGHTS))
     return model.eval().requires_grad_(False)
 

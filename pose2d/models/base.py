@@ -19,14 +19,14 @@ CropConvention = Literal["sbl", "udp", "square"]
 
 @dataclass(frozen=True)
 class Normalization:
-    """(crop / 255 - mean) / std, per channel in the network's own order."""
+    """Normalises colours: (crop / 255 - mean) / std, per channel in the network's own order."""
 
-    mean: tuple[float, float, float]  # per input channel, on a scale of 0..1
+    mean: tuple[float, float, float]  # per input channel, in 0..1
     std: tuple[float, float, float]
-    bgr: bool = False  # the network takes blue first
+    bgr: bool = False  # whether the network takes blue first
 
     def __call__(self, crops: Tensor) -> Tensor:
-        """RGB crops [N, 3, H, W], 0..255, uint8 or float -> the network's input, float."""
+        """Convert RGB crops [N, 3, H, W], 0..255, uint8 or float, to the network's input."""
         x = crops if torch.is_floating_point(crops) else crops.float()
         if self.bgr:
             x = x.flip(1)
@@ -38,67 +38,62 @@ class Normalization:
 _MEAN = (0.485, 0.456, 0.406)
 _STD = (0.229, 0.224, 0.225)
 IMAGENET_RGB = Normalization(_MEAN, _STD)
-# The official Simple Baselines read images with OpenCV and never turned them round: blue gets red's
-# mean.
+# The official Simple Baselines read images with OpenCV and do not reorder the channels, so blue gets
+# the mean of red.
 IMAGENET_BGR = Normalization(_MEAN, _STD, bgr=True)
-# Official RLE: a mean of its own, and nothing scaled.
+# Official RLE has its own mean and does not scale.
 RLE_RGB = Normalization((0.406, 0.457, 0.480), (1.0, 1.0, 1.0))
 
 
 class PoseModel(nn.Module):
-    """A frozen network in two halves, so that the pose head and CCNet share one forward pass. crops
-    -> `normalize` -> `features` -> `predict`; CCNet reads what `features` returns."""
+    """A frozen network in two halves, so that the pose head and CCNet share one forward pass.
+
+    The steps are crops -> `normalize` -> `features` -> `predict`; CCNet reads the features."""
 
     skeleton: Skeleton
     input_wh: tuple[int, int]  # width, height of a crop in pixels
-    feature_shape: tuple[
-        int, ...
-    ]  # of one crop's features: (C, h, w), or (C,) for a vector, (K, C) per keypoint
+    # Shape of one crop's features: (C, h, w), or (C,) for a vector, (K, C) per keypoint
+    feature_shape: tuple[int, ...]
     crop: ClassVar[CropConvention] = "sbl"  # how a box becomes a crop (pose2d/crops.py)
     box_scale: ClassVar[float] = 1.25  # the box is grown by this before cropping
-    features_name: str = (
-        "penultimate"  # what `features` returns; others for comparison only (ccnet/heads/head.py)
-    )
+    # Name of what `features` returns; others are for comparison only (ccnet/heads/head.py).
+    features_name: str = "penultimate"
     normalization: Normalization = IMAGENET_RGB
-    has_heatmap_score: ClassVar[bool] = (
-        False  # whether predictions have a `heatmap_score` beside the score
-    )
+    has_heatmap_score: ClassVar[bool] = False  # whether predictions have a `heatmap_score`
 
     def normalize(self, crops: Tensor) -> Tensor:
-        """RGB crops [N, 3, H, W], 0..255, uint8 or float -> the network's input (colour order,
-        scale, mean).
-        """
+        """Convert RGB crops [N, 3, H, W], 0..255, uint8 or float, to the network's input.
+
+        This sets the order of colours, scale and mean."""
         return self.normalization(crops)
 
     @abstractmethod
     def features(self, crops: Tensor) -> Tensor:
-        """Normalised crops [N, 3, H, W] -> penultimate features [N, *feature_shape]."""
+        """Return penultimate features [N, *feature_shape] of normalised crops [N, 3, H, W]."""
 
     @abstractmethod
     def predict(self, features: Tensor) -> Prediction:
-        """Features -> keypoints in crop pixels."""
+        """Return keypoints in crop pixels from features."""
 
     @abstractmethod
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """Flip test: features of the crops and of their mirror images -> one merged prediction."""
+        """Return the merged prediction of the crops and their mirror images (flip test)."""
 
     def forward(self, crops: Tensor) -> Prediction:
         return self.predict(self.features(crops))
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A published checkpoint under this module's own names of tensors. Override where formats
-        differ.
-        """
+        """Return the tensors of a published checkpoint under this module's own names.
+
+        Override it where names or formats differ."""
         return dict(state)
 
     def use_graph(self, graph: str) -> None:
-        """Compute features on the CPU by ONNX Runtime from now on, with the weights as they are
-        now.
-        """
+        """Compute features on the CPU by ONNX Runtime from now on, with the current weights."""
         raise NotImplementedError(f"{type(self).__name__} has no graph.")
 
     def plain(self, features: Tensor) -> Tensor:
-        """Features without what travels with them, refused where their shape is not this network's."""
+        """Return features without the map they carry; refuse the shape of another network."""
         if tuple(features.shape[1:]) != self.feature_shape:
             expected = ", ".join(map(str, self.feature_shape))
             raise UserError(
@@ -107,11 +102,11 @@ class PoseModel(nn.Module):
         return features.as_subclass(Tensor)
 
     def size_px(self, like: Tensor) -> Tensor:
-        """Width and height of a crop, [2], of the type and on the device of `like`."""
+        """Return width and height of a crop, [2], with the type and device of `like`."""
         return torch.tensor(self.input_wh, dtype=like.dtype, device=like.device)
 
     def check_input(self, crops: Tensor) -> None:
-        """Refuse a batch that this network cannot read, in words."""
+        """Refuse a batch that this network cannot read."""
         width, height = self.input_wh
         if crops.ndim != 4 or tuple(crops.shape[1:]) != (3, height, width):
             raise UserError(
@@ -119,12 +114,13 @@ class PoseModel(nn.Module):
             )
         if not torch.is_floating_point(crops):
             raise UserError(
-                f"crops must be floating point, got {crops.dtype}: call model.normalize(crops) first."
+                f"crops must be floating point, got {crops.dtype}: "
+                "call model.normalize(crops) first."
             )
 
 
-def named(**layers: nn.Module) -> Any:
-    """Layers in a row, an `nn.Sequential`, under the names that published weights have."""
+def named_layers(**layers: nn.Module) -> Any:
+    """Return an `nn.Sequential` of layers with the names that published weights have."""
     return nn.Sequential(OrderedDict(layers))
 
 
@@ -132,17 +128,18 @@ Decoder = Callable[[Tensor], tuple[Tensor, Tensor]]  # maps -> xy_cells, score (
 
 
 class HeatmapModel(PoseModel):
-    """Features -> one map per keypoint -> its peak. The raw confidence is the height of the peak.
-    `decode` may be replaced on a loaded model, for a checkpoint whose recipe says so: `model.decode
+    """A network that makes one heatmap per keypoint; the raw confidence is the height of its peak.
+
+    `decode` may be replaced on a loaded model if the recipe of a checkpoint needs it: `model.decode
     = functools.partial(pose2d.decode.dark, kernel=17)`."""
 
     decode: Decoder = staticmethod(decode.quarter_offset)
-    shift_mirrored: bool = True  # in the flip test, move the un-mirrored map one cell to the right
+    shift_mirrored: bool = True  # in the flip test, move the map of mirrored crops by one cell
 
-    final_layer: nn.Module  # makes the maps, unless `maps` says otherwise
+    final_layer: nn.Module  # makes the maps, unless `maps` is overridden
 
     def maps(self, features: Tensor) -> Tensor:
-        """Features -> heatmaps [N, K, h, w]."""
+        """Return heatmaps [N, K, h, w] of features."""
         return self.final_layer(features)
 
     def predict(self, features: Tensor) -> Prediction:
@@ -155,12 +152,12 @@ class HeatmapModel(PoseModel):
         return self.decode_maps((self.maps(features) + back) / 2)
 
     def decode_maps(self, maps: Tensor) -> Prediction:
-        """Heatmaps -> keypoints in crop pixels."""
+        """Return keypoints in crop pixels from heatmaps."""
         xy_cells, score = self.decode(maps)
         return Prediction(xy_px=xy_cells * self.cell_px(maps), score=score, maps=maps)
 
     def cell_px(self, maps: Tensor) -> Tensor:
-        """Crop pixels per cell, [2]. UDP measures from the first pixel's centre to the last one's."""
+        """Return crop pixels per cell, [2]; UDP measures between centres of the outermost pixels."""
         size = self.size_px(maps)
         cells = maps.new_tensor([maps.shape[-1], maps.shape[-2]])
         return (size - 1) / (cells - 1) if self.crop == "udp" else size / cells

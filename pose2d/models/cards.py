@@ -1,4 +1,4 @@
-"""Model cards: what is known of a network before it is built."""
+"""Model cards: the facts about a network that are known before it is built."""
 
 import re
 from collections.abc import Callable
@@ -11,27 +11,24 @@ from pose2d.skeletons import Skeleton
 
 @dataclass(frozen=True)
 class ModelCard:
-    """One name that `pose2d.load` knows; `pose2d.register` adds one."""
+    """A network that `pose2d.load` can build by name; `pose2d.register` adds one."""
 
     name: str
     build: Callable[[], PoseModel]  # the architecture, weights not yet loaded
     skeleton: Skeleton
     input_wh: tuple[int, int]  # width, height in pixels
-    parameters: int = 0  # number of weights, normalisation statistics not counted; 0: not stated
+    parameters: int = 0  # number of weights without normalisation statistics; 0: unknown
     licence: str = "your own"  # of the published weights
-    source: str = "your own"  # where the checkpoint comes from, for a person to read
-    embedded: str | None = None  # file in pose2d/weights, when the weights ship with the package
-    graph: str | None = None  # file in pose2d/graphs, when ONNX Runtime can compute its features
+    source: str = "your own"  # where the checkpoint comes from, as text for people
+    embedded: str | None = None  # file in pose2d/weights, if the weights ship with the package
+    graph: str | None = None  # file in pose2d/graphs, if ONNX Runtime can compute its features
 
 
 # Licence and source of checkpoints
 MMPOSE = ("Apache-2.0", "open-mmlab/mmpose")
 UNPUBLISHED = ("your own", "your own training: no checkpoint is published")
-MINIATURE = (
-    "your own",
-    "your own training with training/train_mini.py",
-)  # docs/paper.md: for one processor core
-
+# Small networks that one processor core can train (docs/paper.md)
+MINIATURE = ("your own", "your own training with training/train_mini.py")
 
 Build = Callable[[tuple[int, int], Skeleton], PoseModel]
 
@@ -39,9 +36,9 @@ Build = Callable[[tuple[int, int], Skeleton], PoseModel]
 def sized_card(
     name: str, build: Build, skeleton: Skeleton, parameters: int, origin: tuple[str, str]
 ) -> ModelCard:
-    """A card whose name states the crop's height and width, as in "hrnet-w32-256x192"; origin:
-    licence and source.
-    """
+    """Return a card whose name states the crop's height and width, as in "hrnet-w32-256x192".
+
+    origin: licence and source."""
     height, width = (int(side) for side in re.findall(r"(\d+)x(\d+)", name)[0])
     return ModelCard(
         name,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pose2d import decode
 from pose2d.models.base import HeatmapModel
 from pose2d.models.cards import MMPOSE, sized_card
-from pose2d.models.checkpoints import is_mmpose, renamed
+from pose2d.models.checkpoints import is_mmpose, rename_tensors
 from pose2d.models.resnet import BasicBlock, Bottleneck, conv_bn
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 
@@ -163,7 +163,7 @@ class HRNetPose(HRNet, HeatmapModel):
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         self.decode = decode.mmpose_default if is_mmpose(state) else decode.quarter_offset
-        return renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))
+        return rename_tensors(state, (r"^(backbone|head|keypoint_head)\.", ""))
 
 
 _TRUNK = {32: 28_535_552, 48: 63_594_912}  # parameters without the last convolution

@@ -13,7 +13,7 @@ from torch import Tensor
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel
 from pose2d.models.cards import ModelCard
-from pose2d.models.checkpoints import WEIGHTS, compare, few, read_state, unfilled
+from pose2d.models.checkpoints import WEIGHTS, build_empty, describe_mismatch, list_few, read_state
 from pose2d.models.registry import card, is_registered, shipped_cards
 
 Engine = Literal["onnx", "torch"]
@@ -25,7 +25,7 @@ def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx
     those of `checkpoint`. engine: what computes the features on a CPU, ONNX Runtime where there is
     a graph; other devices always use torch."""
     wanted = card(name)
-    checkpoint = checkpoint or fetched(name)
+    checkpoint = checkpoint or find_downloaded(name)
     if checkpoint is None and wanted.embedded is None:
         raise UserError(
             f"{name} ships no weights: pass a checkpoint, from {wanted.source} (licence: {wanted.licence})."
@@ -52,10 +52,10 @@ def _built(wanted: ModelCard) -> PoseModel:
             if getattr(model, name, None) != getattr(wanted, name):
                 raise UserError(f"the network {wanted.name} and its card differ in {name}.")
         return model
-    return unfilled(wanted.build)
+    return build_empty(wanted.build)
 
 
-def fetched(name: str) -> Path | None:
+def find_downloaded(name: str) -> Path | None:
     """The checkpoint that `fitmesh models get` left for a network that ships none; None: there is
     none, or no need.
     """
@@ -72,9 +72,9 @@ def fill(model: Any, path: str | Path, name: str) -> None:
     fit and what the file looks like instead."""
     state = read_state(path)
     converted = model.convert(state)
-    if mismatch := compare(model.state_dict(), converted):
+    if mismatch := describe_mismatch(model.state_dict(), converted):
         names = recognize(state)
-        looks = f"It looks like no model known here; its {len(state)} keys begin with {few(state)}."
+        looks = f"It looks like no model known here; its {len(state)} keys begin with {list_few(state)}."
         if names:
             looks = f"The file looks like {' or '.join(names)}: load it under that name."
         raise UserError(f"{path} does not fit {name}: {mismatch}. {looks}")
@@ -93,5 +93,7 @@ def recognize(state: Mapping[str, Tensor]) -> list[str]:
     with torch.device("meta"):
         models = ((card.name, card.build()) for card in near)
         return [
-            name for name, model in models if not compare(model.state_dict(), model.convert(state))
+            name
+            for name, model in models
+            if not describe_mismatch(model.state_dict(), model.convert(state))
         ]

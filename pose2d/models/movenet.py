@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from pose2d.decode import fit_gaussian, windows
 from pose2d.models import convolutions
-from pose2d.models.base import CropConvention, PoseModel, named
+from pose2d.models.base import CropConvention, PoseModel, named_layers
 from pose2d.models.cards import ModelCard
-from pose2d.models.checkpoints import renamed
+from pose2d.models.checkpoints import rename_tensors
 from pose2d.models.trunk import FeaturesWithTrunk, trunk_of
 from pose2d.skeletons import COCO17
 from pose2d.types import Prediction
@@ -84,7 +84,7 @@ class InvertedResidual(nn.Module):
 def separable(inputs: int, outputs: int) -> Any:
     """Filter each channel, then mix channels."""
     depthwise = Conv(inputs, inputs, 3, groups=inputs, bias=False)
-    return named(depthwise=depthwise, pointwise=Conv(inputs, outputs, activation="relu"))
+    return named_layers(depthwise=depthwise, pointwise=Conv(inputs, outputs, activation="relu"))
 
 
 class MapHead(nn.Module):
@@ -180,7 +180,7 @@ def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The names of the embedded weights (those of the published graphs, shortened) -> this
     module's.
     """
-    return renamed(
+    return rename_tensors(
         state,
         (r"^hs\.(\w+)\.", r"heads.\1.hidden."),
         (r"^ho\.(\w+)\.", r"heads.\1.out."),

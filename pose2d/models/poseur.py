@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import PoseModel, named
+from pose2d.models.base import PoseModel, named_layers
 from pose2d.models.cards import sized_card
-from pose2d.models.checkpoints import renamed
+from pose2d.models.checkpoints import rename_tensors
 from pose2d.models.hrnet import HRNet, widths
 from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.models.trunk import FeaturesWithTrunk, trunk_of
@@ -111,12 +111,14 @@ class DecoderLayer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        among = named(attn=nn.MultiheadAttention(CHANNELS, HEADS, batch_first=True))
+        among = named_layers(attn=nn.MultiheadAttention(CHANNELS, HEADS, batch_first=True))
         self.attentions = nn.ModuleList(
             [among, DeformableAttention(CHANNELS, HEADS, LEVELS, POINTS)]
         )
         widen = nn.Sequential(nn.Linear(CHANNELS, HIDDEN), nn.ReLU(inplace=True))
-        self.ffns = nn.ModuleList([named(layers=nn.Sequential(widen, nn.Linear(HIDDEN, CHANNELS)))])
+        self.ffns = nn.ModuleList(
+            [named_layers(layers=nn.Sequential(widen, nn.Linear(HIDDEN, CHANNELS)))]
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(CHANNELS) for _ in range(3))
 
     def forward(
@@ -138,14 +140,14 @@ class Transformer(nn.Module):
     def __init__(self, keypoints: int) -> None:
         super().__init__()
         self.level_embeds = nn.Parameter(torch.zeros(LEVELS, CHANNELS))
-        self.fc_coord = named(linear=nn.Linear(CHANNELS, 2 * keypoints))
-        self.fc_sigma = named(
+        self.fc_coord = named_layers(linear=nn.Linear(CHANNELS, 2 * keypoints))
+        self.fc_sigma = named_layers(
             linear=nn.Linear(CHANNELS, 2 * keypoints)
         )  # of the coarse guess; only its loss needs it
         self.pos_trans = nn.Linear(2 * CHANNELS, CHANNELS)
         self.pos_trans_norm = nn.LayerNorm(CHANNELS)
         self.pos_embed = nn.Embedding(keypoints, CHANNELS)
-        self.decoder = named(layers=nn.ModuleList(DecoderLayer() for _ in range(LAYERS)))
+        self.decoder = named_layers(layers=nn.ModuleList(DecoderLayer() for _ in range(LAYERS)))
 
     def coarse(self, last: Tensor) -> Tensor:
         """The coarsest map [N, 256, h, w] -> a first guess [N, K, 2], 0..1 over the crop but not
@@ -187,7 +189,7 @@ def _branch(xy: bool) -> nn.Sequential:
     second = nn.Linear(CHANNELS, CHANNELS)
     if xy:
         return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Linear(CHANNELS, 2))
-    return nn.Sequential(first, second, named(linear=nn.Linear(CHANNELS, 2)))
+    return nn.Sequential(first, second, named_layers(linear=nn.Linear(CHANNELS, 2)))
 
 
 def certainty(sigma: Tensor) -> Tensor:
@@ -217,13 +219,15 @@ class Poseur(PoseModel):
         convs = (
             nn.Conv2d(inputs, CHANNELS, 1, bias=False) for inputs in channels
         )  # each map to 256 channels
-        self.neck = named(
-            convs=nn.ModuleList(named(conv=conv, gn=nn.GroupNorm(32, CHANNELS)) for conv in convs)
+        self.neck = named_layers(
+            convs=nn.ModuleList(
+                named_layers(conv=conv, gn=nn.GroupNorm(32, CHANNELS)) for conv in convs
+            )
         )
         coord, output, sigma = (
             nn.ModuleList(_branch(xy) for _ in range(LAYERS)) for xy in (True, True, False)
         )
-        self.keypoint_head = named(
+        self.keypoint_head = named_layers(
             transformer=Transformer(skeleton.size),
             fc_coord_branches=coord,
             fc_coord_output_branches=output,
@@ -231,7 +235,7 @@ class Poseur(PoseModel):
         )
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return renamed(state)
+        return rename_tensors(state)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)

@@ -6,9 +6,9 @@ from functools import partial
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import IMAGENET_RGB, RLE_RGB, Normalization, PoseModel, named
+from pose2d.models.base import IMAGENET_RGB, RLE_RGB, Normalization, PoseModel, named_layers
 from pose2d.models.cards import MINIATURE, MMPOSE, UNPUBLISHED, sized_card
-from pose2d.models.checkpoints import is_mmpose, renamed
+from pose2d.models.checkpoints import is_mmpose, rename_tensors
 from pose2d.models.hrnet import VECTOR, HRNetVector
 from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.skeletons import COCO17, MPII16, Skeleton
@@ -40,7 +40,7 @@ class RLE(PoseModel):
         self.feature_shape = (channels,)
         self.preact = trunk
         self.fc_coord, self.fc_sigma = (
-            named(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2)
+            named_layers(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2)
         )
 
     def features(self, crops: Tensor) -> Tensor:
@@ -84,8 +84,8 @@ class RLE(PoseModel):
             (IMAGENET_RGB, False) if mmpose else (RLE_RGB, True)
         )
         if not mmpose:
-            return renamed(state)
-        names = renamed(state, (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""))
+            return rename_tensors(state)
+        names = rename_tensors(state, (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""))
         for part in ("weight", "bias"):
             if (joint := names.pop(f"fc.{part}", None)) is not None:
                 coord, sigma = joint.unflatten(0, (-1, 2, 2)).unbind(1)

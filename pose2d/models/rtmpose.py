@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pose2d.models.base import PoseModel, named
+from pose2d.models.base import PoseModel, named_layers
 from pose2d.models.cards import ModelCard
-from pose2d.models.checkpoints import renamed
+from pose2d.models.checkpoints import rename_tensors
 from pose2d.models.convolutions import CSPNeXt, OnnxNetwork, fold_batch_norms, onnx_convolutions
 from pose2d.models.trunk import FeaturesWithTrunk
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
@@ -91,7 +91,7 @@ class RTMPose(PoseModel):
         cells = input_wh[0] * input_wh[1] // STRIDE**2
         # The backbone's map [N, C, h, w] -> (TOKENS) tokens [N, K, 256] -> a score for every half
         # pixel of each axis
-        self.head = named(
+        self.head = named_layers(
             final_layer=nn.Conv2d(self.backbone.channels, skeleton.size, 7, padding=3),
             flat=nn.Flatten(2),
             mlp=nn.Sequential(ScaleNorm(cells), nn.Linear(cells, TOKEN, bias=False)),
@@ -148,7 +148,7 @@ class RTMPose(PoseModel):
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if any(key.startswith("Conv.") for key in state):
             return self._convert_onnx(state)
-        folded = fold_batch_norms(renamed(state), NORM_EPSILON)
+        folded = fold_batch_norms(rename_tensors(state), NORM_EPSILON)
         folded.pop(
             "head.gau.w", None
         )  # a position bias that the published configurations switch off

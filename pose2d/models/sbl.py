@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import IMAGENET_BGR, IMAGENET_RGB, HeatmapModel, named
+from pose2d.models.base import IMAGENET_BGR, IMAGENET_RGB, HeatmapModel, named_layers
 from pose2d.models.cards import MINIATURE, MMPOSE, UNPUBLISHED, sized_card
-from pose2d.models.checkpoints import is_mmpose, renamed
+from pose2d.models.checkpoints import is_mmpose, rename_tensors
 from pose2d.models.resnet import DECONV, ResNet, deconv_layers, stage_channels
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 from pose2d.types import Prediction
@@ -45,7 +45,7 @@ class SimpleBaseline(ResNet, HeatmapModel):
             return dict(state)
         self.normalization = IMAGENET_RGB
         self.decode = decode.mmpose_default
-        return renamed(state, (r"^(backbone|head|keypoint_head)\.", ""))
+        return rename_tensors(state, (r"^(backbone|head|keypoint_head)\.", ""))
 
 
 def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,7 +70,9 @@ class IPR(HeatmapModel):
         self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
         self.backbone = ResNet(depth)
         layers = deconv_layers(stage_channels(depth)[-1], 3, channels)
-        self.head = named(features=nn.Sequential(*layers, nn.Conv2d(channels, skeleton.size, 1)))
+        self.head = named_layers(
+            features=nn.Sequential(*layers, nn.Conv2d(channels, skeleton.size, 1))
+        )
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
@@ -103,7 +105,7 @@ class IPR(HeatmapModel):
         )
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return renamed(
+        return rename_tensors(
             state,
             (r"^head\.simplebaseline_head\.deconv_layers\.", "head.features."),
             (r"^head\.simplebaseline_head\.final_layer\.", "head.features.9."),

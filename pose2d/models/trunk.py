@@ -1,4 +1,4 @@
-"""Features of a network that carry a second map of it with them."""
+"""Features that carry a second map of their network through slicing and copying of a batch."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pose2d.base.errors import UserError
 
-# What may happen to a batch between `features` and `predict` without touching channels or space.
+# Operations on a batch between `features` and `predict` that keep channels and space as they are.
 _KEEP_TRUNK = {
     *(
         getattr(torch, name)
@@ -26,14 +26,16 @@ _KEEP_TRUNK = {
 
 
 class FeaturesWithTrunk(Tensor):
-    """Features [N, ...] that carry a second map of the network with them, one row a crop. Slicing,
-    concatenating, copying or casting a batch keeps both in step. Any other operation gives a plain
-    tensor."""
+    """Features [N, ...] that carry a second map [N, ...] of the network, one row per crop.
+
+    Slicing, concatenating, copying or casting a batch does the same to both. Any other operation
+    returns a plain tensor."""
 
     trunk: Tensor  # [N, ...]
 
     @classmethod
     def join(cls, hidden: Tensor, trunk: Tensor) -> "FeaturesWithTrunk":
+        """Return features `hidden` that carry `trunk`."""
         features = hidden.as_subclass(cls)
         features.trunk = trunk
         return features
@@ -49,8 +51,8 @@ class FeaturesWithTrunk(Tensor):
                 return result
             parts = args[0] if isinstance(args[0], (tuple, list)) else args[:1]
             outputs = result if isinstance(result, (tuple, list)) else (result,)
-            whole = all(isinstance(part, cls) for part in parts)
-            if not whole or any(out.shape[1:] != parts[0].shape[1:] for out in outputs):
+            all_carry = all(isinstance(part, cls) for part in parts)
+            if not all_carry or any(out.shape[1:] != parts[0].shape[1:] for out in outputs):
                 return result
             carried = [part.trunk for part in parts] if parts is args[0] else parts[0].trunk
             trunks = func(carried, *args[1:], **kwargs)
@@ -62,10 +64,11 @@ class FeaturesWithTrunk(Tensor):
 
 
 def trunk_of(features: Tensor) -> Tensor:
-    """The map that travels with features, or a UserError where an operation has lost it."""
+    """Return the map that features carry, or raise UserError if an operation has lost it."""
     if isinstance(features, FeaturesWithTrunk):
         return features.trunk
     raise UserError(
-        "this needs what the network's features() returned: arithmetic on it or a round trip through numpy loses the "
-        "map that comes with it. Call it before changing the features, or slice, concatenate and copy only the batch."
+        "this needs the features exactly as the network's features() returned them: arithmetic on "
+        "them or a round trip through numpy loses the map that they carry. Call it before changing "
+        "the features, or slice, concatenate and copy only the batch."
     )

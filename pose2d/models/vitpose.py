@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pose2d import decode
-from pose2d.models.base import CropConvention, HeatmapModel, named
+from pose2d.models.base import CropConvention, HeatmapModel, named_layers
 from pose2d.models.cards import ModelCard
-from pose2d.models.checkpoints import renamed
+from pose2d.models.checkpoints import rename_tensors
 from pose2d.models.resnet import DECONV, deconv_layers
 from pose2d.skeletons import COCO17, MPII16, WHOLEBODY133, Skeleton
 
@@ -43,7 +43,7 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(channels, EPS)
         self.attn = Attention(channels, heads)
         wide = 4 * channels  # each patch by itself
-        self.mlp = named(
+        self.mlp = named_layers(
             fc1=nn.Linear(channels, wide), gelu=nn.GELU(), fc2=nn.Linear(wide, channels)
         )
 
@@ -62,7 +62,7 @@ class ViT(nn.Module):
         patches = (input_wh[0] // PATCH) * (input_wh[1] // PATCH)
         self.pos_embed = nn.Parameter(torch.zeros(1, patches + 1, channels))
         # One vector per patch. The two pixels of padding come from masked pre-training.
-        self.patch_embed = named(proj=nn.Conv2d(3, channels, PATCH, PATCH, padding=2))
+        self.patch_embed = named_layers(proj=nn.Conv2d(3, channels, PATCH, PATCH, padding=2))
         self.blocks = nn.ModuleList(Block(channels, heads) for _ in range(depth))
         self.last_norm = nn.LayerNorm(channels, EPS)
 
@@ -86,7 +86,7 @@ def from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     if not any(key.startswith("backbone.layers.") for key in state):
         return dict(state)
-    names = renamed(
+    names = rename_tensors(
         state,
         (r"^head\.", "keypoint_head."),
         (r"^backbone\.ln1\.", "backbone.last_norm."),
@@ -105,7 +105,7 @@ def from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """transformers: `backbone.encoder.layer.i`, with query, key and value as three tensors."""
     layer, block = r"^backbone\.encoder\.layer\.(\d+)\.", r"backbone.blocks.\1."
-    names = renamed(
+    names = rename_tensors(
         state,
         (r"^backbone\.embeddings\.position_embeddings$", "backbone.pos_embed"),
         (r"^backbone\.embeddings\.patch_embeddings\.projection\.", "backbone.patch_embed.proj."),
@@ -180,11 +180,15 @@ class ViTPose(HeatmapModel):
         self.backbone = ViT(channels, depth, heads, INPUT_WH)
         if simple:
             self.feature_shape = (channels, *PATCHES_HW)
-            self.keypoint_head = named(final_layer=nn.Conv2d(channels, skeleton.size, 3, padding=1))
+            self.keypoint_head = named_layers(
+                final_layer=nn.Conv2d(channels, skeleton.size, 3, padding=1)
+            )
         else:
             self.feature_shape = (DECONV, 4 * PATCHES_HW[0], 4 * PATCHES_HW[1])
             last = nn.Conv2d(DECONV, skeleton.size, 1)
-            self.keypoint_head = named(deconv_layers=deconv_layers(channels, 2), final_layer=last)
+            self.keypoint_head = named_layers(
+                deconv_layers=deconv_layers(channels, 2), final_layer=last
+            )
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)

@@ -14,7 +14,7 @@ from fitting.init.regressors import (
 )
 from pose2d.base.errors import UserError
 from pose2d.models.base import IMAGENET_RGB
-from pose2d.models.checkpoints import compare
+from pose2d.models.checkpoints import describe_mismatch
 from tests.references import answers, hollow, relative_error, state_and_input
 
 
@@ -80,7 +80,7 @@ def test_a_classifier_that_stayed_in_the_trunk_is_left_alone():
         "encoder.classifier.weight": torch.zeros(1000, 2048),
         "encoder.classifier.bias": torch.zeros(1000),
     }
-    assert not compare(wanted, BodyRegressor.convert(state))
+    assert not describe_mismatch(wanted, BodyRegressor.convert(state))
 
 
 def test_a_missing_tensor_and_the_other_size_are_named(tmp_path):

@@ -113,7 +113,7 @@ def test_a_fetched_checkpoint_is_found_by_the_models_name(
     path = hub.fetch(hub.look_up(NAME))
     pose2d.load(NAME)
     assert filled == [path]
-    assert loading.fetched("movenet-thunder") is None, "what is embedded stays as it is"
+    assert loading.find_downloaded("movenet-thunder") is None, "what is embedded stays as it is"
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
-"""Convolutions with their activation, and the blocks of cross-stage partial networks (CSPNet, Wang
-et al. 2020) that RTMPose and YOLOX are made of. Batch normalisation is folded into the
-convolutions: `fold_batch_norms` does it to a checkpoint that has both.
+"""Layers shared by networks: convolutions, blocks of CSPNet, and networks in ONNX Runtime.
+
+RTMPose and YOLOX are made of the blocks of cross-stage partial networks (CSPNet, Wang et al. 2020).
+Batch normalisation is folded into the convolutions; `fold_batch_norms` does this to a checkpoint.
 
 `OnnxNetwork` runs such a network in ONNX Runtime, with the graph from a file in pose2d/graphs.
 Graphs hold no weights (tools/export_graphs.py), so whatever weights a module was loaded with run
@@ -24,9 +25,7 @@ Activation = Literal["none", "relu", "relu6", "silu"]
 
 
 class Conv(nn.Conv2d):
-    """A convolution with bias, then SiLU unless told otherwise. Output cells per axis: input /
-    stride.
-    """
+    """A convolution with bias and an activation; the output has input / stride cells per axis."""
 
     def __init__(
         self,
@@ -44,21 +43,23 @@ class Conv(nn.Conv2d):
         self.activation: Activation = activation
 
     def kernel(self) -> Tensor:
+        """Return the weights to convolve with; subclasses may pad them."""
         return self.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.conv2d(
-            x, self.kernel(), self.bias, self.stride, int(self.padding[0]), groups=self.groups
-        )
+        padding = int(self.padding[0])
+        y = F.conv2d(x, self.kernel(), self.bias, self.stride, padding, groups=self.groups)
         if self.activation == "silu":
             return F.silu(y, inplace=True)
-        return {"none": lambda: y, "relu6": lambda: y.clamp_(0, 6), "relu": y.relu_}[
-            self.activation
-        ]()
+        if self.activation == "relu":
+            return y.relu_()
+        if self.activation == "relu6":
+            return y.clamp_(0, 6)
+        return y
 
 
 class Block(nn.Module):
-    """Two layers; plus the input, where it is residual."""
+    """Two layers, plus the input if it is residual."""
 
     def __init__(self, conv1: nn.Module, conv2: nn.Module, residual: bool) -> None:
         super().__init__()
@@ -72,7 +73,7 @@ class Block(nn.Module):
 
 
 def next_block(channels: int, residual: bool) -> Block:
-    """CSPNeXt's: 3x3, then a depthwise 5x5 with a 1x1."""
+    """Return a block of CSPNeXt: 3x3, then a depthwise 5x5 with a 1x1."""
     depthwise = Conv(channels, channels, 5, groups=channels)
     separable = nn.Sequential(
         OrderedDict(depthwise_conv=depthwise, pointwise_conv=Conv(channels, channels))
@@ -81,12 +82,12 @@ def next_block(channels: int, residual: bool) -> Block:
 
 
 def darknet_block(channels: int, residual: bool) -> Block:
-    """CSPDarknet's: 1x1, then 3x3."""
+    """Return a block of CSPDarknet: 1x1, then 3x3."""
     return Block(Conv(channels, channels), Conv(channels, channels, 3), residual)
 
 
 class ChannelAttention(nn.Module):
-    """Each channel times a gate in [0, 1] made from the means of all channels."""
+    """Multiplies each channel by a gate in [0, 1] computed from the means of all channels."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -98,8 +99,9 @@ class ChannelAttention(nn.Module):
 
 
 class CSPLayer(nn.Module):
-    """Half of the channels pass through blocks, the other half goes round them. `attended`: as
-    CSPNeXt has it, else as CSPDarknet."""
+    """Half of the channels pass through blocks, the other half bypasses them.
+
+    `attended`: with the blocks and attention of CSPNeXt, else the blocks of CSPDarknet."""
 
     def __init__(
         self, inputs: int, outputs: int, blocks: int, residual: bool, attended: bool = False
@@ -115,12 +117,12 @@ class CSPLayer(nn.Module):
         self.final_conv = Conv(2 * half, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        both = torch.cat([self.blocks(self.main_conv(x)), self.short_conv(x)], 1)
-        return self.final_conv(self.attention(both) if hasattr(self, "attention") else both)
+        joined = torch.cat([self.blocks(self.main_conv(x)), self.short_conv(x)], 1)
+        return self.final_conv(self.attention(joined) if hasattr(self, "attention") else joined)
 
 
 class SpatialPyramid(nn.Module):
-    """Maxima over windows of 5, 9 and 13 cells beside the map itself."""
+    """Joins the map with its maxima over windows of 5, 9 and 13 cells."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -129,70 +131,66 @@ class SpatialPyramid(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         maps = [self.conv1(x)]
-        for _ in range(3):  # windows of 5 on windows of 5 are windows of 9, and again: of 13
+        for _ in range(3):  # windows of 5 on windows of 5 are windows of 9, then of 13
             maps.append(F.max_pool2d(maps[-1], 5, 1, 2))
         return self.conv2(torch.cat(maps, 1))
 
 
 class CSPNeXt(nn.Module):
-    """RTMDet's backbone: three convolutions, four stages; images [N, 3, H, W] -> [N, channels,
-    H/32, W/32]. Attributes are named as in OpenMMLab's checkpoints, and stand in the order of
-    computation."""
+    """RTMDet's backbone: images [N, 3, H, W] -> [N, channels, H/32, W/32].
+
+    It has three convolutions and four stages. Attributes are named as in OpenMMLab's checkpoints,
+    in the order of computation."""
 
     def __init__(self, depth: float, width: float) -> None:
         super().__init__()
         sizes = [int(channels * width) for channels in (64, 128, 256, 512, 1024)]
         half = sizes[0] // 2
         self.stem = nn.Sequential(Conv(3, half, 3, 2), Conv(half, half, 3), Conv(half, sizes[0], 3))
-        for number, (inputs, outputs, count) in enumerate(
-            zip(sizes, sizes[1:], (3, 6, 6, 3), strict=False), 1
-        ):
-            last = number == 4
-            layer = CSPLayer(
-                outputs, outputs, max(round(count * depth), 1), not last, attended=True
-            )
-            between = [SpatialPyramid(outputs)] if last else []
-            setattr(
-                self, f"stage{number}", nn.Sequential(Conv(inputs, outputs, 3, 2), *between, layer)
-            )
+        stages = zip(sizes[:-1], sizes[1:], (3, 6, 6, 3), strict=True)
+        for number, (inputs, outputs, count) in enumerate(stages, 1):
+            is_last = number == 4
+            blocks = max(round(count * depth), 1)
+            layers: list[nn.Module] = [Conv(inputs, outputs, 3, 2)]
+            if is_last:
+                layers.append(SpatialPyramid(outputs))
+            layers.append(CSPLayer(outputs, outputs, blocks, not is_last, attended=True))
+            setattr(self, f"stage{number}", nn.Sequential(*layers))
         self.channels = sizes[-1]
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.stem(
-            images.contiguous(memory_format=torch.channels_last)
-        )  # the faster layout on a CPU
+        # Channels last is the faster layout on a CPU.
+        x = self.stem(images.contiguous(memory_format=torch.channels_last))
         for number in range(1, 5):
             x = getattr(self, f"stage{number}")(x)
         return x
 
 
 def fold_batch_norms(state: Mapping[str, Tensor], epsilon: float) -> dict[str, Tensor]:
-    """`X.conv.weight` and `X.bn.*` become `X.weight` and `X.bias`: w * g / sd, b - mean * g / sd.
-    All else stays.
-    """
+    """Fold batch norms: `X.conv.weight` and `X.bn.*` become `X.weight` and `X.bias`.
+
+    The weight is w * g / sd, the bias b - mean * g / sd. Other tensors stay as they are."""
     folded = {}
     for key, value in state.items():
         layer, _, kind = key.rpartition(".")[0].rpartition(".")
         if kind == "conv" and f"{layer}.bn.running_var" in state:
-            scale = (
-                state[f"{layer}.bn.weight"] / (state[f"{layer}.bn.running_var"] + epsilon).sqrt()
-            )
+            deviation = (state[f"{layer}.bn.running_var"] + epsilon).sqrt()
+            scale = state[f"{layer}.bn.weight"] / deviation
+            shift = state[f"{layer}.bn.running_mean"] * scale
             folded[f"{layer}.weight"] = value * scale[:, None, None, None]
-            folded[f"{layer}.bias"] = (
-                state[f"{layer}.bn.bias"] - state[f"{layer}.bn.running_mean"] * scale
-            )
+            folded[f"{layer}.bias"] = state[f"{layer}.bn.bias"] - shift
         elif kind != "bn":
             folded[key] = value
     return folded
 
 
-_SLOTS = ((1, "weight"), (2, "bias"))  # of a convolution's inputs in ONNX
+_SLOTS = ((1, "weight"), (2, "bias"))  # inputs of a convolution in ONNX
 
 
 def onnx_convolutions(state: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-    """The convolutions of an ONNX file (keys of `ordered_weights`) under the names of a module's,
-    in order. Convolutions beyond those named keep their keys, so that a file of another network
-    does not pass."""
+    """Rename the convolutions of an ONNX file (keys of `ordered_weights`) to `names`, in order.
+
+    Convolutions beyond `names` keep their keys, so that a file of another network does not pass."""
     own = {
         f"Conv.{n}.{slot}": f"{name}.{part}"
         for n, name in enumerate(names)
@@ -206,15 +204,15 @@ def onnx_convolutions(state: Mapping[str, Tensor], names: Sequence[str]) -> dict
 
 
 class OnnxNetwork:
-    """One network on the CPU. Calls may come from several threads, and each computes on its own."""
+    """A network in ONNX Runtime on the CPU; several threads may call it at once."""
 
     def __init__(self, graph: str, weights: Mapping[str, Tensor]) -> None:
-        """graph: file in pose2d/graphs; weights: by the names of its initialisers."""
+        """Load a graph (file in pose2d/graphs) with weights by the names of its initialisers."""
         import onnxruntime
 
         path = Path(__file__).parents[1] / "graphs" / graph
         options = onnxruntime.SessionOptions()
-        # A pool of its own would spin while it waits, and take that time from whatever else runs.
+        # Its own thread pool would spin while it waits and slow down everything else.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         for pool in ("intra", "inter"):
             options.add_session_config_entry(f"session.{pool}_op.allow_spinning", "0")
@@ -229,7 +227,7 @@ class OnnxNetwork:
         self._input = self._session.get_inputs()[0].name
 
     def __call__(self, inputs: Tensor) -> list[Tensor]:
-        """Every output for a batch [N, ...] of float32, in as many threads as torch would use."""
+        """Return all outputs for a float32 batch [N, ...], with as many threads as torch uses."""
         threads = min(torch.get_num_threads(), len(inputs))
         if threads < 2:
             return [torch.from_numpy(output) for output in self._run(inputs.numpy())]
@@ -237,7 +235,7 @@ class OnnxNetwork:
         return [torch.from_numpy(np.concatenate(outputs)) for outputs in zip(*parts, strict=True)]
 
     def __deepcopy__(self, memo: object) -> "OnnxNetwork":
-        """A session never changes once it is made, so copies of a model share it."""
+        """Share the session between copies of a model, since it never changes."""
         return self
 
     def _run(self, inputs: np.ndarray) -> list[np.ndarray]:

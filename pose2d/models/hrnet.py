@@ -1,6 +1,4 @@
-"""HRNet (Sun et al. 2019): branches at strides 4, 8, 16, 32 that never stop exchanging what they
-see.
-"""
+"""HRNet (Sun et al. 2019): branches at strides 4, 8, 16, 32 that exchange features repeatedly."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -23,20 +21,19 @@ VECTOR = 2048  # channels of `HRNetVector`'s last map
 
 
 def widths(width: int, branches: int) -> list[int]:
-    """Channels of each branch: C, 2C, 4C, 8C."""
+    """Return the channels of each branch: C, 2C, 4C, 8C."""
     return [width << branch for branch in range(branches)]
 
 
 def conv_bn_relu(
     inputs: int, outputs: int, stride: int, kernel: int = 3, bias: bool = False
 ) -> nn.Sequential:
+    """Return a padded convolution, its batch normalisation and ReLU."""
     return nn.Sequential(*conv_bn(inputs, outputs, kernel, stride, bias), nn.ReLU(inplace=True))
 
 
 class Exchange(nn.Module):
-    """Every branch goes through its blocks; then every output is the sum of all branches, resized
-    to fit.
-    """
+    """Runs the blocks of every branch, then sums all branches, resized, for every output."""
 
     def __init__(self, width: int, branches: int, outputs: int) -> None:
         super().__init__()
@@ -52,27 +49,22 @@ class Exchange(nn.Module):
     def forward(self, maps: list[Tensor]) -> list[Tensor]:
         maps = [branch(x) for branch, x in zip(self.branches, maps, strict=True)]
         outputs = []
-        for i, fuse in enumerate(
-            self.fuse_layers
-        ):  # branch i itself and all others; coarser ones grow to its size
+        for i, fuse in enumerate(self.fuse_layers):  # coarser branches grow to branch i's size
             layers = cast(nn.ModuleDict, fuse)
             terms = [maps[j] if j == i else layers[str(j)](maps[j]) for j in range(i + 1)]
             total = terms[0] + terms[1] if i > 0 else terms[0]
             for term in terms[2:]:
                 total += term
             for j in range(i + 1, len(maps)):
-                coarse = F.interpolate(
-                    layers[str(j)](maps[j]), scale_factor=2.0 ** (j - i), mode="nearest"
-                )
+                coarse = layers[str(j)](maps[j])
+                coarse = F.interpolate(coarse, scale_factor=2.0 ** (j - i), mode="nearest")
                 total = coarse.add_(total)
             outputs.append(F.relu(total, inplace=True))
         return outputs
 
 
 def _resize(channels: list[int], source: int, target: int) -> nn.Sequential:
-    """What turns branch `source` into the shape of branch `target`, growing of the map not
-    included.
-    """
+    """Return layers that give branch `source` the channels of `target`, and its size if smaller."""
     if source > target:
         return conv_bn(channels[source], channels[target], 1)
     steps = [
@@ -82,9 +74,9 @@ def _resize(channels: list[int], source: int, target: int) -> nn.Sequential:
 
 
 class HRNet(nn.Module):
-    """The trunk, with its finest map or all four. A pose model with flat key names inherits it: no
-    forward here.
-    """
+    """The trunk, with its finest map or all four.
+
+    Pose models with flat key names inherit from it, so it has no `forward`."""
 
     def __init__(self, width: int, outputs: int = 1) -> None:
         super().__init__()
@@ -110,9 +102,9 @@ class HRNet(nn.Module):
         return nn.Sequential(*modules, Exchange(width, branches, outputs))
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """Images [N, 3, H, W] -> the finest `outputs` maps of C, 2C, 4C, 8C channels at strides 4,
-        8, 16, 32.
-        """
+        """Return the finest `outputs` maps of images [N, 3, H, W].
+
+        They have C, 2C, 4C, 8C channels at strides 4, 8, 16, 32."""
         x = F.relu(self.bn1(self.conv1(x)), inplace=True)
         x = self.layer1(F.relu(self.bn2(self.conv2(x)), inplace=True))
         maps = self.stage2([self.transition1["0"](x), self.transition1["1"](x)])
@@ -120,11 +112,11 @@ class HRNet(nn.Module):
         return self.stage4([*maps, self.transition3["3"](maps[-1])])
 
 
-NARROW = (32, 64, 128, 256)  # of the bottlenecks that widen the branches fourfold
+NARROW = (32, 64, 128, 256)  # channels of the bottlenecks that widen the branches fourfold
 
 
 class HRNetVector(HRNet):
-    """Key names as in HRNet-Image-Classification, without its classifier."""
+    """HRNet-Image-Classification without its classifier, with its key names."""
 
     def __init__(self, width: int) -> None:
         super().__init__(width, outputs=4)
@@ -138,7 +130,7 @@ class HRNetVector(HRNet):
         self.final_layer = conv_bn_relu(4 * NARROW[-1], VECTOR, 1, 1, bias=True)
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """Images [N, 3, H, W] -> the maps at strides 4, 8, 16 and 32; the last has 2048 channels."""
+        """Return maps at strides 4, 8, 16 and 32 of images [N, 3, H, W]; the last has 2048 channels."""
         wide = [widen(x) for widen, x in zip(self.incre_modules, super().stages(x), strict=True)]
         maps = wide[:1]
         for shrink, finer in zip(self.downsamp_modules, wide[1:], strict=True):
@@ -147,13 +139,14 @@ class HRNetVector(HRNet):
 
 
 class HRNetPose(HRNet, HeatmapModel):
-    """Features are the finest branch: 32 or 48 channels at stride 4. Official and mmpose
-    checkpoints take RGB.
-    """
+    """HRNet for poses; official and mmpose checkpoints take RGB.
+
+    Features are the finest branch: 32 or 48 channels at stride 4."""
 
     def __init__(self, width: int, input_wh: tuple[int, int], skeleton: Skeleton) -> None:
         super().__init__(width)
-        self.input_wh, self.skeleton = input_wh, skeleton
+        self.input_wh = input_wh
+        self.skeleton = skeleton
         self.feature_shape = (width, input_wh[1] // 4, input_wh[0] // 4)
         self.final_layer = nn.Conv2d(width, skeleton.size, 1)
 

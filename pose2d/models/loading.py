@@ -21,18 +21,20 @@ _log = logging.getLogger(__name__)
 
 
 def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx") -> PoseModel:
-    """The network of that name in eval mode, with embedded or fetched weights (`pose2d.hub`), or
-    those of `checkpoint`. engine: what computes the features on a CPU, ONNX Runtime where there is
-    a graph; other devices always use torch."""
+    """Return the network of that name in eval mode.
+
+    Weights are those of `checkpoint`, else downloaded (`pose2d.hub`) or embedded ones. `engine`
+    computes features on a CPU: ONNX Runtime if there is a graph; other devices always use torch."""
     wanted = card(name)
     checkpoint = checkpoint or find_downloaded(name)
     if checkpoint is None and wanted.embedded is None:
         raise UserError(
-            f"{name} ships no weights: pass a checkpoint, from {wanted.source} (licence: {wanted.licence})."
+            f"{name} ships no weights: pass a checkpoint, from {wanted.source} "
+            f"(licence: {wanted.licence})."
         )
     start = time.perf_counter()
     path = WEIGHTS / str(wanted.embedded) if checkpoint is None else checkpoint
-    model = _built(wanted)
+    model = _build(wanted)
     fill(model, path, name)
     model.eval().requires_grad_(False)
     if engine == "onnx" and wanted.graph is not None:
@@ -41,12 +43,14 @@ def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx
     return model
 
 
-def _built(wanted: ModelCard) -> PoseModel:
-    if is_registered(wanted.name):  # may compute tensors that no checkpoint has
+def _build(wanted: ModelCard) -> PoseModel:
+    """Build the network of a card and check that it agrees with the card."""
+    if is_registered(wanted.name):  # built for real: it may compute tensors that no file has
         model = wanted.build()
         if not isinstance(model, PoseModel):
             raise UserError(
-                f"build() of the card {wanted.name} must return a pose2d.PoseModel; got {type(model).__name__}."
+                f"build() of the card {wanted.name} must return a pose2d.PoseModel; "
+                f"got {type(model).__name__}."
             )
         for name in ("skeleton", "input_wh"):
             if getattr(model, name, None) != getattr(wanted, name):
@@ -56,42 +60,44 @@ def _built(wanted: ModelCard) -> PoseModel:
 
 
 def find_downloaded(name: str) -> Path | None:
-    """The checkpoint that `fitmesh models get` left for a network that ships none; None: there is
-    none, or no need.
-    """
+    """Return the checkpoint that `fitmesh models get` downloaded for a network without weights.
+
+    None: there is none, or the weights are embedded."""
     if card(name).embedded is not None:
         return None
     from pose2d.hub import cached
 
-    kept = cached(name)
-    return None if kept is None else kept[0]
+    downloaded = cached(name)
+    return None if downloaded is None else downloaded[0]
 
 
 def fill(model: Any, path: str | Path, name: str) -> None:
-    """Load `path` into `model`, which has a `convert` as `PoseModel` has, or say which keys do not
-    fit and what the file looks like instead."""
+    """Load the checkpoint `path` into `model`, which has a `convert` as `PoseModel` has.
+
+    The error names the keys that do not fit, and models that the file does fit."""
     state = read_state(path)
     converted = model.convert(state)
     if mismatch := describe_mismatch(model.state_dict(), converted):
         names = recognize(state)
-        looks = f"It looks like no model known here; its {len(state)} keys begin with {list_few(state)}."
+        hint = f"It fits no known model; its {len(state)} keys begin with {list_few(state)}."
         if names:
-            looks = f"The file looks like {' or '.join(names)}: load it under that name."
-        raise UserError(f"{path} does not fit {name}: {mismatch}. {looks}")
-    model.load_state_dict(converted, strict=False)  # batch counters may lack
+            hint = f"The file looks like {' or '.join(names)}: load it under that name."
+        raise UserError(f"{path} does not fit {name}: {mismatch}. {hint}", file=path)
+    model.load_state_dict(converted, strict=False)  # batch counters may be missing
 
 
 def recognize(state: Mapping[str, Tensor]) -> list[str]:
-    """Every model whose tensors are exactly those of a file, by names and shapes. Only models of
-    about the file's size are tried. Statistics do not count, nor what ViTPose+ has beside one data
-    set."""
-    beside = re.compile(r"running_|num_batches_tracked|\.experts\.|^associate_")
-    weights = sum(value.numel() for key, value in state.items() if not beside.search(key))
-    near = [
+    """Return the names of models whose tensors have the names and shapes of a file's.
+
+    Only models of about the file's size are tried. Statistics, and ViTPose+'s tensors of other data
+    sets, are not counted."""
+    uncounted = re.compile(r"running_|num_batches_tracked|\.experts\.|^associate_")
+    weights = sum(value.numel() for key, value in state.items() if not uncounted.search(key))
+    candidates = [
         card for card in shipped_cards().values() if abs(card.parameters - weights) < 0.1 * weights
     ]
     with torch.device("meta"):
-        models = ((card.name, card.build()) for card in near)
+        models = ((card.name, card.build()) for card in candidates)
         return [
             name
             for name, model in models

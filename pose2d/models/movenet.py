@@ -1,9 +1,9 @@
-"""MoveNet (Google): a MobileNetV2 with a feature pyramid to stride 4 and CenterNet-style heads, and
-Lightning and Thunder, which find one person's keypoints in a square crop with it.
+"""MoveNet (Google): a MobileNetV2 with a feature pyramid to stride 4 and CenterNet-style heads.
 
-Batch normalisation is folded into the convolutions, as in the published graphs. MultiPose, which
-finds all people in an image, is in pose2d/detect/multipose.py. Places are in cells, counted from
-the edge of the map: the first cell reaches from 0 to 1, its centre is at 1/2."""
+Lightning and Thunder find one person's keypoints in a square crop. MultiPose, which finds all
+people in an image, is in pose2d/detect/multipose.py. Batch normalisation is folded into the
+convolutions, as in the published graphs. Places are in cells from the edge of the map: the first
+cell reaches from 0 to 1, its centre is at 1/2."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +25,8 @@ from pose2d.types import Prediction
 
 HALF_RANGE = 127.5  # 0..255 becomes -1..1
 STRIDE = 4  # input pixels per cell of every head's map
-TRUNK, HIDDEN = (
-    24,
-    96,
-)  # channels of the pyramid's finest level, and of each head before its last layer
+TRUNK = 24  # channels of the pyramid's finest level
+HIDDEN = 96  # channels of each head before its last layer
 SINGLE_HEADS = {"center": 1, "kpt_heatmap": 17, "kpt_regress": 34, "kpt_offset": 34}
 MULTI_HEADS = {**SINGLE_HEADS, "box_scale": 2, "box_offset": 2}
 # MobileNetV2's stages: expansion, channels at width 1, blocks, stride of the first block.
@@ -45,15 +43,16 @@ TAPS = (2, 5, 9)  # blocks whose outputs, at strides 4, 8 and 16, feed the pyram
 
 
 def _channels(channels: float) -> int:
-    """MobileNet's rounding to multiples of eight, never more than 10 % down."""
+    """Round channels as MobileNet: to multiples of eight, at most 10 % down."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
 class Conv(convolutions.Conv):
-    """A convolution with TensorFlow's SAME padding, then an activation. SAME pads an even input at
-    its end only when the stride is 2. Torch pads both ends: a leading zero row and column in the
-    kernel undo the one too many, for less than it costs to copy the map into a padded one."""
+    """A convolution with TensorFlow's SAME padding, then an activation.
+
+    With stride 2, SAME pads an even input at its end only, but torch pads both ends. A leading zero
+    row and column in the kernel make up for it, and cost less than copying the map."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1, **more: Any
@@ -65,7 +64,7 @@ class Conv(convolutions.Conv):
 
 
 class InvertedResidual(nn.Module):
-    """Widen, filter each channel, narrow."""
+    """A block of MobileNetV2: 1x1 to more channels, depthwise 3x3, 1x1 to fewer."""
 
     def __init__(self, inputs: int, outputs: int, expansion: int, stride: int) -> None:
         super().__init__()
@@ -82,13 +81,13 @@ class InvertedResidual(nn.Module):
 
 
 def separable(inputs: int, outputs: int) -> Any:
-    """Filter each channel, then mix channels."""
+    """Return a depthwise 3x3 convolution followed by a 1x1 convolution."""
     depthwise = Conv(inputs, inputs, 3, groups=inputs, bias=False)
     return named_layers(depthwise=depthwise, pointwise=Conv(inputs, outputs, activation="relu"))
 
 
 class MapHead(nn.Module):
-    """One output head: on the whole map, or only at chosen cells."""
+    """An output head, computed on the whole map or only at chosen cells."""
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
@@ -99,33 +98,25 @@ class MapHead(nn.Module):
         return self.out(self.hidden(trunk))
 
     def at(self, trunk: Tensor, cells: Tensor) -> Tensor:
-        """The outputs [N, M, outputs] at cells [N, M, 2] (x, y): as on the whole map, at a few
-        points' cost.
-        """
+        """Return the outputs [N, M, outputs] at cells [N, M, 2] (x, y) without the whole map."""
         # The 3x3 neighbourhoods [N, M, C, 9], zero outside
         wide = F.pad(trunk, (1, 1, 1, 1)).flatten(2)
         _, channels, _, width = trunk.shape
         corner = cells[..., 1] * (width + 2) + cells[..., 0]
-        step = torch.tensor(
-            [row * (width + 2) + column for row in range(3) for column in range(3)]
-        ).to(cells)
+        steps = [row * (width + 2) + column for row in range(3) for column in range(3)]
+        step = torch.tensor(steps).to(cells)
         index = (corner[..., None] + step).flatten(1)  # [N, M * 9]
-        patches = (
-            wide.gather(2, index[:, None].expand(-1, channels, -1))
-            .unflatten(2, (-1, 9))
-            .transpose(1, 2)
-        )
-        filtered = torch.einsum("nmcp,cp->nmc", patches, self.hidden.depthwise.weight.flatten(1))
-        mixed = F.linear(
-            filtered, self.hidden.pointwise.weight.flatten(1), self.hidden.pointwise.bias
-        )
+        patches = wide.gather(2, index[:, None].expand(-1, channels, -1))
+        patches = patches.unflatten(2, (-1, 9)).transpose(1, 2)
+        depthwise = self.hidden.depthwise
+        pointwise = self.hidden.pointwise
+        filtered = torch.einsum("nmcp,cp->nmc", patches, depthwise.weight.flatten(1))
+        mixed = F.linear(filtered, pointwise.weight.flatten(1), pointwise.bias)
         return F.linear(F.relu(mixed), self.out.weight.flatten(1), self.out.bias)
 
 
 class MoveNet(nn.Module):
-    """Image -> stride-4 trunk [N, 24, H/4, W/4] -> heads. Both sides of the image are multiples of
-    32.
-    """
+    """Image -> trunk [N, 24, H/4, W/4] -> heads; both sides of the image are multiples of 32."""
 
     def __init__(self, width: float, heads: Mapping[str, int]) -> None:
         super().__init__()
@@ -146,7 +137,7 @@ class MoveNet(nn.Module):
         )
         self.merge = nn.ModuleList([separable(64, 32), separable(32, 24), separable(24, TRUNK)])
         self.heads = nn.ModuleDict({name: MapHead(outputs) for name, outputs in heads.items()})
-        self.layout = torch.channels_last  # the faster one for convolutions on a CPU
+        self.layout = torch.channels_last  # faster on a CPU
         for weight in self.parameters():
             if weight.ndim == 4:
                 weight.data = weight.data.contiguous(memory_format=self.layout)
@@ -155,7 +146,7 @@ class MoveNet(nn.Module):
         return cast(MapHead, self.heads[name])
 
     def trunk(self, images: Tensor) -> Tensor:
-        """Normalised images [N, 3, H, W] -> the pyramid's finest level [N, 24, H/4, W/4]."""
+        """Return the pyramid's finest level [N, 24, H/4, W/4] of normalised images [N, 3, H, W]."""
         x = self.stem(images.contiguous(memory_format=self.layout))
         taps = []
         for index, block in enumerate(self.blocks):
@@ -164,22 +155,18 @@ class MoveNet(nn.Module):
                 taps.append(x)
         x = self.lateral[0](self.last(x))
         for lateral, merge, tap in zip(self.lateral[1:], self.merge, reversed(taps), strict=True):
-            x = merge(
-                F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
-                + lateral(tap)
-            )
+            x = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+            x = merge(x + lateral(tap))
         return x
 
 
 def normalize(images: Tensor) -> Tensor:
-    """RGB 0..255 -> -1..1."""
+    """Convert RGB 0..255 to -1..1."""
     return images.float() / HALF_RANGE - 1
 
 
 def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The names of the embedded weights (those of the published graphs, shortened) -> this
-    module's.
-    """
+    """Rename embedded weights, whose names are those of the published graphs, shortened."""
     return rename_tensors(
         state,
         (r"^hs\.(\w+)\.", r"heads.\1.hidden."),
@@ -194,30 +181,28 @@ def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def cells_of(index: Tensor, width: int) -> Tensor:
-    """Flat map indices -> cells (x, y)."""
+    """Convert flat indices of a map to cells (x, y)."""
     return torch.stack([index % width, index // width], -1)
 
 
-NEARNESS = (
-    1.8  # cells: a person's middle counts 1 / (distance + NEARNESS), the published graph's constant
-)
-# The same for a keypoint, where the graph has 1.8 too: regressed places are less exact than
-# centres.
+# A person's centre is weighted by 1 / (distance + NEARNESS) in cells, as in the published graph.
+NEARNESS = 1.8
+# Keypoints likewise. The published graph uses 1.8, but regressed places are less exact than centres.
 KEYPOINT_NEARNESS = 6.0
-VOTE_RADIUS = (
-    2  # cells: offsets are trained around a keypoint too, so its neighbours point to it as well
-)
+# Cells around a keypoint that vote: offsets are trained around it too, so neighbours point to it.
+VOTE_RADIUS = 2
 
 
 class Heads(Protocol):
-    """A MoveNet, or just some of its heads."""
+    """A MoveNet, or only some of its heads."""
 
     def head(self, name: str) -> MapHead: ...
 
 
 class HeadMaps:
-    """The heads' outputs for one batch of crops; with a `flip_order`, of mirrored crops, mapped
-    back to the crops as they were."""
+    """The heads' outputs for a batch of crops.
+
+    With a `flip_order`, the crops are mirrored and the outputs are mapped back."""
 
     def __init__(
         self, net: Heads, hidden: Tensor, trunk: Tensor, flip_order: list[int] | None = None
@@ -228,30 +213,26 @@ class HeadMaps:
         self._order = slice(None) if flip_order is None else flip_order
         heat = net.head("kpt_heatmap").out(hidden).sigmoid()[:, self._order]
         centre = net.head("center")(trunk).sigmoid()
-        self.heat = heat.flip(-1) if self._mirror else heat  # [N, K, h, w] keypoint of anyone
-        self.centre = centre.flip(-1) if self._mirror else centre  # [N, 1, h, w] middle of anyone
+        self.heat = heat.flip(-1) if self._mirror else heat  # [N, K, h, w] of all people
+        self.centre = centre.flip(-1) if self._mirror else centre  # [N, 1, h, w] of all people
 
     def expected(self, centre: Tensor) -> Tensor:
-        """Places [N, K, 2] of the keypoints of the person whose middle is in cell `centre` [N, 1,
-        2].
-        """
+        """Return the regressed keypoints [N, K, 2] of the person centred at cells [N, 1, 2]."""
         centre = self._mirrored(centre, 1)
         step = self.net.head("kpt_regress").at(self.trunk, centre).unflatten(-1, (-1, 2))[:, 0]
         return self._mirrored(centre + step.flip(-1))[:, self._order]
 
     def votes(self, cells: Tensor) -> Tensor:
-        """Where the offset head puts the keypoint, from each of cells [N, K, V, 2]: places [N, K,
-        V, 2].
-        """
-        cells, (n, k, v, _) = self._mirrored(cells, 1)[:, self._order], cells.shape
-        offset = (
-            self.net.head("kpt_offset").at(self.trunk, cells.flatten(1, 2)).unflatten(-1, (k, 2))
-        )
+        """Return the places [N, K, V, 2] that the offset head predicts from cells [N, K, V, 2]."""
+        n, k, v, _ = cells.shape
+        cells = self._mirrored(cells, 1)[:, self._order]
+        offset = self.net.head("kpt_offset").at(self.trunk, cells.flatten(1, 2))
+        offset = offset.unflatten(-1, (k, 2))
         own = torch.diagonal(offset.reshape(n, k, v, k, 2), dim1=1, dim2=3)  # [N, V, 2, K]
         return self._mirrored(cells + own.permute(0, 3, 1, 2).flip(-1))[:, self._order]
 
     def _mirrored(self, xy: Tensor, size: int = 0) -> Tensor:
-        """Mirror places, or cells, which have a size, where the crops were mirrored."""
+        """Mirror places (size 0) or cells (size 1) if the crops were mirrored."""
         if not self._mirror:
             return xy
         return torch.stack([self.heat.shape[-1] - size - xy[..., 0], xy[..., 1]], -1)
@@ -259,12 +240,12 @@ class HeadMaps:
 
 @dataclass(frozen=True)
 class ChosenCells:
-    """Whose keypoints are read off where, in cells."""
+    """The person of each crop and the cells that its keypoints are read at."""
 
     heat: Tensor  # [N, K, h, w] mean over the views
-    centre: Tensor  # [N, 1, h, w] likewise
-    person: Tensor  # [N, 1, 2] cell of the person's middle
-    expected: Tensor  # [N, K, 2] places where that person is expected to have its keypoints
+    centre: Tensor  # [N, 1, h, w] mean over the views
+    person: Tensor  # [N, 1, 2] cell of the person's centre
+    expected: Tensor  # [N, K, 2] regressed keypoints of that person
     index: Tensor  # [N, K] flat index of the chosen cells
 
     @property
@@ -273,8 +254,10 @@ class ChosenCells:
 
 
 def choose(views: Sequence[HeadMaps]) -> ChosenCells:
-    """Much as in the published graph: the person whose middle is likely and near the crop's; for
-    each keypoint the cell that is likely and near where that person is expected to have it."""
+    """Choose a person and the cells of its keypoints, much as the published graph does.
+
+    The person is likely and near the crop's centre; the cell of each keypoint is likely and near
+    the regressed keypoint."""
     heat = torch.stack([view.heat for view in views]).mean(0)
     centre = torch.stack([view.centre for view in views]).mean(0)
     h, w = heat.shape[2:]
@@ -289,9 +272,10 @@ def choose(views: Sequence[HeadMaps]) -> ChosenCells:
 
 
 def decode(views: Sequence[HeadMaps]) -> Prediction:
-    """The keypoints of the person in the middle of each crop, from one view of it or the mean of
-    several. A keypoint's place within its cell is the mean of the votes of the cells around,
-    weighted by their squared heat."""
+    """Return the keypoints of the person at the centre of each crop, averaged over its views.
+
+    A keypoint's place is the mean of the votes of the cells around it, weighted by their squared
+    heat."""
     chosen = choose(views)
     heat = chosen.heat
     cells = chosen.cells
@@ -299,9 +283,8 @@ def decode(views: Sequence[HeadMaps]) -> Prediction:
     around = torch.stack(torch.meshgrid(steps, steps, indexing="xy"), -1).reshape(-1, 2)
     last = torch.tensor([heat.shape[-1] - 1, heat.shape[-2] - 1], device=heat.device)
     voters = (cells[:, :, None] + around).clamp(torch.zeros_like(last), last)
-    weight = (
-        windows(heat, cells, VOTE_RADIUS).flatten(2).square()
-    )  # zero for voters outside the map
+    # Voters outside the map have weight zero.
+    weight = windows(heat, cells, VOTE_RADIUS).flatten(2).square()
     votes = torch.stack([view.votes(voters) for view in views]).mean(0)
     places = torch.einsum("nkv,nkvc->nkc", weight, votes) / weight.sum(2, keepdim=True)
     return Prediction(
@@ -313,10 +296,11 @@ def decode(views: Sequence[HeadMaps]) -> Prediction:
 
 
 class SinglePose(PoseModel):
-    """Lightning or Thunder: the keypoints of the person in the middle of a square crop. Features
-    are the 96 channels [N, 96, h, w] that the keypoint heatmaps are made of; `trunk` [N, 24, h, w]
-    is what all heads hang on, each with hidden features of its own. A calibration head reads the
-    former; decoding needs the trunk too."""
+    """Lightning or Thunder: keypoints of the person at the centre of a square crop.
+
+    Features are the 96 channels [N, 96, h, w] from which the keypoint heatmaps are made, and carry
+    the trunk [N, 24, h, w] that all heads read. A calibration head reads the features; decoding
+    needs the trunk too."""
 
     skeleton = COCO17
     crop: ClassVar[CropConvention] = "square"
@@ -324,9 +308,7 @@ class SinglePose(PoseModel):
 
     def __init__(self, width: float, side: int, chunk: int) -> None:
         super().__init__()
-        self.chunk = (
-            chunk  # crops at a time on a CPU, so that what lies between layers fits its caches
-        )
+        self.chunk = chunk  # crops at a time on a CPU, so that activations fit its caches
         self.input_wh = (side, side)
         self.feature_shape = (HIDDEN, side // STRIDE, side // STRIDE)
         self.net = MoveNet(width, SINGLE_HEADS)

@@ -1,6 +1,4 @@
-"""Poseur (Mao et al. 2022): keypoints as queries of a deformable transformer over a backbone's four
-maps.
-"""
+"""Poseur (Mao et al. 2022): keypoint queries of a deformable transformer over a backbone's maps."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,9 +21,10 @@ from pose2d.types import Prediction
 
 
 def sample(maps: list[Tensor], places: Tensor, weights: Tensor) -> Tensor:
-    """The weighted sum [N, Q, heads, C] of what lies in maps (L of [N, C, h_l, w_l]; zero outside)
-    at places [N, Q, heads, L, P, 2], x and y from 0 (left or upper edge) to 1; weights [N, Q,
-    heads, L, P]."""
+    """Return the weighted sum [N, Q, heads, C] of values of maps at places.
+
+    maps: L of [N, C, h_l, w_l], zero outside; places [N, Q, heads, L, P, 2]: x and y from 0 (left
+    or upper edge) to 1; weights [N, Q, heads, L, P]."""
     total = torch.zeros((), dtype=maps[0].dtype, device=maps[0].device)
     for level, values in enumerate(maps):
         grid = 2 * places[:, :, :, level].flatten(1, 2) - 1  # [N, Q * heads, P, 2]
@@ -38,8 +37,9 @@ def sample(maps: list[Tensor], places: Tensor, weights: Tensor) -> Tensor:
 
 
 class DeformableAttention(nn.Module):
-    """Poseur's kind: every head sees all channels, and projects them to its share after the sum.
-    Key names as in Poseur's repository, where the per-head projection is kept as two embeddings."""
+    """Poseur's attention: every head reads all channels and projects them after the sum.
+
+    Key names are those of Poseur's repository, where the projection per head is two embeddings."""
 
     def __init__(self, channels: int, heads: int, levels: int, points: int) -> None:
         super().__init__()
@@ -53,21 +53,18 @@ class DeformableAttention(nn.Module):
         self.output_proj = nn.Linear(channels, channels)
 
     def forward(self, query: Tensor, reference: Tensor, maps: list[Tensor]) -> Tensor:
-        """Queries [N, Q, C] attend around their reference points [N, Q, 2] (0..1) -> [N, Q, C]."""
+        """Let queries [N, Q, C] attend around reference points [N, Q, 2] (0..1) -> [N, Q, C]."""
         shape = (self.heads, self.levels, self.points)
-        size = torch.tensor(
-            [[m.shape[-1], m.shape[-2]] for m in maps], dtype=query.dtype, device=query.device
-        )
-        offsets = (
-            self.sampling_offsets(query).unflatten(2, (*shape, 2)) / size[:, None]
-        )  # steps are in cells
+        sizes = [[level.shape[-1], level.shape[-2]] for level in maps]
+        size = torch.tensor(sizes, dtype=query.dtype, device=query.device)
+        # The layer predicts offsets in cells.
+        offsets = self.sampling_offsets(query).unflatten(2, (*shape, 2)) / size[:, None]
         weights = self.attention_weights(query).unflatten(2, (self.heads, -1)).softmax(-1)
         places = reference[:, :, None, None, None] + offsets
-        seen = sample(maps, places, weights.unflatten(3, (self.levels, self.points)))
-        project = self.value_proj_weight.weight.unflatten(
-            0, (self.heads, -1)
-        )  # [heads, C, C / heads]
-        value = torch.einsum("nqhc,hco->nqho", seen, project) + self.value_proj_bias.weight
+        sampled = sample(maps, places, weights.unflatten(3, (self.levels, self.points)))
+        # [heads, C, C / heads]
+        project = self.value_proj_weight.weight.unflatten(0, (self.heads, -1))
+        value = torch.einsum("nqhc,hco->nqho", sampled, project) + self.value_proj_bias.weight
         return self.output_proj(value.flatten(2))
 
 
@@ -80,13 +77,13 @@ HIDDEN = 1024
 
 
 def inverse_sigmoid(x: Tensor) -> Tensor:
-    """Numbers outside of 0..1 count as 0 or 1, which lie at a finite distance."""
+    """Return the logit of numbers clipped to 0..1; 0 and 1 give finite values."""
     x = x.clamp(0, 1)
     return (x.clamp_min(1e-5) / (1 - x).clamp_min(1e-5)).log()
 
 
 def waves(x: Tensor, channels: int) -> Tensor:
-    """Numbers [...] -> sines and cosines of falling frequency, alternating, [..., channels]."""
+    """Encode numbers [...] as sines and cosines of falling frequency, [..., channels]."""
     pair = torch.arange(channels // 2, dtype=x.dtype, device=x.device)
     angle = 2 * math.pi * x[..., None] / 10000 ** (2 * pair / channels)
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
@@ -94,20 +91,18 @@ def waves(x: Tensor, channels: int) -> Tensor:
 
 @cache
 def map_places(h: int, w: int) -> Tensor:
-    """What every cell of a map knows of its own place, [256, h, w]: first of its row, then of its
-    column.
-    """
+    """Return the position encoding [256, h, w] of a map: first of the row, then of the column."""
     with torch.inference_mode(False), torch.device("cpu"):
         rows = waves((torch.arange(h) + 0.5) / (h + 1e-6), CHANNELS // 2)
         columns = waves((torch.arange(w) + 0.5) / (w + 1e-6), CHANNELS // 2)
-        both = [rows[:, None].expand(h, w, -1), columns[None].expand(h, w, -1)]
-        return torch.cat(both, -1).permute(2, 0, 1).contiguous()
+        encodings = [rows[:, None].expand(h, w, -1), columns[None].expand(h, w, -1)]
+        return torch.cat(encodings, -1).permute(2, 0, 1).contiguous()
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention among keypoints, deformable attention to the maps, feed-forward; each with
-    residual and norm.
-    """
+    """Self-attention among keypoints, deformable attention to the maps, feed-forward.
+
+    Each has a shortcut and a norm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,9 +119,9 @@ class DecoderLayer(nn.Module):
     def forward(
         self, query: Tensor, place: Tensor, reference: Tensor, maps: list[Tensor]
     ) -> Tensor:
-        """`place` says which keypoint a query is; among keypoints it steers the attention but is
-        not passed on.
-        """
+        """Update queries; `place` encodes which keypoint a query is.
+
+        Among keypoints it steers the attention but is not passed on."""
         among, around = cast(Any, self.attentions)
         key = query + place
         query = self.norms[0](query + among.attn(key, key, query, need_weights=False)[0])
@@ -135,38 +130,35 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """The coarse guess from the pooled coarsest map, and the decoder."""
+    """A coarse guess from the pooled coarsest map, and the decoder that refines it."""
 
     def __init__(self, keypoints: int) -> None:
         super().__init__()
         self.level_embeds = nn.Parameter(torch.zeros(LEVELS, CHANNELS))
         self.fc_coord = named_layers(linear=nn.Linear(CHANNELS, 2 * keypoints))
-        self.fc_sigma = named_layers(
-            linear=nn.Linear(CHANNELS, 2 * keypoints)
-        )  # of the coarse guess; only its loss needs it
+        # Sigma of the coarse guess, which only its loss needs
+        self.fc_sigma = named_layers(linear=nn.Linear(CHANNELS, 2 * keypoints))
         self.pos_trans = nn.Linear(2 * CHANNELS, CHANNELS)
         self.pos_trans_norm = nn.LayerNorm(CHANNELS)
         self.pos_embed = nn.Embedding(keypoints, CHANNELS)
         self.decoder = named_layers(layers=nn.ModuleList(DecoderLayer() for _ in range(LAYERS)))
 
     def coarse(self, last: Tensor) -> Tensor:
-        """The coarsest map [N, 256, h, w] -> a first guess [N, K, 2], 0..1 over the crop but not
-        bound to it.
-        """
+        """Return a first guess [N, K, 2] from the coarsest map [N, 256, h, w].
+
+        The crop is 0..1; guesses may lie outside."""
         vector = last.mean((2, 3))
         return self.fc_coord(vector / vector.norm(dim=1, keepdim=True)).unflatten(1, (-1, 2))
 
     def queries(self, guess: Tensor) -> Tensor:
-        """Guesses [N, K, 2] -> queries [N, K, 256], from the guess as it is and as bound to the
-        crop.
-        """
-        both = torch.cat([guess, guess.clamp(0, 1)], -1)  # [N, K, 4]
-        return self.pos_trans_norm(self.pos_trans(waves(both, CHANNELS // 2).flatten(2)))
+        """Return queries [N, K, 256] from guesses [N, K, 2], as they are and clipped to the crop."""
+        guesses = torch.cat([guess, guess.clamp(0, 1)], -1)  # [N, K, 4]
+        return self.pos_trans_norm(self.pos_trans(waves(guesses, CHANNELS // 2).flatten(2)))
 
     def forward(self, maps: list[Tensor], coord_branches: nn.ModuleList) -> tuple[Tensor, Tensor]:
-        """Maps [N, 256, h, w] -> the last layer's queries [N, K, 256] and the references [N, K, 2]
-        they moved from.
-        """
+        """Return the last layer's queries [N, K, 256] and their reference points [N, K, 2].
+
+        maps: four of [N, 256, h, w]."""
         memory = [
             m + (map_places(m.shape[-2], m.shape[-1]).to(m) + level[:, None, None])
             for m, level in zip(maps, self.level_embeds, strict=True)
@@ -182,9 +174,7 @@ class Transformer(nn.Module):
 
 
 def _branch(xy: bool) -> nn.Sequential:
-    """Three linear layers: of coordinates with ReLU between, of sigmas with nothing between, as in
-    the repository.
-    """
+    """Return three linear layers; as in the repository, only those of coordinates have ReLU."""
     first = nn.Linear(CHANNELS, CHANNELS)
     second = nn.Linear(CHANNELS, CHANNELS)
     if xy:
@@ -193,17 +183,19 @@ def _branch(xy: bool) -> nn.Sequential:
 
 
 def certainty(sigma: Tensor) -> Tensor:
-    """Poseur's confidence in its flip test: 0.7 prod_xy (1 - exp(-0.2 / sigma)); sigma [..., 2] ->
-    [...].
-    """
+    """Return Poseur's confidence [...] in its flip test from sigma [..., 2].
+
+    It is 0.7 prod_xy (1 - exp(-0.2 / sigma))."""
     return 0.7 * (1 - torch.exp(-0.2 / sigma)).prod(-1)
 
 
 class Poseur(PoseModel):
-    """Takes RGB. Features are the last decoder layer's queries, 256 channels per keypoint; `trunk`
-    is the reference [N, K, 2] from which they moved. The raw confidence is the mean of 1 - sigma;
-    in the flip test it is `certainty`, as the repository evaluates (its `type2` fusion). `sigma_px`
-    is the network's sigma in crop pixels: a Laplace density with b = sqrt(2) sigma."""
+    """Poseur; takes RGB.
+
+    Features are the last decoder layer's queries, 256 channels per keypoint, and carry their
+    reference points [N, K, 2]. The raw confidence is the mean of 1 - sigma; in the flip test it is
+    `certainty`, as the repository evaluates (its `type2` fusion). `sigma_px` is the network's sigma
+    in crop pixels: a Laplace density with b = sqrt(2) sigma."""
 
     def __init__(
         self,
@@ -213,12 +205,12 @@ class Poseur(PoseModel):
         skeleton: Skeleton,
     ) -> None:
         super().__init__()
-        self.input_wh, self.skeleton = input_wh, skeleton
+        self.input_wh = input_wh
+        self.skeleton = skeleton
         self.feature_shape = (skeleton.size, CHANNELS)
         self.backbone = trunk
-        convs = (
-            nn.Conv2d(inputs, CHANNELS, 1, bias=False) for inputs in channels
-        )  # each map to 256 channels
+        # Each map is brought to 256 channels.
+        convs = (nn.Conv2d(inputs, CHANNELS, 1, bias=False) for inputs in channels)
         self.neck = named_layers(
             convs=nn.ModuleList(
                 named_layers(conv=conv, gn=nn.GroupNorm(32, CHANNELS)) for conv in convs
@@ -248,9 +240,7 @@ class Poseur(PoseModel):
         return FeaturesWithTrunk.join(queries, reference)
 
     def coordinates(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features -> coordinates [N, K, 2] from the crop's corner, and sigma [N, K, 2], both in
-        crop sizes.
-        """
+        """Return coordinates [N, K, 2] from the crop's corner and sigma [N, K, 2], in crop sizes."""
         head = self.keypoint_head
         queries = features.as_subclass(Tensor)
         reference = trunk_of(features)
@@ -263,9 +253,7 @@ class Poseur(PoseModel):
         return self._prediction(xy, (1 - sigma).mean(-1), sigma)
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """Both predictions, averaged with the fifth power of their certainty as weight; x becomes W
-        - x.
-        """
+        """Average both predictions, weighted by certainty^5; x mirrors to W - x."""
         order = self.skeleton.flip_order
         xy, sigma = self.coordinates(features)
         xy_mirrored, sigma_mirrored = self.coordinates(mirrored)
@@ -284,7 +272,7 @@ class Poseur(PoseModel):
         )
 
 
-# Parameters but for the keypoints' own
+# Parameters without those per keypoint
 _TRUNKS = {"resnet50": 33_127_012, "hrnet-w32": 38_064_356, "hrnet-w48": 74_145_380}
 
 

@@ -17,8 +17,7 @@ from pose2d.base.caching import code_files
 from pose2d.base.errors import UserError
 from pose2d.models.cards import ModelCard
 
-# The first part of every name -> the module in pose2d/models that has it; in the order `fitmesh
-# models` shows.
+# First part of a model's name -> its module in pose2d/models, in the order of `fitmesh models`
 FAMILIES = {
     name: name for name in ("rtmpose", "movenet", "sbl", "hrnet", "vitpose", "rle", "ipr", "poseur")
 }
@@ -28,8 +27,9 @@ ENTRY_POINTS = "fitmesh.models"
 
 
 def register(card: ModelCard) -> None:
-    """Make a network of your own known by its name, everywhere in this process; again replaces it.
-    Other processes (`--jobs`, Ray) know it when the file that registers it is named as a plug-in
+    """Make a network of your own known by its name in this process; a second call replaces it.
+
+    Worker processes (`--jobs`, Ray) know it if the file that registers it is passed as a plug-in
     (`use_plugin`)."""
     if not isinstance(card, ModelCard):
         raise UserError(f"pose2d.register takes a pose2d.ModelCard; got {type(card).__name__}.")
@@ -37,7 +37,7 @@ def register(card: ModelCard) -> None:
         raise UserError(
             f"a model's name has letters, digits, '-', '_' and '.' only; got {card.name[:80]!r}."
         )
-    if _shipped(card.name) is not None:
+    if _shipped_card(card.name) is not None:
         raise UserError(
             f"{card.name} is the name of a network that ships with fitmesh: choose another one."
         )
@@ -45,22 +45,24 @@ def register(card: ModelCard) -> None:
 
 
 def use_plugin(path: str | Path | None) -> None:
-    """Run a Python file that calls `register`, once in a process. Its folder can be imported from,
-    as in a script.
-    """
+    """Run a Python file that calls `register`, once in a process.
+
+    As in a script, it can import modules of its folder."""
     if path is None:
         return
     file = Path(path).resolve()
     if file.suffix != ".py" or not file.is_file():
         raise UserError(
-            f"{path}: expected a Python file (.py) that calls pose2d.register(card) (docs/own-network.md)."
+            f"{path}: expected a Python file (.py) that calls pose2d.register(card) "
+            "(docs/own-network.md)."
         )
     name = file.stem
-    loaded = [getattr(sys.modules.get(one), "__file__", None) or "/" for one in ("__main__", name)]
-    if file in [Path(one).resolve() for one in loaded]:
-        return  # the script itself, or run before
-    other = None if name in sys.modules else importlib.util.find_spec(name)
-    if name in sys.modules or (other is not None and other.origin != str(file)):
+    for loaded in ("__main__", name):
+        loaded_file = getattr(sys.modules.get(loaded), "__file__", None)
+        if loaded_file and Path(loaded_file).resolve() == file:
+            return  # it is the running script, or was run before
+    same_name = None if name in sys.modules else importlib.util.find_spec(name)
+    if name in sys.modules or (same_name is not None and same_name.origin != str(file)):
         raise UserError(
             f"{path}: there is a module called {name} already. Give the file another name."
         )
@@ -81,11 +83,12 @@ def use_plugin(path: str | Path | None) -> None:
 
 @cache
 def _installed() -> dict[str, Any]:
-    """Entry points by name, not loaded yet."""
+    """Return the entry points of installed packages by name, not loaded yet."""
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
-def _entry_point(name: str) -> ModelCard | None:
+def _registered_card(name: str) -> ModelCard | None:
+    """Return the card of a registered or installed network; None if there is none."""
     point = _installed().get(name)
     if point is None or name in _registered:
         return _registered.get(name)
@@ -103,21 +106,23 @@ def _entry_point(name: str) -> ModelCard | None:
     return loaded
 
 
-def _shipped(name: str) -> ModelCard | None:
+def _shipped_card(name: str) -> ModelCard | None:
+    """Return the card of a network of this package; None for other names."""
     family = name.split("-")[0]
     return _family(family).get(name) if family in FAMILIES else None
 
 
 @cache
 def _family(name: str) -> dict[str, ModelCard]:
+    """Import a family of networks and return its cards by name."""
     cards: list[ModelCard] = importlib.import_module(f"pose2d.models.{FAMILIES[name]}").CARDS
     return {card.name: card for card in cards if card.name.startswith(f"{name}-")}
 
 
 def cards() -> dict[str, ModelCard]:
-    """Every model, by name. Imports all of them."""
+    """Return the cards of all models by name; this imports all of them."""
     for name in _installed():
-        _entry_point(name)
+        _registered_card(name)
     return shipped_cards() | _registered
 
 
@@ -132,26 +137,26 @@ def is_registered(name: str) -> bool:
 
 
 def names() -> list[str]:
-    """Every model name."""
+    """Return the names of all models."""
     return list(cards())
 
 
 def card(name: str) -> ModelCard:
-    """The facts of one model: skeleton, input size, parameters, licence, source."""
-    known = _shipped(name) or _entry_point(name)
-    if known is None:
+    """Return the card of a model: skeleton, input size, parameters, licence, source."""
+    model_card = _shipped_card(name) or _registered_card(name)
+    if model_card is None:
         close = difflib.get_close_matches(name, names(), n=3)
         hint = f" Did you mean {', '.join(close)}?" if close else ""
         raise UserError(
-            f"unknown pose model {name!r}.{hint} `fitmesh models` lists every name; a network of your own needs "
-            "--plugin FILE.py, in worker processes too."
+            f"unknown pose model {name!r}.{hint} `fitmesh models` lists every name; a network of "
+            "your own needs --plugin FILE.py, in worker processes too."
         )
-    return known
+    return model_card
 
 
 def module_of(name: str) -> str:
-    """The module that has a model's code, for cache keys."""
-    if _shipped(name) is not None:
+    """Return the name of the module with a model's code, for cache keys."""
+    if _shipped_card(name) is not None:
         return f"pose2d.models.{FAMILIES[name.split('-')[0]]}"
     build: Any = card(name).build
     while isinstance(build, partial):
@@ -160,7 +165,7 @@ def module_of(name: str) -> str:
         code_files(build.__module__)
     except ValueError as error:
         raise UserError(
-            f"the network {name} was typed in, and results state the code they were made with: write it to a file, "
-            "such as my_network.py, and import that."
+            f"the network {name} was typed in, but results depend on the code that made them: "
+            "write it to a file, such as my_network.py, and import that."
         ) from error
     return str(build.__module__)

@@ -1,45 +1,40 @@
-"""ResNet (He et al. 2016, "v1.5": the stride sits on the 3x3 convolution), key names as in
-torchvision.
-"""
+"""ResNet (He et al. 2016) with torchvision's key names.
+
+It is "v1.5": the 3x3 convolution has the stride."""
 
 from typing import cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-BLOCKS = {
-    18: (2, 2, 2, 2),
-    50: (3, 4, 6, 3),
-    101: (3, 4, 23, 3),
-    152: (3, 8, 36, 3),
-}  # blocks per stage, by depth
+# Blocks per stage, by depth
+BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 NARROW = (64, 128, 256, 512)  # channels of the 3x3 convolutions of the four stages
 
 
 def stage_channels(depth: int) -> tuple[int, ...]:
-    """Channels of the four stages, at strides 4, 8, 16, 32."""
+    """Return the channels of the four stages, at strides 4, 8, 16, 32."""
     return tuple(narrow if depth == 18 else 4 * narrow for narrow in NARROW)
 
 
 def conv_bn(
     inputs: int, outputs: int, kernel: int, stride: int = 1, bias: bool = False
 ) -> nn.Sequential:
-    """A convolution that keeps the size (but for its stride), and its normalisation."""
+    """Return a padded convolution and its batch normalisation."""
     conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=bias)
     return nn.Sequential(conv, nn.BatchNorm2d(outputs))
 
 
 class Bottleneck(nn.Module):
-    """Narrow, filter, widen by four; plus the input."""
+    """A residual block: 1x1 to few channels, 3x3, 1x1 to four times as many."""
 
     def __init__(self, inputs: int, narrow: int, stride: int = 1) -> None:
         super().__init__()
         self.conv1, self.bn1 = conv_bn(inputs, narrow, 1)
         self.conv2, self.bn2 = conv_bn(narrow, narrow, 3, stride)
         self.conv3, self.bn3 = conv_bn(narrow, 4 * narrow, 1)
-        self.downsample = (
-            conv_bn(inputs, 4 * narrow, 1, stride) if stride > 1 or inputs != 4 * narrow else None
-        )
+        needs_projection = stride > 1 or inputs != 4 * narrow
+        self.downsample = conv_bn(inputs, 4 * narrow, 1, stride) if needs_projection else None
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -50,15 +45,14 @@ class Bottleneck(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions; plus the input."""
+    """A residual block of two 3x3 convolutions."""
 
     def __init__(self, inputs: int, channels: int, stride: int = 1) -> None:
         super().__init__()
         self.conv1, self.bn1 = conv_bn(inputs, channels, 3, stride)
         self.conv2, self.bn2 = conv_bn(channels, channels, 3)
-        self.downsample = (
-            conv_bn(inputs, channels, 1, stride) if stride > 1 or inputs != channels else None
-        )
+        needs_projection = stride > 1 or inputs != channels
+        self.downsample = conv_bn(inputs, channels, 1, stride) if needs_projection else None
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)), inplace=True)
@@ -68,9 +62,9 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The trunk without its classifier. A pose model with flat key names inherits it: no forward
-    here.
-    """
+    """The trunk without its classifier.
+
+    Pose models with flat key names inherit from it, so it has no `forward`."""
 
     def __init__(self, depth: int) -> None:
         super().__init__()
@@ -80,12 +74,12 @@ class ResNet(nn.Module):
         sizes = zip(BLOCKS[depth], NARROW, stage_channels(depth), strict=True)
         for stage, (count, narrow, channels) in enumerate(sizes, start=1):
             first = block(inputs, narrow, stride=1 if stage == 1 else 2)
-            rest = (block(channels, narrow) for _ in range(count - 1))
-            setattr(self, f"layer{stage}", nn.Sequential(first, *rest))
+            others = (block(channels, narrow) for _ in range(count - 1))
+            setattr(self, f"layer{stage}", nn.Sequential(first, *others))
             inputs = channels
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """Images [N, 3, H, W] -> four maps with `stage_channels` at strides 4, 8, 16, 32."""
+        """Return four maps of images [N, 3, H, W], with `stage_channels` at strides 4, 8, 16, 32."""
         x = F.max_pool2d(F.relu(self.bn1(self.conv1(x)), inplace=True), 3, 2, 1)
         maps = []
         for stage in range(1, 5):
@@ -94,13 +88,11 @@ class ResNet(nn.Module):
         return maps
 
 
-DECONV = 256  # of every transposed convolution of the published networks
+DECONV = 256  # channels of every transposed convolution of the published networks
 
 
 def deconv_layers(inputs: int, count: int, channels: int = DECONV) -> nn.Sequential:
-    """`count` times [4x4 transposed convolution of stride 2, normalisation, ReLU]; `channels` come
-    out.
-    """
+    """Return `count` times [4x4 transposed convolution of stride 2, normalisation, ReLU]."""
     layers: list[nn.Module] = []
     for _ in range(count):
         grow = nn.ConvTranspose2d(inputs, channels, 4, 2, 1, bias=False)

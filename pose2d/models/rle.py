@@ -1,4 +1,4 @@
-"""RLE (Li et al. 2021): coordinates and their spread straight from one vector per crop."""
+"""RLE (Li et al. 2021): coordinates and their spread regressed from one vector per crop."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -14,19 +14,19 @@ from pose2d.models.resnet import ResNet, stage_channels
 from pose2d.skeletons import COCO17, MPII16, Skeleton
 from pose2d.types import Prediction
 
-MIDDLE = 0.5  # coordinates count crop widths and heights from the crop's middle
+MIDDLE = 0.5  # coordinates are in crop sizes relative to the crop's middle
 
 
 class RLE(PoseModel):
-    """Features are the pooled trunk, one vector a crop. The raw confidence is the mean of 1 -
-    sigma. `sigma_px` is the network's sigma in crop pixels: the scale of the error's density, not
-    quite its standard deviation. The density's simple part is a Laplace one with b = sqrt(2) sigma
-    (mmpose: b = sigma)."""
+    """RLE; features are the pooled trunk, one vector per crop.
+
+    The raw confidence is the mean of 1 - sigma. `sigma_px` is the network's sigma in crop pixels:
+    the scale of the error's density, not quite its standard deviation. The simple part of the
+    density is Laplace with b = sqrt(2) sigma (mmpose: b = sigma)."""
 
     normalization: Normalization = RLE_RGB
-    direction_only: bool = (
-        True  # coordinates read the vector divided by its length; mmpose's the vector itself
-    )
+    # Whether coordinates are computed from the vector divided by its length; mmpose does not.
+    direction_only: bool = True
 
     def __init__(
         self,
@@ -36,33 +36,31 @@ class RLE(PoseModel):
         skeleton: Skeleton,
     ) -> None:
         super().__init__()
-        self.input_wh, self.skeleton = input_wh, skeleton
+        self.input_wh = input_wh
+        self.skeleton = skeleton
         self.feature_shape = (channels,)
         self.preact = trunk
-        self.fc_coord, self.fc_sigma = (
-            named_layers(linear=nn.Linear(channels, 2 * skeleton.size)) for _ in range(2)
-        )
+        self.fc_coord = named_layers(linear=nn.Linear(channels, 2 * skeleton.size))
+        self.fc_sigma = named_layers(linear=nn.Linear(channels, 2 * skeleton.size))
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
         return self.preact.stages(crops)[-1].mean((2, 3))
 
     def coordinates(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [N, C] -> coordinates [N, K, 2] from the crop's middle, and sigma [N, K, 2], in
-        crop sizes.
-        """
+        """Return coordinates [N, K, 2] from the crop's middle and sigma [N, K, 2], in crop sizes.
+
+        Features are [N, C]."""
         x = features / features.norm(dim=1, keepdim=True) if self.direction_only else features
-        return self.fc_coord(x).unflatten(1, (-1, 2)), self.fc_sigma(features).sigmoid().unflatten(
-            1, (-1, 2)
-        )
+        xy = self.fc_coord(x).unflatten(1, (-1, 2))
+        sigma = self.fc_sigma(features).sigmoid().unflatten(1, (-1, 2))
+        return xy, sigma
 
     def predict(self, features: Tensor) -> Prediction:
         return self._prediction(*self.coordinates(features))
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """Both answers averaged. x becomes -x - 1/W: W - 1 - x when pixels are counted from the
-        left.
-        """
+        """Average both predictions; x mirrors to -x - 1/W, which is W - 1 - x in pixels."""
         order = self.skeleton.flip_order
         xy, sigma = self.coordinates(features)
         xy_mirrored, sigma_mirrored = self.coordinates(mirrored)
@@ -71,27 +69,27 @@ class RLE(PoseModel):
 
     def _prediction(self, xy: Tensor, sigma: Tensor) -> Prediction:
         size = self.size_px(xy)
-        return Prediction(
-            xy_px=(xy + MIDDLE) * size, score=(1 - sigma).mean(-1), sigma_px=sigma * size
-        )
+        score = (1 - sigma).mean(-1)
+        return Prediction(xy_px=(xy + MIDDLE) * size, score=score, sigma_px=sigma * size)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and counts from the
-        crop's corner.
-        """
-        mmpose = is_mmpose(state)
-        self.normalization, self.direction_only = (
-            (IMAGENET_RGB, False) if mmpose else (RLE_RGB, True)
-        )
-        if not mmpose:
+        """Convert official and mmpose checkpoints.
+
+        mmpose has one layer with rows x, y, sigma x, sigma y per keypoint, and measures from the
+        crop's corner."""
+        if not is_mmpose(state):
+            self.normalization = RLE_RGB
+            self.direction_only = True
             return rename_tensors(state)
+        self.normalization = IMAGENET_RGB
+        self.direction_only = False
         names = rename_tensors(state, (r"^backbone\.", "preact."), (r"^(keypoint_)?head\.", ""))
         for part in ("weight", "bias"):
             if (joint := names.pop(f"fc.{part}", None)) is not None:
                 coord, sigma = joint.unflatten(0, (-1, 2, 2)).unbind(1)
-                names[f"fc_coord.linear.{part}"] = (
-                    coord - MIDDLE if part == "bias" else coord
-                ).flatten(0, 1)
+                if part == "bias":
+                    coord = coord - MIDDLE
+                names[f"fc_coord.linear.{part}"] = coord.flatten(0, 1)
                 names[f"fc_sigma.linear.{part}"] = sigma.flatten(0, 1)
         return names
 

@@ -1,7 +1,6 @@
-"""RTMPose (Jiang et al. 2023): CSPNeXt, a gated attention unit over keypoints, and one distribution
-per axis.
+"""RTMPose (Jiang et al. 2023): CSPNeXt and a gated attention unit over keypoints.
 
-The head says for every keypoint how likely each half pixel of x and of y is (SimCC, Li et al.
+For every keypoint the head predicts how likely each half pixel of x and of y is (SimCC, Li et al.
 2022)."""
 
 from collections.abc import Mapping
@@ -19,16 +18,14 @@ from pose2d.models.trunk import FeaturesWithTrunk
 from pose2d.skeletons import COCO17, HALPE26, Skeleton
 from pose2d.types import Prediction
 
-# numbers per keypoint: its token, what it is compared by, what it passes on
+# Channels per keypoint of the attention unit
 TOKEN = 256
 QUERY = 128
 VALUE = 512
 BINS = 2  # per pixel
-TOKENS = slice(4)  # layers of the head that make them
+TOKENS = slice(4)  # layers of the head that make the tokens
 STRIDE = 32  # crop pixels per cell of the backbone's map
-TEMPERATURE = (
-    10.0  # the training loss compares softmax(TEMPERATURE * output) with the same of its target
-)
+TEMPERATURE = 10.0  # the training loss compares softmax(TEMPERATURE * output) with the target's
 # The target is a Gaussian of height 1 over bins, this wide per axis (x, y) for a crop width of 192
 # or 288.
 TARGET_SIGMA_BINS = {192: (4.9, 5.66), 288: (6.0, 6.93)}
@@ -38,12 +35,13 @@ NORM_EPSILON = 1e-5  # of the batch norms in OpenMMLab's checkpoints, and of `Sc
 # target. Chosen by AP and by how well s = E[OKS] follows OKS on the holdout
 # (bench/coco_accuracy.py): places are flat from 4 to 7, and a spread read over fewer than 10 says
 # little of how wrong a keypoint is.
-MEAN_RADIUS, SPREAD_RADIUS = 5.0, 13.0
+MEAN_RADIUS = 5.0
+SPREAD_RADIUS = 13.0
 LEAST_SIGMA_BINS = 0.5
 
 
 class ScaleNorm(nn.Module):
-    """x / max(|x| / sqrt(n), eps) times one learned number."""
+    """Scales x / max(|x| / sqrt(n), eps) by one learned number."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -56,9 +54,7 @@ class ScaleNorm(nn.Module):
 
 
 class GatedAttention(nn.Module):
-    """Gated attention unit (Hua et al. 2022) over the keypoints' tokens [N, K, 256], with a scaled
-    shortcut.
-    """
+    """Gated attention unit (Hua et al. 2022) over keypoint tokens [N, K, 256], with a shortcut."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,15 +73,18 @@ class GatedAttention(nn.Module):
 
 
 class RTMPose(PoseModel):
-    """Takes RGB. Features are the keypoints' tokens after the attention unit; the backbone's map
-    comes with them. The raw confidence is the smaller of the two axes' highest outputs, clipped to
-    [0, 1], as OpenMMLab reads it."""
+    """RTMPose; takes RGB.
+
+    Features are the keypoint tokens after the attention unit, and carry the backbone's map. The raw
+    confidence is the smaller of the two axes' highest outputs, clipped to [0, 1], as in OpenMMLab.
+    """
 
     def __init__(
         self, depth: float, width: float, input_wh: tuple[int, int], skeleton: Skeleton
     ) -> None:
         super().__init__()
-        self.input_wh, self.skeleton = input_wh, skeleton
+        self.input_wh = input_wh
+        self.skeleton = skeleton
         self.feature_shape = (skeleton.size, TOKEN)
         self.backbone = CSPNeXt(depth, width)
         cells = input_wh[0] * input_wh[1] // STRIDE**2
@@ -102,71 +101,60 @@ class RTMPose(PoseModel):
         self._onnx: OnnxNetwork | None = None
 
     def use_graph(self, graph: str) -> None:
-        beside = ("head.cls_x.", "head.cls_y.")  # of `predict`, not of the features
-        self._onnx = OnnxNetwork(
-            graph, {k: v for k, v in self.state_dict().items() if not k.startswith(beside)}
-        )
+        predict_only = ("head.cls_x.", "head.cls_y.")
+        state = self.state_dict().items()
+        weights = {key: value for key, value in state if not key.startswith(predict_only)}
+        self._onnx = OnnxNetwork(graph, weights)
 
     def features(self, crops: Tensor) -> Tensor:
         self.check_input(crops)
-        if (
-            self._onnx is not None
-            and len(crops)
-            and crops.device.type == "cpu"
-            and not crops.requires_grad
-        ):
+        is_for_onnx = crops.device.type == "cpu" and not crops.requires_grad
+        if self._onnx is not None and len(crops) and is_for_onnx:
             return FeaturesWithTrunk.join(*self._onnx(crops))
         maps = self.backbone(crops)
         return FeaturesWithTrunk.join(self.head[TOKENS](maps), maps)
 
     def simcc(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Features -> outputs per half pixel: x [N, K, 2 W] and y [N, K, 2 H]."""
+        """Return outputs per half pixel, x [N, K, 2 W] and y [N, K, 2 H], of features."""
         tokens = self.plain(features)
         return self.head.cls_x(tokens), self.head.cls_y(tokens)
 
     def predict(self, features: Tensor) -> Prediction:
-        return self._decoded(*self.simcc(features))
+        return self._decode(*self.simcc(features))
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """The mean of both outputs. Pixel x mirrors to W - 1 - x, so bin b to 2 W - 2 - b."""
+        """Decode the mean of both outputs; pixel x mirrors to W - 1 - x, so bin b to 2 W - 2 - b."""
         order = self.skeleton.flip_order
         x, y = self.simcc(features)
         x_mirrored, y_mirrored = (axis[:, order] for axis in self.simcc(mirrored))
         back = torch.cat([x_mirrored.flip(-1)[..., 1:], x_mirrored[..., :1]], -1)
-        return self._decoded((x + back) / 2, (y + y_mirrored) / 2)
+        return self._decode((x + back) / 2, (y + y_mirrored) / 2)
 
-    def _decoded(self, x: Tensor, y: Tensor) -> Prediction:
-        axes = [
-            decode_axis(outputs, target)
-            for outputs, target in zip((x, y), TARGET_SIGMA_BINS[self.input_wh[0]], strict=True)
-        ]
+    def _decode(self, x: Tensor, y: Tensor) -> Prediction:
+        target_x, target_y = TARGET_SIGMA_BINS[self.input_wh[0]]
+        axes = [decode_axis(x, target_x), decode_axis(y, target_y)]
         place, height, sigma = (torch.stack(parts, -1) for parts in zip(*axes, strict=True))
-        return Prediction(
-            xy_px=place / BINS, score=height.amin(-1).clamp(0, 1), sigma_px=sigma / BINS
-        )
+        score = height.amin(-1).clamp(0, 1)
+        return Prediction(xy_px=place / BINS, score=score, sigma_px=sigma / BINS)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if any(key.startswith("Conv.") for key in state):
             return self._convert_onnx(state)
         folded = fold_batch_norms(rename_tensors(state), NORM_EPSILON)
-        folded.pop(
-            "head.gau.w", None
-        )  # a position bias that the published configurations switch off
+        # A position bias that the published configurations switch off
+        folded.pop("head.gau.w", None)
         return folded
 
     def _convert_onnx(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """An export, whose weights have no names: those of each kind come in the order of this
-        module's own.
-        """
+        """Convert an ONNX export, whose weights have no names but the order of this module."""
         names = [name for name, layer in self.named_modules() if isinstance(layer, nn.Conv2d)]
         converted = onnx_convolutions(state, names)
         linear = ("head.mlp.1", "head.gau.uv", "head.gau.o", "head.cls_x", "head.cls_y")
         products = [(key, value) for key, value in state.items() if key.startswith("MatMul.")]
         for count, (key, value) in enumerate(products):
             converted[f"{linear[count]}.weight" if count < len(linear) else key] = value.mT
-        factors, sums = (
-            [v for key, v in state.items() if key.startswith(kind)] for kind in ("Mul.", "Add.")
-        )
+        factors = [value for key, value in state.items() if key.startswith("Mul.")]
+        sums = [value for key, value in state.items() if key.startswith("Add.")]
         values = [value for value in factors if value.shape == (1,)][:2]
         values += [value.flatten(0, -2) for value in factors if value.shape[-2:] == (2, QUERY)][:1]
         values += [value for value in factors if value.shape == (TOKEN,)][:1]
@@ -178,17 +166,18 @@ class RTMPose(PoseModel):
             "head.gau.res_scale.scale",
             "head.gau.beta",
         )
-        return converted | (
-            dict(zip(vectors, values, strict=True)) if len(values) == len(vectors) else {}
-        )
+        if len(values) == len(vectors):
+            converted |= dict(zip(vectors, values, strict=True))
+        return converted
 
 
 def decode_axis(outputs: Tensor, target_sigma: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Place, height and sigma of the peaks of one axis's outputs [N, K, bins]: each [N, K], place
-    and sigma in bins. The training loss makes p = softmax(10 * outputs) the distribution of the
-    keypoint, widened by the target's own softmax. Place: the mean of p around the highest bin.
-    Sigma: the root of the second moment of p about that place, less the target's. Far bins are left
-    out: their small, equal p adds up."""
+    """Return place, height and sigma [N, K] of the peaks of one axis's outputs [N, K, bins].
+
+    Place and sigma are in bins. The training loss makes p = softmax(10 * outputs) the distribution
+    of the keypoint, widened by the target's own softmax. The place is the mean of p around the
+    highest bin; sigma is the root of the second moment of p about that place, less the target's.
+    Far bins are left out, since their small p adds up."""
     height, index = outputs.max(-1)
     p = (TEMPERATURE * (outputs - height[..., None])).exp()
     step = torch.arange(outputs.shape[-1], device=outputs.device) - index[..., None]  # [N, K, bins]
@@ -202,12 +191,9 @@ def decode_axis(outputs: Tensor, target_sigma: float) -> tuple[Tensor, Tensor, T
 
 @cache
 def _target_moment(target_sigma: float) -> float:
-    """The second moment, in bins^2, of the softmax of one target within the window of
-    `decode_axis`.
-    """
-    step = torch.arange(
-        -int(SPREAD_RADIUS * target_sigma), int(SPREAD_RADIUS * target_sigma) + 1
-    ).double()
+    """Return the second moment, in bins^2, of a target's softmax within `decode_axis`'s window."""
+    radius = int(SPREAD_RADIUS * target_sigma)
+    step = torch.arange(-radius, radius + 1).double()
     p = torch.softmax(TEMPERATURE * torch.exp(-0.5 * (step / target_sigma).square()), 0)
     return float((p * step.square()).sum())
 
@@ -224,7 +210,7 @@ _VARIANTS = (*((size, (192, 256)) for size in "tsml"), *((size, (288, 384)) for 
 
 
 def _card(skeleton: Skeleton, size: str, input_wh: tuple[int, int]) -> ModelCard:
-    """The smaller crop is what every size has; the larger one is part of the name."""
+    """Return the card of a size; only the larger crop, 384x288, is part of the name."""
     depth, width, parameters = _SIZES[size]
     name = f"rtmpose-{size}-{skeleton.name}" + ("" if input_wh[1] == 256 else "-384x288")
     maps = (49 * int(1024 * width) + 1) * skeleton.size
@@ -233,11 +219,9 @@ def _card(skeleton: Skeleton, size: str, input_wh: tuple[int, int]) -> ModelCard
     head = maps + tokens + attention + TOKEN * BINS * sum(input_wh)
     build = partial(RTMPose, depth, width, input_wh, skeleton)
     licence = "Apache-2.0; training data partly for research"
-    files = (
-        ("rtmpose_s_halpe26_fp16.npz", "rtmpose_s_halpe26.onnx")
-        if name == "rtmpose-s-halpe26"
-        else ()
-    )
+    files: tuple[str, ...] = ()
+    if name == "rtmpose-s-halpe26":
+        files = ("rtmpose_s_halpe26_fp16.npz", "rtmpose_s_halpe26.onnx")
     return ModelCard(
         name, build, skeleton, input_wh, parameters + head, licence, "open-mmlab/mmpose", *files
     )

@@ -1,6 +1,7 @@
-"""Simple Baselines (Xiao et al. 2018): a ResNet, three transposed convolutions, one map per
-keypoint. And integral pose regression (IPR, Sun et al. 2018): the same network, read by expectation
-instead of its peak."""
+"""Simple Baselines (Xiao et al. 2018) and integral pose regression (IPR, Sun et al. 2018).
+
+Both are a ResNet with three transposed convolutions and one map per keypoint. Simple Baselines read
+the peak of a map, IPR its expectation."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,9 +20,10 @@ from pose2d.types import Prediction
 
 
 class SimpleBaseline(ResNet, HeatmapModel):
-    """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution
-    makes the maps of. Official checkpoints take BGR; mmpose's of the same shape take RGB. The names
-    tell which it is."""
+    """Simple Baselines; official checkpoints take BGR, mmpose's RGB, as the tensor names tell.
+
+    Features are the channels at stride 4 (256; 128 in miniature) from which the last 1x1
+    convolution makes the maps."""
 
     normalization = IMAGENET_BGR
 
@@ -29,7 +31,8 @@ class SimpleBaseline(ResNet, HeatmapModel):
         self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV
     ) -> None:
         super().__init__(depth)
-        self.input_wh, self.skeleton = input_wh, skeleton
+        self.input_wh = input_wh
+        self.skeleton = skeleton
         self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
         self.deconv_layers = deconv_layers(stage_channels(depth)[-1], 3, channels)
         self.final_layer = nn.Conv2d(channels, skeleton.size, 1)
@@ -49,15 +52,17 @@ class SimpleBaseline(ResNet, HeatmapModel):
 
 
 def expectation(maps: Tensor) -> tuple[Tensor, Tensor]:
-    """The expected cell, and a score of one: the system states no confidence."""
+    """Return the expected cell, and a score of 1 since the method has no confidence."""
     return decode.soft_argmax(maps)[0], torch.ones_like(maps[..., 0, 0])
 
 
 class IPR(HeatmapModel):
-    """Features are the channels at stride 4 (256; 128 in miniature) that the last 1x1 convolution
-    makes the maps of. Official and mmpose checkpoints take RGB. The raw confidence is 1 everywhere;
-    `maps` are before the softmax, and `heatmap_score` is the largest probability of each map after
-    it. `sigma_px` is the spread of those probabilities."""
+    """Integral pose regression; official and mmpose checkpoints take RGB.
+
+    Features are the channels at stride 4 (256; 128 in miniature) from which the last 1x1
+    convolution makes the maps. The raw confidence is 1 everywhere. `maps` are before the softmax;
+    `heatmap_score` is the largest probability of each map after it, and `sigma_px` the spread of
+    those probabilities."""
 
     decode = staticmethod(expectation)
     has_heatmap_score = True
@@ -66,7 +71,8 @@ class IPR(HeatmapModel):
         self, depth: int, input_wh: tuple[int, int], skeleton: Skeleton, channels: int = DECONV
     ) -> None:
         super().__init__()
-        self.input_wh, self.skeleton = input_wh, skeleton
+        self.input_wh = input_wh
+        self.skeleton = skeleton
         self.feature_shape = (channels, input_wh[1] // 4, input_wh[0] // 4)
         self.backbone = ResNet(depth)
         layers = deconv_layers(stage_channels(depth)[-1], 3, channels)
@@ -86,23 +92,26 @@ class IPR(HeatmapModel):
         return replace(super().decode_maps(maps), heatmap_score=peak, sigma_px=sigma_px)
 
     def predict_flip(self, features: Tensor, mirrored: Tensor) -> Prediction:
-        """The two answers averaged; x becomes W - 1 - x. The maps are those of the crops
-        themselves.
-        """
+        """Average both predictions; x mirrors to W - 1 - x. The maps are those of the crops."""
         order = self.skeleton.flip_order
         maps = self.maps(features)
-        others = self.maps(mirrored)
-        plain = self.decode_maps(maps)
-        back = decode.points_back(self.decode_maps(others).xy_px, order, self.input_wh[0] - 1)
-        both = zip(self._peak_and_spread_px(maps), self._peak_and_spread_px(others), strict=True)
-        peak, sigma_px = ((one + other[:, order]) / 2 for one, other in both)
-        return replace(plain, xy_px=(plain.xy_px + back) / 2, heatmap_score=peak, sigma_px=sigma_px)
+        mirrored_maps = self.maps(mirrored)
+        prediction = self.decode_maps(maps)
+        mirrored_xy = self.decode_maps(mirrored_maps).xy_px
+        back = decode.points_back(mirrored_xy, order, self.input_wh[0] - 1)
+        peak, sigma_px = self._peak_and_spread_px(maps)
+        mirrored_peak, mirrored_sigma_px = self._peak_and_spread_px(mirrored_maps)
+        return replace(
+            prediction,
+            xy_px=(prediction.xy_px + back) / 2,
+            heatmap_score=(peak + mirrored_peak[:, order]) / 2,
+            sigma_px=(sigma_px + mirrored_sigma_px[:, order]) / 2,
+        )
 
     def _peak_and_spread_px(self, maps: Tensor) -> tuple[Tensor, Tensor]:
-        """The largest probability of each map, [N, K], and the spread of all, [N, K, 2]."""
-        return maps.flatten(2).softmax(-1).amax(-1), decode.soft_argmax(maps)[1] * self.cell_px(
-            maps
-        )
+        """Return the largest probability of each map, [N, K], and the spread, [N, K, 2]."""
+        peak = maps.flatten(2).softmax(-1).amax(-1)
+        return peak, decode.soft_argmax(maps)[1] * self.cell_px(maps)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return rename_tensors(
@@ -112,11 +121,8 @@ class IPR(HeatmapModel):
         )
 
 
-_TRUNK = {
-    50: 33_995_328,
-    101: 52_987_456,
-    152: 68_631_104,
-}  # parameters without the last convolution
+# Parameters without the last convolution
+_TRUNK = {50: 33_995_328, 101: 52_987_456, 152: 68_631_104}
 _OFFICIAL = ("MIT", "microsoft/human-pose-estimation.pytorch")
 _SETS = (
     ("", COCO17, ("256x192", "384x288"), _OFFICIAL),

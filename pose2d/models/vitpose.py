@@ -30,19 +30,20 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.qkv(x).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(
-            query, key, value
-        )  # [N, heads, patches, channels / heads]
+        # [N, heads, patches, channels / heads]
+        mixed = F.scaled_dot_product_attention(query, key, value)
         return self.proj(mixed.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):
+    """A transformer block: attention over patches, then layers on each patch by itself."""
+
     def __init__(self, channels: int, heads: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(channels, EPS)
         self.norm2 = nn.LayerNorm(channels, EPS)
         self.attn = Attention(channels, heads)
-        wide = 4 * channels  # each patch by itself
+        wide = 4 * channels
         self.mlp = named_layers(
             fc1=nn.Linear(channels, wide), gelu=nn.GELU(), fc2=nn.Linear(wide, channels)
         )
@@ -53,9 +54,9 @@ class Block(nn.Module):
 
 
 class ViT(nn.Module):
-    """Key names as in ViTPose. `pos_embed` has one place more than there are patches: it is added
-    to all of them.
-    """
+    """The vision transformer with ViTPose's key names.
+
+    `pos_embed` has one row more than there are patches, which is added to all of them."""
 
     def __init__(self, channels: int, depth: int, heads: int, input_wh: tuple[int, int]) -> None:
         super().__init__()
@@ -67,7 +68,7 @@ class ViT(nn.Module):
         self.last_norm = nn.LayerNorm(channels, EPS)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Images [N, 3, H, W] -> one map [N, channels, H / 16, W / 16]."""
+        """Return one map [N, channels, H / 16, W / 16] of images [N, 3, H, W]."""
         maps = self.patch_embed(x)
         x = maps.flatten(2).transpose(1, 2) + self.pos_embed[:, 1:] + self.pos_embed[:, :1]
         for block in self.blocks:
@@ -75,15 +76,13 @@ class ViT(nn.Module):
         return self.last_norm(x).transpose(1, 2).unflatten(2, maps.shape[2:])
 
 
-# Where ViTPose+ keeps a data set: its expert in every block, and its head (None: the main one).
+# A data set's expert in every block of ViTPose+, and its head (None: the main one)
 _EXPERT = {COCO17.name: 0, MPII16.name: 2, WHOLEBODY133.name: 5}
 _HEAD = {COCO17.name: None, MPII16.name: 1, WHOLEBODY133.name: 4}
 
 
 def from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """mmpose 1.x: `backbone.layers.i.ln1`, and no place in `pos_embed` that is added to all
-    patches.
-    """
+    """Convert names of mmpose 1.x, whose `pos_embed` lacks the row that is added to all patches."""
     if not any(key.startswith("backbone.layers.") for key in state):
         return dict(state)
     names = rename_tensors(
@@ -103,7 +102,7 @@ def from_mmpose(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """transformers: `backbone.encoder.layer.i`, with query, key and value as three tensors."""
+    """Convert names of transformers, which has query, key and value as three tensors."""
     layer, block = r"^backbone\.encoder\.layer\.(\d+)\.", r"backbone.blocks.\1."
     names = rename_tensors(
         state,
@@ -131,9 +130,9 @@ def from_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def without_experts(
     state: Mapping[str, Tensor], skeleton: Skeleton, channels: int
 ) -> dict[str, Tensor]:
-    """ViTPose+: the last rows of every block's second layer belong to a data set; take this one's,
-    and its head.
-    """
+    """Take the part of a ViTPose+ checkpoint that belongs to the data set of a skeleton.
+
+    That is its head, and the last rows of every block's second layer."""
     expert = _EXPERT[skeleton.name]
     head = _HEAD[skeleton.name]
     names = {key: value for key, value in state.items() if ".mlp.experts." not in key}
@@ -143,30 +142,27 @@ def without_experts(
             names[key] = torch.cat([names[key], own])
     for key in [key for key in names if key.startswith("associate_keypoint_heads.")]:
         value = names.pop(key)
-        _, index, rest = key.split(".", 2)
+        _, index, layer = key.split(".", 2)
         if index == str(head):
-            names[f"keypoint_head.{rest}"] = (
-                value[: skeleton.size] if rest.startswith("final_layer.") else value
-            )
+            is_final = layer.startswith("final_layer.")
+            names[f"keypoint_head.{layer}"] = value[: skeleton.size] if is_final else value
     return names
 
 
-SIZES = {
-    "s": (384, 12, 12),
-    "b": (768, 12, 12),
-    "l": (1024, 24, 16),
-    "h": (1280, 32, 16),
-}  # channels, depth, heads
+# Channels, depth, heads
+SIZES = {"s": (384, 12, 12), "b": (768, 12, 12), "l": (1024, 24, 16), "h": (1280, 32, 16)}
 INPUT_WH = (192, 256)
 PATCHES_HW = (INPUT_WH[1] // PATCH, INPUT_WH[0] // PATCH)
 
 
 class ViTPose(HeatmapModel):
-    """Takes RGB; crops and decodes without bias (UDP). Features are the 256 channels at stride 4
-    from which the last 1x1 convolution makes the maps; of a simple head, the transformer's own map
-    at stride 16: only growing lies between it and the last convolution. The official files, those
-    of mmpose 1.x and of transformers name the same tensors differently; the mixture files of
-    ViTPose+ hold several data sets, of which the one with this model's keypoints is taken."""
+    """ViTPose; takes RGB, crops and decodes without bias (UDP).
+
+    Features are the 256 channels at stride 4 from which the last 1x1 convolution makes the maps.
+    With a simple head they are the transformer's own map at stride 16, since only interpolation
+    lies between it and the last convolution. The official files, those of mmpose 1.x and those of
+    transformers name the same tensors differently. The mixture files of ViTPose+ hold several data
+    sets, of which the one with this model's keypoints is taken."""
 
     crop: ClassVar[CropConvention] = "udp"
     decode = staticmethod(decode.udp)
@@ -175,8 +171,10 @@ class ViTPose(HeatmapModel):
     def __init__(self, size: str, skeleton: Skeleton, simple: bool = False) -> None:
         super().__init__()
         channels, depth, heads = SIZES[size]
-        self.input_wh, self.skeleton = INPUT_WH, skeleton
-        self.channels, self.simple = channels, simple
+        self.input_wh = INPUT_WH
+        self.skeleton = skeleton
+        self.channels = channels
+        self.simple = simple
         self.backbone = ViT(channels, depth, heads, INPUT_WH)
         if simple:
             self.feature_shape = (channels, *PATCHES_HW)
@@ -197,9 +195,8 @@ class ViTPose(HeatmapModel):
 
     def maps(self, features: Tensor) -> Tensor:
         if self.simple:
-            features = F.interpolate(
-                F.relu(features), scale_factor=4, mode="bilinear", align_corners=False
-            )
+            features = F.relu(features)
+            features = F.interpolate(features, scale_factor=4, mode="bilinear", align_corners=False)
         return self.keypoint_head.final_layer(features)
 
     def convert(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -210,6 +207,7 @@ _BACKBONE = {"s": 21_663_744, "b": 85_794_816, "l": 303_296_512, "h": 630_912_00
 
 
 def _card(size: str, suffix: str, skeleton: Skeleton) -> ModelCard:
+    """Return the card of a size for a data set."""
     channels = SIZES[size][0]
     simple = suffix == "-simple"
     deconv = 16 * DECONV * (channels + DECONV) + 4 * DECONV + (DECONV + 1) * skeleton.size

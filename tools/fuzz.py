@@ -210,6 +210,40 @@ def json_target(valid: Valid) -> Target:
     return Target(draw, lambda path: seeds[path.name][1](path))
 
 
+def rig_target(valid: Valid) -> Target:
+    """Return a target that reads damaged calibration files of several cameras."""
+    from fitting.rig.calibration import read_rig
+
+    camera = {
+        "name": "a",
+        "size": [160.0, 120.0],
+        "matrix": [[900.0, 0.0, 80.0], [0.0, 900.0, 60.0], [0.0, 0.0, 1.0]],
+        "distortions": [0.1, 0.0, 0.0, 0.0],
+        "rotation": [0.1, 0.2, 0.3],
+        "translation": [0.0, 0.0, 4.0],
+    }
+    other = {**camera, "name": "b", "translation": [1.0, 0.0, 4.0]}
+    toml = "".join(
+        f"[{one['name']}]\n" + "".join(f"{name} = {value!r}\n" for name, value in one.items())
+        for one in (camera, other)
+    )
+    matrix = "!!opencv-matrix\n   rows: 3\n   cols: 3\n   dt: d\n   data: "
+    yaml = (
+        f"%YAML:1.0\n---\nM1: {matrix}[ 900., 0., 80., 0., 900., 60., 0., 0., 1. ]\n"
+        f"M2: {matrix}[ 900., 0., 80., 0., 900., 60.,\n       0., 0., 1. ]\n"
+        f"R: {matrix}[ 1., 0., 0., 0., 1., 0., 0., 0., 1. ]\nT: [ 1., 0., 0. ]\n"
+    )
+    texts = {"rig.toml": toml.encode(), "rig.yml": yaml.encode()}
+
+    def draw(rng: Random) -> tuple[str, bytes]:
+        name = ("rig.toml", "rig.yml", "rig.json")[int(rng.integers(3))]
+        if name == "rig.json":
+            return name, changed_json({"cameras": [camera, other]}, rng)
+        return name, changed_bytes(texts[name], rng)
+
+    return Target(draw, lambda path: read_rig(path, ["a", "b"], [(160, 120)] * 2))
+
+
 def _is_object(path: Path) -> bool:
     try:
         return isinstance(json.loads(path.read_bytes()), dict)
@@ -346,6 +380,7 @@ def lists_target(valid: Valid) -> Target:
 TARGETS: dict[str, Callable[[Valid], Target]] = {
     "npz": npz_target,
     "json": json_target,
+    "rig": rig_target,
     "mp4": mp4_target,
     "onnx": onnx_target,
     "edits": edits_target,

@@ -13,7 +13,6 @@ import difflib
 import inspect
 import os
 import re
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -24,12 +23,7 @@ import typer
 
 from pose2d.base.errors import OptionError, Range, UserError
 from pose2d.base.files import open_regular
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
+from pose2d.base.toml_files import parse_toml
 
 LONGEST_TEXT_BYTES = 4096  # of a path or a name: what Linux allows for a path
 LONGEST_NAME_BYTES = 255  # of one part of a path
@@ -311,11 +305,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
                 raise UserError(
                     f"{path} is not a configuration: expected a TOML file of some lines.", file=path
                 )
-            return tomllib.load(file)
+            return parse_toml(file.read().decode(), path)
     except OSError as error:
         raise UserError(
             f"cannot read the configuration {path}: {error.strerror}.", file=path
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        reason = (str(error).splitlines() or ["nested too deeply"])[0][:200]
-        raise UserError(f"the configuration {path} is not TOML: {reason}.", file=path) from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not TOML: it is no UTF-8 text.", file=path) from error

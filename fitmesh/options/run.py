@@ -180,6 +180,12 @@ class RunOptions:
         shown="auto",
         is_text=True,
     )
+    camera_names: str | None = option(
+        None,
+        "The calibration's name of each video's camera, in the order of the videos: left,right.",
+        RIG,
+        shown="matched by the videos' names, or by order",
+    )
     sync: str = option(
         "auto",
         "Clock offsets: auto (from the people's motion), start (all started together), or comma-separated seconds, "

@@ -280,8 +280,13 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
 
     other_videos: those of the other cameras, where several recorded the scene.
     """
-    if not other_videos and (options.cameras is not None or options.sync != RunOptions.sync):
-        name = "--sync" if options.cameras is None else "--cameras"
+    several_camera_options = {
+        "--cameras": options.cameras is not None,
+        "--camera-names": options.camera_names is not None,
+        "--sync": options.sync != RunOptions.sync,
+    }
+    name = next((option for option, is_set in several_camera_options.items() if is_set), None)
+    if not other_videos and name is not None:
         raise UserError(
             f"{name} is for several cameras: give --video for each of them, and --together."
         )

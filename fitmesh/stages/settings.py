@@ -110,6 +110,11 @@ class RunSettings(RunOptions):
         """Return the calibration of several cameras; None: cameras are placed by the people."""
         return None if self.cameras in (None, AUTO) else Path(self.cameras)
 
+    @property
+    def camera_name_list(self) -> list[str]:
+        """Return the calibration's name of each video's camera; empty: not stated."""
+        return [] if self.camera_names is None else self.camera_names.split(",")
+
     def offsets_s(self) -> list[float | None]:
         """Return the offset of each camera's clock to the first's; None: to be found."""
         count = 1 + len(self.videos)

@@ -37,7 +37,7 @@ from fitting.rig.rig_ground import find_stated_ground
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from fitting.stated import widened_by_cameras
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.threads import single_thread
 from pose2d.video.camera_motion.motion import read_motion
 
@@ -77,6 +77,11 @@ def check(job: Job) -> None:
     for option, file in single_camera_files.items():
         if file is not None:
             raise UserError(f"{option} is for one clip: leave it out with several cameras.")
+    if settings.camera_names is not None and settings.rig_file is None:
+        raise OptionError(
+            "--camera-names needs the calibration that has these names: give --cameras FILE.",
+            option="--camera-names",
+        )
     if settings.rig_file is not None:
         _read_rig(job, settings.rig_file)
         if settings.height_m:
@@ -112,7 +117,11 @@ def preview(job: Job) -> None:
 
 def _read_rig(job: Job, file: Path) -> Rig:
     infos = [camera.clip.info for camera in (job, *job.cameras)]
-    return read_rig(file, _names(job), [(info.width_px, info.height_px) for info in infos])
+    sizes = [(info.width_px, info.height_px) for info in infos]
+    videos = [camera.clip.path.stem for camera in (job, *job.cameras)]
+    if len(set(videos)) < len(videos):
+        videos = _names(job)
+    return read_rig(file, videos, sizes, job.settings.camera_name_list)
 
 
 def _names(job: Job) -> list[str]:
@@ -128,7 +137,11 @@ def cache_key(job: Job, people_keys: Sequence[CacheKey]) -> CacheKey:
         is_folder = rig_file.is_dir()
         files = sorted(p for p in rig_file.rglob("*") if p.is_file()) if is_folder else [rig_file]
         inputs["cameras"] = content_digest(files)
-    settings = {"cameras": "auto" if rig_file is None else "given", "sync": job.settings.sync}
+    settings = {
+        "cameras": "auto" if rig_file is None else "given",
+        "sync": job.settings.sync,
+        "camera_names": job.settings.camera_names,
+    }
     code = code_digest(
         "fitting.shot",
         "fitting.rig.from_people",

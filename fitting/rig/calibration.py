@@ -4,11 +4,12 @@ Files of other programs are read by `calibration_formats`. The unit of a file's 
 found from the people (`check`).
 """
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +21,46 @@ from fitting.camera.pinhole import COUNTS
 from fitting.rig.calibration_formats import (
     EXPECTED,
     MOST_CAMERAS,
-    Entry,
     find_value,
     read_entries,
 )
+from fitting.rig.camera_names import match_videos
 from fitting.rig.rig import PlacedCamera, Rig
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
+MOST_ENTRIES = 256  # cameras of a file or a folder
+MOST_NUMBERS = 64  # of one quantity of a camera
+MOST_VALUE = 1e9  # of any number; millimetres, pixels and coefficients are smaller
+MOST_FOCAL_PX = 1e6
+MOST_SIDE_PX = 1e5
 _ROTATION_TOLERANCE = 1e-3  # of an element of R R^T: what six printed digits leave
-_SAME_ASPECT = 0.01  # difference of logarithms of aspect ratios: same sensor, other resolution
+_ROUNDED_PX = 2.0  # of a side after scaling to even numbers of pixels
+_CODEC_BLOCK_PX = 16
 _TILTED_SENSOR = 14  # distortion coefficients, of which the last two tilt the sensor
 
 
-def read_rig(path: Path, names: Sequence[str], sizes: Sequence[tuple[int, int]]) -> Rig:
+def read_rig(
+    path: Path,
+    names: Sequence[str],
+    sizes: Sequence[tuple[int, int]],
+    camera_names: Sequence[str] = (),
+) -> Rig:
     """Return the cameras of a calibration for videos of these names and sizes (width, height).
 
-    They are matched by name where all names fit, else by the order of the file.
+    camera_names: the calibration's name of each video's camera; without them, videos and cameras
+    are matched by `match_videos`.
     """
-    entries = list(read_entries(path))
-    if len(entries) > MOST_CAMERAS:
+    entries = list(islice(read_entries(path), MOST_ENTRIES))
+    chosen, notes = match_videos([name for name, _ in entries], names, camera_names, path)
+    if len(chosen) > MOST_CAMERAS:
         raise UserError(
-            f"{path} has {len(entries)} cameras: at most {MOST_CAMERAS} are used together."
+            f"{len(chosen)} cameras were given: at most {MOST_CAMERAS} are used together.",
+            file=path,
         )
-    matched, notes = _match_videos(entries, names, path)
     cameras = []
-    for (name, content), video, size in zip(matched, names, sizes, strict=True):
+    for number, video, size in zip(chosen, names, sizes, strict=True):
+        name, content = entries[number]
         camera, camera_notes = _read_camera(content, f"{path}: camera {name}", video, size)
         cameras.append(replace(camera, name=name))
         notes += camera_notes
@@ -61,7 +76,8 @@ def read_rig(path: Path, names: Sequence[str], sizes: Sequence[tuple[int, int]])
 def write_rig(path: Path, rig: Rig) -> None:
     """Write the rig as Pose2Sim's toml."""
     lines = []
-    for placed in rig.cameras:
+    keys = {"metadata"}
+    for number, placed in enumerate(rig.cameras, 1):
         numbers = {
             "size": [float(side) for side in placed.camera.size],
             "matrix": placed.camera.intrinsics.tolist(),
@@ -70,53 +86,67 @@ def write_rig(path: Path, rig: Rig) -> None:
             "translation": placed.translation_m.tolist(),
         }
         key = re.sub(r"[^A-Za-z0-9_-]", "_", placed.name)
-        name = placed.name.replace("\\", "_").replace('"', "_")
-        lines += [f"[{key}]", f'name = "{name}"']
+        while not key or key in keys:  # sections need different names
+            key = f"{key}_{number}"
+        keys.add(key)
+        lines += [f"[{key}]", f"name = {_toml_string(placed.name)}"]
         lines += [f"{quantity} = {value}" for quantity, value in numbers.items()]
         lines += ["fisheye = false", ""]
     lines += ["[metadata]", "adjusted = false", "error = 0.000", ""]
     with atomic_file(path) as temporary:
-        temporary.write_text("\n".join(lines))
+        temporary.write_text("\n".join(lines), encoding="utf-8")
 
 
-def _match_videos(
-    entries: Sequence[Entry], names: Sequence[str], path: Path
-) -> tuple[list[Entry], list[str]]:
-    """Return the entries of videos of these names, and notes on how they were matched."""
-    by_name = {name.lower(): (name, content) for name, content in entries}
-    exact = [by_name.get(name.lower()) for name in names]
-    within = []
-    for name in names:
-        contained = [entry for key, entry in by_name.items() if key in name.lower()]
-        within.append(contained[0] if len(contained) == 1 else None)
-    for candidates in (exact, within):
-        matched = [entry for entry in candidates if entry is not None]
-        if len(matched) == len(names) == len({name for name, _ in matched}):
-            return matched, []
-    if len(entries) != len(names):
-        camera_names = ", ".join(name for name, _ in entries)
-        raise UserError(
-            f"{path} has {len(entries)} cameras ({camera_names}) for {len(names)} videos "
-            f"({', '.join(names)}): give as many, or name the videos as the cameras."
-        )
-    pairs = [f"{video} is {name}" for video, (name, _) in zip(names, entries, strict=True)]
-    return list(entries), [f"cameras in the order of the file: {', '.join(pairs)}"]
+def _toml_string(text: str) -> str:
+    """Return text as a string of TOML, whose escapes are those of JSON."""
+    encodable = text.encode("utf-8", "replace").decode("utf-8")
+    return json.dumps(encodable, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _read_numbers(
-    content: Mapping[str, Any], quantity: str, counts: Sequence[int], label: str
+    content: Mapping[str, Any],
+    quantity: str,
+    counts: Sequence[int],
+    label: str,
+    most: float = MOST_VALUE,
 ) -> np.ndarray:
-    """Return as many finite numbers as one of the counts says, or raise UserError."""
+    """Return as many numbers up to `most` as one of the counts says, or raise UserError."""
     value = find_value(content, quantity)
     if value is None:
         raise UserError(f"{label}: the {quantity} is missing. {EXPECTED}")
-    try:
-        numbers = np.asarray(value, np.float64).ravel()
-    except (TypeError, ValueError):
-        numbers = np.full(1, np.nan)
-    if len(numbers) not in counts or not np.isfinite(numbers).all():
+    numbers = _flatten(value)
+    if numbers is None or len(numbers) not in counts:
+        found = "something else" if numbers is None else f"{len(numbers)} numbers"
         expected = " or ".join(map(str, counts))
-        raise UserError(f"{label}: the {quantity} is not {expected} finite numbers. {EXPECTED}")
+        raise UserError(
+            f"{label}: the {quantity} must be {expected} numbers; found {found}. {EXPECTED}"
+        )
+    if not all(abs(number) <= most for number in numbers):
+        raise UserError(f"{label}: the {quantity} has a number beyond +-{most:g}. {EXPECTED}")
+    return np.array(numbers, np.float64)
+
+
+def _flatten(value: Any) -> list[float] | None:
+    """Return the numbers of nested lists; None: it has too many, or something else in it."""
+    numbers: list[float] = []
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, np.ndarray | np.generic):
+            if item.size > MOST_NUMBERS:
+                return None
+            item = item.tolist()
+        if isinstance(item, list | tuple):
+            if len(item) + len(pending) > MOST_NUMBERS:
+                return None
+            pending += reversed(item)
+        elif isinstance(item, int | float) and not isinstance(item, bool):
+            if len(numbers) == MOST_NUMBERS:
+                return None
+            is_huge = isinstance(item, int) and abs(item) > MOST_VALUE
+            numbers.append(math.inf if is_huge else float(item))
+        else:
+            return None
     return numbers
 
 
@@ -128,7 +158,7 @@ def _read_camera(
         raise UserError(
             f"{label} is a fisheye lens, which is not modelled: undistort the videos first."
         )
-    matrix = _read_numbers(content, "matrix", (9,), label).reshape(3, 3)
+    matrix = _read_matrix(content, label)
     rotation = _read_rotation(content, label)
     translation = _read_numbers(content, "translation", (3,), label)
     distortion = np.zeros(0)
@@ -139,11 +169,8 @@ def _read_camera(
     notes = []
     calibrated_size = _read_size(content, label, size)
     if calibrated_size is not None and calibrated_size != size:
-        matrix = _scale_matrix(matrix, calibrated_size, size, label, video)
-        notes.append(
-            f"{video}: the calibration is for {calibrated_size[0]}x{calibrated_size[1]}, its lens "
-            f"is scaled to {size[0]}x{size[1]}"
-        )
+        matrix, note = _adapt_matrix(matrix, calibrated_size, size, label, video)
+        notes.append(note)
     if abs(matrix[0, 1]) < 1e-3 * matrix[0, 0]:
         matrix[0, 1] = 0.0
     if not (0 < matrix[0, 2] < size[0] and 0 < matrix[1, 2] < size[1]):
@@ -155,6 +182,19 @@ def _read_camera(
     return PlacedCamera(video, camera, rotation, translation), notes
 
 
+def _read_matrix(content: Mapping[str, Any], label: str) -> np.ndarray:
+    """Return the intrinsic matrix [3, 3] with focal lengths that a lens can have."""
+    matrix = _read_numbers(content, "matrix", (9,), label, MOST_FOCAL_PX).reshape(3, 3)
+    if not (matrix[0, 0] >= 1 and matrix[1, 1] >= 1):
+        raise UserError(
+            f"{label}: the matrix has focal lengths {matrix[0, 0]:g} and {matrix[1, 1]:g}; "
+            f"expected 1 to {MOST_FOCAL_PX:g} px. {EXPECTED}"
+        )
+    if not np.allclose(matrix[2], (0, 0, 1), atol=1e-6):
+        raise UserError(f"{label}: the last row of the matrix must be 0 0 1. {EXPECTED}")
+    return matrix
+
+
 def _read_rotation(content: Mapping[str, Any], label: str) -> np.ndarray:
     """Return the rotation [3, 3] that a matrix or a Rodrigues vector states."""
     numbers = _read_numbers(content, "rotation", (3, 9), label)
@@ -163,36 +203,55 @@ def _read_rotation(content: Mapping[str, Any], label: str) -> np.ndarray:
     else:
         rotation = numbers.reshape(3, 3)
     deviation = np.abs(rotation @ rotation.T - np.eye(3)).max()
-    if deviation > _ROTATION_TOLERANCE or np.linalg.det(rotation) < 0:
+    if not deviation <= _ROTATION_TOLERANCE or np.linalg.det(rotation) < 0:
         raise UserError(
             f"{label}: the rotation is no rotation (its rows are not at right angles, or it mirrors)."
         )
     return Rotation.from_matrix(rotation).as_matrix()
 
 
-def _scale_matrix(
+def _adapt_matrix(
     matrix: np.ndarray,
     calibrated_size: tuple[int, int],
     size: tuple[int, int],
     label: str,
     video: str,
-) -> np.ndarray:
-    """Return the intrinsic matrix at another resolution of the same sensor, or raise UserError."""
-    sizes = (
-        f"{label} was calibrated for {calibrated_size[0]}x{calibrated_size[1]} and {video} has "
-        f"{size[0]}x{size[1]}"
-    )
+) -> tuple[np.ndarray, str]:
+    """Return the intrinsic matrix for a video of another size, and a note on what was done.
+
+    The same shape is scaled. A side that lacks a few pixels of a multiple of 16 was padded by a
+    codec and cut off again at its end, so that pixels stay where they are. Anything else shows
+    another part of the sensor and raises UserError.
+    """
+    calibrated = f"{calibrated_size[0]}x{calibrated_size[1]}"
+    recorded = f"{size[0]}x{size[1]}"
+    sizes = f"{label} was calibrated for {calibrated} and {video} has {recorded}"
     if calibrated_size == size[::-1]:
         raise UserError(
             f"{sizes}: the video is turned by 90 degrees. Turn it back, or calibrate as you record."
         )
     x_ratio = size[0] / calibrated_size[0]
     y_ratio = size[1] / calibrated_size[1]
-    if abs(math.log(x_ratio / y_ratio)) > _SAME_ASPECT:
-        raise UserError(
-            f"{sizes}: another part of the sensor. Calibrate in the mode that you record in."
+    off_px = abs(size[1] - x_ratio * calibrated_size[1])
+    if off_px <= _ROUNDED_PX:
+        note = f"{video}: the calibration is for {calibrated}, its lens is scaled to {recorded}"
+        return np.diag([x_ratio, y_ratio, 1]) @ matrix, note
+    if all(map(_is_padded, calibrated_size, size)):
+        note = (
+            f"{video}: the calibration is for {calibrated} with a codec's padding, of which "
+            f"{recorded} are left; its lens is used as it is"
         )
-    return np.diag([x_ratio, y_ratio, 1]) @ matrix
+        return matrix, note
+    raise UserError(
+        f"{sizes}: another part of the sensor. Calibrate in the mode that you record in."
+    )
+
+
+def _is_padded(calibrated_px: int, recorded_px: int) -> bool:
+    """Say whether a side is the same, or was filled up to a multiple of 16 by a codec."""
+    return calibrated_px == -(-recorded_px // _CODEC_BLOCK_PX) * _CODEC_BLOCK_PX or (
+        calibrated_px == recorded_px
+    )
 
 
 def _read_size(
@@ -200,12 +259,12 @@ def _read_size(
 ) -> tuple[int, int] | None:
     """Return the width and height that the file states; None: it states none."""
     if "image_width" in content and "image_height" in content:
-        width = np.ravel(content["image_width"])[0]
-        height = np.ravel(content["image_height"])[0]
-        content = {"size": [width, height]}
+        content = {"size": [content["image_width"], content["image_height"]]}
     if find_value(content, "size") is None:
         return None
-    first, second = (round(float(side)) for side in _read_numbers(content, "size", (2,), label))
+    first, second = map(round, _read_numbers(content, "size", (2,), label, MOST_SIDE_PX).tolist())
+    if first < 1 or second < 1:
+        raise UserError(f"{label}: the size {first}x{second} must be at least 1x1. {EXPECTED}")
     if "imageSize" in content and (second, first) == size:  # OpenCap's is height, width
         return second, first
     return first, second

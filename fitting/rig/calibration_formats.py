@@ -11,24 +11,20 @@
 A folder is read file by file.
 """
 
-import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fitting.rig.opencv_yaml import parse_opencv_yaml
 from pose2d.base.errors import UserError
 from pose2d.base.files import open_regular
 from pose2d.base.json_files import read_json
+from pose2d.base.toml_files import parse_toml
 from pose2d.base.unpickle import load as load_pickle
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 MOST_CAMERAS = 16
-MOST_BYTES = 1 << 22  # of a calibration file
+MOST_BYTES = 1 << 18  # of a calibration file; sixteen cameras take 16 kB
+MOST_FILES = 4 * MOST_CAMERAS  # of a folder
 EXPECTED = (
     "Expected for every camera a matrix (3x3, pixels), a rotation (3x3, or 3 numbers of Rodrigues) "
     "and a translation (3), from the world to the camera: Pose2Sim's toml, json, OpenCV's yaml, or "
@@ -59,12 +55,6 @@ SYNONYMS = {
     "size": ("size", "image_size", "imageSize", "resolution"),
 }
 _OPENCAP_FILE = "cameraIntrinsicsExtrinsics"  # in a folder named after the camera
-_OPENCV_MATRIX = re.compile(
-    r"^\s*(\w+)\s*:\s*!!opencv-matrix\s+rows:\s*\d+\s+cols:\s*\d+\s+dt:\s*\"?\w+\"?\s+data:\s*\[([^\]]*)\]",
-    re.M,
-)
-_YAML_VALUE = re.compile(r"^(\w+)\s*:\s*(\[[^\]]*\]|[-+0-9.eE]+)\s*$", re.M)
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 Entry = tuple[str, Mapping[str, Any]]  # a camera's name and its numbers, by the file's own names
 
@@ -79,7 +69,7 @@ def read_entries(path: Path) -> Iterator[Entry]:
         )
         if not files:
             raise UserError(f"{path} holds no calibration. {EXPECTED}")
-        for file in files[: 4 * MOST_CAMERAS]:
+        for file in files[:MOST_FILES]:
             for name, content in read_entries(file):
                 yield (file.parent.name if name == _OPENCAP_FILE else name), content
         return
@@ -99,26 +89,41 @@ def find_value(content: Mapping[str, Any], quantity: str) -> Any:
 
 def _split_cameras(path: Path, content: Mapping[str, Any]) -> Iterator[Entry]:
     """Yield the cameras of one file's content."""
-    if {"M1", "M2", "R", "T"} <= content.keys():  # OpenCV's stereo samples
+    # A camera may be called like a quantity: then the value is a section and no numbers.
+    numbers = {name: value for name, value in content.items() if not isinstance(value, Mapping)}
+    if {"M1", "M2", "R", "T"} <= numbers.keys():  # OpenCV's stereo samples
         yield from _split_stereo(content)
         return
-    if find_value(content, "matrix") is not None:
+    if find_value(numbers, "matrix") is not None:
         yield path.stem, content
         return
     cameras = content.get("cameras", content)
+    if isinstance(cameras, Mapping) and find_value(cameras, "matrix") is not None:
+        cameras = content  # one of them is called `cameras`
     pairs: list[tuple[Any, Any]] = []
     if isinstance(cameras, list):
-        pairs = list(enumerate(cameras))
+        pairs = list(enumerate(cameras, 1))
     elif isinstance(cameras, Mapping):
         pairs = list(cameras.items())
     entries = [
-        (str(camera.get("name", key)), camera)
+        (_camera_name(key, camera), camera)
         for key, camera in pairs
-        if isinstance(camera, Mapping) and key != "metadata"
+        if isinstance(camera, Mapping) and not _is_metadata(key, camera)
     ]
     if not entries:
-        raise UserError(f"{path} has no cameras. {EXPECTED}")
+        raise UserError(f"{path} has no cameras. {EXPECTED}", file=path)
     yield from entries
+
+
+def _camera_name(key: object, camera: Mapping[str, Any]) -> str:
+    """Return the name that a camera states, or the name of its section."""
+    name = camera.get("name")
+    return name if isinstance(name, str) and name else str(key)
+
+
+def _is_metadata(key: object, camera: Mapping[str, Any]) -> bool:
+    """Say whether a section is about the file; a camera may also be called metadata."""
+    return key == "metadata" and find_value(camera, "matrix") is None
 
 
 def _split_stereo(content: Mapping[str, Any]) -> Iterator[Entry]:
@@ -144,28 +149,26 @@ def _split_stereo(content: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _read_toml(path: Path) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(_read_text(path))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is no toml: {error}. {EXPECTED}") from error
+    return parse_toml(_read_text(path), path, EXPECTED)
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
+    _read_text(path)  # refuses what is too large
     value = read_json(path, EXPECTED).value
     return value if isinstance(value, Mapping) else {"cameras": value}
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
-    """Return matrices, lists and numbers of OpenCV's yaml by name."""
-    text = _read_text(path)
-    pairs = [*_YAML_VALUE.findall(text), *_OPENCV_MATRIX.findall(text)]
-    return {name: [float(number) for number in _NUMBER.findall(values)] for name, values in pairs}
+    try:
+        return parse_opencv_yaml(_read_text(path))
+    except ValueError as error:
+        raise UserError(f"{path} is not OpenCV's yaml: {error}. {EXPECTED}", file=path) from error
 
 
 def _read_pickle(path: Path) -> Mapping[str, Any]:
     content = load_pickle(path)
     if not isinstance(content, Mapping):
-        raise UserError(f"{path} is no calibration of OpenCap. {EXPECTED}")
+        raise UserError(f"{path} is no calibration of OpenCap. {EXPECTED}", file=path)
     return content
 
 
@@ -180,8 +183,12 @@ _READERS: Mapping[str, Callable[[Path], Mapping[str, Any]]] = {
 
 
 def _read_text(path: Path) -> str:
+    """Return the text of a file that is small enough to be a calibration."""
     with open_regular(path) as stream:
         content = stream.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise UserError(f"{path} is larger than any calibration. {EXPECTED}")
+        raise UserError(
+            f"{path} has more than {MOST_BYTES >> 10} kB, which no calibration has. {EXPECTED}",
+            file=path,
+        )
     return content.decode("utf-8", errors="replace")

@@ -166,7 +166,7 @@ def test_a_calibration_of_another_resolution_is_scaled_or_refused(tmp_path: Path
     ("text", "words"),
     [
         ("", "has no cameras"),
-        ("[a]\nmatrix = 3\n", "matrix is not 9 finite numbers"),
+        ("[a]\nmatrix = 3\n", "matrix must be 9 numbers"),
         (
             "[a]\nmatrix = [[900, 0, 640], [0, 900, 360], [0, 0, 1]]\nrotation = [0, 0, 0]\n",
             "translation is missing",

@@ -23,7 +23,7 @@ from rich.table import Table
 
 import pose2d
 from bench.lib.claim import Console, claim
-from fitmesh.paper.tables import PAPER_COCO
+from fitmesh.paper.published import published
 
 TRAIN, VAL = 149_813, 6_352
 MINI = ("sbl-r18-128x96", "ipr-r18-128x96", "rle-r18-128x96")
@@ -51,7 +51,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--models", nargs="+", default=[*MINI, *dict.fromkeys(name for name, _ in PAPER_COCO)]
+        "--models",
+        nargs="+",
+        default=[*MINI, *dict.fromkeys(name for name, _ in published("coco"))],
     )
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -21,7 +21,14 @@ from ccnet.coco_ap.average_precision import (
 )
 from ccnet.coco_ap.matching import Detections, GroundTruth, detections, match
 from ccnet.data.datasets import Split
-from ccnet.metrics import calibration, keypoint_map, labelled_samples, reliability, sparsification
+from ccnet.metrics import (
+    calibration,
+    keypoint_map,
+    keypoint_mar,
+    labelled_samples,
+    reliability,
+    sparsification,
+)
 from ccnet.predicted_people import Predictions, SourceConfidence
 from pose2d.base.errors import UserError
 from pose2d.base.resampling import Interval, interval
@@ -41,7 +48,8 @@ class Evaluation:
     # ("keypoint"), with AP of labelled keypoints as detections of their own ("keypoint_map"). Of a
     # skeleton that is scored in parts AP of each part, ranked by the part's own confidence
     # ("parts") and by the person's ("parts_by_person"). MPII: calibration not against OKS but
-    # against what PCKh@0.5 calls right ("pck_person", "pck_keypoint").
+    # against what PCKh@0.5 and PCKh@0.1 call right ("pck_person", "pck_keypoint", "pck01_person",
+    # "pck01_keypoint").
     figures: Mapping[ConfidenceSource, Mapping[str, Any]]
     # AP differences against raw, and the share of the gap to the oracle that is closed.
     intervals: Mapping[str, Interval]
@@ -114,9 +122,11 @@ class Evaluation:
         lines.append(["AP gap closed", *closed])
         if sources[0]["keypoint_map"] is not None:
             lines.append(["mAP, keypoint", *(f"{s['keypoint_map']:.4f}" for s in sources)])
+            lines.append(["mAR, keypoint", *(f"{s['keypoint_mar']:.4f}" for s in sources)])
         for against, levels in (
             ("", ("person", "keypoint")),
             (" over PCK", ("pck_person", "pck_keypoint")),
+            (" over PCK.1", ("pck01_person", "pck01_keypoint")),
         ):
             for label, figure, digits in (
                 ("Pearson", "pearson", 3),
@@ -125,7 +135,7 @@ class Evaluation:
             ):
                 for level in levels:
                     if sources[0].get(level):
-                        name = f"{label}{against}, {level.removeprefix('pck_')}"
+                        name = f"{label}{against}, {level.split('_')[-1]}"
                         values = [f"{s[level][figure]:.{digits}f}" for s in sources]
                         lines.append([name, *values])
         return lines
@@ -186,16 +196,18 @@ def _calibration_figures(
         "person": calibration(person, predictions.oks),
         "keypoint": None,
         "keypoint_map": None,
+        "keypoint_mar": None,
     }
     if has_keypoint_oks:
         figures["keypoint"] = calibration(confidence.keypoint, keypoint_oks)
         figures["keypoint_map"] = keypoint_map(confidence.keypoint, keypoint_oks)
-    right = predictions.correct
-    if right is not None:
+        figures["keypoint_mar"] = keypoint_mar(keypoint_oks)
+    for threshold, right in predictions.correct.items():
+        level = "pck" if threshold == 0.5 else "pck01"
         with np.errstate(invalid="ignore"):  # NaN for people without a keypoint that PCKh counts
             share_right = np.nansum(right, 1) / (~np.isnan(right)).sum(1)
-        figures["pck_person"] = calibration(person, share_right, "pck")
-        figures["pck_keypoint"] = calibration(confidence.keypoint, right, "pck")
+        figures[f"{level}_person"] = calibration(person, share_right, "pck")
+        figures[f"{level}_keypoint"] = calibration(confidence.keypoint, right, "pck")
     return figures
 
 

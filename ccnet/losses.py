@@ -48,7 +48,11 @@ def presence_loss(logits: Tensor, targets: Targets, weight: float = PRESENCE_WEI
 
 
 def keypoint_loss(
-    logits: Tensor, targets: Targets, kind: str = "mse", person_weight: float = 0.0
+    logits: Tensor,
+    targets: Targets,
+    kind: str = "mse",
+    person_weight: float = 0.0,
+    presence_weight: float = PRESENCE_WEIGHT,
 ) -> Tensor:
     """Return the loss of confidence, where a keypoint is present, and of presence (Eq. 9), [N].
 
@@ -57,8 +61,8 @@ def keypoint_loss(
     aleatoric: squared error with a learned log-variance u, e^-u (s - s')^2 / 2 + u / 2.
     likelihood: of the error along both axes, for heads that predict its distribution.
     `person_weight` times the squared error of the person's confidence is added.
+    `presence_weight` is lambda; it is 1 for `likelihood`.
     """
-    presence_weight = PRESENCE_WEIGHT
     error = (logits[..., 0].sigmoid() - targets.oks).square()
     if kind == "cross-entropy":
         error = F.binary_cross_entropy_with_logits(logits[..., 0], targets.oks, reduction="none")
@@ -91,8 +95,9 @@ class SoapLoss(nn.Module):
     MARGIN = 0.2  # of the hinge
     MEMORY = 0.9  # of the moving averages
 
-    def __init__(self, people: int) -> None:
+    def __init__(self, people: int, presence_weight: float = PRESENCE_WEIGHT) -> None:
         super().__init__()
+        self.presence_weight = presence_weight
         self.register_buffer("right", torch.zeros(people, len(self.THRESHOLDS)))
         self.register_buffer("all", torch.zeros(people, len(self.THRESHOLDS)))
 
@@ -117,7 +122,7 @@ class SoapLoss(nn.Module):
         surrogate = (p * everyone - a * right) / a.square()  # gradient of -p/a by the quotient rule
         count = positive.sum(0).clamp_min(1)
         per_person = (positive * surrogate / count).mean(1) * len(above)
-        return per_person + presence_loss(logits, targets)
+        return per_person + presence_loss(logits, targets, self.presence_weight)
 
 
 # An ensemble is five heads trained by mse.

@@ -132,6 +132,15 @@ def keypoint_curves(confidence: np.ndarray, oks: np.ndarray) -> Curves:
     return curves(Matches(confidence[order], one_image, outcome[None], np.array([[len(oks)]])))
 
 
+def keypoint_mar(oks: np.ndarray) -> float:
+    """Return the mean average recall of keypoints: the share of labelled ones that reach each
+    threshold, averaged. It does not depend on confidence.
+    """
+    labelled = np.asarray(oks, float)
+    labelled = labelled[~np.isnan(labelled)]
+    return float((labelled >= OKS_THRESHOLDS[:, None]).mean())
+
+
 def keypoint_map(confidence: np.ndarray, oks: np.ndarray) -> float:
     """Return the mean average precision of keypoints at the thresholds of COCO."""
     return float(keypoint_curves(confidence, oks).precision.mean())

@@ -61,7 +61,7 @@ def reliability_diagram(
     """Draw mean OKS against confidence, one column per level ("keypoint", "person"), one line per
     source. On the diagonal, confidence is calibrated. Below, the density of each confidence.
     """
-    with _figure(path, 4.6 * len(levels), 5.6) as figure:
+    with draw_figure(path, 4.6 * len(levels), 5.6) as figure:
         grid = figure.add_gridspec(2, len(levels), height_ratios=(3.4, 1), hspace=0.04)
         for column, (level, sources) in enumerate(levels.items()):
             upper = figure.add_subplot(grid[0, column])
@@ -90,7 +90,7 @@ def precision_recall(path: str | Path, sources: Mapping[ConfidenceSource, Keypoi
     AP), and at OKS 0.75.
     """
     three_quarters = int(np.argmin(abs(OKS_THRESHOLDS - 0.75)))
-    with _figure(path, 9.2, 4.4) as figure:
+    with draw_figure(path, 9.2, 4.4) as figure:
         left, right = figure.subplots(1, 2)
         for name, figures in sources.items():
             for axes, curve, area in (
@@ -114,7 +114,7 @@ def confidence_vs_oks(
     """Draw the density of samples over confidence and OKS of each source ({name: (confidence,
     OKS)}).
     """
-    with _figure(path, 4.7 * len(sources), 4.2) as figure:
+    with draw_figure(path, 4.7 * len(sources), 4.2) as figure:
         all_axes = figure.subplots(1, len(sources), squeeze=False)[0]
         drawn = []
         for axes, (name, samples) in zip(all_axes, sources.items(), strict=True):
@@ -152,7 +152,7 @@ def sparsification_curve(
     """Draw the mean error of the remaining people when the lowest confidence is left out, between
     the best order and a random one.
     """
-    with _figure(path, 5.6, 4.4) as figure:
+    with draw_figure(path, 5.6, 4.4) as figure:
         axes = figure.subplots()
         first = next(iter(sources.values()))
         axes.axhline(
@@ -174,7 +174,7 @@ def sparsification_curve(
 
 def occlusion_curve_plot(path: str | Path, curves: OcclusionCurves, keypoint: str) -> None:
     """Draw the confidence of each source, and the true OKS, as a blurred patch grows."""
-    with _figure(path, 5.6, 4.4) as figure:
+    with draw_figure(path, 5.6, 4.4) as figure:
         axes = figure.subplots()
         for name, confidence in curves.confidence.items():
             _line(axes, name, curves.size, confidence, "(confidence)", markers=True)
@@ -190,7 +190,7 @@ def occlusion_curve_plot(path: str | Path, curves: OcclusionCurves, keypoint: st
 
 
 @contextmanager
-def _figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Figure]:
+def draw_figure(path: str | Path, width_in: float, height_in: float) -> Iterator[Figure]:
     """Yield a figure to draw on, saved when the block ends without an error. Needs no display and
     leaves no global state.
     """

@@ -32,6 +32,7 @@ from pose2d.types import ConfidenceSource
 SOURCES: tuple[ConfidenceSource, ...] = (
     "ones",
     "raw",
+    "raw-mean",
     "raw-heatmap",
     "closed-form",
     "closed-form-predicted",
@@ -42,6 +43,10 @@ SOURCES: tuple[ConfidenceSource, ...] = (
 USUAL_SOURCES = tuple(
     name for name in SOURCES if name not in ("closed-form-predicted", "closed-form-annotated")
 )
+# Eq. 5: keypoints whose raw score is above this count in the raw confidence of a person, as in
+# SimpleBaseline and HRNet.
+RAW_THRESHOLD = 0.2
+THRESHOLDED = ("raw", "raw-heatmap")
 FindBoxes = Callable[[int, np.ndarray], Boxes | None]  # id of an image, image -> boxes of people
 
 
@@ -70,8 +75,9 @@ class Predictions:
     oks: np.ndarray  # [N] with the person the box belongs to, or the most similar one in the image
     # [N, K] NaN where not labelled, or where the box belongs to no annotated person
     keypoint_oks: np.ndarray
-    # [N, K] MPII: 1 where PCKh@0.5 calls a keypoint right, else 0, NaN where it does not count
-    correct: np.ndarray | None = None
+    # MPII, by threshold (0.5, 0.1): [N, K] 1 where PCKh calls a keypoint right, else 0, NaN where it
+    # does not count
+    correct: Mapping[float, np.ndarray] = field(default_factory=dict)
     pckh: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # MPII: % by threshold
 
     def only(self, sources: Sequence[str]) -> "Predictions":
@@ -91,9 +97,12 @@ def predict_split(
     progress: Callable[[int], None] = lambda people: None,
     group: ProcessGroup = ALONE,
     areas: AreaFit | None = None,
+    raw_threshold: float = RAW_THRESHOLD,
 ) -> Predictions:
     """Predict every image of the split that has labelled people, in annotated boxes or in those
     that `find` gives. Several processes share the images; each of them returns everything.
+
+    raw_threshold: tau of Eq. 5, for the raw confidence of people.
     """
     skeleton = labelled_skeleton(model.skeleton)
     by_process: list[dict[str, np.ndarray]] = []  # of each image; empty: no boxes
@@ -110,12 +119,16 @@ def predict_split(
     xy_px = joined.pop("xy_px")
     presence = joined.pop("presence")
     every_keypoint = np.ones(presence.shape)
-    # Sources that do not predict presence count every keypoint alike.
-    confidence = {
-        name: SourceConfidence(joined[name], presence if name == "ccnet" else every_keypoint)
-        for name in SOURCES
-        if name in joined
-    }
+    confidence = {}
+    for name in SOURCES:
+        if name not in joined:
+            continue
+        weight = every_keypoint  # sources that do not predict presence count every keypoint alike
+        if name == "ccnet":
+            weight = presence
+        elif name in THRESHOLDED:
+            weight = (joined[name] > raw_threshold).astype(float)
+        confidence[name] = SourceConfidence(joined[name], weight)
     if find is not None:
         oks = best_oks(split.truth, skeleton, image_id, xy_px)
         keypoint_oks = np.full(presence.shape, np.nan)
@@ -172,8 +185,9 @@ def _with_pckh(predictions: Predictions, split: Split, keypoints: np.ndarray) ->
         )
         for threshold in mpii.PCKH_AT
     }
-    correct = right[0.5].copy()
-    correct[:, mpii.NOT_COUNTED] = np.nan
+    correct = {threshold: right[threshold].copy() for threshold in (0.5, 0.1)}
+    for values in correct.values():
+        values[:, mpii.NOT_COUNTED] = np.nan
     pckh = {f"{threshold:g}": mpii.pckh(values) for threshold, values in right.items()}
     return replace(predictions, correct=correct, pckh=pckh)
 
@@ -187,7 +201,8 @@ def _confidence_by_source(
 ) -> dict[str, Tensor]:
     """Return keypoints, the confidence of every source but the oracle, and the head's presence."""
     ones = torch.ones_like(pose.score)
-    columns = {"xy_px": pose.xy_px, "ones": ones, "raw": pose.score, "presence": ones}
+    columns = {"xy_px": pose.xy_px, "ones": ones, "presence": ones}
+    columns |= {"raw": pose.score, "raw-mean": pose.score}
     if pose.heatmap_score is not None:
         columns["raw-heatmap"] = pose.heatmap_score
     # Areas fitted to training people come before the record of a head, and that before published

@@ -51,6 +51,7 @@ class TrainingSettings:
     weight_decay: float = 1e-3
     batch: int = 128
     person_weight: float = 3.0  # of the squared error of the person's confidence
+    presence_weight: float = losses.PRESENCE_WEIGHT  # lambda; `likelihood` does not use it
     seed: int = 0
     plain_passes: int = 1  # over the crops as they are (0 or 1)
     augmented_passes: int = 1  # over randomly augmented crops, each time differently
@@ -239,13 +240,18 @@ def train(
     and dropout.
     """
     head.to(group.device).train()
-    loss: Loss = partial(keypoint_loss, kind=settings.loss, person_weight=settings.person_weight)
+    loss: Loss = partial(
+        keypoint_loss,
+        kind=settings.loss,
+        person_weight=settings.person_weight,
+        presence_weight=settings.presence_weight,
+    )
     optimizer = torch.optim.AdamW(
         head.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
     )
     state: dict[str, Any] = {"head": head, "optimizer": optimizer}  # what a checkpoint holds
     if settings.loss == "soap":
-        loss = state["loss"] = SoapLoss(examples.count).to(group.device)
+        loss = state["loss"] = SoapLoss(examples.count, settings.presence_weight).to(group.device)
     per_epoch = examples.batches(settings.batch)
     steps = settings.epochs * per_epoch
     run = {"settings": asdict(settings), "examples": examples.count, "world_size": group.world_size}

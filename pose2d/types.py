@@ -140,6 +140,7 @@ def sigma_along_axes(sigma: Tensor, log_ratio: Tensor | None) -> Tensor:
 ConfidenceSource = Literal[
     "ones",
     "raw",
+    "raw-mean",
     "raw-heatmap",
     "closed-form",
     "closed-form-predicted",

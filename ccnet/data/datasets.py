@@ -67,9 +67,12 @@ def labelled_skeleton(skeleton: Skeleton) -> Skeleton:
     return COCO17 if skeleton == HALPE26 else skeleton
 
 
-def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Split:
+def read_split(
+    root: str | Path, name: str, skeleton: Skeleton = COCO17, plain_boxes: bool = False
+) -> Split:
     """Read one split of the data set in `root`, for example "val2017". The skeleton decides which
-    data set is read: COCO, COCO-WholeBody or MPII.
+    data set is read: COCO, COCO-WholeBody or MPII. Annotated boxes are cut to the image as
+    SimpleBaseline does it, which removes 1 px; `plain_boxes` takes them as they are.
     """
     root = Path(root)
     if not root.is_dir():
@@ -92,7 +95,7 @@ def read_split(root: str | Path, name: str, skeleton: Skeleton = COCO17) -> Spli
         read = read_wholebody if skeleton == WHOLEBODY133 else read_coco
         dataset = read(content, skeleton)
         images = _image_folder(root, name)
-    people = tuple(_people(dataset, images, skeleton, source))
+    people = tuple(_people(dataset, images, skeleton, source, plain_boxes))
     if not people:
         raise UserError(
             f"{source} has no person with a labelled keypoint: nothing to train on or to evaluate."
@@ -178,7 +181,11 @@ def _image_folder(root: Path, split: str) -> Path:
 
 
 def _people(
-    dataset: Mapping[str, Any], image_folder: Path, skeleton: Skeleton, source: Path
+    dataset: Mapping[str, Any],
+    image_folder: Path,
+    skeleton: Skeleton,
+    source: Path,
+    plain_boxes: bool,
 ) -> Iterable[AnnotatedPerson]:
     """Return the people who can be evaluated, sorted by image."""
     image_of = {image["id"]: image for image in dataset["images"]}
@@ -186,7 +193,7 @@ def _people(
     for annotation in dataset["annotations"]:
         keypoints = np.asarray(annotation["keypoints"], np.float32).reshape(-1, 3)
         image = image_of[annotation["image_id"]]
-        box = _clean_box(annotation["bbox"], image)
+        box = _clean_box(annotation["bbox"], {} if plain_boxes else image)
         if annotation["iscrowd"] or box is None or not (keypoints[:, 2:] > 0).any():
             continue
         if skeleton == HALPE26 and len(keypoints) == COCO17.size:
@@ -221,7 +228,7 @@ def _clean_box(
     the last pixel is at width - 1, so boxes lose 1 px. None if nothing of the box is inside.
     """
     x, y, width, height = box
-    if "width" not in image:  # MPII does not state it, and its boxes may reach over the edge
+    if "width" not in image:  # plain boxes; MPII does not give sizes of images
         return (x, y, x + width, y + height) if min(width, height) > 0 else None
     x1 = max(0.0, x)
     y1 = max(0.0, y)

@@ -1,1 +1,1 @@
-"""What only the tables of the paper need: other features, ensembles."""
+"""What only the paper's tables need: its analysis, other features, ensembles, costs, figures."""

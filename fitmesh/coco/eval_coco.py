@@ -1,7 +1,7 @@
 """`fitmesh eval-coco`: compare all confidence sources on the keypoints of a data set."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import torch
 import ccnet
 import pose2d
 from ccnet.areas import fit_areas
-from ccnet.coco_ap.average_precision import evaluator
+from ccnet.coco_ap.average_precision import evaluator, to_coco_results
+from ccnet.coco_ap.matching import detections
 from ccnet.comparison import Evaluation, check_plots, compare_sources, draw_plots
 from ccnet.confidence import check_heatmap_score
 from ccnet.data.datasets import (
@@ -26,7 +27,7 @@ from ccnet.data.datasets import (
 from ccnet.heads.files import about_of
 from ccnet.heads.head import CalibrationHead
 from ccnet.occlusion import OCCLUDED_KEYPOINT, SIZES, occlude_wrists, people_to_occlude
-from ccnet.predicted_people import SOURCES, USUAL_SOURCES, FindBoxes, predict_split
+from ccnet.predicted_people import SOURCES, USUAL_SOURCES, FindBoxes, Predictions, predict_split
 from fitmesh.options.measure import EvalCocoOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
@@ -124,7 +125,7 @@ def run(request: EvalCocoOptions) -> Evaluation:
         if "raw-heatmap" in request.confidence:
             check_heatmap_score(request.model, model)
         split_name = request.split or usual_split("test", model.skeleton)
-        split = read_split(request.data, split_name, model.skeleton)
+        split = read_split(request.data, split_name, model.skeleton, request.plain_boxes)
         find_boxes = _box_finder(request.boxes, split)
         area_people = _read_area_people(request, model)
         if request.out is not None and group.is_main:
@@ -137,7 +138,15 @@ def run(request: EvalCocoOptions) -> Evaluation:
                 areas = fit_areas(model, area_people, step)
         with reporter.stage(split.name, len(group.share(split.people)), "people") as step:
             predictions = predict_split(
-                model, head, split, find_boxes, request.flip_test, step, group, areas
+                model,
+                head,
+                split,
+                find_boxes,
+                request.flip_test,
+                step,
+                group,
+                areas,
+                request.raw_threshold,
             )
         predictions = predictions.only(request.confidence or USUAL_SOURCES)
         about = {
@@ -145,7 +154,11 @@ def run(request: EvalCocoOptions) -> Evaluation:
             "boxes": request.boxes,
             "flip_test": request.flip_test,
             "evaluator": request.evaluator,
+            "raw_threshold": request.raw_threshold,
+            "plain_boxes": request.plain_boxes,
         }
+        if request.results is not None and group.is_main:
+            write_results(request.results, predictions, request.confidence)
         evaluation = replace(compare_sources(split, predictions, evaluate=evaluate), about=about)
         if request.out is not None and group.is_main:
             with folder_lock(request.out, BUSY_PATIENCE_S):
@@ -158,6 +171,25 @@ def run(request: EvalCocoOptions) -> Evaluation:
                     write_metrics(request.out, evaluation.as_dict())
         group.barrier()
         return evaluation
+
+
+def write_results(path: Path, predictions: Predictions, confidence: Sequence[str]) -> None:
+    """Write the predicted people in COCO's result format, keypoint confidence as the third number.
+
+    The score is that of CCNet (raw without a head), or of the one source in `confidence`.
+    """
+    source = "ccnet" if "ccnet" in predictions.confidence else "raw"
+    if len(confidence) == 1:
+        source = confidence[0]
+    by_source = {str(name): value for name, value in predictions.confidence.items()}
+    person = by_source[source].person(predictions.box_score)
+    if source == "oracle":
+        person = predictions.oks
+    people = to_coco_results(detections(predictions.image, predictions.xy_px, person))
+    for result, keypoint in zip(people, by_source[source].keypoint, strict=True):
+        result["keypoints"][2::3] = keypoint.tolist()
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(people) + "\n")
 
 
 def _check_request(request: EvalCocoOptions) -> None:

@@ -132,20 +132,23 @@ def paper(options: PaperOptions) -> None:
     with starting():
         from fitmesh.paper.cells import PaperRequest, given_models
         from fitmesh.paper.tables import TABLES, run
+        from pose2d.models.registry import use_plugin
 
     if options.table == "list":
-        for name, (_, shows, data) in TABLES.items():
-            typer.echo(f"{name:<10} {data:<15} {shows}")
+        for name, kind in TABLES.items():
+            typer.echo(f"{name:<10} {kind.data or 'no data':<15} {kind.shows}")
         return
     if options.table not in TABLES:
         raise UserError(
             f"no table {options.table!r}: choose {', '.join(TABLES)}, or `fitmesh paper list`."
         )
-    if options.data is None:
+    needed = TABLES[options.table].data
+    if needed and options.data is None:
         raise UserError(
-            f"--data is missing: pass the folder of {TABLES[options.table][2]}, which the table "
-            f"{options.table!r} needs."
+            f"--data is missing: pass the folder of {needed}, which the table {options.table!r} "
+            "needs."
         )
+    use_plugin(options.plugin)
     models, starts = given_models(options.model, options.checkpoint, options.head)
     with working():
         run(PaperRequest(**vars(options), models=models, starts=starts))

@@ -14,6 +14,11 @@ MODEL = Option("Pose model, one of `fitmesh models`.")
 CHECKPOINT = Option("The pose model's weights, if not embedded.")
 PLUGIN = replace(ranges.PLUGIN, panel=None)
 DEVICE = Option("cpu, cuda, cuda:1, ..", shown="cuda if present, else cpu")
+RAW_THRESHOLD = Option(
+    "A person's raw confidence is the mean over keypoints whose score is above this (Eq. 5 of the "
+    "paper); raw-mean counts all.",
+    limits=ranges.SHARE,
+)
 THREADS = Option("Processor cores to use.", limits=ranges.THREADS, shown="all")
 OCCLUSION_TEST = Option("Hide wrists behind growing patches, too (with --out).")
 FLIP_TEST = Option(
@@ -40,7 +45,7 @@ class EvalCocoOptions:
     )
     confidence: tuple[str, ...] = option(
         (),
-        "ones, raw, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, "
+        "ones, raw, raw-mean, raw-heatmap (IPR), closed-form (mean area), closed-form-predicted, "
         "closed-form-annotated (area), ccnet or oracle; repeat for more.",
         shown="all but closed-form-predicted and -annotated",
     )
@@ -57,6 +62,17 @@ class EvalCocoOptions:
         "Measure the embedded hand network on COCO-WholeBody instead, at the model's arms.",
     )
     flip_test: bool = option(False, FLIP_TEST)
+    raw_threshold: float = option(0.2, RAW_THRESHOLD)
+    plain_boxes: bool = option(
+        False,
+        "Take annotated boxes as they are. By default they are cut to the image as SimpleBaseline "
+        "does it, which removes 1 px.",
+    )
+    results: Path | None = option(
+        None,
+        "Write people in COCO's result format (.json), scored by CCNet, or by the one --confidence "
+        "that is named.",
+    )
     out: Path | None = option(None, "Folder for metrics.json and the images.")
     occlusion_test: bool = option(True, OCCLUSION_TEST)
     device: str | None = option(None, DEVICE)
@@ -89,8 +105,8 @@ class TrainCcnetOptions:
     )
     features: str | None = option(
         None,
-        "What the head reads: penultimate, shallow, output, or copy (the crop, by a copied trunk). "
-        "`run` takes heads on penultimate features only.",
+        "What the head reads: penultimate, shallow, output, copy (the crop, by a copied trunk), "
+        "penultimate+shallow or penultimate+output. `run` takes penultimate only.",
         shown="penultimate",
     )
     loss: str | None = option(
@@ -117,6 +133,13 @@ class TrainCcnetOptions:
         "Weight of the person's confidence beside the keypoints'.",
         limits=ranges.LOSS_WEIGHT,
         shown="3; paper: 0",
+    )
+    presence_weight: float | None = option(
+        None,
+        "Weight of the loss of presence beside that of confidence (the paper's lambda); "
+        "likelihood uses 1.",
+        limits=ranges.LOSS_WEIGHT,
+        shown="0.02",
     )
     augmented_passes: int | None = option(
         None,
@@ -151,7 +174,7 @@ class PaperOptions:
 
     table: str = option(
         ...,
-        "coco, area, losses, ablations, mpii, wholebody, 3dpw, figures; or list.",
+        "coco, area, losses, ablations, mpii, wholebody, 3dpw, figures, cost, theory; or list.",
         is_argument=True,
     )
     data: Path | None = option(
@@ -170,6 +193,8 @@ class PaperOptions:
     test: str | None = option(None, "Split to report on.", shown=TEST_SPLIT)
     recipe: str = option("paper", "How heads are trained: paper or fitmesh.")
     flip_test: bool = option(True, FLIP_TEST)
+    raw_threshold: float = option(0.2, RAW_THRESHOLD)
+    plugin: Path | None = option(None, PLUGIN)
     body_model: Path | None = option(None, "3dpw: folder with SMPL's files.")
     regressor: Path | None = option(None, "3dpw: J_regressor_h36m.npy.")
     every: int = option(1, "3dpw: use every n-th frame only.", limits=ranges.EVERY)

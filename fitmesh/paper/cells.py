@@ -1,6 +1,5 @@
-"""The cells of a table: networks evaluated, heads trained. Finished ones are cached in files, so a
-table resumes.
-"""
+"""The cells of a table: evaluated networks and trained heads. Finished cells are cached in files,
+so a table resumes."""
 
 import json
 import os
@@ -33,7 +32,7 @@ class GivenModel:
 
     @cached_property
     def weights(self) -> str:
-        """For cache keys: a digest, of embedded weights too, since another release may embed
+        """Return a digest for cache keys, of embedded weights too, since another release may embed
         others.
         """
         if self.checkpoint is not None:
@@ -43,19 +42,18 @@ class GivenModel:
 
 @dataclass(frozen=True)
 class PaperRequest(PaperOptions):
-    """The options, with the networks that they name."""
+    """The options with the networks that they name."""
 
     data: Path = Path()
     models: tuple[GivenModel, ...] = ()
-    starts: Mapping[str, Path] = field(
-        default_factory=dict
-    )  # checkpoints of body regressors (spin, cliff-hr48, ..)
+    # Checkpoints of body regressors (spin, cliff-hr48, ..).
+    starts: Mapping[str, Path] = field(default_factory=dict)
 
 
 def given_models(
     names: tuple[str, ...], checkpoints: tuple[str, ...], heads: tuple[str, ...]
 ) -> tuple[tuple[GivenModel, ...], dict[str, Path]]:
-    """From NAME and NAME=FILE: pose networks, and checkpoints of body regressors by name."""
+    """Return the pose networks of NAME and NAME=FILE, and checkpoints of body regressors by name."""
     files = {name: Path(file) for name, file in map(_pair, checkpoints)}
     head_of = dict(map(_pair, heads))
     for path in (*files.values(), *map(Path, head_of.values())):
@@ -80,7 +78,8 @@ def _pair(text: str) -> tuple[str, str]:
     name, equals, file = text.partition("=")
     if not (name and equals and file):
         raise UserError(
-            f"{text!r} is not NAME=FILE, for example sbl-resnet50-256x192=pose_resnet_50_256x192.pth.tar."
+            f"{text!r} is not NAME=FILE, for example "
+            "sbl-resnet50-256x192=pose_resnet_50_256x192.pth.tar."
         )
     return name, file
 
@@ -89,16 +88,17 @@ Found = Mapping[str, Any]  # the content of metrics.json for one split
 
 
 class Cells:
-    """Everything a table on COCO, MPII or COCO-WholeBody is made of. Making it finds what does not
-    fit (names, checkpoints, heads, annotations, images) before any work is done."""
+    """The cells of a table on COCO, MPII or COCO-WholeBody. The constructor raises UserError for
+    names, checkpoints, heads, annotations and images that do not fit, before any work is done.
+    """
 
     def __init__(
         self, request: PaperRequest, skeletons: tuple[Skeleton, ...], trains: bool
     ) -> None:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UserError(
-                "`fitmesh paper` runs in one process. Under torchrun train the heads (`fitmesh train-ccnet --recipe "
-                "paper`), then pass them here by --head NAME=FILE."
+                "`fitmesh paper` runs in one process. Under torchrun train the heads (`fitmesh "
+                "train-ccnet --recipe paper`), then pass them here by --head NAME=FILE."
             )
         self.request = request
         self.models = [
@@ -107,8 +107,8 @@ class Cells:
         if not self.models:
             names = " or ".join(skeleton.name for skeleton in skeletons)
             raise UserError(
-                f"no network with the keypoints of {names}: pass --checkpoint NAME=FILE (or --model NAME for one that "
-                "ships with its weights). `fitmesh models` lists the names."
+                f"no network with the keypoints of {names}: pass --checkpoint NAME=FILE, or "
+                "--model NAME for one that ships with its weights. `fitmesh models` lists the names."
             )
         for model in self.models:
             network = pose2d.load(model.name, model.checkpoint)
@@ -119,28 +119,27 @@ class Cells:
         for skeleton in dict.fromkeys(pose2d.card(model.name).skeleton for model in self.models):
             train = (request.train or (usual_split("train", skeleton),)) if trains else ()
             splits = (request.test or usual_split("test", skeleton), *train)
-            sources = [
-                read_split(request.data, name, skeleton).source for name in splits
-            ]  # read and checked
+            sources = [read_split(request.data, name, skeleton).source for name in splits]
             self.annotations[skeleton] = content_digest(sources)
 
     def head(self, model: GivenModel) -> str:
-        """The head that was given or is embedded; else one trained by the recipe."""
+        """Return the head of the request or the embedded one; else one trained by the recipe."""
         return model.head or str(self.trained(model, self.request.recipe)[1])
 
-    def trained(self, model: GivenModel, label: str, **given: Any) -> tuple[Found, Path]:
-        """A head trained by the recipe, but for what is given: its figures on the test split, and
-        its file.
+    def trained(self, model: GivenModel, label: str, **changes: Any) -> tuple[Found, Path]:
+        """Train a head by the recipe with changes. Returns its figures on the test split and its
+        file.
         """
         request = self.request
         folder = self.request.out / "heads" / model.name / label
-        settings = train_ccnet.settings_of(request.recipe, **given)
+        settings = train_ccnet.settings_of(request.recipe, **changes)
 
         def make() -> Found:
-            asked = TrainCcnetOptions(
+            options = TrainCcnetOptions(
                 data=request.data,
                 model=model.name,
                 checkpoint=model.checkpoint,
+                plugin=request.plugin,
                 out=folder,
                 train=request.train,
                 test=request.test,
@@ -150,7 +149,7 @@ class Cells:
                 device=request.device,
                 threads=request.threads,
             )
-            return train_ccnet.run(asked, settings)["test"].as_dict()
+            return train_ccnet.run(options, settings)["test"].as_dict()
 
         file = folder / "ccnet.safetensors"
         plain = {key: value for key, value in asdict(settings).items() if key != "cache_bytes"}
@@ -165,9 +164,9 @@ class Cells:
         confidence: tuple[str, ...] = (),
         plots: Path | None = None,
     ) -> Found:
-        """A network with a head on the test split; with `plots`, its images go there."""
+        """Evaluate a network with a head on the test split; `plots` is the folder of its images."""
         request = self.request
-        asked = EvalCocoOptions(
+        options = EvalCocoOptions(
             data=request.data,
             model=model.name,
             checkpoint=model.checkpoint,
@@ -178,6 +177,8 @@ class Cells:
             if request.train and eval_coco.PREDICTED in confidence
             else None,
             flip_test=request.flip_test,
+            raw_threshold=request.raw_threshold,
+            plugin=request.plugin,
             occlusion_test=False,
             out=plots,
             device=request.device,
@@ -190,12 +191,18 @@ class Cells:
             "head": digest,
             "confidence": confidence,
             "flip_test": request.flip_test,
+            "raw_threshold": request.raw_threshold,
             "plots": str(plots),
         }
         name = "-".join(["eval", model.name, digest, *confidence, *(["plots"] if plots else [])])
         path = request.out / "cells" / f"{name}.json"
         return self.cached(
-            path, model, settings, eval_coco.__name__, lambda: eval_coco.run(asked).as_dict(), plots
+            path,
+            model,
+            settings,
+            eval_coco.__name__,
+            lambda: eval_coco.run(options).as_dict(),
+            plots,
         )
 
     def cached(
@@ -207,8 +214,8 @@ class Cells:
         make: Callable[[], Found],
         beside: Path | None = None,
     ) -> Found:
-        """What is in `path` while nothing that it depends on has changed and `beside` is there,
-        else made.
+        """Return the content of `path` while nothing that it depends on has changed and `beside`
+        exists; otherwise make it again.
         """
         inputs = {
             "weights": model.weights,

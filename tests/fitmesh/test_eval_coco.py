@@ -164,7 +164,7 @@ def test_mpii_is_evaluated_on_its_own_split_with_pckh(mpii, capsys):
                 right += np.hypot(*(xy[k] - (x, y))) <= 0.5 * 12
                 total += 1
     assert found["pckh"]["0.5"]["mean"] == pytest.approx(100 * right / total)
-    raw = labelled_samples(predictions.confidence["raw"].keypoint, predictions.correct)
+    raw = labelled_samples(predictions.confidence["raw"].keypoint, predictions.correct[0.5])
     assert len(raw[1]) == total
     assert found["sources"]["raw"]["pck_keypoint"]["ause"] == pytest.approx(
         sparsification(*raw).ause

@@ -12,8 +12,10 @@ import ccnet
 import pose2d
 from fitmesh.cli import app
 from fitmesh.coco import eval_coco, train_ccnet
-from fitmesh.paper import tables
-from fitmesh.paper.tables import AGGREGATIONS, TABLES, Column, PaperTable, Row
+from fitmesh.paper.ablations import AGGREGATIONS, PRESENCE_WEIGHTS
+from fitmesh.paper.published import coco_figures, published
+from fitmesh.paper.table import Column, PaperTable, Row
+from fitmesh.paper.tables import TABLES
 from pose2d.base.errors import UserError
 from pose2d.models.cards import ModelCard
 from pose2d.skeletons import MPII16, WHOLEBODY133
@@ -60,9 +62,47 @@ def test_the_list_has_every_table():
 
 
 def test_published_figures_are_of_networks_that_can_be_loaded():
-    for figures in (tables.PAPER_COCO, tables.PAPER_AREAS, tables.PAPER_LOSSES, tables.PAPER_MPII):
-        for name, _ in figures:
+    for table in ("coco", "metrics", "areas", "losses", "mpii", "wholebody"):
+        for name, _ in published(table):
             assert pose2d.card(name).name == name
+
+
+def test_published_figures_are_complete_and_consistent():
+    """Every row of the main table has eight figures; AR does not depend on confidence."""
+    main = published("coco")
+    assert len(main) == 23
+    assert all(len(figures) == 8 for figures in main.values())
+    for name in {network for network, _ in main}:
+        assert (
+            len({figures["ar"] for (network, _), figures in main.items() if network == name}) == 1
+        )
+        gains = [f["ap"] for (network, _), f in main.items() if network == name]
+        assert gains == sorted(gains)  # CCNet comes last, and gains everywhere
+    assert coco_figures()["sbl-resnet50-256x192", "raw"]["ause_keypoint"] == 6.47
+    assert published("3dpw")["spin", "calibrated"]["pa_mpjpe_mm"] == 57.8
+    assert published("wholebody")["poseur-resnet50-256x192-wholebody", "ccnet"]["wholebody"] == 63.3
+    assert published("mpii")["rle-resnet50-256x256-mpii", "ccnet"]["ause_pck_0.1"] == 1.49
+
+
+def test_parameters_and_operations_are_the_papers(tmp_path):
+    """+0.08 M and +0.06 GFLOPs for heatmaps of 256 channels."""
+    call("cost", "--out", tmp_path)
+    rows = {(row["network"], row["part"]): row for row in rows_of(tmp_path / "cost.csv")}
+    for name in ("sbl-resnet50-256x192", "vitpose-b", "rle-resnet50-256x192"):
+        own = rows[name, "network"]
+        assert float(own["params_m"]) == pytest.approx(float(own["paper_params_m"]), abs=0.06)
+    sbl = rows["sbl-resnet50-256x192", "+ CCNet"]
+    assert float(sbl["added_m"]) == pytest.approx(0.078, abs=0.001)
+    assert float(sbl["added_gflops"]) == pytest.approx(0.060, abs=0.001)
+    assert float(sbl["gflops"]) == pytest.approx(float(sbl["paper_gflops"]), abs=0.1)
+
+
+def test_the_analysis_is_tabulated_and_drawn(tmp_path):
+    call("theory", "--out", tmp_path)
+    rows = rows_of(tmp_path / "theory.csv")
+    perfect = next(row for row in rows if row["sigma, cells"] == row["offset, cells"] == "0")
+    assert float(perfect["oks"]) == float(perfect["heatmap"]) == 1
+    assert (tmp_path / "theory.png").stat().st_size > 10_000
 
 
 def test_a_column_of_published_figures_stands_beside_ours_where_there_is_one(tmp_path):
@@ -99,9 +139,9 @@ def test_the_main_table_trains_heads_says_what_is_missing_and_resumes(
     shown = call(*options)
     assert "left out: sbl-resnet50-256x192: no checkpoint" in shown
     rows = rows_of(tmp_path / "coco.csv")
-    kinds = ["constant", "raw", "closed form", "CCNet", "oracle"]
+    kinds = ["constant", "raw", "raw, plain mean", "closed form", "CCNet", "oracle"]
     for name in weights:
-        wanted = [*kinds[:2], "raw (heatmap)", *kinds[2:]] if name.startswith("ipr") else kinds
+        wanted = [*kinds[:3], "raw (heatmap)", *kinds[3:]] if name.startswith("ipr") else kinds
         assert [row["confidence"] for row in rows if row["network"] == name] == wanted
     monkeypatch.setattr(train_ccnet, "run", None)  # nothing is made twice
     monkeypatch.setattr(eval_coco, "run", None)
@@ -143,12 +183,16 @@ def test_the_ablations_change_one_thing_at_a_time(data, weights, tmp_path):
     changed = [row["changed"] for row in rows]
     assert changed.count("head size") == 3
     assert [row["to"] for row in rows if row["changed"] == "features"] == [
+        "penultimate+shallow",
+        "penultimate+output",
         "shallow",
         "output",
         "copy",
     ]
-    assert changed.count("aggregation") == len(AGGREGATIONS)
-    papers = next(row for row in rows if row["to"].endswith("the paper's"))
+    assert changed.count("lambda") == len(PRESENCE_WEIGHTS)
+    assert changed.count("aggregation of raw") == len(AGGREGATIONS)
+    papers = next(row for row in rows if "aggregation of ccnet" in row["changed"])
+    assert papers["to"].endswith("the paper's")
     base = next(row for row in rows if row["to"] == "the recipe, one layer")
     assert float(papers["ap"]) == pytest.approx(float(base["ap"]), abs=0.5)
 
@@ -159,10 +203,13 @@ def test_tables_of_an_embedded_network_need_no_checkpoint(data, tmp_path, table)
     call(
         table, "--data", data, "--out", tmp_path, "--model", "movenet-lightning", "--device", "cpu"
     )
-    assert len(rows_of(tmp_path / f"{table}.csv")) == {"area": 6, "figures": 3}[table]
+    assert len(rows_of(tmp_path / f"{table}.csv")) == {"area": 7, "figures": 3}[table]
     assert (tmp_path / "figures" / "movenet-lightning" / "reliability.png").exists() == (
         table == "figures"
     )
+    if table == "figures":
+        drawn = {path.name for path in (tmp_path / "figures" / "movenet-lightning").iterdir()}
+        assert {"visibility.png", "people.png"} <= drawn
 
 
 def test_a_cell_is_made_again_when_another_head_is_embedded(data, tmp_path, monkeypatch):

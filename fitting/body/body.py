@@ -53,18 +53,16 @@ class Body:
     name: str  # "open", "SMPL", "SMPL-H" or "SMPL-X"
     v_template: Tensor  # [V, 3] metres, T-pose: x to the body's left, y up, z to the front
     shapedirs: Tensor  # [V, 3, S] metres per standard deviation
-    posedirs: (
-        Tensor | None
-    )  # [V, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all are zero
+    # [V, 3, P] metres per unit of (R - I) of joints 1, 2, ..; None when all are zero
+    posedirs: Tensor | None
     J_regressor: Tensor  # [24, V] rest-pose joints from rest-pose vertices; wrong on posed ones
     weights: Tensor  # [V, 24] skinning weights
     faces: Tensor  # [F, 3] vertex numbers, counter-clockwise seen from outside
     keypoint_joints: Tensor  # [26, 24] share of the posed joints in each keypoint
     keypoint_vertices: Tensor  # [26, V] share of the posed vertices
     h36m_regressor: Tensor | None = None  # [17, V] Human3.6M joints from posed vertices
-    vertex_picks: dict[str, int] = field(
-        default_factory=dict
-    )  # vertices by name: "nose", "LHeel", ..
+    # vertices by name: "nose", "LHeel", ..
+    vertex_picks: dict[str, int] = field(default_factory=dict)
     fingers: Fingers | None = None  # None: the file knows none (SMPL)
 
     rest_joints: Tensor = field(init=False)  # [24, 3] metres at zero shape
@@ -102,28 +100,26 @@ class Body:
         """
         rotation = _pose_matrices(self._tensor(pose, "pose"))
         frames = len(rotation)
-        given = (
-            self.v_template.new_zeros(self.shape_size)
-            if shape is None
-            else self._tensor(shape, "shape")
-        )
-        shape = _checked_shape(given, frames, self.shape_size)
+        if shape is None:
+            shape = self.v_template.new_zeros(self.shape_size)
+        shape = _check_shape(self._tensor(shape, "shape"), frames, self.shape_size)
         placement = self.placement(rotation, shape)
         feature = self.pose_feature(rotation)
         joints = placement.joints
         keypoints = self.keypoint_terms.place(
             placement, self.keypoint_terms.moments(shape, feature)
         )
-        whole, points = placement, None
+        mesh_placement = placement
+        points = None
         if hands is not None:
             fingers = self._tensor(hands, "hands", (frames, 30, 3))
-            whole = self.with_fingers().placement(placement, fingers, shape)
-            points = self.with_fingers().points(whole, shape)
-        mesh = self.mesh(whole, shape, feature) if vertices else None
+            mesh_placement = self.with_fingers().placement(placement, fingers, shape)
+            points = self.with_fingers().points(mesh_placement, shape)
+        mesh = self.mesh(mesh_placement, shape, feature) if vertices else None
         if size is not None:
             scale = self._tensor(size, "size", (), (1,), (frames,)).reshape(-1, 1, 1)
             if not bool((scale > 0).all()):
-                raise UserError("size has a number that is not above 0.")
+                raise UserError(f"size must be above 0; got {float(scale.min()):g}.")
             joints = scale * joints
             keypoints = scale * keypoints
             points = None if points is None else scale.unsqueeze(-1) * points
@@ -137,31 +133,33 @@ class Body:
         return BodyOutput(joints, keypoints, mesh, points)
 
     def at(self, params: BodyParams, vertices: bool = False) -> BodyOutput:
-        """The same for `BodyParams`."""
-        parts = (
-            [params.rows(some) for some in blocks(len(params))] if len(params) > BLOCK else [params]
-        )
+        """Place the body in the frames of `BodyParams`."""
+        parts = [params]
+        if len(params) > BLOCK:
+            parts = [params.rows(block) for block in blocks(len(params))]
         placed = [
-            self(one.pose, one.shape, one.translation, vertices, one.size, one.hands)
-            for one in parts
+            self(part.pose, part.shape, part.translation, vertices, part.size, part.hands)
+            for part in parts
         ]
         return placed[0] if len(placed) == 1 else BodyOutput.concat(placed)
 
     def height_m(self, shape: ArrayLike) -> float:
-        """From the soles to the top of the head of one shape [S] in its rest pose, before any size."""
-        rest = self.v_template[:, 1] + self.shapedirs[:, 1, : len(shape)] @ self._tensor(
-            shape, "shape"
-        )
-        return float(rest.max() - rest.min())
+        """Return the height of a shape [S] at rest, from the soles to the top of the head, before
+        any size.
+        """
+        directions = self.shapedirs[:, 1, : len(shape)]
+        vertex_heights = self.v_template[:, 1] + directions @ self._tensor(shape, "shape")
+        return float(vertex_heights.max() - vertex_heights.min())
 
     def height_std_m(self, shape_covariance: Tensor) -> float:
-        """One standard deviation of the height, for a covariance [S, S] of the shape."""
-        mean = np.zeros(len(shape_covariance))
-        return float(
-            self._measured(lambda rest: np.ptp(rest[:, 1], keepdims=True), mean, shape_covariance)[
-                1
-            ][0]
-        )
+        """Return one standard deviation of the height, for a covariance [S, S] of the shape."""
+
+        def height(rest_vertices: np.ndarray) -> np.ndarray:
+            return np.ptp(rest_vertices[:, 1], keepdims=True)
+
+        mean_shape = np.zeros(len(shape_covariance))
+        _, deviations = self._measure(height, mean_shape, shape_covariance)
+        return float(deviations[0])
 
     def segments_m(
         self,
@@ -169,22 +167,23 @@ class Body:
         pairs: Sequence[tuple[int, int]],
         shape_covariance: Tensor | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """[N] distances of pairs of joints in the rest pose, and their deviations (NaN without a
-        covariance).
+        """Return the distances [N] of pairs of joints in the rest pose, and their deviations (NaN
+        without a covariance).
         """
         first, second = np.array(pairs).T
 
-        def lengths(rest: np.ndarray) -> np.ndarray:
-            joints = self.J_regressor.numpy() @ rest
+        def lengths(rest_vertices: np.ndarray) -> np.ndarray:
+            joints = self.J_regressor.numpy() @ rest_vertices
             return np.linalg.norm(joints[second] - joints[first], axis=1)
 
-        return self._measured(lengths, shape, shape_covariance)
+        return self._measure(lengths, shape, shape_covariance)
 
     def girths_m(
         self, shape: ArrayLike, shape_covariance: Tensor | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """[4] round chest, waist, hip and left thigh at rest (GIRTHS), tape held straight, and
-        their deviations (NaN without a covariance)."""
+        """Return the girths [4] of chest, waist, hip and left thigh at rest (GIRTHS), with a
+        straight tape, and their deviations (NaN without a covariance).
+        """
         import cv2
 
         faces = self.faces.numpy()
@@ -192,77 +191,80 @@ class Body:
         faces = faces[(arms[faces] < 0.5).all(1)]
         ends = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
 
-        def girths(rest: np.ndarray) -> np.ndarray:
-            joints = (self.J_regressor.numpy() @ rest)[:, 1]
+        def girths(rest_vertices: np.ndarray) -> np.ndarray:
+            joints = (self.J_regressor.numpy() @ rest_vertices)[:, 1]
             lengths = []
             for above, below, share in GIRTHS.values():
                 level = joints[above] + share * (joints[below] - joints[above])
-                a = rest[ends[:, 0]]
-                b = rest[ends[:, 1]]
+                a = rest_vertices[ends[:, 0]]
+                b = rest_vertices[ends[:, 1]]
                 cut = (a[:, 1] - level) * (b[:, 1] - level) < 0
                 if below in (4, 5):  # one leg of two
                     cut &= (a[:, 0] > 0) & (b[:, 0] > 0)
                 a = a[cut]
                 b = b[cut]
-                met = a + ((level - a[:, 1]) / (b[:, 1] - a[:, 1]))[:, None] * (b - a)
-                around = cv2.convexHull(np.ascontiguousarray(met[:, ::2], np.float32))
-                lengths.append(cv2.arcLength(around, True))
+                cut_points = a + ((level - a[:, 1]) / (b[:, 1] - a[:, 1]))[:, None] * (b - a)
+                outline = cv2.convexHull(np.ascontiguousarray(cut_points[:, ::2], np.float32))
+                lengths.append(cv2.arcLength(outline, True))
             return np.array(lengths)
 
-        return self._measured(girths, shape, shape_covariance)
+        return self._measure(girths, shape, shape_covariance)
 
-    def _measured(
+    def _measure(
         self,
         measure: Callable[[np.ndarray], np.ndarray],
         shape: ArrayLike,
         covariance: Tensor | None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What is measured on the vertices [V, 3] of a shape [S] at rest, and its deviations, by
-        differences.
+        """Measure the vertices [V, 3] of a shape [S] at rest; return the values and their
+        deviations by finite differences.
         """
 
-        def of(some: Tensor) -> np.ndarray:
-            return measure(
-                (self.v_template + self.shapedirs[..., : len(some)] @ some.to(self.dtype)).numpy()
-            )
+        def measure_shape(shape: Tensor) -> np.ndarray:
+            directions = self.shapedirs[..., : len(shape)]
+            return measure((self.v_template + directions @ shape.to(self.dtype)).numpy())
 
         shape = self._tensor(shape, "shape").double()
-        measured = of(shape)
+        measured = measure_shape(shape)
         if covariance is None:
             return measured, np.full_like(measured, np.nan)
         steps = 0.5 * torch.eye(len(shape), dtype=shape.dtype)[: len(covariance)]
-        slope = np.stack([of(shape + step) - of(shape - step) for step in steps], 1)
-        return measured, np.sqrt(
-            np.einsum("gs,sr,gr->g", slope, covariance.double().numpy(), slope).clip(0)
+        slope = np.stack(
+            [measure_shape(shape + step) - measure_shape(shape - step) for step in steps], 1
         )
+        variance = np.einsum("gs,sr,gr->g", slope, covariance.double().numpy(), slope)
+        return measured, np.sqrt(variance.clip(0))
 
     def volume_m3(self, shape: ArrayLike) -> float:
-        """Of one shape [S] at rest, before any size."""
+        """Return the volume of a shape [S] at rest, before any size."""
         shape = self._tensor(shape, "shape")
-        rest = (self.v_template + self.shapedirs[..., : len(shape)] @ shape).double()
-        a, b, c = rest[self.faces.T.long()]
+        rest_vertices = (self.v_template + self.shapedirs[..., : len(shape)] @ shape).double()
+        a, b, c = rest_vertices[self.faces.T.long()]
         return float((a * torch.linalg.cross(b, c)).sum() / 6)
 
-    # The steps, for code that takes them apart. They check nothing.
+    # The steps of a call, for code that needs them one by one. They check nothing.
 
     def placement(self, rotation: Tensor, shape: Tensor) -> Placement:
-        """Where the bones are for local rotations [T, 24, 3, 3] and a shape [S] or [T, S]."""
-        rest = self.rest_joints + torch.einsum("jcs,...s->...jc", self.rest_joint_shapedirs, shape)
-        return forward_kinematics(rotation, rest)
+        """Return where the bones are, for local rotations [T, 24, 3, 3] and a shape [S] or
+        [T, S].
+        """
+        rest_joints = self.rest_joints + torch.einsum(
+            "jcs,...s->...jc", self.rest_joint_shapedirs, shape
+        )
+        return forward_kinematics(rotation, rest_joints)
 
     def pose_feature(self, rotation: Tensor) -> Tensor | None:
-        """R - I of the joints that the pose correctives know, [T, P]; None for a body without
+        """Return R - I of the joints that have pose correctives, [T, P]; None for a body without
         correctives.
         """
         if self.posedirs is None:
             return None
         last = self.posedirs.shape[-1] // 9
-        return (
-            rotation[:, 1 : last + 1] - torch.eye(3, dtype=self.dtype, device=self.device)
-        ).flatten(1)
+        identity = torch.eye(3, dtype=self.dtype, device=self.device)
+        return (rotation[:, 1 : last + 1] - identity).flatten(1)
 
     def with_fingers(self) -> Fingers:
-        """The fingers, or a word for those whose body has none."""
+        """Return the fingers; raise UserError for a body without them."""
         if self.fingers is None:
             raise UserError(
                 f"a body of {self.name} has no fingers: use the open body, SMPL-H or SMPL-X."
@@ -270,8 +272,11 @@ class Body:
         return self.fingers
 
     def mesh(self, placement: Placement, shape: Tensor, pose_feature: Tensor | None) -> Tensor:
-        """All vertices, [T, V, 3] metres, of the 24 joints or of the 52 with fingers; a few frames
-        at a time, so that what lies between stays small."""
+        """Return all vertices, [T, V, 3] metres, for a placement of 24 joints or of 52 with
+        fingers.
+
+        A few frames are computed at a time, so that intermediate tensors stay small.
+        """
         template, by_shape, by_pose, weights = self.rows
         finger_feature = by_finger = None
         if placement.joints.shape[1] != JOINT_COUNT:
@@ -282,23 +287,22 @@ class Body:
         for first in range(0, max(len(placement.rotation), 1), FRAMES_AT_A_TIME):
             frames = slice(first, first + FRAMES_AT_A_TIME)
             of_frames = Placement(*(p[frames] if p.ndim > 2 else p for p in placement))
-            rest = template + (shape if shape.ndim == 1 else shape[frames]) @ by_shape
+            rest_vertices = template + (shape if shape.ndim == 1 else shape[frames]) @ by_shape
             if by_pose is not None and pose_feature is not None:
-                rest = rest + pose_feature[frames] @ by_pose
+                rest_vertices = rest_vertices + pose_feature[frames] @ by_pose
             if by_finger is not None and finger_feature is not None:
-                rest = rest + finger_feature[frames] @ by_finger
-            posed = skin(rest.unflatten(-1, (3, -1)), weights, of_frames)
+                rest_vertices = rest_vertices + finger_feature[frames] @ by_finger
+            posed = skin(rest_vertices.unflatten(-1, (3, -1)), weights, of_frames)
             parts.append(posed.transpose(1, 2))
         return torch.cat(parts)
 
     def points(self, joint_part: Tensor, vertex_part: Tensor) -> AttachedPoints:
-        """Any points that are weighted sums of posed joints [K, 24] and vertices [K, V], attached
-        to the bones.
+        """Attach points to the bones that are weighted sums of posed joints [K, 24] and vertices
+        [K, V].
         """
         used = (vertex_part != 0).any(0).nonzero().squeeze(1)
-        share = torch.einsum(
-            "kv,vj->kvj", vertex_part[:, used], self.weights[used]
-        )  # of point k: vertex v on bone j
+        # of point k: vertex v on bone j
+        share = torch.einsum("kv,vj->kvj", vertex_part[:, used], self.weights[used])
         on_bone = share.sum(1)
         point, bone = ((joint_part != 0) | (on_bone != 0)).nonzero(as_tuple=True)
         share = share[point, :, bone]  # [E, v]
@@ -307,22 +311,18 @@ class Body:
         offset = share @ self.v_template[used] - weight[:, None] * self.rest_joints[bone]
         by_shape = torch.einsum("ev,vcs->ecs", share, self.shapedirs[used])
         by_shape = by_shape - weight[:, None, None] * self.rest_joint_shapedirs[bone]
-        by_pose = (
-            None
-            if self.posedirs is None
-            else torch.einsum("ev,vcp->ecp", share, self.posedirs[used])
-        )
-        gather = (torch.arange(len(joint_part), device=point.device)[:, None] == point).to(
-            self.dtype
-        )
-        return AttachedPoints(
-            bone, joint_part[point, bone] + weight, offset, by_shape, by_pose, gather
-        )
+        by_pose = None
+        if self.posedirs is not None:
+            by_pose = torch.einsum("ev,vcp->ecp", share, self.posedirs[used])
+        number = torch.arange(len(joint_part), device=point.device)
+        gather = (number[:, None] == point).to(self.dtype)
+        coefficient = joint_part[point, bone] + weight
+        return AttachedPoints(bone, coefficient, offset, by_shape, by_pose, gather)
 
     def to(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> "Body":
-        """The same body in another precision or on another device; derived tensors are made again."""
+        """Return the body in another precision or on another device, with its derived tensors."""
         return with_tensors_to(self, dtype, device)
 
     def __repr__(self) -> str:
@@ -342,41 +342,40 @@ class Body:
         """S, the number of shape directions."""
         return self.shapedirs.shape[-1]
 
-    def _tensor(self, value: ArrayLike, what: str, *sizes: tuple[int, ...]) -> Tensor:
-        """Finite, and of one of the sizes, if any are named."""
+    def _tensor(self, value: ArrayLike, name: str, *sizes: tuple[int, ...]) -> Tensor:
+        """Convert a value to a finite tensor of one of the sizes, if any are named."""
         tensor = torch.as_tensor(value, dtype=self.dtype, device=self.device)
         if sizes and tuple(tensor.shape) not in sizes:
             expected = " or ".join(str(list(size)) for size in sizes)
-            raise UserError(f"{what} has size {list(tensor.shape)}; expected {expected}.")
+            raise UserError(f"{name} has size {list(tensor.shape)}; expected {expected}.")
         # One pass over the sum first: any NaN or infinity survives it, and it costs a tenth of
         # looking at each.
         if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
-            raise UserError(f"{what} holds NaN or infinity; every number must be finite.")
+            raise UserError(f"{name} holds NaN or infinity; every number must be finite.")
         return tensor
 
 
 def _pose_matrices(pose: Tensor) -> Tensor:
-    """A pose in any of its three forms -> matrices [T, 24, 3, 3]."""
+    """Convert a pose in any of its three forms to matrices [T, 24, 3, 3]."""
     size = tuple(pose.shape[1:])
     if size == (JOINT_COUNT, 3, 3):
         return pose
     if size in ((JOINT_COUNT * 3,), (JOINT_COUNT, 3)):
         return rotation_matrices(pose.reshape(-1, JOINT_COUNT, 3))
     raise UserError(
-        f"pose has size {list(pose.shape)}; expected axis-angle [T, 24, 3] or [T, 72], or matrices [T, 24, 3, 3], "
-        "for T frames (one frame is T = 1)."
+        f"pose has size {list(pose.shape)}; expected axis-angle [T, 24, 3] or [T, 72], "
+        "or matrices [T, 24, 3, 3], for T frames (one frame is T = 1)."
     )
 
 
-def _checked_shape(value: Tensor, frames: int, directions: int) -> Tensor:
-    """A shape for all frames [S] or for each [T, S], filled up with zeros to all directions."""
+def _check_shape(value: Tensor, frames: int, directions: int) -> Tensor:
+    """Return a shape for all frames [S] or for each [T, S], padded with zeros to all directions."""
     rows_fit = value.ndim == 1 or (value.ndim == 2 and len(value) in (1, frames))
-    if (
-        not rows_fit or not min(1, directions) <= value.shape[-1] <= directions
-    ):  # a fixed body has none
+    # a fixed body has no shape directions
+    if not rows_fit or not min(1, directions) <= value.shape[-1] <= directions:
         raise UserError(
-            f"shape has size {list(value.shape)}; expected [S] or [T, S] for T = {frames} frames, with S at most "
-            f"{directions}, the number of this body's shape directions."
+            f"shape has size {list(value.shape)}; expected [S] or [T, S] for T = {frames} frames, "
+            f"with S at most {directions}, the number of this body's shape directions."
         )
     if value.ndim == 2 and len(value) == 1:
         value = value[0]  # one body for all frames

@@ -30,8 +30,8 @@ WHERE = (
 
 
 def find_body_file(path: Path, gender: str) -> Path:
-    """`path` itself if it is a file, else the file for that gender in it: SMPL before SMPL-H before
-    SMPL-X.
+    """Return `path` if it is a file, else the file for that gender in the folder: SMPL before
+    SMPL-H before SMPL-X.
     """
     if path.is_file():
         return path
@@ -44,7 +44,7 @@ def find_body_file(path: Path, gender: str) -> Path:
         if entry.is_file()
     )
 
-    def named(gender: str) -> list[Path]:
+    def files_for(gender: str) -> list[Path]:
         short = gender if gender == "neutral" else gender[0]
         names = [
             name.replace("{G}", gender).replace("{g}", f"({short}|{gender})") for name in _NAMES
@@ -58,12 +58,13 @@ def find_body_file(path: Path, gender: str) -> Path:
             e for name in names for e in entries if re.search(rf"(^|/){name}$", places[e], re.I)
         ]
 
-    if mine := named(gender):
-        return mine[0]
-    if others := [entry for other in ("neutral", "male", "female") for entry in named(other)]:
+    if matching := files_for(gender):
+        return matching[0]
+    if existing := [entry for kind in ("neutral", "male", "female") for entry in files_for(kind)]:
+        names = ", ".join(str(entry.relative_to(path)) for entry in existing)
         raise UserError(
-            f"{path} has no body file for gender {gender!r}; it has "
-            f"{', '.join(str(entry.relative_to(path)) for entry in others)}. Choose another gender or add the file."
+            f"{path} has no body file for gender {gender!r}; it has {names}. "
+            "Choose another gender or add the file."
         )
     raise UserError(f"{path} holds no body file under a usual name. Expected {WHERE}")
 
@@ -76,8 +77,8 @@ _READ = (
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays that define a body, by the names SMPL's files use; other entries of the file are
-    left alone.
+    """Read the arrays that define a body, under the names of SMPL's files; other entries are
+    ignored.
     """
     if path.suffix == ".npz":
         arrays = read_npz(path, "Expected a body file; get it again.", _READ)
@@ -106,7 +107,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     faces = arrays["f"]
     if arrays["posedirs"].shape[2] != 9 * (joints - 1):
         raise UserError(
-            f"{path}: posedirs has size {arrays['posedirs'].shape}, expected 9 for each of {joints - 1}."
+            f"{path}: posedirs has size {arrays['posedirs'].shape}; "
+            f"expected 9 numbers for each of {joints - 1} joints, {9 * (joints - 1)} in all."
         )
     if faces.size and not 0 <= int(faces.min()) <= int(faces.max()) < vertices:
         raise UserError(f"{path}: f names vertices that do not exist (there are {vertices}).")

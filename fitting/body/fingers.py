@@ -66,24 +66,23 @@ class Fingers:
     tips: Tensor  # [10] vertices at the fingers' ends, in the order of the fingers
     # [2, 21, 3] metres in the T-pose, from joints and tips to where the hand network shows them
     offsets: Tensor
-    posedirs: Tensor | None = (
-        None  # [V, 3, 270] metres per unit of (R - I) of the finger joints; None: none
-    )
+    # [V, 3, 270] metres per unit of (R - I) of the finger joints; None: no correctives
+    posedirs: Tensor | None = None
 
     @cached_property
     def rows(self) -> Rows:
         return mesh_rows(self.v_template, self.shapedirs, self.posedirs, self.weights)
 
     def rest(self, shape: Tensor) -> tuple[Tensor, Tensor]:
-        """Joints [2, 5, 3, 3] and tips [2, 5, 3] of a shape [S] in the T-pose."""
+        """Return joints [2, 5, 3, 3] and tips [2, 5, 3] of a shape [S] in the T-pose."""
         directions = self.rest_joint_shapedirs[..., : len(shape)]
         joints = self.rest_joints + directions @ shape
         tips = self.v_template[self.tips] + self.shapedirs[self.tips][..., : len(shape)] @ shape
         return joints.unflatten(0, (2, 5, 3)), tips.unflatten(0, (2, 5))
 
     def flat_points(self, rest_joints: Tensor, shape: Tensor | None = None) -> Tensor:
-        """[2, 21, 3] wrist, joints and tips of flat hands from the wrist; rest_joints [24, 3]: of
-        the same shape.
+        """Return wrist, joints and tips of flat hands relative to the wrist, [2, 21, 3].
+        rest_joints [24, 3] must be of the same shape.
         """
         joints, tips = self.rest(self.v_template.new_zeros(0) if shape is None else shape)
         wrists = rest_joints[list(WRISTS)].to(joints).unsqueeze(1)
@@ -93,33 +92,37 @@ class Fingers:
         return torch.cat((torch.zeros_like(wrists), fingers), 1)
 
     def placement(self, body: Placement, pose: Tensor, shape: Tensor) -> Placement:
-        """All 52 joints of a placed body with finger rotations [T, 30, 3] axis-angle; shape [S] or
-        [T, S].
+        """Return all 52 joints of a placed body with finger rotations [T, 30, 3] axis-angle; shape
+        [S] or [T, S].
         """
-        rest = self.rest_joints + torch.einsum("jcs,...s->...jc", self.rest_joint_shapedirs, shape)
+        rest_joints = self.rest_joints + torch.einsum(
+            "jcs,...s->...jc", self.rest_joint_shapedirs, shape
+        )
         turn = rotation_matrices(pose).unflatten(1, (10, 3))  # finger, joint
         of_finger = torch.tensor(WRISTS, device=pose.device).repeat_interleave(5)
         above = body.rotation[:, of_finger]
-        at = body.joints[:, of_finger]
-        before = body.rest_joints[..., of_finger, :]
+        position = body.joints[:, of_finger]
+        rest_parent = body.rest_joints[..., of_finger, :]
         joints = []
         turned = []
         for k in range(3):
-            here = rest[..., k::3, :]
-            at = at + rotate(above, (here - before).expand(len(pose), 10, 3))
+            rest_position = rest_joints[..., k::3, :]
+            position = position + rotate(
+                above, (rest_position - rest_parent).expand(len(pose), 10, 3)
+            )
             above = above @ turn[:, :, k]
-            before = here
-            joints.append(at)
+            rest_parent = rest_position
+            joints.append(position)
             turned.append(above)
         return Placement(
             torch.cat((body.rotation[:, :BODY_JOINTS], torch.stack(turned, 2).flatten(1, 2)), 1),
             torch.cat((body.joints[:, :BODY_JOINTS], torch.stack(joints, 2).flatten(1, 2)), 1),
-            torch.cat((body.rest_joints[..., :BODY_JOINTS, :], rest), -2),
+            torch.cat((body.rest_joints[..., :BODY_JOINTS, :], rest_joints), -2),
         )
 
     def points(self, placement: Placement, shape: Tensor) -> Tensor:
-        """[T, 2, 21, 3] metres: wrist, joints and tips in MediaPipe's order, of a placement of 52
-        joints.
+        """Return wrist, joints and tips in MediaPipe's order, [T, 2, 21, 3] metres, for a placement
+        of 52 joints.
         """
         tips = self.v_template[self.tips] + torch.einsum(
             "ncs,...s->...nc", self.shapedirs[self.tips], shape
@@ -134,23 +137,22 @@ class Fingers:
         return torch.cat((placement.joints[:, list(WRISTS)].unsqueeze(2), fingers.flatten(2, 3)), 2)
 
     def pose_feature(self, placement: Placement) -> Tensor:
-        """R - I of the finger joints of a placement of 52 joints, [T, 270]."""
+        """Return R - I of the finger joints for a placement of 52 joints, [T, 270]."""
         above = torch.tensor(PARENTS_52[BODY_JOINTS:], device=placement.rotation.device)
         local = placement.rotation[:, above].mT @ placement.rotation[:, BODY_JOINTS:]
         return (local - torch.eye(3, dtype=local.dtype, device=local.device)).flatten(1)
 
     @cached_property
     def axes(self) -> Tensor:
-        """[2, 5, 5, 3] unit vectors in the T-pose that a finger's angles turn about: spread and
-        flexion of the first joint, of the second, flexion of the third."""
+        """Return the unit vectors in the T-pose that a finger's angles turn about, [2, 5, 5, 3]:
+        spread and flexion of the first joint, of the second, flexion of the third.
+        """
         joints, tips = self.rest(self.v_template.new_zeros(0))
         along = torch.nn.functional.normalize(tips - joints[:, :, 0], dim=-1)
-        across = (
-            joints[:, 0, 0] - joints[:, 2, 0]
-        )  # from the little finger's knuckle to the index finger's
-        palm = torch.linalg.cross(
-            along[:, 1], across
-        )  # out of the left palm; the right hand is its mirror image
+        # from the little finger's knuckle to the index finger's
+        across = joints[:, 0, 0] - joints[:, 2, 0]
+        # out of the left palm; the right hand is its mirror image
+        palm = torch.linalg.cross(along[:, 1], across)
         palm = torch.nn.functional.normalize(palm * palm.new_tensor([[1.0], [-1.0]]), dim=-1)
         turn = torch.deg2rad(palm.new_tensor(THUMB_TURN_DEG))
         pad = turn.cos() * palm - turn.sin() * torch.nn.functional.normalize(across, dim=-1)
@@ -160,7 +162,7 @@ class Fingers:
         return torch.stack((spread, flexion, spread, flexion, flexion), 2)
 
     def pose(self, angles: Tensor) -> Tensor:
-        """Angles [T, 2, 5, 5] radians -> axis-angle [T, 30, 3]."""
+        """Convert angles [T, 2, 5, 5] in radians to axis-angle [T, 30, 3]."""
         turns = rotation_matrices(angles.unsqueeze(-1) * self.axes.to(angles))
         joints = torch.stack(
             (
@@ -175,23 +177,23 @@ class Fingers:
     def to(
         self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> "Fingers":
-        """The same fingers in another precision or on another device."""
+        """Return the fingers in another precision or on another device."""
         return with_tensors_to(self, dtype, device)
 
 
 def with_tensors_to(
     record: Record, dtype: torch.dtype | None, device: torch.device | str | None
 ) -> Record:
-    """A dataclass with its tensors, and those of its fingers, elsewhere; what it derives is made
-    again.
+    """Return a dataclass with its tensors, and those of its fingers, in another precision or on
+    another device. Derived fields are computed again.
     """
     names = [entry.name for entry in fields(record) if entry.init]  # type: ignore[arg-type]
-    given: dict[str, Any] = {name: getattr(record, name) for name in names}
-    for name, value in given.items():
+    values: dict[str, Any] = {name: getattr(record, name) for name in names}
+    for name, value in values.items():
         if isinstance(value, Fingers):
-            given[name] = value.to(dtype=dtype, device=device)
+            values[name] = value.to(dtype=dtype, device=device)
         elif isinstance(value, Tensor):
-            given[name] = value.to(
+            values[name] = value.to(
                 device=device, dtype=dtype if value.is_floating_point() else None
             )
-    return type(record)(**given)
+    return type(record)(**values)

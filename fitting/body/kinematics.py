@@ -51,7 +51,7 @@ MIRROR = tuple(
 )
 PARENTS = (-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19, 20, 21)
 JOINT_COUNT = len(PARENTS)
-# Whose lengths are stated: name -> the joints at both ends.
+# Segments whose lengths are reported: name -> the joints at both ends.
 SEGMENTS = {
     f"{side}_{name}": (JOINT_NAMES.index(f"{side}_{upper}"), JOINT_NAMES.index(f"{side}_{lower}"))
     for side in ("left", "right")
@@ -65,7 +65,7 @@ SEGMENTS = {
 
 
 class Placement(NamedTuple):
-    """Where the bones are, for T frames."""
+    """Positions and rotations of the bones, for T frames."""
 
     rotation: Tensor  # [T, 24, 3, 3] G, from the rest pose to the posed body
     joints: Tensor  # [T, 24, 3] P, metres
@@ -74,8 +74,9 @@ class Placement(NamedTuple):
 
 @cache
 def tree(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Parents of joints 1 to 23 [23], and the path [24, 24] from the root: path[j, i] is 1 if i is
-    j or above it; made once for each kind of number and device."""
+    """Return the parents of joints 1 to 23 [23], and the path [24, 24] from the root: path[j, i] is
+    1 if i is j or above it. Computed once for each dtype and device.
+    """
     path = torch.eye(JOINT_COUNT, dtype=dtype, device=device)
     for joint, parent in enumerate(PARENTS[1:], 1):
         path[joint] += path[parent]
@@ -83,7 +84,7 @@ def tree(dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def forward_kinematics(rotation: Tensor, rest_joints: Tensor) -> Placement:
-    """Local rotations [T, 24, 3, 3] and rest joints [24, 3] or [T, 24, 3] -> where every bone is.
+    """Place every bone, for local rotations [T, 24, 3, 3] and rest joints [24, 3] or [T, 24, 3].
 
     Rotations go down the tree; a joint's position is then the sum of the turned bones above it.
     """

@@ -12,19 +12,19 @@ from pose2d.base.threads import single_thread
 
 
 def load_body(path: str | Path | None = None, gender: str = "neutral") -> Body:
-    """The embedded open body, or the body in an SMPL / SMPL-H / SMPL-X file.
+    """Load the embedded open body, or the body in an SMPL / SMPL-H / SMPL-X file.
 
     path: None, a file (.pkl, .npz), or a folder that holds files under their usual names. gender:
-    "neutral", "male" or "female"; which file of a folder to take. The open body is one for all.
+    "neutral", "male" or "female"; selects the file in a folder. The open body is the same for all.
     """
     if gender not in ("neutral", "male", "female"):
         raise UserError(f"unknown gender {gender!r}: choose neutral, male or female.")
     path = find_body_file(OPEN_BODY if path is None else Path(path), gender)
-    about = path.stat()
-    return _read_body(path, about.st_mtime_ns, about.st_size)
+    status = path.stat()
+    return _read_body(path, status.st_mtime_ns, status.st_size)
 
 
-@lru_cache(maxsize=1)  # a run asks for its body at every step; nobody changes one
+@lru_cache(maxsize=1)  # a run asks for its body at every step, and bodies are immutable
 @single_thread()
 def _read_body(path: Path, mtime_ns: int, size: int) -> Body:
     arrays = read_arrays(path)

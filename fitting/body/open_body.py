@@ -14,13 +14,14 @@ from fitting.body.kinematics import JOINT_COUNT
 from pose2d.base.arrays import Array, check_arrays
 
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
-OPEN_HANDS = OPEN_BODY.with_name(
-    "open_hands.npz"
-)  # by the same tool; of the body in open_body.npz alone
+# written by the same tool; only valid for the body in open_body.npz
+OPEN_HANDS = OPEN_BODY.with_name("open_hands.npz")
 
 
 def open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
-    """A body whose file defines its own keypoints, as `tools/build_open_body.py` writes it."""
+    """Build a body whose file defines its own keypoints, as `tools/build_open_body.py`
+    writes it.
+    """
 
     def real(name: str) -> Tensor:
         return torch.tensor(arrays[name], dtype=torch.float32)
@@ -54,18 +55,18 @@ def open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
 
 
 def _open_fingers(v_template: Tensor, shapedirs: Tensor, weights: Tensor) -> Fingers:
-    """The embedded fingers of the embedded body."""
+    """Return the embedded fingers of the embedded body."""
     with np.load(OPEN_HANDS, allow_pickle=False) as file:
         hand = {name: torch.from_numpy(file[name]) for name in file.files if name != "joint_names"}
-    at = hand["vertices"].long()
-    rest = v_template.clone()
-    rest[at] = hand["v_template"]
+    vertices = hand["vertices"].long()
+    template = v_template.clone()
+    template[vertices] = hand["v_template"]
     directions = shapedirs.clone()
     shares = torch.cat((weights[:, :22], weights.new_zeros(len(weights), 30)), 1)
-    directions[at] = hand["shapedirs"]
-    shares[at] = hand["weights"]
+    directions[vertices] = hand["shapedirs"]
+    shares[vertices] = hand["weights"]
     offsets = torch.tensor(OPEN_KEYPOINTS_MM) / 1000
     offsets = torch.stack((offsets, offsets * torch.tensor([-1.0, 1, 1])))
     return Fingers(
-        rest, directions, shares, hand["J"], hand["J_shapedirs"], hand["tips"].long(), offsets
+        template, directions, shares, hand["J"], hand["J_shapedirs"], hand["tips"].long(), offsets
     )

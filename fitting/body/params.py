@@ -11,7 +11,7 @@ from pose2d.base.table import Table
 
 @dataclass(frozen=True)
 class BodyParams(Table):
-    """What a fit finds: one person over T frames."""
+    """The result of a fit: one person over T frames."""
 
     TENSORS = True
     # [T, 24, 3] axis-angle, each joint relative to its parent; joint 0 turns it all
@@ -35,7 +35,7 @@ class BodyParams(Table):
 
 @dataclass(frozen=True)
 class BodyOutput(Table):
-    """Where the body is in T frames, in the frame that the translation is given in."""
+    """Positions of the body in T frames, in the frame of its translation."""
 
     joints: Tensor = column(
         (24, 3), "f", "posed joints by forward kinematics", unit="m"

@@ -1,14 +1,17 @@
-"""Rotations as axis-angle vectors, matrices, unit quaternions (x, y, z, w) and SPIN's six numbers."""
+"""Rotations as axis-angle vectors, matrices, unit quaternions (x, y, z, w) and SPIN's six
+numbers.
+"""
 
 import torch
 from torch import Tensor
 
 
 def rotation_matrices(axis_angle: Tensor) -> Tensor:
-    """Rodrigues' formula, [..., 3] radians -> [..., 3, 3]; smooth through the zero rotation.
+    """Convert axis-angle [..., 3] in radians to matrices [..., 3, 3] by Rodrigues' formula; smooth
+    through the zero rotation.
 
-    R = I + a K + b K^2 with K the cross-product matrix of the vector itself, a = sin(t) / t and
-    b = (1 - cos t) / t^2 = (sin(t/2) / (t/2))^2 / 2, both by sinc, which knows its limit at zero.
+    R = I + a K + b K^2 with K the cross-product matrix of the vector itself, a = sin(t) / t and b =
+    (1 - cos t) / t^2 = (sin(t/2) / (t/2))^2 / 2, both by sinc, which knows its limit at zero.
     """
     # The tiny constant keeps the gradient of the norm finite at zero, far below any real angle's
     # rounding.
@@ -44,14 +47,14 @@ def rotation_matrices(axis_angle: Tensor) -> Tensor:
 
 
 def about_axis(axis: int, angle: Tensor) -> Tensor:
-    """Turns [..., 3, 3] about x, y or z (0, 1, 2) by angles [...] radians."""
+    """Return the rotations [..., 3, 3] about x, y or z (0, 1, 2) by angles [...] in radians."""
     return rotation_matrices(
         angle[..., None] * torch.eye(3, dtype=angle.dtype, device=angle.device)[axis]
     )
 
 
 def shortest_turn(source: Tensor, target: Tensor) -> Tensor:
-    """The rotations [..., 3, 3] that take directions [..., 3] to others, which must not be
+    """Return the rotations [..., 3, 3] that take directions [..., 3] to others, which must not be
     opposite.
     """
     axis = torch.linalg.cross(source, target)
@@ -61,20 +64,23 @@ def shortest_turn(source: Tensor, target: Tensor) -> Tensor:
 
 
 def rotate(rotation: Tensor, vector: Tensor) -> Tensor:
-    """Rotations [..., 3, 3] times vectors [..., 3]; faster than a product of many tiny matrices."""
+    """Apply rotations [..., 3, 3] to vectors [..., 3]; faster than a product of many tiny
+    matrices.
+    """
     first, second, third = rotation.unbind(-1)
     x, y, z = vector.unsqueeze(-2).unbind(-1)
     return torch.addcmul(torch.addcmul(first * x, second, y), third, z)
 
 
 def matrix_to_axis_angle(matrix: Tensor) -> Tensor:
-    """[..., 3, 3] -> [..., 3] radians, of at most half a turn."""
+    """Convert matrices [..., 3, 3] to axis-angle [..., 3] in radians, of at most half a turn."""
     return quaternion_to_axis_angle(matrix_to_quaternion(matrix))
 
 
 def matrix_to_quaternion(matrix: Tensor) -> Tensor:
-    """[..., 3, 3] -> [..., 4]. Every row of 4 q q^T is a multiple of q; the one with the largest
-    diagonal is used.
+    """Convert matrices [..., 3, 3] to unit quaternions [..., 4].
+
+    Every row of 4 q q^T is a multiple of q; the one with the largest diagonal is used.
     """
     (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in matrix.unbind(-2))
     rows = torch.stack(
@@ -92,7 +98,9 @@ def matrix_to_quaternion(matrix: Tensor) -> Tensor:
 
 
 def quaternion_to_axis_angle(quaternion: Tensor) -> Tensor:
-    """Unit quaternions [..., 4] -> [..., 3] radians, of at most half a turn."""
+    """Convert unit quaternions [..., 4] to axis-angle [..., 3] in radians, of at most half
+    a turn.
+    """
     quaternion = torch.where(quaternion[..., 3:] > 0, quaternion, -quaternion)
     vector = quaternion[..., :3]
     half = torch.atan2(vector.norm(dim=-1), quaternion[..., 3])
@@ -103,7 +111,7 @@ def quaternion_to_axis_angle(quaternion: Tensor) -> Tensor:
 
 
 def axis_angle_to_quaternion(axis_angle: Tensor) -> Tensor:
-    """[..., 3] radians -> unit quaternions [..., 4]."""
+    """Convert axis-angle [..., 3] in radians to unit quaternions [..., 4]."""
     half = axis_angle.norm(dim=-1) / 2
     small = half < _series_below(half)
     ratio = half.sin() / torch.where(small, torch.ones_like(half), half)
@@ -112,17 +120,17 @@ def axis_angle_to_quaternion(axis_angle: Tensor) -> Tensor:
 
 
 def _series_below(angle: Tensor) -> float:
-    """Angles below this are so small that three terms of a series are exact; 0.14 in float32."""
+    """Return the angle below which three terms of a series are exact; 0.14 in float32."""
     return 2 * torch.finfo(angle.dtype).eps ** (1 / 6)
 
 
 def quaternion_to_matrix(quaternion: Tensor) -> Tensor:
-    """Unit quaternions [..., 4] -> [..., 3, 3]."""
+    """Convert unit quaternions [..., 4] to matrices [..., 3, 3]."""
     return rotation_matrices(quaternion_to_axis_angle(quaternion))
 
 
 def quaternion_product(first: Tensor, second: Tensor) -> Tensor:
-    """The quaternion [..., 4] of the second rotation followed by the first."""
+    """Return the quaternion [..., 4] of the second rotation followed by the first."""
     first, second = torch.broadcast_tensors(first, second)
     v = first[..., :3]
     w = first[..., 3:]
@@ -133,13 +141,15 @@ def quaternion_product(first: Tensor, second: Tensor) -> Tensor:
 
 
 def euler_zyx_to_matrix(angles: Tensor) -> Tensor:
-    """Angles about z, y and x [..., 3] radians -> Rz Ry Rx, [..., 3, 3]."""
+    """Convert angles about z, y and x [..., 3] in radians to Rz Ry Rx, [..., 3, 3]."""
     z, y, x = angles.unbind(-1)
     return about_axis(2, z) @ about_axis(1, y) @ about_axis(0, x)
 
 
 def nearest_rotation(matrix: Tensor) -> Tensor:
-    """The rotation [..., 3, 3] nearest to a matrix (orthogonal Procrustes), by a float64 SVD."""
+    """Return the rotation [..., 3, 3] nearest to a matrix (orthogonal Procrustes), by a float64
+    SVD.
+    """
     left, _, right = torch.linalg.svd(matrix.double())
     sign = torch.linalg.det(left @ right).sign()
     left = torch.cat((left[..., :2], left[..., 2:] * sign[..., None, None]), -1)
@@ -147,8 +157,8 @@ def nearest_rotation(matrix: Tensor) -> Tensor:
 
 
 def rot6d_to_matrix(six: Tensor) -> Tensor:
-    """[..., 6] -> [..., 3, 3]: six numbers are a 3x2 matrix row by row, made orthonormal by
-    Gram-Schmidt.
+    """Convert six numbers [..., 6] to matrices [..., 3, 3]: a 3x2 matrix row by row, made
+    orthonormal by Gram-Schmidt.
     """
     first, second = six.unflatten(-1, (3, 2)).unbind(-1)
     x = first / first.norm(dim=-1, keepdim=True).clamp(min=1e-12)
@@ -158,5 +168,5 @@ def rot6d_to_matrix(six: Tensor) -> Tensor:
 
 
 def matrix_to_rot6d(matrix: Tensor) -> Tensor:
-    """[..., 3, 3] -> [..., 6]: the first two columns, interleaved."""
+    """Convert matrices [..., 3, 3] to six numbers [..., 6]: the first two columns, interleaved."""
     return matrix[..., :2].flatten(-2)

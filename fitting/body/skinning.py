@@ -13,8 +13,11 @@ Rows = tuple[Tensor, Tensor, Tensor | None, Tensor]
 def mesh_rows(
     v_template: Tensor, shapedirs: Tensor, posedirs: Tensor | None, weights: Tensor
 ) -> Rows:
-    """As `Body.mesh` wants them, all x, then all y, then all z: template [3 V], shape [S, 3 V],
-    correctives [P, 3 V]; weights [24 or 52, V]."""
+    """Lay a mesh out for `Body.mesh`, all x, then all y, then all z.
+
+    Returns the template [3 V], shape directions [S, 3 V], correctives [P, 3 V] and weights [24 or
+    52, V].
+    """
     by_shape, by_pose = (
         None if d is None else torch.einsum("vcn->ncv", d).flatten(1) for d in (shapedirs, posedirs)
     )
@@ -23,7 +26,8 @@ def mesh_rows(
 
 
 def skin(rest_vertices: Tensor, weights_by_bone: Tensor, placement: Placement) -> Tensor:
-    """Posed vertices [T, 3, V] of rest vertices [3, V] or [T, 3, V], with weights [24 or 52, V].
+    """Return posed vertices [T, 3, V] of rest vertices [3, V] or [T, 3, V], with weights [24 or 52,
+    V].
 
     v = sum_j w_j (G_j x + P_j - G_j J_j). Vertices run along the last axis, so that the blend of
     transforms is one plain matrix product and its use runs along long rows.

@@ -1,13 +1,13 @@
 """Bodies of SMPL, SMPL-H and SMPL-X files, set up by the `smplx` package.
 
-`smplx` is for non-commercial use. It gets arrays that were read safely, never a path: with a path it
-would unpickle the file itself.
+`smplx` is for non-commercial use. It gets arrays that were read safely, never a path: with a path
+it would unpickle the file itself.
 
 SMPL-H and SMPL-X have hands and faces that body keypoints say nothing about: jaw and eyes stay at
 rest, and so do fingers in a run without hand keypoints. A bone at rest moves exactly as its parent
-does, so their skinning weights are added to wrist and head. What remains has the 22 body joints plus
-`left_hand` and `right_hand`, taken at the root of the middle finger. Rotations given for those last
-two move nothing. The fingers are a layer on top (`Body.fingers`).
+does, so their skinning weights are added to wrist and head. What remains has the 22 body joints
+plus `left_hand` and `right_hand`, taken at the root of the middle finger. Rotations given for those
+last two move nothing. The fingers are a layer on top (`Body.fingers`).
 """
 
 import contextlib
@@ -57,36 +57,38 @@ _FACE_VERTICES = {
 
 
 def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
-    """The body of a file in SMPL's layout."""
+    """Build the body of a file in SMPL's layout."""
     vertices = len(arrays["v_template"])
     joints = len(arrays["J_regressor"])
     family = next((f for f in _FAMILIES if (f.vertices, f.joints) == (vertices, joints)), None)
     if family is None:
         families = "; ".join(f"{f.name} {f.vertices} and {f.joints}" for f in _FAMILIES)
         raise UserError(
-            f"{path} has {vertices} vertices and {joints} joints, which is no known body ({families})."
+            f"{path} has {vertices} vertices and {joints} joints; "
+            f"expected one of these numbers of vertices and joints: {families}."
         )
     model, picks = _through_smplx(arrays, family)
 
     carrier = _carriers(model.parents.tolist(), family, path)
-    middle = (
-        22 if joints == JOINT_COUNT else family.left_hand + 3 * FINGERS.index("middle")
-    )  # the left hand's
-    kept = [*range(22), middle, middle + (1 if joints == JOINT_COUNT else 15)]
+    if joints == JOINT_COUNT:
+        hands = [22, 23]
+    else:  # the root of each middle finger
+        left_middle = family.left_hand + 3 * FINGERS.index("middle")
+        hands = [left_middle, left_middle + 15]
+    joint_rows = [*range(22), *hands]
     weights = torch.zeros(vertices, JOINT_COUNT).index_add_(
         1, torch.tensor(carrier), model.lbs_weights
     )
-    moved = 9 * (
-        JOINT_COUNT - 1 if joints == JOINT_COUNT else 21
-    )  # correctives of resting joints are zero
-    posedirs = model.posedirs[:moved].T.unflatten(0, (vertices, 3))
+    # correctives of resting joints are zero
+    moved_joints = JOINT_COUNT - 1 if joints == JOINT_COUNT else 21
+    posedirs = model.posedirs[: 9 * moved_joints].T.unflatten(0, (vertices, 3))
     keypoint_joints, keypoint_vertices = _halpe26(picks, vertices, family.name)
     return Body(
         name=family.name,
         v_template=model.v_template,
         shapedirs=model.shapedirs,
         posedirs=posedirs if posedirs.any() else None,
-        J_regressor=model.J_regressor[kept],
+        J_regressor=model.J_regressor[joint_rows],
         weights=weights,
         faces=model.faces_tensor,
         keypoint_joints=keypoint_joints,
@@ -97,7 +99,9 @@ def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
 
 
 def _fingers(model: Any, family: _Family, picks: Mapping[str, int], weights: Tensor) -> Fingers:
-    """The file's own: its hands are flat at rest, and its joints in this order."""
+    """Return the fingers of the file: its hands are flat at rest, and its joints are in the order
+    of FINGER_JOINTS.
+    """
     own = list(range(family.left_hand, family.left_hand + 30))
     shares = torch.cat((weights[:, :BODY_JOINTS], model.lbs_weights[:, own]), 1)
     for side, wrist in enumerate(WRISTS):
@@ -138,9 +142,8 @@ def _through_smplx(arrays: Mapping[str, np.ndarray], family: _Family) -> tuple[A
     # smplx.SMPLX reads a path and nothing else; SMPLH, its parent, sets up the same tensors from
     # arrays.
     build = smplx.SMPL if family.name == "SMPL" else smplx.SMPLH
-    with contextlib.redirect_stdout(
-        io.StringIO()
-    ):  # it prints a warning about ten shape directions
+    # smplx prints a warning about ten shape directions
+    with contextlib.redirect_stdout(io.StringIO()):
         model = build(
             "",
             data_struct=data,
@@ -155,7 +158,7 @@ def _through_smplx(arrays: Mapping[str, np.ndarray], family: _Family) -> tuple[A
 
 
 def _carriers(parents: list[int], family: _Family, path: Path) -> list[int]:
-    """For every joint of the file, which of the 24 moves what hangs on it."""
+    """Return, for every joint of the file, which of the 24 joints moves what hangs on it."""
     body = JOINT_COUNT if family.joints == JOINT_COUNT else 22
     if tuple(parents[1:body]) != PARENTS[1:body]:
         raise UserError(
@@ -172,9 +175,12 @@ def _carriers(parents: list[int], family: _Family, path: Path) -> list[int]:
 
 
 def _halpe26(picks: Mapping[str, int], vertices: int, family: str) -> tuple[Tensor, Tensor]:
-    """The customary COCO points of SMPL bodies (limbs are the joints themselves, the face five
-    vertices), and Halpe's nine more as `data/halpe26_on_smpl.json` has them. A mesh that is not
-    SMPL's own has no such vertices."""
+    """Return the shares [26, 24] of joints and [26, V] of vertices in Halpe's 26 keypoints.
+
+    COCO's points of SMPL bodies are the customary ones (limbs are the joints themselves, the face
+    five vertices); Halpe's nine more come from `data/halpe26_on_smpl.json`. A mesh that is not
+    SMPL's own has no such vertices.
+    """
     joint_part = torch.zeros(26, JOINT_COUNT)
     vertex_part = torch.zeros(26, vertices)
     table = json.loads((files("fitting") / "data" / "halpe26_on_smpl.json").read_text())

@@ -6,9 +6,9 @@ centre (ox, oy)
 
     tz = 2 f / (b s)        tx_full = tx + (cx - ox) tz / f        ty_full = ty + (cy - oy) tz / f
 
-is the translation of the body in the frame (CLIFF). SPIN's own translation is the same formula for a
-camera that sees nothing but the crop: focal 5000, 224 x 224 (`SPIN_CROP`), with the crop around its
-centre.
+is the translation of the body in the frame (CLIFF). SPIN's own translation is the same formula for
+a camera that sees nothing but the crop: focal 5000, 224 x 224 (`SPIN_CROP`), with the crop around
+its centre.
 """
 
 import torch
@@ -24,8 +24,8 @@ _EPSILON = 1e-9  # both systems add it to b s
 def crop_to_full(
     crop_camera: Tensor, box_center_px: Tensor, box_side_px: Tensor, camera: Camera
 ) -> Tensor:
-    """(s, tx, ty) [..., 3]; crop centre [..., 2], side [...] in frame px -> translation [..., 3]
-    metres.
+    """Return the translation [..., 3] in metres, for (s, tx, ty) [..., 3] and a crop's centre [...,
+    2] and side [...] in frame px.
     """
     scale = crop_camera[..., 0]
     shift = crop_camera[..., 1:]
@@ -37,8 +37,8 @@ def crop_to_full(
 
 
 def cliff_box_info(box_center_px: Tensor, box_side_px: Tensor, camera: Camera) -> Tensor:
-    """Where the crop lies in the frame, [..., 3], scaled to about unit variance as CLIFF's network
-    expects.
+    """Return where the crop lies in the frame, [..., 3], scaled to about unit variance as CLIFF's
+    network expects.
     """
     focal = camera.mean_focal_px
     center = 2.8 * (box_center_px - box_center_px.new_tensor(camera.center_px)) / focal

@@ -1,4 +1,5 @@
-"""Lens distortion with OpenCV's coefficients, in their order: k1 k2 p1 p2 [k3 [k4 k5 k6 [s1 s2 s3 s4]]].
+"""Lens distortion with OpenCV's coefficients, in their order: k1 k2 p1 p2 [k3 [k4 k5 k6 [s1 s2 s3
+s4]]].
 
 A ray through (x, y, 1) meets the sensor, in units of the focal length and with r^2 = x^2 + y^2, at
 
@@ -12,9 +13,8 @@ import torch
 from torch import Tensor
 
 _NEWTON_STEPS = 20  # quadratic near the answer: 4 or 5 do for an ordinary lens
-_COMPLEX_STEP = (
-    1e-20  # f'(x) = Im f(x + i h) / h for an analytic f, exact to rounding for any small h
-)
+# f'(x) = Im f(x + i h) / h for an analytic f, exact to rounding for any small h
+_COMPLEX_STEP = 1e-20
 _WIDEST = 20.0  # tan of the widest angle looked at, 87 degrees
 
 
@@ -23,7 +23,7 @@ def _padded(coefficients: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def distort(xy: Tensor, coefficients: tuple[float, ...]) -> Tensor:
-    """Where straight rays [..., 2] (x / z, y / z) meet the sensor [..., 2]."""
+    """Return where straight rays [..., 2] (x / z, y / z) meet the sensor [..., 2]."""
     k1, k2, p1, p2, k3, k4, k5, k6, s1, s2, s3, s4 = _padded(coefficients)
     x, y = xy.unbind(-1)
     r2 = x * x + y * y
@@ -38,11 +38,13 @@ def distort(xy: Tensor, coefficients: tuple[float, ...]) -> Tensor:
 
 
 def undistort(xy_seen: Tensor, coefficients: tuple[float, ...]) -> Tensor:
-    """The inverse of `distort`, by Newton's method in float64; NaN where no ray leads to that
-    point. No gradient flows through it: what is undone here is a measurement."""
-    seen = xy_seen.detach().double()
-    ray = seen
-    steps = _COMPLEX_STEP * torch.eye(2, dtype=seen.dtype, device=seen.device)
+    """Invert `distort` by Newton's method in float64; NaN where no ray leads to that point.
+
+    No gradient flows through it: the argument is a measurement.
+    """
+    distorted = xy_seen.detach().double()
+    ray = distorted
+    steps = _COMPLEX_STEP * torch.eye(2, dtype=distorted.dtype, device=distorted.device)
     for _ in range(_NEWTON_STEPS):
         stepped = (
             distort(torch.complex(ray, step.expand_as(ray)), coefficients).imag for step in steps
@@ -50,25 +52,25 @@ def undistort(xy_seen: Tensor, coefficients: tuple[float, ...]) -> Tensor:
         (xx, yx), (xy, yy) = (
             (change / _COMPLEX_STEP).unbind(-1) for change in stepped
         )  # d(x', y') / dx, / dy
-        ex, ey = (distort(ray, coefficients) - seen).unbind(-1)
+        ex, ey = (distort(ray, coefficients) - distorted).unbind(-1)
         determinant = xx * yy - xy * yx
         ray = (
             ray
             - torch.stack(((yy * ex - xy * ey), (xx * ey - yx * ex)), -1) / determinant[..., None]
         )
-    off = (distort(ray, coefficients) - seen).norm(dim=-1)
-    found = (off < 1e-9) & (ray.norm(dim=-1) <= valid_radius(coefficients))
-    return ray.where(found[..., None], torch.nan).to(xy_seen.dtype)
+    off = (distort(ray, coefficients) - distorted).norm(dim=-1)
+    converged = (off < 1e-9) & (ray.norm(dim=-1) <= valid_radius(coefficients))
+    return ray.where(converged[..., None], torch.nan).to(xy_seen.dtype)
 
 
 def valid_radius(coefficients: tuple[float, ...]) -> float:
-    """The largest |(x, y)| up to which the radial part grows; beyond it the image folds back on
-    itself.
+    """Return the largest |(x, y)| up to which the radial part grows; beyond it the image folds back
+    on itself.
     """
     k1, k2, _, _, k3, k4, k5, k6, *_ = _padded(coefficients)
     r = np.linspace(0, _WIDEST, 20_001)
     with np.errstate(divide="ignore", invalid="ignore"):
         top = np.polynomial.polynomial.polyval(r * r, (1, k1, k2, k3))
-        seen = r * top / np.polynomial.polynomial.polyval(r * r, (1, k4, k5, k6))
-    folds = ~(np.diff(seen) > 0)
+        distorted_radius = r * top / np.polynomial.polynomial.polyval(r * r, (1, k4, k5, k6))
+    folds = ~(np.diff(distorted_radius) > 0)
     return float(r[folds.argmax()]) if folds.any() else float("inf")

@@ -29,7 +29,7 @@ SANE_SHARE = (0.2, 15.0)
 
 @dataclass(frozen=True)
 class FocalEstimate:
-    """A focal length that may be wrong."""
+    """A focal length with its uncertainty."""
 
     focal_px: float  # median, pixels of the full frame
     log_sigma: float  # standard deviation of log f
@@ -37,27 +37,33 @@ class FocalEstimate:
 
 
 def focal_prior(size_px: tuple[int, int]) -> FocalEstimate:
-    """What cameras have, for an image of (width, height) pixels."""
+    """Return the prior of cameras in general, for an image of (width, height) pixels."""
     return FocalEstimate(PRIOR_SHARE * math.hypot(*size_px), PRIOR_LOG_SIGMA, "prior")
 
 
 def focal_from_user(focal_px: float, size_px: tuple[int, int]) -> FocalEstimate:
-    """What the user states; impossible values are refused with a message."""
+    """Return the estimate for a focal length that the user states; raise UserError for impossible
+    values.
+    """
     share = focal_px / math.hypot(*size_px) if math.isfinite(focal_px) else math.nan
     if not SANE_SHARE[0] <= share <= SANE_SHARE[1]:  # NaN fails too
         low, high = (math.hypot(*size_px) * s for s in SANE_SHARE)
         raise UserError(
-            f"a focal length of {focal_px:g} pixels cannot belong to an image of {size_px[0]}x{size_px[1]}: "
-            f"expected {low:.0f} to {high:.0f}. Give pixels of the full frame (f_mm / 43.27 * diagonal for a "
-            "35 mm equivalent), or leave it out to have it estimated."
+            f"a focal length of {focal_px:g} pixels cannot belong to an image of "
+            f"{size_px[0]}x{size_px[1]}: expected {low:.0f} to {high:.0f}. Give pixels of the full "
+            "frame (f_mm / 43.27 * diagonal for a 35 mm equivalent), or leave it out to have it "
+            "estimated."
         )
     return FocalEstimate(focal_px, GIVEN_LOG_SIGMA, "given")
 
 
 def combine_focal_estimates(estimates: Iterable[FocalEstimate]) -> FocalEstimate:
-    """The product of independent Gaussians in log f. Estimates that contradict each other (chi^2
-    above their number) widen the answer by Birge's ratio sqrt(chi^2 / (n - 1)): the figures are
-    then wrong about themselves, and the mean of two contradictions is no better than either."""
+    """Combine independent estimates: the product of Gaussians in log f.
+
+    Estimates that contradict each other (chi^2 above their number) widen the answer by Birge's
+    ratio sqrt(chi^2 / (n - 1)): their stated errors are then too small, and the mean of two
+    contradictions is no better than either.
+    """
     usable = [e for e in estimates if 0 < e.focal_px < math.inf and 0 < e.log_sigma < math.inf]
     if not usable:
         raise ValueError("no finite estimate of the focal length to combine")
@@ -77,15 +83,19 @@ def combine_focal_estimates(estimates: Iterable[FocalEstimate]) -> FocalEstimate
 def refocus_params(
     params: BodyParams, rest_pelvis_m: torch.Tensor, focal_ratio: float
 ) -> BodyParams:
-    """A fitted body as a focal length `focal_ratio` times as long would place it: of the same size
-    and with the same image it lies at z * ratio, x and y unchanged, and turns with its viewing ray.
-    rest_pelvis_m [3]: the pelvis of this body's shape at rest."""
+    """Place a fitted body as a focal length `focal_ratio` times as long would place it.
+
+    Of the same size and with the same image it lies at z * ratio, x and y unchanged, and turns with
+    its viewing ray. rest_pelvis_m [3]: the pelvis of this body's shape at rest.
+    """
     if focal_ratio == 1.0:
         return params
-    rest = rest_pelvis_m.double()
+    rest_pelvis = rest_pelvis_m.double()
     pose = params.pose.clone()
-    root = rest + params.translation.double()
+    root = rest_pelvis + params.translation.double()
     new_root = root * root.new_tensor([1.0, 1.0, focal_ratio])
     turn = shortest_turn(root, new_root)
     pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0].double())).to(pose)
-    return BodyParams(pose, params.shape, (new_root - rest).to(params.translation), params.size)
+    return BodyParams(
+        pose, params.shape, (new_root - rest_pelvis).to(params.translation), params.size
+    )

@@ -1,7 +1,7 @@
 """A pinhole camera with lens distortion.
 
-Camera frame: x right, y down, z forward, metres. Pixels as in OpenCV: x right, y down, and (0, 0) is
-the *centre* of the top left pixel.
+Camera frame: x right, y down, z forward, metres. Pixels as in OpenCV: x right, y down, and (0, 0)
+is the *centre* of the top left pixel.
 """
 
 import math
@@ -26,14 +26,13 @@ NEAR_PLANE_M = 0.05
 
 @dataclass(frozen=True)
 class Camera:
-    """A pinhole that sees the full frame, with lens distortion if it has any."""
+    """A pinhole camera that sees the full frame, with lens distortion if it has any."""
 
     focal_px: tuple[float, float]  # along x, along y
     center_px: tuple[float, float]  # the principal point: where the optical axis meets the image
     size: tuple[int, int]  # width, height of the image in pixels
-    distortion: tuple[
-        float, ...
-    ] = ()  # k1 k2 p1 p2 [k3 [k4 k5 k6 [s1 s2 s3 s4]]], as OpenCV orders them
+    # k1 k2 p1 p2 [k3 [k4 k5 k6 [s1 s2 s3 s4]]], as OpenCV orders them
+    distortion: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         _check_size(self.size)
@@ -47,15 +46,16 @@ class Camera:
             )
         if len(self.distortion) not in COUNTS or not all(map(math.isfinite, self.distortion)):
             raise UserError(
-                f"distortion must be {', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} finite numbers in "
-                f"OpenCV's order k1 k2 p1 p2 k3 k4 k5 k6 s1 s2 s3 s4, got {list(self.distortion)}. "
-                "A tilted sensor (14 numbers) and fisheye lenses are not modelled: undistort the video first."
+                f"distortion must be {', '.join(map(str, COUNTS[:-1]))} or {COUNTS[-1]} finite "
+                "numbers in OpenCV's order k1 k2 p1 p2 k3 k4 k5 k6 s1 s2 s3 s4, "
+                f"got {list(self.distortion)}. A tilted sensor (14 numbers) and fisheye lenses are "
+                "not modelled: undistort the video first."
             )
 
     @staticmethod
     def default(size: tuple[int, int]) -> "Camera":
-        """When nothing is known: the focal length is the diagonal (CLIFF), 53 degrees corner to
-        corner.
+        """Return a camera of unknown lens: the focal length is the diagonal (CLIFF), 53 degrees
+        corner to corner.
         """
         return Camera.from_focal(math.hypot(*size), size)
 
@@ -65,8 +65,8 @@ class Camera:
         size: tuple[int, int],
         center_px: tuple[float, float] | None = None,
     ) -> "Camera":
-        """A known focal length in pixels; the principal point is CLIFF's (W / 2, H / 2) unless
-        given.
+        """Return a camera of known focal length in pixels; the principal point is CLIFF's (W / 2, H
+        / 2) unless given.
         """
         _check_size(size)
         fx, fy = focal_px if isinstance(focal_px, tuple) else (focal_px, focal_px)
@@ -77,7 +77,9 @@ class Camera:
     def from_field_of_view(
         degrees: float, size: tuple[int, int], *, across: Literal["width", "height", "diagonal"]
     ) -> "Camera":
-        """A known angle of view, measured across the image's width, height or diagonal."""
+        """Return a camera of known angle of view, measured across the image's width, height or
+        diagonal.
+        """
         _check_size(size)
         extents = {"width": size[0], "height": size[1], "diagonal": math.hypot(*size)}
         if across not in extents:
@@ -94,7 +96,9 @@ class Camera:
         size: tuple[int, int],
         distortion: Sequence[float] | np.ndarray | Tensor = (),
     ) -> "Camera":
-        """A calibrated camera: [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels, and its distortion."""
+        """Return a calibrated camera: [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels, and its
+        distortion.
+        """
         k = np.asarray(matrix, dtype=np.float64)
         if k.shape != (3, 3) or not np.isfinite(k).all():
             raise UserError(
@@ -113,19 +117,19 @@ class Camera:
 
     @property
     def intrinsics(self) -> np.ndarray:
-        """The 3x3 matrix in pixels, float64."""
+        """Return the 3x3 matrix in pixels, float64."""
         fx, fy = self.focal_px
         cx, cy = self.center_px
         return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
 
     @property
     def mean_focal_px(self) -> float:
-        """One focal length for formulas that know only one: the geometric mean of the two."""
+        """Return the geometric mean of both focal lengths, for formulas with only one."""
         return math.sqrt(self.focal_px[0] * self.focal_px[1])
 
     @property
     def pinhole(self) -> "Camera":
-        """This camera with a perfect lens; sees `undistort`-ed pixels."""
+        """Return this camera with a perfect lens, for `undistort`-ed pixels."""
         return replace(self, distortion=())
 
     @overload
@@ -134,8 +138,10 @@ class Camera:
     def project(self, points_cam: np.ndarray) -> np.ndarray: ...
 
     def project(self, points_cam: Tensor | np.ndarray) -> Tensor | np.ndarray:
-        """Points in the camera frame [..., 3] metres -> pixels [..., 2], tensors or arrays.
-        Differentiable. A point with z <= 0 has no image: its pixel is NaN and its gradient zero."""
+        """Project points [..., 3] in the camera frame (metres) to pixels [..., 2].
+
+        Takes tensors or arrays, and is differentiable. A point with z <= 0 has no image: its pixel is NaN and its gradient zero.
+        """
         if points_cam.shape[-1:] != (3,):
             raise UserError(f"points must have shape [..., 3], got {list(points_cam.shape)}.")
         if isinstance(points_cam, np.ndarray):
@@ -149,7 +155,7 @@ class Camera:
         return torch.where(in_front, self._to_pixels(xy), torch.nan)
 
     def rays(self, xy_px: Tensor) -> Tensor:
-        """Pixels [..., 2] -> the points [..., 3] at z = 1 they look at; NaN where the lens sees
+        """Return the points [..., 3] at z = 1 that pixels [..., 2] look at; NaN where the lens sees
         nothing.
         """
         if xy_px.shape[-1:] != (2,):
@@ -160,8 +166,8 @@ class Camera:
         return torch.cat((xy, torch.ones_like(xy[..., :1])), dim=-1)
 
     def undistort(self, xy_px: Tensor) -> Tensor:
-        """Pixels [..., 2] of this camera -> pixels [..., 2] of `pinhole`; NaN where the lens sees
-        nothing.
+        """Convert pixels [..., 2] of this camera to pixels [..., 2] of `pinhole`; NaN where the
+        lens sees nothing.
         """
         return self._to_pixels(self.rays(xy_px)[..., :2]) if self.distortion else xy_px
 

@@ -1,8 +1,8 @@
-"""The world frame: metres, y up, floor at y = 0, the first camera above the origin and looking along -z.
+"""The world frame: y up, floor at y = 0, the first camera above the origin, looking along -z.
 
-Right-handed, like the camera frame (x right, y down, z forward): a level camera's world is its frame
-turned half way about x. The first camera stands at (0, its height, 0), and its optical axis, laid
-onto the floor, is -z, so x is to its right.
+Units are metres. Right-handed, like the camera frame (x right, y down, z forward): a level camera's
+world is its frame turned half way about x. The first camera stands at (0, its height, 0), and its
+optical axis, laid onto the floor, is -z, so x is to its right.
 """
 
 import numpy as np
@@ -21,9 +21,11 @@ def world_from_camera(
     first_from_camera: np.ndarray | None,
     frames: int = 1,
 ) -> np.ndarray:
-    """Where the camera was in the world, [F, 4, 4]: from `GroundEstimate`'s up direction and camera
-    height and `CameraMotion`'s rotations [F, 3, 3]; None: it did not turn in so many frames. Its
-    place is the first frame's."""
+    """Return the pose of the camera in the world, [F, 4, 4].
+
+    It follows from `GroundEstimate`'s up direction and camera height and `CameraMotion`'s rotations
+    [F, 3, 3]; with None it did not turn in this many frames. Its position is the first frame's.
+    """
     turn = np.tile(np.eye(3), (frames, 1, 1)) if first_from_camera is None else first_from_camera
     transform = np.tile(np.eye(4), (len(turn), 1, 1))
     transform[:, :3, :3] = rotation_to_world(up_cam) @ turn
@@ -32,8 +34,8 @@ def world_from_camera(
 
 
 def rotation_to_world(up_cam: np.ndarray) -> np.ndarray:
-    """[3, 3] from the first camera's axes to the world's: up_cam becomes y, the optical axis lies
-    over -z.
+    """Return the rotation [3, 3] from the first camera's axes to the world's: up_cam becomes y, the
+    optical axis lies over -z.
     """
     up = np.asarray(up_cam, float)
     size = np.linalg.norm(up)
@@ -43,9 +45,8 @@ def rotation_to_world(up_cam: np.ndarray) -> np.ndarray:
         )
     up = up / size
     forward = np.array([0.0, 0.0, 1.0]) - up[2] * up
-    if (
-        np.linalg.norm(forward) < _STEEPEST
-    ):  # straight down or up: the top of the image points ahead or back
+    # looking straight down or up, the top of the image points ahead or back
+    if np.linalg.norm(forward) < _STEEPEST:
         forward = np.array([0.0, -1.0, 0.0]) * -np.sign(up[2])
         forward = forward - (forward @ up) * up
     forward /= np.linalg.norm(forward)
@@ -53,7 +54,7 @@ def rotation_to_world(up_cam: np.ndarray) -> np.ndarray:
 
 
 def points_to_world(points_cam_m: np.ndarray, world_from_camera: np.ndarray) -> np.ndarray:
-    """Points [T, N, 3] of T frames by their [T, 4, 4]."""
+    """Transform points [T, N, 3] of T frames by their matrices [T, 4, 4]."""
     rotated = np.einsum("tij,tnj->tni", world_from_camera[:, :3, :3], points_cam_m)
     return rotated + world_from_camera[:, None, :3, 3]
 
@@ -61,22 +62,23 @@ def points_to_world(points_cam_m: np.ndarray, world_from_camera: np.ndarray) -> 
 def params_to_world(
     params: BodyParams, rest_pelvis_m: torch.Tensor, world_from_camera: np.ndarray
 ) -> BodyParams:
-    """A body's parameters [T] in the world: the root is turned, and the translation puts the pelvis
-    in its place.
+    """Return a body's parameters [T] in the world: the root is turned, and the translation puts the
+    pelvis in its place.
 
     rest_pelvis_m [3]: the pelvis of this body's shape at rest, before its size multiplies the whole
     body. A body turns about its pelvis, not about the origin, so the translation is not simply
     transformed:
 
-        pelvis = size * rest_pelvis + translation,     translation' = R pelvis + t - size * rest_pelvis
+        pelvis = size * rest_pelvis + translation
+        translation' = R pelvis + t - size * rest_pelvis
     """
     dtype = params.translation.dtype
-    rest = (
+    rest_pelvis = (
         params.size.detach().cpu().double().reshape(-1, 1).numpy()
         * rest_pelvis_m.detach().cpu().double().numpy()
     )
-    pelvis = rest + params.translation.detach().cpu().double().numpy()
-    moved = points_to_world(pelvis[:, None], world_from_camera)[:, 0] - rest
+    pelvis = rest_pelvis + params.translation.detach().cpu().double().numpy()
+    moved = points_to_world(pelvis[:, None], world_from_camera)[:, 0] - rest_pelvis
     pose = params.pose.detach().clone()
     turn = torch.from_numpy(world_from_camera[:, :3, :3]).double()
     pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0].double().cpu())).to(pose)

@@ -1,8 +1,4 @@
 """Where a fit starts: the lifter, or an image regressor (SPIN, CLIFF)."""
 
-REGRESSORS = (
-    "spin",
-    "cliff",
-    "cliff-res50",
-    "cliff-hr48",
-)  # what `fitting.init.regressors.load_regressor` takes
+# names for `fitting.init.regressors.load_regressor`
+REGRESSORS = ("spin", "cliff", "cliff-res50", "cliff-hr48")

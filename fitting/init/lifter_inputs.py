@@ -1,10 +1,10 @@
 """Turn keypoints into the numbers that the lifter's network reads.
 
 Keypoints are points on the plane z = 1 of a camera ("rays"), so focal length and pixels are gone.
-Every frame has a camera of its own, rotated from the real one towards the person: three numbers, the
-direction and the size of the box, say where the person is in the image (CLIFF's full-frame inputs),
-and the output is rotated back. The "box" is the mean and the standard deviation of the keypoints,
-weighted by confidence, because extremes would belong to outliers.
+Every frame has a camera of its own, rotated from the real one towards the person: three numbers,
+the direction and the size of the box, say where the person is in the image (CLIFF's full-frame
+inputs), and the output is rotated back. The "box" is the mean and the standard deviation of the
+keypoints, weighted by confidence, because extremes would belong to outliers.
 """
 
 from typing import NamedTuple
@@ -41,14 +41,13 @@ class Observation(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Where a person is in the image, as a camera turned towards them."""
+    """The box of a person in the image, as a camera turned towards the person."""
 
     # [..., T, 3, 3] from the turned camera to the real one; its third column looks at the person
     to_camera: Tensor
     size: Tensor  # [..., T] extent of the keypoints on the turned camera's plane z = 1
-    visible: (
-        Tensor  # [..., T] false: too few keypoints, the box is interpolated between its neighbours
-    )
+    # [..., T] false: too few keypoints, the box is interpolated between its neighbours
+    visible: Tensor
 
 
 class Inputs(NamedTuple):
@@ -58,14 +57,14 @@ class Inputs(NamedTuple):
     weight: Tensor  # [..., T, 26] presence, less where sigma is large, 0..1
 
 
-def make_inputs(seen: Observation) -> Inputs:
-    """Everything that the network reads."""
-    confidence = seen.confidence * seen.presence
+def make_inputs(keypoints: Observation) -> Inputs:
+    """Compute everything that the network reads."""
+    confidence = keypoints.confidence * keypoints.presence
     visible = (confidence >= LEAST_CONFIDENCE).sum(-1) >= LEAST_KEYPOINTS
     share = (confidence / confidence.sum(-1, keepdim=True).clamp(min=1e-6)).unsqueeze(-1)
-    center = fill_between((share * seen.rays).sum(-2), visible)
+    center = fill_between((share * keypoints.rays).sum(-2), visible)
     to_camera = rotation_towards(center)
-    ahead = torch.cat((seen.rays, torch.ones_like(seen.rays[..., :1])), -1)
+    ahead = torch.cat((keypoints.rays, torch.ones_like(keypoints.rays[..., :1])), -1)
     rays = torch.einsum("...ki,...ij->...kj", ahead, to_camera)  # R^T x, row by row
     rays = rays[..., :2] / rays[..., 2:].clamp(min=0.05)
     # A pixel off the axis covers a smaller angle: cos^2 along the way out, cos across; one number
@@ -76,27 +75,33 @@ def make_inputs(seen: Observation) -> Inputs:
     box = Box(to_camera, size, visible)
 
     points = (rays / size[..., None, None]).clamp(-FARTHEST, FARTHEST)
-    variance = (seen.error_sigma * (shrink / size)[..., None, None]).square()
-    presence = seen.presence * visible[..., None]
-    weight = presence * (seen.error_weight / (1 + variance / SIGMA_SCALE**2)).sum(-1)
+    variance = (keypoints.error_sigma * (shrink / size)[..., None, None]).square()
+    presence = keypoints.presence * visible[..., None]
+    weight = presence * (keypoints.error_weight / (1 + variance / SIGMA_SCALE**2)).sum(-1)
     # A mixture in two numbers: how sharp its core is (mean precision), and how much wider its tail
     # (mean variance).
-    core = (seen.error_weight / variance.clamp(min=1e-8)).sum(-1).rsqrt().clamp(*SIGMA_RANGE).log()
-    tail = (seen.error_weight * variance).sum(-1).sqrt().clamp(*SIGMA_RANGE).log() - core
-    stated = torch.stack((weight, presence, presence * (core + 3), presence * tail), -1)
-    keypoint = torch.cat((points * weight[..., None], stated), -1)
-    # Legs that nobody sees are below the image, or behind something in it: people who sit at desks.
-    outwards = seen.edges.new_tensor([-1.0, -1.0, 1.0, 1.0])
-    edges = outwards * (seen.edges - torch.cat((center, center), -1)) / size[..., None]
+    core = (
+        (keypoints.error_weight / variance.clamp(min=1e-8))
+        .sum(-1)
+        .rsqrt()
+        .clamp(*SIGMA_RANGE)
+        .log()
+    )
+    tail = (keypoints.error_weight * variance).sum(-1).sqrt().clamp(*SIGMA_RANGE).log() - core
+    error_features = torch.stack((weight, presence, presence * (core + 3), presence * tail), -1)
+    keypoint_features = torch.cat((points * weight[..., None], error_features), -1)
+    # Hidden legs are below the image, or behind something in it, such as a desk.
+    outwards = keypoints.edges.new_tensor([-1.0, -1.0, 1.0, 1.0])
+    edges = outwards * (keypoints.edges - torch.cat((center, center), -1)) / size[..., None]
     edges = edges.clamp(-FARTHEST_EDGE, FARTHEST_EDGE)
-    about_box = torch.stack((size.log() + 3, visible.to(size.dtype), seen.marked), -1)
+    about_box = torch.stack((size.log() + 3, visible.to(size.dtype), keypoints.marked), -1)
     place = torch.cat((2.8 * center, about_box, edges / 2), -1)
-    return Inputs(torch.cat((keypoint.flatten(-2), place), -1), box, points, weight)
+    return Inputs(torch.cat((keypoint_features.flatten(-2), place), -1), box, points, weight)
 
 
 def rotation_towards(center: Tensor) -> Tensor:
-    """The shortest turn [..., 3, 3] that takes the optical axis to a point [..., 2] of the plane z
-    = 1.
+    """Return the shortest turn [..., 3, 3] that takes the optical axis to a point [..., 2] of the
+    plane z = 1.
     """
     x, y = center.unbind(-1)
     length = (x * x + y * y + 1).sqrt()
@@ -109,8 +114,8 @@ def rotation_towards(center: Tensor) -> Tensor:
 
 
 def fill_between(values: Tensor, valid: Tensor) -> Tensor:
-    """Values [..., T, n] where valid [..., T]; elsewhere between the nearest valid ones, zero if
-    there is none.
+    """Return values [..., T, n] where valid [..., T], interpolated between the nearest valid ones
+    elsewhere; zero if there is none.
     """
     if bool(valid.all()):
         return values
@@ -122,8 +127,8 @@ def fill_between(values: Tensor, valid: Tensor) -> Tensor:
     second = torch.where(after < last, after, first)
     share = ((frame - first) / (second - first).clamp(min=1)).to(values.dtype)[..., None]
     low, high = (
-        values.gather(-2, at[..., None].expand(*at.shape, values.shape[-1]))
-        for at in (first, second)
+        values.gather(-2, frame_number[..., None].expand(*frame_number.shape, values.shape[-1]))
+        for frame_number in (first, second)
     )
     return torch.where(
         valid.any(-1)[..., None, None], torch.lerp(low, high, share), torch.zeros_like(values)

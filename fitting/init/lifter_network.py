@@ -37,19 +37,17 @@ PERIODS_S = (0.15, 6.0)  # shortest and longest rotary period
 class LifterOutput(NamedTuple):
     """The network's output for frames [...], in the camera that is turned towards the person."""
 
-    rotation: (
-        Tensor  # [..., 24, 3, 3] each joint relative to its parent, the root to the turned camera
-    )
+    # [..., 24, 3, 3] each joint relative to its parent, the root to the turned camera
+    rotation: Tensor
     shape: Tensor  # [..., 10] standard deviations
     offset: Tensor  # [..., 2] the pelvis, in boxes from the box's centre
     log_size: Tensor  # [...] log of the box's size in metres, at the distance of the pelvis
-    log_rotation_std: (
-        Tensor  # [..., 24] log of the standard deviation of each joint's rotation about any axis
-    )
+    # [..., 24] log of the standard deviation of each joint's rotation about any axis
+    log_rotation_std: Tensor
     log_depth_std: Tensor  # [...] log of the relative standard deviation of the distance
 
     def pelvis(self, box: Box) -> Tensor:
-        """[..., 3] metres, in the turned camera."""
+        """Return the pelvis [..., 3] in metres, in the turned camera."""
         depth = self.log_size.exp() / box.size
         return (
             torch.cat((self.offset * box.size[..., None], torch.ones_like(depth)[..., None]), -1)
@@ -93,7 +91,7 @@ class FeedForward(nn.Module):
 
 
 class Lifter(nn.Module):
-    """Features of windows of frames -> bodies."""
+    """A network from features of windows of frames to bodies."""
 
     mean_pose: Tensor  # [24, 6] added to the output
 
@@ -113,8 +111,10 @@ class Lifter(nn.Module):
         self.register_buffer("mean_pose", matrix_to_rot6d(upright))
 
     def forward(self, features: Tensor, time_s: Tensor, attends: Tensor) -> LifterOutput:
-        """features [B, T, FEATURES]; time_s [B, T]; attends [B, T, T], true where frame i attends
-        to frame j.
+        """Return bodies for windows of frames.
+
+        features [B, T, FEATURES]; time_s [B, T]; attends [B, T, T], true where frame i attends to
+        frame j.
         """
         x = self.feed_forward(self.embed(features))
         angles = rotary_angles(time_s, WIDTH // HEADS)
@@ -123,16 +123,17 @@ class Lifter(nn.Module):
         x = self.output_norm(x)
         six, shape, offset, size = self.output(x).split((6 * JOINT_COUNT, SHAPE, 2, 1), -1)
         rotation = rot6d_to_matrix(self.mean_pose + six.unflatten(-1, (JOINT_COUNT, 6)))
-        log_std = (
-            self.log_std(x.detach()) + INITIAL_LOG_STD
-        )  # learns from the output's errors without changing it
+        # detached: it learns from the output's errors without changing the output
+        log_std = self.log_std(x.detach()) + INITIAL_LOG_STD
         return LifterOutput(
             rotation, shape, offset, size.squeeze(-1), log_std[..., :-1], log_std[..., -1]
         )
 
 
 def rotary_angles(time_s: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """cos and sin [B, 1, T, size / 2] of the angle by which each pair of numbers is turned."""
+    """Return cos and sin [B, 1, T, size / 2] of the angle by which each pair of numbers is
+    turned.
+    """
     shortest, longest = PERIODS_S
     share = torch.arange(size // 2, dtype=time_s.dtype, device=time_s.device) / (size // 2 - 1)
     rate = 2 * torch.pi / (shortest * (longest / shortest) ** share)
@@ -158,15 +159,15 @@ def save_lifter(state: dict[str, Tensor], path: str | Path) -> None:
 
 @lru_cache(maxsize=2)
 def load_lifter(path: str | Path | None = None) -> Lifter:
-    """The embedded network, or one that `training.lifter` wrote, in eval mode."""
+    """Load the embedded network, or one that `training.lifter` wrote, in eval mode."""
     source = Path(str(files("fitting") / "data" / "lifter.npz")) if path is None else Path(path)
     network = Lifter()
-    found = read_npz(
+    arrays = read_npz(
         source, "Expected a lifter's weights, as `python -m training.lifter` makes them."
     )
     try:
         network.load_state_dict(
-            {name: torch.from_numpy(value).float() for name, value in found.items()}
+            {name: torch.from_numpy(value).float() for name, value in arrays.items()}
         )
     except Exception as error:  # text instead of numbers, tensors of another network
         raise UserError(f"{source} does not hold the weights of a lifter.") from error

@@ -60,7 +60,7 @@ CLIFF_CROPPING = Cropping((192, 256), 1.1, np.rint, cv2.INTER_LINEAR)
 
 @dataclass(frozen=True)
 class Windows(Table):
-    """Where N crops lie in their image. The height is the side b of the crop camera."""
+    """Positions of N crops in their image. The height is the side b of the crop camera."""
 
     center_px: np.ndarray = column((2,), "d", "middle", unit="px")  # [N, 2]
     height_px: np.ndarray = column((), "d", "height", unit="px")  # [N]
@@ -69,8 +69,8 @@ class Windows(Table):
 
 
 def place_windows(boxes_px: np.ndarray, cropping: Cropping) -> Windows:
-    """Boxes [N, 4] (x1, y1, x2, y2) -> windows of the input's aspect ratio, b = max(w H / W, h) x
-    box_scale high.
+    """Return windows of the input's aspect ratio for boxes [N, 4] (x1, y1, x2, y2), b = max(w H /
+    W, h) x box_scale high.
     """
     boxes = check_boxes(boxes_px)
     center = (boxes[:, :2] + boxes[:, 2:]) / 2
@@ -82,18 +82,19 @@ def place_windows(boxes_px: np.ndarray, cropping: Cropping) -> Windows:
     end = np.maximum(cropping.to_pixel(center + half).astype(int), first + 1)
     if (end - first).max(initial=0) > LARGEST_PX:
         raise UserError(
-            f"a box is {int(side.max())} pixels high; boxes must be pixels of the image, at most {LARGEST_PX}."
+            f"a box is {int(side.max())} pixels high; "
+            f"boxes must be in pixels of the image, at most {LARGEST_PX} high."
         )
     return Windows(center, side, first, end)
 
 
-def cut_crops(image: np.ndarray, where: Windows, cropping: Cropping) -> Tensor:
-    """Crops of an RGB uint8 image, float32 [N, 3, H, W] on a scale of 0..255."""
+def cut_crops(image: np.ndarray, windows: Windows, cropping: Cropping) -> Tensor:
+    """Cut crops out of an RGB uint8 image, float32 [N, 3, H, W] on a scale of 0..255."""
     check_image(image)
     width, height = cropping.input_wh
-    crops = np.empty((len(where.first), height, width, 3), np.float32)
+    crops = np.empty((len(windows.first), height, width, 3), np.float32)
     size = np.array(image.shape[1::-1])
-    for crop, first, end in zip(crops, where.first, where.end, strict=True):
+    for crop, first, end in zip(crops, windows.first, windows.end, strict=True):
         inside = np.clip(first, 0, size)
         beyond = np.clip(end, 0, size)
         window = np.zeros(
@@ -150,7 +151,9 @@ class BodyRegressor(nn.Module):
             self.register_buffer(name, torch.zeros(1, size))
 
     def forward(self, crops: Tensor, box_info: Tensor | None = None) -> Regression:
-        """Normalised crops [N, 3, H, W], and for CLIFF `crop_camera.cliff_box_info` [N, 3]."""
+        """Return bodies for normalised crops [N, 3, H, W]; CLIFF also reads `cliff_box_info` [N,
+        3].
+        """
         width, height = self.cropping.input_wh
         if (
             crops.ndim != 4
@@ -158,30 +161,32 @@ class BodyRegressor(nn.Module):
             or not torch.is_floating_point(crops)
         ):
             raise UserError(
-                f"crops must be normalised floats [N, 3, {height}, {width}], got {crops.dtype} {list(crops.shape)}."
+                f"crops must be normalised floats [N, 3, {height}, {width}], "
+                f"got {crops.dtype} {list(crops.shape)}."
             )
         if self.reads_box and (box_info is None or tuple(box_info.shape) != (len(crops), BOX)):
             got = "nothing" if box_info is None else list(box_info.shape)
             raise UserError(
-                f"CLIFF reads where each crop lies: box_info must be [{len(crops)}, {BOX}], got {got}."
+                "CLIFF reads where each crop lies: "
+                f"box_info must be [{len(crops)}, {BOX}], got {got}."
             )
         if not self.reads_box and box_info is not None:
             raise UserError("SPIN's network does not read where a crop lies; leave box_info out.")
         vector = self.encoder.stages(crops)[-1].mean((2, 3))
-        seen = vector if box_info is None else torch.cat((vector, box_info), 1)
+        features = vector if box_info is None else torch.cat((vector, box_info), 1)
         starts = (self.init_pose, self.init_shape, self.init_cam)
         layers = (self.decpose, self.decshape, self.deccam)
         answer = [start.expand(len(crops), -1) for start in starts]
         for _ in range(ROUNDS):
-            hidden = self.fc2(self.fc1(torch.cat((seen, *answer), 1)))
+            hidden = self.fc2(self.fc1(torch.cat((features, *answer), 1)))
             answer = [value + layer(hidden) for value, layer in zip(answer, layers, strict=True)]
         pose, shape, camera = answer
         return Regression(rot6d_to_matrix(pose.unflatten(1, (JOINT_COUNT, 6))), shape, camera)
 
     @staticmethod
     def convert(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Published key names -> this module's. ImageNet's classifier may have stayed in a trunk;
-        nothing reads it.
+        """Convert published key names to this module's, without ImageNet's classifier, which is not
+        used.
         """
         named = {
             key if key.startswith((*_REGRESSOR, "encoder.")) else f"encoder.{key}": state[key]
@@ -219,9 +224,11 @@ CARDS = {
 def load_regressor(
     name: str, checkpoint: str | Path | None = None, mean_params: str | Path | None = None
 ) -> BodyRegressor:
-    """The network of that name in eval mode with the weights of an official checkpoint; "cliff" is
-    either CLIFF. mean_params: smpl_mean_params.npz; only for a checkpoint that does not hold them
-    itself. The official ones do."""
+    """Load the network of that name in eval mode with the weights of an official checkpoint.
+
+    "cliff" stands for either CLIFF. mean_params: smpl_mean_params.npz, only for a checkpoint that
+    does not hold them itself; the official ones do.
+    """
     if name == "cliff":  # whichever of them the checkpoint fits
         with contextlib.suppress(UserError):
             return load_regressor("cliff-hr48", checkpoint, mean_params)
@@ -239,37 +246,39 @@ def load_regressor(
         converted = {**_read_mean_params(Path(mean_params)), **converted}
     elif not any(key in converted for key in MEAN_PARAMS) and "decpose.weight" in converted:
         raise UserError(
-            f"{checkpoint} has no mean parameters (init_pose, ..): pass smpl_mean_params.npz as mean_params."
+            f"{checkpoint} has no mean parameters (init_pose, ..): "
+            "pass smpl_mean_params.npz as mean_params."
         )
     network = build_empty(card.build)
     if mismatch := describe_mismatch(network.state_dict(), converted):
-        raise UserError(f"{checkpoint} does not fit {name}: {mismatch}. {_looks_like(state)}")
+        raise UserError(
+            f"{checkpoint} does not fit {name}: {mismatch}. {_describe_checkpoint(state)}"
+        )
     network.load_state_dict(converted, strict=False)  # batch counters may lack
     return network.eval().requires_grad_(False)
 
 
-def _looks_like(state: Mapping[str, Tensor]) -> str:
+def _describe_checkpoint(state: Mapping[str, Tensor]) -> str:
     with torch.device("meta"):
-        mine = [
+        regressors = [
             name
             for name, card in CARDS.items()
             if not describe_mismatch(card.build().state_dict(), BodyRegressor.convert(state))
         ]
-    if mine:
-        return f"The file looks like {' or '.join(mine)}: load it under that name."
-    theirs = recognize(state)
-    if theirs:
-        return (
-            f"The file looks like the 2D pose network {' or '.join(theirs)}, which gives no body."
-        )
+    if regressors:
+        return f"The file looks like {' or '.join(regressors)}: load it under that name."
+    pose_networks = recognize(state)
+    if pose_networks:
+        names = " or ".join(pose_networks)
+        return f"The file looks like the 2D pose network {names}, which gives no body."
     return f"It looks like no body regressor known here ({', '.join(CARDS)})."
 
 
 def _read_mean_params(path: Path) -> dict[str, Tensor]:
-    """smpl_mean_params.npz: `pose` [144], `shape` [10], `cam` [3]."""
+    """Read smpl_mean_params.npz: `pose` [144], `shape` [10], `cam` [3]."""
     sizes = {"pose": POSE, "shape": SHAPE, "cam": CAMERA}
-    wanted = ", ".join(f"`{name}` [{size}]" for name, size in sizes.items())
-    expected = f"SMPL's mean parameters: expected an .npz with {wanted}."
+    entries = ", ".join(f"`{name}` [{size}]" for name, size in sizes.items())
+    expected = f"SMPL's mean parameters: expected an .npz with {entries}."
     arrays = read_npz(path, f"It should hold {expected}", sizes)
     try:
         values = [
@@ -284,8 +293,8 @@ def _read_mean_params(path: Path) -> dict[str, Tensor]:
 def initialise(
     network: BodyRegressor, image: np.ndarray, boxes_px: np.ndarray, camera: Camera, batch: int = 32
 ) -> BodyParams:
-    """The people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image; row n of every tensor is
-    person n.
+    """Estimate the people in boxes [N, 4] (x1, y1, x2, y2) of one RGB uint8 image; row n of every
+    tensor is person n.
     """
     return initialise_track(
         network, itertools.repeat(image, len(boxes_px)), boxes_px, camera, batch
@@ -299,8 +308,10 @@ def initialise_track(
     camera: Camera,
     batch: int = 32,
 ) -> BodyParams:
-    """One person over T frames: box t [T, 4] is in image t. Images are read one at a time."""
-    where = place_windows(boxes_px, network.cropping)
+    """Estimate one person over T frames: box t [T, 4] is in image t. Images are read one at
+    a time.
+    """
+    windows = place_windows(boxes_px, network.cropping)
     crops = []
     count = 0
     parts = [BodyParams(torch.empty(0, 24, 3), torch.empty(0, SHAPE), torch.empty(0, 3))]
@@ -308,24 +319,29 @@ def initialise_track(
         if image.ndim == 3 and tuple(image.shape[1::-1]) != tuple(camera.size):
             sizes = [f"{width} x {height}" for width, height in (image.shape[1::-1], camera.size)]
             raise UserError(f"the image is {sizes[0]}, but the camera sees {sizes[1]} pixels.")
-        crops.append(cut_crops(image, where.rows(slice(count - 1, count)), network.cropping))
-        if len(crops) == batch or count == len(where):
+        crops.append(cut_crops(image, windows.rows(slice(count - 1, count)), network.cropping))
+        if len(crops) == batch or count == len(windows):
             parts.append(
-                _answer(
-                    network, torch.cat(crops), where.rows(slice(count - len(crops), count)), camera
+                _predict(
+                    network,
+                    torch.cat(crops),
+                    windows.rows(slice(count - len(crops), count)),
+                    camera,
                 )
             )
             crops = []
-    if count != len(where):
+    if count != len(windows):
         raise UserError(
-            f"there are {len(where)} boxes for {count} images; a track has one box per image."
+            f"there are {len(windows)} boxes for {count} images; a track has one box per image."
         )
     return BodyParams.concat(parts)
 
 
 @torch.inference_mode()
-def _answer(network: BodyRegressor, crops: Tensor, where: Windows, camera: Camera) -> BodyParams:
-    center, side = (torch.from_numpy(value).float() for value in (where.center_px, where.height_px))
+def _predict(network: BodyRegressor, crops: Tensor, windows: Windows, camera: Camera) -> BodyParams:
+    center, side = (
+        torch.from_numpy(value).float() for value in (windows.center_px, windows.height_px)
+    )
     straight = camera.undistort(center)  # the formulas below know a perfect lens only
     center = torch.where(torch.isfinite(straight), straight, center)
     device = network.init_pose.device

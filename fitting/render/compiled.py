@@ -14,10 +14,12 @@ F = TypeVar("F", bound=Callable)
 
 
 def compiled(function: F) -> F:
-    """A decorator. What was compiled is kept on disk, so that the next process only reads it. numba
-    keeps it in NUMBA_CACHE_DIR, in `__pycache__` beside the file, or in the user's cache folder,
-    whichever of them is the first that can be written to. Where none can, as in some containers,
-    every process compiles anew."""
+    """Compile a function with numba when it is first called (a decorator).
+
+    The result is cached on disk, so that the next process only reads it: in NUMBA_CACHE_DIR, in
+    `__pycache__` beside the file, or in the user's cache folder, the first of them that is
+    writable. Where none is, as in some containers, every process compiles again.
+    """
     njit: Any = numba.njit  # what it returns is called as the function itself
     try:
         return njit(cache=True, nogil=True)(function)

@@ -24,13 +24,11 @@ PAPER = 245  # grey of the background when there is no photograph
 class Mesh:
     """One person's surface."""
 
-    vertices_cam: (
-        Tensor | np.ndarray
-    )  # [V, 3] metres in the camera frame: x right, y down, z forward
+    # [V, 3] metres in the camera frame: x right, y down, z forward
+    vertices_cam: Tensor | np.ndarray
     faces: Tensor | np.ndarray  # [F, 3] vertex numbers, counter-clockwise from outside
-    color: Color | Tensor | np.ndarray | None = (
-        None  # red, green, blue 0..1 of all [3] or each [V, 3]; None: by turn
-    )
+    # red, green, blue 0..1 of all [3] or each [V, 3]; None: the next colour of the palette
+    color: Color | Tensor | np.ndarray | None = None
     # rounds in which light is shared with neighbouring vertices; hides small detail of the skin
     softness: int = 0
     opacity: Tensor | np.ndarray | None = None  # [V] 0..1, times `alpha`; None: 1
@@ -45,10 +43,12 @@ def render(
     antialias: bool = True,
     backend: Literal["numba", "pytorch3d"] = "numba",
 ) -> np.ndarray:
-    """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None); the photograph
-    stays as it is. Who is nearer hides who is farther; `alpha` mixes the person seen with the
-    photograph, not with whoever stands behind. What comes closer to the camera than 5 cm is cut
-    away. Returns [H, W, 3] uint8 RGB."""
+    """Draw people over a photograph [H, W, 3] uint8 RGB (light grey when None) and return a new
+    image.
+
+    Nearer people hide farther ones; `alpha` mixes the visible person with the photograph, not with
+    people behind. Surfaces closer to the camera than 5 cm are cut away.
+    """
     width, height = camera.size
     if background is None:
         image = np.full((height, width, 3), PAPER, np.uint8)
@@ -72,26 +72,30 @@ def render_onto(
     antialias: bool = True,
     backend: Literal["numba", "pytorch3d"] = "numba",
 ) -> None:
-    """The same into an image [H, W, 3] uint8 RGB of the camera's size itself."""
+    """Draw people into an image [H, W, 3] uint8 RGB of the camera's size, in place."""
     if not 0 <= alpha <= 1:
         raise UserError(f"alpha must lie between 0 and 1, got {alpha}.")
     if backend not in ("numba", "pytorch3d"):
         raise UserError(f"unknown renderer {backend!r}: choose numba or pytorch3d.")
-    shown = [_shown(mesh, number, camera, alpha) for number, mesh in enumerate(meshes)]
-    for together in _groups([screen.window(*camera.size) for screen, _ in shown]):
-        screen = join_screens([shown[number][0] for number in together])
-        colors = np.concatenate([shown[number][1] for number in together])
+    projected = [
+        _project_and_light(mesh, number, camera, alpha) for number, mesh in enumerate(meshes)
+    ]
+    for group in _groups([screen.window(*camera.size) for screen, _ in projected]):
+        screen = join_screens([projected[number][0] for number in group])
+        colors = np.concatenate([projected[number][1] for number in group])
         if backend == "numba":
             paint(image, screen, colors, antialias=antialias)
         else:
             paint_by_pytorch3d(image, screen, colors, antialias=antialias)
 
 
-def _shown(mesh: Mesh, number: int, camera: Camera, alpha: float) -> tuple[Screen, np.ndarray]:
-    """A mesh in the image, and its vertices there [V', 4]: lit colours 0..255 times opacity, and
-    the opacity.
+def _project_and_light(
+    mesh: Mesh, number: int, camera: Camera, alpha: float
+) -> tuple[Screen, np.ndarray]:
+    """Return a mesh in the image, and its vertices there [V', 4]: lit colours 0..255 times opacity,
+    and the opacity.
     """
-    vertices, faces, color = _checked(mesh, number)
+    vertices, faces, color = _check_mesh(mesh, number)
     normals = soften_normals(vertex_normals(vertices, faces), faces, mesh.softness)
     screen = project_triangles(vertices, faces, camera)
     opacity = np.full((len(vertices), 1), alpha, np.float32)
@@ -104,8 +108,8 @@ def _shown(mesh: Mesh, number: int, camera: Camera, alpha: float) -> tuple[Scree
 
 
 def _groups(windows: Sequence[Window]) -> list[list[int]]:
-    """People who may touch each other in the image, by their windows: each group is painted by
-    itself.
+    """Group people who may touch each other in the image, by their windows; each group is painted
+    separately.
     """
     groups: list[tuple[list[int], Window]] = []
     for number, window in enumerate(windows):
@@ -114,8 +118,10 @@ def _groups(windows: Sequence[Window]) -> list[list[int]]:
             group for group in groups if _overlap(group[1], window)
         ]:  # a grown window may touch more
             groups = [group for group in groups if group not in touching]
-            members += [member for others, _ in touching for member in others]
-            left, top, right, bottom = zip(window, *(other for _, other in touching), strict=True)
+            members += [member for other_members, _ in touching for member in other_members]
+            left, top, right, bottom = zip(
+                window, *(other_window for _, other_window in touching), strict=True
+            )
             window = min(left), min(top), max(right), max(bottom)
         groups.append((sorted(members), window))
     return [members for members, _ in groups]
@@ -125,8 +131,10 @@ def _overlap(a: Window, b: Window) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Arrays of the right shape and type, or words that say which mesh is wrong and how."""
+def _check_mesh(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return vertices, faces and colours of the right shape and type; raise UserError naming the
+    mesh otherwise.
+    """
     vertices = _array(mesh.vertices_cam).astype(np.float64)
     faces = _array(mesh.faces)
     color = PALETTE[number % len(PALETTE)] if mesh.color is None else _array(mesh.color)
@@ -136,22 +144,25 @@ def _checked(mesh: Mesh, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
         )
     if faces.ndim != 2 or faces.shape[1] != 3 or not np.issubdtype(faces.dtype, np.integer):
         raise UserError(
-            f"mesh {number}: faces must be whole numbers [F, 3], got {faces.dtype} {list(faces.shape)}."
+            f"mesh {number}: faces must be whole numbers [F, 3], "
+            f"got {faces.dtype} {list(faces.shape)}."
         )
     if faces.size and not 0 <= faces.min() <= faces.max() < len(vertices):
         raise UserError(
-            f"mesh {number}: faces speak of vertices beyond the {len(vertices)} there are."
+            f"mesh {number}: faces must refer to vertices 0 to {len(vertices) - 1}; "
+            f"got {faces.min()} to {faces.max()}."
         )
     count = len(vertices)
     opacity = np.ones(len(vertices)) if mesh.opacity is None else _array(mesh.opacity)
-    for what, values, sizes in (
+    for name, values, sizes in (
         ("colours", color, ((3,), (count, 3))),
         ("opacity", opacity, ((count,),)),
     ):
         if values.shape not in sizes or not ((values >= 0) & (values <= 1)).all():
             expected = " or ".join(str(list(size)) for size in sizes)
             raise UserError(
-                f"mesh {number}: {what} must lie between 0 and 1, {expected}; got {list(values.shape)}."
+                f"mesh {number}: {name} must lie between 0 and 1 and have size {expected}; "
+                f"got size {list(values.shape)}."
             )
     return vertices, faces.astype(np.int32), np.broadcast_to(color, vertices.shape)
 

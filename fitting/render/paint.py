@@ -1,7 +1,7 @@
 """Blend coloured triangles into a photograph, with smooth outlines.
 
-One sample per pixel is enough inside a surface. Where neighbouring pixels show different surfaces (an
-outline, an arm in front of the chest), and only there, 4 x 4 samples are taken and averaged.
+One sample per pixel is enough inside a surface. Where neighbouring pixels show different surfaces
+(an outline, an arm in front of the chest), and only there, 4 x 4 samples are taken and averaged.
 """
 
 import numpy as np
@@ -15,9 +15,12 @@ _DEPTH_STEP = 0.005  # neighbours whose depths differ by more than this share ar
 
 
 def paint(image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: bool = True) -> None:
-    """Blend triangles into `image` [H, W, 3] uint8, in place. colors [V', 4] float32 of the
-    vertices: red, green, blue 0..255, each times the opacity 0..1, and the opacity. Faces seen from
-    behind are left out: a body is closed, so they are hidden anyway."""
+    """Blend triangles into `image` [H, W, 3] uint8, in place.
+
+    colors [V', 4] float32 of the vertices: red, green, blue 0..255, each times the opacity 0..1,
+    and the opacity. Faces seen from behind are left out: a body is closed, so they are hidden
+    anyway.
+    """
     left, top, right, bottom = screen.window(image.shape[1], image.shape[0])
     xy = screen.xy_px - (left, top)
     mesh = (xy, screen.inverse_depth, screen.faces)
@@ -41,14 +44,13 @@ def _number_outlines(nearest: np.ndarray, slot: np.ndarray, jump: np.ndarray) ->
     height, width = nearest.shape
     count = 0
     for y in range(height):
-        here = nearest[y]
+        centre = nearest[y]
         above = nearest[max(y - 1, 0)]
         below = nearest[min(y + 1, height - 1)]
-        for x in range(
-            1, width - 1
-        ):  # nothing but arithmetic, so that it runs eight pixels at a time
-            low = min(min(min(here[x - 1], here[x]), here[x + 1]), min(above[x], below[x]))
-            high = max(max(max(here[x - 1], here[x]), here[x + 1]), max(above[x], below[x]))
+        # nothing but arithmetic, so that it runs eight pixels at a time
+        for x in range(1, width - 1):
+            low = min(min(min(centre[x - 1], centre[x]), centre[x + 1]), min(above[x], below[x]))
+            high = max(max(max(centre[x - 1], centre[x]), centre[x + 1]), max(above[x], below[x]))
             jump[x] = high - low > np.float32(_DEPTH_STEP) * high
         for x in range(width):
             if jump[x]:
@@ -66,8 +68,8 @@ def _outline_visibility(
     triangle: np.ndarray,
     nearest: np.ndarray,
 ) -> None:
-    """The nearest triangle at every sample of the numbered pixels, [count, GRID * GRID]: -1 and 0
-    before.
+    """Fill the nearest triangle at every sample of the numbered pixels, [count, GRID * GRID]: -1
+    and 0 before.
     """
     height, width = slot.shape
     for f in range(faces.shape[0]):
@@ -122,9 +124,12 @@ def _blend(
     slot: np.ndarray,
     samples: np.ndarray,
 ) -> None:
-    """Into the part of the image whose upper left corner is (left, top); mesh: xy_px,
-    inverse_depth, faces. Not a slice of the image: one that happens to be contiguous is another
-    type, for which numba compiles again."""
+    """Blend into the part of the image whose upper left corner is (left, top); mesh: xy_px,
+    inverse_depth, faces.
+
+    The image is not sliced: a slice that happens to be contiguous is another type, for which numba
+    compiles again.
+    """
     left, top = corner
     xy_px, inverse_depth, faces = mesh
     height, width = triangle.shape
@@ -148,11 +153,8 @@ def _blend(
                 f = triangle[y, x] if s < 0 else samples[s, k]
                 if f < 0:
                     continue
-                if (
-                    f != last
-                    # one colour per triangle and pixel: within a pixel only coverage changes
-                    # visibly
-                ):
+                # one colour per triangle and pixel: within a pixel only coverage changes visibly
+                if f != last:
                     u, v = _sample(x, y, k) if s >= 0 else (float(x), float(y))
                     wa, wb, wc = surface_weights(xy_px, inverse_depth, faces, f, u, v)
                     p = colors[faces[f, 0]]

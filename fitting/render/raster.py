@@ -1,8 +1,8 @@
 """A z-buffer: find the triangle that each pixel shows.
 
-Pixel (x, y) looks through the point (x, y): pixel centres are whole numbers (`fitting.camera`). Edges
-belong to both triangles that share them, so a closed surface has no cracks; of equally near triangles
-the first wins.
+Pixel (x, y) looks through the point (x, y): pixel centres are whole numbers (`fitting.camera`).
+Edges belong to both triangles that share them, so a closed surface has no cracks; of equally near
+triangles the first wins.
 """
 
 from dataclasses import dataclass
@@ -24,15 +24,18 @@ class Raster:
 
     @property
     def face(self) -> np.ndarray:
-        """[H, W] the given face, -1: none."""
+        """Return the given face of every pixel, [H, W]; -1: none."""
         return np.append(self.screen.parent, np.int32(-1))[self.triangle]
 
 
 def rasterize(
     vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera, *, cull: bool = False
 ) -> Raster:
-    """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the nearest face of every pixel.
-    `cull` leaves out faces seen from behind; the front is counter-clockwise, as in SMPL's files."""
+    """Return the nearest face of every pixel, for vertices [V, 3] in metres in the camera frame and
+    faces [F, 3].
+
+    `cull` leaves out faces seen from behind; the front is counter-clockwise, as in SMPL's files.
+    """
     screen = project_triangles(vertices_cam, faces, camera)
     return Raster(
         screen, *visibility(screen.xy_px, screen.inverse_depth, screen.faces, *camera.size, cull)
@@ -47,7 +50,9 @@ def visibility(
     height: int,
     cull: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Nearest triangle [height, width] int32 (-1: none) and its inverse depth float32 (0: none)."""
+    """Return the nearest triangle [height, width] int32 (-1: none) and its inverse depth float32
+    (0: none).
+    """
     triangle = np.full((height, width), -1, np.int32)
     nearest = np.zeros((height, width), np.float32)
     _visibility(xy_px, inverse_depth, faces, cull, triangle, nearest)
@@ -76,7 +81,7 @@ def _visibility(
         cy = xy_px[c, 1]
         area = (bx - ax) * (cy - ay) - (cx - ax) * (by - ay)
         # y points down, so a front face, counter-clockwise to the eye, has negative area. NaN fails
-        # as well.
+        # too.
         if not (area < 0 or (area > 0 and not cull)):
             continue
         ia = inverse_depth[a] / area
@@ -102,14 +107,17 @@ def _visibility(
 def corner_areas(
     ax: float, ay: float, bx: float, by: float, cx: float, cy: float
 ) -> tuple[float, float, float]:
-    """Corners as seen from a point -> twice the signed areas opposite a, b, c. Written so that the
-    two owners of an edge get exactly opposite numbers: no point can fall between them."""
+    """Return twice the signed areas opposite a, b, c, for corners as seen from a point.
+
+    Written so that the two owners of an edge get exactly opposite numbers: no point can fall
+    between them.
+    """
     return bx * cy - cx * by, cx * ay - ax * cy, ax * by - bx * ay
 
 
 @compiled
 def inside(wa: float, wb: float, wc: float, area: float) -> bool:
-    """Whether the point of `corner_areas` lies in the triangle or on its edge."""
+    """Return whether the point of `corner_areas` lies in the triangle or on its edge."""
     return (wa >= 0 and wb >= 0 and wc >= 0) if area > 0 else (wa <= 0 and wb <= 0 and wc <= 0)
 
 
@@ -117,8 +125,8 @@ def inside(wa: float, wb: float, wc: float, area: float) -> bool:
 def surface_weights(
     xy_px: np.ndarray, inverse_depth: np.ndarray, faces: np.ndarray, f: int, x: float, y: float
 ) -> tuple[float, float, float]:
-    """Where on triangle `f` the ray through (x, y) meets it: affine coordinates over depth, made to
-    sum to 1.
+    """Return where on triangle `f` the ray through (x, y) meets it: affine coordinates over depth,
+    normalised to sum to 1.
     """
     a = faces[f, 0]
     b = faces[f, 1]

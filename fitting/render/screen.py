@@ -19,17 +19,17 @@ class Screen:
     """
 
     xy_px: np.ndarray  # [V', 2] float64; NaN for a vertex that no triangle uses
-    inverse_depth: (
-        np.ndarray
-    )  # [V'] float64, 1 / metres: affine across a triangle in the image, as depth is not
+    # [V'] float64, 1 / metres: affine across a triangle in the image, as depth is not
+    inverse_depth: np.ndarray
     faces: np.ndarray  # [F', 3] int32
     parent: np.ndarray  # [F'] int32 the given face that each triangle is (a part of)
-    part: (
-        np.ndarray
-    )  # [P, 3, 3] corners of the last P triangles in barycentric coordinates of their parent
+    # [P, 3, 3] corners of the last P triangles in barycentric coordinates of their parent
+    part: np.ndarray
 
     def interpolate(self, values: np.ndarray, given_faces: np.ndarray) -> np.ndarray:
-        """Values at the given vertices [V, C] -> at the vertices of this screen [V', C]."""
+        """Interpolate values at the given vertices [V, C] to the vertices of this screen
+        [V', C].
+        """
         if not len(self.part):
             return values
         corners = values[given_faces[self.parent[-len(self.part) :]]]  # [P, 3, C]
@@ -37,9 +37,11 @@ class Screen:
         return np.concatenate((values, cut.astype(values.dtype)))
 
     def window(self, width: int, height: int) -> tuple[int, int, int, int]:
-        """The part of an image the triangles can touch, a pixel's margin included: left, top,
-        right, bottom. Right and bottom are exclusive, as in slices; all are 0 when nothing is in
-        sight."""
+        """Return the part of an image that the triangles can touch, with a pixel's margin: left,
+        top, right, bottom.
+
+        Right and bottom are exclusive, as in slices; all are 0 when nothing is visible.
+        """
         left, top = np.nanmin(self.xy_px, 0, initial=np.inf)
         right, bottom = np.nanmax(self.xy_px, 0, initial=-np.inf)
         if not right >= left:
@@ -52,7 +54,9 @@ class Screen:
 
 
 def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camera) -> Screen:
-    """Vertices [V, 3] metres in the camera frame, faces [F, 3] -> the triangles in the image."""
+    """Project triangles, given vertices [V, 3] in metres in the camera frame and faces [F, 3], into
+    the image.
+    """
     vertices = vertices_cam.astype(np.float64)
     parent = np.arange(len(faces), dtype=np.int32)
     part = np.zeros((0, 3, 3))
@@ -69,7 +73,7 @@ def project_triangles(vertices_cam: np.ndarray, faces: np.ndarray, camera: Camer
 
 
 def join_screens(screens: Sequence[Screen]) -> Screen:
-    """All triangles on one screen, for painting: which of them were cut is forgotten."""
+    """Put all triangles on one screen for painting; which of them were cut is no longer known."""
     first = np.cumsum([0, *(len(screen.xy_px) for screen in screens[:-1])], dtype=np.int32)
     faces = np.concatenate(
         [screen.faces + start for screen, start in zip(screens, first, strict=True)]
@@ -98,9 +102,8 @@ def _cut_at_near_plane(
         order = (lone[:, None] + np.arange(3)) % 3  # the lone corner first; winding kept
         z = np.take_along_axis(vertices[faces[owner], 2], order, axis=1)
         corner = np.eye(3)[order]  # [N, 3, 3] the corners a, b, c themselves
-        t = (NEAR_PLANE_M - z[:, :1]) / (
-            z[:, 1:] - z[:, :1]
-        )  # where edges a-b and a-c meet the plane
+        # where edges a-b and a-c meet the plane
+        t = (NEAR_PLANE_M - z[:, :1]) / (z[:, 1:] - z[:, :1])
         ab, ac = (
             (1 - t[:, i, None]) * corner[:, 0] + t[:, i, None] * corner[:, i + 1] for i in (0, 1)
         )
@@ -114,10 +117,10 @@ def _cut_at_near_plane(
     owner = np.concatenate(owners)
     part = np.concatenate(parts)
     cut = np.einsum("pij,pjk->pik", part, vertices[faces[owner]]).reshape(-1, 3)
-    whole = np.flatnonzero(count == 3)
+    uncut = np.flatnonzero(count == 3)
     new_faces = np.arange(len(cut)).reshape(-1, 3) + len(vertices)
-    kept, parent = (
-        np.concatenate(both).astype(np.int32)
-        for both in ((faces[whole], new_faces), (whole, owner))
+    all_faces, parent = (
+        np.concatenate(parts_to_join).astype(np.int32)
+        for parts_to_join in ((faces[uncut], new_faces), (uncut, owner))
     )
-    return np.concatenate((vertices, cut)), kept, parent, part
+    return np.concatenate((vertices, cut)), all_faces, parent, part

@@ -34,8 +34,8 @@ _LAMPS = (  # towards the lamp, strength
 
 
 def shade(normals: np.ndarray, colors: np.ndarray) -> np.ndarray:
-    """Unit normals [V, 3] in the camera frame, surface colours [V, 3] or [3] 0..1 -> lit colours
-    [V, 3] 0..255.
+    """Return lit colours [V, 3] 0..255, for unit normals [V, 3] in the camera frame and surface
+    colours [V, 3] or [3] 0..1.
     """
     upward = (1 - normals[:, 1]) / 2
     light = _GROUND + (_SKY - _GROUND) * upward
@@ -47,8 +47,8 @@ def shade(normals: np.ndarray, colors: np.ndarray) -> np.ndarray:
 
 
 def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
-    """[V, 3] and [F, 3] counter-clockwise -> unit normals [V, 3] float32: face normals weighted by
-    area.
+    """Return unit normals [V, 3] float32 of a mesh [V, 3] with counter-clockwise faces [F, 3]: face
+    normals weighted by area.
     """
     sums = np.zeros((len(vertices), 3))
     normals = np.empty((len(vertices), 3), np.float32)
@@ -92,9 +92,12 @@ def _vertex_normals(
 
 
 def soften_normals(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.ndarray:
-    """Unit normals [V, 3] averaged with their neighbours' so many times: light that runs over small
-    detail. Each round, a vertex with n neighbours takes 1 + n times its own normal and twice each
-    of theirs."""
+    """Average unit normals [V, 3] with their neighbours' this many times, so that light runs over
+    small detail.
+
+    Each round, a vertex with n neighbours takes 1 + n times its own normal and twice each of
+    theirs.
+    """
     if not faces.size:
         return normals
     first = np.zeros(len(normals) + 1, np.uint32)
@@ -112,7 +115,7 @@ def _soften(
     normals: np.ndarray, first: np.ndarray, neighbour: np.ndarray, smoothed: np.ndarray
 ) -> None:
     # a plain 2 would make it float64
-    one = np.float32(1)
+    unit = np.float32(1)
     two = np.float32(2)
     for i in range(normals.shape[0]):
         x = np.float32(0)
@@ -123,11 +126,11 @@ def _soften(
             x = x + normals[j, 0]
             y = y + normals[j, 1]
             z = z + normals[j, 2]
-        own = one + np.float32(first[i + 1] - first[i])
-        x = two * x + own * normals[i, 0]
-        y = two * y + own * normals[i, 1]
-        z = two * z + own * normals[i, 2]
-        scale = one / np.sqrt(max(x * x + y * y + z * z, np.float32(1e-30)))
+        own_weight = unit + np.float32(first[i + 1] - first[i])
+        x = two * x + own_weight * normals[i, 0]
+        y = two * y + own_weight * normals[i, 1]
+        z = two * z + own_weight * normals[i, 2]
+        scale = unit / np.sqrt(max(x * x + y * y + z * z, np.float32(1e-30)))
         smoothed[i, 0] = x * scale
         smoothed[i, 1] = y * scale
         smoothed[i, 2] = z * scale

@@ -1,7 +1,8 @@
-"""Draw the same image with PyTorch3D, where a build with its compiled part is installed; faster on a GPU.
+"""Draw the same image with PyTorch3D, for those with a build that loads; faster on a GPU.
 
 `pip install` of a PyTorch3D wheel built for another torch or for CUDA gives its Python part only:
-transforms and meshes import, the rasteriser does not. `explain_unavailable` says which of these is the case.
+transforms and meshes import, the rasteriser does not. `explain_unavailable` says which of these is
+the case.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ _GRID = 2  # samples along each side of a pixel, everywhere
 
 
 def explain_unavailable() -> str | None:
-    """Why PyTorch3D cannot draw here, in words; None when it can."""
+    """Explain why PyTorch3D cannot draw here; None when it can."""
     try:
         import pytorch3d  # noqa: F401
     except ImportError:
@@ -23,8 +24,8 @@ def explain_unavailable() -> str | None:
         from pytorch3d import _C  # noqa: F401
     except ImportError as error:
         return (
-            f"PyTorch3D is installed, but its compiled part does not load with torch {torch.__version__} ({error}); "
-            "install a build made for this torch"
+            "PyTorch3D is installed, but its compiled part does not load with torch "
+            f"{torch.__version__} ({error}); install a build made for this torch"
         )
     return None
 
@@ -32,7 +33,9 @@ def explain_unavailable() -> str | None:
 def paint_by_pytorch3d(
     image: np.ndarray, screen: Screen, colors: np.ndarray, *, antialias: bool = True
 ) -> None:
-    """Blend triangles into `image` [H, W, 3] uint8, in place; colors [V', 4] as in `raster.paint`."""
+    """Blend triangles into `image` [H, W, 3] uint8, in place; colors [V', 4] as in
+    `paint.paint`.
+    """
     if why := explain_unavailable():
         raise UserError(f"{why}. The renderer `numba` needs nothing of the kind.")
     from pytorch3d.renderer.mesh.rasterize_meshes import rasterize_meshes

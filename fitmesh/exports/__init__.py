@@ -69,7 +69,7 @@ PLAIN = Motion()
 
 @dataclass(frozen=True)
 class Exporter:
-    """One format. Its module is imported when it is used: a run needs few of them, and those last."""
+    """One format. Its module is imported when it is used, because a run needs few of them."""
 
     # Module in this package with `write(result, folder, progress)`, which also takes `convention`
     # if it names bones.
@@ -158,8 +158,8 @@ ALWAYS = ("glb", "report")
 
 
 def choose_exports(names: Iterable[str], always: Iterable[str] = ALWAYS) -> list[str]:
-    """Return the formats that a run with these names makes, in the order in which they are made; the
-    report comes last. always: formats that are made in any case.
+    """Return the formats that a run with these names makes, in the order in which they are made;
+    the report comes last. always: formats that are made in any case.
     """
     requested = set(names)
     if unknown := sorted(requested - set(EXPORTERS)):

@@ -56,8 +56,8 @@ ANGLE_JOINTS = {name: _joints_of(name) for name in ANGLE_NAMES}
 
 
 def joint_angles_deg(pose_rad: np.ndarray, joints_m: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the angles [T] in degrees by ANGLE_NAMES, of axis-angles [T, 24, 3] and posed joints [T,
-    24, 3].
+    """Return the angles [T] in degrees by ANGLE_NAMES, of axis-angles [T, 24, 3] and posed joints
+    [T, 24, 3].
     """
     local = [Rotation.from_rotvec(pose_rad[:, joint]) for joint in range(len(JOINT_NAMES))]
     from_rest: list[Rotation] = []
@@ -98,7 +98,7 @@ def euler_deg(rotation: Rotation, axes: str) -> np.ndarray:
 
 
 def _between_deg(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the angle [T] between directions [T, 3]; exact also near 0 and 180, where the cosine is
-    not.
+    """Return the angle [T] between directions [T, 3]; exact also near 0 and 180, where the cosine
+    is not.
     """
     return np.degrees(np.arctan2(np.linalg.norm(np.cross(a, b), axis=-1), (a * b).sum(-1)))

@@ -1,8 +1,8 @@
 """`motion.csv` and `motion.json`: the numbers of the fit, one row per person and frame.
 
 Joint positions are metres, in the camera frame and, where gravity is known, in the world frame;
-angles are degrees, keypoints pixels. docs/exports.md explains every column and key. An unknown value
-is an empty cell in the table and null in the json. Frames in which a person is absent have no
+angles are degrees, keypoints pixels. docs/exports.md explains every column and key. An unknown
+value is an empty cell in the table and null in the json. Frames in which a person is absent have no
 row. Rows are written in chunks, so that memory does not grow with the track."""
 
 import json
@@ -139,8 +139,8 @@ def _round_cells(value: np.ndarray | None, digits: int, size: tuple[int, ...]) -
 
 
 def write_json(result: Result, out: Path, progress: Reporter) -> None:
-    """Write motion.json, with one line per person and frame, so that it can be searched and compared
-    line by line.
+    """Write motion.json, with one line per person and frame, so that it can be searched and
+    compared line by line.
     """
     with (
         progress.stage("json", sum(map(len, result.people)), "rows") as tick,
@@ -313,7 +313,7 @@ def _json_shot(shot: Shot) -> dict[str, Any]:
 
 def _json_person(result: Result, person: Person) -> dict[str, Any]:
     """Return the json of a person without the frames."""
-    rest = rest_body(result.body, person)
+    rest_pose = rest_body(result.body, person)
     return {
         "person": person.identity,
         "same_as": person.same_as,
@@ -331,14 +331,14 @@ def _json_person(result: Result, person: Person) -> dict[str, Any]:
             name: _round_to_lists(np.array(pair), 4)
             for name, pair in result.segments_m(person).items()
         },
-        "rest_joints_m": _round_to_lists(rest.joints_m, 4),
+        "rest_joints_m": _round_to_lists(rest_pose.joints_m, 4),
         "absent_frames": [list(span) for span in absences(result, person)],
     }
 
 
 def _round_to_lists(values: np.ndarray | None, digits: int) -> Any:
-    """Return nested lists in which NaN and infinity are None. Values with 0 digits are whole numbers
-    or booleans and stay as they are.
+    """Return nested lists in which NaN and infinity are None. Values with 0 digits are whole
+    numbers or booleans and stay as they are.
     """
     if values is None or not digits:
         return None if values is None else values.tolist()

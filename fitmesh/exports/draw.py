@@ -39,22 +39,22 @@ _UNKNOWN = "#9a9ea8"
 
 
 def worst_colours(worst_error_mm: np.ndarray) -> list[str]:
-    """Return CSS colours [T]: blue where no joint is far off, red where one is, grey where it is not
-    known.
+    """Return CSS colours [T]: blue where no joint is far off, red where one is, grey where it is
+    not known.
     """
     place = np.clip(np.nan_to_num(worst_error_mm) / WORST_SCALE_MM, 0, 1) * (len(_RAMP) - 1)
     channels = [np.interp(place, np.arange(len(_RAMP)), channel) for channel in _RAMP.T]
     colours = np.stack(channels, -1).round().astype(int).tolist()
     is_known = np.isfinite(worst_error_mm)
     return [
-        "#{:02x}{:02x}{:02x}".format(*colour) if known else _UNKNOWN
-        for colour, known in zip(colours, is_known, strict=True)
+        "#{:02x}{:02x}{:02x}".format(*colour) if has_error else _UNKNOWN
+        for colour, has_error in zip(colours, is_known, strict=True)
     ]
 
 
 def identity_colour(identity: int) -> RGB:
-    """Return the colour of a person. Consecutive numbers are far apart in hue (golden ratio), and no
-    two are equal.
+    """Return the colour of a person. Consecutive numbers are far apart in hue (golden ratio), and
+    no two are equal.
     """
     hue = (0.92 + 0.618034 * (identity - 1)) % 1
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 1.0)
@@ -70,8 +70,8 @@ def confidence_colour(confidence: float) -> RGB:
 def draw_meshes(
     rgb: np.ndarray, result: Result, frame: int, rows: Sequence[tuple[Person, int]]
 ) -> None:
-    """Draw the meshes, keypoints and numbers of people in their rows of a frame into `rgb` [H, W, 3],
-    in place; nearer people hide farther ones.
+    """Draw the meshes, keypoints and numbers of people in their rows of a frame into `rgb` [H, W,
+    3], in place; nearer people hide farther ones.
     """
     camera = result.camera_at(frame)
     meshes = []
@@ -113,8 +113,8 @@ def draw_skeleton(
     identity: int,
     person_px: float,
 ) -> None:
-    """Draw keypoints [K, 2] with confidence [K] in 0..1 into `rgb`, in place. person_px: the person's
-    height.
+    """Draw keypoints [K, 2] with confidence [K] in 0..1 into `rgb`, in place. person_px: the
+    person's height.
     """
     width = max(1, min(2 * _line_width(rgb), round(person_px / 60)))
     sides = _sides(skeleton)
@@ -135,7 +135,7 @@ def _draw_joints(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, wid
 
 
 def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
-    """Draw the fingers of a person's left and right hand, fainter where the stated error is larger."""
+    """Draw the fingers of a person's left and right hand, fainter where the error is larger."""
     for hand, colour in enumerate((LEFT, RIGHT)):
         presence = hands.presence[row, hand]
         size_px = float(hands.size_px[row, hand])
@@ -222,8 +222,8 @@ def _draw_tags(rgb: np.ndarray, corners: dict[int, tuple[int, int]]) -> None:
 
 
 def _mark(rgb: np.ndarray, points_px: np.ndarray, colour: RGB, opacity: float, size: float) -> None:
-    """Draw a bone between two points [2, 2], `size` wide, or a dot of this radius at one [1, 2], with
-    a halo.
+    """Draw a bone between two points [2, 2], `size` wide, or a dot of this radius at one [1, 2],
+    with a halo.
     """
     height, width = rgb.shape[:2]
     xs, ys = points_px.T.tolist()

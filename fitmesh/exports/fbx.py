@@ -1,5 +1,5 @@
-"""`scene.fbx`: the content of scene.glb, for programs that do not read glTF. Blender writes it, in a
-process of its own.
+"""`scene.fbx`: the content of scene.glb, for programs that do not read glTF. Blender writes it, in
+a process of its own.
 """
 
 import os
@@ -34,13 +34,15 @@ def blender() -> list[str]:
     if program := shutil.which("blender"):
         return [program, "--background", "--python-exit-code", "1", "--python", str(SCRIPT), "--"]
     raise UserError(
-        "--export fbx needs Blender, which writes the file: install Blender so that `blender` is on "
+        "--export fbx needs Blender, which writes the file: install it so that `blender` is on "
         f"the PATH, or `pip install bpy` into a Python and set {PYTHON} to its path."
     )
 
 
 def write(result: "Result", out: Path, progress: "Reporter", convention: str) -> None:
-    """Write scene.fbx from a temporary scene.glb: the one in `out` may be missing or have other options."""
+    """Write scene.fbx from a temporary scene.glb: the one in `out` may be missing or have other
+    options.
+    """
     from fitmesh.exports import scene_glb
     from fitmesh.ui.events import Reporter
 

@@ -26,8 +26,8 @@ _BINARY = b"BIN\0"
 
 @dataclass
 class Gltf:
-    """A scene under construction. Entries refer to each other by number: `add` returns the number of
-    its entry.
+    """A scene under construction. Entries refer to each other by number: `add` returns the number
+    of its entry.
     """
 
     extras: dict[str, Any]
@@ -53,8 +53,9 @@ class Gltf:
         limits: bool = False,
         normalized: bool = False,
     ) -> int:
-        """Add [N], [N, 3], [N, 4] or [N, 4, 4] (columns first) numbers and return the number of their
-        accessor. limits: state min and max; normalized: the largest whole number stands for 1.
+        """Add [N], [N, 3], [N, 4] or [N, 4, 4] (columns first) numbers and return the number of
+        their accessor. limits: state min and max; normalized: the largest whole number stands for
+        1.
         """
         values = np.ascontiguousarray(values)
         view: dict[str, Any] = {"buffer": 0, "byteOffset": self._size, "byteLength": values.nbytes}

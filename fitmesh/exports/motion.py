@@ -196,7 +196,7 @@ def _person(
 def interpolate_motion(
     time_s: np.ndarray, rotations: list[Rotation], position_m: np.ndarray, new_time_s: np.ndarray
 ) -> tuple[list[Rotation], np.ndarray]:
-    """Return rotations and positions [T, ...] of times [T] at new times; constant beyond the ends."""
+    """Return rotations and positions [T, ...] at new times; constant beyond the ends."""
     new_time_s = np.clip(new_time_s, time_s[0], time_s[-1])
     flat = position_m.reshape(len(position_m), -1)
     moved = np.stack([np.interp(new_time_s, time_s, axis) for axis in flat.T], -1)

@@ -38,17 +38,18 @@ SMPL_REST_PELVIS_M = np.array([-0.0018, -0.2233, 0.0282])
 
 
 def write_amass(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
-    """Write `amass/person_N.npz`: SMPL-H poses in the layout of AMASS, which retargeting tools read.
+    """Write `amass/person_N.npz`: SMPL-H poses in the layout of AMASS, which retargeting tools
+    read.
 
     World with z up, as AMASS has it: x to the right as the camera first sees it, y away from that
     camera, z up, metres. `trans` is SMPL's: added to every point of the posed body, so that the
     pelvis is at its rest position plus `trans`.
 
-    AMASS has neither absences nor a size. Each segment of frames without an absence is a file of its
-    own, so that no pose is invented; and lengths are divided by the person's size, so that a body of
-    SMPL's size moves like the person and stands on the floor."""
+    AMASS has neither absences nor a size. Each segment of frames without an absence is a file of
+    its own, so that no pose is invented; and lengths are divided by the person's size, so that a
+    body of SMPL's size moves like the person and stands on the floor."""
     rate = frame_rate(result)
-    rest = rest_body(result.body, person)
+    rest_pose = rest_body(result.body, person)
     rotations, pelvis_m = motion_of(result, person, scene, rows)
     rotations[0] = Rotation.from_matrix(Z_UP_FROM_Y_UP) * rotations[0]
     body = np.concatenate([rotation.as_rotvec() for rotation in rotations[:BODY_JOINTS]], 1)
@@ -59,7 +60,7 @@ def write_amass(result: Result, scene: SceneFrame, path: Path, person: Person, r
     rest_pelvis_m = SMPL_REST_PELVIS_M
     if result.body_path is not None:  # a model of the SMPL family: its own shape, its own pelvis
         shape[: len(person.shape)] = person.shape[:BETAS]
-        rest_pelvis_m = rest.joints_m[0] / person.size
+        rest_pelvis_m = rest_pose.joints_m[0] / person.size
     arrays: dict[str, Any] = {
         "poses": np.concatenate([body, hands], 1),
         "trans": pelvis_m @ Z_UP_FROM_Y_UP.T / person.size - rest_pelvis_m,
@@ -109,7 +110,8 @@ def marker_names(hands: bool) -> list[str]:
 
 
 def write_trc(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
-    """Write `trc/person_N.trc`: markers at the body's keypoints and joints, for OpenSim and Pose2Sim.
+    """Write `trc/person_N.trc`: markers at the body's keypoints and joints, for OpenSim and
+    Pose2Sim.
 
     Scene frame: metres (stated in the header), y up, as OpenSim's ground has it. Keypoints have the
     names of Pose2Sim's Halpe-26 markers, so that its OpenSim setup finds them; joints are `joint_`
@@ -117,8 +119,8 @@ def write_trc(result: Result, scene: SceneFrame, path: Path, person: Person, row
     TRCFileAdapter reads and Pose2Sim writes them; data begin in line 6.
 
     Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users
-    report failures with NaN), so there are none: each segment of frames without an absence is a file
-    of its own. Times are those of the overlay."""
+    report failures with NaN), so there are none: each segment of frames without an absence is a
+    file of its own. Times are those of the overlay."""
     posed = result.body.at(result.params(person, rows))
     markers_cam = [posed.keypoints, posed.joints]
     if posed.hands is not None:
@@ -159,12 +161,12 @@ def write_bvh(
     even times are written as they are. BVH cannot hide a skeleton: during an absence it holds the
     last pose and then jumps; before the person appears it holds the first pose. So the files of all
     people begin at the clip's first frame and line up."""
-    rest = rest_body(result.body, person)
-    order, lines = _hierarchy(rest, bone_names(convention, rest.joint_names))
+    rest_pose = rest_body(result.body, person)
+    order, lines = _hierarchy(rest_pose, bone_names(convention, rest_pose.joint_names))
     path.write_text("\n".join([*lines, *_motion_lines(result, person, scene, order)]) + "\n")
 
 
-def _hierarchy(rest: RestBody, names: Sequence[str]) -> tuple[list[int], list[str]]:
+def _hierarchy(rest_pose: RestBody, names: Sequence[str]) -> tuple[list[int], list[str]]:
     """Return the joints in the order of their channels (depth first), and the lines of a BVH file's
     hierarchy. The bone of a joint without children ends at twice the way from the joint to the
     centre of its skin.
@@ -186,17 +188,17 @@ def _hierarchy(rest: RestBody, names: Sequence[str]) -> tuple[list[int], list[st
             (
                 f"{tab}{'JOINT' if joint else 'ROOT'} {names[joint]}",
                 f"{tab}{{",
-                f"{inner}OFFSET {numbers(rest.offsets_m[joint])}",
+                f"{inner}OFFSET {numbers(rest_pose.offsets_m[joint])}",
                 f"{inner}CHANNELS {channels}",
             )
         )
-        children = [child for child, parent in enumerate(rest.parents) if parent == joint]
+        children = [child for child, parent in enumerate(rest_pose.parents) if parent == joint]
         for child in children:
             append(child, depth + 1)
         if not children:
-            weights = rest.weights[:, joint].astype(np.float64)
-            centre_m = weights @ rest.vertices_m / weights.sum()
-            tip = numbers(2 * (centre_m - rest.joints_m[joint]))
+            weights = rest_pose.weights[:, joint].astype(np.float64)
+            centre_m = weights @ rest_pose.vertices_m / weights.sum()
+            tip = numbers(2 * (centre_m - rest_pose.joints_m[joint]))
             lines.extend((f"{inner}End Site", f"{inner}{{", f"{inner}\tOFFSET {tip}", f"{inner}}}"))
         lines.append(f"{tab}}}")
 
@@ -225,9 +227,9 @@ def _motion_lines(result: Result, person: Person, scene: SceneFrame, order: list
 
 
 def _make_continuous(euler_zxy_deg: np.ndarray) -> np.ndarray:
-    """Return equal rotations [T, J, 3] with each frame's angles nearest to those of the frame before,
-    so that curves can be edited. (z, x, y) and (z + 180, 180 - x, y + 180) are one rotation, and so
-    is any angle plus full turns.
+    """Return equal rotations [T, J, 3] with each frame's angles nearest to those of the frame
+    before, so that curves can be edited. (z, x, y) and (z + 180, 180 - x, y + 180) are one
+    rotation, and so is any angle plus full turns.
     """
     angles = euler_zxy_deg.copy()
     for t in range(1, len(angles)):

@@ -51,7 +51,9 @@ class SceneFrame:
         return self.from_camera[np.searchsorted(self.frames, frame)]
 
     def points(self, points_cam_m: np.ndarray, frame: np.ndarray) -> np.ndarray:
-        """Return points [T, N, 3] of the camera frame at frame numbers [T] in the scene frame, metres."""
+        """Return points [T, N, 3] of the camera frame at frame numbers [T] in the scene frame,
+        metres.
+        """
         return points_to_world(points_cam_m, self.at(frame))
 
 
@@ -133,8 +135,8 @@ def shot_rows(result: Result) -> list[slice]:
 
 
 def scene_frame(result: Result) -> SceneFrame:
-    """Return the scene frame: the world frame in shots with known gravity; in others the lowest feet
-    of the shot's people stand on y = 0.
+    """Return the scene frame: the world frame in shots with known gravity; in others the lowest
+    feet of the shot's people stand on y = 0.
     """
     from_camera = result.world_from_camera.astype(np.float64)
     upright = []
@@ -164,14 +166,14 @@ def about_frame(shot: Shot, upright: bool) -> str:
 
 
 def _height_over_feet_m(result: Result, shot: int) -> float:
-    """Return the camera's height over the lowest feet of a shot, for a camera that is not levelled."""
+    """Return the camera's height over the lowest feet of a shot, if it is not levelled."""
     people = [person for person in result.people if person.shot == shot]
     if not people:
         return 0.0
     rests = [rest_body(result.body, person) for person in people]
     # How far the soles are below the lower foot joints.
-    foot_heights_m = [rest.joints_m[[10, 11], 1].min() for rest in rests]
-    sole_heights_m = [rest.vertices_m[:, 1].min() for rest in rests]
+    foot_heights_m = [rest_pose.joints_m[[10, 11], 1].min() for rest_pose in rests]
+    sole_heights_m = [rest_pose.vertices_m[:, 1].min() for rest_pose in rests]
     sole_m = float(np.mean(np.subtract(foot_heights_m, sole_heights_m)))
     # The camera's y points down.
     lowest_m = np.concatenate([person.joints_m[:, _FEET, 1].max(1) for person in people])
@@ -256,8 +258,8 @@ def write_pieces(
     suffix: str,
     write: Callable[..., None],
 ) -> list[str]:
-    """Write a folder of `pieces`, each by write(result, scene, path, person, rows), and return their
-    names relative to the result's folder.
+    """Write a folder of `pieces`, each by write(result, scene, path, person, rows), and return
+    their names relative to the result's folder.
     """
     scene = scene_frame(result)
     files = [(person, *piece) for person in result.people for piece in pieces(result, person, each)]
@@ -274,7 +276,7 @@ def write_pieces(
 
 
 def absences(result: Result, person: Person) -> list[tuple[int, int]]:
-    """Return the first and last frame number of every absence between the first and the last row."""
+    """Return the first and last frame number of every absence between two rows."""
     frames = result.frames[(result.frames >= person.frame[0]) & (result.frames <= person.frame[-1])]
     return [(int(frames[a]), int(frames[b])) for a, b in runs(~np.isin(frames, person.frame))]
 

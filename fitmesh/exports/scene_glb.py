@@ -95,16 +95,18 @@ def _person(
     shared: dict[str, int],
     convention: str,
 ) -> list[int]:
-    """Add a person and return the nodes of skeleton and mesh. A skinned mesh ignores its parents, so
-    it is a root node beside the skeleton.
+    """Add a person and return the nodes of skeleton and mesh. A skinned mesh ignores its parents,
+    so it is a root node beside the skeleton.
     """
     name = f"person_{person.identity}"
-    rest = scenes.rest_body(result.body, person)
+    rest_pose = scenes.rest_body(result.body, person)
     rotations, pelvis_m = scenes.motion_of(result, person, scene)
-    joints = _joint_nodes(gltf, rest, pelvis_m[0], bone_names(convention, rest.joint_names))
-    surface = _mesh(gltf, result, person, rest, shared)
+    joints = _joint_nodes(
+        gltf, rest_pose, pelvis_m[0], bone_names(convention, rest_pose.joint_names)
+    )
+    surface = _mesh(gltf, result, person, rest_pose, shared)
     mesh = gltf.add("nodes", {"name": f"{name}_mesh", "mesh": surface})
-    gltf.lists["nodes"][mesh]["skin"] = _skin(gltf, name, rest, joints)
+    gltf.lists["nodes"][mesh]["skin"] = _skin(gltf, name, rest_pose, joints)
     extras = {
         "shot": person.shot + 1,
         "same_as": person.same_as,
@@ -121,8 +123,8 @@ def _person(
 
 
 def _show_while_present(gltf: Gltf, root: int, result: Result, person: Person) -> None:
-    """Scale the person by 0 during absences, which is glTF's way to hide a node: the mesh shrinks to
-    a point.
+    """Scale the person by 0 during absences, which is glTF's way to hide a node: the mesh shrinks
+    to a point.
     """
     is_present = np.isin(result.frames, person.frame)
     # The first frame, and every change.
@@ -134,28 +136,28 @@ def _show_while_present(gltf: Gltf, root: int, result: Result, person: Person) -
 
 
 def _joint_nodes(
-    gltf: Gltf, rest: RestBody, pelvis_m: np.ndarray, names: Sequence[str]
+    gltf: Gltf, rest_pose: RestBody, pelvis_m: np.ndarray, names: Sequence[str]
 ) -> list[int]:
     """Add the joints in T-pose, at the person's first position, and return their nodes."""
     first = len(gltf.lists["nodes"])
     for joint, name in enumerate(names):
-        offset = rest.offsets_m[joint] if joint else pelvis_m
+        offset = rest_pose.offsets_m[joint] if joint else pelvis_m
         node: dict[str, Any] = {
             "name": name,
             "translation": offset.tolist(),
             "rotation": [0.0, 0.0, 0.0, 1.0],
         }
-        children = [child for child, parent in enumerate(rest.parents) if parent == joint]
+        children = [child for child, parent in enumerate(rest_pose.parents) if parent == joint]
         if children:
             node["children"] = [first + child for child in children]
         gltf.add("nodes", node)
     return list(range(first, first + len(names)))
 
 
-def _skin(gltf: Gltf, name: str, rest: RestBody, joints: list[int]) -> int:
+def _skin(gltf: Gltf, name: str, rest_pose: RestBody, joints: list[int]) -> int:
     """Add the skin that binds a mesh to joint nodes and return its number."""
     to_joint = np.tile(np.eye(4), (len(joints), 1, 1))
-    to_joint[:, :3, 3] = -rest.joints_m
+    to_joint[:, :3, 3] = -rest_pose.joints_m
     columns_first = np.swapaxes(to_joint, 1, 2).astype("<f4")
     matrices = gltf.array(columns_first)
     return gltf.add(
@@ -165,12 +167,12 @@ def _skin(gltf: Gltf, name: str, rest: RestBody, joints: list[int]) -> int:
 
 
 def _mesh(
-    gltf: Gltf, result: Result, person: Person, rest: RestBody, shared: dict[str, int]
+    gltf: Gltf, result: Result, person: Person, rest_pose: RestBody, shared: dict[str, int]
 ) -> int:
     """Add a person's mesh in T-pose and return its number."""
-    normals = vertex_normals(rest.vertices_m, result.body.faces.numpy().astype(np.int32))
+    normals = vertex_normals(rest_pose.vertices_m, result.body.faces.numpy().astype(np.int32))
     attributes = {
-        "POSITION": gltf.array(rest.vertices_m.astype("<f4"), ARRAY_BUFFER, limits=True),
+        "POSITION": gltf.array(rest_pose.vertices_m.astype("<f4"), ARRAY_BUFFER, limits=True),
         "NORMAL": gltf.array(normals.astype("<f4"), ARRAY_BUFFER),
         "JOINTS_0": shared["JOINTS_0"],
         "WEIGHTS_0": shared["WEIGHTS_0"],
@@ -294,8 +296,8 @@ def _lens(gltf: Gltf, camera: Camera, name: str, focal_px: np.ndarray) -> int:
 
 
 def _floor(gltf: Gltf, result: Result, scene: SceneFrame) -> list[int]:
-    """Add a grid of lines at y = 0, one line per metre, around all people whose world frame is known,
-    and return its node; no node if there are none.
+    """Add a grid of lines at y = 0, one line per metre, around all people whose world frame is
+    known, and return its node; no node if there are none.
     """
     people = [person for person in result.people if scene.upright[person.shot]]
     if not people:

@@ -1,5 +1,5 @@
-"""The data of the viewer's page besides scene.glb and the video: names as JSON, numbers as one block
-of float32.
+"""The data of the viewer's page besides scene.glb and the video: names as JSON, numbers as one
+block of float32.
 
 The block holds, for each person, the arrays named in `people[i].arrays` one after the other; each
 entry gives the first number and the shape."""
@@ -118,8 +118,8 @@ def _about_shots(result: Result, scene: SceneFrame) -> list[dict[str, Any]]:
     for number, (shot, upright) in enumerate(zip(result.shots, scene.upright, strict=True), 1):
         name = f"shot {number}, " if len(result.shots) > 1 else ""
         first = int(np.searchsorted(result.frames, shot.first_frame))
-        about = name + about_frame(shot, upright)
-        shots.append({"first": first, "upright": upright, "about": about})
+        description = name + about_frame(shot, upright)
+        shots.append({"first": first, "upright": upright, "about": description})
     return shots
 
 
@@ -173,8 +173,8 @@ def _arrays(result: Result, person: Person, scene: SceneFrame) -> dict[str, np.n
 def footprints(result: Result, person: Person, scene: SceneFrame) -> list[dict[str, Any]]:
     """Return where feet stood, in the scene frame, for every run of rows in which a heel or toes
     rest, in order of time; none if gravity is not known, because the scene then turns with the
-    camera. `first` and `last` count the frames of the video; heel and toes are medians over the rows
-    in which they stood, or over all if they never did.
+    camera. `first` and `last` count the frames of the video; heel and toes are medians over the
+    rows in which they stood, or over all if they never did.
     """
     stands = person.contact >= STANDS
     if not scene.upright[person.shot] or not stands.any():

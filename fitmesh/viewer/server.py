@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, with_body: bool) -> None:
-        """Send the content of the URL, or a range of its bytes, by which browsers seek in videos."""
+        """Send the content of the URL, or a range of its bytes: browsers seek in videos so."""
         assert isinstance(self.server, ViewerServer)
         if self.headers.get("Host") not in self.server.hosts:
             return self._refuse(HTTPStatus.FORBIDDEN)

@@ -32,7 +32,9 @@ def intersection(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the intersection over union [N, M] of every box of a [N, 4] with every box of b [M, 4]."""
+    """Return the intersection over union [N, M] of every box of a [N, 4] with every box of b [M,
+    4].
+    """
     shared = intersection(a, b)
     area_a = (a[:, 2:] - a[:, :2]).prod(-1)
     area_b = (b[:, 2:] - b[:, :2]).prod(-1)

@@ -53,7 +53,9 @@ class PersonDetector(nn.Module):
 
     @abstractmethod
     def candidates(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return boxes [M, 4] in pixels of an input [1, 3, h, w], which may overlap, and scores [M]."""
+        """Return boxes [M, 4] in pixels of an input [1, 3, h, w], which may overlap, and scores
+        [M].
+        """
 
     @torch.inference_mode()
     def detect(self, image: np.ndarray) -> Boxes:

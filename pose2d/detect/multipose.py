@@ -32,8 +32,8 @@ class MultiPose(PersonDetector):
 
     @staticmethod
     def prepare(image: np.ndarray, long_side: int) -> tuple[np.ndarray, float]:
-        """Return the image in the top left corner of an input whose sides are multiples of 32, pixel
-        edges on pixel edges, and its scale.
+        """Return the image in the top left corner of an input whose sides are multiples of 32,
+        pixel edges on pixel edges, and its scale.
         """
         height, width = image.shape[:2]
         scale = long_side / max(height, width)
@@ -64,8 +64,8 @@ class MultiPose(PersonDetector):
 
 
 def keypoint_evidence(net: MoveNet, trunk: Tensor, cells: Tensor, box_cells: Tensor) -> Tensor:
-    """Return the mean heat [M], in 0..1, of the best keypoints near where centres at cells [1, M, 2]
-    (x, y) expect them, for boxes of width and height `box_cells` [1, M, 2].
+    """Return the mean heat [M], in 0..1, of the best keypoints near where centres at cells [1, M,
+    2] (x, y) expect them, for boxes of width and height `box_cells` [1, M, 2].
 
     A centre alone can be a table or a bush; a person has keypoints (bench/detector_evidence.py)."""
     heat = net.head("kpt_heatmap")(trunk).sigmoid()[0]  # [17, h, w]

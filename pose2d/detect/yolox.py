@@ -1,5 +1,5 @@
-"""YOLOX-tiny (Ge et al. 2021), the default detector: CSPDarknet, a feature pyramid both ways, and one
-head per level.
+"""YOLOX-tiny (Ge et al. 2021), the default detector: CSPDarknet, a feature pyramid both ways, and
+one head per level.
 
 The weights are OpenMMLab's, trained on COCO and Human-Art. Of their 80 classes only the person's is
 used."""
@@ -28,8 +28,8 @@ YOLOX_GRAPH = "yolox_tiny.onnx"
 
 
 class Darknet(nn.Module):
-    """Backbone: images [N, 3, H, W], BGR 0..255 -> maps of 96, 192 and 384 channels at strides 8, 16
-    and 32.
+    """Backbone: images [N, 3, H, W], BGR 0..255 -> maps of 96, 192 and 384 channels at strides 8,
+    16 and 32.
     """
 
     def __init__(self) -> None:

@@ -197,7 +197,7 @@ def _samples(skeleton: Skeleton) -> _Samples:
 
 
 def _points(samples: _Samples, xy_px: np.ndarray) -> np.ndarray:
-    """Return the pixels [N, S, 2] at which the colours of people with keypoints [N, K, 2] are read."""
+    """Return the pixels [N, S, 2] at which the colours of keypoints [N, K, 2] are read."""
     length = np.linalg.norm(np.einsum("k,nkx->nx", samples.torso, xy_px), axis=-1)[:, None, None]
     along = np.einsum("sk,nkx->nsx", samples.along, xy_px)
     along = along / np.maximum(np.linalg.norm(along, axis=-1, keepdims=True), 1e-6)

@@ -304,12 +304,12 @@ def _update(
         distance2 = (offset**2).sum(-1) / var + growth**2 / (growth_var + more_var)
         return np.log(share) - distance2 / 2 - np.log(var) - np.log(growth_var + more_var) / 2
 
-    usual = log_density(1 - o.wild, 0.0)
+    inlier = log_density(1 - o.wild, 0.0)
     outlier = log_density(o.wild, o.wild_noise**2)
-    either = np.logaddexp(usual, outlier)
+    either = np.logaddexp(inlier, outlier)
     likelihood = np.where(beam.is_started, np.maximum(either, as_new), as_new)
     beam.score = beam.score + (has_box * likelihood).sum(1)
-    inlier_share = has_box * np.exp(usual - either)  # an outlier hardly moves the filter
+    inlier_share = has_box * np.exp(inlier - either)  # an outlier hardly moves the filter
     gain = (inlier_share / place_var)[..., None] * beam.cov[..., 0]  # [H, 2, (position, velocity)]
     height_gain = inlier_share * beam.height_var / growth_var
     step_px = offset * body_px

@@ -2,10 +2,11 @@
 
 Every frame, boxes are assigned to tracks at the least total cost (Hungarian). The cost of a pair is
 -2 log likelihood of that box under that track's Kalman filter, less twice the log-likelihood ratio
-of their appearance. The most a pair may cost depends on both sides: a high-scoring box may be far from where a
-confirmed track predicts it; a low-scoring box, or any box for a track not yet confirmed, has to be
-near. Low-scoring boxes continue tracks and start none (the idea of ByteTrack). At a cut every track
-ends. Nothing is smoothed or interpolated: a track holds the detected boxes, and its gaps are gaps.
+of their appearance. The most a pair may cost depends on both sides: a high-scoring box may be far
+from where a confirmed track predicts it; a low-scoring box, or any box for a track not yet
+confirmed, has to be near. Low-scoring boxes continue tracks and start none (the idea of ByteTrack).
+At a cut every track ends. Nothing is smoothed or interpolated: a track holds the detected boxes,
+and its gaps are gaps.
 
 Appearance contributes a log-likelihood ratio (this track's person against any other person in the
 same place), so it adds up with the likelihood of the box's motion. A half-hidden person gets the
@@ -51,8 +52,8 @@ class State:
 class TrackerOptions:
     """Scores, gaps and costs of the tracker.
 
-    bench/identity.py compares it with published trackers on scenes with exact truth. The values were
-    chosen by hand on those scenes; none was tuned on its own."""
+    bench/identity.py compares it with published trackers on scenes with exact truth. The values
+    were chosen by hand on those scenes; none was tuned on its own."""
 
     # A track is confirmed by boxes of this score in `least_frames` frames (or in all frames of a
     # shorter shot). Other tracks are dropped.
@@ -337,8 +338,8 @@ class Tracker:
 
 
 def assign(cost: np.ndarray, limit: np.ndarray | float) -> list[tuple[int, int]]:
-    """Return the pairs (row, column) of the assignment with the least total cost. Leaving a pair out
-    costs its `limit` (a number, or [rows, columns]), so a pair that costs more is never made.
+    """Return the pairs (row, column) of the assignment with the least total cost. Leaving a pair
+    out costs its `limit` (a number, or [rows, columns]), so a pair that costs more is never made.
     """
     rows, columns = cost.shape
     gain = np.minimum(cost - limit, 0)  # of making the pair over not making it

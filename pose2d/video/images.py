@@ -33,8 +33,8 @@ LARGEST_SIDE = 32_000  # OpenCV warps no image whose side needs more than 15 bit
 
 
 def read_image(path: str | Path) -> np.ndarray:
-    """Return an image as RGB [H, W, 3] uint8, turned upright as its EXIF data says. Grey, 16-bit and
-    transparent files are converted.
+    """Return an image as RGB [H, W, 3] uint8, turned upright as its EXIF data says. Grey, 16-bit
+    and transparent files are converted.
     """
     path = Path(path)
     if path.is_dir():

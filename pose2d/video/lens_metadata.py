@@ -53,7 +53,9 @@ class LensMetadata:
 
 
 def read_lens_metadata(path: str | Path, size_px: tuple[int, int]) -> LensMetadata:
-    """Return the focal length of an image or video whose frames are shown at (width, height) pixels."""
+    """Return the focal length of an image or video whose frames are shown at (width, height)
+    pixels.
+    """
     path = Path(path)
     if len(size_px) != 2 or min(size_px) <= 0:
         return _not_stated(f"an image of {size_px} pixels has no focal length.")
@@ -94,7 +96,7 @@ def _not_stated(reason: str) -> LensMetadata:
 
 
 # --- EXIF
-# ---------------------------------------------------------------------------------------------------------
+
 
 _EXIF_DIRECTORY = 0x8769
 _FOCAL_MM = 0x920A
@@ -182,7 +184,7 @@ def _exif_block(head: bytes) -> bytes:
 
 
 # --- Video
-# --------------------------------------------------------------------------------------------------------
+
 
 # Names under which cameras and programs write the 35 mm equivalent (Apple; exiftool's names).
 _F35_NAMES = re.compile(
@@ -200,21 +202,23 @@ def _quicktime_keys(content: bytes) -> Iterator[tuple[str, float]]:
     name's number and a `data` box.
     """
     for box in islice(re.finditer(rb"keys\0{4}.{4}", content, re.DOTALL), _MOST_BOXES):
-        at = box.end()
+        position = box.end()
         for number in range(1, _MOST_TAGS):
-            size = int.from_bytes(content[at : at + 4], "big")
+            size = int.from_bytes(content[position : position + 4], "big")
             if not 8 <= size <= 256:
                 break
-            name = content[at + 8 : at + size].decode("utf-8", "replace")
-            at = at + size
+            name = content[position + 8 : position + size].decode("utf-8", "replace")
+            position = position + size
             item = re.compile(re.escape(number.to_bytes(4, "big")) + rb"(.{4})data", re.DOTALL)
-            if _F35_NAMES.search(name) and (data := item.search(content, at, at + _FAR_BYTES)):
+            if _F35_NAMES.search(name) and (
+                data := item.search(content, position, position + _FAR_BYTES)
+            ):
                 size = int.from_bytes(data[1], "big")
                 yield name, _item_value(content[data.end() : data.start(1) + min(size, 256)])
 
 
 def _item_value(payload: bytes) -> float:
-    """Return the value of a `data` box: its type, its language, and its bytes; NaN if it is none."""
+    """Return the value of a `data` box: type, language and bytes; NaN if it has none."""
     kind = int.from_bytes(payload[1:4], "big")
     value = payload[8:]
     if kind == 1:

@@ -4,8 +4,8 @@ while they are decoded.
 A frame continues its shot when its parts can be found again in the frame before, each moved by up
 to an eighth of the image and made brighter or darker: block matching with normalised
 cross-correlation. The share of structure that cannot be found again (0: none of it, 1: all) is the
-score of a cut. Unlike a difference of pixels or of colour histograms it ignores flicker,
-exposure and camera motion, and it sees a cut between two views of one room. bench/tuning/shots.py compares
+score of a cut. Unlike a difference of pixels or of colour histograms it ignores flicker, exposure
+and camera motion, and it sees a cut between two views of one room. bench/tuning/shots.py compares
 the score over continued and cut shots and chose the thresholds.
 
 Three rules around it: a cut must stand out from the frames around it (as whip pans do not), the
@@ -124,8 +124,8 @@ class ShotMarker:
         self._brightest = np.zeros(SIZE_PX[::-1], np.float32)
 
     def mark(self, frames: Iterable[Frame]) -> Iterator[tuple[Frame, bool]]:
-        """Yield each frame and whether a shot begins with it: the first, and after a cut. Times must
-        increase.
+        """Yield each frame and whether a shot begins with it: the first, and after a cut. Times
+        must increase.
         """
         for frame in frames:
             if self._first is None:

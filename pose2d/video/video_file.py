@@ -148,8 +148,8 @@ class Video(Clip):
 class _Turn:
     """How stored pixels become upright ones.
 
-    The display matrix (a, b, u, c, d, v, x, y, w) of the ISO file format says x' = a x + c y, y' = b
-    x + d y. Phones write quarter turns, and a mirror for some front cameras; anything between is
+    The display matrix (a, b, u, c, d, v, x, y, w) of the ISO file format says x' = a x + c y, y' =
+    b x + d y. Phones write quarter turns, and a mirror for some front cameras; anything between is
     rounded to the nearest of these."""
 
     def __init__(self, frame: av.VideoFrame) -> None:

@@ -41,7 +41,9 @@ class VideoWriter:
         tick_s: Fraction,
         sound_from: Path | None,
     ) -> None:
-        """sound_from: the file whose sound, between the times of the first and last frame, is copied."""
+        """sound_from: the file whose sound, between the times of the first and last frame, is
+        copied.
+        """
         self._container = container
         self._rate = rate
         self._tick_s = tick_s
@@ -174,7 +176,7 @@ class Sound:
         return None
 
     def copy_until(self, end_s: Fraction, zero_s: Fraction) -> None:
-        """Copy the sound before `end_s`; `zero_s` on the source's clock becomes zero in the target."""
+        """Copy the sound before `end_s`; `zero_s` becomes zero in the target."""
         while True:
             try:
                 packet = next(self._packets, None) if self._waiting is None else self._waiting

@@ -1,4 +1,5 @@
-"""Convert a `scene.glb` of fitmesh into an FBX file with Blender, for programs that do not read glTF.
+"""Convert a `scene.glb` of fitmesh into an FBX file with Blender, for programs that do not read
+glTF.
 
 `fitmesh run --export fbx` calls this script. It also works by itself, on any scene.glb of a run:
 

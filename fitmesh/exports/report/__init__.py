@@ -19,7 +19,7 @@ from pose2d.base.files import atomic_file
 
 FILE = "report.html"
 MOST_UNFOLDED = 4  # with more people, their sections are folded
-MOST_WARNINGS = 8  # that are shown; the others are folded
+MOST_WARNINGS = 8  # that are thin_errors; the others are folded
 MOST_STOPS = 300  # colours of a bar
 DOUBTFUL_UP_DEG = 6.0  # gravity with a larger standard deviation is worth a check
 # A body is far off its keypoints at this multiple of the median distance, and at this share of the
@@ -98,23 +98,23 @@ def _swatch(identity: int) -> str:
 
 
 def _moment(since_s: float) -> str:
-    """Return a button with the seconds since the first frame, which moves the page's player there."""
+    """Return a button with the seconds since the first frame, which moves the player there."""
     return f'<button class="time" data-seconds="{max(0.0, since_s):.3f}">{since_s:.2f} s</button>'
 
 
-def _to_check(result: Result, time_s: float, identity: int, what: str, text: str) -> str:
+def _to_check(result: Result, time_s: float, identity: int, kind: str, text: str) -> str:
     """Return a line about a person at a time of the video, which is what `fitmesh tracks` takes."""
     start_s = float(result.time_s[0]) if len(result.time_s) else 0.0
     moment = _moment(time_s - start_s)
     if start_s > 0:
         moment += f" ({time_s:.2f} s of the video)"
     person = f"{_swatch(identity)}person {identity}"
-    return f"<li>{moment} {person}, <b>{escape(what)}</b>: {escape(text)}</li>"
+    return f"<li>{moment} {person}, <b>{escape(kind)}</b>: {escape(text)}</li>"
 
 
 def _warnings(result: Result) -> str:
-    """Return the card of things to check: events in order of time, then doubts about the scene, then
-    moments at which a body is far from its keypoints.
+    """Return the card of things to check: events in order of time, then doubts about the scene,
+    then moments at which a body is far from its keypoints.
     """
     events = []
     for event in sorted(result.events, key=lambda event: event.time_s):
@@ -135,25 +135,25 @@ def _warnings(result: Result) -> str:
 
 
 def _scene_doubts(result: Result) -> list[str]:
-    """Return a line for each shot whose scene was dropped or softened, is uncertain or not known."""
+    """Return a line for each shot whose scene was dropped, softened, uncertain or not known."""
     lines = []
     for number, shot in enumerate(result.shots, 1):
-        where = f"shot {number}: " if len(result.shots) > 1 else ""
+        prefix = f"shot {number}: " if len(result.shots) > 1 else ""
         reason = escape(shot.scene_reason)
         if shot.scene in ("dropped", "softened"):
-            lines.append(f"<li>{where}<b>scene {shot.scene}</b>: {reason}</li>")
+            lines.append(f"<li>{prefix}<b>scene {shot.scene}</b>: {reason}</li>")
         elif shot.up_std_deg > DOUBTFUL_UP_DEG:
             words = f"the up direction is uncertain by {shot.up_std_deg:.0f} degrees"
-            lines.append(f"<li>{where}<b>gravity doubtful</b>: {words} ({reason})</li>")
+            lines.append(f"<li>{prefix}<b>gravity doubtful</b>: {words} ({reason})</li>")
         elif not shot.floor_known and shot.scene_reason not in ("", "not looked for"):
-            what = "gravity" if shot.up_cam is None else "floor"
-            lines.append(f"<li>{where}<b>{what} not known</b>: {reason}</li>")
+            subject = "gravity" if shot.up_cam is None else "floor"
+            lines.append(f"<li>{prefix}<b>{subject} not known</b>: {reason}</li>")
     return lines
 
 
 def _far_off(result: Result) -> list[str]:
-    """Return a line for each person whose body is at one moment much farther from its keypoints than
-    in the median, with the worst moment.
+    """Return a line for each person whose body is at one moment much farther from its keypoints
+    than in the median, with the worst moment.
     """
     lines = []
     for person in result.people:
@@ -217,11 +217,11 @@ def _usable(result: Result) -> str:
         if not np.isfinite(person.worst_error_mm).any():
             continue
         worst = np.where(person.observed, person.worst_error_mm, np.nan)
-        shown = thinned(on_every_frame(result, person, worst), MOST_STOPS)
+        thin_errors = thinned(on_every_frame(result, person, worst), MOST_STOPS)
         first, last = np.searchsorted(result.frames, person.frame[[0, -1]])
         left = 100 * first / len(result.frames)
         width = 100 * (last + 1 - first) / len(result.frames)
-        colours = ",".join([*worst_colours(shown), *worst_colours(shown[-1:])])
+        colours = ",".join([*worst_colours(thin_errors), *worst_colours(thin_errors[-1:])])
         within_100, within_200 = (
             f"{(person.reliable(limit_mm) >= 0.5).mean():.0%}" for limit_mm in (100, 200)
         )
@@ -295,11 +295,11 @@ def _settings(result: Result) -> str:
         for name, value in result.settings.items()
         if value not in (None, "", [])
     }
-    more = ""
+    all_settings_html = ""
     if all_settings:
         summary = f"<summary>all {len(all_settings)} settings of the run</summary>"
-        more = f"<details>{summary}{_table(all_settings)}</details>"
-    return f'<h2>Settings</h2><div class="card scroll">{_table(main)}{more}</div>'
+        all_settings_html = f"<details>{summary}{_table(all_settings)}</details>"
+    return f'<h2>Settings</h2><div class="card scroll">{_table(main)}{all_settings_html}</div>'
 
 
 def _table(entries: Mapping[str, Any]) -> str:

@@ -75,8 +75,8 @@ def person_section(result: Result, person: Person) -> str:
     status = spread(keypoint_status(result, person).astype(np.int64), AWAY)
     plots = _quality(result, person, times, spread) + _angles(person, times, spread)
     legend = "".join(
-        f'<li title="{escape(about)}"><span class="swatch {key}"></span>{escape(title)}</li>'
-        for key, (title, about) in STATUSES.items()
+        f'<li title="{escape(explanation)}"><span class="swatch {key}"></span>{escape(title)}</li>'
+        for key, (title, explanation) in STATUSES.items()
     )
     return (
         f'<p class="soft">{_when(person, times)}; the fit stopped: {escape(person.stopped)}. '
@@ -84,7 +84,7 @@ def person_section(result: Result, person: Person) -> str:
         f'<div class="card plots">{plots}</div>'
         "<h3>Which keypoints were reliable, and why the others were not</h3>"
         "<p>The solver removes no keypoint: each is weighted by its confidence. Where several "
-        "reasons apply, the first one is shown.</p>"
+        "reasons apply, the first one is thin_statuses.</p>"
         f'<ul class="legend">{legend}</ul>'
         f'<div class="card">{_strips(status, person, time_s)}</div>'
     )
@@ -109,8 +109,8 @@ def _when(person: Person, times: Times) -> str:
     if not away:
         return text
     spans = [f"{times.time_s[a]:.2f} to {times.time_s[b]:.2f} s" for a, b in away[:MOST_ABSENCES]]
-    more = f" and {len(away) - MOST_ABSENCES} more times" if len(away) > MOST_ABSENCES else ""
-    return f"{text}, absent from {', '.join(spans)}{more}"
+    more_text = f" and {len(away) - MOST_ABSENCES} more times" if len(away) > MOST_ABSENCES else ""
+    return f"{text}, absent from {', '.join(spans)}{more_text}"
 
 
 def _quality(
@@ -166,12 +166,12 @@ def _angles(person: Person, times: Times, spread: Callable[..., np.ndarray]) -> 
 
 def _strips(statuses: np.ndarray, person: Person, time_s: np.ndarray) -> str:
     """Return a strip over time for each keypoint, coloured by status."""
-    shown = thinned(statuses)
+    thin_statuses = thinned(statuses)
     cells = [
         '<span class="head">keypoint</span><span></span><span class="head num">reliable</span>',
         '<span class="head why">main reason otherwise</span>',
     ]
-    size = f'viewBox="0 0 {len(shown)} 1" preserveAspectRatio="none"'
+    size = f'viewBox="0 0 {len(thin_statuses)} 1" preserveAspectRatio="none"'
     titles = [title for title, _ in STATUSES.values()]
     for keypoint, name in enumerate(HALPE26.keypoints):
         frames_by_status = np.bincount(statuses[:, keypoint], minlength=len(STATUSES))[:AWAY]
@@ -181,13 +181,13 @@ def _strips(statuses: np.ndarray, person: Person, time_s: np.ndarray) -> str:
             f'<rect class="{key}" x="{first}" width="{last - first + 1}" height="1"/>'
             for number, key in enumerate(STATUSES)
             if number != RELIABLE
-            for first, last in runs(shown[:, keypoint] == number)
+            for first, last in runs(thin_statuses[:, keypoint] == number)
         )
         main_reason = titles[unreliable_share.argmax()] if unreliable_share.any() else ""
-        about = f"{name}: mean confidence {person.confidence[:, keypoint].mean():.2f}"
+        explanation = f"{name}: mean confidence {person.confidence[:, keypoint].mean():.2f}"
         cells.append(
             f"<span>{name.replace('_', ' ')}</span>"
-            f'<svg {size} role="img"><title>{escape(about)}</title>{rects}</svg>'
+            f'<svg {size} role="img"><title>{escape(explanation)}</title>{rects}</svg>'
             f'<span class="num">{share[RELIABLE]:.0%}</span>'
             f'<span class="why soft">{main_reason}</span>'
         )

@@ -20,7 +20,7 @@ _SCALES_FROM_NEAR = (1.5, 1.2, 1.2)
 
 @dataclass(frozen=True)
 class Pose:
-    """Where the camera looks and how far it is zoomed in, relative to the shot's first frame."""
+    """Direction and zoom of the camera, relative to the shot's first frame."""
 
     first_from_camera: np.ndarray  # [3, 3]
     log_zoom: float
@@ -59,7 +59,7 @@ def fit_rotation_and_zoom(
 
 
 def _point_derivatives(points: np.ndarray, f: float) -> np.ndarray:
-    """Return the derivatives [N, 2, 4] of image points by rotation about x, y, z and by log zoom."""
+    """Return the derivatives [N, 2, 4] of image points by rotation (x, y, z) and log zoom."""
     u = points[:, 0]
     v = points[:, 1]
     jacobian = np.zeros((len(points), 2, 4))

@@ -61,10 +61,10 @@ def focal_from_turns(turns: list[Turn], focal: float) -> FocalRatio | None:
         method="bounded",
         options={"xatol": 2e-3},
     ).x
-    below, at, above = (
+    below, center, above = (
         turns_cost(turns, focal, optimum + step) for step in (-_FINE_STEP, 0.0, _FINE_STEP)
     )
-    curvature = (below - 2 * at + above) / _FINE_STEP**2
+    curvature = (below - 2 * center + above) / _FINE_STEP**2
     if not np.isfinite(curvature) or curvature <= 0:
         return None
     sigma = math.hypot(curvature**-0.5, LEAST_FOCAL_LOG_SIGMA)

@@ -39,8 +39,10 @@ STANDS = 0.5  # least probability of contact of a foot that stands
 SCALE_PERCENTILE = 95
 
 
-def viewer_data(result: Result) -> tuple[bytes, bytes]:
-    """Return the JSON and the little-endian numbers of all people, with the motion of scene.glb."""
+def viewer_data(result: Result, report: str = "") -> tuple[bytes, bytes]:
+    """Return the JSON and the little-endian numbers of all people, with the motion of scene.glb.
+    report: URL of report.html; empty: there is none.
+    """
     result = change_motion(result, _motion(result.settings))
     scene = scene_frame(result)
     blocks: list[bytes] = []
@@ -53,7 +55,7 @@ def viewer_data(result: Result) -> tuple[bytes, bytes]:
             blocks.append(np.ascontiguousarray(values, "<f4").tobytes())
             first += values.size
         people.append(_about_person(result, person, scene) | {"arrays": arrays})
-    meta = _about_result(result, scene) | {"people": people}
+    meta = _about_result(result, scene) | {"people": people, "report": report}
     return json.dumps(meta, allow_nan=False).encode(), b"".join(blocks)
 
 
@@ -98,7 +100,6 @@ def _about_result(result: Result, scene: SceneFrame) -> dict[str, Any]:
         "focal_y_px": (result.focal_px * aspect).round(3).tolist(),
         "shots": _about_shots(result, scene),
         "has_video": result.overlay_path.is_file(),
-        "has_report": (result.folder / "report.html").is_file(),
         "confidence": result.source,
         "joints": list(JOINT_NAMES),
         "bones": [[parent, joint] for joint, parent in enumerate(PARENTS) if joint],

@@ -8,6 +8,7 @@ import base64
 import hashlib
 import os
 import re
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,9 +37,10 @@ _TYPES = {
 }
 # No file has so many bytes that a position needs more digits.
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
-# A report may come from another person: it runs in a sandbox and sees nothing of this server.
+# A report may come from another person: it runs in a sandbox, loads the overlay beside it and sees
+# nothing else of this server.
 _REPORT_POLICY = (
-    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "default-src 'none'; img-src data:; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
 )
 _INLINE_SCRIPT = re.compile(rb"<script type=\"importmap\">(.*?)</script>", re.DOTALL)
@@ -51,6 +53,8 @@ class Content:
     kind: str  # media type
     source: Path | bytes
     policy: str = ""  # Content-Security-Policy
+    # Cross-Origin-Resource-Policy. "cross-origin" lets other pages embed it, if they know the URL.
+    embedding: str = "same-origin"
 
 
 class ViewerServer(ThreadingHTTPServer):
@@ -88,7 +92,12 @@ def serve(result: Result, port: int = 0) -> ViewerServer:
     scene = result.folder / "scene.glb"
     if not scene.is_file():
         raise UserError(f"{scene} is missing. Run `fitmesh run` again: it makes missing files.")
-    meta, values = viewer_data(result)
+    report = result.folder / "report.html"
+    # To the browser, the sandbox of the report is another site. A secret folder keeps other sites
+    # from embedding the overlay, as the report does.
+    report_folder = f"/{secrets.token_urlsafe(16)}"
+    report_url = f"{report_folder}/{report.name}" if report.is_file() else ""
+    meta, values = viewer_data(result, report_url)
     contents = {
         f"/{path.relative_to(PAGE).as_posix()}": Content(_TYPES[path.suffix], path.read_bytes())
         for path in PAGE.rglob("*")
@@ -98,10 +107,15 @@ def serve(result: Result, port: int = 0) -> ViewerServer:
     contents["/"] = Content(_TYPES[".html"], page, _policy(page))
     contents["/meta.json"] = Content(_TYPES[".json"], meta)
     contents["/values.bin"] = Content("application/octet-stream", values)
-    for path in (scene, result.overlay_path, result.folder / "report.html"):
-        if path.is_file():
-            policy = _REPORT_POLICY if path.suffix == ".html" else ""
-            contents[f"/{path.name}"] = Content(_TYPES[path.suffix], path, policy)
+    contents[f"/{scene.name}"] = Content(_TYPES[".glb"], scene)
+    overlay = result.overlay_path
+    if overlay.is_file():
+        contents[f"/{overlay.name}"] = Content(_TYPES[".mp4"], overlay)
+    if report_url:
+        contents[report_url] = Content(_TYPES[".html"], report, _REPORT_POLICY)
+        contents[f"{report_folder}/{overlay.name}"] = Content(
+            _TYPES[".mp4"], overlay, embedding="cross-origin"
+        )
     return ViewerServer(contents, port)
 
 
@@ -165,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
             "Accept-Ranges": "bytes",
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",
-            "Cross-Origin-Resource-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": content.embedding,
             "Referrer-Policy": "no-referrer",
             **({"Content-Security-Policy": content.policy} if content.policy else {}),
             **(extra or {}),

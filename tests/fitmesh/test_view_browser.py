@@ -3,6 +3,7 @@ the image.
 """
 
 import base64
+import os
 import shlex
 import threading
 import time
@@ -25,6 +26,7 @@ from tests.fitmesh.walkers import NUMBER, SIZE, in_world, walkers
 from tests.videos import write_video
 
 QUIET = Reporter()
+SCREENSHOTS = os.environ.get("FITMESH_SCREENSHOTS", "")  # a folder for looking at the pages
 PATIENCE_MS = 60_000  # software rendering on a busy machine
 FRAMES = 24
 # The canvas with nothing but meshes; drawn and read in one call, since a canvas is cleared after
@@ -311,6 +313,86 @@ def test_play_moves_both_and_pause_stops_both(page: Any) -> None:
         "[fitmesh.scene.frame, document.getElementById('video').currentTime]"
     )
     assert frame == pytest.approx(time_s * 30000 / 1001, abs=2)
+
+
+def test_keys_move_the_video_after_a_click_on_a_button(page: Any) -> None:
+    slide(page, 6)
+    page.click("#side-view")
+    page.keyboard.press("i")
+    assert "--start" in page.locator("#command").inner_text()
+    page.keyboard.press("i")
+    assert page.locator("#trim").is_hidden()
+    page.keyboard.press(" ")
+    assert page.locator("#play").get_attribute("aria-label") == "Pause"
+    page.keyboard.press(" ")
+    assert page.locator("#play").get_attribute("aria-label") == "Play"
+    page.click("#camera-view")
+
+
+def test_space_presses_a_button_that_was_reached_by_tab(page: Any) -> None:
+    page.focus("#side-view")
+    page.keyboard.press(" ")
+    assert page.locator("#side-view").get_attribute("aria-pressed") == "true"
+    assert page.locator("#play").get_attribute("aria-label") == "Play"
+    page.click("#camera-view")
+
+
+def test_arrow_keys_step_frames_while_the_colour_menu_has_the_focus(page: Any) -> None:
+    slide(page, 6)
+    page.select_option("#colour", "person")
+    page.focus("#colour")
+    page.keyboard.press("ArrowRight")
+    wait(page, "document.body.dataset.frame === '7'")
+    assert page.locator("#colour").input_value() == "person"
+    page.keyboard.press("ArrowLeft")
+    wait(page, "document.body.dataset.frame === '6'")
+    assert page.locator("#colour").input_value() == "person"
+
+
+def test_one_person_can_be_shown_alone(page: Any, result: Result) -> None:
+    both_present = int(result.people[1].frame[0] - result.frames[0])
+    slide(page, both_present)
+    shown = "fitmesh.scene.figures.map(figure => figure.mesh.visible)"
+    joints = "fitmesh.scene.figures.map(figure => figure.joints[0].visible)"
+    assert page.evaluate(shown) == [True, True]
+    page.select_option("#person", str(result.people[1].identity))
+    assert page.evaluate(shown) == page.evaluate(joints) == [False, True]
+    hidden_place = page.evaluate("fitmesh.scene.canvasPosition(fitmesh.meta.people[0], 4)")
+    picked = page.evaluate(
+        "place => fitmesh.scene.pick(place.x, place.y)?.person.identity", hidden_place
+    )
+    assert picked != result.people[0].identity
+    page.select_option("#person", "")
+    assert page.evaluate(shown) == [True, True]
+
+
+def test_on_a_phone_the_slider_is_as_wide_as_the_screen(browser: Any, result: Result) -> None:
+    server = serve(result)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(server.url)
+    page.wait_for_selector("body[data-ready=yes]")
+    assert page.locator("#slider").bounding_box()["width"] > 340
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    if SCREENSHOTS:
+        page.screenshot(path=f"{SCREENSHOTS}/phone.png")
+    page.close()
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_report_opened_from_the_page_plays_its_video(page: Any) -> None:
+    with page.expect_popup() as popup:
+        page.click("#report")
+    report = popup.value
+    wait(report, "document.querySelector('.video video').readyState > 0")
+    assert report.evaluate("document.querySelector('.video video').videoWidth") == SIZE[0]
+    assert report.locator(".video p").is_hidden()
+    if SCREENSHOTS:
+        report.screenshot(path=f"{SCREENSHOTS}/report.png")
+        page.screenshot(path=f"{SCREENSHOTS}/page.png")
+    report.close()
 
 
 def test_the_page_logged_no_error(page: Any) -> None:

@@ -15,6 +15,7 @@ export class Scene {
     this.mode = 'person';
     this.frame = 0;
     this.selected = null; // { person, joint }
+    this.only = null; // identity of the person who is shown alone; null: everyone
     this.renderer = new THREE.WebGLRenderer({ canvas, antialias: true, alpha: true });
     this.renderer.setPixelRatio(Math.min(2, devicePixelRatio));
     this.scene = new THREE.Scene();
@@ -49,6 +50,10 @@ export class Scene {
     this.scene.add(this.footprints.group);
     this.addFloor();
     this.viewFromCamera();
+  }
+
+  isShown(person) {
+    return this.only === null || this.only === person.identity;
   }
 
   // The number of the shot that a frame belongs to.
@@ -96,7 +101,7 @@ export class Scene {
     this.scene.add(floor(box));
   }
 
-  // Through the video's camera, wherever it goes, until the mouse takes over.
+  // Follows the video's camera until the mouse takes over.
   viewFromCamera() {
     this.fromCamera = this.following = true;
     this.close = null;
@@ -123,9 +128,11 @@ export class Scene {
     this.look(this.middle, new THREE.Vector3(x, y, z), Math.max(2.5, 1.1 * this.extent));
   }
 
-  // A hand of the selected person, or of the first one who is there, the other one the next time; it is followed.
+  // Looks at a hand of the selected person, or of the first person in the frame, and follows it; the next call takes the
+  // other hand.
   viewHands() {
-    const person = [this.selected?.person, ...this.meta.people].find(one => one && one.row('joints_m', this.frame));
+    const people = [this.selected?.person, ...this.meta.people];
+    const person = people.find(candidate => candidate && this.isShown(candidate) && candidate.row('joints_m', this.frame));
     if (!person) return;
     this.hand = this.hand === 22 ? 23 : 22;
     const points = person.row('joints_m', this.frame), from = new THREE.Vector3();
@@ -189,7 +196,7 @@ export class Scene {
       if (number === shot) shapeFrustum(pyramid, this.videoFov, this.videoCamera.aspect);
       else if (other) shapeFrustum(pyramid, this.videoCameras[number].fov, this.videoCameras[number].aspect);
     });
-    this.footprints.show(frame, shot, this.footprintsShown !== false);
+    this.footprints.show(frame, shot, person => this.footprintsShown !== false && this.isShown(person));
     if (this.close) this.followHand();
     if (this.fromCamera) this.setLens(); // it may zoom, and every shot has its own
     for (const figure of this.figures) this.place(figure);
@@ -197,7 +204,7 @@ export class Scene {
   }
 
   place({ person, mesh, joints }) {
-    const points = person.row('joints_m', this.frame);
+    const points = this.isShown(person) ? person.row('joints_m', this.frame) : null;
     mesh.visible = points !== null && this.meshesShown !== false;
     joints.forEach((ball, joint) => {
       ball.visible = points !== null && this.jointsShown !== false;
@@ -213,7 +220,7 @@ export class Scene {
     if (mesh.visible) this.paint(person, mesh);
   }
 
-  // Every vertex has the colours of the bones that move it, by skinning weight; unseen ones let the scene shine through.
+  // Mixes the colours of the bones that move a vertex by skinning weight; bones that were not observed are transparent.
   paint(person, mesh) {
     const { color, skinIndex, skinWeight } = mesh.geometry.attributes;
     const observed = person.row('bone_observed', this.frame);
@@ -243,6 +250,7 @@ export class Scene {
   pick(x, y) {
     let best = null, least = PICK_PX;
     for (const { person } of this.figures) {
+      if (!this.isShown(person)) continue;
       this.meta.joints.forEach((_, joint) => {
         const place = this.canvasPosition(person, joint);
         const away = place ? Math.hypot(place.x - x, place.y - y) : Infinity;

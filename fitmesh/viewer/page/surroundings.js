@@ -42,7 +42,7 @@ function lines(points, color) {
     new THREE.BufferGeometry().setFromPoints(points), new THREE.LineBasicMaterial({ color }));
 }
 
-// One mesh for every footprint of everybody; `show` tells which are to be seen.
+// One mesh for every footprint of all people; `show` chooses the visible ones.
 export class Footprints {
   constructor(meta) {
     this.group = new THREE.Group();
@@ -56,14 +56,15 @@ export class Footprints {
       mesh.rotation.y = Math.atan2(along.x, along.z);
       mesh.scale.set(print.left ? -length : length, 1, length);
       this.group.add(mesh);
-      return { mesh, shot: person.shot, first: print.first, last: print.last };
+      return { mesh, person, first: print.first, last: print.last };
     }));
   }
 
-  // Those that were made so far in this shot; the feet that stand now are strong.
-  show(frame, shot, wanted) {
-    for (const { mesh, shot: own, first, last } of this.prints) {
-      mesh.visible = wanted && own === shot && first <= frame;
+  // Shows the footprints that were made so far in this shot, of people for whom isShown(person) holds; feet that stand now
+  // are opaque.
+  show(frame, shot, isShown) {
+    for (const { mesh, person, first, last } of this.prints) {
+      mesh.visible = isShown(person) && person.shot === shot && first <= frame;
       mesh.material.opacity = frame <= last ? NOW : BEFORE;
     }
   }

@@ -8,7 +8,7 @@ import { Color } from 'three';
 const $ = id => document.getElementById(id);
 const video = $('video'), slider = $('slider');
 let meta, scene, frame = 0, playing = false, startedAt = 0, startedFrom = 0;
-let marks = [null, null]; // first and last frame of the part that is wanted
+let marks = [null, null]; // first and last frame of the marked part
 
 const lastTime = () => meta.time_s.at(-1) + frameLength(meta.time_s.length - 1);
 const frameLength = i => i + 1 < meta.time_s.length ? meta.time_s[i + 1] - meta.time_s[i]
@@ -26,7 +26,7 @@ function show(next) {
   document.body.dataset.frame = next; // for tests and scripts
 }
 
-// To the middle of the frame's time: rounding to an earlier time would show the frame before.
+// Seeks to the middle of the frame's time: a time rounded down would show the frame before.
 function seek(next) {
   next = Math.min(meta.time_s.length - 1, Math.max(0, next));
   show(next);
@@ -35,29 +35,29 @@ function seek(next) {
   startedFrom = meta.time_s[next];
 }
 
-const firstWanted = () => marks[0] ?? 0;
-const lastWanted = () => marks[1] ?? meta.time_s.length - 1;
+const firstMarked = () => marks[0] ?? 0;
+const lastMarked = () => marks[1] ?? meta.time_s.length - 1;
 
-// Again at the same frame: no mark. A mark beyond the other takes its place.
+// Marks the current frame as first (0) or last (1) of a part, or removes that mark. A mark beyond the other removes it.
 function mark(side) {
   marks[side] = marks[side] === frame ? null : frame;
   if (marks[0] !== null && marks[1] !== null && marks[0] > marks[1]) marks[1 - side] = null;
   const none = marks[0] === null && marks[1] === null, count = meta.time_s.length;
   $('part').hidden = $('trim').hidden = none;
-  $('part').style.marginLeft = `calc(8px + ${firstWanted() / count} * (100% - 16px))`;
-  $('part').style.width = `calc(${(lastWanted() + 1 - firstWanted()) / count} * (100% - 16px))`;
+  $('part').style.marginLeft = `calc(8px + ${firstMarked() / count} * (100% - 16px))`;
+  $('part').style.width = `calc(${(lastMarked() + 1 - firstMarked()) / count} * (100% - 16px))`;
   // Between frames, so that rounding leaves none out.
-  const begins = Math.max(0, meta.start_s + meta.time_s[firstWanted()] - 0.25 * frameLength(firstWanted()));
-  const ends = meta.start_s + meta.time_s[lastWanted()] + 0.5 * frameLength(lastWanted());
+  const begins = Math.max(0, meta.start_s + meta.time_s[firstMarked()] - 0.25 * frameLength(firstMarked()));
+  const ends = meta.start_s + meta.time_s[lastMarked()] + 0.5 * frameLength(lastMarked());
   $('command').textContent = meta.trim
     + (marks[0] === null ? '' : ` --start ${begins.toFixed(3)}`) + (marks[1] === null ? '' : ` --end ${ends.toFixed(3)}`);
 }
 
-function setPlaying(wanted) {
-  playing = wanted;
+function setPlaying(shouldPlay) {
+  playing = shouldPlay;
   $('play').textContent = playing ? '❚❚' : '▶';
   $('play').setAttribute('aria-label', playing ? 'Pause' : 'Play');
-  if (playing && (frame >= lastWanted() || frame < firstWanted())) seek(firstWanted());
+  if (playing && (frame >= lastMarked() || frame < firstMarked())) seek(firstMarked());
   startedAt = performance.now();
   startedFrom = meta.time_s[frame];
   if (!meta.has_video) return;
@@ -76,7 +76,7 @@ function follow() {
   let time = meta.has_video ? video.currentTime : startedFrom + speed * (performance.now() - startedAt) / 1000;
   if (!meta.has_video && time >= lastTime()) time = lastTime();
   let next = frameAt(meta.time_s, time);
-  if (next > lastWanted() || (!meta.has_video && time === lastTime())) { next = firstWanted(); seek(next); }
+  if (next > lastMarked() || (!meta.has_video && time === lastTime())) { next = firstMarked(); seek(next); }
   if (next !== frame) show(next);
 }
 
@@ -98,7 +98,7 @@ function setColour(mode) {
   show(frame);
 }
 
-// Of each person a line in their colour, and one that is blue where frames can be used and red where not.
+// Two bars for each person: one in the person's colour, and one that is blue where frames are usable and red where not.
 function drawSpans() {
   const add = (title, spans, background) => {
     const line = document.createElement('div');
@@ -131,6 +131,7 @@ function addListeners() {
   $('forward').addEventListener('click', () => { setPlaying(false); seek(frame + 1); });
   $('mark-first').addEventListener('click', () => mark(0));
   $('mark-last').addEventListener('click', () => mark(1));
+  $('person').addEventListener('change', event => isolate(event.target.value));
   $('copy').addEventListener('click', () => {
     navigator.clipboard?.writeText($('command').textContent).then(() => { $('copy').textContent = 'copied'; }, () => {});
     getSelection().selectAllChildren($('command'));
@@ -140,7 +141,7 @@ function addListeners() {
     startedAt = performance.now();
     startedFrom = meta.time_s[frame];
   });
-  video.addEventListener('ended', () => { if (playing) { seek(firstWanted()); playVideo(); } });
+  video.addEventListener('ended', () => { if (playing) { seek(firstMarked()); playVideo(); } });
   video.addEventListener('click', () => setPlaying(!playing));
   video.addEventListener('error', hideVideo);
   $('colour').addEventListener('change', event => setColour(event.target.value));
@@ -168,18 +169,43 @@ function addListeners() {
     const box = canvas.getBoundingClientRect();
     select(scene.pick(event.clientX - box.left, event.clientY - box.top));
   });
+  addKeys();
+  new ResizeObserver(() => scene.resize()).observe($('scene-panel'));
+}
+
+// A control that was used with the mouse gives the focus back, so that Space and the arrow keys move the video again.
+// A control that was reached with the Tab key keeps it: there Space presses the button.
+function addKeys() {
+  addEventListener('click', event => {
+    if (event.detail > 0) event.target.closest('button, a, input[type=checkbox]')?.blur();
+  });
+  addEventListener('change', event => { if (event.target.matches('select')) event.target.blur(); });
   addEventListener('keydown', event => {
-    if (event.target.matches('select, input[type=checkbox], button, a')) return;
-    if (event.key === ' ') setPlaying(!playing);
-    else if (event.key === 'ArrowRight' && event.target !== slider) { setPlaying(false); seek(frame + 1); }
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === ' ') {
+      if (event.target.matches('select, button, a, input[type=checkbox]')) return;
+      setPlaying(!playing);
+    } else if (event.key === 'ArrowRight' && event.target !== slider) { setPlaying(false); seek(frame + 1); }
     else if (event.key === 'ArrowLeft' && event.target !== slider) { setPlaying(false); seek(frame - 1); }
-    else if (event.key === 'i') mark(0);
-    else if (event.key === 'o') mark(1);
+    else if (event.key.toLowerCase() === 'i' && meta.trim) mark(0);
+    else if (event.key.toLowerCase() === 'o' && meta.trim) mark(1);
     else if (event.key === 'Escape') select(null);
     else return;
     event.preventDefault();
   });
-  new ResizeObserver(() => scene.resize()).observe($('scene-panel'));
+}
+
+// Shows one person alone, by identity, or everyone.
+function isolate(identity) {
+  scene.only = identity === '' ? null : Number(identity);
+  $('person').value = identity;
+  if (scene.selected && !scene.isShown(scene.selected.person)) select(null);
+  else show(frame);
+}
+
+function addPeopleToMenu() {
+  for (const person of meta.people) $('person').add(new Option(`person ${person.identity}`, person.identity));
+  $('person').parentElement.hidden = meta.people.length < 2;
 }
 
 function hideVideo() {
@@ -191,7 +217,8 @@ async function start() {
   meta = await load();
   document.title = `${meta.name} · fitmesh`;
   $('name').textContent = meta.name;
-  $('report').hidden = !meta.has_report;
+  $('report').hidden = !meta.report;
+  $('report').href = meta.report;
   $('mark-first').hidden = $('mark-last').hidden = !meta.trim;
   if (!meta.has_video) { video.removeAttribute('src'); hideVideo(); }
   scene = new Scene($('canvas'), meta);
@@ -201,12 +228,13 @@ async function start() {
   $('hand-view').hidden = !meta.has_hands;
   $('footprints').parentElement.hidden = !meta.people.some(person => person.footprints.length);
   drawSpans();
+  addPeopleToMenu();
   addListeners();
   $('colour').value = meta.scale_mm.relative ? 'relative' : 'person';
   setColour($('colour').value);
   $('message').hidden = meta.people.length > 0;
   $('message').textContent = 'No person was found in this video.';
-  window.fitmesh = { meta, scene, seek, select }; // for the console and for tests
+  window.fitmesh = { meta, scene, seek, select, isolate }; // for the console and for tests
   const tick = () => { follow(); scene.render(); requestAnimationFrame(tick); };
   tick();
   document.body.dataset.ready = 'yes';

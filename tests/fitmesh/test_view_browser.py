@@ -355,6 +355,9 @@ def test_one_person_can_be_shown_alone(page: Any, result: Result) -> None:
     shown = "fitmesh.scene.figures.map(figure => figure.mesh.visible)"
     joints = "fitmesh.scene.figures.map(figure => figure.joints[0].visible)"
     assert page.evaluate(shown) == [True, True]
+    # A person's first frame must not be hidden by a time that was rounded down.
+    scales = "fitmesh.meta.people.map(p => fitmesh.scene.scene.getObjectByName(`person_${p.identity}`).scale.x)"
+    assert page.evaluate(scales) == [1, 1]
     page.select_option("#person", str(result.people[1].identity))
     assert page.evaluate(shown) == page.evaluate(joints) == [False, True]
     hidden_place = page.evaluate("fitmesh.scene.canvasPosition(fitmesh.meta.people[0], 4)")

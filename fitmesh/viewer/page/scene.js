@@ -185,7 +185,7 @@ export class Scene {
   show(frame) {
     this.frame = frame;
     if (this.action) {
-      this.action.time = this.meta.time_s[frame];
+      this.action.time = Math.fround(this.meta.time_s[frame]); // as scene.glb has it: an earlier time is the frame before
       this.mixer.update(0);
     }
     this.scene.updateMatrixWorld();

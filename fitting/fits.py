@@ -44,7 +44,8 @@ class FitOptions:
     # Geman-McClure scale: at so many standard deviations a keypoint counts half of its square.
     # A large number is least squares.
     robust_sigmas: float = ROBUST_SCALE
-    # Solve fewer frames, stop early and state no deviations: for a fit that another one begins from.
+    # Solve fewer frames, stop early and state no deviations: for a fit that another one begins
+    # from.
     rough: bool = False
 
 
@@ -96,7 +97,7 @@ class FitInput:
     segment: Tensor | None = None
     start: BodyParams | None = None  # [T] where the search begins, if not at the guess
     hands: HandObservations | None = None  # [T] None: hands were not looked for
-    others: tuple[OtherView, ...] = ()  # [T] what other cameras see
+    other_views: tuple[OtherView, ...] = ()  # [T] what other cameras see
     shape: ShapeEvidence | None = None  # what outlines and a known weight say of the shape
 
     def __len__(self) -> int:
@@ -111,7 +112,7 @@ class FitInput:
             None if self.segment is None else self.segment[index],
             self.start and self.start.rows(index),
             self.hands and self.hands.rows(index),
-            tuple(other.rows(index) for other in self.others),
+            tuple(view.rows(index) for view in self.other_views),
             self.shape,
         )
 

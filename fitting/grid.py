@@ -21,8 +21,8 @@ from fitting.body.rotations import axis_angle_to_quaternion, quaternion_to_axis_
 from fitting.keypoints.segments import ABSENT
 from pose2d.base.errors import UserError
 
-# A body's motion ends far below this rate. Above it, the search takes every n-th frame and bodies in
-# between are interpolated: acceleration grows with the square of the rate and its square in the
+# A body's motion ends far below this rate. Above it, the search takes every n-th frame and bodies
+# in between are interpolated: acceleration grows with the square of the rate and its square in the
 # normal equations with the fourth power, which at 480 frames/s exceeds what float32 holds beside a
 # keypoint's pull.
 FASTEST_FPS = 240.0
@@ -89,21 +89,22 @@ class Grid:
         return np.flatnonzero(is_solved), self.fps / stride
 
 
-def find_neighbours(known: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, for each row number of `rows`, the indices into the increasing row numbers `known` of
-    the one before and the one after it, and how far it is from the one to the other, 0..1.
+def find_neighbours(known_rows: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, for each row number of `rows`, the indices into the increasing row numbers
+    `known_rows` of the one before and the one after it, and how far it is from the one to the
+    other, 0..1.
     """
-    after = torch.searchsorted(known, rows).clamp(max=len(known) - 1)
-    before = (torch.searchsorted(known, rows, right=True) - 1).clamp(min=0)
-    distance = (known[after] - known[before]).clamp(min=1)
-    return before, after, ((rows - known[before]) / distance).clamp(0, 1)
+    after = torch.searchsorted(known_rows, rows).clamp(max=len(known_rows) - 1)
+    before = (torch.searchsorted(known_rows, rows, right=True) - 1).clamp(min=0)
+    distance = (known_rows[after] - known_rows[before]).clamp(min=1)
+    return before, after, ((rows - known_rows[before]) / distance).clamp(0, 1)
 
 
-def interpolate_params(params: BodyParams, known: Tensor, rows: Tensor) -> BodyParams:
-    """Return bodies at `rows` from those at the row numbers `known`: interpolated in between,
+def interpolate_params(params: BodyParams, known_rows: Tensor, rows: Tensor) -> BodyParams:
+    """Return bodies at `rows` from those at the row numbers `known_rows`: interpolated in between,
     constant before the first and after the last.
     """
-    before, after, share = find_neighbours(known, rows)
+    before, after, share = find_neighbours(known_rows, rows)
     return blend_params(params.rows(before), params.rows(after), share)
 
 
@@ -118,11 +119,11 @@ def blend_params(a: BodyParams, b: BodyParams, share: Tensor) -> BodyParams:
     return replace(a, pose=quaternion_to_axis_angle(blended), translation=translation)
 
 
-def nearest(available: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return, for every wanted frame number [M], the index into `available` [N > 0, increasing] of
+def nearest(available: np.ndarray, frame: np.ndarray) -> np.ndarray:
+    """Return, for every frame number [M], the index into `available` [N > 0, increasing] of
     the nearest one. Of two at the same distance it is the earlier.
     """
-    after = np.searchsorted(available, wanted).clip(0, len(available) - 1)
+    after = np.searchsorted(available, frame).clip(0, len(available) - 1)
     before = (after - 1).clip(0)
-    before_is_nearer = np.abs(wanted - available[before]) <= np.abs(available[after] - wanted)
+    before_is_nearer = np.abs(frame - available[before]) <= np.abs(available[after] - frame)
     return np.where(before_is_nearer, before, after)

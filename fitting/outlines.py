@@ -88,12 +88,13 @@ class _ShapeEquations:
     gradient: Tensor  # [S]
 
 
-def _reduce_to_shape(problem: Problem, state: State, *more: Term) -> _ShapeEquations:
-    """Return the equations of the shape, all else eliminated; `more` are terms besides the
+def _reduce_to_shape(problem: Problem, state: State, *extra_terms: Term) -> _ShapeEquations:
+    """Return the equations of the shape, all else eliminated; `extra_terms` are besides the
     problem's.
     """
     shape_weight = problem.term(LikelyShape).weight
-    system = normal_equations(replace(problem, terms=(*problem.terms, *more)), state).double()
+    problem = replace(problem, terms=(*problem.terms, *extra_terms))
+    system = normal_equations(problem, state).double()
     response = factorize(system).solve(system.arrow)
     lower = corner_factor(system.arrow, system.corner, response, shape_weight)
     eliminated = torch.einsum("tds,td->s", response, system.gradient)

@@ -40,9 +40,9 @@ from fitting.solver.unknowns import SHAPE_SIZE, State, from_params, to_params
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 
-# A network's errors are correlated over time (bench/tuning/keypoint_noise.py measures them): so many
-# frames of a second are independent observations, and this share of a keypoint's squared error is
-# constant over a track.
+# A network's errors are correlated over time (bench/tuning/keypoint_noise.py measures them): so
+# many frames of a second are independent observations, and this share of a keypoint's squared error
+# is constant over a track.
 INDEPENDENT_FRAMES_PER_SECOND = 3.0
 CONSTANT_ERROR_SHARE = 0.45
 # Joints accelerate together: of the 129 terms of a frame a few are independent. bench/left_out.py
@@ -73,9 +73,10 @@ def make_problem(
         )
     view, counts = _reprojection(fit_input.keypoints, cameras, options)
     views = [view]
-    for other in fit_input.others:
-        view, other_counts = _reprojection(other.keypoints, [other.camera], options)
-        views.append(replace(view, rotation=other.rotation, offset_m=other.offset_m))
+    for other_view in fit_input.other_views:
+        view, other_counts = _reprojection(other_view.keypoints, [other_view.camera], options)
+        view = replace(view, rotation=other_view.rotation, offset_m=other_view.offset_m)
+        views.append(view)
         counts = torch.maximum(counts, other_counts)
     usable = require_usable_frames(counts)
     body = body.to(dtype=torch.float32)
@@ -217,7 +218,8 @@ def initial_guess(
                 f"init={init!r} reads images, and a fit has keypoints only. "
                 "Make the guess first and pass it as init: "
                 f"network = fitting.init.regressors.load({init!r}, checkpoint); "
-                "init = fitting.init.regressors.initialise_track(network, images, boxes_px, camera)."
+                "init = fitting.init.regressors.initialise_track(network, images, boxes_px, "
+                "camera)."
             )
         if init != "lifter":
             raise UserError(f"unknown initialiser {init!r}: choose lifter, or pass a guess.")

@@ -1,10 +1,11 @@
-"""SMPLify as SPIN runs it: Adam on the place first, then on the pose. The baseline that fits are
-measured against.
+"""SMPLify as SPIN runs it, the baseline that fits are measured against: Adam on the translation and
+global rotation first, then on the pose.
 
-Stage 1 turns and moves the whole body until hips and shoulders fall on theirs; stage 2 bends it,
-the place held. Weights are in pixels of SPIN's 224-pixel crop, so in the full frame every error is
-scaled by 224 / b, with b the side of the square around the person. Each frame is fitted by itself
-and has a shape of its own."""
+Stage 1 turns and moves the body until its hips and shoulders project onto the keypoints; stage 2
+bends it at a fixed translation. Weights are in pixels of SPIN's 224-pixel crop, so in the full
+frame every error is scaled by 224 / b, with b the side of the square around the person. Each frame
+is fitted by itself and has a shape of its own.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,37 +36,37 @@ from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 
 Through = Literal["mesh", "bones", "smplx"]
-Place = Callable[
-    [Tensor, Tensor], Tensor
-]  # pose [N, 72] axis-angle, shape [N, S] -> points [N, K, 3], metres
+# pose [N, 72] axis-angle, shape [N, S] -> points [N, K, 3], metres
+PlacePoints = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class FitPoints:
-    """K points as weighted sums of posed joints and vertices, and the part each plays."""
+    """K points as weighted sums of posed joints and vertices, and how each of them is used."""
 
     joint_part: Tensor  # [K, 24]
     vertex_part: Tensor  # [K, V]
-    torsos: tuple[
-        tuple[int, ...], ...
-    ]  # hips and shoulders, for the first stage; the first set that is seen whole
+    # Sets of hips and shoulders for the first stage, which takes the first set that is fully seen.
+    torsos: tuple[tuple[int, ...], ...]
     ignored: tuple[int, ...]  # left out of the second stage
 
 
 def coco17(body: Body) -> FitPoints:
-    """The body's own COCO keypoints, in the parts that SPIN gives their slots."""
+    """Return the body's own COCO keypoints, used as SPIN uses them."""
     return FitPoints(
         body.keypoint_joints[:17], body.keypoint_vertices[:17], ((12, 11, 6, 5),), (11, 12)
     )
 
 
-def placer(body: Body, points: FitPoints, through: Through) -> Place:
-    """How to place the points: "mesh" skins every vertex, as SMPLify does; "bones" only what the
-    points need. "smplx" skins every vertex by the smplx package, which is what published SMPLify
-    code calls."""
+def make_placer(body: Body, points: FitPoints, through: Through) -> PlacePoints:
+    """Return a function that poses the body and returns the points.
+
+    "mesh" skins every vertex, as SMPLify does; "bones" only what the points need; "smplx" skins
+    every vertex by the smplx package, which is what published SMPLify code calls.
+    """
     attached = body.points(points.joint_part, points.vertex_part)
     size = 3 * len(body.v_template)
-    # SMPL's file has correctives, so smplx always adds them
+    # smplx always adds pose correctives, which SMPL's file has and other bodies may lack.
     correctives = body.v_template.new_zeros(9 * (JOINT_COUNT - 1), size)
     if body.posedirs is not None:
         correctives = body.posedirs.reshape(size, -1).T.contiguous()
@@ -74,16 +75,14 @@ def placer(body: Body, points: FitPoints, through: Through) -> Place:
         if through == "smplx":
             from smplx.lbs import lbs  # slow to import
 
-            template = body.v_template[None]
-            tree = torch.tensor(PARENTS)
             vertices, joints = lbs(
                 shape,
                 pose,
-                template,
+                body.v_template[None],
                 body.shapedirs,
                 correctives,
                 body.J_regressor,
-                tree,
+                torch.tensor(PARENTS),
                 body.weights,
             )
         else:
@@ -99,23 +98,22 @@ def placer(body: Body, points: FitPoints, through: Through) -> Place:
     return place
 
 
-# Numbers of the 69 that bend elbows and knees, and the sign in which they bend backwards.
+# Which of the 69 body pose parameters bend elbows and knees, and the sign that bends them
+# backwards.
 _HINGES = (52, 55, 9, 12)
 _BACKWARDS = (1.0, -1.0, -1.0, -1.0)
 
 
 @dataclass(frozen=True)
 class SmplifySettings:
-    """SPIN's numbers. Weights are squared before use, as there."""
+    """The settings of SMPLify, by default SPIN's. Weights are squared before use, as there."""
 
     iterations: int = 100  # of each of the two stages
     step: float = 1e-2  # Adam's learning rate
-    conf_power: float = (
-        2.0  # an error counts confidence ** conf_power: 2 as in SPIN, 1 by the confidence itself
-    )
-    robust_px: float = (
-        100.0  # error at which a keypoint counts half of its square, pixels of a 224-pixel crop
-    )
+    # An error counts confidence ** conf_power: 2 as in SPIN, 1 by the confidence itself.
+    conf_power: float = 2.0
+    # Error at which a keypoint counts half of its square, in pixels of a 224-pixel crop.
+    robust_px: float = 100.0
     pose_weight: float = 4.78
     bend_weight: float = 15.2
     shape_weight: float = 5.0
@@ -137,25 +135,30 @@ def torso_reprojection(
     pixel_scale: Tensor,
     torsos: tuple[tuple[int, ...], ...],
 ) -> Tensor:
-    """Squared crop pixels of hips and shoulders, not weighted, [N]: of the first torso seen whole,
-    else the last. Of the last, points with confidence 0 are left out: they have no position."""
+    """Return the squared reprojection error [N] of hips and shoulders in crop pixels, unweighted.
+
+    It is that of the first torso that is fully seen, else of the last, without the points that have
+    confidence 0 and therefore no position.
+    """
     squared = ((projected_px - xy_px) * pixel_scale[:, None, None]).square().sum(-1)
     *preferred, last = (list(torso) for torso in torsos)
     loss = (squared[:, last] * (confidence[:, last] > 0)).sum(1)
     for torso in reversed(preferred):
-        whole = (confidence[:, torso] > 0).all(1)
-        loss = torch.where(whole, squared[:, torso].sum(1), loss)
+        is_visible = (confidence[:, torso] > 0).all(1)
+        loss = torch.where(is_visible, squared[:, torso].sum(1), loss)
     return loss
 
 
-def bend(body_pose: Tensor) -> Tensor:
-    """exp(angle)^2 of elbows and knees bent backwards, [N, 69] -> [N, 4]."""
+def backward_bend(body_pose: Tensor) -> Tensor:
+    """Return exp(angle)^2 of elbows and knees bent backwards, [N, 69] -> [N, 4]."""
     return (body_pose[:, list(_HINGES)] * body_pose.new_tensor(_BACKWARDS)).exp().square()
 
 
 def max_mixture(mixture: Mixture) -> PosePrior:
-    """SMPLify's pose prior over joints 1 to 23: of M Gaussians, the nearest counts. c_m = -log(w_m
-    / ((2 pi)^(69/2) sqrt(det_m) / min sqrt(det))), as SMPLify scales it."""
+    """Return SMPLify's pose prior over joints 1 to 23: of M Gaussians, the nearest counts.
+
+    Its constant is c_m = -log(w_m / ((2 pi)^(69/2) sqrt(det_m) / min sqrt(det))), as in SMPLify.
+    """
     prior = prior_from_mixture(
         replace(mixture, freedom=GAUSSIAN), np.ones(24), np.ones(69), range(1, JOINT_COUNT)
     )
@@ -165,7 +168,7 @@ def max_mixture(mixture: Mixture) -> PosePrior:
 
 @lru_cache(maxsize=4)
 def load_max_mixture(path: str | Path | None = None) -> PosePrior:
-    """SMPLify's own mixture (gmm_08.pkl), or the embedded one in the same form."""
+    """Return SMPLify's own mixture (gmm_08.pkl), or the embedded one in the same form."""
     return max_mixture(read_mixture(path))
 
 
@@ -186,12 +189,13 @@ class Observations:
     pixel_scale: Tensor  # [N] crop pixels per pixel: 1 in the crop, 224 / b in the full frame
 
     def frames(self, part: slice) -> "Observations":
+        """Return some of the frames."""
         return Observations(*(value[part] for value in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class SmplifyFit:
-    """Where Adam ended, for each of N frames."""
+    """The bodies and losses of N frames after the last step."""
 
     params: BodyParams  # shape [N, S], one per frame
     loss: Tensor  # [N] the second stage's loss
@@ -208,25 +212,28 @@ def smplify(
     prior: PosePrior | None = None,
     through: Through = "mesh",
 ) -> SmplifyFit:
-    """Fit T frames in the full frame, from `start`. prior: `load_max_mixture(...)`; the embedded
-    one if None. through: "mesh" skins all vertices at every step, as the original does; "smplx"
-    does so by the very package that the original calls; "bones" places the keypoints alone. The
-    result is the same."""
+    """Fit T frames in the full frame, from `start`.
+
+    prior: `load_max_mixture(...)`; the embedded one if None. through: how keypoints are placed
+    (`make_placer`), which does not change the result.
+    """
     keypoints = undistort_keypoints(check_body_keypoints(keypoints), [camera])
     xy_px = keypoints.xy_px[:, :17]
     confidence = (keypoints.confidence * keypoints.presence)[:, :17]
-    focal, center = (
-        xy_px.new_tensor(pair).expand(len(xy_px), 2) for pair in (camera.focal_px, camera.center_px)
+    observations = Observations(
+        xy_px,
+        confidence,
+        focal_px=xy_px.new_tensor(camera.focal_px).expand(len(xy_px), 2),
+        center_px=xy_px.new_tensor(camera.center_px).expand(len(xy_px), 2),
+        pixel_scale=CROP_PX / square_side(xy_px, confidence),
     )
-    seen = Observations(xy_px, confidence, focal, center, CROP_PX / square_side(xy_px, confidence))
     body = body.to(dtype=torch.float32)
-    return fit_points(
-        seen, body, coco17(body), start, prior or load_max_mixture(), settings, through
-    )
+    prior = prior or load_max_mixture()
+    return fit_points(observations, body, coco17(body), start, prior, settings, through)
 
 
 def fit_points(
-    seen: Observations,
+    observations: Observations,
     body: Body,
     points: FitPoints,
     start: BodyParams,
@@ -234,53 +241,57 @@ def fit_points(
     settings: SmplifySettings | None = None,
     through: Through = "mesh",
 ) -> SmplifyFit:
-    """The two stages for any set of points, such as SPIN's 49, `settings.batch` at a time."""
+    """Fit any set of points, such as SPIN's 49, in both stages, `settings.batch` at a time."""
     settings = settings or SmplifySettings()
-    frames = len(seen.xy_px)
+    frames = len(observations.xy_px)
     _check_start(start, frames)
     size = min(SHAPE_SIZE, body.shape_size)
     shape = start.shape.detach().float()[..., :size]
     shape = torch.nn.functional.pad(shape, (0, size - shape.shape[-1])).expand(frames, size)
     pose = start.pose.detach().float().reshape(frames, -1)
     translation = start.translation.detach().float()
-    place = placer(body, points, through)
+    place_full = make_placer(body, points, through)
     missing = body.shape_size - size
-    if missing:  # shape directions beyond those that are fitted stay zero
-        whole = place
-        place = lambda pose, shape: whole(pose, torch.nn.functional.pad(shape, (0, missing)))  # noqa: E731
-    parts = [
-        _two_stages(
-            seen.frames(part),
-            place,
-            points,
-            pose[part],
-            shape[part],
-            translation[part],
-            prior,
-            settings,
+
+    def place(pose: Tensor, shape: Tensor) -> Tensor:
+        """Place points with zeros for the shape directions beyond those that are fitted."""
+        return place_full(pose, torch.nn.functional.pad(shape, (0, missing)))
+
+    fits = []
+    for first in range(0, frames, settings.batch):
+        batch = slice(first, first + settings.batch)
+        batch_start = BodyParams(pose[batch], shape[batch], translation[batch])
+        batch_fit = _fit_batch(
+            observations.frames(batch), place, points, batch_start, prior, settings
         )
-        for part in (
-            slice(first, first + settings.batch) for first in range(0, frames, settings.batch)
-        )
-    ]
-    loss, errors = (
-        torch.cat([getattr(part, name) for part in parts]) for name in ("loss", "reprojection")
+        fits.append(batch_fit)
+    return SmplifyFit(
+        BodyParams.concat([fit.params for fit in fits]),
+        torch.cat([fit.loss for fit in fits]),
+        torch.cat([fit.reprojection for fit in fits]),
     )
-    return SmplifyFit(BodyParams.concat([part.params for part in parts]), loss, errors)
 
 
 def camera_loss(
     placed: Tensor,
     translation: Tensor,
     depth: Tensor,
-    seen: Observations,
+    observations: Observations,
     points: FitPoints,
     settings: SmplifySettings,
 ) -> Tensor:
-    """Stage 1, [N]: the torso's error, and the distance held near `depth` [N]."""
-    projected = project(placed + translation[:, None], seen.focal_px, seen.center_px)
+    """Return the loss [N] of stage 1: the torso's error, and how far the distance is from `depth`
+    [N].
+    """
+    projected = project(
+        placed + translation[:, None], observations.focal_px, observations.center_px
+    )
     torso = torso_reprojection(
-        projected, seen.xy_px, seen.confidence, seen.pixel_scale, points.torsos
+        projected,
+        observations.xy_px,
+        observations.confidence,
+        observations.pixel_scale,
+        points.torsos,
     )
     return torso + settings.depth_weight**2 * (translation[:, 2] - depth).square()
 
@@ -290,75 +301,77 @@ def body_loss(
     body_pose: Tensor,
     shape: Tensor,
     translation: Tensor,
-    seen: Observations,
+    observations: Observations,
     points: FitPoints,
     prior: PosePrior,
     settings: SmplifySettings,
 ) -> tuple[Tensor, Tensor]:
-    """Stage 2: the loss [N], and each keypoint's part of it [N, K]."""
-    weight = seen.confidence**settings.conf_power * (seen.confidence > 0)
+    """Return the loss [N] of stage 2, and each keypoint's part of it [N, K]."""
+    weight = observations.confidence**settings.conf_power * (observations.confidence > 0)
     weight[:, list(points.ignored)] = 0
-    projected = project(placed + translation[:, None], seen.focal_px, seen.center_px)
-    squared = ((projected - seen.xy_px) * seen.pixel_scale[:, None, None]).square()  # crop pixels
+    projected = project(
+        placed + translation[:, None], observations.focal_px, observations.center_px
+    )
+    squared = (
+        (projected - observations.xy_px) * observations.pixel_scale[:, None, None]
+    ).square()  # crop pixels
     errors = weight * geman_mcclure(squared, settings.robust_px**2)[0].sum(-1)
     loss = errors.sum(1) + settings.pose_weight**2 * prior.energy(body_pose)[0]
     loss = (
         loss
-        + settings.bend_weight**2 * bend(body_pose).sum(1)
+        + settings.bend_weight**2 * backward_bend(body_pose).sum(1)
         + settings.shape_weight**2 * shape.square().sum(1)
     )
     return loss, errors
 
 
 def square_side(xy_px: Tensor, confidence: Tensor) -> Tensor:
-    """Side [T] of the square around each person's keypoints; a frame without any has side 224."""
-    sure = confidence > BOX_CONFIDENCE
-    used = torch.where((sure.sum(1) >= 2)[:, None], sure, confidence > 0)[..., None]
+    """Return the side [T] of the square around each person's keypoints; 224 without keypoints."""
+    confident = confidence > BOX_CONFIDENCE
+    has_enough = (confident.sum(1) >= 2)[:, None]
+    used = torch.where(has_enough, confident, confidence > 0)[..., None]
     low = torch.where(used, xy_px, torch.inf).amin(1)
     high = torch.where(used, xy_px, -torch.inf).amax(1)
     side = (BOX_MARGIN * (high - low).amax(1)).clamp(min=1)
     return torch.where(used.sum((1, 2)) >= 2, side, torch.full_like(side, float(CROP_PX)))
 
 
-def _two_stages(
-    seen: Observations,
-    place: Place,
+def _fit_batch(
+    observations: Observations,
+    place: PlacePoints,
     points: FitPoints,
-    pose: Tensor,
-    shape: Tensor,
-    translation: Tensor,
+    start: BodyParams,
     prior: PosePrior,
     settings: SmplifySettings,
 ) -> SmplifyFit:
-    root = pose[:, :3].clone()
-    bent = pose[:, 3:].clone()
-    shape = shape.clone()
-    translation = translation.clone()
+    """Run both stages from poses [N, 72]."""
+    root = start.pose[:, :3].clone()
+    body_pose = start.pose[:, 3:].clone()
+    shape = start.shape.clone()
+    translation = start.translation.clone()
     depth = translation[:, 2].clone()
 
     def first_stage() -> Tensor:
-        return camera_loss(
-            place(torch.cat((root, bent), 1), shape), translation, depth, seen, points, settings
-        )
+        placed = place(torch.cat((root, body_pose), 1), shape)
+        return camera_loss(placed, translation, depth, observations, points, settings)
 
     def second_stage() -> tuple[Tensor, Tensor]:
-        placed = place(torch.cat((root, bent), 1), shape)
-        return body_loss(placed, bent, shape, translation, seen, points, prior, settings)
+        placed = place(torch.cat((root, body_pose), 1), shape)
+        return body_loss(
+            placed, body_pose, shape, translation, observations, points, prior, settings
+        )
 
     _descend([root, translation], first_stage, settings)
-    _descend([bent, shape, root], lambda: second_stage()[0], settings)
+    _descend([body_pose, shape, root], lambda: second_stage()[0], settings)
     with torch.no_grad():
         loss, errors = second_stage()
-    return SmplifyFit(
-        BodyParams(torch.cat((root, bent), 1).unflatten(1, (-1, 3)), shape, translation),
-        loss,
-        errors,
-    )
+    pose = torch.cat((root, body_pose), 1).unflatten(1, (-1, 3))
+    return SmplifyFit(BodyParams(pose, shape, translation), loss, errors)
 
 
 def _descend(unknowns: list[Tensor], loss: Callable[[], Tensor], settings: SmplifySettings) -> None:
-    """Adam changes the unknowns in place. The frames' losses are added, which leaves each frame on
-    its own.
+    """Change the unknowns in place by Adam. The losses of frames are added, so frames do not
+    influence each other.
     """
     for unknown in unknowns:
         unknown.requires_grad_(True)
@@ -373,15 +386,15 @@ def _descend(unknowns: list[Tensor], loss: Callable[[], Tensor], settings: Smpli
 
 
 def _check_start(start: BodyParams, frames: int) -> None:
+    """Raise UserError where the start cannot be used."""
     if len(start) != frames:
         raise UserError(f"the start has {len(start)} frames; the keypoints have {frames}.")
-    if not all(
-        bool(torch.isfinite(value).all()) for value in (start.pose, start.shape, start.translation)
-    ):
+    values = (start.pose, start.shape, start.translation)
+    if not all(bool(torch.isfinite(value).all()) for value in values):
         raise UserError("the start has a number that is not finite (NaN or infinity).")
     behind = (start.translation[:, 2] < NEAREST_KEYPOINT_M).nonzero().flatten()
     if len(behind):
         raise UserError(
-            f"the start puts the person behind the camera in frame {int(behind[0])}. Translations are metres in the "
-            "camera frame: x right, y down, z forward, so z must be positive."
+            f"the start puts the person behind the camera in frame {int(behind[0])}. Translations "
+            "are metres in the camera frame: x right, y down, z forward, so z must be positive."
         )

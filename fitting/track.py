@@ -1,11 +1,11 @@
 """A person's keypoints over a video -> a body in every frame.
 
 `prepare_track` lays the keypoints on an even grid of frames (`fitting.grid`) and splits it into
-segments in which the person is present (`keypoints.split_into_segments`). In each segment, left and right are
-put back where they flicker, and the initialiser makes a guess. `fit_prepared` solves all segments
-with one shape and nothing else in common, so an absence costs nothing, however long. `run` and
-`eval-3dpw` call the two through `fitting.shot`, which fits everyone twice; `fit_track` does both for
-a caller with one track and no scene.
+segments in which the person is present (`keypoints.split_into_segments`). In each segment, left and
+right are put back where they flicker, and the initialiser makes a guess. `fit_prepared` solves all
+segments with one shape and nothing else in common, so an absence costs nothing, however long. `run`
+and `eval-3dpw` call the two through `fitting.shot`, which fits everyone twice; `fit_track` does
+both for a caller with one track and no scene.
 """
 
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ from fitting.outlines import shape_from_outlines
 from fitting.problem_setup import initial_guess
 from fitting.solver.terms.scene import SceneTerms
 from fitting.solver.terms.shape import ShapeEvidence
-from fitting.stated import calibrated, calibrated_by_several
+from fitting.stated import calibrate, calibrate_several_cameras
 from fitting.windows import fit_windows
 from pose2d.base.columns import column, nested, shared
 from pose2d.base.errors import UserError
@@ -64,7 +64,7 @@ class Track(Table):
     hands: HandKeypoints | None = nested(
         HandKeypoints, "of the person's left and right arm", optional=True
     )
-    others: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
+    other_views: tuple[OtherView, ...] = ()  # [T] each: what other cameras see, on the same grid
     shape: ShapeEvidence | None = None  # what outlines and a known weight say of the shape
 
 
@@ -223,7 +223,7 @@ def fit_prepared(
     per grid frame.
     """
     grid = track.grid
-    if track.others:  # `prepare_views` has checked that one of the cameras shows enough
+    if track.other_views:  # `prepare_views` has checked that one of the cameras shows enough
         usable = torch.from_numpy(grid.segment >= 0)
     else:
         usable = find_usable_frames(track.keypoints, [camera], options.weighting, options.gate)
@@ -234,7 +234,7 @@ def fit_prepared(
         scene = replace(scene, contact=_end_contacts_at_absences(scene.contact, segment, solved))
     hands = None if track.hands is None else observe_hands(track.hands, camera, body)
     fit_input = FitInput(
-        track.keypoints, track.guess, scene, segment, start, hands, track.others, track.shape
+        track.keypoints, track.guess, scene, segment, start, hands, track.other_views, track.shape
     )
     release_scratch()
     solved_fit = fit_windows(fit_input, usable[solved], camera, body, fps, options, solved=solved)
@@ -249,9 +249,9 @@ def fit_prepared(
 
     def finish_block(block: slice) -> TrackFit:
         part = _with_keypoints(track, fit, present, block, camera, body)
-        if track.others:
-            return calibrated_by_several(part)
-        return calibrated(part, track.guess.rows(block), body, uses_gravity, joint_fps)
+        if track.other_views:
+            return calibrate_several_cameras(part)
+        return calibrate(part, track.guess.rows(block), body, uses_gravity, joint_fps)
 
     return join_rows(map(finish_block, blocks(len(grid))), len(grid))
 
@@ -277,9 +277,9 @@ def _with_keypoints(
     projected_px = camera.project(body.at(fit.params.rows(rows)).keypoints)
     keypoints = update_confidence(part.keypoints.rows(rows), projected_px)
     observed = observed_joints(keypoints, camera.size)
-    for other in track.others:
-        other_keypoints = other.keypoints.rows(block).rows(rows)
-        observed |= observed_joints(other_keypoints, other.camera.size)
+    for view in track.other_views:
+        other_keypoints = view.keypoints.rows(block).rows(rows)
+        observed |= observed_joints(other_keypoints, view.camera.size)
     joint_observed = np.zeros((len(part), 24), np.bool_)
     joint_observed[~absent] = observed & fit.observed[rows].numpy()[:, None]
     keypoints = part.keypoints.put(rows, keypoints)

@@ -1,5 +1,5 @@
-"""Fit tracks of any length: beyond a window of frames, a track is solved in overlapping windows with
-one shape, which comes from frames spread over the whole track.
+"""Fit tracks of any length: beyond a window of frames, a track is solved in overlapping windows
+with one shape, which comes from frames spread over the whole track.
 """
 
 from collections.abc import Callable, Iterator
@@ -77,8 +77,8 @@ def fit_windows(
 ) -> Fit:
     """Fit the rows `solved` [T] of a track of any length (all of them where None is given).
 
-    usable [T] says which of these rows show enough (`find_usable_frames`); sizes: frames of a window and
-    of an overlap.
+    usable [T] says which of these rows show enough (`find_usable_frames`); sizes: frames of a
+    window and of an overlap.
     """
     window = sizes[0]
     frames = len(usable)
@@ -128,8 +128,8 @@ class _ShapeFit:
 
         def widen(name: str) -> Tensor:
             std, free_std, fixed_std = (getattr(fit, name) for fit in (piece, self.free, fixed))
-            more = (free_std.square() - fixed_std.square()).clamp(min=0)
-            missing = torch.lerp(more[before], more[after], share[:, None, None])
+            variance = (free_std.square() - fixed_std.square()).clamp(min=0)
+            missing = torch.lerp(variance[before], variance[after], share[:, None, None])
             return (std.square() + missing).sqrt()
 
         return replace(

@@ -161,11 +161,11 @@ def _fitted(
     """Return the track with raw deviations, its features, and whether the scene was used."""
     made: list[tuple[TrackFit, np.ndarray, bool]] = []
 
-    def raw(track, guess, body, scene, fps):  # in place of `calibrated`
+    def raw(track, guess, body, scene, fps):  # in place of `calibrate`
         made.append((track, stated.spread_features(track, guess, body), scene))
-        return stated.calibrated(track, guess, body, scene, fps, NEUTRAL)
+        return stated.calibrate(track, guess, body, scene, fps, NEUTRAL)
 
-    with mock.patch("fitting.track.calibrated", raw):
+    with mock.patch("fitting.track.calibrate", raw):
         focal = focal_from_user(camera.mean_focal_px, camera.size)
         shot = fit_shot([person], camera, focal, body, fps=FPS, options=SceneOptions(ground=scene))
     if not shot.people:
@@ -261,7 +261,8 @@ def learnt(people: Sequence[Person]) -> StatedErrors:
     )
     tracks = [_calibrated(one, table) for one in people]
     lengths_m = [
-        stated.moving_m(track.fit.joint_std_relative_mm.norm(dim=-1).numpy()) for track in tracks
+        stated.moving_std_m(track.fit.joint_std_relative_mm.norm(dim=-1).numpy())
+        for track in tracks
     ]
     speeds = [one.speed_m_s / length for one, length in zip(people, lengths_m, strict=True)]
     table = replace(table, speed_per_s=_by_kind(people, speeds), angle=_angles(people, tracks))
@@ -310,7 +311,7 @@ def _inflation(people: Sequence[Person]) -> np.ndarray:
 
 def _ratio(one: Person, place: int, table: StatedErrors) -> np.ndarray:
     """[T, 24, 3] |error| over deviation before factors; NaN where a frame shows too little."""
-    std = table.powered(_raw_mm(one, place), place)
+    std = table.apply_exponent(_raw_mm(one, place), place)
     if place == 0:
         std = std * np.exp((one.away - table.spread_mean) @ table.spread.T)[..., AXIS]
     with np.errstate(all="ignore"):
@@ -455,7 +456,7 @@ def _spread(people) -> StatedErrors:
 
 def _calibrated(one: Person, table: StatedErrors) -> TrackFit:
     with mock.patch.object(stated, "spread_features", return_value=one.away):
-        return stated.calibrated(one.track, None, None, one.scene, FPS, table)  # type: ignore[arg-type]
+        return stated.calibrate(one.track, None, None, one.scene, FPS, table)  # type: ignore[arg-type]
 
 
 def _worst(people, tracks, table: StatedErrors) -> StatedErrors:

@@ -62,7 +62,7 @@ def scene_options(floor: str) -> SceneOptions:
     """Return how gravity and floor are found; floor: off, auto, or a json file that states them."""
     if floor in (OFF, AUTO):
         return SceneOptions(ground=floor == AUTO)
-    return SceneOptions(given=read_floor(Path(floor)))
+    return SceneOptions(user_ground=read_floor(Path(floor)))
 
 
 def _known_lens(focal: FocalEstimate, size: tuple[int, int]) -> Lens:

@@ -35,7 +35,7 @@ from fitting.rig.offsets import Offset
 from fitting.rig.rig import Rig
 from fitting.rig.rig_ground import find_stated_ground
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
-from fitting.stated import widened_by_cameras
+from fitting.stated import widen_by_cameras
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
 from pose2d.base.errors import OptionError, UserError
 from pose2d.base.threads import single_thread
@@ -182,7 +182,7 @@ def make(job: Job, key: CacheKey) -> None:
     shot_fit = _fit(job, synced, body)
     for identity, track in shot_fit.people.items():
         if placing.scale_log_std or placing.turn_std_rad:
-            track = widened_by_cameras(track, placing.scale_log_std, placing.turn_std_rad, body)
+            track = widen_by_cameras(track, placing.scale_log_std, placing.turn_std_rad, body)
         if body.fingers is not None:
             track = synced.with_fingers(identity, track, body)
         shot_fit.people[identity] = track
@@ -212,15 +212,15 @@ def _fit(job: Job, synced: SyncedTracks, body: Body) -> ShotFit:
     first = synced.cameras[0]
     views = {identity: synced.views(identity) for identity in first.people}
     options = scene_options(settings.floor)
-    if options.ground and not options.given.states_anything:
-        options = SceneOptions(given=find_stated_ground(synced.rig, list(views.values())))
+    if options.ground and not options.user_ground.states_anything:
+        options = SceneOptions(user_ground=find_stated_ground(synced.rig, list(views.values())))
     shot_people = [
         ShotPerson(
             identity,
             first_view.keypoints,
             synced.frames(identity),
             settings.init,
-            others=tuple(other_views),
+            other_views=tuple(other_views),
         )
         for identity, (first_view, *other_views) in views.items()
     ]

@@ -28,7 +28,7 @@ _BLOCK = 1000  # frames solved together
 
 @single_thread()
 def fit_hands(
-    seen: HandObservations,
+    observations: HandObservations,
     params: BodyParams,
     camera: Camera,
     body: Body,
@@ -37,8 +37,8 @@ def fit_hands(
 ) -> HandFit:
     """Return the fingers of both hands, and the wrists as the palms show them.
 
-    seen: a row per frame of `params`, by `camera`; segment [T]: frames with one number follow each
-    other.
+    observations: a row per frame of `params`, by `camera`; segment [T]: frames with one number
+    follow each other.
     """
     frames = len(params)
     rotation = body.placement(rotation_matrices(params.pose), _full_shape(params, body)).rotation
@@ -46,7 +46,7 @@ def fit_hands(
     variance = torch.zeros(frames, 2, 5, 5)
     wrist_rad = params.pose[:, list(WRISTS)].double()
     point_std_m = torch.zeros(frames, 2, 21)
-    hands = _place_hands(seen, params, camera, body)
+    hands = _place_hands(observations, params, camera, body)
     for side, joint in enumerate(WRISTS):
         for rows in _split_frames(segment, frames):
             solved = solve_hand(hands[side].rows(rows), fps)
@@ -55,13 +55,13 @@ def fit_hands(
             point_std_m[rows, side] = solved.point_std_m.float()
             forearm = rotation[rows, PARENTS[joint]].double()
             wrist = matrix_to_axis_angle(nearest_rotation(forearm.mT @ solved.palm))
-            is_seen = seen.visible[rows, side, None]
+            is_seen = observations.visible[rows, side, None]
             wrist_rad[rows, side] = torch.where(is_seen, wrist, wrist_rad[rows, side])
     std_rad = _joint_variance(variance).clamp(min=0).sqrt()
     return HandFit(
         pose_rad=body.with_fingers().to(dtype=torch.float64).pose(angles).float().numpy(),
         std_deg=JOINT_STD_FACTOR * std_rad.rad2deg().flatten(1).numpy(),
-        seen=seen.visible.numpy(),
+        seen=observations.visible.numpy(),
         wrist_rad=wrist_rad.float().numpy(),
         point_std_mm=1000 * POINT_STD_FACTOR * point_std_m.numpy(),
     )
@@ -75,7 +75,7 @@ def _full_shape(params: BodyParams, body: Body) -> Tensor:
 
 
 def _place_hands(
-    seen: HandObservations, params: BodyParams, camera: Camera, body: Body
+    observations: HandObservations, params: BodyParams, camera: Camera, body: Body
 ) -> tuple[Hand, Hand]:
     """Return what is known of the left and the right hand, in float64."""
     frames = len(params)
@@ -102,12 +102,12 @@ def _place_hands(
             axes=fingers.axes[side],
             focal_px=focal_px,
             center_px=center_px,
-            xy_px=seen.xy_px[:, side].double(),
-            weight=seen.weight[:, side].double(),
-            depth_m=scale[side] * seen.depth_m[:, side].double(),
-            depth_weight=seen.depth_weight[:, side].double() / scale[side] ** 2,
-            line=seen.line[:, side].double(),
-            palm_rad=seen.palm_rad[:, side].double(),
+            xy_px=observations.xy_px[:, side].double(),
+            weight=observations.weight[:, side].double(),
+            depth_m=scale[side] * observations.depth_m[:, side].double(),
+            depth_weight=observations.depth_weight[:, side].double() / scale[side] ** 2,
+            line=observations.line[:, side].double(),
+            palm_rad=observations.palm_rad[:, side].double(),
         )
 
     return place_hand(0), place_hand(1)

@@ -16,8 +16,8 @@ from fitting.body.rotations import (
     rotation_matrices,
 )
 
-# A person is on the hands where the line from toes to wrists is level within this angle and at least
-# so long, and where hips and neck are higher over the floor than this and wrists lower
+# A person is on the hands where the line from toes to wrists is level within this angle and at
+# least so long, and where hips and neck are higher over the floor than this and wrists lower
 # (tests/training/test_motion.py has planks, all fours, downward dogs, and others).
 ON_HANDS_RAD = 0.5
 ON_HANDS_M = 0.45

@@ -1,4 +1,4 @@
-"""What is known of any hand: a relaxed pose, the ranges of its joints, and how fast angles change."""
+"""What is known of any hand: a relaxed pose, ranges of joints, and how fast angles change."""
 
 from typing import NamedTuple
 
@@ -13,8 +13,8 @@ ANGLES = 25  # unknowns of the fingers: five each
 WRIST_STD_RAD = 0.3
 SHIFT_STD_M = 0.04
 DEPTH_STD_SHARE = 0.1
-# How far an angle wanders in a second (bench/fingers.py, camera 1); shifts wander as far as they may
-# be off.
+# How far an angle wanders in a second (bench/fingers.py, camera 1); shifts wander as far as they
+# may be off.
 WANDER_DEG = 90.0
 LIMIT_STD_DEG = 3.0  # by which an angle may exceed its limit
 # Spread and flexion of the first joint, of the second, flexion of the third, in degrees, for
@@ -41,8 +41,8 @@ END_WITH_MIDDLE = 0.6
 
 
 class HandPrior(NamedTuple):
-    """A Gaussian of all 31 unknowns of a frame, limits of angles, and how far the unknowns go from a
-    frame to the next.
+    """A Gaussian of all 31 unknowns of a frame, limits of angles, and how far the unknowns go from
+    a frame to the next.
     """
 
     mean: Tensor  # [31]

@@ -94,7 +94,7 @@ def prepare_views(
         base = Track(grid, unused[:, 0], check_body_keypoints(absent), unused, guess)
         other_views = usable_views
     grid = replace(base.grid, segment=_number_segments(is_visible))
-    return replace(base, grid=grid, guess=guess, others=tuple(other_views))
+    return replace(base, grid=grid, guess=guess, other_views=tuple(other_views))
 
 
 def _number_segments(is_visible: np.ndarray) -> np.ndarray:

@@ -1,5 +1,5 @@
-"""Everyone in one shot: each person is fitted alone, then the scene that they stand in is estimated,
-then everyone is fitted again within it.
+"""Everyone in one shot: each person is fitted alone, then the scene that they stand in is
+estimated, then everyone is fitted again within it.
 
 The scene is how the camera turned, the lens, gravity and floor, everyone's size, and which points
 of their feet are in contact (`fitting.scene`). Each of them may be unknown; what is unknown

@@ -1,4 +1,4 @@
-"""Decide for one person whether the scene is used: fit within it, and compare with the fit alone."""
+"""Decide for one person whether the scene is used: compare the fits with and without it."""
 
 import math
 from dataclasses import replace
@@ -18,14 +18,14 @@ from fitting.solver.terms.scene import SceneTerms
 from fitting.track import Track, fit_prepared
 from pose2d.base.table import blocks
 
-# Mean reprojection error with the scene divided by that without it. Below, no difference is visible;
-# above, fits with the scene were visibly worse (bench/scene_evidence.py).
+# Mean reprojection error with the scene divided by that without it. Below, no difference is
+# visible; above, fits with the scene were visibly worse (bench/scene_evidence.py).
 DOUBTFUL_MISFIT = 1.10
 SOFTER = 4.0  # on the deviations of lean, floor and contacts, where a scene is softened
 UPRIGHT_RAD = 0.25  # standard deviation of people's lean from the vertical
 # Balance does not hold in single support, so one foot counts only so much of what two feet do.
 ON_ONE_FOOT = 0.1
-# Hips of people who stand are higher over the ankles than this share of the legs' length. Not tuned.
+# Hips of people who stand are higher over the ankles than this share of the legs. Not tuned.
 LOWEST_STANDING = 0.75
 
 
@@ -44,7 +44,7 @@ def decide_about_scene(
     """
     in_scene = fit_in_scene(track, alone, view, ground, floor_m)
     misfit = misfit_ratio(in_scene, alone)
-    if misfit <= DOUBTFUL_MISFIT or view.options.given.states_anything:
+    if misfit <= DOUBTFUL_MISFIT or view.options.user_ground.states_anything:
         return in_scene, SceneDecision("used", misfit)
     softened = fit_in_scene(track, alone, view, ground, floor_m, SOFTER)
     if misfit_ratio(softened, alone) <= DOUBTFUL_MISFIT:
@@ -59,10 +59,10 @@ def misfit_ratio(in_scene: TrackFit, alone: TrackFit) -> float:
     """
     with_scene = in_scene.fit.reprojection_px.numpy()
     without = alone.fit.reprojection_px.numpy()
-    both = np.isfinite(with_scene) & np.isfinite(without)
-    if not both.any():
+    counts = np.isfinite(with_scene) & np.isfinite(without)
+    if not counts.any():
         return 1.0
-    return float(with_scene[both].mean() / max(without[both].mean(), 1e-6))
+    return float(with_scene[counts].mean() / max(without[counts].mean(), 1e-6))
 
 
 def fit_alone(
@@ -111,10 +111,10 @@ def fit_in_scene(
     lean_rad = softer * math.hypot(UPRIGHT_RAD, math.radians(ground.up_sigma_deg))
     options = replace(view.options.fit, lean_rad=lean_rad)
     start = alone.fit.params
-    found = fit_prepared(track, view.camera, view.body, options, scene=scene, start=start)
-    feet = _feet_in_first_frame(found.fit.params, view, scene.world_rotation)
+    scene_fit = fit_prepared(track, view.camera, view.body, options, scene=scene, start=start)
+    feet = _feet_in_first_frame(scene_fit.fit.params, view, scene.world_rotation)
     final_contact = weaken_moved_contacts(contact, feet, view.fps).numpy().astype(np.float32)
-    return replace(found, contact=final_contact)
+    return replace(scene_fit, contact=final_contact)
 
 
 def _feet_in_first_frame(
@@ -150,9 +150,9 @@ def _carrying_feet(
         foot_contact = points.reshape(-1, 2, 2).max(2)
         weaker = foot_contact.min(1)
         stronger = foot_contact.max(1)
-        known = stands * (weaker + ON_ONE_FOOT * (stronger - weaker))
+        certainty = stands * (weaker + ON_ONE_FOOT * (stronger - weaker))
         share = points / np.maximum(points.sum(1), 1e-6)[:, None]
-        carries[block] = torch.from_numpy(share * known[:, None]).float()
+        carries[block] = torch.from_numpy(share * certainty[:, None]).float()
     return carries
 
 

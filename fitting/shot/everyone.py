@@ -1,4 +1,4 @@
-"""Fit everyone in a shot: first roughly and alone, then within the scene that the first fits show."""
+"""Fit everyone in a shot: first roughly and alone, then within the scene that these fits show."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -115,7 +115,7 @@ def prepare_person(person: ShotPerson, view: ShotView) -> Track:
             person.keypoints,
             person.frame,
             view.camera,
-            person.others,
+            person.other_views,
             view.body,
             person.init,
             fps=view.fps,
@@ -140,7 +140,7 @@ def estimate_shot_ground(
 ) -> GroundAnswer:
     """Estimate gravity, floor and sizes from everyone's first fit."""
     motion = view.motion
-    given = view.options.given
+    user_ground = view.options.user_ground
     evidence = [
         person_evidence(fit, view.body, view.rows(fit.frame), person.height_m)
         for person in people
@@ -159,10 +159,10 @@ def estimate_shot_ground(
         moving=not view.stays_in_place,
         vertical=vertical,
     )
-    answer = estimate_ground(evidence, shot_camera, given)
+    answer = estimate_ground(evidence, shot_camera, user_ground)
     ground = answer.ground
-    warnings = contradictions(evidence, shot_camera, given, ground)
-    if ground is not None and view.has_several_cameras and given.camera_height_m is None:
+    warnings = contradictions(evidence, shot_camera, user_ground, ground)
+    if ground is not None and view.has_several_cameras and user_ground.camera_height_m is None:
         ground = _put_floor_under_feet(ground, rough.fits.values(), view.body)
     return replace(answer, ground=ground, warnings=warnings)
 
@@ -237,9 +237,7 @@ def floor_at_size_one(
 
 
 def reason_to_drop_scene(decisions: Mapping[int, SceneDecision]) -> str | None:
-    """Return why nobody is fitted within the scene: it was dropped for most people. None: it was
-    not.
-    """
+    """Return why the scene is dropped for everyone: most people contradict it. None: they do not."""
     misfits = [decision.misfit for decision in decisions.values() if decision.verdict == "dropped"]
     if 2 * len(misfits) <= len(decisions):
         return None

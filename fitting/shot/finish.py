@@ -75,7 +75,7 @@ class FinishedPeople:
 
     def _hidden_variance(self, identity: int) -> torch.Tensor | None:
         """Return the variance inflation [T, 26] of a person's keypoints by other people in front;
-        None: there is nobody else.
+        None: there is no other person.
         """
         if len(self.bodies) < 2:
             return None

@@ -23,8 +23,8 @@ CHILD_M = 1.4  # below this height, a person is not assumed to have an adult's s
 ADULT_HEAD_SHARE = float(head_share(np.array(ADULT_M)))
 HEAD = [0, 1, 2, 3, 4, 17]  # Halpe's keypoints of the head
 NECK = 18
-# Density of people with air in their lungs (0.98 to 1.04), and how exactly a body's volume gives its
-# weight: density, clothes and food on the scales, and a body model without inner air.
+# Density of people with air in their lungs (0.98 to 1.04), and how exactly a body's volume gives
+# its weight: density, clothes and food on the scales, and a body model without inner air.
 KG_PER_M3 = 1010.0
 WEIGHT_LOG_STD = 0.05
 HEIGHT_STD_M = 0.002  # by which a fit may leave a height that is stated

@@ -32,7 +32,7 @@ class ShotPerson:
     weight_kg: float | None = None  # None: not known
     # With several cameras: rows without gaps, NaN where this camera does not show the person, and
     # what the other cameras show.
-    others: tuple[OtherView, ...] = ()
+    other_views: tuple[OtherView, ...] = ()
 
     @property
     def has_outlines(self) -> bool:
@@ -48,7 +48,7 @@ class SceneOptions:
     """How everyone is fitted, and what is looked for besides the bodies."""
 
     ground: bool = True  # gravity, floor, sizes and contacts; without, everyone is fitted alone
-    given: GivenGround = field(default_factory=GivenGround)  # what the user states of them
+    user_ground: GivenGround = field(default_factory=GivenGround)  # what the user states of them
     fit: FitOptions = DEFAULTS  # of every person
     progress: Callable[[int], None] = ignore_progress  # called with numbers of fitted frames
 

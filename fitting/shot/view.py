@@ -1,7 +1,8 @@
-"""The camera of a shot: its lens, how it turns and zooms, and pixels as one focal length shows them.
+"""The camera of a shot: its lens, how it turns and zooms, and pixels as one focal length shows
+them.
 
-A zooming camera is fitted as if it had the first frame's focal length throughout: `undo_zoom` scales
-keypoints before the fit, `zoom_keypoints` scales them back after it.
+A zooming camera is fitted as if it had the first frame's focal length throughout: `undo_zoom`
+scales keypoints before the fit, `zoom_keypoints` scales them back after it.
 """
 
 import math
@@ -87,7 +88,7 @@ def view_shot(
         first_frame = int(motion.frames[0])
     else:
         first_frame = min((int(person.frame[0]) for person in people), default=0)
-    several = any(person.others for person in people)
+    several = any(person.other_views for person in people)
     view = ShotView(camera, focal, motion, body, first_frame, every, fps, several, options)
     return _refine_focal_by_rotation(view)
 

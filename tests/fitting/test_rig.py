@@ -61,7 +61,9 @@ def errors_mm(
     """Distances of joints [T, 24] in the first camera's frame, and their stated deviations."""
     first, *others = views(sim, 0, cameras)
     camera = first.camera
-    person = ShotPerson(1, first.keypoints, np.arange(len(sim.time_s[0])), others=tuple(others))
+    person = ShotPerson(
+        1, first.keypoints, np.arange(len(sim.time_s[0])), other_views=tuple(others)
+    )
     found = (
         fit_shot(
             [person], camera, focal_from_user(camera.mean_focal_px, camera.size), BODY, fps=30.0

@@ -231,7 +231,7 @@ def test_a_given_floor_is_kept(family: list[ShotPerson], body: Body) -> None:
         KNOWN,
         body,
         fps=FPS,
-        options=SceneOptions(given=GivenGround((x, y, z), CAMERA_M)),
+        options=SceneOptions(user_ground=GivenGround((x, y, z), CAMERA_M)),
     )
     assert fit.ground is not None
     assert angle_deg(fit.ground.up_cam, UP) < 0.5
@@ -374,7 +374,7 @@ def test_a_single_image_has_gravity_and_obeys_a_stated_floor(body: Body) -> None
     found = fit_shot([person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS).ground
     assert found is not None
     up = np.array([0.0, -np.cos(0.5), -np.sin(0.5)])
-    given = SceneOptions(given=GivenGround((0.0, float(up[1]), float(up[2])), 4.0))
+    given = SceneOptions(user_ground=GivenGround((0.0, float(up[1]), float(up[2])), 4.0))
     stated = fit_shot([person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS, options=given)
     assert stated.ground is not None
     assert stated.ground.up_cam @ up > np.cos(np.radians(2))
@@ -383,7 +383,7 @@ def test_a_single_image_has_gravity_and_obeys_a_stated_floor(body: Body) -> None
 
 def test_a_stated_floor_that_contradicts_the_people_is_obeyed_with_a_warning(body: Body) -> None:
     keypoints = seen(in_camera(standing(body, 1.0, 0.3, 5.0, 1)))
-    given = SceneOptions(given=GivenGround((0.7, -0.7, 0.0), None))
+    given = SceneOptions(user_ground=GivenGround((0.7, -0.7, 0.0), None))
     fit = fit_shot([person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS, options=given)
     assert fit.ground is not None
     assert fit.ground.up_cam[0] > 0.65

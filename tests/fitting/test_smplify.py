@@ -12,14 +12,14 @@ from fitting import BodyParams, Camera
 from fitting.smplify import (
     Observations,
     SmplifySettings,
-    bend,
+    backward_bend,
     body_loss,
     camera_loss,
     coco17,
     fit_points,
     load_max_mixture,
+    make_placer,
     max_mixture,
-    placer,
     smplify,
     torso_reprojection,
 )
@@ -77,7 +77,7 @@ def start(spin):
 
 @pytest.mark.parametrize("through", ["mesh", "bones", "smplx"])
 def test_the_49_points_are_spins(spin, toy, points, through):
-    placed = placer(toy, points, through)(spin["pose0"], spin["betas0"])
+    placed = make_placer(toy, points, through)(spin["pose0"], spin["betas0"])
     torch.testing.assert_close(placed, spin["joints49_0"], atol=1e-6, rtol=0)
     projected = project(placed + spin["cam0"][:, None], torch.full((2, 2), 5000.0), spin["center"])
     torch.testing.assert_close(projected, spin["proj0"], atol=1e-4, rtol=0)
@@ -98,7 +98,7 @@ def test_the_losses_are_spins(spin, sight, points, prior):
     torch.testing.assert_close(loss.sum(), spin["body_loss0"], rtol=1e-5, atol=0)
     assert relative_error(errors, spin["reproj0"].numpy()) < 1e-5
     torch.testing.assert_close(prior.energy(body_pose)[0], spin["gmm0"], rtol=1e-5, atol=0)
-    torch.testing.assert_close(bend(body_pose), spin["angle0"], rtol=1e-5, atol=0)
+    torch.testing.assert_close(backward_bend(body_pose), spin["angle0"], rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_fits_are_spins(spin, sight, toy, points, prior, start, iterations, 
     torch.testing.assert_close(shape, expected["betas"], atol=1e-4, rtol=0)
     torch.testing.assert_close(fit.params.translation, expected["cam"], atol=1e-5, rtol=0)
     torch.testing.assert_close(
-        placer(toy, points, "mesh")(pose, shape), expected["joints"], atol=1e-5, rtol=0
+        make_placer(toy, points, "mesh")(pose, shape), expected["joints"], atol=1e-5, rtol=0
     )
     assert relative_error(fit.reprojection, expected["reproj"].numpy()) < 1e-4
 

@@ -13,7 +13,7 @@ from fitting import stated
 from fitting.body.load import load_body
 from fitting.camera import Camera
 from fitting.fits import TrackFit
-from fitting.stated import COUNTED, calibrated, level_factor, probability_within
+from fitting.stated import COUNTED, calibrate, level_factor, probability_within
 from fitting.track import fit_track
 from pose2d.types import Keypoints
 from tests.walkers import walker
@@ -34,7 +34,7 @@ def test_a_hidden_joint_is_stated_to_be_further_off_than_the_same_joint_seen(raw
     seen = replace(raw, joint_observed=np.ones_like(raw.joint_observed))
     hidden = replace(raw, joint_observed=np.zeros_like(raw.joint_observed))
     a, b = (
-        calibrated(one, None, load_body(), False, 30.0).fit.joint_std_relative_mm
+        calibrate(one, None, load_body(), False, 30.0).fit.joint_std_relative_mm
         for one in (seen, hidden)
     )
     assert a is not None
@@ -43,7 +43,7 @@ def test_a_hidden_joint_is_stated_to_be_further_off_than_the_same_joint_seen(raw
 
 
 def test_deviations_are_wider_than_gauss_newton_and_finite(raw: TrackFit) -> None:
-    found = calibrated(raw, None, load_body(), False, 30.0)
+    found = calibrate(raw, None, load_body(), False, 30.0)
     std = found.fit.joint_std_relative_mm
     before = raw.fit.joint_std_relative_mm
     assert std is not None
@@ -56,7 +56,7 @@ def test_deviations_are_wider_than_gauss_newton_and_finite(raw: TrackFit) -> Non
 
 def test_an_exponent_below_one_draws_deviations_towards_the_reference(raw: TrackFit) -> None:
     table = replace(NEUTRAL, exponent=np.full((2, 2), 0.5), reference_mm=np.full((2, 2), 40.0))
-    found = calibrated(raw, None, load_body(), False, 30.0, table).fit
+    found = calibrate(raw, None, load_body(), False, 30.0, table).fit
     for std, before in (
         (found.joint_std_mm, raw.fit.joint_std_mm),
         (found.joint_std_relative_mm, raw.fit.joint_std_relative_mm),
@@ -68,7 +68,7 @@ def test_an_exponent_below_one_draws_deviations_towards_the_reference(raw: Track
 
 def test_a_fit_that_states_nothing_still_states_nothing(raw: TrackFit) -> None:
     silent = replace(raw, fit=replace(raw.fit, joint_std_mm=None, joint_std_relative_mm=None))
-    assert calibrated(silent, None, load_body(), False, 30.0) is silent
+    assert calibrate(silent, None, load_body(), False, 30.0) is silent
 
 
 def test_the_probability_of_being_within_a_limit_grows_with_the_limit_and_is_half_at_the_median() -> (
@@ -89,7 +89,7 @@ def test_one_deviation_holds_68_percent_and_the_factor_of_a_level_grows_with_it(
 
 def test_more_frames_a_second_do_not_make_a_joint_better_known(raw: TrackFit) -> None:
     slow, fast = (
-        calibrated(raw, None, load_body(), False, fps).fit.joint_std_relative_mm
+        calibrate(raw, None, load_body(), False, fps).fit.joint_std_relative_mm
         for fps in (15.0, 60.0)
     )
     assert slow is not None

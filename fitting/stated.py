@@ -35,6 +35,7 @@ import torch
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
 from fitting.fits import InitialGuess, TrackFit
+from pose2d.base.embedded import check_embedded
 from pose2d.base.json_files import read_json
 
 TABLE = Path(__file__).parent / "data" / "stated_errors.json"
@@ -106,7 +107,7 @@ class StatedErrors:
 @cache
 def stated_errors() -> StatedErrors:
     """Return the embedded table."""
-    return StatedErrors.of(read_json(TABLE).object())
+    return StatedErrors.of(read_json(check_embedded(TABLE)).object())
 
 
 def calibrate(

@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 
 from pose2d.base.columns import column
+from pose2d.base.embedded import check_embedded
 from pose2d.base.table import Table, column_fields
 from pose2d.crops import squares, turns
 from pose2d.models.checkpoints import WEIGHTS, read_state
@@ -89,7 +90,7 @@ class Look(Table):
 @cache
 def network() -> OnnxNetwork:
     """Load the hand network once."""
-    return OnnxNetwork(HAND_GRAPH, read_state(WEIGHTS / HAND_WEIGHTS))
+    return OnnxNetwork(HAND_GRAPH, read_state(check_embedded(WEIGHTS / HAND_WEIGHTS)))
 
 
 def look(images: Sequence[np.ndarray], regions: np.ndarray) -> Look:
@@ -327,7 +328,7 @@ def _belongs_to_other(hands: FoundHands, arms: Arms) -> np.ndarray:
 @cache
 def _constants() -> dict[str, np.ndarray]:
     """Return the calibration of errors and presence."""
-    constants = json.loads(HAND_CONSTANTS.read_text())
+    constants = json.loads(check_embedded(HAND_CONSTANTS).read_text())
     return {name: np.array(values) for name, values in constants.items()}
 
 

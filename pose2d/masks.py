@@ -13,6 +13,7 @@ from functools import cache
 import cv2
 import numpy as np
 
+from pose2d.base.embedded import check_embedded
 from pose2d.crops import squares
 from pose2d.detect.boxes import intersection
 from pose2d.models.checkpoints import WEIGHTS, read_state
@@ -54,7 +55,7 @@ _ANKLES = _indices("ankle")
 @cache
 def network() -> OnnxNetwork:
     """Load the mask network once."""
-    return OnnxNetwork(MASK_GRAPH, read_state(WEIGHTS / MASK_WEIGHTS))
+    return OnnxNetwork(MASK_GRAPH, read_state(check_embedded(WEIGHTS / MASK_WEIGHTS)))
 
 
 def choose_rows(rows: Detections, size_wh: tuple[int, int]) -> np.ndarray:

@@ -1,5 +1,6 @@
-"""Write `fitmesh/embedded.json`, by which `fitmesh doctor` knows the embedded files. Run it after
-changing one of them.
+"""Write `pose2d/embedded.json`, the digests by which embedded files are verified when loaded.
+
+Run it after changing one of the files:
 
 python tools/embedded_digests.py
 """
@@ -9,14 +10,14 @@ import json
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LIST = ROOT / "fitmesh" / "embedded.json"
+LIST = ROOT / "pose2d" / "embedded.json"
 PATTERNS = (
     "pose2d/weights/*.npz",
     "pose2d/weights/*.json",
     "pose2d/graphs/*.onnx",
     "ccnet/weights/*.safetensors",
     "fitting/data/*.npz",
-    "fitting/data/stated_errors.json",
+    "fitting/data/*.json",
     "eval3dpw/synth/data/*.npz",
 )
 WHAT = {
@@ -41,6 +42,7 @@ WHAT = {
     "lifter.npz": "lifter",
     "pose_prior.npz": "pose prior",
     "stated_errors.json": "stated errors",
+    "halpe26_on_smpl.json": "keypoints on SMPL",
     "held_out_motion.npz": "motion for synth",
 }
 

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from ccnet.heads.head import CalibrationHead
 from ccnet.heads.kinds import COPY, KINDS, fresh_head
 from pose2d.base.caching import weights_digest
+from pose2d.base.embedded import check_embedded
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import Json
@@ -82,7 +83,9 @@ def load(name_or_path: str | Path) -> CalibrationHead:
     pose model, or one from a file.
     """
     path = Path(str(files("ccnet") / "weights" / f"{name_or_path}.safetensors"))
-    if not path.is_file():
+    if path.is_file():
+        check_embedded(path)
+    else:
         path = Path(name_or_path)
     if path.is_dir():
         path = path / "ccnet.safetensors"

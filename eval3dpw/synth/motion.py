@@ -15,6 +15,7 @@ from eval3dpw.captured.feet import FEET_KEYPOINTS, feet_over_sole_m, speeds_m_s
 from eval3dpw.captured.motion import COPIES_OF_HELD_OUT, HELD_OUT_EVERY, Motion, load_motion
 from fitting.body import Body
 from fitting.body.kinematics import MIRROR
+from pose2d.base.embedded import check_embedded
 from pose2d.base.errors import UserError
 
 Split = Literal["train", "validation", "test"]
@@ -52,10 +53,8 @@ class Clip:
 def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip, ...]:
     """Return the clips of a split, from a file of CMU clips or, without one, the embedded clips."""
     if path is None:
-        with (
-            files("eval3dpw.synth").joinpath("data/held_out_motion.npz").open("rb") as stream,
-            np.load(stream) as file,
-        ):
+        embedded = Path(str(files("eval3dpw.synth").joinpath("data/held_out_motion.npz")))
+        with np.load(check_embedded(embedded)) as file:
             pose = torch.from_numpy(file["pose_steps"].astype(np.float32) * RADIANS_PER_STEP)
             names = tuple(str(name) for name in file["clip_name"])
             motion = Motion(pose, torch.from_numpy(file["root_m"]), file["clip_start"], names, FPS)

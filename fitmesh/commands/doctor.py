@@ -21,7 +21,7 @@ from fitmesh.version import __version__
 from pose2d.base.threads import cores
 
 ROOT = Path(__file__).parents[2]  # the folder that holds the packages, installed or not
-EMBEDDED = ROOT / "fitmesh" / "embedded.json"  # made by tools/embedded_digests.py
+EMBEDDED = ROOT / "pose2d" / "embedded.json"  # made by tools/embedded_digests.py
 OLDEST_PYTHON = (3, 10)
 REINSTALL = "pip install --force-reinstall --no-deps fitmesh"
 

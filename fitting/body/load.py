@@ -7,6 +7,7 @@ from fitting.body.body import Body
 from fitting.body.body_files import find_body_file, read_arrays
 from fitting.body.open_body import OPEN_BODY, open_body
 from fitting.body.smpl import smpl_body
+from pose2d.base.embedded import check_embedded
 from pose2d.base.errors import UserError
 from pose2d.base.threads import single_thread
 
@@ -20,6 +21,8 @@ def load_body(path: str | Path | None = None, gender: str = "neutral") -> Body:
     if gender not in ("neutral", "male", "female"):
         raise UserError(f"unknown gender {gender!r}: choose neutral, male or female.")
     path = find_body_file(OPEN_BODY if path is None else Path(path), gender)
+    if path == OPEN_BODY:
+        check_embedded(path)
     status = path.stat()
     return _read_body(path, status.st_mtime_ns, status.st_size)
 

@@ -12,6 +12,7 @@ from fitting.body.body import Body
 from fitting.body.fingers import OPEN_KEYPOINTS_MM, Fingers
 from fitting.body.kinematics import JOINT_COUNT
 from pose2d.base.arrays import Array, check_arrays
+from pose2d.base.embedded import check_embedded
 
 OPEN_BODY = Path(str(files("fitting") / "data" / "open_body.npz"))
 # written by the same tool; only valid for the body in open_body.npz
@@ -56,7 +57,7 @@ def open_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
 
 def _open_fingers(v_template: Tensor, shapedirs: Tensor, weights: Tensor) -> Fingers:
     """Return the embedded fingers of the embedded body."""
-    with np.load(OPEN_HANDS, allow_pickle=False) as file:
+    with np.load(check_embedded(OPEN_HANDS), allow_pickle=False) as file:
         hand = {name: torch.from_numpy(file[name]) for name in file.files if name != "joint_names"}
     vertices = hand["vertices"].long()
     template = v_template.clone()

@@ -27,6 +27,7 @@ from torch import Tensor
 from fitting.body.body import Body
 from fitting.body.fingers import BODY_JOINTS, FINGERS, WRISTS, Fingers
 from fitting.body.kinematics import JOINT_COUNT, JOINT_NAMES, PARENTS
+from pose2d.base.embedded import check_embedded
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 
@@ -183,7 +184,8 @@ def _halpe26(picks: Mapping[str, int], vertices: int, family: str) -> tuple[Tens
     """
     joint_part = torch.zeros(26, JOINT_COUNT)
     vertex_part = torch.zeros(26, vertices)
-    table = json.loads((files("fitting") / "data" / "halpe26_on_smpl.json").read_text())
+    path = Path(str(files("fitting") / "data" / "halpe26_on_smpl.json"))
+    table = json.loads(check_embedded(path).read_text())
     for number, name in enumerate(table["order"], start=COCO17.size):
         shares = table["SMPL-X" if family == "SMPL-X" else "SMPL"][name]
         for vertex, share in shares["vertices"].items():

@@ -19,6 +19,7 @@ from fitting.body.kinematics import JOINT_COUNT
 from fitting.body.rotations import matrix_to_rot6d, rot6d_to_matrix
 from fitting.init.lifter_inputs import FEATURES, Box
 from pose2d.base.arrays import read_npz
+from pose2d.base.embedded import check_embedded
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 
@@ -160,7 +161,10 @@ def save_lifter(state: dict[str, Tensor], path: str | Path) -> None:
 @lru_cache(maxsize=2)
 def load_lifter(path: str | Path | None = None) -> Lifter:
     """Load the embedded network, or one that `training.lifter` wrote, in eval mode."""
-    source = Path(str(files("fitting") / "data" / "lifter.npz")) if path is None else Path(path)
+    if path is None:
+        source = check_embedded(Path(str(files("fitting") / "data" / "lifter.npz")))
+    else:
+        source = Path(path)
     network = Lifter()
     arrays = read_npz(
         source, "Expected a lifter's weights, as `python -m training.lifter` makes them."

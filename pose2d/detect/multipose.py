@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pose2d import crops
+from pose2d.base.embedded import check_embedded
 from pose2d.detect.detector import DetectorOptions, PersonDetector
 from pose2d.models import movenet
 from pose2d.models.checkpoints import WEIGHTS, read_state
@@ -26,7 +27,7 @@ class MultiPose(PersonDetector):
         super().__init__(options)
         self.net = movenet.MoveNet(1.5, movenet.MULTI_HEADS)
         self.net.load_state_dict(
-            movenet.convert(read_state(WEIGHTS / "movenet_multipose_fp16.npz"))
+            movenet.convert(read_state(check_embedded(WEIGHTS / "movenet_multipose_fp16.npz")))
         )
         self.eval().requires_grad_(False)
 

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pose2d.base.embedded import check_embedded
 from pose2d.base.errors import UserError
 from pose2d.detect.detector import DetectorOptions, PersonDetector
 from pose2d.models.checkpoints import WEIGHTS, build_empty, read_state
@@ -141,7 +142,7 @@ class YOLOX(nn.Module):
 def load_yolox() -> YOLOX:
     """Return the network with its embedded weights."""
     model = build_empty(YOLOX)
-    model.load_state_dict(read_state(WEIGHTS / YOLOX_WEIGHTS))
+    model.load_state_dict(read_state(check_embedded(WEIGHTS / YOLOX_WEIGHTS)))
     return model.eval().requires_grad_(False)
 
 

@@ -21,6 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pose2d.base.embedded import check_embedded
+
+GRAPHS = Path(__file__).parents[1] / "graphs"
 Activation = Literal["none", "relu", "relu6", "silu"]
 
 
@@ -210,7 +213,7 @@ class OnnxNetwork:
         """Load a graph (file in pose2d/graphs) with weights by the names of its initialisers."""
         import onnxruntime
 
-        path = Path(__file__).parents[1] / "graphs" / graph
+        path = check_embedded(GRAPHS / graph)
         options = onnxruntime.SessionOptions()
         # Its own thread pool would spin while it waits and slow down everything else.
         options.intra_op_num_threads = options.inter_op_num_threads = 1

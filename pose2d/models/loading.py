@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from pose2d.base.embedded import check_embedded
 from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel
 from pose2d.models.cards import ModelCard
@@ -33,7 +34,7 @@ def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx
             f"(licence: {wanted.licence})."
         )
     start = time.perf_counter()
-    path = WEIGHTS / str(wanted.embedded) if checkpoint is None else checkpoint
+    path = checkpoint or check_embedded(WEIGHTS / str(wanted.embedded))
     model = _build(wanted)
     fill(model, path, name)
     model.eval().requires_grad_(False)

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 
 import cv2
 import numpy as np
 
+from pose2d.base.embedded import check_embedded
 from pose2d.skeletons import COCO17, Skeleton
 from pose2d.types import Appearance
 
@@ -116,7 +118,9 @@ class _Model:
 
 @cache
 def _model() -> _Model:
-    with np.load(str(files("pose2d") / "weights" / "appearance.npz")) as stored:
+    with np.load(
+        check_embedded(Path(str(files("pose2d") / "weights" / "appearance.npz")))
+    ) as stored:
         names = ("basis", "within", "total", "scale")
         return _Model(*(stored[name].astype(float) for name in names))
 

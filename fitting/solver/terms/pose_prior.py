@@ -26,10 +26,11 @@ from fitting.solver.terms.term import (
 )
 from fitting.solver.unknowns import BODY_JOINTS, POSE
 from pose2d.base import unpickle
+from pose2d.base.embedded import check_embedded
 from pose2d.base.errors import UserError
 
 GAUSSIAN = 1e9  # degrees of freedom with which a t distribution is a Gaussian, to rounding
-EMBEDDED = files("fitting") / "data" / "pose_prior.npz"  # written by `training/pose_prior.py`
+EMBEDDED = Path(str(files("fitting") / "data" / "pose_prior.npz"))  # training/pose_prior.py
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Mixture:
 def read_mixture(path: str | Path | None = None) -> Mixture:
     """Read the embedded mixture, or SMPLify's (gmm_08.pkl)."""
     if path is None:
-        with np.load(str(EMBEDDED)) as file:
+        with np.load(check_embedded(EMBEDDED)) as file:
             return Mixture(
                 file["weights"],
                 file["means"],

@@ -31,113 +31,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.lib.claim import Console, claim
 from bench.lib.hand_points import shown_points
+from bench.lib.hand_recordings import recording, triangulated
+from bench.lib.rendered_hands import CAMERA, bones_of, keypoints_of, rendered
 from fitting.body import Body, BodyParams
-from fitting.body.fingers import TO_MEDIAPIPE, WRISTS
+from fitting.body.fingers import WRISTS
 from fitting.body.load import load_body
 from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.camera import Camera
 from fitting.hands import fit_hands
-from fitting.hands.prior import LIMITS_DEG, PRIOR_STD_DEG, RELAXED_DEG
 from fitting.keypoints.hands import KNUCKLES, PALM, observe_hands
-from fitting.render import Mesh, render
 from pose2d.hands import (
     HandKeypoints,
     Look,
-    _constants,
-    error_features,
-    look,
-    region_around,
-    relative_std,
 )
-from pose2d.video.video_file import Video
 
 TIPS = slice(4, None, 4)
-# the hand's first square in each camera
-FIRST = 20
-START = (((520, 250), 300, np.pi), ((370, 360), 300, np.pi / 2))
-CONSISTENT_PX = 4.0  # a triangulated keypoint farther from either image is no truth
-SIZE = 360
-
-
-class Recording(NamedTuple):
-    """One camera's keypoints of T frames, and where it stands."""
-
-    camera: Camera
-    rotation: np.ndarray  # [3, 3]
-    translation: np.ndarray  # [3] in the recording's unit
-    seen: Look  # [T]
-    std_px: np.ndarray  # [T, 21]
-
-
-def stated_px(seen: Look, guess_px: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """[N, 21] as `pose2d.hands` states it."""
-    constants = _constants()
-    features = error_features(seen, guess_px, size)
-    return seen.size_px[:, None] * relative_std(features, constants["error"], constants["floor"])
-
-
-def followed(video: Path, start: tuple[tuple[int, int], int, float]) -> tuple[Look, np.ndarray]:
-    """The one hand of a video, followed from a first square."""
-    found = []
-    stds = []
-    guess = np.full((1, 21, 2), np.nan)
-    region = np.array([[*start[0], *start[1:]]], np.float64)
-    for frame in Video(video).frames():
-        if frame.index < FIRST:
-            continue
-        for _ in range(1 if found else 3):
-            seen = look([frame.rgb], region)
-            region = region_around(seen.xy_px)
-        found.append(seen)
-        stds.append(stated_px(seen, guess, (frame.rgb.shape[1], frame.rgb.shape[0])))
-        guess = seen.xy_px
-    return Look.concat(found), np.concatenate(stds)
-
-
-def recording(folder: Path, number: int) -> Recording:
-    def rows(name: str, first: int, count: int) -> np.ndarray:
-        lines = (folder / name).read_text().splitlines()[first : first + count]
-        return np.array([[float(word) for word in line.split()] for line in lines])
-
-    intrinsics = rows(f"c{number}.dat", 1, 3)
-    distortion = tuple(rows(f"c{number}.dat", 5, 1)[0].tolist())
-    place = f"rot_trans_c{number}.dat"
-    focal = (float(intrinsics[0, 0]), float(intrinsics[1, 1]))
-    center = (float(intrinsics[0, 2]), float(intrinsics[1, 2]))
-    seen, std = followed(folder / f"cam{number}_test.mp4", START[number])
-    return Recording(
-        Camera(focal, center, (720, 720), distortion),
-        rows(place, 1, 3),
-        rows(place, 5, 3)[:, 0],
-        seen,
-        std,
-    )
-
-
-def triangulated(pair: list[Recording]) -> tuple[np.ndarray, np.ndarray]:
-    """[T, 21, 3] in the recording's unit, and which of them both images agree on [T, 21]."""
-    planes = [np.column_stack([one.rotation, one.translation]) for one in pair]
-    flat = [
-        one.camera.undistort(torch.from_numpy(one.seen.xy_px)).numpy().reshape(-1, 2)
-        for one in pair
-    ]
-    rays = [
-        (xy - one.camera.center_px) / one.camera.focal_px
-        for xy, one in zip(flat, pair, strict=True)
-    ]
-    points = cv2.triangulatePoints(*planes, rays[0].T, rays[1].T)
-    points = (points[:3] / points[3]).T
-    away = []
-    for one, xy in zip(pair, flat, strict=True):
-        there = points @ one.rotation.T + one.translation
-        away.append(
-            np.linalg.norm(
-                there[:, :2] / there[:, 2:] * one.camera.focal_px + one.camera.center_px - xy,
-                axis=1,
-            )
-        )
-    shape = pair[0].seen.xy_px.shape[:2]
-    return points.reshape(*shape, 3), (np.maximum(*away) < CONSISTENT_PX).reshape(shape)
 
 
 def rest_points(body: Body, side: int) -> np.ndarray:
@@ -289,77 +197,6 @@ def two_cameras(folder: Path, console: Console) -> None:
     console.print(table)
 
 
-class Rendered(NamedTuple):
-    """N images of one hand each."""
-
-    seen: Look
-    std_px: np.ndarray  # [N, 21]
-    side: np.ndarray  # [N]
-    palm: np.ndarray  # [N, 3, 3] from the T-pose to the camera
-    angles: np.ndarray  # [N, 5, 5] radians
-    points: np.ndarray  # [N, 21, 3] metres in the camera frame: wrist, joints and tips
-
-
-CAMERA = Camera((700.0, 700.0), (SIZE / 2, SIZE / 2), (SIZE, SIZE))
-
-
-def rendered(count: int, body: Body) -> Rendered:
-    rng = np.random.default_rng(5)
-    fingers = body.with_fingers().to(dtype=torch.float64)
-    looks = []
-    stds = []
-    sides = []
-    palms = []
-    poses = []
-    points = []
-    while len(looks) < count:
-        side = len(looks) % 2
-        angles = rng.normal(RELAXED_DEG, 0.8 * PRIOR_STD_DEG)
-        if len(looks) % 4 == 0:
-            angles = rng.normal(0, 6, (5, 5)) * [1, 1, 0, 1, 1]
-        angles = np.radians(np.clip(angles, LIMITS_DEG[..., 0], LIMITS_DEG[..., 1]))
-        posed = body(
-            torch.zeros(1, 24, 3),
-            vertices=True,
-            hands=fingers.pose(torch.from_numpy(angles).expand(1, 2, 5, 5)),
-        )
-        assert posed.hands is not None
-        assert posed.vertices is not None
-        hand = posed.hands[0, side].numpy()
-        target = hand[[0, 5, 9, 17]].mean(0)
-        away = rng.normal(size=3)
-        away /= np.linalg.norm(away)
-        if away[0] * (1 - 2 * side) < -0.6:  # from inside the arm
-            continue
-        eye = target + rng.uniform(0.6, 1.0) * away
-        up = rng.normal(size=3)
-        right = np.cross(-away, up) / np.linalg.norm(np.cross(-away, up))
-        turn = np.stack([right, np.cross(-away, right), -away])
-        paper = np.full((SIZE, SIZE, 3), rng.integers(60, 230, 3)) + rng.normal(
-            0, 12, (SIZE, SIZE, 1)
-        )
-        skin = tuple((np.array([0.80, 0.58, 0.47]) * rng.uniform(0.6, 1.1)).tolist())
-        mesh = Mesh((posed.vertices[0].numpy() - eye) @ turn.T, body.faces, skin)
-        image = render([mesh], CAMERA, paper.clip(0, 255).astype(np.uint8), alpha=1.0)
-        there = (hand - eye) @ turn.T
-        guess = CAMERA.project(torch.from_numpy(there)).numpy()[None]
-        for _ in range(2):
-            seen = look([image], region_around(guess))
-            std = stated_px(seen, guess, (SIZE, SIZE))
-            guess = seen.xy_px
-        for made, value in zip(
-            (looks, stds, sides, palms, poses, points),
-            (seen, std, side, turn, angles, there),
-            strict=True,
-        ):
-            made.append(value)
-    return Rendered(
-        Look.concat(looks),
-        np.concatenate(stds),
-        *(np.array(part) for part in (sides, palms, poses, points)),
-    )
-
-
 def of_rendered(count: int, console: Console) -> None:
     body = load_body()
     made = rendered(count, load_body())
@@ -398,34 +235,6 @@ def of_rendered(count: int, console: Console) -> None:
             f"{theirs.mean():.1f}",
         )
     console.print(table)
-
-
-def bones_of(palm: np.ndarray, angles: np.ndarray, side: int, body: Body) -> np.ndarray:
-    """[N, 21, 3, 3] rotations of the bones that keypoints turn with."""
-    fingers = body.with_fingers()
-    shape = torch.zeros(body.shape_size)
-    pose = (
-        fingers.to(dtype=torch.float64)
-        .pose(torch.from_numpy(angles)[:, None].expand(-1, 2, 5, 5))
-        .float()
-    )
-    still = body.placement(torch.eye(3).expand(len(angles), 24, 3, 3), shape)
-    turns = (
-        fingers.placement(still, pose, shape)
-        .rotation[:, 22:]
-        .unflatten(1, (2, 5, 3))[:, side, list(TO_MEDIAPIPE)]
-    )
-    first = torch.eye(3).expand(len(angles), 5, 1, 3, 3)
-    whole = torch.cat((first[:, 0], torch.cat((first, turns), 2).flatten(1, 2)), 1)
-    return np.asarray(palm[:, None] @ whole.double().numpy())
-
-
-def keypoints_of(
-    points: np.ndarray, palm: np.ndarray, angles: np.ndarray, side: int, body: Body
-) -> np.ndarray:
-    """[N, 21, 3] metres, as the network should show them."""
-    offsets = body.with_fingers().offsets[side].double().numpy()
-    return points + np.einsum("nkij,kj->nki", bones_of(palm, angles, side, body), offsets)
 
 
 def offsets(count: int, console: Console) -> None:

@@ -188,7 +188,7 @@ def row(settings: str, chosen: list[RealTrack], kinds: list[str], body: Body) ->
         for pair in settings.split(",") if settings else ():
             name, _, value = pair.partition("=")
             if name == UNCALIBRATED:
-                from bench.tuning.stated_errors import NEUTRAL  # which imports this file
+                from bench.lib.stated_people import NEUTRAL
 
                 stack.enter_context(
                     mock.patch.object(stated, "stated_errors", return_value=NEUTRAL)

@@ -20,9 +20,8 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +32,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitting
 from bench.lib.claim import Console, claim
+from bench.lib.mask_errors import errors
+from bench.lib.masked_people import (
+    SIZE,
+    iou,
+    posed,
+    seen_whole,
+    silhouettes,
+    true_camera,
+    true_vertices,
+)
 from eval3dpw.synth.camera_paths import CameraPath
 from eval3dpw.synth.motion import load_clips
 from eval3dpw.synth.plans import draw_plan
@@ -43,27 +52,17 @@ from fitmesh.stages.scene import lens_of
 from fitmesh.tracks import edited_keypoints
 from fitting.body.body import GIRTHS
 from fitting.body.rotations import rotation_matrices
-from fitting.camera import Camera
 from fitting.fits import TrackFit
-from fitting.render.raster import rasterize
 from fitting.shot import ShotFit, ShotPerson, fit_shot
 from fitting.solver.terms import silhouette
 from pose2d.base.caching import read_npz
-from pose2d.masks import CROP, LEAST_SURE, segment_person
 from pose2d.video.camera_motion.motion import read_motion
-from pose2d.video.frames import Span
-from pose2d.video.images import ImageFolder
-from pose2d.video.video_file import Video
 
-# every third of 90 frames at 30 frames/s
-SIZE = (960, 540)
 SEED = 77
 STEP = 3
 FPS = 10.0
 FRAMES = 90
 LOOSE_M = 0.015  # clothes thicker than this, and skirts, are loose
-IOU_FRAMES = 12  # of a person
-WHOLE = [5, 6, *range(11, 17)]  # keypoints of shoulders, hips and legs
 
 
 def render(root: Path, people: int) -> None:
@@ -157,75 +156,6 @@ def fits(
             every=seen.every,
             motion=motion,
         )
-
-
-@dataclass(frozen=True)
-class Errors:
-    """Of one rendered person."""
-
-    # mean over vertices in the T-pose, both with their soles on the floor and the pelvis above 0
-    rest_mm: float
-    posed_mm: float  # mean over vertices and frames, relative to the pelvis
-    joints_mm: float
-    pa_joints_mm: float
-    height_mm: float
-    girth: np.ndarray  # [4] found / true - 1
-    girth_std: np.ndarray  # [4] stated, as a share
-
-
-def errors(folder: Path, track: TrackFit) -> Errors:
-    body = fitting.load_body()
-    with np.load(folder / "truth.npz") as file:
-        truth = {name: file[name] for name in file.files}
-    params = track.fit.params
-    true_shape = torch.from_numpy(truth["shape"])
-    shape = params.shape
-    size = float(params.size)
-    rest = [
-        (scale * (body.v_template + body.shapedirs[..., :10] @ one[:10])).numpy()
-        for scale, one in ((1.0, true_shape), (size, shape))
-    ]
-    rest = [part - [0, part[:, 1].min(), 0] for part in rest]
-    world = body(
-        torch.from_numpy(truth["pose"]),
-        true_shape,
-        torch.from_numpy(truth["translation"]),
-        vertices=True,
-    )
-    turn = torch.from_numpy(truth["cam_poses"][:, :3, :3]).float()
-    found = body.at(params, vertices=True)
-    assert found.vertices is not None
-    assert world.vertices is not None
-    rows = track.frame
-    true_joints, true_vertices = (
-        torch.einsum("tij,tnj->tni", turn, part)[rows] for part in (world.joints, world.vertices)
-    )
-    there = torch.from_numpy(track.present)
-    difference = (found.vertices - found.joints[:, :1]) - (true_vertices - true_joints[:, :1])
-    joints, true_joints = (part - part[:, :1] for part in (found.joints, true_joints))
-    girths = [body.girths_m(one)[0] * scale for scale, one in ((1.0, true_shape), (size, shape))]
-    stated = size * body.girths_m(shape, track.fit.shape_covariance)[1]
-    aligned = _aligned(joints[:, :22].double().numpy(), true_joints[:, :22].double().numpy())
-    return Errors(
-        1000 * float(np.linalg.norm(rest[0] - rest[1], axis=1).mean()),
-        1000 * float(difference.norm(dim=-1).mean(1)[there].mean()),
-        1000 * float((joints - true_joints)[:, :22].norm(dim=-1).mean(1)[there].mean()),
-        1000 * float(aligned[track.present].mean()),
-        1000 * (size * body.height_m(shape) - body.height_m(true_shape)),
-        girths[1] / girths[0] - 1,
-        stated / girths[0],
-    )
-
-
-def _aligned(found: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """[T] mean distance after the best similarity."""
-    a, b = (part - part.mean(1, keepdims=True) for part in (found, true))
-    u, s, vt = np.linalg.svd(np.einsum("tni,tnj->tij", a, b))
-    sign = np.sign(np.linalg.det(u @ vt))
-    s[:, 2] *= sign
-    vt[:, 2] *= sign[:, None]
-    scale = s.sum(1) / (a**2).sum((1, 2))
-    return np.linalg.norm(scale[:, None, None] * a @ (u @ vt) - b, axis=-1).mean(1)
 
 
 def person_of(folder: Path, *, masks: bool, height: bool) -> TrackFit:
@@ -328,123 +258,6 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "OUTLINE_INDEPENDENT": (24.0, 48.0, 192.0),
     "OUTLINE_ROBUST": (3.0, 12.0),
 }
-
-
-@dataclass(frozen=True)
-class MaskedImage:
-    """A person with the mask that a run would use."""
-
-    identity: int
-    frame: int
-    region: np.ndarray  # [3] centre and side, px
-    mask: np.ndarray  # [256, 256]
-    inside: np.ndarray  # [256, 256] pixels that lie in the image
-
-
-def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
-    """Of frames from which no shape was found."""
-    seen = edited_keypoints(out)
-    images = []
-    wanted: dict[int, list[tuple[int, int]]] = {}
-    for identity, person in seen.people.items():
-        outlines = seen.outlines_of(identity)
-        sure = person.sure
-        assert outlines is not None
-        free = np.setdiff1d(np.arange(len(person)), outlines.row)
-        free = free[sure[free][:, WHOLE].min(1) >= LEAST_SURE]  # who is cut off has no whole mask
-        for row in free[
-            np.linspace(0, len(free) - 1, min(IOU_FRAMES, len(free))).astype(int)
-        ].tolist():
-            wanted.setdefault(int(person.frame[row]), []).append((identity, row))
-    for frame in (ImageFolder if clip.is_dir() else Video)(clip).frames(Span()):
-        for identity, row in wanted.get(frame.index, ()):
-            points = seen.people[identity].rows(slice(row, row + 1))
-            xy = points.xy_px[0].astype(np.float64)
-            sure = points.sure[0]
-            made = segment_person(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
-            if made is not None:
-                region, _, mask = made
-                pixel = (np.arange(CROP) - (CROP - 1) / 2) * region[2] / CROP
-                x, y = (
-                    (pixel + at >= 0) & (pixel + at < n)
-                    for at, n in zip(region[:2], frame.rgb.shape[1::-1], strict=True)
-                )
-                images.append(MaskedImage(identity, frame.index, region, mask, y[:, None] & x))
-    return images
-
-
-def seen_whole(folder: Path) -> list[MaskedImage]:
-    """Of the rendered person."""
-    found = masked_images(folder / "found", folder / "images")
-    most = max(Counter(one.identity for one in found).values(), default=0)
-    return [one for one in found if sum(other.identity == one.identity for other in found) == most]
-
-
-def true_camera(folder: Path) -> Camera:
-    with np.load(folder / "truth.npz") as file:
-        return Camera.from_focal(float(file["focal"]), SIZE)
-
-
-def true_vertices(folder: Path) -> np.ndarray:
-    """[T, V, 3] in the camera."""
-    with np.load(folder / "truth.npz") as file:
-        pose, shape, translation = (
-            torch.from_numpy(file[name]) for name in ("pose", "shape", "translation")
-        )
-        camera = file["cam_poses"].astype(np.float32)
-    vertices = fitting.load_body()(pose, shape, translation, vertices=True).vertices
-    assert vertices is not None
-    return np.einsum("tij,tnj->tni", camera[:, :3, :3], vertices.numpy()) + camera[:, None, :3, 3]
-
-
-def posed(track: TrackFit, frame: int) -> np.ndarray:
-    """[V, 3] in the camera."""
-    made = (
-        fitting.load_body()
-        .at(track.fit.params.rows(track.index(np.array([frame]))), vertices=True)
-        .vertices
-    )
-    assert made is not None
-    return made[0].numpy()
-
-
-def iou(vertices: np.ndarray, image: MaskedImage, camera: Camera) -> float:
-    ratio = CROP / image.region[2]
-    x, y = ((np.array(camera.center_px) - image.region[:2]) * ratio + (CROP - 1) / 2).tolist()
-    crop = Camera.from_focal(
-        (camera.focal_px[0] * ratio, camera.focal_px[1] * ratio), (CROP, CROP), (x, y)
-    )
-    mesh = (rasterize(vertices, fitting.load_body().faces.numpy(), crop).face >= 0) & image.inside
-    mask = image.mask & image.inside
-    return float((mesh & mask).sum() / max((mesh | mask).sum(), 1))
-
-
-def camera_at(shot: ShotFit, frame: int) -> Camera:
-    zoom = None
-    if shot.motion is not None:
-        zoom = shot.motion.zooming(np.searchsorted(shot.motion.frames, [frame]))
-    ratio = 1.0 if zoom is None else float(zoom[0])
-    x, y = shot.camera.focal_px
-    return Camera.from_focal((ratio * x, ratio * y), shot.camera.size, shot.camera.center_px)
-
-
-def silhouettes(out: Path, clip: Path, shots: list[list[ShotFit]]) -> np.ndarray:
-    """[n, variants] IoU of meshes and masks; shots: of each variant."""
-    found = []
-    for one in masked_images(out, clip):
-        here = [
-            next((shot for shot in variant if one.identity in shot.people), None)
-            for variant in shots
-        ]
-        fitted = [shot for shot in here if shot is not None]
-        if len(fitted) == len(shots):
-            found.append(
-                [
-                    iou(posed(s.people[one.identity], one.frame), one, camera_at(s, one.frame))
-                    for s in fitted
-                ]
-            )
-    return np.array(found).reshape(-1, len(shots))
 
 
 def clips(root: Path, out: Path, console: Console) -> None:

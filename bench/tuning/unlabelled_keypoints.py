@@ -29,8 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import ccnet
 import pose2d
-from bench.keypoint_offsets import CAUCHY_MM, bone, kind_of, robust_offset
+from bench.keypoint_offsets import CAUCHY_MM, robust_offset
 from bench.lib.claim import Console, claim
+from bench.lib.offset_people import bone, kind_of
 from ccnet.heads.simcc import STAND_IN, SimCCDistributionHead
 from ccnet.metrics import reliability
 from eval3dpw.bodies import body_set

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bench.tuning.stated_errors import NEUTRAL
+from bench.lib.stated_people import NEUTRAL
 from eval3dpw import stated as measures
 from eval3dpw.stated import Stated
 from fitting import stated

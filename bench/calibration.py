@@ -33,16 +33,16 @@ from pose2d.base.threads import use_threads
 
 def with_parts_known(predictions: Predictions) -> Mapping[str, Predictions]:
     """The same predictions, one of the head's two outputs replaced by the truth."""
-    stated = predictions.confidence["ccnet"]
+    stated_value = predictions.confidence["ccnet"]
     labelled = ~np.isnan(predictions.keypoint_oks)
-    true = np.where(labelled, predictions.keypoint_oks, stated.keypoint)
-    known = {
-        "which are labelled": SourceConfidence(stated.keypoint, labelled.astype(float)),
-        "their OKS": SourceConfidence(true, stated.presence),
+    true = np.where(labelled, predictions.keypoint_oks, stated_value.keypoint)
+    known_parts = {
+        "which are labelled": SourceConfidence(stated_value.keypoint, labelled.astype(float)),
+        "their OKS": SourceConfidence(true, stated_value.presence),
     }
     return {
         name: replace(predictions, confidence={**predictions.confidence, "ccnet": confidence})
-        for name, confidence in known.items()
+        for name, confidence in known_parts.items()
     }
 
 
@@ -71,21 +71,21 @@ def main() -> None:
             USUAL_SOURCES
         )
         seconds = time.perf_counter() - started
-        found = compare_sources(split, predictions)
-        for table in found.as_rich(
+        result = compare_sources(split, predictions)
+        for table in result.as_rich(
             f"{name} on {split.name}, {len(split.people)} people, annotated boxes"
         ):
             console.print(table)
-        for what, interval in found.intervals.items():
+        for label, interval in result.intervals.items():
             console.print(
-                f"{what:>26}: {interval.value:+.4f}  95 % [{interval.low:+.4f}, {interval.high:+.4f}]"
+                f"{label:>26}: {interval.value:+.4f}  95 % [{interval.low:+.4f}, {interval.high:+.4f}]"
             )
-        for what, better in with_parts_known(predictions).items():
+        for label, better in with_parts_known(predictions).items():
             share = compare_sources(split, better).intervals["ccnet gap closed"]
             console.print(
-                f"{'knowing ' + what:>26}: {share.value:.0%} of the gap, [{share.low:.0%}, {share.high:.0%}]"
+                f"{'knowing ' + label:>26}: {share.value:.0%} of the gap, [{share.low:.0%}, {share.high:.0%}]"
             )
-        raw, calibrated = (found.figures[source]["keypoint"] for source in ("raw", "ccnet"))
+        raw, calibrated = (result.figures[source]["keypoint"] for source in ("raw", "ccnet"))
         if raw and calibrated:
             gain = calibrated["pearson"] - raw["pearson"]
             console.print(
@@ -94,8 +94,8 @@ def main() -> None:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         console.print(f"{len(split.people) / seconds:.1f} people/s, peak memory {memory:.2f} GB\n")
         if chosen.out:
-            draw_plots(chosen.out / name, predictions, found)
-            (chosen.out / name / "metrics.json").write_text(json.dumps(found.as_dict(), indent=1))
+            draw_plots(chosen.out / name, predictions, result)
+            (chosen.out / name / "metrics.json").write_text(json.dumps(result.as_dict(), indent=1))
 
 
 if __name__ == "__main__":

@@ -84,24 +84,24 @@ def rigs_of(folder: Path) -> Rig:
 
 def noisy_rig(rig: Rig, rng: np.random.Generator) -> Rig:
     cameras = []
-    for one in rig.cameras:
+    for rig_camera in rig.cameras:
         turn = Rotation.from_rotvec(np.radians(0.5) * rng.normal(0, 1, 3) / np.sqrt(3)).as_matrix()
-        away = 0.01 * np.linalg.norm(one.position_m) * rng.normal(0, 1, 3) / np.sqrt(3)
-        focal = float(one.camera.focal_px[0] * np.exp(0.005 * rng.normal()))
-        camera = replace(one.camera, focal_px=(focal, focal))
+        away = 0.01 * np.linalg.norm(rig_camera.position_m) * rng.normal(0, 1, 3) / np.sqrt(3)
+        focal = float(rig_camera.camera.focal_px[0] * np.exp(0.005 * rng.normal()))
+        camera = replace(rig_camera.camera, focal_px=(focal, focal))
         cameras.append(
             replace(
-                one,
+                rig_camera,
                 camera=camera,
-                rotation=turn @ one.rotation,
-                translation_m=one.translation_m + away,
+                rotation=turn @ rig_camera.rotation,
+                translation_m=rig_camera.translation_m + away,
             )
         )
     return replace(rig, cameras=tuple(cameras))
 
 
 def run(
-    folder: Path, seen: Path, cameras: Sequence[int], given: Path | str | None, sync: str
+    folder: Path, observed: Path, cameras: Sequence[int], inputs: Path | str | None, sync: str
 ) -> fitmesh.Result:
     """One run over some cameras, with people that were looked for before (`seen`)."""
     with tempfile.TemporaryDirectory() as text:
@@ -111,7 +111,7 @@ def run(
             target = out if number == 0 else out / "cameras" / video.stem
             target.mkdir(parents=True, exist_ok=True)
             for name in (TRACKS_FILE, KEYPOINTS_FILE):
-                shutil.copy(seen / video.stem / name, target / name)
+                shutil.copy(observed / video.stem / name, target / name)
         if len(videos) == 1:
             return fitmesh.run(
                 videos[0],
@@ -119,16 +119,16 @@ def run(
                 outputs=("fit",),
                 focal_px=rigs_of(folder).cameras[0].camera.focal_px[0],
             )
-        return fitmesh.run(videos, out, cameras=given, sync=sync, outputs=("fit",))
+        return fitmesh.run(videos, out, cameras=inputs, sync=sync, outputs=("fit",))
 
 
-def look_for_people(folder: Path, seen: Path) -> None:
+def look_for_people(folder: Path, observed: Path) -> None:
     for video in sorted(folder.glob("cam*.mp4")):
-        if not (seen / video.stem / KEYPOINTS_FILE).is_file():
-            fitmesh.run(video, seen / video.stem, outputs=("fit",))
+        if not (observed / video.stem / KEYPOINTS_FILE).is_file():
+            fitmesh.run(video, observed / video.stem, outputs=("fit",))
 
 
-def measured(found: fitmesh.Result, folder: Path, cameras: Sequence[int]) -> Answer:
+def measured(result: fitmesh.Result, folder: Path, cameras: Sequence[int]) -> Answer:
     rig = rigs_of(folder)
     truth = np.load(folder / "truth.npz")
     base = rig.cameras[cameras[0]]
@@ -136,7 +136,7 @@ def measured(found: fitmesh.Result, folder: Path, cameras: Sequence[int]) -> Ans
     errors: dict[str, list[np.ndarray]] = {
         name: [] for name in ("mpjpe", "pa", "absolute", "inside", "std")
     }
-    for person in found.people:
+    for person in result.people:
         place = np.clip(
             person.frame + 30.0 * offsets[cameras[0]], 0, truth["joints_m"].shape[1] - 1
         )
@@ -168,7 +168,7 @@ def measured(found: fitmesh.Result, folder: Path, cameras: Sequence[int]) -> Ans
         means["mpjpe"], means["pa"], means["absolute"], means["inside"], means["std"], [], [], []
     )
     ways = []
-    for number, view in zip(cameras[1:], found.views[1:], strict=True):
+    for number, view in zip(cameras[1:], result.views[1:], strict=True):
         answer.offset_ms.append(1000 * (view.offset_s - (offsets[number] - offsets[cameras[0]])))
         rotation, offset = rig.relative(number, cameras[0])
         turn = Rotation.from_matrix(view.from_camera[:3, :3] @ rotation.T)
@@ -197,24 +197,24 @@ def measure(folder: Path) -> None:
     answer or None.
     """
     answers: list[tuple[str, str, dict[str, object] | None]] = []
-    seen = folder / "people"
+    observed = folder / "people"
     rig = rigs_of(folder)
-    look_for_people(folder, seen)
+    look_for_people(folder, observed)
     write_rig(folder / "noisy.toml", noisy_rig(rig, np.random.default_rng(0)))
     late = bool(np.load(folder / "truth.npz")["offset_s"].any())
     for count, cameras in choices(rig):
         ways: dict[str, Path | str | None] = {"calibrated": folder / "rig.toml", "auto": "auto"}
         if count in ("2", "4"):
             ways["noisy"] = folder / "noisy.toml"
-        for how, given in (ways if count != "1" else {"one camera": None}).items():
-            named = ("clocks differ, " if late and count != "1" else "") + how
+        for mode, inputs in (ways if count != "1" else {"one camera": None}).items():
+            named = ("clocks differ, " if late and count != "1" else "") + mode
             try:
-                found = run(
-                    folder, seen, cameras, given, "auto" if late or how == "auto" else "start"
+                result = run(
+                    folder, observed, cameras, inputs, "auto" if late or mode == "auto" else "start"
                 )
-                answers.append((count, named, asdict(measured(found, folder, cameras))))
+                answers.append((count, named, asdict(measured(result, folder, cameras))))
             except UserError as error:
-                warnings.warn(f"{folder.name} {cameras} {how}: {error}", stacklevel=1)
+                warnings.warn(f"{folder.name} {cameras} {mode}: {error}", stacklevel=1)
                 answers.append((count, named, None))
     (folder / "answers.json").write_text(json.dumps(answers))
 
@@ -223,9 +223,9 @@ def rendered(folders: Sequence[Path], console: Console) -> None:
     rows: dict[tuple[str, str], list[Answer]] = {}
     refused: dict[tuple[str, str], int] = {}
     for folder in folders:
-        for count, how, answer in json.loads((folder / "answers.json").read_text()):
-            rows.setdefault((count, how), []).extend([] if answer is None else [Answer(**answer)])
-            refused[count, how] = refused.get((count, how), 0) + (answer is None)
+        for count, mode, answer in json.loads((folder / "answers.json").read_text()):
+            rows.setdefault((count, mode), []).extend([] if answer is None else [Answer(**answer)])
+            refused[count, mode] = refused.get((count, mode), 0) + (answer is None)
     table = Table(
         "cameras",
         "calibration",
@@ -241,9 +241,9 @@ def rendered(folders: Sequence[Path], console: Console) -> None:
         "refused",
         title="Rendered people through the network",
     )
-    for (count, how), answers in sorted(rows.items()):
+    for (count, mode), answers in sorted(rows.items()):
         if not answers:
-            table.add_row(count, how, "0", *["-"] * 8, str(refused.get((count, how), 0)))
+            table.add_row(count, mode, "0", *["-"] * 8, str(refused.get((count, mode), 0)))
             continue
         mean = {
             name: float(np.mean([getattr(a, name) for a in answers]))
@@ -255,17 +255,17 @@ def rendered(folders: Sequence[Path], console: Console) -> None:
         )
         table.add_row(
             count,
-            how,
+            mode,
             str(len(answers)),
             f"{mean['mpjpe_mm']:.1f}",
             f"{mean['pa_mm']:.1f}",
             f"{mean['absolute_mm']:.0f}",
             f"{mean['std_mm']:.0f}",
             f"{100 * mean['coverage']:.0f} %",
-            f"{np.abs(offset).mean():.1f}" if "differ" in how or how == "auto" else "-",
+            f"{np.abs(offset).mean():.1f}" if "differ" in mode or mode == "auto" else "-",
             f"{turn.mean():.1f}" if len(turn) else "-",
             f"{100 * place.mean():.1f}" if len(place) else "-",
-            str(refused.get((count, how), 0)),
+            str(refused.get((count, mode), 0)),
         )
     console.print(table)
 
@@ -296,10 +296,10 @@ def simulated(number: int, console: Console) -> None:
             [Sight.of(points, time, placed.camera) for points in own]
             for own, time, placed in zip(sim.keypoints, sim.time_s, rig.cameras, strict=True)
         ]
-        found = find_offset([SyncedCamera(tracks[0], 0.0, rig.relative(1))], tracks[1], 1 / 30)
-        if found.is_estimated:
-            offset.append(1000 * (found.seconds - away))
-            z.append(offset[-1] / 1000 / found.std_s)
+        result = find_offset([SyncedCamera(tracks[0], 0.0, rig.relative(1))], tracks[1], 1 / 30)
+        if result.is_estimated:
+            offset.append(1000 * (result.seconds - away))
+            z.append(offset[-1] / 1000 / result.std_s)
         cameras = [c.camera for c in rig.cameras]
         lifted = [
             [Lifted.of(points, time, camera, body, 30.0) for points in own]
@@ -325,14 +325,14 @@ def simulated(number: int, console: Console) -> None:
         "refused",
         title="Simulated keypoints, two cameras, 4 s",
     )
-    for what, errors, unit, near, over, none in (
+    for label, errors, unit, near, over, none in (
         ("offset, calibrated", np.abs(offset), "ms", 10, z, number - len(offset)),
         ("cameras placed by people", np.array(turn), "deg", 5, turn_z, refused),
     ):
         ratio = np.sqrt(np.mean(np.square(over)))
         share = f"{100 * (errors < near).mean():.0f} %"
         table.add_row(
-            what,
+            label,
             str(len(errors)),
             f"{np.median(errors):.1f} {unit}",
             share,
@@ -352,22 +352,22 @@ def main() -> None:
         "--rigs", nargs="*", help="measure these again; the others as they were measured before"
     )
     parser.add_argument("--simulated", type=int, default=0, help="so many simulated rigs instead")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     console = Console()
     torch.set_num_threads(1)
-    if asked.simulated:
-        simulated(asked.simulated, console)
+    if options.simulated:
+        simulated(options.simulated, console)
         return
-    if asked.folder is None:
+    if options.folder is None:
         parser.error("give a folder, or --simulated N")
     body = fitting.load_body()
     for seed, (name, (azimuths, clip, people, offsets)) in enumerate(
-        list(RIGS.items())[: asked.make], 1
+        list(RIGS.items())[: options.make], 1
     ):
-        if not (asked.folder / name / "truth.npz").is_file():
+        if not (options.folder / name / "truth.npz").is_file():
             rig = placed_around(azimuths, size=SIZE, distance_m=4.2)
             render(
-                asked.folder / name,
+                options.folder / name,
                 rig,
                 body,
                 seed,
@@ -377,10 +377,10 @@ def main() -> None:
                 offsets_s=offsets,
             )
     folders = [
-        asked.folder / name for name in RIGS if (asked.folder / name / "truth.npz").is_file()
+        options.folder / name for name in RIGS if (options.folder / name / "truth.npz").is_file()
     ]
     for folder in folders:
-        if folder.name in (asked.rigs or ()) or not (folder / "answers.json").is_file():
+        if folder.name in (options.rigs or ()) or not (folder / "answers.json").is_file():
             measure(folder)
     rendered(folders, console)
 

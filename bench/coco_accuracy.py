@@ -115,38 +115,44 @@ class Bench:
     def measure(
         self,
         table: Table,
-        how: Cropping,
+        mode: Cropping,
         decodings: tuple[str, ...] = ("ours",),
         flip: bool = False,
     ) -> None:
         """A row for every way of decoding the same crops, and one with the flip test."""
-        trunks = self._trunks(how, self.truth.boxes)
+        trunks = self._trunks(mode, self.truth.boxes)
         for decoding in decodings:
             self._row(
-                table, how, "no", decoding, [self._decoded(trunk, decoding) for trunk in trunks]
+                table, mode, "no", decoding, [self._decoded(trunk, decoding) for trunk in trunks]
             )
         if flip:
-            pairs = zip(trunks, self._trunks(how, self.truth.boxes, mirror=True), strict=True)
-            found = [
+            pairs = zip(trunks, self._trunks(mode, self.truth.boxes, mirror=True), strict=True)
+            results = [
                 self.model.predict_flip(self._features(a), self._features(b)) for a, b in pairs
             ]
-            self._row(table, how, "yes", "ours", found)
+            self._row(table, mode, "yes", "ours", results)
 
     def measure_detected(self, table: Table, options: DetectorOptions) -> None:
         """A row for boxes that the detector finds."""
         detector = MultiPose(options)
-        how = Cropping(self.model.box_scale)
+        mode = Cropping(self.model.box_scale)
         begin = time.process_time()
-        found = {image_id: detector.detect(image) for image_id, image in self.truth.images.items()}
-        seconds = (time.process_time() - begin) / len(found)
-        boxes = [(image_id, box) for image_id, people in found.items() for box in people.boxes_px]
-        box_score = np.concatenate([people.scores for people in found.values()])
+        boxes_by_image = {
+            image_id: detector.detect(image) for image_id, image in self.truth.images.items()
+        }
+        seconds = (time.process_time() - begin) / len(boxes_by_image)
+        boxes = [
+            (image_id, box)
+            for image_id, people in boxes_by_image.items()
+            for box in people.boxes_px
+        ]
+        box_score = np.concatenate([people.scores for people in boxes_by_image.values()])
         xy, confidence = self._placed(
-            how, boxes, [self._decoded(t, "ours") for t in self._trunks(how, boxes)]
+            mode, boxes, [self._decoded(t, "ours") for t in self._trunks(mode, boxes)]
         )
         stats = average_precision(self.truth, boxes, xy, box_score * confidence.mean(1)) * 100
-        recall = [100 * share for share in recalls(self.truth, found)]
-        figures = (*recall, len(boxes) / len(found), *stats[[0, 1, 2, 5]])
+        recall = [100 * share for share in recalls(self.truth, boxes_by_image)]
+        figures = (*recall, len(boxes) / len(boxes_by_image), *stats[[0, 1, 2, 5]])
         _add(
             table,
             self.truth.name,
@@ -155,12 +161,12 @@ class Bench:
             f"{1000 * seconds:.0f}",
         )
 
-    def _trunks(self, how: Cropping, boxes: list[Box], mirror: bool = False) -> list[Tensor]:
+    def _trunks(self, mode: Cropping, boxes: list[Box], mirror: bool = False) -> list[Tensor]:
         """The maps from which all heads speak, in batches: every decoding can start from them."""
-        return [features.trunk for features in self._looks(how, boxes, mirror)]  # type: ignore[attr-defined]
+        return [features.trunk for features in self._looks(mode, boxes, mirror)]  # type: ignore[attr-defined]
 
-    def _looks(self, how: Cropping, boxes: list[Box], mirror: bool) -> Iterator[Tensor]:
-        pixels, _ = cut_all(self.truth.images, boxes, how, self.model.input_wh[0])
+    def _looks(self, mode: Cropping, boxes: list[Box], mirror: bool) -> Iterator[Tensor]:
+        pixels, _ = cut_all(self.truth.images, boxes, mode, self.model.input_wh[0])
         for part in pixels.split(BATCH):
             yield self.model.features(self.model.normalize(part.flip(-1) if mirror else part))
 
@@ -173,24 +179,24 @@ class Bench:
         return OTHER_DECODING[decoding](HeadMaps(self.model.net, self._features(trunk), trunk))
 
     def _placed(
-        self, how: Cropping, boxes: list[Box], found: list[Prediction]
+        self, mode: Cropping, boxes: list[Box], result: list[Prediction]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Keypoints [N, 17, 2] in the image, confidence [N, 17]."""
         affine = crops.affines(
-            np.array([box for _, box in boxes]), self.model.input_wh, how.scale, "square"
+            np.array([box for _, box in boxes]), self.model.input_wh, mode.scale, "square"
         )
-        xy = crops.move(crops.invert(affine), torch.cat([f.xy_px for f in found]).double())
-        return xy.numpy(), torch.cat([f.score for f in found]).numpy()
+        xy = crops.move(crops.invert(affine), torch.cat([f.xy_px for f in result]).double())
+        return xy.numpy(), torch.cat([f.score for f in result]).numpy()
 
     def _row(
-        self, table: Table, how: Cropping, flip: str, decoding: str, found: list[Prediction]
+        self, table: Table, mode: Cropping, flip: str, decoding: str, result: list[Prediction]
     ) -> None:
-        xy, confidence = self._placed(how, self.truth.boxes, found)
+        xy, confidence = self._placed(mode, self.truth.boxes, result)
         similarity = oks(self.truth, xy)
         stats = average_precision(self.truth, self.truth.boxes, xy, confidence.mean(1)) * 100
         oracle = average_precision(self.truth, self.truth.boxes, xy, similarity)[0] * 100
         figures = (*stats[[0, 1, 2, 5]], oracle, similarity.mean() * 100)
-        crop = (f"{how.scale:g}", how.shown, "yes" if how.antialias else "no", flip, decoding)
+        crop = (f"{mode.scale:g}", mode.shown, "yes" if mode.antialias else "no", flip, decoding)
         _add(table, self.truth.name, *crop, *(f"{v:.1f}" for v in figures))
 
 
@@ -199,11 +205,12 @@ def _add(table: Table, *cells: str) -> None:
     print("  ".join(cells), flush=True)  # a long run shows where it is
 
 
-def recalls(truth: PeopleSet, found: dict[int, Boxes]) -> tuple[float, float, float]:
+def recalls(truth: PeopleSet, boxes_by_image: dict[int, Boxes]) -> tuple[float, float, float]:
     """The share of annotated people with a box at IoU 0.5: all, those under 96 px tall, the others."""
     hit = np.array(
         [
-            len(found[image_id]) > 0 and iou(found[image_id].boxes_px, box[None]).max() >= 0.5
+            len(boxes_by_image[image_id]) > 0
+            and iou(boxes_by_image[image_id].boxes_px, box[None]).max() >= 0.5
             for image_id, box in truth.boxes
         ]
     )

@@ -45,7 +45,7 @@ def made_up(images: int, people: int, detections: int, seed: int = 0) -> Problem
     rng = np.random.default_rng(seed)
     populated = rng.choice(images, images // 2, replace=False)
     popularity = rng.gamma(0.7, size=len(populated))
-    where = populated[rng.choice(len(populated), people, p=popularity / popularity.sum())]
+    place = populated[rng.choice(len(populated), people, p=popularity / popularity.sum())]
     size = np.exp(rng.uniform(np.log(20), np.log(350), people))
     corner = rng.uniform(0, 500, (people, 2))
     body = np.clip(rng.normal(0.5, 0.2, (people, 17, 2)), 0, 1) * [0.5, 1.0]
@@ -55,7 +55,7 @@ def made_up(images: int, people: int, detections: int, seed: int = 0) -> Problem
     annotations = [
         {
             "id": i + 1,
-            "image_id": int(where[i]),
+            "image_id": int(place[i]),
             "category_id": 1,
             "iscrowd": int(i % 100 == 0),
             "keypoints": np.column_stack([xy[i], visibility[i]]).ravel().tolist(),
@@ -68,16 +68,16 @@ def made_up(images: int, people: int, detections: int, seed: int = 0) -> Problem
     near = min(detections // 2, 5 * people)
     whom = rng.integers(0, people, near)
     spread = np.exp(rng.uniform(np.log(0.01), np.log(0.3), near)) * size[whom]
-    found = xy[whom] + rng.normal(0, 1, (near, 17, 2)) * spread[:, None, None]
+    result = xy[whom] + rng.normal(0, 1, (near, 17, 2)) * spread[:, None, None]
     ghosts = rng.uniform(0, 600, (detections - near, 1, 2)) + rng.normal(
         0, 40, (detections - near, 17, 2)
     )
-    image = np.concatenate([where[whom], rng.integers(0, images, detections - near)])
+    image = np.concatenate([place[whom], rng.integers(0, images, detections - near)])
     score = np.concatenate(
         [np.exp(-spread / size[whom] * 8), rng.random(detections - near) * 0.5]
     ).round(3)
     points = np.concatenate(
-        [np.concatenate([found, ghosts]), np.ones((detections, 17, 1))], -1
+        [np.concatenate([result, ghosts]), np.ones((detections, 17, 1))], -1
     ).reshape(-1, 51)
     results = [
         {"image_id": int(i), "category_id": 1, "keypoints": p.tolist(), "score": float(s)}
@@ -97,13 +97,13 @@ def by_fitmesh(problem: Problem) -> Answer:
     start = time.process_time()
     clock = time.perf_counter()
     stats = evaluate_coco(dataset, results).stats
-    whole = time.process_time() - start
+    full = time.process_time() - start
     wall = time.perf_counter() - clock
     truth = ground_truth_from_coco(dataset)
-    found = detections_from_coco(results, truth)
+    result = detections_from_coco(results, truth)
     start = time.process_time()
-    evaluate(truth, found)
-    return stats, whole, wall, time.process_time() - start
+    evaluate(truth, result)
+    return stats, full, wall, time.process_time() - start
 
 
 def by_pycocotools(problem: Problem) -> Answer:
@@ -190,14 +190,14 @@ def main() -> None:
         if isinstance(measured[0], str):
             table.add_row(name, "absent", *[""] * 7)
             continue
-        whole, wall, only, peak = (
+        full, wall, only, peak = (
             statistics.median(run[i] for run in measured) for i in (1, 2, 3, 4)
         )
         difference = abs(measured[0][0] - reference[0][0]).max()
         table.add_row(
             name,
-            f"{whole:.2f}",
-            f"{base_whole / whole:.1f}x",
+            f"{full:.2f}",
+            f"{base_whole / full:.1f}x",
             f"{wall:.2f}",
             f"{only:.2f}",
             f"{base_only / only:.1f}x",

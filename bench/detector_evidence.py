@@ -1,7 +1,7 @@
 """Does asking for keypoints make a better person detector? Centre score alone against centre and
 keypoints together.
 
-python bench/detector_evidence.py --coco DIR      (annotations/person_keypoints_val2017.json and
+    python bench/detector_evidence.py --coco DIR      (annotations/person_keypoints_val2017.json and
 images/val2017 in it)
 
 Boxes count as found at IoU 0.5 with an annotated person; boxes on crowds count neither way. Only
@@ -39,17 +39,19 @@ class CentreDetector(MultiPose):
 def people(coco: Path) -> dict[Path, tuple[np.ndarray, np.ndarray]]:
     """Boxes x1, y1, x2, y2 of people and of crowds, by image."""
     data = json.loads((coco / "annotations" / "person_keypoints_val2017.json").read_text())
-    found: dict[int, tuple[list[list[float]], list[list[float]]]] = {}
+    results: dict[int, tuple[list[list[float]], list[list[float]]]] = {}
     for a in data["annotations"]:
         x, y, w, h = a["bbox"]
-        found.setdefault(a["image_id"], ([], []))[a.get("iscrowd", 0)].append([x, y, x + w, y + h])
+        results.setdefault(a["image_id"], ([], []))[a.get("iscrowd", 0)].append(
+            [x, y, x + w, y + h]
+        )
     files = {
         image["id"]: coco / "images" / "val2017" / image["file_name"] for image in data["images"]
     }
     return {
-        path: (np.reshape(found[i][0], (-1, 4)), np.reshape(found[i][1], (-1, 4)))
+        path: (np.reshape(results[i][0], (-1, 4)), np.reshape(results[i][1], (-1, 4)))
         for i, path in files.items()
-        if i in found and path.is_file()
+        if i in results and path.is_file()
     }
 
 
@@ -62,12 +64,12 @@ def measure(
     for path, (persons, crowds) in truth.items():
         image = read_image(path)
         start = time.perf_counter()
-        found = detector.detect(image)
+        result = detector.detect(image)
         seconds += time.perf_counter() - start
-        overlap = iou(found.boxes_px, persons)
-        on_crowd = iou(found.boxes_px, crowds)
+        overlap = iou(result.boxes_px, persons)
+        on_crowd = iou(result.boxes_px, crowds)
         free = np.ones(len(persons), bool)
-        for i, score in enumerate(found.scores):
+        for i, score in enumerate(result.scores):
             hits = np.where(free, overlap[i], 0)
             if len(hits) and hits.max() >= 0.5:
                 free[hits.argmax()] = False
@@ -79,8 +81,8 @@ def measure(
     precision = np.cumsum(right) / np.arange(1, len(right) + 1)
     best = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0)
     average = float(best[np.searchsorted(recall, np.linspace(0, 1, 101))].mean())
-    at = [float(recall[precision >= p].max(initial=0)) for p in (0.9, 0.8, 0.7)]
-    return average, at, 1e3 * seconds / len(truth)
+    index = [float(recall[precision >= p].max(initial=0)) for p in (0.9, 0.8, 0.7)]
+    return average, index, 1e3 * seconds / len(truth)
 
 
 def main() -> None:
@@ -97,7 +99,7 @@ def main() -> None:
     for size in arguments.sizes:
         base = 0.0
         for name, kind in (("centre", CentreDetector), ("centre and keypoints", MultiPose)):
-            average, at, ms = measure(
+            average, index, ms = measure(
                 kind(DetectorOptions(long_side=size, score_threshold=0.02)), truth
             )
             base = base or ms
@@ -105,7 +107,7 @@ def main() -> None:
                 str(size),
                 name,
                 f"{average:.3f}",
-                *(f"{r:.3f}" for r in at),
+                *(f"{r:.3f}" for r in index),
                 f"{ms:.0f}",
                 f"{ms / base:.2f}",
             )

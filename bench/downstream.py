@@ -78,20 +78,20 @@ def hidden(data: Path, scores: Scores) -> np.ndarray:
         with np.load(truth_path(data, name)) as file:
             counts[name] = (file["visibility"] < BEHIND_SELF).sum(-1)  # [P, T]
     score = next(iter(scores.rows.values()))
-    whose = zip(scores.sequence, score["person"], score["frame"], strict=True)
-    return np.array([counts[scores.names[s]][person, frame] for s, person, frame in whose])
+    owner = zip(scores.sequence, score["person"], score["frame"], strict=True)
+    return np.array([counts[scores.names[s]][person, frame] for s, person, frame in owner])
 
 
-def plot(found: Mapping[tuple[str, str], Sequence[Line]], title: str) -> None:
+def plot(result: Mapping[tuple[str, str], Sequence[Line]], title: str) -> None:
     figure, axes = plt.subplots(1, len(METRICS), figsize=(13, 5.4), sharey=True)
     labels = [name for name in ROWS if name != RAW]
-    kinds = list(found)
+    kinds = list(result)
     colours = ("#1f77b4", "#2a9d58", "#d9822b", "#8e5bb5", "#c94f7c")
     for axis, metric in zip(axes, METRICS, strict=True):
         for number, kind in enumerate(kinds):
-            shown = {line.label: line.difference[metric] for line in found[kind]}
+            visible = {line.label: line.difference[metric] for line in result[kind]}
             value, low, high = (
-                np.array([getattr(shown[n], end) for n in labels])
+                np.array([getattr(visible[n], end) for n in labels])
                 for end in ("value", "low", "high")
             )
             place = np.arange(len(labels)) + 0.15 * (number - (len(kinds) - 1) / 2)
@@ -138,21 +138,21 @@ def main() -> None:
             named_rows=tuple(rows_of(mode).items()),
         )
         scores = run(settings, arguments.cache, Reporter()).scores
-        kept = {name: scores.rows[name] for name in ROWS}
+        selected = {name: scores.rows[name] for name in ROWS}
         count = hidden(arguments.data, scores)
         for level, (low, high) in LEVELS.items():
             mask = (count >= low) & (count <= high)
-            part = replace(scores, rows=kept).where(mask)
+            part = replace(scores, rows=selected).where(mask)
             if not mask.any():
                 continue
-            found = lines(part, RAW)
+            result = lines(part, RAW)
             title = f"{mode}, {level}: {int(mask.sum())} person-frames in {len(np.unique(part.sequence))} sequences"
             table = Table("", *(NAMES[metric] for metric in METRICS), title=title)
-            for line in found:
+            for line in result:
                 table.add_row(line.label, *(escape(cell(line, metric, RAW)) for metric in METRICS))
             console.print(table)
             if mode == "whole runs" or level == "everybody":
-                drawn[mode, level] = found
+                drawn[mode, level] = result
     plot(
         drawn,
         f"{len(scores)} rendered person-frames in {len(scores.names)} sequences; 95 % intervals over sequences",

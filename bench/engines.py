@@ -54,7 +54,7 @@ def milliseconds(
             begin = time.process_time()
             call()
             times[name].append(time.process_time() - begin)
-    return {name: 1000 * statistics.median(each[1:]) for name, each in times.items()}
+    return {name: 1000 * statistics.median(values[1:]) for name, values in times.items()}
 
 
 def people_crops(truth: PeopleSet, model: RTMPose) -> tuple[Tensor, np.ndarray]:
@@ -70,11 +70,11 @@ def people_crops(truth: PeopleSet, model: RTMPose) -> tuple[Tensor, np.ndarray]:
 
 def accuracy(run: SimCC, model: RTMPose, truth: PeopleSet) -> float:
     inputs, affine = people_crops(truth, model)
-    both = [run(part) for part in inputs.split(16)]
-    found = model._decoded(*(torch.cat(axis) for axis in zip(*both, strict=True)))
-    xy = crops.move(crops.invert(affine), found.xy_px.double()).numpy()[:, :17]
+    pair = [run(part) for part in inputs.split(16)]
+    result = model._decoded(*(torch.cat(axis) for axis in zip(*pair, strict=True)))
+    xy = crops.move(crops.invert(affine), result.xy_px.double()).numpy()[:, :17]
     return 100 * float(
-        average_precision(truth, truth.boxes, xy, found.score.numpy()[:, :17].mean(1))[0]
+        average_precision(truth, truth.boxes, xy, result.score.numpy()[:, :17].mean(1))[0]
     )
 
 
@@ -95,8 +95,8 @@ def int8_file(path: Path, inputs: Tensor, folder: Path) -> Path:
             self.rows: Iterator[Tensor] = iter(inputs.split(1))
 
         def get_next(self) -> dict[str, np.ndarray] | None:
-            one = next(self.rows, None)
-            return None if one is None else {"input": one.numpy()}
+            row = next(self.rows, None)
+            return None if row is None else {"input": row.numpy()}
 
     newer = folder / "newer.onnx"
     prepared = folder / "prepared.onnx"
@@ -170,9 +170,9 @@ def pose(data: Path, onnx: Path | None, threads: int) -> None:
             quantised = runtime(int8_file(published, inputs[:CALIBRATION], Path(folder)), threads)
             ways["ONNX Runtime, int8"] = lambda x: _pair(quantised.run(None, {"input": x.numpy()}))
         truth = read_set(data, "val2017")
-        one = torch.randn(1, 3, 256, 192)
+        row = torch.randn(1, 3, 256, 192)
         eight = torch.randn(BATCH, 3, 256, 192)
-        alone = milliseconds({name: partial(run, one) for name, run in ways.items()})
+        alone = milliseconds({name: partial(run, row) for name, run in ways.items()})
         together = milliseconds(
             {name: partial(run, eight) for name, run in ways.items()}, ROUNDS // 4
         )
@@ -185,12 +185,12 @@ def pose(data: Path, onnx: Path | None, threads: int) -> None:
             title=f"RTMPose-s, CPU ms, {threads} thread(s)",
         )
         for name, run in ways.items():
-            each = together[name] / BATCH
+            values = together[name] / BATCH
             gain = together["torch"] / together[name]
             table.add_row(
                 name,
                 f"{alone[name]:.1f}",
-                f"{each:.1f}",
+                f"{values:.1f}",
                 f"{gain:.2f}x",
                 f"{accuracy(run, plain, truth):.2f}",
             )
@@ -226,13 +226,13 @@ def detector(onnx: Path | None, threads: int) -> None:
         network = None if onnx is None else openvino_network(onnx / YOLOX, threads, precision)
         if network is not None:
             calls[f"OpenVINO, {precision}"] = partial(network, square.numpy())
-    each = milliseconds(calls, DETECTOR_ROUNDS)
+    values = milliseconds(calls, DETECTOR_ROUNDS)
     narrow = milliseconds(
         {"torch": partial(plain, wide), "ONNX Runtime": partial(fast, wide)}, DETECTOR_ROUNDS
     )
-    for name, time_ms in each.items():
+    for name, time_ms in values.items():
         less = f"{narrow[name]:.0f}" if name in narrow else ""
-        table.add_row(name, f"{time_ms:.0f}", less, f"{each['torch'] / time_ms:.2f}x")
+        table.add_row(name, f"{time_ms:.0f}", less, f"{values['torch'] / time_ms:.2f}x")
     Console(width=120).print(table)
 
 

@@ -98,8 +98,8 @@ def main() -> None:
     if not arguments.data.is_dir():
         sys.exit(f"{arguments.data} is missing: real clips are not part of the repository.")
     all_names = sorted(path.parent.name for path in arguments.data.glob("*/tracks.npz"))
-    wanted = arguments.clips.split(",") if arguments.clips else all_names
-    names = [name for name in all_names if name in wanted]
+    requested = arguments.clips.split(",") if arguments.clips else all_names
+    names = [name for name in all_names if name in requested]
     if not arguments.score:
         os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         with ProcessPoolExecutor(arguments.processes, get_context("spawn")) as pool:

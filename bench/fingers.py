@@ -63,12 +63,12 @@ def hung_on(palm: np.ndarray, wrist_m: np.ndarray, side: int, body: Body) -> Bod
     return BodyParams(pose, torch.zeros(10), shift, torch.ones(()))
 
 
-def as_hands(seen: Look, std_px: np.ndarray, side: int) -> HandKeypoints:
-    hands = HandKeypoints.unseen(len(seen))
-    ones = np.ones(len(seen))
-    given = (seen.xy_px, std_px, ones, seen.score, seen.landmarks_m, seen.size_px)
+def as_hands(observed: Look, std_px: np.ndarray, side: int) -> HandKeypoints:
+    hands = HandKeypoints.unseen(len(observed))
+    ones = np.ones(len(observed))
+    inputs = (observed.xy_px, std_px, ones, observed.score, observed.landmarks_m, observed.size_px)
     for name, values in zip(
-        ("xy_px", "std_px", "presence", "score", "landmarks_m", "size_px"), given, strict=True
+        ("xy_px", "std_px", "presence", "score", "landmarks_m", "size_px"), inputs, strict=True
     ):
         getattr(hands, name)[:, side] = values
     return hands
@@ -89,16 +89,16 @@ def fitted(
     segment: np.ndarray,
     side: int,
 ) -> Found:
-    found = fit_hands(observe_hands(hands, camera, body), params, camera, body, 30.0, segment)
+    result = fit_hands(observe_hands(hands, camera, body), params, camera, body, 30.0, segment)
     fingers = body.with_fingers()
     shape = torch.zeros(body.shape_size)
     pose = params.pose.clone()
-    pose[:, list(WRISTS)] = torch.from_numpy(found.wrist_rad)
+    pose[:, list(WRISTS)] = torch.from_numpy(result.wrist_rad)
     placed = fingers.placement(
-        body.placement(rotation_matrices(pose), shape), torch.from_numpy(found.pose_rad), shape
+        body.placement(rotation_matrices(pose), shape), torch.from_numpy(result.pose_rad), shape
     )
     points = shown_points(fingers, placed, shape)[:, side].numpy()
-    return Found(1000 * (points - points[:, :1]), found.point_std_mm[:, side])
+    return Found(1000 * (points - points[:, :1]), result.point_std_mm[:, side])
 
 
 def aligned(
@@ -123,9 +123,9 @@ def two_cameras(folder: Path, console: Console) -> None:
     side = 1
     pair = [recording(folder, number) for number in (0, 1)]
     points, agreed = triangulated(pair)
-    rest = rest_points(body, side)
+    rest_hand = rest_points(body, side)
     span = np.median(np.linalg.norm(points[:, KNUCKLES] - points[:, :1], axis=-1).mean(-1))
-    unit_m = np.linalg.norm(rest[list(KNUCKLES)], axis=-1).mean() / span
+    unit_m = np.linalg.norm(rest_hand[list(KNUCKLES)], axis=-1).mean() / span
     used = np.flatnonzero((pair[0].seen.score > 0.9) & (pair[1].seen.score > 0.9))
     table = Table(
         "camera",
@@ -138,24 +138,24 @@ def two_cameras(folder: Path, console: Console) -> None:
         "within 2 std (95 %)",
         title="One camera, mm (median)",
     )
-    for number, one in enumerate(pair):
-        seen = one.seen.rows(used)
-        std = one.std_px[used]
-        truth = 1000 * unit_m * (points[used] - points[used, :1]) @ one.rotation.T
-        xy = one.camera.undistort(torch.from_numpy(seen.xy_px)).numpy().astype(np.float64)
+    for number, view in enumerate(pair):
+        observed = view.seen.rows(used)
+        std = view.std_px[used]
+        truth = 1000 * unit_m * (points[used] - points[used, :1]) @ view.rotation.T
+        xy = view.camera.undistort(torch.from_numpy(observed.xy_px)).numpy().astype(np.float64)
         matrix = np.array(
             [
-                [one.camera.focal_px[0], 0, one.camera.center_px[0]],
-                [0, one.camera.focal_px[1], one.camera.center_px[1]],
+                [view.camera.focal_px[0], 0, view.camera.center_px[0]],
+                [0, view.camera.focal_px[1], view.camera.center_px[1]],
                 [0, 0, 1],
             ]
         )
-        some = [0, *PALM]
+        palm_points = [0, *PALM]
         depth = np.array(
             [
                 cv2.solvePnP(
-                    rest[some].astype(np.float64),
-                    flat[some],
+                    rest_hand[palm_points].astype(np.float64),
+                    flat[palm_points],
                     matrix,
                     None,
                     flags=cv2.SOLVEPNP_SQPNP,
@@ -166,21 +166,21 @@ def two_cameras(folder: Path, console: Console) -> None:
         depth = np.array([np.median(depth[max(0, t - 15) : t + 16]) for t in range(len(depth))])
         wrist = (
             np.column_stack(
-                [(xy[:, 0] - one.camera.center_px) / one.camera.focal_px, np.ones(len(xy))]
+                [(xy[:, 0] - view.camera.center_px) / view.camera.focal_px, np.ones(len(xy))]
             )
             * depth[:, None]
         )
-        hands = as_hands(seen, std, side)
-        palm = rotation_matrices(observe_hands(hands, one.camera, body).palm_rad[:, side]).numpy()
+        hands = as_hands(observed, std, side)
+        palm = rotation_matrices(observe_hands(hands, view.camera, body).palm_rad[:, side]).numpy()
         segment = np.cumsum(np.r_[0, np.diff(used) > 1])
-        found = fitted(hands, hung_on(palm, wrist, side, body), one.camera, body, segment, side)
+        result = fitted(hands, hung_on(palm, wrist, side, body), view.camera, body, segment, side)
         half = np.arange(len(used)) >= len(used) // 2
         good = (agreed[used] & agreed[used, :1] & half[:, None])[:, 1:]
-        off = np.linalg.norm(found.points - truth, axis=-1)
-        by_palm = aligned(found.points, truth, some, scale=False)
-        by_all = aligned(found.points, truth, slice(None), scale=True)
+        off = np.linalg.norm(result.points - truth, axis=-1)
+        by_palm = aligned(result.points, truth, palm_points, scale=False)
+        by_all = aligned(result.points, truth, slice(None), scale=True)
         tips = good[:, 3::4]
-        inside = [(off[:, 1:] < k * found.std[:, 1:])[good].mean() for k in (1, 2)]
+        inside = [(off[:, 1:] < k * result.std[:, 1:])[good].mean() for k in (1, 2)]
         ends = off[:, TIPS][tips]
         figures = (
             np.median(ends),
@@ -199,20 +199,20 @@ def two_cameras(folder: Path, console: Console) -> None:
 
 def of_rendered(count: int, console: Console) -> None:
     body = load_body()
-    made = rendered(count, load_body())
+    hands_rendered = rendered(count, load_body())
     rng = np.random.default_rng(0)
     title = "Rendered hands, millimetres after Procrustes"
     table = Table(
         "hand", "seen", "median", "mean", "tips", "the network's landmarks, mean", title=title
     )
     for side, name in enumerate(("left", "right")):
-        rows = np.flatnonzero((made.side == side) & (made.seen.score > 0.5))
+        rows = np.flatnonzero((hands_rendered.side == side) & (hands_rendered.seen.score > 0.5))
         turned = rotation_matrices(torch.from_numpy(rng.normal(0, 0.25, (len(rows), 3)))).numpy()
-        wrist = made.points[rows, 0] * rng.normal(1, 0.05, (len(rows), 1))
-        seen = made.seen.rows(rows)
-        params = hung_on(made.palm[rows] @ turned, wrist, side, body)
-        found = fitted(
-            as_hands(seen, made.std_px[rows], side),
+        wrist = hands_rendered.points[rows, 0] * rng.normal(1, 0.05, (len(rows), 1))
+        observed = hands_rendered.seen.rows(rows)
+        params = hung_on(hands_rendered.palm[rows] @ turned, wrist, side, body)
+        result = fitted(
+            as_hands(observed, hands_rendered.std_px[rows], side),
             params,
             CAMERA,
             body,
@@ -220,15 +220,19 @@ def of_rendered(count: int, console: Console) -> None:
             side,
         )
         truth = 1000 * keypoints_of(
-            made.points[rows], made.palm[rows], made.angles[rows], side, body
+            hands_rendered.points[rows],
+            hands_rendered.palm[rows],
+            hands_rendered.angles[rows],
+            side,
+            body,
         )
         off, theirs = (
             aligned(part, truth, slice(None), scale=True)
-            for part in (found.points, seen.landmarks_m)
+            for part in (result.points, observed.landmarks_m)
         )
         table.add_row(
             name,
-            f"{len(rows)} of {(made.side == side).sum()}",
+            f"{len(rows)} of {(hands_rendered.side == side).sum()}",
             f"{np.median(off):.1f}",
             f"{off.mean():.1f}",
             f"{np.median(off[:, TIPS]):.1f}",
@@ -240,7 +244,7 @@ def of_rendered(count: int, console: Console) -> None:
 def offsets(count: int, console: Console) -> None:
     """Robust least squares of the pixels between where points are and where the network shows them."""
     body = load_body()
-    made = rendered(count, load_body())
+    hands_rendered = rendered(count, load_body())
     table = Table(
         "keypoint",
         "x",
@@ -249,18 +253,24 @@ def offsets(count: int, console: Console) -> None:
         "spread",
         title="From joint or tip to keypoint, millimetres, left hand",
     )
-    pixels = CAMERA.project(torch.from_numpy(made.points)).numpy()
-    off = np.linalg.norm(made.seen.xy_px - pixels, axis=-1)
+    pixels = CAMERA.project(torch.from_numpy(hands_rendered.points)).numpy()
+    off = np.linalg.norm(hands_rendered.seen.xy_px - pixels, axis=-1)
     palm_px = (
-        700 * np.linalg.norm(made.points[:, 9] - made.points[:, 0], axis=-1) / made.points[:, 0, 2]
+        700
+        * np.linalg.norm(hands_rendered.points[:, 9] - hands_rendered.points[:, 0], axis=-1)
+        / hands_rendered.points[:, 0, 2]
     )
-    rows = np.flatnonzero((made.seen.score > 0.8) & (np.median(off, 1) < 0.3 * palm_px))
+    rows = np.flatnonzero((hands_rendered.seen.score > 0.8) & (np.median(off, 1) < 0.3 * palm_px))
     bones = np.stack(
-        [bones_of(made.palm[rows], made.angles[rows], side, body) for side in (0, 1)], 1
-    )[np.arange(len(rows)), made.side[rows]]
-    mirror = np.where(made.side[rows, None] == 0, 1.0, [-1.0, 1, 1])
+        [
+            bones_of(hands_rendered.palm[rows], hands_rendered.angles[rows], side, body)
+            for side in (0, 1)
+        ],
+        1,
+    )[np.arange(len(rows)), hands_rendered.side[rows]]
+    mirror = np.where(hands_rendered.side[rows, None] == 0, 1.0, [-1.0, 1, 1])
     for k in range(21):
-        x, y, z = made.points[rows, k].T
+        x, y, z = hands_rendered.points[rows, k].T
         zero = np.zeros_like(x)
         lens = (
             700
@@ -269,18 +279,18 @@ def offsets(count: int, console: Console) -> None:
                 [np.stack([zero + 1, zero, -x / z], 1), np.stack([zero, zero + 1, -y / z], 1)], 1
             )
         )
-        rest = (lens @ bones[:, k]) * mirror[:, None]
-        wanted = made.seen.xy_px[rows, k] - pixels[rows, k]
+        rest_axes = (lens @ bones[:, k]) * mirror[:, None]
+        requested = hands_rendered.seen.xy_px[rows, k] - pixels[rows, k]
         weight = np.ones(len(rows))
         for _ in range(15):
             root = np.sqrt(weight)[:, None, None]
-            found = np.linalg.lstsq(
-                (root * rest).reshape(-1, 3), (root[..., 0] * wanted).ravel(), rcond=None
+            result = np.linalg.lstsq(
+                (root * rest_axes).reshape(-1, 3), (root[..., 0] * requested).ravel(), rcond=None
             )[0]
-            left = rest @ found - wanted
+            left = rest_axes @ result - requested
             weight = 1 / (1 + (left**2).sum(1) / 16)
         spread = 1000 * 1.48 * np.median(np.abs(left) * (z / 700)[:, None])
-        table.add_row(str(k), *(f"{1000 * value:.1f}" for value in found), f"{spread:.1f}")
+        table.add_row(str(k), *(f"{1000 * value:.1f}" for value in result), f"{spread:.1f}")
     console.print(table)
 
 

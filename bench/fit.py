@@ -59,19 +59,23 @@ class Row:
 
 def concatenated(scenes: list[Scene]) -> tuple[Keypoints, list[fitting.Camera], BodyParams]:
     """Several tracks' frames one after the other."""
-    k = [one.keypoints for one in scenes]
+    k = [clip_scene.keypoints for clip_scene in scenes]
     keypoints = replace(
         k[0],
-        xy_px=torch.cat([one.xy_px for one in k]),
-        confidence=torch.cat([one.confidence for one in k]),
-        presence=torch.cat([one.presence for one in k]),
-        area_px2=torch.cat([one.area_px2 for one in k if one.area_px2 is not None]),
+        xy_px=torch.cat([clip_scene.xy_px for clip_scene in k]),
+        confidence=torch.cat([clip_scene.confidence for clip_scene in k]),
+        presence=torch.cat([clip_scene.presence for clip_scene in k]),
+        area_px2=torch.cat(
+            [clip_scene.area_px2 for clip_scene in k if clip_scene.area_px2 is not None]
+        ),
     )
-    cameras = [one.camera for one in scenes for _ in one.keypoints.xy_px]
+    cameras = [clip_scene.camera for clip_scene in scenes for _ in clip_scene.keypoints.xy_px]
     truth = BodyParams(
-        torch.cat([one.truth.pose for one in scenes]),
-        torch.cat([one.truth.shape.expand(len(one.truth.pose), -1) for one in scenes]),
-        torch.cat([one.truth.translation for one in scenes]),
+        torch.cat([clip_scene.truth.pose for clip_scene in scenes]),
+        torch.cat(
+            [clip_scene.truth.shape.expand(len(clip_scene.truth.pose), -1) for clip_scene in scenes]
+        ),
+        torch.cat([clip_scene.truth.translation for clip_scene in scenes]),
     )
     return keypoints, cameras, truth
 
@@ -92,10 +96,10 @@ def _by_descent(
 ) -> BodyParams:
     """Any torch optimiser on the very cost that the solver minimises, all frames in one batch."""
     keypoints, cameras, _ = concatenated(scenes)
-    given = FitInput(
+    inputs = FitInput(
         check_body_keypoints(keypoints), guess_from_keypoints(keypoints, cameras, body, None)
     )
-    problem, _, _ = make_problem(given, cameras, body)
+    problem, _, _ = make_problem(inputs, cameras, body)
     step = torch.zeros(len(problem), 63, requires_grad=True)
     shape = torch.zeros_like(start.shape, requires_grad=True)
     search = optimiser([step, shape])
@@ -131,13 +135,15 @@ def _smplify(scenes: list[Scene], body: fitting.Body, start: State, through: Thr
     params = to_params(start)
     parts = []
     first = 0
-    for one in scenes:
-        rows = slice(first, first + len(one.keypoints.xy_px))
+    for clip_scene in scenes:
+        rows = slice(first, first + len(clip_scene.keypoints.xy_px))
         first = rows.stop
         begin = BodyParams(params.pose[rows], params.shape[rows], params.translation[rows])
         settings = SmplifySettings(batch=32)
         parts.append(
-            smplify(one.keypoints, one.camera, body, begin, settings, through=through).params
+            smplify(
+                clip_scene.keypoints, clip_scene.camera, body, begin, settings, through=through
+            ).params
         )
     return joined(parts)
 
@@ -161,7 +167,10 @@ def single_frames(scenes: list[Scene], body: fitting.Body, start: State) -> Body
 
 def over_time(scenes: list[Scene], body: fitting.Body, start: State) -> BodyParams:
     return joined(
-        [fitting.fit(one.keypoints, one.camera, body, fps=one.fps).params for one in scenes]
+        [
+            fitting.fit(clip_scene.keypoints, clip_scene.camera, body, fps=clip_scene.fps).params
+            for clip_scene in scenes
+        ]
     )
 
 
@@ -198,12 +207,12 @@ def _task(
     clock = time.perf_counter()
     params = run(scenes, body, start)
     seconds = time.perf_counter() - clock
-    found = (params.pose, params.shape, params.translation)
-    return seconds, tuple(value.detach().numpy() for value in found), peak.mb()
+    result = (params.pose, params.shape, params.translation)
+    return seconds, tuple(value.detach().numpy() for value in result), peak.mb()
 
 
 def measure(run: Contender, scenes: list[Scene], start: State, threads: int) -> Row:
-    """In a fresh process, so that nobody inherits warm caches or memory."""
+    """In a fresh process, so that no contender inherits warm caches or memory."""
     begin = tuple(value.numpy() for value in vars(start).values())
     seconds, arrays, peak = alone("spawn", _task, run, scenes, begin, threads)
     return Row(seconds, BodyParams(*map(torch.from_numpy, arrays)), peak)
@@ -211,11 +220,11 @@ def measure(run: Contender, scenes: list[Scene], start: State, threads: int) -> 
 
 def shortened(scenes: list[Scene], frames: int) -> list[Scene]:
     """The first frames, evenly from all scenes."""
-    each = max(3, -(-frames // len(scenes)))
+    values = max(3, -(-frames // len(scenes)))
 
-    def part(one: Scene) -> Scene:
-        k = one.keypoints
-        rows = slice(0, each)
+    def part(clip_scene: Scene) -> Scene:
+        k = clip_scene.keypoints
+        rows = slice(0, values)
         assert k.area_px2 is not None
         keypoints = replace(
             k,
@@ -225,39 +234,43 @@ def shortened(scenes: list[Scene], frames: int) -> list[Scene]:
             area_px2=k.area_px2[rows],
         )
         return replace(
-            one,
+            clip_scene,
             keypoints=keypoints,
-            truth=BodyParams(one.truth.pose[rows], one.truth.shape, one.truth.translation[rows]),
+            truth=BodyParams(
+                clip_scene.truth.pose[rows],
+                clip_scene.truth.shape,
+                clip_scene.truth.translation[rows],
+            ),
         )
 
-    return [part(one) for one in scenes]
+    return [part(clip_scene) for clip_scene in scenes]
 
 
 def errors(params: BodyParams, scenes: list[Scene], body: fitting.Body) -> dict[str, float]:
     truth = concatenated(scenes)[2]
-    found = body.at(params, vertices=True)
+    result = body.at(params, vertices=True)
     exact = body.at(truth, vertices=True)
-    assert found.vertices is not None
+    assert result.vertices is not None
     assert exact.vertices is not None
-    roots = found.joints[:, 0], exact.joints[:, 0]
+    roots = result.joints[:, 0], exact.joints[:, 0]
     acceleration = []
     pixels = []
     first = 0
-    for one in scenes:
-        rows = slice(first, first + len(one.keypoints.xy_px))
+    for clip_scene in scenes:
+        rows = slice(first, first + len(clip_scene.keypoints.xy_px))
         first = rows.stop
-        acceleration.append(acceleration_error_mm(found.joints[rows], exact.joints[rows]))
+        acceleration.append(acceleration_error_mm(result.joints[rows], exact.joints[rows]))
         pixels.append(
             (
-                one.camera.project(found.keypoints[rows])
-                - one.camera.project(exact.keypoints[rows])
+                clip_scene.camera.project(result.keypoints[rows])
+                - clip_scene.camera.project(exact.keypoints[rows])
             ).norm(dim=-1)
         )
     return {
         "px": float(torch.cat(pixels).nanmean()),
-        "PA-MPJPE": float(pa_mpjpe_mm(found.joints, exact.joints).mean()),
-        "MPJPE": float(mpjpe_mm(found.joints, exact.joints, *roots).mean()),
-        "MVE": float(mve_mm(found.vertices, exact.vertices, *roots).mean()),
+        "PA-MPJPE": float(pa_mpjpe_mm(result.joints, exact.joints).mean()),
+        "MPJPE": float(mpjpe_mm(result.joints, exact.joints, *roots).mean()),
+        "MVE": float(mve_mm(result.vertices, exact.vertices, *roots).mean()),
         "accel": float(torch.cat(acceleration).mean()),
     }
 
@@ -272,9 +285,9 @@ def held_out_scenes(clips: Path, frames: int) -> list[Scene]:
     for clip in np.flatnonzero(motion.held_out)[::5]:
         if left < 10:
             break
-        one = scene(motion, int(clip), body, generator, Noise(), min(left, 100))
-        scenes.append(one)
-        left -= len(one.keypoints.xy_px)
+        drawn = scene(motion, int(clip), body, generator, Noise(), min(left, 100))
+        scenes.append(drawn)
+        left -= len(drawn.keypoints.xy_px)
     return scenes
 
 
@@ -283,10 +296,10 @@ def long_scene(clips: Path, frames: int) -> Scene:
     body = fitting.load_body()
     motion = load_motion(clips, body, 30.0)
     clip = motion.clip_name.index("35_29")
-    one = scene(motion, clip, body, torch.Generator().manual_seed(5), Noise())
-    there = np.arange(len(one.keypoints.xy_px))
-    index = torch.from_numpy(np.resize(np.concatenate((there, there[::-1])), frames))
-    k = one.keypoints
+    short = scene(motion, clip, body, torch.Generator().manual_seed(5), Noise())
+    frames_there = np.arange(len(short.keypoints.xy_px))
+    index = torch.from_numpy(np.resize(np.concatenate((frames_there, frames_there[::-1])), frames))
+    k = short.keypoints
     assert k.area_px2 is not None
     keypoints = replace(
         k,
@@ -295,8 +308,8 @@ def long_scene(clips: Path, frames: int) -> Scene:
         presence=k.presence[index],
         area_px2=k.area_px2[index],
     )
-    truth = BodyParams(one.truth.pose[index], one.truth.shape, one.truth.translation[index])
-    return Scene(truth, one.camera, keypoints, one.fps)
+    truth = BodyParams(short.truth.pose[index], short.truth.shape, short.truth.translation[index])
+    return Scene(truth, short.camera, keypoints, short.fps)
 
 
 def main() -> None:
@@ -315,7 +328,7 @@ def main() -> None:
     console = Console(width=150)
 
     scenes = held_out_scenes(arguments.clips, arguments.frames)
-    count = sum(len(one.keypoints.xy_px) for one in scenes)
+    count = sum(len(clip_scene.keypoints.xy_px) for clip_scene in scenes)
     table = Table(
         title=f"{count} frames of {len(scenes)} held-out clips, {arguments.threads} threads; mm, accel in mm/frame²"
     )
@@ -334,11 +347,11 @@ def main() -> None:
     few = shortened(scenes, arguments.mesh_frames)
     slowest = 0.0
     for name, run in CONTENDERS.items():
-        mine = few if run in (smplify_published, smplify_mesh) else scenes
-        row = measure(run, mine, solver_start(mine, body), arguments.threads)
-        fits = sum(len(one.keypoints.xy_px) for one in mine)
+        own = few if run in (smplify_published, smplify_mesh) else scenes
+        row = measure(run, own, solver_start(own, body), arguments.threads)
+        fits = sum(len(clip_scene.keypoints.xy_px) for clip_scene in own)
         slowest = slowest or row.seconds / fits
-        e = errors(row.params, mine, body)
+        e = errors(row.params, own, body)
         table.add_row(
             f"{name} ({fits} frames)",
             f"{fits / row.seconds:.1f}",
@@ -356,10 +369,10 @@ def main() -> None:
     for column in ("frames", "seconds", "ms/frame", "PA-MPJPE", "peak MB"):
         growth.add_column(column, justify="right")
     for length in arguments.lengths:
-        one = long_scene(arguments.clips, length)
-        row = measure(over_time, [one], NOWHERE, arguments.threads)
+        clip_scene = long_scene(arguments.clips, length)
+        row = measure(over_time, [clip_scene], NOWHERE, arguments.threads)
         joints = body.at(row.params).joints
-        exact = body.at(one.truth).joints
+        exact = body.at(clip_scene.truth).joints
         growth.add_row(
             f"{length:,}",
             f"{row.seconds:.2f}",

@@ -78,12 +78,12 @@ def main() -> None:
     console.print(table)
     people = len(seen_people.people)
     rows = len(seen_people.rows)
-    seen = hands.presence > 0
-    size = hands.size_px[seen]
-    std = hands.std_px[seen]
+    observed = hands.presence > 0
+    size = hands.size_px[observed]
+    std = hands.std_px[observed]
     console.print(
-        f"{people} people in {rows} person-frames; hands found: left {seen[:, 0].mean():.0%}, right "
-        f"{seen[:, 1].mean():.0%}; {np.median(size):.0f} px long, keypoints stated to be {np.median(std):.1f} px off"
+        f"{people} people in {rows} person-frames; hands found: left {observed[:, 0].mean():.0%}, right "
+        f"{observed[:, 1].mean():.0%}; {np.median(size):.0f} px long, keypoints stated to be {np.median(std):.1f} px off"
     )
     ratio = best[1, 1] / best[0, 1]
     console.print(

@@ -1,6 +1,6 @@
 """Do identities hold where people cross, hide, embrace and come back, with and without cuts?
 
-python bench/identity.py [--scenes 20] [--seed 100] [--people people.npz]
+    python bench/identity.py [--scenes 20] [--seed 100] [--people people.npz]
 
 Simulated people walk in front of each other: boxes, keypoints and colours with the noise that
 detector, pose network and appearance have; the truth is exact. Every tracker gets the same boxes.
@@ -29,30 +29,30 @@ from bench.lib.identity_trackers import Follow, contestants, follow, motion_only
 __all__ = ["KINDS", "follow", "measure", "motion_only", "pose_of"]
 
 
-def tracks_over_cuts(found: list[FrameBoxes], cuts: list[int]) -> int:
+def tracks_over_cuts(tracked: list[FrameBoxes], cuts: list[int]) -> int:
     """Identities seen on both sides of a cut."""
-    shot = np.searchsorted(cuts, np.arange(len(found)), side="right")
+    shot = np.searchsorted(cuts, np.arange(len(tracked)), side="right")
     pairs = {
         (int(identity), int(s))
-        for frame, s in zip(found, shot, strict=True)
+        for frame, s in zip(tracked, shot, strict=True)
         for identity in frame.identity
     }
     return len(pairs) - len({identity for identity, _ in pairs})
 
 
 def measure(kind: Kind, seeds: range, tracker: Follow) -> list[IdentityScores]:
-    """A shot is a video of its own: across a cut nobody is expected to be recognised."""
+    """A shot is a video of its own: across a cut no person is expected to be recognised."""
     scores = []
     for seed in seeds:
         frames = simulate(kind, seed)
-        found = tracker(frames, IMAGE_WH)
+        tracked_boxes = tracker(frames, IMAGE_WH)
         cuts = [0, *(n for n, frame in enumerate(frames) if frame.is_cut), len(frames)]
         shot = np.searchsorted(cuts, np.arange(len(frames)), side="right")
         truth = [
             replace(f.truth, identity=f.truth.identity + kind.people * int(s))
             for f, s in zip(frames, shot, strict=False)
         ]
-        scores.append(identity_scores(truth, found))
+        scores.append(identity_scores(truth, tracked_boxes))
     return scores
 
 
@@ -61,8 +61,8 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
     from bench.lib.identity_rendered import Rendered, sequences
 
     kinds: dict[str, list[Rendered]] = {}
-    for one in sequences(folder, cache):
-        kinds.setdefault(one.name.split("_")[0], []).append(one)
+    for rendered_sequence in sequences(folder, cache):
+        kinds.setdefault(rendered_sequence.name.split("_")[0], []).append(rendered_sequence)
     table = Table(
         "rendered",
         "tracker",
@@ -76,10 +76,10 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
     totals: dict[str, int] = {}
     for kind, scenes in kinds.items():
         for tracker, run in contestants().items():
-            found = [run(scene.frames, scene.wh) for scene in scenes]
+            tracked_boxes = [run(scene.frames, scene.wh) for scene in scenes]
             scores = [
                 identity_scores([f.truth for f in scene.frames], boxes)
-                for scene, boxes in zip(scenes, found, strict=True)
+                for scene, boxes in zip(scenes, tracked_boxes, strict=True)
             ]
             switches = sum(s.switches for s in scores)
             totals[tracker] = totals.get(tracker, 0) + switches
@@ -87,7 +87,9 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
                 float(np.mean([getattr(s, f) for s in scores]))
                 for f in ("idf1", "hota", "association_accuracy")
             ]
-            over = sum(tracks_over_cuts(b, s.cuts) for s, b in zip(scenes, found, strict=True))
+            over = sum(
+                tracks_over_cuts(b, s.cuts) for s, b in zip(scenes, tracked_boxes, strict=True)
+            )
             table.add_row(
                 f"{kind} x{len(scenes)}",
                 tracker,
@@ -99,10 +101,10 @@ def on_rendered(folder: Path, cache: Path | None) -> None:
     Console(width=120).print(table)
     Console().print(f"switches in all: {totals}")
     everything = [scene for scenes in kinds.values() for scene in scenes]
-    told = [({n for n, f in enumerate(s.frames) if f.is_cut}, set(s.cuts)) for s in everything]
+    reported = [({n for n, f in enumerate(s.frames) if f.is_cut}, set(s.cuts)) for s in everything]
     Console().print(
-        f"cuts: {sum(len(c) for _, c in told)}, found {sum(len(a & c) for a, c in told)}, "
-        f"invented {sum(len(a - c) for a, c in told)}"
+        f"cuts: {sum(len(c) for _, c in reported)}, found {sum(len(a & c) for a, c in reported)}, "
+        f"invented {sum(len(a - c) for a, c in reported)}"
     )
 
 
@@ -142,18 +144,18 @@ def main() -> None:
         scenes = [joined_clips(people, seed) for seed in seeds]
         for tracker, run in trackers.items():
             results = [(run(frames, IMAGE_WH), frames, cuts) for frames, cuts in scenes]
-            told = [
+            reported = [
                 ({n for n, f in enumerate(frames) if f.is_cut}, set(cuts))
                 for _, frames, cuts in results
             ]
             scores = [
-                identity_scores([f.truth for f in frames], found) for found, frames, _ in results
+                identity_scores([f.truth for f in frames], result) for result, frames, _ in results
             ]
             counts = (
-                sum(len(cuts) for _, cuts in told),
-                sum(len(starts & cuts) for starts, cuts in told),
-                sum(len(starts - cuts) for starts, cuts in told),
-                sum(tracks_over_cuts(found, cuts) for found, _, cuts in results),
+                sum(len(cuts) for _, cuts in reported),
+                sum(len(starts & cuts) for starts, cuts in reported),
+                sum(len(starts - cuts) for starts, cuts in reported),
+                sum(tracks_over_cuts(result, cuts) for result, _, cuts in results),
                 sum(score.switches for score in scores),
             )
             idf1 = float(np.mean([score.idf1 for score in scores]))

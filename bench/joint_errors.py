@@ -39,24 +39,24 @@ def joint_rows(people: list[RenderedFit]) -> list[str]:
     for person in people:
         away = (person.body.at(person.found).joints - person.body.at(person.truth).joints) * 1000
         error = (away - away[:, :1]).norm(dim=-1)[person.observed].numpy()
-        stated = person.track.fit.joint_std_relative_mm
-        assert stated is not None
-        std = stated[person.rows].norm(dim=-1)[person.observed].numpy()
-        seen = np.asarray(person.track.joint_observed)[person.rows][person.observed]
+        stated_value = person.track.fit.joint_std_relative_mm
+        assert stated_value is not None
+        std = stated_value[person.rows].norm(dim=-1)[person.observed].numpy()
+        observed = np.asarray(person.track.joint_observed)[person.rows][person.observed]
         for number, name in enumerate(JOINT_NAMES):
             if name not in LEFT_OUT:
                 kind = name.removeprefix("left_").removeprefix("right_")
                 errors[kind].append(
-                    np.stack((error[:, number], std[:, number], seen[:, number]), 1)
+                    np.stack((error[:, number], std[:, number], observed[:, number]), 1)
                 )
     rows = []
     for kind, parts in errors.items():
-        error, std, seen = np.concatenate(parts).T
-        shown = seen > 0.5
-        hidden = seen <= 0.5
+        error, std, observed = np.concatenate(parts).T
+        visible = observed > 0.5
+        hidden = observed <= 0.5
         rows.append(
-            f"| {kind} | {np.median(error[shown]):.0f} | {np.percentile(error[shown], 90):.0f} "
-            f"| {_median(error[hidden])} | {np.median(std[shown]):.0f} | {100 * np.mean(error < std):.0f} % |"
+            f"| {kind} | {np.median(error[visible]):.0f} | {np.percentile(error[visible], 90):.0f} "
+            f"| {_median(error[hidden])} | {np.median(std[visible]):.0f} | {100 * np.mean(error < std):.0f} % |"
         )
     return rows
 
@@ -65,7 +65,7 @@ def angle_rows(people: list[RenderedFit]) -> list[str]:
     """Markdown rows: one angle, both sides together, in frames that show enough of the person."""
     errors = defaultdict(list)
     for person in people:
-        found, true = (
+        result, true = (
             joint_angles_deg(
                 params.pose.double().numpy(), person.body.at(params).joints.double().numpy()
             )
@@ -73,7 +73,7 @@ def angle_rows(people: list[RenderedFit]) -> list[str]:
         )
         for name in ANGLE_NAMES:
             kind = name.removeprefix("left_").removeprefix("right_")
-            off = (found[name] - true[name] + 180) % 360 - 180
+            off = (result[name] - true[name] + 180) % 360 - 180
             errors[kind].append(off[person.observed.numpy()])
     rows = []
     for kind, parts in errors.items():
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument(
         "--only",
         default="",
-        help="sequences whose name has this in it: _none, nothing hides anybody",
+        help="sequences whose name has this in it: _none, nothing hides a person",
     )
     arguments = parser.parse_args()
     people = list(rendered_fits(arguments.data, arguments.cache, arguments.only))

@@ -4,7 +4,7 @@ difference, in millimetres.
     python bench/keypoint_offsets.py --onnx rtmpose_s_halpe26_256x192.onnx --motion clips_30fps.npz --work FOLDER
 
 People of many shapes, in clothes and shoes, are rendered in poses of the CMU motion capture, from
-all sides and nobody in their way. For a keypoint on a bone with rotation G_i in image i, the
+all sides and nothing in their way. For a keypoint on a bone with rotation G_i in image i, the
 network's position is modelled as the projection of
 
     q_i + G_i o,    one o for all images, along the axes of the rest pose (x to the left, y up, z to the front),
@@ -57,27 +57,27 @@ class Offset:
     explained_mm: float  # the same after adding the offset
 
 
-def offset(seen: Observations, numbers: list[int], carried_by: list[int]) -> Offset:
+def offset(observed: Observations, numbers: list[int], carried_by: list[int]) -> Offset:
     design = []
     target = []
     group = []
     for number, joint in zip(numbers, carried_by, strict=True):
-        use = seen.in_view[:, number] & (seen.score[:, number] > LEAST_SCORE)
-        point = seen.points_cam[use, number]
+        use = observed.in_view[:, number] & (observed.score[:, number] > LEAST_SCORE)
+        point = observed.points_cam[use, number]
         to_plane = np.zeros(
             (len(point), 2, 3)
         )  # derivative of the projection, in metres at the point's depth
         to_plane[:, 0, 0] = to_plane[:, 1, 1] = 1
         to_plane[:, :, 2] = -point[:, :2] / point[:, 2:]
-        matrix = to_plane @ seen.rotation_cam[use, joint]
+        matrix = to_plane @ observed.rotation_cam[use, joint]
         if NAMES[number].startswith("right"):
             matrix = matrix * (-1, 1, 1)
         design.append(matrix)
-        scale = 1000 * point[:, 2] / seen.focal_px[use]
+        scale = 1000 * point[:, 2] / observed.focal_px[use]
         target.append(
-            (seen.found_px[use, number] - seen.projected_px[use, number]) * scale[:, None]
+            (observed.found_px[use, number] - observed.projected_px[use, number]) * scale[:, None]
         )
-        group.append(seen.sequence[use])
+        group.append(observed.sequence[use])
     a = np.concatenate(design)
     b = np.concatenate(target)
     sequences = np.concatenate(group)
@@ -85,7 +85,7 @@ def offset(seen: Observations, numbers: list[int], carried_by: list[int]) -> Off
     if len(numbers) == 1:
         free[0] = False  # in the body's plane of symmetry
     train = sequences % 2 == 0
-    found = robust_offset(a[train], b[train], free)
+    result = robust_offset(a[train], b[train], free)
     rng = np.random.default_rng(0)
     again = []
     for _ in range(60):
@@ -98,7 +98,7 @@ def offset(seen: Observations, numbers: list[int], carried_by: list[int]) -> Off
         robust_offset(a, b, free),
         np.std(again, 0),
         float(np.median(np.linalg.norm(b[test], axis=1))),
-        float(np.median(np.linalg.norm(b[test] - a[test] @ found, axis=1))),
+        float(np.median(np.linalg.norm(b[test] - a[test] @ result, axis=1))),
     )
 
 
@@ -129,7 +129,7 @@ def tips(body: Body) -> np.ndarray:
 _FOOT_PICKS = ("LBigToe", "RBigToe", "LSmallToe", "RSmallToe", "LHeel", "RHeel")
 
 
-def table(seen: Observations, title: str) -> Table:
+def table(observed: Observations, title: str) -> Table:
     columns = (
         "keypoint",
         "bone",
@@ -139,19 +139,19 @@ def table(seen: Observations, title: str) -> Table:
         "median error (mm)",
         "with the offset",
     )
-    shown = Table(*columns, title=title)
+    visible = Table(*columns, title=title)
     for kind in dict.fromkeys(kind_of(name) for name in NAMES):
         numbers = [number for number, name in enumerate(NAMES) if kind_of(name) == kind]
-        found = offset(seen, numbers, [bone(number) for number in numbers])
+        result = offset(observed, numbers, [bone(number) for number in numbers])
         place, spread = (
             ", ".join(f"{v:.0f}" for v in values)
-            for values in (found.offset_mm, found.deviation_mm)
+            for values in (result.offset_mm, result.deviation_mm)
         )
-        errors = f"{found.median_mm:.0f}", f"{found.explained_mm:.0f}"
-        shown.add_row(
-            kind.replace("_", " "), BONES[kind][0], str(found.count), place, spread, *errors
+        errors = f"{result.median_mm:.0f}", f"{result.explained_mm:.0f}"
+        visible.add_row(
+            kind.replace("_", " "), BONES[kind][0], str(result.count), place, spread, *errors
         )
-    return shown
+    return visible
 
 
 def main() -> None:
@@ -175,9 +175,9 @@ def main() -> None:
     with np.load(OPEN_BODY) as file:
         embedded = file["J_regressor_halpe26"]
     for words, regressor in (("tips and middles", tips(body)), ("J_regressor_halpe26", embedded)):
-        seen = observe(options.work, body, regressor)
-        title = f"{words}: {len(seen.sequence)} images of {len(np.unique(seen.sequence))} people"
-        Console().print(table(seen, title))
+        observed = observe(options.work, body, regressor)
+        title = f"{words}: {len(observed.sequence)} images of {len(np.unique(observed.sequence))} people"
+        Console().print(table(observed, title))
 
 
 if __name__ == "__main__":

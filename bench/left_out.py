@@ -131,8 +131,8 @@ def left_out(track: RealTrack, seed: int) -> dict[str, np.ndarray]:
     frames = len(track.keypoints)
     rng = np.random.default_rng(seed)
     half_second = max(1, round(0.5 * track.fps))
-    some = rng.random((-(-frames // half_second), 26)) < 0.15
-    masks = {"keypoints": np.repeat(some, half_second, 0)[:frames]}
+    subset = rng.random((-(-frames // half_second), 26)) < 0.15
+    masks = {"keypoints": np.repeat(subset, half_second, 0)[:frames]}
     for name, sides in LIMBS.items():
         masks[name] = np.zeros((frames, 26), bool)
         masks[name][:, sides[seed % 2]] = True
@@ -143,30 +143,32 @@ def left_out(track: RealTrack, seed: int) -> dict[str, np.ndarray]:
 
 def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
     mask = torch.from_numpy(hidden)
-    seen = track.keypoints
-    given = replace(
-        seen,
-        presence=seen.presence.masked_fill(mask, 0),
-        confidence=seen.confidence.masked_fill(mask, 0),
+    observed = track.keypoints
+    inputs = replace(
+        observed,
+        presence=observed.presence.masked_fill(mask, 0),
+        confidence=observed.confidence.masked_fill(mask, 0),
     )
-    found = fit_track(given, track.frame, track.camera, body, fps=track.fps)
-    at = torch.from_numpy(np.searchsorted(found.frame, track.frame))
-    points = body.at(found.fit.params.rows(at)).keypoints
-    std_m = PREDICTS * found.fit.joint_std_relative_mm[at][:, JOINT_OF, :2] / 1000  # type: ignore[index]
-    assert seen.area_px2 is not None
-    unit = l_squared(seen.area_px2, HALPE26).sqrt()[..., None]
+    result = fit_track(inputs, track.frame, track.camera, body, fps=track.fps)
+    rows_at = torch.from_numpy(np.searchsorted(result.frame, track.frame))
+    points = body.at(result.fit.params.rows(rows_at)).keypoints
+    std_m = PREDICTS * result.fit.joint_std_relative_mm[rows_at][:, JOINT_OF, :2] / 1000  # type: ignore[index]
+    assert observed.area_px2 is not None
+    unit = l_squared(observed.area_px2, HALPE26).sqrt()[..., None]
     std = (std_m * (track.camera.mean_focal_px / points[..., 2:]) / unit).nan_to_num(nan=1.5)
-    error = (seen.xy_px - track.camera.project(points)) / unit
-    counts = mask & (seen.confidence * seen.presence > SEEN)
-    head = seen.error
+    error = (observed.xy_px - track.camera.project(points)) / unit
+    counts = mask & (observed.confidence * observed.presence > SEEN)
+    head = observed.error
     assert head is not None
     variance = weights.joint_variance(head.axis_sigma.square()) + std.square()[..., None, :]
     scale = variance.sqrt() / float(student.ppf((1 + ONE_STD) / 2, FREEDOM))
     squared = (error[..., None, :] / scale).square().sum(-1)
-    each = head.weight.log() - math.log(2 * math.pi) - scale.log().sum(-1)
-    each = each - (FREEDOM + 2) / 2 * torch.log1p(squared / FREEDOM)
+    log_density = head.weight.log() - math.log(2 * math.pi) - scale.log().sum(-1)
+    log_density = log_density - (FREEDOM + 2) / 2 * torch.log1p(squared / FREEDOM)
     stray = -math.log(2 * math.pi * STRAY_L**2) - error.square().sum(-1) / (2 * STRAY_L**2)
-    nats = torch.logaddexp(math.log(1 - STRAY) + torch.logsumexp(each, -1), math.log(STRAY) + stray)
+    nats = torch.logaddexp(
+        math.log(1 - STRAY) + torch.logsumexp(log_density, -1), math.log(STRAY) + stray
+    )
     cdf = torch.from_numpy(student.cdf((error[..., None, :] / scale).numpy(), FREEDOM)).float()
     below = (head.weight[..., None] * cdf).sum(-2)
     return Score(nats[counts], error.norm(dim=-1)[counts], below[counts])
@@ -174,9 +176,10 @@ def score(track: RealTrack, hidden: np.ndarray, body: Body) -> Score:
 
 def cells(scores: list[Score]) -> list[str]:
     nats, distance = (
-        torch.cat([getattr(one, name) for one in scores]) for name in ("nats", "distance")
+        torch.cat([getattr(clip_score, name) for clip_score in scores])
+        for name in ("nats", "distance")
     )
-    below = torch.cat([one.probability for one in scores])
+    below = torch.cat([clip_score.probability for clip_score in scores])
     inside = [100 * float(((below > p) & (below < 1 - p)).float().mean()) for p in (0.16, 0.025)]
     return [f"{nats.mean():.3f}", f"{distance.median():.2f}", f"{inside[0]:.0f} / {inside[1]:.0f}"]
 
@@ -201,7 +204,7 @@ def row(settings: str, chosen: list[RealTrack], kinds: list[str], body: Body) ->
             for kind, hidden in left_out(track, seed).items():
                 if kind in kinds:
                     scores.setdefault(kind, []).append(score(track, hidden, body))
-    every = [one for part in scores.values() for one in part]
+    every = [clip_scores for part in scores.values() for clip_scores in part]
     values = [cell for part in (every, *(scores[kind] for kind in kinds)) for cell in cells(part)]
     return [settings or "as shipped", *values, f"{time.monotonic() - began:.0f}"]
 
@@ -226,7 +229,11 @@ def main() -> None:
     )
     for name in (
         "constants",
-        *(f"{kind}: {of}" for kind in ("all", *kinds) for of in ("nats", "error", "68 / 95")),
+        *(
+            f"{kind}: {figure}"
+            for kind in ("all", *kinds)
+            for figure in ("nats", "error", "68 / 95")
+        ),
         "s",
     ):
         table.add_column(name)

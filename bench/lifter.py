@@ -84,43 +84,45 @@ def scenes(clips: Path, frames: int, condition: Condition, choosing: bool = Fals
     """
     body = fitting.load_body()
     motion = load_motion(clips, body, 30.0)
-    found: list[Scene] = []
+    drawn: list[Scene] = []
     subject = np.array([int(name.split("_")[0]) for name in motion.clip_name])
     clips_held_out = np.flatnonzero(motion.held_out & (subject // HELD_OUT_EVERY % 2 == choosing))
     every = max(1, len(clips_held_out) * TRACK_FRAMES // frames)
     for number, clip in enumerate(clips_held_out[::every]):
         generator = torch.Generator().manual_seed(100 + number)
         noise = Noise(confidence=condition.confidence, outliers=0.02, missing=0.0)
-        one = scene(
+        drawn_scene = scene(
             motion, int(clip), body, generator, noise, TRACK_FRAMES, skeleton=condition.skeleton
         )
         gone = torch.randperm(condition.skeleton.size, generator=generator)[
             : condition.missing
         ].tolist()
-        found.append(without(one, gone))
-    return found
+        drawn.append(without(drawn_scene, gone))
+    return drawn
 
 
-def without(one: Scene, keypoints: list[int]) -> Scene:
-    presence = one.keypoints.presence.clone()
+def without(scene_in: Scene, keypoints: list[int]) -> Scene:
+    presence = scene_in.keypoints.presence.clone()
     presence[:, keypoints] = 0
-    return replace(one, keypoints=replace(one.keypoints, presence=presence))
+    return replace(scene_in, keypoints=replace(scene_in.keypoints, presence=presence))
 
 
 def errors(params: list[BodyParams], truth: list[Scene], body: fitting.Body) -> tuple[float, float]:
     """PA-MPJPE and MPJPE in mm, mean over frames."""
     aligned = []
     relative = []
-    for found, one in zip(params, truth, strict=True):
-        joints = body.at(found).joints
-        exact = body.at(one.truth).joints
+    for estimate, true_scene in zip(params, truth, strict=True):
+        joints = body.at(estimate).joints
+        exact = body.at(true_scene.truth).joints
         aligned.append(pa_mpjpe_mm(joints, exact))
         relative.append(mpjpe_mm(joints, exact, joints[:, 0], exact[:, 0]))
     return float(torch.cat(aligned).mean()), float(torch.cat(relative).mean())
 
 
 def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Console) -> None:
-    given = [without(one, list(LEGS)) for one in scenes(clips, frames, CONDITIONS[2])]
+    cut_scenes = [
+        without(clip_scene, list(LEGS)) for clip_scene in scenes(clips, frames, CONDITIONS[2])
+    ]
     prior = fitting.load_prior()
     table = Table(title="legs out of the image")
     for column in ("method", "knees and ankles, mm", "-log p of the pose"):
@@ -129,17 +131,17 @@ def legs_out_of_view(clips: Path, frames: int, body: fitting.Body, console: Cons
     def row(name: str, params: list[BodyParams]) -> None:
         away = []
         energy = []
-        for found, one in zip(params, given, strict=True):
-            joints = body.at(found).joints
-            exact = body.at(one.truth).joints
+        for result, clip_scene in zip(params, cut_scenes, strict=True):
+            joints = body.at(result).joints
+            exact = body.at(clip_scene.truth).joints
             legs = (joints - joints[:, :1] - exact + exact[:, :1])[:, KNEES_AND_ANKLES].norm(dim=-1)
             away.append(1000 * legs.mean(1))
-            energy.append(prior.energy(found.pose[:, BODY_JOINTS].flatten(1))[0])
+            energy.append(prior.energy(result.pose[:, BODY_JOINTS].flatten(1))[0])
         table.add_row(name, f"{torch.cat(away).mean():.0f}", f"{torch.cat(energy).mean():.1f}")
 
     for name in ("lifter", "fit"):
-        row(name, [CONTENDERS[name](one, body) for one in given])
-    row("truth", [one.truth for one in given])
+        row(name, [CONTENDERS[name](clip_scene, body) for clip_scene in cut_scenes])
+    row("truth", [clip_scene.truth for clip_scene in cut_scenes])
     console.print(table)
 
 
@@ -162,7 +164,7 @@ def standing(clips: Path, frames: int, body: fitting.Body, console: Console) -> 
         clip_name=("0_0",) * len(pose),
         clip_description=(),
     )
-    given = [
+    standing_scenes = [
         scene(
             straight,
             clip,
@@ -178,9 +180,17 @@ def standing(clips: Path, frames: int, body: fitting.Body, console: Console) -> 
     )
     for column in ("method", "median", "90 % below"):
         table.add_column(column, justify="left" if column == "method" else "right")
-    rows = {name: [CONTENDERS[name](one, body) for one in given] for name in CONTENDERS}
-    for name, params in {**rows, "truth": [one.truth for one in given]}.items():
-        bend = torch.cat([signed_flexion_deg(body.at(found).joints) for found in params]).flatten()
+    rows = {
+        name: [CONTENDERS[name](clip_scene, body) for clip_scene in standing_scenes]
+        for name in CONTENDERS
+    }
+    for name, params in {
+        **rows,
+        "truth": [clip_scene.truth for clip_scene in standing_scenes],
+    }.items():
+        bend = torch.cat(
+            [signed_flexion_deg(body.at(result).joints) for result in params]
+        ).flatten()
         table.add_row(name, *(f"{float(bend.quantile(q)):.0f}" for q in (0.5, 0.9)))
     console.print(table)
 
@@ -189,7 +199,7 @@ def choose(clips: Path, frames: int, body: fitting.Body, console: Console) -> No
     """PA-MPJPE / MPJPE of tracks and of single frames by how much the guess and the prior beside it
     count.
     """
-    given = scenes(clips, frames, CONDITIONS[2], choosing=True)
+    chosen_scenes = scenes(clips, frames, CONDITIONS[2], choosing=True)
     table = Table(title="ordinary keypoints of the other subjects: track; single frames")
     factors = (1.0, 1.3, 1.7, 2.2)
     for column in ("weight of the pose prior", *(f"guess x{factor}" for factor in factors)):
@@ -201,12 +211,15 @@ def choose(clips: Path, frames: int, body: fitting.Body, console: Console) -> No
                 mock.patch.object(lift_module, "SEEN_TWICE", factor),
                 mock.patch.object(problem_setup, "PRIOR_BESIDE_GUESS", weight),
             ):
-                tracks = [CONTENDERS["fit lifter"](one, body) for one in given]
-                single = [
-                    fitting.fit_frames(one.keypoints, one.camera, body).params for one in given
+                tracks = [
+                    CONTENDERS["fit lifter"](clip_scene, body) for clip_scene in chosen_scenes
                 ]
-            both = (errors(params, given, body) for params in (tracks, single))
-            cells.append("; ".join("{:.1f} / {:.1f}".format(*pair) for pair in both))
+                single = [
+                    fitting.fit_frames(clip_scene.keypoints, clip_scene.camera, body).params
+                    for clip_scene in chosen_scenes
+                ]
+            error_pair = (errors(params, chosen_scenes, body) for params in (tracks, single))
+            cells.append("; ".join("{:.1f} / {:.1f}".format(*pair) for pair in error_pair))
         table.add_row(f"{weight:g}", *cells)
     console.print(table)
 
@@ -227,7 +240,8 @@ def main() -> None:
         choose(arguments.clips, arguments.frames, body, console)
         return
     count = sum(
-        len(one.keypoints.xy_px) for one in scenes(arguments.clips, arguments.frames, CONDITIONS[0])
+        len(clip_scene.keypoints.xy_px)
+        for clip_scene in scenes(arguments.clips, arguments.frames, CONDITIONS[0])
     )
     table = Table(
         title=f"{count} frames of held-out motion, {arguments.threads} thread(s): PA-MPJPE / MPJPE in mm"
@@ -237,13 +251,13 @@ def main() -> None:
         table.add_column(name, justify="right")
     spent = dict.fromkeys(CONTENDERS, 0.0)
     for condition in CONDITIONS:
-        given = scenes(arguments.clips, arguments.frames, condition)
+        noisy_scenes = scenes(arguments.clips, arguments.frames, condition)
         cells = []
         for name, run in CONTENDERS.items():
             began = time.perf_counter()
-            params = [run(one, body) for one in given]
+            params = [run(clip_scene, body) for clip_scene in noisy_scenes]
             spent[name] += time.perf_counter() - began
-            cells.append("{:.1f} / {:.1f}".format(*errors(params, given, body)))
+            cells.append("{:.1f} / {:.1f}".format(*errors(params, noisy_scenes, body)))
         table.add_row(condition.name, *cells)
     table.add_section()
     table.add_row(

@@ -6,7 +6,7 @@ the person (IoU with the mask).
     python bench/masks.py --clips DIR_OF_VIDEOS --out DIR
     python bench/masks.py --cost VIDEO
 
-Rendered people have random shapes and clothes, whom nothing hides; the focal length is given.
+Rendered people have random shapes and clothes, and nothing hides them; the focal length is given.
 People with even numbers are for choosing constants (--choose tries some), those with odd numbers
 are reported. Errors are of the body without clothes: at rest (T-pose), and posed (all vertices,
 relative to the pelvis). IoU of mesh and mask is measured in frames that the shape was not found
@@ -76,18 +76,20 @@ def render(root: Path, people: int) -> None:
         plan = replace(
             draw_plan(SEED, number), people=1, bystanders=0, occlusion="none", camera="pan"
         )
-        (made,) = build_shots(plan, body, {"any": clips}, SIZE, FRAMES)
-        sensor = replace(made.sensor, shutter=made.sensor.shutter / STEP)
-        (whole,) = made.people
-        rows = np.arange(0, len(whole.pose), STEP)
+        (rendered_shot,) = build_shots(plan, body, {"any": clips}, SIZE, FRAMES)
+        sensor = replace(rendered_shot.sensor, shutter=rendered_shot.sensor.shutter / STEP)
+        (rendered_person,) = rendered_shot.people
+        rows = np.arange(0, len(rendered_person.pose), STEP)
         names = ("pose", "translation", "joints", "keypoints")
-        person = replace(whole, **{name: getattr(whole, name)[rows] for name in names})
+        person = replace(
+            rendered_person, **{name: getattr(rendered_person, name)[rows] for name in names}
+        )
         shape = torch.nn.functional.pad(person.shape, (0, body.shape_size - len(person.shape)))
         person = replace(person, placement=body.placement(rotation_matrices(person.pose), shape))
-        path = CameraPath(made.path.camera_from_world[rows])
-        made = replace(made, people=[person], path=path, sensor=sensor)
+        path = CameraPath(rendered_shot.path.camera_from_world[rows])
+        rendered_shot = replace(rendered_shot, people=[person], path=path, sensor=sensor)
         (folder / "images").mkdir(parents=True, exist_ok=True)
-        for frame, (jpeg, _) in enumerate(render_frames(made, subframes=2)):
+        for frame, (jpeg, _) in enumerate(render_frames(rendered_shot, subframes=2)):
             (folder / "images" / f"{frame:05d}.jpg").write_bytes(jpeg)
         outfit = plan.outfit(0)
         np.savez(
@@ -96,7 +98,7 @@ def render(root: Path, people: int) -> None:
             pose=person.pose,
             translation=person.translation,
             cam_poses=path.camera_from_world,
-            focal=made.camera.focal_px[0],
+            focal=rendered_shot.camera.focal_px[0],
             skirt=outfit.skirt_end_y_m is not None,
             thick=[outfit.top.thickness_m, outfit.bottom.thickness_m],
         )
@@ -129,37 +131,41 @@ def fits(
     height_m: float | None = None,
 ) -> Iterator[ShotFit]:
     """As `run` fits what it found."""
-    seen = edited_keypoints(out)
+    observed = edited_keypoints(out)
     arrays = read_npz(out / TRACKS_FILE)
-    lens = lens_of(clip, (seen.width_px, seen.height_px), focal_px)
-    for shot, first in enumerate(seen.shot_first_frame):
-        end = seen.shot_first_frame[shot + 1] if shot + 1 < len(seen.shot_first_frame) else np.inf
-        here = [
+    lens = lens_of(clip, (observed.width_px, observed.height_px), focal_px)
+    for shot, first in enumerate(observed.shot_first_frame):
+        end = (
+            observed.shot_first_frame[shot + 1]
+            if shot + 1 < len(observed.shot_first_frame)
+            else np.inf
+        )
+        current = [
             ShotPerson(
                 i,
                 rows.points,
                 rows.frame,
                 height_m=height_m,
-                outlines=seen.outlines_of(i) if masks else None,
+                outlines=observed.outlines_of(i) if masks else None,
             )
-            for i, rows in seen.people.items()
+            for i, rows in observed.people.items()
             if first <= rows.frame[0] < end
         ]
         motion = read_motion(arrays, shot)
         motion = None if motion is None else motion.with_focal(lens.focal.focal_px)
         yield fit_shot(
-            here,
+            current,
             lens.camera,
             lens.focal,
             fitting.load_body(),
-            fps=seen.fps,
-            every=seen.every,
+            fps=observed.fps,
+            every=observed.every,
             motion=motion,
         )
 
 
 def person_of(folder: Path, *, masks: bool, height: bool) -> TrackFit:
-    """The rendered person: whoever is seen longest. height: it is stated."""
+    """Fit the rendered person, the one who is visible longest. height: state it to the fit."""
     with np.load(folder / "truth.npz") as file:
         focal = float(file["focal"])
         height_m = fitting.load_body().height_m(file["shape"]) if height else None
@@ -210,27 +216,29 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
         before = {key: getattr(silhouette, key) for key in changed}
         for key, value in changed.items():
             setattr(silhouette, key, value)
-        known = {"masks": not name.startswith("keypoints"), "height": name.endswith("known")}
-        tracks = [person_of(folder, **known) for folder in folders]
+        known_parts = {"masks": not name.startswith("keypoints"), "height": name.endswith("known")}
+        tracks = [person_of(folder, **known_parts) for folder in folders]
         all_of = [errors(folder, track) for folder, track in zip(folders, tracks, strict=True)]
         ious = [
-            iou(posed(track, one.frame), one, true_camera(folder))
+            iou(posed(track, person_errors.frame), person_errors, true_camera(folder))
             for folder, track, ones in zip(folders, tracks, images, strict=True)
-            for one in ones
+            for person_errors in ones
         ]
         for key, value in before.items():
             setattr(silhouette, key, value)
         girth, std = (
-            np.stack([getattr(one, part) for one in all_of]) for part in ("girth", "girth_std")
+            np.stack([getattr(person_errors, part) for person_errors in all_of])
+            for part in ("girth", "girth_std")
         )
         means = [
-            np.mean([getattr(one, part) for one in all_of]) for part in ("rest_mm", "posed_mm")
+            np.mean([getattr(person_errors, part) for person_errors in all_of])
+            for part in ("rest_mm", "posed_mm")
         ]
         means += [
-            np.mean([getattr(one, part) for one in all_of])
+            np.mean([getattr(person_errors, part) for person_errors in all_of])
             for part in ("joints_mm", "pa_joints_mm")
         ]
-        means.append(np.mean([abs(one.height_mm) for one in all_of]))
+        means.append(np.mean([abs(person_errors.height_mm) for person_errors in all_of]))
         table.add_row(
             name,
             *(f"{value:.1f}" for value in means),
@@ -243,9 +251,9 @@ def rendered(root: Path, people: int, choose: bool, console: Console) -> None:
             f"{np.mean(ious):.3f}",
         )
     truths = [
-        iou(true_vertices(folder)[one.frame], one, true_camera(folder))
+        iou(true_vertices(folder)[person_errors.frame], person_errors, true_camera(folder))
         for folder, ones in zip(folders, images, strict=True)
-        for one in ones
+        for person_errors in ones
     ]
     table.add_row("the true body", *[""] * (len(table.columns) - 2), f"{np.mean(truths):.3f}")
     console.print(table)

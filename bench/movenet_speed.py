@@ -85,13 +85,13 @@ class _Both(torch.nn.Module):
         return self.net.head("kpt_heatmap").hidden(trunk), trunk
 
 
-def _joined(both: Callable, back_to_float: movenet.SinglePose | None = None) -> Features:
+def _joined(pair: Callable, back_to_float: movenet.SinglePose | None = None) -> Features:
     if back_to_float is not None:  # decoding stays in full precision
         for name, head in back_to_float.net.heads.items():
             back_to_float.net.heads[name] = (
                 head.float() if name != "kpt_heatmap" else _float_output(head)
             )
-    return lambda crops: FeaturesWithTrunk.join(*both(crops))
+    return lambda crops: FeaturesWithTrunk.join(*pair(crops))
 
 
 def _float_output(head: torch.nn.Module) -> torch.nn.Module:
@@ -161,12 +161,12 @@ def _quantized(path: Path, model: movenet.SinglePose, data: Path) -> Path:
 
 
 def accuracy(truth: PeopleSet, model: movenet.SinglePose, features: Features) -> float:
-    how = Cropping(model.box_scale)
+    mode = Cropping(model.box_scale)
     side = model.input_wh[0]
-    pixels, affine = cut_all(truth.images, truth.boxes, how, side)
-    found = [model.predict(features(model.normalize(part))) for part in pixels.split(8)]
-    xy = crops.move(crops.invert(affine), torch.cat([f.xy_px for f in found]).double()).numpy()
-    score = torch.cat([f.score for f in found]).mean(1).numpy()
+    pixels, affine = cut_all(truth.images, truth.boxes, mode, side)
+    results = [model.predict(features(model.normalize(part))) for part in pixels.split(8)]
+    xy = crops.move(crops.invert(affine), torch.cat([f.xy_px for f in results]).double()).numpy()
+    score = torch.cat([f.score for f in results]).mean(1).numpy()
     return float(average_precision(truth, truth.boxes, xy, score)[0])
 
 

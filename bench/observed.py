@@ -6,7 +6,7 @@ sqrt(area) of the truth is at least OBSERVED_PROBABILITY (`fitting.keypoints.obs
 has, for several NEAR, the share of keypoints called observed among those that
 
 seen     are visible, or behind the own body
-hidden   are hidden by an object or by somebody else, though inside the image
+hidden   are hidden by an object or by another person, though inside the image
 outside  are outside the image
 right    are visible and within 0.1 sqrt(area) of the truth (7 cm)
 wrong    are outside the image, or farther than 0.25 sqrt(area) from the truth (19 cm)
@@ -64,14 +64,14 @@ def measured(
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
         with np.load(truth_path(data, sequence.name)) as file:
             states = file["visibility"]  # [P, T, 17]
-        for number, found in fitted_together(
+        for number, result in fitted_together(
             sequence, people, bodies.load("neutral"), every
         ).items():
             track = sequence.tracks[number]
             person = people[number]
             state = states[track.person]
             frame = person.frame[person.detected]
-            points = found.keypoints.rows(found.rows(frame))
+            points = result.keypoints.rows(result.rows(frame))
             exact = true_keypoints_px(track, sequence.camera, bodies)[person.detected]
             assert points.area_px2 is not None
             scale = points.area_px2.double().sqrt().numpy()[:, None]
@@ -84,21 +84,21 @@ def measured(
 def row(
     name: str,
     called: np.ndarray,
-    stated: np.ndarray | None,
+    stated_value: np.ndarray | None,
     near: float,
     state: np.ndarray,
     d: np.ndarray,
 ) -> list[str]:
-    def share(of: np.ndarray) -> float:
-        return float(called[of].mean()) if of.any() else float("nan")
+    def share(kind: np.ndarray) -> float:
+        return float(called[kind].mean()) if kind.any() else float("nan")
 
-    there = state >= BEHIND_SELF
-    right = share(there & (d <= RIGHT))
+    present = state >= BEHIND_SELF
+    right = share(present & (d <= RIGHT))
     wrong = share((state == OUTSIDE) | (d > WRONG))
-    legs = np.zeros_like(there)
+    legs = np.zeros_like(present)
     legs[:, LEGS] = True
     cells = [
-        share(there),
+        share(present),
         share(state == HIDDEN),
         share(state == OUTSIDE),
         share(legs & (state == HIDDEN)),
@@ -106,9 +106,9 @@ def row(
         wrong,
     ]
     texts = [name, *(f"{100 * cell:.1f}" for cell in cells), f"{50 * (1 - right + wrong):.1f}"]
-    if stated is None:
+    if stated_value is None:
         return [*texts, "", ""]
-    return [*texts, f"{stated.mean():.3f}", f"{((state > OUTSIDE) & (d <= near)).mean():.3f}"]
+    return [*texts, f"{stated_value.mean():.3f}", f"{((state > OUTSIDE) & (d <= near)).mean():.3f}"]
 
 
 def main() -> None:
@@ -144,11 +144,13 @@ def main() -> None:
     before = torch.cat([k.confidence[:, :17] * k.presence[:, :17] for k in after]).numpy() >= 0.25
     table.add_row(*row("0.25", before, None, 0, state, distance))
     for near in (0.06, 0.08, 0.1, 0.125, 0.15, 0.2, 0.25):
-        stated = torch.cat([probability_observed(k, near)[:, :17] for k in after]).numpy()
+        stated_value = torch.cat([probability_observed(k, near)[:, :17] for k in after]).numpy()
         name = f"{near:g}{' (used)' if near == NEAR else ''}"
         for least in thresholds:
-            at = "" if least == OBSERVED_PROBABILITY else f" at {least:g}"
-            table.add_row(*row(f"{name}{at}", stated >= least, stated, near, state, distance))
+            index = "" if least == OBSERVED_PROBABILITY else f" at {least:g}"
+            table.add_row(
+                *row(f"{name}{index}", stated_value >= least, stated_value, near, state, distance)
+            )
     Console(width=140).print(table)
 
 

@@ -70,8 +70,8 @@ def main() -> None:
         disk = 2 * math.prod(shape) * TRAIN / 1e9
         passes = 1 if disk <= CACHE_GB else 2
         val, train = (people * ms / 3.6e6 for people in (2 * VAL, passes * TRAIN))
-        kept = f"{disk:.1f}" if passes == 1 else f"{disk:.0f}: not kept"
-        table.add_row(name, f"{ms:.0f}", f"{val:.1f}", f"{train:.1f}", kept)
+        selected = f"{disk:.1f}" if passes == 1 else f"{disk:.0f}: not kept"
+        table.add_row(name, f"{ms:.0f}", f"{val:.1f}", f"{train:.1f}", selected)
     Console().print(table)
 
 

@@ -43,12 +43,12 @@ def main() -> None:
     options = parser.parse_args()
     out = (options.out or options.mini / "paper") / f"{options.test}-{options.recipe}"
     for name in options.tables:
-        wanted = (
+        requested = (
             [OF_ONE[name]]
             if name in OF_ONE
             else [n for n in MINI if weights(options.mini, n).is_file()]
         )
-        checkpoints = tuple(f"{model}={weights(options.mini, model)}" for model in wanted)
+        checkpoints = tuple(f"{model}={weights(options.mini, model)}" for model in requested)
         models, starts = given_models(() if name in OF_ONE else BESIDE, checkpoints, ())
         request = PaperRequest(
             table=name,

@@ -115,8 +115,8 @@ def grid_clip(source: Path, target: Path, copies: int, frames: int) -> Path:
             image = np.full((SIZE_WH[1], SIZE_WH[0], 3), 128, np.uint8)
             for copy in range(copies):
                 row, column = divmod(copy, side)
-                shown = images[order[(number + copy * len(images) // 5) % len(order)]]
-                image[row * height :, column * width :][:height, :width] = shown
+                visible = images[order[(number + copy * len(images) // 5) % len(order)]]
+                image[row * height :, column * width :][:height, :width] = visible
             video.write(image, number / clip.info.rate)
     return target
 
@@ -165,8 +165,10 @@ def main() -> None:
     parser.add_argument("--detector", default="yolox-tiny")
     arguments = parser.parse_args()
     options = json.dumps({"pose_model": arguments.pose_model, "detector": arguments.detector})
-    found: dict[str, list[dict[str, float]]] = {"fitmesh": [], "mediapipe": []}
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if arguments.busy else None
+    results: dict[str, list[dict[str, float]]] = {"fitmesh": [], "mediapipe": []}
+    second = (
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) if arguments.busy else None
+    )
     video = arguments.video.resolve()
     work = Path(tempfile.mkdtemp())
     if arguments.copies:
@@ -179,7 +181,7 @@ def main() -> None:
     try:
         for _ in range(arguments.rounds):
             if arguments.peer_python is not None:
-                found["mediapipe"].append(
+                results["mediapipe"].append(
                     measured([str(arguments.peer_python), "-c", PEER, str(video)], 1)
                 )
             command = [
@@ -191,10 +193,10 @@ def main() -> None:
                 str(arguments.threads),
                 options,
             ]
-            found["fitmesh"].append(measured(command, arguments.threads))
+            results["fitmesh"].append(measured(command, arguments.threads))
     finally:
-        if other is not None:
-            other.kill()
+        if second is not None:
+            second.kill()
         shutil.rmtree(work)
     table = Table(
         "",
@@ -206,18 +208,18 @@ def main() -> None:
         "peak MB",
         title=f"{video.name}, {arguments.threads} threads",
     )
-    for name, rounds in found.items():
+    for name, rounds in results.items():
         if rounds:
-            each = [1000 * one["seconds"] / one["frames"] for one in rounds]
-            overlay = [1000 * one.get("overlay_s", 0) / one["frames"] for one in rounds]
+            values = [1000 * timing["seconds"] / timing["frames"] for timing in rounds]
+            overlay = [1000 * timing.get("overlay_s", 0) / timing["frames"] for timing in rounds]
             table.add_row(
                 name,
-                f"{statistics.median(each):.1f} ({min(each):.1f} to {max(each):.1f})",
-                f"{statistics.median(1000 * one['cpu_s'] / one['frames'] for one in rounds):.1f}",
+                f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})",
+                f"{statistics.median(1000 * timing['cpu_s'] / timing['frames'] for timing in rounds):.1f}",
                 f"{statistics.median(overlay):.1f}" if overlay[0] else "",
-                f"{statistics.median(one['loading_s'] for one in rounds):.1f}",
+                f"{statistics.median(timing['loading_s'] for timing in rounds):.1f}",
                 str(rounds[0]["people"]),
-                f"{max(one['peak_mb'] for one in rounds):.0f}",
+                f"{max(timing['peak_mb'] for timing in rounds):.0f}",
             )
     Console(width=120).print(table)
 

@@ -48,11 +48,11 @@ def found(video: Path, threads: int, every_frame: bool) -> tuple[People, float]:
         ), time.perf_counter() - start
 
 
-def compared(one: People, other: People) -> tuple[int, np.ndarray]:
+def compared(first: People, second: People) -> tuple[int, np.ndarray]:
     """Person-frames of either without a partner in the other, and the mean OKS of each pair."""
     alone = 0
     oks = []
-    rows = [(p.detections.frame, p.detections.box_px) for p in (one, other)]
+    rows = [(p.detections.frame, p.detections.box_px) for p in (first, second)]
     for frame in np.unique(np.concatenate([rows[0][0], rows[1][0]])):
         a, b = (np.flatnonzero(frames == frame) for frames, _ in rows)
         overlap = iou(rows[0][1][a], rows[1][1][b]) >= SAME_IOU
@@ -60,9 +60,11 @@ def compared(one: People, other: People) -> tuple[int, np.ndarray]:
         for i, j in zip(*np.nonzero(overlap), strict=True):
             box = rows[0][1][a[i]]
             area = AREA_OF_BOX * np.prod(box[2:] - box[:2])
-            away = one.detections.xy_px[a[i]] - other.detections.xy_px[b[j]]
-            each = keypoint_oks(np.square(away).sum(-1)[None], l_squared(np.array([area]), HALPE26))
-            oks.append(float(np.asarray(each)[0, :17].mean()))
+            away = first.detections.xy_px[a[i]] - second.detections.xy_px[b[j]]
+            values = keypoint_oks(
+                np.square(away).sum(-1)[None], l_squared(np.array([area]), HALPE26)
+            )
+            oks.append(float(np.asarray(values)[0, :17].mean()))
     return alone, np.array(oks)
 
 

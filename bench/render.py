@@ -288,7 +288,7 @@ def main() -> None:
         if name in missing:
             table.add_row(name, "-")
             continue
-        other = (np.abs(images[name].astype(int) - plain).max(axis=-1) > 8).mean()
+        second = (np.abs(images[name].astype(int) - plain).max(axis=-1) > 8).mean()
         table.add_row(
             name,
             f"{1e3 * np.median(wall[name]):.1f}",
@@ -296,7 +296,7 @@ def main() -> None:
             f"{1e3 * np.median(cpu[name]):.1f}",
             f"{np.median(cpu[name]) / base:.1f}x",
             f"{in_own_process(name)['peak_mb']:.0f}",
-            f"{100 * other:.2f} %",
+            f"{100 * second:.2f} %",
         )
     console = Console(width=max(120, Console().width))
     console.print(table)

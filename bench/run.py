@@ -1,14 +1,14 @@
 """Where the time and the memory of `fitmesh run` go.
 
-python bench/run.py                 the example clip: seconds per stage, and how much of it is the
-networks python bench/run.py --end 1         only its first second python bench/run.py --busy
-frames per second when idle, and while another process keeps one core busy python bench/run.py
---memory        peak memory for a short video and for the same video looped to 10,000 frames python
-bench/run.py --long          peak memory of both stages until fit.npz for five people over 3,000 and
-12,000
-                                    frames: a track of the example, looped, as if networks had found it in every frame
-                                    (of each kind of fit the first windows are solved, in two iterations, and the others
-                                    repeat what was found there: the solver's memory is that of one window)
+    python bench/run.py            the example clip: seconds per stage, and the networks' share
+    python bench/run.py --end 1    only its first second
+    python bench/run.py --busy     frames per second when idle, and while one core is kept busy
+    python bench/run.py --memory   peak memory of a short video and of 10,000 looped frames
+    python bench/run.py --long     peak memory until fit.npz of five people over 3,000 and 12,000 frames
+
+With --long a track of the example is looped, as if networks had found it in every frame. Of each
+kind of fit the first windows are solved, in two iterations, and the others repeat their result:
+the solver's memory is that of one window.
 
 "networks" is the time in which detector, keypoint network or calibration head are at work, summed
 over the threads that run them, as a share of the stage's seconds times those threads. Loading the
@@ -89,17 +89,17 @@ def time_networks(times: StageTimes, settings: RunSettings) -> None:
     for name in ("normalize", "features", "predict"):
         setattr(network, name, times.timed(getattr(network, name)))
     confidence_function = stage_settings.confidence_function
-    stage_settings.confidence_function = lambda *given: times.timed(confidence_function(*given))
+    stage_settings.confidence_function = lambda *inputs: times.timed(confidence_function(*inputs))
 
 
-def run_settings(given: argparse.Namespace) -> RunSettings:
+def run_settings(parsed: argparse.Namespace) -> RunSettings:
     return RunSettings(
-        end_s=given.end,
-        detector=given.detector,
-        detector_size=given.detector_size,
-        pose_model=given.pose_model,
-        confidence=default_source(given.pose_model, None, None),
-        threads=given.threads,
+        end_s=parsed.end,
+        detector=parsed.detector,
+        detector_size=parsed.detector_size,
+        pose_model=parsed.pose_model,
+        confidence=default_source(parsed.pose_model, None, None),
+        threads=parsed.threads,
     )
 
 
@@ -134,23 +134,33 @@ def one_run(video: Path, settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def run_in_child(video: Path, given: argparse.Namespace) -> dict[str, Any]:
+def run_in_child(video: Path, parsed: argparse.Namespace) -> dict[str, Any]:
     """Peak memory is a process's; two measurements need two."""
-    command = [sys.executable, __file__, "--child", str(video), "--pose-model", given.pose_model]
-    command += ["--detector", given.detector]
-    command += ["--detector-size", str(given.detector_size)] if given.detector_size else []
-    command += ["--end", str(given.end)] if given.end is not None else []
+    command = [
+        sys.executable,
+        __file__,
+        "--child",
+        str(video),
+        "--pose-model",
+        parsed.pose_model,
+    ]
+    command += ["--detector", parsed.detector]
+    command += ["--detector-size", str(parsed.detector_size)] if parsed.detector_size else []
+    command += ["--end", str(parsed.end)] if parsed.end is not None else []
     ended = subprocess.run(
-        [*command, "--threads", str(given.threads)], check=True, stdout=subprocess.PIPE, text=True
+        [*command, "--threads", str(parsed.threads)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-def show_split(found: dict[str, Any], title: str, console: Console) -> None:
+def show_split(measured: dict[str, Any], title: str, console: Console) -> None:
     table = Table("stage", "seconds", "share", "of it networks", "peak MB so far", title=title)
-    workers = {"people": found["workers"]}  # other stages run no networks by default
-    for name, stage in found["stages"].items():
-        share = stage["seconds"] / found["seconds"]
+    workers = {"people": measured["workers"]}  # other stages run no networks by default
+    for name, stage in measured["stages"].items():
+        share = stage["seconds"] / measured["seconds"]
         network = stage["network_s"] / (stage["seconds"] * workers.get(name, 1))
         table.add_row(
             name,
@@ -159,14 +169,18 @@ def show_split(found: dict[str, Any], title: str, console: Console) -> None:
             f"{network:.0%}",
             f"{stage['peak_mb']:.0f}",
         )
-    rest = found["seconds"] - sum(stage["seconds"] for stage in found["stages"].values())
+    remaining = measured["seconds"] - sum(stage["seconds"] for stage in measured["stages"].values())
     table.add_row(
-        "between", f"{rest:.1f}", f"{rest / found['seconds']:.0%}", "", f"{found['peak_mb']:.0f}"
+        "between",
+        f"{remaining:.1f}",
+        f"{remaining / measured['seconds']:.0%}",
+        "",
+        f"{measured['peak_mb']:.0f}",
     )
     console.print(table)
     console.print(
-        f"{found['frames']} frames, {found['people']} people in {found['seconds']:.1f} s with {found['workers']} "
-        f"threads: {found['frames'] / found['seconds']:.2f} frames/s; peak memory {found['peak_mb']:.0f} MB"
+        f"{measured['frames']} frames, {measured['people']} people in {measured['seconds']:.1f} s with {measured['workers']} "
+        f"threads: {measured['frames'] / measured['seconds']:.2f} frames/s; peak memory {measured['peak_mb']:.0f} MB"
     )
 
 
@@ -174,8 +188,8 @@ def show_busy(idle: dict[str, Any], busy: dict[str, Any], title: str, console: C
     """Frames per second of each stage and of the whole run, side by side."""
     table = Table("stage", "idle, frames/s", "one core busy", "share", title=title)
     for name in [*idle["stages"], "whole run"]:
-        each = [run["frames"] / run["stages"].get(name, run)["seconds"] for run in (idle, busy)]
-        table.add_row(name, *(f"{speed:.1f}" for speed in each), f"{each[1] / each[0]:.0%}")
+        values = [run["frames"] / run["stages"].get(name, run)["seconds"] for run in (idle, busy)]
+        table.add_row(name, *(f"{speed:.1f}" for speed in values), f"{values[1] / values[0]:.0%}")
     console.print(table)
 
 
@@ -219,34 +233,43 @@ def main() -> None:
         "--busy", action="store_true", help="idle, and beside a process that keeps one core busy"
     )
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.memory and given.end is not None:
+    parsed = parser.parse_args()
+    if parsed.memory and parsed.end is not None:
         parser.error("--end has no effect with --memory: --frames says how long the videos are")
-    light = given.memory
-    given.pose_model = given.pose_model or (
+    light = parsed.memory
+    parsed.pose_model = parsed.pose_model or (
         "movenet-lightning" if light else RunSettings.pose_model
     )
-    given.detector_size = given.detector_size or (256 if light else None)
-    torch.set_num_threads(given.threads)
+    parsed.detector_size = parsed.detector_size or (256 if light else None)
+    torch.set_num_threads(parsed.threads)
     console = Console(width=140)
-    if given.child:
-        print(json.dumps(one_run(given.child, run_settings(given))))
+    if parsed.child:
+        print(json.dumps(one_run(parsed.child, run_settings(parsed))))
         return
-    if given.memory:
+    if parsed.memory:
         with tempfile.TemporaryDirectory() as folder:
-            counts = given.frames or [500, 10_000]
-            videos = [looped(given.video, Path(folder) / f"{count}.mp4", count) for count in counts]
-            show_memory([run_in_child(video, given) for video in videos], console)
-    elif given.long:
-        show_long(given.frames or [3_000, 12_000], given.people, console)
-    elif given.busy:
-        idle = run_in_child(given.video, given)
+            counts = parsed.frames or [500, 10_000]
+            videos = [
+                looped(parsed.video, Path(folder) / f"{count}.mp4", count) for count in counts
+            ]
+            show_memory([run_in_child(video, parsed) for video in videos], console)
+    elif parsed.long:
+        show_long(parsed.frames or [3_000, 12_000], parsed.people, console)
+    elif parsed.busy:
+        idle = run_in_child(parsed.video, parsed)
         with busy_core():
-            busy = run_in_child(given.video, given)
-        show_busy(idle, busy, f"fitmesh run, {given.video.name}, {given.threads} threads", console)
+            busy = run_in_child(parsed.video, parsed)
+        show_busy(
+            idle,
+            busy,
+            f"fitmesh run, {parsed.video.name}, {parsed.threads} threads",
+            console,
+        )
     else:
         show_split(
-            one_run(given.video, run_settings(given)), f"fitmesh run, {given.video.name}", console
+            one_run(parsed.video, run_settings(parsed)),
+            f"fitmesh run, {parsed.video.name}",
+            console,
         )
 
 

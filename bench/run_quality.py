@@ -1,15 +1,17 @@
-"""How good fits of real videos are, as far as that can be told without truth: from the folders of
-`fitmesh run`.
+"""How good fits of real videos are, as far as that can be told without truth.
 
-python bench/run_quality.py out/park out/sign
+    python bench/run_quality.py out/park out/sign
 
-off     mean distance of the body's keypoints to the confident 2D keypoints, pixels and share of the
-person's height jitter  mean size of the second difference of joints from frame to frame: in the
-image (pixels), and relative to the
-        pelvis in space (mm). "2D" is the same of the confident keypoints themselves: what the fit had to smooth.
+Reads folders of `fitmesh run`. Columns:
+
+off     mean distance of the body's keypoints to the confident 2D keypoints, in pixels and as a
+        share of the person's height
+jitter  mean size of the second difference of joints from frame to frame: in the image (pixels), and
+        relative to the pelvis in space (mm). "2D" is the same of the confident keypoints
+        themselves: what the fit had to smooth.
 still   the jitter in space where the 2D keypoints move least (the calmest quarter of the frames)
 turns   frames after which the pelvis has turned by more than 60 degrees (flips; people do not turn
-that fast)
+        that fast)
 """
 
 import argparse
@@ -53,13 +55,15 @@ def measured(result: Result, person: Person) -> dict[str, str]:
     apart = np.diff(person.frame, prepend=person.frame[0]) > np.diff(result.frames).min(
         initial=np.iinfo(np.int64).max
     )
-    seen = person.joint_observed.copy()
+    observed = person.joint_observed.copy()
     confident = confident.copy()
-    seen[apart], confident[apart] = False, False  # no motion across an absence
-    in_image = second_difference(joints_px, seen)
+    observed[apart], confident[apart] = False, False  # no motion across an absence
+    in_image = second_difference(joints_px, observed)
     in_2d = second_difference(person.keypoints_px, confident)
     relative_mm = 1000 * (person.joints_m - person.joints_m[:, :1])
-    in_space = second_difference(relative_mm, np.broadcast_to(person.observed[:, None], seen.shape))
+    in_space = second_difference(
+        relative_mm, np.broadcast_to(person.observed[:, None], observed.shape)
+    )
     motion = np.linalg.norm(person.keypoints_px[2:] - person.keypoints_px[:-2], axis=-1)
     motion = np.array([mean(row) for row in np.where(confident[1:-1], motion, np.nan)])
     calm = (
@@ -93,7 +97,7 @@ def main() -> None:
         result = fitmesh.load(folder)
         rows = [measured(result, person) for person in result.people]
         title = f"{folder.name}: {result.pose_model}, {result.source}, {result.weighting}, init {result.init}"
-        table = Table(*(rows[0] if rows else ["nobody"]), title=title)
+        table = Table(*(rows[0] if rows else ["no person"]), title=title)
         for row in rows:
             table.add_row(*row.values())
         console.print(table)

@@ -1,8 +1,8 @@
 """Many short clips by one process, by two, and by Ray with two workers; killed again and again; in
 a store that fails.
 
-python bench/scale.py --videos VIDEO ..                      60 clips, ten kills: the figures of
-docs/scale.md python bench/scale.py --videos VIDEO .. --clips 8 --kills 3  the same in small
+    python bench/scale.py --videos VIDEO ..                        60 clips, ten kills (docs/scale.md)
+    python bench/scale.py --videos VIDEO .. --clips 8 --kills 3    the same in small
 
 Clips of five frames, 320 pixels wide, are cut from the videos. Speed is that of whole commands,
 start-up included. Results are compared byte by byte (tracks, keypoints, fits, overlay, scene). A
@@ -57,10 +57,10 @@ class Speed:
 
 
 def command(clips: Path, out: Path, mode: str) -> list[str]:
-    given = ["run", "--videos", str(clips / "*.mp4"), "--out", str(out), "--json", *MODES[mode]]
+    words = ["run", "--videos", str(clips / "*.mp4"), "--out", str(out), "--json", *MODES[mode]]
     # Two threads in all, as two workers of one thread have: results do not depend on it, speed
     # does.
-    return [sys.executable, "-m", "fitmesh", *given, "--threads", "1" if "--ray" in given else "2"]
+    return [sys.executable, "-m", "fitmesh", *words, "--threads", "1" if "--ray" in words else "2"]
 
 
 def environment() -> dict[str, str]:
@@ -94,22 +94,22 @@ def timed(clips: Path, out: Path, mode: str) -> Speed:
     )
 
 
-def different(one: Path, other: Path) -> list[str]:
+def different(first: Path, second: Path) -> list[str]:
     """Results that are not the same, byte by byte."""
-    names = sorted(path.parent.name for path in one.glob("*/fit.npz"))
+    names = sorted(path.parent.name for path in first.glob("*/fit.npz"))
     return [
         f"{name}/{file}"
         for name in names
         for file in RESULTS
-        if not (other / name / file).is_file()
-        or (one / name / file).read_bytes() != (other / name / file).read_bytes()
+        if not (second / name / file).is_file()
+        or (first / name / file).read_bytes() != (second / name / file).read_bytes()
     ]
 
 
 def state_of(out: Path) -> dict[Path, tuple[int, int]]:
     """Which file is which: a file that is made again is another one."""
-    found = [path for name in RESULTS for path in out.glob(f"*/{name}")]
-    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+    result_paths = [path for name in RESULTS for path in out.glob(f"*/{name}")]
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in result_paths}
 
 
 def holders(out: Path) -> list[int]:
@@ -186,7 +186,7 @@ def killed(
         if final.get(path) != which
     }
     log.twice, log.twice_of_killed = (
-        sum(was_busy == wanted for _, was_busy in again) for wanted in (False, True)
+        sum(was_busy == requested for _, was_busy in again) for requested in (False, True)
     )
     log.different = len(different(undisturbed, out))
     return log
@@ -281,7 +281,7 @@ def main() -> None:
             lines.append(
                 f"{victims[0]}, killed {log.drivers + log.workers} times ({log.drivers} drivers, {log.workers} "
                 f"workers, {log.starts} starts): {log.failed} clips failed, {log.different} files differ from the "
-                f"undisturbed run. Of what was complete at a kill, {log.twice} files of clips that nobody was at "
+                f"undisturbed run. Of what was complete at a kill, {log.twice} files of clips that no worker was at "
                 f"work on were made again, and {log.twice_of_killed} of those that died."
             )
     console.print_markdown("\n".join(lines))

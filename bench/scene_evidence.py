@@ -75,60 +75,60 @@ def fitted(clip: RealClip, body: Body, options: SceneOptions) -> ShotFit:
     )
 
 
-def misfit_percent(clip: RealClip, found: ShotFit) -> float:
+def misfit_percent(clip: RealClip, shot: ShotFit) -> float:
     """Mean distance of the keypoints that counted, in % of the box's diagonal."""
     shares = []
-    for identity, track in found.people.items():
+    for identity, track in shot.people.items():
         diagonal = np.full(len(track.frame), np.nan)
         diagonal[np.searchsorted(track.frame, clip.frame[identity])] = clip.diagonal_px[identity]
         shares.append((track.fit.reprojection_px.numpy() / diagonal[:, None]).ravel())
     return 100 * float(np.nanmean(np.concatenate(shares)))
 
 
-def up_of(found: ShotFit, frame: np.ndarray) -> np.ndarray:
+def up_of(shot: ShotFit, frame: np.ndarray) -> np.ndarray:
     """[T, 3] up in each frame's camera; a camera of which nothing is known is taken for level."""
-    up = np.array([0.0, -1.0, 0.0]) if found.ground is None else found.ground.up_cam
-    if found.motion is None or found.motion.kind in ("static", "unknown"):
+    up = np.array([0.0, -1.0, 0.0]) if shot.ground is None else shot.ground.up_cam
+    if shot.motion is None or shot.motion.kind in ("static", "unknown"):
         return np.broadcast_to(up, (len(frame), 3))
-    at = np.searchsorted(found.motion.frames, frame).clip(0, len(found.motion.frames) - 1)
-    return np.einsum("tij,i->tj", found.motion.first_from_camera[at], up)
+    motion_row = np.searchsorted(shot.motion.frames, frame).clip(0, len(shot.motion.frames) - 1)
+    return np.einsum("tij,i->tj", shot.motion.first_from_camera[motion_row], up)
 
 
 def postures(
-    clip: RealClip, found: ShotFit, body: Body, labels: list[Label]
+    clip: RealClip, shot: ShotFit, body: Body, labels: list[Label]
 ) -> tuple[int, int, dict[str, float]]:
     right = count = 0
-    each: dict[str, float] = {}
+    by_posture: dict[str, float] = {}
     for label in labels:
-        for identity, track in found.people.items():
+        for identity, track in shot.people.items():
             if label.clip != clip.name or label.identity not in (None, identity):
                 continue
             time_s = track.frame / clip.fps
             rows = (time_s >= label.from_s - 1e-6) & (time_s <= label.to_s + 1e-6) & track.detected
             joints = body.at(track.fit.params).joints.double().numpy()[rows]
             holds = posture_holds(
-                label.posture, joints, up_of(found, track.frame[rows]), label.must_hold
+                label.posture, joints, up_of(shot, track.frame[rows]), label.must_hold
             )
             if holds is None or not len(holds):
                 continue
             right = right + int(holds.sum())
             count = count + len(holds)
-            each[f"{identity} {label.posture} {label.from_s:g}"] = float(holds.mean())
-    return right, count, each
+            by_posture[f"{identity} {label.posture} {label.from_s:g}"] = float(holds.mean())
+    return right, count, by_posture
 
 
-def standing_speed(found: ShotFit, body: Body, fps: float) -> float:
+def standing_speed(shot: ShotFit, body: Body, fps: float) -> float:
     """cm/s, median over feet that the fit says are in contact, in the shot's axes."""
     speeds = []
-    for track in found.people.values():
+    for track in shot.people.values():
         feet = body.at(track.fit.params).keypoints[:, (24, 20, 25, 21)].double().numpy()
-        if found.motion is not None and found.motion.kind in ("rotating", "moving"):
-            at = np.searchsorted(found.motion.frames, track.frame).clip(
-                0, len(found.motion.frames) - 1
+        if shot.motion is not None and shot.motion.kind in ("rotating", "moving"):
+            motion_row = np.searchsorted(shot.motion.frames, track.frame).clip(
+                0, len(shot.motion.frames) - 1
             )
-            feet = np.einsum("tij,tnj->tni", found.motion.first_from_camera[at], feet)
-        held = (track.contact[1:] > 0.5) & (track.contact[:-1] > 0.5)
-        speeds.append((100 * fps * np.linalg.norm(np.diff(feet, axis=0), axis=-1))[held])
+            feet = np.einsum("tij,tnj->tni", shot.motion.first_from_camera[motion_row], feet)
+        stands = (track.contact[1:] > 0.5) & (track.contact[:-1] > 0.5)
+        speeds.append((100 * fps * np.linalg.norm(np.diff(feet, axis=0), axis=-1))[stands])
     values = np.concatenate([np.zeros(0), *speeds])
     return float(np.median(values)) if len(values) else math.nan
 
@@ -141,10 +141,10 @@ def figures(
     between = time.monotonic()
     auto = fitted(clip, body, SceneOptions())
     ended = time.monotonic()
-    right, count, each = postures(clip, auto, body, labels)
+    right, count, by_posture = postures(clip, auto, body, labels)
     right_off, count_off, each_off = postures(clip, off, body, labels)
     ground = auto.ground
-    failed = {name: share for name, share in each.items() if share < 0.95}
+    failed = {name: share for name, share in by_posture.items() if share < 0.95}
     return ClipFigures(
         clip.name,
         misfit_percent(clip, auto),
@@ -237,14 +237,14 @@ def main() -> None:
         kinds = [
             name for name in SCENES if not arguments.kinds or name in arguments.kinds.split(",")
         ]
-        found = [
+        results = [
             staged_figures(staged_scene(name, clips, body, seed, number), body)
             for name in kinds
             for number in range(arguments.simulated)
         ]
-        show_staged(console, found)
+        show_staged(console, results)
         if arguments.json is not None:
-            arguments.json.write_text(json.dumps([row.__dict__ for row in found], indent=1))
+            arguments.json.write_text(json.dumps([row.__dict__ for row in results], indent=1))
         return
     if not arguments.clips.is_dir():
         sys.exit(

@@ -53,11 +53,11 @@ def measure(root: Path, every: int, console: Console) -> None:
             if not len(people):
                 continue
             image = cv2.imread(str(image_path(root, path.stem, frame)))[..., ::-1]
-            found = estimate(model, np.ascontiguousarray(image), truth["boxes_px"][people, frame])
-            off = ((found.xy_px.numpy() - truth["keypoints_px"][people, frame]) ** 2).sum(-1)
+            result = estimate(model, np.ascontiguousarray(image), truth["boxes_px"][people, frame])
+            off = ((result.xy_px.numpy() - truth["keypoints_px"][people, frame]) ** 2).sum(-1)
             falloff = l_squared(truth["area_px2"][people, frame], pose2d.COCO17)
             oks.append(keypoint_oks(off, falloff))
-            score.append(found.score.numpy())
+            score.append(result.score.numpy())
             visibility.append(truth["visibility"][people, frame])
             hidden_share.append(
                 1 - truth["seen_px2"][people, frame] / truth["area_px2"][people, frame]
@@ -117,11 +117,11 @@ def _table(
         )
     console.print(table)
     counts = (visibility >= BEHIND_SELF).sum(1)
-    kept = counts > 0
-    each = np.where(visibility >= BEHIND_SELF, oks, 0).sum(1)[kept] / counts[kept]
-    deciles = " ".join(f"{q:.2f}" for q in np.quantile(each, np.linspace(0, 1, 11)))
+    selected = counts > 0
+    mean_oks = np.where(visibility >= BEHIND_SELF, oks, 0).sum(1)[selected] / counts[selected]
+    deciles = " ".join(f"{q:.2f}" for q in np.quantile(mean_oks, np.linspace(0, 1, 11)))
     console.print(
-        f"OKS of a person, deciles 0 to 10: {deciles}; below 0.5: {np.mean(each < 0.5):.1%}"
+        f"OKS of a person, deciles 0 to 10: {deciles}; below 0.5: {np.mean(mean_oks < 0.5):.1%}"
     )
 
 
@@ -163,17 +163,17 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--frames", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     console = Console(width=160)
-    if given.dataset is None and not given.speed:
+    if options.dataset is None and not options.speed:
         parser.error("give a data set, or --speed")
-    if given.dataset is not None:
-        measure(given.dataset, given.every, console)
-    if given.speed:
-        speed(given.frames, given.jobs, console)
+    if options.dataset is not None:
+        measure(options.dataset, options.every, console)
+    if options.speed:
+        speed(options.frames, options.jobs, console)
     peak = max(
-        resource.getrusage(who).ru_maxrss
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        resource.getrusage(person).ru_maxrss
+        for person in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
     console.print(f"peak memory of one process {peak / 1024:.0f} MB")
 

@@ -66,19 +66,21 @@ NOISES = {
 
 
 def ratios(
-    found: Fit, truth: fitting.BodyParams, body: fitting.Body, true_body: fitting.Body
+    track_fit: Fit, truth: fitting.BodyParams, body: fitting.Body, true_body: fitting.Body
 ) -> tuple[Tensor, Tensor]:
     """Error over stated deviation, per joint and axis: in the camera frame [T, 24, 3], from the
     pelvis [T, 23, 3].
     """
-    joints = body.at(found.params).joints * 1000
+    joints = body.at(track_fit.params).joints * 1000
     exact = true_body.at(truth).joints * 1000
-    assert found.joint_std_mm is not None
-    assert found.joint_std_relative_mm is not None
+    assert track_fit.joint_std_mm is not None
+    assert track_fit.joint_std_relative_mm is not None
     away = joints - exact
     relative = away - away[:, :1]
-    seen = found.observed
-    return (away / found.joint_std_mm)[seen], (relative / found.joint_std_relative_mm)[seen][:, 1:]
+    observed = track_fit.observed
+    return (away / track_fit.joint_std_mm)[observed], (relative / track_fit.joint_std_relative_mm)[
+        observed
+    ][:, 1:]
 
 
 def measure(
@@ -88,15 +90,15 @@ def measure(
     clips: np.ndarray,
     frames: int,
     over_time: bool,
-    others: bool = False,
+    remaining: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """others: people who are not the fit's own body."""
     generator = torch.Generator().manual_seed(7)
     place = []
     pose = []
     for clip in clips:
-        true_body = other_body(body, generator) if others else body
-        marks_m = MARK_M * torch.randn(HALPE26.size, 3, generator=generator) if others else None
+        true_body = other_body(body, generator) if remaining else body
+        marks_m = MARK_M * torch.randn(HALPE26.size, 3, generator=generator) if remaining else None
         truth = scene(motion, int(clip), true_body, generator, noise, frames, marks_m)
         solve = fitting.fit if over_time else fitting.fit_frames
         a, b = ratios(solve(truth.keypoints, truth.camera, body), truth.truth, body, true_body)
@@ -107,10 +109,10 @@ def measure(
 
 def other_body(body: fitting.Body, generator: torch.Generator) -> fitting.Body:
     """The body with random amounts of the shape directions that a fit does not use."""
-    given = {entry.name: getattr(body, entry.name) for entry in fields(body) if entry.init}
+    inputs = {entry.name: getattr(body, entry.name) for entry in fields(body) if entry.init}
     amount = torch.randn(body.shape_size - SHAPE_SIZE, generator=generator)
-    given["v_template"] = body.v_template + body.shapedirs[..., SHAPE_SIZE:] @ amount
-    return fitting.Body(**given)
+    inputs["v_template"] = body.v_template + body.shapedirs[..., SHAPE_SIZE:] @ amount
+    return fitting.Body(**inputs)
 
 
 def measure_synth(data: Path, cache: Path) -> tuple[tuple[Tensor, Tensor], np.ndarray, Stated]:
@@ -122,17 +124,17 @@ def measure_synth(data: Path, cache: Path) -> tuple[tuple[Tensor, Tensor], np.nd
     said = []
     for person in rendered_fits(data, cache):
         away = (person.body.at(person.found).joints - person.body.at(person.truth).joints) * 1000
-        found = person.track.fit
-        seen = person.observed
-        assert found.joint_std_mm is not None
-        assert found.joint_std_relative_mm is not None
+        result = person.track.fit
+        observed = person.observed
+        assert result.joint_std_mm is not None
+        assert result.joint_std_relative_mm is not None
         relative = away - away[:, :1]
-        place.append((away / found.joint_std_mm[person.rows])[seen])
-        pose.append((relative / found.joint_std_relative_mm[person.rows])[seen][:, 1:])
-        stated = Stated.of(person.track)
-        assert stated is not None
-        errors.append(relative[seen].numpy())
-        said.append(stated.rows(person.rows.numpy()[seen.numpy()]))
+        place.append((away / result.joint_std_mm[person.rows])[observed])
+        pose.append((relative / result.joint_std_relative_mm[person.rows])[observed][:, 1:])
+        stated_value = Stated.of(person.track)
+        assert stated_value is not None
+        errors.append(relative[observed].numpy())
+        said.append(stated_value.rows(person.rows.numpy()[observed.numpy()]))
     return (torch.cat(place), torch.cat(pose)), np.concatenate(errors), Stated.concat(said)
 
 
@@ -141,12 +143,12 @@ def left_out_motion(poses: Path, skeleton: Path, body: fitting.Body) -> Motion:
     lower foot stands.
     """
     motion = load_motion(poses, body, 5.0, skeleton)
-    kept = bank(motion, body, motion.left_out)
-    pose = matrix_to_axis_angle(quaternion_to_matrix(kept.turn))
+    selected = bank(motion, body, motion.left_out)
+    pose = matrix_to_axis_angle(quaternion_to_matrix(selected.turn))
     names = tuple(
         name for name, left in zip(motion.clip_name, motion.left_out, strict=True) if left
     )
-    return Motion(pose, kept.root_m, kept.clip_start.numpy(), names, kept.fps)
+    return Motion(pose, selected.root_m, selected.clip_start.numpy(), names, selected.fps)
 
 
 def main() -> None:
@@ -165,9 +167,9 @@ def main() -> None:
     arguments = parser.parse_args()
     body = fitting.load_body()
     motion = load_motion(arguments.clips, body, 30.0)
-    whose = np.flatnonzero(motion.held_out == (arguments.subjects == "held-out"))
-    clips = whose[
-        np.linspace(0, len(whose) - 1, min(arguments.tracks, len(whose))).round().astype(int)
+    owner = np.flatnonzero(motion.held_out == (arguments.subjects == "held-out"))
+    clips = owner[
+        np.linspace(0, len(owner) - 1, min(arguments.tracks, len(owner))).round().astype(int)
     ]
     console = Console(width=150)
     table = Table(
@@ -179,20 +181,22 @@ def main() -> None:
         )
 
     def add(name: str, fit: str, pairs: tuple[Tensor, Tensor]) -> None:
-        for what, ratio in zip(("in the camera frame", "relative to pelvis"), pairs, strict=True):
-            one, two = ((ratio.abs() < limit).double().mean((0, 1)) * 100 for limit in (1.0, 1.96))
-            holds = 60 <= one.mean() <= 76 and 90 <= two.mean() <= 98
+        for label, ratio in zip(("in the camera frame", "relative to pelvis"), pairs, strict=True):
+            within_one, two = (
+                (ratio.abs() < limit).double().mean((0, 1)) * 100 for limit in (1.0, 1.96)
+            )
+            holds = 60 <= within_one.mean() <= 76 and 90 <= two.mean() <= 98
             table.add_row(
                 name,
                 fit,
-                what,
-                f"{one.mean():.1f}",
+                label,
+                f"{within_one.mean():.1f}",
                 f"{two.mean():.1f}",
-                " ".join(f"{v:.0f}" for v in one),
+                " ".join(f"{v:.0f}" for v in within_one),
                 " ".join(f"{v:.0f}" for v in two),
                 "yes" if holds else "no",
             )
-            print(name, fit, what, f"{one.mean():.1f} {two.mean():.1f}", flush=True)
+            print(name, fit, label, f"{within_one.mean():.1f} {two.mean():.1f}", flush=True)
 
     for over_time, fit in ((False, "single frames"), (True, "track")):
         for name, noise in NOISES.items():
@@ -201,7 +205,7 @@ def main() -> None:
         words = np.array(
             [any(word in text.lower() for word in ATHLETIC) for text in motion.clip_description]
         )
-        athletic = whose[words[whose]]
+        athletic = owner[words[owner]]
         add(
             "as stated, dance, jumps, rolls",
             fit,
@@ -226,8 +230,8 @@ def main() -> None:
         measures = Table(
             "relative to the pelvis", f"{len(error)} person-frames", title=str(arguments.synth.name)
         )
-        for what, value in text_rows(figures(error, said)):
-            measures.add_row(what, value)
+        for label, value in text_rows(figures(error, said)):
+            measures.add_row(label, value)
         for name, part in by_kind(error, said).items():
             measures.add_row(
                 f"inside 68 / 95 %, {name}",

@@ -73,9 +73,9 @@ def hip_bend_deg(joints_m: Tensor) -> Tensor:
 
 def row(joints: list[Tensor], lean: list[Tensor]) -> list[str]:
     """Medians, and for the knees 10 and 90 %."""
-    knees = torch.cat([signed_flexion_deg(one).flatten() for one in joints])
+    knees = torch.cat([signed_flexion_deg(joint).flatten() for joint in joints])
     low, median, high = (float(knees.quantile(q)) for q in (0.1, 0.5, 0.9))
-    hips = torch.cat([hip_bend_deg(one).flatten() for one in joints]).median()
+    hips = torch.cat([hip_bend_deg(joint).flatten() for joint in joints]).median()
     return [
         f"{median:.1f} ({low:.0f} .. {high:.0f})",
         f"{float(hips):.0f}",
@@ -95,26 +95,26 @@ def simulated(clips: Path, people: int, body: fitting.Body) -> Table:
     joints = torch.cat([body(part).joints for part in motion.pose.split(8192)])
     quiet = stands_quietly(joints, motion.root_m, motion.clip_start, motion.fps)
     straight = signed_flexion_deg(joints).abs().amax(1) < STRAIGHT_DEG
-    held = torch.from_numpy(motion.frames_of(motion.held_out))
-    chosen = motion.pose[quiet & straight & held]
+    held_out_frames = torch.from_numpy(motion.frames_of(motion.held_out))
+    chosen = motion.pose[quiet & straight & held_out_frames]
     chosen = chosen[:: max(1, len(chosen) // people)][:people]
     table = new_table(
         f"{len(chosen)} held-out people who stand with straight legs, simulated keypoints"
     )
     for pitch in PITCHES_DEG:
         for facing, yaw in FACINGS.items():
-            found: dict[str, list[Tensor]] = {"truth": [], "lifter": [], "fit": []}
+            results: dict[str, list[Tensor]] = {"truth": [], "lifter": [], "fit": []}
             for number, pose in enumerate(chosen):
                 truth, keypoints, camera, up = _seen(pose, yaw, pitch, body, number)
-                found["truth"].append(body.at(truth).joints[:1])
-                found["lifter"].append(
+                results["truth"].append(body.at(truth).joints[:1])
+                results["lifter"].append(
                     body.at(lift(keypoints, camera, body, fps=30.0).params).joints[-1:]
                 )
-                found["fit"].append(
+                results["fit"].append(
                     body.at(fitting.fit(keypoints, camera, body, fps=30.0).params).joints[-1:]
                 )
-            for method, every in found.items():
-                cells = row(every, [lean_deg(one, up) for one in every])
+            for method, every in results.items():
+                cells = row(every, [lean_deg(clip_joints, up) for clip_joints in every])
                 table.add_row(f"{facing}, {pitch} down", method, str(len(chosen)), *cells)
     return table
 
@@ -145,7 +145,7 @@ def _seen(
 
 def real(folder: Path, body: fitting.Body) -> Table:
     """Labels that say "stands" with a facing and straight legs."""
-    table = new_table("real clips: frames in which a person saw somebody stand upright")
+    table = new_table("real clips: frames in which a viewer saw a person stand upright")
     fits: dict[tuple[str, int], tuple[np.ndarray, Tensor]] = {}
     with (folder / "labels.csv").open() as stream:
         labels = [label for label in csv.DictReader(stream) if label["posture"] == "stands"]
@@ -163,8 +163,10 @@ def real(folder: Path, body: fitting.Body) -> Table:
                 (time_s >= float(label["from_s"])) & (time_s <= float(label["to_s"]))
             )
             if inside.any():
-                seen = f"{label['facing']}: {label['clip']} {identity}, {label['from_s']} s"
-                table.add_row(seen, "fit", "1", *row([joints[inside]], [lean_deg(joints[inside])]))
+                observed = f"{label['facing']}: {label['clip']} {identity}, {label['from_s']} s"
+                table.add_row(
+                    observed, "fit", "1", *row([joints[inside]], [lean_deg(joints[inside])])
+                )
     return table
 
 
@@ -191,24 +193,24 @@ def coco(annotations: Path, people: int, body: fitting.Body) -> Table:
         content = json.load(stream)
     sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
     table = new_table("COCO's annotated people with straight legs in the image")
-    seen: dict[str, list[tuple[np.ndarray, tuple[int, int], float]]] = {
+    observed: dict[str, list[tuple[np.ndarray, tuple[int, int], float]]] = {
         name: [] for name in FACINGS
     }
     for person in content["annotations"]:
         points = np.array(person["keypoints"], float).reshape(-1, 3)
         facing = _facing(points)
-        if facing is not None and person["area"] > 60**2 and len(seen[facing]) < people:
-            seen[facing].append((points, sizes[person["image_id"]], person["area"]))
-    for facing, found in seen.items():
-        if not found:
+        if facing is not None and person["area"] > 60**2 and len(observed[facing]) < people:
+            observed[facing].append((points, sizes[person["image_id"]], person["area"]))
+    for facing, result in observed.items():
+        if not result:
             continue
-        xy = torch.tensor(np.stack([p[:, :2] for p, _, _ in found]), dtype=torch.float32)
-        there = torch.tensor(np.stack([p[:, 2] > 0 for p, _, _ in found]), dtype=torch.float32)
-        area = torch.tensor([a for _, _, a in found], dtype=torch.float32)
-        cameras = [Camera.from_focal(math.hypot(*size), size) for _, size, _ in found]
-        keypoints = Keypoints(xy, 0.9 * torch.ones_like(there), there, "oracle", area, COCO17)
+        xy = torch.tensor(np.stack([p[:, :2] for p, _, _ in result]), dtype=torch.float32)
+        present = torch.tensor(np.stack([p[:, 2] > 0 for p, _, _ in result]), dtype=torch.float32)
+        area = torch.tensor([a for _, _, a in result], dtype=torch.float32)
+        cameras = [Camera.from_focal(math.hypot(*size), size) for _, size, _ in result]
+        keypoints = Keypoints(xy, 0.9 * torch.ones_like(present), present, "oracle", area, COCO17)
         joints = body.at(fitting.fit_frames(keypoints, cameras, body).params).joints
-        table.add_row(facing, "fit", str(len(found)), *row([joints], [lean_deg(joints)]))
+        table.add_row(facing, "fit", str(len(result)), *row([joints], [lean_deg(joints)]))
     return table
 
 
@@ -217,8 +219,8 @@ def _facing(points: np.ndarray) -> str | None:
     else.
     """
     xy = points[:, :2]
-    there = points[:, 2] > 0
-    if not there[5:17].all():
+    present = points[:, 2] > 0
+    if not present[5:17].all():
         return None
     torso = np.linalg.norm(xy[[5, 6]].mean(0) - xy[[11, 12]].mean(0))
     for hip, knee, ankle in ((11, 13, 15), (12, 14, 16)):
@@ -236,7 +238,7 @@ def _facing(points: np.ndarray) -> str | None:
         return "side"
     if abs(width) < 0.5:
         return None
-    return "front" if width > 0 and there[0] else "back" if width < 0 and not there[0] else None
+    return "front" if width > 0 and present[0] else "back" if width < 0 and not present[0] else None
 
 
 def main() -> None:

@@ -96,7 +96,7 @@ def tune(study: Study, console: Console, picked: Sequence[str], modes: Mapping[s
     """The scale with the least PA-MPJPE, for each weighting and mode; kept in a file that the final
     run reads.
     """
-    known = json.loads(SCALES.read_text()) if SCALES.is_file() else {}
+    known_parts = json.loads(SCALES.read_text()) if SCALES.is_file() else {}
     for name_of_mode, mode in (
         (name, mode) for name, mode in modes.items() if name not in SCALES_OF
     ):
@@ -110,10 +110,10 @@ def tune(study: Study, console: Console, picked: Sequence[str], modes: Mapping[s
             scores = study.fit(scaled, mode.single_frames)
             error = [float(scores.rows[label]["pa_mpjpe_mm"].mean()) for label in scaled]
             best = GRID[int(np.argmin(error))]
-            known.setdefault(study.pose_model, {}).setdefault(name_of_mode, {})[name] = best
+            known_parts.setdefault(study.pose_model, {}).setdefault(name_of_mode, {})[name] = best
             table.add_row(name, *(f"{value:.2f}" for value in error), f"x{best:g}")
             with atomic_file(SCALES) as temporary:
-                temporary.write_text(json.dumps(known, indent=1) + "\n")
+                temporary.write_text(json.dumps(known_parts, indent=1) + "\n")
         console.print(table)
 
 
@@ -121,8 +121,8 @@ def chosen(pose_model: str, mode: str, picked: Sequence[str]) -> dict[str, Row]:
     """Rows with the scales that were chosen on the development set with the same network; 1 where
     none was.
     """
-    known = json.loads(SCALES.read_text()) if SCALES.is_file() else {}
-    scales = known.get(pose_model, {}).get(SCALES_OF.get(mode, mode), {})
+    known_parts = json.loads(SCALES.read_text()) if SCALES.is_file() else {}
+    scales = known_parts.get(pose_model, {}).get(SCALES_OF.get(mode, mode), {})
     return {
         name: MODES[mode].row(name, float(scales.get(name, 1.0)))
         for name in picked
@@ -139,8 +139,8 @@ def hidden(study: Study, scores: Scores) -> np.ndarray:
         with np.load(truth_path(study.data, name)) as file:
             counts[name] = (file["visibility"] < BEHIND_SELF).sum(-1)  # [P, T]
     score = next(iter(scores.rows.values()))
-    whose = zip(scores.sequence, score["person"], score["frame"], strict=True)
-    return np.array([counts[scores.names[s]][person, frame] for s, person, frame in whose])
+    owner = zip(scores.sequence, score["person"], score["frame"], strict=True)
+    return np.array([counts[scores.names[s]][person, frame] for s, person, frame in owner])
 
 
 VISIBILITY = {
@@ -165,11 +165,11 @@ class KeypointConfidence:
         """
         rows = []
         for group, values in VISIBILITY.items():
-            here = np.isin(self.visibility, values)
-            oks = self.oks[here]
-            cells = [f"{group} ({here.sum():,})", f"{oks.mean():.2f}"]
+            current = np.isin(self.visibility, values)
+            oks = self.oks[current]
+            cells = [f"{group} ({current.sum():,})", f"{oks.mean():.2f}"]
             for source in CALIBRATED:
-                s = self.confidence[source][here]
+                s = self.confidence[source][current]
                 ece = reliability(s, oks, bins=10).expected_error
                 cells.append(f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}")
             rows.append(cells)
@@ -219,14 +219,14 @@ def keypoint_confidence(study: Study) -> KeypointConfidence:
     )
 
 
-def differences(found: Sequence[Line], scores: Scores) -> list[str]:
+def differences(result: Sequence[Line], scores: Scores) -> list[str]:
     """The claims, each with its paired interval over sequences."""
     counts = draws(len(scores.names), RESAMPLES)
     samples = {
         line.label: {
             m: clustered_means(scores.rows[line.label][m], scores.sequence, counts) for m in METRICS
         }
-        for line in found
+        for line in result
     }
     claims = (
         ("start (lifter, ccnet)", "start (lifter, raw)"),
@@ -296,8 +296,8 @@ def main() -> None:
     tables: dict[str, list[Line]] = {}
     by_level: dict[str, dict[str, list[Line]]] = {}
     notes: list[str] = []
-    for mode, how in modes.items():
-        scores = study.fit(chosen(study.pose_model, mode, picked), how.single_frames)
+    for mode, fit_mode in modes.items():
+        scores = study.fit(chosen(study.pose_model, mode, picked), fit_mode.single_frames)
         tables[mode] = lines(scores, RAW)
         count = hidden(study, scores)
         masks = {
@@ -315,12 +315,12 @@ def main() -> None:
     confidences = keypoint_confidence(study)
     for text in notes:
         console.print(text, highlight=False)
-    shown = Table(title="the confidences themselves, over keypoints inside the image")
+    visible = Table(title="the confidences themselves, over keypoints inside the image")
     for head in CALIBRATION_HEAD:
-        shown.add_column(head)
+        visible.add_column(head)
     for row in confidences.lines():
-        shown.add_row(*row)
-    console.print(shown)
+        visible.add_row(*row)
+    console.print(visible)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     console.print(
         f"{time.monotonic() - began:.0f} s (what was kept from earlier runs not counted), peak {peak:.0f} MB"

@@ -4,7 +4,7 @@
 
 Simulated shots with exact truth (bench/world_scenes.py): captured motion of one to four people,
 adults and children, on one floor, cameras that stand, pan or are held in a hand, lenses of 0.55 to
-1.3 diagonals that nobody is told. Every column is one call of `fitting.shot.fit_shot`, which is
+1.3 diagonals that the fit is not told. Every column is one call of `fitting.shot.fit_shot`, which is
 what `fitmesh run` calls. Held-out subjects and their own seed are reported; --choose takes the
 other subjects and another seed, for choosing constants.
 
@@ -54,37 +54,44 @@ def fitted(
     keypoints = [person.keypoints for person in shot.people if person.keypoints is not None]
     people = [ShotPerson(n, read, np.arange(shot.frames)) for n, read in enumerate(keypoints)]
     camera = Camera.from_focal(focal.focal_px, shot.camera.size)
-    found = fit_shot(people, camera, focal, body, fps=shot.fps, motion=motion, options=options)
-    return estimate(found, body, len(people))
+    shot_result = fit_shot(
+        people, camera, focal, body, fps=shot.fps, motion=motion, options=options
+    )
+    return estimate(shot_result, body, len(people))
 
 
-def estimate(found: ShotFit, body: Body, people: int) -> ShotEstimate:
-    turns = found.motion is not None and found.motion.kind in ("rotating", "moving")
+def estimate(shot_result: ShotFit, body: Body, people: int) -> ShotEstimate:
+    turns = shot_result.motion is not None and shot_result.motion.kind in ("rotating", "moving")
     return ShotEstimate(
         people=[
-            _person(found.people[n], body) if n in found.people else None for n in range(people)
+            _person(shot_result.people[n], body) if n in shot_result.people else None
+            for n in range(people)
         ],
-        up_cam=None if found.ground is None else found.ground.up_cam,
-        camera_height_m=np.nan if found.ground is None else found.ground.camera_height_m,
-        focal_px=found.focal.focal_px,
-        kind=None if found.motion is None else found.motion.kind,
-        first_from_camera=found.motion.first_from_camera
-        if found.motion is not None and turns
+        up_cam=None if shot_result.ground is None else shot_result.ground.up_cam,
+        camera_height_m=np.nan
+        if shot_result.ground is None
+        else shot_result.ground.camera_height_m,
+        focal_px=shot_result.focal.focal_px,
+        kind=None if shot_result.motion is None else shot_result.motion.kind,
+        first_from_camera=shot_result.motion.first_from_camera
+        if shot_result.motion is not None and turns
         else None,
     )
 
 
-def _person(found: TrackFit, body: Body) -> PersonEstimate:
-    params = found.fit.params
+def _person(shot_result: TrackFit, body: Body) -> PersonEstimate:
+    params = shot_result.fit.params
     posed = body.at(params)
     size = float(params.size)
     return PersonEstimate(
-        rows=found.frame,
+        rows=shot_result.frame,
         joints_cam_m=posed.joints.double().numpy(),
         keypoints_cam_m=posed.keypoints.double().numpy(),
         over_sole_m=size * feet_over_sole_m(body, params.shape),
         height_m=size * body.height_m(params.shape),
-        contact=None if found.contact is None or not found.contact.any() else found.contact,
+        contact=None
+        if shot_result.contact is None or not shot_result.contact.any()
+        else shot_result.contact,
     )
 
 
@@ -154,21 +161,21 @@ def measure_rendered(
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in COLUMNS}
     for shot in shots:
         diagonal = float(np.hypot(*shot.camera.size))
-        how = {
+        mode = {
             "everything off": ("off", diagonal),
             "only the lens's prior": ("off", None),
             "new": ("auto", None),
         }
-        for name, (floor, focal_px) in how.items():
+        for name, (floor, focal_px) in mode.items():
             result = run(root, shot, out, floor, focal_px)
-            found = rendered_estimate(
+            shot_result = rendered_estimate(
                 result, shot, boxes(root, shot.name), body, looked=name == "new"
             )
-            rows[name].append(shot_metrics(shot, found))
-            seen = sum(person is not None for person in found.people)
+            rows[name].append(shot_metrics(shot, shot_result))
+            observed = sum(person is not None for person in shot_result.people)
         last = rows["new"][-1]
         console.print(
-            f"{shot.name}: {seen} of {len(shot.people)} people, gravity {last['gravity, deg']:.1f} deg, camera "
+            f"{shot.name}: {observed} of {len(shot.people)} people, gravity {last['gravity, deg']:.1f} deg, camera "
             f"{result.shots[0].camera}",
             highlight=False,
         )
@@ -209,8 +216,8 @@ def main() -> None:
     console = Console(width=150)
     began = time.monotonic()
     body = fitting.load_body()
-    wanted = arguments.columns.split(";") if arguments.columns else list(COLUMNS)
-    picked = {name: column for name, column in COLUMNS.items() if name in wanted}
+    requested = arguments.columns.split(";") if arguments.columns else list(COLUMNS)
+    picked = {name: column for name, column in COLUMNS.items() if name in requested}
     parts: dict[str, dict[str, list[dict[str, float]]]] = {}
     truth: dict[str, float] = {}
     if arguments.clips is not None:
@@ -221,7 +228,9 @@ def main() -> None:
         rows = measure(shots, body, picked, console, arguments.log)
         truth = truth_figures(shots)
         for title, index in groups(shots).items():
-            parts[title] = {name: [found[i] for i in index] for name, found in rows.items()}
+            parts[title] = {
+                name: [shot_result[i] for i in index] for name, shot_result in rows.items()
+            }
     if arguments.rendered is not None:
         rendered, rows = measure_rendered(arguments.rendered, body, arguments.out, console)
         parts["rendered, through the network"] = rows

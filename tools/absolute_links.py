@@ -1,7 +1,7 @@
 """README.md with absolute links, for a release: PyPI shows no image and follows no link that is
 relative.
 
-python tools/absolute_links.py https://HOST/OWNER/fitmesh v0.2.0
+    python tools/absolute_links.py https://HOST/OWNER/fitmesh v0.2.0
 
 Changes README.md in place: images to URL/raw/TAG/.., other links to URL/blob/TAG/.., which GitHub
 and GitLab serve. Run it in the release's own checkout, build, and do not commit the result.
@@ -22,10 +22,10 @@ def absolute(markdown: str, url: str, tag: str) -> str:
     page itself stay.
     """
 
-    def replace(found: re.Match[str]) -> str:
-        image = found[1]
-        text = absolute(found[2], url, tag)
-        target = found[3]
+    def replace(result: re.Match[str]) -> str:
+        image = result[1]
+        text = absolute(result[2], url, tag)
+        target = result[3]
         if re.match(r"[a-z]+:|#", target):
             return f"{image}[{text}]({target})"
         return f"{image}[{text}]({url.rstrip('/')}/{'raw' if image else 'blob'}/{tag}/{target})"
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("url", help="where the repository can be read by everybody")
+    parser.add_argument("url", help="public address of the repository")
     parser.add_argument("tag", help="of the release")
     arguments = parser.parse_args()
     text = absolute(README.read_text(encoding="utf-8"), arguments.url, arguments.tag)

@@ -133,18 +133,20 @@ def _fields(value: type) -> Iterator[str]:
 
 def _explained(field: "dataclasses.Field[Any]", comment: str) -> str:
     """The comment, and of a table's column its size, meaning and unit."""
-    stated = field.metadata.get("column")
-    if stated is None:
+    stated_value = field.metadata.get("column")
+    if stated_value is None:
         return comment
-    shape, bracket, rest = comment.partition("]") if comment.startswith("[") else ("", "", comment)
-    single = (
-        stated.each
-        or _annotation(field.type) in ("int", "float", "str", "bool")
-        or stated.kind == "U"
+    shape, bracket, remaining = (
+        comment.partition("]") if comment.startswith("[") else ("", "", comment)
     )
-    sides = stated.shape if single else ("T", *stated.shape)
+    single = (
+        stated_value.each
+        or _annotation(field.type) in ("int", "float", "str", "bool")
+        or stated_value.kind == "U"
+    )
+    sides = stated_value.shape if single else ("T", *stated_value.shape)
     size = shape + bracket or (f"[{', '.join(map(str, sides))}]" if sides else "")
-    parts = [stated.meaning, stated.unit, rest.lstrip("; ")]
+    parts = [stated_value.meaning, stated_value.unit, remaining.lstrip("; ")]
     return f"{size} {', '.join(part for part in parts if part)}".strip()
 
 
@@ -160,7 +162,7 @@ def _comments(value: type) -> dict[str, str]:
     """Field name -> the comment on its line, or the comment lines directly above it."""
     source = textwrap.dedent(inspect.getsource(value))
     lines = source.splitlines()
-    found = {}
+    results = {}
     tree = ast.parse(source).body[0]
     assert isinstance(tree, ast.ClassDef)
     for node in tree.body:
@@ -173,8 +175,8 @@ def _comments(value: type) -> dict[str, str]:
         while number >= 0 and lines[number].strip().startswith("#"):
             above.insert(0, lines[number].strip().lstrip("# "))
             number -= 1
-        found[node.target.id] = " ".join([*above, beside.lstrip("# ")]).strip()
-    return found
+        results[node.target.id] = " ".join([*above, beside.lstrip("# ")]).strip()
+    return results
 
 
 def _members(value: type, name: str) -> Iterator[str]:

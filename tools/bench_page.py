@@ -29,8 +29,8 @@ _PLACE = re.compile(r"\{\{([\w-]+)(?: (\d+|notes?))?(?:: ([^}]+))?\}\}")
 
 def page() -> str:
     """The whole page."""
-    made = "<!-- Made by tools/bench_page.py from bench/page.md and bench/results/: change those. -->\n\n"
-    return made + _PLACE.sub(_filled, (BENCH / "page.md").read_text(encoding="utf-8"))
+    rendered = "<!-- Made by tools/bench_page.py from bench/page.md and bench/results/: change those. -->\n\n"
+    return rendered + _PLACE.sub(_filled, (BENCH / "page.md").read_text(encoding="utf-8"))
 
 
 def _filled(place: re.Match[str]) -> str:
@@ -46,29 +46,27 @@ def _filled(place: re.Match[str]) -> str:
 
 
 def _source(name: str, result: dict[str, Any]) -> str:
-    of = "carried over from the page of" if result.get("carried_over") else "at"
-    return (
-        f"`{result['command']}`, {of} commit `{result['commit']}` ([all rows](results/{name}.json))"
-    )
+    kind = "carried over from the page of" if result.get("carried_over") else "at"
+    return f"`{result['command']}`, {kind} commit `{result['commit']}` ([all rows](results/{name}.json))"
 
 
 def _part(table: dict[str, Any], which: str) -> str:
     """A table, some of its rows and columns, or one cell."""
     columns = table["columns"]
-    wanted, _, cell = which.partition("@")
-    wanted, *names = (text.strip() for text in wanted.split("|"))
+    requested, _, cell = which.partition("@")
+    requested, *names = (text.strip() for text in requested.split("|"))
     rows = [
         row
         for row in table["rows"]
-        if not wanted or any(_has(columns, row, one) for one in wanted.split(";"))
+        if not requested or any(_has(columns, row, condition) for condition in requested.split(";"))
     ]
-    shown = [0, *(_at(columns, name) for name in names)] if names else range(len(columns))
+    visible = [0, *(_at(columns, name) for name in names)] if names else range(len(columns))
     if not rows or (cell and len(rows) > 1):
-        raise ValueError(f"{len(rows)} rows of {table['title'] or columns} have {wanted!r}")
+        raise ValueError(f"{len(rows)} rows of {table['title'] or columns} have {requested!r}")
     return (
         rows[0][_at(columns, cell.strip())].replace("*", "")
         if cell
-        else _table(columns, rows, shown)
+        else _table(columns, rows, visible)
     )
 
 
@@ -83,13 +81,13 @@ def _at(columns: list[str], name: str) -> int:
     return columns.index(name)
 
 
-def _table(columns: list[str], rows: list[list[str]], shown: Any) -> str:
+def _table(columns: list[str], rows: list[list[str]], visible: Any) -> str:
     numbers = {
-        i for i in shown if i and all(re.match(r"[\d\W]*$|[\d\W]*[x%]", row[i]) for row in rows)
+        i for i in visible if i and all(re.match(r"[\d\W]*$|[\d\W]*[x%]", row[i]) for row in rows)
     }
-    rule = {i: "---:" if i in numbers else "---" for i in shown}
+    rule = {i: "---:" if i in numbers else "---" for i in visible}
     return "\n".join(
-        f"| {' | '.join(cells[i] for i in shown)} |" for cells in (columns, rule, *rows)
+        f"| {' | '.join(cells[i] for i in visible)} |" for cells in (columns, rule, *rows)
     )
 
 

@@ -42,8 +42,8 @@ def build(wheel: Path) -> dict[str, dict[str, np.ndarray]]:
     """All arrays of both files, by the file's name."""
     started = time.perf_counter()
 
-    def say(what: str) -> None:
-        print(f"{time.perf_counter() - started:6.0f} s  {what}", flush=True)
+    def say(label: str) -> None:
+        print(f"{time.perf_counter() - started:6.0f} s  {label}", flush=True)
 
     say("read the assets")
     assets = Assets.of(wheel)
@@ -58,16 +58,16 @@ def build(wheel: Path) -> dict[str, dict[str, np.ndarray]]:
     number[stays] = np.arange(len(stays))
     mirror = number[assets.mirror[stays]]
     eyes = stays >= SKIN_VERTICES
-    seen = np.zeros(len(stays))  # in how many directions; eyeballs count as unseen
-    seen[~eyes] = visible[stays[~eyes]]
+    observed = np.zeros(len(stays))  # in how many directions; eyeballs count as unseen
+    observed[~eyes] = visible[stays[~eyes]]
 
     say("find the directions of shape")
-    space = shape_space.find(rigged, population, stays, faces, mirror, seen > 5)
+    space = shape_space.find(rigged, population, stays, faces, mirror, observed > 5)
     template = space.template
     joints = space.joint_regressor @ space.template
     surface = Surface(faces, len(template))
     weights = smoothed_weights(rigged.weights[stays], surface, eyes)
-    picks = pick(assets, phenotypes, template, weights, stays, mirror, seen > 8, eyes)
+    picks = pick(assets, phenotypes, template, weights, stays, mirror, observed > 8, eyes)
 
     say("fit pose correctives")
     rng = np.random.default_rng(1)
@@ -75,7 +75,9 @@ def build(wheel: Path) -> dict[str, dict[str, np.ndarray]]:
     corrections = correctives.find(rng, template, joints, weights, mirror, mush)
     say("fit keypoints")
     left_eyeball = np.nonzero(eyes & (template[:, 0] > 0))[0]
-    people = keypoints.PosedPeople(rng, space, weights, corrections, seen > 8, picks, left_eyeball)
+    people = keypoints.PosedPeople(
+        rng, space, weights, corrections, observed > 8, picks, left_eyeball
+    )
     coco17 = people.regressor(keypoints.COCO17, keypoints.COCO17_MIRROR)
     halpe26_extra = people.regressor(keypoints.HALPE26_EXTRA, keypoints.HALPE26_EXTRA_MIRROR)
     h36m17 = people.regressor(keypoints.H36M17, keypoints.H36M17_MIRROR)

@@ -1,7 +1,7 @@
 """The parts of COCO that the figures in README and bench/README.md were measured on, made from
 COCO's own files.
 
-python tools/coco_subset.py --coco COCO --out DATA --sets val2017 train2017
+    python tools/coco_subset.py --coco COCO --out DATA --sets val2017 train2017
 
 COCO holds `annotations/person_keypoints_{train,val}2017.json` and the folders `train2017`,
 `val2017` (cocodataset.org). `bench/coco_subsets.json` has the image ids of each set. In `val2017`,
@@ -50,33 +50,33 @@ def stored(bgr: np.ndarray, grey: bool, squashed_px: int | None) -> np.ndarray:
 
 def make(coco: Path, out: Path, name: str) -> None:
     """One set: its annotations, and its images in the folder that the annotations are named after."""
-    about = json.loads(SUBSETS.read_text())[name]
-    wanted = out / "annotations" / f"person_keypoints_{name}.json"
-    folder = out / "images" / about["images"]
-    ids = set(about["ids"])
-    grey = set(about["grey"])
+    details = json.loads(SUBSETS.read_text())[name]
+    requested = out / "annotations" / f"person_keypoints_{name}.json"
+    folder = out / "images" / details["images"]
+    ids = set(details["ids"])
+    grey = set(details["grey"])
     annotations = subset(
-        read_json(coco / "annotations" / f"person_keypoints_{about['from']}.json").object(), ids
+        read_json(coco / "annotations" / f"person_keypoints_{details['from']}.json").object(), ids
     )
     folder.mkdir(parents=True, exist_ok=True)
-    wanted.parent.mkdir(parents=True, exist_ok=True)
+    requested.parent.mkdir(parents=True, exist_ok=True)
     for image in annotations["images"]:
-        source = coco / about["from"] / image["file_name"]
+        source = coco / details["from"] / image["file_name"]
         bgr = cv2.imread(str(source), cv2.IMREAD_COLOR)
         if bgr is None:
             raise UserError(
-                f"{source} is missing or no image: unpack {about['from']}.zip of COCO into {coco}."
+                f"{source} is missing or no image: unpack {details['from']}.zip of COCO into {coco}."
             )
         encoded, data = cv2.imencode(
-            ".jpg", stored(bgr, image["id"] in grey, about["squashed_px"]), JPEG
+            ".jpg", stored(bgr, image["id"] in grey, details["squashed_px"]), JPEG
         )
         assert encoded
         with atomic_file(folder / image["file_name"]) as temporary:
             temporary.write_bytes(data.tobytes())
-    with atomic_file(wanted) as temporary:
+    with atomic_file(requested) as temporary:
         temporary.write_text(json.dumps(annotations))
     print(
-        f"{name}: {len(annotations['images'])} images, {len(annotations['annotations'])} people -> {wanted}"
+        f"{name}: {len(annotations['images'])} images, {len(annotations['annotations'])} people -> {requested}"
     )
 
 

@@ -67,7 +67,7 @@ def _default(parameter: Any) -> str:
     if value is True:
         return "yes"
     values = value if isinstance(value, (list, tuple)) else [value]
-    return f"`{_cell(' '.join(str(getattr(one, 'value', one)) for one in values))}`"
+    return f"`{_cell(' '.join(str(getattr(entry, 'value', entry)) for entry in values))}`"
 
 
 def _plain(text: str) -> str:

@@ -48,13 +48,13 @@ FILES = {
 
 def needed(graph: onnx.GraphProto, outputs: dict[str, str]) -> list[onnx.NodeProto]:
     """The nodes that outputs are made by, in their order."""
-    wanted = set(outputs)
-    kept = []
+    requested = set(outputs)
+    selected = []
     for node in reversed(graph.node):
-        if wanted & set(node.output):
-            wanted |= set(node.input)
-            kept.append(node)
-    return kept[::-1]
+        if requested & set(node.output):
+            requested |= set(node.input)
+            selected.append(node)
+    return selected[::-1]
 
 
 def short_names(graph: onnx.GraphProto, outputs: dict[str, str]) -> dict[str, str]:
@@ -81,10 +81,12 @@ def main() -> None:
         (graph.node, needed(graph, outputs)),
         (graph.output, [value for value in graph.output if value.name in outputs]),
     )
-    for part, kept in parts:
-        kept = [type(one).FromString(one.SerializeToString()) for one in kept]
+    for part, selected in parts:
+        selected = [
+            type(graph_node).FromString(graph_node.SerializeToString()) for graph_node in selected
+        ]
         del part[:]
-        part.extend(kept)
+        part.extend(selected)
     names = short_names(graph, outputs)
     tensors = [tensor for tensor in graph.initializer if tensor.name in names]
     tensors = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in tensors]
@@ -119,8 +121,8 @@ def main() -> None:
         temporary.write_bytes(model.SerializeToString())
     with atomic_file(ROOT / "weights" / weights_file) as temporary:
         np.savez(temporary, allow_pickle=False, **weights)
-    for made in (ROOT / "graphs" / graph_file, ROOT / "weights" / weights_file):
-        print(f"{made.stat().st_size:,} bytes -> {made.name}")
+    for rendered in (ROOT / "graphs" / graph_file, ROOT / "weights" / weights_file):
+        print(f"{rendered.stat().st_size:,} bytes -> {rendered.name}")
 
 
 if __name__ == "__main__":

@@ -32,15 +32,15 @@ def rewritten(markdown: str, repository_path: str, site_path: str) -> str:
     plain text.
     """
 
-    def replace(found: re.Match[str]) -> str:
-        start = found[1]
-        target = found[2]
-        anchor = found[3] or ""
-        end = found[4]
+    def replace(result: re.Match[str]) -> str:
+        start = result[1]
+        target = result[2]
+        anchor = result[3] or ""
+        end = result[4]
         if re.match(r"[a-z]+:", target):
-            return found[0]
-        there = posixpath.normpath(posixpath.join(posixpath.dirname(repository_path), target))
-        page = in_site(there)
+            return result[0]
+        present = posixpath.normpath(posixpath.join(posixpath.dirname(repository_path), target))
+        page = in_site(present)
         if page is None:
             return "]"  # the text of the link stays in its brackets
         return start + posixpath.relpath(page, posixpath.dirname(site_path) or ".") + anchor + end

@@ -2,7 +2,7 @@
 
 Run it after changing one of the files:
 
-python tools/embedded_digests.py
+    python tools/embedded_digests.py
 """
 
 import hashlib
@@ -49,14 +49,14 @@ WHAT = {
 
 def listed() -> dict[str, dict[str, str | int]]:
     """Every embedded file with what it is, its size in bytes and its SHA-256."""
-    found = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
+    result = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
     return {
         path.relative_to(ROOT).as_posix(): {
             "what": WHAT.get(path.name, path.stem),
             "bytes": path.stat().st_size,
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         }
-        for path in found
+        for path in result
     }
 
 

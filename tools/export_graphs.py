@@ -38,14 +38,14 @@ class Features(nn.Module):
 
 def export(module: nn.Module, example: Tensor, axes: dict[str, dict[int, str]], name: str) -> None:
     """axes: of the input and the outputs, in order, those that vary."""
-    given, *outputs = axes
+    inputs, *outputs = axes
     path = OUT / name
     with atomic_file(path) as temporary, torch.no_grad():
         torch.onnx.export(
             module,
             (example,),
             str(temporary),
-            input_names=[given],
+            input_names=[inputs],
             output_names=outputs,
             dynamic_axes=axes,
             opset_version=OPSET,

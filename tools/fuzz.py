@@ -38,7 +38,7 @@ def fuzz(target: Target, seconds: float, seed: int, keep: Path) -> Counter[str]:
         raise TimeoutError(f"more than {LONGEST_S} s")
 
     ended: Counter[str] = Counter()
-    told: set[str] = set()
+    reported: set[str] = set()
     signal.signal(signal.SIGALRM, too_long)
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
@@ -54,12 +54,12 @@ def fuzz(target: Target, seconds: float, seed: int, keep: Path) -> Counter[str]:
                 ended["refused"] += 1
             except Exception as error:
                 ended["failed"] += 1
-                where = "".join(traceback.format_exception(error)[-2:])
-                if where not in told:
-                    told.add(where)
+                place = "".join(traceback.format_exception(error)[-2:])
+                if place not in reported:
+                    reported.add(place)
                     keep.mkdir(parents=True, exist_ok=True)
                     (keep / f"{seed}-{name}").write_bytes(content)
-                    print(f"seed {seed}, {name}:\n{where}", flush=True)
+                    print(f"seed {seed}, {name}:\n{place}", flush=True)
             finally:
                 signal.alarm(0)
             path.unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def main() -> None:
     options.add_argument(
         "--keep", type=Path, help="folder for inputs that failed; default: WORK/failed"
     )
-    given = options.parse_args()
+    arguments = options.parse_args()
 
     import torch
 
@@ -89,9 +89,11 @@ def main() -> None:
     resource.setrlimit(
         resource.RLIMIT_AS, (MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1])
     )
-    target = TARGETS[given.target](make_valid(given.work / f"valid_{given.target}"))
-    ended = fuzz(target, given.seconds, given.seed, given.keep or given.work / "failed")
-    print(f"{given.target}: {sum(ended.values())} tries: {dict(ended)}")
+    target = TARGETS[arguments.target](make_valid(arguments.work / f"valid_{arguments.target}"))
+    ended = fuzz(
+        target, arguments.seconds, arguments.seed, arguments.keep or arguments.work / "failed"
+    )
+    print(f"{arguments.target}: {sum(ended.values())} tries: {dict(ended)}")
     sys.exit(bool(ended["failed"]))
 
 

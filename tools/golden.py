@@ -39,7 +39,7 @@ SHARED = Path(os.environ.get("FITMESH_SHARED", ROOT.parent / "shared"))
 PARK = ROOT / "examples" / "park.mp4"
 IGNORED = ("cache_key", "digest")  # part of a name: what says which code or file made the numbers
 TEXTS = ("camera_reason", "warnings")  # sentences for people, which may be worded better
-# Left out on purpose: nobody read them, or text that numbers were packed into. Name of the array,
+# Left out on purpose: nothing read them, or text that numbers were packed into. Name of the array,
 # without its file.
 REMOVED = (
     "row_owner_presence",
@@ -76,13 +76,13 @@ def main() -> int:
         "--tolerance", type=float, default=0.0, help="largest difference that counts as equal"
     )
     comparing.add_argument("--all", action="store_true", help="name also every array that is equal")
-    given = parser.parse_args()
-    if given.command == "compare":
-        return compare(given.before, given.after, given.tolerance, given.all)
-    wanted = given.only.split(",") if given.only else list(JOBS)
-    if unknown := set(wanted) - set(JOBS):
+    parsed = parser.parse_args()
+    if parsed.command == "compare":
+        return compare(parsed.before, parsed.after, parsed.tolerance, parsed.all)
+    requested = parsed.only.split(",") if parsed.only else list(JOBS)
+    if unknown := set(requested) - set(JOBS):
         parser.error(f"there is no job {', '.join(sorted(unknown))}: choose of {', '.join(JOBS)}")
-    make(given.folder.resolve(), wanted)
+    make(parsed.folder.resolve(), requested)
     return 0
 
 
@@ -220,7 +220,7 @@ def _given_keypoints(inputs: Path, out: Path) -> Arrays:
     video = _write_video(inputs / "walk.mp4", images, fps, size)
     random = np.random.default_rng(0)
     entries = coco_results([walker(frames, size), walker(frames, size, start_x_m=-0.9)])
-    kept = []
+    selected = []
     for entry in entries:
         points = np.array(entry["keypoints"]).reshape(-1, 3)
         points[:, :2] += random.normal(0, 2, points[:, :2].shape)
@@ -228,10 +228,10 @@ def _given_keypoints(inputs: Path, out: Path) -> Arrays:
         if entry["track_id"] == 2 and 40 <= entry["image_id"] < 50:
             points[list(LEGS), 2] = 0
         if entry["track_id"] == 1 or not 15 <= entry["image_id"] < 35:
-            kept.append({**entry, "keypoints": points.ravel().round(2).tolist()})
-    given = inputs / "walk.json"
-    given.write_text(json.dumps(kept))
-    _fitmesh("run", "--video", video, "--keypoints", given, "--out", out, "--quiet")
+            selected.append({**entry, "keypoints": points.ravel().round(2).tolist()})
+    keypoint_file = inputs / "walk.json"
+    keypoint_file.write_text(json.dumps(selected))
+    _fitmesh("run", "--video", video, "--keypoints", keypoint_file, "--out", out, "--quiet")
     return _of_run(out)
 
 
@@ -272,25 +272,25 @@ JOBS: dict[str, Callable[[Path, Path], Arrays]] = {
 
 
 def _of_run(out: Path) -> Arrays:
-    """The arrays of all files, and everybody as the library reads them back."""
+    """The arrays of all files, and all people as the library reads them back."""
     import fitmesh
 
-    found = _of_npz(out)
+    result = _of_npz(out)
     for person in fitmesh.load(out).people:
         for name in ("time_s", "joints_m", "joints_world_m"):
             if (value := getattr(person, name)) is not None:
-                found[f"load/person {person.identity}/{name}"] = value
-    return found
+                result[f"load/person {person.identity}/{name}"] = value
+    return result
 
 
 def _of_npz(folder: Path) -> Arrays:
-    found = {}
+    results = {}
     for path in sorted(folder.rglob("*.npz")):
         with np.load(path) as arrays:
             for name in arrays.files:
                 if not any(part in name for part in IGNORED):
-                    found[f"{path.relative_to(folder)}/{name}"] = arrays[name]
-    return found
+                    results[f"{path.relative_to(folder)}/{name}"] = arrays[name]
+    return results
 
 
 def _of_json(path: Path) -> Arrays:
@@ -322,8 +322,8 @@ def compare(before: Path, after: Path, tolerance: float, show_equal: bool) -> in
         sys.exit(f"no job was made in both {before} and {after}.")
     differ = 0
     for job in jobs:
-        with np.load(before / f"{job}.npz") as one, np.load(after / f"{job}.npz") as two:
-            differ += _compare_job(job, dict(one), dict(two), tolerance, show_equal)
+        with np.load(before / f"{job}.npz") as first, np.load(after / f"{job}.npz") as two:
+            differ += _compare_job(job, dict(first), dict(two), tolerance, show_equal)
     left_out = [job for job in JOBS if job not in jobs]
     print(
         f"{differ or 'no'} arrays differ"
@@ -340,14 +340,14 @@ def _compare_job(
     new = set(after)
     for name, value in before.items():
         folder, _, last = name.rpartition("/")
-        other = name if name in after else f"{folder}/{RENAMED.get(last, last)}".lstrip("/")
-        new.discard(other)
-        if other not in after:
+        second = name if name in after else f"{folder}/{RENAMED.get(last, last)}".lstrip("/")
+        new.discard(second)
+        if second not in after:
             removed = last in REMOVED
             differ += not removed
             print(f"   {name}: {'removed' if removed else 'MISSING'}")
             continue
-        said = "" if last in TEXTS else _difference(value, after[other], tolerance)
+        said = "" if last in TEXTS else _difference(value, after[second], tolerance)
         if last in REMOVED and said:
             print(f"   {name}: removed, and something else has its name")
         elif said:
@@ -367,25 +367,27 @@ def _compare_job(
     return differ
 
 
-def _difference(one: np.ndarray, two: np.ndarray, tolerance: float) -> str:
+def _difference(first: np.ndarray, two: np.ndarray, tolerance: float) -> str:
     """Empty where they are equal; NaN equals NaN."""
-    if one.shape != two.shape:
-        return f"DIFFERS: shape {one.shape} -> {two.shape}"
+    if first.shape != two.shape:
+        return f"DIFFERS: shape {first.shape} -> {two.shape}"
     if not all(
-        np.issubdtype(array.dtype, np.number) or array.dtype == bool for array in (one, two)
+        np.issubdtype(array.dtype, np.number) or array.dtype == bool for array in (first, two)
     ):
-        return "" if np.array_equal(one, two) else f"DIFFERS: {_short(one)} -> {_short(two)}"
-    one = one.astype(np.float64)
+        return "" if np.array_equal(first, two) else f"DIFFERS: {_short(first)} -> {_short(two)}"
+    first = first.astype(np.float64)
     two = two.astype(np.float64)
-    if (np.isnan(one) != np.isnan(two)).any():
-        return f"DIFFERS: {int((np.isnan(one) != np.isnan(two)).sum())} numbers are NaN in one only"
+    if (np.isnan(first) != np.isnan(two)).any():
+        return (
+            f"DIFFERS: {int((np.isnan(first) != np.isnan(two)).sum())} numbers are NaN in one only"
+        )
     with np.errstate(invalid="ignore"):
-        apart = np.where(one == two, 0, np.abs(one - two))
+        apart = np.where(first == two, 0, np.abs(first - two))
     largest = float(np.nanmax(apart, initial=0))
     if largest <= tolerance:
         return ""
     share = float((np.nan_to_num(apart, nan=0) > tolerance).mean())
-    typical = float(np.nanmedian(np.abs(one)))
+    typical = float(np.nanmedian(np.abs(first)))
     return f"DIFFERS: by {largest:.3g} at most, in {share:.0%} of the numbers (their median is {typical:.3g})"
 
 
@@ -399,8 +401,8 @@ def _movement(joints_m: np.ndarray, time_s: np.ndarray) -> str:
     follow each other.
     """
     steps = np.diff(time_s)
-    usual = float(np.median(steps)) if len(steps) else 1.0
-    breaks = [0, *(np.flatnonzero(steps > 1.5 * usual) + 1).tolist(), len(time_s)]
+    typical_step = float(np.median(steps)) if len(steps) else 1.0
+    breaks = [0, *(np.flatnonzero(steps > 1.5 * typical_step) + 1).tolist(), len(time_s)]
     means = []
     for order in (2, 3):
         pieces = [
@@ -413,7 +415,7 @@ def _movement(joints_m: np.ndarray, time_s: np.ndarray) -> str:
             if pieces
             else np.zeros(1)
         )
-        means.append(float(lengths.mean()) / usual**order)
+        means.append(float(lengths.mean()) / typical_step**order)
     return f"acceleration {means[0]:.4g} m/s2, jitter {means[1]:.4g} m/s3"
 
 

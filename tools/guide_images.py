@@ -1,7 +1,7 @@
 """The images of docs/animation.md and docs/biomechanics.md: how to record, and where the joints
 are.
 
-python tools/guide_images.py        writes docs/img/recording.png and docs/img/joints.png
+    python tools/guide_images.py        writes docs/img/recording.png and docs/img/joints.png
 """
 
 from pathlib import Path
@@ -107,9 +107,9 @@ def joints(body: Body) -> np.ndarray:
         seen_from(vertices - middle, distance, 0, 0), body.faces, (0.75, 0.78, 0.82), softness=8
     )
     render_onto(rgb, [mesh], camera, alpha=0.55)
-    seen = seen_from(places - middle, distance, 0, 0)
+    observed = seen_from(places - middle, distance, 0, 0)
     px = (
-        (seen[:, :2] / seen[:, 2:] * camera.focal_px[0] + np.array(camera.center_px))
+        (observed[:, :2] / observed[:, 2:] * camera.focal_px[0] + np.array(camera.center_px))
         .round()
         .astype(int)
     )
@@ -131,20 +131,25 @@ def _name(rgb: np.ndarray, text: str, x: int, y: int, width: int) -> None:
     if number >= 13 and number != 15:
         above = number in (13, 14, 18, 19, 22, 23)
         shift = {13: 62, 14: -62}.get(number, 0)
-        at = (min(max(4, x - wide // 2 + shift), width - wide - 4), y - 26 if above else y + 36)
+        index = (min(max(4, x - wide // 2 + shift), width - wide - 4), y - 26 if above else y + 36)
         cv2.line(
-            rgb, (x, y), (at[0] + wide // 2, at[1] + (4 if above else -high)), line, 1, cv2.LINE_AA
+            rgb,
+            (x, y),
+            (index[0] + wide // 2, index[1] + (4 if above else -high)),
+            line,
+            1,
+            cv2.LINE_AA,
         )
     elif number in (0, 3, 6, 9, 15):
-        at = (x + 70, y + 5)
+        index = (x + 70, y + 5)
         cv2.line(rgb, (x, y), (x + 66, y), line, 1, cv2.LINE_AA)
     elif number == 12:
-        at = (x - 40 - wide, y - 30)
+        index = (x - 40 - wide, y - 30)
         cv2.line(rgb, (x, y), (x - 36, y - 33), line, 1, cv2.LINE_AA)
     else:  # the body's left is the viewer's right
         low = 22 if number in (10, 11) else 6
-        at = (x + 26, y + low) if "left" in text else (x - wide - 26, y + low)
-    cv2.putText(rgb, text, at, FONT, 0.42, INK, 1, cv2.LINE_AA)
+        index = (x + 26, y + low) if "left" in text else (x - wide - 26, y + low)
+    cv2.putText(rgb, text, index, FONT, 0.42, INK, 1, cv2.LINE_AA)
 
 
 def _axes(rgb: np.ndarray) -> None:

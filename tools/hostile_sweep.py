@@ -3,7 +3,7 @@
     python tools/hostile_sweep.py                    all cases, some minutes; --only PATTERN for some of them
 
 Each case ends in words and exit code 2 (or succeeds, where that is right). Counted as failures: a
-traceback or an error that nobody foresaw, more than 60 seconds, a lack of memory (the limit is 4
+traceback or an unforeseen error, more than 60 seconds, a lack of memory (the limit is 4
 GiB), a success where the input is wrong.
 """
 
@@ -47,18 +47,20 @@ def main() -> None:
     options.add_argument(
         "--work", type=Path, default=Path(tempfile.gettempdir()) / "fitmesh_hostile"
     )
-    given = options.parse_args()
+    arguments = options.parse_args()
 
     import torch
 
     for module in HEAVY:  # once here instead of in every case
         importlib.import_module(module)
     torch.set_num_threads(1)
-    valid = make_valid(given.work / "valid")
+    valid = make_valid(arguments.work / "valid")
     outcomes: list[Outcome] = []
-    scratch = given.work / "case"
-    chosen = (case for case in all_cases(valid, given.seed) if re.search(given.only, case.name))
-    for case in itertools.islice(chosen, 0, None, given.every):
+    scratch = arguments.work / "case"
+    chosen = (
+        case for case in all_cases(valid, arguments.seed) if re.search(arguments.only, case.name)
+    )
+    for case in itertools.islice(chosen, 0, None, arguments.every):
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         outcome = run_case(case, scratch)
@@ -69,12 +71,12 @@ def main() -> None:
                 flush=True,
             )
             print("    " + "\n    ".join(outcome.said.splitlines()[-6:]), flush=True)
-    slowest = max(outcomes, key=lambda one: one.seconds)
+    slowest = max(outcomes, key=lambda case_outcome: case_outcome.seconds)
     print(
         f"{len(outcomes)} cases: {summary(outcomes)}; slowest {slowest.case!r}, {slowest.seconds:.1f} s"
     )
-    if given.json:
-        given.json.write_text(json.dumps([vars(outcome) for outcome in outcomes], indent=1))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([vars(outcome) for outcome in outcomes], indent=1))
     sys.exit(any(outcome.ended != "fine" for outcome in outcomes))
 
 

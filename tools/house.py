@@ -96,14 +96,14 @@ def walk(root: Path, file: str, *arguments: object) -> Walk:
             raise RuntimeError(
                 f"fitmesh {' '.join(map(str, arguments))} wrote no {file}:\n{ended.stderr}"
             )
-        found = json.loads(report.read_text())
-    ours = {name: path for name, path in found["modules"].items() if path.startswith(packages)}
+        walked = json.loads(report.read_text())
+    ours = {name: path for name, path in walked["modules"].items() if path.startswith(packages)}
     loaded = {name: path for name, path in ours.items() if not path.endswith("__init__.py")}
-    functions = {(path, name) for path, name in found["functions"] if path.startswith(packages)}
+    functions = {(path, name) for path, name in walked["functions"] if path.startswith(packages)}
     files = {path for path, _ in functions}
     return Walk(
         sorted(loaded),
-        sorted({name.split(".")[0] for name in found["modules"]} - {*PACKAGES}),
+        sorted({name.split(".")[0] for name in walked["modules"]} - {*PACKAGES}),
         sorted(str(Path(path).relative_to(root)) for path in files),
         len(functions),
         sorted(name for name, path in loaded.items() if path not in files),
@@ -206,12 +206,12 @@ def main() -> None:
         action="store_true",
         help="name the files of one frame, idle modules, long parameter lists",
     )
-    given = parser.parse_args()
-    root = given.root.resolve()
+    options = parser.parse_args()
+    root = options.root.resolve()
     measured = source(root)
     run = run_one_frame(root)
     evaluation = eval_one_sequence(root)
-    if given.json:
+    if options.json:
         print(
             json.dumps(
                 {"source": asdict(measured), "run": asdict(run), "eval-3dpw": asdict(evaluation)},
@@ -234,7 +234,7 @@ def main() -> None:
     }
     for name, value in rows.items():
         print(f"{name:42} {value:>7,}")
-    if given.names:
+    if options.names:
         named = {
             "files of `run`": run.files,
             "idle in `run`": run.idle,

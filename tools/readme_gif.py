@@ -2,7 +2,7 @@
 coloured by uncertainty.
 
 fitmesh run --video examples/park.mp4 --out out/park
-python tools/readme_gif.py out/park --out docs/img/park.gif
+    python tools/readme_gif.py out/park --out docs/img/park.gif
 
 The video is shown twice while the scene turns once. Frames hold pixels that hardly change, which is
 what makes a GIF of a static camera small.
@@ -85,9 +85,9 @@ class Eye:
 
     def px(self, points_m: np.ndarray) -> np.ndarray:
         """[N, 3] scene -> [N, 2] pixels; NaN where a point is behind the viewer or too close."""
-        seen = self.seen(points_m)
-        seen[seen[:, 2] < NEAR_M] = np.nan
-        return seen[:, :2] / seen[:, 2:] * np.array(self.camera.focal_px) + np.array(
+        observed = self.seen(points_m)
+        observed[observed[:, 2] < NEAR_M] = np.nan
+        return observed[:, :2] / observed[:, 2:] * np.array(self.camera.focal_px) + np.array(
             self.camera.center_px
         )
 
@@ -114,7 +114,7 @@ def draw_scene(
     target_m: np.ndarray,
     size: tuple[int, int],
 ) -> np.ndarray:
-    """RGB [H, W, 3]: floor, camera, and everybody of one frame coloured by the uncertainty of the
+    """RGB [H, W, 3]: floor, camera, and all people of one frame coloured by the uncertainty of the
     pose.
     """
     rgb = np.full((size[1], size[0], 3), PAPER, np.uint8)
@@ -155,7 +155,7 @@ def _mesh(result: Result, eye: Eye, vertices_m: np.ndarray, std_mm: np.ndarray) 
 
 
 def _shadow(rgb: np.ndarray, eye: Eye, vertices_m: np.ndarray) -> None:
-    """Straight below somebody: shows how high above the floor they are."""
+    """Draw what is straight below a person, which shows how high above the floor they are."""
     px = eye.px(vertices_m * np.array([1, 0, 1]))
     for x, y in px[np.isfinite(px).all(1) & (np.abs(px) < 1e4).all(1)].round().astype(int).tolist():
         cv2.circle(rgb, (x, y), 2, SHADOW, cv2.FILLED)
@@ -224,17 +224,17 @@ def _small(
     path: Path, frames: set[int], size: tuple[int, int], label: str
 ) -> dict[int, np.ndarray]:
     """Frame number -> RGB [H, W, 3]; pixels that hardly change from frame to frame are held."""
-    found: dict[int, np.ndarray] = {}
-    held: np.ndarray | None = None
+    results: dict[int, np.ndarray] = {}
+    held_part: np.ndarray | None = None
     for frame in Video(path).frames(Span()):
         if frame.index in frames:
             rgb = cv2.resize(frame.rgb, size, interpolation=cv2.INTER_AREA)
             _label(rgb, label)
-            if held is not None:
-                still = np.abs(rgb.astype(int) - held).max(-1, keepdims=True) < HOLD
-                rgb = np.where(still, held, rgb)
-            held = found[frame.index] = rgb
-    return found
+            if held_part is not None:
+                still = np.abs(rgb.astype(int) - held_part).max(-1, keepdims=True) < HOLD
+                rgb = np.where(still, held_part, rgb)
+            held_part = results[frame.index] = rgb
+    return results
 
 
 def animation(
@@ -322,7 +322,7 @@ def main() -> None:
         if video is None or not Path(video).is_file():
             raise UserError(f"the video of {arguments.run} was not found: give it with --video.")
         if not result.people:
-            raise UserError(f"nobody was found in {arguments.run}: there is nothing to show.")
+            raise UserError(f"no person was found in {arguments.run}: there is nothing to show.")
         pages = animation(result, Path(video), arguments.width, arguments.fps)
         write_gif(pages, round(LEFT * arguments.width), arguments.out, arguments.fps)
     except UserError as error:

@@ -146,11 +146,11 @@ def pose_of(turns: dict[str, Turns]) -> Tensor:
     """Named turns -> axis-angle [1, 24, 3] radians."""
     pose = torch.zeros(1, 24, 3)
     for joint, steps in turns.items():
-        whole = torch.eye(3)
+        full = torch.eye(3)
         for axis, degrees in steps:
             vector = torch.tensor([float(axis == a) for a in "xyz"])
-            whole = rotation_matrices(vector * np.deg2rad(degrees)) @ whole
-        pose[0, JOINTS.index(joint)] = matrix_to_axis_angle(whole)
+            full = rotation_matrices(vector * np.deg2rad(degrees)) @ full
+        pose[0, JOINTS.index(joint)] = matrix_to_axis_angle(full)
     return pose
 
 

@@ -1,7 +1,7 @@
 """Make docs/img/keypoints26.png: Halpe's 26 keypoints on the open body from the front, the side,
 and on a foot.
 
-python tools/render_keypoints26.py [OUT.png]
+    python tools/render_keypoints26.py [OUT.png]
 """
 
 import sys
@@ -51,7 +51,7 @@ def main() -> None:
     left_foot = (15, 20, 22, 24)
     left_side = [n for n in everything if points[n, 0] > -0.005]
     view = (mesh, points, faces)
-    whole = [
+    full = [
         _panel(*view, (440, 640), (0, -0.13, 0.03), 0.0, 0.0, 1.85, everything),
         _panel(*view, (300, 640), (0, -0.13, 0.03), -90.0, 0.0, 1.85, left_side),
     ]
@@ -63,7 +63,7 @@ def main() -> None:
             _panel(mesh, points, low, (340, 213), foot, -90.0, 90.0, 0.20, left_foot),
         ]
     )
-    image = cv2.cvtColor(np.concatenate([*whole, feet], 1), cv2.COLOR_RGB2BGR)
+    image = cv2.cvtColor(np.concatenate([*full, feet], 1), cv2.COLOR_RGB2BGR)
     with atomic_file(out) as temporary:
         temporary.write_bytes(
             cv2.imencode(".png", image, [cv2.IMWRITE_PNG_COMPRESSION, 9])[1].tobytes()
@@ -80,7 +80,7 @@ def _panel(
     turn_deg: float,
     pitch_deg: float,
     height_m: float,
-    shown: range | list[int] | tuple[int, ...],
+    visible: range | list[int] | tuple[int, ...],
 ) -> np.ndarray:
     """[H, W, 3] RGB: seen from `turn_deg` round the vertical and `pitch_deg` above, `height_m` from
     top to bottom.
@@ -101,7 +101,7 @@ def _panel(
     image = render([Mesh(seen(mesh), faces, SKIN)], camera, alpha=1.0)
     in_cam = seen(points)
     pixels = in_cam[:, :2] / in_cam[:, 2:] * camera.focal_px + camera.center_px
-    for number in shown:
+    for number in visible:
         color = EXTRA if number >= 17 else COCO
         x, y = (round(float(v)) for v in pixels[number])
         cv2.circle(image, (x, y), 4 * SCALE, (255, 255, 255), -1, cv2.LINE_AA)

@@ -1,6 +1,6 @@
-"""A run from the side and from above: everybody at several times, the floor, the camera.
+"""A run from the side and from above: all people at several times, the floor, the camera.
 
-python tools/scene_views.py out/ --out views.png --times 6 --shot 1
+    python tools/scene_views.py out/ --out views.png --times 6 --shot 1
 
 Where gravity is known this is the world frame, and people who stand should be upright on the line y
 = 0; where it is not, the camera frame turned until y is up. Early times are pale. A line follows
@@ -146,11 +146,11 @@ def _draw(
                 vertices = scene.points(
                     result.vertices(person, row)[None].astype(float), person.frame[row : row + 1]
                 )[0]
-                seen, camera = view.seen(vertices)
+                observed, camera = view.seen(vertices)
                 colour = np.array(identity_colour(person.identity)) / 255
                 meshes.append(
                     Mesh(
-                        seen,
+                        observed,
                         result.body.faces,
                         tuple((share * colour + (1 - share) * 0.8).tolist()),
                     )
@@ -186,9 +186,9 @@ def _grid(rgb: np.ndarray, view: View) -> None:
             floor = axis == 1 and metre == 0
             cv2.line(rgb, *ends, FLOOR if floor else GRID, 2 if floor else 1)
             label = f"{sign * metre}"
-            at = (x + 2, height - 4) if side == 0 else (2, y - 2)
+            index = (x + 2, height - 4) if side == 0 else (2, y - 2)
             cv2.putText(
-                rgb, label, at, cv2.FONT_HERSHEY_SIMPLEX, 0.35, (150, 150, 150), 1, cv2.LINE_AA
+                rgb, label, index, cv2.FONT_HERSHEY_SIMPLEX, 0.35, (150, 150, 150), 1, cv2.LINE_AA
             )
 
 
@@ -217,25 +217,25 @@ def _camera(rgb: np.ndarray, view: View, camera: Camera, scene_from_camera: np.n
     points = (
         np.concatenate([np.zeros((1, 3)), CAMERA_SIZE_M * corners]) @ scene_from_camera[:3, :3].T
     )
-    eye, *others = view.px(points + scene_from_camera[:3, 3]).round().astype(int).tolist()
-    for number, other in enumerate(others):
-        cv2.line(rgb, eye, other, LENS, 1, cv2.LINE_AA)
-        cv2.line(rgb, other, others[(number + 1) % 4], LENS, 1, cv2.LINE_AA)
+    eye, *remaining = view.px(points + scene_from_camera[:3, 3]).round().astype(int).tolist()
+    for number, second in enumerate(remaining):
+        cv2.line(rgb, eye, second, LENS, 1, cv2.LINE_AA)
+        cv2.line(rgb, second, remaining[(number + 1) % 4], LENS, 1, cv2.LINE_AA)
 
 
 def _about(result: Result, scene: SceneFrame, shot: int) -> str:
-    about = result.shots[shot]
+    details = result.shots[shot]
     tall = "  ".join(f"{p.identity}: {p.height_m:.2f} m" for p in result.people if p.shot == shot)
-    lens = f"{about.camera} camera, f {about.focal_px:.0f} px ({about.focal_source})"
-    return f"{about_frame(about, scene.upright[shot]).replace('±', '+-').replace('°', ' deg')}; {lens}   {tall}"
+    lens = f"{details.camera} camera, f {details.focal_px:.0f} px ({details.focal_source})"
+    return f"{about_frame(details, scene.upright[shot]).replace('±', '+-').replace('°', ' deg')}; {lens}   {tall}"
 
 
 def _caption(panel: np.ndarray, text: str, width: int) -> np.ndarray:
     head = np.full((CAPTION_PX, panel.shape[1], 3), 255, np.uint8)
     cv2.putText(head, text, (6, 20), cv2.FONT_HERSHEY_SIMPLEX, 0.45, INK, 1, cv2.LINE_AA)
-    whole = np.vstack([head, panel])
-    missing = max(0, width - whole.shape[1])
-    return np.pad(whole, ((0, 0), (0, missing), (0, 0)), constant_values=255)[:, :width]
+    full = np.vstack([head, panel])
+    missing = max(0, width - full.shape[1])
+    return np.pad(full, ((0, 0), (0, missing), (0, 0)), constant_values=255)[:, :width]
 
 
 def main() -> None:

@@ -31,19 +31,19 @@ class Console(console.Console):
         super().__init__(width=width)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        for given in objects:
-            if isinstance(given, table.Table):
-                columns = [_plain(column.header) for column in given.columns]
-                cells = [[_plain(cell) for cell in column._cells] for column in given.columns]
+        for content in objects:
+            if isinstance(content, table.Table):
+                columns = [_plain(column.header) for column in content.columns]
+                cells = [[_plain(cell) for cell in column._cells] for column in content.columns]
                 _TABLES.append(
                     {
-                        "title": _plain(given.title or ""),
+                        "title": _plain(content.title or ""),
                         "columns": columns,
                         "rows": [*zip(*cells, strict=True)],
                     }
                 )
-            elif isinstance(given, str):
-                _NOTES.append(_plain(given))
+            elif isinstance(content, str):
+                _NOTES.append(_plain(content))
         super().print(*objects, **options)
 
     def print_markdown(self, text: str) -> None:
@@ -59,11 +59,13 @@ def claim(main: Callable[[], None]) -> None:
     path = Path(sys.argv[0]).resolve()
     script = path.relative_to(BENCH.parent).as_posix()
     command = " ".join(["python", script, *sys.argv[1:]])
-    asked = [word for word in sys.argv[1:] if word == "--write" or word.startswith("--write=")]
-    sys.argv[1:] = [word for word in sys.argv[1:] if word not in asked]
+    write_options = [
+        word for word in sys.argv[1:] if word == "--write" or word.startswith("--write=")
+    ]
+    sys.argv[1:] = [word for word in sys.argv[1:] if word not in write_options]
     main()
-    if asked:
-        variant = asked[-1].partition("=")[2]
+    if write_options:
+        variant = write_options[-1].partition("=")[2]
         name = f"{path.stem}-{variant}" if variant else path.stem
         result = {"command": command, "commit": _commit(), "tables": _TABLES, "notes": _NOTES}
         with atomic_file(RESULTS / f"{name}.json") as temporary:

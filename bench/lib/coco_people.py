@@ -84,10 +84,10 @@ class Cropping:
 
 
 def cut_all(
-    images: dict[int, np.ndarray], boxes: list[Box], how: Cropping, side: int
+    images: dict[int, np.ndarray], boxes: list[Box], mode: Cropping, side: int
 ) -> tuple[Tensor, np.ndarray]:
     """Crops uint8 [N, 3, side, side] and the affine maps [N, 2, 3] that made them."""
-    parts = [how.cut(images[image_id], box[None], side) for image_id, box in boxes]
+    parts = [mode.cut(images[image_id], box[None], side) for image_id, box in boxes]
     return torch.cat([pixels for pixels, _ in parts]), np.concatenate(
         [affine for _, affine in parts]
     )

@@ -34,29 +34,31 @@ class Recording(NamedTuple):
     std_px: np.ndarray  # [T, 21]
 
 
-def stated_px(seen: Look, guess_px: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def stated_px(observed: Look, guess_px: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """[N, 21] as `pose2d.hands` states it."""
     constants = _constants()
-    features = error_features(seen, guess_px, size)
-    return seen.size_px[:, None] * relative_std(features, constants["error"], constants["floor"])
+    features = error_features(observed, guess_px, size)
+    return observed.size_px[:, None] * relative_std(
+        features, constants["error"], constants["floor"]
+    )
 
 
 def followed(video: Path, start: tuple[tuple[int, int], int, float]) -> tuple[Look, np.ndarray]:
     """The one hand of a video, followed from a first square."""
-    found = []
+    results = []
     stds = []
     guess = np.full((1, 21, 2), np.nan)
     region = np.array([[*start[0], *start[1:]]], np.float64)
     for frame in Video(video).frames():
         if frame.index < FIRST:
             continue
-        for _ in range(1 if found else 3):
-            seen = look([frame.rgb], region)
-            region = region_around(seen.xy_px)
-        found.append(seen)
-        stds.append(stated_px(seen, guess, (frame.rgb.shape[1], frame.rgb.shape[0])))
-        guess = seen.xy_px
-    return Look.concat(found), np.concatenate(stds)
+        for _ in range(1 if results else 3):
+            observed = look([frame.rgb], region)
+            region = region_around(observed.xy_px)
+        results.append(observed)
+        stds.append(stated_px(observed, guess, (frame.rgb.shape[1], frame.rgb.shape[0])))
+        guess = observed.xy_px
+    return Look.concat(results), np.concatenate(stds)
 
 
 def recording(folder: Path, number: int) -> Recording:
@@ -69,35 +71,35 @@ def recording(folder: Path, number: int) -> Recording:
     place = f"rot_trans_c{number}.dat"
     focal = (float(intrinsics[0, 0]), float(intrinsics[1, 1]))
     center = (float(intrinsics[0, 2]), float(intrinsics[1, 2]))
-    seen, std = followed(folder / f"cam{number}_test.mp4", START[number])
+    observed, std = followed(folder / f"cam{number}_test.mp4", START[number])
     return Recording(
         Camera(focal, center, (720, 720), distortion),
         rows(place, 1, 3),
         rows(place, 5, 3)[:, 0],
-        seen,
+        observed,
         std,
     )
 
 
 def triangulated(pair: list[Recording]) -> tuple[np.ndarray, np.ndarray]:
     """[T, 21, 3] in the recording's unit, and which of them both images agree on [T, 21]."""
-    planes = [np.column_stack([one.rotation, one.translation]) for one in pair]
+    planes = [np.column_stack([view.rotation, view.translation]) for view in pair]
     flat = [
-        one.camera.undistort(torch.from_numpy(one.seen.xy_px)).numpy().reshape(-1, 2)
-        for one in pair
+        view.camera.undistort(torch.from_numpy(view.seen.xy_px)).numpy().reshape(-1, 2)
+        for view in pair
     ]
     rays = [
-        (xy - one.camera.center_px) / one.camera.focal_px
-        for xy, one in zip(flat, pair, strict=True)
+        (xy - view.camera.center_px) / view.camera.focal_px
+        for xy, view in zip(flat, pair, strict=True)
     ]
     points = cv2.triangulatePoints(*planes, rays[0].T, rays[1].T)
     points = (points[:3] / points[3]).T
     away = []
-    for one, xy in zip(pair, flat, strict=True):
-        there = points @ one.rotation.T + one.translation
+    for view, xy in zip(pair, flat, strict=True):
+        present = points @ view.rotation.T + view.translation
         away.append(
             np.linalg.norm(
-                there[:, :2] / there[:, 2:] * one.camera.focal_px + one.camera.center_px - xy,
+                present[:, :2] / present[:, 2:] * view.camera.focal_px + view.camera.center_px - xy,
                 axis=1,
             )
         )

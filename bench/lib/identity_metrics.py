@@ -38,25 +38,25 @@ class IdentityScores:
     hota: float
     detection_accuracy: float
     association_accuracy: float
-    false_tracks: int  # found identities most of whose boxes are on nobody
+    false_tracks: int  # found identities most of whose boxes are on no person
     missed: float  # share of true boxes that no found box is on
 
 
-def identity_scores(truth: Sequence[FrameBoxes], found: Sequence[FrameBoxes]) -> IdentityScores:
+def identity_scores(truth: Sequence[FrameBoxes], tracked: Sequence[FrameBoxes]) -> IdentityScores:
     """Compare frame by frame; identities of `truth` and `found` are numbered independently."""
     overlaps = [
         iou(t.boxes_px.reshape(-1, 4), f.boxes_px.reshape(-1, 4))
-        for t, f in zip(truth, found, strict=True)
+        for t, f in zip(truth, tracked, strict=True)
     ]
     people = 1 + max((int(t.identity.max()) for t in truth if len(t.identity)), default=-1)
-    tracks = 1 + max((int(f.identity.max()) for f in found if len(f.identity)), default=-1)
+    tracks = 1 + max((int(f.identity.max()) for f in tracked if len(f.identity)), default=-1)
     true_count = np.zeros(people)
     found_count = np.zeros(tracks)
     together = np.zeros((people, tracks))
     potential = np.zeros((people, tracks))
     on_somebody = np.zeros(tracks)
     missed = 0
-    for t, f, overlap in zip(truth, found, overlaps, strict=True):
+    for t, f, overlap in zip(truth, tracked, overlaps, strict=True):
         true_count[t.identity] += 1
         found_count[f.identity] += 1
         if not overlap.size:
@@ -68,10 +68,12 @@ def identity_scores(truth: Sequence[FrameBoxes], found: Sequence[FrameBoxes]) ->
         potential[pairs] += np.where(denominator > _EPS, overlap / np.maximum(denominator, _EPS), 0)
         on_somebody[f.identity] += (overlap >= OVERLAP).any(0)
         missed += int((~(overlap >= OVERLAP).any(1)).sum())
-    hota, detection, association = _hota(truth, found, overlaps, true_count, found_count, potential)
+    hota, detection, association = _hota(
+        truth, tracked, overlaps, true_count, found_count, potential
+    )
     return IdentityScores(
         idf1=_idf1(true_count, found_count, together),
-        switches=_switches(truth, found, overlaps),
+        switches=_switches(truth, tracked, overlaps),
         hota=hota,
         detection_accuracy=detection,
         association_accuracy=association,
@@ -83,24 +85,24 @@ def identity_scores(truth: Sequence[FrameBoxes], found: Sequence[FrameBoxes]) ->
 def _idf1(true_count: np.ndarray, found_count: np.ndarray, together: np.ndarray) -> float:
     """2 IDTP / (boxes of both), with the pairing of tracks that has the most boxes in common."""
     rows, columns = linear_sum_assignment(-together)
-    both = true_count.sum() + found_count.sum()
-    return float(2 * together[rows, columns].sum() / both) if both else 1.0
+    pair = true_count.sum() + found_count.sum()
+    return float(2 * together[rows, columns].sum() / pair) if pair else 1.0
 
 
 def _switches(
-    truth: Sequence[FrameBoxes], found: Sequence[FrameBoxes], overlaps: list[np.ndarray]
+    truth: Sequence[FrameBoxes], tracked: Sequence[FrameBoxes], overlaps: list[np.ndarray]
 ) -> int:
     """Matches that held in the frame before are kept where they can be; a switch is a match with
     another identity than a person's last one, however long ago."""
     last: dict[int, int] = {}
     previous: dict[int, int] = {}
     switches = 0
-    for t, f, overlap in zip(truth, found, overlaps, strict=True):
-        held = np.array(
+    for t, f, overlap in zip(truth, tracked, overlaps, strict=True):
+        last_identity = np.array(
             [[previous.get(int(a)) == int(b) for b in f.identity] for a in t.identity], bool
         )
         score = np.where(
-            overlap >= OVERLAP - _EPS, 1000.0 * held.reshape(overlap.shape) + overlap, 0.0
+            overlap >= OVERLAP - _EPS, 1000.0 * last_identity.reshape(overlap.shape) + overlap, 0.0
         )
         rows, columns = linear_sum_assignment(-score)
         previous = {
@@ -117,7 +119,7 @@ def _switches(
 
 def _hota(
     truth: Sequence[FrameBoxes],
-    found: Sequence[FrameBoxes],
+    tracked: Sequence[FrameBoxes],
     overlaps: list[np.ndarray],
     true_count: np.ndarray,
     found_count: np.ndarray,
@@ -126,7 +128,7 @@ def _hota(
     """HOTA, DetA and AssA, each a mean over the thresholds."""
     alignment = potential / np.maximum(true_count[:, None] + found_count - potential, _EPS)
     matches = np.zeros((len(ALPHAS), *potential.shape))
-    for t, f, overlap in zip(truth, found, overlaps, strict=True):
+    for t, f, overlap in zip(truth, tracked, overlaps, strict=True):
         rows, columns = linear_sum_assignment(-alignment[np.ix_(t.identity, f.identity)] * overlap)
         for a, alpha in enumerate(ALPHAS):
             hit = overlap[rows, columns] >= alpha - _EPS

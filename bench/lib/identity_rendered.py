@@ -35,7 +35,7 @@ class Rendered:
     wh: tuple[int, int]
     frames: list[
         SeenFrame
-    ]  # `is_cut` as pose2d/video/shots.py finds it; somebody in another shot is somebody else
+    ]  # `is_cut` as pose2d/video/shots.py finds it; a person in another shot counts as another one
     cuts: list[int]  # where they really are
     keypoints_px: np.ndarray  # [T, P, 17, 2] truth; NaN: not in the shot
 
@@ -54,28 +54,30 @@ def sequences(folder: Path, cache: Path | None = None) -> list[Rendered]:
                 }
                 if cache:
                     np.savez(cache, **stored)  # type: ignore[arg-type]
-            seen = {
+            observed = {
                 name.split("/")[1]: value
                 for name, value in stored.items()
                 if name.split("/")[0] == path.stem
             }
-            out.append(_rendered(path.stem, seen, truth))
+            out.append(_rendered(path.stem, observed, truth))
     return out
 
 
-def _rendered(name: str, seen: dict[str, np.ndarray], truth: Mapping[str, np.ndarray]) -> Rendered:
+def _rendered(
+    name: str, observed: dict[str, np.ndarray], truth: Mapping[str, np.ndarray]
+) -> Rendered:
     people, count = truth["boxes_px"].shape[:2]
     fps = float(truth["fps"]) if "fps" in truth else 30.0
     starts = truth["shot_first_frame"] if "shot_first_frame" in truth else np.zeros(1, int)
     visible = truth["seen_px2"] > LEAST_SEEN * np.maximum(truth["area_px2"], 1)
-    found = set(find_cuts((n, n / fps, rgb) for n, rgb in enumerate(seen["small"])))
+    result = set(find_cuts((n, n / fps, rgb) for n, rgb in enumerate(observed["small"])))
     frames = []
     for number in range(count):
         shot = int(np.searchsorted(starts, number, side="right")) - 1
-        who = np.flatnonzero(visible[:, number])
-        here = FrameBoxes(who + people * shot, truth["boxes_px"][who, number])
-        frames.append(_frame(seen, number, here, number / fps, number in found))
-    wh = int(seen["wh"][0]), int(seen["wh"][1])
+        person = np.flatnonzero(visible[:, number])
+        current = FrameBoxes(person + people * shot, truth["boxes_px"][person, number])
+        frames.append(_frame(observed, number, current, number / fps, number in result))
+    wh = int(observed["wh"][0]), int(observed["wh"][1])
     return Rendered(name, wh, frames, starts[1:].tolist(), truth["keypoints_px"].swapaxes(0, 1))
 
 
@@ -90,13 +92,20 @@ def _look(folder: Path, name: str) -> dict[str, np.ndarray]:
         rows: dict[str, list[np.ndarray]] = {name: [] for name in names}
         small = []
         for frame in clip.frames():
-            found = detect(frame)
-            boxes, keypoints = estimate([frame.rgb] * len(found), found.boxes_px)
+            result = detect(frame)
+            boxes, keypoints = estimate([frame.rgb] * len(result), result.boxes_px)
             xy = keypoints.xy_px.numpy()
             sure = (keypoints.confidence * keypoints.presence).numpy()
-            seen = describe(frame.rgb, xy, sure, keypoints.skeleton)
-            here = (np.full(len(boxes), frame.index), boxes, found.scores, xy, sure, seen.colours)
-            for column, value in zip(rows, (*here, seen.weight), strict=True):
+            observed = describe(frame.rgb, xy, sure, keypoints.skeleton)
+            current = (
+                np.full(len(boxes), frame.index),
+                boxes,
+                result.scores,
+                xy,
+                sure,
+                observed.colours,
+            )
+            for column, value in zip(rows, (*current, observed.weight), strict=True):
                 rows[column].append(value)
             small.append(shrink(frame.rgb))
     wh = np.array([clip.info.width_px, clip.info.height_px])
@@ -104,15 +113,15 @@ def _look(folder: Path, name: str) -> dict[str, np.ndarray]:
 
 
 def _frame(
-    seen: dict[str, np.ndarray], number: int, truth: FrameBoxes, time_s: float, is_cut: bool
+    observed: dict[str, np.ndarray], number: int, truth: FrameBoxes, time_s: float, is_cut: bool
 ) -> SeenFrame:
-    here = seen["frame"] == number
+    current = observed["frame"] == number
     return SeenFrame(
-        boxes_px=seen["boxes"][here],
-        scores=seen["scores"][here],
-        xy_px=seen["xy"][here].astype(float),
-        sure=seen["sure"][here],
-        appearance=Appearance(seen["colours"][here], seen["weight"][here]),
+        boxes_px=observed["boxes"][current],
+        scores=observed["scores"][current],
+        xy_px=observed["xy"][current].astype(float),
+        sure=observed["sure"][current],
+        appearance=Appearance(observed["colours"][current], observed["weight"][current]),
         is_cut=is_cut,
         truth=truth,
         time_s=time_s,

@@ -39,7 +39,7 @@ class SeenFrame:
     sure: np.ndarray  # [D, K] confidence times presence
     appearance: Appearance  # [D]
     is_cut: bool  # as the tracker is told
-    truth: FrameBoxes  # everybody who could be seen
+    truth: FrameBoxes  # all people who could be seen
     time_s: float
     skeleton: Skeleton = COCO17
 
@@ -50,13 +50,13 @@ class Kind:
 
     people: int = 4
     difference: float = 1.0  # of clothes: 0 is uniforms
-    hidden: float = 0.45  # overlap with somebody nearer from which a person is not detected
+    hidden: float = 0.45  # overlap with a nearer person from which a person is not detected
     merged: float = (
         0.3  # share of frames in which a person half hidden gets the nearer one's keypoints
     )
     embrace: bool = False  # the first two meet, stay together for 2 s, and part
-    cut_every_s: float | None = None  # everybody is somewhere else from then on
-    post: bool = False  # something wide in the middle hides whoever is behind it
+    cut_every_s: float | None = None  # all people are somewhere else from then on
+    post: bool = False  # something wide in the middle hides people behind it
 
 
 KINDS = {
@@ -126,18 +126,18 @@ def simulate(kind: Kind, seed: int, seconds: float = 12.0) -> list[SeenFrame]:
     frames = []
     jump = np.zeros(people)
     for number in range(round(seconds * FPS)):
-        now = number / FPS
+        time_now = number / FPS
         is_cut = bool(kind.cut_every_s and number and number % round(kind.cut_every_s * FPS) == 0)
         if is_cut:
             jump = random.uniform(0, 1800, people)
-        path = (start + jump + speed * now) % 1800
+        path = (start + jump + speed * time_now) % 1800
         x = 50 + np.where(path < 900, path, 1800 - path)
         facing = np.where(path < 900, 1.0, -1.0)
         if (
             kind.embrace
         ):  # towards each other until 5 s, together until 7 s, apart again, each back or through
-            away = 160 * max(0.0, 5 - now, now - 7)
-            through = 1 if (now < 6 or seed % 2) else -1
+            away = 160 * max(0.0, 5 - time_now, time_now - 7)
+            through = 1 if (time_now < 6 or seed % 2) else -1
             x[:2] = 500 + np.array([-1, 1]) * through * (away + 12)
             facing[:2] = (1.0, -1.0)
         y = 560 - 0.48 * height - 0.25 * (380 - height)
@@ -146,7 +146,7 @@ def simulate(kind: Kind, seed: int, seconds: float = 12.0) -> list[SeenFrame]:
                 pose_of(
                     np.array([x[p], y[p]]),
                     height[p],
-                    phase[p] + 2 * np.pi * step_hz[p] * now,
+                    phase[p] + 2 * np.pi * step_hz[p] * time_now,
                     facing[p],
                 )
                 for p in range(people)
@@ -154,7 +154,18 @@ def simulate(kind: Kind, seed: int, seconds: float = 12.0) -> list[SeenFrame]:
         )
         exact = np.stack([box_of(pose, h) for pose, h in zip(poses, height, strict=True)])
         frames.append(
-            _seen(kind, random, poses, exact, height, person_look, back, model.within, is_cut, now)
+            _seen(
+                kind,
+                random,
+                poses,
+                exact,
+                height,
+                person_look,
+                back,
+                model.within,
+                is_cut,
+                time_now,
+            )
         )
     return frames
 
@@ -209,7 +220,7 @@ def _seen(
     order = random.permutation(len(boxes))
     count = len(boxes)
     pick = lambda rows, *shape: np.reshape(rows, (count, *shape))[order]  # noqa: E731
-    shown = np.array(visible, int)
+    is_visible = np.array(visible, int)
     seen_boxes = pick(boxes, 4)
     return SeenFrame(
         boxes_px=seen_boxes,
@@ -218,15 +229,15 @@ def _seen(
         sure=np.full((count, 17), 1 / (1 + 0.4**2)),  # the expected OKS of that noise
         appearance=Appearance(pick(looks, len(PARTS), SIZE), pick(weights, len(PARTS))),
         is_cut=is_cut,
-        truth=FrameBoxes(shown, exact[shown]),
+        truth=FrameBoxes(is_visible, exact[is_visible]),
         time_s=time_s,
     )
 
 
 def _covered(box: np.ndarray, by: np.ndarray) -> float:
     """Share of a box that another covers."""
-    both = (np.minimum(box[2:], by[2:]) - np.maximum(box[:2], by[:2])).clip(0).prod()
-    return float(both / (box[2:] - box[:2]).prod())
+    pair = (np.minimum(box[2:], by[2:]) - np.maximum(box[:2], by[:2])).clip(0).prod()
+    return float(pair / (box[2:] - box[:2]).prod())
 
 
 def joined_clips(
@@ -241,7 +252,7 @@ def joined_clips(
     frames: list[SeenFrame] = []
     images = []
     cuts = []
-    now = 0.0
+    time_now = 0.0
     named = 0
     for name in order:
         row, box, xy, score = (people[f"{name}_{kind}"] for kind in ("row", "box", "xy", "score"))
@@ -251,24 +262,24 @@ def joined_clips(
         first = int(random.integers(0, len(numbers) - length + 1))
         cuts += [len(frames)] if frames else []
         for index in range(first, first + length):
-            here = np.flatnonzero(row[:, 0] == numbers[index])
+            current = np.flatnonzero(row[:, 0] == numbers[index])
             image = people[f"{name}_rgb"][index]
-            now += float(times[index] - times[index - 1]) if index > first else 0.04
-            looks = appearance.describe(image, xy[here], score[here])
-            truth = FrameBoxes(named + row[here, 1], box[here])
+            time_now += float(times[index] - times[index - 1]) if index > first else 0.04
+            looks = appearance.describe(image, xy[current], score[current])
+            truth = FrameBoxes(named + row[current, 1], box[current])
             frames.append(
                 SeenFrame(
-                    box[here],
-                    np.full(len(here), 0.8),
-                    xy[here],
-                    score[here],
+                    box[current],
+                    np.full(len(current), 0.8),
+                    xy[current],
+                    score[current],
                     looks,
                     False,
                     truth,
-                    now,
+                    time_now,
                 )
             )
-            images.append((len(images), now, image))
+            images.append((len(images), time_now, image))
         named += int(row[:, 1].max()) + 1
     starts = set(find_cuts(images))
     return [replace(frame, is_cut=number in starts) for number, frame in enumerate(frames)], cuts

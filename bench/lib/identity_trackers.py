@@ -48,9 +48,9 @@ def follow_online(
     for frame in frames:
         if frame.is_cut and cuts:
             tracker.cut()
-        seen = detections([frame])
-        seen = seen if cues else replace(seen, keypoints=None, appearance=None)
-        owners.append(tracker.update(frame.time_s, seen))
+        observed = detections([frame])
+        observed = observed if cues else replace(observed, keypoints=None, appearance=None)
+        owners.append(tracker.update(frame.time_s, observed))
     return tracker, owners
 
 
@@ -81,10 +81,10 @@ def settled(
     tracker, owners = follow_online(frames, wh, cues=True, cuts=True)
     track = np.concatenate([np.zeros(0, np.int64), *owners])
     confirmed = np.isin(track, list(tracker.confirmed()))
-    seen = replace(detections(frames), identity=np.where(confirmed, track, NOBODY))
+    observed = replace(detections(frames), identity=np.where(confirmed, track, NOBODY))
     starts = np.array([0, *(n for n, frame in enumerate(frames) if frame.is_cut and n)])
     last_s = np.array([frames[end - 1].time_s for end in [*starts[1:], len(frames)]])
-    return settle(seen, starts, last_s, wh, options or IdentityOptions())
+    return settle(observed, starts, last_s, wh, options or IdentityOptions())
 
 
 def settled_boxes(frames: Sequence[SeenFrame], result: Settled) -> list[FrameBoxes]:
@@ -100,13 +100,13 @@ def _boxes(
     frames: Sequence[SeenFrame], tracker: Tracker, owners: list[np.ndarray]
 ) -> list[FrameBoxes]:
     names = tracker.confirmed()
-    found = []
+    results = []
     for frame, owner in zip(frames, owners, strict=True):
         keep = np.isin(owner, list(names))
-        found.append(
+        results.append(
             FrameBoxes(np.array([names[int(n)] for n in owner[keep]], int), frame.boxes_px[keep])
         )
-    return found
+    return results
 
 
 def from_package(name: str) -> Follow:
@@ -122,19 +122,19 @@ def from_package(name: str) -> Follow:
         tracker = getattr(trackers, name)(
             frame_rate=rate, lost_track_buffer=gap, high_conf_det_threshold=0.3
         )
-        found = []
+        results = []
         for frame in frames:
-            given = supervision.Detections(
+            inputs = supervision.Detections(
                 xyxy=frame.boxes_px.reshape(-1, 4),
                 confidence=frame.scores,
                 class_id=np.zeros(len(frame.scores), int),
             )
-            result = tracker.update(given)
+            result = tracker.update(inputs)
             keep = np.asarray(result.tracker_id) >= 0
-            found.append(
+            results.append(
                 FrameBoxes(np.asarray(result.tracker_id)[keep], np.asarray(result.xyxy)[keep])
             )
-        return found
+        return results
 
     return run
 

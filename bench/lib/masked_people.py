@@ -37,11 +37,11 @@ class MaskedImage:
 
 def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
     """Of frames from which no shape was found."""
-    seen = edited_keypoints(out)
+    observed = edited_keypoints(out)
     images = []
-    wanted: dict[int, list[tuple[int, int]]] = {}
-    for identity, person in seen.people.items():
-        outlines = seen.outlines_of(identity)
+    requested: dict[int, list[tuple[int, int]]] = {}
+    for identity, person in observed.people.items():
+        outlines = observed.outlines_of(identity)
         sure = person.sure
         assert outlines is not None
         free = np.setdiff1d(np.arange(len(person)), outlines.row)
@@ -49,19 +49,19 @@ def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
         for row in free[
             np.linspace(0, len(free) - 1, min(IOU_FRAMES, len(free))).astype(int)
         ].tolist():
-            wanted.setdefault(int(person.frame[row]), []).append((identity, row))
+            requested.setdefault(int(person.frame[row]), []).append((identity, row))
     for frame in (ImageFolder if clip.is_dir() else Video)(clip).frames(Span()):
-        for identity, row in wanted.get(frame.index, ()):
-            points = seen.people[identity].rows(slice(row, row + 1))
+        for identity, row in requested.get(frame.index, ()):
+            points = observed.people[identity].rows(slice(row, row + 1))
             xy = points.xy_px[0].astype(np.float64)
             sure = points.sure[0]
-            made = segment_person(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
-            if made is not None:
-                region, _, mask = made
+            rendered = segment_person(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
+            if rendered is not None:
+                region, _, mask = rendered
                 pixel = (np.arange(CROP) - (CROP - 1) / 2) * region[2] / CROP
                 x, y = (
-                    (pixel + at >= 0) & (pixel + at < n)
-                    for at, n in zip(region[:2], frame.rgb.shape[1::-1], strict=True)
+                    (pixel + index >= 0) & (pixel + index < n)
+                    for index, n in zip(region[:2], frame.rgb.shape[1::-1], strict=True)
                 )
                 images.append(MaskedImage(identity, frame.index, region, mask, y[:, None] & x))
     return images
@@ -69,9 +69,13 @@ def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
 
 def seen_whole(folder: Path) -> list[MaskedImage]:
     """Of the rendered person."""
-    found = masked_images(folder / "found", folder / "images")
-    most = max(Counter(one.identity for one in found).values(), default=0)
-    return [one for one in found if sum(other.identity == one.identity for other in found) == most]
+    result = masked_images(folder / "found", folder / "images")
+    most = max(Counter(masked.identity for masked in result).values(), default=0)
+    return [
+        masked
+        for masked in result
+        if sum(second.identity == masked.identity for second in result) == most
+    ]
 
 
 def true_camera(folder: Path) -> Camera:
@@ -93,13 +97,13 @@ def true_vertices(folder: Path) -> np.ndarray:
 
 def posed(track: TrackFit, frame: int) -> np.ndarray:
     """[V, 3] in the camera."""
-    made = (
+    rendered = (
         fitting.load_body()
         .at(track.fit.params.rows(track.index(np.array([frame]))), vertices=True)
         .vertices
     )
-    assert made is not None
-    return made[0].numpy()
+    assert rendered is not None
+    return rendered[0].numpy()
 
 
 def iou(vertices: np.ndarray, image: MaskedImage, camera: Camera) -> float:
@@ -124,18 +128,22 @@ def camera_at(shot: ShotFit, frame: int) -> Camera:
 
 def silhouettes(out: Path, clip: Path, shots: list[list[ShotFit]]) -> np.ndarray:
     """[n, variants] IoU of meshes and masks; shots: of each variant."""
-    found = []
-    for one in masked_images(out, clip):
-        here = [
-            next((shot for shot in variant if one.identity in shot.people), None)
+    results = []
+    for masked in masked_images(out, clip):
+        current = [
+            next((shot for shot in variant if masked.identity in shot.people), None)
             for variant in shots
         ]
-        fitted = [shot for shot in here if shot is not None]
+        fitted = [shot for shot in current if shot is not None]
         if len(fitted) == len(shots):
-            found.append(
+            results.append(
                 [
-                    iou(posed(s.people[one.identity], one.frame), one, camera_at(s, one.frame))
+                    iou(
+                        posed(s.people[masked.identity], masked.frame),
+                        masked,
+                        camera_at(s, masked.frame),
+                    )
                     for s in fitted
                 ]
             )
-    return np.array(found).reshape(-1, len(shots))
+    return np.array(results).reshape(-1, len(shots))

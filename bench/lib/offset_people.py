@@ -125,27 +125,30 @@ def render(folder: Path, body: Body, motion: Path | None, sequences: int) -> Non
         drawn = replace(
             draw_plan(SEED, number), people=1, bystanders=0, occlusion="none", camera="orbit"
         )
-        made = walk_about(
+        rendered = walk_about(
             Stage(drawn, body, {"any": clips}, SIZE, 40, drawn.rng("script"), [0]), tall=0.78
         )
-        person = made.people[0]
-        posed = made.posed()
+        person = rendered.people[0]
+        posed = rendered.posed()
         rng = drawn.rng("sensor")
-        frames = np.linspace(0, made.frames - 1, FRAMES).astype(int)
+        frames = np.linspace(0, rendered.frames - 1, FRAMES).astype(int)
         images = []
         depths = []
         transforms = []
         for frame in frames:
-            light = exposed_light(made, posed, int(frame))
-            image = sensor_image(made.sensor, light, exposure_gain(made.sensor, light), rng)
-            transform = made.path.world_to_cam(float(frame))
+            light = exposed_light(rendered, posed, int(frame))
+            image = sensor_image(rendered.sensor, light, exposure_gain(rendered.sensor, light), rng)
+            transform = rendered.path.world_to_cam(float(frame))
             buffer = seen_by(
-                made.mesh.vertices_m([posed[0][frame]]), made.mesh.faces, made.camera, transform
+                rendered.mesh.vertices_m([posed[0][frame]]),
+                rendered.mesh.faces,
+                rendered.camera,
+                transform,
             )
             images.append(image)
             depths.append(
                 np.where(
-                    made.mesh.owner(buffer) == -2,
+                    rendered.mesh.owner(buffer) == -2,
                     np.inf,
                     1 / np.maximum(buffer.inverse_depth, 1e-6),
                 )
@@ -160,7 +163,7 @@ def render(folder: Path, body: Body, motion: Path | None, sequences: int) -> Non
             pose=person.pose[frames].numpy(),
             shape=person.shape.numpy(),
             translation=person.translation[frames].numpy(),
-            focal_px=made.camera.focal_px[0],
+            focal_px=rendered.camera.focal_px[0],
         )
         print(f"rendered {number + 1} of {sequences}", flush=True)
 
@@ -174,16 +177,16 @@ def detect(folder: Path, onnx: Path) -> None:
             continue
         network = network or _Network(onnx)
         with np.load(path) as file:
-            found = []
+            results = []
             for frame, transform in enumerate(file["world_to_cam"]):
                 outline = _project(
                     file["box_vertices_m"][frame], transform, float(file["focal_px"])
                 )[1]
-                found.append(
+                results.append(
                     network(file["images"][frame], np.array([outline.min(0), outline.max(0)]))
                 )
-        xy, score, whole = (np.stack([np.asarray(row[k]) for row in found]) for k in range(3))
-        np.savez(found_path, xy_px=xy, score=score, whole=whole)
+        xy, score, full = (np.stack([np.asarray(row[k]) for row in results]) for k in range(3))
+        np.savez(found_path, xy_px=xy, score=score, whole=full)
 
 
 def observe(folder: Path, body: Body, regressor: np.ndarray) -> Observations:
@@ -192,7 +195,7 @@ def observe(folder: Path, body: Body, regressor: np.ndarray) -> Observations:
     for number, found_path in enumerate(sorted(folder.glob("found_*.npz"))):
         with (
             np.load(folder / found_path.name.removeprefix("found_")) as file,
-            np.load(found_path) as found,
+            np.load(found_path) as result,
         ):
             shape = np.pad(file["shape"], (0, body.shape_size - len(file["shape"])))
             out = body(file["pose"], shape, file["translation"], vertices=True)
@@ -204,7 +207,7 @@ def observe(folder: Path, body: Body, regressor: np.ndarray) -> Observations:
             focal = float(file["focal_px"])
             surface = file["surface_m"].astype(float)
             for frame, transform in enumerate(file["world_to_cam"]):
-                if not found["whole"][frame]:
+                if not result["whole"][frame]:
                     continue
                 in_cam, pixels = _project(points[frame], transform, focal)
                 rows["sequence"].append(np.array(number))
@@ -212,8 +215,8 @@ def observe(folder: Path, body: Body, regressor: np.ndarray) -> Observations:
                 rows["points_cam"].append(in_cam)
                 rows["in_view"].append(_in_view(surface[frame], pixels, in_cam[:, 2]))
                 rows["projected_px"].append(pixels)
-                rows["found_px"].append(found["xy_px"][frame])
-                rows["score"].append(found["score"][frame])
+                rows["found_px"].append(result["xy_px"][frame])
+                rows["score"].append(result["score"][frame])
                 rows["focal_px"].append(np.array(focal))
     return Observations(**{field: np.stack(values) for field, values in rows.items()})
 

@@ -29,14 +29,14 @@ def fitted_together(
     """Everyone of a sequence, by place in `people`; each is fitted alone, and then it is known who
     hides whom.
     """
-    shown = [
+    visible = [
         ShotPerson(n, p.keypoints("ccnet"), p.frame[p.detected])
         for n, p in enumerate(people)
         if p.detected.any()
     ]
     focal = focal_from_user(sequence.camera.mean_focal_px, sequence.camera.size)
     shot = fit_shot(
-        shown,
+        visible,
         sequence.camera,
         focal,
         body,
@@ -64,7 +64,7 @@ class RenderedFit:
 
 
 def rendered_fits(data: Path, cache: Path, only: str = "") -> Iterator[RenderedFit]:
-    """Everybody of a set made by `fitmesh synth`; `cache` keeps their keypoints. only: a part of
+    """Yield all people of a set made by `fitmesh synth`; `cache` keeps their keypoints. only: a part of
     sequences' names.
     """
     settings = EvalSettings(data, confidence=("ccnet",))
@@ -76,15 +76,15 @@ def rendered_fits(data: Path, cache: Path, only: str = "") -> Iterator[RenderedF
         people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
         for track, person in zip(sequence.tracks, people, strict=True):
             body = bodies.load(track.gender)
-            at = person.detected.nonzero()[0]
+            index = person.detected.nonzero()[0]
             fitted = fit_track(
-                person.keypoints("ccnet"), person.frame[at], sequence.camera, body, fps=FPS
+                person.keypoints("ccnet"), person.frame[index], sequence.camera, body, fps=FPS
             )
-            rows = torch.from_numpy(fitted.index(person.frame[at]))
+            rows = torch.from_numpy(fitted.index(person.frame[index]))
             yield RenderedFit(
                 fitted,
                 rows,
                 fitted.fit.params.rows(rows),
-                camera_params(track, body).rows(at),
+                camera_params(track, body).rows(index),
                 body,
             )

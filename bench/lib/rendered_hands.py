@@ -72,18 +72,18 @@ def rendered(count: int, body: Body) -> Rendered:
         skin = tuple((np.array([0.80, 0.58, 0.47]) * rng.uniform(0.6, 1.1)).tolist())
         mesh = Mesh((posed.vertices[0].numpy() - eye) @ turn.T, body.faces, skin)
         image = render([mesh], CAMERA, paper.clip(0, 255).astype(np.uint8), alpha=1.0)
-        there = (hand - eye) @ turn.T
-        guess = CAMERA.project(torch.from_numpy(there)).numpy()[None]
+        present = (hand - eye) @ turn.T
+        guess = CAMERA.project(torch.from_numpy(present)).numpy()[None]
         for _ in range(2):
-            seen = look([image], region_around(guess))
-            std = stated_px(seen, guess, (SIZE, SIZE))
-            guess = seen.xy_px
-        for made, value in zip(
+            observed = look([image], region_around(guess))
+            std = stated_px(observed, guess, (SIZE, SIZE))
+            guess = observed.xy_px
+        for column, value in zip(
             (looks, stds, sides, palms, poses, points),
-            (seen, std, side, turn, angles, there),
+            (observed, std, side, turn, angles, present),
             strict=True,
         ):
-            made.append(value)
+            column.append(value)
     return Rendered(
         Look.concat(looks),
         np.concatenate(stds),
@@ -107,8 +107,8 @@ def bones_of(palm: np.ndarray, angles: np.ndarray, side: int, body: Body) -> np.
         .unflatten(1, (2, 5, 3))[:, side, list(TO_MEDIAPIPE)]
     )
     first = torch.eye(3).expand(len(angles), 5, 1, 3, 3)
-    whole = torch.cat((first[:, 0], torch.cat((first, turns), 2).flatten(1, 2)), 1)
-    return np.asarray(palm[:, None] @ whole.double().numpy())
+    full = torch.cat((first[:, 0], torch.cat((first, turns), 2).flatten(1, 2)), 1)
+    return np.asarray(palm[:, None] @ full.double().numpy())
 
 
 def keypoints_of(

@@ -75,7 +75,7 @@ def _everyone(
     body: Body, rng: np.random.Generator, people: int, frames: int, clip: int | None
 ) -> list[SyntheticPerson]:
     """Captured motion of the test subjects, a person a metre and a half from the next."""
-    long = [one for one in load_clips(body, "test") if len(one.pose) >= frames]
+    long = [long_clip for long_clip in load_clips(body, "test") if len(long_clip.pose) >= frames]
     everyone = []
     for number in range(people):
         chosen: Clip = (
@@ -117,14 +117,14 @@ def simulate(
     times = []
     for placed, offset, rate in zip(rig.cameras, offsets_s, rates, strict=True):
         time = np.arange(int(frames * rate / FPS)) / rate
-        seen = []
+        observed = []
         for person in everyone:
             points = _at(person.keypoints.numpy() @ Z_UP.T, motion_s, time + offset)
             exact = placed.camera.project(
                 torch.from_numpy(points @ placed.rotation.T + placed.translation_m)
             )
-            seen.append(noisy(exact.float(), generator, noise or Noise(mixtures=True), rate))
-        keypoints.append(seen)
+            observed.append(noisy(exact.float(), generator, noise or Noise(mixtures=True), rate))
+        keypoints.append(observed)
         times.append(time)
     joints = [_at(person.joints.numpy() @ Z_UP.T, motion_s, times[0]) for person in everyone]
     return SimulatedRig(rig, times, offsets_s, keypoints, joints)
@@ -192,8 +192,8 @@ def render(
             FPS * offset,
         )
         noise = np.random.default_rng(seed_of)
-        shown = range(margin, margin + frames)
-        images = frame_images(sequence, sequence.posed(), shown, noise, subframes)
+        visible = range(margin, margin + frames)
+        images = frame_images(sequence, sequence.posed(), visible, noise, subframes)
         write_lossless(out / f"{placed.name}.mp4", images, Fraction(int(FPS)))
     write_rig(out / "rig.toml", rig)
     joints = np.stack(

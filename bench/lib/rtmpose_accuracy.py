@@ -66,10 +66,10 @@ class Bench:
         tokens = [self.model.features(self.model.normalize(part)) for part in pixels.split(BATCH)]
         return torch.cat(tokens), np.concatenate([affine for _, affine in parts])
 
-    def placed(self, found: Prediction, affine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def placed(self, result: Prediction, affine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Keypoints [N, 17, 2] in the image and raw confidence [N, 17]."""
-        xy = crops.move(crops.invert(affine), found.xy_px.double())
-        return xy.numpy()[:, :COCO], found.score.numpy()[:, :COCO]
+        xy = crops.move(crops.invert(affine), result.xy_px.double())
+        return xy.numpy()[:, :COCO], result.score.numpy()[:, :COCO]
 
     def annotated(
         self, table: Table, scale: float, antialias: bool, refinements: tuple[str, ...], flip: bool
@@ -86,8 +86,8 @@ class Bench:
             rows = [("no", self.model.predict(plain))]
             if mirrored is not None:
                 rows.append(("yes", self.model.predict_flip(plain, mirrored)))
-            for flipped, found in rows:
-                xy, confidence = self.placed(found, affine)
+            for flipped, result in rows:
+                xy, confidence = self.placed(result, affine)
                 similarity = oks(self.truth, xy)
                 stats = 100 * average_precision(
                     self.truth, self.truth.boxes, xy, confidence.mean(1)
@@ -105,36 +105,42 @@ class Bench:
         rtmpose.MEAN_RADIUS = radius
 
     def detected(self, table: Table, head: CalibrationHead) -> None:
-        """Each image is looked at once in each size, and the network reads each box once, whoever
+        """Each image is looked at once in each size, and the network reads each box once, whichever size
         proposes it.
         """
         detector = load_detector("yolox-tiny")
         nms_iou = detector.options.nms_iou
-        seen: dict[int, dict[int, Boxes]] = {}  # by size and image id
+        observed: dict[int, dict[int, Boxes]] = {}  # by size and image id
         cpu_ms: dict[int, float] = {}
         for size in SIZES:
             detector.options = DetectorOptions(size, LEAST_SCORE, nms_iou)
             begin = time.process_time()
-            seen[size] = {
+            observed[size] = {
                 image_id: detector.detect(image) for image_id, image in self.truth.images.items()
             }
             cpu_ms[size] = 1000 * (time.process_time() - begin) / len(self.truth.images)
         chosen = [
-            {i: _together(seen, sizes, i, least, nms_iou) for i in self.truth.images}
+            {i: _together(observed, sizes, i, least, nms_iou) for i in self.truth.images}
             for sizes, least in CHOICES
         ]
         boxes = {
-            image_id: np.unique(np.concatenate([one[image_id].boxes_px for one in chosen]), axis=0)
+            image_id: np.unique(
+                np.concatenate([boxes_of_size[image_id].boxes_px for boxes_of_size in chosen]),
+                axis=0,
+            )
             for image_id in self.truth.images
         }
-        read = {image_id: self._read(image_id, each, head) for image_id, each in boxes.items()}
-        for (sizes, least), found in zip(CHOICES, chosen, strict=True):
+        read = {
+            image_id: self._read(image_id, image_boxes, head)
+            for image_id, image_boxes in boxes.items()
+        }
+        for (sizes, least), selected_boxes in zip(CHOICES, chosen, strict=True):
             rows = [
                 (image_id, int(np.flatnonzero((boxes[image_id] == box).all(1))[0]))
-                for image_id, people in found.items()
+                for image_id, people in selected_boxes.items()
                 for box in people.boxes_px
             ]
-            box_score = np.concatenate([people.scores for people in found.values()])
+            box_score = np.concatenate([people.scores for people in selected_boxes.values()])
             xy, raw, confidence, presence = (
                 np.stack([read[image_id][part][row] for image_id, row in rows]) for part in range(4)
             )
@@ -145,8 +151,8 @@ class Bench:
                 for way in ways
             ]
             figures = (
-                *recalls(self.truth, found),
-                len(rows) / len(found),
+                *recalls(self.truth, selected_boxes),
+                len(rows) / len(selected_boxes),
                 *(ap for ap, _ in by_way),
                 by_way[2][1],
             )
@@ -164,37 +170,37 @@ class Bench:
         """Keypoints [N, 17, 2], raw score, CCNet's confidence and presence [N, 17] of people in
         boxes [N, 4].
         """
-        _, found = estimate_people(
+        _, result = estimate_people(
             self.model, [self.truth.images[image_id]] * len(boxes_px), boxes_px
         )
-        confidence, presence = head(found.features)
+        confidence, presence = head(result.features)
         return tuple(
             values.double().numpy()[:, :COCO]
-            for values in (found.xy_px, found.score, confidence, presence)
+            for values in (result.xy_px, result.score, confidence, presence)
         )
 
 
 def _together(
-    seen: dict[int, dict[int, Boxes]],
+    observed: dict[int, dict[int, Boxes]],
     sizes: tuple[int, ...],
     image_id: int,
     least: float,
     nms_iou: float,
 ) -> Boxes:
     """What a detector with these sizes and this threshold says of an image."""
-    boxes = np.concatenate([seen[size][image_id].boxes_px for size in sizes])
-    scores = np.concatenate([seen[size][image_id].scores for size in sizes])
+    boxes = np.concatenate([observed[size][image_id].boxes_px for size in sizes])
+    scores = np.concatenate([observed[size][image_id].scores for size in sizes])
     boxes = boxes[scores >= least]
     scores = scores[scores >= least]
     keep = non_maximum_suppression(boxes, scores, nms_iou)
     return Boxes(boxes[keep], scores[keep])
 
 
-def recalls(truth: PeopleSet, found: dict[int, Boxes]) -> tuple[float, float, float]:
+def recalls(truth: PeopleSet, boxes_by_image: dict[int, Boxes]) -> tuple[float, float, float]:
     """Percent of annotated people with a box at IoU 0.5: all, those under 96 px tall, the others."""
     hit = np.array(
         [
-            len(found[i]) > 0 and iou(found[i].boxes_px, box[None]).max() >= 0.5
+            len(boxes_by_image[i]) > 0 and iou(boxes_by_image[i].boxes_px, box[None]).max() >= 0.5
             for i, box in truth.boxes
         ],
         float,

@@ -58,10 +58,10 @@ class Looped:
     image holds only its frame's number."""
 
     def __init__(self, folder: Path, people: int) -> None:
-        seen = read_keypoints(folder)
-        identity = max(seen.people, key=lambda one: len(seen.people[one]))
-        self.keypoints = seen.people[identity].points
-        boxes_px = seen.people[identity].box_px
+        observed = read_keypoints(folder)
+        identity = max(observed.people, key=lambda number: len(observed.people[number]))
+        self.keypoints = observed.people[identity].points
+        boxes_px = observed.people[identity].box_px
         self.order = np.concatenate([np.arange(len(boxes_px)), np.arange(len(boxes_px) - 2, 0, -1)])
         self.apart_px = np.array([1.2 * np.ptp(boxes_px[:, ::2]), 0.0])
         beside = np.arange(people)[:, None] * np.tile(self.apart_px, 2)
@@ -86,9 +86,9 @@ class Looped:
     ) -> tuple[np.ndarray, Keypoints]:
         rows = [self.row(image) for image in images]
         nearest = np.abs(self.boxes_px[rows] - boxes_px[:, None]).sum(-1).argmin(1)
-        found = self.keypoints.rows(np.array(rows, np.int64))
-        moved = found.xy_px + torch.from_numpy(nearest[:, None] * self.apart_px).float()[:, None]
-        return boxes_px, replace(found, xy_px=moved)
+        result = self.keypoints.rows(np.array(rows, np.int64))
+        moved = result.xy_px + torch.from_numpy(nearest[:, None] * self.apart_px).float()[:, None]
+        return boxes_px, replace(result, xy_px=moved)
 
 
 def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[float, float]:
@@ -100,12 +100,12 @@ def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[floa
     before = memory_mb("VmRSS")
     finder = PeopleFinder(looped.detect, looped.estimate, watch=background)
     with scratch_for(out / FIT_FILE), torch.inference_mode():
-        found = finder.find(looped.frames(frames), 30.0, Tracker((20_000, 994)))
+        result = finder.find(looped.frames(frames), 30.0, Tracker((20_000, 994)))
         key = CacheKey("people", {}, {}, "")
         write(
             job,
             key,
-            found,
+            result,
             "looped",
             looped.keypoints.skeleton.name,
             looped.keypoints.source,
@@ -128,16 +128,16 @@ def long_fit(out: Path) -> tuple[float, float]:
 
 def few_searches(fit_jointly: Callable[..., Fit], most: int = 2) -> Callable[..., Fit]:
     """Solves the first windows of each kind of fit, and answers later ones with what it found."""
-    found: dict[tuple, list[Fit]] = {}
+    results: dict[tuple, list[Fit]] = {}
 
     def solved_or_repeated(
-        given: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions
+        inputs: FitInput, camera: Camera, body: Body, fps: float, options: FitOptions
     ) -> Fit:
-        past = found.setdefault((body.shape_size, options.rough), [])
+        past = results.setdefault((body.shape_size, options.rough), [])
         if len(past) < most or len(past[0]) < 100:
-            past.insert(0, fit_jointly(given, camera, body, fps, options))
+            past.insert(0, fit_jointly(inputs, camera, body, fps, options))
             return past[0]
-        return past[0].rows(torch.arange(len(given)) % len(past[0]))
+        return past[0].rows(torch.arange(len(inputs)) % len(past[0]))
 
     return solved_or_repeated
 

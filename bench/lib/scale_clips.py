@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import cv2
+
 from pose2d.video.frames import Span
 from pose2d.video.video_file import Video
 from pose2d.video.writer import video_writer
@@ -16,15 +18,15 @@ def cut_clips(videos: Sequence[Path], folder: Path, count: int, frames: int) -> 
     """
     folder.mkdir(parents=True, exist_ok=True)
     rounds = -(-count // len(videos))
-    made = []
+    rendered = []
     for number in range(count):
         source = videos[number % len(videos)]
         turn = number // len(videos)
         path = folder / f"{number:02d}_{source.stem}.mp4"
         if not path.is_file():
             _cut(source, path, turn / rounds, frames)
-        made.append(path)
-    return made
+        rendered.append(path)
+    return rendered
 
 
 def _cut(source: Path, path: Path, share: float, frames: int) -> None:
@@ -35,7 +37,8 @@ def _cut(source: Path, path: Path, share: float, frames: int) -> None:
     size = (round(info.width_px * zoom) // 2 * 2, round(info.height_px * zoom) // 2 * 2)
     last_s = max(0.0, (info.duration_s or 0) - frames / float(info.rate) - 0.1)
     with video_writer(path, info.rate, info.tick_s) as writer:
-        for number, frame in enumerate(video.frames(Span(start_s=round(share * last_s, 3)), size)):
+        for number, frame in enumerate(video.frames(Span(start_s=round(share * last_s, 3)))):
             if number == frames:
                 break
-            writer.write(frame.rgb, frame.time_s)
+            small = cv2.resize(frame.rgb, size, interpolation=cv2.INTER_AREA)
+            writer.write(small, frame.time_s)

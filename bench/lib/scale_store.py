@@ -31,29 +31,29 @@ class FailingStore(LocalFileSystem):  # type: ignore[misc]
             cls.failures += 1
             raise ConnectionResetError("the store hung up")
 
-    def get_file(self, *given: Any, **options: Any) -> Any:
+    def get_file(self, *arguments: Any, **options: Any) -> Any:
         self._maybe_fail()
-        return super().get_file(*given, **options)
+        return super().get_file(*arguments, **options)
 
-    def put_file(self, *given: Any, **options: Any) -> Any:
+    def put_file(self, *arguments: Any, **options: Any) -> Any:
         self._maybe_fail()
-        return super().put_file(*given, **options)
+        return super().put_file(*arguments, **options)
 
-    def cat_file(self, *given: Any, **options: Any) -> Any:
+    def cat_file(self, *arguments: Any, **options: Any) -> Any:
         self._maybe_fail()
-        return super().cat_file(*given, **options)
+        return super().cat_file(*arguments, **options)
 
-    def pipe_file(self, *given: Any, **options: Any) -> Any:
+    def pipe_file(self, *arguments: Any, **options: Any) -> Any:
         self._maybe_fail()
-        return super().pipe_file(*given, **options)
+        return super().pipe_file(*arguments, **options)
 
-    def rm_file(self, *given: Any, **options: Any) -> Any:
+    def rm_file(self, *arguments: Any, **options: Any) -> Any:
         self._maybe_fail()
-        return super().rm_file(*given, **options)
+        return super().rm_file(*arguments, **options)
 
-    def ls(self, *given: Any, **options: Any) -> Any:
+    def ls(self, *arguments: Any, **options: Any) -> Any:
         self._maybe_fail()
-        return super().ls(*given, **options)
+        return super().ls(*arguments, **options)
 
 
 def register() -> None:

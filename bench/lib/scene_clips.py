@@ -33,7 +33,7 @@ class Label:
     """What a person saw in a clip."""
 
     clip: str
-    identity: int | None  # None: everybody
+    identity: int | None  # None: all people
     from_s: float
     to_s: float
     posture: str

@@ -253,7 +253,7 @@ SCENES: dict[str, Callable[[_Stage], list[SyntheticPerson]]] = {
 def staged_scene(
     name: str, clips: Mapping[Kind, list[Clip]], body: Body, seed: int, number: int
 ) -> StagedScene:
-    """One scene of a kind, under a camera that shows everybody."""
+    """One scene of a kind, under a camera that shows all people."""
     rng = np.random.default_rng([seed, number, list(SCENES).index(name)])
     stage = _Stage(body, clips, rng)
     people = SCENES[name](stage)
@@ -289,9 +289,9 @@ def staged_scene(
 
 
 def _camera(stage: _Stage, points_m: list[np.ndarray], low: bool) -> tuple[Camera, np.ndarray]:
-    """A static camera, pulled back until everybody is in the image."""
+    """A static camera, pulled back until all people are in the image."""
     rng = stage.rng
-    everybody = np.concatenate(points_m, axis=1)
+    all_points = np.concatenate(points_m, axis=1)
     share = math.exp(rng.uniform(*np.log(LENS_SHARE)))
     camera = Camera.from_focal(share * math.hypot(*SIZE_PX), SIZE_PX)
     pitch = float(np.clip(rng.normal(6, 10), -15, 35))
@@ -300,14 +300,14 @@ def _camera(stage: _Stage, points_m: list[np.ndarray], low: bool) -> tuple[Camer
     if low:
         pitch = rng.uniform(0, 8)
         azimuth = rng.uniform(-0.15, 0.15)
-    centers = everybody.mean(1)
+    centers = all_points.mean(1)
     target = points_m[0].mean((0, 1))[1] if low else centers.mean(0)[1]
     for distance in np.linspace(1.4 if low else 2.2, 14, 60):
         height = target + distance * math.tan(math.radians(pitch))
         view = StagedView(azimuth, distance, float(np.clip(height, 0.4, 4.0)), pitch, roll)
         aim = points_m[0].mean(1) if low else centers
         path = camera_path(view, "static", aim, stage.fps, rng).camera_from_world
-        cam = np.einsum("tij,tnj->tni", path[:, :3, :3], everybody) + path[:, None, :3, 3]
+        cam = np.einsum("tij,tnj->tni", path[:, :3, :3], all_points) + path[:, None, :3, 3]
         xy = cam[..., :2] / np.maximum(cam[..., 2:], 0.1) * camera.focal_px + camera.center_px
         inside = ((xy > 0) & (xy < SIZE_PX)).all(-1) & (cam[..., 2] > 0.8)
         if inside.mean() > 0.97:

@@ -76,18 +76,18 @@ def scene(
     joints = body.at(truth).joints
     extent = (joints.amax((0, 1)) - joints.amin((0, 1))) / 2
     fill = float(draw.even(0.6, 0.95))
-    needed = (
+    required = (
         max(float(extent[0]) * 2 * focal / size[0], float(extent[1]) * 2 * focal / size[1]) / fill
     )
-    distance = max(needed, 1.5) - float(joints[..., 2].amin())
+    distance = max(required, 1.5) - float(joints[..., 2].amin())
     middle = (joints.amax((0, 1)) + joints.amin((0, 1))) / 2
     shift = torch.tensor([-float(middle[0]), -float(middle[1]), distance])
     camera = Camera.from_focal(focal, size)
     truth = BodyParams(truth.pose, truth.shape, truth.translation + shift)
     points = body.at(truth).keypoints[:, : skeleton.size]
     if marks_m is not None:
-        whole = torch.nn.functional.pad(truth.shape, (0, body.shape_size - len(truth.shape)))
-        turned = body.placement(rotation_matrices(truth.pose), whole).rotation
+        full_shape = torch.nn.functional.pad(truth.shape, (0, body.shape_size - len(truth.shape)))
+        turned = body.placement(rotation_matrices(truth.pose), full_shape).rotation
         points = points + rotate(
             turned[:, [JOINT_OF[name] for name in skeleton.keypoints]], marks_m
         )
@@ -106,8 +106,8 @@ def _in_camera(pose: Tensor, root_m: Tensor, body: Body, generator: torch.Genera
     turned = pose.clone()
     turned[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0]))
     travel = (root_m - root_m.mean(0)) @ turn.T
-    rest = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, :10] @ shape
-    return BodyParams(turned, shape, travel - rest)
+    rest_pelvis = body.rest_joints[0] + body.rest_joint_shapedirs[0, :, :10] @ shape
+    return BodyParams(turned, shape, travel - rest_pelvis)
 
 
 def correlated_noise(
@@ -131,7 +131,7 @@ def noisy(
     """COCO's 17 or Halpe's 26 keypoints [T, K, 2] read with errors that the confidence states
     truly.
     """
-    skeleton = {one.size: one for one in (COCO17, HALPE26)}[exact_px.shape[1]]
+    skeleton = {layout.size: layout for layout in (COCO17, HALPE26)}[exact_px.shape[1]]
     low = exact_px.amin(1)
     high = exact_px.amax(1)
     sides = (high - low).clamp(min=1)
@@ -141,12 +141,12 @@ def noisy(
     draw = Random(generator, size)
     confidence = draw.even(*noise.confidence)
     l2 = l_squared(area, skeleton)
-    stated = None
+    stated_value = None
     if noise.mixtures:
         weight, sigmas = draw_mixtures(
             confidence, torch.ones_like(confidence, dtype=torch.bool), generator
         )
-        stated = ErrorDistribution(weight, sigmas)
+        stated_value = ErrorDistribution(weight, sigmas)
         place = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size)[..., 0]
         sigma = draw_sigma(weight, sigmas, place) * l2.sqrt()
     else:
@@ -160,4 +160,4 @@ def noisy(
     anywhere = low[:, None] + draw.even(0, 1, (*size, 2)) * sides[:, None]
     xy = torch.where(astray[..., None], anywhere, exact_px + error)
     presence = (~draw.chance(noise.missing)).to(xy.dtype)
-    return Keypoints(xy, confidence, presence, "oracle", area, skeleton, stated)
+    return Keypoints(xy, confidence, presence, "oracle", area, skeleton, stated_value)

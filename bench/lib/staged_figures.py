@@ -53,7 +53,7 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
     frames = len(scene.keypoints[0].xy_px)
     people = [ShotPerson(n, points, np.arange(frames)) for n, points in enumerate(scene.keypoints)]
     motion = still_motion(frames, focal.focal_px)
-    found, off = (
+    result, off = (
         fit_shot(
             people,
             camera,
@@ -65,12 +65,12 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
         )
         for on in (True, False)
     )
-    ground = found.ground
+    ground = result.ground
     misfit, misfit_off = (
         np.nanmean(
             np.concatenate([p.fit.reprojection_px.numpy().ravel() for p in fit.people.values()])
         )
-        for fit in (found, off)
+        for fit in (result, off)
     )
     cosine = math.nan if ground is None else float(np.clip(ground.up_cam @ scene.up_cam, -1, 1))
     return StagedFigures(
@@ -84,12 +84,12 @@ def staged_figures(scene: StagedScene, body: Body) -> StagedFigures:
             math.log(
                 body.height_m(p.fit.params.shape) * float(p.fit.params.size) / scene.heights_m[n]
             )
-            for n, p in found.people.items()
+            for n, p in result.people.items()
         ),
         float(misfit / misfit_off),
-        _mpjpe(found, scene, body),
+        _mpjpe(result, scene, body),
         _mpjpe(off, scene, body),
-        found.reason,
+        result.reason,
     )
 
 
@@ -128,30 +128,30 @@ def show_staged(console: Console, rows: list[StagedFigures]) -> None:
         table.add_column(head)
     kinds = list(dict.fromkeys(row.name.split()[0] for row in rows))
     for kind in kinds:
-        of = [row for row in rows if row.name.split()[0] == kind]
-        known = [row for row in of if row.known]
+        scene_kind = [row for row in rows if row.name.split()[0] == kind]
+        known_parts = [row for row in scene_kind if row.known]
 
         def median(values: list[float]) -> str:
             return f"{np.nanmedian(values):.2f}" if np.isfinite(values).any() else "-"
 
         table.add_row(
             kind,
-            f"{len(known)}/{len(of)}",
-            f"{sum(r.right for r in known)}/{len(known)}",
-            " ".join(f"{r.gravity_deg:.0f}" for r in known),
-            " ".join(f"{r.stated_deg:.0f}" for r in known),
-            " ".join(f"{r.camera_height_m / r.true_height_m:.2f}" for r in known),
-            " ".join(f"{math.exp(max(r.heights, key=abs)):.2f}" for r in of),
-            median([r.ratio for r in of]),
-            median([r.mpjpe_mm for r in of]),
-            median([r.mpjpe_off_mm for r in of]),
+            f"{len(known_parts)}/{len(scene_kind)}",
+            f"{sum(r.right for r in known_parts)}/{len(known_parts)}",
+            " ".join(f"{r.gravity_deg:.0f}" for r in known_parts),
+            " ".join(f"{r.stated_deg:.0f}" for r in known_parts),
+            " ".join(f"{r.camera_height_m / r.true_height_m:.2f}" for r in known_parts),
+            " ".join(f"{math.exp(max(r.heights, key=abs)):.2f}" for r in scene_kind),
+            median([r.ratio for r in scene_kind]),
+            median([r.mpjpe_mm for r in scene_kind]),
+            median([r.mpjpe_off_mm for r in scene_kind]),
         )
     console.print(table)
-    known = [row for row in rows if row.known]
-    floors = [row for row in known if math.isfinite(row.camera_height_m)]
-    inside = [r.gravity_deg < 1.645 * math.sqrt(2) * r.stated_deg for r in known]
+    known_parts = [row for row in rows if row.known]
+    floors = [row for row in known_parts if math.isfinite(row.camera_height_m)]
+    inside = [r.gravity_deg < 1.645 * math.sqrt(2) * r.stated_deg for r in known_parts]
     console.print(
-        f"{len(known)} of {len(rows)} scenes accepted, {sum(r.right for r in known)} of these right; gravity within "
-        f"10 degrees in {sum(r.gravity_deg < RIGHT_DEG for r in known)}, within its stated 90 % in {sum(inside)}; "
+        f"{len(known_parts)} of {len(rows)} scenes accepted, {sum(r.right for r in known_parts)} of these right; gravity within "
+        f"10 degrees in {sum(r.gravity_deg < RIGHT_DEG for r in known_parts)}, within its stated 90 % in {sum(inside)}; "
         f"{len(floors)} floors claimed, gravity within 10 degrees in {sum(r.gravity_deg < RIGHT_DEG for r in floors)}"
     )

@@ -76,19 +76,25 @@ def people_of(data: Sequence[Path], keep: Path) -> Iterator[Person]:
             people = evaluation.keypoints(sequence, cache_key(sequence, settings, bodies))
             for truth, person in zip(sequence.tracks, people, strict=True):
                 body = bodies.load(truth.gender)
-                at = np.flatnonzero(person.detected)
+                index = np.flatnonzero(person.detected)
                 points = person.keypoints("ccnet")
                 kinds = [(points, False, False), (_without_some(points, number), True, False)]
-                for given, left_out, scene in kinds + [(points, False, True)] * (
+                for inputs, left_out, scene in kinds + [(points, False, True)] * (
                     "_fixed_" in sequence.name
                 ):
-                    found = _fitted(
-                        ShotPerson(0, given, person.frame[at]), sequence.camera, body, scene
+                    result = _fitted(
+                        ShotPerson(0, inputs, person.frame[index]), sequence.camera, body, scene
                     )
-                    if found is not None:
-                        exact = camera_params(truth, body).rows(at)
+                    if result is not None:
+                        exact = camera_params(truth, body).rows(index)
                         yield _beside(
-                            number, sequence.name, left_out, *found, person.frame[at], exact, body
+                            number,
+                            sequence.name,
+                            left_out,
+                            *result,
+                            person.frame[index],
+                            exact,
+                            body,
                         )
             number += 1
             print(sequence.name, flush=True)
@@ -115,10 +121,10 @@ def _fitted(
     person: ShotPerson, camera, body: Body, scene: bool
 ) -> tuple[TrackFit, np.ndarray, bool] | None:
     """Return the track with raw deviations, its features, and whether the scene was used."""
-    made: list[tuple[TrackFit, np.ndarray, bool]] = []
+    rendered: list[tuple[TrackFit, np.ndarray, bool]] = []
 
     def raw(track, guess, body, scene, fps):  # in place of `calibrate`
-        made.append((track, stated.spread_features(track, guess, body), scene))
+        rendered.append((track, stated.spread_features(track, guess, body), scene))
         return stated.calibrate(track, guess, body, scene, fps, NEUTRAL)
 
     with mock.patch("fitting.track.calibrate", raw):
@@ -131,7 +137,9 @@ def _fitted(
         :, 0
     ]  # arms differ where palms were laid flat, places by the person's size
     away, used = next(
-        (one[1:]) for one in reversed(made) if torch.equal(one[0].fit.params.pose[:, 0], turn)
+        (fitted_person[1:])
+        for fitted_person in reversed(rendered)
+        if torch.equal(fitted_person[0].fit.params.pose[:, 0], turn)
     )
     return (track, away, used) if used == scene else None
 
@@ -152,13 +160,15 @@ def _beside(
     away = away[rows]
     params = track.fit.params
     fit = track.fit
-    joints, exact = (body.at(one).joints.double().numpy() for one in (params, truth))
+    joints, exact = (
+        body.at(fitted_person).joints.double().numpy() for fitted_person in (params, truth)
+    )
     camera = 1000 * (joints - exact)
     turned = rotation_matrices(params.pose).mT @ rotation_matrices(truth.pose.float())
     cosine = ((turned.diagonal(dim1=-2, dim2=-1).sum(-1) - 1) / 2).clamp(-1, 1)
     angles, true_angles = (
-        joint_angles_deg(one.pose.double().numpy(), at)
-        for one, at in ((params, joints), (truth, exact))
+        joint_angles_deg(fitted_person.pose.double().numpy(), index)
+        for fitted_person, index in ((params, joints), (truth, exact))
     )
     velocity = (
         np.gradient(joints - exact, axis=0) * FPS if len(joints) > 1 else np.zeros_like(joints)

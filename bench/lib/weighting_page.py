@@ -52,13 +52,15 @@ def plot(
         OWN_TIME: "#c94f7c",
     }
     labels = [line.label for line in next(iter(tables.values())) if line.label != RAW]
-    for number, (mode, found) in enumerate(tables.items()):
-        shown = {line.label: line.difference["pa_mpjpe_mm"] for line in found}
-        here = [label for label in labels if label in shown]
-        height = np.array([labels.index(label) for label in here]) + 0.15 * (
+    for number, (mode, result) in enumerate(tables.items()):
+        visible = {line.label: line.difference["pa_mpjpe_mm"] for line in result}
+        current = [label for label in labels if label in visible]
+        height = np.array([labels.index(label) for label in current]) + 0.15 * (
             number - (len(tables) - 1) / 2
         )
-        _bars(axes[0], height, [shown[label] for label in here], colors[mode], mode, across=True)
+        _bars(
+            axes[0], height, [visible[label] for label in current], colors[mode], mode, across=True
+        )
     for number in range(0, len(labels), 2):
         axes[0].axhspan(number - 0.5, number + 0.5, color="#f3f3f3", zorder=0)
     axes[0].set_yticks(range(len(labels)), labels)
@@ -70,8 +72,8 @@ def plot(
     picks = ((SINGLE, CCNET_PRECISION), (OWN_SINGLE, CCNET_PRECISION), (SINGLE, "oracle precision"))
     for number, (mode, label) in enumerate(pick for pick in picks if pick[0] in by_level):
         found_here = [
-            next((line for line in found if line.label == label), None)
-            for found in by_level[mode].values()
+            next((line for line in result if line.label == label), None)
+            for result in by_level[mode].values()
         ]
         differences = [line.difference["pa_mpjpe_mm"] for line in found_here if line]
         place, color = (

@@ -32,7 +32,7 @@ class Room:
 
 
 def draw_room(shot: ShotTruth, rng: np.random.Generator) -> Room:
-    """Around everybody and the camera, with walls 1.5 to 8 m away from them."""
+    """Around all people and the camera, with walls 1.5 to 8 m away from them."""
     spots = np.concatenate([shot.positions_m(), *(p.joints_m[:, 0] for p in shot.people)])[:, ::2]
     low = spots.min(0) - rng.uniform(1.5, 8, 2)
     high = spots.max(0) + rng.uniform(1.5, 8, 2)
@@ -145,8 +145,8 @@ def shot_image(
         yy, xx = np.mgrid[-1 : 1 : (y2 - y1) * 1j, -1 : 1 : (x2 - x1) * 1j]
         body = (np.hypot(xx, yy) < 0.9) | (np.abs(xx) < 0.35)
         grey[y1:y2, x1:x2] = np.where(body, figure, grey[y1:y2, x1:x2])
-    seen = np.clip(grey + rng.normal(0, NOISE, grey.shape), 0, 255).astype(np.uint8)
-    _, data = cv2.imencode(".jpg", seen, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+    observed = np.clip(grey + rng.normal(0, NOISE, grey.shape), 0, 255).astype(np.uint8)
+    _, data = cv2.imencode(".jpg", observed, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
     decoded: np.ndarray = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE)
     return decoded
 

@@ -40,7 +40,7 @@ class ShotEstimate:
     up_cam: np.ndarray | None  # [3] in the first camera; None: not known
     camera_height_m: float  # NaN: not known
     focal_px: float
-    kind: str | None  # of the camera; None: nobody looked
+    kind: str | None  # of the camera; None: it was not looked for
     first_from_camera: np.ndarray | None  # [T, 3, 3]; None: does not turn, as far as is known
 
     def world_from_camera(self, frames: int) -> np.ndarray:
@@ -63,29 +63,31 @@ class ShotEstimate:
         return world_from_camera(up, height, self.first_from_camera, frames)
 
 
-def shot_metrics(truth: ShotTruth, found: ShotEstimate) -> dict[str, float]:
+def shot_metrics(truth: ShotTruth, estimate: ShotEstimate) -> dict[str, float]:
     """Every figure of one shot; NaN where a figure means nothing."""
-    up = found.up_cam if found.up_cam is not None else np.array([0.0, -1.0, 0.0])
+    up = estimate.up_cam if estimate.up_cam is not None else np.array([0.0, -1.0, 0.0])
     right = _RIGHT_KINDS[truth.camera_kind]
     figures = {
         "gravity, deg": angle_deg(up, truth.up_cam),
-        "gravity known, %": 100.0 * (found.up_cam is not None),
-        "stated floor, cm off": 100 * abs(found.camera_height_m - truth.camera_height_m),
-        "focal length, %": 100 * abs(found.focal_px / truth.camera.focal_px[0] - 1),
-        "camera kind right, %": np.nan if found.kind is None else 100.0 * (found.kind in right),
+        "gravity known, %": 100.0 * (estimate.up_cam is not None),
+        "stated floor, cm off": 100 * abs(estimate.camera_height_m - truth.camera_height_m),
+        "focal length, %": 100 * abs(estimate.focal_px / truth.camera.focal_px[0] - 1),
+        "camera kind right, %": np.nan
+        if estimate.kind is None
+        else 100.0 * (estimate.kind in right),
         "turn over 5 s, deg off": np.nan
         if truth.camera_kind == "static"
-        else turn_error_deg(truth, found),
+        else turn_error_deg(truth, estimate),
     }
-    world_from_camera = found.world_from_camera(truth.frames)
-    here = true_world(truth)
-    each = [
-        _person_metrics(truth, exact, person, world_from_camera, here)
-        for exact, person in zip(truth.people, found.people, strict=True)
+    world_from_camera = estimate.world_from_camera(truth.frames)
+    true_places = true_world(truth)
+    by_person = [
+        _person_metrics(truth, exact, person, world_from_camera, true_places)
+        for exact, person in zip(truth.people, estimate.people, strict=True)
         if person is not None
     ]
-    for name in each[0] if each else ():
-        values = np.array([row[name] for row in each])
+    for name in by_person[0] if by_person else ():
+        values = np.array([row[name] for row in by_person])
         figures[name] = float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
     return figures
 
@@ -93,21 +95,21 @@ def shot_metrics(truth: ShotTruth, found: ShotEstimate) -> dict[str, float]:
 def _person_metrics(
     truth: ShotTruth,
     exact: PersonTruth,
-    found: PersonEstimate,
+    estimate: PersonEstimate,
     world_from_camera: np.ndarray,
-    here: np.ndarray,
+    true_places: np.ndarray,
 ) -> dict[str, float]:
-    rows = found.rows
-    joints = found.joints_cam_m
+    rows = estimate.rows
+    joints = estimate.joints_cam_m
     true_joints = truth.in_camera(exact.joints_m)[rows]
     world = points_to_world(joints, world_from_camera[rows])
-    true_world_m = exact.joints_m[rows] @ here[:3, :3].T + here[:3, 3]
-    feet = points_to_world(found.keypoints_cam_m[:, FEET_KEYPOINTS], world_from_camera[rows])
+    true_world_m = exact.joints_m[rows] @ true_places[:3, :3].T + true_places[:3, 3]
+    feet = points_to_world(estimate.keypoints_cam_m[:, FEET_KEYPOINTS], world_from_camera[rows])
     roots = world[:, 0] - world[0, 0], true_world_m[:, 0] - true_world_m[0, 0]
-    below = np.maximum(-(feet[..., 1] - found.over_sole_m).min(1), 0)
+    below = np.maximum(-(feet[..., 1] - estimate.over_sole_m).min(1), 0)
     contacts = np.nan
-    if found.contact is not None:
-        contacts = 100 * float(((found.contact > 0.5) == exact.standing[rows]).mean())
+    if estimate.contact is not None:
+        contacts = 100 * float(((estimate.contact > 0.5) == exact.standing[rows]).mean())
     a = torch.from_numpy(joints)
     b = torch.from_numpy(true_joints)
     return {
@@ -118,7 +120,7 @@ def _person_metrics(
         "place in the world, cm off": 100
         * float(np.linalg.norm(world - true_world_m, axis=-1).mean()),
         "root drift, cm": 100 * float(np.linalg.norm(roots[0] - roots[1], axis=1).max()),
-        "height, %": 100 * abs(found.height_m / exact.height_m - 1),
+        "height, %": 100 * abs(estimate.height_m / exact.height_m - 1),
         "depth, %": 100 * abs(float(np.median(joints[:, 0, 2] / true_joints[:, 0, 2])) - 1),
         "MPJPE, mm": float(mpjpe_mm(a, b, a[:, 0], b[:, 0]).mean()),
         "PA-MPJPE, mm": float(pa_mpjpe_mm(a, b).mean()),
@@ -133,10 +135,10 @@ def true_world(truth: ShotTruth) -> np.ndarray:
     """[4, 4] from the simulation's world to the stated one: first camera above the origin, looking
     along -z.
     """
-    stated = np.eye(4)
-    stated[:3, :3] = rotation_to_world(truth.up_cam)
-    stated[1, 3] = truth.camera_height_m
-    return stated @ truth.camera_from_world[0]
+    stated_value = np.eye(4)
+    stated_value[:3, :3] = rotation_to_world(truth.up_cam)
+    stated_value[1, 3] = truth.camera_height_m
+    return stated_value @ truth.camera_from_world[0]
 
 
 def standing_speed_cm_s(
@@ -145,9 +147,9 @@ def standing_speed_cm_s(
     """Median speed of heels and toes [n, 4, 3] in the middle of three frames in which they truly
     stand still.
     """
-    whole = still[:-2] & still[1:-1] & still[2:] & (rows[2:] - rows[:-2] == 2)[:, None]
+    full = still[:-2] & still[1:-1] & still[2:] & (rows[2:] - rows[:-2] == 2)[:, None]
     speed = np.linalg.norm(feet_m[2:] - feet_m[:-2], axis=-1) * fps / 2
-    return 100 * float(np.median(speed[whole])) if whole.any() else np.nan
+    return 100 * float(np.median(speed[full])) if full.any() else np.nan
 
 
 def world_mpjpe_mm(joints_m: np.ndarray, true_m: np.ndarray) -> float:
@@ -164,15 +166,15 @@ def world_mpjpe_mm(joints_m: np.ndarray, true_m: np.ndarray) -> float:
     return 1000 * float(np.mean(errors))
 
 
-def turn_error_deg(truth: ShotTruth, found: ShotEstimate) -> float:
+def turn_error_deg(truth: ShotTruth, estimate: ShotEstimate) -> float:
     """The largest error of how far the camera turned within any 5 s."""
     true = Rotation.from_matrix(
         truth.camera_from_world[:, :3, :3].swapaxes(1, 2)
     )  # world from camera
     turns = np.broadcast_to(np.eye(3), (truth.frames, 3, 3))
-    mine = Rotation.from_matrix(
-        turns if found.first_from_camera is None else found.first_from_camera
+    own = Rotation.from_matrix(
+        turns if estimate.first_from_camera is None else estimate.first_from_camera
     )
     span = min(round(PAN_S * truth.fps), truth.frames - 1)
-    off = (true[:-span].inv() * true[span:]) * (mine[:-span].inv() * mine[span:]).inv()
+    off = (true[:-span].inv() * true[span:]) * (own[:-span].inv() * own[span:]).inv()
     return float(np.degrees(off.magnitude()).max())

@@ -78,34 +78,38 @@ def estimate(
     result: Result, shot: ShotTruth, true_boxes: np.ndarray, body: Body, looked: bool
 ) -> ShotEstimate:
     """looked: whether the camera's motion is a part of the answer."""
-    found = result.shots[0]
+    first_shot = result.shots[0]
     matched = _matched(result.people, true_boxes)
-    known = result.world_from_camera[:, :3, :3]
-    turns = looked and found.camera in ("rotating", "moving") and bool(np.isfinite(known).all())
+    known_parts = result.world_from_camera[:, :3, :3]
+    turns = (
+        looked
+        and first_shot.camera in ("rotating", "moving")
+        and bool(np.isfinite(known_parts).all())
+    )
     return ShotEstimate(
         people=[None if person is None else _person(person, body) for person in matched],
-        up_cam=found.up_cam,
-        camera_height_m=found.camera_height_m,
-        focal_px=found.focal_px,
-        kind=found.camera if looked else None,
-        first_from_camera=known[0].T @ known if turns else None,
+        up_cam=first_shot.up_cam,
+        camera_height_m=first_shot.camera_height_m,
+        focal_px=first_shot.focal_px,
+        kind=first_shot.camera if looked else None,
+        first_from_camera=known_parts[0].T @ known_parts if turns else None,
     )
 
 
 def _matched(people: list[Person], true_boxes: np.ndarray) -> list[Person | None]:
     """Whose track covers a true person best: the longest overlap counts."""
-    found: list[Person | None] = []
+    results: list[Person | None] = []
     for box in true_boxes:
         scores = [
             float(np.nan_to_num(_iou(person.box_px, box[person.frame])).sum()) for person in people
         ]
         best = int(np.argmax(scores)) if scores else -1
-        found.append(
+        results.append(
             people[best]
             if best >= 0 and scores[best] > LEAST_OVERLAP * len(people[best].frame)
             else None
         )
-    return found
+    return results
 
 
 def _iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from pose2d.types import Keypoints
 
 SIZES = ((1280, 720), (1920, 1080), (720, 1280), (960, 720))
 LENS_SHARE = (0.55, 1.3)  # focal length over the image's diagonal
-# Who else is in a shot with somebody who sits or takes steps.
+# What the other people of a shot do where one sits or takes steps.
 COMPANY: dict[Kind, Kind] = {"sitting": "standing", "stairs": "walking"}
 
 
@@ -103,17 +103,17 @@ def simulated_shot(
     has_child = count > 1 and bool(rng.random() < 0.5)
     kinds = [kind, *[COMPANY.get(kind, kind)] * (count - 1)]
     frames = round(seconds * FPS)
-    found = None
-    while found is None:
-        chosen = [clips[of][int(rng.integers(len(clips[of])))] for of in kinds]
+    result = None
+    while result is None:
+        chosen = [clips[clip_kind][int(rng.integers(len(clips[clip_kind])))] for clip_kind in kinds]
         sizes = [draw_size(rng, child=has_child and place == count - 1) for place in range(count)]
         people = stage(body, chosen, list(kinds), sizes, frames, FPS, rng)
         size_px = SIZES[int(rng.integers(len(SIZES)))]
         share = math.exp(rng.uniform(*np.log(LENS_SHARE)))
         camera = Camera.from_focal(share * math.hypot(*size_px), size_px)
         tries = (framed(people, camera, camera_kind, FPS, rng) for _ in range(8))
-        found = next((path for path in tries if path is not None), None)
-    path = found.camera_from_world
+        result = next((path for path in tries if path is not None), None)
+    path = result.camera_from_world
     generator = torch.Generator().manual_seed(int(rng.integers(2**31)))
     truths = [_seen(person, camera, path, body, noise or Noise(), generator) for person in people]
     name = f"{number:02d} {kind}, {count} {'with a child, ' if has_child else ''}{camera_kind}"
@@ -146,6 +146,6 @@ def _seen(
 
 def height_m(body: Body, shape: torch.Tensor) -> float:
     """Of a body at rest, standing."""
-    rest = body(torch.zeros(1, 24, 3), shape, vertices=True).vertices
-    assert rest is not None
-    return float(rest[0, :, 1].max() - rest[0, :, 1].min())
+    rest_vertices = body(torch.zeros(1, 24, 3), shape, vertices=True).vertices
+    assert rest_vertices is not None
+    return float(rest_vertices[0, :, 1].max() - rest_vertices[0, :, 1].min())

@@ -1,6 +1,6 @@
 """Do colours at keypoints tell people apart, and is the stated log-likelihood ratio what it says?
 
-python bench/tuning/appearance.py --videos DIR --coco DIR [--cache people.npz] [--store]
+    python bench/tuning/appearance.py --videos DIR --coco DIR [--cache people.npz] [--store]
 
 Same person: two detections of one track in a video, any time apart; and people of COCO seen again
 with other light, compression and keypoints. Two people: of one video, of one image. --store stores
@@ -75,11 +75,11 @@ def people_of_videos(videos: Path, cache: Path | None) -> dict[str, np.ndarray]:
             frames[frame.index] = small = cv2.resize(frame.rgb, wh, interpolation=cv2.INTER_AREA)
             boxes = detector.detect(small)
             time_s = float(frame.time_s)
-            seen = Detections.in_frame(frame.index, time_s, boxes.boxes_px, boxes.scores)
+            observed = Detections.in_frame(frame.index, time_s, boxes.boxes_px, boxes.scores)
             owned += [
                 (frame.index, n, box)
                 for n, box in zip(
-                    tracker.update(time_s, seen).tolist(), boxes.boxes_px, strict=False
+                    tracker.update(time_s, observed).tolist(), boxes.boxes_px, strict=False
                 )
             ]
         names = tracker.confirmed()
@@ -105,11 +105,11 @@ def people_of_videos(videos: Path, cache: Path | None) -> dict[str, np.ndarray]:
 def video_pairs(
     people: dict[str, np.ndarray], random: np.random.Generator, most: int = 1500
 ) -> list[Pairs]:
-    found = []
+    results = []
     for name in sorted(key[: -len("_row")] for key in people if key.endswith("_row")):
         row, xy, score = (people[f"{name}_{kind}"] for kind in ("row", "xy", "score"))
         rgb = dict(zip(people[f"{name}_frames"].tolist(), people[f"{name}_rgb"], strict=True))
-        seen = Appearance.concat(
+        observed = Appearance.concat(
             [describe(rgb[int(f)], xy[i : i + 1], score[i : i + 1]) for i, (f, _) in enumerate(row)]
         )
         i, j = np.triu_indices(len(row), 1)
@@ -123,8 +123,10 @@ def video_pairs(
         weight = np.where(same, 1 / max(same.sum(), 1), 1 / max((~same).sum(), 1)) * len(
             np.unique(row[:, 1])
         )
-        found.append(Pairs(seen.rows(i), seen.rows(j), same, np.full(len(i), name), weight))
-    return found
+        results.append(
+            Pairs(observed.rows(i), observed.rows(j), same, np.full(len(i), name), weight)
+        )
+    return results
 
 
 def relit(rgb: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -190,7 +192,9 @@ def fit(pairs: list[Pairs]) -> dict[str, np.ndarray]:
     """Covariances of the differences, diagonal together, and each part's scale by logistic
     regression.
     """
-    basis, within, total = (np.zeros((len(PARTS), SIZE, *rest)) for rest in ((SIZE,), (), ()))
+    basis, within, total = (
+        np.zeros((len(PARTS), SIZE, *remaining)) for remaining in ((SIZE,), (), ())
+    )
     for part in range(len(PARTS)):
         cov = []
         for same in (True, False):
@@ -234,7 +238,9 @@ def fit(pairs: list[Pairs]) -> dict[str, np.ndarray]:
 def ratio_of_parts(model: dict[str, np.ndarray], pairs: Pairs) -> np.ndarray:
     """Log-likelihood ratio of every part, weighted by how surely it was seen, [M, P]."""
     d = np.einsum("npi,pij->npj", pairs.a.colours - pairs.b.colours, model["basis"])
-    ratio = appearance._log_t(d, model["within"]) - appearance._log_t(d, model["total"])
+    ratio = appearance._log_student_t(d, model["within"]) - appearance._log_student_t(
+        d, model["total"]
+    )
     return np.minimum(pairs.a.weight, pairs.b.weight) * ratio
 
 
@@ -295,13 +301,13 @@ def main() -> None:
         "two: median",
         "same < -3",
     )
-    for held in [*videos, halves[1]]:
-        model = fit([p for p in [*videos, halves[0]] if p is not held])
-        ratio = ratio_of_parts(model, held) @ model["scale"]
-        name = "COCO, other half" if held is halves[1] else str(held.group[0])
-        area, loss, *rest = figures(ratio, held)
-        row = f"{area:.3f}", f"{loss:.3f}", *(f"{x:.2f}" for x in rest)
-        table.add_row(name, str(len(ratio)), str(int(held.same.sum())), *row)
+    for left_out_set in [*videos, halves[1]]:
+        model = fit([p for p in [*videos, halves[0]] if p is not left_out_set])
+        ratio = ratio_of_parts(model, left_out_set) @ model["scale"]
+        name = "COCO, other half" if left_out_set is halves[1] else str(left_out_set.group[0])
+        area, loss, *remaining = figures(ratio, left_out_set)
+        row = f"{area:.3f}", f"{loss:.3f}", *(f"{x:.2f}" for x in remaining)
+        table.add_row(name, str(len(ratio)), str(int(left_out_set.same.sum())), *row)
     Console(width=130).print(table)
     model = fit([*videos, *halves])
     print("scale", dict(zip(PARTS, model["scale"].round(3).tolist(), strict=True)))

@@ -55,12 +55,12 @@ def scores_of(settings: EvalSettings, cache: Path) -> Scores:
         ]
         for number, (track, start) in enumerate(zip(sequence.tracks, starts, strict=True)):
             keep = protocol.counts(track) & people[number].readable
-            both = {
-                label: fits.fit_person(stated[number], sequence, body, start, ROW, settings)
-                for label, stated in ((ONE, isotropic), (EACH, people))
+            pair = {
+                label: fits.fit_person(stated_value[number], sequence, body, start, ROW, settings)
+                for label, stated_value in ((ONE, isotropic), (EACH, people))
             }
             if keep.any():
-                scores.append((sequence.name, score_fits(track, keep, both, protocol, bodies)))
+                scores.append((sequence.name, score_fits(track, keep, pair, protocol, bodies)))
     return Scores.gather(scores)
 
 
@@ -88,17 +88,17 @@ def main() -> None:
         named_rows=((EACH, ROW),),
     )
     scores = scores_of(settings, chosen.cache)
-    found = lines(scores, ONE)
+    result = lines(scores, ONE)
     console = Console(width=110)
     show(
         console,
         f"{len(scores)} person-frames of {chosen.data.name}",
-        found,
+        result,
         ONE,
         metrics_of(scores),
     )
-    (each,) = (line for line in found if line.label == EACH)
-    for metric, difference in each.difference.items():
+    (values,) = (line for line in result if line.label == EACH)
+    for metric, difference in values.difference.items():
         console.print(
             f"{metric}: {difference.value:+.2f} [{difference.low:+.2f}, {difference.high:+.2f}]"
         )

@@ -44,12 +44,12 @@ def main() -> None:
     head = ccnet.load(arguments.head or arguments.model)
     split = read_split(arguments.data, arguments.split, model.skeleton)
     with torch.inference_mode():
-        seen = observe(model, head.inputs, split.people)
-        logits = head.logits(seen.features)
-    present = seen.present > 0
-    distance2 = seen.error.square().sum(-1)
-    stated = distribution_of(logits)
-    oks = stated.expected_oks().clamp(1e-3, 0.999)
+        observed = observe(model, head.inputs, split.people)
+        logits = head.logits(observed.features)
+    present = observed.present > 0
+    distance2 = observed.error.square().sum(-1)
+    stated_value = distribution_of(logits)
+    oks = stated_value.expected_oks().clamp(1e-3, 0.999)
     gaussian = ErrorDistribution(
         torch.ones_like(oks)[..., None], ((1 - oks) / oks).sqrt()[..., None]
     )
@@ -57,26 +57,26 @@ def main() -> None:
         "keypoints", "count", "log-likelihood", *(f"under {q:.0%}" for q in QUANTILES), "x : y"
     )
 
-    def row(name: str, distribution: ErrorDistribution, where: torch.Tensor) -> None:
-        likelihood = distribution.log_likelihood(seen.error)[where]
-        below = distribution.cdf(distance2)[where]
+    def row(name: str, distribution: ErrorDistribution, place: torch.Tensor) -> None:
+        likelihood = distribution.log_likelihood(observed.error)[place]
+        below = distribution.cdf(distance2)[place]
         shares = (f"{float((below < q).float().mean()):.1%}" for q in QUANTILES)
         ratio = (
             "1"
             if distribution.log_ratio is None
-            else f"{float(distribution.log_ratio[where].median().exp()):.2f}"
+            else f"{float(distribution.log_ratio[place].median().exp()):.2f}"
         )
         table.add_row(
-            name, str(int(where.sum())), f"{float(likelihood.mean()):.3f}", *shares, ratio
+            name, str(int(place.sum())), f"{float(likelihood.mean()):.3f}", *shares, ratio
         )
 
-    row("all, stated", stated, present)
-    row("all, as if isotropic", ErrorDistribution(stated.weight, stated.sigma), present)
+    row("all, stated", stated_value, present)
+    row("all, as if isotropic", ErrorDistribution(stated_value.weight, stated_value.sigma), present)
     row("all, Gaussian of the expected OKS", gaussian, present)
     for name in ("nose", "eye", "ear", "shoulder", "elbow", "wrist", "hip", "knee", "ankle"):
         kind = torch.tensor([keypoint.endswith(name) for keypoint in model.skeleton.keypoints])
         kind[COCO17.size :] = False
-        row(name, stated, present & kind)
+        row(name, stated_value, present & kind)
     assert math.isfinite(float(distance2[present].mean()))
     Console(width=110).print(table)
 

@@ -6,7 +6,7 @@ the correlation with the OKS, the calibration error (10 bins) and the mean log-l
 true errors under the stated mixture (errors in units of l, a density over the plane).
 
 head        what the head states of the image alone       once the person's own body is fitted
-(`fitting.keypoints.after_fit`) together    once it is known who stands in front of whom
+(`fitting.keypoints.after_fit`) together    once it is known who hides others
 (`fitting.keypoints.hidden`); what `run` writes
 
 Below: how often the person's own fitted body covers keypoints that are seen, and that are behind
@@ -73,7 +73,7 @@ class Sample:
     covered: Tensor  # [M] as in `fitting.keypoints.hidden.HiddenKeypoints`
     taken: Tensor  # [M]
     by_oneself: Tensor  # [M] bool: the own fitted body's surface is in front
-    ms: float  # per person-frame where there are others: who stands in front of whom
+    ms: float  # per person-frame with several people, to find who hides others
 
     @property
     def oks(self) -> Tensor:
@@ -103,23 +103,23 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
             prepared = prepare_track(
                 person.keypoints("ccnet"), frame, camera, body, "lifter", fps=FPS
             )
-            found = fit_prepared(prepared, camera, body)
+            result = fit_prepared(prepared, camera, body)
             before[number] = prepared.keypoints
             fitted[number] = FittedBody(
-                found.frame, found.present, found.keypoints, body.at(found.fit.params)
+                result.frame, result.present, result.keypoints, body.at(result.fit.params)
             )
         began = time.process_time()
         behind = {number: find_hidden_keypoints(fitted, number, camera) for number in fitted}
         if len(people) > 1:
             seconds += time.process_time() - began
-            person_frames += sum(len(one.frame) for one in fitted.values())
-        for number, one in fitted.items():
+            person_frames += sum(len(fitted_track.frame) for fitted_track in fitted.values())
+        for number, fitted_track in fitted.items():
             track = sequence.tracks[number]
             person = people[number]
             frame = person.frame[person.detected]
-            rows = torch.from_numpy(np.searchsorted(one.frame, frame))
-            alone = one.keypoints
-            together = inflate_variance(one.keypoints, behind[number].inflation)
+            rows = torch.from_numpy(np.searchsorted(fitted_track.frame, frame))
+            alone = fitted_track.keypoints
+            together = inflate_variance(fitted_track.keypoints, behind[number].inflation)
             exact = torch.from_numpy(true_keypoints_px(track, camera, bodies)[person.detected])
             assert alone.area_px2 is not None
             assert alone.error is not None
@@ -132,7 +132,8 @@ def measured(data: Path, split: str, cache: Path) -> Sample:
             inside &= torch.isfinite(error).all(-1)
             ratio = alone.error.log_ratio
             front = (
-                surface_in_front_m(one.body.keypoints, one.body) - torch.from_numpy(DEPTH_M).float()
+                surface_in_front_m(fitted_track.body.keypoints, fitted_track.body)
+                - torch.from_numpy(DEPTH_M).float()
             )
             values = {
                 "head": head.weight,
@@ -171,13 +172,13 @@ def choose(sample: Sample, covariates: list[Tensor]) -> tuple[list[float], float
     """
     numbers = torch.zeros(len(covariates), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([numbers], max_iter=30, line_search_fn="strong_wolfe")
-    stated = sample.weights["alone"].clamp_min(1e-9).log()
+    stated_value = sample.weights["alone"].clamp_min(1e-9).log()
     wide = sample.sigma.log()
-    known = torch.stack(covariates, -1).double()
+    known_parts = torch.stack(covariates, -1).double()
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        logs = (stated + (known @ numbers)[:, None] * wide).log_softmax(-1)
+        logs = (stated_value + (known_parts @ numbers)[:, None] * wide).log_softmax(-1)
         stated_now = sample.stated(logs.exp())
         error = (stated_now.expected_oks() - sample.oks).square()
         value = (
@@ -202,11 +203,11 @@ def main() -> None:
     sample = measured(arguments.data, arguments.split, arguments.cache)
     console = Console(width=150)
     if arguments.choose:
-        others = [sample.covered, sample.taken]
+        remaining = [sample.covered, sample.taken]
         trials = {
             "nothing": [0 * sample.taken],
-            "COVERED, TAKEN": others,
-            "COVERED, TAKEN, the own body": [*others, sample.by_oneself],
+            "COVERED, TAKEN": remaining,
+            "COVERED, TAKEN, the own body": [*remaining, sample.by_oneself],
         }
         for name, covariates in trials.items():
             numbers, left = choose(sample, covariates)
@@ -222,18 +223,18 @@ def main() -> None:
         title=arguments.data.name,
     )
     for group, states in GROUPS.items():
-        here = torch.isin(sample.visibility, torch.tensor(states, dtype=sample.visibility.dtype))
-        oks = sample.oks[here].numpy()
+        current = torch.isin(sample.visibility, torch.tensor(states, dtype=sample.visibility.dtype))
+        oks = sample.oks[current].numpy()
         cells = []
         for weight in sample.weights.values():
-            stated = sample.stated(weight)
-            s = stated.expected_oks()[here].numpy()
-            likelihood = float(stated.log_likelihood(sample.error)[here].mean())
+            stated_value = sample.stated(weight)
+            s = stated_value.expected_oks()[current].numpy()
+            likelihood = float(stated_value.log_likelihood(sample.error)[current].mean())
             ece = reliability(s, oks, bins=10).expected_error
             cells.append(
                 f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}, {likelihood:.2f}"
             )
-        table.add_row(f"{group} ({int(here.sum()):,})", f"{oks.mean():.2f}", *cells)
+        table.add_row(f"{group} ({int(current.sum()):,})", f"{oks.mean():.2f}", *cells)
     console.print(table)
     own = {
         name: sample.by_oneself[sample.visibility == state]
@@ -244,7 +245,7 @@ def main() -> None:
     )
     console.print(f"covered by the own fitted body: {shares}")
     console.print(
-        f"who stands in front of whom: {sample.ms:.2f} ms per person-frame of a sequence with several people"
+        f"finding who hides others: {sample.ms:.2f} ms per person-frame of a sequence with several people"
     )
 
 

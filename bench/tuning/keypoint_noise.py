@@ -56,10 +56,10 @@ def errors(settings: EvalSettings) -> Iterator[np.ndarray]:
             with np.errstate(divide="ignore", invalid="ignore"):
                 error = (person.xy_px[:, : COCO17.size] - exact) / scale[..., None]  # [T, 17, 2]
             with np.load(truth_path(settings.data, sequence.name)) as file:
-                seen = file["visibility"][track.person, track.frame] == SEEN
-            whole = np.full((track.frame[-1] + 1, COCO17.size, 2), np.nan)
-            whole[track.frame] = np.where(seen[..., None], error, np.nan)
-            yield whole
+                observed = file["visibility"][track.person, track.frame] == SEEN
+            full = np.full((track.frame[-1] + 1, COCO17.size, 2), np.nan)
+            full[track.frame] = np.where(observed[..., None], error, np.nan)
+            yield full
 
 
 def fit_process(people: list[np.ndarray]) -> tuple[np.ndarray, float, float]:

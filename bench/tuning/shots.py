@@ -1,7 +1,7 @@
 """Are cuts found, and none invented? Our detector, and PySceneDetect's where installed, on the same
 small frames.
 
-python bench/tuning/shots.py --videos DIR [--coco DIR]
+    python bench/tuning/shots.py --videos DIR [--coco DIR]
 
 DIR holds whole shots (no cut in any of them). Each is altered (flicker, shake, flashes, darkness,
 low quality, bars, fewer frames a second) and must stay one shot; joined pieces must show every join
@@ -180,10 +180,10 @@ def dissolved(
     return np.concatenate([a[:count], middle, b[length:]]), (count, count + len(middle))
 
 
-def matched(found: list[int], truth: list[int]) -> tuple[int, int, int]:
+def matched(result: list[int], truth: list[int]) -> tuple[int, int, int]:
     """Found, missed and invented cuts, to one frame."""
-    hits = sum(any(abs(cut - f) <= 1 for f in found) for cut in truth)
-    invented = sum(all(abs(cut - f) > 1 for cut in truth) for f in found)
+    hits = sum(any(abs(cut - f) <= 1 for f in result) for cut in truth)
+    invented = sum(all(abs(cut - f) > 1 for cut in truth) for f in result)
     return hits, len(truth) - hits, invented
 
 
@@ -287,13 +287,13 @@ def main() -> None:
     for through_black in (False, True):
         for length in (6, 12, 20):
             pairs = [(a, b) for a in names for b in names if a != b]
-            made = [
+            rendered = [
                 dissolved(clips[a][0][:60], clips[b][0][:60], length, through_black)
                 for a, b in pairs
             ]
             for name, find in finders.items():
                 hits = invented = 0
-                for frames, (first, end) in made:
+                for frames, (first, end) in rendered:
                     inside = [first - 1 <= cut <= end + 1 for cut in find(frames, 25.0)]
                     hits = hits + any(inside)
                     invented = invented + len(inside) - sum(inside[:1] if any(inside) else [])
@@ -303,7 +303,7 @@ def main() -> None:
                     name,
                     str(hits),
                 )
-                soft.add_row(*row, str(len(made)), str(invented))
+                soft.add_row(*row, str(len(rendered)), str(invented))
     console.print(soft)
 
     if arguments.coco:

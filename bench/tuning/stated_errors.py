@@ -5,10 +5,10 @@ rendered people.
     python bench/tuning/stated_errors.py --data cal --data cal2 --data cal3 [--keep stated_cache]     (learns)
     python bench/tuning/stated_errors.py --data test --check                                          (judges)
 
-Everybody of the sets is read by the default network and fitted as `run` does, without a scene, and,
+All people of the sets are read by the default network and fitted as `run` does, without a scene, and,
 where the camera stands, also with one (`fitting.shot`). Ratios of errors to raw Gauss-Newton
 deviations give the factors of `fitting.stated`: quantiles at 68 % and 95 %, by cell, shrunk towards
-those of all joints of the cell's row as if SHRINK more people had been like them. Everybody is
+those of all joints of the cell's row as if SHRINK more people had been like them. Each person is
 fitted once more with an arm or a leg, single keypoints and spans of frames left out (as in
 bench/left_out.py): that nothing was seen is another doubt than that something wrong was. Every part
 is first judged on sequences that it was not learnt from, and the figures are printed; then it is
@@ -50,16 +50,16 @@ from pose2d.base.json_files import plain_value
 def judged(people: Sequence[Person], table: StatedErrors) -> tuple[np.ndarray, Stated]:
     """Errors relative to the pelvis and what the table states of them, of frames that show enough."""
     errors = []
-    found = []
+    results = []
     with mock.patch.object(stated, "stated_errors", return_value=table):
-        for one in people:
-            track = calibrated(one, table)
-            seen = track.fit.observed.numpy()
-            errors.append(one.error_mm[0][seen])
-            said = Stated.of(track, one.scene)
+        for person in people:
+            track = calibrated(person, table)
+            observed = track.fit.observed.numpy()
+            errors.append(person.error_mm[0][observed])
+            said = Stated.of(track, person.scene)
             assert said is not None
-            found.append(said.rows(seen))
-    return np.concatenate(errors), Stated.concat(found)
+            results.append(said.rows(observed))
+    return np.concatenate(errors), Stated.concat(results)
 
 
 def report(title: str, people: Sequence[Person], tables: Sequence[StatedErrors]) -> None:
@@ -75,52 +75,57 @@ def report(title: str, people: Sequence[Person], tables: Sequence[StatedErrors])
         *[(o, t) for o, t in zip(people, tables, strict=True) if not o.left_out], strict=True
     )
     print(f"\n{title}: {len(people)} people")
-    parts = [judged([one], table) for one, table in zip(people, tables, strict=True)]
+    parts = [
+        judged([fitted_person], table) for fitted_person, table in zip(people, tables, strict=True)
+    ]
     error = np.concatenate([part[0] for part in parts])
     said = Stated.concat([part[1] for part in parts])
     with mock.patch("eval3dpw.stated.probability_within", _within(tables[0])):
-        for what, value in text_rows(figures(error, said)):
-            print(f"  {what}: {value}")
+        for label, value in text_rows(figures(error, said)):
+            print(f"  {label}: {value}")
     # Frames of a sequence err alike: standard errors by leaving out one sequence after the other
     # (jackknife), and what ECE would be if a sequence were right or wrong as a whole, with exactly
     # the stated probability.
     sequence = np.concatenate(
         [np.full(len(part[0]), o.sequence) for o, part in zip(people, parts, strict=True)]
     )
-    known, number = np.unique(sequence, return_inverse=True)
-    without = [rows(error[sequence != one], said.rows(sequence != one)) for one in known]
+    known_parts, number = np.unique(sequence, return_inverse=True)
+    without = [
+        rows(error[sequence != fitted_person], said.rows(sequence != fitted_person))
+        for fitted_person in known_parts
+    ]
     for name, part in rows(error, said).items():
-        each = np.array([left[name]["inside_68"] for left in without if name in left])
-        deviation = 100 * np.sqrt((len(each) - 1) * each.var())
+        shares = np.array([left[name]["inside_68"] for left in without if name in left])
+        deviation = 100 * np.sqrt((len(shares) - 1) * shares.var())
         print(
             f"  {name}: {100 * part['inside_68']:.0f} +- {deviation:.0f} / {100 * part['inside_95']:.0f}"
         )
     rng = np.random.default_rng(0)
     for limit in FRAME_LIMITS_MM[1:]:
         stated_share = _within(tables[0])(said.worst_error_mm, limit)
-        made = [
-            calibration_error(stated_share, rng.random(len(known))[number] < stated_share)
+        rendered = [
+            calibration_error(stated_share, rng.random(len(known_parts))[number] < stated_share)
             for _ in range(200)
         ]
-        print(f"  ECE at {limit:.0f} mm if what is stated were exact: {np.mean(made):.3f}")
-    for what, ratio in _others(people, tables).items():
-        print(f"  {what}: {100 * np.mean(ratio < 1):.0f} % inside one deviation")
+        print(f"  ECE at {limit:.0f} mm if what is stated were exact: {np.mean(rendered):.3f}")
+    for label, ratio in _others(people, tables).items():
+        print(f"  {label}: {100 * np.mean(ratio < 1):.0f} % inside one deviation")
 
 
 def _left_out_ratio(pairs) -> list[str]:
-    found = []
+    results = []
     for place, name in enumerate(("relative", "camera frame")):
         ratios = []
-        for one, table in pairs:
-            fit = calibrated(one, table).fit
+        for fitted_person, table in pairs:
+            fit = calibrated(fitted_person, table).fit
             std = (fit.joint_std_relative_mm, fit.joint_std_mm)[place].numpy()
-            some = ~one.track.joint_observed & np.isin(np.arange(24), COUNTED)
+            subset = ~fitted_person.track.joint_observed & np.isin(np.arange(24), COUNTED)
             with np.errstate(invalid="ignore"):  # absences
-                ratios.append((np.abs(one.error_mm[place]) / std)[some])
+                ratios.append((np.abs(fitted_person.error_mm[place]) / std)[subset])
         every = np.concatenate(ratios)
         axes = every[..., :2], every[..., 2]
-        found += [f"{name} {100 * np.nanmean(v < 1):.0f}" for v in axes]
-    return found
+        results += [f"{name} {100 * np.nanmean(v < 1):.0f}" for v in axes]
+    return results
 
 
 def _within(table: StatedErrors):
@@ -128,30 +133,37 @@ def _within(table: StatedErrors):
 
 
 def _others(people, tables) -> dict[str, np.ndarray]:
-    found: dict[str, list[np.ndarray]] = {}
-    for one, table in zip(people, tables, strict=True):
-        track = calibrated(one, table)
-        seen = track.fit.observed.numpy()
+    results: dict[str, list[np.ndarray]] = {}
+    for fitted_person, table in zip(people, tables, strict=True):
+        track = calibrated(fitted_person, table)
+        observed = track.fit.observed.numpy()
         fit = track.fit
         with mock.patch.object(stated, "stated_errors", return_value=table):
             speed = stated.speed_std_m_s(
                 fit.joint_std_relative_mm.norm(dim=-1).numpy(), track.joint_observed
             )
             angles = stated.angle_std_deg(fit.rotation_std_deg.numpy(), ANGLE_JOINTS)
-        place = np.abs(one.error_mm[1]) / fit.joint_std_mm.numpy()
+        place = np.abs(fitted_person.error_mm[1]) / fit.joint_std_mm.numpy()
         parts = {
-            "camera frame, across": place[seen][..., :2],
-            "camera frame, along": place[seen][..., 2],
-            "rotations": (one.rotation_deg / fit.rotation_std_deg.numpy())[seen][:, COUNTED],
-            "angles": np.stack([one.angle_deg[name][seen] / angles[name][seen] for name in angles]),
-            "speeds": (one.speed_m_s / speed)[seen],
-            "height and segments": one.shape_ratio / table.shape,
+            "camera frame, across": place[observed][..., :2],
+            "camera frame, along": place[observed][..., 2],
+            "rotations": (fitted_person.rotation_deg / fit.rotation_std_deg.numpy())[observed][
+                :, COUNTED
+            ],
+            "angles": np.stack(
+                [
+                    fitted_person.angle_deg[name][observed] / angles[name][observed]
+                    for name in angles
+                ]
+            ),
+            "speeds": (fitted_person.speed_m_s / speed)[observed],
+            "height and segments": fitted_person.shape_ratio / table.shape,
         }
         for name, part in parts.items():
-            found.setdefault(name, []).append(part.ravel())
+            results.setdefault(name, []).append(part.ravel())
     return {
         name: (values := np.concatenate(parts))[np.isfinite(values)]
-        for name, parts in found.items()
+        for name, parts in results.items()
     }
 
 
@@ -168,7 +180,7 @@ def main() -> None:
     torch.set_num_threads(1)
     people = list(people_of(arguments.data, arguments.keep))
     if not people:
-        raise UserError("nobody of these sets could be fitted.")
+        raise UserError("no person of these sets could be fitted.")
     if arguments.check:
         report("as embedded", people, [stated.stated_errors()] * len(people))
         return
@@ -178,9 +190,14 @@ def main() -> None:
         [replace(NEUTRAL, angle=dict.fromkeys(KIND_OF_ANGLE, 1.0))] * len(people),
     )
     folds = [
-        learnt([one for one in people if one.sequence % FOLDS != fold]) for fold in range(FOLDS)
+        learnt([person for person in people if person.sequence % FOLDS != fold])
+        for fold in range(FOLDS)
     ]
-    report("sequences that were left out", people, [folds[one.sequence % FOLDS] for one in people])
+    report(
+        "sequences that were left out",
+        people,
+        [folds[person.sequence % FOLDS] for person in people],
+    )
     table = asdict(learnt(people))
     content = {field.name: _short(table[field.name]) for field in fields(StatedErrors)}
     with atomic_file(TABLE) as temporary:
@@ -196,9 +213,9 @@ def _short(value: object) -> object:
     if isinstance(value, np.ndarray):
         return _short(value.tolist())
     if isinstance(value, list):
-        return [_short(one) for one in value]
+        return [_short(fitted_person) for fitted_person in value]
     if isinstance(value, dict):
-        return {name: _short(one) for name, one in value.items()}
+        return {name: _short(fitted_person) for name, fitted_person in value.items()}
     return float(f"{plain_value(value):.4g}")
 
 

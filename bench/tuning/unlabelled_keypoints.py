@@ -106,8 +106,8 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
             if not len(rows):
                 continue
             images = [read_image(sequence.image(int(frame))) for frame in track.frame[rows]]
-            used_px, found = estimate_people(model, images, boxes_px[rows])
-            stated = head.distribution(found.features)
+            used_px, result = estimate_people(model, images, boxes_px[rows])
+            stated_value = head.distribution(result.features)
             points = body.at(params).keypoints[rows].double()
             shape = torch.nn.functional.pad(params.shape, (0, body.shape_size - len(params.shape)))
             turned = body.placement(rotation_matrices(params.pose), shape).rotation[rows].double()
@@ -120,34 +120,36 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
             to_plane[..., 2] = -points[..., :2] / points[..., 2:]
             bones = turned[:, [bone(number) for number in range(HALPE26.size)]]
             with np.load(truth_path(settings.data, sequence.name)) as file:
-                shown = (
+                visible = (
                     file["visibility"][track.person, track.frame[rows]][:, shown_by] >= BEHIND_SELF
                 )
             inside = ((exact >= 0) & (exact <= torch.tensor(camera.size) - 1.0)).all(-1)
             yield People(
-                error_l=((found.xy_px - exact) / l_px[..., None]).float(),
+                error_l=((result.xy_px - exact) / l_px[..., None]).float(),
                 l_per_mm=(mm_px / l_px).float(),
                 to_plane=(to_plane @ bones * mirrored[:, None]).float(),
-                counted=inside & torch.from_numpy(shown),
-                weight=stated.weight,
-                sigma=stated.sigma,
-                log_ratio=torch.zeros_like(stated.sigma[..., 0])
-                if stated.log_ratio is None
-                else stated.log_ratio,
+                counted=inside & torch.from_numpy(visible),
+                weight=stated_value.weight,
+                sigma=stated_value.sigma,
+                log_ratio=torch.zeros_like(stated_value.sigma[..., 0])
+                if stated_value.log_ratio is None
+                else stated_value.log_ratio,
             )
 
 
 def offsets(people: People) -> dict[str, np.ndarray]:
     """Millimetres along the bone's axes (out, up, front) by kind, by robust least squares."""
-    found = {}
+    results = {}
     for kind, numbers in NUMBERS.items():
         use = people.counted[:, numbers]
         target = (people.error_l / people.l_per_mm[..., None])[:, numbers][use].double().numpy()
         free = np.array(
             [len(numbers) > 1, True, True]
         )  # single keypoints lie in the body's plane of symmetry
-        found[kind] = robust_offset(people.to_plane[:, numbers][use].double().numpy(), target, free)
-    return found
+        results[kind] = robust_offset(
+            people.to_plane[:, numbers][use].double().numpy(), target, free
+        )
+    return results
 
 
 def likeliest_scale(people: People, error_l: Tensor, kinds: tuple[str, ...]) -> float:
@@ -158,11 +160,11 @@ def likeliest_scale(people: People, error_l: Tensor, kinds: tuple[str, ...]) -> 
         values[:, numbers][use]
         for values in (people.weight, people.sigma, people.log_ratio, error_l)
     )
-    each = [
+    likelihoods = [
         float(ErrorDistribution(weight, float(s) * sigma, ratio).log_likelihood(error).mean())
         for s in SCALES
     ]
-    return float(SCALES[int(np.argmax(each))])
+    return float(SCALES[int(np.argmax(likelihoods))])
 
 
 def main() -> None:
@@ -187,10 +189,10 @@ def main() -> None:
     error_first = first.moved(offset_mm)
     error = second.moved(offset_mm)
     d2 = error.square().sum(-1)
-    stated = ErrorDistribution(second.weight, second.sigma, second.log_ratio)
-    confidence = stated.expected_oks()
-    likelihood = stated.log_likelihood(error)
-    below = stated.cdf(d2)
+    stated_value = ErrorDistribution(second.weight, second.sigma, second.log_ratio)
+    confidence = stated_value.expected_oks()
+    likelihood = stated_value.log_likelihood(error)
+    below = stated_value.cdf(d2)
     table = Table(
         "keypoints",
         "count",

@@ -69,13 +69,13 @@ def option_cases(valid: Valid) -> Iterator[Case]:
             flag = f"--{option.replace('_', '-')}"
             for value in BAD_NUMBERS if numeric else BAD_TEXTS:
                 arguments = [*base.get(name, []), f"{flag}=".encode() + os.fsencode(value)]
-                shown = os.fsdecode(value)[:20].encode("utf-8", "replace").decode()
-                yield Case(f"{name} {flag} {shown!r}", command(name, *arguments))
+                visible = os.fsdecode(value)[:20].encode("utf-8", "replace").decode()
+                yield Case(f"{name} {flag} {visible!r}", command(name, *arguments))
 
 
 def choice_cases(valid: Valid) -> Iterator[Case]:
     """Names that are none, beside a video and keypoints that are right."""
-    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--out", "out"]
+    run_options = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--out", "out"]
     for flag in (
         "--device",
         "--weighting",
@@ -85,7 +85,7 @@ def choice_cases(valid: Valid) -> Iterator[Case]:
         "--body-model",
     ):
         for value in ("zzz", "meta", "../x"):
-            yield Case(f"run {flag} {value}", command("run", *given, flag, value))
+            yield Case(f"run {flag} {value}", command("run", *run_options, flag, value))
     frames = ["--video", str(valid.video), "--out", "out"]
     for flag, values in {
         "--detector": ("zzz", "yolox"),
@@ -194,8 +194,8 @@ def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
                 torch.full((len(xy),), 3000.0),
                 COCO17,
             )
-            found = fitting.fit(points, fitting.Camera.default((160, 120)), weighting="confidence")
-            values = (found.params.pose, found.params.shape, found.params.translation)
+            result = fitting.fit(points, fitting.Camera.default((160, 120)), weighting="confidence")
+            values = (result.params.pose, result.params.shape, result.params.translation)
             if not all(bool(torch.isfinite(value).all()) for value in values):
                 raise AssertionError("parameters that are not finite")
 
@@ -208,9 +208,9 @@ def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
             fit(torch.full_like(truth, number), high),
             must_refuse=False,
         )
-        one = truth.clone()
-        one[1, 5] = number
-        yield Case(f"fit with one keypoint at {number}", fit(one, high), must_refuse=False)
+        copied = truth.clone()
+        copied[1, 5] = number
+        yield Case(f"fit with one keypoint at {number}", fit(copied, high), must_refuse=False)
     for value in (float("nan"), float("inf"), -1.0, 2.0, 0.0, 1e-30):
         yield Case(
             f"fit with confidence {value}",
@@ -226,7 +226,14 @@ def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     """A file of a finished run is damaged: the same command makes it again, whole."""
-    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--threads", "1"]
+    run_options = [
+        "--video",
+        str(valid.video),
+        "--keypoints",
+        str(valid.keypoints),
+        "--threads",
+        "1",
+    ]
     for name in (
         "fit.npz",
         "keypoints.npz",
@@ -237,11 +244,11 @@ def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
         "run.json",
     ):
         data = (valid.out / name).read_bytes()
-        for what, content in damaged_bytes(data, rng, 2):
-            if what in ("empty", "cut to 70%") or "changed" in what:
+        for label, content in damaged_bytes(data, rng, 2):
+            if label in ("empty", "cut to 70%") or "changed" in label:
                 yield Case(
-                    f"run again after {name}: {what}",
-                    again(valid.out, name, data, content, given),
+                    f"run again after {name}: {label}",
+                    again(valid.out, name, data, content, run_options),
                     False,
                     True,
                 )
@@ -251,7 +258,14 @@ def door_cases(valid: Valid) -> Iterator[Case]:
     """Pipes and devices for every option that names a file, links and strangers' files in --out,
     what is no video.
     """
-    given = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--threads", "1"]
+    run_options = [
+        "--video",
+        str(valid.video),
+        "--keypoints",
+        str(valid.keypoints),
+        "--threads",
+        "1",
+    ]
 
     def prepared(prepare: Callable[[], object], *arguments: str | Path) -> Callable[[], object]:
         def run() -> None:
@@ -279,7 +293,7 @@ def door_cases(valid: Valid) -> Iterator[Case]:
         "--videos",
         "--video",
     ):
-        base = given[:2] if option in ("--detections", "--keypoints") else given
+        base = run_options[:2] if option in ("--detections", "--keypoints") else run_options
         base = [] if option.startswith("--video") else base
         for name in ("pipe.json", "pipe.npz", "pipe.txt"):
             make = prepared(lambda name=name: os.mkfifo(name), *base, option, name, "--out", "out")  # type: ignore[misc]
@@ -288,12 +302,14 @@ def door_cases(valid: Valid) -> Iterator[Case]:
             f"run {option} /dev/zero", command("run", *base, option, "/dev/zero", "--out", "out")
         )
     for name in (".fitmesh.lock", ".cache_keys"):
-        yield Case(f"run with {name} as a link", prepared(linked(name), *given, "--out", "out"))
+        yield Case(
+            f"run with {name} as a link", prepared(linked(name), *run_options, "--out", "out")
+        )
     for name in ("overlay.mp4", "keypoints.npz"):
         inputs = (
-            ["--video", f"out/{name}", *given[2:]]
+            ["--video", f"out/{name}", *run_options[2:]]
             if name == "overlay.mp4"
-            else [*given[:2], "--keypoints", f"out/{name}"]
+            else [*run_options[:2], "--keypoints", f"out/{name}"]
         )
         yield Case(
             f"run over its input {name}",
@@ -305,7 +321,9 @@ def door_cases(valid: Valid) -> Iterator[Case]:
             Path("out").mkdir()
             Path("out", name).write_text("mine")
 
-        yield Case(f"run over a stranger's {name}", prepared(strangers, *given, "--out", "out"))
+        yield Case(
+            f"run over a stranger's {name}", prepared(strangers, *run_options, "--out", "out")
+        )
     for video in (str(valid.folder), "art.ans", "memory://x.mp4", "file:///missing.mp4"):
         art = prepared(
             lambda: Path("art.ans").write_text("\x1b[31mhello\n" * 200),

@@ -37,31 +37,31 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from pose2d.video.images import read_image
     from pose2d.video.video_file import Video
 
-    known = {**fit_schema(), **keypoints_schema(), **TRACKS}
-    required = {name for name, array in known.items() if not array.optional}
+    known_parts = {**fit_schema(), **keypoints_schema(), **TRACKS}
+    required = {name for name, array in known_parts.items() if not array.optional}
 
     def binary(title: str, loader: Loader, name: str, data: bytes) -> Iterator[Case]:
-        for what, content in damaged_bytes(data, rng):
-            certain = what in ("empty", "noise", "text", "zeros") and (title, what) != (
+        for label, content in damaged_bytes(data, rng):
+            certain = label in ("empty", "noise", "text", "zeros") and (title, label) != (
                 "config",
                 "empty",
             )
-            yield Case(f"{title}: {what}", load(loader, name, content), must_refuse=certain)
+            yield Case(f"{title}: {label}", load(loader, name, content), must_refuse=certain)
 
     def arrays(
         title: str, loader: Loader, name: str, content: dict[str, np.ndarray], strict: bool
     ) -> Iterator[Case]:
-        for what, data, wrong in damaged_npz(content, rng):
-            optional = what.removeprefix("without ").split(" ")[0] not in required
+        for label, data, wrong in damaged_npz(content, rng):
+            optional = label.removeprefix("without ").split(" ")[0] not in required
             yield Case(
-                f"{title}: {what}",
+                f"{title}: {label}",
                 load(loader, name, data),
                 must_refuse=wrong and strict and not optional,
             )
 
     def records(title: str, loader: Loader, name: str, content: Any) -> Iterator[Case]:
-        for what, data in damaged_json(content, rng):
-            yield Case(f"{title}: {what}", load(loader, name, data), must_refuse=False)
+        for label, data in damaged_json(content, rng):
+            yield Case(f"{title}: {label}", load(loader, name, data), must_refuse=False)
 
     yield from arrays(
         "fit.npz",
@@ -70,11 +70,11 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
         valid.arrays(valid.out / "fit.npz"),
         True,
     )
-    given = valid.arrays(valid.out / "keypoints.npz")
-    yield from arrays("keypoints.npz", read_keypoint_rows, "keypoints.npz", given, True)
-    yield from arrays("--keypoints npz", read_given, "k.npz", given, True)
-    seen = valid.arrays(valid.out / "tracks.npz")
-    yield from arrays("tracks.npz", lambda p: read_tracks(p.parent), "tracks.npz", seen, True)
+    inputs = valid.arrays(valid.out / "keypoints.npz")
+    yield from arrays("keypoints.npz", read_keypoint_rows, "keypoints.npz", inputs, True)
+    yield from arrays("--keypoints npz", read_given, "k.npz", inputs, True)
+    observed = valid.arrays(valid.out / "tracks.npz")
+    yield from arrays("tracks.npz", lambda p: read_tracks(p.parent), "tracks.npz", observed, True)
     predicted = {
         "sequence": np.array(["a", "a"]),
         "person": np.zeros(2, int),
@@ -171,13 +171,13 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
 
 
 def again(
-    out: Path, name: str, data: bytes, content: bytes, given: list[str]
+    out: Path, name: str, data: bytes, content: bytes, inputs: list[str]
 ) -> Callable[[], object]:
     def run() -> None:
         shutil.copytree(out, "out")
         Path("out", name).write_bytes(content)
         try:
-            command("run", *given, "--out", "out")()
+            command("run", *inputs, "--out", "out")()
         except SystemExit as left:
             if left.code:
                 raise
@@ -204,10 +204,10 @@ def _frames(video: Any) -> Loader:
 
 def _data_set(root: Path, name: str, read: Loader) -> Loader:
     def run(path: Path) -> object:
-        here = path.parent / "set"
-        shutil.copytree(root, here)
-        shutil.copy(path, here / name)
-        return read(here)
+        current = path.parent / "set"
+        shutil.copytree(root, current)
+        shutil.copy(path, current / name)
+        return read(current)
 
     return run
 

@@ -31,26 +31,26 @@ def changed_bytes(data: bytes, rng: Random) -> bytes:
     """Some of: bytes set, a number of four or eight bytes set, a piece left out, doubled, or moved."""
     changed = bytearray(data)
     for _ in range(int(rng.integers(1, 6))):
-        at = int(rng.integers(len(changed) + 1))
+        index = int(rng.integers(len(changed) + 1))
         length = int(rng.integers(1, 64))
-        how = int(rng.integers(5))
-        if how == 0:
-            changed[at : at + 1] = rng.bytes(1)
-        elif how == 1:
+        mode = int(rng.integers(5))
+        if mode == 0:
+            changed[index : index + 1] = rng.bytes(1)
+        elif mode == 1:
             number = int(rng.choice([0, 1, 7, 8, 0x7F, 0x80, 0xFF, 2**31 - 1, 2**31, 2**32 - 1]))
-            changed[at : at + 4] = struct.pack(">I" if rng.random() < 0.5 else "<I", number)
-        elif how == 2:
-            del changed[at : at + length]
-        elif how == 3:
-            changed[at:at] = changed[at : at + length]
+            changed[index : index + 4] = struct.pack(">I" if rng.random() < 0.5 else "<I", number)
+        elif mode == 2:
+            del changed[index : index + length]
+        elif mode == 3:
+            changed[index:index] = changed[index : index + length]
         else:
-            changed[at:at] = rng.bytes(length)
+            changed[index:index] = rng.bytes(length)
     return bytes(changed)
 
 
 def changed_json(value: Any, rng: Random) -> bytes:
-    whole = json.dumps(value).encode()
-    value = json.loads(whole)
+    full = json.dumps(value).encode()
+    value = json.loads(full)
     for _ in range(int(rng.integers(1, 4))):
         try:
             places = list(_places(value))
@@ -64,7 +64,7 @@ def changed_json(value: Any, rng: Random) -> bytes:
     try:
         text = json.dumps(value).encode()
     except (ValueError, RecursionError):  # something strange was put into itself
-        return changed_bytes(whole, rng)
+        return changed_bytes(full, rng)
     return changed_bytes(text, rng) if rng.random() < 0.2 else text
 
 
@@ -76,12 +76,12 @@ def changed_npz(arrays: dict[str, np.ndarray], rng: Random) -> bytes:
     for _ in range(int(rng.integers(1, 4))):
         name = list(content)[int(rng.integers(len(content)))]
         value = content[name]
-        how = int(rng.integers(8))
-        if how == 0:
+        mode = int(rng.integers(8))
+        if mode == 0:
             del content[name]
-        elif how == 1:
+        elif mode == 1:
             content["row_x" if rng.random() < 0.5 else f"{name}_x"] = value
-        elif how == 2:
+        elif mode == 2:
             value = value.copy()
             if value.size and value.dtype.kind in "fiu":
                 number = NUMBERS[int(rng.integers(len(NUMBERS)))]
@@ -89,14 +89,14 @@ def changed_npz(arrays: dict[str, np.ndarray], rng: Random) -> bytes:
                     part = slice(None) if rng.random() < 0.3 else int(rng.integers(value.size))
                     value.reshape(-1)[part] = np.array(number).astype(value.dtype)
             content[name] = value
-        elif how == 3 and value.dtype.kind in "fiub":
+        elif mode == 3 and value.dtype.kind in "fiub":
             with np.errstate(all="ignore"):
                 content[name] = value.astype(TYPES[int(rng.integers(len(TYPES)))])
-        elif how == 4 and value.ndim:
+        elif mode == 4 and value.ndim:
             content[name] = value[: int(rng.integers(len(value) + 1))]
-        elif how == 5 and value.dtype.kind in "iu":
+        elif mode == 5 and value.dtype.kind in "iu":
             content[name] = (value.astype(np.int64) + rng.integers(-3, 4)).astype(value.dtype)
-        elif how == 6 and value.ndim:
+        elif mode == 6 and value.ndim:
             content[name] = rng.permutation(value) if rng.random() < 0.5 else value[..., None]
         elif value.dtype.kind == "f":
             content[name] = (value * float(rng.choice([-1, 1e-9, 1e3, 1e9, 1e38]))).astype(
@@ -178,7 +178,9 @@ def json_target(valid: Valid) -> Target:
         ),
         "fitmesh_status.json": (
             {"name": "a", "source": "a.mp4", "state": "done", "people": 1, "warnings": ["x"]},
-            lambda path: ClipStatus.of(json.loads(path.read_bytes())) if _is_object(path) else None,
+            lambda path: (
+                ClipStatus.from_json(json.loads(path.read_bytes())) if _is_object(path) else None
+            ),
         ),
     }
 
@@ -258,7 +260,7 @@ def onnx_target(valid: Valid) -> Target:
     ]
     constant = part(2, b"c") + part(4, b"Constant") + part(5, part(5, tensors[0]))
     graph = b"".join(part(1, node) for node in (*nodes, constant)) + b"".join(
-        part(5, one) for one in tensors
+        part(5, tensor) for tensor in tensors
     )
     file = part(1, 8) + part(7, graph + part(12, part(1, b"z")))
 
@@ -283,10 +285,14 @@ def edits_target(valid: Valid) -> Target:
     def draw(rng: Random) -> tuple[str, bytes]:
         content: Any = {"tracks": seed["tracks"], "edits": []}
         for _ in range(int(rng.integers(1, 6))):
-            who = rng.integers(0, 5, 3).tolist()
-            split = {"split": who[0], "time_s": float(rng.choice(tracks.time_s)), "new": who[1]}
+            identity = rng.integers(0, 5, 3).tolist()
+            split = {
+                "split": identity[0],
+                "time_s": float(rng.choice(tracks.time_s)),
+                "new": identity[1],
+            }
             content["edits"].append(
-                [{"merge": who[: int(rng.integers(4))]}, split, {"drop": who[0]}][
+                [{"merge": identity[: int(rng.integers(4))]}, split, {"drop": identity[0]}][
                     int(rng.integers(3))
                 ]
             )
@@ -298,13 +304,15 @@ def edits_target(valid: Valid) -> Target:
         for name in ("tracks.npz", "keypoints.npz"):
             shutil.copy(valid.out / name, path.parent / name)
         rows = edited_tracks(path.parent).rows
-        tracks = [np.sort(rows.frame[rows.identity == who]) for who in np.unique(rows.identity)]
+        tracks = [
+            np.sort(rows.frame[rows.identity == identity]) for identity in np.unique(rows.identity)
+        ]
         for frames in (
             *tracks,
             *(person.frame for person in edited_keypoints(path.parent).people.values()),
         ):
             if (np.diff(frames) <= 0).any():
-                raise AssertionError("somebody is twice in a frame")
+                raise AssertionError("a person is twice in a frame")
 
     return Target(draw, read)
 
@@ -334,10 +342,10 @@ def rig_target(valid: Valid) -> Target:
         "rotation": [0.1, 0.2, 0.3],
         "translation": [0.0, 0.0, 4.0],
     }
-    other = {**camera, "name": "b", "translation": [1.0, 0.0, 4.0]}
+    second = {**camera, "name": "b", "translation": [1.0, 0.0, 4.0]}
     toml = "".join(
-        f"[{one['name']}]\n" + "".join(f"{name} = {value!r}\n" for name, value in one.items())
-        for one in (camera, other)
+        f"[{entry['name']}]\n" + "".join(f"{name} = {value!r}\n" for name, value in entry.items())
+        for entry in (camera, second)
     )
     matrix = "!!opencv-matrix\n   rows: 3\n   cols: 3\n   dt: d\n   data: "
     yaml = (
@@ -350,7 +358,7 @@ def rig_target(valid: Valid) -> Target:
     def draw(rng: Random) -> tuple[str, bytes]:
         name = ("rig.toml", "rig.yml", "rig.json")[int(rng.integers(3))]
         if name == "rig.json":
-            return name, changed_json({"cameras": [camera, other]}, rng)
+            return name, changed_json({"cameras": [camera, second]}, rng)
         return name, changed_bytes(texts[name], rng)
 
     return Target(draw, lambda path: read_rig(path, ["a", "b"], [(160, 120)] * 2))

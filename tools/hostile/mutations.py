@@ -58,8 +58,8 @@ def damaged_json(
         strange = STRANGE[number % len(STRANGE)]
         changed = copy.deepcopy(value)
         _set(changed, place, strange)
-        where = "".join(f"[{step!r}]" for step in place)
-        yield f"{where} = {str(strange)[:12]}", json.dumps(changed).encode()
+        json_path = "".join(f"[{step!r}]" for step in place)
+        yield f"{json_path} = {str(strange)[:12]}", json.dumps(changed).encode()
     for number in range(count // 4):
         place = places[int(rng.integers(1, len(places)))]
         changed = copy.deepcopy(value)
@@ -88,35 +88,39 @@ def damaged_npz(
     for name, content in damaged_bytes(data, rng, 16):
         yield name, content, name in ("empty", "zeros", "noise", "text") or name.startswith("cut")
     for name, value in arrays.items():
-        rest = {key: other for key, other in arrays.items() if key != name}
-        yield f"without {name}", npz_bytes(rest), True
+        remaining = {key: second for key, second in arrays.items() if key != name}
+        yield f"without {name}", npz_bytes(remaining), True
         yield (
             f"{name} as text",
-            npz_bytes({**rest, name: np.full(value.shape or (1, 1), "x")}),
+            npz_bytes({**remaining, name: np.full(value.shape or (1, 1), "x")}),
             value.dtype.kind != "U",
         )
-        yield f"{name} with one axis more", npz_bytes({**rest, name: value[None, ..., None]}), True
+        yield (
+            f"{name} with one axis more",
+            npz_bytes({**remaining, name: value[None, ..., None]}),
+            True,
+        )
         if value.ndim and len(value) > 1 and value.dtype.kind in "fiu":
-            yield f"{name} one shorter", npz_bytes({**rest, name: value[:-1]}), False
+            yield f"{name} one shorter", npz_bytes({**remaining, name: value[:-1]}), False
         if value.dtype.kind == "f" and value.size:
             for number in (np.nan, np.inf, 1e30, -1e30):
                 wrong = value.copy()
                 wrong.flat[int(rng.integers(wrong.size))] = number
-                yield f"{name} with {number}", npz_bytes({**rest, name: wrong}), False
+                yield f"{name} with {number}", npz_bytes({**remaining, name: wrong}), False
         if value.dtype.kind in "iu" and value.size:
-            for whole in (-1, 2**62):
+            for full in (-1, 2**62):
                 wrong = value.astype(np.int64)
-                wrong.flat[int(rng.integers(wrong.size))] = whole
-                yield f"{name} with {whole}", npz_bytes({**rest, name: wrong}), False
+                wrong.flat[int(rng.integers(wrong.size))] = full
+                yield f"{name} with {full}", npz_bytes({**remaining, name: wrong}), False
     first = next(iter(arrays))
-    rest = {key: value for key, value in arrays.items() if key != first}
+    remaining = {key: value for key, value in arrays.items() if key != first}
     for title, header in HEADERS.items():
         yield (
             f"{first} whose header says {title}",
-            _with_member(rest, first, npy_header(header) + b"\0" * 64),
+            _with_member(remaining, first, npy_header(header) + b"\0" * 64),
             True,
         )
-    yield f"{first} of zeros, 8 GB", _bomb(rest, first), True
+    yield f"{first} of zeros, 8 GB", _bomb(remaining, first), True
     yield "an .npy", _npy(next(iter(arrays.values()))), True
     yield "an empty archive", npz_bytes({}), True
     yield f"{first} encrypted", _encrypted(data), True

@@ -23,9 +23,7 @@ TIME_S = 60
 REFUSED = 2
 DONE = 0
 SOME_FAILED = 3
-INSIDE = (
-    "something went wrong inside fitmesh"  # the handler's words for an error that nobody foresaw
-)
+INSIDE = "something went wrong inside fitmesh"  # the handler's words for an unforeseen error
 
 
 @dataclass(frozen=True)

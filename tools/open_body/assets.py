@@ -51,15 +51,15 @@ class Assets:
         groups: dict[str, list[int]] = {}
         group = ""
         for line in self.text("3dobjs/base.obj").splitlines():
-            kind, *rest = line.split() or [""]
+            kind, *remaining = line.split() or [""]
             if kind == "v":
-                vertices.append([float(x) for x in rest[:3]])
+                vertices.append([float(x) for x in remaining[:3]])
             elif kind in ("g", "o"):
-                group = rest[0]
+                group = remaining[0]
                 groups.setdefault(group, [])
             elif kind == "f":
                 groups[group].append(len(quads))
-                quads.append([int(corner.split("/")[0]) - 1 for corner in rest])
+                quads.append([int(corner.split("/")[0]) - 1 for corner in remaining])
         return np.array(vertices), quads, groups
 
     @property
@@ -99,8 +99,8 @@ class Assets:
         mirror = np.zeros(len(self.vertices), int)
         for line in self.text("mesh_metadata/hm08.mirror").splitlines():
             if line[:1].isdigit():
-                vertex, other, *_ = line.split()
-                mirror[int(vertex)] = int(other)
+                vertex, second, *_ = line.split()
+                mirror[int(vertex)] = int(second)
         return self.number_within_kept[mirror[self.kept]]
 
     @cached_property

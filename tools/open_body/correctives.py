@@ -32,16 +32,16 @@ def find(
     correctives = np.zeros((len(template), 3, 23, 9))
     twists = _Twists(template, joints, weights)
     for joint in range(1, 24):
-        other = JOINT_MIRROR[joint]
+        second = JOINT_MIRROR[joint]
         if JOINT_NAMES[joint].startswith("right"):
             continue
         basis = _fit(rng, joint, template, joints, weights, twists, mush)  # [9, v, 3]
-        if other == joint:
+        if second == joint:
             basis = 0.5 * (basis + _mirrored(basis, mirror))
         basis[:, np.abs(basis).max((0, 2)) < _LEAST] = 0
         correctives[:, :, joint - 1] = basis.transpose(1, 2, 0)
-        if other != joint:
-            correctives[:, :, other - 1] = _mirrored(basis, mirror).transpose(1, 2, 0)
+        if second != joint:
+            correctives[:, :, second - 1] = _mirrored(basis, mirror).transpose(1, 2, 0)
     return correctives.reshape(len(template), 3, 207)
 
 
@@ -67,9 +67,9 @@ def _fit(
         rotations = np.repeat(np.eye(3)[None], 24, 0)
         rotations[joint] = rotation(vector)
         blended = blend(weights, bone_transforms(rotations, joints)[0])
-        wanted = mush(apply(blended, twists.spread(joint, rotations[joint])))
+        requested = mush(apply(blended, twists.spread(joint, rotations[joint])))
         # The corrected rest vertex that skinning would bring to where it should be.
-        at_rest = np.linalg.solve(blended[:, :, :3], (wanted - blended[:, :, 3])[:, :, None])[
+        at_rest = np.linalg.solve(blended[:, :, :3], (requested - blended[:, :, 3])[:, :, None])[
             :, :, 0
         ]
         correction = at_rest - template

@@ -48,20 +48,20 @@ def finger_arrays(
     """The arrays of `open_hands.npz`. bone_heads [P, bones, 3], bodies [P, v, 3]: people about
     their pelvis; bone_weights [v, bones]: MakeHuman's; weights [v, 24]: of the body without
     fingers."""
-    seen = np.ones(len(weights), bool)
+    observed = np.ones(len(weights), bool)
     joints_of_all = _joints(bones, bone_heads)
     regressor = joint_regressor(
-        bodies, joints_of_all, _MIRROR, space.template, space.mirror, seen, _REACH_M
+        bodies, joints_of_all, _MIRROR, space.template, space.mirror, observed, _REACH_M
     )
-    rest = np.concatenate(
+    remaining = np.concatenate(
         [space.template[..., None], space.directions], -1
     )  # [v, 3, 1 + S]: mean and directions
-    joints = regressor_of(regressor, rest)
-    wrists = regressor_of(space.joint_regressor[[20, 21]], rest)
+    joints = regressor_of(regressor, remaining)
+    wrists = regressor_of(space.joint_regressor[[20, 21]], remaining)
     names = [f"{side}{name}" for side in "lr" for name in _TIPS]
     tips = np.array([picks[name] for name in names])
     shares = _finger_weights(bones, bone_weights, weights, space, joints[..., 0], tips)
-    flat, flat_joints = _flattened(rest, joints, wrists, shares, tips)
+    flat, flat_joints = _flattened(remaining, joints, wrists, shares, tips)
     hand = np.flatnonzero((weights[:, 22:].sum(1) > 0) | (shares[:, 22:].sum(1) > 0))
     return {
         "vertices": hand.astype(np.int32),
@@ -75,9 +75,9 @@ def finger_arrays(
     }
 
 
-def regressor_of(regressor: np.ndarray, rest: np.ndarray) -> np.ndarray:
+def regressor_of(regressor: np.ndarray, remaining: np.ndarray) -> np.ndarray:
     """[j, v] times [v, 3, n]."""
-    return np.einsum("jv,vcn->jcn", regressor, rest)
+    return np.einsum("jv,vcn->jcn", regressor, remaining)
 
 
 def _joints(bones: list[str], bone_heads: np.ndarray) -> np.ndarray:
@@ -87,17 +87,17 @@ def _joints(bones: list[str], bone_heads: np.ndarray) -> np.ndarray:
     def head(bone: str) -> np.ndarray:
         return bone_heads[:, number[bone]]
 
-    found = []
+    results = []
     for letter in "LR":
         wrist = head(f"wrist.{letter}")
         for finger, digit in FINGERS.items():
-            one, two, three = (head(f"finger{digit}-{k}.{letter}") for k in (1, 2, 3))
+            item, two, three = (head(f"finger{digit}-{k}.{letter}") for k in (1, 2, 3))
             if finger == "thumb":
                 two = two + _THUMB_FORTH * (three - two)
             else:
-                one = one + _KNUCKLE_BACK * (wrist - one)
-            found += [one, two, three]
-    joints = np.stack(found, 1)
+                item = item + _KNUCKLE_BACK * (wrist - item)
+            results += [item, two, three]
+    joints = np.stack(results, 1)
     return 0.5 * (joints + joints[:, _MIRROR] * FLIP)
 
 
@@ -119,22 +119,22 @@ def _finger_weights(
     for side, letter in enumerate("LR"):
         wrist = 20 + side
         hand = NUMBER[("left_hand", "right_hand")[side]]
-        whole = weights[:, wrist] + weights[:, hand]
-        out[:, wrist] = whole
+        full = weights[:, wrist] + weights[:, hand]
+        out[:, wrist] = full
         rays = [_ray(number, bone_weights, digit, letter) for digit in FINGERS.values()]
         total = sum(rays) + bone_weights[:, number[f"wrist.{letter}"]] + 1e-9
         for finger, ray in enumerate(rays):
             first = 15 * side + 3 * finger
-            at = [
+            index_part = [
                 space.joint_regressor[wrist] @ space.template,
                 *joints[first : first + 3],
                 space.template[tips[first // 3]],
             ]
-            along = [(b - a) / np.linalg.norm(b - a) for a, b in itertools.pairwise(at)]
-            before = whole * ray / total
+            along = [(b - a) / np.linalg.norm(b - a) for a, b in itertools.pairwise(index_part)]
+            before = full * ray / total
             for k in range(3):
                 axis = along[k] + along[k + 1]
-                step = (space.template - at[k + 1]) @ axis / np.linalg.norm(axis)
+                step = (space.template - index_part[k + 1]) @ axis / np.linalg.norm(axis)
                 share = np.clip(step / (2 * _HALF_WIDTH_M[k]) + 0.5, 0, 1)
                 moved = before * share**2 * (3 - 2 * share)
                 out[:, wrist if k == 0 else 22 + first + k - 1] -= moved
@@ -156,26 +156,30 @@ def _ray(number: dict[str, int], bone_weights: np.ndarray, digit: int, letter: s
 
 
 def _flattened(
-    rest: np.ndarray, joints: np.ndarray, wrists: np.ndarray, weights: np.ndarray, tips: np.ndarray
+    remaining: np.ndarray,
+    joints: np.ndarray,
+    wrists: np.ndarray,
+    weights: np.ndarray,
+    tips: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Vertices [v, 3, n] and joints [30, 3, n] of the hand with straight fingers in the plane of
     the palm, n: the mean and every direction of shape, all under the rotations that make the mean
     hand flat."""
     turned = np.tile(np.eye(3), (52, 1, 1))
-    placed = np.zeros((52, 3, rest.shape[-1]))
+    placed = np.zeros((52, 3, remaining.shape[-1]))
     flat = joints.copy()
     for first in range(0, 30, 3):
-        chain = [*joints[first : first + 3], rest[tips[first // 3]]]
+        chain = [*joints[first : first + 3], remaining[tips[first // 3]]]
         sign = 1.0 if first < 15 else -1.0
         towards = chain[2][:, 0] - chain[0][:, 0]
-        wanted = towards * [1, 0, 1] if (first // 3) % 5 < 4 else _THUMB_FLAT * [sign, 1, 1]
-        where = chain[0]
+        requested = towards * [1, 0, 1] if (first // 3) % 5 < 4 else _THUMB_FLAT * [sign, 1, 1]
+        place = chain[0]
         for k in range(3):
             joint = 22 + first + k
-            turned[joint] = between(chain[k + 1][:, 0] - chain[k][:, 0], wanted)
-            flat[first + k] = where
-            placed[joint] = where - np.einsum("ab,bn->an", turned[joint], chain[k])
-            where = where + np.einsum("ab,bn->an", turned[joint], chain[k + 1] - chain[k])
+            turned[joint] = between(chain[k + 1][:, 0] - chain[k][:, 0], requested)
+            flat[first + k] = place
+            placed[joint] = place - np.einsum("ab,bn->an", turned[joint], chain[k])
+            place = place + np.einsum("ab,bn->an", turned[joint], chain[k + 1] - chain[k])
     blend = np.einsum("vj,jab->vab", weights, turned)
-    moved = np.einsum("vab,vbn->van", blend, rest) + np.einsum("vj,jan->van", weights, placed)
+    moved = np.einsum("vab,vbn->van", blend, remaining) + np.einsum("vj,jan->van", weights, placed)
     return moved, flat

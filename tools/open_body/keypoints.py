@@ -30,8 +30,8 @@ def _outer_hip(side: str) -> Recipe:
     """SMPL's hips are drawn in to 85 % of the anatomical distance from the middle; people mark the
     anatomical ones.
     """
-    other = "right" if side == "left" else "left"
-    return {f"{side}_hip": 1 + 0.15 / 1.7, f"{other}_hip": -0.15 / 1.7}
+    second = "right" if side == "left" else "left"
+    return {f"{side}_hip": 1 + 0.15 / 1.7, f"{second}_hip": -0.15 / 1.7}
 
 
 _SIDES = ("left", "right")
@@ -110,25 +110,25 @@ class PosedPeople:
         space: ShapeSpace,
         weights: np.ndarray,  # [v, 24]
         correctives: np.ndarray,  # [v, 3, 207]
-        seen: np.ndarray,  # [v] vertices that may be used
+        observed: np.ndarray,  # [v] vertices that may be used
         picks: dict[str, int],
         left_eyeball: np.ndarray,  # vertex numbers
     ) -> None:
         self._space = space
         self._weights = weights
-        self._seen = seen
+        self._seen = observed
         self._picks = picks
         self._eyeballs = {"left_eyeball": left_eyeball, "right_eyeball": space.mirror[left_eyeball]}
         self._meshes = np.zeros((_POSES, len(weights), 3), np.float32)
         self._joints = np.zeros((_POSES, 24, 3))
         for number in range(_POSES):
             shape = rng.normal(size=_SHAPE_DIRECTIONS)
-            rest = space.template + space.directions[:, :, :_SHAPE_DIRECTIONS] @ shape
+            remaining = space.template + space.directions[:, :, :_SHAPE_DIRECTIONS] @ shape
             rotations = _random_rotations(rng)
             transforms, self._joints[number] = bone_transforms(
-                rotations, space.joint_regressor @ rest
+                rotations, space.joint_regressor @ remaining
             )
-            corrected = rest + correctives @ (rotations[1:] - np.eye(3)).ravel()
+            corrected = remaining + correctives @ (rotations[1:] - np.eye(3)).ravel()
             self._meshes[number] = apply(blend(weights, transforms), corrected)
 
     def regressor(self, recipes: Sequence[Recipe | Landmark], mirror: list[int]) -> np.ndarray:
@@ -144,16 +144,16 @@ class PosedPeople:
         place = self._space.joint_regressor[joint] @ self._space.template + landmark.offset_m
         candidates = np.nonzero((self._weights[:, joint] > _CARRIED) & self._seen)[0]
         corners = self._space.template[candidates]
-        found = linprog(
+        result = linprog(
             ((corners - place) ** 2).sum(1),
             A_eq=np.vstack([corners.T, np.ones(len(corners))]),
             b_eq=np.append(place, 1.0),
             method="highs-ds",
         )
-        if found.status != 0:
+        if result.status != 0:
             raise ValueError(f"{landmark} does not lie between vertices of its bone")
         row = np.zeros(len(self._weights))
-        row[candidates] = found.x
+        row[candidates] = result.x
         return row
 
     def _row(self, recipe: Recipe) -> np.ndarray:

@@ -38,7 +38,7 @@ def sample(assets: Assets, phenotypes: Phenotypes, count: int, seed: int = 0) ->
 
 
 def _person(
-    rng: np.random.Generator, phenotypes: Phenotypes, skin: np.ndarray, kept: np.ndarray
+    rng: np.random.Generator, phenotypes: Phenotypes, skin: np.ndarray, selected: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
     """One mesh [19158, 3] with its height and mass."""
     male = rng.random() < 0.5
@@ -63,8 +63,8 @@ def _person(
     details = {}
     for folder, name, sides, deviation in DETAILS:
         amount = np.clip(rng.normal(0, deviation), -1, 1)
-        for less, more in detail_pair(folder, name, sides):
-            details[less if amount < 0 else more] = abs(amount)
+        for less, upper in detail_pair(folder, name, sides):
+            details[less if amount < 0 else upper] = abs(amount)
 
     by_weight = _WeightLine(phenotypes, macro, details)
 
@@ -72,7 +72,7 @@ def _person(
         """The mesh of that weight at the wanted height, and its mass."""
         mesh = by_weight(weight)
         mesh = mesh * (height / np.ptp(mesh[:SKIN_VERTICES, 1]))
-        return mesh, _volume(mesh[kept], skin) * _DENSITY
+        return mesh, _volume(mesh[selected], skin) * _DENSITY
 
     low = -0.2
     high = 2.2
@@ -94,8 +94,8 @@ class _WeightLine:
     def __init__(self, phenotypes: Phenotypes, macro: Macro, details: dict[str, float]) -> None:
         softer = replace(macro, muscle=max(0, macro.muscle - 0.35))
         self._thin, self._average, self._heavy, self._beyond = (
-            phenotypes.vertices(replace(who, weight=weight), details)
-            for who, weight in ((macro, 0.0), (macro, 0.5), (macro, 1.0), (softer, 1.25))
+            phenotypes.vertices(replace(person_part, weight=weight), details)
+            for person_part, weight in ((macro, 0.0), (macro, 0.5), (macro, 1.0), (softer, 1.25))
         )
 
     def __call__(self, weight: float) -> np.ndarray:

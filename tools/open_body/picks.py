@@ -16,7 +16,7 @@ def pick(
     weights: np.ndarray,  # [v, 24]
     stays: np.ndarray,  # [v] their numbers among the kept vertices
     mirror: np.ndarray,  # [v]
-    seen: np.ndarray,  # [v] skin that is well visible
+    observed: np.ndarray,  # [v] skin that is well visible
     eyes: np.ndarray,  # [v] eyeballs
 ) -> dict[str, int]:
     """Vertex numbers by the names that the `smplx` package uses, and `headtop`."""
@@ -34,11 +34,11 @@ def pick(
     head = weights[:, NUMBER["head"]] > 0.9
     left = template[:, 0] > 0
     picks = {
-        "nose": furthest(of(head & (np.abs(template[:, 0]) < 0.004) & seen), axis=2),
+        "nose": furthest(of(head & (np.abs(template[:, 0]) < 0.004) & observed), axis=2),
         "leye": furthest(of(eyes & left), axis=2),
         "headtop": furthest(of(head), axis=1),
     }
-    ear = of((_moved_by_ear_targets(assets)[original] > 0.02) & left & seen)
+    ear = of((_moved_by_ear_targets(assets)[original] > 0.02) & left & observed)
     centre = template[ear].mean(0)
     centre[0] = np.percentile(template[ear, 0], 60)
     picks["lear"] = nearest(ear, centre, template)
@@ -48,7 +48,7 @@ def pick(
     standing = phenotypes.vertices(Macro())
     for name, cube in _cubes():
         place = standing[assets.group_vertices(cube)].mean(0)
-        picks[name] = nearest(of(seen), place, standing[original])
+        picks[name] = nearest(of(observed), place, standing[original])
     sole = template[:, 1] < template[:, 1].min() + 0.035
     picks["LHeel"] = furthest(of((weights[:, NUMBER["left_ankle"]] > 0.7) & sole), axis=2, sign=-1)
 

@@ -28,7 +28,7 @@ def find(
     stays: np.ndarray,
     faces: np.ndarray,
     mirror: np.ndarray,
-    seen: np.ndarray,
+    observed: np.ndarray,
 ) -> ShapeSpace:
     """Principal components of the population, of its surface rather than of its vertices.
 
@@ -43,7 +43,7 @@ def find(
     directions = _principal_directions(
         bodies - template, _vertex_areas(template, faces), population
     )
-    regressor = joint_regressor(bodies, joints, JOINT_MIRROR, template, mirror, seen)
+    regressor = joint_regressor(bodies, joints, JOINT_MIRROR, template, mirror, observed)
     return ShapeSpace(template, directions, regressor, faces, mirror)
 
 
@@ -79,7 +79,7 @@ def joint_regressor(
     joint_mirror: np.ndarray,
     template: np.ndarray,
     mirror: np.ndarray,
-    seen: np.ndarray,
+    observed: np.ndarray,
     reach_m: float = 0.30,
 ) -> np.ndarray:
     """[j, v] sparse, non-negative rows that sum to one and find the joints [P, j, 3] of every third
@@ -87,23 +87,23 @@ def joint_regressor(
     """
     mean_joints = joints.mean(0)
     regressor = np.zeros((len(joint_mirror), len(template)))
-    for joint, other in enumerate(joint_mirror):
-        if other < joint:
+    for joint, second in enumerate(joint_mirror):
+        if second < joint:
             continue
-        near = _surrounding(mean_joints[joint], template, seen, reach_m)
-        if other == joint:
+        near = _surrounding(mean_joints[joint], template, observed, reach_m)
+        if second == joint:
             near = np.unique(np.concatenate([near, mirror[near]]))
         regressor[joint, near] = _weights(joints[::3, joint], bodies[::3, near])
-        if other == joint:
+        if second == joint:
             regressor[joint] = 0.5 * (regressor[joint] + regressor[joint][mirror])
         else:
-            regressor[other] = regressor[joint][mirror]
+            regressor[second] = regressor[joint][mirror]
     regressor[regressor < 1e-4] = 0
     return regressor / regressor.sum(1, keepdims=True)
 
 
 def _surrounding(
-    point: np.ndarray, template: np.ndarray, seen: np.ndarray, reach_m: float
+    point: np.ndarray, template: np.ndarray, observed: np.ndarray, reach_m: float
 ) -> np.ndarray:
     """Vertices on all sides of a point: the nearest 40 within reach in each of 60 random
     directions.
@@ -113,11 +113,11 @@ def _surrounding(
     offset = template - point
     distance = np.linalg.norm(offset, axis=1)
     towards = np.argmax((offset / (distance[:, None] + 1e-9)) @ directions.T, 1)
-    found: set[int] = set()
+    result: set[int] = set()
     for direction in range(len(directions)):
-        near = np.nonzero((towards == direction) & (distance < reach_m) & seen)[0]
-        found.update(near[np.argsort(distance[near])[:40]].tolist())
-    return np.array(sorted(found))
+        near = np.nonzero((towards == direction) & (distance < reach_m) & observed)[0]
+        result.update(near[np.argsort(distance[near])[:40]].tolist())
+    return np.array(sorted(result))
 
 
 def _weights(targets: np.ndarray, vertices: np.ndarray) -> np.ndarray:

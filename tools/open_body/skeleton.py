@@ -108,7 +108,7 @@ def _joints(population: Population) -> np.ndarray:
         ankle = head(f"foot.{letter}")
         wrist = head(f"wrist.{letter}")
         collar = 0.3 * head(f"clavicle.{letter}") + 0.7 * head(f"shoulder01.{letter}")
-        for joint, where in (
+        for joint, place in (
             ("hip", mid_hip + 0.85 * (head(f"upperleg01.{letter}") - mid_hip)),
             ("knee", head(f"lowerleg01.{letter}")),
             ("ankle", ankle),
@@ -119,10 +119,10 @@ def _joints(population: Population) -> np.ndarray:
             ("wrist", wrist),
             ("hand", wrist + 0.85 * (head(f"finger3-1.{letter}") - wrist)),
         ):
-            joints[:, NUMBER[f"{side}_{joint}"]] = where
+            joints[:, NUMBER[f"{side}_{joint}"]] = place
     pelvis = 0.85 * mid_hip + 0.15 * head("neck01")
     pelvis[:, 2] = 0.5 * (head("spine05") + head("spine04"))[:, 2]
-    for joint, where in (
+    for joint, place in (
         ("pelvis", pelvis),
         ("spine1", 0.7 * head("spine03") + 0.3 * head("spine02")),
         ("spine2", 0.5 * head("spine02") + 0.5 * head("spine01")),
@@ -130,7 +130,7 @@ def _joints(population: Population) -> np.ndarray:
         ("neck", head("neck01")),
         ("head", head("head")),
     ):
-        joints[:, NUMBER[joint]] = where
+        joints[:, NUMBER[joint]] = place
     return joints
 
 
@@ -179,9 +179,9 @@ def _triangles(quads: np.ndarray, mirror: np.ndarray, vertices: np.ndarray) -> n
             cut = [(a, b, d), (b, c, d)]
         triangles += cut
         done.add(number)
-        other = number_of[frozenset(mirror[[a, b, c, d]].tolist())]
-        if other not in done:
-            done.add(other)
+        second = number_of[frozenset(mirror[[a, b, c, d]].tolist())]
+        if second not in done:
+            done.add(second)
             triangles += [
                 (mirror[i], mirror[k], mirror[j]) for i, j, k in cut
             ]  # mirrored, so in the opposite order

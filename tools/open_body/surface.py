@@ -1,4 +1,4 @@
-"""The mesh as a surface: who neighbours whom, smoothing, normals."""
+"""The mesh as a surface: neighbours, smoothing, normals."""
 
 import numpy as np
 import scipy.sparse as sparse
@@ -11,9 +11,9 @@ class Surface:
         self._faces = faces
         sides = np.concatenate([faces[:, [0, 1]], faces[:, [1, 2]], faces[:, [2, 0]]])
         edges = np.unique(np.sort(sides, 1), axis=0)
-        both = np.concatenate([edges, edges[:, ::-1]])
+        pair = np.concatenate([edges, edges[:, ::-1]])
         adjacent = sparse.coo_matrix(
-            (np.ones(len(both)), both.T), shape=(vertices, vertices)
+            (np.ones(len(pair)), pair.T), shape=(vertices, vertices)
         ).tocsr()
         count = np.asarray(adjacent.sum(1)).ravel()
         self.neighbour_mean = sparse.diags(1 / count) @ adjacent  # [v, v]
@@ -45,13 +45,13 @@ class DeltaMush:
     """
 
     def __init__(
-        self, surface: Surface, rest: np.ndarray, fixed: np.ndarray, rounds: int = 8
+        self, surface: Surface, remaining: np.ndarray, fixed: np.ndarray, rounds: int = 8
     ) -> None:
         self._surface = surface
         self._rounds = rounds
         self._fixed = fixed
-        smooth = self._smooth(rest)
-        self._detail = np.einsum("nij,ni->nj", surface.frames(smooth), rest - smooth)
+        smooth = self._smooth(remaining)
+        self._detail = np.einsum("nij,ni->nj", surface.frames(smooth), remaining - smooth)
         self._detail[fixed] = 0
 
     def _smooth(self, vertices: np.ndarray) -> np.ndarray:

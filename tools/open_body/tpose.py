@@ -106,10 +106,10 @@ class TPose:
         return Standing(vertices, np.array([placed[bone] for bone in self.bones]))
 
 
-def _head_vertices(assets: Assets, where: dict) -> list[int]:
-    if where["strategy"] == "CUBE":
-        return assets.group_vertices(where["cube_name"])
-    return [where["vertex_index"]] if where["strategy"] == "VERTEX" else where["vertex_indices"]
+def _head_vertices(assets: Assets, place: dict) -> list[int]:
+    if place["strategy"] == "CUBE":
+        return assets.group_vertices(place["cube_name"])
+    return [place["vertex_index"]] if place["strategy"] == "VERTEX" else place["vertex_indices"]
 
 
 def _from_root(parent: dict[str, str]) -> list[str]:
@@ -143,9 +143,9 @@ def _arm(head: dict[str, np.ndarray], side: str, sign: float) -> dict[str, np.nd
     hinge = swing @ np.cross(elbow - shoulder, wrist - elbow)
     hinge[0] = 0
     hinge /= np.linalg.norm(hinge)
-    wanted = np.array([0, -sign, 0])
-    upper = between(hinge, wanted) @ swing
-    twist = float(np.arctan2(np.cross(hinge, wanted) @ out, hinge @ wanted))
+    requested = np.array([0, -sign, 0])
+    upper = between(hinge, requested) @ swing
+    twist = float(np.arctan2(np.cross(hinge, requested) @ out, hinge @ requested))
     for bone, share in (("upperarm01", 0.5), ("upperarm02", 1.0)):
         turned[bone] = rotation(out, share * twist) @ swing
 

@@ -65,6 +65,10 @@ class Motion:
 
 
 PLAIN = Motion()
+Y_UP = "y-up"
+Z_UP = "z-up"
+AS_RIG = "as-rig"
+AXES = (Y_UP, Z_UP, AS_RIG)  # of --trc-axes
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ class Exporter:
     name: str
     entry: str  # the file or folder that it writes into the result's folder
     names_bones: bool = False
+    turns_axes: bool = False  # whether `write` takes `axes`
     motion: str = ""  # function of `exports.motion` that prepares the result; empty: as it is
     write_function: str = "write"
     # If not empty, `entry` is a folder with a file for each "person", "segment" or "frame", whose
@@ -94,6 +99,7 @@ class Exporter:
         progress: "Reporter",
         bone_names: str = DEFAULT,
         motion: Motion = PLAIN,
+        axes: str = Y_UP,
     ) -> list[str]:
         """Write the format and return the names of its files, relative to the folder."""
         write = getattr(import_module(self.module), self.write_function)
@@ -101,6 +107,8 @@ class Exporter:
             result = getattr(import_module(f"{__name__}.motion"), self.motion)(result, motion)
         if self.names_bones:
             write = partial(write, convention=bone_names)
+        if self.turns_axes:
+            write = partial(write, axes=axes)
         if not self.each:
             write(result, folder, progress)
             return [self.entry]
@@ -142,6 +150,7 @@ EXPORTERS = {
         "person_files",
         "trc",
         motion="change_motion_at_even_times",
+        turns_axes=True,
         write_function="write_trc",
         each="segment",
         suffix=".trc",

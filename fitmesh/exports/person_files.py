@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitmesh.exports import DEFAULT, bone_names
+from fitmesh.exports import DEFAULT, Y_UP, bone_names
 from fitmesh.exports.angles import euler_deg
+from fitmesh.exports.axes import rotation_from_y_up
 from fitmesh.exports.scene import (
     RestBody,
     SceneFrame,
@@ -109,11 +110,19 @@ def marker_names(hands: bool) -> list[str]:
     return keypoints + joints + (tips if hands else [])
 
 
-def write_trc(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
+def write_trc(
+    result: Result,
+    scene: SceneFrame,
+    path: Path,
+    person: Person,
+    rows: slice,
+    axes: str = Y_UP,
+) -> None:
     """Write `trc/person_N.trc`: markers at the body's keypoints and joints, for OpenSim and
     Pose2Sim.
 
-    Scene frame: metres (stated in the header), y up, as OpenSim's ground has it. Keypoints have the
+    Scene frame: metres (stated in the header), y up, as OpenSim's ground has it, unless `axes` says
+    otherwise (`exports.axes`). Keypoints have the
     names of Pose2Sim's Halpe-26 markers, so that its OpenSim setup finds them; joints are `joint_`
     and SMPL's name; fingertips follow if hands were detected. The first five lines are as OpenSim's
     TRCFileAdapter reads and Pose2Sim writes them; data begin in line 6.
@@ -126,18 +135,18 @@ def write_trc(result: Result, scene: SceneFrame, path: Path, person: Person, row
     if posed.hands is not None:
         markers_cam.append(posed.hands[:, :, 4::4].flatten(1, 2))
     markers_cam_m = np.concatenate([markers.double().numpy() for markers in markers_cam], 1)
-    points = scene.points(markers_cam_m, person.frame[rows])
+    points = scene.points(markers_cam_m, person.frame[rows]) @ rotation_from_y_up(result, axes).T
     times = clip_time_s(result, person)[rows]
     names = marker_names(posed.hands is not None)
     count = str(len(points))
     rate = f"{float(frame_rate(result)):.6f}"
-    axes = [f"{axis}{number}" for number in range(1, len(names) + 1) for axis in "XYZ"]
+    columns = [f"{axis}{number}" for number in range(1, len(names) + 1) for axis in "XYZ"]
     lines = [
         f"PathFileType\t4\t(X/Y/Z)\t{path.name}",
         "\t".join(_TRC_KEYS),
         "\t".join([rate, rate, count, str(len(names)), "m", rate, "1", count]),
         "Frame#\tTime\t" + "\t\t\t".join(names) + "\t\t",
-        "\t\t" + "\t".join(axes),
+        "\t\t" + "\t".join(columns),
     ]
     row_format = "%d\t%.6f" + "\t%.5f" * points[0].size
     coordinates = points.reshape(len(points), -1).tolist()

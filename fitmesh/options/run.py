@@ -219,6 +219,11 @@ class RunOptions:
         OUTPUT,
         ranges.SHARE,
     )
+    trc_axes: str = option(
+        "y-up",
+        "Axes of trc: y-up (OpenSim's), z-up, or as-rig (those of several cameras' calibration).",
+        OUTPUT,
+    )
     in_place: bool = option(
         False,
         "Keep each root over the origin in the same files, or let it move.",

@@ -17,15 +17,21 @@ from fitting.fits import TrackFit
 from fitting.grid import blend_params
 from fitting.keypoints.usable import check_body_keypoints
 from fitting.keypoints.weights import PRESENT
+from fitting.rig.rig_ground import LaboratoryFrame
 from fitting.rig.views import move_params
 from fitting.shot import ShotFit
 from pose2d.base.caching import CacheKey
 
 
 def write_camera_result(
-    number: int, synced: SyncedTracks, shot_fit: ShotFit, body: Body, key: CacheKey
+    number: int,
+    synced: SyncedTracks,
+    shot_fit: ShotFit,
+    laboratory: LaboratoryFrame | None,
+    body: Body,
+    key: CacheKey,
 ) -> None:
-    """Write `fit.npz` of one camera."""
+    """Write `fit.npz` of one camera, in the calibration's world where it is known."""
     camera_tracks = synced.cameras[number]
     camera = synced.rig.cameras[number].camera
     to_camera = synced.to_camera(number)
@@ -49,9 +55,12 @@ def write_camera_result(
     frames = tracks.frames
     scene = dict(scene_arrays([own_scene], frames[:1], frames, [lowest_m]))
     first_arrays = scene_arrays([first_scene], frames[:1], frames, [lowest_m])
-    # All cameras share the first one's world.
-    world = (first_arrays["world_from_camera"] @ np.linalg.inv(to_camera)).astype(np.float32)
-    scene |= {"world_from_camera": world, "shot_camera": ["static"]}
+    # All cameras share the calibration's world, or the first camera's.
+    if laboratory is not None:
+        world = np.tile(laboratory.from_camera(synced.rig.cameras[number]), (len(frames), 1, 1))
+    else:
+        world = first_arrays["world_from_camera"] @ np.linalg.inv(to_camera)
+    scene |= {"world_from_camera": world.astype(np.float32), "shot_camera": ["static"]}
     groups = Person.to_groups(fitted, {"directions": 10, "fitted": 10})
     arrays = {**scene, **groups, **_views_table(synced, number)}
     write_fit(camera_tracks.job, key, tracks, camera, arrays)

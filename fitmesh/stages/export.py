@@ -32,6 +32,8 @@ def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> 
     """Return the key of an export: settings, fit, overlay and code on which it depends."""
     exporter = EXPORTERS[name]
     chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if exporter.names_bones else {}
+    if exporter.turns_axes:
+        chosen["axes"] = job.settings.trc_axes
     if exporter.motion:
         only_selects = (
             exporter.motion == "blank_unreliable_rows"
@@ -83,8 +85,14 @@ def make(job: Job, key: CacheKey) -> None:
     else:
         remove_temporary(job.out / exporter.entry)
         result = fitmesh.result.load(job.out)
+        settings = job.settings
         names = exporter.write(
-            result, job.out, job.reporter, job.settings.bone_names, job.settings.motion
+            result,
+            job.out,
+            job.reporter,
+            settings.bone_names,
+            settings.motion,
+            settings.trc_axes,
         )
     sizes = {name: (job.out / name).stat().st_size for name in names}
     with atomic_file(note) as temporary:

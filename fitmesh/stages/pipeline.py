@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ccnet.confidence import check_source, default_source
-from fitmesh.exports import ALWAYS, EXPORTERS, check_exports, choose_exports
+from fitmesh.exports import ALWAYS, AS_RIG, AXES, EXPORTERS, check_exports, choose_exports
 from fitmesh.options.record import shared
 from fitmesh.options.run import RunOptions
 from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest, numbers_of
@@ -24,7 +24,7 @@ from fitmesh.ui import events
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.files import atomic_file, remove_temporary
 from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import read_json
@@ -239,6 +239,15 @@ def check(job: Job) -> None:
 def check_settings(settings: RunSettings) -> None:
     """Refuse settings that no clip could be run with."""
     check_exports(settings.exports, settings.bone_names)
+    if settings.trc_axes not in AXES:
+        raise OptionError(
+            f"--trc-axes must be one of {', '.join(AXES)}; got {settings.trc_axes!r}.",
+            option="--trc-axes",
+        )
+    if settings.trc_axes == AS_RIG and not settings.videos:
+        raise OptionError(
+            "--trc-axes as-rig is for several cameras: choose y-up or z-up.", option="--trc-axes"
+        )
     fit.check(settings)
     check_device(settings.device)
     detector_class(settings.detector)

@@ -7,7 +7,7 @@ overlay is drawn.
 
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,14 +26,14 @@ from fitmesh.ui.trouble import count
 from fitting.body import Body
 from fitting.body.load import load_body
 from fitting.camera.focal import focal_from_user
-from fitting.fits import FitOptions
+from fitting.fits import FitOptions, OtherView
 from fitting.keypoints.side_swap import reorder_keypoints
 from fitting.rig.association import Track, associate
 from fitting.rig.calibration import read_rig, write_rig
 from fitting.rig.check import check_calibration
 from fitting.rig.offsets import Offset
 from fitting.rig.rig import Rig
-from fitting.rig.rig_ground import find_stated_ground
+from fitting.rig.rig_ground import LaboratoryFrame, find_laboratory_frame
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from fitting.stated import widen_by_cameras
 from pose2d.base.caching import CacheKey, code_digest, content_digest, npz_is_current, read_npz
@@ -179,7 +179,11 @@ def make(job: Job, key: CacheKey) -> None:
         groups = associate(placing.rig, sights_of(cameras, placing.rig), placing.offsets_s)
     _announce(job, placing, groups)
     synced = SyncedTracks(join_people(cameras, groups), placing.rig, placing.offsets)
-    shot_fit = _fit(job, synced, body)
+    views = {identity: synced.views(identity) for identity in synced.cameras[0].people}
+    laboratory = find_laboratory_frame(synced.rig, list(views.values()))
+    if placing.rig.source != "people":
+        _announce_frame(job, laboratory)
+    shot_fit = _fit(job, synced, views, laboratory, body)
     for identity, track in shot_fit.people.items():
         if placing.scale_log_std or placing.turn_std_rad:
             track = widen_by_cameras(track, placing.scale_log_std, placing.turn_std_rad, body)
@@ -189,7 +193,7 @@ def make(job: Job, key: CacheKey) -> None:
     write_rig(job.out / RIG_FILE, _with_found_world(placing.rig, shot_fit, body))
     # The first camera's last: its file says that the others are done.
     for number in reversed(range(len(cameras))):
-        write_camera_result(number, synced, shot_fit, body, key)
+        write_camera_result(number, synced, shot_fit, laboratory, body, key)
 
 
 def _read_cameras(job: Job) -> list[CameraTracks]:
@@ -206,14 +210,37 @@ def _read_cameras(job: Job) -> list[CameraTracks]:
     return cameras
 
 
-def _fit(job: Job, synced: SyncedTracks, body: Body) -> ShotFit:
+def _announce_frame(job: Job, laboratory: LaboratoryFrame | None) -> None:
+    """Say whether results are in the calibration's world, and where its floor is."""
+    if laboratory is None:
+        job.reporter.warn(
+            "people stand along no axis of the calibration's world: results are in a world under "
+            "the first camera."
+        )
+        return
+    axis = "xyz"[int(np.abs(laboratory.up).argmax())]
+    sign = "-" if laboratory.up.min() < 0 else ""
+    job.reporter.say(f"results are in the calibration's world, {sign}{axis} up", "cameras")
+    if not laboratory.is_floor_at_zero and np.isfinite(laboratory.feet_m):
+        job.reporter.warn(
+            f"the lowest feet are {laboratory.feet_m:+.2f} m from 0 in the calibration's world, so "
+            "that 0 is not taken for the floor; positions stay in that world."
+        )
+
+
+def _fit(
+    job: Job,
+    synced: SyncedTracks,
+    views: Mapping[int, list[OtherView]],
+    laboratory: LaboratoryFrame | None,
+    body: Body,
+) -> ShotFit:
     """Fit one body per person to the keypoints of all cameras."""
     settings = job.settings
     first = synced.cameras[0]
-    views = {identity: synced.views(identity) for identity in first.people}
     options = scene_options(settings.floor)
-    if options.ground and not options.user_ground.states_anything:
-        options = SceneOptions(user_ground=find_stated_ground(synced.rig, list(views.values())))
+    if options.ground and not options.user_ground.states_anything and laboratory is not None:
+        options = SceneOptions(user_ground=laboratory.ground(synced.rig.cameras[0]))
     shot_people = [
         ShotPerson(
             identity,

@@ -34,6 +34,13 @@ def sim() -> SimulatedRig:
     return simulate(rig, fitting.load_body(), 3, people=2, frames=FRAMES, noise=NOISE)
 
 
+def trc_marker(out: Path, name: str) -> np.ndarray:
+    """Return a marker of the first person in the first frame."""
+    lines = (out / "trc" / "person_1.trc").read_text().splitlines()
+    number = lines[3].split("\t")[2::3].index(name)
+    return np.array(lines[5].split("\t")[2 + 3 * number : 5 + 3 * number], float)
+
+
 @pytest.fixture
 def clips(sim: SimulatedRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """cam1.mp4, cam2.mp4, rig.toml; whoever looks for people finds the simulated ones."""
@@ -96,6 +103,11 @@ def test_two_cameras_become_one_result(
         ]
         assert min(away) < 0.06
         assert person.joints_world_m is not None
+        in_laboratory = [  # z up in the rig, y up in results
+            np.linalg.norm(person.joints_world_m - joints[person.frame][..., [1, 2, 0]], axis=-1)
+            for joints in sim.joints_m
+        ]
+        assert min(distance.mean() for distance in in_laboratory) < 0.06
     assert [view.name for view in result.views] == ["cam1", "cam2"]
     np.testing.assert_allclose(
         result.views[1].from_camera[:3, :3], sim.rig.relative(1)[0], atol=1e-5
@@ -109,9 +121,13 @@ def test_two_cameras_become_one_result(
         assert np.nanmedian(two.reprojection_px) < 12
     for name in ("overlay.mp4", "cameras/cam2/overlay.mp4", "scene.glb", "report.html", "rig.toml"):
         assert (out / name).is_file(), name
-    assert list(out.glob("*.trc")) + list((out / "trc").glob("*")) != []
+    first = result.people[0]
+    pelvis = first.joints_world_m[0, 0]
+    np.testing.assert_allclose(trc_marker(out, "joint_pelvis"), pelvis, atol=2e-3)
+    assert fitmesh_command(*arguments, "--export", "trc", "--trc-axes", "as-rig") == 0
+    np.testing.assert_allclose(trc_marker(out, "joint_pelvis"), pelvis[[2, 0, 1]], atol=2e-3)
     assert len(read_rig(out / "rig.toml", ["cam1", "cam2"], [SIZE] * 2)) == 2
-    assert fitmesh_command(*arguments, "--export", "trc") == 0
+    assert fitmesh_command(*arguments, "--export", "trc", "--trc-axes", "as-rig") == 0
     assert fitmesh_command.stages_made() == []
 
 
@@ -124,7 +140,7 @@ def test_the_function_takes_a_list_of_videos(clips: Path) -> None:
     )
     assert len(result.people) == 2
     assert len(result.views) == 2
-    with pytest.raises(package.UserError, match="two at least"):
+    with pytest.raises(package.UserError, match="at least two videos"):
         package.run([clips / "cam1.mp4"], clips / "other")
 
 

@@ -25,7 +25,7 @@ from fitting.rig.from_people import place_cameras
 from fitting.rig.lifted import Lifted, Recorded
 from fitting.rig.offsets import SyncedCamera, find_offset
 from fitting.rig.rig import Rig
-from fitting.rig.rig_ground import find_stated_ground
+from fitting.rig.rig_ground import LaboratoryFrame, find_laboratory_frame
 from fitting.rig.sides import exchange_sides
 from fitting.rig.sights import Sight
 from fitting.rig.triangulation import triangulate
@@ -313,14 +313,29 @@ def test_a_right_calibration_passes_and_its_unit_is_found() -> None:
 
 def test_gravity_and_floor_are_those_that_the_calibration_states() -> None:
     sim = simulate(placed_around([0, 75]), BODY, 9, frames=60, noise=GOOD, clip=0)
-    given = find_stated_ground(sim.rig, [views(sim, 0, [0, 1])])
+    frame = find_laboratory_frame(sim.rig, [views(sim, 0, [0, 1])])
+    assert frame is not None
+    given = frame.ground(sim.rig.cameras[0])
     np.testing.assert_allclose(given.up_cam, sim.rig.cameras[0].rotation[:, 2])
     assert given.camera_height_m == pytest.approx(sim.rig.cameras[0].position_m[2])
     tilted = Rotation.from_euler("x", 25, degrees=True).as_matrix()
     other = replace(
         sim.rig, cameras=tuple(replace(c, rotation=c.rotation @ tilted) for c in sim.rig.cameras)
     )
-    assert find_stated_ground(other, [views(sim, 0, [0, 1])]).up_cam is None
+    assert find_laboratory_frame(other, [views(sim, 0, [0, 1])]) is None
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_laboratory_frame_is_turned_to_y_up(axis: int, sign: float) -> None:
+    frame = LaboratoryFrame(sign * np.eye(3)[axis], 0.0)
+    np.testing.assert_allclose(frame.y_up @ frame.up, [0, 1, 0])
+    assert np.linalg.det(frame.y_up) == pytest.approx(1)
+
+
+def test_with_z_up_axes_are_those_of_pose2sim() -> None:
+    frame = LaboratoryFrame(np.array([0.0, 0.0, 1.0]), 0.0)
+    np.testing.assert_allclose(frame.y_up @ [1, 2, 3], [2, 3, 1])
 
 
 # --- fits

@@ -1,4 +1,4 @@
-"""Everyone of one shot: the scene they stand in, and what happens when it is not known."""
+"""Everyone in one shot: the scene they stand in, and what happens when it is not known."""
 
 import math
 from dataclasses import replace
@@ -10,24 +10,28 @@ from scipy.spatial.transform import Rotation
 
 import fitting
 from fitting.body import Body, BodyParams
-from fitting.camera import Camera
-from fitting.camera.focal import FocalEstimate
 from fitting.scene.ground_problem import GivenGround
 from fitting.shot import SceneOptions, ShotFit, ShotPerson, fit_shot
 from pose2d.skeletons import HALPE26
 from pose2d.types import ErrorDistribution, Keypoints
 from pose2d.video.camera_motion.motion import CameraMotion
 from tests.fitting.people_scenes import angle_deg, standing_pose
-
-SIZE = (1280, 720)
-FOCAL_PX = 1000.0
-FPS = 30.0
-FRAMES = 24
-CAMERA = Camera.from_focal(FOCAL_PX, SIZE)
-KNOWN = FocalEstimate(FOCAL_PX, 0.01, "given")
-PITCH_DEG, CAMERA_M = 14.0, 1.9
-HEAD = [0, 1, 2, 3, 4, 17]
-FEET = (24, 20, 25, 21)
+from tests.fitting.standing_people import (
+    CAMERA,
+    CAMERA_M,
+    FEET,
+    FOCAL_PX,
+    FPS,
+    FRAMES,
+    HEAD,
+    KNOWN,
+    UP,
+    in_camera,
+    is_finite,
+    observe,
+    shot_person,
+    standing,
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,86 +39,19 @@ def body() -> Body:
     return fitting.load_body()
 
 
-def standing(
-    body: Body, size: float, x_m: float, far_m: float, seed: int, frames: int = FRAMES
-) -> np.ndarray:
-    """Keypoints [T, 26, 3] of somebody who stands on the floor in the world (y up, the camera looks
-    along -z).
-    """
-    pose, _ = standing_pose(frames, np.random.default_rng(seed))
-    pose[:, (1, 2, 4, 5, 7, 8)] *= 0.05  # who stands does not shuffle
-    pose[:, 0] *= 0.3
-    posed = body(pose, vertices=True)
-    assert posed.vertices is not None
-    points = size * posed.keypoints.double().numpy()
-    turn = Rotation.from_euler("y", 20 * seed, degrees=True).as_matrix()
-    points = points @ turn.T
-    points[..., 1] -= size * float(posed.vertices[..., 1].min())
-    points[..., (0, 2)] -= points[:, FEET].mean(1)[:, None, (0, 2)]  # the feet stay where they are
-    return points + np.array([x_m, 0, -far_m])
-
-
-def in_camera(points: np.ndarray, turn: np.ndarray | None = None) -> np.ndarray:
-    """turn [T, 3, 3]: first_from_camera."""
-    rotation = Rotation.from_euler("x", PITCH_DEG, degrees=True).as_matrix() @ np.diag(
-        [1.0, -1.0, -1.0]
-    )
-    cam = (points - np.array([0, CAMERA_M, 0])) @ rotation.T
-    return cam if turn is None else np.einsum("tji,tnj->tni", turn, cam)
-
-
-UP = (
-    Rotation.from_euler("x", PITCH_DEG, degrees=True).as_matrix()
-    @ np.diag([1.0, -1.0, -1.0])
-    @ np.array([0, 1.0, 0])
-)
-
-
-def seen(points_cam: np.ndarray, zoom: np.ndarray | None = None) -> Keypoints:
-    """Exact keypoints with good confidence; zoom [T]."""
-    focal = FOCAL_PX * (np.ones(len(points_cam)) if zoom is None else zoom)
-    xy = points_cam[..., :2] / points_cam[..., 2:] * focal[:, None, None] + np.array(
-        CAMERA.center_px
-    )
-    confidence = torch.full(xy.shape[:2], 0.9)
-    sides = np.ptp(xy, axis=1)
-    area = torch.from_numpy(0.5 * sides[:, 0] * sides[:, 1]).float()
-    return Keypoints(
-        torch.from_numpy(xy).float(),
-        confidence,
-        torch.ones_like(confidence),
-        "oracle",
-        area,
-        HALPE26,
-    )
-
-
-def person(identity: int, keypoints: Keypoints, **more: object) -> ShotPerson:
-    return ShotPerson(identity, keypoints, np.arange(len(keypoints.xy_px)), **more)  # type: ignore[arg-type]
-
-
 @pytest.fixture(scope="module")
 def family(body: Body) -> list[ShotPerson]:
     """Two adults and a child of 1.1 m."""
     places = ((1.0, -1.0, 5.0), (1.0, 1.2, 6.5), (0.65, 0.2, 4.2))
     return [
-        person(n, seen(in_camera(standing(body, s, x, z, n + 1))))
+        shot_person(n, observe(in_camera(standing(body, s, x, z, n + 1))))
         for n, (s, x, z) in enumerate(places)
     ]
 
 
 @pytest.fixture(scope="module")
-def found(family: list[ShotPerson], body: Body) -> ShotFit:
+def family_fit(family: list[ShotPerson], body: Body) -> ShotFit:
     return fit_shot(family, CAMERA, KNOWN, body, fps=FPS)
-
-
-def finite(fit: ShotFit) -> bool:
-    params = [p.fit.params for p in fit.people.values()]
-    numbers = [
-        torch.cat((p.pose.flatten(), p.shape.flatten(), p.translation.flatten(), p.size.flatten()))
-        for p in params
-    ]
-    return all(bool(torch.isfinite(n).all()) for n in numbers) and math.isfinite(fit.focal.focal_px)
 
 
 def height_m(fit: ShotFit, identity: int, body: Body) -> float:
@@ -122,18 +59,21 @@ def height_m(fit: ShotFit, identity: int, body: Body) -> float:
     return body.height_m(params.shape) * float(params.size)
 
 
-def test_people_who_stand_tell_where_up_is_and_who_is_a_child(found: ShotFit, body: Body) -> None:
-    assert found.ground is not None
-    assert angle_deg(found.ground.up_cam, UP) < 4
-    assert found.ground.camera_height_m == pytest.approx(CAMERA_M, abs=0.4)  # 4 degrees at 5.5 m
-    assert height_m(found, 2, body) == pytest.approx(0.65 * 1.696, rel=0.1)
-    assert height_m(found, 0, body) == pytest.approx(1.696, rel=0.07)
+def test_people_who_stand_tell_where_up_is_and_who_is_a_child(
+    family_fit: ShotFit, body: Body
+) -> None:
+    ground = family_fit.ground
+    assert ground is not None
+    assert angle_deg(ground.up_cam, UP) < 4
+    assert ground.camera_height_m == pytest.approx(CAMERA_M, abs=0.4)  # 4 degrees at 5.5 m
+    assert height_m(family_fit, 2, body) == pytest.approx(0.65 * 1.696, rel=0.1)
+    assert height_m(family_fit, 0, body) == pytest.approx(1.696, rel=0.07)
 
 
 def test_a_toddler_with_a_large_head_stands_upright(family: list[ShotPerson], body: Body) -> None:
     points = standing(body, 0.48, 0.2, 2.5, 3)
     points[:, HEAD] = points[:, 18:19] + 2.0 * (points[:, HEAD] - points[:, 18:19])
-    shown = person(2, seen(in_camera(points)))
+    shown = shot_person(2, observe(in_camera(points)))
     fit = fit_shot([*family[:2], shown], CAMERA, KNOWN, body, fps=FPS)
     joints = body.at(fit.people[2].fit.params).joints.double().numpy()
     lean = angle_deg((joints[:, 12] - joints[:, (7, 8)].mean(1)).mean(0), UP)
@@ -144,14 +84,14 @@ def test_a_toddler_with_a_large_head_stands_upright(family: list[ShotPerson], bo
     )
 
 
-def test_feet_that_stand_stay_put_on_the_floor(found: ShotFit, body: Body) -> None:
-    assert found.ground is not None
-    for fitted in found.people.values():
+def test_feet_that_stand_stay_put_on_the_floor(family_fit: ShotFit, body: Body) -> None:
+    assert family_fit.ground is not None
+    for fitted in family_fit.people.values():
         feet = body.at(fitted.fit.params).keypoints[:, FEET].double().numpy()
         assert fitted.contact.mean() > 0.7
         assert np.median(np.linalg.norm(np.diff(feet, axis=0), axis=-1)) * FPS < 0.02
         lift = float(fitted.fit.params.size) * fitting.solver.terms.floor.foot_lifts(body).numpy()
-        height = feet @ found.ground.up_cam + found.ground.camera_height_m - lift
+        height = feet @ family_fit.ground.up_cam + family_fit.ground.camera_height_m - lift
         assert np.abs(np.median(height)) < 0.05
 
 
@@ -169,7 +109,7 @@ def test_who_stands_behind_another_is_less_to_be_relied_on(body: Body, ground: b
 
     places = ((0.0, 4.0), (0.15, 4.8))
     people = [
-        person(n, stated(seen(in_camera(standing(body, 1.0, x, z, 1, 6)))))
+        shot_person(n, stated(observe(in_camera(standing(body, 1.0, x, z, 1, 6)))))
         for n, (x, z) in enumerate(places)
     ]
     options = SceneOptions(ground=ground)
@@ -179,7 +119,7 @@ def test_who_stands_behind_another_is_less_to_be_relied_on(body: Body, ground: b
         for one in people
     ]
     hips = [HALPE26.keypoints.index(name) for name in ("left_hip", "right_hip")]
-    before, after = (found[1] for found in (alone, both))
+    before, after = (people[1] for people in (alone, both))
     assert (after.keypoints.confidence[:, hips] < 0.6 * before.keypoints.confidence[:, hips]).all()
     assert (after.keypoint_observed[:, hips] < before.keypoint_observed[:, hips]).all()
     assert not (after.joint_observed & ~before.joint_observed).any()
@@ -259,67 +199,6 @@ def test_the_lens_is_in_the_depth_s_deviation_and_in_no_other(
     torch.testing.assert_close(wide.joint_std_relative_mm, sharp.joint_std_relative_mm)
 
 
-def turning(degrees: float, zoom: np.ndarray | None = None) -> CameraMotion:
-    turn = Rotation.from_euler(
-        "y", np.linspace(0, degrees, FRAMES)[:, None], degrees=True
-    ).as_matrix()
-    ones = np.ones(FRAMES)
-    return CameraMotion(
-        "rotating", np.arange(FRAMES), turn, ones if zoom is None else zoom, FOCAL_PX, ""
-    )
-
-
-def test_under_a_panning_camera_feet_stay_put_in_the_world(body: Body) -> None:
-    motion = turning(12.0)
-    points = standing(body, 1.0, 0.3, 5.0, 1)
-    fit = fit_shot(
-        [person(0, seen(in_camera(points, motion.first_from_camera)))],
-        CAMERA,
-        KNOWN,
-        body,
-        fps=FPS,
-        motion=motion,
-    )
-    assert fit.ground is not None
-    assert (
-        angle_deg(fit.ground.up_cam, UP) < 2.5 * fit.ground.up_sigma_deg
-    )  # one person, who stands
-    feet = body.at(fit.people[0].fit.params).keypoints[:, FEET].double().numpy()
-    world = np.einsum("tij,tnj->tni", motion.first_from_camera, feet)
-    assert np.median(np.linalg.norm(np.diff(world, axis=0), axis=-1)) * FPS < 0.02
-    assert np.median(np.linalg.norm(np.diff(feet, axis=0), axis=-1)) * FPS > 0.2
-
-
-def test_a_zoom_moves_nobody_and_pixels_stay_those_of_the_video(body: Body) -> None:
-    zoom = np.linspace(1.0, 1.6, FRAMES)
-    points = in_camera(standing(body, 1.0, 0.3, 5.0, 1))
-    zoomed = seen(points, zoom)
-    plain = seen(points)
-    options = SceneOptions(ground=False)
-    a = fit_shot(
-        [person(0, zoomed)],
-        CAMERA,
-        KNOWN,
-        body,
-        fps=FPS,
-        motion=turning(0.0, zoom),
-        options=options,
-    )
-    b = fit_shot(
-        [person(0, plain)], CAMERA, KNOWN, body, fps=FPS, motion=turning(0.0), options=options
-    )
-    torch.testing.assert_close(a.people[0].keypoints.xy_px, zoomed.xy_px, atol=1e-2, rtol=0)
-    moved = a.people[0].fit.params.translation - b.people[0].fit.params.translation
-    assert moved.abs().max() < 0.02
-
-
-def test_a_camera_that_goes_somewhere_holds_no_foot(family: list[ShotPerson], body: Body) -> None:
-    motion = replace(turning(3.0), kind="moving")
-    fit = fit_shot(family[:1], CAMERA, KNOWN, body, fps=FPS, motion=motion)
-    assert (fit.people[0].contact == 0).all()
-    assert finite(fit)
-
-
 def hidden_feet(keypoints: Keypoints) -> Keypoints:
     presence = keypoints.presence.clone()
     presence[:, [13, 14, 15, 16, *range(20, 26)]] = 0
@@ -332,15 +211,15 @@ def test_what_cannot_be_known_is_said_and_everyone_is_fitted_all_the_same(body: 
     lying = points @ Rotation.from_euler("z", 90, degrees=True).as_matrix().T
     lying = lying - lying.mean((0, 1)) + np.array([0, 0.2, -5.0])
     cases = {
-        "no feet in view": hidden_feet(seen(in_camera(points))),
-        "in the air": seen(in_camera(flying)),
-        "lying": seen(in_camera(lying)),
+        "no feet in view": hidden_feet(observe(in_camera(points))),
+        "in the air": observe(in_camera(flying)),
+        "lying": observe(in_camera(lying)),
     }
     for name, keypoints in cases.items():
-        fit = fit_shot([person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS)
+        fit = fit_shot([shot_person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS)
         assert fit.ground is None or not fit.ground.floor_known, name
         assert fit.reason, name
-        assert finite(fit), name
+        assert is_finite(fit), name
         assert float(fit.people[0].fit.params.size) == 1.0, name
 
 
@@ -348,10 +227,10 @@ def test_not_known_gives_the_arrays_of_not_looked_for(body: Body) -> None:
     lying = (
         standing(body, 1.0, 0.3, 5.0, 1) @ Rotation.from_euler("z", 90, degrees=True).as_matrix().T
     )
-    keypoints = seen(in_camera(lying - lying.mean((0, 1)) + np.array([0, 0.2, -5.0])))
+    keypoints = observe(in_camera(lying - lying.mean((0, 1)) + np.array([0, 0.2, -5.0])))
     looked, off = (
         fit_shot(
-            [person(0, keypoints)],
+            [shot_person(0, keypoints)],
             CAMERA,
             KNOWN,
             body,
@@ -370,21 +249,21 @@ def test_not_known_gives_the_arrays_of_not_looked_for(body: Body) -> None:
 
 
 def test_a_single_image_has_gravity_and_obeys_a_stated_floor(body: Body) -> None:
-    keypoints = seen(in_camera(standing(body, 1.0, 0.3, 5.0, 1)[:1]))
-    found = fit_shot([person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS).ground
-    assert found is not None
+    keypoints = observe(in_camera(standing(body, 1.0, 0.3, 5.0, 1)[:1]))
+    ground = fit_shot([shot_person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS).ground
+    assert ground is not None
     up = np.array([0.0, -np.cos(0.5), -np.sin(0.5)])
     given = SceneOptions(user_ground=GivenGround((0.0, float(up[1]), float(up[2])), 4.0))
-    stated = fit_shot([person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS, options=given)
+    stated = fit_shot([shot_person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS, options=given)
     assert stated.ground is not None
     assert stated.ground.up_cam @ up > np.cos(np.radians(2))
     assert stated.ground.camera_height_m == pytest.approx(4.0, rel=0.03)
 
 
 def test_a_stated_floor_that_contradicts_the_people_is_obeyed_with_a_warning(body: Body) -> None:
-    keypoints = seen(in_camera(standing(body, 1.0, 0.3, 5.0, 1)))
+    keypoints = observe(in_camera(standing(body, 1.0, 0.3, 5.0, 1)))
     given = SceneOptions(user_ground=GivenGround((0.7, -0.7, 0.0), None))
-    fit = fit_shot([person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS, options=given)
+    fit = fit_shot([shot_person(0, keypoints)], CAMERA, KNOWN, body, fps=FPS, options=given)
     assert fit.ground is not None
     assert fit.ground.up_cam[0] > 0.65
     assert any("degrees" in warning for warning in fit.warnings)
@@ -417,12 +296,12 @@ def test_somebody_who_sits_down_rests_at_the_seat_s_own_height(
     points -= np.stack((feet[:, 0], sole, feet[:, 2]), 1)[
         :, None
     ]  # feet stay where they are, on the floor
-    seated = person(5, seen(in_camera(points + np.array([0.4, 0, -4.5]))))
+    seated = shot_person(5, observe(in_camera(points + np.array([0.4, 0, -4.5]))))
     fit = fit_shot([*family[:2], seated], CAMERA, KNOWN, body, fps=FPS)
     assert fit.ground is not None
     assert fit.uses_scene(5)
-    found = body.at(fit.people[5].fit.params).joints[:, 0].double().numpy() @ fit.ground.up_cam
-    over_m = found + fit.ground.camera_height_m
+    pelvis_m = body.at(fit.people[5].fit.params).joints[:, 0].double().numpy() @ fit.ground.up_cam
+    over_m = pelvis_m + fit.ground.camera_height_m
     true_m = pelvis[:, 1] - sole
     assert true_m[50:].max() < 0.68 < 0.85 < true_m[0]
     assert np.abs(over_m - true_m)[50:].max() < 0.08
@@ -441,11 +320,11 @@ def test_a_mirror_image_stands_on_the_same_floor(family: list[ShotPerson], body:
     """
     points = standing(body, 1.0, -0.8, 5.0, 2)
     mirrored = (points * np.array([1, 1, -1.0]) + np.array([0.3, 0, -13.0]))[:, HALPE26.flip_order]
-    people = [person(n, seen(in_camera(p))) for n, p in enumerate((points, mirrored))]
+    people = [shot_person(n, observe(in_camera(p))) for n, p in enumerate((points, mirrored))]
     fit = fit_shot(people, CAMERA, KNOWN, body, fps=FPS)
     assert fit.ground is not None
     assert angle_deg(fit.ground.up_cam, UP) < 6
-    assert finite(fit)
+    assert is_finite(fit)
 
 
 def test_parameters_refocused_there_and_back_are_the_same(body: Body) -> None:

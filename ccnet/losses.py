@@ -54,7 +54,7 @@ def keypoint_loss(
     person_weight: float = 0.0,
     presence_weight: float = PRESENCE_WEIGHT,
 ) -> Tensor:
-    """Return the loss of confidence, where a keypoint is present, and of presence (Eq. 9), [N].
+    """Return the loss of confidence, where a keypoint is present, and of presence (Eq. 20 to 22), [N].
 
     mse: squared error, whose minimum is the expected OKS.
     cross-entropy: against the OKS as a soft target; its minimum is the expected OKS too.

@@ -36,7 +36,7 @@ def draw_theory(path: str | Path) -> None:
             sigma,
             theory.heatmap_confidence(sigma, TARGET_WIDTH),
             color="#D55E00",
-            label="heatmap's maximum (Eq. 17)",
+            label="heatmap's maximum, w = 2 (Eq. 17)",
         )
         unit = sigma / 6  # RLE's sigma is in shares of the crop: the largest here is 1
         left.plot(

@@ -67,7 +67,7 @@ OPTIONAL = (
         'pip install "fitmesh[remote]"',
     ),
     ("ray", "ray", "`fitmesh run --ray`: many machines", 'pip install "fitmesh[ray]"'),
-    ("pytorch3d", "pytorch3d", "drawing on a GPU", 'pip install "fitmesh[pytorch3d]"'),
+    ("pytorch3d", "pytorch3d", "drawing on a GPU", "see docs/install.md"),
 )
 
 

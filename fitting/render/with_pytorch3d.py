@@ -19,7 +19,7 @@ def explain_unavailable() -> str | None:
     try:
         import pytorch3d  # noqa: F401
     except ImportError:
-        return "PyTorch3D is not installed (pip install 'fitmesh[pytorch3d]')"
+        return "PyTorch3D is not installed (docs/install.md says how)"
     try:
         from pytorch3d import _C  # noqa: F401
     except ImportError as error:

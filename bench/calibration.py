@@ -23,11 +23,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import ccnet
 import pose2d
-from bench.lib.claim import claim
+from bench.lib.claim import Console, claim
 from ccnet.comparison import compare_sources, draw_plots
 from ccnet.data.datasets import read_split
 from ccnet.predicted_people import USUAL_SOURCES, Predictions, SourceConfidence, predict_split
-from fitmesh.ui.events import table_console
 from pose2d.base.threads import use_threads
 
 
@@ -61,7 +60,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     chosen = parser.parse_args()
     use_threads(chosen.threads)
-    console = table_console()
+    console = Console()
     for name in chosen.model or ccnet.embedded():
         model = pose2d.load(name)
         head = ccnet.load(chosen.head or name)

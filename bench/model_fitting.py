@@ -5,9 +5,9 @@ weight of a keypoint is its confidence: raw, closed form, CCNet, or the true OKS
 else differs between the rows. Differences are paired with raw.
 
 - `--data`: rendered people of `fitmesh synth`, intervals over sequences.
-- `--pose2sim`: one man filmed by four calibrated cameras, each camera alone with its lens known.
-  The truth is triangulated, 12 limb joints, good to about 4 cm. Intervals are over 16 clusters (half
-  a second of one camera): they say how much these clips scatter, nothing of other people. The
+- `--pose2sim`: one man before four calibrated cameras, each camera alone with its lens known.
+  The truth is triangulated, 12 limb joints, good to about 4 cm. Intervals are over 16 clusters (25
+  frames of one camera): they say how much these clips scatter, nothing of other people. The
   oracle knows the OKS of the 12 joints only, and takes CCNet's confidence for head and feet.
 
     fitmesh synth --out synth_test --seed 43 --sequences 26 --frames 30

@@ -5,13 +5,13 @@ weight of a keypoint is its confidence: raw, closed form, CCNet, or the true OKS
 else differs between the rows. Differences are paired with raw.
 
 - `--data`: rendered people of `fitmesh synth`, intervals over sequences.
-- `--pose2sim`: one man before four calibrated cameras, each camera alone with its lens known.
+- `--real`: one man before four calibrated cameras, each camera alone with its lens known.
   The truth is triangulated, 12 limb joints, good to about 4 cm. Intervals are over 16 clusters (25
   frames of one camera): they say how much these clips scatter, nothing of other people. The
   oracle knows the OKS of the 12 joints only, and takes CCNet's confidence for head and feet.
 
     fitmesh synth --out synth_test --seed 43 --sequences 26 --frames 30
-    python bench/model_fitting.py --data synth_test --every 3 --pose2sim DATA/pose2sim
+    python bench/model_fitting.py --data synth_test --every 3 --real DATA/pose2sim
 """
 
 import argparse
@@ -236,13 +236,13 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, help="a set made by `fitmesh synth`")
     parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--pose2sim", type=Path, help="folder with cam01.mp4 .. and truth.trc")
+    parser.add_argument("--real", type=Path, help="folder with cam01.mp4 .. and truth.trc")
     parser.add_argument("--cache", type=Path, default=Path("model_fitting"))
     options = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()
-    if options.pose2sim is not None:
-        console.print(real_table(options.pose2sim))
+    if options.real is not None:
+        console.print(real_table(options.real))
     if options.data is not None:
         console.print(rendered_table(options.data, options.every, options.cache))
 

@@ -15,6 +15,7 @@ from pose2d.base.errors import UserError
 from pose2d.models.base import PoseModel
 from pose2d.models.cards import ModelCard
 from pose2d.models.checkpoints import WEIGHTS, build_empty, describe_mismatch, list_few, read_state
+from pose2d.models.plugins import build_checked
 from pose2d.models.registry import card, is_registered, shipped_cards
 
 Engine = Literal["onnx", "torch"]
@@ -45,18 +46,9 @@ def load(name: str, checkpoint: str | Path | None = None, engine: Engine = "onnx
 
 
 def _build(wanted: ModelCard) -> PoseModel:
-    """Build the network of a card and check that it agrees with the card."""
+    """Build the network of a card; one of a plug-in is checked."""
     if is_registered(wanted.name):  # built for real: it may compute tensors that no file has
-        model = wanted.build()
-        if not isinstance(model, PoseModel):
-            raise UserError(
-                f"build() of the card {wanted.name} must return a pose2d.PoseModel; "
-                f"got {type(model).__name__}."
-            )
-        for name in ("skeleton", "input_wh"):
-            if getattr(model, name, None) != getattr(wanted, name):
-                raise UserError(f"the network {wanted.name} and its card differ in {name}.")
-        return model
+        return build_checked(wanted)
     return build_empty(wanted.build)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from pose2d.base.caching import code_files
 from pose2d.base.errors import UserError
 from pose2d.models.cards import ModelCard
+from pose2d.models.plugins import check_card
 
 # First part of a model's name -> its module in pose2d/models, in the order of `fitmesh models`
 FAMILIES = {
@@ -33,14 +34,16 @@ def register(card: ModelCard) -> None:
     (`use_plugin`)."""
     if not isinstance(card, ModelCard):
         raise UserError(f"pose2d.register takes a pose2d.ModelCard; got {type(card).__name__}.")
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", card.name):
+    if not isinstance(card.name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", card.name):
         raise UserError(
-            f"a model's name has letters, digits, '-', '_' and '.' only; got {card.name[:80]!r}."
+            "the name of a model must have letters, digits, '-', '_' and '.' only; "
+            f"got {repr(card.name)[:80]}."
         )
     if _shipped_card(card.name) is not None:
         raise UserError(
             f"{card.name} is the name of a network that ships with fitmesh: choose another one."
         )
+    check_card(card)
     _registered[card.name] = card
 
 
@@ -57,6 +60,8 @@ def use_plugin(path: str | Path | None) -> None:
             "(docs/own-network.md)."
         )
     name = file.stem
+    if "." in name:  # Python would take what is before the dot for a package
+        raise UserError(f"{path}: give the plug-in a file name without a dot before .py.")
     for loaded in ("__main__", name):
         loaded_file = getattr(sys.modules.get(loaded), "__file__", None)
         if loaded_file and Path(loaded_file).resolve() == file:
@@ -73,8 +78,9 @@ def use_plugin(path: str | Path | None) -> None:
         importlib.import_module(name)
     except UserError:
         raise
-    except Exception as error:
-        raise UserError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise UserError(f"{path} does not run: {reason}") from error
     if _registered == before:
         raise UserError(
             f"{path} registers no network: call pose2d.register(card) in it (docs/own-network.md)."
@@ -94,7 +100,7 @@ def _registered_card(name: str) -> ModelCard | None:
         return _registered.get(name)
     try:
         loaded = point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(
             f"the installed model {name} ({point.value}) does not load: {error}"
         ) from error
@@ -161,11 +167,14 @@ def module_of(name: str) -> str:
     build: Any = card(name).build
     while isinstance(build, partial):
         build = build.func
+    module = getattr(build, "__module__", None)
     try:
-        code_files(build.__module__)
+        if not isinstance(module, str):
+            raise ValueError("it has no module")
+        code_files(module)
     except ValueError as error:
         raise UserError(
             f"the network {name} was typed in, but results depend on the code that made them: "
             "write it to a file, such as my_network.py, and import that."
         ) from error
-    return str(build.__module__)
+    return module

@@ -161,6 +161,7 @@ def test_one_model_is_loaded_without_importing_the_others():
         "convolutions",
         "loading",
         "movenet",
+        "plugins",
         "registry",
         "trunk",
     }

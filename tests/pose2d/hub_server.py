@@ -3,10 +3,11 @@
 import hashlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
@@ -24,6 +25,8 @@ class FakeHub:
     knows_parts: bool = True
     asked: list[str] = field(default_factory=list)  # "api", or the Range of a download
     address: str = ""
+    # Replaces the answer about a repository by another, which JSON can hold
+    change: Callable[[dict[str, Any]], Any] = lambda facts: facts
 
     def about(self, repository: str) -> bytes:
         lfs = {
@@ -44,7 +47,7 @@ class FakeHub:
             "tags": [f"license:{self.licence}", "vitpose"],
             "siblings": [{"rfilename": "README.md"}, file],
         }
-        return json.dumps(facts).encode()
+        return json.dumps(self.change(facts)).encode()
 
 
 @contextmanager

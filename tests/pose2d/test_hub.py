@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,7 +75,7 @@ def test_a_server_without_parts_starts_again(served: FakeHub) -> None:
 
 def test_a_file_with_another_digest_is_refused_and_removed(served: FakeHub) -> None:
     served.sha256 = "0" * 64
-    with pytest.raises(UserError, match="SHA-256 is another"):
+    with pytest.raises(UserError, match=r"SHA-256 differs.*removed"):
         hub.fetch(hub.look_up(NAME))
     assert not [path for path in hub.cache_folder().rglob("*") if path.is_file()]
 
@@ -144,3 +145,76 @@ def test_a_published_file_as_large_as_the_real_one_arrives_and_loads(
     torch.testing.assert_close(
         model.state_dict()["keypoint_head.final_layer.weight"], last.detach()
     )
+
+
+WEIGHTS = 1  # number of the weights among the fake hub's files
+NONSENSE = (None, True, 7, -1, 1e300, "", "../../etc/passwd", "x" * 40, [], [1], {}, {"a": 1})
+
+
+def put(facts: dict[str, Any], place: tuple[Any, ...], value: object) -> dict[str, Any]:
+    inner: Any = facts
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    return facts
+
+
+@pytest.mark.parametrize("value", NONSENSE, ids=repr)
+@pytest.mark.parametrize(
+    "place",
+    [
+        ("sha",),
+        ("tags",),
+        ("tags", 0),
+        ("siblings",),
+        ("siblings", WEIGHTS),
+        ("siblings", WEIGHTS, "rfilename"),
+        ("siblings", WEIGHTS, "size"),
+        ("siblings", WEIGHTS, "lfs"),
+        ("siblings", WEIGHTS, "lfs", "sha256"),
+    ],
+    ids=str,
+)
+def test_a_nonsensical_answer_is_refused_in_words(
+    served: FakeHub, place: tuple[Any, ...], value: object
+) -> None:
+    served.change = lambda facts: put(facts, place, value)
+    if place[-1] == "size" and value == 7:
+        assert hub.look_up(NAME).size == 7  # a size that can be right
+        return
+    with pytest.raises(UserError, match="usyd-community/vitpose-base-simple"):
+        hub.look_up(NAME)
+
+
+@pytest.mark.parametrize("answer", NONSENSE, ids=repr)
+def test_an_answer_that_is_no_object_is_refused_in_words(served: FakeHub, answer: object) -> None:
+    served.change = lambda _: answer
+    with pytest.raises(UserError, match="usyd-community/vitpose-base-simple"):
+        hub.look_up(NAME)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("sha",), None, r"revision is None, expected 40 hexadecimal digits"),
+        (("siblings", WEIGHTS, "size"), "12", r"size of model.safetensors is '12'"),
+        (("siblings", WEIGHTS, "size"), 2**60, r"size of model.safetensors is 1152921504606846976"),
+        (("siblings", WEIGHTS, "lfs", "sha256"), "abc", r"SHA-256 of model.safetensors is 'abc'"),
+        (("tags",), [3, "license:mit"], r"states the licence 'mit'"),
+    ],
+)
+def test_the_refusal_says_what_was_wrong(
+    served: FakeHub, place: tuple[Any, ...], value: object, message: str
+) -> None:
+    served.change = lambda facts: put(facts, place, value)
+    with pytest.raises(UserError, match=message):
+        hub.look_up(NAME)
+
+
+@pytest.mark.parametrize("note", ["", "[]", "3", '{"sha256": null}', '{"sha256": 5}', '{"a": 1}'])
+def test_a_damaged_note_beside_a_checkpoint_means_downloading_again(
+    served: FakeHub, note: str
+) -> None:
+    path = hub.fetch(hub.look_up(NAME))
+    path.with_suffix(".json").write_text(note)
+    assert hub.cached(NAME) is None

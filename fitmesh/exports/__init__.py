@@ -155,6 +155,33 @@ EXPORTERS = {
         each="segment",
         suffix=".trc",
     ),
+    # Joint angles and their deviations as OpenSim's tables.
+    "mot": Exporter(
+        "biomechanics",
+        "mot",
+        motion="change_motion_at_even_times",
+        write_function="write_mot",
+        each="segment",
+        suffix=".mot",
+    ),
+    "sto": Exporter(
+        "biomechanics",
+        "sto",
+        motion="change_motion_at_even_times",
+        write_function="write_sto",
+        each="segment",
+        suffix=".sto",
+    ),
+    # Markers with residuals, by ezc3d.
+    "c3d": Exporter(
+        "biomechanics",
+        "c3d",
+        turns_axes=True,
+        motion="change_motion_at_even_times",
+        write_function="write_c3d",
+        each="segment",
+        suffix=".c3d",
+    ),
     # The numbers of the fit.
     "json": Exporter(
         "csv_json", "motion.json", motion="blank_unreliable_rows", write_function="write_json"
@@ -179,6 +206,9 @@ def choose_exports(names: Iterable[str], always: Iterable[str] = ALWAYS) -> list
 
 def check_exports(names: Iterable[str], convention: str) -> None:
     """Refuse unknown formats and conventions, and formats that this machine cannot make."""
+    names = list(names)
     if "fbx" in choose_exports(names, always=()):
         import_module(EXPORTERS["fbx"].module).blender()
+    if "c3d" in names:
+        import_module(EXPORTERS["c3d"].module).import_ezc3d()
     bone_names(convention, ())

@@ -110,6 +110,20 @@ def marker_names(hands: bool) -> list[str]:
     return keypoints + joints + (tips if hands else [])
 
 
+def markers_in_scene(
+    result: Result, scene: SceneFrame, person: Person, rows: slice
+) -> tuple[np.ndarray, bool]:
+    """Return the markers [T, M, 3] of `marker_names` in the scene frame, and whether the fingertips
+    are among them.
+    """
+    posed = result.body.at(result.params(person, rows))
+    markers_cam = [posed.keypoints, posed.joints]
+    if posed.hands is not None:
+        markers_cam.append(posed.hands[:, :, 4::4].flatten(1, 2))
+    markers_cam_m = np.concatenate([markers.double().numpy() for markers in markers_cam], 1)
+    return scene.points(markers_cam_m, person.frame[rows]), posed.hands is not None
+
+
 def write_trc(
     result: Result,
     scene: SceneFrame,
@@ -130,14 +144,10 @@ def write_trc(
     Readers disagree on missing markers (older OpenSim versions refuse empty cells, Pose2Sim's users
     report failures with NaN), so there are none: each segment of frames without an absence is a
     file of its own. Times are those of the overlay."""
-    posed = result.body.at(result.params(person, rows))
-    markers_cam = [posed.keypoints, posed.joints]
-    if posed.hands is not None:
-        markers_cam.append(posed.hands[:, :, 4::4].flatten(1, 2))
-    markers_cam_m = np.concatenate([markers.double().numpy() for markers in markers_cam], 1)
-    points = scene.points(markers_cam_m, person.frame[rows]) @ rotation_from_y_up(result, axes).T
+    points, has_hands = markers_in_scene(result, scene, person, rows)
+    points = points @ rotation_from_y_up(result, axes).T
     times = clip_time_s(result, person)[rows]
-    names = marker_names(posed.hands is not None)
+    names = marker_names(has_hands)
     count = str(len(points))
     rate = f"{float(frame_rate(result)):.6f}"
     columns = [f"{axis}{number}" for number in range(1, len(names) + 1) for axis in "XYZ"]

@@ -195,7 +195,7 @@ class RunOptions:
 
     exports: Sequence[str] = option(
         (),
-        "More formats, separated by commas: obj, bvh, fbx, amass, trc, json, csv.",
+        "More formats, separated by commas: obj, bvh, fbx, amass, trc, c3d, mot, sto, json, csv.",
         OUTPUT,
         shown="none",
         name="export",
@@ -208,7 +208,7 @@ class RunOptions:
     )
     export_fps: float | None = option(
         None,
-        "Frame rate of glb, fbx, bvh, amass and trc.",
+        "Frame rate of glb, fbx, bvh, amass, trc, c3d, mot and sto.",
         OUTPUT,
         ranges.EXPORT_FPS,
         shown="that of the video",
@@ -221,7 +221,7 @@ class RunOptions:
     )
     trc_axes: str = option(
         "y-up",
-        "Axes of trc: y-up (OpenSim's), z-up, or as-rig (those of several cameras' calibration).",
+        "Axes of trc and c3d: y-up (OpenSim's), z-up, or as-rig (those of several cameras' calibration).",
         OUTPUT,
     )
     in_place: bool = option(

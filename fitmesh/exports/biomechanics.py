@@ -1,0 +1,104 @@
+"""Files for biomechanics programs: `mot` and `sto` (OpenSim's tables) and `c3d`.
+
+docs/biomechanics.md explains the angles, docs/exports.md the files. `trc` is in `person_files`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fitmesh.exports import Y_UP
+from fitmesh.exports.angles import ANGLE_JOINTS, ANGLE_NAMES, joint_angles_deg
+from fitmesh.exports.axes import rotation_from_y_up
+from fitmesh.exports.person_files import marker_names, markers_in_scene
+from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate
+from fitmesh.result import Person, Result
+from fitting.stated import angle_std_deg
+from pose2d.base.errors import UserError
+
+_MM = 1000.0
+
+
+def write_mot(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
+    """Write `mot/person_N.mot`: the joint angles in degrees, in OpenSim's table format."""
+    part = person.rows(rows)
+    angles = joint_angles_deg(part.pose_rad, part.joints_m)
+    _write_table(path, clip_time_s(result, person)[rows], angles)
+
+
+def write_sto(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
+    """Write `sto/person_N.sto`: the standard deviations of the angles of `mot`, in degrees."""
+    deviations = angle_std_deg(person.rows(rows).pose_std_deg, ANGLE_JOINTS)
+    columns = {f"{name}_std": deviations[name] for name in ANGLE_NAMES}
+    _write_table(path, clip_time_s(result, person)[rows], columns)
+
+
+def _write_table(path: Path, time_s: np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
+    """Write a table with the header of OpenSim's Storage: time in seconds, values in degrees."""
+    lines = [
+        path.name,
+        "version=1",
+        f"nRows={len(time_s)}",
+        f"nColumns={1 + len(columns)}",
+        "inDegrees=yes",
+        "endheader",
+        "\t".join(["time", *columns]),
+    ]
+    for row in zip(time_s.tolist(), *(column.tolist() for column in columns.values()), strict=True):
+        lines.append("\t".join([f"{row[0]:.6f}", *(f"{value:.4f}" for value in row[1:])]))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_c3d(
+    result: Result,
+    scene: SceneFrame,
+    path: Path,
+    person: Person,
+    rows: slice,
+    axes: str = Y_UP,
+) -> None:
+    """Write `c3d/person_N.c3d`: the markers of `trc` in millimetres.
+
+    The residual of a marker is the stated standard deviation of the joint nearest to it, in
+    millimetres. Frames without a stated deviation have residual 0.
+    """
+    ezc3d = import_ezc3d()
+    points_m, has_hands = markers_in_scene(result, scene, person, rows)
+    points_m = points_m @ rotation_from_y_up(result, axes).T
+    part = person.rows(rows)
+    joints_m = scene.points(part.joints_m.astype(np.float64), part.frame)
+    joints_m = joints_m @ rotation_from_y_up(result, axes).T
+    nearest = _nearest_joints(points_m, joints_m)
+    residual_mm = np.nan_to_num(part.joint_std_mm[:, nearest])  # [T, M]
+    content = ezc3d.c3d()
+    parameters = content["parameters"]
+    parameters["POINT"]["RATE"]["value"] = [float(frame_rate(result))]
+    parameters["POINT"]["LABELS"]["value"] = marker_names(has_hands)
+    parameters["POINT"]["UNITS"]["value"] = ["mm"]
+    values = np.ones((4, points_m.shape[1], len(points_m)))
+    values[:3] = _MM * points_m.transpose(2, 1, 0)
+    content["data"]["points"] = values
+    content["data"]["meta_points"]["residuals"] = residual_mm.T[None].astype(np.float64)
+    content.write(str(path))
+
+
+def _nearest_joints(points_m: np.ndarray, joints_m: np.ndarray) -> np.ndarray:
+    """Return for each marker [T, M, 3] the joint of [T, J, 3] that is nearest over all frames."""
+    distance = np.zeros((points_m.shape[1], joints_m.shape[1]))
+    for marker in range(points_m.shape[1]):
+        offset = joints_m - points_m[:, marker : marker + 1]
+        distance[marker] = np.linalg.norm(offset, axis=-1).mean(0)
+    return distance.argmin(1)
+
+
+def import_ezc3d() -> Any:
+    """Return the module that writes c3d, or raise UserError that says how to install it."""
+    try:
+        import ezc3d
+    except ImportError as error:
+        raise UserError(
+            "--export c3d needs ezc3d, which is not installed: pip install 'fitmesh[c3d]'."
+        ) from error
+    return ezc3d

@@ -1,6 +1,5 @@
 """The scene of a run, as stated and as found: lens, gravity, floor, and their arrays in `fit.npz`."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from fitting.camera import Camera
 from fitting.camera.focal import FocalEstimate, focal_from_user, focal_prior
 from fitting.camera.pinhole import COUNTS
 from fitting.camera.world import world_from_camera
+from fitting.scene.ground import describe_tilt
 from fitting.scene.ground_problem import GivenGround
 from fitting.shot import SceneOptions, ShotFit
 from pose2d.base.json_files import read_json
@@ -120,11 +120,10 @@ def scene_arrays(
         in_shot = (frames >= first) & (frames < end)
         ground = fit.ground
         motion = fit.motion
-        moving = motion is not None and motion.kind == "moving"
         rows = np.arange(int(in_shot.sum()))
         turned = None if motion is None else motion.turning(rows)
         zoom = 1.0 if motion is None else motion.zooming(rows)
-        is_floor_known = ground is not None and ground.floor_known and not moving
+        is_floor_known = _knows_floor(fit)
         camera_height_m = np.nan
         if ground is not None:
             if is_floor_known:
@@ -161,12 +160,15 @@ def describe(fit: ShotFit, when: str) -> str:
     )
     if fit.ground is None:
         return f"{when}: {camera}; {lens}; gravity and floor not known: {fit.reason}"
-    pitch = math.degrees(math.asin(np.clip(-fit.ground.up_cam[2], -1, 1)))
-    over = f"{fit.ground.camera_height_m:.1f} m over the floor, " if fit.ground.floor_known else ""
-    return (
-        f"{when}: {camera}; {lens}; camera {over}looking {pitch:.0f} degrees down +- "
-        f"{fit.ground.up_sigma_deg:.0f} ({fit.reason}){_exceptions(fit)}"
-    )
+    tilt = f"looking {describe_tilt(fit.ground.up_cam)} +- {fit.ground.up_sigma_deg:.0f}"
+    over = f"{fit.ground.camera_height_m:.1f} m over the floor, " if _knows_floor(fit) else ""
+    return f"{when}: {camera}; {lens}; camera {over}{tilt} ({fit.reason}){_exceptions(fit)}"
+
+
+def _knows_floor(fit: ShotFit) -> bool:
+    """Return whether a shot has a floor: a camera that goes somewhere leaves none in its place."""
+    is_moving = fit.motion is not None and fit.motion.kind == "moving"
+    return fit.ground is not None and fit.ground.floor_known and not is_moving
 
 
 def _exceptions(fit: ShotFit) -> str:

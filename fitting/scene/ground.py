@@ -11,8 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitting.scene.ground_evidence import gathered
-from fitting.scene.ground_problem import VERTICAL_DEG, GivenGround, GroundEstimate, GroundProblem
+from fitting.scene.ground_evidence import Evidence, gathered
+from fitting.scene.ground_problem import (
+    LONE_VERTICAL_DEG,
+    ROLL_SIGMA_DEG,
+    VERTICAL_DEG,
+    GivenGround,
+    GroundEstimate,
+    GroundProblem,
+)
 from fitting.scene.height_prior import ADULT_M
 from fitting.scene.person_evidence import PersonEvidence, ShotCamera
 
@@ -24,7 +31,7 @@ LEAST_STANDING_S = 0.3
 # Gravity is within 10 degrees in 9 of 10 scenes at 6 degrees, in every other one at 9: above the
 # first no floor is claimed, above the second gravity counts as not known (bench/scene_evidence.py
 # --simulated).
-WORST_FLOOR_DEG, WORST_UP_SIGMA_DEG = 6.0, 9.0
+WORST_FLOOR_DEG, WORST_UP_SIGMA_DEG = 6.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -36,55 +43,107 @@ class GroundAnswer:
     warnings: tuple[str, ...] = ()  # where what was given contradicts the people
 
 
+@dataclass(frozen=True)
+class Source:
+    """One source's own estimate of gravity."""
+
+    name: str
+    up_cam: np.ndarray  # [3] unit, against gravity
+    sigma_deg: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {describe_tilt(self.up_cam)} +- {self.sigma_deg:.0f}"
+
+
+def describe_tilt(up_cam: np.ndarray) -> str:
+    """Return in words how far a camera with this up direction [3] looks down, and its roll."""
+    pitch = round(math.degrees(math.atan2(-up_cam[2], -up_cam[1])))
+    roll = round(math.degrees(math.atan2(up_cam[0], -up_cam[1])))
+    looks = "level" if pitch == 0 else f"{abs(pitch)} degrees {'down' if pitch > 0 else 'up'}"
+    return looks if roll == 0 else f"{looks}, roll {roll:+d}"
+
+
 def estimate_ground(
     people: Sequence[PersonEvidence], camera: ShotCamera, given: GivenGround | None = None
 ) -> GroundAnswer:
-    """One gravity and one floor for the whole shot."""
+    """Return one gravity and one floor for the whole shot, or why they are not known."""
     given = given or GivenGround()
     evidence, standing_s = gathered(people, camera)
     frames = np.concatenate([np.zeros(0), *(person.frames for person in people)])
     shown_s = (float(np.ptp(frames)) + 1) / camera.fps if len(frames) else 0.0
-    if given.up_cam is None and len(evidence.plumb) == 0:
+    has_lines = len(evidence.plumb) > 0
+    vertical = camera.vertical if given.up_cam is None else None
+    if given.up_cam is None and not has_lines and vertical is None:
         return GroundAnswer(None, f"nobody stands or sits upright ({standing_s:.1f} s in all)")
+    problem = _state_problem(people, evidence.without_feet(), camera, given)
+    sources = []
+    upright = problem.solved()
+    if has_lines:
+        sources.append(Source("people", upright.up_cam, upright.up_sigma_deg))
+    if vertical is not None:
+        sigma_deg = VERTICAL_DEG if has_lines else LONE_VERTICAL_DEG
+        sources.append(Source("background verticals", vertical, sigma_deg))
+        problem = replace(problem, vertical=vertical, vertical_deg=sigma_deg)
+        upright = problem.solved()
+    ground = upright
+    if len(evidence.feet) == 0 or standing_s < min(LEAST_STANDING_S, shown_s / 2):
+        why_no_floor = "nobody's feet are seen to stand still"
+    else:
+        ground = replace(problem, evidence=evidence).solved(upright.up_cam)
+        why_no_floor = "" if given.camera_height_m is not None else _no_floor(ground, upright)
+    if why_no_floor:
+        ground = upright
+    else:
+        sources.append(Source("floor", ground.up_cam, ground.up_sigma_deg))
+    if given.up_cam is None:
+        ground = _widened(ground, sources)
+        if (
+            ground.up_sigma_deg > WORST_FLOOR_DEG
+            and ground.floor_known
+            and given.camera_height_m is None
+        ):
+            why_no_floor = f"it may be tilted by {ground.up_sigma_deg:.0f} degrees"
+            ground = replace(upright, up_sigma_deg=ground.up_sigma_deg)
+    said = "; ".join(map(str, sources))
+    if not np.isfinite(ground.up_cam).all() or ground.up_sigma_deg > WORST_UP_SIGMA_DEG:
+        reason = f"the up direction is uncertain by {ground.up_sigma_deg:.0f} degrees"
+        return GroundAnswer(None, f"{reason} ({said})")
+    if why_no_floor:
+        count = len(evidence.plumb)
+        return GroundAnswer(ground, f"{count} plumb lines; {said}; floor not known: {why_no_floor}")
+    count = int(ground.on_floor.sum())
+    people_text = "1 person" if count == 1 else f"{count} people"
+    points = f"{ground.stance_points} stance points of {people_text}"
+    return GroundAnswer(ground, f"{points} and {standing_s:.1f} s of standing; {said}")
+
+
+def _state_problem(
+    people: Sequence[PersonEvidence], evidence: Evidence, camera: ShotCamera, given: GivenGround
+) -> GroundProblem:
+    """Return the least-squares problem of these people."""
     heights = np.array([person.height_m for person in people], float)
     heights = np.where(np.isfinite(heights) & (heights > 0.3), heights, ADULT_M)
     shares = np.array([person.head_share for person in people], float)
-    known = np.array(
-        [np.nan if p.known_height_m is None else p.known_height_m for p in people], float
-    )
-    problem = GroundProblem(evidence.without_feet(), heights, known, shares, camera.focal, given)
-    plumb = problem.solved()
-    lines = ""
-    if camera.vertical is not None and given.up_cam is None:
-        away = _angle_deg(plumb.up_cam, camera.vertical)
-        if away < MOST_TURNED * math.hypot(plumb.up_sigma_deg, VERTICAL_DEG):
-            problem = replace(problem, vertical=camera.vertical)
-            lines = ", verticals of the background"
-            plumb = problem.solved()
-        else:
-            lines = f"; verticals of the background are {away:.0f} degrees away and not used"
-    ground, why_not = plumb, ""
-    if len(evidence.feet) == 0 or standing_s < min(LEAST_STANDING_S, shown_s / 2):
-        why_not = "nobody's feet are seen to stand still"
-    else:
-        ground = replace(problem, evidence=evidence).solved(plumb.up_cam)
-        why_not = "" if given.camera_height_m is not None else _no_floor(ground, plumb)
-    if why_not:
-        ground = plumb
-    if not np.isfinite(ground.up_cam).all() or ground.up_sigma_deg > WORST_UP_SIGMA_DEG:
-        return GroundAnswer(
-            None, f"the up direction is uncertain by {ground.up_sigma_deg:.0f} degrees"
-        )
-    if why_not:
-        return GroundAnswer(
-            ground, f"{len(evidence.plumb)} plumb lines{lines}; floor not known: {why_not}"
-        )
-    who = int(ground.on_floor.sum())
-    people_text = "1 person" if who == 1 else f"{who} people"
-    return GroundAnswer(
-        ground,
-        f"{ground.stance_points} stance points of {people_text} and {standing_s:.1f} s of standing{lines}",
-    )
+    known = [math.nan if p.known_height_m is None else p.known_height_m for p in people]
+    return GroundProblem(evidence, heights, np.array(known), shares, camera.focal, given)
+
+
+def _widened(ground: GroundEstimate, sources: Sequence[Source]) -> GroundEstimate:
+    """Return the ground as uncertain as its sources disagree beyond their errors.
+
+    Cameras are held level more often than not: a large roll that neither the floor nor the
+    background confirms counts as a disagreement.
+    """
+    apart = 0.0
+    for source in sources:
+        turned = _angle_deg(ground.up_cam, source.up_cam)
+        if turned > MOST_TURNED * source.sigma_deg:
+            apart = max(apart, turned)
+    roll = abs(math.degrees(math.atan2(ground.up_cam[0], -ground.up_cam[1])))
+    confirmed = any(source.name != "people" for source in sources)
+    if roll > MOST_TURNED * ROLL_SIGMA_DEG and not confirmed:
+        apart = max(apart, roll)
+    return replace(ground, up_sigma_deg=math.hypot(ground.up_sigma_deg, apart / 2))
 
 
 def contradictions(

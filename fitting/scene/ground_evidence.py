@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fitting.scene.contact import contacts, intervals
+from fitting.scene.height_prior import is_child
 from fitting.scene.person_evidence import (
     ANKLES,
     PELVIS,
@@ -17,7 +18,7 @@ from fitting.scene.person_evidence import (
     ShotCamera,
     never_moves,
 )
-from fitting.scene.posture import PostureAxis, bend_deg, find_seated, find_standing
+from fitting.scene.posture import PostureAxis, bend_deg, find_standing
 from pose2d.base.columns import column
 from pose2d.base.table import Table
 
@@ -37,6 +38,11 @@ ALIKE = (
 # Feet of people who stand or walk are in contact nearly always, of people on a trampoline less than
 # half of the time: these show no floor, and nothing holds them upright.
 LEAST_IN_CONTACT, AIRBORNE_DEG = 0.5, 12.0
+LEAST_POSTURE_S = 0.3  # a posture that passes sooner is no standing
+# Deviation of the axis of people who are small in the image: this many pixels over the body's
+# length, and so many times as much in depth. Not tuned.
+KEYPOINT_PX, DEPTH_TIMES = 2.0, 3.0
+CHILD_EXCESS_DEG = 20.0  # by which a child's legs and axis lean in depth. Not tuned
 CHUNK_S = 0.5  # evidence of one person within this time is one measurement
 
 
@@ -92,27 +98,48 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
         turn = np.broadcast_to(np.eye(3), (len(person.frames), 3, 3))
         if camera.first_from_camera is not None:
             turn = camera.first_from_camera[person.frames]
-        standing = find_standing(person)
+        standing = _lasting(find_standing(person), person, camera)
         standing_s += float(standing.holds.sum()) / camera.fps
         stance = _stance(person, standing, turn, camera)
-        if (
-            stance.any(1).sum() < LEAST_IN_CONTACT * standing.holds.sum()
-        ):  # somebody in the air need not be upright
+        if stance.any(1).sum() < LEAST_IN_CONTACT * standing.holds.sum():
+            # A person in the air need not be upright.
             stance = np.zeros_like(stance)
             standing = replace(standing, deviation_deg=(AIRBORNE_DEG, AIRBORNE_DEG))
-        lines = [
-            _plumb_lines(person, posture, turn, camera)
-            for posture in (standing, find_seated(person))
-        ]
-        plumb = [*plumb, *lines]
-        upright = upright + any(map(len, lines))
-        feet.append(_stance_feet(person, number, stance, standing.excess_rad, turn, camera))
+        foot_excess_rad = standing.excess_rad
+        if is_child(person.head_share):
+            # The body of an adult explains a child's proportions by leaning towards the camera.
+            foot_excess_rad = np.hypot(foot_excess_rad, math.radians(CHILD_EXCESS_DEG))
+            image_deg, depth_deg = standing.deviation_deg
+            standing = replace(
+                standing, deviation_deg=(image_deg, math.hypot(depth_deg, CHILD_EXCESS_DEG))
+            )
+        lines = _plumb_lines(person, standing, turn, camera)
+        plumb.append(lines)
+        upright += len(lines) > 0
+        feet.append(_stance_feet(person, number, stance, foot_excess_rad, turn, camera))
         if not camera.moving:
             steps.append(_steps(person, stance, turn, camera))
     together = PlumbLines.concat(plumb)
     wider = np.array([1.0, math.sqrt(1 + ALIKE * max(upright - 1, 0))])
     together = replace(together, sigma=together.sigma * wider)
     return Evidence(together, StanceFeet.concat(feet), np.concatenate(steps)), standing_s
+
+
+def _lasting(posture: PostureAxis, person: PersonEvidence, camera: ShotCamera) -> PostureAxis:
+    """Return the posture where it lasts, less certain for people who are small in the image."""
+    holds = posture.holds
+    if not holds.any():
+        return posture
+    reach = max(1, round(LEAST_POSTURE_S * camera.fps))
+    if len(holds) > reach:
+        around = np.convolve(holds, np.ones(2 * reach + 1))[reach:-reach]
+        holds = holds & (around >= reach)
+    depth_m = float(np.median(person.joints_cam_m[posture.holds, PELVIS, 2]))
+    pixels = camera.focal.focal_px * person.height_m / max(depth_m, 0.2)
+    across = math.degrees(KEYPOINT_PX / pixels)
+    image_deg, depth_deg = posture.deviation_deg
+    deviation = math.hypot(image_deg, across), math.hypot(depth_deg, DEPTH_TIMES * across)
+    return replace(posture, holds=holds, deviation_deg=deviation)
 
 
 def _chunks(frames: np.ndarray, keep: np.ndarray, fps: float) -> list[np.ndarray]:

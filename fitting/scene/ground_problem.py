@@ -22,12 +22,14 @@ from fitting.scene.ground_evidence import DEPTH_LOG_SIGMA, Evidence
 from fitting.scene.height_prior import heavy_tailed, height_cost, likely_heights_m
 from pose2d.video.camera_motion.motion import under_focal
 
-# Somebody on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood,
-# whatever the height.
-LEVEL_M, LEVEL_COST = 0.15, 6.0
+# A person on a roof, a step or a stage: beyond so many metres it costs so much log-likelihood,
+# whatever the height. With 6, far players on a tennis court are lifted by up to 2 m to save the
+# horizon of the nearest; with 18 people who share a floor outvote one person, and a roof is found.
+LEVEL_M, LEVEL_COST = 0.15, 18.0
 # Of gravity from lines of the background: 98 rendered first frames show it in 39, off by 1.4
 # degrees in the median and 3.0 in nine of ten; what looks like a door frame may lean. Not tuned
 VERTICAL_DEG = 2.5
+LONE_VERTICAL_DEG = 5.0  # where no person confirms them
 KNOWN_LOG_SIGMA, GIVEN_UP_DEG = 0.01, 0.3  # of a height and an up direction that the user states
 # Fits shrink a leg's swing in depth: by 1.2 against CMU walkers at the true focal length, 1.0 to
 # 1.4 between shots.
@@ -35,7 +37,10 @@ STEP_GAIN = 1.15
 # The camera itself: people hold it level and look slightly down. Wide, and with heavy tails.
 PITCH_DEG = 6.0
 PITCH_SIGMA_DEG = 12.0
-ROLL_SIGMA_DEG = 6.0
+# Most cameras are held level to a few degrees (bench/facts.py: 31 of 31 real clips within 6); a
+# tenth is tilted by any angle up to half of this range (two of the four of pose2sim). Not tuned.
+ROLL_SIGMA_DEG = 3.0
+TILTED, TILTED_RANGE_DEG = 0.1, 90.0
 CAMERA_M, CAMERA_LOG_SIGMA = 1.4, 0.6
 LEAST_TOLD = 0.8  # of a lens's deviation that people and floor must bring it below to be heard
 ROUGH_STEPS = 15  # of the search from each start, before the best is followed to its end
@@ -80,6 +85,13 @@ class GroundEstimate:
     on_one_floor: float = 1.0  # share of them that are within twice their deviation of it
 
 
+def _level_camera_residual(roll_deg: float) -> float:
+    """Return the residual of a camera's roll: most are held level, the others at any angle."""
+    share = TILTED / (1 - TILTED) * ROLL_SIGMA_DEG * math.sqrt(2 * math.pi) / TILTED_RANGE_DEG
+    level = math.exp(-((roll_deg / ROLL_SIGMA_DEG) ** 2) / 2)
+    return math.copysign(math.sqrt(2 * math.log((1 + share) / (level + share))), roll_deg)
+
+
 def _level_residual(level_m: np.ndarray) -> np.ndarray:
     """Of people who stand on something else than the floor: any height costs about the same, a pit
     more than a roof.
@@ -105,6 +117,7 @@ class GroundProblem:
     vertical: np.ndarray | None = (
         None  # [3] against gravity, as the background shows it under `focal`
     )
+    vertical_deg: float = VERTICAL_DEG
 
     def __post_init__(self) -> None:
         self.likely_m = likely_heights_m(self.head_shares)
@@ -155,7 +168,7 @@ class GroundProblem:
                 [
                     log_ratio / max(self.focal.log_sigma, 1e-3),
                     heavy_tailed((pitch - PITCH_DEG) / PITCH_SIGMA_DEG),
-                    heavy_tailed(roll / ROLL_SIGMA_DEG),
+                    _level_camera_residual(roll),
                     heavy_tailed((state[2] - math.log(CAMERA_M)) / CAMERA_LOG_SIGMA),
                 ],
             )
@@ -190,7 +203,7 @@ class GroundProblem:
     ) -> Iterator[np.ndarray]:
         if self.vertical is not None:
             yield heavy_tailed(
-                np.cross(up, under_focal(self.vertical, ratio)) / math.radians(VERTICAL_DEG)
+                np.cross(up, under_focal(self.vertical, ratio)) / math.radians(self.vertical_deg)
             )
         if self.given.up_cam is not None:
             yield np.cross(up, self.given.up_cam) / math.radians(GIVEN_UP_DEG)

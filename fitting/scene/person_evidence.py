@@ -23,6 +23,8 @@ SHOULDERS = (16, 17)
 # LEAST_STILL_S is a mannequin or a image: its feet may be anywhere. People who stand as still as
 # they can sway by more.
 STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
+# A head tells the height of a person in so many frames, and of a body of so many pixels. Not tuned.
+LEAST_HEAD_FRAMES, LEAST_HEAD_BODY_PX = 10, 60.0
 _FOOT_KEYPOINTS = (15, 24, 20, 16, 25, 21)  # ankle, heel and toe, left and right, among Halpe's 26
 
 
@@ -95,17 +97,23 @@ def person_evidence(
 
 
 def shown_head_share(track: TrackFit) -> float:
-    """Neck to crown over ankle to neck in the image, median of the frames that show all of it; NaN:
-    too few do.
+    """Return the length from neck to crown over that from ankle to neck in the image.
+
+    It is the lower quartile of the frames that show all of it; NaN where they are few, as in single
+    images, or the person is small.
     """
     points = track.keypoints.xy_px.numpy()
-    seen = track.keypoints.presence.numpy() >= 0.5
+    present = track.keypoints.presence.numpy() >= 0.5
 
     def length(a: int, b: int) -> np.ndarray:
         return np.linalg.norm(points[:, a] - points[:, b], axis=-1)
 
-    whole = seen[:, (11, 12, 13, 14, 15, 16, 17, 18, 19)].all(1) & track.detected
-    if whole.sum() < min(3, len(track)):
+    complete = present[:, (11, 12, 13, 14, 15, 16, 17, 18, 19)].all(1) & track.detected
+    if complete.sum() < LEAST_HEAD_FRAMES:
         return math.nan
     legs = np.maximum(length(11, 13) + length(13, 15), length(12, 14) + length(14, 16))
-    return float(np.median((length(17, 18) / np.maximum(length(18, 19) + legs, 1e-6))[whole]))
+    head = length(17, 18)[complete]
+    below = (length(18, 19) + legs)[complete]
+    if np.median(head + below) < LEAST_HEAD_BODY_PX:
+        return math.nan
+    return float(np.quantile(head / np.maximum(below, 1e-6), 0.25))

@@ -11,7 +11,13 @@ from fitting.body import Body
 from fitting.camera.focal import refocus_params
 from fitting.fits import TrackFit
 from fitting.scene.ground_problem import GroundEstimate
-from fitting.scene.height_prior import ADULT_M, head_share
+from fitting.scene.height_prior import (
+    ADULT_M,
+    CHILD_BELOW_M,
+    head_share,
+    is_child,
+    likely_heights_m,
+)
 from fitting.scene.person_evidence import shown_head_share
 from fitting.shot.types import ShotPerson
 from fitting.shot.view import ShotView
@@ -19,7 +25,6 @@ from fitting.solver.terms.shape import ShapeEvidence
 from fitting.track import Track, with_outlines
 from pose2d.types import Keypoints
 
-CHILD_M = 1.4  # below this height, a person is not assumed to have an adult's size
 ADULT_HEAD_SHARE = float(head_share(np.array(ADULT_M)))
 HEAD = [0, 1, 2, 3, 4, 17]  # Halpe's keypoints of the head
 NECK = 18
@@ -40,7 +45,16 @@ class GroundOfPerson:
     level_m: float  # height of what the person stands on over the floor
 
     @staticmethod
-    def of(ground: GroundEstimate, number: int) -> "GroundOfPerson":
+    def of(ground: GroundEstimate, number: int, share: float) -> "GroundOfPerson":
+        """Return what the ground says of person `number`, whose head has this share (NaN: not seen).
+
+        A person whom the floor alone makes a child stays an adult, and off the floor: far people and
+        wrong horizons look alike, so a child's head must agree.
+        """
+        is_small = ground.height_m[number] < CHILD_BELOW_M
+        if is_small and not is_child(share):
+            height_m = float(ground.height_m[number] / ground.scale[number])
+            return GroundOfPerson(height_m, 1.0, False, 0.0)
         return GroundOfPerson(
             float(ground.height_m[number]),
             float(ground.scale[number]),
@@ -50,7 +64,7 @@ class GroundOfPerson:
 
     @property
     def is_child(self) -> bool:
-        return self.height_m < CHILD_M
+        return self.height_m < CHILD_BELOW_M
 
 
 def body_size(
@@ -65,9 +79,13 @@ def body_size(
         return 1.0
     if person.height_m is not None:
         return person.height_m / view.body.height_m(track_fit.fit.params.shape)
-    if ground is not None and (ground.on_floor or ground.is_child):
-        return ground.scale
-    return 1.0
+    if ground is not None:
+        return ground.scale if ground.on_floor or ground.is_child else 1.0
+    share = shown_head_share(track_fit)
+    if not is_child(share):
+        return 1.0
+    likely_m = float(likely_heights_m(np.array([share]))[0])
+    return likely_m / view.body.height_m(track_fit.fit.params.shape)
 
 
 def head_enlargement(track_fit: TrackFit, ground: GroundOfPerson) -> float:

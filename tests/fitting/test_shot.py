@@ -43,10 +43,10 @@ def body() -> Body:
 def family(body: Body) -> list[ShotPerson]:
     """Two adults and a child of 1.1 m."""
     places = ((1.0, -1.0, 5.0), (1.0, 1.2, 6.5), (0.65, 0.2, 4.2))
-    return [
-        shot_person(n, observe(in_camera(standing(body, s, x, z, n + 1))))
-        for n, (s, x, z) in enumerate(places)
-    ]
+    bodies = [standing(body, s, x, z, n + 1) for n, (s, x, z) in enumerate(places)]
+    child = bodies[2]
+    child[:, HEAD] += 0.6 * (child[:, HEAD] - child[:, 18:19])  # children have large heads
+    return [shot_person(n, observe(in_camera(points))) for n, points in enumerate(bodies)]
 
 
 @pytest.fixture(scope="module")

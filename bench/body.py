@@ -68,7 +68,9 @@ def peak_bytes(reset: bool = False) -> int:
 
 
 def measure(way: str, threads: int, seconds: float) -> dict[int, tuple[float, float]]:
-    """For every batch: the best time of a call in ms, and its peak memory above the start in MB."""
+    """Return for every batch the best time of a call in ms, and its peak memory above the start
+    in MB.
+    """
     torch.set_num_threads(threads)
     place = placer(way)
     results = {}

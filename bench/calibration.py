@@ -31,13 +31,13 @@ from pose2d.base.threads import use_threads
 
 
 def with_parts_known(predictions: Predictions) -> Mapping[str, Predictions]:
-    """The same predictions, one of the head's two outputs replaced by the truth."""
-    stated_value = predictions.confidence["ccnet"]
+    """Return the same predictions with one of the head's two outputs replaced by the truth."""
+    head_confidence = predictions.confidence["ccnet"]
     labelled = ~np.isnan(predictions.keypoint_oks)
-    true = np.where(labelled, predictions.keypoint_oks, stated_value.keypoint)
+    true = np.where(labelled, predictions.keypoint_oks, head_confidence.keypoint)
     known_parts = {
-        "which are labelled": SourceConfidence(stated_value.keypoint, labelled.astype(float)),
-        "their OKS": SourceConfidence(true, stated_value.presence),
+        "which are labelled": SourceConfidence(head_confidence.keypoint, labelled.astype(float)),
+        "their OKS": SourceConfidence(true, head_confidence.presence),
     }
     return {
         name: replace(predictions, confidence={**predictions.confidence, "ccnet": confidence})

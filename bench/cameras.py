@@ -65,7 +65,7 @@ FRAMES, PAIRS = 45, 2
 
 @dataclass(frozen=True)
 class Answer:
-    """Of one run."""
+    """Hold the figures of one run."""
 
     mpjpe_mm: float
     pa_mm: float

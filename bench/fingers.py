@@ -75,7 +75,7 @@ def as_hands(observed: Look, std_px: np.ndarray, side: int) -> HandKeypoints:
 
 
 class Found(NamedTuple):
-    """Of N hands, millimetres from the wrist as the network shows it."""
+    """Hold N fitted hands, in millimetres from the wrist as the network shows it."""
 
     points: np.ndarray  # [N, 21, 3]
     std: np.ndarray  # [N, 21] stated

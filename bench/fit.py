@@ -81,7 +81,7 @@ def concatenated(scenes: list[Scene]) -> tuple[Keypoints, list[fitting.Camera], 
 
 
 def solver_start(scenes: list[Scene], body: fitting.Body) -> State:
-    """Where every method begins each frame: the lifter's guess."""
+    """Return where every method begins each frame: the lifter's guess."""
     keypoints, cameras, _ = concatenated(scenes)
     state = from_params(lift_frames(keypoints, cameras, body).params)
     return replace(state, shape=state.shape.expand(len(state), -1))
@@ -212,7 +212,7 @@ def _task(
 
 
 def measure(run: Contender, scenes: list[Scene], start: State, threads: int) -> Row:
-    """In a fresh process, so that no contender inherits warm caches or memory."""
+    """Run in a fresh process, so that no contender inherits warm caches or memory."""
     begin = tuple(value.numpy() for value in vars(start).values())
     seconds, arrays, peak = alone("spawn", _task, run, scenes, begin, threads)
     return Row(seconds, BodyParams(*map(torch.from_numpy, arrays)), peak)

@@ -39,9 +39,9 @@ def joint_rows(people: list[RenderedFit]) -> list[str]:
     for person in people:
         away = (person.body.at(person.found).joints - person.body.at(person.truth).joints) * 1000
         error = (away - away[:, :1]).norm(dim=-1)[person.observed].numpy()
-        stated_value = person.track.fit.joint_std_relative_mm
-        assert stated_value is not None
-        std = stated_value[person.rows].norm(dim=-1)[person.observed].numpy()
+        stated_std_mm = person.track.fit.joint_std_relative_mm
+        assert stated_std_mm is not None
+        std = stated_std_mm[person.rows].norm(dim=-1)[person.observed].numpy()
         observed = np.asarray(person.track.joint_observed)[person.rows][person.observed]
         for number, name in enumerate(JOINT_NAMES):
             if name not in LEFT_OUT:
@@ -85,7 +85,7 @@ def angle_rows(people: list[RenderedFit]) -> list[str]:
 
 
 def share_in_depth(people: list[RenderedFit]) -> float:
-    """Of the squared error relative to the pelvis: how much lies along the camera's optical axis."""
+    """Return how much of the squared error relative to the pelvis lies along the optical axis."""
     squared = np.zeros(3)
     for person in people:
         away = person.body.at(person.found).joints - person.body.at(person.truth).joints

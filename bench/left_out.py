@@ -104,7 +104,7 @@ class RealTrack:
 
 @dataclass(frozen=True)
 class Score:
-    """Of N left-out keypoints."""
+    """Hold the scores of N left-out keypoints."""
 
     nats: Tensor  # [N] log-likelihood of the error in units of l
     distance: Tensor  # [N] in units of l

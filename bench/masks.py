@@ -130,7 +130,7 @@ def fits(
     focal_px: float | None = None,
     height_m: float | None = None,
 ) -> Iterator[ShotFit]:
-    """As `run` fits what it found."""
+    """Fit the person as `run` fits what it found."""
     observed = edited_keypoints(out)
     arrays = read_npz(out / TRACKS_FILE)
     lens = lens_of(clip, (observed.width_px, observed.height_px), focal_px)

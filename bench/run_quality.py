@@ -39,7 +39,7 @@ def second_difference(points: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def turns_deg(person: Person) -> np.ndarray:
-    """By how much the pelvis turns from frame to frame, [T - 1]."""
+    """Return by how much the pelvis turns from frame to frame, [T - 1]."""
     rotation = rotation_matrices(torch.from_numpy(person.pose_rad[:, 0]).double())
     return np.degrees(matrix_to_axis_angle(rotation[:-1].mT @ rotation[1:]).norm(dim=-1).numpy())
 

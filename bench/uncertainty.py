@@ -131,10 +131,10 @@ def measure_synth(data: Path, cache: Path) -> tuple[tuple[Tensor, Tensor], np.nd
         relative = away - away[:, :1]
         place.append((away / result.joint_std_mm[person.rows])[observed])
         pose.append((relative / result.joint_std_relative_mm[person.rows])[observed][:, 1:])
-        stated_value = Stated.of(person.track)
-        assert stated_value is not None
+        statement = Stated.of(person.track)
+        assert statement is not None
         errors.append(relative[observed].numpy())
-        said.append(stated_value.rows(person.rows.numpy()[observed.numpy()]))
+        said.append(statement.rows(person.rows.numpy()[observed.numpy()]))
     return (torch.cat(place), torch.cat(pose)), np.concatenate(errors), Stated.concat(said)
 
 

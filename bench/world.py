@@ -156,7 +156,7 @@ def measure(
 def measure_rendered(
     root: Path, body: Body, out: Path, console: Console
 ) -> tuple[list[ShotTruth], dict[str, list[dict[str, float]]]]:
-    """From images, through the real network."""
+    """Measure from images, through the real network."""
     shots = read_truth(root)
     rows: dict[str, list[dict[str, float]]] = {name: [] for name in COLUMNS}
     for shot in shots:

@@ -29,8 +29,8 @@ _PLACE = re.compile(r"\{\{([\w-]+)(?: (\d+|notes?))?(?:: ([^}]+))?\}\}")
 
 def page() -> str:
     """The whole page."""
-    rendered = "<!-- Made by tools/bench_page.py from bench/page.md and bench/results/: change those. -->\n\n"
-    return rendered + _PLACE.sub(_filled, (BENCH / "page.md").read_text(encoding="utf-8"))
+    notice = "<!-- Made by tools/bench_page.py from bench/page.md and bench/results/: change those. -->\n\n"
+    return notice + _PLACE.sub(_filled, (BENCH / "page.md").read_text(encoding="utf-8"))
 
 
 def _filled(place: re.Match[str]) -> str:

@@ -121,8 +121,8 @@ def main() -> None:
         temporary.write_bytes(model.SerializeToString())
     with atomic_file(ROOT / "weights" / weights_file) as temporary:
         np.savez(temporary, allow_pickle=False, **weights)
-    for rendered in (ROOT / "graphs" / graph_file, ROOT / "weights" / weights_file):
-        print(f"{rendered.stat().st_size:,} bytes -> {rendered.name}")
+    for written in (ROOT / "graphs" / graph_file, ROOT / "weights" / weights_file):
+        print(f"{written.stat().st_size:,} bytes -> {written.name}")
 
 
 if __name__ == "__main__":

@@ -294,7 +294,7 @@ def _of_npz(folder: Path) -> Arrays:
 
 
 def _of_json(path: Path) -> Arrays:
-    """Its numbers, by the keys that lead to them."""
+    """Return the numbers of a JSON file by the keys that lead to them."""
 
     def leaves(value: object, name: str) -> Iterator[tuple[str, np.ndarray]]:
         if isinstance(value, dict):

@@ -53,7 +53,7 @@ def run(
 
 
 def _halves(path: Path, module: torch.nn.Module) -> dict[str, bool]:
-    """For each of a file's weights, by the file's name, whether it is stored in half precision."""
+    """Return for each weight, by the file's name, whether it is stored in half precision."""
     graph = read_onnx(path)
     named = {id(value): name for name, value in graph.tensors.items()}
     # Numbers in place of weights, of which `convert` then says where they belong.

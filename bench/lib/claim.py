@@ -104,7 +104,7 @@ def _plain(cell: Any) -> str:
 
 
 def _commit() -> str:
-    """Of the code that ran; with + if files had changed since."""
+    """Return the commit of the code that ran; with + if files had changed since."""
 
     def git(*words: str) -> str:
         return subprocess.run(

@@ -12,7 +12,7 @@ from fitting.fits import TrackFit
 
 @dataclass(frozen=True)
 class Errors:
-    """Of one rendered person."""
+    """Hold the errors of one rendered person."""
 
     # mean over vertices in the T-pose, both with their soles on the floor and the pelvis above 0
     rest_mm: float

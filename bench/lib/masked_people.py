@@ -36,7 +36,7 @@ class MaskedImage:
 
 
 def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
-    """Of frames from which no shape was found."""
+    """Return masked images of frames from which no shape was found."""
     observed = edited_keypoints(out)
     images = []
     requested: dict[int, list[tuple[int, int]]] = {}
@@ -55,9 +55,9 @@ def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
             points = observed.people[identity].rows(slice(row, row + 1))
             xy = points.xy_px[0].astype(np.float64)
             sure = points.sure[0]
-            rendered = segment_person(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
-            if rendered is not None:
-                region, _, mask = rendered
+            segmented = segment_person(frame.rgb, xy[sure >= LEAST_SURE], xy[[11, 12]].mean(0))
+            if segmented is not None:
+                region, _, mask = segmented
                 pixel = (np.arange(CROP) - (CROP - 1) / 2) * region[2] / CROP
                 x, y = (
                     (pixel + index >= 0) & (pixel + index < n)
@@ -68,7 +68,7 @@ def masked_images(out: Path, clip: Path) -> list[MaskedImage]:
 
 
 def seen_whole(folder: Path) -> list[MaskedImage]:
-    """Of the rendered person."""
+    """Return masked images of the rendered person."""
     result = masked_images(folder / "found", folder / "images")
     most = max(Counter(masked.identity for masked in result).values(), default=0)
     return [
@@ -97,13 +97,13 @@ def true_vertices(folder: Path) -> np.ndarray:
 
 def posed(track: TrackFit, frame: int) -> np.ndarray:
     """[V, 3] in the camera."""
-    rendered = (
+    vertices = (
         fitting.load_body()
         .at(track.fit.params.rows(track.index(np.array([frame]))), vertices=True)
         .vertices
     )
-    assert rendered is not None
-    return rendered[0].numpy()
+    assert vertices is not None
+    return vertices[0].numpy()
 
 
 def iou(vertices: np.ndarray, image: MaskedImage, camera: Camera) -> float:

@@ -132,7 +132,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class _Later(Shot):
-    """The same scene some frames later, fractions included."""
+    """Return the same scene some frames later, fractions included."""
 
     later: float = 0.0
 

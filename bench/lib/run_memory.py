@@ -115,7 +115,7 @@ def long_people(folder: Path, out: Path, frames: int, people: int) -> tuple[floa
 
 
 def long_fit(out: Path) -> tuple[float, float]:
-    """The same of their fit."""
+    """Return the memory of their fit in the same way."""
     return_memory()
     vars(windows).update(fit_jointly=few_searches(windows.fit_jointly))
     vars(optimise).update(ITERATIONS=2)

@@ -18,19 +18,19 @@ def cut_clips(videos: Sequence[Path], folder: Path, count: int, frames: int) -> 
     """
     folder.mkdir(parents=True, exist_ok=True)
     rounds = -(-count // len(videos))
-    rendered = []
+    clips_cut = []
     for number in range(count):
         source = videos[number % len(videos)]
         turn = number // len(videos)
         path = folder / f"{number:02d}_{source.stem}.mp4"
         if not path.is_file():
             _cut(source, path, turn / rounds, frames)
-        rendered.append(path)
-    return rendered
+        clips_cut.append(path)
+    return clips_cut
 
 
 def _cut(source: Path, path: Path, share: float, frames: int) -> None:
-    """From a moment at `share` of the video."""
+    """Cut a clip from a moment at `share` of the video."""
     video = Video(source)
     info = video.info
     zoom = min(1.0, LONG_SIDE_PX / max(info.width_px, info.height_px))

@@ -141,12 +141,12 @@ def noisy(
     draw = Random(generator, size)
     confidence = draw.even(*noise.confidence)
     l2 = l_squared(area, skeleton)
-    stated_value = None
+    error_distribution = None
     if noise.mixtures:
         weight, sigmas = draw_mixtures(
             confidence, torch.ones_like(confidence, dtype=torch.bool), generator
         )
-        stated_value = ErrorDistribution(weight, sigmas)
+        error_distribution = ErrorDistribution(weight, sigmas)
         place = correlated_noise(len(exact_px), generator, noise, fps, skeleton.size)[..., 0]
         sigma = draw_sigma(weight, sigmas, place) * l2.sqrt()
     else:
@@ -160,4 +160,4 @@ def noisy(
     anywhere = low[:, None] + draw.even(0, 1, (*size, 2)) * sides[:, None]
     xy = torch.where(astray[..., None], anywhere, exact_px + error)
     presence = (~draw.chance(noise.missing)).to(xy.dtype)
-    return Keypoints(xy, confidence, presence, "oracle", area, skeleton, stated_value)
+    return Keypoints(xy, confidence, presence, "oracle", area, skeleton, error_distribution)

@@ -121,10 +121,10 @@ def _fitted(
     person: ShotPerson, camera, body: Body, scene: bool
 ) -> tuple[TrackFit, np.ndarray, bool] | None:
     """Return the track with raw deviations, its features, and whether the scene was used."""
-    rendered: list[tuple[TrackFit, np.ndarray, bool]] = []
+    raw_tracks: list[tuple[TrackFit, np.ndarray, bool]] = []
 
     def raw(track, guess, body, scene, fps):  # in place of `calibrate`
-        rendered.append((track, stated.spread_features(track, guess, body), scene))
+        raw_tracks.append((track, stated.spread_features(track, guess, body), scene))
         return stated.calibrate(track, guess, body, scene, fps, NEUTRAL)
 
     with mock.patch("fitting.track.calibrate", raw):
@@ -138,7 +138,7 @@ def _fitted(
     ]  # arms differ where palms were laid flat, places by the person's size
     away, used = next(
         (fitted_person[1:])
-        for fitted_person in reversed(rendered)
+        for fitted_person in reversed(raw_tracks)
         if torch.equal(fitted_person[0].fit.params.pose[:, 0], turn)
     )
     return (track, away, used) if used == scene else None

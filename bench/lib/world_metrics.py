@@ -153,7 +153,9 @@ def standing_speed_cm_s(
 
 
 def world_mpjpe_mm(joints_m: np.ndarray, true_m: np.ndarray) -> float:
-    """Of segments of SEGMENT frames, each moved and turned so that its first two frames fit best."""
+    """Return errors of segments of SEGMENT frames, each moved so that its first two frames fit
+    best.
+    """
     errors = []
     for first in range(0, max(len(joints_m) - SEGMENT // 2, 1), SEGMENT):
         part = joints_m[first : first + SEGMENT]

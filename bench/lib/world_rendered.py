@@ -97,7 +97,7 @@ def estimate(
 
 
 def _matched(people: list[Person], true_boxes: np.ndarray) -> list[Person | None]:
-    """Whose track covers a true person best: the longest overlap counts."""
+    """Return whose track covers each true person best: the longest overlap counts."""
     results: list[Person | None] = []
     for box in true_boxes:
         scores = [

@@ -69,7 +69,7 @@ class ShotTruth:
 
     @property
     def camera_height_m(self) -> float:
-        """Of the first camera."""
+        """Return the pose of the first camera."""
         return float(self.positions_m()[0, 1])
 
     def positions_m(self) -> np.ndarray:
@@ -145,7 +145,7 @@ def _seen(
 
 
 def height_m(body: Body, shape: torch.Tensor) -> float:
-    """Of a body at rest, standing."""
+    """Return the height of a body at rest, standing."""
     rest_vertices = body(torch.zeros(1, 24, 3), shape, vertices=True).vertices
     assert rest_vertices is not None
     return float(rest_vertices[0, :, 1].max() - rest_vertices[0, :, 1].min())

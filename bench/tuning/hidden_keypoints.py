@@ -80,7 +80,7 @@ class Sample:
         return torch.exp(-self.error.square().sum(-1) / 2)
 
     def stated(self, weight: Tensor) -> ErrorDistribution:
-        """With these weights [M, 3]."""
+        """Return the error distribution with these weights [M, 3]."""
         return ErrorDistribution(weight.clamp_min(1e-9), self.sigma, self.log_ratio)
 
 
@@ -172,13 +172,13 @@ def choose(sample: Sample, covariates: list[Tensor]) -> tuple[list[float], float
     """
     numbers = torch.zeros(len(covariates), dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([numbers], max_iter=30, line_search_fn="strong_wolfe")
-    stated_value = sample.weights["alone"].clamp_min(1e-9).log()
+    distribution = sample.weights["alone"].clamp_min(1e-9).log()
     wide = sample.sigma.log()
     known_parts = torch.stack(covariates, -1).double()
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        logs = (stated_value + (known_parts @ numbers)[:, None] * wide).log_softmax(-1)
+        logs = (distribution + (known_parts @ numbers)[:, None] * wide).log_softmax(-1)
         stated_now = sample.stated(logs.exp())
         error = (stated_now.expected_oks() - sample.oks).square()
         value = (
@@ -227,9 +227,9 @@ def main() -> None:
         oks = sample.oks[current].numpy()
         cells = []
         for weight in sample.weights.values():
-            stated_value = sample.stated(weight)
-            s = stated_value.expected_oks()[current].numpy()
-            likelihood = float(stated_value.log_likelihood(sample.error)[current].mean())
+            distribution = sample.stated(weight)
+            s = distribution.expected_oks()[current].numpy()
+            likelihood = float(distribution.log_likelihood(sample.error)[current].mean())
             ece = reliability(s, oks, bins=10).expected_error
             cells.append(
                 f"{s.mean():.2f}, {np.corrcoef(s, oks)[0, 1]:.2f}, {ece:.3f}, {likelihood:.2f}"

@@ -107,7 +107,7 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
                 continue
             images = [read_image(sequence.image(int(frame))) for frame in track.frame[rows]]
             used_px, result = estimate_people(model, images, boxes_px[rows])
-            stated_value = head.distribution(result.features)
+            distribution = head.distribution(result.features)
             points = body.at(params).keypoints[rows].double()
             shape = torch.nn.functional.pad(params.shape, (0, body.shape_size - len(params.shape)))
             turned = body.placement(rotation_matrices(params.pose), shape).rotation[rows].double()
@@ -129,11 +129,11 @@ def _sequences(settings: EvalSettings, head_file: str) -> Iterator[People]:
                 l_per_mm=(mm_px / l_px).float(),
                 to_plane=(to_plane @ bones * mirrored[:, None]).float(),
                 counted=inside & torch.from_numpy(visible),
-                weight=stated_value.weight,
-                sigma=stated_value.sigma,
-                log_ratio=torch.zeros_like(stated_value.sigma[..., 0])
-                if stated_value.log_ratio is None
-                else stated_value.log_ratio,
+                weight=distribution.weight,
+                sigma=distribution.sigma,
+                log_ratio=torch.zeros_like(distribution.sigma[..., 0])
+                if distribution.log_ratio is None
+                else distribution.log_ratio,
             )
 
 
@@ -189,10 +189,10 @@ def main() -> None:
     error_first = first.moved(offset_mm)
     error = second.moved(offset_mm)
     d2 = error.square().sum(-1)
-    stated_value = ErrorDistribution(second.weight, second.sigma, second.log_ratio)
-    confidence = stated_value.expected_oks()
-    likelihood = stated_value.log_likelihood(error)
-    below = stated_value.cdf(d2)
+    distribution = ErrorDistribution(second.weight, second.sigma, second.log_ratio)
+    confidence = distribution.expected_oks()
+    likelihood = distribution.log_likelihood(error)
+    below = distribution.cdf(d2)
     table = Table(
         "keypoints",
         "count",

@@ -58,7 +58,7 @@ def command(*arguments: str | bytes | Path) -> Callable[[], object]:
 
 
 def run_case(case: Case, folder: Path) -> Outcome:
-    """In a child of its own, in an empty folder."""
+    """Run the case in a child process of its own, in an empty folder."""
     log = folder / "said.txt"
     start = time.monotonic()
     child = os.fork()

@@ -287,13 +287,13 @@ def main() -> None:
     for through_black in (False, True):
         for length in (6, 12, 20):
             pairs = [(a, b) for a in names for b in names if a != b]
-            joined = [
+            dissolves = [
                 dissolved(clips[a][0][:60], clips[b][0][:60], length, through_black)
                 for a, b in pairs
             ]
             for name, find in finders.items():
                 hits = invented = 0
-                for frames, (first, end) in joined:
+                for frames, (first, end) in dissolves:
                     inside = [first - 1 <= cut <= end + 1 for cut in find(frames, 25.0)]
                     hits = hits + any(inside)
                     invented = invented + len(inside) - sum(inside[:1] if any(inside) else [])

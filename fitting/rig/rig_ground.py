@@ -26,7 +26,7 @@ class LaboratoryFrame:
     """The world of a calibration along one of whose axes people stand."""
 
     up: np.ndarray  # [3] the axis, with its sign
-    feet_m: float  # height of the lowest feet along it; inf: feet are not visible
+    feet_m: float  # height of the lowest feet along it, of the person nearest to 0; inf: unknown
 
     @property
     def is_floor_at_zero(self) -> bool:
@@ -85,6 +85,10 @@ def find_laboratory_frame(
     if abs(standing[axis]) < GRAVITY_COS * np.linalg.norm(standing):
         return None
     up = np.sign(standing[axis]) * np.eye(3)[axis]
-    feet = points[:, _FEET] @ up
-    feet_m = np.nanquantile(feet, FLOOR_QUANTILE) if np.isfinite(feet).any() else np.inf
-    return LaboratoryFrame(up, float(feet_m))
+    heights = []
+    for person_points in triangulated:
+        feet = (person_points[:, _FEET] - base.translation_m) @ base.rotation @ up
+        if np.isfinite(feet).any():
+            heights.append(float(np.nanquantile(feet, FLOOR_QUANTILE)))
+    # One person at 0 is enough: others may stand on something, or be badly triangulated far away.
+    return LaboratoryFrame(up, min(heights, key=abs, default=np.inf))

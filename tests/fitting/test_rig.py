@@ -325,6 +325,18 @@ def test_gravity_and_floor_are_those_that_the_calibration_states() -> None:
     assert find_laboratory_frame(other, [views(sim, 0, [0, 1])]) is None
 
 
+def test_the_floor_is_at_zero_if_one_person_stands_there() -> None:
+    sim = simulate(placed_around([0, 75]), BODY, 9, frames=60, noise=GOOD, clip=0)
+    standing = views(sim, 0, [0, 1])
+    # Keypoints that one camera sees 60 px too low triangulate to a person off the floor.
+    shift = torch.tensor([0.0, 60.0])
+    keypoints = replace(standing[0].keypoints, xy_px=standing[0].keypoints.xy_px + shift)
+    elsewhere = [replace(standing[0], keypoints=keypoints), standing[1]]
+    frame = find_laboratory_frame(sim.rig, [standing, elsewhere])
+    assert frame is not None
+    assert frame.is_floor_at_zero
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_laboratory_frame_is_turned_to_y_up(axis: int, sign: float) -> None:

@@ -17,6 +17,7 @@ _ANKLES = (15, 16)
 _FEET = (20, 21, 22, 23, 24, 25)
 STRAIGHT_COS = np.cos(np.radians(20))  # between trunk and legs of people who stand
 GRAVITY_COS = np.cos(np.radians(8))  # between standing people and a world axis that is up
+LEANING_COS = np.cos(np.radians(15))  # the same of people who lean, if their feet are at 0
 ON_FLOOR_M = 0.12  # feet on a floor at 0
 FLOOR_QUANTILE = 0.05  # of feet's heights, which stands for the floor
 
@@ -82,7 +83,8 @@ def find_laboratory_frame(
         return None
     standing = np.nanmedian((trunk + legs)[is_straight], axis=0)
     axis = int(np.abs(standing).argmax())
-    if abs(standing[axis]) < GRAVITY_COS * np.linalg.norm(standing):
+    cosine = abs(standing[axis]) / np.linalg.norm(standing)
+    if cosine < LEANING_COS:
         return None
     up = np.sign(standing[axis]) * np.eye(3)[axis]
     heights = []
@@ -91,4 +93,6 @@ def find_laboratory_frame(
         if np.isfinite(feet).any():
             heights.append(float(np.nanquantile(feet, FLOOR_QUANTILE)))
     # One person at 0 is enough: others may stand on something, or be badly triangulated far away.
-    return LaboratoryFrame(up, min(heights, key=abs, default=np.inf))
+    frame = LaboratoryFrame(up, min(heights, key=abs, default=np.inf))
+    # People who lean need the second sign of a laboratory: feet at 0.
+    return frame if cosine >= GRAVITY_COS or frame.is_floor_at_zero else None

@@ -47,7 +47,7 @@ def test_an_address_where_nobody_answers_is_named(monkeypatch: pytest.MonkeyPatc
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(UserError, match=f"nobody answers at the Ray address 127.0.0.1:{port}"):
+    with pytest.raises(UserError, match=f"answers at 127.0.0.1:{port}"):
         RayExecutor(f"127.0.0.1:{port}", 1)
 
 

@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import fitmesh
 from bench.lib.claim import Console, claim
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 
 FLIP_DEG = 60

@@ -6,11 +6,11 @@ from pathlib import Path
 from numpy import ndarray
 
 from fitmesh.api import Progress as Progress
+from fitmesh.loading import load as load
 from fitmesh.many.status import ClipStatus as ClipStatus
-from fitmesh.result import Person as Person
+from fitmesh.person import Person as Person
+from fitmesh.person import Shot as Shot
 from fitmesh.result import Result as Result
-from fitmesh.result import Shot as Shot
-from fitmesh.result import load as load
 from fitmesh.tracks import edit_tracks as edit_tracks
 from fitmesh.version import __version__ as __version__
 from pose2d.base.errors import UserError as UserError

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from fitmesh.inputs import folder_beside, open_clip, spooled
+from fitmesh.loading import load
 from fitmesh.many.status import ClipStatus
 from fitmesh.options import ranges
 from fitmesh.options.record import function, option
 from fitmesh.options.run import RunOptions
-from fitmesh.result import Result, load
+from fitmesh.result import Result
 from fitmesh.stages.pipeline import run_settings, run_stages
 from fitmesh.stages.settings import Job
 from fitmesh.ui.events import ClipEnded, Event, Reporter, Sink, Stage, to_log

@@ -1,11 +1,10 @@
-"""Who is who in a run, corrected by hand: `fitmesh.edit_tracks`, and the tracks and keypoints that
-later stages read.
+"""Correct identities by hand (`fitmesh.edit_tracks`) and read the corrected tracks and keypoints.
 
-`tracks_edits.json` in the folder of a run is applied to what was found: tracks.npz and
-keypoints.npz stay as they were, so that any edit can be taken back without looking at the video
-again; every later stage reads them through `edited_tracks` and `edited_keypoints`. The edits are
-part of the fit's cache key. They are bound to the tracks they were made for: should those be found
-anew and come out differently, nothing is guessed, and the edits are refused."""
+The edits are stored in tracks_edits.json; tracks.npz and keypoints.npz stay as they were, so any
+edit can be taken back without reading the video again. Later stages read both files through
+`edited_tracks` and `edited_keypoints`, and the edits are part of the fit's cache key. Edits belong to
+the tracks they were made for: if other settings produce other tracks, the edits are refused.
+"""
 
 import hashlib
 import json
@@ -21,22 +20,23 @@ from fitmesh.ui.trouble import count
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import Json, read_json
+from pose2d.events import Event
 from pose2d.types import NOBODY
 
 
 @dataclass(frozen=True)
 class TrackSummary:
-    """One person of the tracks, after all edits."""
+    """Describe one person of the tracks, after all edits."""
 
     identity: int
-    frames: int  # in which the person was seen
-    start_s: float  # time in the video of the first ..
-    end_s: float  # .. and of the last
+    frames: int  # number of frames with a detection
+    start_s: float  # time of the first of them in the video
+    end_s: float  # time of the last
     same_as: int  # the earliest identity of the same person in another shot, or its own
 
 
 def list_tracks(out: str | Path) -> list[TrackSummary]:
-    """Everyone, by rising identity."""
+    """Return all people of a run, by increasing identity."""
     tracks = edited_tracks(Path(out))
     people = []
     for identity, track in tracks.people.items():
@@ -53,22 +53,20 @@ def edit_tracks(
     drop: Sequence[int] = (),
     undo: int = 0,
 ) -> list[TrackSummary]:
-    """Correct the tracks of a run; `fitmesh.run` with the same settings then makes the rest anew.
+    """Correct the tracks of a run and return all people after the edits.
 
-    merge: groups of identities that are one person, who keeps the first. They must not be seen in
-    the same frame; in different shots they stay two and are said to be the same. split: an identity
-    and a time of the video in seconds, from which on it is somebody else, with a new identity.
-    drop: identities to leave out. undo: take back so many of the last edits before that. Merges
-    come first, then splits, then drops. All is checked before anything is written (UserError).
-    Returns everyone after the edits.
+    `fitmesh.run` with the same settings then makes the rest again. merge: groups of identities that
+    are one person; the first identity is kept. They must not be visible in the same frame; in
+    different shots they stay apart and are linked by `same_as`. split: an identity and a time of the
+    video in seconds, from which on it is another person with a new identity. drop: identities to
+    leave out. undo: number of last edits to take back first. Merges come first, then splits, then
+    drops. Everything is checked before anything is written (UserError).
     """
     folder = Path(out)
     tracks = read_tracks(folder)
     edits = read_edits(folder, tracks)
     if not 0 <= undo <= len(edits):
-        raise UserError(
-            f"there are {len(edits)} edits in {folder}, and {undo} cannot be taken back."
-        )
+        raise UserError(f"{folder} has {len(edits)} edits: {undo} cannot be taken back.")
     edits = edits[: len(edits) - undo]
     edits += [Merge(tuple(group)) for group in merge]
     for identity, time_s in split:
@@ -83,191 +81,211 @@ def edit_tracks(
 
 @dataclass(frozen=True)
 class Identities:
-    """Who is who after some edits, which change it in place."""
+    """Hold the identities of all rows; edits change them in place."""
 
-    tracks: SeenPeople  # as found
-    owner: np.ndarray  # [N] the identity that each row has now, or NOBODY where it was dropped
+    tracks: SeenPeople  # before all edits
+    owner: np.ndarray  # [N] the current identity of each row, or NOBODY if it was dropped
     person: dict[int, int]  # identity -> a number that identities of the same person share
 
     def everyone(self) -> list[int]:
-        """Who still has rows, in order."""
+        """Return the identities that have rows, sorted."""
         return [identity for identity in np.unique(self.owner).tolist() if identity != NOBODY]
 
     def frames(self, identity: int) -> np.ndarray:
-        """Frame numbers, rising. UserError: there is no such person."""
+        """Return the sorted frame numbers of a person; UserError if there is no such person."""
         frames = np.sort(self.tracks.rows.frame[self.owner == identity])
         if identity == NOBODY or not len(frames):
             names = ", ".join(map(str, self.everyone())) or "none"
-            raise UserError(f"there is no person {identity} in the tracks: there are {names}.")
+            raise UserError(f"person {identity} does not exist: the tracks have {names}.")
         return frames
 
     def next_identity(self) -> int:
-        """One that nobody has or had."""
+        """Return an identity that has never been used."""
         return 1 + max(self.person, default=0)
 
     def same_as(self) -> dict[int, int]:
-        """Identity -> the earliest identity of the same person."""
+        """Return the earliest identity of the same person, by identity."""
         earliest: dict[int, int] = {}
-        for identity in sorted(self.everyone(), key=lambda one: int(self.frames(one)[0])):
+        for identity in sorted(self.everyone(), key=lambda number: int(self.frames(number)[0])):
             earliest.setdefault(self.person[identity], identity)
         return {identity: earliest[self.person[identity]] for identity in self.everyone()}
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Several tracks are one person. Nobody is followed over a cut: there they stay two, known to
-    be the same.
-    """
+    """Declare several tracks to be one person; tracks of different shots stay apart but linked."""
 
-    merge: tuple[int, ...]  # in each shot, the first that is in it is kept
+    merge: tuple[int, ...]  # in each shot the first identity of this list is kept
 
     def __str__(self) -> str:
         return f"merge {', '.join(map(str, self.merge))}"
 
-    def apply(self, now: Identities) -> None:
-        """UserError where it cannot be made, as of the other edits."""
+    def apply(self, identities: Identities) -> None:
+        """Change the identities; UserError if two of the tracks overlap in time."""
         if len(self.merge) < 2 or len(set(self.merge)) < len(self.merge):
             raise UserError(
-                f"a merge takes two or more different people, got {', '.join(map(str, self.merge))}."
+                f"a merge needs two or more different people; got {', '.join(map(str, self.merge))}."
             )
-        frames = {identity: now.frames(identity) for identity in self.merge}
-        people = {now.person[identity] for identity in self.merge}
-        others = [
-            i for i in now.everyone() if now.person[i] in people and i not in frames
-        ]  # by earlier merges
-        taken: dict[int, int] = {}
-        for identity in (*self.merge, *others):
-            mine = now.frames(identity).tolist()
-            if both := [frame for frame in mine if frame in taken]:
+        frames = {identity: identities.frames(identity) for identity in self.merge}
+        people = {identities.person[identity] for identity in self.merge}
+        linked_before = [
+            identity
+            for identity in identities.everyone()
+            if identities.person[identity] in people and identity not in frames
+        ]
+        identity_at: dict[int, int] = {}  # frame -> identity
+        for identity in (*self.merge, *linked_before):
+            own_frames = identities.frames(identity).tolist()
+            shared_frames = [frame for frame in own_frames if frame in identity_at]
+            if shared_frames:
+                first = shared_frames[0]
                 raise UserError(
-                    f"people {taken[both[0]]} and {identity} cannot be one: both are seen in "
-                    f"{count(len(both), 'frames')}, first at {now.tracks.times(both[0]):.2f} s (frame {both[0]}). "
+                    f"people {identity_at[first]} and {identity} cannot be merged: both are visible in "
+                    f"{count(len(shared_frames), 'frames')}, first at "
+                    f"{identities.tracks.times(first):.2f} s (frame {first}). "
                     "Split or drop one of them there first."
                 )
-            taken |= dict.fromkeys(mine, identity)
-        keeps: dict[int, int] = {}  # shot -> who has its rows; a track lies within one shot
-        for identity, own in frames.items():
-            shot = int(np.searchsorted(now.tracks.shot_first_frame, own[0], side="right"))
-            now.owner[now.owner == identity] = keeps.setdefault(shot, identity)
-        now.person.update(
-            {one: now.person[self.merge[0]] for one, who in now.person.items() if who in people}
-        )
+            identity_at |= dict.fromkeys(own_frames, identity)
+        kept_in_shot: dict[int, int] = {}  # a track lies within one shot
+        starts = identities.tracks.shot_first_frame
+        for identity, own_frames in frames.items():
+            shot = int(np.searchsorted(starts, own_frames[0], side="right"))
+            kept = kept_in_shot.setdefault(shot, identity)
+            identities.owner[identities.owner == identity] = kept
+        merged_person = identities.person[self.merge[0]]
+        for identity, person in list(identities.person.items()):
+            if person in people:
+                identities.person[identity] = merged_person
 
 
 @dataclass(frozen=True)
 class Split:
-    """A track is two people."""
+    """Split a track into two people at a time."""
 
     split: int
-    time_s: float  # of the video; from this time on ..
-    new: int  # .. it is this person
+    time_s: float  # of the video
+    new: int  # identity from this time on
 
     def __str__(self) -> str:
         return f"split {self.split} at {self.time_s:g} s, then {self.new}"
 
-    def apply(self, now: Identities) -> None:
-        first_s, last_s = now.tracks.times(now.frames(self.split)[[0, -1]]).tolist()
-        if self.new in now.everyone():
+    def apply(self, identities: Identities) -> None:
+        """Change the identities; UserError if the time is not within the track."""
+        tracks = identities.tracks
+        first_s, last_s = tracks.times(identities.frames(self.split)[[0, -1]]).tolist()
+        if self.new in identities.everyone():
             raise UserError(
-                f"a split of person {self.split} cannot make person {self.new}, who is there already."
+                f"a split of person {self.split} cannot make person {self.new}, who exists already."
             )
         if not first_s < self.time_s <= last_s:
             raise UserError(
-                f"person {self.split} is seen from {first_s:.2f} to {last_s:.2f} s: a split at {self.time_s:g} s "
-                "leaves nothing on one side."
+                f"person {self.split} is visible from {first_s:.2f} to {last_s:.2f} s: a split at "
+                f"{self.time_s:g} s leaves nothing on one side."
             )
-        later = now.tracks.times(now.tracks.rows.frame) >= self.time_s
-        now.owner[(now.owner == self.split) & later] = self.new
-        now.person[self.new] = self.new
+        is_later = tracks.times(tracks.rows.frame) >= self.time_s
+        identities.owner[(identities.owner == self.split) & is_later] = self.new
+        identities.person[self.new] = self.new
 
 
 @dataclass(frozen=True)
 class Drop:
-    """A track is nobody of interest."""
+    """Leave a track out."""
 
     drop: int
 
     def __str__(self) -> str:
         return f"drop {self.drop}"
 
-    def apply(self, now: Identities) -> None:
-        now.frames(self.drop)  # refuses who is not there
-        now.owner[now.owner == self.drop] = NOBODY
+    def apply(self, identities: Identities) -> None:
+        """Change the identities; UserError if there is no such person."""
+        identities.frames(self.drop)
+        identities.owner[identities.owner == self.drop] = NOBODY
 
 
 Edit = Merge | Split | Drop
 
 
 def identities_after(tracks: SeenPeople, edits: Sequence[Edit]) -> Identities:
-    """UserError for an edit that cannot be made."""
-    now = Identities(tracks, tracks.rows.identity.copy(), dict(tracks.same_as))
+    """Return the identities after some edits; UserError for an edit that is impossible."""
+    identities = Identities(tracks, tracks.rows.identity.copy(), dict(tracks.same_as))
     for edit in edits:
-        edit.apply(now)
-    return now
+        edit.apply(identities)
+    return identities
 
 
 def edited_tracks(out: Path) -> SeenPeople:
-    """`tracks.npz` with the edits applied."""
+    """Read tracks.npz and apply the edits."""
     tracks = read_tracks(out)
-    return after_edits(tracks, read_edits(out, tracks))
+    return apply_edits(tracks, read_edits(out, tracks))
 
 
 def edited_keypoints(out: Path) -> SeenPeople:
-    """The same with keypoints, hands and outlines."""
+    """Read tracks, keypoints, hands and outlines and apply the edits."""
     people = read_keypoints(out)
-    return after_edits(people, read_edits(out, people))
+    return apply_edits(people, read_edits(out, people))
 
 
-def after_edits(tracks: SeenPeople, edits: Sequence[Edit]) -> SeenPeople:
+def apply_edits(tracks: SeenPeople, edits: Sequence[Edit]) -> SeenPeople:
+    """Return the people with the edits applied to rows, events and outlines."""
     if not edits:
         return tracks
-    now = identities_after(tracks, edits)
-    events = []
-    for event in tracks.events:
-        own = np.flatnonzero(tracks.rows.identity == event.identity)
-        if len(own):  # about the person with the identity's row nearest in time
-            nearest = np.abs(tracks.times(tracks.rows.frame[own]) - event.time_s).argmin()
-            identity = int(now.owner[own[nearest]])
-            if identity == NOBODY or (
-                event.kind == "lost" and tracks.times(now.frames(identity)[-1]) > event.time_s
-            ):
-                continue  # nobody's, or the loss was corrected
-            event = replace(event, identity=identity)
-        events.append(event)
-    order = np.lexsort((tracks.rows.frame, now.owner))
-    order = order[now.owner[order] != NOBODY]
-    rows = replace(tracks.rows, identity=now.owner).pick(order)
+    identities = identities_after(tracks, edits)
+    owner = identities.owner
+    order = np.lexsort((tracks.rows.frame, owner))
+    order = order[owner[order] != NOBODY]
+    rows = replace(tracks.rows, identity=owner).pick(order)
     outlines = tracks.outlines
     if outlines is not None:
-        place = np.full(len(now.owner), -1)
-        place[order] = np.arange(len(order))
-        outlines = replace(outlines, row=place[outlines.row])
+        new_row = np.full(len(owner), -1)
+        new_row[order] = np.arange(len(order))
+        outlines = replace(outlines, row=new_row[outlines.row])
         outlines = outlines.rows(outlines.row >= 0)
-    return replace(tracks, rows=rows, same_as=now.same_as(), events=events, outlines=outlines)
+    events = _edited_events(tracks, identities)
+    same_as = identities.same_as()
+    return replace(tracks, rows=rows, same_as=same_as, events=events, outlines=outlines)
+
+
+def _edited_events(tracks: SeenPeople, identities: Identities) -> list[Event]:
+    """Return the events under their new identities, without those that the edits have settled."""
+    events = []
+    for event in tracks.events:
+        own_rows = np.flatnonzero(tracks.rows.identity == event.identity)
+        if not len(own_rows):
+            events.append(event)
+            continue
+        # An event concerns the person who owns the row nearest in time.
+        distance_s = np.abs(tracks.times(tracks.rows.frame[own_rows]) - event.time_s)
+        identity = int(identities.owner[own_rows[distance_s.argmin()]])
+        if identity == NOBODY:
+            continue
+        last_s = tracks.times(identities.frames(identity)[-1])
+        if event.kind == "lost" and last_s > event.time_s:
+            continue  # the loss was corrected
+        events.append(replace(event, identity=identity))
+    return events
 
 
 def read_edits(out: Path, tracks: SeenPeople) -> list[Edit]:
-    """In the order they were made, none where there is no file; UserError where they were made for
-    other tracks.
-    """
+    """Read the edits in the order they were made; UserError if they were made for other tracks."""
     if not (out / EDITS_FILE).exists():
         return []
     content = read_json(
         out / EDITS_FILE,
         "Expected the edits that `fitmesh tracks` writes; `fitmesh tracks OUT --clear` removes them.",
     )
-    edits = [_edit(entry) for entry in content.item("edits").items()]
+    edits = [_parse_edit(entry) for entry in content.item("edits").items()]
     if edits and content.item("tracks").text() != _fingerprint(tracks):
         raise UserError(
-            f"the edits in {out / EDITS_FILE} were made for other tracks than those of {out / TRACKS_FILE}, which "
-            f"other settings or another version have found anew. Remove them with `fitmesh tracks {out} --clear`, and "
-            "make them again."
+            f"the edits in {out / EDITS_FILE} were made for other tracks than those of "
+            f"{out / TRACKS_FILE}, which other settings or another version have made. Remove them "
+            f"with `fitmesh tracks {out} --clear`, and make them again.",
+            file=out / EDITS_FILE,
         )
     return edits
 
 
 def write_edits(out: Path, tracks: SeenPeople, edits: Sequence[Edit]) -> None:
-    """All edits; none removes the file."""
+    """Write all edits; without edits the file is removed."""
     if not edits:
         (out / EDITS_FILE).unlink(missing_ok=True)
         return
@@ -278,7 +296,7 @@ def write_edits(out: Path, tracks: SeenPeople, edits: Sequence[Edit]) -> None:
 
 
 def _fingerprint(tracks: SeenPeople) -> str:
-    """Who was found in which frames."""
+    """Return a digest of the people and their frames."""
     digest = hashlib.sha256()
     for identity, track in tracks.people.items():
         digest.update(np.int64(identity).tobytes())
@@ -286,9 +304,10 @@ def _fingerprint(tracks: SeenPeople) -> str:
     return digest.hexdigest()[:32]
 
 
-def _edit(entry: Json) -> Edit:
+def _parse_edit(entry: Json) -> Edit:
+    """Return the edit that an entry of the file describes."""
     if "merge" in entry:
-        return Merge(tuple(one.integer(1) for one in entry.item("merge").items()))
+        return Merge(tuple(number.integer(1) for number in entry.item("merge").items()))
     if "split" in entry:
         return Split(
             entry.item("split").integer(1),

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import fitmesh
-from fitmesh.inputs import find_clips, names_of
+from fitmesh.manifest import Manifest
+from fitmesh.many.sources import find_clips, folder_names
 from fitmesh.many.status import ClipStatus
 from fitmesh.many.summary import check_out, csv_table, html_page
 from fitmesh.options.record import read_config
-from fitmesh.result import Manifest
 from fitmesh.stages.scene import read_floor
 from fitmesh.ui.trouble import describe_error
 from fitting.body.load import load_body
@@ -59,7 +59,7 @@ def in_time() -> Iterator[None]:
 
 
 def test_no_clip_has_a_folder_above_or_beside_the_results() -> None:
-    names = names_of(
+    names = folder_names(
         [
             "/a/...mp4",
             "/a/..mp4",

@@ -12,7 +12,7 @@ import pytest
 import ccnet
 import fitmesh
 from ccnet.data.datasets import read_split
-from fitmesh.inputs import find_clips
+from fitmesh.many.sources import find_clips
 from fitmesh.stages.keypoint_files import read_given
 from pose2d.base.arrays import read_npz
 from pose2d.base.errors import UserError

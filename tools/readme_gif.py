@@ -19,7 +19,8 @@ from PIL import Image
 
 import fitmesh
 from fitmesh.exports.scene import SceneFrame, scene_frame
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitting import Camera
 from fitting.render import Mesh, render_onto
 from pose2d.base.errors import UserError

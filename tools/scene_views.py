@@ -17,7 +17,8 @@ import numpy as np
 import fitmesh
 from fitmesh.exports.draw import RGB, identity_colour
 from fitmesh.exports.scene import SceneFrame, about_frame, foot_points, scene_frame
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitting import Camera
 from fitting.render import Mesh, render_onto
 from pose2d.base.errors import UserError

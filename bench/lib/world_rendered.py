@@ -12,7 +12,8 @@ from bench.lib.world_metrics import PersonEstimate, ShotEstimate
 from bench.lib.world_scenes import PersonTruth, ShotTruth
 from eval3dpw.captured.feet import feet_over_sole_m
 from eval3dpw.sequences import image_path
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitting.body import Body, BodyParams
 from fitting.camera import Camera
 from pose2d.base.errors import UserError

@@ -29,10 +29,10 @@ def view(asked: ViewOptions) -> None:
     """
     import webbrowser
 
-    import fitmesh.result
+    import fitmesh.loading
     from fitmesh.ui.events import starting
 
-    result = fitmesh.result.load(asked.out)
+    result = fitmesh.loading.load(asked.out)
     with starting():
         from fitmesh.viewer.server import serve
 

@@ -44,7 +44,8 @@ def run(asked: RunCommand) -> None:
         clip, others = open_given(asked)
         out = folder_beside(clip.path) if asked.out is None else Path(asked.out)
         with starting(reporter):  # after what is cheap to check: torch alone takes seconds
-            from fitmesh.result import FIT_FILE, load
+            from fitmesh.loading import load
+            from fitmesh.result import FIT_FILE
             from fitmesh.stages.pipeline import run_settings, run_stages, warnings_of
             from fitmesh.stages.settings import Job
             from pose2d.base.threads import return_memory
@@ -135,7 +136,7 @@ def _say_people(result: "Result", reporter: Reporter) -> None:
 
 def _many_asked(asked: RunCommand) -> bool:
     """Return whether each clip gets its own results folder; a single --video uses --out itself."""
-    from fitmesh.inputs import is_url
+    from fitmesh.many.sources import is_url
 
     if asked.together:
         return False

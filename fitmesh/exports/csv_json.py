@@ -17,7 +17,8 @@ import numpy as np
 
 from fitmesh.exports.angles import ANGLE_JOINTS, ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.scene import absences, clip_time_s, frame_rate, rest_body
-from fitmesh.result import Person, Result, Shot
+from fitmesh.person import Person, Shot
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
 from fitting.body.fingers import FINGER_JOINTS

@@ -13,7 +13,8 @@ import cv2
 import numpy as np
 
 from fitmesh.exports.scene import observed_surface
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitting.camera import Camera
 from fitting.render.draw import Mesh, render_onto
 from pose2d.hands import HAND_BONES

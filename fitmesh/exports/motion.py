@@ -13,7 +13,8 @@ from scipy.spatial.transform import Rotation, Slerp
 from fitmesh.exports import Motion
 from fitmesh.exports import scene as scenes
 from fitmesh.exports.scene import SceneFrame, one_hemisphere
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitting.body.fingers import BODY_JOINTS
 
 # Standard deviation of the filter of --smooth 1, which halves the power at 1.3 Hz.

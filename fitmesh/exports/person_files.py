@@ -21,7 +21,8 @@ from fitmesh.exports.scene import (
     motion_of,
     rest_body,
 )
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitting import Body
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.hands import FINGERS

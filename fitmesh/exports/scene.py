@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from scipy.spatial.transform import Rotation
 
-from fitmesh.result import Person, Result, Shot
+from fitmesh.person import Person, Shot
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitting import Body
 from fitting.body.fingers import BODY_JOINTS, JOINT_NAMES_52, PARENTS_52

@@ -18,7 +18,8 @@ from fitmesh.exports import scene as scenes
 from fitmesh.exports.draw import surface_colour
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Gltf
 from fitmesh.exports.scene import RestBody, SceneFrame, one_hemisphere
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitting.camera import Camera
 from fitting.render.shading import vertex_normals

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fitmesh.inputs import find_clips, share_of
 from fitmesh.many.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
+from fitmesh.many.sources import find_clips, share_of
 from fitmesh.many.status import ClipStatus
 from fitmesh.many.summary import check_out, write_summary
 from fitmesh.many.unchanged import recipe_digest, unchanged_statuses

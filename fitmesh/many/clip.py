@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from fitmesh.inputs import ClipSource, is_url, open_clip, scratch_folder
+from fitmesh.inputs import open_clip, scratch_folder
+from fitmesh.loading import load
+from fitmesh.manifest import Manifest
 from fitmesh.many import store
 from fitmesh.many.executors import Notify
+from fitmesh.many.sources import ClipSource, is_url
 from fitmesh.many.status import MOST_WARNINGS, ClipStatus
 from fitmesh.many.unchanged import clip_key, recipe_digest, unchanged_status
 from fitmesh.options.run import RunOptions
-from fitmesh.result import Manifest, load
 from fitmesh.stages.people import read_tracks
 from fitmesh.stages.pipeline import check_settings, run_settings, run_stages, warnings_of
 from fitmesh.stages.settings import Job, NetworkLoader, RunSettings

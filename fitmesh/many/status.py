@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fitmesh.inputs import is_url
 from fitmesh.many import store
+from fitmesh.many.sources import is_url
 from fitmesh.many.store import STATUS_FILE
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__

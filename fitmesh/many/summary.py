@@ -9,8 +9,8 @@ from pathlib import Path
 from string import Template
 from urllib.parse import quote
 
-from fitmesh.inputs import ClipSource, is_url
 from fitmesh.many import store
+from fitmesh.many.sources import ClipSource, is_url
 from fitmesh.many.status import ClipStatus, write_text
 from fitmesh.result import OVERLAY_FILE
 from fitmesh.ui.trouble import count

@@ -11,11 +11,12 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
-from fitmesh.inputs import ClipSource, is_url
+from fitmesh.manifest import Manifest
 from fitmesh.many import store
+from fitmesh.many.sources import ClipSource, is_url
 from fitmesh.many.status import ClipStatus
 from fitmesh.options.run import RunOptions
-from fitmesh.result import EDITS_FILE, Manifest
+from fitmesh.result import EDITS_FILE
 from pose2d.base.caching import PACKAGES, CacheKey, content_digest
 
 WITHOUT_EFFECT = ("threads", "overwrite")  # options that change no number

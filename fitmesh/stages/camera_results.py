@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitmesh.result import Person, View
+from fitmesh.person import Person, View
 from fitmesh.stages.camera_tracks import SyncedTracks
 from fitmesh.stages.fit_rows import find_lowest_foot, person_rows, write_fit
 from fitmesh.stages.scene import scene_arrays

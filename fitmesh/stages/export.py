@@ -15,9 +15,11 @@ from typing import Any
 import av
 import numpy as np
 
-import fitmesh.result
+import fitmesh.loading
 from fitmesh.exports import EXPORTERS
-from fitmesh.result import CACHE_FOLDER, OVERLAY_FILE, Person
+from fitmesh.manifest import CACHE_FOLDER
+from fitmesh.person import Person
+from fitmesh.result import OVERLAY_FILE
 from fitmesh.stages.settings import Job
 from fitmesh.tracks import edited_keypoints
 from pose2d.base.caching import CacheKey, code_digest
@@ -84,7 +86,7 @@ def make(job: Job, key: CacheKey) -> None:
         names = _write_overlay(job)
     else:
         remove_temporary(job.out / exporter.entry)
-        result = fitmesh.result.load(job.out)
+        result = fitmesh.loading.load(job.out)
         settings = job.settings
         names = exporter.write(
             result,
@@ -111,7 +113,7 @@ class _Painter:
     """
 
     def __init__(self, out: Path) -> None:
-        self.result = fitmesh.result.load(out)
+        self.result = fitmesh.loading.load(out)
         self.people = edited_keypoints(out).people
         # Frame number -> who is there, in which row: of people with a body, and of all tracks.
         self.bodies: dict[int, list[tuple[Person, int]]] = defaultdict(list)

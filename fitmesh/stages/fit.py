@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fitmesh.result import EDITS_FILE, FIT_FILE, SCHEMA_VERSION, Person
+from fitmesh.person import Person
+from fitmesh.result import EDITS_FILE, FIT_FILE
+from fitmesh.schema import SCHEMA_VERSION
 from fitmesh.stages.fit_rows import find_lowest_foot, person_rows, write_fit
 from fitmesh.stages.people import TRACKS_FILE, SeenPeople
 from fitmesh.stages.scene import OFF, Lens, describe, scene_arrays, scene_options

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Person
+from fitmesh.person import Person
+from fitmesh.result import FIT_FILE
+from fitmesh.schema import SCHEMA_VERSION
 from fitmesh.stages.people import SeenPeople
 from fitmesh.stages.settings import Job
 from fitting.body import Body

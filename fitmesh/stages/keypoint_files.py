@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ccnet.confidence import SOURCES
-from fitmesh.result import FAR_PX
+from fitmesh.person import FAR_PX
 from fitmesh.stages import people
 from pose2d.base.arrays import read_npy
 from pose2d.base.errors import UserError

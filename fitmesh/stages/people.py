@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ccnet.confidence import head_digest
-from fitmesh.result import check_keypoints, check_tracks
+from fitmesh.schema import check_keypoints, check_tracks
 from fitmesh.stages.settings import AUTO, Job
 from fitmesh.ui.trouble import count
 from fitting.camera.focal import focal_prior

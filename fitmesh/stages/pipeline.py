@@ -15,9 +15,11 @@ from typing import Any
 
 from ccnet.confidence import check_source, default_source
 from fitmesh.exports import ALWAYS, AS_RIG, AXES, EXPORTERS, check_exports, choose_exports
+from fitmesh.loading import finite_numbers
+from fitmesh.manifest import Manifest
 from fitmesh.options.record import shared
 from fitmesh.options.run import RunOptions
-from fitmesh.result import OVERLAY_FILE, RUN_FILE, Manifest, numbers_of
+from fitmesh.result import OVERLAY_FILE, RUN_FILE
 from fitmesh.stages import export, fit, people
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.ui import events
@@ -76,7 +78,7 @@ def _run_stages(job: Job) -> tuple[list[Path], list[str]]:
             remove_temporary(folder / name)
     try:
         earlier_timings = read_json(job.out / RUN_FILE).get("timings_s", {}).value
-        timings = numbers_of(earlier_timings)
+        timings = finite_numbers(earlier_timings)
     except UserError:
         timings = {}
     stages_run: list[str] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fitmesh.result import Shot
+from fitmesh.person import Shot
 from fitting.camera import Camera
 from fitting.camera.focal import FocalEstimate, focal_from_user, focal_prior
 from fitting.camera.pinhole import COUNTS

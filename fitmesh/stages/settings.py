@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
-from fitmesh.inputs import names_of, open_clip
+from fitmesh.inputs import open_clip
+from fitmesh.many.sources import folder_names
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import AUTO, OFF, Lens, lens_of
 from fitmesh.ui.events import Reporter
@@ -217,7 +218,7 @@ class Job:
         """Return the jobs of the other cameras of the scene, each in a folder of its own."""
         videos = self.settings.videos
         settings = replace(self.settings, videos=())
-        names = names_of([str(self.clip.path), *map(str, videos)])[1:]
+        names = folder_names([str(self.clip.path), *map(str, videos)])[1:]
         folder = self.out / CAMERAS_FOLDER
         return [
             Job(open_clip(video), settings, folder / name, self.reporter, self.loader)

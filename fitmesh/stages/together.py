@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fitmesh.inputs import names_of
+from fitmesh.many.sources import folder_names
 from fitmesh.result import FIT_FILE
 from fitmesh.stages import fit, people
 from fitmesh.stages.camera_results import write_camera_result
@@ -125,7 +125,7 @@ def _read_rig(job: Job, file: Path) -> Rig:
 
 
 def _names(job: Job) -> list[str]:
-    return names_of([str(camera.clip.path) for camera in (job, *job.cameras)])
+    return folder_names([str(camera.clip.path) for camera in (job, *job.cameras)])
 
 
 def cache_key(job: Job, people_keys: Sequence[CacheKey]) -> CacheKey:

@@ -26,7 +26,8 @@ from fitmesh.exports.scene import (
     scene_frame,
     segments,
 )
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitmesh.version import __version__
 from fitting.body.fingers import BODY_JOINTS
 from fitting.body.kinematics import JOINT_NAMES, PARENTS

@@ -13,7 +13,8 @@ import pytest
 import fitmesh
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.scene import absences, on_every_frame, runs, scene_frame, segments
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import viewer_data
 from tests.fitmesh.conftest import SIZE, Fitmesh

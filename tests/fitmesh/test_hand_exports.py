@@ -23,7 +23,8 @@ from fitmesh.exports import (
 )
 from fitmesh.exports.motion import change_motion
 from fitmesh.exports.scene import joint_poses, rest_body
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import viewer_data
 from fitting.body.fingers import FINGER_JOINTS, JOINT_NAMES_52, PARENTS_52

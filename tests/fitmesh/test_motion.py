@@ -11,7 +11,8 @@ import pytest
 from fitmesh.exports import EXPORTERS, PLAIN, Motion, check_exports, fbx
 from fitmesh.exports.motion import change_motion
 from fitmesh.exports.scene import frame_rate, scene_frame, segments
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from pose2d.base.errors import UserError
 from tests.fitmesh.test_exports import play_bvh

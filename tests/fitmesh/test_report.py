@@ -19,8 +19,9 @@ from fitmesh.exports.report.person_section import (
     keypoint_status,
 )
 from fitmesh.exports.report.plots import Line, Times, plot, runs, thinned
-from fitmesh.result import Event, Result
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
+from pose2d.events import Event
 from tests.fitmesh.walkers import walkers
 from tests.videos import write_video
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fitmesh
-from fitmesh.result import SCHEMA_VERSION, fit_schema
+from fitmesh.schema import SCHEMA_VERSION, fit_schema
 from pose2d.base.errors import UserError
 from tests.fitmesh.conftest import FRAMES, SIZE, Fitmesh
 from tests.fitmesh.walkers import save, walkers

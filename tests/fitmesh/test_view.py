@@ -255,7 +255,7 @@ def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Pa
         # whoever starts the tests may ignore it
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from tests.fitmesh.walkers import in_world, walkers\n"
-        f"fitmesh.result.load = lambda out: walkers(pathlib.Path({str(result.folder)!r}), frames=8)\n"
+        f"fitmesh.loading.load = lambda out: walkers(pathlib.Path({str(result.folder)!r}), frames=8)\n"
         "from fitmesh.cli import main\n"
         "sys.argv = ['fitmesh', 'view', 'out', '--no-browser']\n"
         "main()\n"

@@ -18,10 +18,11 @@ import pytest
 
 import fitting
 from fitmesh.exports import EXPORTERS
-from fitmesh.result import Event, Result
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.server import serve
 from fitting.render import Mesh, render
+from pose2d.events import Event
 from tests.fitmesh.walkers import NUMBER, SIZE, in_world, walkers
 from tests.videos import write_video
 

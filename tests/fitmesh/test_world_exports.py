@@ -14,7 +14,9 @@ from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.scene import foot_points, scene_frame
-from fitmesh.result import Person, Result, Shot, load
+from fitmesh.loading import load
+from fitmesh.person import Person, Shot
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitting.body.kinematics import JOINT_NAMES
 from tests.fitmesh.test_export_glb import Glb

@@ -9,9 +9,12 @@ import torch
 from scipy.spatial.transform import Rotation
 
 import fitting
-from fitmesh.result import FIT_FILE, SCHEMA_VERSION, Event, Person, Result, Shot
+from fitmesh.person import Person, Shot
+from fitmesh.result import FIT_FILE, Result
+from fitmesh.schema import SCHEMA_VERSION
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.camera.world import params_to_world
+from pose2d.events import Event
 
 NUMBER = {name: joint for joint, name in enumerate(JOINT_NAMES)}
 SIZE = (640, 360)

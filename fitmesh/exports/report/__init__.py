@@ -11,7 +11,8 @@ from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour, worst_colours
 from fitmesh.exports.report.person_section import person_section
 from fitmesh.exports.report.plots import thinned
 from fitmesh.exports.scene import clip_name, frame_rate, on_every_frame, shot_rows
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitmesh.ui.trouble import count
 from fitmesh.version import __version__

@@ -11,7 +11,8 @@ import torch
 from fitmesh.exports.angles import joint_angles_deg
 from fitmesh.exports.report.plots import Line, Times, plot, row_statistic, runs, thinned, time_marks
 from fitmesh.exports.scene import on_every_frame
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitmesh.ui.trouble import count
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.keypoints.weights import Weighting, keypoint_weights

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.inputs import find_clips, names_of, share_of
+from fitmesh.many.sources import find_clips, folder_names, share_of
 from pose2d.base.errors import UserError
 
 
@@ -46,8 +46,8 @@ def test_names_depend_on_the_clips_and_not_on_their_order() -> None:
         "/x/D.mp4",
         "/x/index.html.mp4",
     ]
-    forward = dict(zip(sources, names_of(sources), strict=True))
-    backward = dict(zip(sources[::-1], names_of(sources[::-1]), strict=True))
+    forward = dict(zip(sources, folder_names(sources), strict=True))
+    backward = dict(zip(sources[::-1], folder_names(sources[::-1]), strict=True))
     assert forward == backward
     assert len({name.casefold() for name in forward.values()}) == len(sources)
     assert forward["/x/a/c.mp4"] == "a-c"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fitmesh.inputs import find_clips
+from fitmesh.many.sources import find_clips
 from fitmesh.many.unchanged import recipe_digest, unchanged_statuses
 from fitmesh.options.run import RunOptions
 from tests.fitmesh.many.conftest import LIGHT, LIGHT_OPTIONS

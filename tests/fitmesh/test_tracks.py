@@ -16,7 +16,7 @@ from fitmesh.tracks import (
     Edit,
     Merge,
     Split,
-    after_edits,
+    apply_edits,
     edit_tracks,
     edited_keypoints,
     edited_tracks,
@@ -286,7 +286,7 @@ def tracks_with_a_cut() -> SeenPeople:
 
 def edited(*edits: Edit) -> SeenPeople:
     tracks = tracks_with_a_cut()
-    return after_edits(tracks, edits)
+    return apply_edits(tracks, edits)
 
 
 def test_nobody_is_followed_over_a_cut() -> None:

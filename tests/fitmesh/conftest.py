@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fitmesh import cli, exports
+from fitmesh import cli
 from tests.videos import write_video
 from tests.walkers import coco_results, walker, write_json
 
@@ -70,8 +70,8 @@ def fitmesh_command(fitmesh: Fitmesh) -> Fitmesh:
 
 @pytest.fixture
 def no_exports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that look at other stages."""
-    monkeypatch.setattr(exports, "ALWAYS", ())
+    """Make no exports by default, for tests of other stages."""
+    monkeypatch.setattr("fitmesh.stages.pipeline.ALWAYS", ())
 
 
 @pytest.fixture(scope="session")

@@ -60,15 +60,15 @@ def test_images_and_folders_of_them_may_stand_alone_too(fitmesh: Fitmesh, tmp_pa
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((), "give a video, `fitmesh run clip.mp4`"),
+        ((), "`fitmesh run clip.mp4`"),
         (("0",), "ffmpeg -f v4l2 -i /dev/video0 -t 60 clip.mp4"),
         (("--video", "/dev/video3"), "/dev/video3 is a live camera or stream"),
         (
             ("rtsp://user@10.0.0.7:554/one",),
             "ffmpeg -i rtsp://user@10.0.0.7:554/one -t 60 clip.mp4",
         ),
-        (("a.mp4", "b.mp4"), "give --out, the folder above their folders"),
-        (("true", "a.mp4", "--relink"), "'true' stands alone"),
+        (("a.mp4", "b.mp4"), "--out is missing"),
+        (("true", "a.mp4", "--relink"), "'true' is not an input"),
     ],
 )
 def test_what_cannot_be_taken_is_said_with_what_to_do(
@@ -148,7 +148,7 @@ def test_spooled_frames_lose_nothing_and_take_no_memory(tmp_path: Path) -> None:
     ("frames", "fps", "words"),
     [
         ([], 30, "there are no frames"),
-        ([np.zeros((4, 4, 3), np.uint8)], None, "frames need fps"),
+        ([np.zeros((4, 4, 3), np.uint8)], None, "`fps`"),
         ([np.zeros((64, 64, 3))], 30, "frame 0 is float64"),
         (
             [np.zeros((64, 64, 3), np.uint8), np.zeros((64, 66, 3), np.uint8)],

@@ -211,7 +211,7 @@ def test_nobody_in_the_video_is_said_and_leaves_whole_files(
     fitmesh: Fitmesh, video: Path, tmp_path: Path
 ) -> None:
     assert fitmesh("run", "--video", video, "--out", tmp_path, "--quiet") == 0
-    assert "nobody was found in 6 frames" in fitmesh.said
+    assert "no people were found in 6 frames" in fitmesh.said
     assert tracks_of(read_tracks(tmp_path).rows) == []
     assert read_keypoints(tmp_path).people == {}
     assert Video(tmp_path / "overlay.mp4").info.frames == 6
@@ -279,7 +279,7 @@ def test_only_the_people_seen_longest_are_kept(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "or one of --video, --images and --image; got none"),
+        ((), "--images or --image; got none"),
         (("--video", "VIDEO", "--image", "VIDEO"), "got --video and --image"),
         (("--video", "missing.mp4"), "no video at missing.mp4"),
         (("--video", "WORDS"), "is not a video"),
@@ -288,12 +288,12 @@ def test_only_the_people_seen_longest_are_kept(
         (("--image", "WORDS"), "is not an image"),
         (("--video", "VIDEO", "--start", "50"), "before --start 50 s"),
         (("--video", "VIDEO", "--start", "2", "--end", "1"), "must come after --start"),
-        (("--video", "VIDEO", "--every", "0"), "is 0, not between 1 and 1000000"),
-        (("--video", "VIDEO", "--max-people", "0"), "is 0, not between 1 and 1000000"),
+        (("--video", "VIDEO", "--every", "0"), "between 1 and 1000000; got 0"),
+        (("--video", "VIDEO", "--max-people", "0"), "between 1 and 1000000; got 0"),
         (("--video", "VIDEO", "--fps", "10"), "--fps is for --images"),
         (("--video", "VIDEO", "--pose-model", "movenet-thonder"), "movenet-thunder"),
         (("--video", "VIDEO", "--checkpoint", "nowhere.pth"), "no checkpoint at nowhere.pth"),
-        (("--video", "VIDEO", "--confidence", "blind"), "unknown source of confidence 'blind'"),
+        (("--video", "VIDEO", "--confidence", "blind"), "--confidence must be one of ccnet"),
         (("--video", "VIDEO", "--ccnet", "nowhere.safetensors"), "nowhere.safetensors"),
         (("--video", "VIDEO", "--ccnet", "WORDS"), "is not a safetensors file"),
         (("--video", "VIDEO", "--detections", "nowhere.json"), "nowhere.json"),

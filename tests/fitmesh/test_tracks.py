@@ -200,14 +200,14 @@ def test_everyone_may_be_dropped(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--merge", "2,9"), "no person 9 in the tracks: there are 1, 2, 3"),
-        (("--merge", "1,2"), "both are seen in 5 frames, first at 0.00 s"),
+        (("--merge", "2,9"), "person 9 does not exist: the tracks have 1, 2, 3"),
+        (("--merge", "1,2"), "both are visible in 5 frames, first at 0.00 s"),
         (("--merge", "2"), "two or more different people"),
         (("--merge", "2,2"), "two or more different people"),
         (("--merge", "two,3"), "--merge must be numbers of people"),
-        (("--split", "1@9s"), "is seen from 0.00 to 0.44 s"),
+        (("--split", "1@9s"), "is visible from 0.00 to 0.44 s"),
         (("--split", "1@0"), "leaves nothing on one side"),
-        (("--split", "7@0.2"), "no person 7"),
+        (("--split", "7@0.2"), "person 7 does not exist"),
         (("--split", "1"), "such as 2@4.5s"),
         (("--split", "1@nan"), "such as 2@4.5s"),
         (("--drop", "-4"), "--drop must be numbers"),

@@ -25,7 +25,7 @@ def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     from eval3dpw.captured.motion import load_motion
     from eval3dpw.sequences import read_sequence, read_spin_npz
     from fitmesh.options.record import read_config
-    from fitmesh.result import TRACKS, fit_schema, keypoints_schema
+    from fitmesh.schema import TRACKS, fit_schema, keypoints_schema
     from fitmesh.stages.keypoint_files import read_given
     from fitmesh.stages.people import read_keypoint_rows, read_tracks
     from fitting.init.lifter_network import load_lifter

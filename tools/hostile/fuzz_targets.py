@@ -153,8 +153,8 @@ def npz_target(valid: Valid) -> Target:
 
 
 def json_target(valid: Valid) -> Target:
+    from fitmesh.manifest import Manifest
     from fitmesh.many.status import ClipStatus
-    from fitmesh.result import Manifest
     from fitmesh.stages.keypoint_files import read_given
     from fitmesh.stages.scene import _read_intrinsics, read_floor
     from pose2d.detect.boxes import read_detections
@@ -318,7 +318,7 @@ def edits_target(valid: Valid) -> Target:
 
 
 def lists_target(valid: Valid) -> Target:
-    from fitmesh.inputs import find_clips
+    from fitmesh.many.sources import find_clips
 
     seed = b"\xef\xbb\xbf# clips\na.mp4\n../b.mp4\n...mp4\n.fitmesh.lock.mp4\n/x/a.mp4\nc d.mov\n\xc3\xa9.mp4\n"
 

@@ -14,7 +14,8 @@ from fitmesh.exports.angles import ANGLE_JOINTS, ANGLE_NAMES, joint_angles_deg
 from fitmesh.exports.axes import rotation_from_y_up
 from fitmesh.exports.person_files import marker_names, markers_in_scene
 from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate
-from fitmesh.result import Person, Result
+from fitmesh.person import Person
+from fitmesh.result import Result
 from fitting.stated import angle_std_deg
 from pose2d.base.errors import UserError
 

@@ -97,5 +97,5 @@ def test_outlines_go_with_their_rows(fitmesh: Fitmesh, tmp_path: Path) -> None:
     assert outlines.row.tolist() == [1, 4]
     np.testing.assert_array_equal(outlines.xy_px, wanted.xy_px)
     np.savez(out / "keypoints.npz", **arrays | replace(wanted, row=np.array([1, 600])).to_arrays())
-    with pytest.raises(UserError, match="a mask belongs to nobody's row"):
+    with pytest.raises(UserError, match="a mask belongs to no row"):
         read_keypoints(out)

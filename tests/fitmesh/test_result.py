@@ -144,7 +144,7 @@ def test_another_body_is_noticed(
     with pytest.raises(UserError, match="has changed since the fit"):
         _ = fitmesh_load(tmp_path / "out").body
     body.unlink()
-    with pytest.raises(UserError, match="no longer there"):
+    with pytest.raises(UserError, match="does not exist any more"):
         _ = fitmesh_load(tmp_path / "out").body
 
 

@@ -290,7 +290,7 @@ def test_only_the_people_seen_longest_are_kept(
         (("--video", "VIDEO", "--start", "2", "--end", "1"), "must come after --start"),
         (("--video", "VIDEO", "--every", "0"), "between 1 and 1000000; got 0"),
         (("--video", "VIDEO", "--max-people", "0"), "between 1 and 1000000; got 0"),
-        (("--video", "VIDEO", "--fps", "10"), "--fps is for --images"),
+        (("--video", "VIDEO", "--fps", "10"), "--fps is only for"),
         (("--video", "VIDEO", "--pose-model", "movenet-thonder"), "movenet-thunder"),
         (("--video", "VIDEO", "--checkpoint", "nowhere.pth"), "no checkpoint at nowhere.pth"),
         (("--video", "VIDEO", "--confidence", "blind"), "--confidence must be one of ccnet"),

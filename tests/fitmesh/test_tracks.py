@@ -211,9 +211,9 @@ def test_everyone_may_be_dropped(
         (("--split", "1"), "such as 2@4.5s"),
         (("--split", "1@nan"), "such as 2@4.5s"),
         (("--drop", "-4"), "--drop must be numbers"),
-        (("--drop", "8"), "no person 8"),
+        (("--drop", "8"), "person 8 does not exist"),
         (("--drop", "1", "--undo"), "--undo, --clear, --list"),
-        (("--merge", "2,3", "--drop", "3"), "no person 3 in the tracks: there are 1, 2"),
+        (("--merge", "2,3", "--drop", "3"), "person 3 does not exist: the tracks have 1, 2"),
     ],
 )
 def test_nonsense_is_refused_before_anything_is_written(

@@ -179,7 +179,7 @@ def test_a_calibration_of_another_resolution_is_scaled_or_refused(tmp_path: Path
             "no rotation",
         ),
         ("[a]\nfisheye = true\n", "fisheye"),
-        ("[a\n", "no toml"),
+        ("[a\n", "not TOML"),
     ],
 )
 def test_what_is_wrong_with_a_calibration_file_is_said(

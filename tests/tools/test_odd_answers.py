@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from pose2d.base.errors import UserError
-from tools.fuzz import changed_json
 from tools.hostile.answers import (
     FACTS,
     draw_plugin_answer,
@@ -15,6 +14,7 @@ from tools.hostile.answers import (
     read_hub_answer,
     read_plugin_answer,
 )
+from tools.hostile.fuzz_targets import changed_json
 
 
 def test_every_kind_of_plugin_answer_is_refused_or_right(tmp_path: Path) -> None:

@@ -63,6 +63,8 @@ FPS_RANGE = (6.0, 120.0)
 SEVERAL_FACTOR = 1.5
 SEVERAL_MM = 12.0
 SEVERAL_WORST = 1.5
+# One axis of a rotation whose three axes err alike: angles that are not in the table.
+ONE_AXIS = 3**-0.5
 SMOOTHING_FRAMES = 7  # over which a frame's worst error is averaged
 # Added before the logarithm: smaller differences say nothing.
 _MIRROR_MM = 30.0
@@ -276,7 +278,8 @@ def angle_std_deg(
     for name, turning_joints in joints.items():
         kind = name.removeprefix("left_").removeprefix("right_")
         squares = rotation_std_deg[:, list(turning_joints)] ** 2
-        deviations[name] = factors[kind] * np.sqrt(squares.sum(1))
+        factor = factors.get(kind, ONE_AXIS)
+        deviations[name] = factor * np.sqrt(squares.sum(1))
     return deviations
 
 

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from fitmesh.exports import Y_UP
-from fitmesh.exports.angles import ANGLE_JOINTS, ANGLE_NAMES, joint_angles_deg
+from fitmesh.exports.angles import ANGLE_NAMES, person_angle_std_deg, person_angles_deg
 from fitmesh.exports.axes import rotation_from_y_up
 from fitmesh.exports.person_files import marker_names, markers_in_scene
 from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate
 from fitmesh.person import Person
 from fitmesh.result import Result
-from fitting.stated import angle_std_deg
 from pose2d.base.errors import UserError
 
 _MM = 1000.0
@@ -25,13 +24,13 @@ _MM = 1000.0
 def write_mot(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
     """Write `mot/person_N.mot`: the joint angles in degrees, in OpenSim's table format."""
     part = person.rows(rows)
-    angles = joint_angles_deg(part.pose_rad, part.joints_m)
+    angles = person_angles_deg(part)
     _write_table(path, clip_time_s(result, person)[rows], angles)
 
 
 def write_sto(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
     """Write `sto/person_N.sto`: the standard deviations of the angles of `mot`, in degrees."""
-    deviations = angle_std_deg(person.rows(rows).pose_std_deg, ANGLE_JOINTS)
+    deviations = person_angle_std_deg(person.rows(rows))
     columns = {f"{name}_std": deviations[name] for name in ANGLE_NAMES}
     _write_table(path, clip_time_s(result, person)[rows], columns)
 

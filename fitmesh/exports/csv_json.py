@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fitmesh.exports.angles import ANGLE_JOINTS, ANGLE_NAMES, joint_angles_deg
+from fitmesh.exports.angles import ANGLE_NAMES, person_angle_std_deg, person_angles_deg
 from fitmesh.exports.scene import absences, clip_time_s, frame_rate, rest_body
 from fitmesh.person import Person, Shot
 from fitmesh.result import Result
@@ -23,7 +23,6 @@ from fitmesh.ui.events import Reporter
 from fitmesh.version import __version__
 from fitting.body.fingers import FINGER_JOINTS
 from fitting.body.kinematics import JOINT_NAMES, PARENTS
-from fitting.stated import angle_std_deg
 from pose2d.base.files import atomic_file
 from pose2d.hands import HAND_KEYPOINTS
 from pose2d.skeletons import HALPE26
@@ -186,9 +185,10 @@ def _chunks(result: Result, person: Person) -> Iterator[tuple[int, dict[str, tup
         part = person.rows(rows)
         is_blank = ~np.isfinite(part.joints_m).all((1, 2))  # by --keep-reliable
         pose_rad = np.where(is_blank[:, None, None], 0, part.pose_rad)
-        angles = joint_angles_deg(pose_rad, part.joints_m)
+        posed = replace(part, pose_rad=pose_rad)
+        angles = person_angles_deg(posed)
         angles_deg = np.stack([angles[name] for name in ANGLE_NAMES], -1)
-        stds = angle_std_deg(part.pose_std_deg, ANGLE_JOINTS)
+        stds = person_angle_std_deg(posed)
         world = part.world_from_camera
         values: dict[str, tuple[int, Any]] = {
             "person": (0, np.full(len(part), part.identity)),

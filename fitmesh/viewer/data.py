@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fitmesh.exports import PLAIN, Motion
-from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
+from fitmesh.exports.angles import ANGLE_NAMES, person_angles_deg
 from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour
 from fitmesh.exports.motion import change_motion
 from fitmesh.exports.scene import (
@@ -155,7 +155,7 @@ def _motion(settings: Mapping[str, Any]) -> Motion:
 
 def _arrays(result: Result, person: Person, scene: SceneFrame) -> dict[str, np.ndarray]:
     """Return the arrays [T, ...] of a person; NaN: unknown."""
-    angles = joint_angles_deg(person.pose_rad, person.joints_m)
+    angles = person_angles_deg(person)
     return {
         "joints_m": scene.points(person.joints_m, person.frame),
         "relative_mm": person.joint_std_relative_mm,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fitmesh.exports import EXPORTERS
-from fitmesh.exports.angles import ANGLE_NAMES, joint_angles_deg
+from fitmesh.exports.angles import ANGLE_NAMES, person_angles_deg
 from fitmesh.exports.person_files import marker_names
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
@@ -46,7 +46,7 @@ def test_mot_has_the_angles_of_the_result(result: Result, tmp_path: Path) -> Non
     files = EXPORTERS["mot"].write(result, tmp_path, QUIET)
     _, columns, values = read_table(tmp_path / files[0])
     person = result.people[0]
-    angles = joint_angles_deg(person.pose_rad, person.joints_m)
+    angles = person_angles_deg(person)
     for number, name in enumerate(columns[1:], 1):
         np.testing.assert_allclose(values[:, number], angles[name][: len(values)], atol=1e-3)
 

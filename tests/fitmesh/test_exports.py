@@ -290,7 +290,7 @@ def test_angles_are_named_after_what_moves(
     changed = bent(result, joint, axis_angle)
     assert changed[angle] == pytest.approx(degrees, abs=0.02)
     others = {name: value for name, value in changed.items() if name != angle and abs(value) > 0.02}
-    assert not {name for name in others if name.split("_")[-1] != "elevation"}
+    assert not {name for name in others if "shoulder" not in name}
 
 
 @pytest.mark.parametrize(("joint", "sign"), [("left_elbow", -1), ("right_elbow", 1)])
@@ -316,3 +316,49 @@ def test_an_arm_that_hangs_is_not_elevated_and_one_to_the_side_by_90_degrees(
     assert side["left_shoulder_elevation"][0] == pytest.approx(90, abs=1)
     assert hanging["left_shoulder_elevation"][0] == pytest.approx(0, abs=1)
     assert tuple(side) == ANGLE_NAMES
+
+
+@pytest.mark.parametrize(("side", "outward"), [("left", 1), ("right", -1)])
+@pytest.mark.parametrize(
+    ("turn", "plane", "elevation", "internal"),
+    [
+        ((0.0, 0.0, -90.0 * 1), None, 0, None),  # hangs
+        ((0.0, 0.0, 0.0), 0, 90, 0),  # to the side
+        ((0.0, -90.0, 0.0), 90, 90, 0),  # to the front
+        ((0.0, 90.0, 0.0), -90, 90, 0),  # to the back
+        ((0.0, 0.0, -45.0), 0, 45, 0),
+        ((30.0, 0.0, 0.0), 0, 90, 30),  # the forearm would go down
+    ],
+)
+def test_arms_have_isbs_plane_elevation_and_turn_with_one_sign(
+    result: Result,
+    side: str,
+    outward: int,
+    turn: tuple[float, float, float],
+    plane: float | None,
+    elevation: float,
+    internal: float | None,
+) -> None:
+    x, y, z = np.radians(turn)
+    pose = np.zeros((1, 24, 3), np.float32)
+    pose[0, NUMBER[f"{side}_shoulder"]] = (x, outward * y, outward * z)
+    angles = joint_angles_deg(pose, result.body(pose).joints.numpy())
+    assert angles[f"{side}_shoulder_elevation"][0] == pytest.approx(elevation, abs=1)
+    if plane is not None and internal is not None:
+        assert angles[f"{side}_shoulder_plane"][0] == pytest.approx(plane, abs=0.1)
+        assert angles[f"{side}_shoulder_internal_rotation"][0] == pytest.approx(internal, abs=0.1)
+
+
+@pytest.mark.parametrize("facing", [0, 70, 150])
+def test_the_tilt_of_the_pelvis_does_not_depend_on_where_the_person_faces(
+    result: Result, facing: float
+) -> None:
+    turned = Rotation.from_euler("YZX", [facing, 5, 12], degrees=True)
+    pose = np.zeros((1, 24, 3), np.float32)
+    pose[0, 0] = turned.as_rotvec()
+    joints = result.body(pose).joints.numpy()
+    angles = joint_angles_deg(pose, joints, np.eye(4)[None])
+    assert angles["pelvis_tilt_forward"][0] == pytest.approx(12, abs=1e-3)
+    assert angles["pelvis_bending_right"][0] == pytest.approx(5, abs=1e-3)
+    assert angles["pelvis_rotation_left"][0] == pytest.approx(facing, abs=1e-3)
+    assert np.isnan(joint_angles_deg(pose, joints)["pelvis_tilt_forward"]).all()

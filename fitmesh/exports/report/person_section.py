@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from fitmesh.exports.angles import joint_angles_deg
+from fitmesh.exports.angles import person_angles_deg
 from fitmesh.exports.report.plots import Line, Times, plot, row_statistic, runs, thinned, time_marks
 from fitmesh.exports.scene import on_every_frame
 from fitmesh.person import Person
@@ -150,7 +150,7 @@ def _quality(
 
 def _angles(person: Person, times: Times, spread: Callable[..., np.ndarray]) -> str:
     """Return the plots of joint angles, left and right together."""
-    angles = joint_angles_deg(person.pose_rad, person.joints_m)
+    angles = person_angles_deg(person)
     plots = ""
     for title, name, required_joint in _PAIRS:
         lines = []

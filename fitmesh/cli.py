@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "run",
     "view": "results",
     "tracks": "results",
+    "opensim": "opensim",
     "body": "doctor",
     "doctor": "doctor",
     "synth": "synth",

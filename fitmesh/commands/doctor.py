@@ -66,6 +66,8 @@ OPTIONAL = (
         "videos and results under s3://, gs://, ..",
         'pip install "fitmesh[remote]"',
     ),
+    ("ezc3d", "ezc3d", "`fitmesh run --export c3d`", 'pip install "fitmesh[c3d]"'),
+    ("opensim", "opensim", "`fitmesh opensim`", 'pip install "fitmesh[opensim]"'),
     ("ray", "ray", "`fitmesh run --ray`: many machines", 'pip install "fitmesh[ray]"'),
     ("pytorch3d", "pytorch3d", "drawing on a GPU", "see docs/install.md"),
 )

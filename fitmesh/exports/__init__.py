@@ -76,7 +76,7 @@ class Exporter:
     """One format. Its module is imported when it is used, because a run needs few of them."""
 
     # Module in this package with `write(result, folder, progress)`, which also takes `convention`
-    # if it names bones.
+    # if it names bones. It returns the names of its files if `entry` is a folder.
     name: str
     entry: str  # the file or folder that it writes into the result's folder
     names_bones: bool = False
@@ -110,8 +110,7 @@ class Exporter:
         if self.turns_axes:
             write = partial(write, axes=axes)
         if not self.each:
-            write(result, folder, progress)
-            return [self.entry]
+            return write(result, folder, progress) or [self.entry]
         from fitmesh.exports.scene import write_pieces
 
         return write_pieces(result, folder / self.entry, progress, self.each, self.suffix, write)
@@ -172,6 +171,8 @@ EXPORTERS = {
         each="segment",
         suffix=".sto",
     ),
+    # Markers, our angles and set-up files of OpenSim's tools.
+    "opensim": Exporter("opensim", "opensim", motion="change_motion_at_even_times"),
     # Markers with residuals, by ezc3d.
     "c3d": Exporter(
         "biomechanics",

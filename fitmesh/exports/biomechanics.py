@@ -3,7 +3,6 @@
 docs/biomechanics.md explains the angles, docs/exports.md the files. `trc` is in `person_files`.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from fitmesh.exports.angles import ANGLE_NAMES, person_angle_std_deg, person_ang
 from fitmesh.exports.axes import rotation_from_y_up
 from fitmesh.exports.person_files import marker_names, markers_in_scene
 from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate
+from fitmesh.opensim.tables import write_table
 from fitmesh.person import Person
 from fitmesh.result import Result
 from pose2d.base.errors import UserError
@@ -25,30 +25,14 @@ def write_mot(result: Result, scene: SceneFrame, path: Path, person: Person, row
     """Write `mot/person_N.mot`: the joint angles in degrees, in OpenSim's table format."""
     part = person.rows(rows)
     angles = person_angles_deg(part)
-    _write_table(path, clip_time_s(result, person)[rows], angles)
+    write_table(path, clip_time_s(result, person)[rows], angles)
 
 
 def write_sto(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
     """Write `sto/person_N.sto`: the standard deviations of the angles of `mot`, in degrees."""
     deviations = person_angle_std_deg(person.rows(rows))
     columns = {f"{name}_std": deviations[name] for name in ANGLE_NAMES}
-    _write_table(path, clip_time_s(result, person)[rows], columns)
-
-
-def _write_table(path: Path, time_s: np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
-    """Write a table with the header of OpenSim's Storage: time in seconds, values in degrees."""
-    lines = [
-        path.name,
-        "version=1",
-        f"nRows={len(time_s)}",
-        f"nColumns={1 + len(columns)}",
-        "inDegrees=yes",
-        "endheader",
-        "\t".join(["time", *columns]),
-    ]
-    for row in zip(time_s.tolist(), *(column.tolist() for column in columns.values()), strict=True):
-        lines.append("\t".join([f"{row[0]:.6f}", *(f"{value:.4f}" for value in row[1:])]))
-    path.write_text("\n".join(lines) + "\n")
+    write_table(path, clip_time_s(result, person)[rows], columns)
 
 
 def write_c3d(

@@ -97,6 +97,9 @@ _TRC_KEYS = (
 )
 
 
+MARKER_COUNT = len(HALPE26.keypoints)  # markers that are keypoints; joints follow
+
+
 def marker_names(hands: bool) -> list[str]:
     """Return the names of the markers: Halpe's 26 keypoints (left_big_toe: LBigToe), SMPL's 24
     joints, and with hands the fingertips (LThumbTip).
@@ -148,8 +151,14 @@ def write_trc(
     points, has_hands = markers_in_scene(result, scene, person, rows)
     points = points @ rotation_from_y_up(result, axes).T
     times = clip_time_s(result, person)[rows]
-    names = marker_names(has_hands)
-    count = str(len(points))
+    write_markers(path, result, times, marker_names(has_hands), points)
+
+
+def write_markers(
+    path: Path, result: Result, time_s: np.ndarray, names: Sequence[str], points_m: np.ndarray
+) -> None:
+    """Write a TRC file of markers [T, M, 3] in metres."""
+    count = str(len(points_m))
     rate = f"{float(frame_rate(result)):.6f}"
     columns = [f"{axis}{number}" for number in range(1, len(names) + 1) for axis in "XYZ"]
     lines = [
@@ -159,10 +168,10 @@ def write_trc(
         "Frame#\tTime\t" + "\t\t\t".join(names) + "\t\t",
         "\t\t" + "\t".join(columns),
     ]
-    row_format = "%d\t%.6f" + "\t%.5f" * points[0].size
-    coordinates = points.reshape(len(points), -1).tolist()
-    for number, (time_s, values) in enumerate(zip(times.tolist(), coordinates, strict=True), 1):
-        lines.append(row_format % (number, time_s, *values))
+    row_format = "%d\t%.6f" + "\t%.5f" * points_m[0].size
+    coordinates = points_m.reshape(len(points_m), -1).tolist()
+    for number, (moment_s, values) in enumerate(zip(time_s.tolist(), coordinates, strict=True), 1):
+        lines.append(row_format % (number, moment_s, *values))
     path.write_text("\n".join(lines) + "\n")
 
 

@@ -195,7 +195,7 @@ class RunOptions:
 
     exports: Sequence[str] = option(
         (),
-        "More formats, separated by commas: obj, bvh, fbx, amass, trc, c3d, mot, sto, json, csv.",
+        "More formats, separated by commas: obj, bvh, fbx, amass, trc, c3d, mot, sto, opensim, json, csv.",
         OUTPUT,
         shown="none",
         name="export",
@@ -208,7 +208,7 @@ class RunOptions:
     )
     export_fps: float | None = option(
         None,
-        "Frame rate of glb, fbx, bvh, amass, trc, c3d, mot and sto.",
+        "Frame rate of glb, fbx, bvh, amass, trc, c3d, mot, sto and opensim.",
         OUTPUT,
         ranges.EXPORT_FPS,
         shown="that of the video",

@@ -10,6 +10,7 @@ import numpy as np
 from fitmesh.exports.draw import WORST_SCALE_MM, identity_colour, worst_colours
 from fitmesh.exports.report.person_section import person_section
 from fitmesh.exports.report.plots import thinned
+from fitmesh.exports.report.style import styled_page
 from fitmesh.exports.scene import clip_name, frame_rate, on_every_frame, shot_rows
 from fitmesh.person import Person
 from fitmesh.result import Result
@@ -34,11 +35,6 @@ _CAMERA = {
     "moving": "moves",
     "unknown": "not known",
 }
-_HERE = Path(__file__).parent
-# Only the overlay beside the page may be loaded, even if a file name in the page contains markup.
-_POLICY = (
-    "default-src 'none'; media-src 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-)
 _SOURCES = {
     "ccnet": "calibrated by a head on the network's own features (CCNet): the expected OKS",
     "closed-form": "calibrated in closed form from the network's score or spread: the expected OKS",
@@ -69,20 +65,8 @@ def write(result: Result, out: Path, progress: Reporter) -> None:
             f"<footer>fitmesh {escape(__version__)}</footer>",
         ]
         with atomic_file(out / FILE) as temporary:
-            temporary.write_text(_page(result, "".join(parts)), encoding="utf-8", errors="replace")
-
-
-def _page(result: Result, content: str) -> str:
-    """Return the whole page around its content."""
-    css = (_HERE / "report.css").read_text(encoding="utf-8")
-    script = (_HERE / "report.js").read_text(encoding="utf-8")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"<title>{escape(clip_name(result))} · fitmesh report</title><style>{css}</style></head>"
-        f"<body><main>{content}</main><script>{script}</script></body></html>\n"
-    )
+            page = styled_page(f"{clip_name(result)} · fitmesh report", "".join(parts))
+            temporary.write_text(page, encoding="utf-8", errors="replace")
 
 
 def _head(result: Result) -> str:

@@ -4,7 +4,9 @@
 
 A training that was stopped (also by Ctrl-C or SIGTERM) goes on from its checkpoint in --out.
 Shards that appear in --crops while it runs are used as well. `curve.csv` has the losses,
-`held_out.csv` figures on rendered people of other subjects.
+`held_out.csv` figures on rendered people of other subjects and, with `measured.npz` among the
+crops, on real people, for the network and for the lifter alone. Files `real_*.npz` of
+`training.real_crops` put real people into every batch.
 """
 
 import argparse
@@ -30,6 +32,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the training")
     parser.add_argument("--steps", type=int, default=ImageSettings.steps)
     parser.add_argument("--batch", type=int, default=ImageSettings.batch)
+    parser.add_argument(
+        "--real", type=int, default=ImageSettings.real, help="real people in every step"
+    )
+    parser.add_argument(
+        "--maps", type=Path, help="keep the frozen network's maps here, 98 kB a crop"
+    )
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="faster on CPUs with instructions for it only"
+    )
     parser.add_argument("--seed", type=int, default=ImageSettings.seed)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
@@ -40,9 +51,14 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     model = load_model(POSE_MODEL)
     assert isinstance(model, RTMPose)
-    settings = ImageSettings(steps=options.steps, batch=options.batch, seed=options.seed)
+    settings = ImageSettings(
+        steps=options.steps, batch=options.batch, real=options.real, seed=options.seed
+    )
     schedule = Schedule(validate_s=60 * options.validate_minutes)
-    train(options.crops, options.out, model, load_body(), settings, schedule)
+    body = load_body()
+    train(
+        options.crops, options.out, model, body, settings, schedule, options.maps, options.bfloat16
+    )
 
 
 if __name__ == "__main__":

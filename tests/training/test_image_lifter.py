@@ -12,6 +12,7 @@ import torch
 
 from eval3dpw.captured.motion import Motion
 from eval3dpw.synth.motion import load_clips
+from fitting.body.kinematics import MIRROR
 from fitting.body.load import load_body
 from fitting.init.lifter_inputs import Observation
 from pose2d.base.errors import UserError
@@ -20,8 +21,17 @@ from training.crops.draws import Crowd
 from training.crops.renderer import CropRenderer
 from training.crops.shards import ShardWriter, load_shard
 from training.examples.crop_examples import load_crops
+from training.examples.lifter_examples import place_bodies
+from training.examples.marks import mark_offsets
 from training.examples.views import PELVIS_M, draw_views, move_to_floor_or_ceiling
-from training.image.batches import fixed_batch, make_batch
+from training.image.batches import (
+    Draw,
+    crop_inputs,
+    draw_crops,
+    real_batch,
+    rendered_batch,
+    unchanged,
+)
 from training.image.habits import draw_lowering, lower_hips
 from training.image.loop import (
     ImageSettings,
@@ -31,15 +41,17 @@ from training.image.loop import (
     shards_in,
     train,
 )
-from training.image.losses import depth_target
-from training.image.network import DEPTH_BINS, ImageLifter, depth_bins_m
-from training.image.validation import validate
+from training.image.losses import real_loss
+from training.image.maps import MapCache
+from training.image.network import BONES, BoneSlopes, ImageLifter, bone_slopes
+from training.image.real_people import MARKED, RealShard, load_real, reprojection_loss
+from training.image.validation import validate, validate_measured
 from training.motion.bank import bank
 from training.motion.surface_points import CONTACTS
 
 MODEL = "rtmpose-s-halpe26"
 CROPS = 6
-SETTINGS = ImageSettings(steps=4, batch=4, warmup=2)
+SETTINGS = ImageSettings(steps=4, batch=4, real=2, warmup=2)
 
 
 def test_hips_are_lowered_by_a_share_of_the_thigh():
@@ -76,11 +88,44 @@ def test_some_cameras_are_near_the_floor_or_the_ceiling():
     assert torch.equal(moved.target_m, view.target_m)
 
 
-def test_depth_targets_have_the_true_mean():
-    depth = torch.tensor([-0.5, 0.0, 0.31])
-    target = depth_target(depth)
-    assert target.shape == (3, DEPTH_BINS)
-    torch.testing.assert_close(target @ depth_bins_m(), depth, atol=0.01, rtol=0)
+def test_a_bone_that_points_at_the_camera_has_slope_minus_one():
+    joints = torch.zeros(1, 24, 3)
+    start, end = BONES[0]
+    joints[0, end] = torch.tensor([0.0, 0.0, -0.4])
+    assert bone_slopes(joints)[0, 0] == pytest.approx(-1)
+    joints[0, end] = joints[0, start] + torch.tensor([0.3, 0.0, 0.4])
+    assert bone_slopes(joints)[0, 0] == pytest.approx(0.8)
+
+
+def test_the_likelihood_of_slopes_is_a_density():
+    weight = torch.tensor([0.5, 0.3, 0.2])
+    slopes = BoneSlopes(
+        weight.log()[None, None],
+        torch.tensor([[[-0.5, 0.5, 0.0]]]),
+        torch.tensor([[[0.1, 0.2, 0.3]]]),
+    )
+    grid = torch.linspace(-3, 3, 6001)
+    density = torch.stack([slopes.log_likelihood(at.view(1, 1)) for at in grid]).exp().flatten()
+    assert torch.trapezoid(density, grid) == pytest.approx(1, abs=1e-3)
+    assert torch.trapezoid(density * grid, grid) == pytest.approx(
+        float(slopes.expected()), abs=1e-3
+    )
+
+
+def test_kept_maps_are_computed_once(tmp_path):
+    calls = []
+
+    def compute(rows):
+        calls.append(rows.tolist())
+        return rows.view(-1, 1, 1, 1) * torch.ones(len(rows), 256, 16, 12)
+
+    for cache in (MapCache(tmp_path), MapCache(tmp_path)):  # the second one reads the files
+        maps = cache.maps("train_00000", 5, torch.tensor([3, 1, 3]), compute)
+        assert maps[:, 0, 0, 0].tolist() == [3.0, 1.0, 3.0]
+    assert calls == [[1, 3]]
+    maps = cache.maps("train_00000", 5, torch.tensor([0, 1]), compute)
+    assert maps[:, 5, 2, 2].tolist() == [0.0, 1.0]
+    assert calls == [[1, 3], [0]]
 
 
 def test_the_rate_rises_and_falls():
@@ -143,7 +188,7 @@ def test_a_shard_holds_pixels_keypoints_and_truth(folder, body, model):
 @pytest.mark.slow
 def test_the_true_joints_project_near_the_keypoints(folder, body, model):
     shard = load_shard(folder / "train_00000.npz")
-    batch = fixed_batch(shard, torch.arange(CROPS), model, body)
+    batch = rendered_batch(shard, unchanged(torch.arange(CROPS)), model, body)
     examples = batch.examples
     points = examples.keypoints_m[:, 0] + examples.pelvis_m[:, 0, None]
     in_boxes = points[..., :2] / points[..., 2:] / examples.inputs.box.size[:, 0, None, None]
@@ -152,55 +197,137 @@ def test_the_true_joints_project_near_the_keypoints(folder, body, model):
     assert off[sure].median() < 0.3
 
 
+def mirrored(rows: torch.Tensor) -> Draw:
+    return replace(unchanged(rows), flip=torch.ones(len(rows), dtype=torch.bool))
+
+
 @pytest.mark.slow
-def test_mirroring_twice_gives_the_same_batch(folder, body, model):
+def test_the_mirror_image_has_the_same_depths(folder, body, model):
     shard = load_shard(folder / "train_00000.npz")
     rows = torch.arange(2)
-    pixels = shard.pixels(rows)
-    zero = torch.zeros(2)
-    plain = make_batch(shard, rows, zero.bool(), zero, pixels, model, body)
-    flipped = make_batch(shard, rows, ~zero.bool(), zero, pixels, model, body)
-    assert torch.equal(flipped.crops.flip(-1), plain.crops)
+    plain = rendered_batch(shard, unchanged(rows), model, body)
+    flipped = rendered_batch(shard, mirrored(rows), model, body)
+    pixels = crop_inputs(shard, unchanged(rows), model)
+    assert torch.equal(crop_inputs(shard, mirrored(rows), model).flip(-1), pixels)
     torch.testing.assert_close(
         flipped.examples.joints_m[..., 2],
-        plain.examples.joints_m[
-            :,
-            :,
-            [0, 2, 1, 3, 5, 4, 6, 8, 7, 9, 11, 10, 12, 14, 13, 15, 17, 16, 19, 18, 21, 20, 23, 22],
-            2,
-        ],
+        plain.examples.joints_m[:, :, list(MIRROR), 2],
         atol=0.02,
         rtol=0,
     )
 
 
+def test_crops_with_kept_maps_keep_their_pixels():
+    generator = torch.Generator().manual_seed(0)
+    draw = draw_crops(100, 20, True, generator)
+    assert not draw.flip.any()
+    assert (draw.gain == 1).all()
+    assert (draw.low != 0).any()
+
+
 @pytest.mark.slow
-def test_the_network_states_bodies_depths_and_contacts(folder, body, model):
+def test_before_training_the_network_says_what_the_lifter_says(folder, body, model):
     shard = load_shard(folder / "train_00000.npz")
-    network = ImageLifter(model)
+    network = ImageLifter(model, body)
     assert sum(p.numel() for p in network.parameters()) * 2 < 12e6  # bytes in half precision
-    batch = fixed_batch(shard, torch.arange(3), model, body)
-    output = network(
-        network.early_features(batch.crops), batch.examples.inputs.features[:, 0], batch.points
-    )
+    draw = unchanged(torch.arange(3))
+    batch = rendered_batch(shard, draw, model, body)
+    early = network.early_features(crop_inputs(shard, draw, model))
+    output = network(early, batch.features, batch.points)
     assert output.body.rotation.shape == (3, 1, 24, 3, 3)
-    assert output.depth_logits.shape == (3, 24, DEPTH_BINS)
+    assert output.slopes.mean.shape == (3, len(BONES), 3)
     assert output.contact_logits.shape == (3, len(CONTACTS))
+    torch.testing.assert_close(output.body.rotation, output.base.rotation, atol=0.03, rtol=0)
     figures = validate(network, [shard], model, body, CROPS)
     assert np.isfinite(list(figures.values())).all()
-    assert {"MPJPE mm", "PA-MPJPE mm", "contacts right"} <= set(figures)
+    assert figures["MPJPE mm"] == pytest.approx(figures["lifter MPJPE mm"], rel=0.03)
+
+
+def seen_body(body, batch):
+    """The true bodies of a batch of rendered people, and their pelvises."""
+    examples = batch.examples
+    placed = place_bodies(body, examples.rotation[:, 0], examples.shape)
+    return placed, examples.pelvis_m[:, 0]
 
 
 @pytest.mark.slow
+def test_true_bodies_project_onto_their_marks(folder, body, model):
+    shard = load_shard(folder / "train_00000.npz")
+    batch = rendered_batch(shard, unchanged(torch.arange(CROPS)), model, body)
+    placed, pelvis = seen_body(body, batch)
+    box = batch.examples.inputs.box
+    alone = box._replace(to_camera=box.to_camera[:, 0], size=box.size[:, 0])
+    points = (
+        placed.keypoints + mark_offsets(placed.turned[:, None], torch.zeros(CROPS, 26, 3))[:, 0]
+    )
+    in_camera = torch.einsum("bij,bkj->bki", alone.to_camera, points + pelvis[:, None])
+    marks = (in_camera[..., :2] / in_camera[..., 2:])[:, :MARKED]
+    weight = torch.ones(CROPS, MARKED)
+    exact = reprojection_loss(placed, pelvis, alone, marks, weight)
+    assert exact < 1e-3
+    weight[:, 9] = 0
+    moved = marks.clone()
+    moved[:, (9, 11, 12)] += 1  # one that is not annotated, and hips
+    assert reprojection_loss(placed, pelvis, alone, moved, weight) == pytest.approx(
+        float(exact), abs=1e-3
+    )
+    moved[:, 10] += 0.1
+    assert reprojection_loss(placed, pelvis, alone, moved, weight) > exact + 1e-3
+
+
+@pytest.fixture(scope="module")
+def real_folder(folder, body, model):
+    """A file of "real" people beside the rendered ones, which are taken from them."""
+    with np.load(folder / "train_00000.npz") as arrays:
+        content = dict(arrays)
+    content["marked_rays"] = content["rays"][:, :MARKED]
+    content["mark_weight"] = np.ones((CROPS, MARKED), np.float32)
+    np.savez(folder / "real_00000.npz", **content)
+    spread = np.random.default_rng(0).normal(0, 0.3, (CROPS, 12, 3))
+    content["points_m"] = spread + np.array((0.0, 0.0, 3.0))
+    np.savez(folder / "measured.npz", **content)
+    return folder
+
+
+@pytest.mark.slow
+def test_real_people_are_mirrored_with_their_marks(real_folder, model):
+    shard = load_real(real_folder / "real_00000.npz")
+    rows = torch.arange(2)
+    plain = real_batch(shard, unchanged(rows), model)
+    flipped = real_batch(shard, mirrored(rows), model)
+    torch.testing.assert_close(flipped.marked_rays[:, 9, 0], -plain.marked_rays[:, 10, 0])
+    torch.testing.assert_close(flipped.marked_rays[:, 9, 1], plain.marked_rays[:, 10, 1])
+    torch.testing.assert_close(flipped.points[:, 9, 1], plain.points[:, 10, 1])
+
+
+@pytest.mark.slow
+def test_real_people_are_measured_and_learned_from(real_folder, body, model):
+    network = ImageLifter(model, body)
+    shard: RealShard = load_real(real_folder / "measured.npz")
+    figures = validate_measured(network, shard, model, body)
+    assert np.isfinite(list(figures.values())).all()
+    draw = unchanged(torch.arange(3))
+    batch = real_batch(shard, draw, model)
+    early = network.early_features(crop_inputs(shard, draw, model))
+    loss = real_loss(network(early, batch.features, batch.points), batch, body)
+    loss.backward()
+    assert network.to_rotation.weight.grad is not None
+    assert network.to_rotation.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keeps_maps", [False, True])
 def test_a_stopped_training_goes_on_as_if_it_had_not_been(
-    folder, body, model, tmp_path, monkeypatch
+    real_folder, body, model, tmp_path, monkeypatch, keeps_maps
 ):
+    folder = real_folder
+    maps = tmp_path / "maps" if keeps_maps else None
     schedule = Schedule(held_out_crops=4)
     whole = tmp_path / "whole"
     halves = tmp_path / "halves"
     for out in (whole, halves):
         out.mkdir()
-    ended = train([folder], whole, model, body, SETTINGS, schedule)
+    ended = train([folder], whole, model, body, SETTINGS, schedule, maps)
     assert ended.step == SETTINGS.steps
 
     advance = ImageTraining.advance
@@ -211,8 +338,8 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_been(
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(ImageTraining, "advance", stop_after_two)
-    assert train([folder], halves, model, body, SETTINGS, schedule).step == 2
-    resumed = train([folder], halves, model, body, SETTINGS, schedule)
+    assert train([folder], halves, model, body, SETTINGS, schedule, maps).step == 2
+    resumed = train([folder], halves, model, body, SETTINGS, schedule, maps)
     assert all(torch.equal(resumed.mean[name], value) for name, value in ended.mean.items())
     with (halves / "held_out.csv").open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["4"]

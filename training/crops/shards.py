@@ -54,13 +54,7 @@ class Shard:
 
     def pixels(self, rows: Tensor) -> Tensor:
         """Decode the crops of rows [B]: uint8 [B, 3, H, W] RGB."""
-        images = []
-        for row in rows.tolist():
-            content = self.jpeg[self.jpeg_start[row] : self.jpeg_start[row + 1]]
-            image = cv2.imdecode(content, cv2.IMREAD_COLOR)
-            assert image is not None
-            images.append(torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1))
-        return torch.stack(images)
+        return decode_crops(self.jpeg, self.jpeg_start, rows)
 
 
 class ShardWriter:
@@ -118,9 +112,7 @@ def load_shard(path: Path) -> Shard:
     """Read a shard; its keypoints are moved from the image to the crop."""
     arrays = read_npz(path, "Expected a shard of training.rendered_crops.", SHARD_ARRAYS)
     check_arrays(arrays, SHARD_ARRAYS, path, "a shard of training.rendered_crops")
-    affine = torch.from_numpy(arrays["crop_from_image"]).float()
-    in_image = torch.from_numpy(arrays["keypoints_px"]).float()
-    keypoints_px = torch.einsum("nij,nkj->nki", affine[:, :, :2], in_image) + affine[:, None, :, 2]
+    keypoints_px = keypoints_in_crops(arrays["crop_from_image"], arrays["keypoints_px"])
     contacts = None
     if "contacts" in arrays:
         contacts = torch.from_numpy(arrays["contacts"]).float()
@@ -128,3 +120,20 @@ def load_shard(path: Path) -> Shard:
     return Shard(
         crops_of_arrays(arrays), arrays["jpeg"], arrays["jpeg_start"], keypoints_px, contacts
     )
+
+
+def keypoints_in_crops(crop_from_image: np.ndarray, in_image_px: np.ndarray) -> Tensor:
+    """Return keypoints [N, K, 2] of images in pixels of their crops, by affine maps [N, 2, 3]."""
+    affine = torch.from_numpy(crop_from_image).float()
+    points = torch.from_numpy(in_image_px).float()
+    return torch.einsum("nij,nkj->nki", affine[:, :, :2], points) + affine[:, None, :, 2]
+
+
+def decode_crops(jpeg: np.ndarray, jpeg_start: np.ndarray, rows: Tensor) -> Tensor:
+    """Decode the JPEG files of rows [B], stored one after the other: uint8 [B, 3, H, W] RGB."""
+    images = []
+    for row in rows.tolist():
+        image = cv2.imdecode(jpeg[jpeg_start[row] : jpeg_start[row + 1]], cv2.IMREAD_COLOR)
+        assert image is not None
+        images.append(torch.from_numpy(image[..., ::-1].copy()).permute(2, 0, 1))
+    return torch.stack(images)

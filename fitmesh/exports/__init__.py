@@ -10,7 +10,7 @@ fingers begin: the middle finger's first bone."""
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -62,6 +62,7 @@ class Motion:
     # Leave out frames whose probability of being within `reliable_mm` is lower; None: keep all.
     keep_reliable: float | None = None
     reliable_mm: float = 100.0
+    plant_feet: bool = False  # hold contacts in place (`exports.feet`)
 
 
 PLAIN = Motion()
@@ -81,6 +82,7 @@ class Exporter:
     entry: str  # the file or folder that it writes into the result's folder
     names_bones: bool = False
     turns_axes: bool = False  # whether `write` takes `axes`
+    plants_feet: bool = False  # for eyes rather than for numbers: feet may be planted
     motion: str = ""  # function of `exports.motion` that prepares the result; empty: as it is
     write_function: str = "write"
     # If not empty, `entry` is a folder with a file for each "person", "segment" or "frame", whose
@@ -104,6 +106,7 @@ class Exporter:
         """Write the format and return the names of its files, relative to the folder."""
         write = getattr(import_module(self.module), self.write_function)
         if self.motion:
+            motion = replace(motion, plant_feet=motion.plant_feet and self.plants_feet)
             result = getattr(import_module(f"{__name__}.motion"), self.motion)(result, motion)
         if self.names_bones:
             write = partial(write, convention=bone_names)
@@ -118,9 +121,11 @@ class Exporter:
 
 EXPORTERS = {
     # Animated, skinned meshes with the camera.
-    "glb": Exporter("scene_glb", "scene.glb", names_bones=True, motion="change_motion"),
+    "glb": Exporter(
+        "scene_glb", "scene.glb", names_bones=True, plants_feet=True, motion="change_motion"
+    ),
     # The content of scene.glb, written by Blender.
-    "fbx": Exporter("fbx", "scene.fbx", names_bones=True, motion="change_motion"),
+    "fbx": Exporter("fbx", "scene.fbx", names_bones=True, plants_feet=True, motion="change_motion"),
     # A page that shows the quality of the run.
     "report": Exporter("report", "report.html"),
     # The exact mesh of every person and frame.
@@ -130,6 +135,7 @@ EXPORTERS = {
         "person_files",
         "bvh",
         names_bones=True,
+        plants_feet=True,
         motion="change_motion_at_even_times",
         write_function="write_bvh",
         each="person",

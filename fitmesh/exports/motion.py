@@ -12,6 +12,7 @@ from scipy.spatial.transform import Rotation, Slerp
 
 from fitmesh.exports import Motion
 from fitmesh.exports import scene as scenes
+from fitmesh.exports.feet import plant_feet
 from fitmesh.exports.scene import SceneFrame, one_hemisphere
 from fitmesh.person import Person
 from fitmesh.result import Result
@@ -44,6 +45,11 @@ def change_motion(result: Result, motion: Motion) -> Result:
         reliable = [person.rows(_is_reliable(person, motion)) for person in result.people]
         result = replace(result, people=[person for person in reliable if len(person)])
         motion = replace(motion, keep_reliable=None, reliable_mm=Motion.reliable_mm)
+    if motion.plant_feet:
+        # Before the root is kept in place, because a foot that stands then slides.
+        moving = replace(motion, plant_feet=False, in_place=False)
+        result = plant_feet(change_motion(result, moving))
+        motion = Motion(in_place=motion.in_place)
     if motion == Motion():
         return result
     scene = scenes.scene_frame(result)

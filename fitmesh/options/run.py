@@ -230,6 +230,12 @@ class RunOptions:
         OUTPUT,
         flags=("--in-place/--root-motion",),
     )
+    plant_feet: bool = option(
+        True,
+        "Hold standing feet exactly in place in glb, fbx and bvh, or leave them as they were fitted.",
+        OUTPUT,
+        flags=("--plant-feet/--fitted-feet",),
+    )
     keep_reliable: float | None = option(
         None,
         "Leave frames out of exports if the probability that no joint is off by more than --reliable-mm is below "

@@ -45,6 +45,7 @@ def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> 
             for name, value in asdict(job.settings.motion).items()
             if not only_selects or "reliable" in name
         }
+        chosen["plant_feet"] = exporter.plants_feet and job.settings.plant_feet
     return CacheKey(
         stage=name,
         settings=chosen,

@@ -136,7 +136,12 @@ class RunSettings(RunOptions):
     def motion(self) -> Motion:
         """Return how exports of motion resample, smooth and select frames."""
         return Motion(
-            self.export_fps, self.smooth, self.in_place, self.keep_reliable, self.reliable_mm
+            self.export_fps,
+            self.smooth,
+            self.in_place,
+            self.keep_reliable,
+            self.reliable_mm,
+            self.plant_feet,
         )
 
     @property

@@ -143,7 +143,11 @@ def _motion(settings: Mapping[str, Any]) -> Motion:
         in_place = settings["in_place"] is True
     except (TypeError, KeyError, ValueError):
         return PLAIN
-    motion = Motion(smooth=smooth if 0 <= smooth <= 1 else 0.0, in_place=in_place)
+    motion = Motion(
+        smooth=smooth if 0 <= smooth <= 1 else 0.0,
+        in_place=in_place,
+        plant_feet=settings.get("plant_feet") is True,
+    )
     keep = settings.get("keep_reliable")
     limit_mm = settings.get("reliable_mm")
     if not isinstance(keep, float) or not isinstance(limit_mm, float):

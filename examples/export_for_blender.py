@@ -24,7 +24,7 @@ def main() -> None:
         arguments.out,
         end_s=arguments.end,
         exports=("bvh",),
-        bone_names="rigify",
+        rig="rigify",
         export_fps=arguments.fps,
     )
     print(f"import {arguments.out / 'scene.glb'}, or one skeleton from {arguments.out / 'bvh'}")

@@ -37,7 +37,7 @@ def run(asked: RunCommand) -> None:
         raise OptionError("--quiet and --json exclude each other: pass one of them.")
     reporter = Reporter(as_json_lines if asked.json else on_stderr(asked.quiet))
     try:
-        check_exports(asked.exports, asked.bone_names)
+        check_exports(asked.exports, asked.rig)
         asked = given_by_name(asked)
         if _many_asked(asked):
             raise typer.Exit(_run_videos(asked, reporter))

@@ -1,22 +1,16 @@
 """The export formats: files of a result that other programs open.
 
-An exporter can name bones after another program's convention and change the motion on its way
-(`exports.motion`).
+An exporter can write the skeleton of another program (`exports.rig`) and change the motion on its
+way (`exports.motion`)."""
 
-Every skeleton here has the tree of SMPL's 24 joints, or of SMPL-H's 52 if fingers are known. A
-joint carries the bone that turns about it: `left_hip` the thigh. Other programs find bones by name;
-their skeletons have the same tree, with additional bones (twists). SMPL's `left_hand` is where the
-fingers begin: the middle finger's first bone."""
-
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 
 if TYPE_CHECKING:
     from fitmesh.result import Result
@@ -24,32 +18,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT = "smpl"
-_CENTRE = ("pelvis", "spine1", "spine2", "spine3", "neck", "head")
-_SIDE = ("hip", "knee", "ankle", "foot", "collar", "shoulder", "elbow", "wrist", "hand")
-_FINGERS = ("index", "middle", "pinky", "ring", "thumb")
-# By convention: names of _CENTRE, names of _SIDE with {} for the side, the words for left and
-# right, the name of a finger's bone, and the words for _FINGERS and for a finger's three bones.
-_CONVENTIONS = json.loads(Path(__file__).with_name("bone_names.json").read_text("utf-8"))
-CHOICES = (DEFAULT, *_CONVENTIONS)
-
-
-def bone_names(convention: str, joints: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the bones of SMPL's or SMPL-H's joints in a convention."""
-    if convention not in CHOICES:
-        raise UserError(f"--bone-names must be one of {', '.join(CHOICES)}; got {convention!r}.")
-    if convention == DEFAULT:
-        return tuple(joints)
-    rules = _CONVENTIONS[convention]
-    names = dict(zip(_CENTRE, rules["centre"], strict=True))
-    for side, side_word in zip(("left", "right"), rules["sides"], strict=True):
-        for part, pattern in zip(_SIDE, rules["side"], strict=True):
-            names[f"{side}_{part}"] = pattern.format(side_word)
-        for finger, finger_word in zip(_FINGERS, rules["fingers"], strict=True):
-            for number, bone_word in enumerate(rules["bones"], 1):
-                names[f"{side}_{finger}{number}"] = rules["finger_bone"].format(
-                    side=side_word, finger=finger_word, bone=bone_word
-                )
-    return tuple(names[joint] for joint in joints)
+RIGS = (DEFAULT, "mixamo", "unreal", "rigify", "vrm", "unity")  # of --rig
 
 
 @dataclass(frozen=True)
@@ -76,11 +45,11 @@ AXES = (Y_UP, Z_UP, AS_RIG)  # of --trc-axes
 class Exporter:
     """One format. Its module is imported when it is used, because a run needs few of them."""
 
-    # Module in this package with `write(result, folder, progress)`, which also takes `convention`
-    # if it names bones. It returns the names of its files if `entry` is a folder.
+    # Module in this package with `write(result, folder, progress)`, which also takes `rig` if it
+    # writes skeletons. It returns the names of its files if `entry` is a folder.
     name: str
     entry: str  # the file or folder that it writes into the result's folder
-    names_bones: bool = False
+    has_skeleton: bool = False
     turns_axes: bool = False  # whether `write` takes `axes`
     plants_feet: bool = False  # for eyes rather than for numbers: feet may be planted
     motion: str = ""  # function of `exports.motion` that prepares the result; empty: as it is
@@ -99,7 +68,7 @@ class Exporter:
         result: "Result",
         folder: Path,
         progress: "Reporter",
-        bone_names: str = DEFAULT,
+        rig: str = DEFAULT,
         motion: Motion = PLAIN,
         axes: str = Y_UP,
     ) -> list[str]:
@@ -108,8 +77,8 @@ class Exporter:
         if self.motion:
             motion = replace(motion, plant_feet=motion.plant_feet and self.plants_feet)
             result = getattr(import_module(f"{__name__}.motion"), self.motion)(result, motion)
-        if self.names_bones:
-            write = partial(write, convention=bone_names)
+        if self.has_skeleton:
+            write = partial(write, rig=rig)
         if self.turns_axes:
             write = partial(write, axes=axes)
         if not self.each:
@@ -122,10 +91,12 @@ class Exporter:
 EXPORTERS = {
     # Animated, skinned meshes with the camera.
     "glb": Exporter(
-        "scene_glb", "scene.glb", names_bones=True, plants_feet=True, motion="change_motion"
+        "scene_glb", "scene.glb", has_skeleton=True, plants_feet=True, motion="change_motion"
     ),
     # The content of scene.glb, written by Blender.
-    "fbx": Exporter("fbx", "scene.fbx", names_bones=True, plants_feet=True, motion="change_motion"),
+    "fbx": Exporter(
+        "fbx", "scene.fbx", has_skeleton=True, plants_feet=True, motion="change_motion"
+    ),
     # A page that shows the quality of the run.
     "report": Exporter("report", "report.html"),
     # The exact mesh of every person and frame.
@@ -134,7 +105,7 @@ EXPORTERS = {
     "bvh": Exporter(
         "person_files",
         "bvh",
-        names_bones=True,
+        has_skeleton=True,
         plants_feet=True,
         motion="change_motion_at_even_times",
         write_function="write_bvh",
@@ -211,11 +182,12 @@ def choose_exports(names: Iterable[str], always: Iterable[str] = ALWAYS) -> list
     return sorted(chosen, key=lambda name: name == "report")
 
 
-def check_exports(names: Iterable[str], convention: str) -> None:
-    """Refuse unknown formats and conventions, and formats that this machine cannot make."""
+def check_exports(names: Iterable[str], rig: str) -> None:
+    """Refuse unknown formats and rigs, and formats that this machine cannot make."""
     names = list(names)
     if "fbx" in choose_exports(names, always=()):
         import_module(EXPORTERS["fbx"].module).blender()
     if "c3d" in names:
         import_module(EXPORTERS["c3d"].module).import_ezc3d()
-    bone_names(convention, ())
+    if rig not in RIGS:
+        raise OptionError(f"--rig must be one of {', '.join(RIGS)}; got {rig!r}.", option="--rig")

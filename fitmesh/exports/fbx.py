@@ -39,7 +39,7 @@ def blender() -> list[str]:
     )
 
 
-def write(result: "Result", out: Path, progress: "Reporter", convention: str) -> None:
+def write(result: "Result", out: Path, progress: "Reporter", rig: str) -> None:
     """Write scene.fbx from a temporary scene.glb: the one in `out` may be missing or have other
     options.
     """
@@ -50,7 +50,7 @@ def write(result: "Result", out: Path, progress: "Reporter", convention: str) ->
         tempfile.TemporaryDirectory(prefix="fitmesh-") as folder,
         progress.stage("fbx", len(result.people), "people") as tick,
     ):
-        scene_glb.write(result, Path(folder), Reporter(), convention)
+        scene_glb.write(result, Path(folder), Reporter(), rig)
         with atomic_file(out / FILE) as temporary:
             command = [*blender(), str(Path(folder, scene_glb.FILE)), str(temporary)]
             try:

@@ -2,7 +2,6 @@
 every frame as `obj`.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitmesh.exports import DEFAULT, Y_UP, bone_names
+from fitmesh.exports import DEFAULT, Y_UP
 from fitmesh.exports.angles import euler_deg
 from fitmesh.exports.axes import rotation_from_y_up
+from fitmesh.exports.rig import Rig, rig_of
 from fitmesh.exports.scene import (
     RestBody,
     SceneFrame,
@@ -181,7 +181,7 @@ def write_bvh(
     path: Path,
     person: Person,
     rows: slice,
-    convention: str = DEFAULT,
+    rig: str = DEFAULT,
 ) -> None:
     """Write `bvh/person_N.bvh`: a skeleton and its motion, for animation tools.
 
@@ -191,14 +191,19 @@ def write_bvh(
     last pose and then jumps; before the person appears it holds the first pose. So the files of all
     people begin at the clip's first frame and line up."""
     rest_pose = rest_body(result.body, person)
-    order, lines = _hierarchy(rest_pose, bone_names(convention, rest_pose.joint_names))
-    path.write_text("\n".join([*lines, *_motion_lines(result, person, scene, order)]) + "\n")
+    # A root above the hips would be a second bone with a position, which few readers expect.
+    skeleton = rig_of(rest_pose, rig, with_root=False)
+    order, lines = _hierarchy(rest_pose, skeleton)
+    motion = _motion_lines(result, person, scene, rest_pose, skeleton, order)
+    path.write_text("\n".join([*lines, *motion]) + "\n")
 
 
-def _hierarchy(rest_pose: RestBody, names: Sequence[str]) -> tuple[list[int], list[str]]:
-    """Return the joints in the order of their channels (depth first), and the lines of a BVH file's
-    hierarchy. The bone of a joint without children ends at twice the way from the joint to the
-    centre of its skin.
+def _hierarchy(rest_pose: RestBody, rig: Rig) -> tuple[list[int], list[str]]:
+    """Return the bones in the order of their channels (depth first), and the lines of a BVH file's
+    hierarchy. A bone without children ends at twice the way from its joint to the centre of the
+    joint's skin, or where it begins if no joint turns it.
+
+    BVH has no rest rotations: all bones rest in the scene's axes.
     """
     order: list[int] = []
     lines = ["HIERARCHY"]
@@ -206,28 +211,32 @@ def _hierarchy(rest_pose: RestBody, names: Sequence[str]) -> tuple[list[int], li
     def numbers(values: np.ndarray) -> str:
         return " ".join(f"{value:.6f}" for value in values)
 
-    def append(joint: int, depth: int) -> None:
-        order.append(joint)
+    def append(bone: int, depth: int) -> None:
+        order.append(bone)
         tab = "\t" * depth
         inner = "\t" * (depth + 1)
         channels = "3 Zrotation Xrotation Yrotation"
-        if joint == 0:
+        parent = rig.parents[bone]
+        offset_m = np.zeros(3) if parent < 0 else rig.place_m[bone] - rig.place_m[parent]
+        if parent < 0:
             channels = "6 Xposition Yposition Zposition Zrotation Xrotation Yrotation"
         lines.extend(
             (
-                f"{tab}{'JOINT' if joint else 'ROOT'} {names[joint]}",
+                f"{tab}{'ROOT' if parent < 0 else 'JOINT'} {rig.names[bone]}",
                 f"{tab}{{",
-                f"{inner}OFFSET {numbers(rest_pose.offsets_m[joint])}",
+                f"{inner}OFFSET {numbers(offset_m)}",
                 f"{inner}CHANNELS {channels}",
             )
         )
-        children = [child for child, parent in enumerate(rest_pose.parents) if parent == joint]
+        children = [child for child, parent in enumerate(rig.parents) if parent == bone]
         for child in children:
             append(child, depth + 1)
         if not children:
-            weights = rest_pose.weights[:, joint].astype(np.float64)
-            centre_m = weights @ rest_pose.vertices_m / weights.sum()
-            tip = numbers(2 * (centre_m - rest_pose.joints_m[joint]))
+            tip_m = np.zeros(3)
+            if bone < rig.joints:
+                weights = rest_pose.weights[:, bone].astype(np.float64)
+                tip_m = 2 * (weights @ rig.vertices_m / weights.sum() - rig.place_m[bone])
+            tip = numbers(tip_m)
             lines.extend((f"{inner}End Site", f"{inner}{{", f"{inner}\tOFFSET {tip}", f"{inner}}}"))
         lines.append(f"{tab}}}")
 
@@ -235,7 +244,14 @@ def _hierarchy(rest_pose: RestBody, names: Sequence[str]) -> tuple[list[int], li
     return order, lines
 
 
-def _motion_lines(result: Result, person: Person, scene: SceneFrame, order: list[int]) -> list[str]:
+def _motion_lines(
+    result: Result,
+    person: Person,
+    scene: SceneFrame,
+    rest_pose: RestBody,
+    rig: Rig,
+    order: list[int],
+) -> list[str]:
     """Return the lines of a BVH file's motion."""
     step_s = float(1 / frame_rate(result))
     # Every frame of the clip up to the person's last has a row: before the person's first row that
@@ -243,9 +259,12 @@ def _motion_lines(result: Result, person: Person, scene: SceneFrame, order: list
     frames = result.frames[result.frames <= person.frame[-1]]
     rows = np.maximum(np.searchsorted(person.frame, frames, side="right") - 1, 0)
     rotations, pelvis_m = motion_of(result, person, scene, rows)
-    angles = np.stack([euler_deg(rotations[joint], "ZXY") for joint in order], 1)
-    angles = _make_continuous(angles).reshape(len(angles), -1)
-    channels = np.concatenate([pelvis_m, angles], 1)
+    turns = rig.in_scene_axes().motion(rotations, rest_pose.parents)
+    angles_deg = np.zeros((len(rows), len(rig.names), 3))
+    for bone, turn in enumerate(turns):
+        angles_deg[:, bone] = euler_deg(turn, "ZXY")
+    angles_deg = _make_continuous(angles_deg[:, order])
+    channels = np.concatenate([pelvis_m, angles_deg.reshape(len(rows), -1)], 1)
     row_format = " ".join(["%.5f"] * channels.shape[1])
     return [
         "MOTION",

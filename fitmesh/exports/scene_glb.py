@@ -5,7 +5,6 @@ All shots are in one file. Each has a world frame of its own, and its people are
 it, so a cut in the video is a cut in the scene."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from fitmesh.exports import DEFAULT, bone_names
+from fitmesh.exports import DEFAULT
 from fitmesh.exports import scene as scenes
 from fitmesh.exports.draw import surface_colour
 from fitmesh.exports.gltf import ARRAY_BUFFER, ELEMENT_ARRAY_BUFFER, Gltf
-from fitmesh.exports.scene import RestBody, SceneFrame, one_hemisphere
+from fitmesh.exports.rig import Rig, rig_of
+from fitmesh.exports.scene import SceneFrame, one_hemisphere
 from fitmesh.person import Person
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
@@ -36,22 +36,20 @@ _WIDEST_FLOOR_M = 60  # a wider one has a line every 10 m
 _STANDS_STILL = 1e-6
 
 
-def write(result: Result, out: Path, progress: Reporter, convention: str = DEFAULT) -> None:
-    """Write meshes, skeletons, motion and cameras into one file; bones are named after the
-    `convention` of another program.
-    """
+def write(result: Result, out: Path, progress: Reporter, rig: str = DEFAULT) -> None:
+    """Write meshes, skeletons, motion and cameras into one file; skeletons are those of a `rig`."""
     scene = scenes.scene_frame(result)
-    gltf = Gltf(_about(result, scene, convention))
+    gltf = Gltf(_about(result, scene, rig))
     roots = [*_cameras(gltf, result, scene), *_floor(gltf, result, scene)]
     shared = _shared_arrays(gltf, result) if result.people else {}
     with progress.stage("scene.glb", len(result.people), "people") as tick:
         for person in result.people:
-            roots += _person(gltf, result, person, scene, shared, convention)
+            roots += _person(gltf, result, person, scene, shared, rig)
             tick(1)
         gltf.write(out / FILE, roots)
 
 
-def _about(result: Result, scene: SceneFrame, convention: str) -> dict[str, Any]:
+def _about(result: Result, scene: SceneFrame, rig: str) -> dict[str, Any]:
     """Return the facts of the scene that glTF has no fields for."""
     shots = [
         {
@@ -63,7 +61,7 @@ def _about(result: Result, scene: SceneFrame, convention: str) -> dict[str, Any]
     ]
     return {
         "body": result.body_name,
-        "bone_names": convention,
+        "rig": rig,
         "frames_per_second": float(scenes.frame_rate(result)),
         "confidence": result.source,
         "first_frame_s": float(result.time_s[0]) if len(result.time_s) else 0.0,
@@ -94,7 +92,7 @@ def _person(
     person: Person,
     scene: SceneFrame,
     shared: dict[str, int],
-    convention: str,
+    rig: str,
 ) -> list[int]:
     """Add a person and return the nodes of skeleton and mesh. A skinned mesh ignores its parents,
     so it is a root node beside the skeleton.
@@ -102,23 +100,28 @@ def _person(
     name = f"person_{person.identity}"
     rest_pose = scenes.rest_body(result.body, person)
     rotations, pelvis_m = scenes.motion_of(result, person, scene)
-    joints = _joint_nodes(
-        gltf, rest_pose, pelvis_m[0], bone_names(convention, rest_pose.joint_names)
-    )
-    surface = _mesh(gltf, result, person, rest_pose, shared)
+    skeleton = rig_of(rest_pose, rig)
+    root_m = pelvis_m * [1, 0, 1] if skeleton.root is not None else np.zeros(3)
+    bones = _bone_nodes(gltf, skeleton, pelvis_m - root_m, root_m)
+    surface = _mesh(gltf, result, person, skeleton, shared)
     mesh = gltf.add("nodes", {"name": f"{name}_mesh", "mesh": surface})
-    gltf.lists["nodes"][mesh]["skin"] = _skin(gltf, name, rest_pose, joints)
+    gltf.lists["nodes"][mesh]["skin"] = _skin(gltf, name, skeleton, bones)
     extras = {
         "shot": person.shot + 1,
         "same_as": person.same_as,
         "height_m": round(person.height_m, 3),
     }
-    root = gltf.add("nodes", {"name": name, "children": [joints[0]], "extras": extras})
+    root = gltf.add(
+        "nodes", {"name": name, "children": [bones[skeleton.order[0]]], "extras": extras}
+    )
 
     times = gltf.times(scenes.clip_time_s(result, person))
-    for node, rotation in zip(joints, rotations, strict=True):
+    turns = skeleton.motion(rotations, rest_pose.parents)
+    for node, rotation in zip(bones, turns, strict=False):  # the others follow their parents
         gltf.move(node, "rotation", times, one_hemisphere(rotation.as_quat()))
-    gltf.move(joints[0], "translation", times, pelvis_m)
+    gltf.move(bones[0], "translation", times, pelvis_m - root_m)
+    if skeleton.root is not None:
+        gltf.move(bones[skeleton.root], "translation", times, root_m)
     _show_while_present(gltf, root, result, person)
     return [root, mesh]
 
@@ -136,44 +139,46 @@ def _show_while_present(gltf: Gltf, root: int, result: Result, person: Person) -
         gltf.move(root, "scale", times, np.repeat(scale[:, None], 3, 1), "STEP")
 
 
-def _joint_nodes(
-    gltf: Gltf, rest_pose: RestBody, pelvis_m: np.ndarray, names: Sequence[str]
-) -> list[int]:
-    """Add the joints in T-pose, at the person's first position, and return their nodes."""
+def _bone_nodes(gltf: Gltf, rig: Rig, hips_m: np.ndarray, root_m: np.ndarray) -> list[int]:
+    """Add the bones in their rest pose, at the person's first position, and return their nodes."""
     first = len(gltf.lists["nodes"])
-    for joint, name in enumerate(names):
-        offset = rest_pose.offsets_m[joint] if joint else pelvis_m
+    for bone, name in enumerate(rig.names):
+        offset_m = rig.offset_m(bone)
+        if bone == 0:
+            offset_m = hips_m[0]
+        elif bone == rig.root:
+            offset_m = root_m[0]
         node: dict[str, Any] = {
             "name": name,
-            "translation": offset.tolist(),
-            "rotation": [0.0, 0.0, 0.0, 1.0],
+            "translation": offset_m.tolist(),
+            "rotation": rig.rest_turn(bone).as_quat().tolist(),
         }
-        children = [child for child, parent in enumerate(rest_pose.parents) if parent == joint]
+        children = [child for child, parent in enumerate(rig.parents) if parent == bone]
         if children:
             node["children"] = [first + child for child in children]
         gltf.add("nodes", node)
-    return list(range(first, first + len(names)))
+    return list(range(first, first + len(rig.names)))
 
 
-def _skin(gltf: Gltf, name: str, rest_pose: RestBody, joints: list[int]) -> int:
-    """Add the skin that binds a mesh to joint nodes and return its number."""
-    to_joint = np.tile(np.eye(4), (len(joints), 1, 1))
-    to_joint[:, :3, 3] = -rest_pose.joints_m
-    columns_first = np.swapaxes(to_joint, 1, 2).astype("<f4")
+def _skin(gltf: Gltf, name: str, rig: Rig, bones: list[int]) -> int:
+    """Add the skin that binds a mesh to bone nodes and return its number."""
+    to_bone = np.tile(np.eye(4), (len(bones), 1, 1))
+    to_bone[:, :3, :3] = np.swapaxes(rig.axes, 1, 2)
+    to_bone[:, :3, 3] = -np.einsum("bji,bj->bi", rig.axes, rig.place_m)
+    columns_first = np.swapaxes(to_bone, 1, 2).astype("<f4")
     matrices = gltf.array(columns_first)
+    top = bones[rig.order[0]]
     return gltf.add(
         "skins",
-        {"name": name, "joints": joints, "skeleton": joints[0], "inverseBindMatrices": matrices},
+        {"name": name, "joints": bones, "skeleton": top, "inverseBindMatrices": matrices},
     )
 
 
-def _mesh(
-    gltf: Gltf, result: Result, person: Person, rest_pose: RestBody, shared: dict[str, int]
-) -> int:
-    """Add a person's mesh in T-pose and return its number."""
-    normals = vertex_normals(rest_pose.vertices_m, result.body.faces.numpy().astype(np.int32))
+def _mesh(gltf: Gltf, result: Result, person: Person, rig: Rig, shared: dict[str, int]) -> int:
+    """Add a person's mesh in its rest pose and return its number."""
+    normals = vertex_normals(rig.vertices_m, result.body.faces.numpy().astype(np.int32))
     attributes = {
-        "POSITION": gltf.array(rest_pose.vertices_m.astype("<f4"), ARRAY_BUFFER, limits=True),
+        "POSITION": gltf.array(rig.vertices_m.astype("<f4"), ARRAY_BUFFER, limits=True),
         "NORMAL": gltf.array(normals.astype("<f4"), ARRAY_BUFFER),
         "JOINTS_0": shared["JOINTS_0"],
         "WEIGHTS_0": shared["WEIGHTS_0"],

@@ -201,9 +201,10 @@ class RunOptions:
         name="export",
         commas=True,
     )
-    bone_names: str = option(
+    rig: str = option(
         "smpl",
-        "Bone names in glb, fbx and bvh: smpl, mixamo, rigify, unreal or unity.",
+        "Skeleton of glb, fbx and bvh, with its names, hierarchy and rest pose: smpl, mixamo, unreal, rigify, vrm or "
+        "unity.",
         OUTPUT,
     )
     export_fps: float | None = option(

@@ -33,7 +33,7 @@ from pose2d.video.frames import Frame
 def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
     """Return the key of an export: settings, fit, overlay and code on which it depends."""
     exporter = EXPORTERS[name]
-    chosen: dict[str, Any] = {"bone_names": job.settings.bone_names} if exporter.names_bones else {}
+    chosen: dict[str, Any] = {"rig": job.settings.rig} if exporter.has_skeleton else {}
     if exporter.turns_axes:
         chosen["axes"] = job.settings.trc_axes
     if exporter.motion:
@@ -93,7 +93,7 @@ def make(job: Job, key: CacheKey) -> None:
             result,
             job.out,
             job.reporter,
-            settings.bone_names,
+            settings.rig,
             settings.motion,
             settings.trc_axes,
         )

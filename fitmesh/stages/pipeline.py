@@ -240,7 +240,7 @@ def check(job: Job) -> None:
 
 def check_settings(settings: RunSettings) -> None:
     """Refuse settings that no clip could be run with."""
-    check_exports(settings.exports, settings.bone_names)
+    check_exports(settings.exports, settings.rig)
     if settings.trc_axes not in AXES:
         raise OptionError(
             f"--trc-axes must be one of {', '.join(AXES)}; got {settings.trc_axes!r}.",

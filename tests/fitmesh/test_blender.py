@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import fitting
-from fitmesh.exports import EXPORTERS, bone_names
+from fitmesh.exports import EXPORTERS
+from fitmesh.exports.rig import rig_names
 from fitmesh.exports.scene import scene_frame
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
@@ -79,7 +80,7 @@ def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(
     assert found["frames"][1] - found["frames"][0] == pytest.approx(
         len(result.frames) - 1, rel=2e-3
     )
-    names = bone_names("mixamo", JOINT_NAMES)
+    names = rig_names("mixamo", JOINT_NAMES)
     assert {name: set(bones) for name, bones in found["armatures"].items()} == {
         f"person_{person.identity}": set(names) for person in result.people
     }

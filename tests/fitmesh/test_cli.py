@@ -74,8 +74,8 @@ def test_an_unknown_model_name_suggests_a_valid_one():
         (("run", "--images", "nope", "--out", "out"), "nope is not a folder"),
         (("run", "--video", "nope.mp4", "--export", "bad", "--out", "out"), "--export has bad"),
         (
-            ("run", "--video", "nope.mp4", "--bone-names", "bad", "--out", "out"),
-            "--bone-names must be one of smpl",
+            ("run", "--video", "nope.mp4", "--rig", "bad", "--out", "out"),
+            "--rig must be one of smpl",
         ),
     ],
 )

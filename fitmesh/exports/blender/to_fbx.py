@@ -7,8 +7,8 @@ glTF.
     python fitmesh/exports/blender/to_fbx.py out/scene.glb out/scene.fbx    # a Python with bpy
 
 Skeletons, meshes, motion and cameras go into the file; the floor's lines do not. Bones keep their
-names, so choose the names that the other program expects when you make the scene.glb (`fitmesh run
---bone-names mixamo`, or unreal, unity, rigify). Frames are numbered from 0. FBX has no visibility
+names, so choose the skeleton that the other program expects when you make the scene.glb (`fitmesh
+run --rig mixamo`, or unreal, rigify, vrm, unity). Frames are numbered from 0. FBX has no visibility
 track: an absent person is shrunk to a thousandth of the size."""
 
 import json

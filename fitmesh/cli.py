@@ -17,6 +17,7 @@ from fitmesh.version import __version__
 COMMANDS = {
     "run": "run",
     "view": "results",
+    "export": "results",
     "tracks": "results",
     "opensim": "opensim",
     "body": "doctor",

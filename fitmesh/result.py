@@ -85,6 +85,19 @@ class Result:
             f"there is no person {identity} in {self.folder}: there are {names or 'none'}."
         )
 
+    def name_of(self, person: Person) -> str:
+        """Return a person's name in files and scenes: as `--names` has it, or person_N."""
+        return self._names.get(person.identity, f"person_{person.identity}")
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        from fitmesh.options.people import parse_names
+
+        try:
+            return parse_names(self.settings.get("names"))
+        except UserError:
+            return {}  # run.json is damaged
+
     def camera_at(self, frame: int) -> "fitting.Camera":
         """Return the camera of one frame number."""
         row = int(np.searchsorted(self.frames, frame))

@@ -1,13 +1,18 @@
-"""Show a result in the browser (`fitmesh view`) and correct identities (`fitmesh tracks`)."""
+"""Commands for finished runs: show one in the browser (`fitmesh view`), write more formats (`fitmesh
+export`), correct identities (`fitmesh tracks`).
+"""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from fitmesh.options import ranges
-from fitmesh.options.record import command, option
+from fitmesh.options.record import Option, command, option
+from fitmesh.options.run import RunOptions
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
 from pose2d.base.errors import OptionError
 
@@ -49,6 +54,61 @@ def view(asked: ViewOptions) -> None:
         raise typer.Exit(0 if code == INTERRUPTED else code) from None  # Ctrl-C is how one ends it
     finally:
         server.server_close()
+
+
+_AS_RUN = "as in the run"
+
+
+def _again(name: str) -> Any:
+    """Declare an option of `fitmesh run` whose default is what the run used."""
+    description: Option = RunOptions.__dataclass_fields__[name].metadata["option"]
+    return option(None, replace(description, panel=None, shown=_AS_RUN))
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """Hold the options of `fitmesh export`."""
+
+    out: Path = option(..., "The --out folder of `fitmesh run`.", shown=False, is_argument=True)
+    exports: Sequence[str] = option(
+        (),
+        "Formats, separated by commas: glb, fbx, bvh, obj, amass, trc, c3d, mot, sto, json, csv.",
+        shown=False,
+        name="export",
+        commas=True,
+    )
+    rig: str | None = _again("rig")
+    per_person: bool | None = _again("per_person")
+    names: str | None = _again("names")
+    export_fps: float | None = _again("export_fps")
+    smooth: float | None = _again("smooth")
+    in_place: bool | None = _again("in_place")
+    plant_feet: bool | None = _again("plant_feet")
+    keep_reliable: float | None = _again("keep_reliable")
+    reliable_mm: float | None = _again("reliable_mm")
+    trc_axes: str | None = _again("trc_axes")
+    quiet: bool = option(False, "Print only warnings.")
+
+
+@command(ExportOptions)
+def export(asked: ExportOptions) -> None:
+    """Write more formats of a finished run.
+
+    The video is not needed, and options that are not given are those of the run.
+    """
+    from fitmesh.ui.events import Reporter, on_stderr, starting
+
+    if not asked.exports:
+        raise OptionError("--export is missing: name formats, such as --export fbx,bvh.")
+    reporter = Reporter(on_stderr(asked.quiet))
+    with starting(reporter):
+        from fitmesh.stages.export_again import EXPORT_OPTIONS, export_again
+
+    changes = {name: getattr(asked, name) for name in EXPORT_OPTIONS}
+    with working():
+        files = export_again(asked.out, asked.exports, changes, reporter)
+    shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
+    reporter.say(f"wrote {', '.join(shown)}", "result", files=[str(path) for path in files])
 
 
 @dataclass(frozen=True)

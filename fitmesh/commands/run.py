@@ -4,6 +4,7 @@ how they stand.
 Many videos become a folder of results each. What the stages need is imported when it is known that
 there is work: torch alone takes seconds, and a mistake on the command line is answered before."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,8 @@ def run(asked: RunCommand) -> None:
             reporter.say(
                 f"results: {', '.join(shown)}", "result", files=[str(path) for path in files]
             )
+            if not settings.outputs:
+                reporter.say(f"look at them: fitmesh view {shlex.quote(str(out))}", "view")
     except UserError as error:
         reporter.emit(Message(str(error), "error", error.facts()))
         raise

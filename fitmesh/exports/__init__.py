@@ -58,10 +58,19 @@ class Exporter:
     # names end in `suffix` (`exports.scene.write_pieces`).
     each: str = ""
     suffix: str = ""
+    # If not empty, the folder of one file a person, where they are asked for; `keeps_scene`: beside
+    # the file with everyone.
+    people_folder: str = ""
+    keeps_scene: bool = False
 
     @property
     def module(self) -> str:
         return f"{__name__}.{self.name}"
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Return everything that it may write into the result's folder."""
+        return (self.entry, self.people_folder) if self.people_folder else (self.entry,)
 
     def write(
         self,
@@ -71,6 +80,7 @@ class Exporter:
         rig: str = DEFAULT,
         motion: Motion = PLAIN,
         axes: str = Y_UP,
+        per_person: bool = False,
     ) -> list[str]:
         """Write the format and return the names of its files, relative to the folder."""
         write = getattr(import_module(self.module), self.write_function)
@@ -82,7 +92,16 @@ class Exporter:
         if self.turns_axes:
             write = partial(write, axes=axes)
         if not self.each:
-            return write(result, folder, progress) or [self.entry]
+            if not (per_person and self.people_folder):
+                return write(result, folder, progress) or [self.entry]
+            from fitmesh.exports.scene import write_people
+
+            files = []
+            if self.keeps_scene:
+                write(result, folder, progress)
+                files.append(self.entry)
+            people = folder / self.people_folder
+            return files + write_people(result, people, progress, self.entry, write)
         from fitmesh.exports.scene import write_pieces
 
         return write_pieces(result, folder / self.entry, progress, self.each, self.suffix, write)
@@ -91,11 +110,22 @@ class Exporter:
 EXPORTERS = {
     # Animated, skinned meshes with the camera.
     "glb": Exporter(
-        "scene_glb", "scene.glb", has_skeleton=True, plants_feet=True, motion="change_motion"
+        "scene_glb",
+        "scene.glb",
+        has_skeleton=True,
+        plants_feet=True,
+        motion="change_motion",
+        people_folder="glb",
+        keeps_scene=True,  # the viewer shows it
     ),
     # The content of scene.glb, written by Blender.
     "fbx": Exporter(
-        "fbx", "scene.fbx", has_skeleton=True, plants_feet=True, motion="change_motion"
+        "fbx",
+        "scene.fbx",
+        has_skeleton=True,
+        plants_feet=True,
+        motion="change_motion",
+        people_folder="fbx",
     ),
     # A page that shows the quality of the run.
     "report": Exporter("report", "report.html"),

@@ -297,7 +297,7 @@ def write_obj(result: Result, scene: SceneFrame, path: Path, person: Person, row
     """
     vertices_cam_m = result.vertices(person, rows.start)[None].astype(np.float64)
     vertices_m = scene.points(vertices_cam_m, person.frame[rows])
-    name = f"person_{person.identity}"
+    name = result.name_of(person)
     frame = person.frame[rows.start]
     vertex_lines = ("v %.4f %.4f %.4f\n" * vertices_m.shape[1]) % tuple(vertices_m.ravel().tolist())
     header = f"# fitmesh person {person.identity} frame {frame}, metres, y up\no {name}\n"

@@ -8,7 +8,7 @@ stand on y = 0: a camera that is pitched up or down is not levelled. Every shot 
 own; all have the same origin, under the shot's first camera."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -241,7 +241,7 @@ def pieces(result: Result, person: Person, each: str) -> list[tuple[str, slice]]
     """Return names and rows of a person's files in a format with one file for each "person",
     "segment" or "frame".
     """
-    name = f"person_{person.identity}"
+    name = result.name_of(person)
     if each == "person":
         return [(name, slice(None))]
     if each == "segment":
@@ -274,6 +274,28 @@ def write_pieces(
             write(result, scene, path, person, rows)
             tick(1)
     return [f"{folder.name}/{name}{suffix}" for _, name, _ in files]
+
+
+def write_people(
+    result: Result,
+    folder: Path,
+    progress: Reporter,
+    entry: str,
+    write: Callable[..., None],
+) -> list[str]:
+    """Write a folder with a file for each person, by write(result, folder, progress), which leaves
+    `entry`, and return their names relative to the result's folder.
+    """
+    files = []
+    with atomic_folder(folder) as temporary:
+        for person in result.people:
+            alone = replace(result, people=[person])
+            alone.__dict__["body"] = result.body  # what the cached property would read again
+            write(alone, temporary, progress)
+            file = f"{result.name_of(person)}{Path(entry).suffix}"
+            (temporary / entry).rename(temporary / file)
+            files.append(f"{folder.name}/{file}")
+    return files
 
 
 def absences(result: Result, person: Person) -> list[tuple[int, int]]:

@@ -97,7 +97,7 @@ def _person(
     """Add a person and return the nodes of skeleton and mesh. A skinned mesh ignores its parents,
     so it is a root node beside the skeleton.
     """
-    name = f"person_{person.identity}"
+    name = result.name_of(person)
     rest_pose = scenes.rest_body(result.body, person)
     rotations, pelvis_m = scenes.motion_of(result, person, scene)
     skeleton = rig_of(rest_pose, rig)
@@ -191,10 +191,10 @@ def _mesh(gltf: Gltf, result: Result, person: Person, rig: Rig, shared: dict[str
         "roughnessFactor": 0.8,
     }
     material = gltf.add(
-        "materials", {"name": f"person_{person.identity}", "pbrMetallicRoughness": shading}
+        "materials", {"name": result.name_of(person), "pbrMetallicRoughness": shading}
     )
     primitive = {"attributes": attributes, "indices": shared["faces"], "material": material}
-    return gltf.add("meshes", {"name": f"person_{person.identity}", "primitives": [primitive]})
+    return gltf.add("meshes", {"name": result.name_of(person), "primitives": [primitive]})
 
 
 def _colours(result: Result, person: Person) -> np.ndarray:

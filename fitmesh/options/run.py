@@ -207,6 +207,17 @@ class RunOptions:
         "unity.",
         OUTPUT,
     )
+    per_person: bool = option(
+        False,
+        "Write a file of its own for each person in glb and fbx too: glb/NAME.glb, fbx/NAME.fbx.",
+        OUTPUT,
+    )
+    names: str | None = option(
+        None,
+        "Names of people in files and scenes: 1:Anna,2:Ben.",
+        OUTPUT,
+        shown="person_1, person_2, ..",
+    )
     export_fps: float | None = option(
         None,
         "Frame rate of glb, fbx, bvh, amass, trc, c3d, mot, sto and opensim.",

@@ -7,7 +7,7 @@ Each is a stage with a cache key of its own.
 import json
 from collections import defaultdict, deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from fitmesh.exports import EXPORTERS
 from fitmesh.manifest import CACHE_FOLDER
 from fitmesh.person import Person
 from fitmesh.result import OVERLAY_FILE
-from fitmesh.stages.settings import Job
+from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.tracks import edited_keypoints
+from fitmesh.ui.events import Reporter
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, remove_temporary
@@ -30,26 +31,30 @@ from pose2d.base.threads import prefetch, single_thread
 from pose2d.video.frames import Frame
 
 
-def cache_key(job: Job, name: str, fit_key: CacheKey, overlay_key: CacheKey) -> CacheKey:
+def cache_key(settings: RunSettings, name: str, fit_digest: str, overlay_digest: str) -> CacheKey:
     """Return the key of an export: settings, fit, overlay and code on which it depends."""
     exporter = EXPORTERS[name]
-    chosen: dict[str, Any] = {"rig": job.settings.rig} if exporter.has_skeleton else {}
+    chosen: dict[str, Any] = {"rig": settings.rig} if exporter.has_skeleton else {}
     if exporter.turns_axes:
-        chosen["axes"] = job.settings.trc_axes
+        chosen["axes"] = settings.trc_axes
     if exporter.motion:
         only_selects = (
             exporter.motion == "blank_unreliable_rows"
         )  # the numbers of the fit, some left out
         chosen |= {
             name: value
-            for name, value in asdict(job.settings.motion).items()
+            for name, value in asdict(settings.motion).items()
             if not only_selects or "reliable" in name
         }
-        chosen["plant_feet"] = exporter.plants_feet and job.settings.plant_feet
+        chosen["plant_feet"] = exporter.plants_feet and settings.plant_feet
+    if exporter.has_skeleton or exporter.each:
+        chosen["names"] = settings.names
+    if exporter.people_folder:
+        chosen["per_person"] = settings.per_person
     return CacheKey(
         stage=name,
         settings=chosen,
-        inputs={"fit": fit_key.digest, "overlay": overlay_key.digest},
+        inputs={"fit": fit_digest, "overlay": overlay_digest},
         code=code_digest(exporter.module, "fitmesh.exports.motion"),
     )
 
@@ -66,6 +71,11 @@ def noted_files(out: Path, name: str) -> list[str]:
     return list(_noted(out, name)[1])
 
 
+def noted_key(out: Path, name: str) -> str:
+    """Return the text of the key that an export was made with; empty without a note."""
+    return _noted(out, name)[0]
+
+
 def _noted(out: Path, name: str) -> tuple[str, dict[str, Any]]:
     """Return the cache key of an export, and the sizes of its files by name."""
     try:
@@ -80,25 +90,39 @@ def _noted(out: Path, name: str) -> tuple[str, dict[str, Any]]:
 
 def make(job: Job, key: CacheKey) -> None:
     """Write the overlay or an export, and a note with its key and sizes."""
-    exporter = EXPORTERS.get(key.stage)
-    note = _note(job.out, key.stage)
-    note.unlink(missing_ok=True)  # while files change, no note vouches for them
-    if exporter is None:
-        names = _write_overlay(job)
-    else:
-        remove_temporary(job.out / exporter.entry)
-        result = fitmesh.loading.load(job.out)
-        settings = job.settings
-        names = exporter.write(
-            result,
-            job.out,
-            job.reporter,
-            settings.rig,
-            settings.motion,
-            settings.trc_axes,
-        )
-    sizes = {name: (job.out / name).stat().st_size for name in names}
-    with atomic_file(note) as temporary:
+    if key.stage in EXPORTERS:
+        write_export(job.out, job.settings, key, job.reporter)
+        return
+    _note(job.out, key.stage).unlink(
+        missing_ok=True
+    )  # while files change, no note vouches for them
+    _write_note(job.out, key, _write_overlay(job))
+
+
+def write_export(out: Path, settings: RunSettings, key: CacheKey, reporter: Reporter) -> None:
+    """Write an export of the result in `out`, and a note with its key and sizes."""
+    exporter = EXPORTERS[key.stage]
+    _note(out, key.stage).unlink(missing_ok=True)  # while files change, no note vouches for them
+    for entry in exporter.entries:
+        remove_temporary(out / entry)
+    result = fitmesh.loading.load(out)
+    result = replace(result, settings={**result.settings, "names": settings.names})
+    names = exporter.write(
+        result,
+        out,
+        reporter,
+        settings.rig,
+        settings.motion,
+        settings.trc_axes,
+        settings.per_person,
+    )
+    _write_note(out, key, names)
+
+
+def _write_note(out: Path, key: CacheKey, names: list[str]) -> None:
+    """Write the note of an export."""
+    sizes = {name: (out / name).stat().st_size for name in names}
+    with atomic_file(_note(out, key.stage)) as temporary:
         temporary.write_text(json.dumps({"cache_key": key.text, "bytes": sizes}, indent=1) + "\n")
 
 

@@ -17,6 +17,7 @@ from ccnet.confidence import check_source, default_source
 from fitmesh.exports import ALWAYS, AS_RIG, AXES, EXPORTERS, check_exports, choose_exports
 from fitmesh.loading import finite_numbers
 from fitmesh.manifest import Manifest
+from fitmesh.options.people import parse_names
 from fitmesh.options.record import shared
 from fitmesh.options.run import RunOptions
 from fitmesh.result import OVERLAY_FILE, RUN_FILE
@@ -116,7 +117,7 @@ def _top_entries(planned: Sequence[Stage]) -> list[str]:
     entries = [RUN_FILE]
     for stage in planned:
         exporter = EXPORTERS.get(stage.key.stage)
-        files = stage.files() if exporter is None else (exporter.entry,)
+        files = stage.files() if exporter is None else exporter.entries
         entries += [Path(name).parts[0] for name in files]
     return entries
 
@@ -203,7 +204,7 @@ def stages(job: Job) -> list[Stage]:
             for camera in all_jobs
         ]
     for name in choose_exports(settings.exports, always=() if settings.outputs else ALWAYS):
-        key = export.cache_key(job, name, fit_key, overlay_key(job))
+        key = export.cache_key(settings, name, fit_key.digest, overlay_key(job).digest)
         planned.append(
             stage(
                 job,
@@ -238,9 +239,10 @@ def check(job: Job) -> None:
         )
 
 
-def check_settings(settings: RunSettings) -> None:
-    """Refuse settings that no clip could be run with."""
+def check_export_settings(settings: RunSettings) -> None:
+    """Refuse settings of exports that cannot be made."""
     check_exports(settings.exports, settings.rig)
+    parse_names(settings.names)
     if settings.trc_axes not in AXES:
         raise OptionError(
             f"--trc-axes must be one of {', '.join(AXES)}; got {settings.trc_axes!r}.",
@@ -250,6 +252,11 @@ def check_settings(settings: RunSettings) -> None:
         raise OptionError(
             "--trc-axes as-rig is for several cameras: choose y-up or z-up.", option="--trc-axes"
         )
+
+
+def check_settings(settings: RunSettings) -> None:
+    """Refuse settings that no clip could be run with."""
+    check_export_settings(settings)
     fit.check(settings)
     check_device(settings.device)
     detector_class(settings.detector)

@@ -70,6 +70,7 @@ def _about_person(result: Result, person: Person, scene: SceneFrame) -> dict[str
     ]
     return {
         "identity": person.identity,
+        "name": result.name_of(person),
         "colour": "#{:02x}{:02x}{:02x}".format(*identity_colour(person.identity)),
         "first": int(place[0]),
         "count": len(person),

@@ -71,7 +71,7 @@ export class Scene {
   }
 
   figure(person, root) {
-    const mesh = root.getObjectByName(`person_${person.identity}_mesh`);
+    const mesh = root.getObjectByName(`${person.name}_mesh`);
     mesh.frustumCulled = false; // its bounds are those of the rest pose
     const { geometry } = mesh;
     geometry.setAttribute('color', new THREE.BufferAttribute(new Float32Array(4 * geometry.attributes.position.count), 4));

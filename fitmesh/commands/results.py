@@ -72,7 +72,7 @@ class ExportOptions:
     out: Path = option(..., "The --out folder of `fitmesh run`.", shown=False, is_argument=True)
     exports: Sequence[str] = option(
         (),
-        "Formats, separated by commas: glb, fbx, bvh, obj, amass, trc, c3d, mot, sto, json, csv.",
+        "Formats, separated by commas: glb, fbx, bvh, obj, amass, trc, opensim, c3d, mot, sto, json, csv.",
         shown=False,
         name="export",
         commas=True,

@@ -2,6 +2,7 @@
 every frame as `obj`.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any

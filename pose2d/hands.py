@@ -2,13 +2,12 @@
 
 MediaPipe's hand landmark network reads a square that the hand fills, turned so that the fingers
 point up. The arm tells where a hand is, so no palm detector is needed. The first square lies beyond
-the wrist, along the forearm; the next ones lie around the network's own landmarks. Once a hand is
-found, the network follows it with one square per frame, as long as its wrist stays near the body's
-wrist. A hand is left or right by the arm it belongs to.
+the wrist, along the forearm; the next ones lie around the network's own landmarks. A hand is left
+or right by the arm it belongs to. `pose2d.hand_tracks` follows hands from frame to frame.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -16,13 +15,12 @@ import numpy as np
 
 from pose2d.base.columns import column
 from pose2d.base.embedded import check_embedded
-from pose2d.base.table import Table, column_fields
+from pose2d.base.table import Table
 from pose2d.crops import squares, turns
 from pose2d.models.checkpoints import WEIGHTS, read_state
 from pose2d.models.convolutions import OnnxNetwork
 from pose2d.skeletons import COCO17
-from pose2d.types import AREA_OF_BOX, Detections, HandKeypoints, l_squared, sigma_px
-from pose2d.video.frames import Frame
+from pose2d.types import AREA_OF_BOX, Detections, l_squared, sigma_px
 
 HAND_WEIGHTS = "hand_landmarks_fp16.npz"  # tools/convert_mediapipe.py
 HAND_GRAPH = "hand_landmarks.onnx"
@@ -54,7 +52,6 @@ STARTS = 3  # squares that are tried for a hand that was not followed
 # says (docs/hands.md).
 SEEN = 0.15
 HOPELESS = 0.02  # score of the network below which no second square is tried
-LONGEST_S = 0.2  # longest time over which a hand is followed
 SAME = 0.3  # mean distance of keypoints, in lengths of a hand, below which two hands are one
 _ARMS = np.array(
     [
@@ -207,45 +204,6 @@ def arms_of(rows: Detections) -> Arms:
         right=np.tile([False, True], len(rows)),
         row=np.repeat(np.arange(len(rows)), 2),
     )
-
-
-def find_hands(
-    frames: Iterable[Frame], rows: Detections, progress: Callable[[int], None] = lambda frames: None
-) -> HandKeypoints:
-    """Find both hands of all people; the result has a row for each of `rows`.
-
-    Frames come in order of time; `progress` is called after each frame that has arms."""
-    hands = HandKeypoints.unseen(len(rows))
-    arms = arms_of(rows)
-    in_frame: dict[int, list[int]] = {}
-    for arm in np.flatnonzero(arms.seen & arms.large).tolist():
-        in_frame.setdefault(int(rows.frame[arms.row[arm]]), []).append(arm)
-    # (identity, is right) -> time, body's wrist and keypoints where the hand was found last
-    last: dict[tuple[int, bool], tuple[float, np.ndarray, np.ndarray]] = {}
-    for frame in frames if in_frame else ():
-        if frame.index not in in_frame:
-            continue
-        frame_arms = arms.rows(in_frame.pop(frame.index))
-        time_s = float(frame.time_s)
-        identity = rows.identity[frame_arms.row].tolist()
-        keys = list(zip(identity, frame_arms.right.tolist(), strict=True))
-        previous = np.full((len(frame_arms), 21, 2), np.nan)
-        for number, key in enumerate(keys):
-            if key in last and time_s - last[key][0] <= LONGEST_S:
-                _, wrist_px, xy_px = last[key]
-                previous[number] = xy_px + frame_arms.wrist_px[number] - wrist_px
-        found = hands_in_image(frame.rgb, frame_arms, previous)
-        visible = np.flatnonzero(found.presence >= SEEN)
-        for name, _ in column_fields(HandKeypoints):
-            values = getattr(found, name)[visible]
-            side = frame_arms.right[visible].astype(int)
-            getattr(hands, name)[frame_arms.row[visible], side] = values
-        for number in visible.tolist():
-            last[keys[number]] = (time_s, frame_arms.wrist_px[number], found.xy_px[number])
-        progress(1)
-        if not in_frame:
-            break
-    return hands
 
 
 @dataclass(frozen=True)

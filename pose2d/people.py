@@ -28,7 +28,7 @@ from pose2d.detect.boxes import Boxes, iou
 from pose2d.tracking.appearance import describe, no_appearance
 from pose2d.tracking.identity import IdentityOptions, People, collect_people, tracked_rows
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import NOBODY, Detections, Keypoints
+from pose2d.types import NOBODY, Detections, HandKeypoints, Keypoints
 from pose2d.video.frames import Frame
 from pose2d.video.shots import ShotMarker
 
@@ -44,11 +44,14 @@ HELD_BYTES = 64e6  # images of one long interval
 # Crops that a worker takes at a time: few, so that all workers are busy to the end and images are
 # freed soon.
 TASK = 8
+MOST_WAITING = 1  # intervals that wait for keypoints and hands while the next one is begun
 ALONE_IOU = 0.1  # the detector runs on every frame if boxes of two people overlap by more
 
 Detect = Callable[[Frame], Boxes]
 # images [N] and boxes [N, 4] -> the boxes that were used, and the keypoints in them
 Estimate = Callable[[Sequence[np.ndarray], np.ndarray], tuple[np.ndarray, Keypoints]]
+# the next frames and the people in them, in order of time -> both hands of each row
+FindHands = Callable[[Sequence[Frame], Detections], HandKeypoints]
 
 
 class FrameWatch(Protocol):
@@ -71,17 +74,20 @@ class PeopleFinder:
         every_frame: bool = False,
         by_boxes: bool = False,
         watch: FrameWatch | None = None,
+        find_hands: FindHands | None = None,
     ) -> None:
         """Make a finder.
 
         every_frame: run the detector on every frame and interpolate nothing. by_boxes: distinguish
         people by their boxes alone, not by pose and appearance. watch: an observer of the frames.
+        find_hands: finds hands of tracked people, a few frames at a time.
         """
         self._detect = detect
         self._estimate = estimate
         self._every_frame = every_frame
         self._by_boxes = by_boxes
         self._watch = watch
+        self._find_hands = find_hands
 
     def find(
         self,
@@ -97,9 +103,13 @@ class PeopleFinder:
         fps: frames per second of `frames`, from which the length of intervals follows."""
         step = 1 if self._every_frame else max(1, round(SHORT_S * fps))
         longest = 1 if self._every_frame else max(step, round(LONG_S * fps) // step * step)
-        state = _Progress(tracker, self._watch)
         shots = ShotMarker()
-        with ThreadPoolExecutor(workers) as pool, torch_threads(1):
+        with (
+            ThreadPoolExecutor(workers) as pool,
+            ThreadPoolExecutor(1) as hand_worker,
+            torch_threads(1),
+        ):
+            state = _Progress(tracker, self._watch, hand_worker, self._find_hands)
             looks = (
                 (interval, starts_shot, pool.submit(self._look, interval[-1]))
                 for interval, starts_shot in _intervals(shots.mark(frames), step, longest)
@@ -112,11 +122,10 @@ class PeopleFinder:
                     self._interpolate(state, pool, interval, now)
                 else:
                     self._step_by_step(state, pool, interval, now, step)
-                while len(state.waiting) > workers:  # frames that wait to be cropped stay in memory
-                    state.add(state.waiting.popleft().result())
+                # Frames that wait for keypoints or hands stay in memory.
+                state.collect(MOST_WAITING)
                 progress(len(interval))
-            while state.waiting:
-                state.add(state.waiting.popleft().result())
+            state.collect(0)
         state.last = None
         return state.people(identity or IdentityOptions(), shots.late)
 
@@ -138,9 +147,12 @@ class PeopleFinder:
             if len(parts) > 1 and state.is_undisturbed(now, SHORT_IOU):
                 self._interpolate(state, pool, part, now)
                 continue
-            for frame, look in [(frame, pool.submit(self._look, frame)) for frame in part[:-1]]:
-                state.take(frame, look.result())
-            state.take(part[-1], now)
+            looks = [pool.submit(self._look, frame) for frame in part[:-1]]
+            rows = [
+                state.track(frame, look.result())
+                for frame, look in zip(part[:-1], looks, strict=True)
+            ]
+            state.add(part, [*rows, state.track(part[-1], now)])
 
     def _interpolate(
         self, state: "_Progress", pool: ThreadPoolExecutor, frames: list[Frame], now: Detections
@@ -154,12 +166,16 @@ class PeopleFinder:
             boxes_px = np.concatenate((before[1].box_px, now.box_px))
             for frame in between:
                 self._watch.add(frame, boxes_px)
-        state.take(frames[-1], now)
+        last_rows = state.track(frames[-1], now)
         if before is None or state.last is None:
+            state.add(frames, [last_rows])
             return
         images, rows = _between(*before, *state.last, between)
-        for part in (slice(first, first + TASK) for first in range(0, len(rows), TASK)):
-            state.waiting.append(pool.submit(self._add_keypoints, images[part], rows.rows(part)))
+        tasks = [
+            pool.submit(self._add_keypoints, images[part], rows.rows(part))
+            for part in (slice(first, first + TASK) for first in range(0, len(rows), TASK))
+        ]
+        state.add(frames, [*tasks, last_rows])
 
     def _look(self, frame: Frame) -> Detections:
         """Detect the people in a frame, with keypoints and appearance."""
@@ -182,7 +198,16 @@ class PeopleFinder:
 class _Progress:
     """The people found so far in one video."""
 
-    def __init__(self, tracker: Tracker, watch: FrameWatch | None) -> None:
+    def __init__(
+        self,
+        tracker: Tracker,
+        watch: FrameWatch | None,
+        hand_worker: ThreadPoolExecutor,
+        find_hands: FindHands | None,
+    ) -> None:
+        """hand_worker: a thread of its own, because hands are followed in order of time."""
+        self._hand_worker = hand_worker
+        self._find_hands = find_hands
         self.tracker = tracker
         self.watch = watch
         self.frames: list[tuple[int, float]] = []  # number and time of every frame that was read
@@ -190,7 +215,7 @@ class _Progress:
         self.rows: list[Detections] = []  # in parts of more than BLOCK rows
         self._recent: list[Detections] = []  # rows that do not fill a part yet
         self.looked: set[int] = set()  # frames that the detector ran on
-        self.waiting: deque[Future[Detections]] = deque()  # rows that workers compute
+        self._waiting: deque[Future[Detections]] = deque()  # rows that workers compute
         # The last frame that the detector ran on, with its detections and identities
         self.last: tuple[Frame, Detections] | None = None
 
@@ -205,21 +230,41 @@ class _Progress:
                 self.watch.cut(frames[0].index)
         self.frames += [(frame.index, float(frame.time_s)) for frame in frames]
 
-    def take(self, frame: Frame, people: Detections) -> None:
-        """Track the detections of the next frame, in order of time, that the detector ran on."""
+    def track(self, frame: Frame, people: Detections) -> Detections:
+        """Track the detections of the next frame, in order of time, that the detector ran on, and
+        return those of tracked people.
+        """
         people = replace(people, identity=self.tracker.update(float(frame.time_s), people))
         self.last = frame, people
-        self.add(tracked_rows(people))
         self.looked.add(frame.index)
         if self.watch is not None:
             self.watch.add(frame, people.box_px)
+        return tracked_rows(people)
 
-    def add(self, rows: Detections) -> None:
-        """Keep rows; small tables are joined, since many of them take far more memory than one."""
-        self._recent.append(rows)
-        if sum(map(len, self._recent)) > BLOCK:
-            self.rows.append(store_on_disk(Detections.concat(self._recent)))
-            self._recent = []
+    def add(self, frames: list[Frame], parts: Sequence[Detections | Future[Detections]]) -> None:
+        """Take the people of the next frames, in order of time; workers may still compute them."""
+        self._waiting.append(self._hand_worker.submit(self._finish, frames, parts))
+
+    def _finish(
+        self, frames: list[Frame], parts: Sequence[Detections | Future[Detections]]
+    ) -> Detections:
+        """Return the rows of frames, with hands."""
+        tables = [part.result() if isinstance(part, Future) else part for part in parts]
+        rows = Detections.concat(tables)
+        if self._find_hands is None:
+            return rows
+        return replace(rows, hands=self._find_hands(frames, rows))
+
+    def collect(self, most_waiting: int) -> None:
+        """Keep rows that are complete, and wait while more than `most_waiting` parts are not.
+
+        Small tables are joined, since many of them take far more memory than one.
+        """
+        while len(self._waiting) > most_waiting:
+            self._recent.append(self._waiting.popleft().result())
+            if sum(map(len, self._recent)) > BLOCK:
+                self.rows.append(store_on_disk(Detections.concat(self._recent)))
+                self._recent = []
 
     def is_undisturbed(self, now: Detections, same_iou: float) -> bool:
         """Tell whether the same people as at the last look are there, each apart from the others."""

@@ -20,8 +20,7 @@ from fitting.rig.offsets import Offset
 from fitting.rig.rig import Rig
 from fitting.rig.sights import Sight, find_neighbours
 from fitting.rig.views import move_params, resample_keypoints
-from pose2d.hands import HandKeypoints
-from pose2d.types import Detections
+from pose2d.types import Detections, HandKeypoints
 
 SHORTEST_TRACK = 5  # rows: shorter tracks say nothing of geometry
 _HAND_ARRAYS = ("pose_rad", "std_deg", "seen", "wrist_rad", "point_std_mm")

@@ -36,7 +36,7 @@ def cache_key(job: Job) -> CacheKey:
         },
         inputs={**inputs, "keypoints": content_digest(files_of(file))},
         code=code_digest(
-            "pose2d.people", "pose2d.hands", "pose2d.masks", "fitmesh.stages.given_keypoints"
+            "pose2d.people", "pose2d.hand_tracks", "pose2d.masks", "fitmesh.stages.given_keypoints"
         ),
     )
 

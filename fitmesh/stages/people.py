@@ -1,7 +1,8 @@
 """Stage 1: frames -> who is where, and their keypoints with confidence, in `tracks.npz` and
 `keypoints.npz`.
 
-Both files come out of one pass over the video (`pose2d.people`)."""
+Both files come out of one pass over the video (`pose2d.people`); a second one finds the hands of
+imported keypoints, and outlines."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,14 +33,22 @@ from pose2d.crops import estimate_people
 from pose2d.detect.boxes import Boxes, read_detections, whole_image
 from pose2d.detect.detector import DETECTORS
 from pose2d.events import Event
-from pose2d.hands import HAND_CONSTANTS, LEAST_PX, HandKeypoints, arms_of, find_hands
+from pose2d.hand_tracks import HandFollower, find_hands
+from pose2d.hands import HAND_CONSTANTS, LEAST_PX, arms_of
 from pose2d.masks import MaskFinder
 from pose2d.models.registry import card, module_of
 from pose2d.people import Detect, Estimate, PeopleFinder
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
-from pose2d.types import AREA_OF_BOX, ConfidenceSource, Detections, Keypoints, Outlines
+from pose2d.types import (
+    AREA_OF_BOX,
+    ConfidenceSource,
+    Detections,
+    HandKeypoints,
+    Keypoints,
+    Outlines,
+)
 from pose2d.video.camera_motion.background import BackgroundMotion
 from pose2d.video.frames import Frame
 
@@ -134,7 +143,7 @@ def cache_key(job: Job) -> CacheKey:
             "pose2d.models.loading",
             module_of(settings.pose_model),
             "ccnet.confidence",
-            "pose2d.hands",
+            "pose2d.hand_tracks",
             "pose2d.masks",
             "pose2d.video.camera_motion.background",
             "fitting.camera.focal",
@@ -157,7 +166,13 @@ def make(job: Job, key: CacheKey) -> None:
     fps = float(info.rate / settings.span.every)
     has_given_boxes = settings.detections is not None
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick:
-        finder = PeopleFinder(_detect(job), _estimate(job), has_given_boxes, watch=background)
+        finder = PeopleFinder(
+            _detect(job),
+            _estimate(job),
+            has_given_boxes,
+            watch=background,
+            find_hands=HandFollower().find if settings.hands == AUTO else None,
+        )
         with torch.inference_mode():
             found_people = finder.find(
                 job.clip.frames(settings.span),
@@ -291,10 +306,12 @@ def _second_pass(job: Job, rows: Detections) -> tuple[HandKeypoints | None, Outl
 
 
 def _hands(job: Job, rows: Detections, video: Iterator[Frame]) -> HandKeypoints:
-    """Return both hands of all people."""
+    """Return both hands of all people, found in `video` unless the rows have them."""
     arms = arms_of(rows)
     frames = np.unique(rows.frame[arms.row[arms.seen & arms.large]])
-    if len(frames):
+    if rows.hands is not None:
+        hands = rows.hands
+    elif len(frames):
         with job.reporter.stage("hands", len(frames)) as tick, torch_threads(job.settings.workers):
             hands = find_hands(video, rows, tick)
     else:

@@ -32,7 +32,7 @@ from pose2d.base.files import atomic_file, remove_temporary
 from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import read_json
 from pose2d.base.scratch import scratch_for
-from pose2d.base.threads import check_device, default_device
+from pose2d.base.threads import check_device, default_device, rare_garbage_collection
 from pose2d.detect.detector import detector_class
 from pose2d.models.loading import find_downloaded
 from pose2d.models.registry import card, use_plugin
@@ -161,7 +161,7 @@ def stages(job: Job) -> list[Stage]:
             f"{key.stage} {folder.name}".rstrip(),
             key,
             partial(is_current, camera.out / file, key),
-            partial(make, camera, key),
+            rare_garbage_collection()(partial(make, camera, key)),
             lambda: [str(folder / name) for name in files()],
         )
 

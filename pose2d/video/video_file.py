@@ -112,7 +112,7 @@ class Video(Clip):
                 if first_index is None:
                     first_index = index
                 if (index - first_index) % span.every == 0:
-                    rgb = colours.reformat(frame, width, height, "rgb24").to_ndarray()
+                    rgb = _view_pixels(colours.reformat(frame, width, height, "rgb24"))
                     yield Frame(index, time_s, self._turn.to_upright(rgb))
         if last_time is None or first_index is None:
             end_s = float(last_time or 0)
@@ -143,6 +143,13 @@ class Video(Clip):
         else:
             time_s = Fraction(0)
         return time_s if last is None or time_s > last else last + info.tick_s
+
+
+def _view_pixels(frame: av.VideoFrame) -> np.ndarray:
+    """Return the pixels [H, W, 3] of an RGB frame, without a copy where its rows are not padded."""
+    plane = frame.planes[0]
+    rows = np.frombuffer(memoryview(plane), np.uint8).reshape(frame.height, plane.line_size)
+    return rows[:, : 3 * frame.width].reshape(frame.height, frame.width, 3)
 
 
 class _Turn:

@@ -17,9 +17,8 @@ from fitmesh.stages import people, together
 from fitmesh.stages.settings import Job
 from fitting.rig.calibration import read_rig, write_rig
 from pose2d.base.caching import CacheKey
-from pose2d.hands import HandKeypoints
 from pose2d.tracking.identity import People
-from pose2d.types import Detections, Keypoints
+from pose2d.types import Detections, HandKeypoints, Keypoints
 from tests.fitmesh.conftest import Fitmesh
 from tests.videos import write_video
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from pose2d import hands as module
+from pose2d.hand_tracks import find_hands
 from pose2d.hands import (
     SEEN,
     Arms,
     FoundHands,
     Look,
-    find_hands,
     hands_in_image,
     look,
     region_around,
@@ -165,7 +165,7 @@ def shown(clip: list[np.ndarray], scale: float = 1.0) -> Iterator[Frame]:
         yield Frame(number, Fraction(number, 30), small)
 
 
-def test_a_followed_hand_takes_one_look_a_frame(
+def test_a_hand_that_stays_where_it_is_takes_a_look_every_second_frame(
     clip: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
@@ -175,11 +175,28 @@ def test_a_followed_hand_takes_one_look_a_frame(
         return look(images, regions)
 
     monkeypatch.setattr(module, "look", counted)
-    hands = find_hands(shown([clip[10]] * 6), person(6))
+    hands = find_hands(shown([clip[10]] * 9), person(9))
     assert (hands.presence[:, 1] > 0.8).all()
+    # Frames 3, 5 and 7 lie between frames in which it is where it was expected.
     assert sum(looks) == module.STARTS + 5
+    np.testing.assert_allclose(hands.xy_px[3, 1], hands.xy_px[2, 1], atol=2)
     assert not hands.presence[:, 0].any()
     assert np.isnan(hands.xy_px[:, 0]).all()
+
+
+def test_an_arm_without_a_hand_is_searched_again_after_longer_and_longer_times(
+    clip: list[np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = []
+
+    def nothing(images: Sequence[np.ndarray], regions: np.ndarray) -> Look:
+        searched.append(len(regions))
+        return replace(look(images, regions), score=np.zeros(len(regions), np.float32))
+
+    monkeypatch.setattr(module, "look", nothing)
+    hands = find_hands(shown([clip[10]] * 34), person(34))
+    assert not hands.presence.any()
+    assert len(searched) == 5  # frames 0, 3, 9, 21 and 33, at 30 frames a second
 
 
 def test_a_hand_too_small_to_see_is_not_looked_for(

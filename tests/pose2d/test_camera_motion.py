@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -35,6 +36,8 @@ def shot(
     seed: int = 0,
     assumed: float = FOCAL_PX,
     depths_m: tuple[float, ...] = (30, 12, 7, 4.5),
+    overlay: Callable[[np.ndarray], np.ndarray] = lambda image: image,
+    close_up: bool = False,
 ) -> Shot:
     rng = np.random.default_rng(seed)
     boards = [wall(texture(rng, 1400), (0, 0, depths_m[0]), 3 * depths_m[0], 3 * depths_m[0])]
@@ -56,7 +59,9 @@ def shot(
             for number, figure in enumerate(figures):
                 image, box = with_walker(image, figure, s, number)
                 boxes.append(box)
-            image = sensed(image, rng, noise, quality)
+            if close_up:  # of a person who hides most of the background
+                boxes.append(np.array([0.1, 0.0, 0.9, 0.66]) * (*SIZE, *SIZE))
+            image = sensed(overlay(image), rng, noise, quality)
             estimator.feed(frame, image, boxes if boxed else [])
         else:
             estimator.feed(frame, None, [])
@@ -165,3 +170,45 @@ def test_one_frame_and_no_frame_are_shots_too() -> None:
     assert got.frames.tolist() == [7]
     with pytest.raises(ValueError, match="order"):
         estimator.feed(7, None, [])
+
+
+def with_caption(image: np.ndarray) -> np.ndarray:
+    """Burn three lines of text and a logo into a frame; they have most of its corners."""
+    image = image.copy()
+    lines = ("WHEELCHAIR BASKETBALL", "follow for more 12:45:07", "#sport #court #final 2024")
+    for number, text in enumerate(lines):
+        place = (20, 132 + 18 * number)
+        cv2.putText(image, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, 0, 4)
+        cv2.putText(image, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55, 255, 1)
+    cv2.rectangle(image, (262, 8), (308, 30), 255, -1)
+    cv2.putText(image, "LIVE", (266, 25), cv2.FONT_HERSHEY_SIMPLEX, 0.5, 0, 2)
+    return image
+
+
+CAPTIONED = {"people": 0, "close_up": True, "noise": 2.0, "overlay": with_caption, "seconds": 3}
+
+
+@pytest.mark.parametrize("degrees", [0.5, 1.2])
+def test_a_caption_does_not_hold_a_shaken_camera_still(degrees: float) -> None:
+    def turn(s: float) -> tuple[float, float, float]:
+        return (degrees * np.sin(3 * s), degrees * np.sin(2.5 * s), 0)
+
+    assert shot(turn, **CAPTIONED).motion.kind == "rotating"
+
+
+def test_a_caption_does_not_hold_a_moving_camera_still() -> None:
+    got = shot(lambda s: (0, 2 * s, 0), lambda s: (0.35 * s, 0, 0.15 * s), **CAPTIONED)
+    assert got.motion.kind == "moving"
+
+
+def test_a_static_camera_with_a_caption_is_static() -> None:
+    assert shot(**CAPTIONED).motion.kind == "static"
+
+
+def test_a_caption_alone_does_not_tell_whether_the_camera_moves() -> None:
+    estimator = CameraMotionEstimator(SIZE, FOCAL_PX)
+    for frame in range(60):
+        grey = np.full(SIZE[::-1], 90 + frame // 3, np.uint8)
+        cv2.putText(grey, "follow for more", (20, 160), cv2.FONT_HERSHEY_SIMPLEX, 0.8, 255, 2)
+        estimator.feed(frame, grey, [])
+    assert estimator.finish().kind == "unknown"

@@ -22,6 +22,7 @@ from pose2d.video.camera_motion.corners import (
 )
 from pose2d.video.camera_motion.kind import STATIC_PX, FrameMeasurement, summarize_motion
 from pose2d.video.camera_motion.motion import CameraMotion, motionless, scale_turns
+from pose2d.video.camera_motion.overlay import Overlay, corner_extent, share_of_cells
 from pose2d.video.camera_motion.parallax import NO_PARALLAX, measure_parallax
 from pose2d.video.camera_motion.rotation import (
     Pose,
@@ -68,6 +69,7 @@ class CameraMotionEstimator:
         self._focal = focal_px * self._scale
         self._focal_px = float(focal_px)
         self._key: KeyFrame | None = None
+        self._overlay = Overlay((width, height))
         self._previous_image = np.zeros((0, 0), np.uint8)
         self._measurements: list[FrameMeasurement] = []
         self._frames: list[int] = []
@@ -98,6 +100,7 @@ class CameraMotionEstimator:
         small = shrink_to_grey(image, self._size)
         boxes = np.asarray(boxes_px, np.float64).reshape(-1, 4) * self._scale
         mask = background_mask(boxes, self._size)
+        mask[self._overlay.mask] = 0
         if self._key is None:
             self._begin(frame, small, mask)
         else:
@@ -170,11 +173,18 @@ class CameraMotionEstimator:
         corners, points = follow_corners(key, guess, small, mask)
         if len(corners) < LEAST_CORNERS:
             return None
+        self._overlay.observe(corners, points, key.pose, start, self._focal)
+        is_background = ~self._overlay.covers(corners)
+        corners = corners[is_background]
+        points = points[is_background]
+        if len(corners) < LEAST_CORNERS:
+            return None
         # After a calm while, corners at rest say that the camera still stands, even if much walks
         # past it: a turning camera does not leave a quarter of them in place.
         unmoved = move_points(corners, key.pose, start, self._focal)
         at_rest = np.linalg.norm(points - unmoved, axis=1) < REST_PX
-        enough_at_rest = at_rest.sum() >= LEAST_CORNERS and at_rest.mean() >= REST_SHARE
+        rest_share = share_of_cells(at_rest, corners, self._size)
+        enough_at_rest = at_rest.sum() >= LEAST_CORNERS and rest_share >= REST_SHARE
         is_still = self._calm >= _CALM and bool(enough_at_rest)
         used = at_rest if is_still else np.ones(len(points), bool)
         pose, explained = fit_rotation_and_zoom(
@@ -188,8 +198,10 @@ class CameraMotionEstimator:
         self._remember_turn(Turn(corners, points, key.pose, pose))
         in_place = 0.0
         if key.pose.log_zoom == 0.0 and np.array_equal(key.pose.first_from_camera, np.eye(3)):
-            in_place = float((np.linalg.norm(points - corners, axis=1) < REST_PX).mean())
-        return FrameMeasurement(frame, pose, parallax, len(corners), is_still, in_place)
+            has_stayed = np.linalg.norm(points - corners, axis=1) < REST_PX
+            in_place = share_of_cells(has_stayed, corners, self._size)
+        extent = corner_extent(points, self._size)
+        return FrameMeasurement(frame, pose, parallax, len(corners), is_still, in_place, extent)
 
     def _remember_turn(self, turn: Turn) -> None:
         """Keep the last far turn from each key frame; beyond 2 MOST_TURNS every other one."""

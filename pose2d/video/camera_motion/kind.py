@@ -15,8 +15,11 @@ from pose2d.video.camera_motion.parallax import Parallax
 from pose2d.video.camera_motion.rotation import Pose, image_shift_px
 
 STATIC_PX = 0.6  # a camera whose image moves less (0.13 degrees for a phone) stands still
-# With a static camera at least this share of the corners is in place at nearly all times.
+# With a static camera at least this share of the cells is in place at nearly all times.
 STATIC_SHARE = 0.35
+# Corners that span less of the image's width or height may be a caption's. Two lines of text span
+# 0.2 (tests/pose2d/test_camera_motion.py).
+LEAST_EXTENT = 0.25
 # A frame shows parallax if this share of its corners has a residual, and this share of the
 # residuals' energy follows lines through one point (noise gives a half).
 PARALLAX_SHARE = 0.3
@@ -38,7 +41,9 @@ class FrameMeasurement:
     parallax: Parallax
     corners: int  # that were followed; 0: none, and the pose is that of the frame before
     is_still: bool = False  # enough corners are where they were in the frame before
-    in_place: float = 1.0  # share of corners that are where they were in the shot's first image
+    # Share of the background's cells whose corners are where they were in the shot's first image.
+    in_place: float = 1.0
+    extent: float = 1.0  # smaller share of the image's sides over which corners are followed
 
 
 def summarize_motion(
@@ -76,6 +81,8 @@ def decide_kind(
     if len(usable) < 2 or len(usable) < 0.5 * len(measurements):
         count = f"{len(usable)} of {len(measurements)}"
         return "unknown", f"the background shows corners in {count} frames looked at"
+    if np.median([m.extent for m in usable[1:]]) < LEAST_EXTENT:
+        return "unknown", "the background shows corners in one strip only, as a caption does"
     # Trees, water and people that were not detected move corners, but a moving camera leaves none
     # in place for long.
     in_place = float(np.quantile([m.in_place for m in usable], 0.05))

@@ -49,8 +49,14 @@ def decide_about_scene(
     softened = fit_in_scene(track, alone, view, ground, floor_m, SOFTER)
     if misfit_ratio(softened, alone) <= DOUBTFUL_MISFIT:
         return softened, SceneDecision("softened", misfit)
-    start = alone.fit.params
-    return fit_alone(track, view, view.options.fit, start), SceneDecision("dropped", misfit)
+    # The first fit is a rough one that follows fast motion more freely than any complete fit.
+    complete = fit_alone(track, view, view.options.fit, alone.fit.params)
+    misfit = misfit_ratio(in_scene, complete)
+    if misfit <= DOUBTFUL_MISFIT:
+        return in_scene, SceneDecision("used", misfit)
+    if misfit_ratio(softened, complete) <= DOUBTFUL_MISFIT:
+        return softened, SceneDecision("softened", misfit)
+    return complete, SceneDecision("dropped", misfit)
 
 
 def misfit_ratio(in_scene: TrackFit, alone: TrackFit) -> float:

@@ -32,6 +32,7 @@ LEAST_STANDING_S = 0.3
 # in 9 of 10), above the second no gravity: with 10, all 17 claims of the choosing half of
 # bench/facts.py are right; with 9 one clip of it less is claimed.
 WORST_FLOOR_DEG, WORST_UP_SIGMA_DEG = 6.0, 10.0
+REPORTED_LEVEL_M = 0.5  # over or under the floor, from which on a person is said to stand elsewhere
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ def describe_tilt(up_cam: np.ndarray) -> str:
     """Return in words how far a camera with this up direction [3] looks down, and its roll."""
     pitch = round(math.degrees(math.atan2(-up_cam[2], -up_cam[1])))
     roll = round(math.degrees(math.atan2(up_cam[0], -up_cam[1])))
-    looks = "level" if pitch == 0 else f"{abs(pitch)} degrees {'down' if pitch > 0 else 'up'}"
+    degrees = "degree" if abs(pitch) == 1 else "degrees"
+    looks = "level" if pitch == 0 else f"{abs(pitch)} {degrees} {'down' if pitch > 0 else 'up'}"
     return looks if roll == 0 else f"{looks}, roll {roll:+d}"
 
 
@@ -114,7 +116,12 @@ def estimate_ground(
     count = int(ground.on_floor.sum())
     people_text = "1 person" if count == 1 else f"{count} people"
     points = f"{ground.stance_points} stance points of {people_text}"
-    return GroundAnswer(ground, f"{points} and {standing_s:.1f} s of standing; {said}")
+    levels = "".join(
+        f"; 1 person stands {abs(level_m):.1f} m {'over' if level_m > 0 else 'under'} it"
+        for level_m in ground.level_m[ground.on_floor]
+        if abs(level_m) > REPORTED_LEVEL_M
+    )
+    return GroundAnswer(ground, f"{points} and {standing_s:.1f} s of standing; {said}{levels}")
 
 
 def _state_problem(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fitting.scene.contact import contacts, intervals
-from fitting.scene.height_prior import is_child
+from fitting.scene.height_prior import has_child_head
 from fitting.scene.person_evidence import (
     ANKLES,
     PELVIS,
@@ -93,6 +93,7 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
     feet = [StanceFeet.empty()]
     steps = [np.zeros((0, 5))]
     upright, standing_s = 0, 0.0  # people, and the time of all of them
+    child_heads = has_child_head(np.array([person.head_share for person in people], float))
     for number, person in enumerate(people):
         if len(person.frames) == 0 or never_moves(person, camera.fps):
             continue
@@ -107,7 +108,7 @@ def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evid
             stance = np.zeros_like(stance)
             standing = replace(standing, deviation_deg=(AIRBORNE_DEG, AIRBORNE_DEG))
         foot_excess_rad = standing.excess_rad
-        if is_child(person.head_share):
+        if child_heads[number]:
             # The body of an adult explains a child's proportions by leaning towards the camera.
             foot_excess_rad = np.hypot(foot_excess_rad, math.radians(CHILD_EXCESS_DEG))
             image_deg, depth_deg = standing.deviation_deg

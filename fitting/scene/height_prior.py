@@ -7,8 +7,9 @@ import numpy as np
 SMALLEST_M = 0.7  # below stand no people, on their own feet
 ADULT_M, ADULT_SIGMA_M = 1.70, 0.09
 # Share of people who are no adults where the head was seen over many frames, and elsewhere: with
-# 0.25 everywhere, 8 of 65 adults in single real images came out 0.87 to 1.13 m tall.
-CHILDREN, CHILDREN_UNSEEN = 0.1, 0.01
+# 0.25 everywhere, 8 of 65 adults in single real images came out 0.87 to 1.13 m tall. Children come in
+# groups: where another person of the shot has a child's head, the share is the third one.
+CHILDREN, CHILDREN_UNSEEN, CHILDREN_IN_COMPANY = 0.1, 0.01, 0.3
 CHILD_M = 1.15
 CHILD_LOG_SIGMA = 0.3
 CHILD_BELOW_M = 1.4  # people whose head says that they are smaller are no adults
@@ -39,12 +40,22 @@ def head_share(height_m: np.ndarray) -> np.ndarray:
     return (1 + HEAD_BIAS) * head / (ANKLE_SHARE * height_m - head)
 
 
-def height_cost(log_height: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """-log probability of heights, given the heads' shares (NaN: not seen): adults and some
-    children.
+def child_probability(shares: np.ndarray) -> np.ndarray:
+    """Return the prior probability [P] that each person of a shot is a child, by whether their heads
+    are seen (shares [P], NaN: not seen) and whether another person's head is a child's.
+    """
+    is_seen = np.isfinite(shares)
+    alone = np.where(is_seen, CHILDREN, CHILDREN_UNSEEN)
+    child_heads = _likely_heights_m(shares, alone) < CHILD_BELOW_M
+    has_company = child_heads.sum() - child_heads > 0
+    return np.where(is_seen & has_company, CHILDREN_IN_COMPANY, alone)
+
+
+def height_cost(log_height: np.ndarray, shares: np.ndarray, children: np.ndarray) -> np.ndarray:
+    """Return -log probability of heights, given the heads' shares (NaN: not seen) and the prior
+    probability of children.
     """
     height = np.exp(np.clip(log_height, math.log(0.5), math.log(4.0)))
-    children = np.where(np.isfinite(shares), CHILDREN, CHILDREN_UNSEEN)
     adult = np.log((1 - children) / ADULT_SIGMA_M) - ((height - ADULT_M) / ADULT_SIGMA_M) ** 2 / 2
     child = (
         np.log(children / (CHILD_M * CHILD_LOG_SIGMA))
@@ -62,12 +73,20 @@ def height_cost(log_height: np.ndarray, shares: np.ndarray) -> np.ndarray:
 _HEIGHTS_LOG = np.log(np.linspace(SMALLEST_M, 2.1, 141))
 
 
-def likely_heights_m(shares: np.ndarray) -> np.ndarray:
-    """[P] the most likely height of people whose heads have these shares (NaN: not seen)."""
-    costs = height_cost(_HEIGHTS_LOG[:, None], shares[None])
+def _likely_heights_m(shares: np.ndarray, children: np.ndarray) -> np.ndarray:
+    costs = height_cost(_HEIGHTS_LOG[:, None], shares[None], children[None])
     return np.exp(_HEIGHTS_LOG[costs.argmin(0)])
 
 
-def is_child(share: float) -> bool:
-    """Return whether a head with this share (NaN: not seen) is a child's."""
-    return bool(likely_heights_m(np.array([share]))[0] < CHILD_BELOW_M)
+def likely_heights_m(shares: np.ndarray) -> np.ndarray:
+    """Return the most likely height [P] of the people of a shot, whose heads have these shares (NaN:
+    not seen).
+    """
+    return _likely_heights_m(shares, child_probability(shares))
+
+
+def has_child_head(shares: np.ndarray) -> np.ndarray:
+    """Return for the people of a shot whether the head with this share [P] (NaN: not seen) is a
+    child's: [P] bool.
+    """
+    return likely_heights_m(shares) < CHILD_BELOW_M

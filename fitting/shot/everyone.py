@@ -14,7 +14,7 @@ from fitting.fits import TrackFit
 from fitting.keypoints.usable import TooFewKeypoints
 from fitting.scene.ground import GroundAnswer, contradictions, estimate_ground
 from fitting.scene.ground_problem import GroundEstimate
-from fitting.scene.person_evidence import ShotCamera, person_evidence, shown_head_share
+from fitting.scene.person_evidence import ShotCamera, person_evidence
 from fitting.shot.decide import decide_about_scene, fit_alone
 from fitting.shot.finish import FinishedPeople
 from fitting.shot.sizes import (
@@ -206,7 +206,7 @@ def fit_everyone_in_scene(
     present = [person for person in people if person.identity in rough.tracks]
     for number, person in enumerate(present):
         track, first_fit = rough.take(person.identity)
-        on_ground = GroundOfPerson.of(ground, number, shown_head_share(first_fit))
+        on_ground = GroundOfPerson.of(ground, number)
         size = body_size(person, first_fit, view, on_ground)
         track, start = refocus(track, first_fit, view.body, focal_ratio)
         track, start = estimate_shape(track, start, person, scene_view, size)

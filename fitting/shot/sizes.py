@@ -14,8 +14,8 @@ from fitting.scene.ground_problem import GroundEstimate
 from fitting.scene.height_prior import (
     ADULT_M,
     CHILD_BELOW_M,
+    has_child_head,
     head_share,
-    is_child,
     likely_heights_m,
 )
 from fitting.scene.person_evidence import shown_head_share
@@ -45,14 +45,14 @@ class GroundOfPerson:
     level_m: float  # height of what the person stands on over the floor
 
     @staticmethod
-    def of(ground: GroundEstimate, number: int, share: float) -> "GroundOfPerson":
-        """Return what the ground says of person `number`, whose head has this share (NaN: not seen).
+    def of(ground: GroundEstimate, number: int) -> "GroundOfPerson":
+        """Return what the ground says of person `number`.
 
         A person whom the floor alone makes a child stays an adult, and off the floor: far people and
         wrong horizons look alike, so a child's head must agree.
         """
         is_small = ground.height_m[number] < CHILD_BELOW_M
-        if is_small and not is_child(share):
+        if is_small and not ground.has_child_head[number]:
             height_m = float(ground.height_m[number] / ground.scale[number])
             return GroundOfPerson(height_m, 1.0, False, 0.0)
         return GroundOfPerson(
@@ -81,10 +81,10 @@ def body_size(
         return person.height_m / view.body.height_m(track_fit.fit.params.shape)
     if ground is not None:
         return ground.scale if ground.on_floor or ground.is_child else 1.0
-    share = shown_head_share(track_fit)
-    if not is_child(share):
+    share = np.array([shown_head_share(track_fit)])
+    if not has_child_head(share)[0]:
         return 1.0
-    likely_m = float(likely_heights_m(np.array([share]))[0])
+    likely_m = float(likely_heights_m(share)[0])
     return likely_m / view.body.height_m(track_fit.fit.params.shape)
 
 

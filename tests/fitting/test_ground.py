@@ -360,6 +360,15 @@ def test_a_large_head_belongs_to_a_child_and_a_small_one_to_an_adult() -> None:
     assert float(head_share(np.array(0.8))) > 2 * float(head_share(np.array(1.7)))
 
 
+def test_children_come_in_groups_and_a_large_head_alone_makes_none() -> None:
+    doubtful = 0.22  # larger than the head of any of 30 adults, smaller than most children's
+    alone = likely_heights_m(np.array([doubtful, 0.18]))
+    with_a_child = likely_heights_m(np.array([doubtful, 0.24, 0.18, math.nan]))
+    assert alone[0] > 1.5
+    assert with_a_child[0] < 1.4
+    assert with_a_child[2:] == pytest.approx([1.7, 1.7], abs=0.05)
+
+
 def test_people_on_a_moving_ramp_have_gravity_and_no_floor() -> None:
     """Everybody who rides stands still on the steps, far apart in height."""
     ramp = [stander(n) + np.array([1.6 * n - 1.6, 0.9 * n, 0.0]) for n in range(3)]

@@ -40,7 +40,7 @@ def angle_deg(a: np.ndarray, b: np.ndarray) -> float:
     return math.degrees(math.acos(np.clip(a @ b, -1, 1)))
 
 
-@pytest.mark.parametrize(("pitch", "roll"), [(0, 0), (14, -3), (-9, 5), (28, 2)])
+@pytest.mark.parametrize(("pitch", "roll"), [(0, 0), (14, -3), (-9, 5), (28, 2), (20, -26)])
 def test_posts_show_where_up_is(pitch: float, roll: float) -> None:
     up = up_direction(pitch, roll)
     image = draw_posts(up, 3)

@@ -73,20 +73,22 @@ def point_motion(
     center_px: tuple[float, float],
     first_from_camera: np.ndarray | None = None,
 ) -> PointMotion:
-    """From pixels [T, N, 2] with deviations [T, N] (inf or NaN: not seen). body_height_px [T]:
-    height of the standing body at its depth; focal_px [T] or one number (zoom included);
-    first_from_camera [T, 3, 3]: `CameraMotion`'s, None for a static camera."""
+    """Return the motion of points from pixels [T, N, 2] with deviations [T, N] (inf, NaN: not seen).
+
+    body_height_px [T]: height of the standing body at its depth; focal_px [T] or one number (zoom
+    included); first_from_camera [T, 3, 3]: `CameraMotion`'s, None for a static camera.
+    """
     focal = np.broadcast_to(np.asarray(focal_px, float), (len(xy_px),))
     ray = np.concatenate(
         ((xy_px - np.array(center_px)) / focal[:, None, None], np.ones((*xy_px.shape[:2], 1))), -1
     )
-    seen = np.isfinite(xy_px).all(-1) & np.isfinite(sigma_px)
-    ray = np.where(seen[..., None], ray, np.array([0.0, 0.0, 1.0]))
+    is_visible = np.isfinite(xy_px).all(-1) & np.isfinite(sigma_px)
+    ray = np.where(is_visible[..., None], ray, np.array([0.0, 0.0, 1.0]))
     ray /= np.linalg.norm(ray, axis=-1, keepdims=True)
     if first_from_camera is not None:
         ray = np.einsum("tij,tnj->tni", first_from_camera, ray)
     sigma = np.where(
-        seen, np.maximum(np.nan_to_num(sigma_px, posinf=0), 1e-3) / focal[:, None], np.inf
+        is_visible, np.maximum(np.nan_to_num(sigma_px, posinf=0), 1e-3) / focal[:, None], np.inf
     )
     return PointMotion(
         np.asarray(time_s, float), ray, sigma, np.maximum(body_height_px / focal, 1e-4)
@@ -94,8 +96,9 @@ def point_motion(
 
 
 def speeds(motion: PointMotion) -> tuple[np.ndarray, np.ndarray]:
-    """Body heights per second [T, N] and their deviation per axis [T, N] (inf where too little is
-    seen). A straight line through each point's neighbours in time, weighted by their precision."""
+    """Return body heights per second [T, N] and their deviation per axis [T, N] (inf: too little is
+    seen), from a straight line through each point's neighbours in time, weighted by precision.
+    """
     t = motion.time_s
     count, points = motion.sigma_rad.shape
     speed = np.zeros((count, points))
@@ -205,9 +208,9 @@ def contacts(
         motion, depth_speeds(points_cam_m, pelvis_cam_m, time_s, height_m), over_m
     )
     contact = np.zeros_like(probability)
-    for point, each in enumerate(probability.T):
-        for first, end in intervals(each):
-            contact[first:end, point] = each[first:end]
+    for point, point_probability in enumerate(probability.T):
+        for first, end in intervals(point_probability):
+            contact[first:end, point] = point_probability[first:end]
     return contact, np.isfinite(motion.sigma_rad)
 
 
@@ -215,12 +218,12 @@ def _speed_log_odds(speed: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     """Rayleigh's density in contact against a gamma density (shape 2) in motion, both in the plane
     of the image.
     """
-    seen = np.isfinite(sigma)
-    noise = np.square(np.where(seen, sigma, 1.0))
+    is_visible = np.isfinite(sigma)
+    noise = np.square(np.where(is_visible, sigma, 1.0))
     held2 = CONTACT_SPEED**2 + noise
     mean2 = (FREE_SPEED / 2) ** 2 + noise
     odds = np.log(mean2 / held2) - speed**2 / (2 * held2) + speed / np.sqrt(mean2)
-    return np.where(seen, odds, 0.0)
+    return np.where(is_visible, odds, 0.0)
 
 
 def _normal_log_odds(value: np.ndarray, contact: float, free: float) -> np.ndarray:
@@ -238,32 +241,36 @@ def _smoothed(
     keep = np.exp(-np.diff(time_s) * (1 / free_s + 1 / contact_s))  # exp(Q dt) of a two-state chain
 
     def predicted(like: np.ndarray, keep: np.ndarray) -> np.ndarray:
-        """[T, N, 2] what all frames before say of each."""
+        """Return the probability [T, N, 2] of each state, given all frames before."""
         said = np.tile(prior, (*like.shape[:2], 1))
         for i, share in enumerate(keep):
-            both = said[i] * like[i]
-            said[i + 1] = share * both / both.sum(-1, keepdims=True) + (1 - share) * prior
+            posterior = said[i] * like[i]
+            said[i + 1] = share * posterior / posterior.sum(-1, keepdims=True) + (1 - share) * prior
         return said
 
     # The chain is the same in both directions of time.
-    both = predicted(like, keep) * like * predicted(like[::-1], keep[::-1])[::-1] / prior
-    return both[..., 1] / both.sum(-1)
+    posterior = predicted(like, keep) * like * predicted(like[::-1], keep[::-1])[::-1] / prior
+    return posterior[..., 1] / posterior.sum(-1)
 
 
 def keypoint_sigma_px(track: TrackFit) -> np.ndarray:
-    """[T, 26] deviation of the keypoints that count as seen, as it changes over time; inf: not
-    seen. Of the core of the stated distribution: whoever is in its tail is plainly wrong, and
-    mostly so in all neighbouring frames. The constant share of an error moves no keypoint."""
+    """Return the deviation [T, 26] of visible keypoints, as it changes over time; inf: not visible.
+
+    It is that of the core of the stated distribution: a keypoint in its tail is plainly wrong, and
+    mostly so in all neighbouring frames. The constant share of an error moves no keypoint.
+    """
     if len(track) > BLOCK:
-        return np.concatenate([keypoint_sigma_px(track.rows(some)) for some in blocks(len(track))])
+        return np.concatenate(
+            [keypoint_sigma_px(track.rows(block)) for block in blocks(len(track))]
+        )
     points = track.keypoints
     weight, sigma_px = stated_error_px(replace(points, xy_px=torch.nan_to_num(points.xy_px)))
     sigma = (
         (1 - CONSTANT_ERROR_SHARE) ** 0.5 * (weight / sigma_px.square()).sum(-1).rsqrt()
     ).numpy()
-    seen = track.keypoint_observed >= OBSERVED_PROBABILITY
-    seen &= (points.presence.numpy() >= PRESENT) & track.detected[:, None]
-    return np.where(seen, sigma, np.inf)
+    is_visible = track.keypoint_observed >= OBSERVED_PROBABILITY
+    is_visible &= (points.presence.numpy() >= PRESENT) & track.detected[:, None]
+    return np.where(is_visible, sigma, np.inf)
 
 
 def foot_contacts(
@@ -275,10 +282,12 @@ def foot_contacts(
     up: np.ndarray,
     floor_m: float | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """[T, 4] probability that each of FEET is in contact, zero outside of `intervals`, and that it
-    is on the floor. track: the body at size 1, as the ground has it. first_from_camera [T, 3, 3];
-    None: the camera does not turn. floor_m: up . x of the floor at the body's size 1; None: not
-    known."""
+    """Return the probability [T, 4] that each of FEET is in contact, zero outside of `intervals`,
+    and that it is on the floor.
+
+    track: the body at size 1, as the ground has it. first_from_camera [T, 3, 3]; None: the camera
+    does not turn. floor_m: up . x of the floor at the body's size 1; None: not known.
+    """
     params = track.fit.params
     focal_px = camera.mean_focal_px
     turn = (
@@ -289,12 +298,12 @@ def foot_contacts(
     points_cam = np.empty((len(params), len(FEET), 3))
     pelvis = np.empty((len(params), 3))
     sigma = np.zeros((len(params), len(FEET)))
-    for some in blocks(len(params)):
-        part = track.rows(some)
-        at = body.at(part.fit.params)
-        points_cam[some] = at.keypoints[:, FEET].numpy()
-        pelvis[some] = at.joints[:, 0].numpy()
-        sigma[some] = keypoint_sigma_px(part)[:, FEET]
+    for block in blocks(len(params)):
+        part = track.rows(block)
+        posed = body.at(part.fit.params)
+        points_cam[block] = posed.keypoints[:, FEET].numpy()
+        pelvis[block] = posed.joints[:, 0].numpy()
+        sigma[block] = keypoint_sigma_px(part)[:, FEET]
         release_scratch()
     height_m = body.height_m(params.shape)
     xy = track.keypoints.xy_px[:, FEET].numpy()
@@ -303,19 +312,21 @@ def foot_contacts(
         points = np.einsum("tij,tnj->tni", turn, points_cam)
         over = points @ up - floor_m - foot_lifts(body).double().numpy()
     # Feet far over the floor may stand on a step: their speed decides.
-    told = None if over is None else np.where(over > OFF_FLOOR_M, np.nan, over)
+    usable_height_m = None if over is None else np.where(over > OFF_FLOOR_M, np.nan, over)
     view = focal_px, camera.center_px, first_from_camera
-    contact, seen = contacts(xy, sigma, points_cam, pelvis, height_m, time_s, view, told)
-    contact *= _near_in_time(seen & track.fit.observed.numpy()[:, None], time_s)
+    contact, is_visible = contacts(
+        xy, sigma, points_cam, pelvis, height_m, time_s, view, usable_height_m
+    )
+    contact *= _near_in_time(is_visible & track.fit.observed.numpy()[:, None], time_s)
     if over is None:
         return contact, np.zeros_like(contact)
     return contact, contact * (np.abs(over) < OFF_FLOOR_M)
 
 
-def _near_in_time(seen: np.ndarray, time_s: np.ndarray) -> np.ndarray:
-    """[T, n] whether a point is seen within UNSEEN_S of each frame: one missed once is in contact
-    all the same.
+def _near_in_time(is_visible: np.ndarray, time_s: np.ndarray) -> np.ndarray:
+    """Return whether a point is visible within UNSEEN_S of each frame [T, n]: a point that is
+    missed once is in contact all the same.
     """
     step = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 1.0
     reach = max(0, round(UNSEEN_S / max(step, 1e-6)))
-    return maximum_filter1d(seen.astype(np.uint8), 2 * reach + 1, axis=0, mode="constant") > 0
+    return maximum_filter1d(is_visible.astype(np.uint8), 2 * reach + 1, axis=0, mode="constant") > 0

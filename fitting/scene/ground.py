@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fitting.scene.ground_evidence import Evidence, gathered
+from fitting.scene.ground_evidence import Evidence, gather_evidence
 from fitting.scene.ground_problem import (
     LONE_VERTICAL_DEG,
     ROLL_SIGMA_DEG,
@@ -28,8 +28,8 @@ from fitting.scene.person_evidence import PersonEvidence, ShotCamera
 MOST_TURNED, LEAST_ON_ONE_FLOOR = 2.5, 0.6
 CONTRADICTION = 3.0  # deviations from which on something stated contradicts the people
 LEAST_STANDING_S = 0.3
-# Above the first deviation no floor is claimed (in simulated scenes gravity is then within 10 degrees
-# in 9 of 10), above the second no gravity: with 10, all 17 claims of the choosing half of
+# Above the first deviation no floor is claimed (in simulated scenes gravity is then within 10
+# degrees in 9 of 10), above the second no gravity: with 10, all 17 claims of the choosing half of
 # bench/facts.py are right; with 9 one clip of it less is claimed.
 WORST_FLOOR_DEG, WORST_UP_SIGMA_DEG = 6.0, 10.0
 REPORTED_LEVEL_M = 0.5  # over or under the floor, from which on a person is said to stand elsewhere
@@ -66,18 +66,18 @@ def describe_tilt(up_cam: np.ndarray) -> str:
 
 
 def estimate_ground(
-    people: Sequence[PersonEvidence], camera: ShotCamera, given: GivenGround | None = None
+    people: Sequence[PersonEvidence], camera: ShotCamera, user_ground: GivenGround | None = None
 ) -> GroundAnswer:
     """Return one gravity and one floor for the whole shot, or why they are not known."""
-    given = given or GivenGround()
-    evidence, standing_s = gathered(people, camera)
+    user_ground = user_ground or GivenGround()
+    evidence, standing_s = gather_evidence(people, camera)
     frames = np.concatenate([np.zeros(0), *(person.frames for person in people)])
     shown_s = (float(np.ptp(frames)) + 1) / camera.fps if len(frames) else 0.0
     has_lines = len(evidence.plumb) > 0
-    vertical = camera.vertical if given.up_cam is None else None
-    if given.up_cam is None and not has_lines and vertical is None:
-        return GroundAnswer(None, f"nobody stands for long enough ({standing_s:.1f} s in all)")
-    problem = _state_problem(people, evidence.without_feet(), camera, given)
+    vertical = camera.vertical if user_ground.up_cam is None else None
+    if user_ground.up_cam is None and not has_lines and vertical is None:
+        return GroundAnswer(None, f"no person stands for long enough ({standing_s:.1f} s in all)")
+    problem = _state_problem(people, evidence.without_feet(), camera, user_ground)
     sources = []
     upright = problem.solved()
     if has_lines:
@@ -89,20 +89,20 @@ def estimate_ground(
         upright = problem.solved()
     ground = upright
     if len(evidence.feet) == 0 or standing_s < min(LEAST_STANDING_S, shown_s / 2):
-        why_no_floor = "nobody's feet are seen to stand still"
+        why_no_floor = "no feet are seen to stand still"
     else:
         ground = replace(problem, evidence=evidence).solved(upright.up_cam)
-        why_no_floor = "" if given.camera_height_m is not None else _no_floor(ground, upright)
+        why_no_floor = "" if user_ground.camera_height_m is not None else _no_floor(ground, upright)
     if why_no_floor:
         ground = upright
     else:
         sources.append(Source("floor", ground.up_cam, ground.up_sigma_deg))
-    if given.up_cam is None:
+    if user_ground.up_cam is None:
         ground = _widened(ground, sources)
         if (
             ground.up_sigma_deg > WORST_FLOOR_DEG
             and ground.floor_known
-            and given.camera_height_m is None
+            and user_ground.camera_height_m is None
         ):
             why_no_floor = f"it may be tilted by {ground.up_sigma_deg:.0f} degrees"
             ground = replace(upright, up_sigma_deg=ground.up_sigma_deg)
@@ -125,14 +125,17 @@ def estimate_ground(
 
 
 def _state_problem(
-    people: Sequence[PersonEvidence], evidence: Evidence, camera: ShotCamera, given: GivenGround
+    people: Sequence[PersonEvidence],
+    evidence: Evidence,
+    camera: ShotCamera,
+    user_ground: GivenGround,
 ) -> GroundProblem:
     """Return the least-squares problem of these people."""
     heights = np.array([person.height_m for person in people], float)
     heights = np.where(np.isfinite(heights) & (heights > 0.3), heights, ADULT_M)
     shares = np.array([person.head_share for person in people], float)
-    known = [math.nan if p.known_height_m is None else p.known_height_m for p in people]
-    return GroundProblem(evidence, heights, np.array(known), shares, camera.focal, given)
+    known_m = [math.nan if p.known_height_m is None else p.known_height_m for p in people]
+    return GroundProblem(evidence, heights, np.array(known_m), shares, camera.focal, user_ground)
 
 
 def _widened(ground: GroundEstimate, sources: Sequence[Source]) -> GroundEstimate:
@@ -156,60 +159,67 @@ def _widened(ground: GroundEstimate, sources: Sequence[Source]) -> GroundEstimat
 def contradictions(
     people: Sequence[PersonEvidence],
     camera: ShotCamera,
-    given: GivenGround,
+    user_ground: GivenGround,
     ground: GroundEstimate | None,
 ) -> tuple[str, ...]:
-    """Where a stated floor or height contradicts what people show, and by how much. They are obeyed
-    all the same.
+    """Return in words where a stated floor or height contradicts what people show, and by how much.
+    They are obeyed all the same.
     """
-    known = [number for number, person in enumerate(people) if person.known_height_m is not None]
-    if ground is None or not (known or given.states_anything):
+    measured = [number for number, person in enumerate(people) if person.known_height_m is not None]
+    if ground is None or not (measured or user_ground.states_anything):
         return ()
     free = estimate_ground(
         [replace(person, known_height_m=None) for person in people], camera
     ).ground
     if free is None:
         return ()
-    found: list[tuple[float, float, str]] = []  # how far away, the deviation, and words
-    if given.up_cam is not None:
+    candidates: list[tuple[float, float, str]] = []  # how far away, the deviation, and words
+    if user_ground.up_cam is not None:
         turned = _angle_deg(ground.up_cam, free.up_cam)
         words = f"the stated up direction is {turned:.0f} degrees from what upright people show"
-        found.append((turned, free.up_sigma_deg, f"{words} (+- {free.up_sigma_deg:.0f})"))
-    if given.camera_height_m is not None and free.floor_known:
-        stated = given.camera_height_m
-        shown = free.camera_height_m
+        candidates.append((turned, free.up_sigma_deg, f"{words} (+- {free.up_sigma_deg:.0f})"))
+    if user_ground.camera_height_m is not None and free.floor_known:
+        stated_m = user_ground.camera_height_m
+        shown_m = free.camera_height_m
         std_m = free.camera_height_sigma_m
-        words = f"the stated camera height of {stated:.2f} m contradicts the people, who show {shown:.2f}"
-        found.append(
-            (abs(math.log(stated / shown)), max(std_m / shown, 0.1), f"{words} +- {std_m:.2f} m")
+        words = f"the stated camera height of {stated_m:.2f} m contradicts the people, who show"
+        words = f"{words} {shown_m:.2f}"
+        candidates.append(
+            (
+                abs(math.log(stated_m / shown_m)),
+                max(std_m / shown_m, 0.1),
+                f"{words} +- {std_m:.2f} m",
+            )
         )
-    for number in known if free.on_floor.sum() > 1 else ():
-        stated = people[number].known_height_m or math.nan
-        shown = float(free.height_m[number])
-        words = f"a stated height of {stated:.2f} m contradicts the floor that this person shares with others, on which"
+    for number in measured if free.on_floor.sum() > 1 else ():
+        stated_m = people[number].known_height_m or math.nan
+        shown_m = float(free.height_m[number])
+        words = f"a stated height of {stated_m:.2f} m contradicts the floor that this person shares"
+        words = f"{words} with others, on which"
         deviation = (
             max(float(free.scale_log_sigma[number]), 0.05) if free.on_floor[number] else math.inf
         )
-        found.append(
-            (abs(math.log(stated / shown)), deviation, f"{words} it would be {shown:.2f} m")
+        candidates.append(
+            (abs(math.log(stated_m / shown_m)), deviation, f"{words} it would be {shown_m:.2f} m")
         )
     return tuple(
         f"{words}; it is used as stated."
-        for away, std, words in found
+        for away, std, words in candidates
         if away > CONTRADICTION * std
     )
 
 
 def _angle_deg(a: np.ndarray, b: np.ndarray) -> float:
-    """Between unit directions [3]."""
+    """Return the angle between unit directions [3]."""
     return math.degrees(math.acos(float(np.clip(a @ b, -1, 1))))
 
 
 def _no_floor(ground: GroundEstimate, plumb: GroundEstimate) -> str:
-    """Why the feet's floor is not one; empty: it is."""
+    """Return why the feet's floor is not one; empty: it is."""
     turned = _angle_deg(ground.up_cam, plumb.up_cam)
     if turned > MOST_TURNED * plumb.up_sigma_deg:
-        return f"feet would tilt it by {turned:.0f} degrees against upright bodies: a slope, or no floor"
+        tilt = f"feet would tilt it by {turned:.0f} degrees against upright bodies"
+        return f"{tilt}: a slope, or no floor"
     if ground.up_sigma_deg > WORST_FLOOR_DEG:
         return f"it may be tilted by {ground.up_sigma_deg:.0f} degrees"
     if ground.on_one_floor < LEAST_ON_ONE_FLOOR:

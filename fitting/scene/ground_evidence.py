@@ -22,8 +22,8 @@ from fitting.scene.posture import PostureAxis, bend_deg, find_standing
 from pose2d.base.columns import column
 from pose2d.base.table import Table
 
-# Height of the ankle and toe joints over the sole, of the open body (1.70 m).
-# of the body's height
+# Height of the ankle and toe joints over the sole as shares of the body's height, of the open body
+# (1.70 m).
 ANKLE_OVER_SOLE = 0.072 / 1.70
 TOE_OVER_SOLE = 0.031 / 1.70
 LEG_SHARE = 0.5  # length of the legs, of the height
@@ -32,9 +32,9 @@ FOOT_M = 0.025  # of a stance point from the floor, beside its depth's error
 DEPTH_LOG_SIGMA = 0.03  # of a fitted depth, as it changes over a shot
 STEP_DEPTH_LOG_SIGMA = 0.015  # of how a fitted depth changes during one stance
 STEP_GAIN_SIGMA = 0.18  # of how much fits shrink a leg's swing in depth, between shots
-# Correlation of different people's leans in depth: fits err by the same lens and the same habits. In
-# four real clips with several people who stand, their axes are off by +14, +7, +7 and -5 degrees in
-# the mean and scatter by 5 to 6 around it (bench/facts.py).
+# Correlation of different people's leans in depth: fits err by the same lens and the same habits.
+# In four real clips with several people who stand, their axes are off by +14, +7, +7 and -5 degrees
+# in the mean and scatter by 5 to 6 around it (bench/facts.py).
 ALIKE = 0.5
 # Feet of people who stand or walk are in contact nearly always, of people on a trampoline less than
 # half of the time: these show no floor, and nothing holds them upright.
@@ -83,12 +83,12 @@ class Evidence:
     step: np.ndarray
 
     def without_feet(self) -> "Evidence":
-        """Plumb lines alone."""
+        """Return the plumb lines alone."""
         return Evidence(self.plumb, self.feet.rows(slice(0)), self.step[:0])
 
 
-def gathered(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float]:
-    """Also the seconds that people were upright."""
+def gather_evidence(people: Sequence[PersonEvidence], camera: ShotCamera) -> tuple[Evidence, float]:
+    """Return the evidence of all people, and the seconds that they were upright."""
     plumb = [PlumbLines.empty()]
     feet = [StanceFeet.empty()]
     steps = [np.zeros((0, 5))]
@@ -159,7 +159,7 @@ def _plumb_lines(
     holds = posture.holds
     axis = posture.axis
     chunks = _chunks(person.frames, holds, camera.fps)
-    # Posture is one error however long somebody stands; who walks changes it with every step.
+    # Posture is one error however long a person stands; walking changes it with every step.
     roots = np.einsum("tij,tj->ti", turn, np.nan_to_num(person.joints_cam_m[:, PELVIS]))
     walked_m = float(np.linalg.norm(np.ptp(roots[holds], axis=0))) if holds.any() else 0.0
     spread = max(1.0, len(chunks) / min(1 + walked_m, 3.0)) ** 0.5
@@ -181,8 +181,8 @@ def _plumb_lines(
 def _stance(
     person: PersonEvidence, standing: PostureAxis, turn: np.ndarray, camera: ShotCamera
 ) -> np.ndarray:
-    """[T, 4] whether left ankle, left toe, right ankle, right toe bear the weight of somebody
-    upright.
+    """Return whether left ankle, left toe, right ankle and right toe bear the weight of a person
+    who is upright: [T, 4] bool.
     """
     joints = person.joints_cam_m
     if (
@@ -195,7 +195,7 @@ def _stance(
             np.stack((left > right, left > right, right > left, right > left), 1)
             & standing.holds[:, None]
         )
-    contact, seen = contacts(
+    contact, is_visible = contacts(
         person.feet_px,
         person.feet_sigma_px,
         joints[:, (7, 7, 10, 8, 8, 11)],
@@ -204,9 +204,9 @@ def _stance(
         person.frames / camera.fps,
         (camera.focal.focal_px, camera.center_px, turn),
     )
-    touches = (contact > 0) & seen
+    touches = (contact > 0) & is_visible
     # The ankle tells of the heel where no heel is seen: it stays put until the heel lifts.
-    heel = np.where(seen[:, (1, 4)], touches[:, (1, 4)], touches[:, (0, 3)])
+    heel = np.where(is_visible[:, (1, 4)], touches[:, (1, 4)], touches[:, (0, 3)])
     toe = touches[:, (2, 5)]
     return np.stack((heel[:, 0], toe[:, 0], heel[:, 1], toe[:, 1]), 1) & standing.holds[:, None]
 
@@ -219,8 +219,9 @@ def _stance_feet(
     turn: np.ndarray,
     camera: ShotCamera,
 ) -> StanceFeet:
-    """excess_rad [T]: of the posture. Legs of lunges are seen badly in depth, and so is where their
-    feet are.
+    """Return the points of feet that bear weight.
+
+    excess_rad [T]: of the posture. The legs of lunges, and so their feet, are seen badly in depth.
     """
     joints = np.einsum("tij,tkj->tki", turn, np.nan_to_num(person.joints_cam_m))
     rows = []
@@ -244,8 +245,8 @@ def _stance_feet(
 def _steps(
     person: PersonEvidence, stance: np.ndarray, turn: np.ndarray, camera: ShotCamera
 ) -> np.ndarray:
-    """[K, 5] how pelvis and foot move along the optical axis while a foot stands, from its first to
-    its last fifth.
+    """Return how pelvis and foot move along the optical axis while a foot stands, from its first to
+    its last fifth: [K, 5].
     """
     rows = []
     joints = np.nan_to_num(person.joints_cam_m)

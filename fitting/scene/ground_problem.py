@@ -87,7 +87,7 @@ class GroundEstimate:
     has_child_head: np.ndarray  # [P] bool: the head is a child's
     focal: (
         FocalEstimate | None
-    )  # with the people's evidence joined to what was given; None: they add nothing
+    )  # with the people's evidence joined to the prior; None: they add nothing
     stance_points: int  # that the floor rests on
     on_one_floor: float = 1.0  # share of them that are within twice their deviation of it
 
@@ -100,8 +100,8 @@ def _level_camera_residual(roll_deg: float) -> float:
 
 
 def _level_residual(level_m: np.ndarray) -> np.ndarray:
-    """Of people who stand on something else than the floor: any height costs about the same, a pit
-    more than a roof.
+    """Return the residual of people who stand on something else than the floor: any height costs
+    about the same, a pit more than a roof.
     """
     away = level_m**2 / (level_m**2 + LEVEL_M**2)
     return np.sqrt(2 * away * np.where(level_m < 0, LEVEL_COST + 1.0, LEVEL_COST)) * np.sign(
@@ -120,7 +120,7 @@ class GroundProblem:
     known_m: np.ndarray  # [P] heights that are stated; NaN: not known
     head_shares: np.ndarray  # [P] NaN: not seen
     focal: FocalEstimate
-    given: GivenGround
+    user_ground: GivenGround
     vertical: np.ndarray | None = (
         None  # [3] against gravity, as the background shows it under `focal`
     )
@@ -132,7 +132,7 @@ class GroundProblem:
         self.likely_cost = height_cost(np.log(self.likely_m), self.head_shares, self.children)
         self.base = np.eye(3)  # columns: two tangents and the up direction that the tangents turn
         # Feet of one person share that person's errors: together they weigh as a few measurements,
-        # those of somebody who stays in one place as four.
+        # those of a person who stays in one place as four.
         feet = self.evidence.feet
         self.foot_share = np.ones(len(feet))
         for number in np.unique(feet.person):
@@ -172,7 +172,7 @@ class GroundProblem:
                 heavy_tailed(step),
                 self._size_residual(np.log(self.heights_m) + log_size),
                 _level_residual(level),
-                *self._given_residuals(up, _height_m(state), ratio),
+                *self._user_residuals(up, _height_m(state), ratio),
                 [
                     log_ratio / max(self.focal.log_sigma, 1e-3),
                     heavy_tailed((pitch - PITCH_DEG) / PITCH_SIGMA_DEG),
@@ -183,7 +183,7 @@ class GroundProblem:
         )
 
     def off_floor(self, state: np.ndarray) -> np.ndarray:
-        """[N] how far feet in contact are from the floor, in deviations."""
+        """Return how far feet in contact are from the floor [N], in deviations."""
         feet = self.evidence.feet
         up = self.up(state)
         ratio = math.exp(state[3])
@@ -196,42 +196,46 @@ class GroundProblem:
         return (below - feet.lift + over) / np.hypot(feet.sigma_m, DEPTH_LOG_SIGMA * np.abs(below))
 
     def _size_residual(self, log_height: np.ndarray) -> np.ndarray:
-        """A height's cost as a residual whose square it is, negative below the likeliest. Known
-        heights are held.
+        """Return a residual whose square is the cost of a height, negative below the likeliest one.
+        Known heights are held.
         """
         excess = height_cost(log_height, self.head_shares, self.children) - self.likely_cost
         residual = np.sign(log_height - np.log(self.likely_m)) * np.sqrt(2 * np.maximum(excess, 0))
-        known = (
+        known_residual = (
             log_height - np.log(np.where(np.isfinite(self.known_m), self.known_m, 1.0))
         ) / KNOWN_LOG_SIGMA
-        return np.where(np.isfinite(self.known_m), known, residual)
+        return np.where(np.isfinite(self.known_m), known_residual, residual)
 
-    def _given_residuals(
+    def _user_residuals(
         self, up: np.ndarray, camera_height: float, ratio: float
     ) -> Iterator[np.ndarray]:
         if self.vertical is not None:
             yield heavy_tailed(
                 np.cross(up, under_focal(self.vertical, ratio)) / math.radians(self.vertical_deg)
             )
-        if self.given.up_cam is not None:
-            yield np.cross(up, self.given.up_cam) / math.radians(GIVEN_UP_DEG)
-        if self.given.camera_height_m is not None:
-            yield np.array([(camera_height / self.given.camera_height_m - 1) / KNOWN_LOG_SIGMA])
+        if self.user_ground.up_cam is not None:
+            yield np.cross(up, self.user_ground.up_cam) / math.radians(GIVEN_UP_DEG)
+        if self.user_ground.camera_height_m is not None:
+            yield np.array(
+                [(camera_height / self.user_ground.camera_height_m - 1) / KNOWN_LOG_SIGMA]
+            )
 
     def solved(self, near: np.ndarray | None = None) -> GroundEstimate:
-        """The best of several starts. near: an up direction that is one of them."""
+        """Return the best solution of several starts. near: an up direction that is one of them."""
         feet = self.evidence.feet
         axes = self.evidence.plumb.axis
         start_size = np.log(
             np.where(np.isfinite(self.known_m), self.known_m, self.likely_m) / self.heights_m
         )
         mean = np.median(axes, axis=0) if len(axes) else np.array([0.0, -1.0, 0.0])
-        usual = np.array(
+        usual_up = np.array(
             [mean[0], mean[1], -math.tan(math.radians(PITCH_DEG)) * np.hypot(mean[0], mean[1])]
         )
         best: tuple[float, np.ndarray, np.ndarray] | None = None
-        starts = (mean if near is None else near, usual)
-        for up in starts if self.given.up_cam is None else (np.array(self.given.up_cam),):
+        starts = (mean if near is None else near, usual_up)
+        for up in (
+            starts if self.user_ground.up_cam is None else (np.array(self.user_ground.up_cam),)
+        ):
             self.base = _basis(up)
             below = feet.point @ self.up(np.zeros(2)) - feet.lift
             log_camera = math.log(max(-np.median(below), 0.3)) if len(below) else math.log(CAMERA_M)
@@ -239,78 +243,81 @@ class GroundProblem:
                 ([0, 0, log_camera, 0], start_size, np.zeros(len(start_size)))
             )
             for start in (one_floor, *self._on_levels(one_floor, below)):
-                found = least_squares(
+                solution = least_squares(
                     self.residuals, start, method="trf", x_scale="jac", max_nfev=ROUGH_STEPS
                 )
-                if np.isfinite(found.cost) and (best is None or found.cost < best[0]):
-                    best = (float(found.cost), found.x, self.base)
+                if np.isfinite(solution.cost) and (best is None or solution.cost < best[0]):
+                    best = (float(solution.cost), solution.x, self.base)
         assert best is not None
         _, state, self.base = best
-        found = least_squares(self.residuals, state, method="trf", x_scale="jac", max_nfev=60)
-        covariance = np.linalg.inv(found.jac.T @ found.jac + 1e-9 * np.eye(len(state)))
+        solution = least_squares(self.residuals, state, method="trf", x_scale="jac", max_nfev=60)
+        covariance = np.linalg.inv(solution.jac.T @ solution.jac + 1e-9 * np.eye(len(state)))
         focal = self.focal
-        told = covariance[3, 3] < (LEAST_TOLD * self.focal.log_sigma) ** 2
-        if not told:
+        is_focal_measured = covariance[3, 3] < (LEAST_TOLD * self.focal.log_sigma) ** 2
+        if not is_focal_measured:
             # The lens stays as it was, and people are fitted again with it: gravity and floor must
             # be those of it.
             self.focal = replace(focal, log_sigma=0.0)
-            found.x[3] = 0.0
-            found = least_squares(self.residuals, found.x, method="trf", x_scale="jac", max_nfev=60)
+            solution.x[3] = 0.0
+            solution = least_squares(
+                self.residuals, solution.x, method="trf", x_scale="jac", max_nfev=60
+            )
             self.focal = focal
-        state = found.x
+        state = solution.x
         sigma = np.sqrt(np.maximum(np.diag(covariance), 0))
         people = FocalEstimate(
             focal.focal_px * math.exp(state[3]),
             float(sigma[3]),
             f"{focal.source} + people and floor",
         )
-        known = len(feet) > 0 or self.given.camera_height_m is not None
-        # of tangent numbers to radians
+        has_floor = len(feet) > 0 or self.user_ground.camera_height_m is not None
         camera_m = _height_m(state)
-        stretch = 1 / (1 + state[0] ** 2 + state[1] ** 2)
+        stretch = 1 / (1 + state[0] ** 2 + state[1] ** 2)  # of tangent numbers to radians
         log_size, level = np.split(state[4:], 2)
         log_sigma = np.split(sigma[4:], 2)[0]
         away = self.off_floor(state)
         return GroundEstimate(
             up_cam=self.up(state),
             up_sigma_deg=float(np.degrees(max(sigma[0], sigma[1]) * stretch)),
-            floor_known=known,
-            camera_height_m=camera_m if known else math.nan,
-            camera_height_sigma_m=float(sigma[2]) * camera_m if known else math.nan,
+            floor_known=has_floor,
+            camera_height_m=camera_m if has_floor else math.nan,
+            camera_height_sigma_m=float(sigma[2]) * camera_m if has_floor else math.nan,
             scale=np.exp(log_size),
             scale_log_sigma=log_sigma,
             height_m=self.heights_m * np.exp(log_size),
             on_floor=np.isin(np.arange(len(level)), feet.person),
             level_m=level,
             has_child_head=has_child_head(self.head_shares),
-            focal=people if told else None,
+            focal=people if is_focal_measured else None,
             stance_points=len(feet),
             on_one_floor=float((np.abs(away) < 2).mean()) if len(away) else 0.0,
         )
 
     def _on_levels(self, start: np.ndarray, below: np.ndarray) -> Iterator[np.ndarray]:
-        """The same start where feet are on floors far apart: with everybody at their size on a
-        level of their own, and with everybody of such a size that they stand on the middle one.
-        below [N]: up . x of the soles."""
-        whose = self.evidence.feet.person
+        """Yield the same start where feet are on floors far apart: with all people at their size on
+        a level of their own, and with all people so large that they stand on the middle one.
+
+        below [N]: up . x of the soles.
+        """
+        person = self.evidence.feet.person
         count = len(self.heights_m)
-        who = np.unique(whose)
-        height = np.array([np.median(below[whose == n]) * math.exp(start[4 + n]) for n in who])
-        if len(who) < 2 or np.ptp(height) < 2 * LEVEL_M:
+        present = np.unique(person)
+        height = np.array([np.median(below[person == n]) * math.exp(start[4 + n]) for n in present])
+        if len(present) < 2 or np.ptp(height) < 2 * LEVEL_M:
             return
         levels = start.copy()
         sizes = start.copy()
         lowest_m, middle_m = np.maximum((-height.min(), -np.median(height)), 0.3)
         levels[2] = math.log(lowest_m)
         sizes[2] = math.log(middle_m)
-        levels[4 + count + who] = height + lowest_m
-        sizes[4 + who] += np.log(np.clip(middle_m / np.maximum(-height, 0.1), 0.4, 1.1))
+        levels[4 + count + present] = height + lowest_m
+        sizes[4 + present] += np.log(np.clip(middle_m / np.maximum(-height, 0.1), 0.4, 1.1))
         yield levels
         yield sizes
 
 
 def _height_m(state: np.ndarray) -> float:
-    """Of the camera."""
+    """Return the height of the camera."""
     return math.exp(np.clip(state[2], -6, 6))
 
 

@@ -7,17 +7,17 @@ import numpy as np
 SMALLEST_M = 0.7  # below stand no people, on their own feet
 ADULT_M, ADULT_SIGMA_M = 1.70, 0.09
 # Share of people who are no adults where the head was seen over many frames, and elsewhere: with
-# 0.25 everywhere, 8 of 65 adults in single real images came out 0.87 to 1.13 m tall. Children come in
-# groups: where another person of the shot has a child's head, the share is the third one.
+# 0.25 everywhere, 8 of 65 adults in single real images came out 0.87 to 1.13 m tall. Children come
+# in groups: where another person of the shot has a child's head, the share is the third one.
 CHILDREN, CHILDREN_UNSEEN, CHILDREN_IN_COMPANY = 0.1, 0.01, 0.3
 CHILD_M = 1.15
 CHILD_LOG_SIGMA = 0.3
 CHILD_BELOW_M = 1.4  # people whose head says that they are smaller are no adults
 # Neck to crown measures 0.20 m at 18 months and 0.22 m in adults (head heights of published growth
 # charts and of the body model), so its share of what is below tells the height. The share is the
-# lower quartile over a track, because bodies that bend look short. Of 28 adults in the choosing half
-# of bench/facts.py it is 0.18 in the median, 1.15 times the body model's, and scatters by 0.07 (log)
-# upwards; heads that nod or are seen from behind look small, which tells little.
+# lower quartile over a track, because bodies that bend look short. Of 28 adults in the choosing
+# half of bench/facts.py it is 0.18 in the median, 1.15 times the body model's, and scatters by 0.07
+# (log) upwards; heads that nod or are seen from behind look small, which tells little.
 HEAD_M = 0.182
 HEAD_GROWTH = 0.0225
 ANKLE_SHARE = 0.957
@@ -27,7 +27,7 @@ SMALL_HEAD = 4.0  # deviations from which on a small head says little more. Not 
 
 
 def heavy_tailed(residual: np.ndarray | float, scale: float = 2.0) -> np.ndarray:
-    """A residual whose square grows like a logarithm beyond `scale` (Cauchy's loss, as a residual)."""
+    """Return a residual whose square grows like a logarithm beyond `scale` (Cauchy's loss)."""
     r = np.clip(np.asarray(residual, float), -1e100, 1e100)
     return np.sign(r) * scale * np.sqrt(np.log1p((r / scale) ** 2))
 
@@ -41,7 +41,7 @@ def head_share(height_m: np.ndarray) -> np.ndarray:
 
 
 def child_probability(shares: np.ndarray) -> np.ndarray:
-    """Return the prior probability [P] that each person of a shot is a child, by whether their heads
+    """Return the prior probability [P] that each person of a shot is a child, by whether the heads
     are seen (shares [P], NaN: not seen) and whether another person's head is a child's.
     """
     is_seen = np.isfinite(shares)
@@ -79,8 +79,8 @@ def _likely_heights_m(shares: np.ndarray, children: np.ndarray) -> np.ndarray:
 
 
 def likely_heights_m(shares: np.ndarray) -> np.ndarray:
-    """Return the most likely height [P] of the people of a shot, whose heads have these shares (NaN:
-    not seen).
+    """Return the most likely height [P] of the people of a shot, whose heads have these shares
+    (NaN: not seen).
     """
     return _likely_heights_m(shares, child_probability(shares))
 

@@ -20,7 +20,7 @@ TOES = (10, 11)
 NECK = 12
 SHOULDERS = (16, 17)
 # Who moves head, hands and feet against the hips by less than this share of the height in
-# LEAST_STILL_S is a mannequin or a image: its feet may be anywhere. People who stand as still as
+# LEAST_STILL_S is a mannequin or an image: its feet may be anywhere. People who stand as still as
 # they can sway by more.
 STILL_SHARE, LEAST_STILL_S = 0.006, 1.5
 # A head tells the height of a person in so many frames, and of a body of so many pixels. Not tuned.
@@ -63,7 +63,7 @@ class ShotCamera:
 
 
 def never_moves(person: PersonEvidence, fps: float) -> bool:
-    """Whether this is a mannequin or a image."""
+    """Return whether this is a mannequin or an image."""
     joints = person.joints_cam_m[np.isfinite(person.joints_cam_m).all((1, 2))]
     if len(joints) < LEAST_STILL_S * fps or len(joints) < 5:
         return False
@@ -75,12 +75,12 @@ def never_moves(person: PersonEvidence, fps: float) -> bool:
 def person_evidence(
     track: TrackFit, body: Body, rows: np.ndarray, known_height_m: float | None
 ) -> PersonEvidence:
-    """rows [T]: the places of the track's frames among those of the shot."""
+    """Return what one person shows. rows [T]: places of the track's frames in the shot."""
     fit = track.fit
     joints = scratch_array((len(track), 24, 3), np.float64)
-    for some in blocks(len(track)):
-        part = fit.rows(some)
-        joints[some] = np.where(
+    for block in blocks(len(track)):
+        part = fit.rows(block)
+        joints[block] = np.where(
             part.observed.numpy()[:, None, None], body.at(part.params).joints.numpy(), np.nan
         )
     release_scratch()

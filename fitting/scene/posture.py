@@ -20,10 +20,10 @@ from fitting.scene.person_evidence import (
 )
 
 # Deviation of one person's mean axis across and along the line of sight. People who stand with
-# their arms out, leaning or holding something are off by up to 8 degrees across in real clips of the
-# choosing half (bench/facts.py); with 3 instead of 4 the roll of one of them comes out wrong.
+# their arms out, leaning or holding something are off by up to 8 degrees across in real clips of
+# the choosing half (bench/facts.py); with 3 instead of 4 the roll of one of them comes out wrong.
 AXIS_IMAGE_DEG, AXIS_DEPTH_DEG = 4.0, 7.0
-STRAIGHT_KNEE_DEG, STRAIGHT_HIP_DEG = 40.0, 40.0  # bends up to which somebody counts as standing
+STRAIGHT_KNEE_DEG, STRAIGHT_HIP_DEG = 40.0, 40.0  # bends up to which a person counts as standing
 # Lunges and side bends are no plumb lines. Walkers' legs are up to STRIDE_DEG apart, their trunk
 # within BENT_DEG of the line from their feet to their hips; they pass one leg by the other, so that
 # in a quarter of the time these are closer than HELD_DEG, and bend their knees by turns, by
@@ -63,7 +63,7 @@ JOINT_MASS = _mass_of_joints()
 
 @dataclass(frozen=True)
 class PostureAxis:
-    """Where a body points up, as far as its posture tells."""
+    """The axis of a body that points up, as far as its posture tells."""
 
     holds: np.ndarray  # [T] bool: the posture is one that tells
     axis: np.ndarray  # [T, 3]
@@ -74,7 +74,7 @@ class PostureAxis:
 
 
 def bend_deg(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Angle between directions [..., 3]."""
+    """Return the angle between directions [..., 3]."""
     size = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
     return np.degrees(
         np.arccos(np.clip(np.sum(first * second, -1) / np.maximum(size, 1e-9), -1, 1))
@@ -85,8 +85,8 @@ def find_standing(person: PersonEvidence) -> PostureAxis:
     """Return when a person stands or walks, by the pose alone, and the axis that then points up.
 
     A leg that bears weight is nearly straight at knee and hip; lying people pass that too, so the
-    axis must also be within reach of the camera's own up direction. Legs wide apart and a bent trunk
-    make it uncertain.
+    axis must also be within reach of the camera's own up direction. Legs wide apart and a bent
+    trunk make it uncertain.
     """
     joints = person.joints_cam_m
     finite = np.isfinite(joints).all((1, 2))
@@ -103,18 +103,18 @@ def find_standing(person: PersonEvidence) -> PostureAxis:
     axis = find_centre_of_mass(joints) - find_support(joints)
     axis = axis / np.maximum(np.linalg.norm(axis, axis=-1, keepdims=True), 1e-9)
     near_up = bend_deg(axis, np.array([0.0, -1.0, 0.0])) < FARTHEST_FROM_UP_DEG
-    seen = person.observed[:, ANKLES].any(1) & person.observed[:, SHOULDERS].any(1)
+    is_visible = person.observed[:, ANKLES].any(1) & person.observed[:, SHOULDERS].any(1)
     stride = bend_deg(ankles[:, 0] - pelvis, ankles[:, 1] - pelvis)
     bent = bend_deg(neck - pelvis, pelvis - ankles.mean(1))
     unlike = float(np.median(np.abs(knees[:, 0] - knees[:, 1]))) if len(knees) else 0.0
-    held = float(np.quantile(stride, 0.25)) if len(stride) else 0.0
-    always = math.hypot(max(unlike - UNLIKE_DEG, 0.0), max(held - HELD_DEG, 0.0))
+    usual_stride_deg = float(np.quantile(stride, 0.25)) if len(stride) else 0.0
+    always = math.hypot(max(unlike - UNLIKE_DEG, 0.0), max(usual_stride_deg - HELD_DEG, 0.0))
     excess = np.hypot(np.maximum(stride - STRIDE_DEG, 0), np.maximum(bent - BENT_DEG, 0))
     excess = EXCESS * np.hypot(excess, always)
     holds = (
         straight.any(1)
         & near_up
-        & seen
+        & is_visible
         & finite
         & (joints[:, PELVIS, 2] > 0.2)
         & (excess < MOST_EXCESS_DEG)

@@ -44,7 +44,14 @@ from training.image.loop import (
 from training.image.losses import real_loss
 from training.image.maps import MapCache
 from training.image.network import BONES, BoneSlopes, ImageLifter, bone_slopes
-from training.image.real_people import MARKED, RealShard, load_real, reprojection_loss
+from training.image.pseudo_truth import fit_marks
+from training.image.real_people import (
+    MARKED,
+    RealShard,
+    load_fits,
+    load_real,
+    reprojection_loss,
+)
 from training.image.validation import validate, validate_measured
 from training.motion.bank import bank
 from training.motion.surface_points import CONTACTS
@@ -290,11 +297,11 @@ def real_folder(folder, body, model):
 
 
 @pytest.mark.slow
-def test_real_people_are_mirrored_with_their_marks(real_folder, model):
+def test_real_people_are_mirrored_with_their_marks(real_folder, body, model):
     shard = load_real(real_folder / "real_00000.npz")
     rows = torch.arange(2)
-    plain = real_batch(shard, unchanged(rows), model)
-    flipped = real_batch(shard, mirrored(rows), model)
+    plain = real_batch(shard, unchanged(rows), model, body)
+    flipped = real_batch(shard, mirrored(rows), model, body)
     torch.testing.assert_close(flipped.marked_rays[:, 9, 0], -plain.marked_rays[:, 10, 0])
     torch.testing.assert_close(flipped.marked_rays[:, 9, 1], plain.marked_rays[:, 10, 1])
     torch.testing.assert_close(flipped.points[:, 9, 1], plain.points[:, 10, 1])
@@ -307,12 +314,38 @@ def test_real_people_are_measured_and_learned_from(real_folder, body, model):
     figures = validate_measured(network, shard, model, body)
     assert np.isfinite(list(figures.values())).all()
     draw = unchanged(torch.arange(3))
-    batch = real_batch(shard, draw, model)
+    batch = real_batch(shard, draw, model, body)
     early = network.early_features(crop_inputs(shard, draw, model))
     loss = real_loss(network(early, batch.features, batch.points), batch, body)
     loss.backward()
     assert network.to_rotation.weight.grad is not None
     assert network.to_rotation.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.slow
+def test_bodies_are_fitted_to_marks_and_learned_from(real_folder, body, model, tmp_path):
+    network = ImageLifter(model, body).eval()
+    shard = load_real(real_folder / "real_00000.npz")
+    fits = fit_marks(shard, network, model, body)
+    assert bool(fits.is_good.any())
+    fits.save(tmp_path / "fits_00000.npz")
+    again = load_fits(tmp_path / "fits_00000.npz")
+    assert torch.equal(again.turn, fits.turn)
+    draw = unchanged(torch.arange(CROPS))
+    batch = real_batch(shard, draw, model, body, again)
+    assert batch.fits is not None
+    assert torch.equal(batch.fits.counts[:, 0] > 0, fits.is_good)
+    # Where a fit is good, its keypoints project onto the marks.
+    alone = batch.inputs.box._replace(
+        to_camera=batch.inputs.box.to_camera[:, 0], size=batch.inputs.box.size[:, 0]
+    )
+    placed = place_bodies(body, batch.fits.rotation[:, 0], again.shape)
+    weight = batch.mark_weight * fits.is_good[:, None]
+    miss = reprojection_loss(placed, batch.fits.pelvis_m[:, 0], alone, batch.marked_rays, weight)
+    assert miss < 0.2
+    early = network.early_features(crop_inputs(shard, draw, model))
+    output = network(early, batch.features, batch.points)
+    assert real_loss(output, batch, body) > real_loss(output, replace(batch, fits=None), body)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Draw batches of rendered crops: pixels, keypoints with a real network's habits, and truth."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,10 +10,10 @@ from fitting.init.lifter_inputs import Inputs, Observation, make_inputs
 from pose2d.models.base import PoseModel
 from pose2d.skeletons import HALPE26
 from training.crops.shards import Shard
-from training.examples.crop_examples import crop_examples, mirror_keypoints
+from training.examples.crop_examples import Crops, crop_examples, mirror_keypoints
 from training.examples.lifter_examples import Examples
 from training.image.habits import draw_lowering, lower_hips
-from training.image.real_people import RealShard
+from training.image.real_people import PseudoTruth, RealShard
 from training.motion.surface_points import SIDES, TOUCHED
 
 BRIGHTNESS = 0.25  # largest relative change of a crop's brightness and contrast
@@ -49,6 +49,7 @@ class RealBatch:
     inputs: Inputs  # windows of one frame
     marked_rays: Tensor  # [B, 17, 2] on the plane z = 1
     mark_weight: Tensor  # [B, 17] 0: not annotated
+    fits: Examples | None  # windows of one frame, which count where the fit is good
 
     @property
     def features(self) -> Tensor:
@@ -109,8 +110,13 @@ def rendered_batch(shard: Shard, draw: Draw, model: PoseModel, body: Body) -> Im
     return ImageBatch(points_in_crop(points_px, draw.flip, model), examples, contacts)
 
 
-def real_batch(shard: RealShard, draw: Draw, model: PoseModel) -> RealBatch:
-    """Return real people; their hips are as they were read, since the habit is in them."""
+def real_batch(
+    shard: RealShard, draw: Draw, model: PoseModel, body: Body, fits: PseudoTruth | None = None
+) -> RealBatch:
+    """Return real people; their hips are as they were read, since the habit is in them.
+
+    fits: bodies that were fitted to everyone in the shard.
+    """
     assert shard.marked_rays is not None
     assert shard.mark_weight is not None
     keypoints = Observation(*(column[draw.rows] for column in shard.keypoints))
@@ -128,7 +134,13 @@ def real_batch(shard: RealShard, draw: Draw, model: PoseModel) -> RealBatch:
     marks = torch.where(flip[:, None, None], mirrored_marks, marks)
     weight = torch.where(flip[:, None], weight[:, sides], weight)
     points = points_in_crop(shard.keypoints_px[draw.rows], flip, model)
-    return RealBatch(points, make_inputs(keypoints), marks, weight)
+    examples = None
+    if fits is not None:
+        everyone = Crops(shard.keypoints, fits.turn, fits.shape, fits.pelvis_m)
+        read = Observation(*(column[draw.rows] for column in shard.keypoints))
+        examples = crop_examples(everyone, read, draw.rows, flip, body)
+        examples = replace(examples, counts=examples.counts * fits.is_good[draw.rows][:, None])
+    return RealBatch(points, make_inputs(keypoints), marks, weight, examples)
 
 
 def points_in_crop(points_px: Tensor, flip: Tensor, model: PoseModel) -> Tensor:

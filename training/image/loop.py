@@ -35,7 +35,7 @@ from training.image.batches import (
 from training.image.losses import image_losses, real_loss
 from training.image.maps import MapCache
 from training.image.network import ImageLifter
-from training.image.real_people import RealShard, load_real
+from training.image.real_people import PseudoTruth, RealShard, load_fits, load_real
 from training.image.validation import validate, validate_measured
 
 SHARD_STEPS = 40  # steps on one shard before the next one is read
@@ -155,9 +155,9 @@ class ImageTraining:
         points = batch.points
         real = people.real(self.step) if settings.real else None
         if real is not None:
-            real_name, real_shard = real
+            real_name, real_shard, fits = real
             real_draw = draw_crops(len(real_shard), settings.real, as_is, generator)
-            marked = real_batch(real_shard, real_draw, reader.model)
+            marked = real_batch(real_shard, real_draw, reader.model, body, fits)
             early = torch.cat((early, reader.early(real_name, real_shard, real_draw)))
             features = torch.cat((features, marked.features))
             points = torch.cat((points, marked.points))
@@ -215,7 +215,8 @@ class People:
     def __init__(self, folders: list[Path]) -> None:
         self.folders = folders
         self._rendered = lru_cache(maxsize=2)(load_shard)
-        self._real = [(path.stem, load_real(path)) for path in shards_in(folders, "real")]
+        self._real = [(path, load_real(path)) for path in shards_in(folders, "real")]
+        self._fits = lru_cache(maxsize=8)(lambda path, written_ns: load_fits(path))
         self.held_out = [load_shard(path) for path in shards_in(folders, "held_out")]
         measured = [path for folder in folders for path in folder.glob("measured.npz")]
         self.measured = load_real(measured[0]) if measured else None
@@ -228,9 +229,15 @@ class People:
         path = paths[step // SHARD_STEPS % len(paths)]
         return path.stem, self._rendered(path)
 
-    def real(self, step: int) -> tuple[str, RealShard] | None:
-        """Return the real people of a step, or None without any."""
-        return self._real[step // SHARD_STEPS % len(self._real)] if self._real else None
+    def real(self, step: int) -> tuple[str, RealShard, PseudoTruth | None] | None:
+        """Return the real people of a step with their newest fits, or None without people."""
+        if not self._real:
+            return None
+        path, shard = self._real[step // SHARD_STEPS % len(self._real)]
+        fits = path.with_name(path.name.replace("real_", "fits_"))
+        if not fits.is_file():
+            return path.stem, shard, None
+        return path.stem, shard, self._fits(fits, fits.stat().st_mtime_ns)
 
 
 @contextmanager

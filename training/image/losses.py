@@ -15,6 +15,7 @@ from training.lifter import WEIGHTS, Losses, losses, total_loss
 
 SLOPE_WEIGHT = 0.5
 CONTACT_WEIGHT = 0.3
+FIT_WEIGHT = 0.5  # of bodies that were fitted to marks. Not tuned
 
 
 class ImageLosses(NamedTuple):
@@ -50,7 +51,9 @@ def image_losses(output: ImageLifterOutput, batch: ImageBatch, body: Body) -> Im
 
 
 def real_loss(output: ImageLifterOutput, batch: RealBatch, body: Body) -> Tensor:
-    """Return how far bodies of real people are from annotators' marks in the image, weighted."""
+    """Return how far bodies of real people are from annotators' marks in the image, and from bodies
+    that were fitted to these, weighted.
+    """
     placed = place_bodies(body, output.body.rotation[:, 0], output.body.shape[:, 0])
     box = batch.inputs.box
     pelvis_m = output.body.pelvis(box)[:, 0]
@@ -58,4 +61,7 @@ def real_loss(output: ImageLifterOutput, batch: RealBatch, body: Body) -> Tensor
         to_camera=box.to_camera[:, 0], size=box.size[:, 0], visible=box.visible[:, 0]
     )
     error = reprojection_loss(placed, pelvis_m, alone, batch.marked_rays, batch.mark_weight)
-    return WEIGHTS.image * error
+    loss = WEIGHTS.image * error
+    if batch.fits is None:
+        return loss
+    return loss + FIT_WEIGHT * total_loss(losses(output.body, batch.fits, body))

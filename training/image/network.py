@@ -54,6 +54,8 @@ BONE_ENDS = [end for _, end in BONES]
 SLOPES = 3
 FIRST_WEIGHTS = (2.0, 0.0, 0.0)  # log
 FIRST_LOG_STD = -1.2
+# Factor on corrections of the lifter's answer, so that first steps do not spoil it.
+CORRECTION_SCALE = 0.1
 SLOPE_LOG_STD_RANGE = (-3.0, 0.5)
 _BASE_OF_PERSON = SHAPE + 4
 
@@ -196,12 +198,13 @@ class ImageLifter(nn.Module):
         tokens = self.output_norm(queries).float()
         joints = tokens[:, :JOINT_COUNT]
         person = tokens[:, JOINT_COUNT]
-        shape, offset, size = self.to_body(person).float().split((SHAPE, 2, 1), -1)
+        corrections = CORRECTION_SCALE * self.to_body(person).float()
+        shape, offset, size = corrections.split((SHAPE, 2, 1), -1)
         # Stated deviations learn from the errors without changing what makes them.
         joint_std = self.to_rotation_std(joints.detach()).float().squeeze(-1)
         distance_std = self.to_distance_std(person.detach()).float()
         body = LifterOutput(
-            rot6d_to_matrix(six + self.to_rotation(joints).float())[:, None],
+            rot6d_to_matrix(six + CORRECTION_SCALE * self.to_rotation(joints).float())[:, None],
             base.shape + shape[:, None],
             base.offset + offset[:, None],
             base.log_size + size,
@@ -241,6 +244,6 @@ class ImageLifter(nn.Module):
 def _small_linear(inputs: int, outputs: int) -> nn.Linear:
     """Return a layer whose first outputs are nearly zero."""
     layer = nn.Linear(inputs, outputs)
-    nn.init.normal_(layer.weight, std=2e-4)
+    nn.init.normal_(layer.weight, std=2e-3)
     nn.init.zeros_(layer.bias)
     return layer

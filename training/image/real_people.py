@@ -14,6 +14,7 @@ from torch import Tensor
 from fitting.camera.pinhole import NEAREST_KEYPOINT_M
 from fitting.init.lifter_inputs import Box, Observation
 from pose2d.base.arrays import Array, check_arrays, read_npz
+from pose2d.base.files import atomic_file
 from training.crops.shards import decode_crops, keypoints_in_crops
 from training.examples.crop_examples import CROP_ARRAYS
 from training.examples.lifter_examples import Placed
@@ -31,9 +32,19 @@ REAL_ARRAYS = {
     "jpeg_start": Array("i", ("crops + 1",), low=0),
     "crop_from_image": Array("f", ("crops", 2, 3), finite=True),
     "keypoints_px": Array("f", ("crops", "keypoints", 2), finite=True),
+    "focal_px": Array("f", ("crops",), finite=True),
+    "image_wh": Array("f", ("crops", 2), finite=True),
+    "box_px": Array("f", ("crops", 4), finite=True),
     "marked_rays": Array("f", ("crops", MARKED, 2), finite=True, optional=True),
     "mark_weight": Array("f", ("crops", MARKED), low=0, high=1, optional=True),
     "points_m": Array("f", ("crops", 12, 3), optional=True),
+}
+
+FIT_ARRAYS = {
+    "turn": Array("f", ("people", 24, 4), finite=True),
+    "shape": Array("f", ("people", "numbers"), finite=True),
+    "pelvis_m": Array("f", ("people", 3), finite=True),
+    "is_good": Array("b", ("people",)),
 }
 
 
@@ -45,6 +56,9 @@ class RealShard:
     jpeg: np.ndarray  # [bytes] uint8, one file after the other
     jpeg_start: np.ndarray  # [N + 1]
     keypoints_px: Tensor  # [N, 26, 2] in pixels of the crop
+    focal_px: Tensor  # [N]
+    image_wh: Tensor  # [N, 2]
+    box_px: Tensor  # [N, 4] x1, y1, x2, y2 in the image
     marked_rays: Tensor | None  # [N, 17, 2] annotated keypoints on the plane z = 1
     mark_weight: Tensor | None  # [N, 17] 0: not annotated
     points_m: Tensor | None  # [N, 12, 3] measured, in the camera; shoulders to ankles
@@ -61,20 +75,47 @@ def load_real(path: Path) -> RealShard:
     """Read a file of `training.real_crops`."""
     arrays = read_npz(path, "Expected a file of training.real_crops.", REAL_ARRAYS)
     check_arrays(arrays, REAL_ARRAYS, path, "a file of training.real_crops")
+    files = ("jpeg", "jpeg_start")
     columns = {
         name: torch.from_numpy(arrays[name]).float()
-        for name in (*_KEYPOINT_ARRAYS, "marked_rays", "mark_weight", "points_m")
-        if name in arrays
+        for name in REAL_ARRAYS
+        if name in arrays and name not in files
     }
     return RealShard(
         Observation(*(columns[name] for name in _KEYPOINT_ARRAYS)),
         arrays["jpeg"],
         arrays["jpeg_start"],
         keypoints_in_crops(arrays["crop_from_image"], arrays["keypoints_px"]),
+        columns["focal_px"],
+        columns["image_wh"],
+        columns["box_px"],
         columns.get("marked_rays"),
         columns.get("mark_weight"),
         columns.get("points_m"),
     )
+
+
+@dataclass(frozen=True)
+class PseudoTruth:
+    """Fitted bodies of the N people of a file of real crops."""
+
+    turn: Tensor  # [N, 24, 4] unit quaternions (x, y, z, w), the root's in the camera
+    shape: Tensor  # [N, S]
+    pelvis_m: Tensor  # [N, 3] in the camera
+    is_good: Tensor  # [N] bool
+
+    def save(self, path: Path) -> None:
+        """Write the fits atomically."""
+        arrays = {name: value.numpy() for name, value in vars(self).items()}
+        with atomic_file(path) as temporary:
+            np.savez(temporary, **arrays)
+
+
+def load_fits(path: Path) -> PseudoTruth:
+    """Read a file of `training.real_fits`."""
+    arrays = read_npz(path, "Expected a file of training.real_fits.", FIT_ARRAYS)
+    check_arrays(arrays, FIT_ARRAYS, path, "a file of training.real_fits")
+    return PseudoTruth(**{name: torch.from_numpy(arrays[name]) for name in FIT_ARRAYS})
 
 
 def reprojection_loss(

@@ -23,9 +23,11 @@ from fitting.scene.contact import OFF_FLOOR_M
 from fitting.solver.terms.contact import FEET
 
 STANDS = 0.5  # least probability of contact
-SHORTEST_S = 0.1  # shorter contacts are not held
+SHORTEST_S = 0.15  # shorter contacts are not held
 # A point may be moved within a contact by its ankle's stated error, and by so much in any case.
 ALWAYS_M = 0.03
+# Contacts that differ less in height stand on the same level.
+SAME_LEVEL_M = 0.1
 # Time over which a foot turns into and out of its flat position.
 TURN_S = 0.15
 # Standard deviation of the filter of the shift of the whole body.
@@ -139,15 +141,38 @@ def find_holds(
         for a, b in scenes.runs(person.contact[rows, point] >= STANDS):
             whole = slice(rows.start + a, rows.start + b + 1)
             for part in _split(points_m[:, point], allowed_m[:, point], whole, shortest):
-                place_m = points_m[part, point].mean(0)
-                if abs(place_m[1] - lift_m[point]) < OFF_FLOOR_M:
-                    place_m[1] = lift_m[point]
-                holds.append(Hold(point, part, place_m))
+                holds.append(Hold(point, part, points_m[part, point].mean(0)))
+    _set_levels(holds, lift_m)
     for foot in (0, 1):
         heels = [hold for hold in holds if hold.point == 2 * foot]
         toes = [hold for hold in holds if hold.point == 2 * foot + 1]
         _keep_foot_length(heels, toes, along_m[foot])
     return holds
+
+
+def _set_levels(holds: list[Hold], lift_m: np.ndarray) -> None:
+    """Put points on what they stand on: contacts that follow each other at almost the same height
+    share a level, and a level near the floor is the floor.
+    """
+    levels: list[list[Hold]] = []
+    before_m = np.inf
+    for hold in sorted(holds, key=lambda hold: hold.rows.start):
+        height_m = hold.place_m[1] - lift_m[hold.point]
+        if abs(height_m - before_m) > SAME_LEVEL_M:
+            levels.append([])
+        levels[-1].append(hold)
+        before_m = height_m
+    heights_m = [
+        float(np.median([hold.place_m[1] - lift_m[hold.point] for hold in level]))
+        for level in levels
+    ]
+    # Where someone stands close to the floor, what is farther from it is a step.
+    nearest_m = min(map(abs, heights_m), default=0.0)
+    floor_m = SAME_LEVEL_M if nearest_m < SAME_LEVEL_M else OFF_FLOOR_M
+    for level, height_m in zip(levels, heights_m, strict=True):
+        on_floor = abs(height_m) < floor_m
+        for hold in level:
+            hold.place_m[1] = lift_m[hold.point] + (0.0 if on_floor else height_m)
 
 
 def _split(point_m: np.ndarray, allowed_m: np.ndarray, rows: slice, shortest: int) -> list[slice]:

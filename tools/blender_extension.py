@@ -8,7 +8,6 @@ The zip holds blender/fitmesh and presets.json, the bones of each rig by joint, 
 
 import json
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from fitmesh.exports.rig import rig_names
 from fitting.body.fingers import JOINT_NAMES_52
 from fitting.body.kinematics import JOINT_NAMES
 from pose2d.base.files import atomic_file
+from pose2d.base.toml_files import parse_toml
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "blender" / "fitmesh"
@@ -34,7 +34,8 @@ def presets() -> dict[str, dict[str, str]]:
 
 def build(folder: Path) -> Path:
     """Write the zip into a folder and return its path."""
-    manifest = tomllib.loads((SOURCE / "blender_manifest.toml").read_text("utf-8"))
+    manifest_file = SOURCE / "blender_manifest.toml"
+    manifest = parse_toml(manifest_file.read_text("utf-8"), manifest_file)
     contents = {path.name: path.read_bytes() for path in sorted(SOURCE.iterdir()) if path.is_file()}
     contents["presets.json"] = (json.dumps(presets(), indent=1) + "\n").encode()
     contents["LICENSE"] = (ROOT / "LICENSE").read_bytes()

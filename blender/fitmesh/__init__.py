@@ -39,7 +39,7 @@ class FITMESH_OT_import(bpy.types.Operator, ImportHelper):
 
     bl_idname = "fitmesh.import_result"
     bl_label = "Import fitmesh result"
-    bl_options = {"REGISTER", "UNDO"}
+    bl_options = {"REGISTER", "UNDO"}  # noqa: RUF012  # read by Blender
 
     directory: StringProperty(subtype="DIR_PATH")  # type: ignore[valid-type]
     filter_folder = True
@@ -67,7 +67,7 @@ class FITMESH_OT_preset(bpy.types.Operator):
 
     bl_idname = "fitmesh.load_preset"
     bl_label = "Load preset"
-    bl_options = {"REGISTER", "UNDO"}
+    bl_options = {"REGISTER", "UNDO"}  # noqa: RUF012  # read by Blender
 
     preset: EnumProperty(items=_CHOICES)  # type: ignore[valid-type]
 
@@ -95,7 +95,7 @@ class FITMESH_OT_retarget(bpy.types.Operator):
 
     bl_idname = "fitmesh.retarget"
     bl_label = "Retarget"
-    bl_options = {"REGISTER", "UNDO"}
+    bl_options = {"REGISTER", "UNDO"}  # noqa: RUF012  # read by Blender
 
     person: EnumProperty(items=_people_items)  # type: ignore[valid-type]
 
@@ -123,11 +123,12 @@ class FITMESH_OT_retarget(bpy.types.Operator):
             return {"CANCELLED"}
         own_bones = armatures.match_bones(person, person[importing.RIG])
         shared = {joint: bone for joint, bone in own_bones.items() if joint in bones}
-        frames = importing.frames_of(person)
+        frames = importing.frames_of(context.scene, person)
         shown = context.scene.frame_current
+        context.scene.frame_set(frames[0])  # at rest an absent person has no size either
+        source = armatures.rest_pose(person, own_bones)
         motion = armatures.sample(person, shared, frames)
         context.scene.frame_set(shown)
-        source = armatures.rest_pose(person, own_bones)
         target = armatures.rest_pose(character, bones)
         armatures.key(character, bones, frames, retarget(source, motion, target))
         self.report({"INFO"}, f"{len(frames)} frames, {len(shared)} bones")
@@ -152,7 +153,9 @@ class FITMESH_PT_panel(bpy.types.Panel):
         layout.label(text=f"Character: {character.name}")
         layout.operator_menu_enum(FITMESH_OT_preset.bl_idname, "preset", text="Load preset")
         for person in people(context.scene):
-            operator = layout.operator(FITMESH_OT_retarget.bl_idname, text=f"Put {person.name} on it")
+            operator = layout.operator(
+                FITMESH_OT_retarget.bl_idname, text=f"Put {person.name} on it"
+            )
             operator.person = person.name
         column = layout.column(align=True)
         for pair in character.fitmesh_pairs:

@@ -17,6 +17,7 @@ from .retarget import Motion, RestPose
 PRESETS: dict[str, dict[str, str]] = json.loads(
     Path(__file__).with_name("presets.json").read_text("utf-8")
 )
+SOLE_M = 0.03  # vertices so far over the lowest one are the sole
 
 
 def facts_of_glb(path: Path) -> dict[str, Any]:
@@ -55,33 +56,47 @@ def rest_pose(armature: bpy.types.Object, bones: Mapping[str, str]) -> RestPose:
         matrix = armature.matrix_world @ armature.data.bones[name].matrix_local
         places[joint] = np.array(matrix.translation)
         turns[joint] = np.array(matrix.to_quaternion().to_matrix())
-    return RestPose(places, turns, _sole_m(armature))
-
-
-def _sole_m(armature: bpy.types.Object) -> float:
-    """Return the height of the lowest vertex of the armature's meshes at rest, or of its lowest bone
-    if it has none.
-    """
-    meshes = [
-        item
-        for item in bpy.data.objects
-        if item.type == "MESH"
-        and any(part.type == "ARMATURE" and part.object == armature for part in item.modifiers)
-    ]
-    lowest = [
-        min((item.matrix_world @ vertex.co).z for vertex in item.data.vertices)
-        for item in meshes
-        if len(item.data.vertices)
-    ]
+    vertices = _vertices(armature)
+    lowest = [place.z for place, _ in vertices]
     if not lowest:
         ends = [end for bone in armature.data.bones for end in (bone.head_local, bone.tail_local)]
         lowest = [(armature.matrix_world @ end).z for end in ends]
-    return float(min(lowest))
+    sole_m = float(min(lowest))
+    soles = {}
+    for joint, name in bones.items():
+        if joint.endswith(("_ankle", "_foot")):
+            points = [list(at) for at, bone in vertices if bone == name and at.z < sole_m + SOLE_M]
+            soles[joint] = _outermost(np.array(points, float).reshape(-1, 3))
+    return RestPose(places, turns, sole_m, soles)
 
 
-def sample(
-    armature: bpy.types.Object, bones: Mapping[str, str], frames: Iterable[int]
-) -> Motion:
+def _vertices(armature: bpy.types.Object) -> list[tuple[Vector, str]]:
+    """Return the vertices of the armature's meshes at rest, in world axes, each with the bone that
+    moves it most.
+    """
+    found = []
+    for item in bpy.data.objects:
+        parts = [part for part in item.modifiers if part.type == "ARMATURE"]
+        if item.type != "MESH" or all(part.object != armature for part in parts):
+            continue
+        names = [group.name for group in item.vertex_groups]
+        for vertex in item.data.vertices:
+            strongest = max(vertex.groups, key=lambda group: group.weight, default=None)
+            bone = "" if strongest is None else names[strongest.group]
+            found.append((item.matrix_world @ vertex.co, bone))
+    return found
+
+
+def _outermost(points_m: np.ndarray) -> np.ndarray:
+    """Return the points [N, 3] that lie farthest out in eight level directions."""
+    if len(points_m) <= 8:
+        return points_m
+    angles = np.arange(8) * np.pi / 4
+    directions = np.stack([np.cos(angles), np.sin(angles)])
+    return points_m[np.unique((points_m[:, :2] @ directions).argmax(0))]
+
+
+def sample(armature: bpy.types.Object, bones: Mapping[str, str], frames: Iterable[int]) -> Motion:
     """Return an armature's motion over some frames, in world axes."""
     scene = bpy.context.scene
     places: dict[str, list[Vector]] = {joint: [] for joint in bones}

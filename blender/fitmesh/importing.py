@@ -12,6 +12,7 @@ from .armatures import facts_of_glb
 RIG = "fitmesh_rig"  # custom property of imported armatures: the preset of their bones
 FIRST = "fitmesh_first"  # frames in which the person is there
 LAST = "fitmesh_last"
+SMALLEST = 0.5  # scale of a person who is there
 
 
 def import_result(scene: bpy.types.Scene, folder: Path) -> list[bpy.types.Object]:
@@ -58,6 +59,13 @@ def _span(armature: bpy.types.Object) -> tuple[int, int]:
     return round(first), round(last)
 
 
-def frames_of(armature: bpy.types.Object) -> range:
-    """Return the frames in which an imported person is there."""
-    return range(armature[FIRST], armature[LAST] + 1)
+def frames_of(scene: bpy.types.Scene, armature: bpy.types.Object) -> list[int]:
+    """Return the frames in which an imported person is there: absent people have scale 0."""
+    shown = scene.frame_current
+    frames = []
+    for frame in range(armature[FIRST], armature[LAST] + 1):
+        scene.frame_set(frame)
+        if armature.matrix_world.to_scale().x > SMALLEST:
+            frames.append(frame)
+    scene.frame_set(shown)
+    return frames

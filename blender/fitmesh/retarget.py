@@ -2,11 +2,12 @@
 
 Blender's axes: z up, metres. Every joint keeps its turn from the rest pose. Arms and legs are first
 turned into the source's rest pose, so that a T-pose and an A-pose agree; trunk, hands and feet
-are taken to rest alike. Places are scaled by the ratio of the hips' heights, and legs follow the
+are taken to rest alike. Places are scaled by the ratio of the hips' heights, from the
+world's origin on the floor, and legs follow the
 scaled places of the feet by inverse kinematics: a foot that stands stands."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,6 +16,7 @@ ARMS_AND_LEGS = ("shoulder", "elbow", "wrist", "hip", "knee")
 NEXT = {"shoulder": "elbow", "elbow": "wrist", "wrist": "hand", "hip": "knee", "knee": "ankle"}
 # A leg is never straighter than that share of its length: knees would snap.
 STRAIGHTEST = 0.999
+TOE_ROUNDS = 6  # corners of the toes that are lifted off the floor one after the other
 DROP_FRAMES = 5  # over which the hips go down and up where a leg would be too short
 
 
@@ -25,6 +27,8 @@ class RestPose:
     place_m: Mapping[str, np.ndarray]  # joint -> [3]
     turn: Mapping[str, np.ndarray]  # joint -> [3, 3] of its bone
     sole_m: float  # height of the soles
+    # Points of the soles [N, 3] that move with the bones of ankles and feet.
+    soles_m: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def left(self) -> np.ndarray:
@@ -58,7 +62,7 @@ def retarget(source: RestPose, motion: Motion, target: RestPose) -> Motion:
             from_rest = motion.turn[joint] @ source.turn[joint].T
             turns[joint] = from_rest @ own
     scale = target.hips_m / source.hips_m
-    hips_m = scale * (motion.place_m["pelvis"] - [0, 0, source.sole_m]) + [0, 0, target.sole_m]
+    hips_m = scale * motion.place_m["pelvis"]
     feet_m = {
         side: _ankle_places(side, source, motion, target, turns, scale)
         for side in ("left", "right")
@@ -147,10 +151,52 @@ def _ankle_places(
     has_ball = ball in motion.place_m and ball in target.place_m
     point = ball if has_ball else ankle
     place_m = scale * motion.place_m[point]
-    rest_m = source.place_m[point][2]
-    own_rest_m = target.place_m[point][2]
+    rest_m = source.place_m[point][2] - source.sole_m
+    own_rest_m = target.place_m[point][2] - target.sole_m
     place_m[:, 2] = scale * (motion.place_m[point][:, 2] - rest_m) + own_rest_m
-    return place_m - _bone_m(ankle, ball, turns, target) if has_ball else place_m
+    if has_ball:
+        place_m = place_m - _bone_m(ankle, ball, turns, target)
+    place_m[:, 2] += _below_floor(ankle, place_m, turns, target)
+    if has_ball and ball in turns:
+        _bend_toes(ball, place_m + _bone_m(ankle, ball, turns, target), turns, target)
+    return place_m
+
+
+def _sole_places(
+    joint: str, place_m: np.ndarray, turns: Mapping[str, np.ndarray], target: RestPose
+) -> np.ndarray:
+    """Return the points of a sole [T, N, 3] that move with the bone of a joint at places [T, 3]."""
+    points_m = target.soles_m.get(joint, np.zeros((0, 3))) - target.place_m[joint]
+    turned = turns[joint] @ target.turn[joint].T
+    return np.einsum("tij,nj->tni", turned, points_m) + place_m[:, None]
+
+
+def _below_floor(
+    joint: str, place_m: np.ndarray, turns: Mapping[str, np.ndarray], target: RestPose
+) -> np.ndarray:
+    """Return how far the sole under a joint at places [T, 3] is below the floor [T]."""
+    heights_m = _sole_places(joint, place_m, turns, target)[..., 2]
+    return np.maximum(0, -heights_m.min(1)) if heights_m.size else np.zeros(len(place_m))
+
+
+def _bend_toes(
+    joint: str, place_m: np.ndarray, turns: dict[str, np.ndarray], target: RestPose
+) -> None:
+    """Bend toes whose ball is at places [T, 3] up until their tips are on the floor: the lowest
+    corner first, then the next.
+    """
+    rows = np.arange(len(place_m))
+    for _ in range(TOE_ROUNDS):
+        points_m = _sole_places(joint, place_m, turns, target)
+        if not points_m.size:
+            return
+        way_m = points_m[rows, points_m[..., 2].argmin(1)] - place_m
+        level_m = np.linalg.norm(way_m[:, :2], axis=1)
+        up_m = np.maximum(way_m[:, 2], -place_m[:, 2])  # the tip is at 0 at least
+        length_m = np.linalg.norm(way_m, axis=1)
+        shorter = np.sqrt(np.maximum(length_m**2 - up_m**2, 0)) / np.maximum(level_m, 1e-9)
+        wanted_m = np.concatenate([way_m[:, :2] * shorter[:, None], up_m[:, None]], 1)
+        turns[joint] = turn_from_to(way_m, wanted_m) @ turns[joint]
 
 
 def _drop(

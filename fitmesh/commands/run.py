@@ -142,6 +142,7 @@ def _many_asked(asked: RunCommand) -> bool:
     from fitmesh.many.sources import is_url
 
     if asked.together:
+        _refuse_batch_options(asked, "a single scene: --together makes one result")
         return False
     if asked.videos or len(asked.video) > 1 or any(map(is_url, [*asked.video, asked.out or ""])):
         for name in ("images", "image", "fps"):
@@ -150,13 +151,16 @@ def _many_asked(asked: RunCommand) -> bool:
                     f"--{name} is for one clip and cannot be used with many videos: leave it out."
                 )
         return True
+    _refuse_batch_options(asked, "one clip: pass --videos, or --video several times")
+    return False
+
+
+def _refuse_batch_options(asked: RunCommand, instead: str) -> None:
+    """Raise OptionError for options that divide many videos among processes."""
     for name in ("jobs", "shard", "ray", "retry_failed"):
         if getattr(asked, name):
             flag = name.replace("_", "-")
-            raise OptionError(
-                f"--{flag} is for many videos: pass --videos, or --video several times."
-            )
-    return False
+            raise OptionError(f"--{flag} is for many videos and cannot be used with {instead}.")
 
 
 def _run_videos(many: RunCommand, reporter: Reporter) -> int:

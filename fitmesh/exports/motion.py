@@ -13,6 +13,7 @@ from scipy.spatial.transform import Rotation, Slerp
 from fitmesh.exports import Motion
 from fitmesh.exports import scene as scenes
 from fitmesh.exports.feet import plant_feet
+from fitmesh.exports.motion_size import check_motion_size
 from fitmesh.exports.scene import SceneFrame, one_hemisphere
 from fitmesh.person import Person
 from fitmesh.result import Result
@@ -127,6 +128,9 @@ def _with_frame_rate(result: Result, fps: float | None) -> Result:
         return result
     start_s = float(result.time_s[0])
     end_s = float(result.time_s[-1])
+    seconds = end_s - start_s
+    person_seconds = sum(float(person.time_s[-1] - person.time_s[0]) for person in result.people)
+    check_motion_size(seconds, person_seconds / seconds if seconds else 0.0, fps)
     time_s = start_s + np.arange(int((end_s - start_s) * fps + SAME_TIME) + 1) / fps
     nearest = np.abs(np.searchsorted((result.time_s[1:] + result.time_s[:-1]) / 2, time_s))
     first = np.searchsorted(result.frames, [shot.first_frame for shot in result.shots])

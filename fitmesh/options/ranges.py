@@ -4,6 +4,7 @@ from fitmesh.options.record import Option
 from pose2d.base.errors import Range
 
 TIME_S = Range(0, 10**7)  # four months of video
+SYNC_S = Range(-(10**7), 10**7)  # start of one camera after another
 EVERY = Range(1, 10**6)
 FPS = Range(0.001, 100_000)
 DETECTOR_SIZE = Range(32, 2048, multiple=32)  # a square of 2048 pixels takes 2 GB in the detector

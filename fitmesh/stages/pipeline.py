@@ -15,6 +15,7 @@ from typing import Any
 
 from ccnet.confidence import check_source, default_source
 from fitmesh.exports import ALWAYS, AS_RIG, AXES, EXPORTERS, check_exports, choose_exports
+from fitmesh.exports.motion_size import check_motion_size
 from fitmesh.loading import finite_numbers
 from fitmesh.manifest import Manifest
 from fitmesh.options.people import parse_names
@@ -223,6 +224,9 @@ def check(job: Job) -> None:
     settings = job.settings
     check_settings(settings)
     _ = job.lens  # refuses one that contradicts itself or the clip
+    if settings.export_fps is not None:
+        seconds = settings.span.expected_s(job.clip.info)
+        check_motion_size(seconds, people=1, fps=settings.export_fps)  # one person at least
     if settings.videos:
         import_module(TOGETHER).check(job)
     layout_matters = False

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fitmesh.options import ranges
 from fitmesh.person import Shot
 from fitting.camera import Camera
 from fitting.camera.focal import FocalEstimate, focal_from_user, focal_prior
@@ -19,6 +20,8 @@ from pose2d.base.json_files import read_json
 from pose2d.video.lens_metadata import read_lens_metadata
 
 OFF, AUTO = "off", "auto"
+MOST_DISTORTION = 1e4  # of a coefficient; those of OpenCV's rational model reach hundreds
+CAMERA_HEIGHT_M = (0.01, 1000.0)
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,22 @@ def _read_intrinsics(path: Path, size: tuple[int, int]) -> Camera:
         'Expected "matrix" [[fx, 0, cx], [0, fy, cy], [0, 0, 1]] in pixels and, if any, '
         '"distortion" [k1, k2, p1, p2, ..].',
     )
-    matrix = np.array([row.finite_numbers(3) for row in content.item("matrix").items()])
-    return Camera.from_intrinsics(
-        matrix, size, content.get("distortion", []).finite_numbers(*COUNTS)
-    )
+    rows = [row.finite_numbers(3) for row in content.item("matrix").items()]
+    distortion = content.get("distortion", []).finite_numbers(*COUNTS)
+    camera = Camera.from_intrinsics(np.array(rows), size, distortion)
+    for focal_px in camera.focal_px:
+        if problem := ranges.FOCAL_PX.problem(focal_px):
+            raise content.item("matrix").refuse(f"has a focal length that {problem}")
+    x, y = camera.center_px
+    if not (0 < x < size[0] and 0 < y < size[1]):
+        raise content.item("matrix").refuse(
+            f"has the principal point ({x:g}, {y:g}), which lies outside of the {size[0]}x{size[1]} image"
+        )
+    if np.abs(distortion).max(initial=0) > MOST_DISTORTION:
+        raise content.item("distortion").refuse(
+            f"has a number beyond +-{MOST_DISTORTION:g}, which no lens has"
+        )
+    return camera
 
 
 def read_floor(path: Path) -> GivenGround:
@@ -91,15 +106,20 @@ def read_floor(path: Path) -> GivenGround:
     )
     up = content.item("up").finite_numbers(3) if "up" in content else None
     height = (
-        content.item("camera_height_m").number(1e-3, 1e4) if "camera_height_m" in content else None
+        content.item("camera_height_m").number(*CAMERA_HEIGHT_M)
+        if "camera_height_m" in content
+        else None
     )
     if up is None:
         if height is None:
             raise content.refuse("states no floor")
         return GivenGround(None, height)
+    length = float(np.abs(up).max())
+    if not 1e-6 < length < 1e6:
+        raise content.item("up").refuse(
+            f"has {length:g} as its largest number, which is no direction"
+        )
     length = float(np.linalg.norm(up))
-    if not length > 1e-6:
-        raise content.item("up").refuse("has no direction")
     x, y, z = (up / length).tolist()
     return GivenGround((x, y, z), height)
 

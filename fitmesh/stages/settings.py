@@ -1,6 +1,7 @@
 """The settings of a run as the stages read them, and the job that every stage gets."""
 
 import math
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,7 @@ from ccnet.confidence import ConfidenceFunction, confidence_function
 from fitmesh.exports import Motion
 from fitmesh.inputs import open_clip
 from fitmesh.many.sources import folder_names
+from fitmesh.options import ranges
 from fitmesh.options.run import RunOptions
 from fitmesh.stages.scene import AUTO, OFF, Lens, lens_of
 from fitmesh.ui.events import Reporter
@@ -16,7 +18,7 @@ from fitting.body.body_files import find_body_file
 from fitting.body.open_body import OPEN_BODY
 from fitting.keypoints.weights import Weighting
 from pose2d.base.caching import content_digest
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError
 from pose2d.base.threads import cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
 from pose2d.models.base import PoseModel
@@ -29,6 +31,7 @@ from pose2d.video.frames import Clip, Span
 CAMERAS_FOLDER = "cameras"  # of the other cameras' files
 # Option, expected form, least and most.
 HEIGHT = ("height", "metres for all people (1.82) or identity:metres (2:1.25)", 0.4, 2.6)
+_FOR_PERSON = re.compile(r"(?:([1-9][0-9]{0,8}):)?([^:]+)")  # 2:1.25 or 1.82
 WEIGHT = ("weight", "kilograms for all people (82) or identity:kilograms (2:24)", 4.0, 300.0)
 
 
@@ -63,7 +66,7 @@ class RunSettings(RunOptions):
         conflicting = [option for option, value in lens_options.items() if value is not None]
         if len(conflicting) > 1:
             ways = {2: "two", 3: "three"}[len(conflicting)]
-            raise UserError(
+            raise OptionError(
                 f"{' and '.join(conflicting)} say the same thing in {ways} ways: give one of them."
             )
         self.heights()  # refuses what cannot be read
@@ -125,10 +128,11 @@ class RunSettings(RunOptions):
             starts_s = [float(text) for text in self.sync.split(",")]
         except ValueError:
             starts_s = []
-        if len(starts_s) != count or not all(map(math.isfinite, starts_s)):
-            raise UserError(
-                f"--sync must be auto, start or {count} comma-separated times in seconds (0,0.35: "
-                f"the second camera started 0.35 s after the first); got {self.sync!r}."
+        if len(starts_s) != count or any(map(ranges.SYNC_S.problem, starts_s)):
+            raise OptionError(
+                f"--sync must be auto, start or {count} comma-separated times in seconds, "
+                f"{ranges.SYNC_S} (0,0.35: the second camera started 0.35 s after the first); got "
+                f"{self.sync[:80]!r}."
             )
         return [seconds - starts_s[0] for seconds in starts_s]
 
@@ -162,20 +166,26 @@ def _parse_by_person(
     for part in (item.strip() for item in text.split(",")):
         if not part:
             continue
-        person, _, number = part.rpartition(":")
-        try:
-            identity = int(person) if person else None
-            value = float(number)
-        except ValueError:
-            identity = None
-            value = math.nan
-        if not low <= value <= high:
-            raise UserError(
-                f"--{name} must be {words}, between {low} and {high}, with commas between several; "
-                f"got {part!r}."
+        match = _FOR_PERSON.fullmatch(part)
+        value = _to_number(match[2]) if match else math.nan
+        if match is None or not low <= value <= high:
+            raise OptionError(
+                f"--{name} must be {words}, between {low} and {high}, with commas between several "
+                f"(identities count from 1); got {part[:80]!r}."
             )
+        identity = int(match[1]) if match[1] else None
+        if identity in by_identity:
+            raise OptionError(f"--{name} states the same person twice: {text[:80]!r}.")
         by_identity[identity] = value
     return by_identity
+
+
+def _to_number(text: str) -> float:
+    """Return the number that text states, NaN if it states none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 @dataclass(frozen=True)

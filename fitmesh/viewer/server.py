@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 from fitmesh.result import Result
 from fitmesh.viewer.data import viewer_data
 from pose2d.base.errors import UserError
+from pose2d.base.files import open_regular
 
 LOOPBACK = "127.0.0.1"
 PAGE = Path(__file__).parent / "page"
@@ -135,7 +136,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, with_body: bool) -> None:
         """Send the content of the URL, or a range of its bytes: browsers seek in videos so."""
         assert isinstance(self.server, ViewerServer)
-        if self.headers.get("Host") not in self.server.hosts:
+        # A second Host header is refused too: programs differ in which of the two counts.
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) != 1 or hosts[0] not in self.server.hosts:
             return self._refuse(HTTPStatus.FORBIDDEN)
         content = self.server.contents.get(self.path.split("?")[0].split("#")[0])
         if content is None:
@@ -144,7 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
             file = _open_source(content.source)
         except PermissionError:
             return self._refuse(HTTPStatus.FORBIDDEN)
-        except OSError:  # it was deleted since the server started
+        except OSError:  # it was deleted, or replaced by a folder or a pipe
             return self._refuse(HTTPStatus.NOT_FOUND)
         with file:
             size = file.seek(0, os.SEEK_END)
@@ -206,7 +209,7 @@ def _open_source(source: Path | bytes) -> BinaryIO:
     real = source.resolve(strict=True)
     if not real.is_relative_to(source.parent.resolve()):
         raise PermissionError(f"{source} leads out of its folder")
-    return real.open("rb")
+    return open_regular(real)
 
 
 def _byte_range(header: str | None, size: int) -> tuple[int, int] | None:

@@ -75,6 +75,14 @@ class Span:
         end = total if self.end_s is None else min(total, round(self.end_s * info.rate))
         return max(1, -(-(end - first) // self.every))
 
+    def expected_s(self, info: ClipInfo) -> float:
+        """Return about how many seconds the span has; 0 if the source does not state its length."""
+        total_s = info.duration_s
+        if total_s is None:
+            total_s = float((info.frames or 0) / info.rate)
+        end_s = total_s if self.end_s is None else min(total_s, self.end_s)
+        return max(0.0, end_s - self.start_s)
+
 
 WHOLE = Span()
 

@@ -213,6 +213,10 @@ def test_of_long_videos_a_part_is_looked_at_first(
         (("--cameras", "rig.toml"), "--together"),
         (("--video", "cam2.mp4", "--together", "--cameras", "none.toml"), "no calibration"),
         (("--video", "cam2.mp4", "--together", "--sync", "0,0,1"), "--sync must be"),
+        (("--video", "cam2.mp4", "--together", "--jobs", "2"), "--jobs is for many videos"),
+        (("--video", "cam2.mp4", "--together", "--shard", "1/2"), "--shard is for many videos"),
+        (("--video", "cam2.mp4", "--together", "--ray", "auto"), "--ray is for many videos"),
+        (("--video", "cam2.mp4", "--together", "--retry-failed"), "--retry-failed is for many"),
         (("--video", "cam1.mp4", "--together"), "given twice"),
         (("--video", "gone.mp4", "--together"), "gone.mp4"),
         (

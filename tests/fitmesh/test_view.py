@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -380,3 +381,26 @@ def test_the_page_has_the_motion_of_the_scene(result: Result) -> None:
     np.testing.assert_allclose(joints[:, 0, [0, 2]], 0, atol=2e-3)
     for damaged in ({}, {"smooth": "a"}, {"smooth": 9, "in_place": 1}):
         assert viewer_data(replace(result, settings=damaged))[1] == viewer_data(result)[1]
+
+
+def test_a_second_host_header_is_refused(server: ViewerServer) -> None:
+    own = f"Host: 127.0.0.1:{server.server_port}\r\n"
+    for other in ("Host: example.org\r\n", own):
+        with socket.create_connection(("127.0.0.1", server.server_port), 10) as connection:
+            connection.sendall(f"GET /meta.json HTTP/1.1\r\n{own}{other}\r\n".encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_or_a_folder_in_place_of_a_file_is_not_found(
+    result: Result, server: ViewerServer
+) -> None:
+    overlay = result.overlay_path
+    for put, remove in ((os.mkfifo, os.unlink), (os.mkdir, os.rmdir)):
+        overlay.unlink()
+        put(overlay)
+        try:
+            assert ask(server, "/overlay.mp4")[0] == 404
+        finally:
+            remove(overlay)
+            overlay.write_bytes(VIDEO)

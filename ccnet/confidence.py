@@ -9,7 +9,7 @@ import torch
 from ccnet.closed_form import area_and_width, closed_form
 from ccnet.heads.files import about_of, check_fits, embedded, load
 from pose2d.base.caching import weights_digest
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.crops import PoseEstimate
 from pose2d.models.base import PoseModel
 from pose2d.models.registry import card
@@ -76,12 +76,12 @@ def default_source(
 def check_source(source: str, pose_model: str, head_path: Path | None) -> None:
     """Raise UserError for a source that cannot be used, before any work is done."""
     if source not in SOURCES:
-        raise UserError(f"--confidence must be one of {', '.join(SOURCES)}; got {source!r}.")
+        raise OptionError(f"--confidence must be one of {', '.join(SOURCES)}; got {source!r}.")
     if source == "raw-heatmap":
         with torch.device("meta"):
             check_heatmap_score(pose_model, card(pose_model).build())
     if head_path is not None and source != "ccnet":
-        raise UserError(
+        raise OptionError(
             f"--ccnet {head_path} has no effect with --confidence {source}: leave one of them out."
         )
     if source == "ccnet":

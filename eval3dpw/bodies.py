@@ -24,7 +24,7 @@ from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
 from pose2d.base.arrays import Array, check_arrays, read_npy, read_npz
 from pose2d.base.columns import column
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.table import Table
 
@@ -108,7 +108,7 @@ def body_set(body_model: str | Path | None = None, regressor: str | Path | None 
     own = load("neutral").h36m_regressor
     if own is not None:
         if regressor is not None:
-            raise UserError(
+            raise OptionError(
                 "--regressor is for SMPL's bodies: the open body has joints of its own. Leave it out."
             )
         return BodySet(load, own)
@@ -131,7 +131,9 @@ def _read_regressor(path: Path | None, body: Body) -> Tensor:
         or array.shape != (17, vertices)
         or not np.isfinite(array).all()
     ):
-        raise UserError(f"{path} holds {array.dtype} {list(array.shape)}; expected {description}")
+        raise UserError(
+            f"{path} holds {array.dtype} {list(array.shape)}; expected {description}", file=path
+        )
     return torch.as_tensor(array, dtype=torch.float32)
 
 

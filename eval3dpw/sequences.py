@@ -58,14 +58,16 @@ def sequence_files(data: Path, split: str, names: Ordered[str] = ()) -> list[Pat
     splits = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
     if split not in splits:
         raise UserError(
-            f"{root} has no split {split!r}; it has {', '.join(splits) or 'none'}. Choose --split. {_HOW}"
+            f"{root} has no split {split!r}; it has {', '.join(splits) or 'none'}. Choose --split. {_HOW}",
+            file=root,
         )
     paths = {path.stem: path for path in sorted((root / split).glob("*.pkl"))}
     if not paths:
-        raise UserError(f"{root / split} holds no .pkl file. {_HOW}")
+        raise UserError(f"{root / split} holds no .pkl file. {_HOW}", file=root / split)
     if unknown := [name for name in names if name not in paths]:
         raise UserError(
-            f"{root / split} has no sequence {', '.join(unknown)}; it has {', '.join(paths)}."
+            f"{root / split} has no sequence {', '.join(unknown)}; it has {', '.join(paths)}.",
+            file=root / split,
         )
     return [path for name, path in paths.items() if not names or name in names]
 
@@ -133,11 +135,13 @@ def read_sequence(path: str | Path) -> Sequence:
     content = unpickle.load(path)
     if not isinstance(content, Mapping):
         raise UserError(
-            f"{path} is not a 3DPW sequence: it holds a {type(content).__name__}. {_GET_AGAIN}."
+            f"{path} is not a 3DPW sequence: it holds a {type(content).__name__}. {_GET_AGAIN}.",
+            file=path,
         )
     if missing := [key for key in _SEQUENCE_KEYS if key not in content]:
         raise UserError(
-            f"{path} is not a 3DPW sequence: it lacks {', '.join(missing)}. {_GET_AGAIN}."
+            f"{path} is not a 3DPW sequence: it lacks {', '.join(missing)}. {_GET_AGAIN}.",
+            file=path,
         )
     T_cam_world = _numbers(content["cam_poses"], path, "cam_poses", (-1, 4, 4))
     frames = len(T_cam_world)
@@ -147,11 +151,14 @@ def read_sequence(path: str | Path) -> Sequence:
         for k in _PERSON_KEYS
         if not isinstance(content[k], lists) or getattr(content[k], "ndim", 1) < 1
     ]:
-        raise UserError(f"{path} is damaged: {wrong[0]} is no list of people. {_GET_AGAIN}.")
+        raise UserError(
+            f"{path} is damaged: {wrong[0]} is no list of people. {_GET_AGAIN}.", file=path
+        )
     counts = {key: len(content[key]) for key in _PERSON_KEYS}
     if len(set(counts.values())) != 1:
         raise UserError(
-            f"{path} is damaged: it has different numbers of people in {counts}. {_GET_AGAIN}."
+            f"{path} is damaged: it has different numbers of people in {counts}. {_GET_AGAIN}.",
+            file=path,
         )
     intrinsics = _numbers(content["cam_intrinsics"], path, "cam_intrinsics", (3, 3))
     people = tuple(
@@ -164,7 +171,8 @@ def read_sequence(path: str | Path) -> Sequence:
     )
     if not (np.isfinite(intrinsics).all() and np.isfinite(T_cam_world[valid]).all()):
         raise UserError(
-            f"{path} is damaged: its camera has a number that is not finite. {_GET_AGAIN}."
+            f"{path} is damaged: its camera has a number that is not finite. {_GET_AGAIN}.",
+            file=path,
         )
     return Sequence(path.stem, intrinsics, T_cam_world, people)
 
@@ -180,7 +188,9 @@ def _person(
     gender = content["genders"][i]
     gender = gender.decode("latin1") if isinstance(gender, bytes) else str(gender)
     if gender[:1].lower() not in GENDERS:
-        raise UserError(f"{path}: genders[{i}] is {gender!r}; expected m or f. {_GET_AGAIN}.")
+        raise UserError(
+            f"{path}: genders[{i}] is {gender!r}; expected m or f. {_GET_AGAIN}.", file=path
+        )
     valid = numbers("campose_valid", (frames,)) > 0
     pose = numbers("poses", (frames, 72))
     translation = numbers("trans", (frames, 3))
@@ -188,7 +198,8 @@ def _person(
     for values in (pose[valid], translation[valid], shape):
         if not np.isfinite(values).all() or np.abs(values).max(initial=0) > LARGEST:
             raise UserError(
-                f"{path} is damaged: person {i} has a number that is not finite. {_GET_AGAIN}."
+                f"{path} is damaged: person {i} has a number that is not finite. {_GET_AGAIN}.",
+                file=path,
             )
     return TruthTrack(
         sequence=path.stem,
@@ -211,14 +222,15 @@ def _numbers(value: Any, path: Path, key: str, shape: tuple[int, ...]) -> np.nda
         array = np.asarray(value, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise UserError(
-            f"{path} is damaged: {key} is not an array of numbers. {_GET_AGAIN}."
+            f"{path} is damaged: {key} is not an array of numbers. {_GET_AGAIN}.", file=path
         ) from error
     if array.ndim != len(shape) or any(
         w not in (-1, length) for w, length in zip(shape, array.shape, strict=True)
     ):
         sizes = ", ".join("any" if side == -1 else str(side) for side in shape)
         raise UserError(
-            f"{path} is damaged: {key} has size {list(array.shape)}; expected [{sizes}]. {_GET_AGAIN}."
+            f"{path} is damaged: {key} has size {list(array.shape)}; expected [{sizes}]. {_GET_AGAIN}.",
+            file=path,
         )
     return array
 
@@ -253,11 +265,12 @@ def read_spin_npz(path: Path) -> list[TruthTrack]:
         key: rows[key].astype(np.float64) for key, array in _SPIN_KEYS.items() if array.kind == "f"
     }
     if not len(rows["imgname"]):
-        raise UserError(f"{path} has no rows.")
+        raise UserError(f"{path} has no rows.", file=path)
     parts = [(str(name), _SPIN_IMAGE.match(str(name))) for name in rows["imgname"]]
     if wrong := [name for name, part in parts if part is None]:
         raise UserError(
-            f"{path}: imgname {wrong[0]!r} is not like imageFiles/downtown_arguing_00/image_00000.jpg."
+            f"{path}: imgname {wrong[0]!r} is not like imageFiles/downtown_arguing_00/image_00000.jpg.",
+            file=path,
         )
     names = np.array([p[1] for _, p in parts if p])
     frames = np.array([int(p[2]) for _, p in parts if p])
@@ -271,7 +284,9 @@ def read_spin_npz(path: Path) -> list[TruthTrack]:
         people[name] = people.get(name, -1) + 1
         gender = str(rows["gender"][first])[:1].lower()
         if gender not in GENDERS:
-            raise UserError(f"{path}: gender is {gender!r} at row {first}; expected m or f.")
+            raise UserError(
+                f"{path}: gender is {gender!r} at row {first}; expected m or f.", file=path
+            )
         half = (200 * rows["scale"][span] / SPIN_BOX_SCALE / 2)[:, None]
         tracks.append(
             TruthTrack(

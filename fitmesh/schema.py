@@ -122,16 +122,19 @@ def check_keypoints(arrays: Mapping[str, np.ndarray], path: Path) -> None:
     name = str(arrays["skeleton"])
     if name not in BY_NAME:
         raise UserError(
-            f"{path} has keypoints of {name[:80]!r}; expected one of {', '.join(BY_NAME)}."
+            f"{path} has keypoints of {name[:80]!r}; expected one of {', '.join(BY_NAME)}.",
+            file=path,
         )
     skeleton = BY_NAME[name]
     if skeleton.keypoints[: COCO17.size] != COCO17.keypoints:
         raise UserError(
-            f"{path} has keypoints of {name}; expected COCO's 17 or a set that begins with them."
+            f"{path} has keypoints of {name}; expected COCO's 17 or a set that begins with them.",
+            file=path,
         )
     if arrays["row_xy_px"].shape[1] != skeleton.size:
         raise UserError(
-            f"{path} has {arrays['row_xy_px'].shape[1]} keypoints a person; {name} has {skeleton.size}."
+            f"{path} has {arrays['row_xy_px'].shape[1]} keypoints a person; {name} has {skeleton.size}.",
+            file=path,
         )
 
 

@@ -66,7 +66,9 @@ def edit_tracks(
     tracks = read_tracks(folder)
     edits = read_edits(folder, tracks)
     if not 0 <= undo <= len(edits):
-        raise UserError(f"{folder} has {len(edits)} edits: {undo} cannot be taken back.")
+        raise UserError(
+            f"{folder} has {len(edits)} edits: {undo} cannot be taken back.", file=folder
+        )
     edits = edits[: len(edits) - undo]
     edits += [Merge(tuple(group)) for group in merge]
     for identity, time_s in split:

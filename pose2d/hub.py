@@ -239,7 +239,7 @@ def fetch(offer: Offer, tick: Callable[[int], None] = lambda size: None) -> Path
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
-            f"cannot write {target}: {reason}. FITMESH_CACHE names another folder."
+            f"cannot write {target}: {reason}. FITMESH_CACHE names another folder.", file=target
         ) from error
     return target
 

@@ -34,7 +34,8 @@ def mpii_as_coco(content: Json, head_boxes: Path) -> dict[str, Any]:
     if sizes_px is not None and len(sizes_px) != len(people):
         raise UserError(
             f"{head_boxes} has {len(sizes_px)} head boxes, expected {len(people)}: one for each "
-            f"person in {content.path}."
+            f"person in {content.path}.",
+            file=head_boxes,
         )
     names = sorted({checked_file_name(person.item("image")) for person in people})
     ids = {name: index for index, name in enumerate(names, 1)}
@@ -120,5 +121,5 @@ def read_head_sizes(path: str | Path) -> np.ndarray:
         # [2, 2, N]: corner, axis, person
         boxes = np.asarray(loadmat(str(path))["headboxes_src"], float)
     except (KeyError, ValueError, NotImplementedError) as error:
-        raise UserError(f"{path} is not MPII's gt_valid.mat: {error}.") from error
+        raise UserError(f"{path} is not MPII's gt_valid.mat: {error}.", file=path) from error
     return HEAD_BIAS * np.linalg.norm(boxes[1] - boxes[0], axis=0)

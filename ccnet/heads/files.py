@@ -99,11 +99,13 @@ def load(name_or_path: str | Path) -> CalibrationHead:
             metadata = file.metadata() or {}
             tensors = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-        raise UserError(f"{path} is not a safetensors file, or it is damaged: {error}.") from error
+        raise UserError(
+            f"{path} is not a safetensors file, or it is damaged: {error}.", file=path
+        ) from error
     about, shape = _read_record(metadata, path)
     if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
         raise UserError(
-            f"{path} has a weight that is not finite (NaN or infinity): train it again."
+            f"{path} has a weight that is not finite (NaN or infinity): train it again.", file=path
         )
     try:
         keypoints = SKELETONS[about.skeleton].size
@@ -132,9 +134,11 @@ def _read_record(metadata: Mapping[str, str], path: Path) -> tuple[About, tuple[
     try:
         content = Json(json.loads(metadata.get("about", "{}")), path, expected=expected)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} has a damaged record. {expected}") from error
+        raise UserError(f"{path} has a damaged record. {expected}", file=path) from error
     if content.get("format", "").value != FORMAT:
-        raise UserError(f"{path} is not a calibration head made by `fitmesh train-ccnet`.")
+        raise UserError(
+            f"{path} is not a calibration head made by `fitmesh train-ccnet`.", file=path
+        )
     shape = tuple(side.integer(1, _MOST_SIDE) for side in content.item("feature_shape").items())
     if not 1 <= len(shape) <= 3 or math.prod(shape) > _MOST_NUMBERS:
         raise content.item("feature_shape").refuse("is not a shape of features")

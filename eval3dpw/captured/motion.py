@@ -200,13 +200,15 @@ def load_captured(
         {*source, *(theirs for theirs, _ in FAR_END.values())} - (set(names) & set(order))
     )
     if lacking:
-        raise UserError(f"{path} lacks the joints {', '.join(lacking[:4])} of the skeleton.")
+        raise UserError(
+            f"{path} lacks the joints {', '.join(lacking[:4])} of the skeleton.", file=path
+        )
     above = {name: int(parent) for name, parent in zip(order, bones["parent"], strict=True)}
     for number, name in enumerate(names):
         if name not in above or above[name] >= len(order):
-            raise UserError(f"{path}: joint {name[:40]!r} has no place in the skeleton.")
+            raise UserError(f"{path}: joint {name[:40]!r} has no place in the skeleton.", file=path)
         if above[name] >= 0 and order[above[name]] not in names[:number]:
-            raise UserError(f"{path}: joint {name[:40]!r} comes before its parent.")
+            raise UserError(f"{path}: joint {name[:40]!r} comes before its parent.", file=path)
     start = file["clip_start"]
     clips = tuple(str(name) for name in file["clip_name"])
     wrong_name = [
@@ -214,10 +216,11 @@ def load_captured(
     ]
     if len(start) != len(clips) + 1 or (np.diff(start.astype(np.int64)) < 0).any() or wrong_name:
         raise UserError(
-            f"{path}: clip_start and clip_name do not say which frames belong to which clip."
+            f"{path}: clip_start and clip_name do not say which frames belong to which clip.",
+            file=path,
         )
     if int(start[-1]) > len(file["euler_zyx_deg_x100"]):
-        raise UserError(f"{path}: clip_start goes beyond the frames that are there.")
+        raise UserError(f"{path}: clip_start goes beyond the frames that are there.", file=path)
     euler = torch.from_numpy(np.deg2rad(file["euler_zyx_deg_x100"].astype(np.float32) / 100))
     offsets = dict(zip(order, bones["offset"], strict=True))
     descriptions = tuple(map(str, file["clip_desc"])) if "clip_desc" in file else ()

@@ -29,7 +29,7 @@ from eval3dpw.synth.sequence import (
 from eval3dpw.synth.staging import SyntheticPerson, contacts
 from fitting.body import Body
 from fitting.body.load import load_body
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.files import atomic_file, atomic_folder
 
 _SETTINGS = "synth.json"
@@ -69,7 +69,9 @@ def make_dataset(
     splits = SPLITS[1:] if settings.scenes else SPLITS
     unknown = [s for s in settings.scenes if s not in SCRIPTS]
     if unknown:  # fail before hours are spent
-        raise UserError(f"unknown --scenes {', '.join(unknown)}: choose from {', '.join(SCRIPTS)}.")
+        raise OptionError(
+            f"unknown --scenes {', '.join(unknown)}: choose from {', '.join(SCRIPTS)}."
+        )
     if settings.split not in splits:
         raise UserError(f"unknown split {settings.split!r}: choose {', '.join(splits)}.")
     if settings.sequences < 1 or settings.frames < 2:

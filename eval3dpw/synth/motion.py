@@ -62,7 +62,7 @@ def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip
         motion = load_motion(path, body, FPS)
     if motion.root_m is None:
         raise UserError(
-            f"{path} has no root positions (root_pos); which place people on the ground."
+            f"{path} has no root positions (root_pos); which place people on the ground.", file=path
         )
     clips = []
     for number, name in enumerate(motion.clip_name):
@@ -84,7 +84,7 @@ def load_clips(body: Body, split: Split, path: Path | None = None) -> tuple[Clip
             "test only. Give a file of CMU clips with --motion."
         )
     raise UserError(
-        f"{path} has no clip of at least {SHORTEST_CLIP} frames for the split {split!r}."
+        f"{path} has no clip of at least {SHORTEST_CLIP} frames for the split {split!r}.", file=path
     )
 
 

@@ -34,7 +34,7 @@ from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import weights_digest
 from pose2d.base.distributed import process_group
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.files import atomic_file, check_writable
 from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import plain_value
@@ -201,7 +201,7 @@ def _check_request(request: EvalCocoOptions) -> None:
             "closed-form-annotated needs the person that a box belongs to: use it with --boxes gt."
         )
     if request.area_split is not None and PREDICTED not in request.confidence:
-        raise UserError(
+        raise OptionError(
             f"--area-split has no effect without --confidence {PREDICTED}: leave it out, or pass "
             "both."
         )

@@ -22,7 +22,7 @@ from ccnet.data.datasets import (
 from fitmesh.coco.eval_coco import write_metrics
 from fitmesh.options.measure import EvalCocoOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.files import check_writable
 from pose2d.crops import estimate_people
 from pose2d.hands import SEEN, arms_of, hands_in_image
@@ -56,7 +56,7 @@ def run_hands(request: EvalCocoOptions) -> dict[str, dict[str, float | None]]:
     write it if `out` is set.
     """
     if request.boxes != "gt":
-        raise UserError("--hands are measured in annotated boxes: leave --boxes out.")
+        raise OptionError("--hands are measured in annotated boxes: leave --boxes out.")
     use_plugin(request.plugin)
     model = pose2d.load(request.model, request.checkpoint)
     if model.skeleton.keypoints[: COCO17.size] != COCO17.keypoints:

@@ -32,7 +32,7 @@ from fitmesh.options.measure import TrainCcnetOptions
 from fitmesh.ui.events import Reporter, on_stderr, print_tables, to_log
 from fitmesh.ui.trouble import count
 from pose2d.base.distributed import ProcessGroup, process_group
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.files import check_writable
 from pose2d.base.folder_lock import folder_lock
 from pose2d.base.threads import use_threads
@@ -68,7 +68,7 @@ def run(request: TrainCcnetOptions, settings: TrainingSettings) -> dict[str, Eva
         model = with_features(network, settings.features)
         settings = _complete_settings(settings, model)
         if settings.target == "pck" and model.skeleton != MPII16:
-            raise UserError(
+            raise OptionError(
                 "--target pck is for MPII, whose people have head sizes; "
                 f"{request.model} finds other keypoints."
             )
@@ -138,7 +138,7 @@ def _read_people(
         return annotated
     people = [person for person in annotated if math.isfinite(person.head_px)]
     if not people:
-        raise UserError(
+        raise OptionError(
             "--target pck needs people with a head size (upper neck and head top labelled), and "
             f"{', '.join(names)} has none."
         )

@@ -5,6 +5,7 @@ This module imports nothing heavy: doctor must also answer where an import fails
 
 import hashlib
 import importlib
+import importlib.util
 import json
 import platform
 import sys
@@ -22,6 +23,7 @@ from pose2d.base.threads import cores
 
 ROOT = Path(__file__).parents[2]  # the folder that holds the packages, installed or not
 EMBEDDED = ROOT / "pose2d" / "embedded.json"  # made by tools/embedded_digests.py
+PACKAGES = ("fitmesh", "pose2d", "ccnet", "fitting", "eval3dpw")  # that fitmesh installs
 OLDEST_PYTHON = (3, 10)
 REINSTALL = "pip install --force-reinstall --no-deps fitmesh"
 
@@ -142,6 +144,7 @@ def examine() -> Iterator[Check]:
         yield _library(
             "program", package, module, "", f"pip install --force-reinstall {package}", needed=True
         )
+    yield from own_packages()
     yield from embedded()
     yield Check("machine", "processor cores", "ok", f"{cores()}, the default of --threads")
     for check in (_torch_device, _video_encoder):
@@ -190,6 +193,48 @@ def _library(part: str, package: str, module: str, purpose: str, how: str, neede
         return Check(part, package, "ok", version(package))
     except PackageNotFoundError:
         return Check(part, package, "ok", "version not known")
+
+
+def own_packages() -> Iterator[Check]:
+    """Check that no other project's package is imported in place of one of fitmesh's.
+
+    `fitting` and `ccnet` are also names of unrelated projects on PyPI.
+    """
+    for name in PACKAGES:
+        foreign = _find_foreign_package(name)
+        about = f"{ROOT / name}"
+        fix = ""
+        if foreign:
+            about = f"{foreign} is not fitmesh's package of this name ({about})"
+            fix = (
+                f"pip uninstall {name}, then {REINSTALL}; a folder or file {name} beside your script "
+                "needs another name"
+            )
+        yield Check("program", f"package {name}", "broken" if foreign else "ok", about, fix)
+    for name in PACKAGES[1:]:
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            continue
+        yield Check(
+            "program",
+            f"distribution {name}",
+            "broken",
+            f"{name} {found} is installed, another project that brings a package of the same name",
+            f"pip uninstall {name}, then {REINSTALL}",
+        )
+
+
+def _find_foreign_package(name: str) -> str:
+    """Return where Python finds a package if that is not beside fitmesh; empty: it is ours."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        return _first_line(error)
+    if spec is None:
+        return "nothing that Python finds"
+    own = (ROOT / name / "__init__.py").resolve()
+    return "" if spec.origin and Path(spec.origin).resolve() == own else str(spec.origin)
 
 
 def embedded() -> Iterator[Check]:

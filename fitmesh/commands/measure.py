@@ -15,7 +15,7 @@ from fitmesh.options.measure import (
 from fitmesh.options.record import command, shared
 from fitmesh.ui.events import Reporter, on_stderr, starting, table_console
 from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 
 
 @command(TrainCcnetOptions)
@@ -144,7 +144,7 @@ def paper(options: PaperOptions) -> None:
         )
     needed = TABLES[options.table].data
     if needed and options.data is None:
-        raise UserError(
+        raise OptionError(
             f"--data is missing: pass the folder of {needed}, which the table {options.table!r} "
             "needs."
         )

@@ -13,8 +13,8 @@ import typer
 from fitmesh.options.record import command
 from fitmesh.options.run import RunCommand
 from fitmesh.ui.events import Message, Reporter, as_json_lines, on_stderr, starting
-from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, working
-from pose2d.base.errors import OptionError, UserError
+from fitmesh.ui.trouble import INTERRUPTED, Stopped, count, error_facts, working
+from pose2d.base.errors import OptionError
 
 if TYPE_CHECKING:
     from fitmesh.result import Result
@@ -67,13 +67,14 @@ def run(asked: RunCommand) -> None:
             )
             if not settings.outputs:
                 reporter.say(f"look at them: fitmesh view {shlex.quote(str(out))}", "view")
-    except UserError as error:
-        reporter.emit(Message(str(error), "error", error.facts()))
+    except typer.Exit:
+        raise
+    except Exception as error:
+        reporter.emit(Message(str(error), "error", error_facts(error)))
         raise
     except (KeyboardInterrupt, Stopped) as stopped:
-        reporter.say(
-            "Stopped. Finished stages are kept; the same command goes on from there.", "stopped"
-        )
+        text = "Stopped. Finished stages are kept; the same command goes on from there."
+        reporter.emit(Message(text, "stopped", {"text": text, "code": "cancelled"}))
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
 
 

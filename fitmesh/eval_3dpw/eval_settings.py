@@ -8,7 +8,7 @@ from fitmesh.options.record import check_ranges
 from fitting.init import REGRESSORS
 from fitting.keypoints.weights import CALIBRATED, GATE, WEIGHTINGS, Weighting
 from fitting.solver.terms.reprojection import ROBUST_SCALE
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.types import ConfidenceSource
 
 # These turn an expected OKS into pixels.
@@ -99,7 +99,7 @@ class EvalSettings(Eval3dpwOptions):
         """Raise UserError for settings that do not fit each other, before any work is done."""
         check_ranges(self)
         if self.keypoints_from not in KEYPOINTS_FROM:
-            raise UserError(
+            raise OptionError(
                 f"--keypoints-from must be {' or '.join(KEYPOINTS_FROM)}; got "
                 f"{self.keypoints_from!r}."
             )
@@ -110,22 +110,22 @@ class EvalSettings(Eval3dpwOptions):
         if self.init not in names:
             raise UserError(f"unknown initialiser {self.init!r}: choose {', '.join(names)}.")
         if self.init in REGRESSORS and self.checkpoint is None:
-            raise UserError(
+            raise OptionError(
                 f"--init {self.init} needs its network's weights: pass --checkpoint "
                 "(docs/initialisers.md)."
             )
         if self.init not in REGRESSORS and self.checkpoint is not None:
-            raise UserError(f"--checkpoint has no effect with --init {self.init}: leave it out.")
+            raise OptionError(f"--checkpoint has no effect with --init {self.init}: leave it out.")
         if wrong := [w for w in self.weighting if w not in WEIGHTINGS]:
             raise UserError(f"unknown weighting {wrong[0]!r}: choose {', '.join(WEIGHTINGS)}.")
         if self.confidence and len(self.replaced) == len(self.confidence):
-            raise UserError(
+            raise OptionError(
                 f"--weighting {','.join(self.weighting)} needs calibrated confidence (ccnet, "
                 f"closed-form), which {' and '.join(self.confidence)} is not: add --weighting "
                 "confidence, or another --confidence."
             )
         of_files = all(source in ("raw", "ones") for source in self.confidence)
         if not self.has_network and not of_files:
-            raise UserError(
+            raise OptionError(
                 "--keypoints-from poses2d has its own confidence only: pass --confidence raw."
             )

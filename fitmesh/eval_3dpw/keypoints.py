@@ -200,7 +200,8 @@ def stored_keypoints(
         if track.poses2d_px is None:
             raise UserError(
                 f"{settings.data} holds no keypoints: --keypoints-from poses2d needs 3DPW's "
-                "sequenceFiles."
+                "sequenceFiles.",
+                file=settings.data,
             )
         points = track.poses2d_px[:, OPENPOSE18_TO_COCO17]
         visible = points[..., 2] > 0

@@ -107,7 +107,8 @@ def _sources(settings: EvalSettings) -> dict[str, tuple[Path, Callable[[], Conte
         by_name.setdefault(track.sequence, []).append(track)
     if unknown := [name for name in settings.sequences if name not in by_name]:
         raise UserError(
-            f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}."
+            f"{settings.data} has no sequence {', '.join(unknown)}; it has {', '.join(by_name)}.",
+            file=settings.data,
         )
     names = settings.sequences or by_name
     return {

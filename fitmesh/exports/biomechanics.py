@@ -16,7 +16,7 @@ from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate
 from fitmesh.opensim.tables import write_table
 from fitmesh.person import Person
 from fitmesh.result import Result
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError
 
 _MM = 1000.0
 
@@ -82,7 +82,7 @@ def import_ezc3d() -> Any:
     try:
         import ezc3d
     except ImportError as error:
-        raise UserError(
+        raise OptionError(
             "--export c3d needs ezc3d, which is not installed: pip install 'fitmesh[c3d]'."
         ) from error
     return ezc3d

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.files import atomic_file
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def blender() -> list[str]:
         return [python, str(SCRIPT)]
     if program := shutil.which("blender"):
         return [program, "--background", "--python-exit-code", "1", "--python", str(SCRIPT), "--"]
-    raise UserError(
+    raise OptionError(
         "--export fbx needs Blender, which writes the file: install it so that `blender` is on "
         f"the PATH, or `pip install bpy` into a Python and set {PYTHON} to its path."
     )

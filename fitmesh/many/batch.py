@@ -112,7 +112,9 @@ def _process_all(
         for ended in executor.map(work, current, pass_on):
             task = current[ended.number]
             if ended.result is None:
-                lost = ClipStatus(task.name, task.source, "failed", error=ended.lost)
+                lost = ClipStatus(
+                    task.name, task.source, "failed", error=ended.lost, code="resource"
+                )
                 lost.try_to_write(task.out)
                 yield lost
             elif ended.result.state == "busy":

@@ -20,7 +20,7 @@ from fitmesh.stages.people import read_tracks
 from fitmesh.stages.pipeline import check_settings, run_settings, run_stages, warnings_of
 from fitmesh.stages.settings import Job, NetworkLoader, RunSettings
 from fitmesh.ui.events import Event, Message, Reporter, Stage
-from fitmesh.ui.trouble import describe_error
+from fitmesh.ui.trouble import describe_error, error_facts
 from fitmesh.version import __version__
 from pose2d.base.errors import OptionError, UserError
 from pose2d.base.folder_lock import FolderBusy
@@ -114,6 +114,7 @@ def process_clip(task: ClipTask, notify: Notify) -> ClipStatus:
         failed = replace(
             failed,
             error=" ".join(describe_error(error)[0]),
+            code=error_facts(error)["code"] or "",
             warnings=tuple(warnings[:MOST_WARNINGS]),
             seconds=round(time.monotonic() - began, 2),
             peak_mb=_peak_mb(),

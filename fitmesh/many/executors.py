@@ -20,7 +20,7 @@ from typing import Any
 
 from fitmesh.ui.trouble import count
 from pose2d.base import files
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.threads import return_memory
 
 RETRIES = 2  # of a task whose worker was killed; a third worker would most likely die of it too
@@ -215,7 +215,7 @@ class RayExecutor:
         nodes = [node for node in self._ray.nodes() if node["Alive"]]
         most = max((node["Resources"].get("CPU", 0) for node in nodes), default=0)
         if most < threads:
-            raise UserError(
+            raise OptionError(
                 f"--threads {threads} is more than any machine of the Ray cluster has ({most:g} cores)."
             )
         total = sum(node["Resources"].get("CPU", 0) for node in nodes)
@@ -281,7 +281,7 @@ def _connected(address: str) -> Any:
     try:
         ray: Any = import_module("ray")
     except ImportError as error:
-        raise UserError("--ray needs the package ray: pip install 'fitmesh[ray]'.") from error
+        raise OptionError("--ray needs the package ray: pip install 'fitmesh[ray]'.") from error
     if ray.is_initialized():
         return ray
     quiet = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -309,7 +309,9 @@ def _check_reachable(address: str) -> None:
     """Raise UserError if no program listens at the address; Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise UserError(f"--ray takes auto or an address like 10.0.0.1:6379; got {address[:80]!r}.")
+        raise OptionError(
+            f"--ray takes auto or an address like 10.0.0.1:6379; got {address[:80]!r}."
+        )
     try:
         socket.create_connection((host, int(port)), REACH_S).close()
     except OSError as error:

@@ -44,6 +44,7 @@ class ClipStatus:
     made: tuple[str, ...] = ()  # stages that were not up to date
     warnings: tuple[str, ...] = ()
     error: str = ""  # why it failed, or which run is busy with it
+    code: str = ""  # what kind of error: input, option, data, resource or internal
     worker: str = field(default_factory=_this_process)  # machine and process
     peak_mb: int = 0  # largest memory of the process so far; 0: not known
     key: str = ""  # digest of everything that the results were made from

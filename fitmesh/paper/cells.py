@@ -16,7 +16,7 @@ from fitmesh.coco import eval_coco, train_ccnet
 from fitmesh.options.measure import EvalCocoOptions, PaperOptions, TrainCcnetOptions
 from fitting.init import REGRESSORS
 from pose2d.base.caching import CacheKey, code_digest, content_digest, weights_digest
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.files import atomic_file
 from pose2d.base.json_files import plain_value, read_json
 from pose2d.skeletons import Skeleton
@@ -70,7 +70,9 @@ def given_models(
         embedded = name if name not in files and name in ccnet.embedded() else None
         models.append(GivenModel(name, files.get(name), head_of.pop(name, embedded)))
     if head_of:
-        raise UserError(f"--head names {next(iter(head_of))}, but no --model or --checkpoint does.")
+        raise OptionError(
+            f"--head names {next(iter(head_of))}, but no --model or --checkpoint does."
+        )
     return tuple(models), starts
 
 

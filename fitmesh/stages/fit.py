@@ -30,7 +30,7 @@ from pose2d.base.caching import (
     npz_is_current,
     read_npz,
 )
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError
 from pose2d.base.scratch import release_scratch
 from pose2d.base.threads import prefetch, single_thread
 from pose2d.types import Detections
@@ -45,15 +45,15 @@ def check(settings: RunSettings) -> None:
     scene_options(settings.floor)
     load_body(settings.body_file)
     if settings.weighting not in WEIGHTINGS:
-        raise UserError(
+        raise OptionError(
             f"unknown --weighting {settings.weighting!r}: choose {', '.join(WEIGHTINGS)}."
         )
     names = ("lifter", *REGRESSORS)
     if settings.init not in names:
-        raise UserError(f"unknown --init {settings.init!r}: choose {', '.join(names)}.")
+        raise OptionError(f"unknown --init {settings.init!r}: choose {', '.join(names)}.")
     if settings.init in REGRESSORS:
         if settings.init_checkpoint is None:
-            raise UserError(
+            raise OptionError(
                 f"--init {settings.init} ships no weights: pass --init-checkpoint "
                 "(docs/initialisers.md)."
             )
@@ -61,7 +61,7 @@ def check(settings: RunSettings) -> None:
 
         regressors.load_regressor(settings.init, settings.init_checkpoint)
     elif settings.init_checkpoint is not None:
-        raise UserError(
+        raise OptionError(
             f"--init-checkpoint has no effect with --init {settings.init}: leave one of them out."
         )
 

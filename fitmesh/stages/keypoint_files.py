@@ -15,7 +15,7 @@ from ccnet.confidence import SOURCES
 from fitmesh.person import FAR_PX
 from fitmesh.stages import people
 from pose2d.base.arrays import read_npy
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.json_files import Json, read_json
 from pose2d.keypoint_layouts import HALPE26_IN, OPENPOSE18_TO_COCO17, to_halpe26
 from pose2d.skeletons import COCO17, HALPE26
@@ -55,7 +55,8 @@ def files_of(path: Path) -> list[Path]:
     files = sorted(path.glob("*_keypoints.json"))
     if not files:
         raise UserError(
-            f"{path} holds no file that ends in _keypoints.json, as OpenPose writes one per frame."
+            f"{path} holds no file that ends in _keypoints.json, as OpenPose writes one per frame.",
+            file=path,
         )
     return files
 
@@ -69,7 +70,7 @@ def read_given(
     size: the image's width and height, of which MediaPipe's landmarks are shares.
     """
     if layout not in LAYOUTS:
-        raise UserError(f"unknown --keypoint-layout {layout!r}: choose {' or '.join(LAYOUTS)}.")
+        raise OptionError(f"unknown --keypoint-layout {layout!r}: choose {' or '.join(LAYOUTS)}.")
     openpose = OPENPOSE_LAYOUTS | ({25: HALPE26_IN["body_25b"]} if layout == "body_25b" else {})
     if path.suffix.lower() == ".npz":
         return _from_npz(path)
@@ -83,14 +84,16 @@ def read_given(
             match = re.search(r"(\d+)_keypoints\.json$", file.name)
             if match is None and len(files) > 1:
                 expected = "expected a name that ends in a number and _keypoints.json"
-                raise UserError(f"{file} does not tell its frame: {expected}.")
+                raise UserError(f"{file} does not tell its frame: {expected}.", file=file)
             # More than 18 digits are no number of a frame.
             frame = int(match[1][-18:]) if match and len(files) > 1 else 0
             persons += _openpose(content, frame, openpose)
         elif number == 0 and len(files) == 1:
             persons += _one_file(content, size)
         else:
-            raise UserError(f'{file} has no "people": expected a file as OpenPose writes it.')
+            raise UserError(
+                f'{file} has no "people": expected a file as OpenPose writes it.', file=file
+            )
     return replace(_join_persons(persons, path), openpose="people" in content)
 
 
@@ -182,7 +185,8 @@ def _read_array(path: Path) -> list[Person]:
         raise UserError(
             f"{path} has shape {list(values.shape)}; expected [T, K, 3] or [T, P, K, 3] for T "
             f"frames, P people and K keypoints ({counts}): x, y in pixels and a confidence, which "
-            "may be left out."
+            "may be left out.",
+            file=path,
         )
     if values.shape[3] == 2:
         values = np.concatenate([values, np.ones_like(values[..., :1])], -1)
@@ -238,15 +242,18 @@ def _join_persons(persons: list[Person], path: Path) -> GivenKeypoints:
         points = np.stack([points for *_, points in persons])
     finite = np.asarray(np.isfinite(points).all(-1))
     if (farthest := np.abs(points[finite][:, :2]).max(initial=0.0)) > FAR_PX:
-        raise UserError(f"{path} has a keypoint at {farthest:.3g} px: no image is so large.")
+        raise UserError(
+            f"{path} has a keypoint at {farthest:.3g} px: no image is so large.", file=path
+        )
     if (points[finite][:, 2] < 0).any():
-        raise UserError(f"{path} has confidences below 0; expected 0 to 1.")
+        raise UserError(f"{path} has confidences below 0; expected 0 to 1.", file=path)
     confidence = np.where(finite, points[..., 2].clip(0, 1), 0)
     xy = points[confidence >= VISIBLE][:, :2]
     if len(xy) > 1 and xy.min() > -NORMALISED and xy.max() < 1 + NORMALISED:
         raise UserError(
             f"{path} has coordinates from {xy.min():.2f} to {xy.max():.2f}: shares of the image, "
-            "not pixels. Multiply x by the image's width and y by its height."
+            "not pixels. Multiply x by the image's width and y by its height.",
+            file=path,
         )
     visible_persons = np.flatnonzero((confidence >= VISIBLE).sum(1))
     persons = [persons[row] for row in visible_persons]
@@ -258,7 +265,8 @@ def _join_persons(persons: list[Person], path: Path) -> GivenKeypoints:
     if None in identities and any(identity is not None for identity in identities):
         raise UserError(
             f"{path} has an identity for some people and none for others: give all of them one, or "
-            "none."
+            "none.",
+            file=path,
         )
     named = bool(identities) and None not in identities
     low = np.where(visible[..., None], points[..., :2], np.inf).min(1, initial=np.inf)
@@ -270,7 +278,7 @@ def _join_persons(persons: list[Person], path: Path) -> GivenKeypoints:
     pairs, count = np.unique(np.stack([frames, names], 1), axis=0, return_counts=True)
     if named and (count > 1).any():
         frame, identity = pairs[count > 1][0]
-        raise UserError(f"{path} has person {identity} twice in frame {frame}.")
+        raise UserError(f"{path} has person {identity} twice in frame {frame}.", file=path)
     keypoints = Keypoints(
         xy_px=torch.from_numpy(points[..., :2].astype(np.float32)),
         confidence=torch.from_numpy(confidence.astype(np.float32)),
@@ -290,7 +298,8 @@ def _from_npz(path: Path) -> GivenKeypoints:
     skeleton = rows.points.skeleton.name
     if source not in SOURCES:
         raise UserError(
-            f"{path} has confidence from {source[:80]!r}; expected one of {', '.join(SOURCES)}."
+            f"{path} has confidence from {source[:80]!r}; expected one of {', '.join(SOURCES)}.",
+            file=path,
         )
     keypoints = replace(rows.points, skeleton=HALPE26).along(
         "keypoints",

@@ -279,7 +279,9 @@ def check_settings(settings: RunSettings) -> None:
             f"`fitmesh models get {model.name}` fetches them or says what to click."
         )
     if settings.checkpoint is not None and not settings.checkpoint.is_file():
-        raise UserError(f"no checkpoint at {settings.checkpoint}. Check the path.")
+        raise UserError(
+            f"no checkpoint at {settings.checkpoint}. Check the path.", file=settings.checkpoint
+        )
     check_source(settings.confidence, settings.pose_model, settings.ccnet)
 
 
@@ -320,12 +322,12 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
     checkpoint = values["checkpoint"]
     ccnet = values["ccnet"]
     if options.whole_image and options.detections is not None:
-        raise UserError("--whole-image and --detections contradict each other: give one of them.")
+        raise OptionError("--whole-image and --detections contradict each other: give one of them.")
     if keypoints is not None:
         for name in ("detections", "whole_image", "checkpoint", "ccnet", "plugin"):
             if values[name]:
                 option = name.replace("_", "-")
-                raise UserError(
+                raise OptionError(
                     f"--{option} has no effect with --keypoints, which brings its own: leave one "
                     "of them out."
                 )
@@ -333,7 +335,7 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
             imported = import_module(KEYPOINT_FILES).read_given(keypoints, options.keypoint_layout)
             source = imported.rows.points.source
             if options.confidence != source:
-                raise UserError(
+                raise OptionError(
                     f"--confidence {options.confidence} has no effect with --keypoints: "
                     f"{keypoints} brings its own ({source}). Leave one of them out."
                 )
@@ -341,14 +343,14 @@ def run_settings(options: RunOptions, other_videos: Sequence[str | Path] = ()) -
         checkpoint = find_downloaded(options.pose_model)
     outputs = tuple(options.outputs)
     if unknown := sorted(set(outputs) - {"people", "fit"}):
-        raise UserError(f"unknown --only {', '.join(unknown)}: choose people or fit.")
+        raise OptionError(f"unknown --only {', '.join(unknown)}: choose people or fit.")
     if outputs and "fit" not in outputs and options.exports:
-        raise UserError(
+        raise OptionError(
             "--only people stops before there is anything to --export: leave one of them out."
         )
     for name, choices in (("hands", ("auto", "off")), ("shape", ("keypoints", "masks"))):
         if values[name] not in choices:
-            raise UserError(f"unknown --{name} {values[name]!r}: choose {' or '.join(choices)}.")
+            raise OptionError(f"unknown --{name} {values[name]!r}: choose {' or '.join(choices)}.")
     values |= {
         "checkpoint": checkpoint,
         "floor": str(options.floor),

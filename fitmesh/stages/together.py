@@ -67,7 +67,7 @@ def check(job: Job) -> None:
     settings = job.settings
     settings.offsets_s()
     if settings.init_checkpoint is not None:
-        raise UserError(
+        raise OptionError(
             f"--init {settings.init} works with one camera only: leave it out with several."
         )
     single_camera_files = {

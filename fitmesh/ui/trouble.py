@@ -127,6 +127,30 @@ def exit_code_of(error: BaseException) -> int:
     return code
 
 
+def error_facts(error: BaseException) -> dict[str, str | None]:
+    """Return message, code, file and option of an error, as `--json` prints them.
+
+    Errors that the user can fix know their code; `internal` is a mistake of the program.
+    """
+    errors = sys.modules.get("pose2d.base.errors")
+    if errors is not None and isinstance(error, errors.UserError):
+        return error.facts()
+    first = (str(error).splitlines() or [""])[0][:300]
+    facts: dict[str, str | None] = {"text": first or type(error).__name__}
+    file = getattr(error, "filename", None)
+    if _is_lack_of_memory(error) or (isinstance(error, OSError) and error.errno in _NO_ROOM):
+        code = "resource"
+    elif isinstance(error, RecursionError) or file is not None:
+        code = "input"
+    else:
+        code = "internal"
+    return {**facts, "code": code, "file": None if file is None else str(file), "option": None}
+
+
+def _is_lack_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
+
+
 def describe_error(error: BaseException) -> tuple[list[str], int]:
     """Return the message lines of an error and the exit code; unexpected errors leave a log file."""
     # Nothing is imported here: the error may be an import that failed.
@@ -134,7 +158,7 @@ def describe_error(error: BaseException) -> tuple[list[str], int]:
     if errors is not None and isinstance(error, errors.UserError):
         return [str(error)], USER_ERROR
     path = _log(error)
-    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+    if _is_lack_of_memory(error):
         return [
             "there is not enough memory for this. Give a smaller input (--end, --every, smaller images), or "
             "use a machine with more memory."
@@ -148,6 +172,11 @@ def describe_error(error: BaseException) -> tuple[list[str], int]:
             f"the output cannot be written: {error.strerror}. Make room, or write elsewhere."
         ], USER_ERROR
     first = (str(error).splitlines() or [""])[0][:300]
+    if isinstance(error, ImportError):
+        return [
+            f"a package does not load ({first}).",
+            "`fitmesh doctor` names what is missing, broken, or of another project.",
+        ], FAILED
     return [
         f"something went wrong inside fitmesh ({type(error).__name__}: {first}).",
         f"The details are in {path}: please report this with that file."

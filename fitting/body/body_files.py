@@ -36,7 +36,7 @@ def find_body_file(path: Path, gender: str) -> Path:
     if path.is_file():
         return path
     if not path.is_dir():
-        raise UserError(f"there is no body file or folder {path}. Expected {WHERE}")
+        raise UserError(f"there is no body file or folder {path}. Expected {WHERE}", file=path)
     entries = sorted(
         entry
         for depth in range(_DEEPEST + 1)
@@ -64,9 +64,10 @@ def find_body_file(path: Path, gender: str) -> Path:
         names = ", ".join(str(entry.relative_to(path)) for entry in existing)
         raise UserError(
             f"{path} has no body file for gender {gender!r}; it has {names}. "
-            "Choose another gender or add the file."
+            "Choose another gender or add the file.",
+            file=path,
         )
-    raise UserError(f"{path} holds no body file under a usual name. Expected {WHERE}")
+    raise UserError(f"{path} holds no body file under a usual name. Expected {WHERE}", file=path)
 
 
 _READ = (
@@ -86,11 +87,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         content = unpickle.load(path)
         if not isinstance(content, dict):
             raise UserError(
-                f"{path} is a pickle, but not of a body: expected a dictionary of arrays."
+                f"{path} is a pickle, but not of a body: expected a dictionary of arrays.",
+                file=path,
             )
         arrays = {name: _dense(content[name]) for name in _READ if name in content}
     else:
-        raise UserError(f"{path} is not a body file: expected .pkl or .npz.")
+        raise UserError(f"{path} is not a body file: expected .pkl or .npz.", file=path)
     sizes = {
         "v_template": ("vertices", 3),
         "shapedirs": ("vertices", 3, "shapes"),
@@ -108,12 +110,17 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     if arrays["posedirs"].shape[2] != 9 * (joints - 1):
         raise UserError(
             f"{path}: posedirs has size {arrays['posedirs'].shape}; "
-            f"expected 9 numbers for each of {joints - 1} joints, {9 * (joints - 1)} in all."
+            f"expected 9 numbers for each of {joints - 1} joints, {9 * (joints - 1)} in all.",
+            file=path,
         )
     if faces.size and not 0 <= int(faces.min()) <= int(faces.max()) < vertices:
-        raise UserError(f"{path}: f names vertices that do not exist (there are {vertices}).")
+        raise UserError(
+            f"{path}: f names vertices that do not exist (there are {vertices}).", file=path
+        )
     if not vertices or (np.abs(arrays["weights"].sum(1) - 1) > WEIGHTS_OFF).any():
-        raise UserError(f"{path}: the weights of a vertex do not add up to 1; the file is damaged.")
+        raise UserError(
+            f"{path}: the weights of a vertex do not add up to 1; the file is damaged.", file=path
+        )
     return arrays
 
 

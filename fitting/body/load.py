@@ -45,5 +45,6 @@ def _read_body(path: Path, mtime_ns: int, size: int) -> Body:
     ) as error:
         reason = (str(error).splitlines() or [""])[0][:200]
         raise UserError(
-            f"{path} is not a body file, or it is damaged ({type(error).__name__}: {reason})."
+            f"{path} is not a body file, or it is damaged ({type(error).__name__}: {reason}).",
+            file=path,
         ) from error

@@ -13,8 +13,11 @@ last two move nothing. The fingers are a layer on top (`Body.fingers`).
 import contextlib
 import io
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +34,7 @@ from pose2d.base.embedded import check_embedded
 from pose2d.base.errors import UserError
 from pose2d.skeletons import COCO17
 
+_log = logging.getLogger(__name__)
 _SHAPES = 10  # directions that fits, 3DPW and the published networks use
 
 
@@ -66,7 +70,8 @@ def smpl_body(arrays: Mapping[str, np.ndarray], path: Path) -> Body:
         families = "; ".join(f"{f.name} {f.vertices} and {f.joints}" for f in _FAMILIES)
         raise UserError(
             f"{path} has {vertices} vertices and {joints} joints; "
-            f"expected one of these numbers of vertices and joints: {families}."
+            f"expected one of these numbers of vertices and joints: {families}.",
+            file=path,
         )
     model, picks = _through_smplx(arrays, family)
 
@@ -123,6 +128,17 @@ def _fingers(model: Any, family: _Family, picks: Mapping[str, int], weights: Ten
     )
 
 
+@cache
+def _tell_licence(smplx_version: str) -> None:
+    """Say once in a process that SMPL's files and `smplx` are for non-commercial use."""
+    _log.warning(
+        "SMPL, SMPL-H and SMPL-X files and the package smplx %s, which sets them up, are for "
+        "non-commercial use unless you bought a licence; the embedded open body is CC0 "
+        "(docs/install.md).",
+        smplx_version,
+    )
+
+
 def _through_smplx(arrays: Mapping[str, np.ndarray], family: _Family) -> tuple[Any, dict[str, int]]:
     try:
         import smplx
@@ -132,6 +148,7 @@ def _through_smplx(arrays: Mapping[str, np.ndarray], family: _Family) -> tuple[A
             "SMPL files need the `smplx` package: pip install smplx (for non-commercial use). "
             "The embedded open body works without it."
         ) from error
+    _tell_licence(version("smplx"))
     picks = dict(vertex_ids[family.vertex_names])
     flat_hands: dict[str, np.ndarray] = {}  # SMPLH asks for them; hands stay at rest here
     for side in "lr":
@@ -163,13 +180,15 @@ def _carriers(parents: list[int], family: _Family, path: Path) -> list[int]:
     body = JOINT_COUNT if family.joints == JOINT_COUNT else 22
     if tuple(parents[1:body]) != PARENTS[1:body]:
         raise UserError(
-            f"{path}: kintree_table is not the joint tree of {family.name}; the file is damaged."
+            f"{path}: kintree_table is not the joint tree of {family.name}; the file is damaged.",
+            file=path,
         )
     carriers = list(range(body))
     for joint in range(body, family.joints):
         if not 0 <= parents[joint] < joint:
             raise UserError(
-                f"{path}: kintree_table puts joint {joint} before its parent; the file is damaged."
+                f"{path}: kintree_table puts joint {joint} before its parent; the file is damaged.",
+                file=path,
             )
         carriers.append(carriers[parents[joint]])
     return carriers

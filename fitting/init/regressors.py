@@ -247,12 +247,14 @@ def load_regressor(
     elif not any(key in converted for key in MEAN_PARAMS) and "decpose.weight" in converted:
         raise UserError(
             f"{checkpoint} has no mean parameters (init_pose, ..): "
-            "pass smpl_mean_params.npz as mean_params."
+            "pass smpl_mean_params.npz as mean_params.",
+            file=checkpoint,
         )
     network = build_empty(card.build)
     if mismatch := describe_mismatch(network.state_dict(), converted):
         raise UserError(
-            f"{checkpoint} does not fit {name}: {mismatch}. {_describe_checkpoint(state)}"
+            f"{checkpoint} does not fit {name}: {mismatch}. {_describe_checkpoint(state)}",
+            file=checkpoint,
         )
     network.load_state_dict(converted, strict=False)  # batch counters may lack
     return network.eval().requires_grad_(False)
@@ -286,7 +288,7 @@ def _read_mean_params(path: Path) -> dict[str, Tensor]:
             for name, size in sizes.items()
         ]
     except Exception as error:  # no such entry, another size, text instead of numbers
-        raise UserError(f"{path} does not hold {expected}") from error
+        raise UserError(f"{path} does not hold {expected}", file=path) from error
     return dict(zip(MEAN_PARAMS, values, strict=True))
 
 

@@ -68,7 +68,8 @@ def read_rig(
         same_rotation = np.allclose(a.rotation, b.rotation, atol=1e-6)
         if same_rotation and np.allclose(a.translation_m, b.translation_m, atol=1e-6):
             raise UserError(
-                f"{path}: cameras {a.name} and {b.name} stand at the same place: one was copied."
+                f"{path}: cameras {a.name} and {b.name} stand at the same place: one was copied.",
+                file=path,
             )
     return Rig(tuple(cameras), str(path), tuple(notes))
 

@@ -68,17 +68,19 @@ def read_entries(path: Path) -> Iterator[Entry]:
             if file.suffix.lower() in _READERS and not file.is_symlink()
         )
         if not files:
-            raise UserError(f"{path} holds no calibration. {EXPECTED}")
+            raise UserError(f"{path} holds no calibration. {EXPECTED}", file=path)
         for file in files[:MOST_FILES]:
             for name, content in read_entries(file):
                 yield (file.parent.name if name == _OPENCAP_FILE else name), content
         return
     if not path.is_file():
-        raise UserError(f"there is no calibration {path}. {EXPECTED}")
+        raise UserError(f"there is no calibration {path}. {EXPECTED}", file=path)
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         suffixes = ", ".join(_READERS)
-        raise UserError(f"{path} has no suffix that a calibration has ({suffixes}). {EXPECTED}")
+        raise UserError(
+            f"{path} has no suffix that a calibration has ({suffixes}). {EXPECTED}", file=path
+        )
     yield from _split_cameras(path, reader(path))
 
 

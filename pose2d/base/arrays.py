@@ -94,11 +94,11 @@ def check_arrays(
     `what` names the file's kind in messages, such as "a keypoints.npz of fitmesh"."""
     missing = [name for name, array in wanted.items() if name not in arrays and not array.optional]
     if missing:
-        raise UserError(f"{path} is not {what}: it lacks {', '.join(missing)}.")
+        raise UserError(f"{path} is not {what}: it lacks {', '.join(missing)}.", file=path)
     lengths: dict[str, int] = {}
     for name, array in wanted.items():
         if name in arrays and (problem := _find_problem(arrays[name], array, lengths)):
-            raise UserError(f"{path} is not {what}, or it is damaged: {name} {problem}.")
+            raise UserError(f"{path} is not {what}, or it is damaged: {name} {problem}.", file=path)
 
 
 def _find_problem(array: np.ndarray, wanted: Array, lengths: dict[str, int]) -> str:
@@ -138,7 +138,9 @@ def _open_arrays(path: str | Path, expected: str) -> Iterator[BinaryIO]:
         with open_regular(path) as file:
             yield file
     except Exception as error:  # damaged bytes can raise almost anything
-        raise UserError(f"{path} cannot be read: {_explain(error)}. {expected}") from error
+        raise UserError(
+            f"{path} cannot be read: {_explain(error)}. {expected}", file=path
+        ) from error
 
 
 def _explain(error: Exception) -> str:

@@ -191,7 +191,7 @@ def write_npz(path: Path, key: CacheKey, content: Mapping[str, Any]) -> None:
 def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a stage's file without its cache key."""
     if not path.is_file():
-        raise UserError(f"{path} does not exist. Run `fitmesh run` to make it.")
+        raise UserError(f"{path} does not exist. Run `fitmesh run` to make it.", file=path)
     content = arrays.read_npz(
         path, "Run the command that made it again, with --overwrite if it has that option."
     )

@@ -29,7 +29,8 @@ def check_inside(path: Path) -> None:
         if is_named_inside and not path.parent.resolve().is_relative_to(folder.resolve()):
             raise UserError(
                 f"{path} would be written outside {folder}: {path.parent} is a link. "
-                "Remove the link."
+                "Remove the link.",
+                file=path,
             )
 
 
@@ -55,14 +56,14 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         temporary.touch(exist_ok=False)
     except OSError as error:
         raise UserError(
-            f"cannot write {path}: {error.strerror}. Choose a folder you may write to."
+            f"cannot write {path}: {error.strerror}. Choose a folder you may write to.", file=path
         ) from error
     unfinished.add(temporary)
     try:
         yield temporary
         os.replace(temporary, path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
+        raise UserError(f"cannot write {path}: {error.strerror or error}.", file=path) from error
     finally:
         temporary.unlink(missing_ok=True)
         unfinished.discard(temporary)
@@ -77,7 +78,7 @@ def remove_temporary(path: Path) -> None:
 def check_writable(folder: Path) -> None:
     """Refuse a folder that results cannot be written to, before any work is done."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file. --out takes a folder for the results.")
+        raise UserError(f"{folder} is a file. --out takes a folder for the results.", file=folder)
     with atomic_file(folder / ".probe") as probe:
         probe.touch()
     (folder / ".probe").unlink(missing_ok=True)  # another process may be probing too
@@ -101,7 +102,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             os.replace(path, old)
         os.replace(partial, path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}.") from error
+        raise UserError(f"cannot write {path}: {error.strerror or error}.", file=path) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
@@ -140,4 +141,4 @@ def blocks(path: Path) -> Iterator[bytes]:
             while block := file.read(_BLOCK):
                 yield block
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}.") from error
+        raise UserError(f"cannot read {path}: {error.strerror or error}.", file=path) from error

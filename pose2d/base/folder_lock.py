@@ -42,7 +42,7 @@ def folder_lock(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
     path = folder / FILE
     give_up = time.monotonic() + patience_s
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file. --out takes a folder for the results.")
+        raise UserError(f"{folder} is a file. --out takes a folder for the results.", file=folder)
     handle = None
     while handle is None:
         try:
@@ -55,7 +55,7 @@ def folder_lock(folder: Path, patience_s: float = 0.0) -> Iterator[None]:
         except OSError as error:
             reason = error.strerror or error
             raise UserError(
-                f"cannot write {folder}: {reason}. Choose a folder you may write to."
+                f"cannot write {folder}: {reason}. Choose a folder you may write to.", file=folder
             ) from error
     files.unfinished.add(path)  # removed with a process that exits at once
     files.held.add(folder.absolute())

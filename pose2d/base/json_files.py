@@ -45,7 +45,7 @@ class Json:
     def refuse(self, problem: str) -> UserError:
         """Return the error to raise for a problem with this value."""
         place = f"{self.path}: {self.where}" if self.where else f"{self.path}"
-        return UserError(f"{place} {problem}. {self.expected}".rstrip())
+        return UserError(f"{place} {problem}. {self.expected}".rstrip(), file=self.path)
 
     def _checked(self, kind: type, what: str) -> Any:
         """Return the value, or raise an error that says it is not `what`."""
@@ -144,7 +144,8 @@ def read_json(path: str | Path, expected: str = "") -> Json:
             if size > cap:
                 raise UserError(
                     f"{path} has {size_text(size)}; with the free memory at most {size_text(cap)} "
-                    "can be read."
+                    "can be read.",
+                    file=path,
                 )
             text = file.read(cap).decode("utf-8-sig")
             return Json(json.loads(text), path, expected=expected)
@@ -156,7 +157,7 @@ def read_json(path: str | Path, expected: str = "") -> Json:
         problem = f"there is not enough memory to read {path} ({size_text(size)})"
     except ValueError as error:  # also UnicodeDecodeError, and numbers of too many digits
         problem = f"{path} is not JSON ({str(error).splitlines()[0][:200]}): it may be cut off"
-    raise UserError(f"{problem}. {expected}".rstrip())
+    raise UserError(f"{problem}. {expected}".rstrip(), file=path)
 
 
 def plain_value(value: Any) -> Any:

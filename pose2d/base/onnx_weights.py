@@ -82,7 +82,7 @@ def read_onnx(path: str | Path) -> OnnxGraph:
         with open_regular(path) as file:
             content = file.read(MOST_NUMBERS)
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}.") from error
+        raise UserError(f"cannot read {path}: {error.strerror}.", file=path) from error
     try:
         model = _model().FromString(content)
         if not model.HasField("graph"):
@@ -95,10 +95,10 @@ def read_onnx(path: str | Path) -> OnnxGraph:
         outputs = tuple(output.name for output in model.graph.output)
         return OnnxGraph(tuple(model.graph.node), outputs, tensors)
     except _Refused as error:
-        raise UserError(f"{path} was refused: {error}.") from error
+        raise UserError(f"{path} was refused: {error}.", file=path) from error
     except Exception as error:  # damaged bytes can raise almost anything
         raise UserError(
-            f"{path} is not an ONNX file, or it is damaged or cut off: {error}."
+            f"{path} is not an ONNX file, or it is damaged or cut off: {error}.", file=path
         ) from error
 
 

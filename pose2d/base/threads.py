@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def use_threads(count: int | None) -> None:
     """Set the threads of torch and OpenCV in this process; None leaves the choice to them."""
     if count is not None:
         if count < 1:
-            raise UserError(f"--threads must be 1 or more, got {count}.")
+            raise OptionError(f"--threads must be 1 or more, got {count}.")
         import cv2
         import torch
 
@@ -150,7 +150,7 @@ def check_device(name: str) -> None:
 
     kind, _, number = name.partition(":")
     if kind not in _DEVICES or (number and not number.isdecimal()):
-        raise UserError(
+        raise OptionError(
             f"unknown --device {name}: choose cpu, cuda (an NVIDIA GPU; cuda:1 is the second) "
             "or mps (Apple)."
         )
@@ -159,7 +159,7 @@ def check_device(name: str) -> None:
             raise RuntimeError("it does not compute")
     except Exception as error:  # the type depends on the device
         device = f"{_DEVICES[kind]} here" + (f" with number {number}" if number else "")
-        raise UserError(
+        raise OptionError(
             f"--device {name} cannot be used: torch {torch.__version__} finds no {device}. "
             "Use --device cpu, or install a torch for it."
         ) from error

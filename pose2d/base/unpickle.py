@@ -40,14 +40,15 @@ def load(path: str | Path, encoding: str = "latin1") -> Any:
             return _Finisher().finish(_Reader(stream, encoding=encoding).load())
     except Refused as refusal:
         raise UserError(
-            f"{path} was refused: {refusal}. Get the file again from its official site."
+            f"{path} was refused: {refusal}. Get the file again from its official site.", file=path
         ) from refusal
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}.") from error
+        raise UserError(f"cannot read {path}: {error.strerror or error}.", file=path) from error
     except Exception as error:  # damaged bytes can raise almost anything
         raise UserError(
             f"{path} is not a readable pickle: damaged, cut short, or another kind of file. "
-            "Get it again."
+            "Get it again.",
+            file=path,
         ) from error
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pose2d import crops
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.detect.boxes import Boxes, non_maximum_suppression
 
 
@@ -87,7 +87,7 @@ def detector_class(name: str) -> type[PersonDetector]:
         close = difflib.get_close_matches(name, DETECTORS, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
         choices = " or ".join(DETECTORS)
-        raise UserError(f"--detector must be {choices}; got {name!r}.{hint}")
+        raise OptionError(f"--detector must be {choices}; got {name!r}.{hint}")
     module, class_name = DETECTORS[name]
     return getattr(import_module(f"pose2d.detect.{module}"), class_name)
 

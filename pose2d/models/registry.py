@@ -57,11 +57,14 @@ def use_plugin(path: str | Path | None) -> None:
     if file.suffix != ".py" or not file.is_file():
         raise UserError(
             f"{path}: expected a Python file (.py) that calls pose2d.register(card) "
-            "(docs/own-network.md)."
+            "(docs/own-network.md).",
+            file=path,
         )
     name = file.stem
     if "." in name:  # Python would take what is before the dot for a package
-        raise UserError(f"{path}: give the plug-in a file name without a dot before .py.")
+        raise UserError(
+            f"{path}: give the plug-in a file name without a dot before .py.", file=path
+        )
     for loaded in ("__main__", name):
         loaded_file = getattr(sys.modules.get(loaded), "__file__", None)
         if loaded_file and Path(loaded_file).resolve() == file:
@@ -69,7 +72,8 @@ def use_plugin(path: str | Path | None) -> None:
     same_name = None if name in sys.modules else importlib.util.find_spec(name)
     if name in sys.modules or (same_name is not None and same_name.origin != str(file)):
         raise UserError(
-            f"{path}: there is a module called {name} already. Give the file another name."
+            f"{path}: there is a module called {name} already. Give the file another name.",
+            file=path,
         )
     sys.path.append(str(file.parent))
     importlib.invalidate_caches()
@@ -80,10 +84,11 @@ def use_plugin(path: str | Path | None) -> None:
         raise
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise UserError(f"{path} does not run: {reason}") from error
+        raise UserError(f"{path} does not run: {reason}", file=path) from error
     if _registered == before:
         raise UserError(
-            f"{path} registers no network: call pose2d.register(card) in it (docs/own-network.md)."
+            f"{path} registers no network: call pose2d.register(card) in it (docs/own-network.md).",
+            file=path,
         )
 
 

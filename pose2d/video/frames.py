@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Span:
 
     def __post_init__(self) -> None:
         if not isinstance(self.every, int) or self.every < 1:
-            raise UserError(f"--every must be a whole number of 1 or more, got {self.every}.")
+            raise OptionError(f"--every must be a whole number of 1 or more, got {self.every}.")
         if not 0 <= self.start_s < math.inf:  # NaN fails too
-            raise UserError(f"--start must be 0 seconds or more, got {self.start_s}.")
+            raise OptionError(f"--start must be 0 seconds or more, got {self.start_s}.")
         if self.end_s is not None and not self.start_s < self.end_s < math.inf:
-            raise UserError(f"--end ({self.end_s} s) must come after --start ({self.start_s} s).")
+            raise OptionError(f"--end ({self.end_s} s) must come after --start ({self.start_s} s).")
 
     def too_early(self, time_s: Fraction) -> bool:
         """Return whether a time lies before the span. `start_s` counts as the decimal number that

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from pose2d.base.errors import UserError
+from pose2d.base.errors import OptionError, UserError
 from pose2d.base.limits import MOST_PIXELS, most_bytes, size_text
 from pose2d.video.frames import WHOLE, Clip, ClipInfo, Frame, Span
 
@@ -38,16 +38,20 @@ def read_image(path: str | Path) -> np.ndarray:
     """
     path = Path(path)
     if path.is_dir():
-        raise UserError(f"{path} is a folder, not an image. For a folder of images use --images.")
+        raise UserError(
+            f"{path} is a folder, not an image. For a folder of images use --images.", file=path
+        )
     if not path.is_file():
         raise UserError(f"no image at {path}. Check the path.")
     if path.stat().st_size > most_bytes(MOST_FILE_BYTES):
         size = size_text(path.stat().st_size)
-        raise UserError(f"{path} has {size}: too large for an image. For a video use --video.")
+        raise UserError(
+            f"{path} has {size}: too large for an image. For a video use --video.", file=path
+        )
     try:
         data = np.fromfile(path, np.uint8)  # not imread: it cannot say why a file would not open
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+        raise UserError(f"{path} cannot be read: {error.strerror}.", file=path) from error
     check_size(path, image_size(path))
     try:
         bgr = cv2.imdecode(data, cv2.IMREAD_COLOR) if data.size else None
@@ -56,7 +60,8 @@ def read_image(path: str | Path) -> np.ndarray:
     if bgr is None:
         raise UserError(
             f"{path} is not an image that can be read: expected jpg, png, webp, tiff or bmp. "
-            "It may be damaged or empty; for a video use --video."
+            "It may be damaged or empty; for a video use --video.",
+            file=path,
         )
     return cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)
 
@@ -86,7 +91,8 @@ def check_size(path: Path, size: tuple[int, int] | None) -> None:
         actual = "too many pixels" if is_unknown else f"{width}x{height} pixels"
         raise UserError(
             f"{path} has {actual}; at most {MOST_PIXELS // 10**6} megapixels and "
-            f"{LARGEST_SIDE} pixels a side can be read. Make it smaller first."
+            f"{LARGEST_SIDE} pixels a side can be read. Make it smaller first.",
+            file=path,
         )
 
 
@@ -97,7 +103,7 @@ class ImageFolder(Clip):
         self.path = Path(path)
         self.warnings = []
         if not 0 < rate <= 10**6:
-            raise UserError(f"--fps must lie between 0 and a million, got {float(rate):g}.")
+            raise OptionError(f"--fps must lie between 0 and a million, got {float(rate):g}.")
         self._files = _list_images(self.path) if self.path.is_dir() else [self.path]
         height, width = read_image(self._files[0]).shape[:2]
         self.info = ClipInfo(
@@ -118,7 +124,8 @@ class ImageFolder(Clip):
         in_span = [i for i, t in enumerate(times) if not span.too_early(t) and not span.too_late(t)]
         if not in_span:
             raise UserError(
-                f"{self.path} ends at {float(times[-1]):.2f} s, before --start {span.start_s:g} s."
+                f"{self.path} ends at {float(times[-1]):.2f} s, before --start {span.start_s:g} s.",
+                file=self.path,
             )
         for index in in_span[:: span.every]:
             rgb = read_image(self._files[index])
@@ -127,7 +134,8 @@ class ImageFolder(Clip):
                     f"{self._files[index]} is {rgb.shape[1]}x{rgb.shape[0]} pixels, but "
                     f"{self._files[0].name} is {self.info.width_px}x{self.info.height_px}: all "
                     "frames of one video must have the same size. For unrelated photos run --image "
-                    "once for each."
+                    "once for each.",
+                    file=self._files[index],
                 )
             yield Frame(index, times[index], rgb)
 

@@ -71,7 +71,8 @@ class Video(Clip):
             if first is None:
                 raise UserError(
                     f"{self.path} holds no readable frame: the file is damaged or cut off. "
-                    "Copy or record it again, or convert it to mp4 (H.264)."
+                    "Copy or record it again, or convert it to mp4 (H.264).",
+                    file=self.path,
                 )
             self._decoded_px = first.width * first.height
             self._stored_wh = _size_with_square_pixels(stream, first)
@@ -117,7 +118,8 @@ class Video(Clip):
         if last_time is None or first_index is None:
             end_s = float(last_time or 0)
             raise UserError(
-                f"{self.path} ends at {end_s:.2f} s, before --start {span.start_s:g} s."
+                f"{self.path} ends at {end_s:.2f} s, before --start {span.start_s:g} s.",
+                file=self.path,
             )
         self._warn_if_cut_off(float(last_time + 1 / self.info.rate))
 
@@ -189,28 +191,32 @@ def _open_video(
     """
     if path.is_dir():
         raise UserError(
-            f"{path} is a folder, not a video file. For a folder of images use --images."
+            f"{path} is a folder, not a video file. For a folder of images use --images.", file=path
         )
     if not path.is_file():
-        raise UserError(f"no video at {path}. Check the path; {KINDS} can be read.")
+        raise UserError(f"no video at {path}. Check the path; {KINDS} can be read.", file=path)
     if path.stat().st_size == 0:
-        raise UserError(f"{path} is empty (0 bytes). Copy or record it again.")
+        raise UserError(f"{path} is empty (0 bytes). Copy or record it again.", file=path)
     try:
         # A play list inside a hostile file must not reach out to the network.
         container = av.open(str(path), options={"protocol_whitelist": "file"})
     except PermissionError as error:
-        raise UserError(f"{path} may not be read by this user. Change its permissions.") from error
+        raise UserError(
+            f"{path} may not be read by this user. Change its permissions.", file=path
+        ) from error
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise UserError(
             f"{path} is not a video that can be read ({_reason(error)}). Expected {KINDS}; an mp4 "
             "that was cut off while recording or copying lacks its index and cannot be opened: "
-            "copy it again or convert it."
+            "copy it again or convert it.",
+            file=path,
         ) from error
     with container:
         kind = container.format.name
         if _CONTAINERS.isdisjoint(kind.split(",")):
             raise UserError(
-                f"{path} is not a video ({kind}). Expected {KINDS}; for one image use --image."
+                f"{path} is not a video ({kind}). Expected {KINDS}; for one image use --image.",
+                file=path,
             )
         # The cover image of a music file is a video stream too, but not a video.
         videos = [
@@ -221,13 +227,14 @@ def _open_video(
         if not videos:
             content = "only sound" if container.streams.audio else "no images"
             raise UserError(
-                f"{path} holds {content}, no video. Expected {KINDS} with a video track."
+                f"{path} holds {content}, no video. Expected {KINDS} with a video track.", file=path
             )
         video = videos[0]
         if video.codec_context is None:  # PyAV has none where FFmpeg has no decoder
             raise UserError(
                 f"{path} holds video of a kind that FFmpeg cannot decode. "
-                "Convert it to mp4 (H.264)."
+                "Convert it to mp4 (H.264).",
+                file=path,
             )
         video.thread_type = "AUTO"
         video.codec_context.options = {"max_pixels": str(most_px)}

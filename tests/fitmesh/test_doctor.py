@@ -117,3 +117,27 @@ def test_a_broken_torch_is_told_in_words_and_by_the_exit_code(tmp_path: Path) ->
 def test_this_installation_is_sound() -> None:
     broken = [check for check in doctor.examine() if check.failed]
     assert broken == []
+
+
+def test_a_package_of_another_project_with_one_of_our_names_is_found(tmp_path: Path) -> None:
+    (tmp_path / "fitting").mkdir()
+    (tmp_path / "fitting" / "__init__.py").write_text("")
+    metadata = tmp_path / "ccnet-1.2.dist-info"  # another project that brings a package ccnet
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: ccnet\nVersion: 1.2\n")
+    script = (
+        "from fitmesh.commands.doctor import own_packages\n"
+        "print([(check.name, check.state, check.fix) for check in own_packages() if check.failed])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    ).stdout
+    assert "('package fitting', 'broken', 'pip uninstall fitting" in found
+    assert "('distribution ccnet', 'broken', 'pip uninstall ccnet" in found
+    assert "package pose2d" not in found
+    assert all(check.state == "ok" for check in doctor.own_packages())

@@ -13,6 +13,7 @@ import smplx
 import torch
 
 import fitting
+from fitting.body import smpl
 from fitting.body.open_body import OPEN_BODY
 from pose2d.base.errors import UserError
 
@@ -118,6 +119,15 @@ def test_the_open_body_needs_no_smplx(monkeypatch, tmp_path, smpl_arrays):
     (tmp_path / "SMPL_MALE.pkl").write_bytes(pickle.dumps(smpl_arrays))
     with pytest.raises(UserError, match="pip install smplx"):
         fitting.load_body(tmp_path / "SMPL_MALE.pkl")
+
+
+def test_a_licensed_body_says_once_what_its_licence_means(tmp_path, smpl_arrays, caplog):
+    smpl._tell_licence.cache_clear()
+    for name in ("SMPL_MALE.pkl", "SMPL_FEMALE.pkl"):
+        (tmp_path / name).write_bytes(pickle.dumps(smpl_arrays))
+        fitting.load_body(tmp_path / name)
+    fitting.load_body()
+    assert caplog.text.count("non-commercial use") == 1
 
 
 def test_an_old_pickle_with_chumpy_and_sparse_entries_loads(monkeypatch, tmp_path, smpl_arrays):

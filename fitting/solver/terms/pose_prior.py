@@ -71,7 +71,8 @@ def read_mixture(path: str | Path | None = None) -> Mixture:
     except (KeyError, TypeError, ValueError, IndexError, np.linalg.LinAlgError) as error:
         raise UserError(
             f"{path} is not a pose prior: expected SMPLify's mixture, "
-            "`means` [M, 69], `covars` [M, 69, 69] and `weights` [M]."
+            "`means` [M, 69], `covars` [M, 69, 69] and `weights` [M].",
+            file=path,
         ) from error
 
 

@@ -1,7 +1,7 @@
 """Random damage to what readers read, for minutes; prints what was neither read nor refused in
 words.
 
-    python tools/fuzz.py npz --seconds 60        npz, json, mp4, onnx, edits or lists
+    python tools/fuzz.py npz --seconds 60        npz, json, mp4, onnx, edits, lists, rig, plugin or hub
 
 Each try takes a valid input, changes it (bytes, numbers, entries, array types), and hands it to its
 reader. Counted as failures: any exception but UserError, more than 10 seconds, more memory than 6

@@ -16,7 +16,7 @@ from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate
 from fitmesh.opensim.tables import write_table
 from fitmesh.person import Person
 from fitmesh.result import Result
-from pose2d.base.errors import OptionError
+from pose2d.base.errors import ResourceError
 
 _MM = 1000.0
 
@@ -78,11 +78,11 @@ def _nearest_joints(points_m: np.ndarray, joints_m: np.ndarray) -> np.ndarray:
 
 
 def import_ezc3d() -> Any:
-    """Return the module that writes c3d, or raise UserError that says how to install it."""
+    """Return the module that writes c3d, or raise ResourceError that says how to install it."""
     try:
         import ezc3d
     except ImportError as error:
-        raise OptionError(
+        raise ResourceError(
             "--export c3d needs ezc3d, which is not installed: pip install 'fitmesh[c3d]'."
         ) from error
     return ezc3d

@@ -1,7 +1,9 @@
-"""Python blocks of README and docs pass a type checker, as they would in a reader's editor."""
+"""Python blocks of README and docs pass type checkers, as they would in a reader's editor."""
 
+import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,10 @@ pytestmark = pytest.mark.slow
 NOT_CHECKED = {"docs/train-ccnet.md", "docs/calibration.md"}
 
 
-def test_snippets_pass_mypy(tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
+@pytest.fixture(scope="module")
+def snippets(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """One file for the blocks of each page, outside the checkout."""
+    folder = tmp_path_factory.mktemp("snippets")
     files = []
     for name in sorted(set(page_names()) - NOT_CHECKED):
         blocks = [
@@ -24,16 +28,27 @@ def test_snippets_pass_mypy(tmp_path: Path) -> None:
         ]
         if not blocks:
             continue
-        file = tmp_path / (name.replace("/", "_").replace("-", "_").removesuffix(".md") + ".py")
+        file = folder / (name.replace("/", "_").replace("-", "_").removesuffix(".md") + ".py")
         file.write_text("\n".join(block.code for block in blocks), encoding="utf-8")
         files.append(str(file))
-    options = ["--follow-imports=silent", "--allow-untyped-defs", "--no-error-summary"]
-    configuration = ["--config-file", str(ROOT / "pyproject.toml")]
+    return files
+
+
+def check(*command: str) -> None:
     checked = subprocess.run(
-        [sys.executable, "-m", "mypy", *configuration, *options, *files],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
+        [sys.executable, "-m", *command], capture_output=True, text=True, cwd=ROOT, check=False
     )
-    assert checked.returncode == 0, checked.stdout
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_snippets_pass_mypy(snippets: list[str]) -> None:
+    pytest.importorskip("mypy")
+    options = ["--follow-imports=silent", "--allow-untyped-defs", "--no-error-summary"]
+    check("mypy", "--config-file", str(ROOT / "pyproject.toml"), *options, *snippets)
+
+
+@pytest.mark.skipif(find_spec("pyright") is None, reason="needs pyright")
+def test_snippets_pass_pyright(snippets: list[str]) -> None:
+    project = Path(snippets[0]).with_name("pyrightconfig.json")
+    project.write_text(json.dumps({"extraPaths": [str(ROOT)], "pythonVersion": "3.11"}))
+    check("pyright", "--pythonpath", sys.executable, "--project", str(project))

@@ -14,6 +14,7 @@ from tools.hostile.file_cases import again, file_cases, load
 from tools.hostile.inputs import Valid
 from tools.hostile.mutations import damaged_bytes
 from tools.hostile.runner import Case, command
+from tools.hostile.scene_cases import scene_cases
 
 BAD_NUMBERS = (
     "nan",
@@ -344,3 +345,4 @@ def all_cases(valid: Valid, seed: int) -> Iterator[Case]:
     yield from fit_cases(rng)
     yield from result_cases(valid, rng)
     yield from door_cases(valid)
+    yield from scene_cases(valid, rng)

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tools.hostile import rigs
+from tools.hostile.answers import FACTS, draw_plugin_answer, read_hub_answer, read_plugin_answer
 from tools.hostile.inputs import Valid
 from tools.hostile.mutations import STRANGE, _places, _remove, _set, npz_bytes
 
@@ -334,38 +336,35 @@ def rig_target(valid: Valid) -> Target:
     """Return a target that reads damaged calibration files of several cameras."""
     from fitting.rig.calibration import read_rig
 
-    camera = {
-        "name": "a",
-        "size": [160.0, 120.0],
-        "matrix": [[900.0, 0.0, 80.0], [0.0, 900.0, 60.0], [0.0, 0.0, 1.0]],
-        "distortions": [0.1, 0.0, 0.0, 0.0],
-        "rotation": [0.1, 0.2, 0.3],
-        "translation": [0.0, 0.0, 4.0],
-    }
-    second = {**camera, "name": "b", "translation": [1.0, 0.0, 4.0]}
-    toml = "".join(
-        f"[{entry['name']}]\n" + "".join(f"{name} = {value!r}\n" for name, value in entry.items())
-        for entry in (camera, second)
-    )
-    matrix = "!!opencv-matrix\n   rows: 3\n   cols: 3\n   dt: d\n   data: "
-    yaml = (
-        f"%YAML:1.0\n---\nM1: {matrix}[ 900., 0., 80., 0., 900., 60., 0., 0., 1. ]\n"
-        f"M2: {matrix}[ 900., 0., 80., 0., 900., 60.,\n       0., 0., 1. ]\n"
-        f"R: {matrix}[ 1., 0., 0., 0., 1., 0., 0., 0., 1. ]\nT: [ 1., 0., 0. ]\n"
-    )
-    texts = {"rig.toml": toml.encode(), "rig.yml": yaml.encode()}
+    texts = {"rig.toml": rigs.toml().encode(), "rig.yml": rigs.YAML.encode()}
 
     def draw(rng: Random) -> tuple[str, bytes]:
         name = ("rig.toml", "rig.yml", "rig.json")[int(rng.integers(3))]
         if name == "rig.json":
-            return name, changed_json({"cameras": [camera, second]}, rng)
+            return name, changed_json({"cameras": rigs.cameras()}, rng)
         return name, changed_bytes(texts[name], rng)
 
-    return Target(draw, lambda path: read_rig(path, ["a", "b"], [(160, 120)] * 2))
+    return Target(draw, lambda path: read_rig(path, rigs.NAMES, rigs.SIZES))
+
+
+def plugin_target(valid: Valid) -> Target:
+    """Return a target of random answers of a plug-in's network."""
+
+    def draw(rng: Random) -> tuple[str, bytes]:
+        return "answer.json", json.dumps(draw_plugin_answer(rng)).encode()
+
+    return Target(draw, read_plugin_answer)
+
+
+def hub_target(valid: Valid) -> Target:
+    """Return a target of damaged answers of the Hugging Face hub."""
+    return Target(lambda rng: ("answer.json", changed_json(FACTS, rng)), read_hub_answer)
 
 
 TARGETS: dict[str, Callable[[Valid], Target]] = {
     "rig": rig_target,
+    "plugin": plugin_target,
+    "hub": hub_target,
     "npz": npz_target,
     "json": json_target,
     "mp4": mp4_target,

@@ -32,6 +32,7 @@ def shrink_to_grey(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Return the grey levels [h, w] of an image [H, W] or [H, W, 3] at another size (width,
     height).
     """
+    size = (max(1, size[0]), max(1, size[1]))  # an image of 1 x 4000 has no width when it is shrunk
     if image.shape[1::-1] != size:
         image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     if image.ndim == 3:

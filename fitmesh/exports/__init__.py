@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pose2d.base.errors import OptionError, UserError
+from pose2d.base.errors import OptionError
 
 if TYPE_CHECKING:
     from fitmesh.result import Result
@@ -207,7 +207,7 @@ def choose_exports(names: Iterable[str], always: Iterable[str] = ALWAYS) -> list
     """
     requested = set(names)
     if unknown := sorted(requested - set(EXPORTERS)):
-        raise UserError(f"--export has {', '.join(unknown)}; choose from {', '.join(EXPORTERS)}.")
+        raise OptionError(f"--export has {', '.join(unknown)}; choose from {', '.join(EXPORTERS)}.")
     chosen = [name for name in EXPORTERS if name in requested.union(always)]
     return sorted(chosen, key=lambda name: name == "report")
 

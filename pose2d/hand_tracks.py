@@ -17,10 +17,11 @@ from pose2d.types import Detections, HandKeypoints
 from pose2d.video.frames import Frame
 
 LONGEST_S = 0.2  # longest time over which a hand is followed
-# Time after which an arm is searched again at which no hand was found; it doubles with every search
-# up to the longest one.
+# Time after which an arm is searched again at which no hand was found. Where none was found for
+# RECENT_S, it doubles with every search up to the longest one.
 SEARCH_S = 0.1
 LONGEST_SEARCH_S = 0.4
+RECENT_S = 1.0
 # A hand moves evenly if its keypoints are at most so far from where the two looks before lead, in
 # lengths of the hand. Interpolating over twice the time errs by at most half as much.
 EVEN = 0.04
@@ -55,9 +56,11 @@ class _Hand:
         """Tell whether the network looks for the hand, if it is not followed."""
         return time_s - self.searched_s >= self.wait_s - 1e-6
 
-    def miss(self) -> None:
+    def miss(self, time_s: float) -> None:
         """Note that the network found nothing."""
-        self.wait_s = min(max(2 * self.wait_s, SEARCH_S), LONGEST_SEARCH_S)
+        was_recent = time_s - self.found_s <= RECENT_S
+        longer_s = SEARCH_S if was_recent else 2 * self.wait_s
+        self.wait_s = min(max(longer_s, SEARCH_S), LONGEST_SEARCH_S)
 
     def take(self, time_s: float, wrist_px: np.ndarray, values: dict[str, np.ndarray]) -> None:
         """Note where the hand was found."""
@@ -156,7 +159,7 @@ class HandFollower:
             if found.presence[number] >= SEEN:
                 _put(hand, time_s, arms.rows([number]), found.rows([number]), result)
             else:
-                hand.miss()
+                hand.miss(time_s)
             hand.skipped = []
 
 

@@ -114,7 +114,7 @@ class PeopleFinder:
                 (interval, starts_shot, pool.submit(self._look, interval[-1]))
                 for interval, starts_shot in _intervals(shots.mark(frames), step, longest)
             )
-            for interval, starts_shot, last_look in prefetch(looks, depth=1):
+            for interval, starts_shot, last_look in prefetch(looks, depth=0):  # frames take memory
                 state.begin(interval, starts_shot)
                 now = last_look.result()
                 same_iou = LONG_IOU if len(interval) > step else SHORT_IOU

@@ -16,6 +16,7 @@ from fitmesh.exports.scene import observed_surface
 from fitmesh.person import Person
 from fitmesh.result import Result
 from fitting.camera import Camera
+from fitting.camera.pinhole import resize_px
 from fitting.render.draw import Mesh, render_onto
 from pose2d.hands import HAND_BONES
 from pose2d.skeletons import Skeleton
@@ -69,12 +70,14 @@ def confidence_colour(confidence: float) -> RGB:
 
 
 def draw_meshes(
-    rgb: np.ndarray, result: Result, frame: int, rows: Sequence[tuple[Person, int]]
+    rgb: np.ndarray, result: Result, camera: Camera, rows: Sequence[tuple[Person, int]]
 ) -> None:
     """Draw the meshes, keypoints and numbers of people in their rows of a frame into `rgb` [H, W,
     3], in place; nearer people hide farther ones.
+
+    camera: of the frame, at the size of `rgb`.
     """
-    camera = result.camera_at(frame)
+    ratio = camera.size[0] / result.size[0]
     meshes = []
     for person, row in rows:
         observed = observed_surface(result.body, person.joint_observed[row : row + 1])
@@ -86,7 +89,8 @@ def draw_meshes(
     render_onto(rgb, meshes, camera, alpha=MESH_OPACITY)
     for person, row in rows:  # small dots, so that the mesh below stays visible
         confidence = person.confidence[row] * person.presence[row]
-        _draw_joints(rgb, person.keypoints_px[row], confidence, _line_width(rgb) / 2)
+        keypoints_px = resize_px(person.keypoints_px[row], ratio)
+        _draw_joints(rgb, keypoints_px, confidence, _line_width(rgb) / 2)
     corners = {}
     for (person, _), mesh in zip(rows, meshes, strict=True):
         corner = _upper_left(np.asarray(mesh.vertices_cam), camera)
@@ -135,18 +139,21 @@ def _draw_joints(rgb: np.ndarray, xy_px: np.ndarray, confidence: np.ndarray, wid
             _mark(rgb, point[None], confidence_colour(float(value)), _opacity(value), radius)
 
 
-def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int) -> None:
-    """Draw the fingers of a person's left and right hand, fainter where the error is larger."""
+def draw_hands(rgb: np.ndarray, hands: HandKeypoints, row: int, ratio: float = 1.0) -> None:
+    """Draw the fingers of a person's left and right hand, fainter where the error is larger.
+
+    ratio: of the image's size to that of the video.
+    """
     for hand, colour in enumerate((LEFT, RIGHT)):
         presence = hands.presence[row, hand]
-        size_px = float(hands.size_px[row, hand])
+        size_px = ratio * float(hands.size_px[row, hand])
         if not presence:
             continue
         width = max(1, min(2 * _line_width(rgb), round(size_px / 60)))
         # An error of a tenth of the hand's length hides the pose of a finger.
-        relative_std = hands.std_px[row, hand] / max(size_px, 1)
+        relative_std = ratio * hands.std_px[row, hand] / max(size_px, 1)
         sure = presence * np.clip(1 - 10 * relative_std, 0, 1)
-        points = hands.xy_px[row, hand]
+        points = resize_px(hands.xy_px[row, hand], ratio)
         for a, b in HAND_BONES:
             _mark(rgb, points[[a, b]], colour, _opacity(min(sure[a], sure[b])), width)
         if size_px > DOTS_PX:

@@ -25,7 +25,7 @@ PASSES = Range(0, 1000)
 WIDTH = Range(1, 8192)  # of a hidden layer
 CACHE_GB = Range(0, 10**6)
 PORT = Range(0, 65535)
-SIDE_PX = Range(16, 8192)  # of images that `synth` makes
+SIDE_PX = Range(16, 8192)  # of images that `synth` makes, and of the overlay
 SCENE_S = Range(0.1, 60)  # of a scripted scene
 
 

@@ -271,6 +271,13 @@ class RunOptions:
         name="only",
         commas=True,
     )
+    overlay_px: int = option(
+        1280,
+        "Most pixels of the longer side of overlay.mp4; smaller videos keep their size.",
+        OUTPUT,
+        ranges.SIDE_PX,
+        name="overlay_size",
+    )
     overwrite: bool = option(False, "Make all files again, also those that are up to date.", OUTPUT)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import cv2
 import numpy as np
 
 import fitmesh.loading
@@ -23,6 +24,7 @@ from fitmesh.result import OVERLAY_FILE
 from fitmesh.stages.settings import Job, RunSettings
 from fitmesh.tracks import edited_keypoints
 from fitmesh.ui.events import Reporter
+from fitting.camera.pinhole import resize_px
 from pose2d.base.caching import CacheKey, code_digest
 from pose2d.base.errors import UserError
 from pose2d.base.files import atomic_file, remove_temporary
@@ -132,14 +134,21 @@ def _note(out: Path, name: str) -> Path:
 
 
 class _Painter:
-    """Draws everyone of the folder `out` into frames.
+    """Draws everyone of the folder `out` into frames, whose longer side gets at most `most_px`.
 
     What draws is imported when it does, long after cache keys were compared.
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, most_px: int) -> None:
         self.result = fitmesh.loading.load(out)
         self.people = edited_keypoints(out).people
+        recorded_wh = self.result.size
+        self._ratio = min(1.0, most_px / max(recorded_wh))
+        self._size_wh = recorded_wh
+        if self._ratio < 1:
+            # Even sides, because colours are stored for squares of 2 x 2 pixels.
+            width, height = (max(2, 2 * round(self._ratio * side / 2)) for side in recorded_wh)
+            self._size_wh = (width, height)
         # Frame number -> who is there, in which row: of people with a body, and of all tracks.
         self.bodies: dict[int, list[tuple[Person, int]]] = defaultdict(list)
         self.tracks: dict[int, dict[int, int]] = defaultdict(dict)
@@ -150,8 +159,8 @@ class _Painter:
             for row, frame in enumerate(rows.frame.tolist()):
                 self.tracks[frame][identity] = row
 
-    def paint(self, rgb: np.ndarray, frame: int) -> None:
-        """Draw everyone of a frame into its image [H, W, 3]."""
+    def paint(self, rgb: np.ndarray, frame: int) -> np.ndarray:
+        """Return the image [H, W, 3] of a frame with everyone drawn into it."""
         from fitmesh.exports.draw import (
             draw_boxes,
             draw_hands,
@@ -163,7 +172,12 @@ class _Painter:
         bodies = self.bodies.get(frame, [])
         tracks = self.tracks.get(frame, {})
         people = self.people
-        draw_meshes(rgb, self.result, frame, bodies)
+        if self._ratio < 1:
+            # The mean over pixels takes 10 ms a frame, and shows only where images shrink a lot.
+            how = cv2.INTER_AREA if self._ratio < 0.5 else cv2.INTER_LINEAR
+            rgb = cv2.resize(rgb, self._size_wh, interpolation=how)
+        camera = self.result.camera_at(frame).resized(self._size_wh)
+        draw_meshes(rgb, self.result, camera, bodies)
         boxes = {identity: people[identity].box_px[row] for identity, row in tracks.items()}
         fitted = {person.identity for person in self.result.people}
         if self.result.views:
@@ -174,30 +188,33 @@ class _Painter:
                 for identity, box in boxes.items()
                 if any((box.astype(np.float32) == other).all() for other in fitted_boxes)
             }
-        draw_boxes(rgb, {i: box for i, box in boxes.items() if i not in fitted})
+        ratio = self._ratio
+        unfitted = {i: resize_px(box, ratio) for i, box in boxes.items() if i not in fitted}
+        draw_boxes(rgb, unfitted)
         for identity, row in tracks.items():
             if identity not in fitted:
                 points = people[identity].points
-                _, top, _, bottom = boxes[identity]
+                _, top, _, bottom = unfitted[identity]
                 confidence = (points.confidence[row] * points.presence[row]).numpy()
                 draw_skeleton(
                     rgb,
-                    points.xy_px[row].numpy(),
+                    resize_px(points.xy_px[row].numpy(), ratio),
                     confidence,
                     points.skeleton,
                     identity,
                     bottom - top,
                 )
             if (hands := people[identity].hands) is not None:
-                draw_hands(rgb, hands, row)
+                draw_hands(rgb, hands, row, ratio)
         draw_legend(rgb, self.result.source)
+        return rgb
 
 
 def overlay_key(job: Job, fit_key: CacheKey) -> CacheKey:
     """Return the key of the overlay."""
     return CacheKey(
         stage="overlay",
-        settings={},
+        settings={"overlay_px": job.settings.overlay_px},
         inputs={"clip": job.clip_digest, "fit": fit_key.digest},
         code=code_digest("fitmesh.exports.draw", "fitmesh.exports.scene", "pose2d.video.writer"),
     )
@@ -207,7 +224,7 @@ def _write_overlay(job: Job) -> list[str]:
     """Draw everyone into every frame of the span; times and sound stay as they were."""
     from pose2d.video.writer import video_writer
 
-    painter = _Painter(job.out)
+    painter = _Painter(job.out, job.settings.overlay_px)
     clip = job.clip
     span = job.settings.span
     sound = clip.path if clip.info.has_audio else None
@@ -222,9 +239,8 @@ def _write_overlay(job: Job) -> list[str]:
     ):
 
         def paint(frame: Frame) -> av.VideoFrame:
-            painter.paint(frame.rgb, frame.index)
             # Prepared here and not where frames are encoded: that takes as long again.
-            return video.prepare(frame.rgb)
+            return video.prepare(painter.paint(frame.rgb, frame.index))
 
         def add_first() -> None:
             painting, time_s = waiting.popleft()

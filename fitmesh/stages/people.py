@@ -191,6 +191,8 @@ def make(job: Job, key: CacheKey) -> None:
         source=settings.confidence,
         background=background,
     )
+    if job.shared_loader is None and not job.cameras:  # no other clip or camera needs them
+        job.loader.release()
 
 
 def _estimate(job: Job) -> Estimate:

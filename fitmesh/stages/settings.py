@@ -21,6 +21,7 @@ from pose2d.base.caching import content_digest
 from pose2d.base.errors import OptionError
 from pose2d.base.threads import cores
 from pose2d.detect.detector import DetectorOptions, PersonDetector, detector_class, load_detector
+from pose2d.hands import network as hand_network
 from pose2d.models.base import PoseModel
 from pose2d.models.loading import load as load_pose_model
 from pose2d.tracking.identity import IdentityOptions
@@ -212,6 +213,12 @@ class NetworkLoader:
         threshold = min(options.score_threshold, settings.tracker.doubtful_score)
         options = replace(options, score_threshold=threshold)
         return load_detector(settings.detector, options).to(settings.device)
+
+    def release(self) -> None:
+        """Forget the networks, so that their memory is free; they are loaded again when asked for."""
+        for name in ("networks", "detector"):
+            vars(self).pop(name, None)
+        hand_network.cache_clear()
 
 
 @dataclass(frozen=True)

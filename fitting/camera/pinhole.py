@@ -7,7 +7,7 @@ is the *centre* of the top left pixel.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, overload
+from typing import Literal, TypeVar, overload
 
 import numpy as np
 import torch
@@ -127,6 +127,16 @@ class Camera:
         """Return the geometric mean of both focal lengths, for formulas with only one."""
         return math.sqrt(self.focal_px[0] * self.focal_px[1])
 
+    def resized(self, size: tuple[int, int]) -> "Camera":
+        """Return the camera of the same images at another size (width, height)."""
+        ratio = (size[0] / self.size[0], size[1] / self.size[1])
+        return Camera(
+            (ratio[0] * self.focal_px[0], ratio[1] * self.focal_px[1]),
+            (resize_px(self.center_px[0], ratio[0]), resize_px(self.center_px[1], ratio[1])),
+            (int(size[0]), int(size[1])),
+            self.distortion,
+        )
+
     @property
     def pinhole(self) -> "Camera":
         """Return this camera with a perfect lens, for `undistort`-ed pixels."""
@@ -173,6 +183,16 @@ class Camera:
 
     def _to_pixels(self, xy: Tensor) -> Tensor:
         return xy * xy.new_tensor(self.focal_px) + xy.new_tensor(self.center_px)
+
+
+T = TypeVar("T", float, np.ndarray)
+
+
+def resize_px(pixels: T, ratio: float) -> T:
+    """Return coordinates in an image that is `ratio` times as wide. Pixel centres are whole numbers,
+    so the image's edge lies at -1/2.
+    """
+    return (pixels + 0.5) * ratio - 0.5
 
 
 def _check_size(size: tuple[int, int]) -> None:

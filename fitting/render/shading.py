@@ -5,6 +5,7 @@ Colours are made linear, lit, and encoded again, so that light adds up as it doe
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -98,11 +99,9 @@ def soften_normals(normals: np.ndarray, faces: np.ndarray, rounds: int) -> np.nd
     Each round, a vertex with n neighbours takes 1 + n times its own normal and twice each of
     theirs.
     """
-    if not faces.size:
+    if not faces.size or not rounds:
         return normals
-    first = np.zeros(len(normals) + 1, np.uint32)
-    neighbour = np.empty(faces.size, np.uint32)
-    _neighbours(faces, first, np.empty_like(first), neighbour)
+    first, neighbour = _neighbours_of(faces.astype(np.int32).tobytes(), len(normals))
     for _ in range(rounds):
         before = normals
         normals = np.empty_like(normals)
@@ -134,6 +133,18 @@ def _soften(
         smoothed[i, 0] = x * scale
         smoothed[i, 1] = y * scale
         smoothed[i, 2] = z * scale
+
+
+@lru_cache(maxsize=4)
+def _neighbours_of(faces: bytes, vertices: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the neighbours of each vertex begin [V + 1], and all neighbours, for the bytes of
+    faces [F, 3] int32. People share a mesh, and so do frames.
+    """
+    triangles = np.frombuffer(faces, np.int32).reshape(-1, 3)
+    first = np.zeros(vertices + 1, np.uint32)
+    neighbour = np.empty(triangles.size, np.uint32)
+    _neighbours(triangles, first, np.empty_like(first), neighbour)
+    return first, neighbour
 
 
 @compiled

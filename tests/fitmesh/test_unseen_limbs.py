@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import torch
 
@@ -60,7 +61,7 @@ def test_the_overlay_shows_unseen_limbs_pale_and_through_them_the_image(tmp_path
     images = []
     for background in (0, 120):
         rgb = np.full((result.size[1], result.size[0], 3), background, np.uint8)
-        draw_meshes(rgb, result, int(result.frames[0]), [(person, 0)])
+        draw_meshes(rgb, result, result.camera_at(int(result.frames[0])), [(person, 0)])
         images.append(rgb.astype(int))
     pixels = result.camera.project(torch.from_numpy(result.vertices(person, 0))).numpy()
 
@@ -78,3 +79,21 @@ def test_the_overlay_shows_unseen_limbs_pale_and_through_them_the_image(tmp_path
     assert through > solid + 0.2
     assert np.ptp(identity_colour(1)) / max(identity_colour(1)) > 0.5
     assert 0 < PALE < 1
+
+
+def test_a_smaller_overlay_shows_the_same_people_smaller(tmp_path: Path) -> None:
+    result = walkers(tmp_path, frames=1)
+    camera = result.camera_at(int(result.frames[0]))
+    half_wh = (result.size[0] // 2, result.size[1] // 2)
+    rows = [(result.people[0], 0)]
+    large = np.full((result.size[1], result.size[0], 3), 120, np.uint8)
+    small = np.full((half_wh[1], half_wh[0], 3), 120, np.uint8)
+    draw_meshes(large, result, camera, rows)
+    draw_meshes(small, result, camera.resized(half_wh), rows)
+    is_drawn = (cv2.resize(large, half_wh, interpolation=cv2.INTER_AREA) != 120).any(-1)
+    is_drawn_small = (small != 120).any(-1)
+    common = (is_drawn & is_drawn_small).sum()
+    assert common > 0.8 * max(is_drawn.sum(), is_drawn_small.sum())
+    points = torch.tensor([[0.3, -0.4, 2.0], [-1.0, 0.2, 5.0]])
+    whole_px = camera.project(points)
+    torch.testing.assert_close(camera.resized(half_wh).project(points), (whole_px + 0.5) / 2 - 0.5)

@@ -101,8 +101,8 @@ class BodySet:
 
 
 def body_set(body_model: str | Path | None = None, regressor: str | Path | None = None) -> BodySet:
-    """SMPL's files with the user's regressor; or, for sets made by `fitmesh synth`, the open body
-    with its own.
+    """Load SMPL's files with the user's regressor, or for sets made by `fitmesh synth` the open
+    body with its own.
     """
     load = lru_cache(maxsize=None)(lambda gender: load_body(body_model, gender))
     own = load("neutral").h36m_regressor
@@ -162,7 +162,7 @@ class Predictions:
     arrays: dict[str, np.ndarray]  # as in the file
 
     def has(self, track: TruthTrack) -> np.ndarray:
-        """Frames [T] of a track that were predicted."""
+        """Return which frames [T] of a track were predicted."""
         return np.array(
             [(track.sequence, track.person, int(n)) in self.row for n in track.frame], bool
         )

@@ -230,8 +230,8 @@ def _errors(predicted: Bodies, truth: Bodies, protocol: Protocol) -> PerFrame:
 
 
 def _acceleration_mm(joints_m: Tensor, true_joints_m: Tensor, truth: Bodies) -> Tensor | None:
-    """[N] acceleration errors; NaN where a frame and its neighbours are not three evenly spaced
-    frames of a track.
+    """Return acceleration errors [N]; NaN where a frame and its neighbours are not three evenly
+    spaced frames of a track.
     """
     if truth.track is None or truth.frame is None:
         return None

@@ -47,8 +47,8 @@ _HOW = (
 
 
 def sequence_files(data: Path, split: str, names: Ordered[str] = ()) -> list[Path]:
-    """The pickles of a split in the order of their names; of some sequences only, if names are
-    given.
+    """List the pickles of a split in the order of their names, or only those of the named
+    sequences.
     """
     if not data.is_dir():
         raise UserError(f"there is no folder {data}. {_HOW}")
@@ -236,9 +236,11 @@ def _numbers(value: Any, path: Path, key: str, shape: tuple[int, ...]) -> np.nda
 
 
 def camera_params(track: TruthTrack, body: Body) -> BodyParams:
-    """The true body in the camera frame. A body rotates about its pelvis J, which in its file is
-    not the origin: v = R (x - J) + J + t. In the camera frame, C v + c, the rotation is C R and the
-    translation C (J + t) + c - J."""
+    """Return the true body in the camera frame.
+
+    A body rotates about its pelvis J, which in its file is not the origin: v = R (x - J) + J + t.
+    In the camera frame, C v + c, the rotation is C R and the translation C (J + t) + c - J.
+    """
     pose = torch.as_tensor(track.pose, dtype=torch.float64)
     C, c = (
         torch.as_tensor(track.T_cam_world[:, :3, part], dtype=torch.float64)
@@ -257,8 +259,9 @@ def camera_params(track: TruthTrack, body: Body) -> BodyParams:
 
 
 def read_spin_npz(path: Path) -> list[TruthTrack]:
-    """SPIN's `3dpw_test.npz`: one row per person and image, root rotation in the camera frame, no
-    translation. Consecutive rows of a sequence whose image numbers rise are one person."""
+    """Read SPIN's `3dpw_test.npz`: one row per person and image, root rotation in the camera frame,
+    no translation. Consecutive rows of a sequence whose image numbers rise are one person.
+    """
     rows = read_npz(path, "Expected 3dpw_test.npz as SPIN distributes it.", _SPIN_KEYS)
     check_arrays(rows, _SPIN_KEYS, path, "SPIN's file of 3DPW")
     rows |= {

@@ -112,8 +112,8 @@ def rows(error_mm: np.ndarray, statement: Stated) -> dict[str, dict[str, float]]
 
 
 def coverage(error: np.ndarray, std: np.ndarray, widening: np.ndarray) -> dict[str, float]:
-    """Shares of errors inside intervals, their mean length, and -log likelihood in nats per
-    number.
+    """Return shares of errors inside intervals, the intervals' mean length, and -log likelihood in
+    nats per number.
     """
     freedom = freedom_of(widening)
     scale = std / t.ppf((1 + ONE_STD) / 2, freedom)
@@ -139,8 +139,8 @@ _WIDENINGS = t.ppf(0.975, _FREEDOMS) / t.ppf(
 
 
 def freedom_of(widening: np.ndarray | float) -> np.ndarray:
-    """Degrees of freedom of the t whose 95 % interval is so many times as long as that of one
-    deviation.
+    """Return the degrees of freedom of the t distribution whose 95 % interval has this length, in
+    deviations.
     """
     return np.exp(np.interp(-np.asarray(widening, float), -_WIDENINGS, np.log(_FREEDOMS)))
 

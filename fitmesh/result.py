@@ -108,7 +108,7 @@ class Result:
         return replace(self.camera, focal_px=(focal, focal * y / x))
 
     def shot_at(self, frame: int) -> int:
-        """The number in `shots` of the shot that a frame number belongs to."""
+        """Return the index in `shots` of the shot that a frame number belongs to."""
         return (
             int(np.searchsorted([shot.first_frame for shot in self.shots], frame, side="right")) - 1
         )
@@ -116,7 +116,7 @@ class Result:
     def params(
         self, person: Person, rows: slice | np.ndarray = slice(None)
     ) -> "fitting.BodyParams":
-        """Of some rows of a person, as tensors."""
+        """Return the body parameters of some rows of a person, as tensors."""
         import torch
 
         return fitting.BodyParams(
@@ -128,8 +128,9 @@ class Result:
         )
 
     def world_std_mm(self, person: Person) -> np.ndarray:
-        """[T, 24] length of the error to expect in the world frame: that in the camera frame, and
-        gravity's; NaN where one of them is not known."""
+        """Return the expected error [T, 24] in the world frame, mm: that in the camera frame
+        combined with gravity's; NaN where one of them is not known.
+        """
         lean = (
             np.radians(self.shots[person.shot].up_std_deg)
             if person.world_from_camera is not None
@@ -138,7 +139,9 @@ class Result:
         return np.hypot(person.joint_std_mm, 1000 * lean * np.linalg.norm(person.joints_m, axis=-1))
 
     def segments_m(self, person: Person) -> dict[str, tuple[float, float]]:
-        """Lengths of limbs from joint to joint, and one standard deviation (NaN: unknown)."""
+        """Return the lengths of limbs from joint to joint, each with its standard deviation (NaN:
+        unknown), metres.
+        """
         from fitting.body.kinematics import SEGMENTS
 
         covariance = self.params(person).shape.new_tensor(person.shape_covariance)

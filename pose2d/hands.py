@@ -74,7 +74,9 @@ class Look(Table):
 
     @property
     def size_px(self) -> np.ndarray:
-        """The length [N] of the hands in the image if they were flat and faced the camera."""
+        """Return the length [N] that the hands would have in the image if they were flat and faced
+        the camera.
+        """
         image = self.xy_px - self.xy_px.mean(1, keepdims=True)
         metric = self.landmarks_m[..., :2]
         metric = metric - metric.mean(1, keepdims=True)
@@ -174,13 +176,13 @@ class Arms(Table):
 
     @property
     def seen(self) -> np.ndarray:
-        """Whether the wrist is visible, [N]."""
+        """Return whether the wrist is visible, [N]."""
         is_located = np.isfinite(self.wrist_px).all(-1) & (self.forearm_px > 1)
         return np.asarray((self.sure >= LEAST_SURE) & is_located)
 
     @property
     def large(self) -> np.ndarray:
-        """Whether a hand would be large enough to be found, [N]."""
+        """Return whether a hand would be large enough to be found, [N]."""
         return np.asarray(HAND_OF_FOREARM * self.forearm_px >= LEAST_PX)
 
 

@@ -148,7 +148,7 @@ class MaskFinder:
 
     @property
     def outlines(self) -> Outlines:
-        """The outlines made so far, in the order of rows."""
+        """Return the outlines made so far, in the order of rows."""
         outlines = Outlines.concat(self._outlines)
         return outlines.rows(np.argsort(outlines.row, kind="stable"))
 

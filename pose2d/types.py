@@ -99,7 +99,7 @@ class ErrorDistribution(Table):
 
     @property
     def axis_sigma(self) -> Tensor:
-        """The standard deviations along x and y, [..., M, 2]."""
+        """Return the standard deviations along x and y, [..., M, 2]."""
         return sigma_along_axes(self.sigma, self.log_ratio)
 
     def expected_oks(self) -> Tensor:
@@ -305,13 +305,13 @@ class Detections(Table):
 
     @property
     def points(self) -> Keypoints:
-        """The keypoints, of rows that have them."""
+        """Return the keypoints; only for rows that have them."""
         assert self.keypoints is not None
         return self.keypoints
 
     @property
     def xy_px(self) -> np.ndarray:
-        """The keypoints in pixels of the frame, [N, K, 2]."""
+        """Return the keypoints in pixels of the frame, [N, K, 2]."""
         return np.asarray(self.points.xy_px)
 
     @property

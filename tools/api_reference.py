@@ -86,7 +86,7 @@ def _signature(name: str, function: object) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    """Annotations without the modules they come from."""
+    """Return annotations without the modules they come from."""
     text = re.sub(r"\b(?:[a-z_0-9]+\.)+([A-Z_]\w*|ndarray)", r"\1", text)
     text = re.sub(r"Optional\[(Literal\[[^\]]*\]|\w+)\]", r"\1 | None", text)
     text = re.sub(r"<function (\w+) at 0x[0-9a-f]+>", r"\1", text)
@@ -111,7 +111,9 @@ def _paragraphs(value: object) -> Iterator[str]:
 
 
 def _fields(value: type) -> Iterator[str]:
-    """A table of a dataclass's fields with the comments beside them, which hold shapes and units."""
+    """Yield a table of a dataclass's fields with the comments beside them, which hold shapes and
+    units.
+    """
     if not dataclasses.is_dataclass(value):
         return
     comments = _comments(value)
@@ -132,7 +134,7 @@ def _fields(value: type) -> Iterator[str]:
 
 
 def _explained(field: "dataclasses.Field[Any]", comment: str) -> str:
-    """The comment, and of a table's column its size, meaning and unit."""
+    """Return the comment beside a field; for a table's column also its size, meaning and unit."""
     stated_value = field.metadata.get("column")
     if stated_value is None:
         return comment

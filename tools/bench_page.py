@@ -28,7 +28,7 @@ _PLACE = re.compile(r"\{\{([\w-]+)(?: (\d+|notes?))?(?:: ([^}]+))?\}\}")
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     notice = "<!-- Made by tools/bench_page.py from bench/page.md and bench/results/: change those. -->\n\n"
     return notice + _PLACE.sub(_filled, (BENCH / "page.md").read_text(encoding="utf-8"))
 
@@ -51,7 +51,7 @@ def _source(name: str, result: dict[str, Any]) -> str:
 
 
 def _part(table: dict[str, Any], which: str) -> str:
-    """A table, some of its rows and columns, or one cell."""
+    """Return a table, some of its rows and columns, or one cell."""
     columns = table["columns"]
     requested, _, cell = which.partition("@")
     requested, *names = (text.strip() for text in requested.split("|"))

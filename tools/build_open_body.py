@@ -39,7 +39,7 @@ TOLERANCE = 1e-6
 
 
 def build(wheel: Path) -> dict[str, dict[str, np.ndarray]]:
-    """All arrays of both files, by the file's name."""
+    """Build all arrays of both files and return them by file name."""
     started = time.perf_counter()
 
     def say(label: str) -> None:

@@ -30,7 +30,7 @@ JPEG = [cv2.IMWRITE_JPEG_QUALITY, 95]
 
 
 def subset(annotations: dict[str, Any], ids: set[int]) -> dict[str, Any]:
-    """COCO's annotations of some images only; a missing image is an error."""
+    """Return COCO's annotations of some images only; a missing image is an error."""
     images = [image for image in annotations["images"] if image["id"] in ids]
     missing = ids - {image["id"] for image in images}
     if missing:
@@ -42,14 +42,16 @@ def subset(annotations: dict[str, Any], ids: set[int]) -> dict[str, Any]:
 
 
 def stored(bgr: np.ndarray, grey: bool, squashed_px: int | None) -> np.ndarray:
-    """An image as it was measured."""
+    """Return an image as it was measured."""
     if squashed_px is not None:
         bgr = cv2.resize(bgr, (squashed_px, squashed_px), interpolation=cv2.INTER_AREA)
     return cv2.cvtColor(bgr, cv2.COLOR_BGR2GRAY) if grey else bgr
 
 
 def make(coco: Path, out: Path, name: str) -> None:
-    """One set: its annotations, and its images in the folder that the annotations are named after."""
+    """Write one set: its annotations, and its images in the folder that the annotations are named
+    after.
+    """
     details = json.loads(SUBSETS.read_text())[name]
     requested = out / "annotations" / f"person_keypoints_{name}.json"
     folder = out / "images" / details["images"]

@@ -16,8 +16,8 @@ from pose2d.video.video_file import Video
 
 
 def contact_sheet(video: Path, frames: int, columns: int, width: int, span: Span) -> np.ndarray:
-    """RGB [H, W, 3]: about `frames` frames of the span, `columns` beside each other, each `width`
-    pixels wide.
+    """Return an RGB image [H, W, 3] of about `frames` frames of the span, `columns` beside each
+    other, each `width` pixels wide.
     """
     clip = Video(video)
     height = round(width * clip.info.height_px / clip.info.width_px)

@@ -47,7 +47,7 @@ FILES = {
 
 
 def needed(graph: onnx.GraphProto, outputs: dict[str, str]) -> list[onnx.NodeProto]:
-    """The nodes that outputs are made by, in their order."""
+    """Return the nodes that the outputs depend on, in their order."""
     requested = set(outputs)
     selected = []
     for node in reversed(graph.node):
@@ -58,7 +58,9 @@ def needed(graph: onnx.GraphProto, outputs: dict[str, str]) -> list[onnx.NodePro
 
 
 def short_names(graph: onnx.GraphProto, outputs: dict[str, str]) -> dict[str, str]:
-    """Tensors by the order in which nodes meet them: exporters write whole paths, again and again."""
+    """Number tensors in the order in which nodes use them; exporters write whole paths, again and
+    again.
+    """
     names = {graph.input[0].name: "crops", **outputs}
     for node in graph.node:
         for name in (*node.input, *node.output):

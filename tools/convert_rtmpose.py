@@ -41,7 +41,7 @@ SHA256 = {
 
 
 def checked(path: Path) -> Path:
-    """The path, if the file is the published one."""
+    """Return the path if the file is the published one."""
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -54,8 +54,9 @@ def checked(path: Path) -> Path:
 
 
 def yolox_state(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """The weights of the published YOLOX (`read_state`) under the names of ours, in the order in
-    which a walk from the outputs meets them."""
+    """Return the weights of the published YOLOX (`read_state`) under the names of this project, in
+    the order in which a walk from the outputs meets them.
+    """
     names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d)]
 
     def of(*parts: str) -> list[str]:
@@ -88,7 +89,7 @@ def published_yolox(path: Path) -> nn.Module:
 
 
 def is_half(name: str, dimensions: int) -> bool:
-    """Whether a tensor of that name in the project's modules is stored in half precision."""
+    """Return whether a tensor of that name in the project's modules is stored in half precision."""
     return dimensions > 1 and not any(
         part in ("stem", "stage1", "stage2") for part in name.split(".")
     )

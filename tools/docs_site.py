@@ -28,8 +28,8 @@ def in_site(path: str) -> str | None:
 
 
 def rewritten(markdown: str, repository_path: str, site_path: str) -> str:
-    """Links relative to a file of the repository -> relative to its page in the site; others become
-    plain text.
+    """Rewrite links from relative to a file of the repository to relative to its page in the site;
+    others become plain text.
     """
 
     def replace(result: re.Match[str]) -> str:

@@ -48,7 +48,7 @@ WHAT = {
 
 
 def listed() -> dict[str, dict[str, str | int]]:
-    """Every embedded file with what it is, its size in bytes and its SHA-256."""
+    """Return every embedded file with what it is, its size in bytes and its SHA-256."""
     result = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
     return {
         path.relative_to(ROOT).as_posix(): {

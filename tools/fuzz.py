@@ -32,7 +32,7 @@ MEMORY_BYTES = 6 << 30
 
 
 def fuzz(target: Target, seconds: float, seed: int, keep: Path) -> Counter[str]:
-    """How the tries ended."""
+    """Return how the tries ended."""
 
     def too_long(*_: object) -> None:
         raise TimeoutError(f"more than {LONGEST_S} s")

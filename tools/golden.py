@@ -169,7 +169,9 @@ def _joined(path: Path) -> Path:
 
 
 def _write_video(path: Path, images: Iterable[np.ndarray], fps: int, size: tuple[int, int]) -> Path:
-    """By no code of the project: a change of its writer is not to look like a change of the fit."""
+    """Write a video without the project's writer, whose changes must not look like changes of the
+    fit.
+    """
     import av
 
     with av.open(str(path), "w") as container:
@@ -186,8 +188,8 @@ def _write_video(path: Path, images: Iterable[np.ndarray], fps: int, size: tuple
 def _images(
     video: Path, start: int, step: int = 1, pan_px: int = 0, mirrored: bool = False
 ) -> Iterator[np.ndarray]:
-    """RGB images of one size from frame `start` on; pan_px: a window of 70 % moves so far to the
-    right each frame.
+    """Yield RGB images of one size from frame `start` on; pan_px: a window of 70 % moves so far to
+    the right each frame.
     """
     import cv2
 
@@ -272,7 +274,7 @@ JOBS: dict[str, Callable[[Path, Path], Arrays]] = {
 
 
 def _of_run(out: Path) -> Arrays:
-    """The arrays of all files, and all people as the library reads them back."""
+    """Return the arrays of all files, and all people as the library reads them back."""
     import fitmesh
 
     result = _of_npz(out)

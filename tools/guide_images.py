@@ -35,8 +35,8 @@ EXAMPLES = (
 
 
 def standing(body: Body) -> torch.Tensor:
-    """[1, V, 3] a body that stands on y = 0 with its arms down, x to the right of the viewer, y up,
-    z to the viewer.
+    """Return a body [1, V, 3] that stands on y = 0 with its arms down, x to the right of the
+    viewer, y up, z to the viewer.
     """
     pose = torch.zeros(1, 24, 3)
     pose[0, 16, 2] = -1.15
@@ -53,7 +53,9 @@ def standing(body: Body) -> torch.Tensor:
 def seen_from(
     points: np.ndarray, distance_m: float, height_m: float, tilt_deg: float
 ) -> np.ndarray:
-    """[N, 3] of the scene in the frame of a camera in front of it: x right, y down, z forward."""
+    """Return points [N, 3] of the scene in the frame of a camera in front of it: x right, y down, z
+    forward.
+    """
     moved = points - np.array([0, height_m, distance_m])
     tilt = np.radians(tilt_deg)
     down = np.array([[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]])
@@ -124,7 +126,7 @@ def joints(body: Body) -> np.ndarray:
 
 
 def _name(rgb: np.ndarray, text: str, x: int, y: int, width: int) -> None:
-    """Arms are named above and below by turns, trunk and legs beside."""
+    """Place a name: alternately above and below for arms, beside for trunk and legs."""
     (wide, high), _ = cv2.getTextSize(text, FONT, 0.42, 1)
     number = int(text.split()[0])
     line = (170, 170, 180)

@@ -111,7 +111,7 @@ def walk(root: Path, file: str, *arguments: object) -> Walk:
 
 
 def run_one_frame(root: Path) -> Walk:
-    """The default run of one frame of the example clip, up to fit.npz."""
+    """Run the defaults on one frame of the example clip, up to fit.npz."""
     with tempfile.TemporaryDirectory() as out:
         video = root / "examples" / "park.mp4"
         return walk(
@@ -186,7 +186,7 @@ def source(root: Path) -> Source:
 
 
 def _exported(path: Path) -> set[str]:
-    """The names that a package offers."""
+    """Return the names that a package offers."""
     tree = ast.parse(path.read_text("utf-8"))
     return {
         node.value

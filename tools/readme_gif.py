@@ -81,11 +81,13 @@ class Eye:
         )
 
     def seen(self, points_m: np.ndarray) -> np.ndarray:
-        """[N, 3] scene -> [N, 3] in the viewer's frame, metres."""
+        """Convert points [N, 3] of the scene to the viewer's frame, metres."""
         return (points_m - self.place_m) @ self.rotation.T
 
     def px(self, points_m: np.ndarray) -> np.ndarray:
-        """[N, 3] scene -> [N, 2] pixels; NaN where a point is behind the viewer or too close."""
+        """Project points [N, 3] of the scene to pixels [N, 2]; NaN where a point is behind the
+        viewer or too close.
+        """
         observed = self.seen(points_m)
         observed[observed[:, 2] < NEAR_M] = np.nan
         return observed[:, :2] / observed[:, 2:] * np.array(self.camera.focal_px) + np.array(
@@ -100,7 +102,9 @@ class Eye:
 
 
 def uncertainty_colours(std_mm: np.ndarray) -> np.ndarray:
-    """[J] millimetres -> [J, 3] in 0..1, blue (certain) to red; grey where it is not known."""
+    """Convert millimetres [J] to colours [J, 3] in 0..1, blue (certain) to red; grey where the
+    error is not known.
+    """
     place = np.clip(np.nan_to_num(std_mm) / SCALE_MM, 0, 1) * (len(RAMP) - 1)
     stop = np.minimum(place.astype(int), len(RAMP) - 2)
     colours = RAMP[stop] + (place - stop)[:, None] * (RAMP[stop + 1] - RAMP[stop])
@@ -115,8 +119,8 @@ def draw_scene(
     target_m: np.ndarray,
     size: tuple[int, int],
 ) -> np.ndarray:
-    """RGB [H, W, 3]: floor, camera, and all people of one frame coloured by the uncertainty of the
-    pose.
+    """Draw RGB [H, W, 3]: floor, camera, and all people of one frame coloured by the uncertainty of
+    the pose.
     """
     rgb = np.full((size[1], size[0], 3), PAPER, np.uint8)
     eye = Eye.at(target_m, azimuth_rad, DISTANCE_M, size)
@@ -144,7 +148,7 @@ def _rows(result: Result, frame: int) -> Iterator[tuple[Person, int]]:
 
 
 def _vertices(result: Result, scene: SceneFrame, person: Person, row: int) -> np.ndarray:
-    """[V, 3] in the scene, metres."""
+    """Return the mesh [V, 3] in the scene, metres."""
     return scene.points(
         result.vertices(person, row)[None].astype(float), person.frame[row : row + 1]
     )[0]
@@ -163,7 +167,9 @@ def _shadow(rgb: np.ndarray, eye: Eye, vertices_m: np.ndarray) -> None:
 
 
 def _floor(rgb: np.ndarray, eye: Eye, middle_m: np.ndarray) -> None:
-    """One line a metre, in pieces of a metre, so that what is behind the viewer can be left out."""
+    """Draw one line a metre, in pieces of a metre, so that what is behind the viewer can be left
+    out.
+    """
     x = round(float(middle_m[0]))
     z = round(float(middle_m[2]))
     steps = range(-FLOOR_M, FLOOR_M + 1)
@@ -184,7 +190,7 @@ def _floor(rgb: np.ndarray, eye: Eye, middle_m: np.ndarray) -> None:
 
 
 def _camera(rgb: np.ndarray, eye: Eye, camera: Camera, scene_from_camera: np.ndarray) -> None:
-    """A pyramid from the lens to the corners of the image."""
+    """Draw a pyramid from the lens to the corners of the image."""
     fx, fy = camera.focal_px
     cx, cy = camera.center_px
     width, height = camera.size
@@ -241,7 +247,7 @@ def _small(
 def animation(
     result: Result, video: Path, width: int, frames_per_second: float
 ) -> list[np.ndarray]:
-    """RGB frames [H, W, 3]: source above overlay on the left, the scene on the right."""
+    """Return RGB frames [H, W, 3]: source above overlay on the left, the scene on the right."""
     left = (round(LEFT * width), round(LEFT * width * result.size[1] / result.size[0]))
     right = (width - left[0] - GAP_PX, 2 * left[1] + GAP_PX)
     step = max(1, round(float(result.rate) / frames_per_second))
@@ -272,10 +278,9 @@ def animation(
 def write_gif(
     pages: list[np.ndarray], photo_width: int, path: Path, frames_per_second: float
 ) -> None:
-    """One palette for all frames and no dithering, so that pixels that do not change are stored as
-    transparent.
-
-    photo_width: columns on the left that hold photographs, which get colours of their own.
+    """Write frames with one palette and no dithering, so that pixels that do not change are stored
+    as transparent. photo_width: columns on the left that hold photographs, which get colours of
+    their own.
     """
     sample = np.vstack(pages[:: max(1, len(pages) // 8)])
     photo = Image.fromarray(np.ascontiguousarray(sample[:, :photo_width])).quantize(PHOTO_COLOURS)

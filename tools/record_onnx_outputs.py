@@ -33,8 +33,8 @@ YOLOX_BEFORE_SUPPRESSION = ("1189", "1191")  # boxes [1, M, 4], scores [1, M, 80
 def run(
     path: Path, module: torch.nn.Module, inputs: np.ndarray, extra: tuple[str, ...] = ()
 ) -> list[np.ndarray]:
-    """The outputs of an ONNX file, or others of its tensors, with weights rounded as those of
-    `module` are stored.
+    """Return the outputs of an ONNX file, or others of its tensors, with weights rounded as those
+    of `module` are stored.
     """
     model = onnx.load(path)
     rounded = {name for name, half in _halves(path, module).items() if half}

@@ -157,7 +157,7 @@ def pose_of(turns: dict[str, Turns]) -> Tensor:
 def _cell(
     body: Body, turns: dict[str, Turns], shape: tuple[float, ...], color: tuple[float, float, float]
 ) -> np.ndarray:
-    """One body on the ground, seen from a little above."""
+    """Draw one body on the ground, seen from a little above."""
     vertices = body(pose_of(turns), torch.tensor(shape), vertices=True).vertices
     assert vertices is not None
     world = vertices[0].numpy()
@@ -176,7 +176,7 @@ def _cell(
 
 
 def _seen(world: np.ndarray) -> np.ndarray:
-    """Points with y up [V, 3] -> camera frame [V, 3] of the viewer."""
+    """Convert points [V, 3] with y up to the viewer's camera frame [V, 3]."""
     pitch = np.deg2rad(PITCH_DEG)
     right = np.array((1, 0, 0))
     forward = np.array((0, np.sin(pitch), -np.cos(pitch)))

@@ -82,8 +82,8 @@ def _panel(
     height_m: float,
     visible: range | list[int] | tuple[int, ...],
 ) -> np.ndarray:
-    """[H, W, 3] RGB: seen from `turn_deg` round the vertical and `pitch_deg` above, `height_m` from
-    top to bottom.
+    """Draw RGB [H, W, 3], seen from `turn_deg` round the vertical and `pitch_deg` above, `height_m`
+    from top to bottom.
     """
     width = size[0] * SCALE
     height = size[1] * SCALE

@@ -52,18 +52,18 @@ class View:
         return width, height
 
     def flat(self, points_m: np.ndarray) -> np.ndarray:
-        """[..., 3] scene -> [..., 2] metres to the right and up."""
+        """Convert points [..., 3] of the scene to metres to the right and up, [..., 2]."""
         return points_m[..., list(self.axes)] * np.array(self.signs)
 
     def px(self, points_m: np.ndarray) -> np.ndarray:
-        """[..., 3] scene -> [..., 2] pixels."""
+        """Convert points [..., 3] of the scene to pixels [..., 2]."""
         right, up = np.moveaxis(self.flat(points_m), -1, 0)
         return np.stack(
             ((right - self.low_m[0]) * self.px_per_m, (self.high_m[1] - up) * self.px_per_m), -1
         )
 
     def seen(self, points_m: np.ndarray) -> tuple[np.ndarray, Camera]:
-        """[V, 3] scene -> [V, 3] in the frame of the far viewer, and its camera."""
+        """Return points [V, 3] in the frame of the far viewer, and its camera."""
         axis = np.eye(3)
         right = self.signs[0] * axis[self.axes[0]]
         up = self.signs[1] * axis[self.axes[1]]
@@ -78,7 +78,7 @@ class View:
 
 
 def draw_views(result: Result, times: int, shot: int, width: int) -> np.ndarray:
-    """RGB [H, W, 3]: the side view above the top view, both to one scale."""
+    """Draw RGB [H, W, 3]: the side view above the top view, both to one scale."""
     scene = scene_frame(result)
     people = [person for person in result.people if person.shot == shot]
     frames = result.frames[[result.shot_at(int(frame)) == shot for frame in result.frames]]
@@ -175,7 +175,7 @@ def _draw(
 
 
 def _grid(rgb: np.ndarray, view: View) -> None:
-    """One line a metre; in the side view the floor is thick."""
+    """Draw one line a metre; in the side view the floor is thick."""
     width, height = view.size
     corner = np.zeros(3)
     for axis, sign, side in zip(view.axes, view.signs, (0, 1), strict=True):
@@ -196,7 +196,7 @@ def _grid(rgb: np.ndarray, view: View) -> None:
 def _standing(
     rgb: np.ndarray, view: View, result: Result, scene: SceneFrame, person: Person
 ) -> None:
-    """A square at heels and toes that stand."""
+    """Draw a square at heels and toes that stand."""
     if not (person.contact >= STANDS).any():
         return
     places = foot_points(result, person, scene)[person.contact >= STANDS]
@@ -205,7 +205,7 @@ def _standing(
 
 
 def _camera(rgb: np.ndarray, view: View, camera: Camera, scene_from_camera: np.ndarray) -> None:
-    """A pyramid from the lens to the corners of the image."""
+    """Draw a pyramid from the lens to the corners of the image."""
     fx, fy = camera.focal_px
     cx, cy = camera.center_px
     width, height = camera.size

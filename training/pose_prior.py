@@ -65,8 +65,8 @@ def distances(x: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
 
 
 def moments(x: Tensor, share: Tensor, counts: Tensor, least: Tensor) -> Mixture:
-    """The mixture that shares [N, M] of the poses make up; counts: [N, M] how much each pose tells
-    of a component.
+    """Return the mixture that shares [N, M] of the poses make up; counts: [N, M] how much each pose
+    tells of a component.
     """
     total = share.sum(0)
     weighted = share * counts

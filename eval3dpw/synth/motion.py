@@ -128,11 +128,12 @@ def clip_kind(clip: Clip, body: Body) -> Kind | None:
 
 
 def clips_by_kind(body: Body, reporting: bool, motion: Path | None = None) -> dict[str, list[Clip]]:
-    """Clips of a file (or the embedded ones) to report on: held-out subjects; or, not `reporting`,
-    to choose with. Of a kind that no held-out subject shows (sitting, stairs), every other subject
-    is for reporting, so that choices and reports still share no subject, though the pose prior has
-    seen them. The embedded clips are all of held-out subjects: those of the validation split are
-    for choosing."""
+    """Return clips of a file (or the embedded ones) by kind, to report on (`reporting`: held-out
+    subjects) or to choose with. Where no held-out subject shows a kind (sitting, stairs), every
+    other subject is for reporting, so that choosing and reporting still share no subject, though
+    the pose prior has learned from them. The embedded clips are all of held-out subjects; those of
+    the validation split are for choosing.
+    """
     every: tuple[Split, ...] = ("test", "train", "validation")
     own = {
         split: load_clips(body, split, motion)

@@ -45,7 +45,7 @@ def place_occluders(
     shift = world_to_cam[:, None, :3, 3]
 
     def project(points_m: np.ndarray) -> np.ndarray:
-        """[T or 1, n, 3] -> pixels [T, n, 2]."""
+        """Project points [T or 1, n, 3] to pixels [T, n, 2]."""
         points_m = np.broadcast_to(points_m, (len(rotation), *points_m.shape[1:]))
         in_cam = np.einsum("tij,tnj->tni", rotation, points_m) + shift
         return (

@@ -40,11 +40,11 @@ class ClearArea:
         return np.array([self.behind[1], -self.behind[0]])
 
     def deepest_m(self) -> float:
-        """How far people walk behind their centre."""
+        """Return how far people walk behind their centre, metres."""
         return float(((self.paths_m - self.center_m) @ self.behind).max())
 
     def is_free(self, place_m: np.ndarray, margin_m: float) -> bool:
-        """Whether an object of this radius blocks neither a path nor the view."""
+        """Return whether an object of this radius blocks neither a path nor the view."""
         if np.linalg.norm(self.paths_m - place_m, axis=1).min() < margin_m + 0.5:
             return False
         along = np.linspace(0, 1, 9)[:, None, None]

@@ -26,7 +26,7 @@ def value_noise(
 def fractal_noise(
     points: np.ndarray, cell_m: float, rng: np.random.Generator, count: int = 3
 ) -> np.ndarray:
-    """The sum of ever finer and weaker value noise, about -1..1."""
+    """Return the sum of ever finer and weaker value noise, about -1..1."""
     layers = (value_noise(points, cell_m / 2**k, rng) / 2**k for k in range(count))
     return sum(layers, np.zeros(len(points))) / (2 - 2.0 ** (1 - count))
 
@@ -38,7 +38,7 @@ def tileable_noise(
     count: int = 5,
     stretch: tuple[int, int] = (1, 1),
 ) -> np.ndarray:
-    """An image [size, size] of noise about -1..1 that repeats without a seam; `stretch` the
+    """Return an image [size, size] of noise about -1..1 that repeats without a seam; `stretch` the
     coarsest cells (y, x).
     """
     y, x = np.mgrid[:size, :size].astype(np.float32) / size
@@ -62,7 +62,7 @@ class SmoothNoise:
         self._phase = rng.uniform(0, 2 * np.pi, (5, axes))
 
     def at(self, frame: float) -> np.ndarray:
-        """[axes], with a spread of about 1."""
+        """Return noise at points along these axes, with a spread of about 1."""
         return np.sin(self._speed * frame + self._phase).sum(0) * np.sqrt(2 / 5)
 
 
@@ -115,7 +115,7 @@ def _even(
     *colors: tuple[int, int, int],
     stretch: tuple[int, int] = (1, 1),
 ) -> Texture:
-    """One colour with bumps."""
+    """Paint one colour with bumps."""
     plain = np.ones((SIZE, SIZE, 1))
     return lambda rng: (
         _rough(_random_color(rng, *colors) * plain, rng, cells, strength, stretch),
@@ -124,7 +124,7 @@ def _even(
 
 
 def _mottled(meters: float, cells: int, strength: float, darks: Colors, lights: Colors) -> Texture:
-    """Leaves of two colours."""
+    """Paint leaves of two colours."""
 
     def make(rng: np.random.Generator) -> tuple[np.ndarray, float]:
         dark = _random_color(rng, *darks)
@@ -193,7 +193,7 @@ def _facade(rng: np.random.Generator) -> tuple[np.ndarray, float]:
 
 
 def _posters(rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """Rectangles of many colours: shelves of books, shop fronts, images on a wall."""
+    """Paint rectangles of many colours: shelves of books, shop fronts, images on a wall."""
     image = np.ones((SIZE, SIZE, 3)) * _random_color(rng, (70, 60, 52), (200, 196, 190))
     for row in range(0, SIZE - 20, 40):
         column = 0

@@ -72,7 +72,7 @@ class RestBody:
 
     @cached_property
     def offsets_m(self) -> np.ndarray:
-        """Each joint from its parent, [J, 3]; zero for the root."""
+        """Return the offset of each joint from its parent, [J, 3]; zero for the root."""
         offsets = self.joints_m - self.joints_m[list(self.parents)]
         offsets[0] = 0
         return offsets

@@ -44,8 +44,9 @@ BAD_TEXTS: tuple[str | bytes, ...] = (
 
 
 def option_cases(valid: Valid) -> Iterator[Case]:
-    """Every option of every command, with values that it cannot have. The inputs named beside are
-    not there.
+    """Yield every option of every command with values that it cannot have.
+
+    The inputs named beside them do not exist.
     """
     from fitmesh.cli import COMMANDS, command_of
 
@@ -75,7 +76,7 @@ def option_cases(valid: Valid) -> Iterator[Case]:
 
 
 def choice_cases(valid: Valid) -> Iterator[Case]:
-    """Names that are none, beside a video and keypoints that are right."""
+    """Yield names that do not exist, beside a valid video and valid keypoints."""
     run_options = ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--out", "out"]
     for flag in (
         "--device",
@@ -123,7 +124,7 @@ def choice_cases(valid: Valid) -> Iterator[Case]:
 
 
 def image_cases() -> Iterator[Case]:
-    """Headers that claim more than there is, and images that are really large, thin or small."""
+    """Yield headers that claim more than there is, and images that are really large, thin or small."""
     import cv2
 
     from pose2d.video.images import read_image
@@ -226,7 +227,7 @@ def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
-    """A file of a finished run is damaged: the same command makes it again, whole."""
+    """Yield a finished run with one damaged file each: the same command must make it again, whole."""
     run_options = [
         "--video",
         str(valid.video),
@@ -256,8 +257,8 @@ def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
 
 
 def door_cases(valid: Valid) -> Iterator[Case]:
-    """Pipes and devices for every option that names a file, links and strangers' files in --out,
-    what is no video.
+    """Yield pipes and devices for every option that names a file, links and foreign files in --out,
+    and files that are no video.
     """
     run_options = [
         "--video",

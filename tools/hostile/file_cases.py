@@ -16,7 +16,7 @@ Loader = Callable[[Path], object]
 
 
 def file_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
-    """Every loader with damaged files."""
+    """Yield every loader with damaged files."""
     import ccnet
     import fitmesh
     import fitting

@@ -71,8 +71,8 @@ def changed_json(value: Any, rng: Random) -> bytes:
 
 
 def changed_npz(arrays: dict[str, np.ndarray], rng: Random) -> bytes:
-    """Arrays that are there and typed, and nonsense; now and then the bytes of the file are damaged
-    too.
+    """Return arrays that are typed correctly mixed with nonsense; sometimes the bytes of the file
+    are damaged too.
     """
     content = dict(arrays)
     for _ in range(int(rng.integers(1, 4))):

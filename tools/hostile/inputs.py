@@ -36,7 +36,7 @@ class Valid:
 
 
 def make_valid(folder: Path) -> Valid:
-    """Takes some seconds: a run over twelve frames is among them."""
+    """Make valid inputs. It takes some seconds, since a run over twelve frames is among them."""
     import cv2
 
     import fitmesh
@@ -129,7 +129,7 @@ def _mpii(root: Path) -> Path:
 
 
 def _motion(path: Path) -> Path:
-    """A file of CMU clips: the skeleton's shape is right, the motion is none."""
+    """Write a file of CMU clips with the right skeleton and no motion."""
     from eval3dpw.captured.motion import CMU_JOINTS, FAR_END
 
     names = list(dict.fromkeys([*CMU_JOINTS, *(theirs for theirs, _ in FAR_END.values())]))

@@ -51,7 +51,7 @@ def damaged_bytes(
 def damaged_json(
     value: Any, rng: np.random.Generator, count: int = 24
 ) -> Iterator[tuple[str, bytes]]:
-    """Entries replaced or taken out, at any depth; and text that is no JSON."""
+    """Yield JSON with entries replaced or taken out at any depth, and text that is no JSON."""
     places = list(_places(value))
     for number in range(count):
         place = places[int(rng.integers(len(places)))]
@@ -163,7 +163,9 @@ def _with_member(arrays: dict[str, np.ndarray], name: str, content: bytes) -> by
 
 
 def _bomb(arrays: dict[str, np.ndarray], name: str) -> bytes:
-    """A real one would take a minute to make: 64 MB of zeros whose directory entry claims 8 GB."""
+    """Return 64 MB of zeros whose directory entry claims 8 GB; a real bomb would take a minute to
+    make.
+    """
     header = npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000,)}")
     data = bytearray(_with_member(arrays, name, header + bytes(64 << 20)))
     place = data.rfind(b"PK\x01\x02")

@@ -77,7 +77,7 @@ def run_case(case: Case, folder: Path) -> Outcome:
 
 
 def _wait(child: int, limit_s: float) -> int | None:
-    """The exit code, negative for a signal; None after the time limit."""
+    """Return the exit code, negative for a signal; None after the time limit."""
     end = time.monotonic() + limit_s
     pause = 0.002
     while time.monotonic() < end:

@@ -64,38 +64,38 @@ class Assets:
 
     @property
     def vertices(self) -> np.ndarray:
-        """[19158, 3] the base mesh with all its helper geometry, decimetres."""
+        """Return the base mesh [19158, 3] with all its helper geometry, decimetres."""
         return self._obj[0]
 
     def quads(self, *groups: str) -> np.ndarray:
-        """[n, 4] the faces of named groups."""
+        """Return the faces [n, 4] of named groups."""
         _, quads, members = self._obj
         return np.array([quads[face] for group in groups for face in members[group]])
 
     def group_vertices(self, *groups: str) -> list[int]:
-        """The vertices of named groups, such as the little cubes that mark joints."""
+        """Return the vertices of named groups, such as the little cubes that mark joints."""
         return sorted(set(self.quads(*groups).ravel().tolist()))
 
     @cached_property
     def kept(self) -> np.ndarray:
-        """[n] the vertices that make the body: skin and eyeballs."""
+        """Return the numbers [n] of the vertices that make the body: skin and eyeballs."""
         return np.array([*range(SKIN_VERTICES), *self.group_vertices(*_EYES)])
 
     @cached_property
     def kept_quads(self) -> np.ndarray:
-        """[m, 4] the faces of skin and eyeballs, numbered within `kept`."""
+        """Return the faces [m, 4] of skin and eyeballs, numbered within `kept`."""
         return self.number_within_kept[self.quads("body", *_EYES)]
 
     @cached_property
     def number_within_kept(self) -> np.ndarray:
-        """[19158] where a vertex of the base mesh is in `kept`, or -1."""
+        """Return where each vertex of the base mesh is in `kept`, [19158]; -1 where it is not."""
         number = np.full(len(self.vertices), -1)
         number[self.kept] = np.arange(len(self.kept))
         return number
 
     @cached_property
     def mirror(self) -> np.ndarray:
-        """[n] for every kept vertex, the kept vertex on the other side."""
+        """Return for every kept vertex the number of the kept vertex on the other side, [n]."""
         mirror = np.zeros(len(self.vertices), int)
         for line in self.text("mesh_metadata/hm08.mirror").splitlines():
             if line[:1].isdigit():
@@ -110,7 +110,7 @@ class Assets:
 
     @cached_property
     def bone_weights(self) -> np.ndarray:
-        """[n, bones] skinning weights of the kept vertices, rows summing to one."""
+        """Return the skinning weights [n, bones] of the kept vertices; rows sum to one."""
         bones = {bone: number for number, bone in enumerate(self.rig)}
         weights = np.zeros((len(self.vertices), len(bones)), np.float32)
         for bone, pairs in json.loads(self.text("rigs/standard/weights.default.json"))[
@@ -124,7 +124,7 @@ class Assets:
         return weights
 
     def target(self, name: str) -> np.ndarray:
-        """[19158, 3] the displacement that one target means, decimetres."""
+        """Return the displacement [19158, 3] that one target means, decimetres."""
         moved = np.zeros((len(self.vertices), 3), np.float32)
         packed = self.wheel.read(f"{_ROOT}targets/{name}.target.gz")
         lines = [

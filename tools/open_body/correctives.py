@@ -28,7 +28,7 @@ def find(
     mirror: np.ndarray,  # [v]
     mush: DeltaMush,
 ) -> np.ndarray:
-    """[v, 3, 207] metres per unit of R - I of joints 1 to 23."""
+    """Return the pose directions [v, 3, 207]: metres per unit of R - I of joints 1 to 23."""
     correctives = np.zeros((len(template), 3, 23, 9))
     twists = _Twists(template, joints, weights)
     for joint in range(1, 24):
@@ -106,7 +106,7 @@ class _Twists:
                 )
 
     def spread(self, joint: int, turned: np.ndarray) -> np.ndarray:
-        """[v, 3] the rest mesh, twisted ahead of the joint's own rotation."""
+        """Return the rest mesh [v, 3], twisted ahead of the joint's own rotation."""
         if joint not in self._limbs:
             return self._template
         start, end = self._limbs[joint]
@@ -124,7 +124,7 @@ class _Twists:
 
 
 def _twist_angle(matrix: np.ndarray, axis: np.ndarray) -> float:
-    """The part of a rotation that is about the axis, from its quaternion."""
+    """Return the part of a rotation that is about the axis, from its quaternion."""
     real = np.sqrt(max(0, 1 + np.trace(matrix))) / 2
     if real < 1e-6:
         return 0.0
@@ -137,7 +137,7 @@ def _twist_angle(matrix: np.ndarray, axis: np.ndarray) -> float:
 def _turned_about(
     vertices: np.ndarray, centre: np.ndarray, axis: np.ndarray, angle: np.ndarray
 ) -> np.ndarray:
-    """Every vertex turned by its own angle [v] about an axis through the centre."""
+    """Turn every vertex by its own angle [v] about an axis through the centre."""
     offset = vertices - centre
     cosine = np.cos(angle)[:, None]
     sine = np.sin(angle)[:, None]

@@ -23,7 +23,7 @@ _LEAST_ROUNDNESS = 0.06  # twice the area over the longest side squared
 def decimate(
     rigged: Rigged, mirror: np.ndarray, visible: np.ndarray, target: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the `target` vertices that stay, [v], and the faces between them, [f, 3]."""
+    """Return the numbers [v] of the `target` vertices that stay, and the faces [f, 3] between them."""
     mesh = _Mesh(rigged, mirror, visible)
     mesh.collapse_to(target)
     stays = np.nonzero(mesh.alive)[0]
@@ -175,8 +175,8 @@ def _normal(triangle: np.ndarray) -> np.ndarray:
 
 
 def _quadrics(bodies: list[np.ndarray], triangles: np.ndarray) -> np.ndarray:
-    """[n, bodies, 4, 4] the sum over a vertex's faces of area times the outer product of the face's
-    plane.
+    """Return [n, bodies, 4, 4] the sum over a vertex's faces of area times the outer product of the
+    face's plane.
     """
     quadrics = np.zeros((len(bodies[0]), len(bodies), 4, 4))
     for number, body in enumerate(bodies):
@@ -192,7 +192,9 @@ def _quadrics(bodies: list[np.ndarray], triangles: np.ndarray) -> np.ndarray:
 
 
 def _importance(weights: np.ndarray, visible: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How much a vertex's error counts, and how much the evenness of its triangles does; both [n]."""
+    """Return how much a vertex's error counts, and how much the evenness of its triangles does;
+    both [n].
+    """
     worth = np.ones(len(weights))
     worth[:SKIN_VERTICES] = np.where(visible == 0, 0.03, np.where(visible < 6, 0.4, 1.0))
     share = weights / weights.sum(1, keepdims=True)

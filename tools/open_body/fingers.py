@@ -45,9 +45,11 @@ def finger_arrays(
     weights: np.ndarray,
     picks: dict[str, int],
 ) -> dict[str, np.ndarray]:
-    """The arrays of `open_hands.npz`. bone_heads [P, bones, 3], bodies [P, v, 3]: people about
-    their pelvis; bone_weights [v, bones]: MakeHuman's; weights [v, 24]: of the body without
-    fingers."""
+    """Return the arrays of `open_hands.npz`.
+
+    bone_heads [P, bones, 3], bodies [P, v, 3]: people about their pelvis; bone_weights [v, bones]:
+    MakeHuman's; weights [v, 24]: of the body without fingers.
+    """
     observed = np.ones(len(weights), bool)
     joints_of_all = _joints(bones, bone_heads)
     regressor = joint_regressor(
@@ -76,12 +78,12 @@ def finger_arrays(
 
 
 def regressor_of(regressor: np.ndarray, remaining: np.ndarray) -> np.ndarray:
-    """[j, v] times [v, 3, n]."""
+    """Return a regressor [j, v] for meshes [v, 3, n]."""
     return np.einsum("jv,vcn->jcn", regressor, remaining)
 
 
 def _joints(bones: list[str], bone_heads: np.ndarray) -> np.ndarray:
-    """[P, 30, 3] where fingers turn."""
+    """Return where fingers turn, [P, 30, 3]."""
     number = {bone: index for index, bone in enumerate(bones)}
 
     def head(bone: str) -> np.ndarray:
@@ -109,8 +111,8 @@ def _finger_weights(
     joints: np.ndarray,
     tips: np.ndarray,
 ) -> np.ndarray:
-    """[v, 52]: which finger a vertex belongs to is MakeHuman's, how far along it follows from where
-    it is.
+    """Return [v, 52] weights: which finger a vertex belongs to is MakeHuman's, how far along it
+    follows from where it is.
     """
     out = np.zeros((len(weights), 52))
     out[:, :22] = weights[:, :22]
@@ -150,7 +152,7 @@ def _finger_weights(
 
 
 def _ray(number: dict[str, int], bone_weights: np.ndarray, digit: int, letter: str) -> np.ndarray:
-    """[v] what belongs to a finger and to its metacarpal."""
+    """Return which vertices [v] belong to a finger and to its metacarpal."""
     ray = sum(bone_weights[:, number[f"finger{digit}-{k}.{letter}"]] for k in (1, 2, 3))
     return ray if digit == 1 else ray + bone_weights[:, number[f"metacarpal{digit - 1}.{letter}"]]
 
@@ -162,9 +164,10 @@ def _flattened(
     weights: np.ndarray,
     tips: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices [v, 3, n] and joints [30, 3, n] of the hand with straight fingers in the plane of
-    the palm, n: the mean and every direction of shape, all under the rotations that make the mean
-    hand flat."""
+    """Return vertices [v, 3, n] and joints [30, 3, n] of the hand with straight fingers in the
+    plane of the palm, n: the mean and every direction of shape, all under the rotations that make
+    the mean hand flat.
+    """
     turned = np.tile(np.eye(3), (52, 1, 1))
     placed = np.zeros((52, 3, remaining.shape[-1]))
     flat = joints.copy()

@@ -27,8 +27,8 @@ _CARRIED = 0.8  # least skinning weight on the bone of the vertices that a landm
 
 
 def _outer_hip(side: str) -> Recipe:
-    """SMPL's hips are drawn in to 85 % of the anatomical distance from the middle; people mark the
-    anatomical ones.
+    """Return the anatomical hip, which people mark; SMPL's hips are drawn in to 85 % of its
+    distance from the middle.
     """
     second = "right" if side == "left" else "left"
     return {f"{side}_hip": 1 + 0.15 / 1.7, f"{second}_hip": -0.15 / 1.7}
@@ -132,7 +132,7 @@ class PosedPeople:
             self._meshes[number] = apply(blend(weights, transforms), corrected)
 
     def regressor(self, recipes: Sequence[Recipe | Landmark], mirror: list[int]) -> np.ndarray:
-        """[K, v] one row for each recipe; left and right alike."""
+        """Return one row [K, v] for each recipe; left and right alike."""
         rows = np.stack([self._at(r) if isinstance(r, Landmark) else self._row(r) for r in recipes])
         return 0.5 * (rows + rows[mirror][:, self._space.mirror])
 
@@ -204,7 +204,7 @@ class PosedPeople:
 
 
 def _random_rotations(rng: np.random.Generator) -> np.ndarray:
-    """[24, 3, 3] each joint somewhere in its reach, a quarter of them at rest."""
+    """Draw rotations [24, 3, 3] with each joint somewhere in its reach, a quarter of them at rest."""
     rotations = np.repeat(np.eye(3)[None], 24, 0)
     for joint in range(1, 24):
         least, most = reach(joint)

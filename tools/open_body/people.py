@@ -40,7 +40,7 @@ def sample(assets: Assets, phenotypes: Phenotypes, count: int, seed: int = 0) ->
 def _person(
     rng: np.random.Generator, phenotypes: Phenotypes, skin: np.ndarray, selected: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
-    """One mesh [19158, 3] with its height and mass."""
+    """Return one mesh [19158, 3] with its height and mass."""
     male = rng.random() < 0.5
     spread = abs(rng.normal(0, 0.12))
     gender = float(np.clip(1 - spread if male else spread, 0, 1))
@@ -69,7 +69,7 @@ def _person(
     by_weight = _WeightLine(phenotypes, macro, details)
 
     def at(weight: float) -> tuple[np.ndarray, float]:
-        """The mesh of that weight at the wanted height, and its mass."""
+        """Return the mesh of that weight at the wanted height, and its mass."""
         mesh = by_weight(weight)
         mesh = mesh * (height / np.ptp(mesh[:SKIN_VERTICES, 1]))
         return mesh, _volume(mesh[selected], skin) * _DENSITY

@@ -92,7 +92,7 @@ class Macro:
     firmness: float = 0.5
 
     def corner_weights(self) -> dict[str, float]:
-        """How near the person is to each named value of each attribute."""
+        """Return how near the person is to each named value of each attribute."""
 
         def three(x: float) -> tuple[float, float, float]:
             return max(0.0, 1 - 2 * x), 1 - abs(2 * x - 1), max(0.0, 2 * x - 1)
@@ -164,7 +164,7 @@ class Phenotypes:
         self._details = np.stack([assets.target(name) for name in self._detail_names])
 
     def vertices(self, macro: Macro, details: Mapping[str, float] | None = None) -> np.ndarray:
-        """[19158, 3] the mesh of a person in metres, standing as MakeHuman's base mesh does."""
+        """Return the mesh [19158, 3] of a person in metres, standing as MakeHuman's base mesh does."""
         near = macro.corner_weights()
         weights = np.array([corner.weight(near) for corner in self._corners], np.float32)
         used = np.nonzero(weights)[0]
@@ -177,14 +177,14 @@ class Phenotypes:
 
 
 def detail_pair(folder: str, name: str, sides: str | tuple[str, ...]) -> list[tuple[str, str]]:
-    """The target files for less and for more of a detail, one pair for each side it has."""
+    """Return the target files for less and for more of a detail, one pair for each side it has."""
     return [
         (f"{folder}/{side}{name}-decr", f"{folder}/{side}{name}-incr") for side in sides or ("",)
     ]
 
 
 def detail_names() -> list[str]:
-    """Every file that DETAILS names, in a fixed order."""
+    """Return every file that DETAILS names, in a fixed order."""
     folders = list(dict.fromkeys(folder for folder, *_ in DETAILS))
     names = {
         name

@@ -66,7 +66,7 @@ def _cubes() -> Iterable[tuple[str, str]]:
 
 
 def _moved_by_ear_targets(assets: Assets) -> np.ndarray:
-    """[19158] how far the left ear's scale targets move each vertex of the base mesh."""
+    """Return how far the left ear's scale targets move each vertex of the base mesh, [19158]."""
     moved = np.zeros(len(assets.vertices))
     for direction in ("", "-depth", "-vert"):
         for amount in ("decr", "incr"):

@@ -26,14 +26,16 @@ _REACH_DEGREES = {
 
 
 def reach(joint: int) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest rotation vector [3], radians, of a joint as if it were a left one."""
+    """Return the least and the greatest rotation vector [3], radians, of a joint as if it were a
+    left one.
+    """
     limits = np.array(_REACH_DEGREES[JOINT_NAMES[joint].split("_")[-1]]) * (np.pi / 180)
     return limits[:, 0], limits[:, 1]
 
 
 def smoothed_weights(weights: np.ndarray, surface: Surface, eyes: np.ndarray) -> np.ndarray:
-    """[v, 24] skinning weights, softened over the surface and freed of traces; eyeballs follow the
-    head alone.
+    """Return skinning weights [v, 24], softened over the surface and freed of traces; eyeballs
+    follow the head alone.
     """
     weights = weights / weights.sum(1, keepdims=True)
     for _ in range(4):
@@ -45,7 +47,7 @@ def smoothed_weights(weights: np.ndarray, surface: Surface, eyes: np.ndarray) ->
 
 
 def rotation(vector: np.ndarray) -> np.ndarray:
-    """[3, 3] of a rotation vector [3]."""
+    """Return the rotation matrix [3, 3] of a rotation vector [3]."""
     angle = np.linalg.norm(vector)
     if angle < 1e-9:
         return np.eye(3)
@@ -71,7 +73,7 @@ def bone_transforms(rotations: np.ndarray, joints: np.ndarray) -> tuple[np.ndarr
 
 
 def blend(weights: np.ndarray, transforms: np.ndarray) -> np.ndarray:
-    """[v, 3, 4] every vertex's own transform."""
+    """Return every vertex's own transform, [v, 3, 4]."""
     return np.einsum("vj,jab->vab", weights, transforms)
 
 

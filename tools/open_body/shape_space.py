@@ -59,7 +59,9 @@ def _vertex_areas(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 def _principal_directions(
     offsets: np.ndarray, areas: np.ndarray, population: Population
 ) -> np.ndarray:
-    """[v, 3, S] displacement for one standard deviation; more is taller, or else heavier."""
+    """Return the displacement [v, 3, S] for one standard deviation of each direction; more is
+    taller, or else heavier.
+    """
     people = len(offsets)
     weighted = (offsets * np.sqrt(areas / areas.sum())[None, :, None]).reshape(people, -1)
     _, vectors = np.linalg.eigh(weighted @ weighted.T)
@@ -82,8 +84,8 @@ def joint_regressor(
     observed: np.ndarray,
     reach_m: float = 0.30,
 ) -> np.ndarray:
-    """[j, v] sparse, non-negative rows that sum to one and find the joints [P, j, 3] of every third
-    person.
+    """Return sparse, non-negative rows [j, v] that sum to one and find the joints [P, j, 3] of
+    every third person.
     """
     mean_joints = joints.mean(0)
     regressor = np.zeros((len(joint_mirror), len(template)))
@@ -105,7 +107,7 @@ def joint_regressor(
 def _surrounding(
     point: np.ndarray, template: np.ndarray, observed: np.ndarray, reach_m: float
 ) -> np.ndarray:
-    """Vertices on all sides of a point: the nearest 40 within reach in each of 60 random
+    """Return vertices on all sides of a point: the nearest 40 within reach in each of 60 random
     directions.
     """
     directions = np.random.default_rng(0).normal(size=(60, 3))

@@ -96,7 +96,7 @@ def rig(assets: Assets, population: Population) -> Rigged:
 
 
 def _joints(population: Population) -> np.ndarray:
-    """[P, 24, 3] where SMPL puts its joints, as mixtures of MakeHuman's bone heads."""
+    """Return where SMPL puts its joints, [P, 24, 3], as mixtures of MakeHuman's bone heads."""
     number = {bone: index for index, bone in enumerate(population.bones)}
 
     def head(bone: str) -> np.ndarray:
@@ -137,7 +137,9 @@ def _joints(population: Population) -> np.ndarray:
 def _weights(
     bone_weights: np.ndarray, bones: list[str], height: np.ndarray, joints: np.ndarray
 ) -> np.ndarray:
-    """[n, 24] skinning weights; the trunk goes to pelvis and spine by a smooth share of its height."""
+    """Return skinning weights [n, 24]; the trunk goes to pelvis and spine by a smooth share of its
+    height.
+    """
     weights = np.zeros((len(bone_weights), 24))
     trunk = np.zeros(len(bone_weights))
     for number, bone in enumerate(bones):

@@ -20,7 +20,7 @@ class Surface:
         self._one_neighbour = adjacent.indices[adjacent.indptr[:-1]]  # [v]
 
     def normals(self, vertices: np.ndarray) -> np.ndarray:
-        """[v, 3] unit normals, faces weighted by their area."""
+        """Return unit normals [v, 3], faces weighted by their area."""
         a, b, c = (vertices[self._faces[:, corner]] for corner in range(3))
         normal = np.cross(b - a, c - a)
         total = np.zeros_like(vertices)
@@ -29,7 +29,7 @@ class Surface:
         return total / (np.linalg.norm(total, axis=1, keepdims=True) + 1e-12)
 
     def frames(self, vertices: np.ndarray) -> np.ndarray:
-        """[v, 3, 3] an orthonormal frame at every vertex, turning with the surface; axes in
+        """Return an orthonormal frame [v, 3, 3] at every vertex, turning with the surface; axes in
         columns.
         """
         normal = self.normals(vertices)

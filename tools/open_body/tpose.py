@@ -30,7 +30,7 @@ def rotation(axis: np.ndarray, angle: float) -> np.ndarray:
 
 
 def between(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The shortest rotation from one direction to another."""
+    """Return the shortest rotation from one direction to another."""
     start = start / np.linalg.norm(start)
     end = end / np.linalg.norm(end)
     axis = np.cross(start, end)
@@ -57,7 +57,7 @@ class TPose:
         }
 
     def _knee_ring(self, mesh: np.ndarray, side: str) -> tuple[np.ndarray, np.ndarray]:
-        """Vertices around the knee and weights whose mean is the joint.
+        """Return vertices around the knee and weights whose mean is the joint.
 
         MakeHuman marks the knee by a cube that drifts off the leg as height changes; the skin
         around it does not.
@@ -82,7 +82,7 @@ class TPose:
         return ring, weights / weights.sum()
 
     def __call__(self, mesh: np.ndarray) -> Standing:
-        """The person with mesh [19158, 3] in the T-pose."""
+        """Return the person with mesh [19158, 3] in the T-pose."""
         head = {bone: mesh[vertices].mean(0) for bone, vertices in self._heads.items()}
         for bone, (ring, weights) in self._knees.items():
             head[bone] = weights @ mesh[ring]
@@ -113,7 +113,7 @@ def _head_vertices(assets: Assets, place: dict) -> list[int]:
 
 
 def _from_root(parent: dict[str, str]) -> list[str]:
-    """All bones, each after its parent."""
+    """Return all bones, each after its parent."""
     order: list[str] = []
 
     def visit(bone: str) -> None:

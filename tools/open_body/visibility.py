@@ -10,7 +10,7 @@ DIRECTIONS = 64
 
 
 def visible_directions(assets: Assets, phenotypes: Phenotypes) -> np.ndarray:
-    """[13380] of 64 random directions, how many are free of the body; for the average person."""
+    """Return how many of 64 random directions are free of the average body, [13380]."""
     skin = phenotypes.vertices(Macro())[:SKIN_VERTICES]
     quads = assets.quads("body")
     mesh = trimesh.Trimesh(

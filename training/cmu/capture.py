@@ -121,8 +121,9 @@ def read_asf(path: Path) -> list[Bone]:
 
 
 def read_amc(path: Path, bones: Sequence[Bone], fps: float) -> Capture:
-    """The motion of a skeleton. The files do not state their rate: CMU's is 120, for some subjects
-    60.
+    """Read the motion of a skeleton.
+
+    The files do not state their rate: CMU's is 120, for some subjects 60.
     """
     by_name = {bone.name: bone for bone in bones}
     frames: list[dict[str, np.ndarray]] = []
@@ -158,7 +159,7 @@ def read_amc(path: Path, bones: Sequence[Bone], fps: float) -> Capture:
 
 
 def read_bvh(path: Path) -> Capture:
-    """A BVH file, whatever the order of its channels."""
+    """Read a BVH file, whatever the order of its channels."""
     head, _, motion = path.read_text("utf-8", "replace").partition("MOTION")
     joints, parents, offsets, channels = _bvh_tree(head, path)
     lines = motion.split("\n")
@@ -230,7 +231,7 @@ def _bvh_tree(
 
 
 def _turns(bone: Bone, frames: list[dict[str, np.ndarray]], path: Path) -> np.ndarray:
-    """[F, 3] z, y, x angles in degrees of C M C^-1, with M = Rz Ry Rx."""
+    """Return z, y, x angles [F, 3] in degrees of C M C^-1, with M = Rz Ry Rx."""
     own = Rotation.from_euler("xyz", _values(bone, frames, ("rx", "ry", "rz"), path), degrees=True)
     return _zyx(bone.axis * own * bone.axis.inv())
 
@@ -238,7 +239,7 @@ def _turns(bone: Bone, frames: list[dict[str, np.ndarray]], path: Path) -> np.nd
 def _values(
     bone: Bone, frames: list[dict[str, np.ndarray]], channels: Sequence[str], path: Path
 ) -> np.ndarray:
-    """[F, 3] of a bone's channels; 0 for those it has not."""
+    """Return a bone's channels [F, 3]; 0 for those it has not."""
     values = np.zeros((len(frames), 3))
     columns = [(k, bone.dof.index(name)) for k, name in enumerate(channels) if name in bone.dof]
     for t, frame in enumerate(frames if columns else ()):

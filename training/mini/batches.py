@@ -43,11 +43,9 @@ def batches(
     full_wh: tuple[int, int],
     seed: tuple[int, ...],
 ) -> Iterator[Batch]:
-    """All people once, in an order and with an augmentation that depend on `seed` alone; the rest
-    is left out.
-
-    full_wh: the size at which the stored crops have the network's scale; a smaller `input_wh` shows
-    the same, smaller.
+    """Yield all people once, in an order and with an augmentation that depend on `seed` alone; an
+    incomplete last batch is left out. full_wh: the size at which the stored crops have the
+    network's scale; a smaller `input_wh` shows the same, smaller.
     """
     random = np.random.default_rng(seed)
     order = random.permutation(len(people))
@@ -70,7 +68,7 @@ def _augmented(
     augmentation: Augmentation,
     random: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """One crop [H, W, 3], its keypoints [17, 2] and their weights [17]."""
+    """Return one crop [H, W, 3], its keypoints [17, 2] and their weights [17]."""
     stored = people.pixels[row]
     xy = people.xy_px[row]
     weight = people.weight[row]

@@ -64,8 +64,8 @@ def new_model(family: str, start: SimpleBaseline | None) -> PoseModel:
 def _other_colours(
     trunk: dict[str, Tensor], old: Normalization, new: Normalization
 ) -> dict[str, Tensor]:
-    """The trunk for crops under another normalisation: the first convolution answers the same, but
-    for a constant.
+    """Return the trunk for crops under another normalisation: the first convolution answers the
+    same, but for a constant.
     """
     weight = trunk["conv1.weight"]
     weight = weight / torch.tensor(old.std)[:, None, None]
@@ -104,8 +104,9 @@ class Flow(nn.Module):
 
 
 def loss(model: PoseModel, batch: Batch) -> Tensor:
-    """The family's own loss, mean over people. The network runs in half precision, the loss does
-    not.
+    """Return the family's own loss, mean over people.
+
+    The network runs in half precision, the loss does not.
     """
     inputs = model.normalize(batch.crops).contiguous(memory_format=torch.channels_last)
     if isinstance(model, SimpleBaseline):

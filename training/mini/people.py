@@ -39,7 +39,7 @@ class CroppedPeople:
 def cropped_people(
     data: Path, splits: Sequence[str], input_wh: tuple[int, int], folder: Path
 ) -> CroppedPeople:
-    """The people of these splits; computed once and kept in `folder`."""
+    """Return the people of these splits; computed once and kept in `folder`."""
     pixels_file = folder / "pixels.npy"
     labels_file = folder / "labels.npz"
     if not labels_file.is_file():

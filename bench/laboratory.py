@@ -1,6 +1,6 @@
 """Several calibrated cameras in a laboratory: how far off joints and knee angles are, nothing aligned.
 
-    python bench/laboratory.py DIR [--keep FOLDER] [--cameras 12 34 1234]
+    python bench/laboratory.py DIR [--keep FOLDER] [--cameras 12 34 1234] [--opensim PYTHON]
 
 DIR has the videos cam01.mp4 .. cam04.mp4 of one man on a balance beam, their calibration
 Calib_qualisys.toml and truth.trc, the triangulation of 12 limb joints (Pose2Sim's demonstration,
@@ -10,6 +10,8 @@ Coverage is the share of errors within once and twice the stated length of the d
 error is that of the exported angle against the angle at the true hip, knee and ankle; the second
 column is without the mean difference. Truth and video are matched by time: keypoints in all four
 images agree that the file's first row, 1/60 s, is the second frame. Results are kept in --keep.
+With --opensim, a Python that has the package opensim: our angles beside those of OpenSim's scaling
+and inverse kinematics on the markers of the last row's body.
 """
 
 import argparse
@@ -29,8 +31,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import fitmesh
 from bench.lib.claim import Console, claim
 from fitmesh.exports.angles import joint_angles_deg
+from fitmesh.opensim import comparison, setup_files, tools
 from fitmesh.person import Person
 from fitmesh.stages.people import KEYPOINTS_FILE, TRACKS_FILE
+from fitmesh.ui.events import Reporter
 
 CALIBRATION = "Calib_qualisys.toml"
 SAME_TIME_S = 0.004
@@ -50,6 +54,7 @@ class Answer:
     height_m: float
     height_std_m: float
     people: int
+    identity: int
 
     @property
     def length_mm(self) -> np.ndarray:
@@ -106,7 +111,8 @@ def measure(result: fitmesh.Result, truth_s: np.ndarray, truth_m: np.ndarray) ->
         rows, exact_m = matched(person)
         return float(np.linalg.norm(keypoints_m(rows) - exact_m, axis=-1).mean())
 
-    person, exact_m = matched(min(result.people, key=distance))
+    nearest_person = min(result.people, key=distance)
+    person, exact_m = matched(nearest_person)
     angles = joint_angles_deg(person.pose_rad, person.joints_m)
     knees = np.stack([angles[f"{side}_knee_flexion"] for side in ("left", "right")], -1)
     thigh = exact_m[:, 8:10] - exact_m[:, 6:8]
@@ -120,7 +126,34 @@ def measure(result: fitmesh.Result, truth_s: np.ndarray, truth_m: np.ndarray) ->
         person.height_m,
         float(person.height_std_m),
         len(result.people),
+        nearest_person.identity,
     )
+
+
+def opensim_table(result: fitmesh.Result, identity: int, python: str) -> Table:
+    """Return our angles beside OpenSim's on the markers of one person."""
+    setup_files.write(result, result.folder, Reporter(lambda event: None))
+    files = next(f for f in tools.segments(result.folder) if f.name == f"person_{identity}")
+    errors = tools.run(files, python)
+    comparisons = comparison.compare(files)
+    comparison.write_page(files, comparisons, errors)
+    table = Table(
+        "coordinate",
+        "mean difference deg",
+        "RMS without mean deg",
+        "range of motion deg",
+        "correlation",
+        title=f"fitmesh minus OpenSim; markers {errors.rms_mm:.0f} mm RMS, at most {errors.largest_mm:.0f} mm",
+    )
+    for one in comparisons:
+        table.add_row(
+            one.name,
+            f"{one.offset_deg:+.1f}",
+            f"{one.rms_without_offset_deg:.1f}",
+            f"{one.range_deg:.0f}",
+            f"{one.correlation:.2f}",
+        )
+    return table
 
 
 def rms(values: np.ndarray) -> float:
@@ -162,6 +195,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--keep", type=Path, default=None)
     parser.add_argument("--cameras", nargs="+", default=None)
+    parser.add_argument("--opensim", default=None, metavar="PYTHON")
     options = parser.parse_args()
     pairs = ["".join(pair) for pair in combinations("1234", 2)]
     truth = read_truth(options.folder)
@@ -170,8 +204,13 @@ def main() -> None:
         keep = options.keep or Path(text)
         for name in options.cameras or [*pairs, "1234"]:
             cameras = [int(number) for number in name]
-            answers[name] = measure(run(options.folder, keep, cameras), *truth)
-    Console().print(table_of(answers))
+            result = run(options.folder, keep, cameras)
+            answers[name] = measure(result, *truth)
+        console = Console()
+        console.print(table_of(answers))
+        if options.opensim:
+            identity = answers[name].identity
+            console.print(opensim_table(result, identity, options.opensim))
 
 
 if __name__ == "__main__":

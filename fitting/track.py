@@ -250,7 +250,8 @@ def fit_prepared(
     def finish_block(block: slice) -> TrackFit:
         part = _with_keypoints(track, fit, present, block, camera, body)
         if track.other_views:
-            return calibrate_several_cameras(part)
+            cameras = len(track.other_views) + int(track.detected.any())
+            return calibrate_several_cameras(part, cameras)
         return calibrate(part, track.guess.rows(block), body, uses_gravity, joint_fps)
 
     return join_rows(map(finish_block, blocks(len(grid))), len(grid))

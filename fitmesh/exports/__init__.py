@@ -27,6 +27,7 @@ class Motion:
 
     fps: float | None = None  # None: the frames that were processed
     smooth: float = 0.0  # 0..1: share of the strongest filter
+    filter: str = "none"  # by name (`exports.filters`)
     in_place: bool = False  # the root stays over the origin, at its height
     # Leave out frames whose probability of being within `reliable_mm` is lower; None: keep all.
     keep_reliable: float | None = None
@@ -180,6 +181,8 @@ EXPORTERS = {
     ),
     # Markers, our angles and set-up files of OpenSim's tools.
     "opensim": Exporter("opensim", "opensim", motion="change_motion_at_even_times"),
+    # Steps, cycles, squats and jumps as tables.
+    "gait": Exporter("gait", "gait", motion="change_motion_at_even_times"),
     # Markers with residuals, by ezc3d.
     "c3d": Exporter(
         "biomechanics",

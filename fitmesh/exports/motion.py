@@ -13,6 +13,7 @@ from scipy.spatial.transform import Rotation, Slerp
 from fitmesh.exports import Motion
 from fitmesh.exports import scene as scenes
 from fitmesh.exports.feet import plant_feet
+from fitmesh.exports.filters import Filter, parse_filter
 from fitmesh.exports.motion_size import check_motion_size
 from fitmesh.exports.scene import SceneFrame, one_hemisphere
 from fitmesh.person import Person
@@ -167,6 +168,9 @@ def _person(
         turns, pelvis_m = scenes.motion_of(result, person, scene, rows)
         if motion.smooth:
             turns, pelvis_m = _smooth(time_s, turns, pelvis_m, motion.smooth * STRONGEST_S)
+        motion_filter = parse_filter(motion.filter)
+        if motion_filter is not None:
+            turns, pelvis_m = _filter(time_s, turns, pelvis_m, motion_filter)
         ends = [time_s[0] - near_s, time_s[-1] + near_s]
         new_rows = np.arange(*np.searchsorted(changed.time_s, ends))
         if not len(new_rows):  # the segment is shorter than a frame of the new rate
@@ -217,6 +221,17 @@ def interpolate_motion(
         repeated = np.zeros(len(new_time_s), int)
         turned = [rotation[repeated] for rotation in rotations]
     return turned, moved.reshape(-1, *position_m.shape[1:])
+
+
+def _filter(
+    time_s: np.ndarray, turns: list[Rotation], pelvis_m: np.ndarray, motion_filter: Filter
+) -> tuple[list[Rotation], np.ndarray]:
+    """Return filtered motion; rotations are filtered as quaternions, which are normalised again."""
+    quaternions = [one_hemisphere(turn.as_quat()) for turn in turns]
+    values = motion_filter.apply(time_s, np.concatenate([pelvis_m, *quaternions], 1))
+    first_columns = range(3, values.shape[1], 4)
+    turned = [Rotation.from_quat(values[:, first : first + 4]) for first in first_columns]
+    return turned, values[:, :3]
 
 
 def _smooth(

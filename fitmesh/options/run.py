@@ -195,7 +195,7 @@ class RunOptions:
 
     exports: Sequence[str] = option(
         (),
-        "More formats, separated by commas: obj, bvh, fbx, amass, trc, c3d, mot, sto, opensim, json, csv.",
+        "More formats, separated by commas: obj, bvh, fbx, amass, trc, c3d, mot, sto, opensim, gait, json, csv.",
         OUTPUT,
         shown="none",
         name="export",
@@ -220,7 +220,7 @@ class RunOptions:
     )
     export_fps: float | None = option(
         None,
-        "Frame rate of glb, fbx, bvh, amass, trc, c3d, mot, sto and opensim.",
+        "Frame rate of glb, fbx, bvh, amass, trc, c3d, mot, sto, opensim and gait.",
         OUTPUT,
         ranges.EXPORT_FPS,
         shown="that of the video",
@@ -230,6 +230,12 @@ class RunOptions:
         "Smooth the motion in the same files: 0 is off, 1 is a Gaussian with a standard deviation of 0.1 s.",
         OUTPUT,
         ranges.SHARE,
+    )
+    filter: str = option(
+        "none",
+        "Filter of the motion in the same files: butterworth:HZ (4th order, no delay), gaussian:SECONDS (standard "
+        "deviation) or none.",
+        OUTPUT,
     )
     trc_axes: str = option(
         "y-up",

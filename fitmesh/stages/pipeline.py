@@ -15,6 +15,7 @@ from typing import Any
 
 from ccnet.confidence import check_source, default_source
 from fitmesh.exports import ALWAYS, AS_RIG, AXES, EXPORTERS, check_exports, choose_exports
+from fitmesh.exports.filters import parse_filter
 from fitmesh.exports.motion_size import check_motion_size
 from fitmesh.loading import finite_numbers
 from fitmesh.manifest import Manifest
@@ -247,6 +248,12 @@ def check_export_settings(settings: RunSettings) -> None:
     """Refuse settings of exports that cannot be made."""
     check_exports(settings.exports, settings.rig)
     parse_names(settings.names)
+    if parse_filter(settings.filter) is not None and settings.smooth:
+        raise OptionError(
+            f"--filter {settings.filter} and --smooth {settings.smooth:g} both smooth the motion: "
+            "give one of them.",
+            option="--filter",
+        )
     if settings.trc_axes not in AXES:
         raise OptionError(
             f"--trc-axes must be one of {', '.join(AXES)}; got {settings.trc_axes!r}.",

@@ -143,6 +143,7 @@ class RunSettings(RunOptions):
         return Motion(
             self.export_fps,
             self.smooth,
+            self.filter,
             self.in_place,
             self.keep_reliable,
             self.reliable_mm,

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fitmesh.exports.angles import person_angles_deg
+from fitmesh.exports.report.gait_section import gait_section
 from fitmesh.exports.report.plots import Line, Times, plot, row_statistic, runs, thinned, time_marks
 from fitmesh.exports.scene import on_every_frame
 from fitmesh.person import Person
@@ -82,10 +83,10 @@ def person_section(result: Result, person: Person) -> str:
     return (
         f'<p class="soft">{_when(person, times)}; the fit stopped: {escape(person.stopped)}. '
         f"Dotted angles were not observed.</p><p>{_shape(result, person)}</p>"
-        f'<div class="card plots">{plots}</div>'
+        f'<div class="card plots">{plots}</div>{gait_section(result, person)}'
         "<h3>Which keypoints were reliable, and why the others were not</h3>"
         "<p>The solver removes no keypoint: each is weighted by its confidence. Where several "
-        "reasons apply, the first one is thin_statuses.</p>"
+        "reasons apply, the first one is shown.</p>"
         f'<ul class="legend">{legend}</ul>'
         f'<div class="card">{_strips(status, person, time_s)}</div>'
     )

@@ -33,6 +33,7 @@ class Times:
     time_s: np.ndarray  # [T]
     gaps: np.ndarray  # [T] bool, frames that were filled in: shaded
     away: np.ndarray  # [T] bool, frames in which the person is absent: shaded differently
+    unit: str = "s"  # of time_s: % for a gait cycle
 
 
 def plot(
@@ -43,11 +44,14 @@ def plot(
     band: tuple[np.ndarray, np.ndarray] | None = None,
     low: float | None = None,
     high: float | None = None,
+    more_bands: Sequence[tuple[np.ndarray, np.ndarray]] = (),
 ) -> str:
-    """Return a titled plot. band: two curves [T] between which it is shaded; low, high: ends of the
-    axis, None: from the values.
+    """Return a titled plot. band: two curves [T] between which it is shaded, more_bands: others;
+    low, high: ends of the axis, None: from the values.
     """
-    all_values = np.concatenate([*(line.values for line in lines), *(band or ())])
+    bands = [*([] if band is None else [band]), *more_bands]
+    edges = [edge for curves in bands for edge in curves]
+    all_values = np.concatenate([*(line.values for line in lines), *edges])
     low, high = _axis_range(all_values, low, high)
     x = _x(times.time_s)
     half = WIDTH / max(len(times.time_s) - 1, 1) / 2
@@ -69,8 +73,8 @@ def plot(
             parts.append(f'<rect class="{kind}" {place} y="0" height="{HEIGHT}"/>')
     ticks = _ticks(low, high)
     parts += [f'<line class="grid" x1="0" x2="{WIDTH}" y1="{y(t)}" y2="{y(t)}"/>' for t in ticks]
-    if band is not None:
-        lower, upper = map(thinned, band)
+    for curves in bands:
+        lower, upper = map(thinned, curves)
         for first, last in runs(np.isfinite(lower) & np.isfinite(upper)):
             run = slice(first, last + 1)
             outline = " ".join([*points(run, upper), *reversed(points(run, lower))])
@@ -99,18 +103,19 @@ def plot(
     )
     return (
         f'<figure class="plot" data-low="{low}" data-high="{high}" data-start="{start_s}" '
-        f'data-end="{end_s}" data-unit="{escape(unit)}"><figcaption><b>{escape(title)}</b> {names}'
+        f'data-end="{end_s}" data-unit="{escape(unit)}" data-time-unit="{escape(times.unit)}"><figcaption><b>{escape(title)}</b> {names}'
         f'<output></output></figcaption><div class="area">{marks}'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
         f'aria-label="{escape(title)} over time">{"".join(parts)}</svg></div>'
-        f"{time_marks(start_s, end_s)}</figure>"
+        f"{time_marks(start_s, end_s, times.unit)}</figure>"
     )
 
 
-def time_marks(start_s: float, end_s: float) -> str:
+def time_marks(start_s: float, end_s: float, unit: str = "s") -> str:
     """Return the line of times below a plot."""
     if end_s <= start_s:
-        return f'<div class="times"><span class="first" style="left:0">{start_s:.2f} s</span></div>'
+        only = f'<span class="first" style="left:0">{start_s:.2f} {unit}</span>'
+        return f'<div class="times">{only}</div>'
     spans = ""
     for t in _ticks(start_s, end_s):
         share = (t - start_s) / (end_s - start_s)
@@ -119,7 +124,7 @@ def time_marks(start_s: float, end_s: float) -> str:
             edge = "first"
         elif share > 0.96:
             edge = "last"
-        spans += f'<span class="{edge}" style="left:{share:.2%}">{t:g} s</span>'
+        spans += f'<span class="{edge}" style="left:{share:.2%}">{t:g} {unit}</span>'
     return f'<div class="times">{spans}</div>'
 
 

@@ -8,7 +8,7 @@ for (const figure of document.querySelectorAll('.plot')) {
   svg.addEventListener('pointermove', event => {
     const box = svg.getBoundingClientRect(), x = Math.min(1000, Math.max(0, (event.clientX - box.left) / box.width * 1000));
     cursor.setAttribute('x1', x); cursor.setAttribute('x2', x); svg.append(cursor);
-    const time = +d.start + (d.end - d.start) * x / 1000, words = [time.toFixed(2) + ' s'];
+    const time = +d.start + (d.end - d.start) * x / 1000, words = [time.toFixed(2) + ' ' + d.timeUnit];
     for (const curve of curves) {
       if (x < curve.points[0][0] - 5 || x > curve.points.at(-1)[0] + 5) continue;
       const near = curve.points.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);

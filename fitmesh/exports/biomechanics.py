@@ -13,12 +13,14 @@ from fitmesh.exports.angles import ANGLE_NAMES, person_angle_std_deg, person_ang
 from fitmesh.exports.axes import rotation_from_y_up
 from fitmesh.exports.person_files import marker_names, markers_in_scene
 from fitmesh.exports.scene import SceneFrame, clip_time_s, frame_rate
+from fitmesh.gait.people import movements
 from fitmesh.opensim.tables import write_table
 from fitmesh.person import Person
 from fitmesh.result import Result
 from pose2d.base.errors import ResourceError
 
 _MM = 1000.0
+_C3D_EVENTS = {"foot_strike": "Foot Strike", "toe_off": "Foot Off"}
 
 
 def write_mot(result: Result, scene: SceneFrame, path: Path, person: Person, rows: slice) -> None:
@@ -43,7 +45,7 @@ def write_c3d(
     rows: slice,
     axes: str = Y_UP,
 ) -> None:
-    """Write `c3d/person_N.c3d`: the markers of `trc` in millimetres.
+    """Write `c3d/person_N.c3d`: the markers of `trc` in millimetres, and events of walking.
 
     The residual of a marker is the stated standard deviation of the joint nearest to it, in
     millimetres. Frames without a stated deviation have residual 0.
@@ -65,7 +67,21 @@ def write_c3d(
     values[:3] = _MM * points_m.transpose(2, 1, 0)
     content["data"]["points"] = values
     content["data"]["meta_points"]["residuals"] = residual_mm.T[None].astype(np.float64)
+    _add_events(content, result, scene, part)
     content.write(str(path))
+
+
+def _add_events(content: Any, result: Result, scene: SceneFrame, part: Person) -> None:
+    """Add foot strikes and toe-offs of a segment as C3D's events, in seconds from its first frame."""
+    events = [event for movement in movements(result, scene, part) for event in movement.events]
+    if not events:
+        return
+    begin_s = float(clip_time_s(result, part)[0])
+    content.add_parameter("EVENT", "USED", [len(events)])
+    content.add_parameter("EVENT", "CONTEXTS", [event.side_name.title() for event in events])
+    content.add_parameter("EVENT", "LABELS", [_C3D_EVENTS[event.kind] for event in events])
+    times = [(0.0, event.time_s - begin_s) for event in events]  # minutes, seconds
+    content.add_parameter("EVENT", "TIMES", np.array(times).T)
 
 
 def _nearest_joints(points_m: np.ndarray, joints_m: np.ndarray) -> np.ndarray:

@@ -8,6 +8,8 @@ import pytest
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.angles import ANGLE_NAMES, person_angles_deg
 from fitmesh.exports.person_files import marker_names
+from fitmesh.exports.scene import scene_frame
+from fitmesh.gait.people import movements
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from tests.fitmesh.walkers import in_world, walkers
@@ -64,3 +66,17 @@ def test_c3d_has_the_markers_of_trc_in_millimetres(result: Result, tmp_path: Pat
     assert labels == marker_names(len(labels) > 50)
     assert content["parameters"]["POINT"]["UNITS"]["value"] == ["mm"]
     assert (content["data"]["meta_points"]["residuals"] >= 0).all()
+
+
+def test_c3d_has_the_events_of_the_walk(tmp_path: Path) -> None:
+    ezc3d = pytest.importorskip("ezc3d")
+    walk = in_world(walkers(tmp_path, frames=150), pan_deg=15)
+    c3d = tmp_path / EXPORTERS["c3d"].write(walk, tmp_path, QUIET)[0]
+    events = ezc3d.c3d(str(c3d))["parameters"]["EVENT"]
+    (movement,) = movements(walk, scene_frame(walk), walk.people[0])
+    assert events["USED"]["value"] == [len(movement.events)]
+    times = np.array(events["TIMES"]["value"])[1]
+    expected = [event.time_s - movement.motion.time_s[0] for event in movement.events]
+    np.testing.assert_allclose(times, expected, atol=1e-4)
+    assert set(events["LABELS"]["value"]) == {"Foot Strike", "Foot Off"}
+    assert set(events["CONTEXTS"]["value"]) == {"Left", "Right"}

@@ -72,7 +72,7 @@ class ExportOptions:
     out: Path = option(..., "The --out folder of `fitmesh run`.", shown=False, is_argument=True)
     exports: Sequence[str] = option(
         (),
-        "Formats, separated by commas: glb, fbx, bvh, obj, amass, trc, opensim, c3d, mot, sto, json, csv.",
+        "Formats, separated by commas: glb, fbx, bvh, obj, amass, trc, opensim, gait, c3d, mot, sto, json, csv.",
         shown=False,
         name="export",
         commas=True,
@@ -82,6 +82,7 @@ class ExportOptions:
     names: str | None = _again("names")
     export_fps: float | None = _again("export_fps")
     smooth: float | None = _again("smooth")
+    filter: str | None = _again("filter")
     in_place: bool | None = _again("in_place")
     plant_feet: bool | None = _again("plant_feet")
     keep_reliable: float | None = _again("keep_reliable")

@@ -29,6 +29,7 @@ EXPORT_OPTIONS = (
     "names",
     "export_fps",
     "smooth",
+    "filter",
     "in_place",
     "plant_feet",
     "keep_reliable",

@@ -40,9 +40,13 @@ STANDS = 0.5  # least probability of contact of a foot that stands
 SCALE_PERCENTILE = 95
 
 
-def viewer_data(result: Result, report: str = "") -> tuple[bytes, bytes]:
+def viewer_data(
+    result: Result, report: str = "", editing: Mapping[str, Any] | None = None
+) -> tuple[bytes, bytes]:
     """Return the JSON and the little-endian numbers of all people, with the motion of scene.glb.
-    report: URL of report.html; empty: there is none.
+
+    report: URL of report.html; empty: there is none. editing: what the page needs to correct
+    identities; None: it cannot.
     """
     result = change_motion(result, _motion(result.settings))
     scene = scene_frame(result)
@@ -57,6 +61,7 @@ def viewer_data(result: Result, report: str = "") -> tuple[bytes, bytes]:
             first += values.size
         people.append(_about_person(result, person, scene) | {"arrays": arrays})
     meta = _about_result(result, scene) | {"people": people, "report": report}
+    meta |= editing or {"edits": None}
     return json.dumps(meta, allow_nan=False).encode(), b"".join(blocks)
 
 

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO
 
 from fitmesh.result import Result
 from fitmesh.viewer.data import viewer_data
+from fitmesh.viewer.edits import MOST_BYTES, apply_request, can_edit, edits_of
 from pose2d.base.errors import UserError
 from pose2d.base.files import open_regular
 
@@ -65,8 +67,20 @@ class ViewerServer(ThreadingHTTPServer):
     # Connections that may wait to be accepted; a browser opens a few, a test hundreds.
     request_queue_size = 512
 
-    def __init__(self, contents: Mapping[str, Content], port: int) -> None:
+    def __init__(
+        self,
+        contents: Mapping[str, Content],
+        port: int,
+        edited_folder: Path | None = None,
+        edit_token: str = "",
+    ) -> None:
+        """edited_folder: where the page may correct identities; None: nowhere. Requests for it have
+        the token, which only the page can read.
+        """
         self.contents = contents
+        self.edited_folder = edited_folder
+        self.edit_token = edit_token
+        self.edit_lock = threading.Lock()
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except OSError as error:
@@ -98,7 +112,14 @@ def serve(result: Result, port: int = 0) -> ViewerServer:
     # from embedding the overlay, as the report does.
     report_folder = f"/{secrets.token_urlsafe(16)}"
     report_url = f"{report_folder}/{report.name}" if report.is_file() else ""
-    meta, values = viewer_data(result, report_url)
+    token = secrets.token_urlsafe(16)
+    editing = None
+    if can_edit(result):
+        try:
+            editing = {"edits": edits_of(result.folder), "edit_token": token}
+        except UserError:
+            editing = None  # tracks or edits are damaged: the result can still be viewed
+    meta, values = viewer_data(result, report_url, editing)
     contents = {
         f"/{path.relative_to(PAGE).as_posix()}": Content(_TYPES[path.suffix], path.read_bytes())
         for path in PAGE.rglob("*")
@@ -117,7 +138,7 @@ def serve(result: Result, port: int = 0) -> ViewerServer:
         contents[f"{report_folder}/{overlay.name}"] = Content(
             _TYPES[".mp4"], overlay, embedding="cross-origin"
         )
-    return ViewerServer(contents, port)
+    return ViewerServer(contents, port, result.folder if editing else None, token)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -132,6 +153,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
+
+    def do_POST(self) -> None:
+        """Correct identities, if the page of this server asks for it."""
+        server = self.server
+        assert isinstance(server, ViewerServer)
+        length = self.headers.get("Content-Length", "")
+        self.close_connection = True  # a body that is refused is not read
+        if self.headers.get("Host") not in server.hosts:
+            return self._refuse(HTTPStatus.FORBIDDEN)
+        if self.path != "/edit" or server.edited_folder is None:
+            return self._refuse(HTTPStatus.NOT_IMPLEMENTED)
+        token = self.headers.get("X-Fitmesh-Token", "")
+        if not secrets.compare_digest(token.encode(), server.edit_token.encode()):
+            return self._refuse(HTTPStatus.FORBIDDEN)
+        if not re.fullmatch("[0-9]{1,6}", length) or int(length) > MOST_BYTES:
+            return self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        with server.edit_lock:
+            status, answer = apply_request(server.edited_folder, self.rfile.read(int(length)))
+        self._send_head(status, Content(_TYPES[".json"], answer), len(answer))
+        self.wfile.write(answer)
 
     def _answer(self, with_body: bool) -> None:
         """Send the content of the URL, or a range of its bytes: browsers seek in videos so."""

@@ -19,11 +19,13 @@ import pytest
 
 from fitmesh.exports import EXPORTERS
 from fitmesh.exports.scene import foot_points, scene_frame
+from fitmesh.loading import load
 from fitmesh.result import Result
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.data import footprints, viewer_data
 from fitmesh.viewer.server import PAGE, ViewerServer, serve
 from pose2d.base.errors import UserError
+from tests.fitmesh.conftest import Fitmesh
 from tests.fitmesh.walkers import in_world, walkers
 
 VIDEO = bytes(range(256)) * 40
@@ -145,6 +147,35 @@ def test_localhost_is_a_valid_host_header(server: ViewerServer) -> None:
 def test_only_get_and_head_are_allowed(server: ViewerServer) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert ask(server, "/overlay.mp4", method=method)[0] == 501
+
+
+def test_only_the_page_of_this_server_may_correct_identities(
+    fitmesh: Fitmesh, walk: tuple, tmp_path: Path
+) -> None:
+    assert fitmesh("run", *walk, "--out", tmp_path) == 0
+    server = serve(load(tmp_path))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    token = json.loads(ask(server, "/meta.json")[1])["edit_token"]
+    drop = b'{"drop": [1]}'
+
+    def post(body: bytes, **headers: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+        connection.request("POST", "/edit", body, headers)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    own = {"X-Fitmesh-Token": token}
+    assert post(drop) == post(drop, **{"X-Fitmesh-Token": "guess"}) == 403
+    assert post(drop, Host="evil.example", **own) == 403
+    assert post(b"x" * 5000, **own) == 413
+    for nonsense in (b"", b"[", b"[" * 3000, b'{"drop": ["1"]}', b'{"drop": [1], "undo": true}'):
+        assert post(nonsense, **own) == 400
+    assert not (tmp_path / "tracks_edits.json").exists()
+    assert post(drop, **own) == 200
+    assert json.loads((tmp_path / "tracks_edits.json").read_text())["edits"] == [{"drop": 1}]
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,14 @@ import pytest
 
 import fitting
 from fitmesh.exports import EXPORTERS
+from fitmesh.loading import load
 from fitmesh.result import Result
+from fitmesh.tracks import list_tracks
 from fitmesh.ui.events import Reporter
 from fitmesh.viewer.server import serve
 from fitting.render import Mesh, render
 from pose2d.events import Event
+from tests.fitmesh.conftest import Fitmesh
 from tests.fitmesh.walkers import NUMBER, SIZE, in_world, walkers
 from tests.videos import write_video
 
@@ -397,6 +400,48 @@ def test_the_report_opened_from_the_page_plays_its_video(page: Any) -> None:
         report.screenshot(path=f"{SCREENSHOTS}/report.png")
         page.screenshot(path=f"{SCREENSHOTS}/page.png")
     report.close()
+
+
+def test_identities_are_corrected_in_the_page(
+    browser: Any, fitmesh: Fitmesh, walk: tuple, tmp_path: Path
+) -> None:
+    """What the page writes is what `fitmesh tracks` reads."""
+    assert fitmesh("run", *walk, "--out", tmp_path) == 0
+    server = serve(load(tmp_path))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = browser.new_page(viewport={"width": 1000, "height": 560})
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(server.url)
+    page.wait_for_selector("body[data-ready=yes]")
+    assert page.locator("#identities").is_hidden()
+    page.click("#identities-button")
+    said = page.locator("#edit-list")
+    slide(page, 6)
+    page.select_option("#edit-person", "2")
+    page.click("#edit-split")
+    said.filter(has_text="split 2 at").wait_for()
+    frames = {person.identity: person.frames for person in list_tracks(tmp_path)}
+    assert frames == {1: 12, 2: 6, 3: 6}
+    page.select_option("#edit-person", "1")
+    page.select_option("#edit-other", "2")
+    page.click("#edit-merge")
+    said.filter(has_text="cannot be merged").wait_for()
+    page.select_option("#edit-other", "3")
+    page.select_option("#edit-person", "2")
+    page.click("#edit-merge")
+    said.filter(has_text="merge 2, 3").wait_for()
+    page.select_option("#edit-person", "1")
+    page.click("#edit-drop")
+    said.filter(has_text="drop 1").wait_for()
+    assert [person.identity for person in list_tracks(tmp_path)] == [2]
+    if SCREENSHOTS:
+        page.screenshot(path=f"{SCREENSHOTS}/identities.png")
+    page.click("#edit-undo")
+    said.filter(has_text="merge 2, 3. Run").wait_for()
+    assert [person.identity for person in list_tracks(tmp_path)] == [1, 2]
+    page.close()
+    server.shutdown()
+    server.server_close()
 
 
 def test_the_page_logged_no_error(page: Any) -> None:

@@ -2,6 +2,7 @@
 import { load, frameAt } from '/data.js';
 import { Scene } from '/scene.js';
 import { showPanel } from '/panel.js';
+import { addIdentities } from '/identities.js';
 import { uncertaintyColour } from '/colours.js';
 import { Color } from 'three';
 
@@ -38,6 +39,9 @@ function seek(next) {
 const firstMarked = () => marks[0] ?? 0;
 const lastMarked = () => marks[1] ?? meta.time_s.length - 1;
 
+// Seconds of the video between a frame and the one before it.
+const justBefore = i => Math.max(0, meta.start_s + meta.time_s[i] - 0.25 * frameLength(i));
+
 // Marks the current frame as first (0) or last (1) of a part, or removes that mark. A mark beyond the other removes it.
 function mark(side) {
   marks[side] = marks[side] === frame ? null : frame;
@@ -47,7 +51,7 @@ function mark(side) {
   $('part').style.marginLeft = `calc(8px + ${firstMarked() / count} * (100% - 16px))`;
   $('part').style.width = `calc(${(lastMarked() + 1 - firstMarked()) / count} * (100% - 16px))`;
   // Between frames, so that rounding leaves none out.
-  const begins = Math.max(0, meta.start_s + meta.time_s[firstMarked()] - 0.25 * frameLength(firstMarked()));
+  const begins = justBefore(firstMarked());
   const ends = meta.start_s + meta.time_s[lastMarked()] + 0.5 * frameLength(lastMarked());
   $('command').textContent = meta.trim
     + (marks[0] === null ? '' : ` --start ${begins.toFixed(3)}`) + (marks[1] === null ? '' : ` --end ${ends.toFixed(3)}`);
@@ -230,6 +234,7 @@ async function start() {
   drawSpans();
   addPeopleToMenu();
   addListeners();
+  addIdentities(meta, () => justBefore(frame));
   $('colour').value = meta.scale_mm.relative ? 'relative' : 'person';
   setColour($('colour').value);
   $('message').hidden = meta.people.length > 0;

@@ -1,6 +1,6 @@
 """Claim: `fitmesh run` up to fit.npz is as fast as MediaPipe Pose, and writes meshes.
 
-MediaPipe pins an old NumPy, so it runs in a Python of its own:
+MediaPipe pins an old NumPy, so it runs in a Python of its own (3.9 to 3.12):
 
     python3 -m venv mp && mp/bin/pip install mediapipe==0.10.21
     python bench/peers.py --video CLIP --peer-python mp/bin/python [--threads 2] [--rounds 3]
@@ -68,11 +68,13 @@ from fitmesh.ui.events import Reporter
 from fitmesh.stages import pipeline
 from fitmesh.stages.people import read_tracks
 from fitmesh.stages.settings import Job, RunSettings
+from pose2d.base.threads import return_memory
+return_memory()  # as the command does
 video, out, threads, options = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
 detector, pose_model = options["detector"], options["pose_model"]
 settings = RunSettings(
     detector=detector, pose_model=pose_model, confidence=default_source(pose_model, None, None),
-    threads=threads, overwrite=True,
+    threads=threads, overwrite=True, hands=options["hands"],
 )
 job = Job(open_clip(video), settings, out, Reporter())
 marks = {}
@@ -163,8 +165,10 @@ def main() -> None:
     parser.add_argument("--busy", action="store_true", help="another program keeps one core busy")
     parser.add_argument("--pose-model", default="rtmpose-s-halpe26")
     parser.add_argument("--detector", default="yolox-tiny")
+    parser.add_argument("--hands", choices=("auto", "off"), default="auto")
     arguments = parser.parse_args()
-    options = json.dumps({"pose_model": arguments.pose_model, "detector": arguments.detector})
+    names = ("pose_model", "detector", "hands")
+    options = json.dumps({name: getattr(arguments, name) for name in names})
     results: dict[str, list[dict[str, float]]] = {"fitmesh": [], "mediapipe": []}
     second = (
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) if arguments.busy else None

@@ -17,6 +17,7 @@ from fitting.scene.ground_problem import GroundEstimate
 from fitting.scene.person_evidence import ShotCamera, person_evidence
 from fitting.shot.decide import decide_about_scene, fit_alone
 from fitting.shot.finish import FinishedPeople
+from fitting.shot.hidden_legs import settle_hidden_legs
 from fitting.shot.sizes import (
     GroundOfPerson,
     body_size,
@@ -95,13 +96,21 @@ def fit_everyone_roughly(people: Sequence[ShotPerson], view: ShotView) -> RoughF
     """Prepare and roughly fit everyone who shows enough keypoints, each person alone."""
     rough = RoughFits()
     options = replace(view.options.fit, rough=True, lean_rad=ROUGH_LEAN_RAD)
+    tracks = {}
     for person in people:
         try:
-            track = store_on_disk(prepare_person(person, view))
-            rough.fits[person.identity] = fit_alone(track, view, options)
-            rough.tracks[person.identity] = track
+            tracks[person.identity] = store_on_disk(prepare_person(person, view))
         except TooFewKeypoints as error:
             rough.left_out[person.identity] = error
+    if not view.has_several_cameras:
+        is_static = view.motion is None or view.motion.kind == "static"
+        tracks = settle_hidden_legs(tracks, view.camera.size[1], is_static)
+    for identity, track in tracks.items():
+        try:
+            rough.fits[identity] = fit_alone(track, view, options)
+            rough.tracks[identity] = track
+        except TooFewKeypoints as error:
+            rough.left_out[identity] = error
     return rough
 
 

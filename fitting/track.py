@@ -30,7 +30,7 @@ from fitting.fits import (
 from fitting.grid import Grid, interpolate_params, nearest
 from fitting.keypoints.after_fit import update_confidence
 from fitting.keypoints.hands import observe_hands
-from fitting.keypoints.observed import observed_joints
+from fitting.keypoints.observed import mostly_believed, observed_joints
 from fitting.keypoints.segments import ABSENT, split_into_segments
 from fitting.keypoints.side_swap import find_side_order, reorder_keypoints
 from fitting.keypoints.usable import check_body_keypoints, find_usable_frames
@@ -244,6 +244,8 @@ def fit_prepared(
     observed = fit.observed[torch.from_numpy(grid.present)].numpy()
     observed_segments = grid.segment[grid.present][observed]
     present = np.isin(grid.segment, observed_segments)
+    if not track.other_views:
+        fit = _without_doubtful_frames(fit, track.keypoints)
     uses_gravity = scene is not None and scene.up is not None
     joint_fps = fps if len(solved) > 2 else 0.0  # one or two frames do not touch
 
@@ -255,6 +257,14 @@ def fit_prepared(
         return calibrate(part, track.guess.rows(block), body, uses_gravity, joint_fps)
 
     return join_rows(map(finish_block, blocks(len(grid))), len(grid))
+
+
+def _without_doubtful_frames(fit: Fit, keypoints: Keypoints) -> Fit:
+    """Return the fit with frames as not observed whose keypoints are mostly not believed.
+
+    Such keypoints pull as little as they deserve, so the body there follows its neighbours."""
+    believed = torch.from_numpy(mostly_believed(keypoints))
+    return replace(fit, observed=fit.observed & believed) if bool(believed.any()) else fit
 
 
 def _end_contacts_at_absences(contact: Tensor, segment: Tensor, solved: Tensor) -> Tensor:

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from fitting.keypoints.observed import (
+    BELIEVED,
     OBSERVED_PROBABILITY,
     OBSERVED_SCORE,
+    mostly_believed,
     observed_bones,
     observed_joints,
     probability_observed,
@@ -25,7 +27,7 @@ def stated(weight: list[float], sigma: list[float], presence: float = 1.0) -> Ke
     """One frame whose keypoints all have the same error distribution."""
     ones = torch.ones(1, 26)
     mixture = ErrorDistribution(
-        *(torch.tensor(values).expand(1, 26, len(values)) for values in (weight, sigma))
+        *(torch.tensor(values).repeat(1, 26, 1) for values in (weight, sigma))
     )
     return Keypoints(
         50 * torch.ones(1, 26, 2),
@@ -104,3 +106,24 @@ def test_a_thigh_is_seen_where_the_knee_is() -> None:
     assert not joints[[4, 5, 7, 8, 10, 11]].any()
     assert not bones[[1, 2, 4, 5, 7, 8, 10, 11]].any()  # the hips are seen, the thighs are not
     assert bones[[0, 3, 6, 9, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]].all()
+
+
+def test_a_frame_whose_keypoints_are_mostly_doubtful_is_not_believed() -> None:
+    """17 keypoints of the body, of which ever more have an error as large as the body."""
+    fewest = int(np.ceil(BELIEVED * 17))
+    for right in (0, fewest - 1, fewest, 17):
+        points = stated([1.0], [0.1])
+        assert points.error is not None
+        points.error.sigma[:, right:] = 50.0
+        assert mostly_believed(points).tolist() == [right >= fewest]
+
+
+def test_keypoints_outside_the_image_do_not_make_a_close_up_doubtful() -> None:
+    points = stated([1.0], [0.1])
+    points.presence[:, 5:] = 0.1
+    assert mostly_believed(points).tolist() == [True]
+
+
+def test_scores_without_calibration_leave_all_frames_believed() -> None:
+    points = replace(stated([1.0], [50.0]), source="raw")
+    assert mostly_believed(points).tolist() == [True]

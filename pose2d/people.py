@@ -25,6 +25,7 @@ import numpy as np
 from pose2d.base.table import BLOCK, store_on_disk
 from pose2d.base.threads import prefetch, torch_threads
 from pose2d.detect.boxes import Boxes, iou
+from pose2d.lost_people import LOST_S, expected_rows, with_people_read
 from pose2d.tracking.appearance import describe, no_appearance
 from pose2d.tracking.identity import IdentityOptions, People, collect_people, tracked_rows
 from pose2d.tracking.tracker import Tracker
@@ -88,6 +89,7 @@ class PeopleFinder:
         self._by_boxes = by_boxes
         self._watch = watch
         self._find_hands = find_hands
+        self.expected_crops = 0  # made where tracks expect people whom the detector lost
 
     def find(
         self,
@@ -116,12 +118,10 @@ class PeopleFinder:
             )
             for interval, starts_shot, last_look in prefetch(looks, depth=0):  # frames take memory
                 state.begin(interval, starts_shot)
-                now = last_look.result()
+                seen = last_look.result()
                 same_iou = LONG_IOU if len(interval) > step else SHORT_IOU
-                if len(interval) > 1 and state.is_undisturbed(now, same_iou):
-                    self._interpolate(state, pool, interval, now)
-                else:
-                    self._step_by_step(state, pool, interval, now, step)
+                if not self._interpolate_undisturbed(state, pool, interval, seen, same_iou):
+                    self._step_by_step(state, pool, interval, seen, step)
                 # Frames that wait for keypoints or hands stay in memory.
                 state.collect(MOST_WAITING)
                 progress(len(interval))
@@ -143,16 +143,35 @@ class PeopleFinder:
         parts = [interval[first : first + step] for first in range(0, len(interval), step)]
         under_way = [pool.submit(self._look, part[-1]) for part in parts[:-1]]
         for part, future in zip(parts, [*under_way, None], strict=True):
-            now = last if future is None else future.result()
-            if len(parts) > 1 and state.is_undisturbed(now, SHORT_IOU):
-                self._interpolate(state, pool, part, now)
+            seen = last if future is None else future.result()
+            if len(parts) > 1 and self._interpolate_undisturbed(state, pool, part, seen, SHORT_IOU):
                 continue
             looks = [pool.submit(self._look, frame) for frame in part[:-1]]
             rows = [
-                state.track(frame, look.result())
+                state.track(frame, self._add_lost(state, frame, look.result()))
                 for frame, look in zip(part[:-1], looks, strict=True)
             ]
+            now = self._add_lost(state, part[-1], seen)
             state.add(part, [*rows, state.track(part[-1], now)])
+
+    def _interpolate_undisturbed(
+        self,
+        state: "_Progress",
+        pool: ThreadPoolExecutor,
+        frames: list[Frame],
+        seen: Detections,
+        same_iou: float,
+    ) -> bool:
+        """Process frames by interpolation and return True, if nothing happened in them.
+
+        seen: what the detector found in the last of several frames."""
+        if len(frames) == 1:
+            return False
+        now = self._add_lost(state, frames[-1], seen)
+        if not state.is_undisturbed(now, same_iou):
+            return False
+        self._interpolate(state, pool, frames, now)
+        return True
 
     def _interpolate(
         self, state: "_Progress", pool: ThreadPoolExecutor, frames: list[Frame], now: Detections
@@ -187,6 +206,21 @@ class PeopleFinder:
         skeleton = people.keypoints.skeleton
         appearance = describe(frame.rgb, people.xy_px, people.sure, skeleton)
         return replace(people, appearance=appearance)
+
+    def _add_lost(self, state: "_Progress", frame: Frame, seen: Detections) -> Detections:
+        """Return the detections of a frame, and the people whom the detector lost.
+
+        They are read where their tracks expect them, and kept where the calibrated confidence says
+        that there is a person whose pose is not that of another detection."""
+        if self._by_boxes or state.last is None:
+            return seen
+        track, expected_px = state.tracker.unmatched(float(frame.time_s), seen, LOST_S)
+        expected = expected_rows(frame, track, expected_px)
+        if not len(expected):
+            return seen
+        self.expected_crops += len(expected)
+        rows = self._add_keypoints([frame.rgb] * len(expected), expected)
+        return with_people_read(frame, seen, rows)
 
     def _add_keypoints(self, images: list[np.ndarray], rows: Detections) -> Detections:
         """Return rows with the keypoints in their boxes, one image a row."""
@@ -272,7 +306,8 @@ class _Progress:
             return False
         before = self.last[1]
         old = before.box_px[before.identity != NOBODY]
-        new = now.box_px[now.score >= self.tracker.options.start_score]
+        is_sure = (now.score >= self.tracker.options.start_score) | (now.identity != NOBODY)
+        new = now.box_px[is_sure]
         if len(old) != len(new):
             return False
         overlap = iou(old, new) >= same_iou

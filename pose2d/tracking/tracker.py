@@ -218,31 +218,62 @@ class Tracker:
     def update(self, time_s: float, detections: Detections) -> np.ndarray:
         """Take in the N detections of one frame and return the number of each one's track [N], or
         NOBODY where it has none. Times must increase. Keypoints and appearance must be there in all
-        frames or in none.
+        frames or in none. Detections with an identity were made where that track was expected:
+        they continue tracks and start none.
         """
-        options = self.options
         self._shot_frames[-1] += 1
         for track in self._open:
-            track.state = predict(track.state, time_s - track.state_s, options)
+            track.state = predict(track.state, time_s - track.state_s, self.options)
             track.state_s = time_s
         self._end_tracks(time_s)
-        boxes, distinct = self._usable_boxes(detections)
         tracks = list(self._open)
-        cost = self._costs(tracks, detections.rows(boxes), distinct)
-        pairs = assign(cost, self._cost_limit(tracks, detections.score[boxes]))
+        states = [track.state for track in tracks]
+        boxes, pairs = self._match(tracks, states, detections)
         owner = np.full(len(detections), NOBODY, np.int64)
         for row, column in pairs:
             track = tracks[row]
             box = int(boxes[column])
             owner[box] = track.identity
-            track.state = update(track.state, detections.box_px[box], options)
+            track.state = update(track.state, detections.box_px[box], self.options)
             self._note_box(track, box, detections, time_s)
             if track.appearance is not None and detections.appearance is not None:
                 track.appearance = blend(track.appearance, detections.appearance.rows([box]))
         assigned_columns = [column for _, column in pairs]
         for box in np.delete(boxes, assigned_columns).tolist():
-            owner[box] = self._start_track(box, detections, time_s)
+            if detections.identity[box] == NOBODY:
+                owner[box] = self._start_track(box, detections, time_s)
         return owner
+
+    def unmatched(
+        self, time_s: float, detections: Detections, longest_s: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tracks of people that the detections of the next frame would leave without a
+        box, and where they are expected: numbers [M] and boxes [M, 4]. Nothing is changed.
+
+        longest_s: only tracks with a box within this time count."""
+        tracks = list(self._open)
+        states = [predict(t.state, time_s - t.state_s, self.options) for t in tracks]
+        _, pairs = self._match(tracks, states, detections)
+        matched = {row for row, _ in pairs}
+        lost = [
+            row
+            for row, track in enumerate(tracks)
+            if row not in matched
+            and self._is_confirmed(track)
+            and time_s - track.last_box_s <= longest_s
+        ]
+        boxes_px = np.reshape([states[row].box_px for row in lost], (-1, 4))
+        return np.array([tracks[row].identity for row in lost], np.int64), boxes_px
+
+    def _match(
+        self, tracks: list[_OpenTrack], states: list[State], detections: Detections
+    ) -> tuple[np.ndarray, list[tuple[int, int]]]:
+        """Return the usable rows of detections, and pairs of a track and a place among them, for
+        tracks with these states at the time of the detections.
+        """
+        boxes, distinct = self._usable_boxes(detections)
+        cost = self._costs(tracks, states, detections.rows(boxes), distinct)
+        return boxes, assign(cost, self._cost_limit(tracks, detections.score[boxes]))
 
     def _usable_boxes(self, detections: Detections) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows [M] of detections with enough score, the best one of each pose, and how
@@ -268,12 +299,15 @@ class Tracker:
         return {number: identity for identity, number in enumerate(confirmed, start=1)}
 
     def _costs(
-        self, tracks: list[_OpenTrack], detections: Detections, distinct: np.ndarray
+        self,
+        tracks: list[_OpenTrack],
+        states: list[State],
+        detections: Detections,
+        distinct: np.ndarray,
     ) -> np.ndarray:
         """Return -2 log likelihood of each pair [tracks, boxes]; infinite where the box is too far
         away. distinct [boxes]: weight of each box's appearance (`_usable_boxes`).
         """
-        states = [track.state for track in tracks]
         distance2, cost = mahalanobis(states, detections.box_px, self.options)
         near = distance2 < self.options.farthest
         appearances = [t.appearance for t in tracks if t.appearance is not None]

@@ -199,3 +199,70 @@ def test_whoever_is_not_seen_again_in_the_middle_of_the_image_is_lost_and_who_wa
     assert lost.events[0].time_s == pytest.approx(29 / 30)
     left, _ = find(lambda frame: [(320.0 + 10 * frame, 240.0)] if frame < 30 else [])
     assert left.events == []
+
+
+LAYOUT = np.random.default_rng(3).uniform(-1, 1, (17, 2)) * (25, 70)  # of a body in its box
+
+
+def find_with_poses(
+    scene: Scene, seen: Callable[[int, int], bool], frames: int = 46
+) -> tuple[People, PeopleFinder]:
+    """Find people whom the detector sees only where `seen` (frame, person) says so. The pose
+    network reads the person nearest to the middle of a box, and believes a person within 25 px.
+    """
+
+    def detect(frame: Frame) -> Boxes:
+        people = enumerate(scene(frame.index))
+        boxes = [box(*centre) for n, centre in people if seen(frame.index, n)]
+        return Boxes(np.reshape(boxes, (-1, 4)), np.full(len(boxes), 0.9))
+
+    def estimate(
+        images: Sequence[np.ndarray], boxes_px: np.ndarray
+    ) -> tuple[np.ndarray, Keypoints]:
+        xy_px = np.zeros((len(boxes_px), 17, 2))
+        sure = np.zeros((len(boxes_px), 17))
+        for row, (image, place) in enumerate(zip(images, boxes_px, strict=True)):
+            middle = (place[:2] + place[2:]) / 2
+            centres = np.array(scene(int(image[0, 0, 0])))
+            distance = np.linalg.norm(centres - middle, axis=1)
+            xy_px[row] = centres[distance.argmin()] + LAYOUT
+            sure[row] = 0.9 if distance.min() < 25 else 0.1
+        return boxes_px, Keypoints(xy_px, sure, np.ones_like(sure), "ccnet", raw=sure)
+
+    clip = []
+    for number in range(frames):
+        rgb = np.zeros((480, 640, 3), np.uint8)
+        rgb[0, 0] = number
+        clip.append(Frame(number, Fraction(number, 30), rgb))
+    finder = PeopleFinder(detect, estimate)
+    return finder.find(clip, FPS, Tracker(SIZE)), finder
+
+
+def test_a_person_whom_the_detector_loses_is_read_where_the_track_expects_them() -> None:
+    found, finder = find_with_poses(walking, lambda frame, n: n == 1 or not 12 <= frame < 30)
+    assert [len(track.frame) for track in tracks_of(found.detections)] == [46, 46]
+    assert finder.expected_crops > 0
+
+
+def test_a_person_who_has_gone_is_not_read_at_an_empty_place() -> None:
+    def goes(frame: int) -> list[tuple[float, float]]:
+        return [(500.0, 240.0), *([(150.0, 240.0)] if frame < 15 else [])]
+
+    found, _ = find_with_poses(goes, lambda frame, n: True)
+    assert sorted(len(track.frame) for track in tracks_of(found.detections)) == [15, 46]
+
+
+def test_the_keypoints_of_a_neighbour_are_not_taken_for_a_lost_person() -> None:
+    """One person goes while another stands so near that a box at the old place shows the other."""
+
+    def near(frame: int) -> list[tuple[float, float]]:
+        return [(300.0, 240.0), *([(320.0, 240.0)] if frame < 15 else [])]
+
+    found, finder = find_with_poses(near, lambda frame, n: True)
+    assert finder.expected_crops > 0
+    assert sorted(len(track.frame) for track in tracks_of(found.detections)) == [15, 46]
+
+
+def test_where_nobody_is_lost_no_crop_is_made_at_an_expected_place() -> None:
+    _, finder = find_with_poses(walking, lambda frame, n: True)
+    assert finder.expected_crops == 0

@@ -8,7 +8,7 @@ import pytest
 from pose2d.detect.detector import DetectorOptions
 from pose2d.detect.multipose import MultiPose
 from pose2d.tracking.tracker import Tracker, TrackerOptions, assign
-from pose2d.types import Detections
+from pose2d.types import NOBODY, Detections
 from pose2d.video.frames import Span
 from pose2d.video.video_file import Video
 from tests.walkers import tracks_of
@@ -186,6 +186,46 @@ def test_a_flicker_is_not_a_person_but_one_frame_may_be_all_there_is() -> None:
     scene.extra = lambda t: [(box((500, 200)), 0.9)] if t == 1.0 else []
     assert len(scene.track()) == 1
     assert len(Scene(walk(100, 200, 0), seconds=1 / 30).track()) == 1
+
+
+def followed(seconds: float) -> Tracker:
+    """A tracker that has seen one person walk at 60 px/s."""
+    tracker = Tracker(IMAGE_WH)
+    for frame in range(round(30 * seconds)):
+        time_s = frame / 30
+        place = box((100 + 60 * time_s, 200))[None]
+        tracker.update(time_s, Detections.in_frame(frame, time_s, place, np.array([0.8])))
+    return tracker
+
+
+def test_a_person_without_a_box_is_expected_where_they_walked_to() -> None:
+    nobody = Detections.in_frame(33, 1.1, np.zeros((0, 4)), np.zeros(0))
+    track, expected_px = followed(1.0).unmatched(1.1, nobody, longest_s=0.5)
+    assert track.tolist() == [0]
+    np.testing.assert_allclose(expected_px[0], box((166, 200)), atol=4)
+
+
+def test_asking_where_people_are_expected_changes_nothing() -> None:
+    asked = followed(1.0)
+    one = Detections.in_frame(30, 1.0, box((160, 200))[None], np.array([0.8]))
+    for _ in range(3):
+        track, _ = asked.unmatched(1.0, one, longest_s=0.5)
+        assert len(track) == 0
+    later = Detections.in_frame(31, 31 / 30, box((162, 200))[None], np.array([0.8]))
+    assert asked.update(1.0, one).tolist() == followed(1.0).update(1.0, one).tolist()
+    assert asked.update(31 / 30, later).tolist() == [0]
+
+
+def test_a_person_who_is_lost_for_long_is_not_expected() -> None:
+    nobody = Detections.in_frame(60, 2.0, np.zeros((0, 4)), np.zeros(0))
+    track, _ = followed(1.0).unmatched(2.0, nobody, longest_s=0.5)
+    assert len(track) == 0
+
+
+def test_a_box_at_an_expected_place_starts_no_track() -> None:
+    tracker = Tracker(IMAGE_WH)
+    rows = Detections.in_frame(0, 0.0, box((500, 200))[None], np.array([0.9]))
+    assert tracker.update(0.0, replace(rows, identity=np.array([7]))).tolist() == [NOBODY]
 
 
 def test_nobody_is_an_empty_list() -> None:

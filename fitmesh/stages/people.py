@@ -4,7 +4,7 @@
 Both files come out of one pass over the video (`pose2d.people`); a second one finds the hands of
 imported keypoints, and outlines."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -29,15 +29,16 @@ from pose2d.base.caching import (
 )
 from pose2d.base.errors import UserError
 from pose2d.base.threads import prefetch, torch_threads
-from pose2d.crops import estimate_people
 from pose2d.detect.boxes import Boxes, read_detections, whole_image
 from pose2d.detect.detector import DETECTORS
 from pose2d.events import Event
+from pose2d.hand_sides import keep_sides
 from pose2d.hand_tracks import HandFollower, find_hands
 from pose2d.hands import HAND_CONSTANTS, LEAST_PX, arms_of
 from pose2d.masks import MaskFinder
 from pose2d.models.registry import card, module_of
-from pose2d.people import Detect, Estimate, PeopleFinder
+from pose2d.people import Detect, PeopleFinder
+from pose2d.readings import KeypointReader
 from pose2d.skeletons import BY_NAME
 from pose2d.tracking.identity import People
 from pose2d.tracking.tracker import Tracker
@@ -141,9 +142,10 @@ def cache_key(job: Job) -> CacheKey:
             "pose2d.people",
             f"pose2d.detect.{DETECTORS[settings.detector][0]}",
             "pose2d.models.loading",
+            "pose2d.readings",
             module_of(settings.pose_model),
             "ccnet.confidence",
-            "pose2d.hand_tracks",
+            "pose2d.hand_sides",
             "pose2d.masks",
             "pose2d.video.camera_motion.background",
             "fitting.camera.focal",
@@ -166,9 +168,10 @@ def make(job: Job, key: CacheKey) -> None:
     fps = float(info.rate / settings.span.every)
     has_given_boxes = settings.detections is not None
     with job.reporter.stage("people", settings.span.expected_frames(info)) as tick:
+        reader = _estimate(job)
         finder = PeopleFinder(
             _detect(job),
-            _estimate(job),
+            reader,
             has_given_boxes,
             watch=background,
             find_hands=HandFollower().find if settings.hands == AUTO else None,
@@ -182,6 +185,7 @@ def make(job: Job, key: CacheKey) -> None:
                 tick,
                 settings.identity,
             )
+    _say_extra_crops(job, finder, reader)
     write(
         job,
         key,
@@ -195,17 +199,20 @@ def make(job: Job, key: CacheKey) -> None:
         job.loader.release()
 
 
-def _estimate(job: Job) -> Estimate:
-    model, confidence = job.loader.networks
+def _estimate(job: Job) -> KeypointReader:
+    return KeypointReader(*job.loader.networks)
 
-    @torch.inference_mode()
-    def estimate(
-        images: Sequence[np.ndarray], boxes_px: np.ndarray
-    ) -> tuple[np.ndarray, Keypoints]:
-        boxes_px, poses = estimate_people(model, images, boxes_px)
-        return boxes_px, confidence(poses)
 
-    return estimate
+def _say_extra_crops(job: Job, finder: PeopleFinder, reader: KeypointReader) -> None:
+    """Say how many crops were made beyond one for each person and frame."""
+    extra = finder.expected_crops + reader.second_readings
+    if extra:
+        share = extra / (reader.first_readings + reader.second_readings)
+        job.reporter.say(
+            f"people: {share:.1%} of the crops were extra: {finder.expected_crops} where the "
+            f"detector lost a person, {reader.second_readings} turned ones for doubtful poses",
+            "people",
+        )
 
 
 def _detect(job: Job) -> Detect:
@@ -324,7 +331,7 @@ def _hands(job: Job, rows: Detections, video: Iterator[Frame]) -> HandKeypoints:
             f"hands: {small} of {total} are under {LEAST_PX:.0f} px long and were not searched",
             "hands",
         )
-    return hands
+    return keep_sides(rows, hands, float(job.clip.info.rate))
 
 
 def _same_as(same_as: Mapping[int, int], chosen: np.ndarray) -> np.ndarray:

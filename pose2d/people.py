@@ -212,7 +212,8 @@ class PeopleFinder:
 
         They are read where their tracks expect them, and kept where the calibrated confidence says
         that there is a person whose pose is not that of another detection."""
-        if self._by_boxes or state.last is None:
+        is_calibrated = seen.keypoints is not None and seen.keypoints.source == "ccnet"
+        if self._by_boxes or state.last is None or not is_calibrated:
             return seen
         track, expected_px = state.tracker.unmatched(float(frame.time_s), seen, LOST_S)
         expected = expected_rows(frame, track, expected_px)

@@ -58,12 +58,13 @@ class KeypointReader:
         """Return the boxes [N, 4] that were used and the keypoints in them, one image a box."""
         boxes_px, poses = estimate_people(self._model, images, boxes_px)
         first = self._confidence(poses)
+        with self._lock:
+            self.first_readings += len(first)
         if first.source != "ccnet" or self._model.crop == "square" or not len(first):
             return boxes_px, first
         is_large = (boxes_px[:, 2:] - boxes_px[:, :2]).max(1) >= LEAST_PX
         box, quarter = np.nonzero(doubtful_directions(first) & is_large[:, None])
         with self._lock:
-            self.first_readings += len(first)
             self.second_readings += len(box)
         best = first
         best_score = expected_oks(first) + CLEARLY_BETTER

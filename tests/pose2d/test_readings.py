@@ -134,3 +134,4 @@ def test_scores_without_calibration_choose_no_reading(monkeypatch: pytest.Monkey
     read = reader(monkeypatch, replace(person(0, 0.1), source="raw"), {1: 0.9, 2: 0.9, 3: 0.9})
     _, best = read([picture()], BOX[None])
     assert best.confidence[0, 0] == pytest.approx(0.1)
+    assert (read.first_readings, read.second_readings) == (1, 0)

@@ -183,6 +183,17 @@ class Person(Table):
         each="people",
         default=lambda: np.full((10, 10), np.nan),
     )
+    # [R] of hips and knees along their bones (`fitting.body.reading`)
+    reading: np.ndarray = column(
+        ("readings",),
+        "f",
+        "where keypoints are read, in standard deviations from most people; NaN: on the body",
+        each="people",
+        low=-1e3,
+        high=1e3,
+        optional=True,
+        default=lambda: np.full(2, np.nan, np.float32),
+    )
     scene_used: bool = column(
         (), "b", "gravity and floor pulled on the body", each="people", default=bool
     )

@@ -125,6 +125,7 @@ class Result:
             torch.from_numpy(person.translation_m[rows]),
             torch.tensor(person.size, dtype=torch.float32),
             None if person.hand_pose_rad is None else torch.from_numpy(person.hand_pose_rad[rows]),
+            None if np.isnan(person.reading).any() else torch.from_numpy(person.reading),
         )
 
     def world_std_mm(self, person: Person) -> np.ndarray:

@@ -47,6 +47,9 @@ class FitOptions:
     # Solve fewer frames, stop early and state no deviations: for a fit that another one begins
     # from.
     rough: bool = False
+    # Keypoints are where RTMPose reads them on dressed people: unknowns of each track, with a prior
+    # (`fitting.body.reading`). False: they are the body's own.
+    reads: bool = False
 
 
 DEFAULTS = FitOptions()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
+from fitting.body.reading import READINGS
 from fitting.camera import Camera
 from fitting.fits import DEFAULTS, Fit, FitInput, FitOptions, InitialGuess
 from fitting.keypoints.usable import check_body_keypoints
@@ -20,7 +21,6 @@ from fitting.problem_setup import behind_camera, initial_guess, make_problem
 from fitting.solver.levenberg_marquardt import TOLERANCE, Solution, solve_frames, solve_track
 from fitting.solver.problem import Problem
 from fitting.solver.uncertainty import joint_deviations
-from fitting.solver.unknowns import from_params, to_params
 from pose2d.base.threads import single_thread
 from pose2d.types import Keypoints
 
@@ -37,7 +37,7 @@ def fit_jointly(
     """
     problem, state, usable = make_problem(fit_input, [camera], body, options, fps)
     if fit_input.start is not None:
-        state = from_params(fit_input.start, problem.jacobian.shape_size)
+        state = problem.jacobian.state(fit_input.start)
     elif problem.keypoints.mixture_weight is not None:
         state = solve_track(problem.without_tails, state, ITERATIONS, ROUGH_TOLERANCE).state
     tolerance = ROUGH_TOLERANCE if options.rough else TOLERANCE
@@ -61,7 +61,9 @@ def fit_frames(
     body = body or load_body()
     keypoints = check_body_keypoints(keypoints)
     cameras = [camera] if isinstance(camera, Camera) else list(camera)
-    fit_input = FitInput(keypoints, initial_guess(init, keypoints, cameras, body, None))
+    reading = torch.zeros(READINGS) if options.reads else None
+    guess = initial_guess(init, keypoints, cameras, body, None, reading)
+    fit_input = FitInput(keypoints, guess)
     problem, start, usable = make_problem(fit_input, cameras, body, options)
     usable = usable & ~behind_camera(start, problem, usable)
     problem = problem.frames(usable)
@@ -71,7 +73,7 @@ def fit_frames(
     solution = solve_frames(problem, state, ITERATIONS)
     usable_fit = _report(problem, solution, usable[usable], fit_input, options)
     all_frames = usable_fit.scatter(usable, len(usable))
-    return replace(all_frames, params=to_params(start).put(usable, usable_fit.params))
+    return replace(all_frames, params=problem.jacobian.params(start).put(usable, usable_fit.params))
 
 
 def _report(
@@ -87,7 +89,7 @@ def _report(
     std = joint_deviations(problem, state) if is_calibrated and not options.rough else None
     reasons = solution.stopped
     return Fit(
-        params=to_params(state),
+        params=problem.jacobian.params(state),
         observed=usable,
         used=used,
         reprojection_px=torch.where(used, distance_px, torch.nan),

@@ -16,7 +16,7 @@ from fitting.solver.problem import Problem, normal_equations
 from fitting.solver.terms.shape import LikelyShape, ShapeEvidence
 from fitting.solver.terms.silhouette import GARMENTS, Silhouette
 from fitting.solver.terms.term import Term
-from fitting.solver.unknowns import State, from_params, to_params
+from fitting.solver.unknowns import State
 from pose2d.base.threads import single_thread
 
 ROUNDS = 3  # in which the points of an outline find their vertices anew
@@ -43,10 +43,11 @@ def shape_from_outlines(
     assert fit_input.start is not None
     plain_input = FitInput(fit_input.keypoints, fit_input.guess)
     problem, _, usable = make_problem(plain_input, [camera], body, options, 1.0)
-    if not problem.jacobian.shape_size:
+    directions = problem.jacobian.body_directions
+    if not directions:
         return None
     problem = replace(problem, fps=None)  # a few frames, far apart
-    state = from_params(fit_input.start, problem.jacobian.shape_size)
+    state = problem.jacobian.state(fit_input.start)
     xy_px = camera.undistort(xy_px).masked_fill(~usable[:, None, None], torch.nan)
     matched = _match_outlines(problem, state, xy_px, normal)
     if matched is None:
@@ -58,8 +59,9 @@ def shape_from_outlines(
         _reduce_to_shape(problem, state, outlines.with_thicker_garment(garment))
         for garment in range(len(GARMENTS))
     ]
-    evidence = _compare_equations(without, with_outlines, thicker, state.shape, int(usable.sum()))
-    return evidence, state.shape
+    shape = state.shape[:directions]
+    evidence = _compare_equations(without, with_outlines, thicker, shape, int(usable.sum()))
+    return evidence, shape
 
 
 def _match_outlines(
@@ -70,7 +72,7 @@ def _match_outlines(
     """
     body = problem.jacobian.body
     for _ in range(ROUNDS):
-        mesh = body.at(to_params(state), vertices=True).vertices
+        mesh = body.at(problem.jacobian.params(state), vertices=True).vertices
         assert mesh is not None
         outlines = Silhouette.matched(problem.keypoints, xy_px, normal, mesh, body)
         if not bool((outlines.weight > 0).any()):
@@ -99,7 +101,17 @@ def _reduce_to_shape(problem: Problem, state: State, *extra_terms: Term) -> _Sha
     lower = corner_factor(system.arrow, system.corner, response, shape_weight)
     eliminated = torch.einsum("tds,td->s", response, system.gradient)
     gradient = (system.shape_gradient - eliminated) / shape_weight
-    return _ShapeEquations(lower @ lower.mT, gradient)
+    return _eliminate_readings(lower @ lower.mT, gradient, problem.jacobian.body_directions)
+
+
+def _eliminate_readings(precision: Tensor, gradient: Tensor, directions: int) -> _ShapeEquations:
+    """Return the equations of the shape from those of shape and readings."""
+    own, other = slice(directions), slice(directions, None)
+    response = torch.linalg.solve(precision[other, other], precision[other, own])
+    return _ShapeEquations(
+        precision[own, own] - precision[own, other] @ response,
+        gradient[own] - response.mT @ gradient[other],
+    )
 
 
 def _compare_equations(

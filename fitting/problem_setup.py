@@ -36,7 +36,7 @@ from fitting.solver.terms.reprojection import Reprojection, robust_scale
 from fitting.solver.terms.shape import LikelyShape
 from fitting.solver.terms.term import FARTHEST, Term
 from fitting.solver.terms.upright import Upright, optical_axis
-from fitting.solver.unknowns import SHAPE_SIZE, State, from_params, to_params
+from fitting.solver.unknowns import SHAPE_SIZE, State
 from pose2d.base.errors import UserError
 from pose2d.types import Keypoints
 
@@ -80,19 +80,20 @@ def make_problem(
         counts = torch.maximum(counts, other_counts)
     usable = require_usable_frames(counts)
     body = body.to(dtype=torch.float32)
-    problem = Problem(BodyJacobian(body, min(SHAPE_SIZE, body.shape_size)), tuple(views))
-    guess = from_params(fit_input.guess.params, problem.jacobian.shape_size)
+    jacobian = BodyJacobian(body, min(SHAPE_SIZE, body.shape_size), options.reads)
+    problem = Problem(jacobian, tuple(views))
+    guess = jacobian.state(fit_input.guess.params)
     if fps is None:
         guess = replace(guess, shape=guess.shape.expand(frames, -1))
         weights = (1.0, 1.0)
     else:
         guess = _fill_unusable(_with_one_shape(guess, usable), problem, usable)
         weights = independence(int(usable.sum()), fps)
-    terms = terms_of(views, body, options, fit_input, guess, weights)
+    terms = terms_of(views, jacobian, options, fit_input, guess, weights)
     scene = fit_input.scene
     world_rotation = None if scene is None else scene.world_rotation
     rate = fps if frames > FARTHEST else None  # one or two frames do not move
-    problem = Problem(problem.jacobian, terms, rate, fit_input.segment, world_rotation)
+    problem = Problem(jacobian, terms, rate, fit_input.segment, world_rotation)
     return problem, guess, usable
 
 
@@ -109,8 +110,9 @@ def _fill_unusable(guess: State, problem: Problem, usable: Tensor) -> State:
     if bool(reliable.all()):
         return guess
     rows = reliable.nonzero().squeeze(1)
-    filled = interpolate_params(to_params(guess).rows(rows), rows, torch.arange(len(usable)))
-    return from_params(filled, problem.jacobian.shape_size)
+    jacobian = problem.jacobian
+    known = jacobian.params(guess).rows(rows)
+    return jacobian.state(interpolate_params(known, rows, torch.arange(len(usable))))
 
 
 def independence(frames: int, fps: float) -> tuple[float, float]:
@@ -130,7 +132,7 @@ def independence(frames: int, fps: float) -> tuple[float, float]:
 
 def terms_of(
     views: Sequence[Reprojection],
-    body: Body,
+    jacobian: BodyJacobian,
     options: FitOptions,
     fit_input: FitInput,
     near: State,
@@ -147,15 +149,17 @@ def terms_of(
     prior = options.prior or load_prior()
     terms = (
         *views,
-        Palm.of(fit_input.hands, views[0], body, min(SHAPE_SIZE, body.shape_size)),
+        Palm.of(fit_input.hands, views[0], jacobian),
         LikelyPose(prior, PRIOR_BESIDE_GUESS),
         JointLimits(*joint_ranges()),
         _upright(views, fit_input, options.lean_rad),
         Guess.at(near, guess.rotation_std_rad, guess.depth_std),
         JointAcceleration(prior.acceleration_std, motion_weight),
         AngularAcceleration(prior.angular_std, motion_weight),
-        *(scene.terms(body) if scene else ()),
-        LikelyShape.of(shape_weight, near.shape, guess.shape_std, fit_input.shape),
+        *(scene.terms(jacobian.body) if scene else ()),
+        LikelyShape.of(
+            shape_weight, near.shape, guess.shape_std, fit_input.shape, jacobian.readings
+        ),
     )
     return tuple(term for term in terms if term is not None)
 
@@ -210,8 +214,12 @@ def initial_guess(
     cameras: Sequence[Camera],
     body: Body,
     fps: float | None,
+    reading: Tensor | None = None,
 ) -> InitialGuess:
-    """Return the guess that `init` stands for, a row per frame. fps None: independent frames."""
+    """Return the guess that `init` stands for, a row per frame. fps None: independent frames.
+
+    reading [R]: where the person's keypoints are read (`fitting.body.reading`); None: on the body.
+    """
     if isinstance(init, str):
         if init in REGRESSORS:
             raise UserError(
@@ -223,7 +231,7 @@ def initial_guess(
             )
         if init != "lifter":
             raise UserError(f"unknown initialiser {init!r}: choose lifter, or pass a guess.")
-        return guess_from_keypoints(keypoints, cameras, body, fps)
+        return guess_from_keypoints(keypoints, cameras, body, fps, reading)
     guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
     params = guess.params
     frames = len(keypoints.xy_px)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fitting.body import Body, BodyParams
 from fitting.body.load import load_body
+from fitting.body.reading import READINGS
 from fitting.camera import Camera
 from fitting.fits import (
     DEFAULTS,
@@ -103,9 +104,12 @@ def prepare_track(
     *,
     fps: float,
     every: int = 1,
+    reads: bool = False,
 ) -> Track:
     """Lay keypoints at frame numbers `frame` [N] on the grid, put flickering sides back, and make
     the guess that all fits of the track start from.
+
+    reads: as in `FitOptions`.
     """
     frame = np.asarray(frame, np.int64)
     check_body_keypoints(keypoints.rows(slice(0, 1)))  # reports a wrong layout before the long work
@@ -124,7 +128,8 @@ def prepare_track(
     grid = replace(grid, segment=split_into_segments(on_grid, usable, fps))
     on_grid, swapped = _put_sides_back(on_grid, grid)
     if isinstance(init, str):
-        guess = _guess_segments(init, on_grid, grid, camera, body)
+        reading = torch.zeros(READINGS) if reads else None
+        guess = _guess_segments(init, on_grid, grid, camera, body, reading)
     else:
         guess = init if isinstance(init, InitialGuess) else with_default_errors(init)
         if len(guess) == len(frame) != len(grid):
@@ -162,14 +167,31 @@ def _put_sides_back(keypoints: Keypoints, grid: Grid) -> tuple[Keypoints, np.nda
 
 
 def _guess_segments(
-    init: str, keypoints: Keypoints, grid: Grid, camera: Camera, body: Body
+    init: str,
+    keypoints: Keypoints,
+    grid: Grid,
+    camera: Camera,
+    body: Body,
+    reading: Tensor | None = None,
 ) -> InitialGuess:
     """Return the guess of an initialiser for every grid row; absences take the nearest."""
     guesses = [
-        initial_guess(init, keypoints.rows(rows), [camera], body, grid.fps)
+        initial_guess(init, keypoints.rows(rows), [camera], body, grid.fps, reading)
         for rows in grid.segments()
     ]
     return InitialGuess.concat(guesses).pick(nearest(grid.present, np.arange(len(grid))))
+
+
+def guess_again(
+    track: Track, init: str, reading: Tensor | None, camera: Camera, body: Body
+) -> Track:
+    """Return the track of one camera with the guess that an initialiser makes once a fit has shown
+    where the person's keypoints are read.
+    """
+    if reading is None or track.other_views:
+        return track
+    guess = _guess_segments(init, track.keypoints, track.grid, camera, body, reading)
+    return replace(track, guess=guess)
 
 
 def with_hands(track: Track, hands: HandKeypoints, frame: np.ndarray, body: Body) -> Track:

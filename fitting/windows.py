@@ -147,7 +147,7 @@ def _fit_shape(solve: _Solve, usable: Tensor, window: int, body: Body, fps: floa
     stride = -(-len(usable) // window)
     rows = usable.nonzero().squeeze(1)[::stride].contiguous()
     free = solve(rows, body, fps / stride)
-    fixed_body = with_shape(body, free.params.shape)
+    fixed_body = with_shape(body, free.params.shape, free.params.reading)
     fixed = None if free.joint_std_mm is None else solve(rows, fixed_body, fps / stride)
     return _ShapeFit(rows, free, fixed, fixed_body)
 
@@ -161,11 +161,12 @@ def _blend_windows(
     window, overlap = sizes
     frames = len(usable)
     shape = shape_fit.free.params.shape
+    reading = shape_fit.free.params.reading
     previous_tail = shape_fit.free.params.rows(slice(0))  # of the window before, in the overlap
     for core in _split_windows(usable, window):
         rows = slice(max(0, core.start - overlap), min(frames, core.stop + overlap))
         part = solve(rows, shape_fit.body, fps)
-        params = replace(part.params, shape=shape)
+        params = replace(part.params, shape=shape, reading=reading)
         head = slice(len(previous_tail))
         share = torch.linspace(0, 1, len(previous_tail) + 2)[1:-1]
         params = params.put(head, blend_params(previous_tail, params.rows(head), share))
@@ -190,10 +191,17 @@ def _split_windows(usable: Tensor, window: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def with_shape(body: Body, shape: Tensor) -> Body:
-    """Return the same body with the shape built in, and no shape directions."""
+def with_shape(body: Body, shape: Tensor, reading: Tensor | None = None) -> Body:
+    """Return the same body with the shape built in and no shape directions, and with keypoints
+    where they are read, if a reading is given.
+    """
     values = {entry.name: getattr(body, entry.name) for entry in fields(body) if entry.init}
     offsets = body.shapedirs[..., : len(shape)] @ shape.to(body.dtype)
     values["v_template"] = body.v_template + offsets
     values["shapedirs"] = body.shapedirs[..., :0]
+    if reading is not None:
+        terms = body.reading_terms
+        offset = terms.moments(reading.to(body.dtype), None)
+        no_directions = terms.offset_shapedirs[..., :0]
+        values["given_reading"] = replace(terms, offset=offset, offset_shapedirs=no_directions)
     return Body(**values)

@@ -130,7 +130,9 @@ def make(job: Job, key: CacheKey) -> None:
     lowest_m: list[float] = []
     with job.reporter.stage("fit", total) as tick, single_thread():
         options = replace(
-            scene_options(settings.floor), fit=FitOptions(settings.weighting), progress=tick
+            scene_options(settings.floor),
+            fit=FitOptions(settings.weighting),
+            progress=tick,
         )
         for shot, (first, end) in enumerate(zip(first_frames, shot_ends, strict=True)):
             people = _people_of_shot(settings, clip_tracks, starts, first, end)

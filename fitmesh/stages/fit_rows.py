@@ -14,6 +14,7 @@ from fitmesh.stages.people import SeenPeople
 from fitmesh.stages.settings import Job
 from fitting.body import Body
 from fitting.body.load import load_body
+from fitting.body.reading import READINGS
 from fitting.camera import Camera
 from fitting.fits import TrackFit
 from fitting.shot import ShotFit
@@ -146,6 +147,7 @@ def _rows_of_block(
         pose_rad=fit.params.pose.numpy(),
         translation_m=fit.params.translation.numpy(),
         shape=fit.params.shape.numpy(),
+        reading=_or_nan(fit.params.reading, (READINGS,)),
         joints_m=body.at(fit.params).joints.numpy(),
         joint_std_mm=_lengths(fit.joint_std_mm, len(track)),
         joint_std_relative_mm=_lengths(fit.joint_std_relative_mm, len(track)),

@@ -35,6 +35,7 @@ from fitting.body.attached_points import AttachedPoints
 from fitting.body.fingers import Fingers, with_tensors_to
 from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics
 from fitting.body.params import BodyOutput, BodyParams
+from fitting.body.reading import reading_terms
 from fitting.body.rotations import rotation_matrices
 from fitting.body.skinning import FRAMES_AT_A_TIME, Rows, mesh_rows, skin
 from pose2d.base.errors import UserError
@@ -64,10 +65,12 @@ class Body:
     # vertices by name: "nose", "LHeel", ..
     vertex_picks: dict[str, int] = field(default_factory=dict)
     fingers: Fingers | None = None  # None: the file knows none (SMPL)
+    given_reading: AttachedPoints | None = None  # None: `reading_terms` follow from the joints
 
     rest_joints: Tensor = field(init=False)  # [24, 3] metres at zero shape
     rest_joint_shapedirs: Tensor = field(init=False)  # [24, 3, S]
     keypoint_terms: AttachedPoints = field(init=False)  # the keypoints as terms on bones
+    reading_terms: AttachedPoints = field(init=False)  # from the keypoints to where they are read
     rows: Rows = field(init=False)  # the mesh, for `mesh`
 
     def __post_init__(self) -> None:
@@ -79,6 +82,7 @@ class Body:
             "rest_joint_shapedirs", torch.einsum("jv,vcs->jcs", self.J_regressor, self.shapedirs)
         )
         derive("keypoint_terms", self.points(self.keypoint_joints, self.keypoint_vertices))
+        derive("reading_terms", self.given_reading or reading_terms(self.rest_joints))
         derive("rows", mesh_rows(self.v_template, self.shapedirs, self.posedirs, self.weights))
 
     def __call__(
@@ -89,6 +93,7 @@ class Body:
         vertices: bool = False,
         size: ArrayLike | None = None,
         hands: ArrayLike | None = None,
+        reading: ArrayLike | None = None,
     ) -> BodyOutput:
         """Place the body in T frames.
 
@@ -96,7 +101,8 @@ class Body:
         all frames or [T, S]; a shorter one gives the leading directions; None is the mean body.
         translation: [T, 3] metres; None is none. size: [] or [1] for all frames or [T], multiplies
         the posed body before it is moved; None is 1. hands: axis-angle [T, 30, 3] of SMPL-H's
-        finger joints; None leaves the hands to the 24 joints.
+        finger joints; None leaves the hands to the 24 joints. reading: [R] or [T, R] moves the
+        keypoints to where they are read (`fitting.body.reading`); None leaves them on the body.
         """
         rotation = _pose_matrices(self._tensor(pose, "pose"))
         frames = len(rotation)
@@ -109,6 +115,8 @@ class Body:
         keypoints = self.keypoint_terms.place(
             placement, self.keypoint_terms.moments(shape, feature)
         )
+        if reading is not None:
+            keypoints = keypoints + self._reading_shift(placement, reading)
         mesh_placement = placement
         points = None
         if hands is not None:
@@ -138,10 +146,26 @@ class Body:
         if len(params) > BLOCK:
             parts = [params.rows(block) for block in blocks(len(params))]
         placed = [
-            self(part.pose, part.shape, part.translation, vertices, part.size, part.hands)
+            self(
+                part.pose,
+                part.shape,
+                part.translation,
+                vertices,
+                part.size,
+                part.hands,
+                part.reading,
+            )
             for part in parts
         ]
         return placed[0] if len(placed) == 1 else BodyOutput.concat(placed)
+
+    def _reading_shift(self, placement: Placement, reading: ArrayLike) -> Tensor:
+        """Return the way [T, 26, 3] from the body's keypoints to where they are read."""
+        terms = self.reading_terms
+        frames = len(placement.joints)
+        count = terms.offset_shapedirs.shape[-1]
+        values = self._tensor(reading, "reading", (count,), (frames, count))
+        return terms.place(placement, terms.moments(values, None))
 
     def height_m(self, shape: ArrayLike) -> float:
         """Return the height of a shape [S] at rest, from the soles to the top of the head, before

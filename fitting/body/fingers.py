@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from fitting.body.attached_points import AttachedPoints
 from fitting.body.kinematics import JOINT_NAMES, PARENTS, Placement
 from fitting.body.rotations import matrix_to_axis_angle, rotate, rotation_matrices
 from fitting.body.skinning import Rows, mesh_rows
@@ -190,8 +191,8 @@ def with_tensors_to(
     names = [entry.name for entry in fields(record) if entry.init]  # type: ignore[arg-type]
     values: dict[str, Any] = {name: getattr(record, name) for name in names}
     for name, value in values.items():
-        if isinstance(value, Fingers):
-            values[name] = value.to(dtype=dtype, device=device)
+        if isinstance(value, Fingers | AttachedPoints):
+            values[name] = with_tensors_to(value, dtype, device)
         elif isinstance(value, Tensor):
             values[name] = value.to(
                 device=device, dtype=dtype if value.is_floating_point() else None

@@ -27,6 +27,17 @@ class BodyParams(Table):
         (30, 3), "f", "axis-angle of finger joints", unit="rad", finite=True, optional=True
     )
 
+    # [R] where keypoints are read (`fitting.body.reading`), 0: as of most people; None: keypoints are
+    # the body's own
+    reading: Tensor | None = column(
+        ("readings",),
+        "f",
+        "where keypoints are read",
+        unit="standard deviations",
+        finite=True,
+        optional=True,
+    )
+
     def __post_init__(self) -> None:
         if self.size.ndim and len(self.size) == 1 != len(self.pose):
             object.__setattr__(self, "size", self.size[0])

@@ -6,7 +6,7 @@ There is a prior, and estimates are combined by their uncertainty. A focal lengt
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -96,6 +96,5 @@ def refocus_params(
     new_root = root * root.new_tensor([1.0, 1.0, focal_ratio])
     turn = shortest_turn(root, new_root)
     pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0].double())).to(pose)
-    return BodyParams(
-        pose, params.shape, (new_root - rest_pelvis).to(params.translation), params.size
-    )
+    translation = (new_root - rest_pelvis).to(params.translation)
+    return replace(params, pose=pose, translation=translation)

@@ -5,6 +5,8 @@ world is its frame turned half way about x. The first camera stands at (0, its h
 optical axis, laid onto the floor, is -z, so x is to its right.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -82,4 +84,4 @@ def params_to_world(
     pose = params.pose.detach().clone()
     turn = torch.from_numpy(world_from_camera[:, :3, :3]).double()
     pose[:, 0] = matrix_to_axis_angle(turn @ rotation_matrices(pose[:, 0].double().cpu())).to(pose)
-    return BodyParams(pose, params.shape, torch.from_numpy(moved).to(dtype), params.size)
+    return replace(params, pose=pose, translation=torch.from_numpy(moved).to(dtype))

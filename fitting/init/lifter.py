@@ -7,7 +7,7 @@ reads in `lifter_inputs`; `python -m training.lifter` trains it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from fitting.init.lifter_network import (
     LifterOutput,
     load_lifter,
 )
+from fitting.keypoints.reading import undo_reading
 from fitting.keypoints.usable import check_body_keypoints, undistort_keypoints
 from fitting.keypoints.weights import stated_error_px
 from pose2d.base.columns import column, nested
@@ -110,16 +111,25 @@ def lift_frames(
 
 
 def guess_from_keypoints(
-    keypoints: Keypoints, cameras: Sequence[Camera], body: Body, fps: float | None
+    keypoints: Keypoints,
+    cameras: Sequence[Camera],
+    body: Body,
+    fps: float | None,
+    reading: Tensor | None = None,
 ) -> InitialGuess:
     """Return the initial guess of the lifter for a track at a frame rate, or for independent frames
     (fps None).
+
+    reading [R]: where the person's keypoints are read (`fitting.body.reading`); None: on the body.
     """
+    if reading is not None:
+        keypoints = undo_reading(check_body_keypoints(keypoints), reading)
     if fps is None:
         lifted = lift_frames(keypoints, cameras, body)
     else:
         lifted = lift(keypoints, cameras[0], body, fps=fps)
-    return InitialGuess(lifted.params, SEEN_TWICE * lifted.rotation_std_rad, lifted.depth_std)
+    params = replace(lifted.params, reading=reading)
+    return InitialGuess(params, SEEN_TWICE * lifted.rotation_std_rad, lifted.depth_std)
 
 
 def make_observation(keypoints: Keypoints, cameras: Sequence[Camera]) -> Observation:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -30,7 +29,7 @@ from fitting.shot.types import SceneDecision, SceneOptions, ShotFit, ShotPerson,
 from fitting.shot.view import ShotView, undo_zoom, view_shot
 from fitting.solver.terms.contact import FEET
 from fitting.solver.terms.floor import foot_lifts
-from fitting.track import Track, prepare_track, with_hands
+from fitting.track import Track, guess_again, prepare_track, with_hands
 from pose2d.base.table import store_on_disk
 from pose2d.base.threads import single_thread
 from pose2d.video.camera_motion.motion import CameraMotion
@@ -59,6 +58,8 @@ def fit_shot(
     its frames those of the shot. fps, every: of the frames that were read, as in `fit_track`.
     """
     options = options or SceneOptions()
+    if any(person.other_views for person in people):  # not measured with several cameras
+        options = replace(options, fit=replace(options.fit, reads=False))
     view = view_shot(people, camera, focal, motion, body, fps=fps, every=every, options=options)
     people = [undo_zoom(person, view) for person in people]
     if not options.ground:
@@ -66,7 +67,7 @@ def fit_shot(
     rough = fit_everyone_roughly(people, view)
     answer = estimate_shot_ground(people, rough, view)
     if answer.ground is None:
-        return fit_everyone_alone(people, view, answer.reason, rough.tracks)
+        return fit_everyone_alone(people, view, answer.reason, rough)
     scene_view = use_focal_of_ground(view, answer.ground)
     finished, decisions = fit_everyone_in_scene(people, rough, view, scene_view, answer)
     reason = reason_to_drop_scene(decisions)
@@ -138,6 +139,7 @@ def prepare_person(person: ShotPerson, view: ShotView) -> Track:
         person.init,
         fps=view.fps,
         every=view.every,
+        reads=view.options.fit.reads,
     )
     return (
         track if person.hands is None else with_hands(track, person.hands, person.frame, view.body)
@@ -217,6 +219,7 @@ def fit_everyone_in_scene(
         track, first_fit = rough.take(person.identity)
         on_ground = GroundOfPerson.of(ground, number)
         size = body_size(person, first_fit, view, on_ground)
+        track = _guess_again(track, person, first_fit, view)
         track, start = refocus(track, first_fit, view.body, focal_ratio)
         track, start = estimate_shape(track, start, person, scene_view, size)
         if not view.has_several_cameras:  # outlines may change the shape: stay as tall as before
@@ -231,6 +234,14 @@ def fit_everyone_in_scene(
         decisions[person.identity] = decision
         view.options.progress(len(first_fit))
     return finished, decisions
+
+
+def _guess_again(track: Track, person: ShotPerson, first_fit: TrackFit, view: ShotView) -> Track:
+    """Return the track with a guess that knows where the first fit found keypoints to be read."""
+    if not isinstance(person.init, str):
+        return track
+    reading = first_fit.fit.params.reading
+    return guess_again(track, person.init, reading, view.camera, view.body)
 
 
 def floor_at_size_one(
@@ -260,17 +271,22 @@ def fit_everyone_alone(
     people: Sequence[ShotPerson],
     view: ShotView,
     reason: str,
-    tracks: Mapping[int, Track] = MappingProxyType({}),
+    rough: RoughFits | None = None,
 ) -> ShotFit:
     """Fit everyone without a scene, but with how the camera turned and with known heights.
 
-    reason: why there is no scene. tracks: of people who are prepared already.
+    reason: why there is no scene. rough: first fits of people who are prepared already.
     """
+    rough = rough or RoughFits()
     finished = FinishedPeople(view, GroundAnswer(None, reason))
     left_out: dict[int, TooFewKeypoints] = {}
     for person in people:
         try:
-            track = tracks.get(person.identity) or prepare_person(person, view)
+            if person.identity in rough.tracks:
+                track, first_fit = rough.take(person.identity)
+                track = _guess_again(track, person, first_fit, view)
+            else:
+                track = prepare_person(person, view)
             track, fit = _fit_person_alone(person, track, view)
         except TooFewKeypoints as error:
             left_out[person.identity] = error

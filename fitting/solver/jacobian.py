@@ -22,7 +22,18 @@ from fitting.body.attached_points import AttachedPoints
 from fitting.body.body import Body
 from fitting.body.fingers import with_tensors_to
 from fitting.body.kinematics import JOINT_COUNT, PARENTS, Placement, tree
-from fitting.solver.unknowns import BODY_JOINTS, MOVED_JOINTS, POSE, STEP_SIZE, TRANSLATION, State
+from fitting.body.params import BodyParams
+from fitting.body.reading import join_reading
+from fitting.solver.unknowns import (
+    BODY_JOINTS,
+    MOVED_JOINTS,
+    POSE,
+    STEP_SIZE,
+    TRANSLATION,
+    State,
+    from_params,
+    to_params,
+)
 
 
 def left_jacobian(theta: Tensor) -> Tensor:
@@ -122,12 +133,23 @@ class BonePoints:
 
 
 class BodyJacobian:
-    """A body, and what its derivatives with respect to the unknowns are made of."""
+    """A body, and what its derivatives with respect to the unknowns are made of.
 
-    def __init__(self, body: Body, shape_size: int) -> None:
-        self.body, self.shape_size = body, shape_size
-        self.rest_shapedirs = body.rest_joint_shapedirs[..., :shape_size]
-        self.keypoints = BonePoints(body.keypoint_terms, shape_size)
+    reads: keypoints are where networks read them (`fitting.body.reading`), not the body's own. The
+    readings are unknowns after the directions of shape, which move neither joints nor mesh.
+    """
+
+    def __init__(self, body: Body, body_directions: int, reads: bool = False) -> None:
+        self.body = body
+        self.body_directions = body_directions
+        self.reads = reads
+        self.readings = body.reading_terms.offset_shapedirs.shape[-1] if reads else 0
+        self.shape_size = body_directions + self.readings
+        self.rest_shapedirs = self.pad_readings(body.rest_joint_shapedirs[..., :body_directions])
+        points = body.keypoint_terms
+        if reads:
+            points = join_reading(points, body.reading_terms, body_directions)
+        self.keypoints = BonePoints(points, self.shape_size)
         every_joint = torch.eye(JOINT_COUNT, dtype=body.dtype)
         no_vertices = body.v_template.new_zeros(1, len(body.v_template))
         self.joints = BonePoints(body.points(every_joint, no_vertices.expand(JOINT_COUNT, -1)), 0)
@@ -139,6 +161,18 @@ class BodyJacobian:
         self.size_gradient = (
             torch.einsum("jc,jcs->s", bone / length[:, None], bone_shapedirs) / length.sum()
         )  # [S]
+
+    def pad_readings(self, directions: Tensor) -> Tensor:
+        """Return derivatives [.., S] by the body's shape with zeros for the readings."""
+        return torch.nn.functional.pad(directions, (0, self.readings))
+
+    def state(self, params: BodyParams) -> State:
+        """Return the state of these parameters."""
+        return from_params(params, self.body_directions, self.readings)
+
+    def params(self, state: State) -> BodyParams:
+        """Return the parameters of a state."""
+        return to_params(state, self.readings)
 
     def size(self, shape: Tensor) -> Tensor:
         """Return the size of a shape [S] relative to the mean body, bounded away from zero."""
@@ -170,22 +204,24 @@ class Posed:
 
     @cached_property
     def _shape(self) -> Tensor:
-        """Return the shape, padded with zeros for the directions that are not fitted."""
-        missing = self.jacobian.body.shape_size - self.jacobian.shape_size
-        return torch.nn.functional.pad(self.state.shape, (0, missing))
+        """Return the body's shape, padded with zeros for the directions that are not fitted."""
+        directions = self.jacobian.body_directions
+        missing = self.jacobian.body.shape_size - directions
+        return torch.nn.functional.pad(self.state.shape[..., :directions], (0, missing))
 
     @cached_property
     def carried(self) -> Tensor:
         """Return the terms of the keypoints, c_e P_j + G_j m_e, [T, E, 3]."""
-        body = self.jacobian.body
-        moments = body.keypoint_terms.moments(self._shape, body.pose_feature(self._rotation))
-        return body.keypoint_terms.carried(self.placement, moments)
+        points = self.jacobian.keypoints.points
+        shape = self.state.shape if self.jacobian.reads else self._shape
+        moments = points.moments(shape, self.jacobian.body.pose_feature(self._rotation))
+        return points.carried(self.placement, moments)
 
     @cached_property
     def keypoints(self) -> Tensor:
         """Return the keypoints [T, 26, 3] in metres in each frame's camera."""
         return (
-            self.jacobian.body.keypoint_terms.gather @ self.carried
+            self.jacobian.keypoints.points.gather @ self.carried
             + self.state.translation.unsqueeze(1)
         )
 

@@ -69,7 +69,8 @@ class Problem:
         )
 
     def to(self, dtype: torch.dtype) -> "Problem":
-        jacobian = BodyJacobian(self.jacobian.body.to(dtype=dtype), self.jacobian.shape_size)
+        known = self.jacobian
+        jacobian = BodyJacobian(known.body.to(dtype=dtype), known.body_directions, known.reads)
         turn = None if self.world_rotation is None else self.world_rotation.to(dtype)
         return replace(
             self,

@@ -70,7 +70,7 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
             in_float64 = _covariances(problem.to(torch.float64), state.to(torch.float64))
         except NotPositiveDefinite:  # rounding has removed the little information there was
             unknown = torch.full((len(state), 24, 3), torch.nan)
-            shape = state.shape
+            shape = state.shape[..., : problem.jacobian.body_directions]
             return JointDeviations(
                 unknown,
                 unknown,
@@ -107,7 +107,9 @@ def joint_deviations(problem: Problem, state: State) -> JointDeviations:
     rotation[:, MOVED_JOINTS] = (
         variance[:, : POSE.stop].unflatten(1, (-1, 3)).sum(-1).clamp(min=0).sqrt()
     )
-    return JointDeviations(camera_frame.clamp(min=0).sqrt(), relative_m, rotation, shape_covariance)
+    directions = problem.jacobian.body_directions
+    of_shape = shape_covariance[..., :directions, :directions]
+    return JointDeviations(camera_frame.clamp(min=0).sqrt(), relative_m, rotation, of_shape)
 
 
 def _covariances(problem: Problem, state: State) -> tuple[Tensor, Tensor, Tensor]:

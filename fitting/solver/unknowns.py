@@ -7,7 +7,8 @@ them: they stay as guessed. A step therefore has 63 numbers per frame,
     [3:60]  the 19 joints of BODY_JOINTS: added to their axis-angle vectors,
     [60:63] translation: added, metres,
 
-and one number per direction of shape.
+and what all frames share: one number per direction of shape, and one per reading habit
+(`fitting.body.reading`).
 """
 
 from dataclasses import dataclass
@@ -39,8 +40,8 @@ class State(Table):
     theta: Tensor = column((24, 3), "f", "axis-angle; row 0 is not used", unit="rad")  # [B, 24, 3]
     translation: Tensor = column((3,), "f", "in the camera frame", unit="m")  # [B, 3]
     shape: Tensor = column(
-        ("directions",), "f", "one for all frames, or one for each"
-    )  # [S] or [B, S]
+        ("directions",), "f", "shape and readings, one for all frames or one for each"
+    )  # [S] or [B, S]: the shape's directions, then the readings
 
     @property
     def shared_shape(self) -> bool:
@@ -81,20 +82,29 @@ class State(Table):
 
 
 def from_params(
-    params: BodyParams, shape_size: int = SHAPE_SIZE, dtype: torch.dtype = torch.float32
+    params: BodyParams,
+    shape_size: int = SHAPE_SIZE,
+    readings: int = 0,
+    dtype: torch.dtype = torch.float32,
 ) -> State:
     """Return the state of these parameters; rotations by more than half a turn become the shorter
-    ones.
+    ones. Readings are 0 where the parameters have none.
     """
     pose = params.pose.detach().to(dtype).reshape(-1, JOINT_COUNT, 3)
     theta = matrix_to_axis_angle(rotation_matrices(pose))
     shape = params.shape.detach().to(dtype)[..., :shape_size]
     shape = torch.nn.functional.pad(shape, (0, shape_size - shape.shape[-1]))
+    reading = shape.new_zeros(readings)
+    if params.reading is not None and readings:
+        reading = params.reading.detach().to(dtype)
+    rows = torch.broadcast_shapes(shape.shape[:-1], reading.shape[:-1])
+    shape = torch.cat((shape.expand(*rows, -1), reading.expand(*rows, -1)), -1)
     return State(rotation_matrices(pose[:, 0]), theta, params.translation.detach().to(dtype), shape)
 
 
-def to_params(state: State) -> BodyParams:
-    """Return the parameters of a state."""
+def to_params(state: State, readings: int = 0) -> BodyParams:
+    """Return the parameters of a state whose shape ends with so many readings."""
     pose = state.theta.clone()
     pose[:, 0] = matrix_to_axis_angle(nearest_rotation(state.root))
-    return BodyParams(pose, state.shape, state.translation)
+    shape, reading = state.shape.split((state.shape.shape[-1] - readings, readings), -1)
+    return BodyParams(pose, shape, state.translation, reading=reading if readings else None)

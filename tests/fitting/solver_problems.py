@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 import fitting
+from fitting.body.reading import READINGS
 from fitting.body.rotations import rotation_matrices
 from fitting.fits import FitInput, FitOptions, InitialGuess
 from fitting.keypoints.hands import HandObservations
@@ -38,14 +39,14 @@ def having(problem: Problem, changed: Term) -> Problem:
     return replace(problem, terms=tuple(terms))
 
 
-def some_state(frames: int, shared: bool, seed: int = 0) -> State:
+def some_state(frames: int, shared: bool, seed: int = 0, readings: int = 0) -> State:
     g = torch.Generator().manual_seed(seed)
 
     def normal(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=g, dtype=DOUBLE)
 
     place = torch.tensor([0.0, 0.0, 4.0], dtype=DOUBLE) + 0.3 * normal(frames, 3)
-    shape = normal(10) if shared else normal(frames, 10)
+    shape = normal(10 + readings) if shared else normal(frames, 10 + readings)
     return State(rotation_matrices(normal(frames, 3)), 0.4 * normal(frames, 24, 3), place, shape)
 
 
@@ -77,7 +78,7 @@ def some_outlines(
     seen: Reprojection, state: State, body: fitting.Body, g: torch.Generator
 ) -> Silhouette:
     """Points up to a few centimetres inside and outside of vertices."""
-    mesh = body.at(to_params(state), vertices=True).vertices
+    mesh = body.at(to_params(state, READINGS), vertices=True).vertices
     assert mesh is not None
     vertex = torch.randint(mesh.shape[1], (len(mesh), 40), generator=g)
     at = project(torch.take_along_dim(mesh, vertex[..., None], 1), seen.focal_px, seen.center_px)
@@ -108,10 +109,11 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
         weight,
         (25 * weight).clamp(min=1e-9),
     )
-    near = some_state(frames, shared, seed=2)
+    jacobian = BodyJacobian(body, 10, reads=True)
+    near = some_state(frames, shared, seed=2, readings=READINGS)
     rotation_std = torch.linspace(0.3, 1.2, 24 * frames, dtype=DOUBLE).view(frames, 24)
     guess = InitialGuess(
-        to_params(near), rotation_std, torch.linspace(0.2, 0.5, frames, dtype=DOUBLE), 1.5
+        to_params(near, READINGS), rotation_std, torch.linspace(0.2, 0.5, frames, dtype=DOUBLE), 1.5
     )
     scene = some_scene(frames, g) if keypoints else None
     weights = (3.0, 0.2)  # of shape and motion
@@ -127,16 +129,16 @@ def some_problem(frames: int, shared: bool, keypoints: bool = True) -> tuple[Pro
     if keypoints:
         known = ShapeEvidence(some[:, 1:] @ some[:, 1:].mT, some[:, 0])
     given = FitInput(None, guess, scene, hands=hands, shape=known)  # keypoints are in `seen`
-    terms = terms_of([seen], body, FitOptions(prior=prior, lean_rad=0.3), given, near, weights)
+    terms = terms_of([seen], jacobian, FitOptions(prior=prior, lean_rad=0.3), given, near, weights)
     terms = tuple(
         replace(term, weight=1.0) if isinstance(term, LikelyPose) else term.to(DOUBLE)
         for term in terms
     )
     turn = None if scene is None else scene.world_rotation
-    state = some_state(frames, shared)
+    state = some_state(frames, shared, readings=READINGS)
     if keypoints:
         terms = (*terms, some_outlines(seen, state, body, g))
-    return Problem(BodyJacobian(body, 10), terms, 25.0 if shared else None, None, turn), state
+    return Problem(jacobian, terms, 25.0 if shared else None, None, turn), state
 
 
 def dense(system: NormalEquations) -> torch.Tensor:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fitting.body import Body
 from fitting.body.attached_points import AttachedPoints
 from fitting.body.fingers import WRISTS
 from fitting.keypoints.hands import PALM, HandObservations
-from fitting.solver.jacobian import BonePoints, Posed
+from fitting.solver.jacobian import BodyJacobian, BonePoints, Posed
 from fitting.solver.terms.reprojection import Reprojection, project, projection_rows
 from fitting.solver.terms.term import NormalEquations, Term, geman_mcclure
 
@@ -39,18 +38,19 @@ class Palm(Term):
 
     @classmethod
     def of(
-        cls, hands: HandObservations | None, keypoints: Reprojection, body: Body, shape_size: int
+        cls, hands: HandObservations | None, keypoints: Reprojection, jacobian: BodyJacobian
     ) -> "Palm | None":
         """Return the term for the hands that the camera of the keypoints shows, or None without
         any.
         """
         if hands is None or not bool(hands.visible.any()):
             return None
+        body = jacobian.body
         fingers = body.with_fingers()
         palm = [0, *PALM]
         flat = fingers.flat_points(body.rest_joints)
         directions = []  # linear in the shape: differences are exact
-        for direction in torch.eye(body.shape_size)[:shape_size]:
+        for direction in torch.eye(body.shape_size)[: jacobian.body_directions]:
             joints = body.rest_joints + body.rest_joint_shapedirs @ direction.to(body.dtype)
             directions.append(
                 (fingers.flat_points(joints, direction.to(body.dtype)) - flat)[:, palm]
@@ -59,6 +59,7 @@ class Palm(Term):
         along = offset.new_zeros(*offset.shape, 0)
         if directions:
             along = torch.stack(directions, -1).flatten(0, 1)
+        along = jacobian.pad_readings(along)
         wrist = torch.tensor(WRISTS).repeat_interleave(len(palm))
         identity = torch.eye(len(wrist), dtype=offset.dtype)
         points = AttachedPoints(wrist, torch.ones_like(identity[0]), offset, along, None, identity)
@@ -70,7 +71,7 @@ class Palm(Term):
             hands.depth_m[:, :, palm],
             hands.depth_weight,
             hands.line,
-            BonePoints(points, shape_size),
+            BonePoints(points, jacobian.shape_size),
         )
 
     def _carried(self, posed: Posed) -> Tensor:

@@ -123,11 +123,11 @@ class Silhouette(Term):
         body = posed.jacobian.body
         state = posed.state
         placement = posed.placement
-        size = posed.jacobian.shape_size
+        size = posed.jacobian.body_directions
         rest_vertices = body.v_template[self.vertex] + torch.einsum(
             "tncs,ts->tnc",
             body.shapedirs[self.vertex][..., :size],
-            state.shape.expand(len(state), -1),
+            state.shape[..., :size].expand(len(state), -1),
         )
         feature = body.pose_feature(state.rotation)
         if body.posedirs is not None and feature is not None:
@@ -186,8 +186,9 @@ class Silhouette(Term):
         shape = torch.einsum(
             "tnd,tnds->tns",
             on_bone.sum(2),
-            jacobian.body.shapedirs[self.vertex][..., : jacobian.shape_size],
+            jacobian.body.shapedirs[self.vertex][..., : jacobian.body_directions],
         )
+        shape = jacobian.pad_readings(shape)
         shape = shape - torch.einsum("tnjd,jds->tns", on_bone, jacobian.rest_shapedirs)
         shape = shape + torch.einsum("tnj,tnc,tjcs->tns", share, row, posed.joint_shape_jacobian)
         equations.add_rows(root * residual, step, shape)

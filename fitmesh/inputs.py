@@ -14,7 +14,7 @@ import numpy as np
 
 from fitmesh.options import ranges
 from pose2d.base.errors import OptionError, UserError
-from pose2d.base.files import check_writable, unfinished
+from pose2d.base.files import check_writable, real_path, unfinished
 from pose2d.base.json_files import read_json
 from pose2d.video.frames import Clip
 from pose2d.video.images import DEFAULT_RATE, SUFFIXES, ImageFolder
@@ -74,7 +74,7 @@ def open_given(asked: "RunCommand") -> tuple[Clip, tuple[str, ...]]:
     if asked.together:
         if len(asked.video) < 2 or asked.videos or asked.images or asked.image:
             raise OptionError("--together needs at least two cameras: pass --video for each.")
-        if len({Path(video).resolve() for video in asked.video}) < len(asked.video):
+        if len({real_path(video) for video in asked.video}) < len(asked.video):
             raise OptionError(
                 "--together needs a different video for each camera; one was given twice."
             )
@@ -118,7 +118,7 @@ def open_given(asked: "RunCommand") -> tuple[Clip, tuple[str, ...]]:
 
 def folder_beside(clip: Path) -> Path:
     """Return dance.fitmesh for dance.mp4, or dance-2.fitmesh if that belongs to another clip."""
-    clip = clip.resolve()
+    clip = real_path(clip)
     name = clip.name if clip.is_dir() else clip.stem
     for number in count(1):
         folder = clip.with_name(f"{name}{f'-{number}' if number > 1 else ''}.fitmesh")

@@ -8,7 +8,7 @@ from pathlib import Path
 from fitmesh.result import RUN_FILE
 from pose2d.base.caching import read_cache_key
 from pose2d.base.errors import UserError
-from pose2d.base.files import file_sha256
+from pose2d.base.files import file_sha256, real_path
 from pose2d.base.json_files import read_json
 
 MOST_FILES = 200
@@ -45,11 +45,11 @@ class Manifest:
 
         Raises UserError if one is an input, or a file that no run has written.
         """
-        places = {self.out.resolve() / name for name in names}
+        places = {real_path(self.out) / name for name in names}
         for path in inputs:
             if any(
                 not places.isdisjoint((p, *p.parents))
-                for p in (path.resolve(), path.parent.resolve() / path.name)
+                for p in (real_path(path), real_path(path.parent) / path.name)
             ):
                 raise UserError(
                     f"{path} is an input of this run and would be overwritten: choose another --out.",

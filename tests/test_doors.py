@@ -448,3 +448,19 @@ def test_options_without_effect_are_told(
     ):
         assert words in caplog.text
     assert json.loads((tmp_path / "out" / "run.json").read_text())["entries"]
+
+
+def test_links_that_lead_to_themselves_are_refused_in_words(tmp_path: Path) -> None:
+    from fitmesh.inputs import open_clip
+    from pose2d.models.registry import use_plugin
+
+    for name in ("clip.mp4", "plugin.py", "out"):
+        (tmp_path / name).symlink_to(name)
+    with pytest.raises(UserError, match=r"plugin\.py"):
+        use_plugin(tmp_path / "plugin.py")
+    with pytest.raises(UserError, match=r"clip\.mp4"):
+        open_clip(tmp_path / "clip.mp4")
+    with pytest.raises(UserError, match="out"):
+        fitmesh.run(write_video(tmp_path / "a.mp4", [0, 33]), tmp_path / "out", end_s=0.01)
+    clips = find_clips([], [str(tmp_path / "*.mp4")], str(tmp_path / "results")).clips
+    assert "a" in {clip.name for clip in clips}

@@ -91,8 +91,8 @@ def draw_theory(path: str | Path) -> None:
         right.set(title="The sigma that is learnt (Supp.)", xlabel="offset, cells", ylabel="cells")
         for axes in (left, middle):
             axes.set(ylabel="confidence", ylim=(0, 1.02))
-        for axes in (left, middle, right):
-            axes.legend(loc="best")
+        for axes in (left, middle, right):  # below: curves fill the axes
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
 def draw_visibility(
@@ -116,7 +116,8 @@ def draw_visibility(
                         label=f"{label} ({len(chosen):,})",
                     )
             axes.set(title=name, xlabel="confidence", xlim=(0, 1))
-            axes.legend(loc="best")
+            axes.set_ylim(top=1.35 * axes.get_ylim()[1])  # room for the legend
+            axes.legend(loc="upper center")
         all_axes[0].set_ylabel("density")
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fitmesh.many import store
 from pose2d.base.errors import OptionError, UserError
-from pose2d.base.files import open_regular
+from pose2d.base.files import open_regular, real_path
 
 T = TypeVar("T")
 LIST_SUFFIX = ".txt"
@@ -50,16 +50,14 @@ def find_clips(video: Sequence[str], videos: Sequence[str], out: str) -> ClipSel
     """
     texts = list(video)
     left_out = 0
-    root = Path(out).resolve()
+    root = real_path(out)
     for text in videos:
         paths = _read_list(text)
         if paths is None:
             matches = _matching(text)
             paths = matches
             if not is_url(out):
-                paths = [
-                    m for m in matches if is_url(m) or not Path(m).resolve().is_relative_to(root)
-                ]
+                paths = [m for m in matches if is_url(m) or not real_path(m).is_relative_to(root)]
             left_out += len(matches) - len(paths)
             if not paths and matches:
                 raise OptionError(
@@ -73,7 +71,7 @@ def find_clips(video: Sequence[str], videos: Sequence[str], out: str) -> ClipSel
     sources: dict[str, str] = {}
     twice = []
     for text in texts:
-        key = text if is_url(text) else str(Path(text).resolve())
+        key = text if is_url(text) else str(real_path(text))
         if key in sources:
             twice.append(text)
         sources.setdefault(key, text)
@@ -154,7 +152,7 @@ def folder_names(sources: Sequence[str]) -> list[str]:
     paths = [
         PurePosixPath(_URL.sub("", source))
         if is_url(source)
-        else PurePosixPath(Path(source).resolve().as_posix())
+        else PurePosixPath(real_path(source).as_posix())
         for source in sources
     ]
     beside = Counter(str(path.parent / path.stem).casefold() for path in paths)

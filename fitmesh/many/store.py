@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pose2d.base.errors import UserError
+from pose2d.base.files import real_path
 
 STATUS_FILE = "status.json"
 TRIES = 6  # of a call; at one failure in twenty, one call in 64 million fails for good
@@ -49,7 +50,7 @@ def fetch_folder(url: str, to: Path) -> None:
     except UserError:
         return
     for name in names:
-        if name and (to / name).resolve().is_relative_to(to.resolve()):
+        if name and real_path(to / name).is_relative_to(real_path(to)):
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             fetch(f"{url}/{name}", to / name)
 

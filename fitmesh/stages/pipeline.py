@@ -30,7 +30,7 @@ from fitmesh.ui.trouble import count
 from fitmesh.version import __version__
 from pose2d.base.caching import CacheKey
 from pose2d.base.errors import OptionError, UserError
-from pose2d.base.files import atomic_file, remove_temporary
+from pose2d.base.files import atomic_file, real_path, remove_temporary
 from pose2d.base.folder_lock import folder_lock
 from pose2d.base.json_files import read_json
 from pose2d.base.scratch import scratch_for
@@ -296,7 +296,7 @@ def _write_run_json(job: Job, timings_s: Mapping[str, float], manifest: Manifest
     """Write `run.json`: settings, clip, how long each stage took, and digests of its files."""
     facts: dict[str, Any] = {
         "fitmesh": __version__,
-        "clip": str(job.clip.path.resolve()),
+        "clip": str(real_path(job.clip.path)),
         "settings": asdict(job.settings),
         "timings_s": timings_s,
         "files": manifest.digests,

@@ -188,7 +188,10 @@ class _Handler(BaseHTTPRequestHandler):
             file = _open_source(content.source)
         except PermissionError:
             return self._refuse(HTTPStatus.FORBIDDEN)
-        except OSError:  # it was deleted, or replaced by a folder or a pipe
+        except (
+            OSError,
+            RuntimeError,
+        ):  # deleted, or replaced by a folder, a pipe, a circle of links
             return self._refuse(HTTPStatus.NOT_FOUND)
         with file:
             size = file.seek(0, os.SEEK_END)

@@ -22,11 +22,18 @@ unfinished: set[Path] = set()  # files and folders that are being written now
 held: set[Path] = set()
 
 
+def real_path(path: str | Path) -> Path:
+    """Return the absolute path without links. A link that leads to itself stays as it is, where
+    `Path.resolve` raises RuntimeError.
+    """
+    return Path(os.path.realpath(path))
+
+
 def check_inside(path: Path) -> None:
     """Refuse a path in a folder that we hold if a link leads it out of that folder."""
     for folder in held:
         is_named_inside = path.absolute().is_relative_to(folder)
-        if is_named_inside and not path.parent.resolve().is_relative_to(folder.resolve()):
+        if is_named_inside and not real_path(path.parent).is_relative_to(real_path(folder)):
             raise UserError(
                 f"{path} would be written outside {folder}: {path.parent} is a link. "
                 "Remove the link.",

@@ -15,6 +15,7 @@ from typing import Any
 
 from pose2d.base.caching import code_files
 from pose2d.base.errors import UserError
+from pose2d.base.files import real_path
 from pose2d.models.cards import ModelCard
 from pose2d.models.plugins import check_card
 
@@ -53,7 +54,7 @@ def use_plugin(path: str | Path | None) -> None:
     As in a script, it can import modules of its folder."""
     if path is None:
         return
-    file = Path(path).resolve()
+    file = real_path(path)
     if file.suffix != ".py" or not file.is_file():
         raise UserError(
             f"{path}: expected a Python file (.py) that calls pose2d.register(card) "
@@ -67,7 +68,7 @@ def use_plugin(path: str | Path | None) -> None:
         )
     for loaded in ("__main__", name):
         loaded_file = getattr(sys.modules.get(loaded), "__file__", None)
-        if loaded_file and Path(loaded_file).resolve() == file:
+        if loaded_file and real_path(loaded_file) == file:
             return  # it is the running script, or was run before
     same_name = None if name in sys.modules else importlib.util.find_spec(name)
     if name in sys.modules or (same_name is not None and same_name.origin != str(file)):

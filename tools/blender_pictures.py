@@ -1,4 +1,4 @@
-"""Runs inside Blender: the steps of docs/animation.md in pictures, docs/img/retarget_*.jpg.
+"""Runs inside Blender: the steps of docs/animation.md in images, docs/img/retarget_*.jpg.
 
 python tools/blender_pictures.py ZIP out/park person_2 docs/img      (a Python with the package `bpy`)
 
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "blender"))
 from sample_character import make_character
 
 SIZE = (720, 405)
-STEPS = 4  # of the walk in the last picture
+STEPS = 4  # of the walk in the last image
 
 
 def render(path: Path, middle: Vector, away_m: float) -> None:

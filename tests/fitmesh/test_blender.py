@@ -81,9 +81,9 @@ def test_blender_writes_an_fbx_with_the_same_bones_motion_and_frames(
         len(result.frames) - 1, rel=2e-3
     )
     names = rig_names("mixamo", JOINT_NAMES)
-    assert {name: set(bones) for name, bones in found["armatures"].items()} == {
-        f"person_{person.identity}": set(names) for person in result.people
-    }
+    assert set(found["armatures"]) == {f"person_{person.identity}" for person in result.people}
+    assert all(set(names) <= set(bones) for bones in found["armatures"].values())
+    assert all("mixamorig:HeadTop_End" in bones for bones in found["armatures"].values())
     assert result.people[0].joints_world_m is not None
     heads = np.array([found["armatures"]["person_1"][name] for name in names])
     np.testing.assert_allclose(heads, result.people[0].joints_world_m[ROW] @ Z_UP.T, atol=1e-3)

@@ -6,7 +6,7 @@ there is work: torch alone takes seconds, and a mistake on the command line is a
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -61,12 +61,7 @@ def run(asked: RunCommand) -> None:
                 reporter.warn(text)
             if out / FIT_FILE in files:
                 _say_people(load(out), reporter)
-            shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
-            reporter.say(
-                f"results: {', '.join(shown)}", "result", files=[str(path) for path in files]
-            )
-            if not settings.outputs:
-                reporter.say(f"look at them: fitmesh view {shlex.quote(str(out))}", "view")
+            _say_result(files, out, can_view=not settings.outputs, reporter=reporter)
     except typer.Exit:
         raise
     except Exception as error:
@@ -76,6 +71,17 @@ def run(asked: RunCommand) -> None:
         text = "Stopped. Finished stages are kept; the same command goes on from there."
         reporter.emit(Message(text, "stopped", {"text": text, "code": "cancelled"}))
         raise typer.Exit(getattr(stopped, "exit_code", INTERRUPTED)) from None
+
+
+def _say_result(files: list[Path], out: Path, can_view: bool, reporter: Reporter) -> None:
+    """Report the files that a run wrote and, last, the command that shows them."""
+    shown = [*map(str, files[:6]), *(["..."] if len(files) > 6 else [])]
+    text = f"results: {', '.join(shown)}"
+    facts: dict[str, Any] = {"files": [str(path) for path in files]}
+    if can_view:
+        facts["view"] = f"fitmesh view {shlex.quote(str(out))}"
+        text += f"\nlook at them: {facts['view']}"
+    reporter.say(text, "result", **facts)
 
 
 def _say_input(job: "Job") -> None:

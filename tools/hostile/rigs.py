@@ -61,7 +61,7 @@ def toml() -> str:
 
 
 def odd_rigs() -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of files that take long, overflow or mislead where readers trust."""
+    """Yield names and contents of files that take long, overflow or mislead readers."""
     first, second = cameras()
     for quantity in first:
         for number, value in enumerate(ODD_VALUES):

@@ -24,7 +24,8 @@ import fitmesh
 from bench.lib.claim import Console, claim
 from bench.lib.world_rendered import boxes, estimate, read_truth, run
 from bench.lib.world_scenes import ShotTruth
-from fitmesh.exports.feet import STANDS, contact_points, plant_feet
+from fitmesh.exports.feet import contact_points, plant_feet
+from fitmesh.exports.foot_holds import STANDS
 from fitmesh.exports.scene import scene_frame
 from fitmesh.person import Person
 from fitmesh.result import Result

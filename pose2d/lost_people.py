@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from pose2d.tracking.appearance import describe
-from pose2d.tracking.tracker import pose_similarity
+from pose2d.tracking.pose_duplicates import pose_similarity
 from pose2d.types import Detections
 from pose2d.video.frames import Frame
 

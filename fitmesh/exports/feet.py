@@ -14,20 +14,14 @@ from scipy.ndimage import gaussian_filter1d, maximum_filter1d, uniform_filter1d
 from scipy.spatial.transform import Rotation
 
 from fitmesh.exports import scene as scenes
+from fitmesh.exports.foot_holds import STANDS, Hold, find_holds, holds_within
 from fitmesh.exports.leg_chain import Leg, turn_from_to, turn_leg
 from fitmesh.exports.scene import SceneFrame
 from fitmesh.person import Person
 from fitmesh.result import Result
 from fitting.body.kinematics import JOINT_NAMES
-from fitting.scene.contact import OFF_FLOOR_M
 from fitting.solver.terms.contact import FEET
 
-STANDS = 0.5  # least probability of contact
-SHORTEST_S = 0.15  # shorter contacts are not held
-# A point may be moved within a contact by its ankle's stated error, and by so much in any case.
-ALWAYS_M = 0.03
-# Contacts that differ less in height stand on the same level.
-SAME_LEVEL_M = 0.1
 # Time over which a foot turns into and out of its flat position.
 TURN_S = 0.15
 # Standard deviation of the filter of the shift of the whole body.
@@ -35,21 +29,10 @@ BODY_S = 0.15
 FREE_WEIGHT = 0.2  # of a free foot in that shift; 1: of a foot in contact
 # A leg is never straighter than that share of its length: knees would snap.
 STRAIGHTEST = 0.999
-# A chain of contacts (heel, both, toes, both again) needs a few rounds until all lengths are right.
-_LENGTH_ROUNDS = 100
 _ROUNDS = 2  # the skin's pose correctives move the points by a millimetre after the first
 
 
 _TOES = [JOINT_NAMES.index("left_foot"), JOINT_NAMES.index("right_foot")]
-
-
-@dataclass
-class Hold:
-    """A point of a foot that is held in place over some rows."""
-
-    point: int  # of FEET
-    rows: slice
-    place_m: np.ndarray  # [3] in the scene
 
 
 def plant_feet(result: Result) -> Result:
@@ -80,7 +63,9 @@ def _plant(result: Result, person: Person, scene: SceneFrame) -> Person:
     person = _straighten_toes(person, holds, rate)
     for _ in range(_ROUNDS):
         parts = [
-            _move(result, person.rows(rows), scene, _within(holds, rows), lift_m, along_m, rate)
+            _move(
+                result, person.rows(rows), scene, holds_within(holds, rows), lift_m, along_m, rate
+            )
             for rows in scenes.segments(result, person)
         ]
         person = Person.concat(parts)
@@ -122,110 +107,6 @@ def _straighten_toes(person: Person, holds: list[Hold], rate: float) -> Person:
         share = 1 - _fade(np.ones((len(person), 1)), np.asarray(held.all(1)), TURN_S * rate)
         pose[:, joint] *= share.astype(np.float32)
     return replace(person, pose_rad=pose)
-
-
-def find_holds(
-    person: Person,
-    points_m: np.ndarray,
-    lift_m: np.ndarray,
-    along_m: np.ndarray,
-    rows: slice,
-    rate: float,
-) -> list[Hold]:
-    """Return where points [T, 4, 3] are held in a segment of frames without an absence."""
-    shortest = max(2, round(SHORTEST_S * rate))
-    std_m = np.nan_to_num(person.joint_std_relative_mm[:, [7, 7, 8, 8]] / 1000)  # of the ankles
-    allowed_m = np.maximum(ALWAYS_M, std_m)
-    holds = []
-    for point in range(len(FEET)):
-        for a, b in scenes.runs(person.contact[rows, point] >= STANDS):
-            whole = slice(rows.start + a, rows.start + b + 1)
-            for part in _split(points_m[:, point], allowed_m[:, point], whole, shortest):
-                holds.append(Hold(point, part, points_m[part, point].mean(0)))
-    _set_levels(holds, lift_m)
-    for foot in (0, 1):
-        heels = [hold for hold in holds if hold.point == 2 * foot]
-        toes = [hold for hold in holds if hold.point == 2 * foot + 1]
-        _keep_foot_length(heels, toes, along_m[foot])
-    return holds
-
-
-def _set_levels(holds: list[Hold], lift_m: np.ndarray) -> None:
-    """Put points on what they stand on: contacts that follow each other at almost the same height
-    share a level, and a level near the floor is the floor.
-    """
-    levels: list[list[Hold]] = []
-    before_m = np.inf
-    for hold in sorted(holds, key=lambda hold: hold.rows.start):
-        height_m = hold.place_m[1] - lift_m[hold.point]
-        if abs(height_m - before_m) > SAME_LEVEL_M:
-            levels.append([])
-        levels[-1].append(hold)
-        before_m = height_m
-    heights_m = [
-        float(np.median([hold.place_m[1] - lift_m[hold.point] for hold in level]))
-        for level in levels
-    ]
-    # Where someone stands close to the floor, what is farther from it is a step.
-    nearest_m = min(map(abs, heights_m), default=0.0)
-    floor_m = SAME_LEVEL_M if nearest_m < SAME_LEVEL_M else OFF_FLOOR_M
-    for level, height_m in zip(levels, heights_m, strict=True):
-        on_floor = abs(height_m) < floor_m
-        for hold in level:
-            hold.place_m[1] = lift_m[hold.point] + (0.0 if on_floor else height_m)
-
-
-def _split(point_m: np.ndarray, allowed_m: np.ndarray, rows: slice, shortest: int) -> list[slice]:
-    """Return parts of a contact in which the point [T, 3] stays within what is allowed of its mean
-    place; parts that are too short are left out.
-    """
-    count = rows.stop - rows.start
-    if count < shortest:
-        return []
-    ground = point_m[rows][:, [0, 2]]
-    away_m = np.linalg.norm(ground - ground.mean(0), axis=1)
-    if (away_m <= allowed_m[rows]).all():
-        return [rows]
-    # The split that leaves the smallest squared distances from the means of both parts.
-    total = np.cumsum(ground, 0)
-    sizes = np.arange(1, count)[:, None]
-    explained = (total[:-1] ** 2 / sizes).sum(1) + (
-        (total[-1] - total[:-1]) ** 2 / (count - sizes)
-    ).sum(1)
-    middle = rows.start + 1 + int(explained.argmax())
-    halves = (slice(rows.start, middle), slice(middle, rows.stop))
-    return [part for half in halves for part in _split(point_m, allowed_m, half, shortest)]
-
-
-def _keep_foot_length(heels: list[Hold], toes: list[Hold], along_m: np.ndarray) -> None:
-    """Move the places of heel and toes that are held at the same time to where a flat foot has
-    them, which is `along_m` [3] apart in the T-pose.
-    """
-    level_m = float(np.linalg.norm(along_m[[0, 2]]))
-    pairs = [
-        (heel, toe)
-        for heel in heels
-        for toe in toes
-        if max(heel.rows.start, toe.rows.start) < min(heel.rows.stop, toe.rows.stop)
-    ]
-    for heel, toe in pairs:  # on one level: the heel's, because heels are clearer
-        toe.place_m[1] = heel.place_m[1] + along_m[1]
-    for _ in range(_LENGTH_ROUNDS):
-        for heel, toe in pairs:
-            way = toe.place_m - heel.place_m
-            way[1] = 0
-            change = (level_m / max(float(np.linalg.norm(way)), 1e-6) - 1) / 2 * way
-            toe.place_m += change
-            heel.place_m -= change
-
-
-def _within(holds: list[Hold], rows: slice) -> list[Hold]:
-    """Return the holds of a segment with rows counted from its first."""
-    return [
-        replace(hold, rows=slice(hold.rows.start - rows.start, hold.rows.stop - rows.start))
-        for hold in holds
-        if rows.start <= hold.rows.start < rows.stop
-    ]
 
 
 def _move(

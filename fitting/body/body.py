@@ -32,11 +32,11 @@ import torch
 from torch import Tensor
 
 from fitting.body.attached_points import AttachedPoints
+from fitting.body.body_inputs import check_shape, pose_matrices
 from fitting.body.fingers import Fingers, with_tensors_to
 from fitting.body.kinematics import JOINT_COUNT, Placement, forward_kinematics
 from fitting.body.params import BodyOutput, BodyParams
 from fitting.body.reading import reading_terms
-from fitting.body.rotations import rotation_matrices
 from fitting.body.skinning import FRAMES_AT_A_TIME, Rows, mesh_rows, skin
 from pose2d.base.errors import UserError
 from pose2d.base.table import BLOCK, blocks
@@ -104,11 +104,11 @@ class Body:
         finger joints; None leaves the hands to the 24 joints. reading: [R] or [T, R] moves the
         keypoints to where they are read (`fitting.body.reading`); None leaves them on the body.
         """
-        rotation = _pose_matrices(self._tensor(pose, "pose"))
+        rotation = pose_matrices(self._tensor(pose, "pose"))
         frames = len(rotation)
         if shape is None:
             shape = self.v_template.new_zeros(self.shape_size)
-        shape = _check_shape(self._tensor(shape, "shape"), frames, self.shape_size)
+        shape = check_shape(self._tensor(shape, "shape"), frames, self.shape_size)
         placement = self.placement(rotation, shape)
         feature = self.pose_feature(rotation)
         joints = placement.joints
@@ -377,31 +377,3 @@ class Body:
         if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
             raise UserError(f"{name} holds NaN or infinity; every number must be finite.")
         return tensor
-
-
-def _pose_matrices(pose: Tensor) -> Tensor:
-    """Convert a pose in any of its three forms to matrices [T, 24, 3, 3]."""
-    size = tuple(pose.shape[1:])
-    if size == (JOINT_COUNT, 3, 3):
-        return pose
-    if size in ((JOINT_COUNT * 3,), (JOINT_COUNT, 3)):
-        return rotation_matrices(pose.reshape(-1, JOINT_COUNT, 3))
-    raise UserError(
-        f"pose has size {list(pose.shape)}; expected axis-angle [T, 24, 3] or [T, 72], "
-        "or matrices [T, 24, 3, 3], for T frames (one frame is T = 1)."
-    )
-
-
-def _check_shape(value: Tensor, frames: int, directions: int) -> Tensor:
-    """Return a shape for all frames [S] or for each [T, S], padded with zeros to all directions."""
-    rows_fit = value.ndim == 1 or (value.ndim == 2 and len(value) in (1, frames))
-    # a fixed body has no shape directions
-    if not rows_fit or not min(1, directions) <= value.shape[-1] <= directions:
-        raise UserError(
-            f"shape has size {list(value.shape)}; expected [S] or [T, S] for T = {frames} frames, "
-            f"with S at most {directions}, the number of this body's shape directions."
-        )
-    if value.ndim == 2 and len(value) == 1:
-        value = value[0]  # one body for all frames
-    missing = directions - value.shape[-1]
-    return torch.nn.functional.pad(value, (0, missing)) if missing else value

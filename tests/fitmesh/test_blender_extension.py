@@ -25,7 +25,7 @@ import fitting
 from eval3dpw.captured.feet import FEET_KEYPOINTS, feet_over_sole_m, find_contacts
 from eval3dpw.synth.motion import load_clips
 from fitmesh.exports import EXPORTERS, Motion
-from fitmesh.exports.feet import SHORTEST_S
+from fitmesh.exports.foot_holds import SHORTEST_S
 from fitmesh.exports.scene import runs
 from fitmesh.ui.events import Reporter
 from fitting.camera.world import params_to_world

@@ -8,8 +8,9 @@ import pytest
 from bench.identity import KINDS, follow, measure, motion_only, pose_of
 from pose2d.skeletons import COCO17
 from pose2d.tracking.appearance import PARTS, SIZE, no_appearance
+from pose2d.tracking.pose_duplicates import best_of_each_pose, pose_similarity
 from pose2d.tracking.relink import RELINK_RATIO, relink
-from pose2d.tracking.tracker import Tracker, best_of_each_pose, pose_similarity
+from pose2d.tracking.tracker import Tracker
 from pose2d.types import Appearance, Detections, Keypoints
 
 

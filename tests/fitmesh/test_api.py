@@ -21,6 +21,7 @@ RENAMED = {
     "outputs": "only",
     "height_m": "height",
     "weight_kg": "weight",
+    "overlay_px": "overlay_size",
 }
 
 

@@ -40,10 +40,8 @@ from fitting.body.rotations import matrix_to_axis_angle, rotation_matrices
 from fitting.camera import Camera
 from fitting.hands import fit_hands
 from fitting.keypoints.hands import KNUCKLES, PALM, observe_hands
-from pose2d.hands import (
-    HandKeypoints,
-    Look,
-)
+from pose2d.hands import Look
+from pose2d.types import HandKeypoints
 
 TIPS = slice(4, None, 4)
 

@@ -283,7 +283,7 @@ def test_a_connection_that_stopping_closes_is_no_error(
 def test_the_command_says_where_and_stops_on_ctrl_c(result: Result, tmp_path: Path) -> None:
     """The command itself, as a process: `fit.npz` stands in for a run's."""
     script = (
-        "import signal, sys, fitmesh.result, pathlib\n"
+        "import signal, sys, fitmesh.loading, pathlib\n"
         # whoever starts the tests may ignore it
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from tests.fitmesh.walkers import in_world, walkers\n"

@@ -17,6 +17,7 @@ from eval3dpw.synth.stage import Stage
 from fitting.body import Body
 from fitting.body.kinematics import JOINT_NAMES
 from fitting.body.rotations import rotation_matrices
+from pose2d.skeletons import HALPE26
 
 SEED = 2601
 SIZE = (720, 720)
@@ -24,62 +25,8 @@ FRAMES = 4  # of each sequence, spread over 40
 BOX_SCALE = 1.25
 INPUT = (192, 256)
 LEAST_SCORE = 0.3  # the network says itself that it does not see the others
-NAMES = (
-    "nose",
-    "left_eye",
-    "right_eye",
-    "left_ear",
-    "right_ear",
-    "left_shoulder",
-    "right_shoulder",
-    "left_elbow",
-    "right_elbow",
-    "left_wrist",
-    "right_wrist",
-    "left_hip",
-    "right_hip",
-    "left_knee",
-    "right_knee",
-    "left_ankle",
-    "right_ankle",
-    "head_top",
-    "neck",
-    "pelvis",
-    "left_big_toe",
-    "right_big_toe",
-    "left_small_toe",
-    "right_small_toe",
-    "left_heel",
-    "right_heel",
-)
-MIRROR = [
-    0,
-    2,
-    1,
-    4,
-    3,
-    6,
-    5,
-    8,
-    7,
-    10,
-    9,
-    12,
-    11,
-    14,
-    13,
-    16,
-    15,
-    17,
-    18,
-    19,
-    21,
-    20,
-    23,
-    22,
-    25,
-    24,
-]
+NAMES = HALPE26.keypoints
+MIRROR = HALPE26.flip_order
 # Which bone each offset turns with, and how deep (metres) a visible keypoint may lie under the
 # surface before it.
 BONES = {

@@ -226,16 +226,14 @@ def fit_cases(rng: np.random.Generator) -> Iterator[Case]:
     )
 
 
+def run_options_of(valid: Valid) -> list[str]:
+    """Return the options of a run over the valid video with its keypoints."""
+    return ["--video", str(valid.video), "--keypoints", str(valid.keypoints), "--threads", "1"]
+
+
 def result_cases(valid: Valid, rng: np.random.Generator) -> Iterator[Case]:
     """Yield a finished run with one damaged file each: the same command must make it again, whole."""
-    run_options = [
-        "--video",
-        str(valid.video),
-        "--keypoints",
-        str(valid.keypoints),
-        "--threads",
-        "1",
-    ]
+    run_options = run_options_of(valid)
     for name in (
         "fit.npz",
         "keypoints.npz",
@@ -260,14 +258,7 @@ def door_cases(valid: Valid) -> Iterator[Case]:
     """Yield pipes and devices for every option that names a file, links and foreign files in --out,
     and files that are no video.
     """
-    run_options = [
-        "--video",
-        str(valid.video),
-        "--keypoints",
-        str(valid.keypoints),
-        "--threads",
-        "1",
-    ]
+    run_options = run_options_of(valid)
 
     def prepared(prepare: Callable[[], object], *arguments: str | Path) -> Callable[[], object]:
         def run() -> None:

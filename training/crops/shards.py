@@ -26,8 +26,8 @@ from training.examples.crop_examples import CROP_ARRAYS, Crops, crops_of_arrays
 from training.motion.surface_points import CONTACTS
 
 JPEG_QUALITY = 93  # of the stored crops; the camera's own compression is in them already
-SHARD_ARRAYS = {
-    **CROP_ARRAYS,
+# Pixels of crops and where they lie in their images; real and rendered crops have both.
+IMAGE_ARRAYS = {
     "jpeg": Array("i", ("bytes",)),
     "jpeg_start": Array("i", ("crops + 1",), low=0),
     "crop_from_image": Array("f", ("crops", 2, 3), finite=True),
@@ -35,6 +35,10 @@ SHARD_ARRAYS = {
     "focal_px": Array("f", ("crops",), finite=True),
     "image_wh": Array("f", ("crops", 2), finite=True),
     "box_px": Array("f", ("crops", 4), finite=True),
+}
+SHARD_ARRAYS = {
+    **CROP_ARRAYS,
+    **IMAGE_ARRAYS,
     "contacts": Array("f", ("crops", "contacts"), optional=True),
 }
 

@@ -15,7 +15,7 @@ from fitting.camera.pinhole import NEAREST_KEYPOINT_M
 from fitting.init.lifter_inputs import Box, Observation
 from pose2d.base.arrays import Array, check_arrays, read_npz
 from pose2d.base.files import atomic_file
-from training.crops.shards import decode_crops, keypoints_in_crops
+from training.crops.shards import IMAGE_ARRAYS, decode_crops, keypoints_in_crops
 from training.examples.crop_examples import CROP_ARRAYS
 from training.examples.lifter_examples import Placed
 from training.examples.marks import mark_offsets
@@ -28,13 +28,7 @@ MEASURED = slice(5, 17)  # shoulders to ankles, the points that were measured in
 _KEYPOINT_ARRAYS = {name: CROP_ARRAYS[name] for name in Observation._fields}
 REAL_ARRAYS = {
     **_KEYPOINT_ARRAYS,
-    "jpeg": Array("i", ("bytes",)),
-    "jpeg_start": Array("i", ("crops + 1",), low=0),
-    "crop_from_image": Array("f", ("crops", 2, 3), finite=True),
-    "keypoints_px": Array("f", ("crops", "keypoints", 2), finite=True),
-    "focal_px": Array("f", ("crops",), finite=True),
-    "image_wh": Array("f", ("crops", 2), finite=True),
-    "box_px": Array("f", ("crops", 4), finite=True),
+    **IMAGE_ARRAYS,
     "marked_rays": Array("f", ("crops", MARKED, 2), finite=True, optional=True),
     "mark_weight": Array("f", ("crops", MARKED), low=0, high=1, optional=True),
     "points_m": Array("f", ("crops", 12, 3), optional=True),
